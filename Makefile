@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# A short face for CMake; `make help` lists what it does. Build trees: build/ (release), build-dev/,
+# build-asan/, build-tsan/, build-fuzz/. What is missing is installed by scripts/install-deps on
+# Debian and Ubuntu (as root; else it says what to install). NO_INSTALL=1 leaves the system alone.
+
+JOBS ?= $(shell nproc)
+PREFIX ?= /usr/local
+WERROR ?= OFF
+FUZZ_SECONDS ?= 60
+NO_INSTALL ?= 0
+# ctest arguments, for instance TESTS="-R xrc -V"
+TESTS ?=
+
+MAKEFLAGS += --no-print-directory
+CMAKE := cmake
+CTEST = ctest --output-on-failure --no-tests=error -j$(JOBS) $(TESTS)
+COMPILE = $(CMAKE) --build $(1) -j $(JOBS)
+# In `make test` a sanitizer and a fuzz run is a check that they still pass, not the hunt itself.
+SHORT_FUZZ_SECONDS ?= 5
+CLANG_TOOL = $(firstword $(foreach v,16 17 18 19 20 15,$(shell command -v $(1)-$(v))) $(shell command -v $(1)))
+SOURCES = $(shell find src tests bench include -name '*.cc' -o -name '*.c' -o -name '*.h' 2>/dev/null)
+
+ifeq ($(NO_INSTALL),0)
+install_deps = ./scripts/install-deps $(1)
+else
+install_deps = :
+endif
+
+.DEFAULT_GOAL := build
+.PHONY: build help test test-release test-asan test-tsan test-all fuzz demo package install format \
+	format-check tidy dev clean
+
+build: ## release build into build/ (the default)
+	@$(call install_deps,build)
+	@test -f build/build.ninja || $(CMAKE) --preset release
+	@$(call COMPILE,build)
+
+test: ## short tests: release, ASan and UBSan, TSan, some seconds of each fuzz target
+	@$(call install_deps,build test fuzz)
+	@$(MAKE) test-release
+	@$(MAKE) test-asan
+	@$(MAKE) test-tsan
+	@$(MAKE) run-fuzz FUZZ_SECONDS=$(SHORT_FUZZ_SECONDS)
+
+test-release:
+	@$(call install_deps,build test)
+	@$(CMAKE) --preset release -DBUILD_TESTING=ON -DHEDDLE_WERROR=$(WERROR)
+	@$(call COMPILE,build)
+	@$(CTEST) --test-dir build -LE 'long'
+
+# The short set under sanitizers: the unit tests, and with them (ASan, UBSan) the fuzz targets, which
+# drive the whole device. `make test-all` runs the verbs programs under both as well. Two tests count
+# mappings that a sanitizer's own memory changes.
+SANITIZED = -R '^unit\.' -E 'LeavesAloneWhatIsNotPlainMemory|KeepsProtectionAndLock'
+test-asan test-tsan: test-%:
+	@$(call install_deps,build test)
+	@$(CMAKE) --preset $* -DHEDDLE_WERROR=$(WERROR)
+	@$(call COMPILE,build-$*)
+	@$(CTEST) --test-dir build-$* $(SANITIZED) -LE 'long|foreign'
+
+test-all: ## every test, also the long ones, in both UAR kernels and all engine and memory modes
+	@$(call install_deps,build test fuzz)
+	@$(CMAKE) --preset release -DBUILD_TESTING=ON -DHEDDLE_WERROR=$(WERROR)
+	@$(call COMPILE,build)
+	@$(CTEST) --test-dir build
+	@for mode in SOFTHCA_UAR=static SOFTHCA_ENGINE=inline SOFTHCA_ENGINE=thread \
+		SOFTHCA_MEMORY=cma; do \
+		echo "With $$mode"; env $$mode $(CTEST) --test-dir build -L softhca || exit 1; done
+	@for tree in asan tsan; do \
+		$(CMAKE) --preset $$tree -DHEDDLE_WERROR=$(WERROR) && $(call COMPILE,build-$$tree) && \
+		$(CTEST) --test-dir build-$$tree -LE foreign || exit 1; done
+	@$(MAKE) run-fuzz
+
+fuzz: ## each fuzz target for FUZZ_SECONDS (60)
+	@$(call install_deps,build fuzz)
+	@$(MAKE) run-fuzz
+
+.PHONY: run-fuzz
+run-fuzz:
+	@$(CMAKE) --preset fuzz -DCMAKE_C_COMPILER=$(call CLANG_TOOL,clang) \
+		-DCMAKE_CXX_COMPILER=$(call CLANG_TOOL,clang++) -DHEDDLE_WERROR=$(WERROR)
+	@$(call COMPILE,build-fuzz)
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) $(CTEST) --test-dir build-fuzz
+
+demo: ## what it looks like: Debian's ibv_devinfo and perftest on softhca
+	@$(call install_deps,build demo)
+	@$(MAKE) build NO_INSTALL=1
+	@./scripts/demo build
+
+package: ## a Debian package, build/*.deb
+	@$(call install_deps,build package)
+	@$(MAKE) build NO_INSTALL=1
+	@cd build && cpack -G DEB
+	@ls -l build/*.deb
+
+install: build ## into PREFIX (/usr/local), below DESTDIR if that is set
+	@$(CMAKE) --install build --prefix "$(PREFIX)"
+
+dev: ## development build with tests into build-dev/, warnings are errors
+	@$(call install_deps,build test)
+	@$(CMAKE) --preset dev
+	@$(call COMPILE,build-dev)
+
+format: ## clang-format the sources
+	@$(call install_deps,format)
+	@$(call CLANG_TOOL,clang-format) -i $(SOURCES)
+
+format-check: ## fail if `make format` would change something
+	@$(call install_deps,format)
+	@$(call CLANG_TOOL,clang-format) --dry-run -Werror $(SOURCES)
+	@! LC_ALL=C.UTF-8 grep -nE '^.{101,}' $(SOURCES)
+
+tidy: ## clang-tidy over the sources
+	@$(call install_deps,build test tidy)
+	@$(CMAKE) --preset dev
+	@./scripts/run-tidy "$(call CLANG_TOOL,clang-tidy)" build-dev $(JOBS)
+
+clean: ## remove the build trees
+	rm -rf build build-dev build-asan build-tsan build-fuzz
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+		awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# How tests are registered with ctest. Offers
+#   heddle_verbs_test(TARGET SOURCE...)   a GoogleTest binary; each of its cases is one ctest test
+#                                         that runs under `softhca run` on a fabric of its own
+#   heddle_unit_test(TARGET SOURCE...)    a GoogleTest binary that needs no device
+#   heddle_program(TARGET SOURCE)         a verbs program for tests to start, in tests/
+#   heddle_test_properties(TEST... LABELS label... [TIMEOUT seconds] [WRAPPED])
+#                                         environment, labels and timeout, for any other test;
+#                                         WRAPPED: its command is `softhca run ...` on a fabric
+#                                         whose name begins with HEDDLE_FABRIC_PREFIX
+# Labels say which part a test belongs to; `long` keeps it out of `make test`, and `foreign` (it runs
+# programs we do not build) out of the sanitizer builds.
+
+# The distribution's Python, if there is one: its packages (pyverbs) are for that.
+find_program(HEDDLE_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
+find_program(HEDDLE_PYTHON python3 REQUIRED)
+set(HEDDLE_TEST_DIR ${PROJECT_BINARY_DIR}/tests)
+set(SOFTHCA_COMMAND ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/softhca)
+
+# Fabric names of this build tree alone: several trees can be tested at the same time.
+string(MD5 HEDDLE_TREE_HASH ${PROJECT_BINARY_DIR})
+string(SUBSTRING ${HEDDLE_TREE_HASH} 0 6 HEDDLE_TREE_HASH)
+set(HEDDLE_FABRIC_PREFIX t${HEDDLE_TREE_HASH}-)
+
+set(HEDDLE_TEST_TIMEOUT 60)
+set(HEDDLE_TEST_LAUNCHER "") # put before a program that a sanitizer needs help to start
+set(HEDDLE_TEST_ENVIRONMENT
+    SOFTHCA=${SOFTHCA_COMMAND}
+    SOFTHCA_LIBRARY=${CMAKE_LIBRARY_OUTPUT_DIRECTORY}/libsofthca.so
+    HEDDLE_SOURCE_DIR=${PROJECT_SOURCE_DIR}
+    HEDDLE_BUILD_DIR=${PROJECT_BINARY_DIR}
+    HEDDLE_TEST_DIR=${HEDDLE_TEST_DIR}
+    HEDDLE_FABRIC_PREFIX=${HEDDLE_FABRIC_PREFIX}
+    HEDDLE_SANITIZE=${HEDDLE_SANITIZE}
+    PYTHONDONTWRITEBYTECODE=1)
+
+# The preloaded library is built with the sanitizer too, and the sanitizer's runtime has to come
+# before it: then a call goes program -> runtime's interceptor -> libsofthca -> libc.
+if(HEDDLE_SANITIZE)
+    set(HEDDLE_TEST_TIMEOUT 300)
+    set(suppressions ${PROJECT_SOURCE_DIR}/tests/sanitizers)
+    if(HEDDLE_SANITIZE STREQUAL "thread")
+        set(runtime libtsan.so)
+        list(APPEND HEDDLE_TEST_ENVIRONMENT
+            # die_after_fork: softhca starts its progress thread in forked children, too
+            TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:second_deadlock_stack=1:die_after_fork=0)
+    else()
+        set(runtime libasan.so)
+        list(APPEND HEDDLE_TEST_ENVIRONMENT
+            ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+            LSAN_OPTIONS=suppressions=${suppressions}/lsan.supp:print_suppressions=0
+            UBSAN_OPTIONS=print_stacktrace=1)
+    endif()
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${runtime}
+        OUTPUT_VARIABLE runtime_path OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    file(REAL_PATH ${runtime_path} HEDDLE_SANITIZER_PRELOAD)
+    if(NOT EXISTS ${HEDDLE_SANITIZER_PRELOAD})
+        message(FATAL_ERROR "${CMAKE_CXX_COMPILER} has no ${runtime}")
+    endif()
+    list(APPEND HEDDLE_TEST_ENVIRONMENT HEDDLE_SANITIZER_PRELOAD=${HEDDLE_SANITIZER_PRELOAD})
+
+    # ThreadSanitizer of gcc 12 and 13 does not know the address layout of kernels that randomize
+    # with 32 bits (vm.mmap_rnd_bits); without randomization it does.
+    if(NOT DEFINED HEDDLE_SANITIZER_STARTS)
+        set(probe ${PROJECT_BINARY_DIR}/sanitizer_probe)
+        file(WRITE ${probe}.cc "int main() { return 0; }\n")
+        execute_process(COMMAND ${CMAKE_CXX_COMPILER} -fsanitize=${HEDDLE_SANITIZE}
+            -o ${probe} ${probe}.cc COMMAND_ERROR_IS_FATAL ANY)
+        set(attempts plainly fixed)
+        foreach(attempt IN LISTS attempts)
+            set(launcher "")
+            if(attempt STREQUAL "fixed")
+                set(launcher setarch -R)
+            endif()
+            set(failures 0)
+            foreach(i RANGE 1 10)
+                execute_process(COMMAND ${launcher} ${probe}
+                    RESULT_VARIABLE result OUTPUT_QUIET ERROR_VARIABLE complaint)
+                if(NOT result STREQUAL "0")
+                    math(EXPR failures "${failures} + 1")
+                endif()
+            endforeach()
+            if(failures EQUAL 0)
+                set(HEDDLE_SANITIZER_STARTS "${launcher}" CACHE INTERNAL
+                    "Command prefix with which a sanitized program starts")
+                break()
+            endif()
+        endforeach()
+        if(NOT DEFINED HEDDLE_SANITIZER_STARTS)
+            message(FATAL_ERROR "programs built with -fsanitize=${HEDDLE_SANITIZE} do not start "
+                "here: ${complaint}\nAs root, `sysctl vm.mmap_rnd_bits=28` helps.")
+        endif()
+    endif()
+    set(HEDDLE_TEST_LAUNCHER ${HEDDLE_SANITIZER_STARTS})
+endif()
+
+# Before the first test that uses a fabric of this tree and after the last: nothing may be left.
+if(NOT HEDDLE_FUZZ)
+    foreach(step begin end)
+        add_test(NAME fabrics.${step}
+            COMMAND ${PROJECT_SOURCE_DIR}/scripts/fabrics-left ${step})
+        set_tests_properties(fabrics.${step} PROPERTIES ENVIRONMENT "${HEDDLE_TEST_ENVIRONMENT}")
+    endforeach()
+    set_tests_properties(fabrics.begin PROPERTIES FIXTURES_SETUP fabrics)
+    set_tests_properties(fabrics.end PROPERTIES FIXTURES_CLEANUP fabrics)
+endif()
+
+function(heddle_test_properties)
+    cmake_parse_arguments(PARSE_ARGV 0 arg "WRAPPED" "TIMEOUT" "LABELS")
+    if(NOT arg_TIMEOUT)
+        set(arg_TIMEOUT ${HEDDLE_TEST_TIMEOUT})
+    endif()
+    set_tests_properties(${arg_UNPARSED_ARGUMENTS} PROPERTIES
+        LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77
+        ENVIRONMENT "${HEDDLE_TEST_ENVIRONMENT}")
+    if(arg_WRAPPED)
+        set_tests_properties(${arg_UNPARSED_ARGUMENTS} PROPERTIES FIXTURES_REQUIRED fabrics)
+        if(HEDDLE_SANITIZER_PRELOAD)
+            set_property(TEST ${arg_UNPARSED_ARGUMENTS} APPEND PROPERTY
+                ENVIRONMENT LD_PRELOAD=${HEDDLE_SANITIZER_PRELOAD})
+        endif()
+    endif()
+endfunction()
+
+# Lists the cases of a GoogleTest binary after each link and registers them, see the script.
+function(heddle_discover target label wrapped)
+    set(script ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
+    set(environment ${HEDDLE_TEST_ENVIRONMENT})
+    if(wrapped AND HEDDLE_SANITIZER_PRELOAD)
+        list(APPEND environment LD_PRELOAD=${HEDDLE_SANITIZER_PRELOAD})
+    endif()
+    set(softhca "")
+    set(fixture "")
+    if(wrapped)
+        set(softhca ${SOFTHCA_COMMAND})
+        set(fixture fabrics)
+    endif()
+    set(settings ${CMAKE_CURRENT_BINARY_DIR}/${target}_settings.cmake)
+    file(CONFIGURE OUTPUT ${settings} @ONLY CONTENT [[
+set(label "@label@")
+set(launcher "@HEDDLE_TEST_LAUNCHER@")
+set(softhca "@softhca@")
+set(fixture "@fixture@")
+set(fabric_prefix "@HEDDLE_FABRIC_PREFIX@")
+set(timeout "@HEDDLE_TEST_TIMEOUT@")
+set(environment "@environment@")
+]])
+    add_custom_command(TARGET ${target} POST_BUILD
+        COMMAND ${CMAKE_COMMAND} -D BINARY=$<TARGET_FILE:${target}> -D SETTINGS=${settings}
+            -D OUTPUT=${script} -P ${PROJECT_SOURCE_DIR}/cmake/DiscoverCases.cmake
+        BYPRODUCTS ${script} VERBATIM)
+    set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS
+        ${settings} ${PROJECT_SOURCE_DIR}/cmake/DiscoverCases.cmake)
+    # Until the binary is built, one test says so.
+    set(include ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake)
+    file(WRITE ${include} "if(EXISTS \"${script}\")\n  include(\"${script}\")\nelse()\n"
+        "  add_test(${target}_NOT_BUILT ${target}_NOT_BUILT)\nendif()\n")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${include})
+endfunction()
+
+function(heddle_test_target target)
+    add_executable(${target} ${ARGN})
+    target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR})
+    set_target_properties(${target} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${HEDDLE_TEST_DIR})
+    target_link_options(${target} PRIVATE -Wl,--as-needed)
+    target_link_libraries(${target} PRIVATE Threads::Threads)
+    heddle_compile_quickly(${target})
+endfunction()
+
+function(heddle_unit_test target)
+    heddle_test_target(${target} ${ARGN})
+    target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest_main)
+    heddle_discover(${target} unit "")
+endfunction()
+
+function(heddle_verbs_test target)
+    heddle_test_target(${target} ${ARGN})
+    target_link_libraries(${target} PRIVATE
+        GTest::gmock GTest::gtest_main ${IBVERBS_LIBRARY} ${MLX5_LIBRARY})
+    heddle_discover(${target} softhca TRUE)
+endfunction()
+
+function(heddle_program target)
+    heddle_test_target(${target} ${ARGN})
+    target_link_libraries(${target} PRIVATE ${IBVERBS_LIBRARY} ${MLX5_LIBRARY})
+endfunction()
