@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// One line, one write: lines of concurrent processes never mix, and a killed process leaves no half
+// of one. The log file is opened anew for each line, so that no descriptor is held that a program
+// could close and reuse (daemons close every descriptor they find), and so that it can be rotated.
+#include "softhca/base/log.h"
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+#include <unistd.h>
+
+#include "softhca/base/libc.h"
+
+namespace softhca {
+
+namespace detail {
+std::atomic<int> log_threshold{static_cast<int>(LogLevel::kTrace)};
+}  // namespace detail
+
+namespace {
+
+constexpr std::size_t kMaxLine = 1024;
+constexpr const char* kLevelNames[] = {"error", "warn", "info", "debug", "trace"};
+
+std::atomic<bool> threshold_known{false};
+
+void learn_threshold() noexcept {
+    if (!threshold_known.load(std::memory_order_acquire)) {
+        set_log_level(options_without_report().log);
+    }
+}
+
+// An absolute path at the first use, so that a later chdir() does not scatter the log.
+const char* log_path() noexcept {
+    struct Resolved {
+        char text[PATH_MAX];
+    };
+    static const Resolved resolved = [] {
+        Resolved path{};
+        const char* file = options_without_report().log_file;
+        const std::size_t length = std::strlen(file);
+        ssize_t directory = 0;
+        if (length > 0 && file[0] != '/') {
+            directory = libc::getcwd(path.text, sizeof path.text);
+            if (directory <= 0 || path.text[0] != '/') {
+                directory = 0;
+            } else {
+                path.text[directory++] = '/';
+            }
+        }
+        const auto start = static_cast<std::size_t>(directory);
+        if (start + length >= sizeof path.text) {
+            path.text[0] = '\0';
+        } else {
+            std::memcpy(path.text + start, file, length + 1);
+        }
+        return path;
+    }();
+    return resolved.text;
+}
+
+void write_whole(int fd, const char* text, std::size_t size) noexcept {
+    // One attempt but for interruptions: a full pipe or disk is no reason to stop the program.
+    ssize_t written = 0;
+    do {
+        written = libc::write(fd, text, size);
+    } while (written < 0 && errno == EINTR);
+}
+
+}  // namespace
+
+void set_log_level(LogLevel level) noexcept {
+    detail::log_threshold.store(static_cast<int>(level), std::memory_order_relaxed);
+    threshold_known.store(true, std::memory_order_release);
+}
+
+void log_line(LogLevel level, const char* format, ...) noexcept {
+    const int saved_errno = errno;
+    learn_threshold();
+    if (!log_enabled(level)) {
+        errno = saved_errno;
+        return;
+    }
+
+    char line[kMaxLine];
+    const int head = std::snprintf(line, sizeof line, "softhca[%d]: %s: ", libc::getpid(),
+                                   kLevelNames[static_cast<int>(level)]);
+    std::size_t length = head > 0 ? static_cast<std::size_t>(head) : 0;
+
+    va_list arguments;
+    va_start(arguments, format);
+    errno = saved_errno;  // for %m
+    const int body = std::vsnprintf(line + length, sizeof line - length, format, arguments);
+    va_end(arguments);
+    if (body > 0) {
+        length += static_cast<std::size_t>(body);
+    }
+    if (length > sizeof line - 2) {  // truncated, and say so
+        length = sizeof line - 2;
+        line[length - 3] = line[length - 2] = line[length - 1] = '.';
+    }
+    line[length++] = '\n';
+
+    int fd = STDERR_FILENO;
+    const char* path = log_path();
+    if (path[0] != '\0') {
+        fd = libc::open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY,
+                        0600);
+    }
+    if (fd >= 0) {
+        write_whole(fd, line, length);
+    } else {
+        // Better a line in the wrong place than none.
+        write_whole(STDERR_FILENO, line, length);
+    }
+    if (fd > STDERR_FILENO) {
+        libc::close(fd);
+    }
+    errno = saved_errno;
+}
+
+}  // namespace softhca

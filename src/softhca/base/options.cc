@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The table of softhca's environment variables, and how values become Options.
+#include "softhca/base/options.h"
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "softhca/base/log.h"
+
+namespace softhca {
+
+namespace {
+
+constexpr const char* kUarValues[] = {"dynamic", "static"};
+constexpr const char* kEngineValues[] = {"hybrid", "inline", "thread"};
+constexpr const char* kMemoryValues[] = {"auto", "cma"};
+constexpr const char* kLogValues[] = {"error", "warn", "info", "debug", "trace"};
+
+// The enumerators of each choice stand in the order of its table.
+template <typename Choice, std::size_t kCount>
+bool choose(const char* const (&values)[kCount], std::string_view value, Choice* out) noexcept {
+    for (std::size_t i = 0; i < kCount; ++i) {
+        if (value == values[i]) {
+            *out = static_cast<Choice>(i);
+            return true;
+        }
+    }
+    return false;
+}
+
+bool is_fabric_name(std::string_view name) noexcept {
+    if (name.empty() || name.size() > kMaxFabricName || name.front() == '.') {
+        return false;
+    }
+    for (const char c : name) {
+        const bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+        const bool digit = c >= '0' && c <= '9';
+        if (!letter && !digit && c != '.' && c != '_' && c != '-') {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool copy_text(std::string_view value, char* out, std::size_t size) noexcept {
+    if (value.size() >= size || value.find('\0') != std::string_view::npos) {
+        return false;
+    }
+    std::memcpy(out, value.data(), value.size());
+    out[value.size()] = '\0';
+    return true;
+}
+
+constexpr OptionDeclaration kDeclarations[] = {
+    {
+        .variable = "SOFTHCA_UAR",
+        .flag = "uar",
+        .metavar = "KERNEL",
+        .initial = "dynamic",
+        .values = kUarValues,
+        .possible = "dynamic or static",
+        .help = "which kernel's doorbell pages: today's, allocated on demand (dynamic), or the "
+                "eight pages and sixteen uUARs of a context of 2018 (static)",
+        .apply = [](std::string_view value,
+                    Options* options) { return choose(kUarValues, value, &options->uar); },
+    },
+    {
+        .variable = "SOFTHCA_ENGINE",
+        .flag = "engine",
+        .metavar = "ENGINE",
+        .initial = "hybrid",
+        .values = kEngineValues,
+        .possible = "hybrid, inline or thread",
+        .help = "who executes work requests: the posting thread (inline), a progress thread "
+                "(thread), or each what suits it (hybrid)",
+        .apply = [](std::string_view value,
+                    Options* options) { return choose(kEngineValues, value, &options->engine); },
+    },
+    {
+        .variable = "SOFTHCA_MEMORY",
+        .flag = "memory",
+        .metavar = "MODE",
+        .initial = "auto",
+        .values = kMemoryValues,
+        .possible = "auto or cma",
+        .help = "how payload reaches another process: memory shared where that is safe (auto), or "
+                "always process_vm_readv and process_vm_writev (cma)",
+        .apply = [](std::string_view value,
+                    Options* options) { return choose(kMemoryValues, value, &options->memory); },
+    },
+    {
+        .variable = "SOFTHCA_FABRIC",
+        .flag = "fabric",
+        .metavar = "NAME",
+        .initial = "default",
+        .values = {},
+        .possible = "1 to 64 of the characters A-Z a-z 0-9 . _ -, not starting with a dot",
+        .help = "the fabric to join; processes of one user that name the same fabric reach each "
+                "other",
+        .apply =
+            [](std::string_view value, Options* options) {
+                return is_fabric_name(value) &&
+                       copy_text(value, options->fabric, sizeof options->fabric);
+            },
+    },
+    {
+        .variable = "SOFTHCA_LOG",
+        .flag = "log",
+        .metavar = "LEVEL",
+        .initial = "warn",
+        .values = kLogValues,
+        .possible = "error, warn, info, debug or trace",
+        .help = "the least important messages that are written",
+        .apply = [](std::string_view value,
+                    Options* options) { return choose(kLogValues, value, &options->log); },
+    },
+    {
+        .variable = "SOFTHCA_LOG_FILE",
+        .flag = "log-file",
+        .metavar = "FILE",
+        .initial = "",
+        .values = {},
+        .possible = "a path of at most 4095 bytes",
+        .help = "a file that messages are appended to, instead of standard error",
+        .apply =
+            [](std::string_view value, Options* options) {
+                return !value.empty() &&
+                       copy_text(value, options->log_file, sizeof options->log_file);
+            },
+    },
+};
+
+struct Loaded {
+    Options options;
+    unsigned wrong;
+    char message[512];
+};
+
+const Loaded& loaded() noexcept {
+    // Never destroyed: exit handlers of others still open and close files.
+    static const Loaded values = [] {
+        Loaded fresh{};
+        // Not in set-user-id programs: SOFTHCA_LOG_FILE would name a file for their owner to write.
+        const auto lookup = [](const char* variable) -> const char* {
+            return ::secure_getenv(variable);
+        };
+        fresh.wrong = read_options(lookup, &fresh.options, fresh.message, sizeof fresh.message);
+        return fresh;
+    }();
+    return values;
+}
+
+}  // namespace
+
+std::span<const OptionDeclaration> option_declarations() noexcept { return kDeclarations; }
+
+bool apply_option(const OptionDeclaration& declaration, std::string_view value, Options* options,
+                  char* message, std::size_t size) noexcept {
+    if (declaration.apply(value, options)) {
+        return true;
+    }
+    // A value may be any length; its beginning tells enough.
+    const int shown = value.size() < 128 ? static_cast<int>(value.size()) : 128;
+    std::snprintf(message, size, "%s=\"%.*s\" is not possible: it must be %s", declaration.variable,
+                  shown, value.data(), declaration.possible);
+    return false;
+}
+
+unsigned read_options(OptionLookup lookup, Options* options, char* message,
+                      std::size_t size) noexcept {
+    *options = Options{};
+    if (size > 0) {
+        message[0] = '\0';
+    }
+    unsigned wrong = 0;
+    for (const OptionDeclaration& declaration : kDeclarations) {
+        const char* value = lookup(declaration.variable);
+        if (value == nullptr || value[0] == '\0') {
+            continue;
+        }
+        char ignored[1];
+        char* text = wrong == 0 ? message : ignored;
+        const std::size_t room = wrong == 0 ? size : sizeof ignored;
+        if (!apply_option(declaration, value, options, text, room)) {
+            ++wrong;
+        }
+    }
+    return wrong;
+}
+
+const Options& options_without_report() noexcept { return loaded().options; }
+
+const Options& options() noexcept {
+    const Loaded& values = loaded();
+    static std::atomic<bool> reported{false};
+    if (values.wrong > 0 && !reported.exchange(true, std::memory_order_relaxed)) {
+        LOG_ERROR("%s; the default is used%s", values.message,
+                  values.wrong > 1 ? " (and for other wrong variables)" : "");
+    }
+    return values.options;
+}
+
+}  // namespace softhca
