@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The clock of completion timestamps: nanoseconds of the processor's constant-rate counter. The factor
+// lies in the fabric, so that all processes, which write completions for each other, agree.
+#pragma once
+
+#include <cstdint>
+
+#if defined(__x86_64__)
+#include <x86intrin.h>
+#endif
+
+namespace softhca::device {
+
+inline constexpr std::uint64_t kClockKhz = 1'000'000;  // hca_core_clock
+
+inline std::uint64_t counter() noexcept {
+#if defined(__x86_64__)
+    return __rdtsc();
+#elif defined(__aarch64__)
+    std::uint64_t t;
+    asm volatile("mrs %0, cntvct_el0" : "=r"(t));
+    return t;
+#endif
+}
+
+inline std::uint64_t counter_to_ns(std::uint64_t ticks, std::uint64_t factor) noexcept {
+    __extension__ using Wide = unsigned __int128;
+    return static_cast<std::uint64_t>(static_cast<Wide>(ticks) * factor >> 32);
+}
+
+// Nanoseconds per tick * 2^32: what the processor says, or measured against CLOCK_MONOTONIC (2 ms).
+std::uint64_t measure_clock_factor() noexcept;
+
+}  // namespace softhca::device

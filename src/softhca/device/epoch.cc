@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Epochs: see epoch.h.
+#include "softhca/device/epoch.h"
+
+#include <sched.h>
+#include <time.h>
+
+#include <bitset>
+
+#include "softhca/device/fabric.h"
+
+namespace softhca::device::epoch {
+namespace {
+
+constexpr std::uint64_t kPatienceNs = 2'000'000'000;
+constexpr std::uint32_t kSharedRecord = kMaxThreads - 1;  // for threads beyond the number of records
+
+SpinLock g_records_lock;
+std::bitset<kMaxThreads> g_records;  // under g_records_lock
+SpinLock g_shared_record_lock;       // held by the one thread that is inside through kSharedRecord
+
+// Plain copy of the pointer: reading it needs no initialisation check on the data path.
+thread_local EpochRecord* t_fast __attribute__((tls_model("initial-exec"))) = nullptr;
+
+struct ThreadRecord {
+    EpochRecord* record = nullptr;
+    std::uint32_t index = kNone;
+    bool tried = false;
+    ~ThreadRecord() {
+        if (index == kNone) return;
+        Guard<SpinLock> guard(g_records_lock);
+        g_records.reset(index);
+        record = nullptr;
+        index = kNone;
+        t_fast = nullptr;
+    }
+};
+thread_local ThreadRecord t_record;
+
+EpochRecord* acquire() noexcept {
+    Fabric* fabric = Fabric::current();
+    if (!fabric || t_record.tried) return nullptr;
+    t_record.tried = true;
+    Guard<SpinLock> guard(g_records_lock);
+    for (std::uint32_t i = 0; i < kSharedRecord; ++i) {
+        if (g_records.test(i)) continue;
+        g_records.set(i);
+        auto& self = fabric->self();
+        if (self.threads_high.load(std::memory_order_relaxed) <= i)
+            self.threads_high.store(i + 1, std::memory_order_release);
+        t_record.index = i;
+        t_record.record = t_fast = &self.epochs[i];
+        return t_fast;
+    }
+    return nullptr;
+}
+
+bool wait_out(Fabric& fabric, std::uint32_t slot) noexcept {
+    Process& process = fabric.segment().processes[slot];
+    const std::uint32_t generation = process.generation.load(std::memory_order_acquire);
+    const std::uint32_t threads = process.threads_high.load(std::memory_order_acquire);
+    for (std::uint32_t t = 0; t < threads && t < kMaxThreads; ++t) {
+        const auto& value = process.epochs[t].value;
+        const std::uint64_t seen = value.load(std::memory_order_seq_cst);
+        if (!(seen & 1)) continue;
+        const std::uint64_t start = now_ns();
+        for (unsigned spin = 0; value.load(std::memory_order_acquire) == seen; ++spin) {
+            if (spin < 200) {
+                cpu_relax();
+                continue;
+            }
+            if (spin < 400) {
+                sched_yield();
+                continue;
+            }
+            if (!fabric.alive(slot, generation)) break;
+            if (now_ns() - start > kPatienceNs) return false;
+            const timespec pause{0, 100'000};
+            nanosleep(&pause, nullptr);
+        }
+    }
+    return true;
+}
+
+}  // namespace
+
+EpochRecord* record() noexcept {
+    return t_fast ? t_fast : acquire();
+}
+
+void Section::enter_without_record() noexcept {
+    Fabric* fabric = Fabric::current();
+    if (!fabric) return;
+    g_shared_record_lock.lock();
+    auto& self = fabric->self();
+    if (self.threads_high.load(std::memory_order_relaxed) < kMaxThreads)
+        self.threads_high.store(kMaxThreads, std::memory_order_release);
+    self.epochs[kSharedRecord].value.fetch_add(1, std::memory_order_seq_cst);
+}
+
+void Section::leave_without_record() noexcept {
+    Fabric* fabric = Fabric::current();
+    if (!fabric) return;
+    fabric->self().epochs[kSharedRecord].value.fetch_add(1, std::memory_order_release);
+    g_shared_record_lock.unlock();
+}
+
+bool synchronize() noexcept {
+    Fabric* fabric = Fabric::current();
+    if (!fabric) return true;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    bool quiet = true;
+    const std::uint32_t high = fabric->segment().processes_high.load(std::memory_order_acquire);
+    for (std::uint32_t slot = 0; slot < high && slot < kMaxProcesses; ++slot)
+        if (fabric->segment().processes[slot].state.load(std::memory_order_acquire) == kLive)
+            quiet = wait_out(*fabric, slot) && quiet;
+    return quiet;
+}
+
+bool synchronize_own() noexcept {
+    Fabric* fabric = Fabric::current();
+    if (!fabric) return true;
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    return wait_out(*fabric, fabric->slot());
+}
+
+void forget_after_fork() noexcept {
+    // the child has one thread and no slot; its records are those of a new process
+    g_records_lock.unlock();
+    g_shared_record_lock.unlock();
+    g_records.reset();
+    t_record.record = nullptr;
+    t_record.index = kNone;
+    t_record.tried = false;
+    t_fast = nullptr;
+}
+
+}  // namespace softhca::device::epoch

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// When may an object be reused? Every thread that works on objects of the fabric marks itself as
+// inside (an odd value in its epoch record) while it does. Who destroys an object first makes it
+// unreachable (state dying), then waits until every thread of every live process that was inside has
+// come out (quiescence, as in read-copy-update), then frees it. Dead processes are not waited for.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "softhca/device/segment.h"
+
+namespace softhca::device::epoch {
+
+// This thread's record, or nullptr before attach() and when all records are taken.
+EpochRecord* record() noexcept;
+
+// Inside an epoch while it lives. Not to be nested.
+class Section {
+public:
+    Section() noexcept : record_(record()) {
+        if (record_)  // the full fence orders the mark before any look at an object's state
+            record_->value.fetch_add(1, std::memory_order_seq_cst);
+        else
+            enter_without_record();
+    }
+    ~Section() {
+        if (record_)
+            record_->value.store(record_->value.load(std::memory_order_relaxed) + 1,
+                                 std::memory_order_release);
+        else
+            leave_without_record();
+    }
+    Section(const Section&) = delete;
+    Section& operator=(const Section&) = delete;
+
+private:
+    void enter_without_record() noexcept;
+    void leave_without_record() noexcept;
+    EpochRecord* record_;
+};
+
+// Waits until everyone who was inside at the call has come out; must not be called inside. False if
+// somebody alive stays inside for seconds (a stopped process): then nothing may be reused.
+bool synchronize() noexcept;
+// The same, for the threads of this process only.
+bool synchronize_own() noexcept;
+
+void forget_after_fork() noexcept;
+
+}  // namespace softhca::device::epoch

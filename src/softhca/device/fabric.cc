@@ -1,0 +1,358 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Joining and leaving a fabric: see fabric.h.
+#include "softhca/device/fabric.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <mutex>
+
+#include "softhca/base/libc.h"
+#include "softhca/base/log.h"
+#include "softhca/base/options.h"
+#include "softhca/device/clock.h"
+#include "softhca/device/epoch.h"
+#include "softhca/device/memory/arena.h"
+#include "softhca/device/peers.h"
+#include "softhca/device/reclaim.h"
+#include "softhca/device/tree.h"
+
+namespace softhca::device {
+namespace {
+
+Fabric* g_fabric_storage = nullptr;
+std::atomic<Fabric*> g_fabric{nullptr};
+std::mutex*& fabric_mutex_pointer() {
+    static std::mutex* mutex = new std::mutex;  // outlives every destructor
+    return mutex;
+}
+std::mutex& fabric_mutex() { return *fabric_mutex_pointer(); }
+bool g_refused = false;  // under fabric_mutex(): the reason has been logged
+
+// A file whose lock guards joining and leaving: the directory itself.
+class DirectoryLock {
+public:
+    explicit DirectoryLock(const std::string& directory) noexcept
+        : fd_(libc::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)) {
+        if (fd_ < 0) return;
+        while (flock(fd_, LOCK_EX) != 0)
+            if (errno != EINTR) {
+                libc::close(fd_);
+                fd_ = -1;
+                return;
+            }
+    }
+    ~DirectoryLock() {
+        if (fd_ >= 0) libc::close(fd_);
+    }
+    bool held() const noexcept { return fd_ >= 0; }
+    int fd() const noexcept { return fd_; }
+
+private:
+    int fd_;
+};
+
+struct flock byte_lock(std::uint32_t slot, std::uint32_t count) noexcept {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = kLivenessBase + slot;
+    lock.l_len = count;
+    return lock;
+}
+
+bool locked_by_another(int fd, std::uint32_t slot, std::uint32_t count) noexcept {
+    struct flock lock = byte_lock(slot, count);
+    if (libc::fcntl(fd, F_OFD_GETLK, reinterpret_cast<long>(&lock)) != 0) return true;
+    return lock.l_type != F_UNLCK;
+}
+
+int high_descriptor(int fd) noexcept {
+    const int high = libc::fcntl(fd, F_DUPFD_CLOEXEC, 700);
+    if (high < 0) return fd;
+    libc::close(fd);
+    return high;
+}
+
+}  // namespace
+
+std::uint64_t now_ns() noexcept {
+    timespec t{};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u +
+           static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+std::string fabric_directory() {
+    return "/dev/shm/softhca-" + std::to_string(geteuid());
+}
+std::string fabric_segment_path(const char* name) {
+    return fabric_directory() + "/" + name + ".fabric";
+}
+std::string fabric_tree_path(const char* name) {
+    return fabric_directory() + "/" + name + ".tree";
+}
+
+int check_fabric_directory(const std::string& directory, bool create) noexcept {
+    if (create && mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+        const int error = errno;
+        LOG_ERROR("cannot make %s for the fabric: %s", directory.c_str(), strerror(error));
+        return error;
+    }
+    struct stat st {};
+    if (libc::lstat(directory.c_str(), &st) != 0) return errno;
+    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 07777) != 0700) {
+        LOG_ERROR(
+            "%s must be a directory of user %u with mode 0700 (it has mode %o and belongs to "
+            "user %u): not used, so that no other user can reach this fabric; remove it",
+            directory.c_str(), geteuid(), static_cast<unsigned>(st.st_mode & 07777), st.st_uid);
+        return EPERM;
+    }
+    return 0;
+}
+
+Fabric* Fabric::current() noexcept {
+    return g_fabric.load(std::memory_order_acquire);
+}
+
+Fabric* Fabric::attach() noexcept {
+    if (Fabric* fabric = current()) return fabric;
+    std::lock_guard<std::mutex> guard(fabric_mutex());
+    if (Fabric* fabric = current()) return fabric;
+    const int saved = errno;
+    if (!g_fabric_storage) g_fabric_storage = new Fabric;
+    if (g_fabric_storage->join()) {
+        g_fabric.store(g_fabric_storage, std::memory_order_release);
+        g_refused = false;
+        g_fabric_storage->reclaim_dead();
+        g_fabric_storage->wake_others();  // who was alone begins to watch over us
+    } else {
+        g_refused = true;
+    }
+    errno = saved;
+    return current();
+}
+
+bool Fabric::join() noexcept {
+    const char* name = options().fabric;
+    directory_ = fabric_directory();
+    segment_path_ = fabric_segment_path(name);
+    tree_path_ = fabric_tree_path(name);
+    // The directory may vanish between making and locking it when the last user of another fabric
+    // leaves: try again.
+    for (int attempt = 0; attempt < 100; ++attempt) {
+        if (check_fabric_directory(directory_, true) != 0) {
+            if (errno == ENOENT) continue;
+            return false;
+        }
+        DirectoryLock lock(directory_);
+        if (!lock.held()) continue;
+        // the lock may be that of a directory that has been removed meanwhile
+        struct stat locked {}, now {};
+        if (libc::fstat(lock.fd(), &locked) != 0 || libc::lstat(directory_.c_str(), &now) != 0 ||
+            locked.st_ino != now.st_ino || locked.st_dev != now.st_dev)
+            continue;
+        if (open_locked()) return true;
+        abandon();
+        return false;
+    }
+    LOG_ERROR("cannot lock %s", directory_.c_str());
+    return false;
+}
+
+// Joining failed half-way, under the directory's lock.
+void Fabric::abandon() noexcept {
+    if (lock_fd_ < 0) return;
+    if (slot_ != kNone) segment_->processes[slot_].state.store(kFree, std::memory_order_release);
+    slot_ = kNone;
+    if (segment_) libc::munmap(segment_, sizeof(Segment));
+    segment_ = nullptr;
+    remove_if_last();
+    libc::close(lock_fd_);
+    lock_fd_ = -1;
+}
+
+void Fabric::remove_if_last() noexcept {
+    if (locked_by_another(lock_fd_, 0, kMaxProcesses)) return;
+    libc::unlink(segment_path_.c_str());
+    remove_tree(tree_path_);
+    rmdir(directory_.c_str());  // fails, rightly, while other fabrics live in it
+}
+
+bool Fabric::open_locked() noexcept {
+    int fd = libc::open(segment_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0) {
+        LOG_ERROR("cannot open the fabric %s: %s", segment_path_.c_str(), strerror(errno));
+        return false;
+    }
+    fd = high_descriptor(fd);
+    lock_fd_ = fd;
+    struct stat st {};
+    if (libc::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
+        (st.st_mode & 0777) != 0600) {
+        LOG_ERROR("%s must be a regular file of user %u with mode 0600: not used",
+                  segment_path_.c_str(), geteuid());
+        libc::close(fd);
+        lock_fd_ = -1;
+        return false;
+    }
+    const bool alone = !locked_by_another(fd, 0, kMaxProcesses);
+    if (alone) {  // nobody lives here: begin anew, whatever dead processes left
+        remove_tree(tree_path_);
+        if (libc::ftruncate(fd, 0) != 0 ||
+            libc::ftruncate(fd, static_cast<off_t>(sizeof(Segment))) != 0) {
+            LOG_ERROR("cannot size the fabric %s: %s", segment_path_.c_str(), strerror(errno));
+            return false;
+        }
+    } else if (st.st_size != static_cast<off_t>(sizeof(Segment))) {
+        LOG_ERROR("fabric %s is in use by another version of softhca; choose another name "
+                  "(SOFTHCA_FABRIC) or end its programs",
+                  options().fabric);
+        return false;
+    }
+    void* map = libc::mmap(nullptr, sizeof(Segment), PROT_READ | PROT_WRITE,
+                           MAP_SHARED | MAP_NORESERVE, fd, 0);
+    if (map == MAP_FAILED) {
+        LOG_ERROR("cannot map the fabric %s (%zu MiB of address space): %s", segment_path_.c_str(),
+                  sizeof(Segment) >> 20, strerror(errno));
+        return false;
+    }
+    libc::madvise(map, sizeof(Segment), MADV_DONTFORK);
+    segment_ = static_cast<Segment*>(map);
+    if (alone) {
+        segment_->version = kSegmentVersion;
+        segment_->bytes_low = static_cast<std::uint32_t>(sizeof(Segment));
+        segment_->created_ns = now_ns();
+        segment_->clock_factor = measure_clock_factor();
+        segment_->magic.store(kSegmentMagic, std::memory_order_release);
+    } else if (segment_->magic.load(std::memory_order_acquire) != kSegmentMagic ||
+               segment_->version != kSegmentVersion ||
+               segment_->bytes_low != static_cast<std::uint32_t>(sizeof(Segment))) {
+        LOG_ERROR("fabric %s is in use by another version of softhca", options().fabric);
+        return false;
+    }
+    if (!take_slot()) return false;
+    if (alone) {
+        if (const int error = write_tree(tree_path_)) {
+            LOG_ERROR("cannot write the device tree %s: %s", tree_path_.c_str(), strerror(error));
+            return false;  // the last one out removes what there is of it
+        }
+    }
+    return true;
+}
+
+bool Fabric::take_slot() noexcept {
+    for (std::uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
+        Process& process = segment_->processes[slot];
+        if (process.state.load(std::memory_order_acquire) != kFree) continue;
+        struct flock lock = byte_lock(slot, 1);
+        if (libc::fcntl(lock_fd_, F_OFD_SETLK, reinterpret_cast<long>(&lock)) != 0) continue;
+        slot_ = slot;
+        const std::uint32_t generation = process.generation.load(std::memory_order_relaxed) + 1;
+        process.pid = getpid();
+        process.started_ns = now_ns();
+        process.arena_fd = memory::arena_open();
+        process.arena_inode = memory::arena_inode();
+        process.threads_high.store(0);
+        process.shared_bytes.store(0);
+        process.bell.store(0);
+        process.sleeping.store(0);
+        process.attention.store(0);
+        for (auto& epoch : process.epochs) epoch.value.store(0, std::memory_order_relaxed);
+        memset(process.command, 0, sizeof process.command);
+        const int fd = libc::open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
+        if (fd >= 0) {
+            const ssize_t n = libc::read(fd, process.command, sizeof process.command - 1);
+            if (n > 0 && process.command[n - 1] == '\n') process.command[n - 1] = 0;
+            libc::close(fd);
+        }
+        process.generation.store(generation, std::memory_order_release);
+        g_lock_owner = ((generation & (0xffffffffu / kMaxProcesses)) * kMaxProcesses | slot) + 1;
+        if (segment_->processes_high.load() <= slot) segment_->processes_high.store(slot + 1);
+        process.state.store(kLive, std::memory_order_release);
+        if (process.arena_fd < 0) {
+            LOG_ERROR("cannot make shared memory for the device: %s", strerror(errno));
+            return false;
+        }
+        return true;
+    }
+    LOG_ERROR("fabric %s has %u processes, which is all it has room for; choose another name "
+              "(SOFTHCA_FABRIC)",
+              options().fabric, kMaxProcesses);
+    return false;
+}
+
+void Fabric::wake_others() noexcept {
+    const std::uint32_t high = segment_->processes_high.load(std::memory_order_acquire);
+    for (std::uint32_t slot = 0; slot < high && slot < kMaxProcesses; ++slot)
+        if (slot != slot_ && segment_->processes[slot].state.load(std::memory_order_acquire) == kLive)
+            ring_bell(*this, slot);
+}
+
+bool Fabric::alive(std::uint32_t slot) noexcept {
+    return slot == slot_ || locked_by_another(lock_fd_, slot, 1);
+}
+
+bool Fabric::alive(std::uint32_t slot, std::uint32_t generation) noexcept {
+    if (segment_->processes[slot].generation.load(std::memory_order_acquire) != generation)
+        return false;
+    return alive(slot);
+}
+
+unsigned Fabric::reclaim_dead() noexcept {
+    unsigned reclaimed = 0;
+    const std::uint32_t high = segment_->processes_high.load(std::memory_order_acquire);
+    for (std::uint32_t slot = 0; slot < high && slot < kMaxProcesses; ++slot) {
+        Process& process = segment_->processes[slot];
+        if (process.state.load(std::memory_order_acquire) == kFree || alive(slot)) continue;
+        // every survivor comes here at the same time: one does it, the others look again later
+        if (!segment_->process_lock.try_lock_briefly()) continue;
+        if (process.state.load(std::memory_order_acquire) != kFree && !alive(slot)) {
+            LOG_INFO("process %d (%s) is gone: reclaiming its objects", process.pid,
+                     process.command);
+            if (reclaim_process(*this, slot)) {
+                process.state.store(kFree, std::memory_order_release);
+                ++reclaimed;
+            }
+        }
+        segment_->process_lock.unlock();
+    }
+    return reclaimed;
+}
+
+void Fabric::leave() noexcept {
+    std::lock_guard<std::mutex> guard(fabric_mutex());
+    if (!current()) return;
+    // What the application left open goes the way a dead process's objects go.
+    bool reclaimed = false;
+    if (segment_->process_lock.lock()) {
+        reclaimed = reclaim_process(*this, slot_);
+        segment_->process_lock.unlock();
+    }
+    reclaim_dead();
+    wake_others();
+    DirectoryLock lock(directory_);
+    g_fabric.store(nullptr, std::memory_order_release);
+    // what could not be freed now is a survivor's to free: it finds a live slot without its lock
+    if (reclaimed) segment_->processes[slot_].state.store(kFree, std::memory_order_release);
+    if (lock.held()) remove_if_last();
+    libc::close(lock_fd_);
+    lock_fd_ = -1;
+}
+
+void Fabric::forget_after_fork() noexcept {
+    fabric_mutex_pointer() = new std::mutex;  // another thread may have held the old one
+    Fabric* fabric = g_fabric.exchange(nullptr);
+    if (!fabric) return;
+    libc::close(fabric->lock_fd_);  // the parent's lock stays: it has the same description open
+    g_fabric_storage = nullptr;     // not freed: another thread may have been inside at the fork
+    g_lock_owner = 0xffffffffu;
+}
+
+}  // namespace softhca::device

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Who the device says it is. The discovery tree (sysfs) and the query commands must agree, so both
+// read these constants. The values are those of a ConnectX-6 (PCI ids as in the kernel's
+// mlx5_core_pci_table and rdma-core's providers/mlx5 match table).
+#pragma once
+
+#include <cstdint>
+
+namespace softhca::device {
+
+inline constexpr const char* kDeviceName = "mlx5_0";
+inline constexpr const char* kCharDevice = "uverbs0";
+inline constexpr unsigned kCharMajor = 231;  // IB_UVERBS_MAJOR
+inline constexpr unsigned kCharMinor = 192;  // IB_UVERBS_BASE_MINOR
+
+// PCI: a domain no real root complex uses, so that no path of the host is ever hidden.
+inline constexpr const char* kPciDomainBus = "pci5afc:00";
+inline constexpr const char* kPciAddress = "5afc:00:00.0";
+inline constexpr std::uint32_t kVendorId = 0x15b3;   // PCI vendor of Mellanox/NVIDIA
+inline constexpr std::uint32_t kVendorOui = 0x02c9;  // what ibv_query_device reports
+inline constexpr std::uint32_t kPartId = 0x101b;     // 4123, MT28908 ConnectX-6
+inline constexpr const char* kHcaType = "MT4123";
+inline constexpr const char* kBoardId = "SFT0000000001";
+inline constexpr std::uint16_t kFirmwareMajor = 20;
+inline constexpr std::uint16_t kFirmwareMinor = 31;
+inline constexpr std::uint16_t kFirmwareSub = 1014;
+inline constexpr std::uint32_t kHardwareRevision = 0;
+
+// Locally administered EUI-64 ("soft" in the low bytes), host byte order.
+inline constexpr std::uint64_t kNodeGuid = 0x0250'4fff'fe00'0001ULL;
+inline constexpr std::uint64_t kGidPrefix = 0xfe80'0000'0000'0000ULL;
+
+// One InfiniBand port, HDR 4x.
+inline constexpr unsigned kPorts = 1;
+inline constexpr std::uint16_t kLid = 1;
+inline constexpr std::uint16_t kSmLid = 1;
+inline constexpr std::uint32_t kPortCapMask = 0x2651e848;
+inline constexpr unsigned kGidTableLength = 8;  // entry 0 is the port GID, the rest are zero
+inline constexpr unsigned kPkeyTableLength = 128;
+inline constexpr std::uint16_t kDefaultPkey = 0xffff;
+
+}  // namespace softhca::device

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The exchange of pages itself: private ones for pages of the arena with the same content, and back.
+// Between the first copied byte and the last page mapped, nobody writes to them (write_guard.h), and
+// this thread touches nothing but its stack.
+
+#include <algorithm>
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "softhca/base/libc.h"
+#include "softhca/base/log.h"
+#include "softhca/device/memory/arena_internal.h"
+#include "softhca/device/memory/sharing_state.h"
+
+namespace softhca::device::memory {
+
+namespace {
+
+constexpr int kMadvPopulateRead = 22;           // Linux 5.14
+constexpr int kMadvPopulateWrite = 23;          // Linux 5.14
+constexpr std::uint64_t kPresent = 1ULL << 63;  // bits of /proc/PID/pagemap
+constexpr std::uint64_t kSwapped = 1ULL << 62;
+
+void* pointer(std::uint64_t address) noexcept { return reinterpret_cast<void*>(address); }
+
+// A signal handler that touches a held page would wait for its own thread.
+class SignalsBlocked {
+public:
+    SignalsBlocked() noexcept {
+        std::uint64_t all = ~std::uint64_t{0};
+        ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &old_, sizeof old_);
+    }
+    ~SignalsBlocked() { ::syscall(SYS_rt_sigprocmask, SIG_SETMASK, &old_, nullptr, sizeof old_); }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+private:
+    std::uint64_t old_ = 0;
+};
+
+// Was it locked by mlock(2)? This is the one question that the kernel answers without a search
+// through smaps.
+bool is_locked(std::uint64_t address, std::uint64_t length) noexcept {
+    return ::msync(pointer(address), length, MS_ASYNC | MS_INVALIDATE) != 0 && errno == EBUSY;
+}
+
+// mlock(2) and munlock(2), of which sanitizers make nothing.
+void lock_pages(long number, std::uint64_t address, std::uint64_t length) noexcept {
+    ::syscall(number, address, length);
+}
+
+// write(2) beyond the limit of file sizes is a deadly signal, also to a memfd.
+bool file_size_limited() noexcept {
+    rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+}
+
+bool all_zero(std::uint64_t page, std::uint64_t length) noexcept {
+    const auto* words = static_cast<const std::uint64_t*>(pointer(page));
+    std::uint64_t any = 0;
+    for (std::uint64_t i = 0; i < length / sizeof *words && any == 0; i += 8)
+        for (std::uint64_t k = 0; k < 8; ++k)
+            any |= words[i + k];
+    return any == 0;
+}
+
+// Are huge pages given to shared memory that asks for them?
+bool huge_pages_on_request() noexcept {
+    static const bool answer = [] {
+        char text[128] = "";
+        const int fd =
+            libc::open("/sys/kernel/mm/transparent_hugepage/shmem_enabled", O_RDONLY | O_CLOEXEC);
+        if (fd < 0) return false;
+        const ssize_t size = libc::read(fd, text, sizeof text - 1);
+        libc::close(fd);
+        return size > 0 && std::strstr(text, "[advise]") != nullptr;
+    }();
+    return answer;
+}
+
+}  // namespace
+
+// Where something was copied to, as offsets in the arena; of many runs, the first ones.
+struct Sharing::DataRuns {
+    struct Run {
+        std::uint64_t at, length;
+    };
+    std::array<Run, 16> run;
+    unsigned count = 0;
+
+    void add(std::uint64_t at, std::uint64_t length) noexcept {
+        if (count > 0 && run[count - 1].at + run[count - 1].length == at)
+            run[count - 1].length += length;
+        else if (count < run.size())
+            run[count++] = {at, length};
+    }
+};
+
+// System calls, for the application may unmap the source at any moment. Writing to the file saves the
+// page faults of writing to the mapping, and the zeroing.
+bool Sharing::copy_run(std::uint64_t source, std::uint64_t length, std::uint64_t offset) noexcept {
+    const bool by_file = !file_size_limited();
+    while (length > 0) {
+        ssize_t done;
+        if (by_file) {
+            done = libc::pwrite(arena_fd(), pointer(source), length, static_cast<off_t>(offset));
+        } else {
+            const iovec local{arena_base() + offset, length};
+            const iovec remote{pointer(source), length};
+            done = libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1);
+        }
+        if (done <= 0) return false;
+        source += static_cast<std::uint64_t>(done);
+        offset += static_cast<std::uint64_t>(done);
+        length -= static_cast<std::uint64_t>(done);
+    }
+    return true;
+}
+
+// Of a run of pages that may be there, copies those that are not all zero. `plain`: the source can
+// be looked at without fear; else it is looked at in a copy, if the system allows that.
+bool Sharing::copy_pages(std::uint64_t source, std::uint64_t length, std::uint64_t offset,
+                         bool plain, DataRuns* runs) noexcept {
+    const std::uint64_t page = page_bytes();
+    while (length > 0) {
+        const std::uint64_t block =
+            plain ? length : std::min<std::uint64_t>(length, sizeof bounce_);
+        std::uint64_t look = source;
+        if (!plain) {
+            const iovec local{bounce_, block};
+            const iovec remote{pointer(source), block};
+            const ssize_t got = libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1);
+            if (got < 0 && errno != EFAULT) {
+                runs->add(offset, length);
+                return copy_run(source, length, offset);
+            }
+            if (got != static_cast<ssize_t>(block)) return false;
+            look = reinterpret_cast<std::uint64_t>(bounce_);
+        }
+        for (std::uint64_t at = 0; at < block;) {
+            if (all_zero(look + at, page)) {
+                at += page;
+                continue;
+            }
+            std::uint64_t end = at + page;
+            while (end < block && !all_zero(look + end, page))
+                end += page;
+            if (!copy_run(look + at, end - at, offset + at)) return false;
+            runs->add(offset + at, end - at);
+            at = end;
+        }
+        source += block;
+        offset += block;
+        length -= block;
+    }
+    return true;
+}
+
+// Pages that never had content stay holes in the arena. `plain`: as above. `huge`: where whole huge
+// pages are copied, they shall be huge pages there.
+bool Sharing::copy_in(const WriteGuard::Held& held, bool plain, std::uint64_t offset, bool huge,
+                      DataRuns* runs) noexcept {
+    const std::uint64_t page = page_bytes();
+    const int fd = pagemap_.number();
+    std::array<std::uint64_t, 512> entries;
+    const auto copy = [&](std::uint64_t from, std::uint64_t to) {
+        return copy_pages(held.source + from, to - from, offset + from, plain, runs);
+    };
+    std::uint64_t run = 0, run_end = 0;  // relative to held.source; not copied yet
+    for (std::uint64_t at = 0; at < held.bytes;) {
+        // Up to where a huge page of the arena ends.
+        const std::uint64_t room = kHugeBytes - (offset + at) % kHugeBytes;
+        const std::uint64_t pages =
+            std::min<std::uint64_t>(std::min(held.bytes - at, room) / page, entries.size());
+        const std::size_t size = pages * sizeof entries[0];
+        const bool known =
+            fd >= 0 && libc::pread(fd, entries.data(), size,
+                                   static_cast<off_t>((held.source + at) / page * 8)) ==
+                           static_cast<ssize_t>(size);
+        const auto has_content = [known](std::uint64_t entry) {
+            return !known || (entry & (kPresent | kSwapped)) != 0;
+        };
+        if (huge && known && pages * page == kHugeBytes &&
+            std::all_of(entries.begin(), entries.begin() + pages, has_content))
+            libc::madvise(arena_base() + offset + at, kHugeBytes, kMadvPopulateWrite);
+        for (std::uint64_t i = 0; i < pages; ++i, at += page) {
+            if (!has_content(entries[i])) continue;
+            if (at != run_end) {
+                if (!copy(run, run_end)) return false;
+                run = at;
+            }
+            run_end = at + page;
+        }
+    }
+    return copy(run, run_end);
+}
+
+Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t length,
+                                      std::uint64_t offset, bool writers) noexcept {
+    assert(length > 0 && length <= WriteGuard::kMostBytes);
+    if (!arena_fd_intact()) return {0, Left::kPiece};
+    pagemap_.get();  // opened now, not while pages are held
+    const bool locked = is_locked(address, length);
+    if (locked) lock_pages(SYS_munlock, address, length);
+    std::byte* const window = arena_base() + offset;
+    const bool huge = length >= kHugeBytes && huge_pages_on_request() &&
+                      libc::madvise(window, length, MADV_HUGEPAGE) == 0;
+
+    WriteGuard::Held held;
+    DataRuns runs;
+    bool done = false;
+    {
+        std::lock_guard exchanging(exchange_lock);
+        SignalsBlocked signals;
+        held = guard.hold(address, length, writers);
+        if (held.bytes > 0) {
+            done = copy_in(held, held.source != address || !writers, offset, huge, &runs) &&
+                   libc::mmap(pointer(address), held.bytes, PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena_fd(),
+                              static_cast<off_t>(offset)) != MAP_FAILED;
+            if (done) {
+                // A child that is made past our fork handlers must not write to its parent's memory.
+                libc::madvise(pointer(address), held.bytes, MADV_DONTFORK);
+                guard.replaced(address, held);
+            } else {
+                guard.put_back(address, held);
+            }
+        }
+    }
+    if (!done) {
+        LOG_DEBUG("private pages at %#llx cannot be made shared: %s",
+                  static_cast<unsigned long long>(address), strerrordesc_np(errno));
+        if (locked) lock_pages(SYS_mlock, address, length);
+        libc::madvise(window, length, MADV_REMOVE);
+        return {0, held.bytes == 0 && held.stuck ? Left::kThisPage : Left::kPiece};
+    }
+    if (held.bytes < length) libc::madvise(window + held.bytes, length - held.bytes, MADV_REMOVE);
+    if (huge) libc::madvise(pointer(address), held.bytes, MADV_HUGEPAGE);
+    if (locked) {
+        lock_pages(SYS_mlock, address, length);
+    } else {
+        // The pages that were there are there again, without a page fault each.
+        for (unsigned i = 0; i < runs.count; ++i)
+            libc::madvise(pointer(address + (runs.run[i].at - offset)), runs.run[i].length,
+                          kMadvPopulateRead);
+    }
+    ++counters_.conversions;
+    return {held.bytes, held.bytes == length ? Left::kNothing
+                        : held.stuck         ? Left::kThisPage
+                                             : Left::kPiece};
+}
+
+void Sharing::copy_out(std::uint64_t offset, std::uint64_t length, std::uint64_t to) noexcept {
+    const std::byte* const window = arena_base();
+    const int fd = arena_fd_intact() ? arena_fd() : -1;
+    const std::uint64_t end = offset + length;
+    for (std::uint64_t at = offset; at < end;) {
+        std::uint64_t data = at, hole = end;
+        if (fd >= 0) {
+            const off_t found = libc::lseek(fd, static_cast<off_t>(at), SEEK_DATA);
+            if (found < 0 && errno == ENXIO) return;  // holes up to the end of the file
+            if (found >= 0) data = static_cast<std::uint64_t>(found);
+            if (data >= end) return;
+            const off_t next = libc::lseek(fd, static_cast<off_t>(data), SEEK_HOLE);
+            if (next >= 0) hole = std::min(end, static_cast<std::uint64_t>(next));
+        }
+        const std::uint64_t size = hole - data;
+        char* const target = static_cast<char*>(pointer(to + (data - offset)));
+        // Both sides without a page fault each.
+        libc::madvise(target, size, kMadvPopulateWrite);
+        if (fd < 0 ||
+            libc::pread(fd, target, size, static_cast<off_t>(data)) != static_cast<ssize_t>(size))
+            std::memcpy(target, window + data, size);
+        at = hole;
+    }
+}
+
+bool Sharing::make_private(std::uint64_t address, std::uint64_t length, std::uint64_t offset,
+                           int protection, bool writers, std::uint64_t fresh) noexcept {
+    assert(length > 0 && length <= WriteGuard::kMostBytes);
+    const bool locked = is_locked(address, length);
+    bool done = false;
+    {
+        std::lock_guard exchanging(exchange_lock);
+        SignalsBlocked signals;
+        const bool held = writers && guard.hold_shared(address, length);
+        if (!writers || held) {
+            copy_out(offset, length, fresh);
+            done = (protection == (PROT_READ | PROT_WRITE) ||
+                    libc::mprotect(pointer(fresh), length, protection) == 0) &&
+                   libc::mremap(pointer(fresh), length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+                                pointer(address)) != MAP_FAILED;
+            if (held && done) guard.shared_replaced(address, length);
+            if (held && !done) guard.shared_put_back(address, length);
+        }
+    }
+    if (!done) {
+        LOG_DEBUG("shared pages at %#llx cannot be made private: %s",
+                  static_cast<unsigned long long>(address), strerrordesc_np(errno));
+        return false;
+    }
+    if (locked) lock_pages(SYS_mlock, address, length);
+    ++counters_.restorations;
+    return true;
+}
+
+}  // namespace softhca::device::memory

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// fork(2) with shared segments. They are not inherited (MADV_DONTFORK), so that a child, however it
+// was made, cannot write to its parent's memory. For fork() of the C library we take private copies
+// before, which the child moves to where the segments were.
+//
+// The child needs them early: before any handler of ours runs, the C library resets locks that live
+// on the heap (of FILEs, of heaps of threads), and other libraries run their handlers. So while a
+// fork is under way a handler of SIGSEGV stands by, which puts the copies in place at the first
+// touch. For the same reason nothing here allocates, and the list of copies has pages of its own.
+
+#include "softhca/device/memory/fork.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <csignal>
+#include <cstdint>
+#include <cstring>
+
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "softhca/base/libc.h"
+#include "softhca/base/log.h"
+#include "softhca/device/memory/arena_internal.h"
+#include "softhca/device/memory/sharing_state.h"
+
+namespace softhca::device::memory {
+
+namespace {
+
+struct Copy {
+    std::uint64_t address;
+    std::uint64_t length;
+    std::uint64_t memory;
+};
+
+// Of the fork under way. Written under the sharing mutex by the thread that forks, and read by the
+// handler in its child.
+struct Fork {
+    Copy* copies;
+    std::size_t count;
+    std::size_t capacity;
+    pid_t parent;
+    bool placed;
+    bool net;              // the handler is installed
+    struct sigaction old;  // the application's
+    sigset_t mask;
+};
+Fork g_fork;
+
+bool add_copy(const Copy& copy) noexcept {
+    if (g_fork.count == g_fork.capacity) {
+        const std::size_t old_bytes = g_fork.capacity * sizeof(Copy);
+        const std::size_t bytes = std::max<std::size_t>(2 * old_bytes, page_bytes() * 4);
+        void* const grown = old_bytes == 0
+                                ? libc::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                                : libc::mremap(g_fork.copies, old_bytes, bytes, MREMAP_MAYMOVE);
+        if (grown == MAP_FAILED) return false;
+        g_fork.copies = static_cast<Copy*>(grown);
+        g_fork.capacity = bytes / sizeof(Copy);
+    }
+    g_fork.copies[g_fork.count++] = copy;
+    return true;
+}
+
+bool copy_segment(std::uint64_t address, std::uint64_t end, std::uint64_t offset,
+                  int protection) noexcept {
+    const std::uint64_t length = end - address;
+    void* const memory = libc::mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return false;
+    const auto at = reinterpret_cast<std::uint64_t>(memory);
+    Sharing::copy_out(offset, length, at);
+    if (protection != (PROT_READ | PROT_WRITE)) libc::mprotect(memory, length, protection);
+    if (add_copy({address, length, at})) return true;
+    libc::munmap(memory, length);
+    return false;
+}
+
+void take_copies(const OwnPages& own) noexcept {
+    Sharing& sharing = Sharing::instance();
+    bool complete = true;
+    bool on_stack = false;
+    sharing.space.refresh();
+    sharing.places.for_each([&](const IntervalMap<Place>::Run& run) {
+        for (std::uint64_t at = run.start; at < run.end;) {
+            std::uint64_t end = run.end;
+            Vma vma;
+            if (!sharing.still_ours(at, run.value, &end, &vma)) {
+            } else if (own.meet_stack(at, end)) {
+                on_stack = true;
+            } else {
+                complete &= copy_segment(at, end, at + run.value.delta, vma.protection());
+            }
+            at = end;
+        }
+    });
+    if (!complete)
+        LOG_ERROR("fork: out of memory for copies of registered memory; the child will miss some");
+    // We cannot copy what fork() is still to write there. Without any the child ends at once.
+    if (on_stack)
+        LOG_ERROR("fork: this thread runs on a stack in registered memory; the child cannot");
+}
+
+// In the child. Only system calls.
+void place_copies() noexcept {
+    if (g_fork.placed) return;
+    g_fork.placed = true;
+    for (std::size_t i = 0; i < g_fork.count; ++i) {
+        const Copy& copy = g_fork.copies[i];
+        // Something may have been mapped there already since the fork.
+        void* const wanted = reinterpret_cast<void*>(copy.address);
+        void* const got =
+            libc::mmap(wanted, copy.length, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+        if (got != wanted ||
+            libc::mremap(reinterpret_cast<void*>(copy.memory), copy.length, copy.length,
+                         MREMAP_MAYMOVE | MREMAP_FIXED, wanted) == MAP_FAILED)
+            LOG_ERROR("fork: the child misses registered memory at %p: %s", wanted,
+                      strerrordesc_np(errno));
+    }
+}
+
+void on_segmentation_fault(int, siginfo_t* info, void*) noexcept {
+    const auto at = reinterpret_cast<std::uint64_t>(info->si_addr);
+    if (info->si_code == SEGV_MAPERR && libc::getpid() != g_fork.parent && !g_fork.placed) {
+        for (std::size_t i = 0; i < g_fork.count; ++i) {
+            if (at - g_fork.copies[i].address >= g_fork.copies[i].length) continue;
+            place_copies();
+            return;
+        }
+    }
+    // Not ours. To the application's handler, by the same instruction again; or, if it was sent by
+    // somebody, by sending it again.
+    sigaction(SIGSEGV, &g_fork.old, nullptr);
+    if (info->si_code <= 0) raise(SIGSEGV);
+}
+
+void install_net() noexcept {
+    sigset_t fault;
+    sigemptyset(&fault);
+    sigaddset(&fault, SIGSEGV);
+    pthread_sigmask(SIG_UNBLOCK, &fault, &g_fork.mask);
+    struct sigaction action {};
+    action.sa_sigaction = on_segmentation_fault;
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    g_fork.net = sigaction(SIGSEGV, &action, &g_fork.old) == 0;
+}
+
+void remove_net() noexcept {
+    if (!g_fork.net) return;
+    g_fork.net = false;
+    sigaction(SIGSEGV, &g_fork.old, nullptr);
+    pthread_sigmask(SIG_SETMASK, &g_fork.mask, nullptr);
+}
+
+void forget_copies() noexcept {
+    if (g_fork.copies) libc::munmap(g_fork.copies, g_fork.capacity * sizeof(Copy));
+    g_fork.copies = nullptr;
+    g_fork.count = g_fork.capacity = 0;
+}
+
+}  // namespace
+
+void atfork_prepare() noexcept {
+    Sharing& sharing = Sharing::instance();
+    sharing.mutex.lock();
+    sharing.exchange_lock.lock();
+    arena_lock_for_fork();
+    assert(g_fork.count == 0 && !g_fork.net);
+    g_fork.parent = libc::getpid();
+    g_fork.placed = false;
+    const OwnPages own;
+    if (!sharing.inherited) take_copies(own);
+    if (g_fork.count > 0) install_net();
+}
+
+void atfork_parent() noexcept {
+    remove_net();
+    for (std::size_t i = 0; i < g_fork.count; ++i)
+        libc::munmap(reinterpret_cast<void*>(g_fork.copies[i].memory), g_fork.copies[i].length);
+    forget_copies();
+    Sharing& sharing = Sharing::instance();
+    arena_unlock_after_fork(false);
+    sharing.exchange_lock.unlock();
+    sharing.mutex.unlock();
+}
+
+void atfork_child() noexcept {
+    place_copies();
+    remove_net();
+    forget_copies();
+    Sharing& sharing = Sharing::instance();
+    sharing.drop_inherited_files();
+    arena_unlock_after_fork(true);
+    sharing.exchange_lock.unlock();
+    sharing.mutex.unlock();
+}
+
+}  // namespace softhca::device::memory

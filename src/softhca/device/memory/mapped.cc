@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Looking at a range's mappings: see mapped.h.
+
+#include "softhca/device/memory/mapped.h"
+
+#include "softhca/device/memory/sharing_state.h"
+
+namespace softhca::device::memory {
+
+bool check_mapped(std::uint64_t address, std::uint64_t length, bool write) noexcept {
+    Sharing& sharing = Sharing::instance();
+    std::lock_guard lock(sharing.mutex);
+    if (!sharing.space.available()) return true;  // whoever touches it will see
+    sharing.space.refresh();
+    const std::uint64_t end = address + length;
+    for (std::uint64_t at = address; at < end;) {
+        Vma vma;
+        if (!sharing.space.at(at, &vma) || !vma.readable || (write && !vma.writable)) return false;
+        at = vma.end;
+    }
+    return true;
+}
+
+}  // namespace softhca::device::memory

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The other half of sharing.cc: pages that lose their last user become private memory again, at once
+// or, where writers cannot be held back now, later.
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <new>
+
+#include <sys/mman.h>
+
+#include "softhca/base/libc.h"
+#include "softhca/base/log.h"
+#include "softhca/device/memory/arena_internal.h"
+#include "softhca/device/memory/sharing_state.h"
+
+namespace softhca::device::memory {
+
+namespace {
+
+constexpr unsigned kIdleRunsTended = 4;  // in one share() or release()
+
+}  // namespace
+
+void Staging::skip_to(std::uint64_t address) noexcept {
+    const std::uint64_t stop = std::min(address, end_);
+    if (start_ >= stop) return;
+    libc::munmap(reinterpret_cast<void*>(memory_), stop - start_);
+    moved(stop - start_);
+}
+
+void Staging::moved(std::uint64_t length) noexcept {
+    memory_ += length;
+    start_ += length;
+}
+
+std::uint64_t Staging::provide(std::uint64_t address, std::uint64_t end,
+                               std::uint64_t far_end) noexcept {
+    assert(address >= start_ || start_ == end_);
+    skip_to(address);
+    if (start_ == end_) {
+        // All at once; or, if the system will not promise that much memory, only what is needed.
+        for (const std::uint64_t stop : {far_end, end}) {
+            void* at = libc::mmap(nullptr, stop - address, PROT_READ | PROT_WRITE,
+                                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            if (at == MAP_FAILED) continue;
+            start_ = address;
+            end_ = stop;
+            memory_ = reinterpret_cast<std::uint64_t>(at);
+            break;
+        }
+    }
+    return start_ == address && end_ >= end ? memory_ : 0;
+}
+
+// Makes [address, end) private again, if that can be done without losing a store.
+bool Sharing::restore(std::uint64_t address, std::uint64_t end, std::uint64_t delta,
+                      std::uint64_t far_end, const Vma& vma, const OwnPages& own,
+                      Staging* staging) {
+    if (own.meet(address, end)) return false;
+    // Peers may be copying into pages that another registration left private.
+    const auto left = left_.run_at(address);
+    if (left.value > 0 || left.end < end) return false;
+    bool application = false;
+    for (std::uint64_t at = address + delta; at < end + delta; at = uses_.run_at(at).end)
+        application |= uses_.at(at).application;
+    if (application && kernel_pins()) return false;
+    bool writers = !alone();
+    if (writers && application) {
+        if (guard.reach() != WriteGuard::Reach::kAllStores || !guard.holds_shared()) return false;
+    } else if (writers && !guard.holds_shared()) {
+        writers = false;  // nobody writes to a queue that is being destroyed
+    }
+    const std::uint64_t fresh = staging->provide(address, end, far_end);
+    if (fresh == 0 ||
+        !make_private(address, end - address, address + delta, vma.protection(), writers, fresh))
+        return false;
+    staging->moved(end - address);
+    places.set(address, end, Place{});
+    idle_.set(address, end, false);
+    uses_.set(address + delta, end + delta, Use{});
+    arena_free(address + delta, end - address);
+    return true;
+}
+
+// Deals with the first part of [address, end), which was at `delta` and has no users. Returns where
+// that part ends. far_end: up to where more of the same will follow.
+std::uint64_t Sharing::retire(std::uint64_t address, std::uint64_t end, std::uint64_t delta,
+                              std::uint64_t far_end, const OwnPages& own, Staging* staging) {
+    const auto place = places.run_at(address);
+    end = std::min(end, place.end);
+    if (place.value != Place{true, delta}) {
+        discard_offsets(address + delta, end + delta);  // found stale before
+        return end;
+    }
+    Vma vma;
+    if (!still_ours(address, place.value, &end, &vma))
+        forget_place(address, end);
+    else if (!restore(address, end, delta, far_end, vma, own, staging))
+        idle_.set(address, end, true);
+    return end;
+}
+
+// Takes the users of a registration away, and deals with the pages that have none then.
+void Sharing::drop_extents(const Registration& made, const OwnPages& own,
+                           std::unique_lock<std::mutex>* lock) {
+    for (unsigned i = 0; i < made.count; ++i) {
+        const Extent& extent = made.extent[i];
+        const std::uint64_t delta = extent.offset - extent.address;
+        const std::uint64_t end = extent.address + extent.length;
+        Staging staging;
+        for (std::uint64_t at = extent.address; at < end;) {
+            const std::uint64_t piece_end =
+                std::min(end, (at + WriteGuard::kMostBytes) & ~(kHugeBytes - 1));
+            uses_.update(at + delta, piece_end + delta, [](Use& use) {
+                assert(use.users > 0);
+                --use.users;
+            });
+            while (at < piece_end) {
+                const auto run = uses_.run_at(at + delta);
+                const std::uint64_t stop = std::min(run.end, piece_end + delta) - delta;
+                at = run.value.users > 0 ? stop : retire(at, stop, delta, end, own, &staging);
+            }
+            // Others may have their turn between two pieces of a large range.
+            if (at < end) {
+                lock->unlock();
+                lock->lock();
+                space.refresh();
+            }
+        }
+    }
+}
+
+void Sharing::release(std::uint64_t ticket, const OwnPages& own) {
+    std::unique_lock lock(mutex);
+    forget_inherited();
+    space.refresh();
+    const auto found = registrations_.find(ticket);
+    if (found == registrations_.end()) {
+        LOG_DEBUG("release of pages that this process has not shared");
+        return;
+    }
+    const Registration made = found->second;
+    registrations_.erase(found);
+    made.for_each_left([this](std::uint64_t start, std::uint64_t end) {
+        left_.update(start, end, [](std::uint32_t& count) {
+            assert(count > 0);
+            --count;
+        });
+    });
+    drop_extents(made, own, &lock);
+    tend_idle(own);
+}
+
+// Looks at a few runs of pages that could not be made private when they lost their last user.
+void Sharing::tend_idle(const OwnPages& own) {
+    if (idle_.empty()) return;
+    const bool restorable = alone();  // with a guard they would not be idle
+    for (unsigned i = 0; i < kIdleRunsTended; ++i) {
+        auto run = idle_.run_at(idle_next_);
+        if (!run.value) {
+            if (run.end == IntervalMap<bool>::kEnd) {
+                idle_next_ = 0;
+                return;
+            }
+            run = idle_.run_at(run.end);
+        }
+        const auto place = places.run_at(run.start);
+        const std::uint64_t delta = place.value.delta;
+        std::uint64_t end = std::min({run.end, place.end, run.start + WriteGuard::kMostBytes});
+        idle_next_ = end;
+        assert(place.value.mapped);
+        Vma vma;
+        Staging staging;
+        if (!still_ours(run.start, place.value, &end, &vma))
+            forget_place(run.start, end);
+        else if (restorable)
+            restore(run.start, end, delta, end, vma, own, &staging);
+    }
+}
+
+}  // namespace softhca::device::memory

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Copies between processes by system calls; see remote.h. The rules of access are those of
+// ptrace(2), "Ptrace access mode checking".
+
+#include "softhca/device/memory/remote.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "softhca/base/libc.h"
+#include "softhca/base/log.h"
+
+namespace softhca::device::memory {
+
+namespace {
+
+enum class Direction { kTo, kFrom };
+
+std::atomic<bool> g_refused{false};  // set by any thread, never reset
+
+// A vector that is consumed from its front.
+class Cursor {
+public:
+    Cursor(const iovec* vector, unsigned count) noexcept : vector_(vector), count_(count) {}
+
+    // Does it hold that much? (Sums may not wrap: lengths come from the application.)
+    bool holds(std::size_t bytes) const noexcept {
+        for (unsigned i = 0; i < count_ && bytes > 0; ++i)
+            bytes -= std::min(bytes, vector_[i].iov_len);
+        return bytes == 0;
+    }
+
+    // The next pieces, at most `limit` bytes; returns how many bytes they are.
+    template <std::size_t N>
+    std::size_t window(std::array<iovec, N>* out, unsigned* pieces,
+                       std::size_t limit) const noexcept {
+        std::size_t bytes = 0;
+        std::size_t skip = offset_;
+        *pieces = 0;
+        for (unsigned i = index_; i < count_ && *pieces < N && bytes < limit; ++i) {
+            const std::size_t length = std::min(vector_[i].iov_len - skip, limit - bytes);
+            if (length > 0) {
+                (*out)[(*pieces)++] = {static_cast<char*>(vector_[i].iov_base) + skip, length};
+                bytes += length;
+            }
+            skip = 0;
+        }
+        return bytes;
+    }
+
+    void advance(std::size_t bytes) noexcept {
+        while (bytes > 0) {
+            const std::size_t step = std::min(bytes, vector_[index_].iov_len - offset_);
+            bytes -= step;
+            offset_ += step;
+            if (offset_ == vector_[index_].iov_len) {
+                ++index_;
+                offset_ = 0;
+            }
+        }
+    }
+
+private:
+    const iovec* vector_;
+    unsigned count_;
+    unsigned index_ = 0;
+    std::size_t offset_ = 0;  // into vector_[index_]
+};
+
+// Far below IOV_MAX: the kernel copies the vectors in, and most copies have one piece.
+constexpr unsigned kPieces = 64;
+constexpr std::size_t kLargestCall = std::size_t{1} << 30;  // the kernel's is just below 2 GiB
+
+void explain_refusal(pid_t pid, int error) noexcept {
+    if (g_refused.exchange(true, std::memory_order_relaxed)) return;
+    char scope = '?';
+    const int yama = libc::open("/proc/sys/kernel/yama/ptrace_scope", O_RDONLY | O_CLOEXEC);
+    if (yama >= 0) {
+        if (libc::read(yama, &scope, 1) != 1) scope = '?';
+        libc::close(yama);
+    }
+    char yama_cause[] = "kernel.yama.ptrace_scope is ?";
+    const char* cause = yama_cause;
+    if (scope >= '1' && scope <= '3')
+        yama_cause[sizeof yama_cause - 2] = scope;
+    else if (error == ENOSYS)
+        cause = "the system call is filtered out (seccomp)";
+    else
+        cause =
+            "a container without CAP_SYS_PTRACE, a seccomp filter, a process that is not "
+            "dumpable, or one of another user";
+    LOG_ERROR(
+        "the system refuses copies between the memory of this process and of process %d: %s. "
+        "Memory that is shared still works: private anonymous memory (malloc, mmap) is, with "
+        "SOFTHCA_MEMORY=auto. For all other memory allow the copies: --cap-add SYS_PTRACE for a "
+        "container, kernel.yama.ptrace_scope=0 for a host",
+        pid, cause);
+}
+
+// One step by way of the file of the other memory. Bytes copied, or -1 and errno.
+ssize_t through_file(Direction direction, int file, const iovec& local,
+                     const iovec& remote) noexcept {
+    const std::size_t bytes = std::min(local.iov_len, remote.iov_len);
+    const auto where = static_cast<off_t>(reinterpret_cast<std::uintptr_t>(remote.iov_base));
+    const ssize_t done = direction == Direction::kTo
+                             ? libc::pwrite(file, local.iov_base, bytes, where)
+                             : libc::pread(file, local.iov_base, bytes, where);
+    if (done < 0 && errno == EIO) errno = EFAULT;  // how this file says that nothing is mapped
+    return done;
+}
+
+int copy(Direction direction, pid_t pid, Cursor local, Cursor remote, std::size_t bytes) noexcept {
+    if (!local.holds(bytes) || !remote.holds(bytes)) return EINVAL;
+    int file = -1;  // of the other memory, once the system calls are known to be refused
+    int error = 0;
+    while (bytes > 0) {
+        std::array<iovec, kPieces> here, there;
+        unsigned here_count, there_count;
+        const std::size_t limit = std::min(bytes, kLargestCall);
+        const std::size_t size = std::min(local.window(&here, &here_count, limit),
+                                          remote.window(&there, &there_count, limit));
+        // Both windows must be of one size: the shorter one decides.
+        local.window(&here, &here_count, size);
+        remote.window(&there, &there_count, size);
+        ssize_t done;
+        if (file >= 0)
+            done = through_file(direction, file, here[0], there[0]);
+        else if (direction == Direction::kTo)
+            done = libc::process_vm_writev(pid, here.data(), here_count, there.data(), there_count);
+        else
+            done = libc::process_vm_readv(pid, here.data(), here_count, there.data(), there_count);
+        if (done > 0) {
+            local.advance(static_cast<std::size_t>(done));
+            remote.advance(static_cast<std::size_t>(done));
+            bytes -= static_cast<std::size_t>(done);
+            continue;
+        }
+        error = done == 0 ? EFAULT : errno;
+        if (error == EINTR) {
+            error = 0;
+            continue;
+        }
+        if (file < 0 && (error == EPERM || error == ENOSYS)) {
+            const int refusal = error;
+            char path[40];
+            std::snprintf(path, sizeof path, "/proc/%d/mem", pid);
+            file = libc::open(path, (direction == Direction::kTo ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+            if (file >= 0) {
+                error = 0;
+                continue;
+            }
+            error = errno == ENOENT ? ESRCH : EPERM;
+            if (error == EPERM) explain_refusal(pid, refusal);
+        }
+        break;
+    }
+    if (file >= 0) libc::close(file);
+    return error;
+}
+
+}  // namespace
+
+int copy_to(pid_t pid, const iovec* local, unsigned nlocal, const iovec* remote, unsigned nremote,
+            std::size_t bytes) noexcept {
+    return copy(Direction::kTo, pid, {local, nlocal}, {remote, nremote}, bytes);
+}
+
+int copy_from(pid_t pid, const iovec* local, unsigned nlocal, const iovec* remote, unsigned nremote,
+              std::size_t bytes) noexcept {
+    return copy(Direction::kFrom, pid, {local, nlocal}, {remote, nremote}, bytes);
+}
+
+bool copy_refused() noexcept { return g_refused.load(std::memory_order_relaxed); }
+
+void allow_peer_copies() noexcept { prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); }
+
+}  // namespace softhca::device::memory

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Reclaiming: see reclaim.h.
+#include "softhca/device/reclaim.h"
+
+#include <infiniband/verbs.h>
+#include <linux/futex.h>
+#include <rdma/ib_user_verbs.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+
+#include "softhca/device/epoch.h"
+#include "softhca/device/fabric.h"
+#include "softhca/device/table.h"
+
+namespace softhca::device {
+namespace {
+
+template <class T, std::uint32_t N>
+std::uint32_t used(const Table<T, N>& table) noexcept {
+    const std::uint32_t high = table.high.load(std::memory_order_acquire);
+    return high < N ? high : N;
+}
+
+template <class T, std::uint32_t N>
+void condemn(Table<T, N>& table, std::uint32_t slot) noexcept {
+    for (std::uint32_t i = 0; i < used(table); ++i) {
+        ObjectHead& head = table[i].head;
+        if (head.process == slot && head.state.load(std::memory_order_acquire) != kFree)
+            head.state.store(kDying, std::memory_order_release);
+    }
+}
+
+template <class T, std::uint32_t N>
+void free_all(Table<T, N>& table, std::uint32_t slot) noexcept {
+    for (std::uint32_t i = 0; i < used(table); ++i) {
+        T& item = table[i];
+        if (item.head.process == slot && item.head.state.load(std::memory_order_acquire) == kDying)
+            free_item(table, item);
+    }
+}
+
+bool connected(std::uint32_t type) noexcept {
+    return type == IB_UVERBS_QPT_RC || type == IB_UVERBS_QPT_XRC_INI ||
+           type == IB_UVERBS_QPT_XRC_TGT;
+}
+
+void tell_peer(Fabric& fabric, const QueuePair& qp) noexcept {
+    const std::uint32_t state = qp.state.load(std::memory_order_acquire);
+    if (!connected(qp.type) || state < IBV_QPS_RTR || state > IBV_QPS_SQE) return;
+    QueuePair& peer = fabric.segment().qps[qp.attr.dest_qpn & (kMaxQps - 1)];
+    if (&peer == &qp || !peer.head.live() || peer.number != qp.attr.dest_qpn) return;
+    if (peer.attr.dest_qpn != qp.number || !connected(peer.type)) return;
+    call_attention(fabric, peer, kAttentionPeerLost);
+}
+
+}  // namespace
+
+void ring_bell(Fabric& fabric, std::uint32_t slot) noexcept {
+    if (slot >= kMaxProcesses) return;
+    Process& process = fabric.segment().processes[slot];
+    process.bell.store(1, std::memory_order_seq_cst);
+    if (process.sleeping.load(std::memory_order_seq_cst))
+        syscall(SYS_futex, &process.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+void call_attention(Fabric& fabric, QueuePair& qp, std::uint32_t what) noexcept {
+    qp.attention.fetch_or(what, std::memory_order_release);
+    const std::uint32_t slot = qp.head.process;
+    if (slot >= kMaxProcesses) return;
+    fabric.segment().processes[slot].attention.store(1, std::memory_order_release);
+    ring_bell(fabric, slot);
+}
+
+void drop_xrc_domain(Fabric& fabric, std::uint32_t index) noexcept {
+    auto& table = fabric.segment().xrcds;
+    if (index >= kMaxXrcds || !table.lock.lock()) return;
+    XrcDomain& domain = table[index];
+    if (domain.head.state.load() == kLive && domain.references.fetch_sub(1) == 1)
+        free_item(table, domain);
+    table.lock.unlock();
+}
+
+void drop_qp_references(Fabric& fabric, QueuePair& qp) noexcept {
+    Segment& segment = fabric.segment();
+    if (qp.alias_of != kNone && qp.alias_of < kMaxQps) {
+        QueuePair& target = segment.qps[qp.alias_of];
+        if (target.references.fetch_sub(1) == 1) {
+            target.head.state.store(kDying, std::memory_order_release);
+            if (epoch::synchronize()) free_item(segment.qps, target);
+        }
+        return;
+    }
+    if (qp.pd < kMaxPds) segment.pds[qp.pd].users.fetch_sub(1);
+    if (qp.send_cq < kMaxCqs) segment.cqs[qp.send_cq].users.fetch_sub(1);
+    if (qp.recv_cq < kMaxCqs) segment.cqs[qp.recv_cq].users.fetch_sub(1);
+    if (qp.srq < kMaxSrqs) segment.srqs[qp.srq].users.fetch_sub(1);
+    if (qp.uar_page < kMaxUarPages && qp.uuar < kUuarsPerUar)
+        segment.uars[qp.uar_page].users[qp.uuar].fetch_sub(1);
+}
+
+bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
+    Segment& segment = fabric.segment();
+    // An XRC target that another process has opened outlives the process that made it.
+    for (std::uint32_t i = 0; i < used(segment.qps); ++i) {
+        QueuePair& qp = segment.qps[i];
+        if (qp.head.process != slot || !qp.head.live()) continue;
+        if (qp.type == IB_UVERBS_QPT_XRC_TGT && qp.alias_of == kNone &&
+            qp.references.fetch_sub(1) > 1)
+            qp.head.process = qp.head.context = kNone;
+        else
+            tell_peer(fabric, qp);
+    }
+    condemn(segment.qps, slot);
+    condemn(segment.srqs, slot);
+    condemn(segment.mrs, slot);
+    condemn(segment.cqs, slot);
+    condemn(segment.xrcd_handles, slot);
+    condemn(segment.pds, slot);
+    condemn(segment.uars, slot);
+    condemn(segment.channels, slot);
+    condemn(segment.contexts, slot);
+    if (!epoch::synchronize()) return false;
+    for (std::uint32_t i = 0; i < used(segment.qps); ++i) {
+        QueuePair& qp = segment.qps[i];
+        if (qp.head.process == slot && qp.head.state.load() == kDying && qp.alias_of != kNone)
+            drop_qp_references(fabric, qp);
+    }
+    for (std::uint32_t i = 0; i < used(segment.xrcd_handles); ++i) {
+        XrcdHandle& handle = segment.xrcd_handles[i];
+        if (handle.head.process == slot && handle.head.state.load() == kDying)
+            drop_xrc_domain(fabric, handle.domain);
+    }
+    free_all(segment.qps, slot);
+    free_all(segment.srqs, slot);
+    free_all(segment.mrs, slot);
+    free_all(segment.cqs, slot);
+    free_all(segment.xrcd_handles, slot);
+    free_all(segment.pds, slot);
+    free_all(segment.uars, slot);
+    free_all(segment.channels, slot);
+    free_all(segment.contexts, slot);
+    return true;
+}
+
+}  // namespace softhca::device

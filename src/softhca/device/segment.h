@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The fabric segment: the state of the device, mapped by every process that uses the fabric. It is
+// what firmware memory is to a real HCA. Plain data of fixed layout: no pointers, only indices and
+// offsets. Indices read from it are range-checked before use where a damaged value could hurt.
+//
+// Who writes what:
+//  - ObjectHead.state goes free -> live -> dying -> free. It becomes live under the table's lock, by a
+//    release store when the rest of the object is complete; dying by its owner or by who reclaims the
+//    owner; free only after epoch::synchronize(), so whoever looks an object up inside an epoch may use
+//    it until the epoch's end.
+//  - fields without a comment are written before the object is live and constant from then on.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "softhca/device/limits.h"
+#include "softhca/device/lock.h"
+#include "softhca/device/memory/sharing.h"
+
+namespace softhca::device {
+
+inline constexpr std::uint64_t kSegmentMagic = 0x736f'6674'6863'6101ULL;  // "softhca" 1
+inline constexpr std::uint32_t kSegmentVersion = 1;
+
+enum ObjectState : std::uint32_t { kFree = 0, kReserved = 1, kLive = 2, kDying = 3 };
+
+struct ObjectHead {
+    std::atomic<std::uint32_t> state;
+    std::uint32_t generation;  // of the slot; grows with each reuse, under the table's lock
+    std::uint32_t process;     // slot of the owner
+    std::uint32_t context;     // index of the owner's context, or kNone
+    bool live() const noexcept { return state.load(std::memory_order_acquire) == kLive; }
+};
+
+// Counters (DESIGN section 3). Those of a send queue are written by whoever holds its run lock;
+// those of receive and completion queues under that queue's shared lock; read by anyone.
+struct Counters {
+    std::atomic<std::uint64_t> doorbells, blueflame, wqes;
+    std::atomic<std::uint64_t> dma_read_wqe, dma_read_payload;
+    std::atomic<std::uint64_t> dma_write_payload, dma_write_cqe;
+    std::atomic<std::uint64_t> rnr_naks, retries;
+    std::atomic<std::uint64_t> bytes_sent;
+};
+
+// Entries that the device fetched by itself: a BlueFlame write carries its entry, so these are all
+// others of a send queue, and those of the receiving side, which alone uses dma_read_wqe.
+inline std::uint64_t wqe_reads(const Counters& counters) noexcept {
+    const std::uint64_t executed = counters.wqes.load(std::memory_order_relaxed);
+    const std::uint64_t carried = counters.blueflame.load(std::memory_order_relaxed);
+    return (executed > carried ? executed - carried : 0) +
+           counters.dma_read_wqe.load(std::memory_order_relaxed);
+}
+
+inline void count(std::atomic<std::uint64_t>& counter, std::uint64_t n = 1) noexcept {
+    // single writer at a time: a plain load and store, no locked instruction
+    counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
+
+// A piece of driver-owned memory of the owning process.
+struct QueueMemory {
+    std::uint64_t address;  // in the owner's address space
+    std::uint64_t length;
+    std::uint64_t offset;  // in the owner's arena, or kNotShared
+};
+inline constexpr std::uint64_t kNotShared = ~0ull;
+
+struct alignas(64) EpochRecord {
+    std::atomic<std::uint64_t> value;  // odd: its thread is inside; written by that thread only
+};
+
+struct alignas(128) Process {
+    std::atomic<std::uint32_t> state;  // ObjectState; by the process itself or its reclaimer
+    std::atomic<std::uint32_t> generation;
+    std::int32_t pid;
+    std::int32_t arena_fd;
+    std::uint64_t arena_inode;
+    std::uint64_t started_ns;
+    char command[64];
+    std::atomic<std::uint32_t> threads_high;  // epoch records in use are below this
+    std::atomic<std::uint64_t> shared_bytes;
+    // The progress thread's bell: who wants its attention stores 1 and wakes the futex if it sleeps.
+    alignas(64) std::atomic<std::uint32_t> bell;
+    std::atomic<std::uint32_t> sleeping;
+    std::atomic<std::uint32_t> attention;  // some QP of this process has `attention` set
+    EpochRecord epochs[kMaxThreads];
+};
+
+struct alignas(64) Context {
+    ObjectHead head;
+    std::uint32_t static_uars;  // pages of the static kernel, 0 with the dynamic one
+    std::uint32_t low_latency_uuars;
+    std::uint32_t async_channel, async_generation;
+    // by the owner, under its context lock
+    std::atomic<std::uint32_t> dynamic_uars;
+    std::atomic<std::uint32_t> nc_uars;
+    Counters counters;  // what closed QPs and CQs of this context had counted
+    Counters retired_cq;
+};
+
+struct alignas(64) ProtectionDomain {
+    ObjectHead head;
+    std::atomic<std::uint32_t> users;  // MRs, QPs, SRQs that name it
+};
+
+struct alignas(64) MemoryRegion {
+    ObjectHead head;
+    // rereg rewrites these, in state kDying, after epoch::synchronize()
+    std::uint32_t key;
+    std::uint32_t pd;
+    std::uint32_t access;
+    std::uint64_t address, length, iova;
+    memory::Extents extents;
+};
+
+struct alignas(64) Channel {
+    ObjectHead head;
+    std::int32_t write_fd;  // in the owner
+    std::uint32_t kind;     // 0 completion, 1 asynchronous
+    std::uint64_t inode;    // of the pipe
+    SharedLock lock;        // order of writes against the drain when an object is destroyed
+};
+
+struct alignas(128) CompletionQueue {
+    ObjectHead head;
+    std::uint32_t number, cqe_size;
+    std::uint32_t channel, channel_generation;
+    std::uint32_t ignore_overrun;
+    std::uint64_t user_handle;
+    QueueMemory record;
+    std::atomic<std::uint32_t> users;  // QPs and SRQs that name it
+    // under lock
+    alignas(64) SharedLock lock;
+    std::uint32_t cqe_count;  // a power of two; resize changes it and the buffer
+    QueueMemory buffer;
+    std::uint32_t producer;        // free-running
+    std::uint32_t last_solicited;  // producer after the last solicited or error CQE
+    std::uint32_t announced;       // entries up to here have had their event
+    std::uint32_t failed;          // overrun: takes no more
+    std::uint32_t events_sent, async_events_sent;
+    Counters counters;  // dma_write_cqe, and dma_write_payload of CQEs that carry data
+};
+
+struct alignas(128) SharedReceiveQueue {
+    ObjectHead head;
+    std::uint32_t number, type;  // type: enum ibv_srq_type
+    std::uint32_t pd, cq;
+    std::uint32_t xrcd, xrcd_handle;  // the domain, and the handle that names it
+    std::uint32_t wqe_count, wqe_shift, max_wr, max_sge, uidx;
+    std::uint64_t user_handle;
+    QueueMemory buffer, record;
+    std::atomic<std::uint32_t> users;
+    // under lock
+    alignas(64) SharedLock lock;
+    std::uint32_t next;      // index of the WQE that the next message takes
+    std::uint32_t consumed;  // free-running
+    std::uint32_t limit;     // armed if not 0
+    std::uint32_t failed;
+    std::atomic<std::uint32_t> async_events_sent;
+    Counters counters;
+};
+
+// What ibv_modify_qp set (IBTA 11.2.5.2; fields as in struct ib_uverbs_modify_qp).
+struct QpAttributes {
+    std::uint32_t qp_access_flags, qkey, rq_psn, sq_psn, dest_qpn;
+    std::uint16_t pkey_index, alt_pkey_index, dlid;
+    std::uint8_t path_mtu, max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, port, timeout;
+    std::uint8_t retry_cnt, rnr_retry, sq_draining, sl, src_path_bits, static_rate, is_global;
+    std::uint8_t dgid[16];
+    std::uint32_t flow_label;
+    std::uint8_t sgid_index, hop_limit, traffic_class, ah_port;
+};
+
+struct alignas(128) QueuePair {
+    ObjectHead head;
+    std::uint32_t number, type;  // type: enum ib_uverbs_qp_type
+    std::uint32_t alias_of;      // an XRC target opened by number: the QP it stands for, or kNone
+    std::uint32_t pd, send_cq, recv_cq, srq;
+    std::uint32_t xrcd, xrcd_handle;  // XRC targets: the domain, and the handle that names it
+    std::uint32_t uidx, signal_all, create_flags;
+    std::uint32_t uar_page, uuar;  // uuar: number within the context (static), else index in page
+    std::uint32_t blueflame;       // its uUAR takes BlueFlame
+    std::uint32_t sq_count, rq_count, rq_shift, sq_offset;
+    std::uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
+    std::uint32_t scatter_recv, scatter_send;  // bytes that go into the CQE: 0, 32 or 64
+    std::uint64_t user_handle;
+    QueueMemory buffer, record;
+
+    // by the owner's modify commands, by a peer that found a responder error (only ever to ERR)
+    alignas(64) std::atomic<std::uint32_t> state;  // enum ibv_qp_state
+    std::atomic<std::uint32_t> attention;          // a peer changed state: the owner must look
+    std::atomic<std::uint32_t> references;         // XRC target: itself and its aliases
+    QpAttributes attr;                             // by the owner, while no WQE runs
+
+    // responder, under receive_lock (rq_consumer) or by the one connected requester (the others)
+    alignas(64) SharedLock receive_lock;
+    std::uint32_t rq_consumer;                  // free-running
+    std::atomic<std::uint64_t> in_flight;       // receive WQE taken but not completed: see receive.h
+    std::uint32_t responder_psn;
+    std::atomic<std::uint32_t> async_events_sent;
+    Counters receive;
+
+    // requester, by whoever runs the send queue (one at a time)
+    alignas(64) std::uint32_t sq_consumer;
+    std::uint32_t requester_psn;
+    Counters send;
+};
+
+struct alignas(64) XrcDomain {
+    ObjectHead head;  // process and context unused
+    std::uint64_t device, inode;  // of the file that names it; 0 without
+    std::atomic<std::uint32_t> references;
+};
+
+struct alignas(64) XrcdHandle {
+    ObjectHead head;
+    std::uint32_t domain;
+    std::atomic<std::uint32_t> users;
+};
+
+enum class UarKind : std::uint32_t { kBlueFlame = 0, kNonCached = 1, kStatic = 2, kAllocWc = 3 };
+
+struct alignas(64) UarPage {
+    ObjectHead head;
+    std::uint32_t kind;               // UarKind
+    std::uint32_t extended_index;     // kAllocWc: index in the context's mmap offset
+    std::atomic<std::uint32_t> mapped;
+    std::atomic<std::uint32_t> users[kUuarsPerUar];  // QPs on each uUAR
+};
+
+// A table of objects and where to look for a free one. cursor and high are under lock.
+template <class T, std::uint32_t N>
+struct Table {
+    using value_type = T;
+    static constexpr std::uint32_t kSize = N;
+    SharedLock lock;
+    std::uint32_t cursor;
+    std::atomic<std::uint32_t> high;  // no object at or above it was ever used
+    std::atomic<std::uint32_t> in_use;
+    T items[N];
+    T& operator[](std::uint32_t i) noexcept { return items[i]; }
+    const T& operator[](std::uint32_t i) const noexcept { return items[i]; }
+};
+
+struct Segment {
+    std::atomic<std::uint64_t> magic;
+    std::uint32_t version;
+    std::uint32_t bytes_low;  // sizeof(Segment), to refuse another build's layout
+    std::uint64_t created_ns;
+    std::uint64_t clock_factor;  // see clock.h
+    std::uint32_t uar_policy;  // of the first process; contexts have their own
+    SharedLock process_lock;   // slots of the process table, reclaiming
+    SharedLock atomics_lock;   // 64-bit atomics on memory that is not shared
+    std::atomic<std::uint32_t> processes_high;
+    Process processes[kMaxProcesses];
+    Table<Context, kMaxContexts> contexts;
+    Table<ProtectionDomain, kMaxPds> pds;
+    Table<Channel, kMaxChannels> channels;
+    Table<XrcDomain, kMaxXrcds> xrcds;
+    Table<XrcdHandle, kMaxXrcdHandles> xrcd_handles;
+    Table<UarPage, kMaxUarPages> uars;
+    Table<CompletionQueue, kMaxCqs> cqs;
+    Table<SharedReceiveQueue, kMaxSrqs> srqs;
+    Table<QueuePair, kMaxQps> qps;
+    Table<MemoryRegion, kMaxMrs> mrs;
+};
+
+}  // namespace softhca::device

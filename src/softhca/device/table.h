@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Taking and freeing objects in the tables of the segment.
+#pragma once
+
+#include <cstring>
+
+#include "softhca/device/fabric.h"
+
+namespace softhca::device {
+
+// As reserve(), under the table's lock.
+template <class T, std::uint32_t N>
+T* reserve_locked(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std::uint32_t first,
+                  std::uint32_t* index) noexcept;
+
+// A free item, reserved and cleared but for its head; nullptr when the table is full (ENOMEM). The
+// search goes on from where the last one ended, so that numbers are not reused at once.
+template <class T, std::uint32_t N>
+T* reserve(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std::uint32_t first,
+           std::uint32_t* index) noexcept {
+    if (!table.lock.lock()) return nullptr;
+    T* found = reserve_locked(table, fabric, context, first, index);
+    table.lock.unlock();
+    return found;
+}
+
+template <class T, std::uint32_t N>
+T* reserve_locked(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std::uint32_t first,
+                  std::uint32_t* index) noexcept {
+    std::uint32_t at = table.cursor;
+    for (std::uint32_t n = 0; n < N; ++n, ++at) {
+        if (at >= N) at = 0;
+        if (at < first) at = first;
+        T& item = table.items[at];
+        if (item.head.state.load(std::memory_order_acquire) != kFree) continue;
+        const std::uint32_t generation = item.head.generation + 1;
+        // everything after the head is zero in a free item, but for what its last user left
+        std::memset(reinterpret_cast<std::byte*>(&item) + sizeof(ObjectHead), 0,
+                    sizeof(T) - sizeof(ObjectHead));
+        item.head.generation = generation;
+        item.head.process = fabric.slot();
+        item.head.context = context;
+        item.head.state.store(kReserved, std::memory_order_release);
+        table.cursor = at + 1;
+        if (table.high.load(std::memory_order_relaxed) <= at)
+            table.high.store(at + 1, std::memory_order_release);
+        table.in_use.fetch_add(1, std::memory_order_relaxed);
+        *index = at;
+        return &item;
+    }
+    return nullptr;
+}
+
+inline void publish(ObjectHead& head) noexcept {
+    head.state.store(kLive, std::memory_order_release);
+}
+
+// After epoch::synchronize() succeeded (or for an object that was never published).
+template <class T, std::uint32_t N>
+void free_item(Table<T, N>& table, T& item) noexcept {
+    table.in_use.fetch_sub(1, std::memory_order_relaxed);
+    item.head.state.store(kFree, std::memory_order_release);
+}
+
+// The live object of that index that belongs to this process's context; nullptr if there is none.
+template <class T, std::uint32_t N>
+T* find_own(Table<T, N>& table, Fabric& fabric, std::uint32_t context,
+            std::uint32_t index) noexcept {
+    if (index >= N) return nullptr;
+    T& item = table.items[index];
+    if (!item.head.live() || item.head.process != fabric.slot() || item.head.context != context)
+        return nullptr;
+    return &item;
+}
+
+}  // namespace softhca::device

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Processor lists and masks in the kernel's formats (lib/bitmap.c: "%*pbl", "%*pb").
+#include "softhca/device/tree_host.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "softhca/base/libc.h"
+
+namespace softhca::device {
+
+namespace {
+
+constexpr unsigned kMostProcessors = 1U << 16;
+
+std::string first_line(const char* path) {
+    const int fd = libc::open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+        return {};
+    }
+    char text[4096];
+    const ssize_t size = libc::read(fd, text, sizeof text);
+    libc::close(fd);
+    const std::string_view whole(text, size > 0 ? static_cast<std::size_t>(size) : 0);
+    return std::string(whole.substr(0, whole.find('\n')));
+}
+
+struct Range {
+    unsigned first, last;
+};
+
+bool take_number(std::string_view& text, unsigned* out) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
+    if (error != std::errc{} || *out >= kMostProcessors) {
+        return false;
+    }
+    text.remove_prefix(static_cast<std::size_t>(end - text.data()));
+    return true;
+}
+
+// "0-3,8": false if it is anything else.
+bool parse_list(std::string_view list, std::vector<Range>* out) {
+    while (!list.empty()) {
+        Range range{};
+        if (!take_number(list, &range.first)) {
+            return false;
+        }
+        range.last = range.first;
+        if (!list.empty() && list.front() == '-') {
+            list.remove_prefix(1);
+            if (!take_number(list, &range.last) || range.last < range.first) {
+                return false;
+            }
+        }
+        out->push_back(range);
+        if (list.empty()) {
+            return true;
+        }
+        if (list.front() != ',' || list.size() == 1) {
+            return false;
+        }
+        list.remove_prefix(1);
+    }
+    return false;
+}
+
+unsigned last_of(std::string_view list) {
+    std::vector<Range> ranges;
+    unsigned last = 0;
+    if (parse_list(list, &ranges)) {
+        for (const Range& range : ranges) {
+            last = std::max(last, range.last);
+        }
+    }
+    return last;
+}
+
+}  // namespace
+
+std::string processor_mask(std::string_view list, unsigned processors) {
+    std::vector<Range> ranges;
+    if (!parse_list(list, &ranges)) {
+        return {};
+    }
+    std::vector<std::uint32_t> words((processors + 31) / 32);
+    for (const Range& range : ranges) {
+        for (unsigned i = range.first; i <= range.last && i < processors; ++i) {
+            words[i / 32] |= 1U << (i % 32);
+        }
+    }
+    std::string mask;
+    for (std::size_t word = words.size(); word-- > 0;) {
+        // The most significant word has only the digits that its bits need.
+        const bool top = word + 1 == words.size();
+        const unsigned bits = top ? processors - 32 * static_cast<unsigned>(word) : 32;
+        char text[16];
+        std::snprintf(text, sizeof text, "%s%0*x", top ? "" : ",", static_cast<int>((bits + 3) / 4),
+                      words[word]);
+        mask += text;
+    }
+    return mask;
+}
+
+HostProcessors host_processors() {
+    HostProcessors host;
+    host.online_list = first_line("/sys/devices/system/cpu/online");
+    unsigned processors = std::max(last_of(host.online_list),
+                                   last_of(first_line("/sys/devices/system/cpu/possible"))) +
+                          1;
+    host.online_mask = processor_mask(host.online_list, processors);
+    if (host.online_mask.empty()) {
+        const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+        processors = online > 0 ? static_cast<unsigned>(online) : 1;
+        host.online_list = processors == 1 ? "0" : "0-" + std::to_string(processors - 1);
+        host.online_mask = processor_mask(host.online_list, processors);
+    }
+    // On one node the device is on it; among several it is on none more than on another.
+    host.numa_node = first_line("/sys/devices/system/node/online") == "0" ? 0 : -1;
+    return host;
+}
+
+}  // namespace softhca::device
