@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Completion queues: see completion.h. The owner bit follows PRM "CQE ownership": it flips with each
+// pass over the ring and is stored last, with the opcode.
+#include "softhca/engine/completion.h"
+
+#include <infiniband/verbs.h>
+#include <string.h>
+
+#include "softhca/base/log.h"
+#include "softhca/device/clock.h"
+#include "softhca/engine/events.h"
+#include "softhca/engine/queue_memory.h"
+
+namespace softhca::engine {
+
+using device::CompletionQueue;
+using device::Fabric;
+using device::kNone;
+
+namespace {
+
+// Doorbell record words of a CQ, and its arm word: sn << 28 | cmd << 24 | consumer index.
+constexpr unsigned kSetCi = 0, kArm = 1;
+constexpr std::uint32_t kNotArmed = 0xffffffffu;
+constexpr std::uint32_t kSolicitedOnly = 1u << 24;
+constexpr std::uint32_t kCounterMask = 0xffffff;
+constexpr std::uint32_t kFarBehind = 0x400000;
+
+// How many entries `ahead` is after `behind`, both modulo 2^24; 0 when it is not after it.
+std::uint32_t ahead_of(std::uint32_t ahead, std::uint32_t behind) noexcept {
+    const std::uint32_t difference = (ahead - behind) & kCounterMask;
+    return difference & 0x800000 ? 0 : difference;
+}
+
+// Under the queue's lock: if the application armed the queue for what has come since, tell it. An
+// entry causes at most one event (IBTA 11.4.2.2: notification is of entries that are added), but one
+// that came while the queue was not armed, and so had none, causes it when the queue is armed.
+void notify(Fabric& fabric, CompletionQueue& cq) noexcept {
+    if (cq.channel == kNone) return;
+    std::uint32_t arm;
+    if (!record_read(fabric, cq.head.process, cq.record, kArm, &arm) || arm == kNotArmed) return;
+    const bool solicited_only = arm & kSolicitedOnly;
+    const std::uint32_t seen = arm & kCounterMask;
+    const std::uint32_t wanted = solicited_only ? cq.last_solicited : cq.producer;
+    const std::uint32_t before = ahead_of(cq.announced, seen) ? cq.announced : seen;
+    if (!ahead_of(wanted, before)) return;
+    // before the event is sent: whoever it wakes may arm again at once
+    record_write(fabric, cq.head.process, cq.record, kArm, kNotArmed);
+    ++cq.events_sent;
+    if (send_completion_event(fabric, cq.channel, cq.channel_generation, cq.user_handle)) {
+        cq.announced = solicited_only ? wanted : before + 1;
+        return;
+    }
+    --cq.events_sent;  // its pipe is full: the next completion tries again
+    record_write(fabric, cq.head.process, cq.record, kArm, arm);
+}
+
+void overrun(Fabric& fabric, CompletionQueue& cq) noexcept {
+    cq.failed = 1;
+    LOG_WARN("CQ 0x%x of process %d overrun: %u entries, none free", cq.number,
+             fabric.segment().processes[cq.head.process].pid, cq.cqe_count);
+    std::atomic_ref<std::uint32_t> sent(cq.async_events_sent);
+    std::atomic<std::uint32_t> one{0};
+    send_async_event(fabric, cq.head.context, IBV_EVENT_CQ_ERR, cq.user_handle, &one);
+    sent.fetch_add(one.load());
+}
+
+}  // namespace
+
+void clear(Completion& completion) noexcept {
+    memset(&completion.cqe, 0, sizeof completion.cqe);
+    completion.opcode = 0;
+    completion.solicited = false;
+    completion.inline_length = 0;
+}
+
+// Values seen in logs of ConnectX adapters, e.g. "Remote access (synd 0x13 vend 0x88)".
+std::uint8_t vendor_syndrome(std::uint8_t syndrome) noexcept {
+    switch (syndrome) {
+    case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR: return 0xd6;
+    case MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR: return 0x68;
+    case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR: return 0x51;
+    case MLX5_CQE_SYNDROME_WR_FLUSH_ERR: return 0xf9;
+    case MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR: return 0x8a;
+    case MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR: return 0x88;
+    case MLX5_CQE_SYNDROME_REMOTE_OP_ERR: return 0x89;
+    case MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR: return 0x81;
+    case MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR: return 0x87;
+    default: return 0;
+    }
+}
+
+void set_error(Completion& completion, std::uint8_t opcode, std::uint8_t syndrome) noexcept {
+    auto* error = reinterpret_cast<mlx5_err_cqe*>(&completion.cqe);
+    error->vendor_err_synd = vendor_syndrome(syndrome);
+    error->syndrome = syndrome;
+    completion.opcode = opcode;
+    completion.inline_length = 0;
+}
+
+Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
+                   bool patient) noexcept {
+    if (index >= device::kMaxCqs) return Put::kFailed;
+    CompletionQueue& cq = fabric.segment().cqs[index];
+    if (!cq.head.live()) return Put::kFailed;
+    if (!(patient ? cq.lock.lock() : cq.lock.try_lock_briefly())) return Put::kBusy;
+    Put result = Put::kFailed;
+    const std::uint32_t process = cq.head.process;
+    std::uint32_t consumer = 0;
+    if (!cq.failed && !cq.ignore_overrun &&
+        record_read(fabric, process, cq.record, kSetCi, &consumer) &&
+        ((cq.producer - consumer) & kCounterMask) >= cq.cqe_count &&
+        !(((cq.producer - consumer) & kCounterMask) & 0x800000))
+        overrun(fabric, cq);
+    if (!cq.failed) {
+        const std::uint32_t slot = cq.producer & (cq.cqe_count - 1);
+        const std::uint64_t at = std::uint64_t{slot} * cq.cqe_size;
+        const std::uint64_t body = at + cq.cqe_size - 64;
+        // an error entry has its syndromes where others have the timestamp
+        if (completion.opcode != MLX5_CQE_REQ_ERR && completion.opcode != MLX5_CQE_RESP_ERR)
+            completion.cqe.timestamp = htobe64(
+                device::counter_to_ns(device::counter(), fabric.segment().clock_factor));
+        const std::uint8_t owner = (cq.producer & cq.cqe_count) ? 1 : 0;
+        std::uint8_t flags = 0;
+        if (completion.inline_length && cq.cqe_size == 128) {
+            flags = MLX5_INLINE_SCATTER_64;
+            queue_write(fabric, process, cq.buffer, at, completion.payload,
+                        completion.inline_length);
+        } else if (completion.inline_length) {
+            flags = MLX5_INLINE_SCATTER_32;
+            memcpy(&completion.cqe, completion.payload, completion.inline_length);
+        }
+        completion.cqe.op_own = static_cast<std::uint8_t>(
+            completion.opcode << 4 | flags | (completion.solicited ? 2 : 0) | owner);
+        if (std::byte* to = queue_pointer(fabric, process, cq.buffer, body, 64)) {
+            std::uint64_t last;
+            memcpy(to, &completion.cqe, 56);
+            memcpy(&last, reinterpret_cast<const std::byte*>(&completion.cqe) + 56, 8);
+            std::atomic_ref(*reinterpret_cast<std::uint64_t*>(to + 56))
+                .store(last, std::memory_order_release);
+        } else {
+            queue_write(fabric, process, cq.buffer, body, &completion.cqe, 63);
+            queue_write(fabric, process, cq.buffer, body + 63, &completion.cqe.op_own, 1);
+        }
+        ++cq.producer;
+        if (completion.solicited || completion.opcode == MLX5_CQE_REQ_ERR ||
+            completion.opcode == MLX5_CQE_RESP_ERR)
+            cq.last_solicited = cq.producer;
+        else if (cq.producer - cq.last_solicited > kFarBehind)  // counters compare modulo 2^24
+            cq.last_solicited = cq.producer - kFarBehind;
+        device::count(cq.counters.dma_write_cqe);
+        notify(fabric, cq);
+        result = Put::kOk;
+    }
+    cq.lock.unlock();
+    return result;
+}
+
+void check_armed(Fabric& fabric, std::uint32_t index) noexcept {
+    if (index >= device::kMaxCqs) return;
+    CompletionQueue& cq = fabric.segment().cqs[index];
+    if (!cq.head.live() || cq.channel == kNone || !cq.lock.lock()) return;
+    notify(fabric, cq);
+    cq.lock.unlock();
+}
+
+void disarm(Fabric& fabric, CompletionQueue& cq) noexcept {
+    record_write(fabric, cq.head.process, cq.record, kArm, kNotArmed);
+}
+
+}  // namespace softhca::engine

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Counting doorbells: see doorbell_count.h.
+#include "softhca/engine/doorbell_count.h"
+
+#include <endian.h>
+#include <infiniband/mlx5dv.h>
+#include <rdma/ib_user_verbs.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "softhca/device/limits.h"
+#include "softhca/engine/request.h"
+
+namespace softhca::engine {
+namespace {
+
+// libmlx5's reading of its variables, at the time the device is opened.
+struct Preferences {
+    bool prefer_blueflame, shut_up;
+};
+const Preferences& preferences() noexcept {
+    static const Preferences read = [] {
+        const char* prefer = getenv("MLX5_POST_SEND_PREFER_BF");
+        const char* shut = getenv("MLX5_SHUT_UP_BF");
+        return Preferences{!(prefer && !strcmp(prefer, "0")), shut && strcmp(shut, "0") != 0};
+    }();
+    return read;
+}
+
+unsigned transport_units(std::uint32_t type) noexcept {
+    if (type == IB_UVERBS_QPT_UD) return 3;       // the address vector
+    if (type == IB_UVERBS_QPT_XRC_INI) return 1;  // the SRQ number
+    return 0;
+}
+
+}  // namespace
+
+PostShape shape_of(const device::QueuePair& qp, const ibv_send_wr* first,
+                   const ibv_send_wr* end) noexcept {
+    PostShape shape;
+    const ibv_send_wr* last = nullptr;
+    for (const ibv_send_wr* wr = first; wr && wr != end; wr = wr->next, ++shape.entries) last = wr;
+    if (shape.entries != 1) return shape;  // only a list of one can go by BlueFlame
+    shape.units = 1 + transport_units(qp.type);
+    switch (last->opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ: shape.units += 1; break;
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+    case IBV_WR_ATOMIC_FETCH_AND_ADD: shape.units += 2; break;
+    default: break;
+    }
+    if ((last->send_flags & IBV_SEND_INLINE) && last->num_sge > 0) {
+        std::uint32_t bytes = 0;
+        for (int i = 0; i < last->num_sge; ++i) bytes += last->sg_list[i].length;
+        shape.inline_data = true;
+        if (bytes) shape.units += (bytes + 4 + 15) / 16;
+    } else {
+        for (int i = 0; i < last->num_sge; ++i)
+            if (last->sg_list[i].length) ++shape.units;
+    }
+    return shape;
+}
+
+std::uint16_t posted_so_far(const LocalQp& local) noexcept {
+    return static_cast<std::uint16_t>(
+        be32toh(std::atomic_ref(*const_cast<std::uint32_t*>(local.send_record))
+                    .load(std::memory_order_acquire)));
+}
+
+namespace {
+
+// Visits the numbered entries from `from` on, over at most `limit` blocks; returns how many blocks.
+template <class Visit>
+std::uint32_t for_each_entry(const device::QueuePair& qp, const LocalQp& local, std::uint16_t from,
+                             std::uint32_t limit, Visit visit) noexcept {
+    std::uint32_t blocks = 0;
+    while (blocks < limit && blocks < local.ring_blocks) {
+        const auto at = static_cast<std::uint16_t>(from + blocks);
+        std::uint32_t control[2];
+        memcpy(control, local.send_ring + std::size_t{at & (local.ring_blocks - 1)} * 64,
+               sizeof control);
+        const auto number = static_cast<std::uint16_t>(be32toh(control[0]) >> 8);
+        if (number != at || be32toh(control[1]) >> 8 != qp.number) break;
+        visit(at);
+        blocks += entry_blocks(local, at);
+    }
+    return blocks;
+}
+
+}  // namespace
+
+std::uint32_t blocks_in_ring(const device::QueuePair& qp, const LocalQp& local) noexcept {
+    return for_each_entry(qp, local, posted_so_far(local), local.ring_blocks,
+                          [](std::uint16_t) {});
+}
+
+PostShape shape_in_ring(const device::QueuePair& qp, const LocalQp& local, std::uint16_t from,
+                        std::uint32_t limit) noexcept {
+    PostShape shape;
+    std::uint16_t last = from;
+    for_each_entry(qp, local, from, limit, [&](std::uint16_t at) {
+        last = at;
+        ++shape.entries;
+    });
+    if (!shape.entries) return shape;
+    shape.units = entry_units(local, last);
+    shape.inline_data = carries_inline(local, qp, last);
+    return shape;
+}
+
+void count_post(device::QueuePair& qp, const PostShape& shape) noexcept {
+    if (!shape.entries) return;
+    const Preferences& preference = preferences();
+    const bool blueflame = !preference.shut_up && qp.blueflame && shape.entries == 1 &&
+                           (shape.inline_data || preference.prefer_blueflame) && shape.units > 1 &&
+                           shape.units <= device::kBfRegisterBytes / 2 / 16;
+    // two threads may post on one QP, one after the other: unlike the other counters these have
+    // more than one writer
+    (blueflame ? qp.send.blueflame : qp.send.doorbells).fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace softhca::engine

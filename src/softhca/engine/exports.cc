@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What libsofthca offers to programs that know of it, found with dlsym(RTLD_DEFAULT, ...). On hardware
+// these are null pointers. See docs/softhca.md.
+#include <dlfcn.h>
+#include <endian.h>
+#include <infiniband/mlx5dv.h>
+#include <infiniband/verbs.h>
+
+#include "softhca/device/epoch.h"
+#include "softhca/device/fabric.h"
+#include "softhca/engine/completion.h"
+#include "softhca/engine/counters.h"
+#include "softhca/engine/doorbell_count.h"
+#include "softhca/engine/progress.h"
+
+namespace {
+
+using namespace softhca;
+using namespace softhca::engine;
+
+constexpr std::uintptr_t kPageMask = device::kUarPageBytes - 1;
+constexpr std::uintptr_t kCqDoorbell = 0x20;  // MLX5_CQ_DOORBELL, offset in the UAR page
+
+std::uint64_t load_register(const volatile void* at) noexcept {
+    return be64toh(*static_cast<const volatile std::uint64_t*>(at));
+}
+
+using InitObj = int (*)(mlx5dv_obj*, std::uint64_t);
+
+InitObj real_init_obj() noexcept {
+    // libmlx5 is often loaded outside the global scope (libibverbs' providers, UCX's modules)
+    static const InitObj real = [] {
+        void* symbol = nullptr;
+        if (void* library = dlopen("libmlx5.so.1", RTLD_LAZY | RTLD_NOLOAD))
+            symbol = dlsym(library, "mlx5dv_init_obj");
+        if (!symbol) symbol = dlsym(RTLD_NEXT, "mlx5dv_init_obj");
+        return reinterpret_cast<InitObj>(symbol);
+    }();
+    return real;
+}
+
+}  // namespace
+
+extern "C" {
+
+// A doorbell has been rung at this register (its address in the UAR page, after the store): what a
+// kick is to virtio. Thread-safe as the register is: the caller holds the uUAR if it is shared.
+__attribute__((visibility("default"))) void softhca_doorbell(void* uar_register) {
+    device::Fabric* fabric = device::Fabric::current();
+    if (!fabric || !uar_register) return;
+    const auto address = reinterpret_cast<std::uintptr_t>(uar_register);
+    const std::uint64_t value = load_register(uar_register);
+    device::epoch::Section section;
+    if ((address & kPageMask) == kCqDoorbell) {
+        check_armed(*fabric, static_cast<std::uint32_t>(value) & 0xffffff);
+        return;
+    }
+    LocalQp* local = local_qp(static_cast<std::uint32_t>(value) >> 8 & 0xffffff);
+    if (!local || !local->send_ring) return;
+    // A BlueFlame write goes on where a doorbell ends: the second eight bytes tell them apart.
+    auto* second = static_cast<volatile std::uint64_t*>(uar_register) + 1;
+    const bool blueflame = *second != kUntouchedRegister;
+    *second = kUntouchedRegister;
+    device::QueuePair& qp = fabric->segment().qps[local->index];
+    (blueflame ? qp.send.blueflame : qp.send.doorbells).fetch_add(1, std::memory_order_relaxed);
+    run_or_list(*fabric, *local, Runner::kPoster);
+}
+
+// Interposed only to learn which QPs may be posted to past the ops table.
+__attribute__((visibility("default"))) int mlx5dv_init_obj(mlx5dv_obj* object, uint64_t type) {
+    const InitObj real = real_init_obj();
+    if (!real) return ENOSYS;
+    const int result = real(object, type);
+    device::Fabric* fabric = device::Fabric::current();
+    if (result == 0 && fabric && (type & MLX5DV_OBJ_QP) && object->qp.in) {
+        device::epoch::Section section;
+        if (LocalQp* local = local_qp(object->qp.in->qp_num)) mark_direct(*fabric, *local);
+    }
+    return result;
+}
+
+__attribute__((visibility("default"))) int softhca_query_qp(uint32_t qpn,
+                                                            softhca_counters* counters) {
+    device::Fabric* fabric = device::Fabric::current();
+    if (!fabric || !counters) return EINVAL;
+    device::epoch::Section section;
+    device::QueuePair& qp = fabric->segment().qps[qpn & (device::kMaxQps - 1)];
+    if (!qp.head.live() || qp.number != qpn) return ENOENT;
+    *counters = read_counters(qp.send, qp.receive);
+    return 0;
+}
+}

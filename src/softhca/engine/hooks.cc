@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Wrapping the ops table: see hooks.h.
+#include "softhca/engine/hooks.h"
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+
+#include "softhca/base/log.h"
+#include "softhca/device/epoch.h"
+#include "softhca/engine/completion.h"
+#include "softhca/engine/doorbell_count.h"
+#include "softhca/engine/progress.h"
+#include "softhca/engine/receive.h"
+
+namespace softhca::engine {
+
+using device::Fabric;
+namespace epoch = device::epoch;
+
+namespace {
+
+// libmlx5's functions. One libmlx5 in a process has one set; a context with another (a second copy of
+// the library) is not wrapped, and its QPs are polled. Written under g_lock, before the table that
+// calls them is changed.
+struct Real {
+    int (*post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**);
+    int (*post_recv)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**);
+    int (*post_srq_recv)(ibv_srq*, ibv_recv_wr*, ibv_recv_wr**);
+    int (*poll_cq)(ibv_cq*, int, ibv_wc*);
+    int (*req_notify_cq)(ibv_cq*, int);
+};
+Real g_real{};
+device::SpinLock g_lock;
+
+using StartPoll = int (*)(ibv_cq_ex*, ibv_poll_cq_attr*);
+using WrStart = void (*)(ibv_qp_ex*);
+using WrComplete = int (*)(ibv_qp_ex*);
+std::atomic<StartPoll> g_start_poll[device::kMaxCqs];
+std::atomic<WrStart> g_wr_start{nullptr};
+std::atomic<WrComplete> g_wr_complete{nullptr};
+
+void posted(ibv_qp* qp, const ibv_send_wr* first, const ibv_send_wr* end) noexcept {
+    Fabric* fabric = Fabric::current();
+    if (!fabric) return;
+    epoch::Section section;
+    LocalQp* local = local_qp(qp->qp_num);
+    if (!local || !local->send_ring) return;
+    device::QueuePair& object = fabric->segment().qps[local->index];
+    count_post(object, shape_of(object, first, end));
+    run_or_list(*fabric, *local, Runner::kPoster);
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+    const int result = g_real.post_send(qp, wr, bad);
+    posted(qp, wr, result ? *bad : nullptr);
+    return result;
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+    const int result = g_real.post_recv(qp, wr, bad);
+    Fabric* fabric = Fabric::current();
+    if (!fabric) return result;
+    const std::uint32_t index = qp->qp_num & (device::kMaxQps - 1);
+    device::QueuePair& object = fabric->segment().qps[index];
+    // who fails the QP changes its state, then flushes what it sees posted: post, then look
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (object.state.load(std::memory_order_acquire) == IBV_QPS_ERR) {
+        epoch::Section section;
+        if (local_qp(qp->qp_num)) flush_receives(*fabric, index);
+    }
+    return result;
+}
+
+int poll_cq(ibv_cq* cq, int entries, ibv_wc* wc) {
+    int found = g_real.poll_cq(cq, entries, wc);
+    if (found == 0 && g_pending.load(std::memory_order_relaxed)) {
+        if (Fabric* fabric = Fabric::current()) {
+            {
+                epoch::Section section;
+                run_pending(*fabric, Runner::kPoller, 4);
+            }
+            found = g_real.poll_cq(cq, entries, wc);
+        }
+    }
+    return found;
+}
+
+int req_notify_cq(ibv_cq* cq, int solicited_only) {
+    const int result = g_real.req_notify_cq(cq, solicited_only);
+    if (Fabric* fabric = Fabric::current()) {
+        epoch::Section section;
+        check_armed(*fabric, cq->handle);
+    }
+    return result;
+}
+
+int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
+    const std::uint32_t index = ibv_cq_ex_to_cq(cq)->handle & (device::kMaxCqs - 1);
+    const StartPoll real = g_start_poll[index].load(std::memory_order_acquire);
+    int result = real(cq, attr);
+    if (result == ENOENT && g_pending.load(std::memory_order_relaxed)) {
+        if (Fabric* fabric = Fabric::current()) {
+            {
+                epoch::Section section;
+                run_pending(*fabric, Runner::kPoller, 4);
+            }
+            result = real(cq, attr);
+        }
+    }
+    return result;
+}
+
+int wr_complete(ibv_qp_ex* qp) {
+    Fabric* fabric = Fabric::current();
+    const std::uint32_t number = qp->qp_base.qp_num;
+    // From wr_start to here the thread holds libmlx5's lock of the send queue, so what is in the ring
+    // beyond the doorbell record is this call's; the entries are looked at before others can follow.
+    std::uint16_t from = 0;
+    std::uint32_t blocks = 0;
+    if (fabric) {
+        epoch::Section section;
+        if (LocalQp* local = local_qp(number); local && local->send_ring) {
+            from = posted_so_far(*local);
+            blocks = blocks_in_ring(fabric->segment().qps[local->index], *local);
+        }
+    }
+    const int result = g_wr_complete.load(std::memory_order_acquire)(qp);
+    if (!fabric || result) return result;
+    epoch::Section section;
+    if (LocalQp* local = local_qp(number); local && local->send_ring) {
+        device::QueuePair& object = fabric->segment().qps[local->index];
+        const auto moved = static_cast<std::uint16_t>(posted_so_far(*local) - from);
+        count_post(object,
+                   shape_in_ring(object, *local, from, std::min<std::uint32_t>(blocks, moved)));
+        run_or_list(*fabric, *local, Runner::kPoster);
+    }
+    return result;
+}
+
+void wr_start(ibv_qp_ex* qp) {
+    g_wr_start.load(std::memory_order_acquire)(qp);
+    if (qp->wr_complete == wr_complete) return;
+    // libmlx5 sets wr_complete anew at each change of state: the real one when the QP may send, which
+    // it keeps in later states; before, one that only fails
+    const WrComplete known = g_wr_complete.load(std::memory_order_acquire);
+    const ibv_qp_state state = qp->qp_base.state;
+    if (state == IBV_QPS_RTS) {
+        g_wr_complete.store(qp->wr_complete, std::memory_order_release);
+        qp->wr_complete = wr_complete;
+    } else if (state > IBV_QPS_RTS && known == qp->wr_complete) {
+        qp->wr_complete = wr_complete;
+    } else if (state > IBV_QPS_RTS && !known) {
+        Fabric* fabric = Fabric::current();
+        epoch::Section section;
+        LocalQp* local = local_qp(qp->qp_base.qp_num);
+        if (fabric && local) mark_direct(*fabric, *local);
+    }
+}
+
+// True when posts through this context come to us.
+bool hook_context(ibv_context* context) noexcept {
+    ibv_context_ops& ops = context->ops;
+    device::Guard<device::SpinLock> guard(g_lock);
+    if (ops.post_send == post_send) return true;
+    const Real real{ops.post_send, ops.post_recv, ops.post_srq_recv, ops.poll_cq,
+                    ops.req_notify_cq};
+    if (!g_real.post_send) {
+        g_real = real;
+    } else if (g_real.post_send != real.post_send || g_real.poll_cq != real.poll_cq ||
+               g_real.post_recv != real.post_recv ||
+               g_real.req_notify_cq != real.req_notify_cq ||
+               g_real.post_srq_recv != real.post_srq_recv) {
+        LOG_INFO("a context of another libmlx5: its posts are found by polling");
+        return false;
+    }
+    ops.post_recv = post_recv;
+    ops.req_notify_cq = req_notify_cq;
+    ops.poll_cq = poll_cq;
+    ops.post_send = post_send;
+    return true;
+}
+
+}  // namespace
+
+void hook_cq(std::uint32_t index, std::uint64_t user_handle, bool extended) noexcept {
+    auto* cq = reinterpret_cast<ibv_cq*>(static_cast<std::uintptr_t>(user_handle));
+    if (!cq || !cq->context || !hook_context(cq->context) || !extended) return;
+    // CREATE_CQ_EX is also used for plain CQs: libmlx5 allocates room for the extended one always,
+    // and leaves start_poll unset if it was not asked for
+    auto* extension = reinterpret_cast<ibv_cq_ex*>(cq);
+    if (extension->start_poll && extension->start_poll != start_poll) {
+        g_start_poll[index].store(extension->start_poll, std::memory_order_release);
+        extension->start_poll = start_poll;
+    }
+}
+
+void unhook_cq(std::uint32_t index) noexcept {
+    g_start_poll[index].store(nullptr, std::memory_order_release);
+}
+
+void hook_qp(LocalQp& local, std::uint64_t user_handle) noexcept {
+    auto* qp = reinterpret_cast<ibv_qp*>(static_cast<std::uintptr_t>(user_handle));
+    Fabric* fabric = Fabric::current();
+    if (!qp || !fabric) return;
+    if (!qp->context || !hook_context(qp->context)) {
+        mark_direct(*fabric, local);
+        return;
+    }
+    // libmlx5 allocates every QP with room for the extended one (struct verbs_qp)
+    auto* extension = reinterpret_cast<ibv_qp_ex*>(qp);
+    if (extension->wr_start && extension->wr_start != wr_start) {
+        g_wr_start.store(extension->wr_start, std::memory_order_release);
+        extension->wr_start = wr_start;
+    }
+}
+
+}  // namespace softhca::engine

@@ -1,0 +1,483 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The progress thread: see progress.h.
+#include "softhca/engine/progress.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "softhca/base/log.h"
+#include "softhca/base/options.h"
+#include "softhca/device/epoch.h"
+#include "softhca/device/memory/sharing.h"
+#include "softhca/device/peers.h"
+#include "softhca/device/reclaim.h"
+#include "softhca/engine/qp_error.h"
+#include "softhca/engine/queue_memory.h"
+#include "softhca/engine/receive.h"
+
+namespace softhca::engine {
+
+using device::Fabric;
+using device::Guard;
+using device::QueuePair;
+using device::SpinLock;
+
+std::atomic<LocalQp*> g_local_qps[device::kMaxQps];
+std::atomic<std::uint32_t> g_local_qps_high{0};
+std::atomic<std::uint32_t> g_pending{0};
+
+namespace {
+
+constexpr std::uint64_t kMicrosecond = 1'000, kMillisecond = 1'000'000;
+constexpr std::uint64_t kLivenessPeriod = 100 * kMillisecond;
+
+SpinLock g_list_lock;                         // the ring, g_direct, g_channel_cqs
+LocalQp* g_ring[device::kMaxQps];             // a QP is on it at most once
+std::uint32_t g_ring_head = 0, g_ring_tail = 0;
+std::vector<LocalQp*>* g_direct = nullptr;
+std::vector<std::uint32_t>* g_channel_cqs = nullptr;
+
+std::atomic<bool> g_started{false}, g_stop{false};
+pthread_t g_thread;
+
+LocalQp* pop() noexcept {
+    Guard<SpinLock> guard(g_list_lock);
+    while (g_ring_head != g_ring_tail) {
+        LocalQp* local = g_ring[g_ring_head++ & (device::kMaxQps - 1)];
+        if (!local) continue;  // removed
+        g_pending.fetch_sub(1, std::memory_order_relaxed);
+        local->pending.store(false, std::memory_order_release);
+        return local;
+    }
+    return nullptr;
+}
+
+// For a thread that polls: the first of the next few that can go on now.
+LocalQp* pop_runnable(unsigned most) noexcept {
+    std::uint64_t now = 0;
+    Guard<SpinLock> guard(g_list_lock);
+    while (g_ring_head != g_ring_tail && !g_ring[g_ring_head & (device::kMaxQps - 1)]) ++g_ring_head;
+    for (std::uint32_t at = g_ring_head; at != g_ring_tail && most; ++at) {
+        LocalQp*& entry = g_ring[at & (device::kMaxQps - 1)];
+        if (!entry) continue;
+        --most;
+        LocalQp* local = entry;
+        if (local->waiting == Waiting::kRnr || local->waiting == Waiting::kNoResponse) {
+            if (!now) now = device::now_ns();
+            if (now < local->wait_until) continue;
+        }
+        entry = nullptr;
+        if (at == g_ring_head) ++g_ring_head;
+        g_pending.fetch_sub(1, std::memory_order_relaxed);
+        local->pending.store(false, std::memory_order_release);
+        return local;
+    }
+    return nullptr;
+}
+
+void push(LocalQp& local) noexcept {
+    Guard<SpinLock> guard(g_list_lock);
+    if (local.pending.load(std::memory_order_relaxed) || local.dead.load(std::memory_order_relaxed))
+        return;
+    local.pending.store(true, std::memory_order_relaxed);
+    g_ring[g_ring_tail++ & (device::kMaxQps - 1)] = &local;
+    g_pending.fetch_add(1, std::memory_order_release);
+}
+
+std::uint64_t patience_ns(const QueuePair& qp) noexcept {
+    const std::uint64_t one = std::uint64_t{4096} << (qp.attr.timeout ? (qp.attr.timeout & 31) : 17);
+    return one * (qp.attr.retry_cnt + 1u);
+}
+
+// What the thread knows between rounds.
+struct Rounds {
+    std::uint64_t next_liveness = 0;
+    std::uint64_t last_direct_work = 0;
+    std::vector<std::uint32_t> lost;  // QPs whose peer is gone, until their patience ends
+    bool busy = false;                // somebody waits for a lock
+    bool had_others = false;          // there were other processes at the last look
+    std::uint64_t deadline = ~0ull;
+};
+
+void look_at_attention(Fabric& fabric, Rounds& rounds) noexcept {
+    if (!fabric.self().attention.exchange(0, std::memory_order_acquire)) return;
+    const std::uint32_t high = g_local_qps_high.load(std::memory_order_acquire);
+    for (std::uint32_t i = 0; i < high; ++i) {
+        LocalQp* local = g_local_qps[i].load(std::memory_order_acquire);
+        if (!local) continue;
+        QueuePair& qp = fabric.segment().qps[i];
+        const std::uint32_t what = qp.attention.exchange(0, std::memory_order_acquire);
+        if (what & device::kAttentionPeerLost) {
+            local->peer_lost_at = device::now_ns();
+            rounds.lost.push_back(i);
+        }
+        if (what & device::kAttentionState) {
+            run_or_list(fabric, *local, Runner::kProgress);
+            if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) flush_receives(fabric, i);
+        }
+    }
+}
+
+// A connected QP whose peer's process died hears nothing more: as long as its own retries would take
+// it may hope, then it fails, so that a program that only receives learns of it too.
+void look_at_lost(Fabric& fabric, Rounds& rounds) noexcept {
+    const std::uint64_t now = device::now_ns();
+    for (std::size_t n = 0; n < rounds.lost.size();) {
+        const std::uint32_t index = rounds.lost[n];
+        LocalQp* local = g_local_qps[index].load(std::memory_order_acquire);
+        QueuePair& qp = fabric.segment().qps[index];
+        const std::uint32_t state = qp.state.load(std::memory_order_acquire);
+        bool done = !local || !local->peer_lost_at || state < IBV_QPS_RTR || state > IBV_QPS_SQE;
+        if (!done) {
+            const std::uint64_t end = local->peer_lost_at + patience_ns(qp);
+            const bool sends = state == IBV_QPS_RTS && has_work(qp, *local);
+            if (now >= end && !sends) {  // a sender is ended by its own retries
+                LOG_DEBUG("QP 0x%x: its peer's process is gone", qp.number);
+                fail_qp(fabric, index, kNoEvent, false);
+                done = true;
+            } else {
+                rounds.deadline = std::min(rounds.deadline, std::max(end, now + kMillisecond));
+            }
+        }
+        if (done) {
+            if (local) local->peer_lost_at = 0;
+            rounds.lost[n] = rounds.lost.back();
+            rounds.lost.pop_back();
+        } else {
+            ++n;
+        }
+    }
+}
+
+bool poll_direct(Fabric& fabric, Rounds& rounds) noexcept {
+    bool worked = false;
+    std::size_t count;
+    {
+        Guard<SpinLock> guard(g_list_lock);
+        count = g_direct ? g_direct->size() : 0;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+        LocalQp* local = nullptr;
+        {
+            Guard<SpinLock> guard(g_list_lock);
+            if (i < g_direct->size()) local = (*g_direct)[i];
+        }
+        if (!local) continue;
+        const QueuePair& qp = fabric.segment().qps[local->index];
+        if (!local->pending.load(std::memory_order_relaxed) && has_work(qp, *local)) {
+            worked = true;
+            run_or_list(fabric, *local, Runner::kProgress);
+        }
+        // receives posted to a failed QP past the table
+        if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR &&
+            receive_available(fabric, fabric.segment().qps[local->index], 0))
+            flush_receives(fabric, local->index);
+    }
+    if (count) {
+        std::size_t cqs;
+        {
+            Guard<SpinLock> guard(g_list_lock);
+            cqs = g_channel_cqs ? g_channel_cqs->size() : 0;
+        }
+        for (std::size_t i = 0; i < cqs; ++i) {
+            std::uint32_t cq = device::kNone;
+            {
+                Guard<SpinLock> guard(g_list_lock);
+                if (i < g_channel_cqs->size()) cq = (*g_channel_cqs)[i];
+            }
+            if (cq != device::kNone) check_armed(fabric, cq);
+        }
+    }
+    if (worked) rounds.last_direct_work = device::now_ns();
+    return count != 0;
+}
+
+void earliest_timer(Fabric&, Rounds& rounds) noexcept {
+    Guard<SpinLock> guard(g_list_lock);
+    for (std::uint32_t at = g_ring_head; at != g_ring_tail; ++at) {
+        const LocalQp* local = g_ring[at & (device::kMaxQps - 1)];
+        if (!local) continue;
+        // read without the run lock: a stale value costs one round
+        if (local->waiting == Waiting::kRnr || local->waiting == Waiting::kNoResponse)
+            rounds.deadline = std::min(rounds.deadline, local->wait_until);
+        else
+            rounds.busy = true;
+    }
+}
+
+bool others_alive(Fabric& fabric) noexcept {
+    const std::uint32_t high = fabric.segment().processes_high.load(std::memory_order_acquire);
+    for (std::uint32_t slot = 0; slot < high; ++slot)
+        if (slot != fabric.slot() &&
+            fabric.segment().processes[slot].state.load(std::memory_order_acquire) ==
+                device::kLive)
+            return true;
+    return false;
+}
+
+// How long posts past the ops table may go unseen: shorter the more recent the last one is. Sleeping,
+// not yielding, from early on: where programs spin on all processors, a thread that wakes is run soon,
+// one that yields waits for their time slices to end.
+std::uint64_t direct_pause(std::uint64_t idle) noexcept {
+    if (idle < 10 * kMicrosecond) return 0;
+    if (idle < 2 * kMillisecond) return 5 * kMicrosecond;
+    if (idle < 20 * kMillisecond) return 50 * kMicrosecond;
+    if (idle < 1000 * kMillisecond) return 500 * kMicrosecond;
+    return 2 * kMillisecond;
+}
+
+void sleep_until_rung(Fabric& fabric, std::uint64_t deadline) noexcept {
+    device::Process& self = fabric.self();
+    self.sleeping.store(1, std::memory_order_seq_cst);
+    if (self.bell.load(std::memory_order_seq_cst) == 0 && !g_stop.load()) {
+        timespec timeout{};
+        timespec* limit = nullptr;
+        if (deadline != ~0ull) {
+            const std::uint64_t now = device::now_ns();
+            const std::uint64_t left = deadline > now ? deadline - now : 0;
+            timeout = {static_cast<time_t>(left / 1'000'000'000),
+                       static_cast<long>(left % 1'000'000'000)};
+            limit = &timeout;
+        }
+        syscall(SYS_futex, &self.bell, FUTEX_WAIT, 0, limit, nullptr, 0);
+    }
+    self.sleeping.store(0, std::memory_order_seq_cst);
+}
+
+// Latency matters more than throughput to this thread (Linux 6.12: a slice of one's own; before, the
+// call is refused and nothing is lost).
+void ask_for_short_slices() noexcept {
+    struct {
+        std::uint32_t size, policy;
+        std::uint64_t flags;
+        std::int32_t nice;
+        std::uint32_t priority;
+        std::uint64_t runtime, deadline, period;
+    } attributes{};
+    attributes.size = sizeof attributes;
+    attributes.runtime = 100 * kMicrosecond;
+    syscall(SYS_sched_setattr, 0, &attributes, 0);
+}
+
+void* progress_main(void*) noexcept {
+    Fabric* fabric = Fabric::current();
+    prctl(PR_SET_NAME, "softhca", 0, 0, 0);
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0, 0, 0);
+    ask_for_short_slices();
+    Rounds rounds;
+    unsigned busy_rounds = 0;
+    while (fabric && !g_stop.load(std::memory_order_acquire)) {
+        fabric->self().bell.store(0, std::memory_order_seq_cst);
+        rounds.busy = false;
+        rounds.deadline = ~0ull;
+        bool polling;
+        {
+            device::memory::SharingPause pause;
+            device::epoch::Section section;
+            look_at_attention(*fabric, rounds);
+            look_at_lost(*fabric, rounds);
+            run_pending(*fabric, Runner::kProgress, device::kMaxQps);
+            polling = poll_direct(*fabric, rounds);
+            earliest_timer(*fabric, rounds);
+        }
+        const std::uint64_t now = device::now_ns();
+        const bool others = others_alive(*fabric);
+        if (others || rounds.had_others) {
+            if (now >= rounds.next_liveness) {
+                fabric->reclaim_dead();
+                device::peers::collect();
+                rounds.next_liveness = now + kLivenessPeriod;
+                rounds.had_others = others;
+            }
+            rounds.deadline = std::min(rounds.deadline, rounds.next_liveness);
+        }
+        if (rounds.busy) {
+            if (++busy_rounds < 100) {
+                sched_yield();
+                continue;
+            }
+            rounds.deadline = std::min(rounds.deadline, now + 50 * kMicrosecond);
+        } else {
+            busy_rounds = 0;
+        }
+        if (polling) {
+            const std::uint64_t pause = direct_pause(now - rounds.last_direct_work);
+            if (pause == 0) {
+                device::cpu_relax();
+                continue;
+            }
+            rounds.deadline = std::min(rounds.deadline, now + pause);
+        }
+        sleep_until_rung(*fabric, rounds.deadline);
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+void add_pending(Fabric& fabric, LocalQp& local) noexcept {
+    push(local);
+    device::Process& self = fabric.self();
+    // the thread clears the bell before it looks at the list, and looks at the bell before it sleeps
+    self.bell.store(1, std::memory_order_seq_cst);
+    if (self.sleeping.load(std::memory_order_seq_cst))
+        syscall(SYS_futex, &self.bell, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+void remove_pending(LocalQp& local) noexcept {
+    Guard<SpinLock> guard(g_list_lock);
+    for (std::uint32_t at = g_ring_head; at != g_ring_tail; ++at) {
+        LocalQp*& entry = g_ring[at & (device::kMaxQps - 1)];
+        if (entry != &local) continue;
+        entry = nullptr;
+        g_pending.fetch_sub(1, std::memory_order_relaxed);
+        local.pending.store(false, std::memory_order_relaxed);
+    }
+    if (!g_pending.load(std::memory_order_relaxed)) g_ring_head = g_ring_tail;
+}
+
+void run_pending(Fabric& fabric, Runner runner, unsigned most) noexcept {
+    unsigned left = std::min(most, g_pending.load(std::memory_order_relaxed));
+    for (; left; --left) {
+        LocalQp* local = runner == Runner::kProgress ? pop() : pop_runnable(most);
+        if (!local) return;
+        if (run_send_queue(fabric, *local, runner) != Ran::kPending) continue;
+        if (runner == Runner::kProgress)
+            push(*local);
+        else
+            add_pending(fabric, *local);  // the thread may be asleep with no deadline
+    }
+}
+
+void run_or_list(Fabric& fabric, LocalQp& local, Runner runner) noexcept {
+    if (runner == Runner::kPoster && options().engine == EnginePolicy::kThread) {
+        add_pending(fabric, local);
+        return;
+    }
+    if (run_send_queue(fabric, local, runner) == Ran::kPending) add_pending(fabric, local);
+}
+
+void mark_direct(Fabric& fabric, LocalQp& local) noexcept {
+    if (!local.send_ring) return;
+    {
+        Guard<SpinLock> guard(g_list_lock);
+        if (local.direct.exchange(true)) return;
+        if (!g_direct) g_direct = new std::vector<LocalQp*>;
+        g_direct->push_back(&local);
+    }
+    device::ring_bell(fabric, fabric.slot());
+}
+
+void forget_direct(LocalQp& local) noexcept {
+    Guard<SpinLock> guard(g_list_lock);
+    if (g_direct) std::erase(*g_direct, &local);
+}
+
+void watch_channel_cq(std::uint32_t cq) noexcept {
+    Guard<SpinLock> guard(g_list_lock);
+    if (!g_channel_cqs) g_channel_cqs = new std::vector<std::uint32_t>;
+    g_channel_cqs->push_back(cq);
+}
+
+void unwatch_channel_cq(std::uint32_t cq) noexcept {
+    Guard<SpinLock> guard(g_list_lock);
+    if (g_channel_cqs) std::erase(*g_channel_cqs, cq);
+}
+
+void start_progress(Fabric&) noexcept {
+    if (g_started.exchange(true)) return;
+    g_stop.store(false);
+    sigset_t all, old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);  // signals are the application's
+    device::memory::set_own_threads(1);
+    const int error = pthread_create(&g_thread, nullptr, progress_main, nullptr);
+    pthread_sigmask(SIG_SETMASK, &old, nullptr);
+    if (error) {
+        LOG_ERROR("cannot start the progress thread: errno %d; what has to wait will not go on",
+                  error);
+        device::memory::set_own_threads(0);
+        g_started.store(false);
+    }
+}
+
+void stop_progress() noexcept {
+    if (!g_started.load()) return;
+    Fabric* fabric = Fabric::current();
+    if (!fabric) return;
+    g_stop.store(true, std::memory_order_seq_cst);
+    device::ring_bell(*fabric, fabric->slot());
+    timespec limit{};
+    clock_gettime(CLOCK_REALTIME, &limit);
+    limit.tv_sec += 2;
+    pthread_timedjoin_np(g_thread, nullptr, &limit);
+    device::memory::set_own_threads(0);
+    g_started.store(false);
+}
+
+void forget_progress_after_fork() noexcept {
+    g_list_lock.unlock();  // a thread that is not in the child may have held it
+    g_started.store(false);
+    g_stop.store(false);
+    g_ring_head = g_ring_tail = 0;
+    g_pending.store(0);
+    g_direct = nullptr;
+    g_channel_cqs = nullptr;
+    const std::uint32_t high = g_local_qps_high.load();
+    for (std::uint32_t i = 0; i < high; ++i) g_local_qps[i].store(nullptr);
+}
+
+LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
+    QueuePair& qp = fabric.segment().qps[index];
+    auto* local = new (std::nothrow) LocalQp;
+    if (!local) return nullptr;
+    local->index = index;
+    local->number = qp.number;
+    local->send_ring = nullptr;
+    local->send_record = nullptr;
+    local->ring_blocks = qp.sq_count;
+    local->takes_blueflame = qp.blueflame;
+    if (qp.sq_count) {
+        local->send_ring = queue_pointer(fabric, fabric.slot(), qp.buffer, qp.sq_offset,
+                                         std::uint64_t{qp.sq_count} * 64);
+        local->send_record = reinterpret_cast<const std::uint32_t*>(
+            queue_pointer(fabric, fabric.slot(), qp.record, 4, 4));
+        if (!local->send_ring || !local->send_record) {
+            delete local;
+            return nullptr;
+        }
+    }
+    g_local_qps[index].store(local, std::memory_order_release);
+    std::uint32_t high = g_local_qps_high.load();
+    while (high <= index && !g_local_qps_high.compare_exchange_weak(high, index + 1)) {
+    }
+    return local;
+}
+
+void remove_local_qp(std::uint32_t index) noexcept {
+    LocalQp* local = g_local_qps[index].load(std::memory_order_acquire);
+    if (!local) return;
+    local->run_lock.lock();
+    if (Fabric* fabric = Fabric::current()) {
+        device::epoch::Section section;
+        abandon_unfinished(*fabric, *local);
+    }
+    local->dead.store(true, std::memory_order_seq_cst);
+    local->run_lock.unlock();
+    g_local_qps[index].store(nullptr, std::memory_order_release);
+    remove_pending(*local);
+    forget_direct(*local);
+    if (device::epoch::synchronize_own()) delete local;  // else a stopped thread may still hold it
+}
+
+}  // namespace softhca::engine

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Access to driver-owned memory (queue buffers, doorbell records) of any process. It is shared when
+// it is made, so this is a load or a store; the odd buffer that could not be shared is reached
+// through the kernel. What is read has been written by another process and may be anything.
+#pragma once
+
+#include <endian.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include "softhca/device/memory/remote.h"
+#include "softhca/device/peers.h"
+
+namespace softhca::engine {
+
+// A pointer to [at, +length) of the queue memory, or nullptr when it takes the kernel to reach it.
+inline std::byte* queue_pointer(device::Fabric& fabric, std::uint32_t process,
+                                const device::QueueMemory& memory, std::uint64_t at,
+                                std::uint64_t length) noexcept {
+    if (at > memory.length || length > memory.length - at) return nullptr;
+    if (memory.offset != device::kNotShared)
+        return device::peers::at(fabric.segment(), process, memory.offset + at, length);
+    if (process == fabric.slot())
+        return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(memory.address + at));
+    return nullptr;
+}
+
+inline bool queue_read(device::Fabric& fabric, std::uint32_t process,
+                       const device::QueueMemory& memory, std::uint64_t at, void* to,
+                       std::size_t length) noexcept {
+    if (at > memory.length || length > memory.length - at || process >= device::kMaxProcesses)
+        return false;
+    if (const std::byte* from = queue_pointer(fabric, process, memory, at, length)) {
+        memcpy(to, from, length);
+        return true;
+    }
+    iovec local{to, length};
+    iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(memory.address + at)), length};
+    return device::memory::copy_from(fabric.segment().processes[process].pid, &local, 1, &remote, 1,
+                                     length) == 0;
+}
+
+inline bool queue_write(device::Fabric& fabric, std::uint32_t process,
+                        const device::QueueMemory& memory, std::uint64_t at, const void* from,
+                        std::size_t length) noexcept {
+    if (at > memory.length || length > memory.length - at || process >= device::kMaxProcesses)
+        return false;
+    if (std::byte* to = queue_pointer(fabric, process, memory, at, length)) {
+        memcpy(to, from, length);
+        return true;
+    }
+    iovec local{const_cast<void*>(from), length};
+    iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(memory.address + at)), length};
+    return device::memory::copy_to(fabric.segment().processes[process].pid, &local, 1, &remote, 1,
+                                   length) == 0;
+}
+
+// One of the two 32-bit words of a doorbell record, in host order.
+inline bool record_read(device::Fabric& fabric, std::uint32_t process,
+                        const device::QueueMemory& record, unsigned word,
+                        std::uint32_t* value) noexcept {
+    if (std::byte* at = queue_pointer(fabric, process, record, word * 4u, 4)) {
+        *value = be32toh(std::atomic_ref(*reinterpret_cast<std::uint32_t*>(at))
+                             .load(std::memory_order_acquire));
+        return true;
+    }
+    std::uint32_t raw;
+    if (!queue_read(fabric, process, record, word * 4u, &raw, 4)) return false;
+    *value = be32toh(raw);
+    return true;
+}
+
+inline void record_write(device::Fabric& fabric, std::uint32_t process,
+                         const device::QueueMemory& record, unsigned word,
+                         std::uint32_t value) noexcept {
+    const std::uint32_t raw = htobe32(value);
+    if (std::byte* at = queue_pointer(fabric, process, record, word * 4u, 4))
+        std::atomic_ref(*reinterpret_cast<std::uint32_t*>(at)).store(raw, std::memory_order_release);
+    else
+        queue_write(fabric, process, record, word * 4u, &raw, 4);
+}
+
+}  // namespace softhca::engine

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Receive queues: see receive.h. Layout of the entries: an array of mlx5_wqe_data_seg ended by lkey
+// 0x100 (QP), or mlx5_wqe_srq_next_seg and the array (SRQ: a linked list that starts at entry 0).
+#include "softhca/engine/receive.h"
+
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
+
+#include <algorithm>
+
+#include "softhca/device/reclaim.h"
+#include "softhca/engine/events.h"
+#include "softhca/engine/queue_memory.h"
+
+namespace softhca::engine {
+
+using device::Fabric;
+using device::QueuePair;
+using device::SharedReceiveQueue;
+using device::kNone;
+
+namespace {
+
+constexpr unsigned kReceiveRecord = 0;
+constexpr std::uint64_t kInFlight = 1ull << 63;
+
+// Copies a scatter list out of the owner's memory, so that it cannot change under our eyes.
+bool fetch_list(Fabric& fabric, std::uint32_t process, const device::QueueMemory& buffer,
+                std::uint64_t at, std::size_t bytes, Receive& receive) noexcept {
+    bytes = std::min(bytes, sizeof receive.list);
+    const std::byte* from = queue_pointer(fabric, process, buffer, at, bytes);
+    const unsigned most = static_cast<unsigned>(bytes / sizeof(mlx5_wqe_data_seg));
+    if (!from && !queue_read(fabric, process, buffer, at, receive.list, bytes)) return false;
+    receive.entries = 0;
+    for (unsigned i = 0; i < most; ++i) {
+        if (from)
+            memcpy(&receive.list[i], from + i * sizeof(mlx5_wqe_data_seg),
+                   sizeof(mlx5_wqe_data_seg));
+        if (receive.list[i].lkey == htobe32(MLX5_INVALID_LKEY) && !receive.list[i].byte_count) break;
+        receive.entries = i + 1;
+    }
+    return true;
+}
+
+void limit_reached(Fabric& fabric, SharedReceiveQueue& srq, std::uint32_t posted) noexcept {
+    if (!srq.limit) return;
+    const std::uint32_t left = (posted - srq.consumed) & 0xffff;
+    if (left >= srq.limit) return;
+    srq.limit = 0;  // fires once (IBTA 10.2.9.3)
+    send_async_event(fabric, srq.head.context, IBV_EVENT_SRQ_LIMIT_REACHED, srq.user_handle,
+                     &srq.async_events_sent);
+}
+
+Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& receive) noexcept {
+    if (!srq.lock.try_lock_briefly()) return Take::kBusy;
+    const std::uint32_t process = srq.head.process;
+    std::uint32_t posted;
+    if (srq.failed || !record_read(fabric, process, srq.record, kReceiveRecord, &posted)) {
+        srq.lock.unlock();
+        return Take::kBroken;
+    }
+    if ((posted & 0xffff) == (srq.consumed & 0xffff)) {
+        srq.lock.unlock();
+        return Take::kEmpty;
+    }
+    const std::uint64_t at = std::uint64_t{srq.next} << srq.wqe_shift;
+    mlx5_wqe_srq_next_seg next;
+    if (!queue_read(fabric, process, srq.buffer, at, &next, sizeof next) ||
+        be16toh(next.next_wqe_index) >= srq.wqe_count ||
+        !fetch_list(fabric, process, srq.buffer, at + sizeof next,
+                    (std::size_t{1} << srq.wqe_shift) - sizeof next, receive)) {
+        // the owner has damaged its list: the queue fails, as for a WQE fetched with an error
+        srq.failed = 1;
+        send_async_event(fabric, srq.head.context, IBV_EVENT_SRQ_ERR, srq.user_handle,
+                         &srq.async_events_sent);
+        srq.lock.unlock();
+        return Take::kBroken;
+    }
+    receive.process = process;
+    receive.pd = srq.pd;
+    receive.counter = srq.next;
+    srq.next = be16toh(next.next_wqe_index);
+    ++srq.consumed;
+    device::count(srq.counters.dma_read_wqe);
+    limit_reached(fabric, srq, posted);
+    if (hold)
+        receive.held = &srq.lock;
+    else
+        srq.lock.unlock();
+    return Take::kOk;
+}
+
+Take take_own(Fabric& fabric, QueuePair& qp, bool hold, Receive& receive) noexcept {
+    if (!qp.receive_lock.try_lock_briefly()) return Take::kBusy;
+    const std::uint32_t process = qp.head.process;
+    std::uint32_t posted;
+    Take result = Take::kOk;
+    if (!qp.rq_count)
+        result = Take::kEmpty;
+    else if (!record_read(fabric, process, qp.record, kReceiveRecord, &posted))
+        result = Take::kBroken;
+    else if ((posted & 0xffff) == (qp.rq_consumer & 0xffff))
+        result = Take::kEmpty;
+    else if (const std::uint64_t at = std::uint64_t{qp.rq_consumer & (qp.rq_count - 1)}
+                                      << qp.rq_shift;
+             !fetch_list(fabric, process, qp.buffer, at, std::size_t{1} << qp.rq_shift, receive))
+        result = Take::kBroken;
+    if (result != Take::kOk) {
+        qp.receive_lock.unlock();
+        return result;
+    }
+    receive.process = process;
+    receive.pd = qp.pd;
+    receive.counter = qp.rq_consumer & 0xffff;
+    if (!hold) mark_in_flight(fabric, qp, receive.counter);
+    ++qp.rq_consumer;
+    device::count(qp.receive.dma_read_wqe);
+    if (hold)
+        receive.held = &qp.receive_lock;
+    else
+        qp.receive_lock.unlock();
+    return Take::kOk;
+}
+
+}  // namespace
+
+SharedReceiveQueue* xrc_queue(Fabric& fabric, const QueuePair& target,
+                              std::uint32_t number) noexcept {
+    SharedReceiveQueue& srq = fabric.segment().srqs[number & (device::kMaxSrqs - 1)];
+    if (!srq.head.live() || srq.number != number || srq.type != IBV_SRQT_XRC ||
+        srq.xrcd != target.xrcd)
+        return nullptr;
+    return &srq;
+}
+
+Take take_receive(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq, bool hold,
+                  Receive& receive) noexcept {
+    receive.held = nullptr;
+    receive.srq = kNone;
+    receive.cq = target.recv_cq;
+    receive.uidx = target.uidx;
+    SharedReceiveQueue* srq = nullptr;
+    if (target.type == IB_UVERBS_QPT_XRC_TGT) {
+        srq = xrc_queue(fabric, target, xrc_srq);
+        if (!srq) return Take::kBroken;
+        receive.cq = srq->cq;
+        receive.uidx = srq->uidx;
+    } else if (target.srq < device::kMaxSrqs) {
+        srq = &fabric.segment().srqs[target.srq];
+        if (!srq->head.live()) return Take::kBroken;
+    }
+    if (!srq) return take_own(fabric, target, hold, receive);
+    receive.srq = static_cast<std::uint32_t>(srq - fabric.segment().srqs.items);
+    return take_shared(fabric, *srq, hold, receive);
+}
+
+void release_receive(Receive& receive) noexcept {
+    if (receive.held) receive.held->unlock();
+    receive.held = nullptr;
+}
+
+void return_receive(Fabric& fabric, QueuePair& target, Receive& receive) noexcept {
+    if (receive.srq == kNone) {
+        --target.rq_consumer;
+    } else {
+        SharedReceiveQueue& srq = fabric.segment().srqs[receive.srq];
+        srq.next = receive.counter;
+        --srq.consumed;
+    }
+    release_receive(receive);
+}
+
+bool receive_available(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq) noexcept {
+    std::uint32_t posted;
+    const SharedReceiveQueue* srq = nullptr;
+    if (target.type == IB_UVERBS_QPT_XRC_TGT)
+        srq = xrc_queue(fabric, target, xrc_srq);
+    else if (target.srq < device::kMaxSrqs)
+        srq = &fabric.segment().srqs[target.srq];
+    if (srq)
+        return record_read(fabric, srq->head.process, srq->record, kReceiveRecord, &posted) &&
+               (posted & 0xffff) != (srq->consumed & 0xffff);
+    return target.rq_count &&
+           record_read(fabric, target.head.process, target.record, kReceiveRecord, &posted) &&
+           (posted & 0xffff) != (target.rq_consumer & 0xffff);
+}
+
+std::uint8_t scatter_list(Fabric& fabric, const Receive& receive, std::size_t skip,
+                          std::size_t bytes, SpanList& list) noexcept {
+    list.process = receive.process;
+    for (unsigned i = 0; i < receive.entries && bytes; ++i) {
+        std::size_t room = be32toh(receive.list[i].byte_count);
+        if (room == 0) room = std::size_t{1} << 31;
+        std::uint64_t address = be64toh(receive.list[i].addr);
+        if (skip >= room) {
+            skip -= room;
+            continue;
+        }
+        room -= skip;
+        address += skip;
+        skip = 0;
+        room = std::min(room, bytes);
+        switch (resolve(fabric, be32toh(receive.list[i].lkey), receive.pd, address, room,
+                        IBV_ACCESS_LOCAL_WRITE, list)) {
+        case Access::kOk: break;
+        default: return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+        }
+        bytes -= room;
+    }
+    return bytes ? MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR : 0;
+}
+
+void mark_in_flight(Fabric& fabric, QueuePair& target, std::uint32_t counter) noexcept {
+    const std::uint64_t generation = fabric.self().generation.load(std::memory_order_relaxed);
+    target.in_flight.store(kInFlight | std::uint64_t{fabric.slot()} << 48 |
+                               (generation & 0xffff) << 32 | counter,
+                           std::memory_order_release);
+}
+
+void clear_in_flight(QueuePair& target) noexcept {
+    target.in_flight.store(0, std::memory_order_seq_cst);
+}
+
+void flush_receives(Fabric& fabric, std::uint32_t index) noexcept {
+    QueuePair& qp = fabric.segment().qps[index];
+    if (qp.srq != kNone || qp.type == IB_UVERBS_QPT_XRC_TGT || !qp.rq_count) return;
+    if (!qp.receive_lock.lock()) return;
+    const auto complete = [&](std::uint32_t counter) {
+        Completion completion;
+        clear(completion);
+        set_error(completion, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+        completion.cqe.srqn_uidx = htobe32(qp.uidx);
+        completion.cqe.sop_drop_qpn = htobe32(qp.number);
+        completion.cqe.wqe_counter = htobe16(static_cast<std::uint16_t>(counter));
+        return put_completion(fabric, qp.recv_cq, completion, false) != Put::kBusy;
+    };
+    // somebody holds the CQ: the owner comes here again
+    const auto later = [&] {
+        qp.receive_lock.unlock();
+        device::call_attention(fabric, qp, device::kAttentionState);
+    };
+    if (const std::uint64_t mark = qp.in_flight.load(std::memory_order_seq_cst)) {
+        const std::uint32_t slot = static_cast<std::uint32_t>(mark >> 48) & 0x7fff;
+        const bool same =
+            slot < device::kMaxProcesses &&
+            (fabric.segment().processes[slot].generation.load() & 0xffff) ==
+                ((mark >> 32) & 0xffff);
+        if (same && fabric.alive(slot)) {  // the requester goes on, and comes here when it is done
+            qp.receive_lock.unlock();
+            return;
+        }
+        // marked before the consumer moved on: then it has not been taken
+        const std::uint32_t counter = static_cast<std::uint32_t>(mark) & 0xffff;
+        if (counter != (qp.rq_consumer & 0xffff) && !complete(counter)) return later();
+        clear_in_flight(qp);
+    }
+    std::uint32_t posted;
+    if (record_read(fabric, qp.head.process, qp.record, kReceiveRecord, &posted))
+        for (std::uint32_t n = 0; n < qp.rq_count && (posted & 0xffff) != (qp.rq_consumer & 0xffff);
+             ++n) {
+            if (!complete(qp.rq_consumer & 0xffff)) return later();
+            ++qp.rq_consumer;
+        }
+    qp.receive_lock.unlock();
+}
+
+}  // namespace softhca::engine

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Decoding send work queue entries: see request.h.
+#include "softhca/engine/request.h"
+
+#include <endian.h>
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <string.h>
+
+#include <algorithm>
+
+namespace softhca::engine {
+
+using device::Fabric;
+using device::QueuePair;
+
+namespace {
+
+constexpr std::size_t kUnit = 16;
+constexpr std::uint32_t kExtendedAv = 0x80000000u;  // MLX5_EXTENDED_UD_AV
+constexpr std::uint32_t kGrhPresent = 1u << 30;
+
+// Walks an entry in 16-byte units; wraps at the end of the ring.
+class Cursor {
+public:
+    Cursor(const LocalQp& local, std::uint16_t counter) noexcept
+        : begin_(local.send_ring),
+          end_(local.send_ring + std::size_t{local.ring_blocks} * 64),
+          at_(local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64) {}
+    std::byte* at() const noexcept { return at_; }
+    void advance(std::size_t units) noexcept {
+        at_ += units * kUnit;
+        if (at_ >= end_) at_ -= end_ - begin_;
+    }
+    std::byte* begin() const noexcept { return begin_; }
+    std::size_t to_end() const noexcept { return static_cast<std::size_t>(end_ - at_); }
+
+private:
+    std::byte* begin_;
+    std::byte* end_;
+    std::byte* at_;
+};
+
+template <class T>
+T load(const std::byte* from) noexcept {
+    T value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
+
+bool is_rdma(std::uint8_t opcode) noexcept {
+    return opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
+           opcode == MLX5_OPCODE_RDMA_READ;
+}
+bool is_atomic(std::uint8_t opcode) noexcept {
+    return opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
+}
+bool is_send(std::uint8_t opcode) noexcept {
+    return opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM;
+}
+
+// IBTA table 44: which transport carries which operation.
+bool allowed(std::uint32_t type, std::uint8_t opcode) noexcept {
+    switch (type) {
+    case IB_UVERBS_QPT_RC:
+    case IB_UVERBS_QPT_XRC_INI: return is_send(opcode) || is_rdma(opcode) || is_atomic(opcode);
+    case IB_UVERBS_QPT_UC: return is_send(opcode) || (is_rdma(opcode) && opcode != MLX5_OPCODE_RDMA_READ);
+    case IB_UVERBS_QPT_UD: return is_send(opcode);
+    default: return false;
+    }
+}
+
+// Units of the transport segments between the control segment and the data.
+std::uint32_t transport_units(std::uint32_t type, std::uint8_t opcode, const Cursor& first) noexcept {
+    std::uint32_t units = type == IB_UVERBS_QPT_XRC_INI ? 1 : 0;
+    if (type == IB_UVERBS_QPT_UD)
+        units += be32toh(load<std::uint32_t>(first.at() + 8)) & kExtendedAv ? 3 : 1;
+    if (is_rdma(opcode)) units += 1;
+    if (is_atomic(opcode)) units += 2;
+    return units;
+}
+
+void decode_address_vector(Cursor& cursor, Request& request) noexcept {
+    // struct mlx5_wqe_av, the extended part only if it says so
+    const std::byte* av = cursor.at();
+    request.qkey = be32toh(load<std::uint32_t>(av));
+    const std::uint32_t dqp = be32toh(load<std::uint32_t>(av + 8));
+    request.qpn = dqp & 0xffffff;
+    request.service_level = static_cast<std::uint8_t>(av[12]) & 0xf;
+    request.dlid = be16toh(load<std::uint16_t>(av + 14));
+    request.has_grh = false;
+    cursor.advance(1);
+    if (!(dqp & kExtendedAv)) return;
+    const std::byte* second = cursor.at();  // reserved[4], rmac[6] .. tclass, hop_limit, grh_gid_fl
+    request.traffic_class = static_cast<std::uint8_t>(second[10]);
+    request.hop_limit = static_cast<std::uint8_t>(second[11]);
+    const std::uint32_t flow = be32toh(load<std::uint32_t>(second + 12));
+    request.has_grh = flow & kGrhPresent;
+    request.flow_label = flow & 0xfffff;
+    request.sgid_index = static_cast<std::uint8_t>(flow >> 20);
+    cursor.advance(1);
+    memcpy(request.dgid, cursor.at(), 16);
+    cursor.advance(1);
+}
+
+std::uint8_t add_inline(Cursor& cursor, std::uint32_t& left, Request& request) noexcept {
+    const std::uint32_t length = be32toh(load<std::uint32_t>(cursor.at())) & ~MLX5_INLINE_SEG;
+    const std::uint32_t units = static_cast<std::uint32_t>((length + 4 + kUnit - 1) / kUnit);
+    if (length > 0x3ff || units > left) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    request.has_inline = true;
+    if (length) {
+        const std::size_t first = std::min<std::size_t>(length, cursor.to_end() - 4);
+        if (request.data.count + 2 > kMaxSpans) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+        if (first) request.data.add(cursor.at() + 4, 0, first);
+        if (first < length) request.data.add(cursor.begin(), 0, length - first);
+    }
+    cursor.advance(units);
+    left -= units;
+    return 0;
+}
+
+std::uint8_t add_gather(Fabric& fabric, const QueuePair& qp, Cursor& cursor, std::uint32_t& left,
+                        Request& request) noexcept {
+    const auto segment = load<mlx5_wqe_data_seg>(cursor.at());
+    cursor.advance(1);
+    --left;
+    std::uint64_t length = be32toh(segment.byte_count);
+    if (length == 0) length = std::uint64_t{1} << 31;  // PRM: zero stands for 2 GiB
+    if (request.data.bytes + length > device::kMaxMessage)
+        return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+    const bool written = request.opcode == MLX5_OPCODE_RDMA_READ || is_atomic(request.opcode);
+    if (resolve(fabric, be32toh(segment.lkey), qp.pd, be64toh(segment.addr), length,
+                written ? IBV_ACCESS_LOCAL_WRITE : 0, request.data) != Access::kOk)
+        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+    ++request.gathers;
+    return 0;
+}
+
+}  // namespace
+
+std::uint32_t entry_units(const LocalQp& local, std::uint16_t counter) noexcept {
+    const Cursor cursor(local, counter);
+    return be32toh(load<std::uint32_t>(cursor.at() + 4)) & 0x3f;
+}
+
+std::uint32_t entry_blocks(const LocalQp& local, std::uint16_t counter) noexcept {
+    const std::uint32_t units = entry_units(local, counter);
+    return units ? (units + 3) / 4 : 1;
+}
+
+std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp, std::uint16_t counter,
+                    Request& request) noexcept {
+    Cursor cursor(local, counter);
+    const auto control = load<mlx5_wqe_ctrl_seg>(cursor.at());
+    const std::uint32_t qpn_ds = be32toh(control.qpn_ds);
+    request.opcode = static_cast<std::uint8_t>(be32toh(control.opmod_idx_opcode));
+    request.control = control.fm_ce_se;
+    request.immediate = control.imm;
+    request.units = qpn_ds & 0x3f;
+    request.blocks = request.units ? (request.units + 3) / 4 : 1;
+    request.has_inline = false;
+    request.gathers = 0;
+    request.data.count = 0;
+    request.data.bytes = 0;
+    request.data.process = fabric.slot();
+    request.srq_number = 0;
+    if (request.units == 0 || request.units > local.ring_blocks * 4 || (qpn_ds >> 8) != qp.number) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    if (request.opcode == MLX5_OPCODE_NOP) return 0;
+    if (!allowed(qp.type, request.opcode)) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    cursor.advance(1);
+    std::uint32_t left = request.units - 1;
+    if (qp.type == IB_UVERBS_QPT_UD && !left) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    const std::uint32_t transport = transport_units(qp.type, request.opcode, cursor);
+    if (transport > left) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    left -= transport;
+    if (qp.type == IB_UVERBS_QPT_XRC_INI) {
+        request.srq_number = be32toh(load<std::uint32_t>(cursor.at())) & 0xffffff;
+        cursor.advance(1);
+    }
+    if (qp.type == IB_UVERBS_QPT_UD) decode_address_vector(cursor, request);
+    if (is_rdma(request.opcode) || is_atomic(request.opcode)) {
+        request.remote_address = be64toh(load<std::uint64_t>(cursor.at()));
+        request.remote_key = be32toh(load<std::uint32_t>(cursor.at() + 8));
+        cursor.advance(1);
+    }
+    if (is_atomic(request.opcode)) {
+        request.swap_or_add = be64toh(load<std::uint64_t>(cursor.at()));
+        request.compare = be64toh(load<std::uint64_t>(cursor.at() + 8));
+        cursor.advance(1);
+    }
+    while (left) {
+        const bool is_inline = be32toh(load<std::uint32_t>(cursor.at())) & MLX5_INLINE_SEG;
+        if (is_inline && (request.opcode == MLX5_OPCODE_RDMA_READ || is_atomic(request.opcode)))
+            return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+        const std::uint8_t error = is_inline ? add_inline(cursor, left, request)
+                                             : add_gather(fabric, qp, cursor, left, request);
+        if (error) return error;
+    }
+    if (qp.type == IB_UVERBS_QPT_UD && request.data.bytes > device::kMtu)
+        return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+    if (is_atomic(request.opcode) && request.data.bytes < 8)
+        return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+    return 0;
+}
+
+namespace {
+
+// The data segments of the entry at `counter`, without resolving any key: calls visit(byte_count word)
+// for each until it returns false.
+template <class Visit>
+void for_each_data(const LocalQp& local, const QueuePair& qp, std::uint16_t counter,
+                   Visit visit) noexcept {
+    Cursor cursor(local, counter);
+    const std::uint8_t opcode =
+        static_cast<std::uint8_t>(be32toh(load<std::uint32_t>(cursor.at())));
+    std::uint32_t left = be32toh(load<std::uint32_t>(cursor.at() + 4)) & 0x3f;
+    if (left <= 1 || left > local.ring_blocks * 4 || !allowed(qp.type, opcode)) return;
+    cursor.advance(1);
+    --left;
+    const std::uint32_t transport = transport_units(qp.type, opcode, cursor);
+    if (transport >= left) return;
+    cursor.advance(transport);
+    left -= transport;
+    for (; left; --left, cursor.advance(1))
+        if (!visit(be32toh(load<std::uint32_t>(cursor.at())))) return;
+}
+
+}  // namespace
+
+std::uint64_t payload_estimate(const LocalQp& local, const QueuePair& qp,
+                               std::uint16_t counter) noexcept {
+    std::uint64_t bytes = 0;
+    for_each_data(local, qp, counter, [&](std::uint32_t length) {
+        if (length & MLX5_INLINE_SEG) return false;  // inline entries are small by nature
+        bytes += length;
+        return true;
+    });
+    return bytes;
+}
+
+bool carries_inline(const LocalQp& local, const QueuePair& qp, std::uint16_t counter) noexcept {
+    bool found = false;
+    for_each_data(local, qp, counter, [&](std::uint32_t length) {
+        found = length & MLX5_INLINE_SEG;
+        return false;
+    });
+    return found;
+}
+
+}  // namespace softhca::engine

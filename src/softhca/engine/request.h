@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Decoding a send work queue entry: control segment, transport segments, gather list or inline data
+// (infiniband/mlx5dv.h, struct mlx5_wqe_*). The ring belongs to this process, but a program may have
+// scribbled over it, so every length is checked against the entry's size and the ring's end.
+#pragma once
+
+#include <cstdint>
+
+#include "softhca/engine/local.h"
+#include "softhca/engine/spans.h"
+
+namespace softhca::engine {
+
+struct Request {
+    std::uint8_t opcode;      // MLX5_OPCODE_*
+    std::uint8_t control;     // fm_ce_se: signalled, solicited, fence
+    std::uint32_t immediate;  // big-endian, as it travels
+    std::uint32_t blocks;     // 64-byte basic blocks that the entry takes
+    std::uint32_t units;      // 16-byte units (ds)
+    bool has_inline;
+    // RDMA and atomics
+    std::uint64_t remote_address;
+    std::uint32_t remote_key;
+    std::uint64_t swap_or_add, compare;
+    // XRC
+    std::uint32_t srq_number;
+    // UD
+    std::uint32_t qpn, qkey, flow_label;
+    std::uint16_t dlid;
+    std::uint8_t service_level, traffic_class, hop_limit, sgid_index;
+    bool has_grh;
+    std::uint8_t dgid[16];
+
+    SpanList data;  // gather list; for READ and atomics where the answer goes
+    unsigned gathers;  // entries that take a DMA read (not inline)
+
+    bool signalled() const noexcept { return control & MLX5_WQE_CTRL_CQ_UPDATE; }
+    bool solicited() const noexcept { return control & MLX5_WQE_CTRL_SOLICITED; }
+};
+
+// The entry at `counter`. Returns 0 or the syndrome (MLX5_CQE_SYNDROME_*) of the local error; blocks,
+// opcode and control are valid in either case. Inside an epoch.
+std::uint8_t decode(device::Fabric& fabric, const LocalQp& local, const device::QueuePair& qp,
+                    std::uint16_t counter, Request& request) noexcept;
+
+// How much payload the entry at `counter` would move, without resolving any key: decides who does it.
+std::uint64_t payload_estimate(const LocalQp& local, const device::QueuePair& qp,
+                               std::uint16_t counter) noexcept;
+
+// Does the entry at `counter` carry inline data?
+bool carries_inline(const LocalQp& local, const device::QueuePair& qp,
+                    std::uint16_t counter) noexcept;
+
+// Blocks that the entry at `counter` takes; at least 1, so that a walk always ends.
+std::uint32_t entry_blocks(const LocalQp& local, std::uint16_t counter) noexcept;
+std::uint32_t entry_units(const LocalQp& local, std::uint16_t counter) noexcept;
+
+}  // namespace softhca::engine

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The requester: takes work queue entries off a send queue in order and does what they say, at once
+// and on both sides - it finds the responder's QP in the fabric and plays its part (responder.h).
+// Semantics: IBTA volume 1, chapters 9 (transport), 10.8 (completion), 11.6 (errors). What a wire
+// would do over time is done by timers: an RNR NAK is waited out for the responder's RNR timer, a
+// silent peer for the local ack timeout, each as often as the QP's attributes allow.
+#include "softhca/engine/requester.h"
+
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
+
+#include <algorithm>
+
+#include "softhca/base/log.h"
+#include "softhca/base/options.h"
+#include "softhca/engine/progress.h"
+#include "softhca/engine/qp_error.h"
+#include "softhca/engine/receive.h"
+#include "softhca/engine/request.h"
+#include "softhca/engine/responder.h"
+
+namespace softhca::engine {
+
+using device::Fabric;
+using device::QueuePair;
+using device::count;
+
+namespace {
+
+// IBTA table 45, RNR NAK timer field, in units of 10 microseconds.
+constexpr std::uint32_t kRnrTimer[32] = {
+    65536, 1,   2,   3,    4,    6,    8,    12,   16,   24,   32,    48,    64,    96,    128,   192,
+    256,   384, 512, 768,  1024, 1536, 2048, 3072, 4096, 6144, 8192,  12288, 16384, 24576, 32768, 49152};
+constexpr std::uint8_t kInfiniteRnr = 7;
+constexpr std::uint64_t kForEverPeriodNs = 5'000'000;  // how often one who waits for ever looks
+
+// Entries that one turn executes (each takes two steps): the progress thread has other QPs to serve.
+constexpr unsigned kProgressEntries = 32, kOwnEntries = 4096;
+
+std::uint64_t rnr_wait_ns(std::uint8_t timer) noexcept {
+    return std::uint64_t{kRnrTimer[timer & 31]} * 10'000;
+}
+
+// Local ack timeout (IBTA 9.7.6.1.3): 4.096 us * 2^timeout. Zero means for ever, and does while the
+// other QP is there; nobody is served by a program that hangs on one that is known to be gone, so then
+// it means half a second.
+std::uint64_t ack_wait_ns(std::uint8_t timeout) noexcept {
+    return std::uint64_t{4096} << (timeout ? (timeout & 31) : 17);
+}
+
+std::uint16_t producer(const LocalQp& local) noexcept {
+    return static_cast<std::uint16_t>(be32toh(
+        std::atomic_ref(*const_cast<std::uint32_t*>(local.send_record)).load(std::memory_order_acquire)));
+}
+
+void fill_send_completion(const QueuePair& qp, std::uint16_t counter, std::uint8_t opcode,
+                          std::uint32_t bytes, Completion& completion) noexcept {
+    clear(completion);
+    completion.opcode = MLX5_CQE_REQ;
+    completion.cqe.srqn_uidx = htobe32(qp.uidx);
+    completion.cqe.byte_cnt = htobe32(bytes);
+    completion.cqe.sop_drop_qpn = htobe32(std::uint32_t{opcode} << 24 | qp.number);
+    completion.cqe.wqe_counter = htobe16(counter);
+}
+
+// The responder's side: its completion, then its in_flight mark and, if it failed, its queues. False
+// while somebody holds the lock of its CQ.
+bool finish_responder(Fabric& fabric, Unfinished& work, bool patient) noexcept {
+    device::Segment& segment = fabric.segment();
+    if (work.receive_pending) {
+        const bool same = segment.cqs[work.receive_cq].head.generation == work.receive_cq_generation;
+        if (same &&
+            put_completion(fabric, work.receive_cq, work.receive, patient) == Put::kBusy)
+            return false;
+        work.receive_pending = false;
+    }
+    if (work.target == device::kNone) return true;
+    QueuePair& target = segment.qps[work.target];
+    if (target.head.live() && target.number == work.target_number) {
+        clear_in_flight(target);
+        if (work.responder_failed) fail_qp(fabric, work.target, work.responder_event, false);
+        // who failed it meanwhile found it marked, and left the flush to us
+        if (target.state.load(std::memory_order_seq_cst) == IBV_QPS_ERR)
+            flush_receives(fabric, work.target);
+    }
+    work.target = device::kNone;
+    return true;
+}
+
+// Writes the completions of the request under way and moves on. False while somebody holds a lock.
+bool finish(Fabric& fabric, LocalQp& local, QueuePair& qp) noexcept {
+    Unfinished& work = local.unfinished;
+    if (!finish_responder(fabric, work, false)) return false;
+    if (work.send_pending) {
+        const Put put = put_completion(fabric, qp.send_cq, work.send, false);
+        if (put == Put::kBusy) return false;
+        work.send_pending = false;
+        if (put == Put::kFailed) {  // its CQ has overrun: nothing can complete any more
+            fail_qp(fabric, local.index, IBV_EVENT_QP_FATAL, false);
+            work.requester_failed = false;
+        }
+    }
+    qp.sq_consumer += work.basic_blocks;
+    count(qp.send.wqes);
+    work.active = false;
+    if (work.requester_failed) {
+        const bool datagram = qp.type == IB_UVERBS_QPT_UD || qp.type == IB_UVERBS_QPT_UC;
+        fail_qp(fabric, local.index, kNoEvent, datagram);
+    }
+    return true;
+}
+
+void begin_finish(LocalQp& local, std::uint32_t blocks) noexcept {
+    Unfinished& work = local.unfinished;
+    work.active = true;
+    work.receive_pending = work.send_pending = false;
+    work.responder_failed = work.requester_failed = false;
+    work.responder_event = kNoEvent;
+    work.receive_cq = work.target = device::kNone;
+    work.basic_blocks = blocks;
+}
+
+void complete_in_error(LocalQp& local, QueuePair& qp, std::uint16_t counter, std::uint8_t opcode,
+                       std::uint32_t blocks, std::uint8_t syndrome) noexcept {
+    if (!local.unfinished.active) begin_finish(local, blocks);
+    Unfinished& work = local.unfinished;
+    fill_send_completion(qp, counter, opcode, 0, work.send);
+    set_error(work.send, MLX5_CQE_REQ_ERR, syndrome);
+    work.send_pending = true;
+    work.requester_failed = syndrome != MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+    LOG_DEBUG("QP 0x%x: entry %u (opcode 0x%x) completes with syndrome 0x%x", qp.number, counter,
+              opcode, syndrome);
+}
+
+void restart_counters(LocalQp& local) noexcept {
+    local.counting_rnr = local.counting_retries = false;
+    local.waiting = Waiting::kNo;
+}
+
+void wait_for(LocalQp& local, Waiting why, std::uint64_t until) noexcept {
+    local.waiting = why;
+    local.wait_until = until;
+}
+
+// An RNR NAK: wait, or give up. True when the entry was completed in error.
+bool rnr_nak(LocalQp& local, QueuePair& qp, const Request& request, std::uint16_t counter,
+             std::uint8_t timer) noexcept {
+    count(qp.send.rnr_naks);
+    if (!local.counting_rnr) {
+        local.counting_rnr = true;
+        local.rnr_left = qp.attr.rnr_retry;
+    }
+    if (qp.attr.rnr_retry != kInfiniteRnr) {
+        if (local.rnr_left == 0) {
+            complete_in_error(local, qp, counter, request.opcode, request.blocks,
+                              MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
+            return true;
+        }
+        --local.rnr_left;
+    }
+    wait_for(local, Waiting::kRnr, device::now_ns() + rnr_wait_ns(timer));
+    return false;
+}
+
+// Nobody answers: wait for the ack timeout, retry_cnt times more, or give up.
+bool no_response(Fabric& fabric, LocalQp& local, QueuePair& qp, const Request& request,
+                 std::uint16_t counter) noexcept {
+    const std::uint64_t now = device::now_ns();
+    const QueuePair& other = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
+    const bool there = other.head.live() && other.number == qp.attr.dest_qpn;
+    if (qp.attr.timeout == 0 && there) {
+        wait_for(local, Waiting::kNoResponse, now + kForEverPeriodNs);
+        return false;
+    }
+    if (!local.counting_retries) {
+        local.counting_retries = true;
+        local.retry_left = qp.attr.retry_cnt;
+    } else {
+        if (local.retry_left == 0) {
+            complete_in_error(local, qp, counter, request.opcode, request.blocks,
+                              MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+            return true;
+        }
+        --local.retry_left;
+        count(qp.send.retries);
+    }
+    wait_for(local, Waiting::kNoResponse, now + ack_wait_ns(qp.attr.timeout));
+    return false;
+}
+
+void count_request(QueuePair& qp, const Request& request) noexcept {
+    count(qp.send.bytes_sent, request.data.bytes);
+    if (request.opcode == MLX5_OPCODE_RDMA_READ || request.opcode == MLX5_OPCODE_ATOMIC_CS ||
+        request.opcode == MLX5_OPCODE_ATOMIC_FA)
+        return;  // the payload is read at the responder, written here
+    count(qp.send.dma_read_payload, request.gathers);
+}
+
+// READ and atomic answers that fit travel in the send CQE (cs_req of the QP context).
+void answer_in_completion(const QueuePair& qp, const Request& request, const Response& response,
+                          Completion& completion) noexcept {
+    if (!response.inline_length || response.inline_length > qp.scatter_send) return;
+    memcpy(completion.payload, response.payload, response.inline_length);
+    completion.inline_length = response.inline_length;
+    (void)request;
+}
+
+// Executes one entry. True when it is done with (finish() may still have to write completions).
+bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
+             std::uint32_t posted) noexcept {
+    Request request;
+    std::uint8_t syndrome = decode(fabric, local, qp, counter, request);
+    if (request.blocks > posted) {  // damaged: longer than what was posted
+        request.blocks = posted;
+        syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    }
+    if (syndrome) {
+        complete_in_error(local, qp, counter, request.opcode, request.blocks, syndrome);
+        return true;
+    }
+    if (request.opcode == MLX5_OPCODE_NOP) {
+        begin_finish(local, request.blocks);
+        if (request.signalled()) {
+            fill_send_completion(qp, counter, request.opcode, 0, local.unfinished.send);
+            local.unfinished.send_pending = true;
+        }
+        return true;
+    }
+    Response response;
+    response.completion = &local.unfinished.receive;
+    respond(fabric, qp, request, response);
+    switch (response.answer) {
+    case Answer::kBusy: wait_for(local, Waiting::kBusy, 0); return false;
+    case Answer::kRnr: return rnr_nak(local, qp, request, counter, response.rnr_timer);
+    case Answer::kSilent:
+        if (response.target != device::kNone)
+            clear_in_flight(fabric.segment().qps[response.target]);
+        if (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI)
+            return no_response(fabric, local, qp, request, counter);
+        break;  // a datagram that nobody takes is lost, and sent all the same
+    case Answer::kDone:
+    case Answer::kError: break;
+    }
+    restart_counters(local);
+    begin_finish(local, request.blocks);
+    Unfinished& work = local.unfinished;
+    work.target = response.answer == Answer::kSilent ? device::kNone : response.target;
+    if (work.target != device::kNone)
+        work.target_number = fabric.segment().qps[work.target].number;
+    work.receive_pending = response.has_completion;
+    work.receive_cq = response.completion_cq;
+    if (work.receive_pending)
+        work.receive_cq_generation = fabric.segment().cqs[work.receive_cq].head.generation;
+    work.responder_failed = response.responder_failed;
+    work.responder_event = response.event;
+    count_request(qp, request);
+    if (response.answer == Answer::kError &&
+        (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI || response.local_error)) {
+        complete_in_error(local, qp, counter, request.opcode, request.blocks, response.syndrome);
+        return true;
+    }
+    if (request.signalled()) {
+        fill_send_completion(qp, counter, request.opcode,
+                             static_cast<std::uint32_t>(request.data.bytes), work.send);
+        answer_in_completion(qp, request, response, work.send);
+        work.send_pending = true;
+    }
+    return true;
+}
+
+// In SQE and ERR every entry completes with a flush error, signalled or not.
+void flush_entry(LocalQp& local, QueuePair& qp, std::uint16_t counter,
+                 std::uint32_t blocks) noexcept {
+    std::uint32_t control;
+    memcpy(&control, local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64,
+           sizeof control);
+    restart_counters(local);
+    complete_in_error(local, qp, counter, static_cast<std::uint8_t>(be32toh(control)),
+                      blocks, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+}
+
+// One pass, under the run lock. True: go on; false: the queue is empty, may not send, or waits.
+bool step(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept {
+    if (local.unfinished.active) {
+        if (finish(fabric, local, qp)) {
+            local.waiting = Waiting::kNo;
+            return true;
+        }
+        wait_for(local, Waiting::kBusy, 0);
+        return false;
+    }
+    const auto counter = static_cast<std::uint16_t>(qp.sq_consumer);
+    const std::uint16_t posted = producer(local);
+    if (posted == counter) {
+        local.waiting = Waiting::kNo;
+        return false;
+    }
+    const std::uint32_t state = qp.state.load(std::memory_order_acquire);
+    const auto ahead = static_cast<std::uint16_t>(posted - counter);
+    const bool damaged = ahead > local.ring_blocks;  // more posted than there is room for
+    if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
+        flush_entry(local, qp, counter,
+                    damaged ? ahead
+                            : std::min<std::uint32_t>(entry_blocks(local, counter), ahead));
+        return true;
+    }
+    if (state != IBV_QPS_RTS) {
+        local.waiting = Waiting::kNo;
+        return false;
+    }
+    if (damaged) {
+        complete_in_error(local, qp, counter, 0, ahead, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+        return true;
+    }
+    if (local.waiting == Waiting::kRnr || local.waiting == Waiting::kNoResponse)
+        if (device::now_ns() < local.wait_until) return false;
+    if (runner == Runner::kPoster && options().engine == EnginePolicy::kHybrid &&
+        payload_estimate(local, qp, counter) >= kDeferBytes) {
+        local.waiting = Waiting::kDeferred;
+        return false;
+    }
+    return execute(fabric, local, qp, counter, ahead);
+}
+
+}  // namespace
+
+void abandon_unfinished(Fabric& fabric, LocalQp& local) noexcept {
+    if (!local.unfinished.active) return;
+    finish_responder(fabric, local.unfinished, true);
+    local.unfinished.active = false;
+}
+
+void finish_started(Fabric& fabric, LocalQp& local) noexcept {
+    QueuePair& qp = fabric.segment().qps[local.index];
+    for (int tries = 0; local.unfinished.active && tries < 1000; ++tries)
+        finish(fabric, local, qp);
+}
+
+bool has_work(const QueuePair& qp, const LocalQp& local) noexcept {
+    return local.send_ring &&
+           (local.unfinished.active || producer(local) != static_cast<std::uint16_t>(qp.sq_consumer));
+}
+
+Ran run_send_queue(Fabric& fabric, LocalQp& local, Runner runner) noexcept {
+    if (!local.send_ring) return Ran::kIdle;
+    QueuePair& qp = fabric.segment().qps[local.index];
+    for (;;) {
+        if (!local.run_lock.try_lock()) return Ran::kIdle;  // who holds it looks again, see below
+        if (local.dead.load(std::memory_order_relaxed) || !qp.head.live()) {
+            local.run_lock.unlock();
+            return Ran::kIdle;
+        }
+        // bounded, so that a thread that is fed by another comes out of its epoch
+        unsigned left = runner == Runner::kProgress ? kProgressEntries : kOwnEntries;
+        bool more;
+        while ((more = step(fabric, local, qp, runner)) && --left) {
+        }
+        if (more && local.waiting == Waiting::kNo) local.waiting = Waiting::kDeferred;
+        const Waiting waiting = local.waiting;
+        local.run_lock.unlock();
+        if (waiting != Waiting::kNo) return Ran::kPending;
+        // who posted while we worked found the lock taken and left it to us
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        const std::uint32_t state = qp.state.load(std::memory_order_acquire);
+        if (producer(local) == static_cast<std::uint16_t>(qp.sq_consumer) ||
+            state < IBV_QPS_RTS || state == IBV_QPS_SQD)
+            return Ran::kIdle;
+    }
+}
+
+}  // namespace softhca::engine

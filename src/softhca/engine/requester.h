@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Executing a send queue: see requester.cc.
+#pragma once
+
+#include "softhca/engine/local.h"
+
+namespace softhca::engine {
+
+enum class Runner : std::uint8_t {
+    kPoster,    // the thread that posted: leaves large copies to others, never waits
+    kPoller,    // a thread that polls its empty CQ: has nothing better to do
+    kProgress,  // the progress thread
+};
+
+enum class Ran : std::uint8_t {
+    kIdle,     // everything posted has been executed (or the QP may not send now)
+    kPending,  // something waits: a timer, a lock, another runner
+};
+
+// Runs the send queue of an own QP until it is empty or waits. Any thread; one of them does the work,
+// the others return at once (what they posted is seen by the one who works). Inside an epoch.
+Ran run_send_queue(device::Fabric& fabric, LocalQp& local, Runner runner) noexcept;
+
+// Posted and not yet executed?
+bool has_work(const device::QueuePair& qp, const LocalQp& local) noexcept;
+
+// Payload from this size on is left to the progress thread or to a poller, so that the poster can
+// compute meanwhile.
+inline constexpr std::uint64_t kDeferBytes = 32 * 1024;
+
+}  // namespace softhca::engine

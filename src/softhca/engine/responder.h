@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The responder's part of a request: see responder.cc.
+#pragma once
+
+#include "softhca/engine/receive.h"
+#include "softhca/engine/request.h"
+
+namespace softhca::engine {
+
+enum class Answer : std::uint8_t {
+    kDone,    // acknowledged: everything is where it belongs
+    kSilent,  // no such QP, not ready, gone: a wire would give no answer
+    kRnr,     // no receive posted: RNR NAK
+    kBusy,    // a lock is held by somebody else: try again
+    kError,   // syndrome says which
+};
+
+struct Response {
+    Answer answer = Answer::kDone;
+    std::uint8_t syndrome = 0;   // of the requester's completion, if kError
+    bool local_error = false;    // the requester's own fault: it fails whatever the transport
+    std::uint8_t rnr_timer = 0;
+    // the receiver's completion, still to be written: the payload is there
+    Completion* completion = nullptr;  // given by the caller
+    bool has_completion = false;
+    std::uint32_t completion_cq = device::kNone;
+    std::uint32_t target = device::kNone;  // QP marked in flight, or that fails
+    bool responder_failed = false;
+    std::uint32_t event = 0xffffffffu;
+    // answer of a READ or atomic that goes into the requester's CQE
+    std::uint8_t inline_length = 0;
+    std::byte payload[64];
+};
+
+// Does all of the request but the completions. Inside an epoch.
+void respond(device::Fabric& fabric, device::QueuePair& requester, Request& request,
+             Response& response) noexcept;
+
+}  // namespace softhca::engine

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Resolving keys and moving payload: see spans.h.
+#include "softhca/engine/spans.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#include <algorithm>
+
+#include "softhca/device/memory/remote.h"
+#include "softhca/device/peers.h"
+
+namespace softhca::engine {
+
+using device::Fabric;
+using device::MemoryRegion;
+namespace memory = device::memory;
+namespace peers = device::peers;
+
+namespace {
+
+constexpr unsigned kIovecs = 64;
+
+// A run of spans whose two sides are reached the same way, to be copied by one system call.
+struct Run {
+    iovec source[kIovecs];
+    iovec target[kIovecs];
+    unsigned count = 0;
+    std::size_t bytes = 0;
+    bool source_pointer = false, target_pointer = false;
+};
+
+void* as_pointer(std::uint64_t address) noexcept {
+    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
+}
+
+// Which side of a failed copy is not there: probe our own side page by page.
+bool own_side_faults(pid_t own, const iovec* side, unsigned count) noexcept {
+    for (unsigned i = 0; i < count; ++i) {
+        const auto start = reinterpret_cast<std::uintptr_t>(side[i].iov_base);
+        const std::uintptr_t end = start + side[i].iov_len;
+        for (std::uintptr_t at = start; at < end; at = (at & ~std::uintptr_t{4095}) + 4096) {
+            char byte;
+            iovec local{&byte, 1}, remote{reinterpret_cast<void*>(at), 1};
+            if (memory::copy_from(own, &local, 1, &remote, 1, 1) == EFAULT) return true;
+        }
+    }
+    return false;
+}
+
+Moved flush(Fabric& fabric, Run& run, std::uint32_t source_slot,
+            std::uint32_t target_slot) noexcept {
+    if (run.count == 0) return Moved::kOk;
+    const std::uint32_t own = fabric.slot();
+    const auto pid = [&](std::uint32_t slot) { return fabric.segment().processes[slot].pid; };
+    // a process that is gone may have left its number to somebody else
+    const std::uint32_t other = source_slot == own ? target_slot : source_slot;
+    if (other != own && !fabric.alive(other)) return Moved::kGone;
+    int error;
+    bool source_local;  // our side of the call is the source
+    if (run.source_pointer || (!run.target_pointer && source_slot == own)) {
+        error = memory::copy_to(pid(target_slot), run.source, run.count, run.target, run.count,
+                                run.bytes);
+        source_local = true;
+    } else {
+        error = memory::copy_from(pid(source_slot), run.target, run.count, run.source, run.count,
+                                  run.bytes);
+        source_local = false;
+    }
+    Moved result = Moved::kOk;
+    if (error == EFAULT) {
+        const iovec* local = source_local ? run.source : run.target;
+        const bool pointer = source_local ? run.source_pointer : run.target_pointer;
+        const bool ours = !pointer && own_side_faults(pid(own), local, run.count);
+        result = ours == source_local ? Moved::kSourceFault : Moved::kTargetFault;
+    } else if (error != 0) {
+        result = error == ESRCH ? Moved::kGone : Moved::kRefused;
+    }
+    run.count = 0;
+    run.bytes = 0;
+    return result;
+}
+
+}  // namespace
+
+Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_t address,
+               std::uint64_t length, std::uint32_t rights, SpanList& list) noexcept {
+    device::Segment& segment = fabric.segment();
+    const std::uint32_t index = key >> 8;
+    if (index >= device::kMaxMrs) return Access::kBadKey;
+    const MemoryRegion& region = segment.mrs[index];
+    if (!region.head.live() || region.key != key) return Access::kBadKey;
+    if (region.pd != pd) return Access::kBadDomain;
+    const std::uint64_t start = address - region.iova;
+    if (address < region.iova || start > region.length || length > region.length - start)
+        return Access::kBadBounds;
+    if ((region.access & rights) != rights) return Access::kBadRights;
+    const std::uint32_t process = region.head.process;
+    if (list.count == 0)
+        list.process = process;
+    else if (list.process != process)
+        return Access::kBadDomain;
+    std::uint64_t at = region.address + start;
+    std::uint64_t left = length;
+    const memory::Extents& extents = region.extents;
+    const unsigned extent_count = std::min<unsigned>(extents.count, memory::kMaxExtents);
+    while (left) {
+        if (list.full()) return Access::kTooMany;
+        std::byte* pointer = nullptr;
+        std::uint64_t piece = left;
+        for (unsigned e = 0; e < extent_count; ++e) {
+            const memory::Extent& extent = extents.extent[e];
+            if (at >= extent.address && at - extent.address < extent.length) {
+                const std::uint64_t into = at - extent.address;
+                piece = std::min(left, extent.length - into);
+                pointer = peers::at(segment, process, extent.offset + into, piece);
+                break;
+            }
+            // up to where the next shared extent begins
+            if (extent.address > at) piece = std::min(piece, extent.address - at);
+        }
+        list.add(pointer, at, piece);
+        at += piece;
+        left -= piece;
+    }
+    return Access::kOk;
+}
+
+void copy_ordered(std::byte* to, const std::byte* from, std::size_t length) noexcept {
+    using Unaligned [[gnu::aligned(1), gnu::may_alias]] = std::uint64_t;
+    if (length >= 8) {
+        const std::size_t head = length - 8;
+        std::uint64_t tail;
+        memcpy(&tail, from + head, 8);
+        if (head) memmove(to, from, head);  // a program may copy onto itself
+        // the compiler must not merge it with the rest; the processor stores in order (x86-64) or is
+        // told to by the release (aarch64)
+        std::atomic_thread_fence(std::memory_order_release);
+        *reinterpret_cast<volatile Unaligned*>(to + head) = tail;
+    } else if (length) {
+        for (std::size_t i = 0; i + 1 < length; ++i)
+            reinterpret_cast<volatile unsigned char*>(to)[i] =
+                static_cast<unsigned char>(from[i]);
+        std::atomic_thread_fence(std::memory_order_release);
+        reinterpret_cast<volatile unsigned char*>(to)[length - 1] =
+            static_cast<unsigned char>(from[length - 1]);
+    }
+}
+
+Moved move(Fabric& fabric, const SpanList& source, const SpanList& target) noexcept {
+    if (source.count == 1 && target.count == 1 && source.spans[0].pointer &&
+        target.spans[0].pointer) {
+        copy_ordered(target.spans[0].pointer, source.spans[0].pointer,
+                     std::min(source.spans[0].length, target.spans[0].length));
+        return Moved::kOk;
+    }
+    unsigned i = 0, j = 0;
+    std::size_t from = 0, to = 0;  // offsets into the two spans
+    Run run;
+    while (i < source.count && j < target.count) {
+        const Span& s = source.spans[i];
+        const Span& t = target.spans[j];
+        std::size_t piece = std::min(s.length - from, t.length - to);
+        if (s.pointer && t.pointer) {
+            if (const Moved moved = flush(fabric, run, source.process, target.process);
+                moved != Moved::kOk)
+                return moved;
+            copy_ordered(t.pointer + to, s.pointer + from, piece);
+        } else {
+            const bool source_pointer = s.pointer != nullptr, target_pointer = t.pointer != nullptr;
+            if (run.count == kIovecs || (run.count && (run.source_pointer != source_pointer ||
+                                                       run.target_pointer != target_pointer)))
+                if (const Moved moved = flush(fabric, run, source.process, target.process);
+                    moved != Moved::kOk)
+                    return moved;
+            // the end of the last piece goes by an entry of its own, so that it is stored last
+            const bool last = (i + 1 == source.count && from + piece == s.length) ||
+                              (j + 1 == target.count && to + piece == t.length);
+            if (last && piece > 8) piece -= 8;
+            run.source_pointer = source_pointer;
+            run.target_pointer = target_pointer;
+            run.source[run.count] = {source_pointer ? s.pointer + from : as_pointer(s.address + from),
+                                     piece};
+            run.target[run.count] = {target_pointer ? t.pointer + to : as_pointer(t.address + to),
+                                     piece};
+            ++run.count;
+            run.bytes += piece;
+        }
+        from += piece;
+        to += piece;
+        if (from == s.length) ++i, from = 0;
+        if (to == t.length) ++j, to = 0;
+    }
+    return flush(fabric, run, source.process, target.process);
+}
+
+}  // namespace softhca::engine
