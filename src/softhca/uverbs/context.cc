@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// GET_CONTEXT and the end of a context (kernel: mlx5_ib_alloc_ucontext, uverbs_destroy_ufile_hw).
+#include "softhca/uverbs/context.h"
+
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+
+#include "softhca/base/libc.h"
+#include "softhca/base/log.h"
+#include "softhca/base/options.h"
+#include "softhca/device/epoch.h"
+#include "softhca/device/reclaim.h"
+#include "softhca/device/table.h"
+#include "softhca/engine/events.h"
+#include "softhca/engine/progress.h"
+#include "softhca/uverbs/command.h"
+#include "softhca/uverbs/uar.h"
+
+namespace softhca::uverbs {
+
+using device::kNone;
+
+namespace {
+
+constexpr std::uint32_t kMaxBfregs = 512;
+
+// total_num_bfregs and num_low_latency_bfregs as the kernel takes them (calc_total_bfregs).
+int check_bfregs(const mlx5_ib_alloc_ucontext_req_v2& request) noexcept {
+    if (!request.total_num_bfregs) return EINVAL;
+    if (request.total_num_bfregs > kMaxBfregs) return ENOMEM;
+    if (request.num_low_latency_bfregs > request.total_num_bfregs - 1) return EINVAL;
+    return 0;
+}
+
+}  // namespace
+
+void fill_context_response(const DeviceContext& context,
+                           mlx5_ib_alloc_ucontext_resp* out) noexcept {
+    const bool dynamic = !context.is_static;
+    mlx5_ib_alloc_ucontext_resp& driver = *out;
+    driver = {};
+    driver.qp_tab_size = 1u << 18;
+    driver.bf_reg_size = device::kBfRegisterBytes;
+    driver.tot_bfregs = dynamic ? 0 : context.total_bfregs;
+    driver.cache_line_size = 64;
+    driver.max_sq_desc_sz = device::kMaxSqDescriptorBytes + 16;
+    driver.max_rq_desc_sz = device::kMaxRqDescriptorBytes;
+    driver.max_send_wqebb = device::kMaxSendWqebb;
+    driver.max_recv_wr = device::kMaxQpWr;
+    driver.max_srq_recv_wr = device::kMaxSrqWr;
+    driver.num_ports = 1;
+    driver.response_length = sizeof driver;
+    driver.cqe_version = context.cqe_version;
+    driver.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE;
+    driver.eth_min_inline = MLX5_USER_INLINE_MODE_NONE;
+    driver.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1;
+    driver.log_uar_size = 12;
+    driver.num_uars_per_page = 1;
+    driver.num_dyn_bfregs = dynamic ? 0 : device::kMaxDynamicUars * device::kUuarsPerUar;
+}
+
+int get_context(Command& command) noexcept {
+    DeviceContext& context = command.context;
+    mlx5_ib_alloc_ucontext_req_v2 request;
+    if (const int error = command.driver_request(request)) return error;
+    if (context.record != kNone) return EINVAL;
+    if (command.driver_in.length < 8) return EINVAL;
+    if (request.flags & MLX5_IB_ALLOC_UCTX_DEVX) return EINVAL;  // libmlx5 asks again without
+    if (request.flags || request.comp_mask || request.reserved0 || request.reserved1 ||
+        request.reserved2)
+        return EOPNOTSUPP;
+    request.total_num_bfregs = (request.total_num_bfregs + 1) & ~1u;
+    if (const int error = check_bfregs(request)) return error;
+
+    std::uint32_t index;
+    device::Context* record = device::reserve(command.segment().contexts, command.fabric(), kNone,
+                                              0, &index);
+    if (!record) return ENOMEM;
+    int async_fd = -1;
+    const std::uint32_t channel = engine::open_channel(command.fabric(), index, true, &async_fd);
+    if (channel == kNone) {
+        device::free_item(command.segment().contexts, *record);
+        return ENOMEM;
+    }
+    record->head.context = index;
+    record->async_channel = channel;
+    record->async_generation = command.segment().channels[channel].head.generation;
+    context.record = index;
+    context.async_channel = channel;
+    const bool dynamic =
+        options().uar == UarPolicy::kDynamic && (request.lib_caps & MLX5_LIB_CAP_DYN_UAR);
+    context.is_static = !dynamic;
+    context.cqe_version = request.max_cqe_version >= 1 ? 1 : 0;
+    context.total_bfregs = request.total_num_bfregs;
+    context.low_latency_bfregs = request.num_low_latency_bfregs;
+    record->low_latency_uuars = request.num_low_latency_bfregs;
+    if (!dynamic) {
+        if (const int error = alloc_static_uars(context)) {
+            context.record = kNone;
+            engine::close_channel(command.fabric(), channel);
+            libc::close(async_fd);
+            device::free_item(command.segment().contexts, *record);
+            return error;
+        }
+        record->static_uars = static_cast<std::uint32_t>(context.static_pages.size());
+    }
+    device::publish(record->head);
+    engine::start_progress(command.fabric());
+
+    ib_uverbs_get_context_resp core{};
+    core.async_fd = static_cast<std::uint32_t>(async_fd);
+    core.num_comp_vectors = device::kCompVectors;
+    mlx5_ib_alloc_ucontext_resp driver;
+    fill_context_response(context, &driver);
+    if (const int error = command.respond(core)) return error;
+    return command.driver_respond(driver);
+}
+
+void destroy_context(DeviceContext& context) noexcept {
+    // at exit, after the process has left, its objects are gone and its slot may be another's
+    if (context.record == kNone || !device::Fabric::current()) return;
+    device::Fabric& fabric = *context.fabric;
+    device::Segment& segment = fabric.segment();
+    const auto each = [&](auto& table, auto&& action) {
+        const std::uint32_t high = table.high.load(std::memory_order_acquire);
+        for (std::uint32_t i = 0; i < high; ++i)
+            if (device::find_own(table, fabric, context.record, i)) action(i);
+    };
+    each(segment.qps, [&](std::uint32_t i) { free_qp(context, i); });
+    each(segment.srqs, [&](std::uint32_t i) { free_srq(context, i); });
+    each(segment.cqs, [&](std::uint32_t i) { free_cq(context, i); });
+    each(segment.mrs, [&](std::uint32_t i) { free_mr(context, i); });
+    each(segment.xrcd_handles, [&](std::uint32_t i) {
+        device::drop_xrc_domain(fabric, segment.xrcd_handles[i].domain);
+        device::free_item(segment.xrcd_handles, segment.xrcd_handles[i]);
+    });
+    each(segment.pds, [&](std::uint32_t i) { device::free_item(segment.pds, segment.pds[i]); });
+    // its descriptor is closed by the application; libibverbs does so after the command descriptor
+    engine::close_channel(fabric, context.async_channel);
+    context.async_channel = kNone;
+    each(segment.uars, [&](std::uint32_t i) { device::free_item(segment.uars, segment.uars[i]); });
+    device::Context& record = segment.contexts[context.record];
+    record.head.state.store(device::kDying, std::memory_order_release);
+    if (device::epoch::synchronize()) device::free_item(segment.contexts, record);
+    context.record = kNone;
+}
+
+}  // namespace softhca::uverbs

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// An open device: what the kernel keeps in a ucontext. Its record in the fabric holds what others
+// need to see; this holds the rest.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "softhca/device/fabric.h"
+
+struct mlx5_ib_alloc_ucontext_resp;
+
+namespace softhca::uverbs {
+
+struct DeviceContext {
+    device::Fabric* fabric = nullptr;
+    ino_t inode = 0;                       // of the command descriptor
+    dev_t file_system = 0;
+    std::uint32_t record = device::kNone;  // index in Segment.contexts; kNone before GET_CONTEXT
+    std::uint32_t async_channel = device::kNone;
+    bool is_static = false;                // the kernel of 2018: see uar.h
+    std::uint8_t cqe_version = 0;
+    std::uint32_t total_bfregs = 0, low_latency_bfregs = 0;
+
+    // under mutex
+    std::mutex mutex;
+    int descriptors = 1;                         // this one and its duplicates
+    bool imported = false;
+    std::vector<std::uint32_t> static_pages;     // in Segment.uars
+    std::vector<std::uint32_t> bfreg_users;      // QPs on each static bfreg
+    std::vector<std::uint32_t> dynamic_pages;    // of ALLOC_WC, in Segment.uars
+};
+
+// The context behind a command descriptor of this process; empty when there is none.
+std::shared_ptr<DeviceContext> find_context(int fd) noexcept;
+
+// What GET_CONTEXT and QUERY_CONTEXT say of it (the driver's part).
+void fill_context_response(const DeviceContext& context,
+                           struct ::mlx5_ib_alloc_ucontext_resp* out) noexcept;
+
+// Frees everything the context owns: what closing the last descriptor does.
+void destroy_context(DeviceContext& context) noexcept;
+
+}  // namespace softhca::uverbs

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Shared pages of queues: see extents.h.
+#include "softhca/uverbs/extents.h"
+
+#include <mutex>
+#include <unordered_map>
+
+namespace softhca::uverbs {
+namespace {
+
+std::mutex*& lock() {
+    static std::mutex* made = new std::mutex;
+    return made;
+}
+std::mutex& mutex() { return *lock(); }
+std::unordered_map<std::uint64_t, QueueExtents>*& map() {  // under mutex()
+    static auto* kept = new std::unordered_map<std::uint64_t, QueueExtents>;
+    return kept;
+}
+std::uint64_t key(ObjectKind kind, std::uint32_t index) noexcept {
+    return static_cast<std::uint64_t>(kind) << 32 | index;
+}
+
+}  // namespace
+
+void keep_extents(ObjectKind kind, std::uint32_t index, QueueExtents extents) noexcept {
+    std::lock_guard<std::mutex> guard(mutex());
+    (*map())[key(kind, index)] = std::move(extents);
+}
+
+void keep_more_extents(ObjectKind kind, std::uint32_t index,
+                       const device::memory::Extents& extents) noexcept {
+    std::lock_guard<std::mutex> guard(mutex());
+    (*map())[key(kind, index)].more.push_back(extents);
+}
+
+QueueExtents take_extents(ObjectKind kind, std::uint32_t index) noexcept {
+    std::lock_guard<std::mutex> guard(mutex());
+    const auto at = map()->find(key(kind, index));
+    if (at == map()->end()) return {};
+    QueueExtents taken = std::move(at->second);
+    map()->erase(at);
+    return taken;
+}
+
+void release_extents(const QueueExtents& extents) noexcept {
+    device::memory::release(extents.buffer);
+    device::memory::release(extents.record);
+    for (const auto& more : extents.more) device::memory::release(more);
+}
+
+void forget_extents_after_fork() noexcept {
+    lock() = new std::mutex;  // a thread that is not in the child may have held the old one
+    map() = new std::unordered_map<std::uint64_t, QueueExtents>;
+}
+
+}  // namespace softhca::uverbs

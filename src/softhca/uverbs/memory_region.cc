@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Memory regions (kernel: ib_uverbs_reg_mr, mlx5_ib_reg_user_mr; access rules: ib_check_mr_access).
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
+
+#include "softhca/base/log.h"
+#include "softhca/device/epoch.h"
+#include "softhca/device/memory/mapped.h"
+#include "softhca/device/table.h"
+#include "softhca/uverbs/command.h"
+
+namespace softhca::uverbs {
+
+using device::MemoryRegion;
+using device::QueueMemory;
+namespace memory = device::memory;
+
+namespace {
+
+constexpr std::uint64_t kPageMask = 4095;
+constexpr std::uint32_t kRemoteWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+// HUGETLB is a hint about the memory; the optional range asks for what may be ignored.
+constexpr std::uint32_t kKnown = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | kRemoteWrites |
+                                 IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND |
+                                 IBV_ACCESS_OPTIONAL_RANGE;
+
+int check_access(std::uint32_t access) noexcept {
+    if (access & ~kKnown)
+        return access & IBV_ACCESS_MW_BIND ? EOPNOTSUPP : EINVAL;
+    if ((access & kRemoteWrites) && !(access & IBV_ACCESS_LOCAL_WRITE)) return EINVAL;
+    return 0;
+}
+
+int check_range(std::uint64_t start, std::uint64_t length, std::uint64_t iova) noexcept {
+    if (!length || start + length < start || iova + length < iova) return EINVAL;
+    if ((start & kPageMask) != (iova & kPageMask)) return EINVAL;
+    return 0;
+}
+
+// On-demand paging: nothing is pinned and nothing shared; each access goes through the page tables, and
+// one region may span the whole address space.
+bool on_demand(std::uint32_t access) noexcept { return access & IBV_ACCESS_ON_DEMAND; }
+bool implicit(std::uint64_t start, std::uint64_t length, std::uint64_t iova) noexcept {
+    return !start && !iova && length == ~0ull;
+}
+
+// What the kernel finds out by pinning: is all of it mapped, and may it be written?
+int probe(std::uint64_t start, std::uint64_t length, std::uint32_t access) noexcept {
+    if (on_demand(access)) return 0;
+    const bool writes = access & (IBV_ACCESS_LOCAL_WRITE | kRemoteWrites);
+    return memory::check_mapped(start, length, writes) ? 0 : EFAULT;
+}
+
+void account(Command& command, const memory::Extents& extents, bool add) noexcept {
+    std::uint64_t bytes = 0;
+    for (std::uint32_t i = 0; i < extents.count; ++i) bytes += extents.extent[i].length;
+    auto& shared = command.fabric().self().shared_bytes;
+    if (add)
+        shared.fetch_add(bytes);
+    else
+        shared.fetch_sub(bytes);
+}
+
+}  // namespace
+
+int share_queue(std::uint64_t address, std::uint64_t length, QueueMemory* out,
+                memory::Extents* extents) noexcept {
+    *out = {address, length, device::kNotShared};
+    *extents = {};
+    if (!length) return 0;
+    // completions and doorbell records are written, and what cannot be shared is written directly
+    if (!memory::check_mapped(address, length, true)) return EFAULT;
+    if (const int error = memory::share(address, length, memory::Purpose::kQueue, extents))
+        return error;
+    for (std::uint32_t i = 0; i < extents->count; ++i) {
+        const memory::Extent& extent = extents->extent[i];
+        if (address >= extent.address && address - extent.address < extent.length &&
+            length <= extent.length - (address - extent.address))
+            out->offset = extent.offset + (address - extent.address);
+    }
+    if (out->offset == device::kNotShared)
+        LOG_INFO("queue memory at 0x%llx (%llu bytes) could not be shared: peers reach it by copies",
+                 static_cast<unsigned long long>(address), static_cast<unsigned long long>(length));
+    return 0;
+}
+
+int reg_mr(Command& command) noexcept {
+    ib_uverbs_reg_mr request;
+    if (const int error = command.request(request)) return error;
+    if (const int error = check_access(request.access_flags)) return error;
+    if (!(on_demand(request.access_flags) &&
+          implicit(request.start, request.length, request.hca_va)))
+        if (const int error = check_range(request.start, request.length, request.hca_va))
+            return error;
+    device::ProtectionDomain* pd =
+        device::find_own(command.segment().pds, command.fabric(), command.context.record,
+                         request.pd_handle);
+    if (!pd) return EINVAL;
+    if (const int error = probe(request.start, request.length, request.access_flags)) return error;
+    std::uint32_t index;
+    auto& table = command.segment().mrs;
+    MemoryRegion* region = device::reserve(table, command.fabric(), command.context.record,
+                                           device::kFirstMr, &index);
+    if (!region) return ENOMEM;
+    if (!on_demand(request.access_flags)) {
+        if (const int error = memory::share(request.start, request.length,
+                                            memory::Purpose::kApplication, &region->extents)) {
+            device::free_item(table, *region);
+            return error;
+        }
+    }
+    account(command, region->extents, true);
+    region->key = index << 8 | (region->head.generation & 0xff);
+    region->pd = request.pd_handle;
+    region->access = request.access_flags;
+    region->address = request.start;
+    region->length = request.length;
+    region->iova = request.hca_va;
+    pd->users.fetch_add(1);
+    device::publish(region->head);
+    ib_uverbs_reg_mr_resp response{};
+    response.mr_handle = index;
+    response.lkey = response.rkey = region->key;
+    return command.respond(response);
+}
+
+int rereg_mr(Command& command) noexcept {
+    ib_uverbs_rereg_mr request;
+    if (const int error = command.request(request)) return error;
+    if (!request.flags || (request.flags & ~std::uint32_t{IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
+                                                  IBV_REREG_MR_CHANGE_ACCESS})) return EINVAL;
+    auto& segment = command.segment();
+    MemoryRegion* region = device::find_own(segment.mrs, command.fabric(), command.context.record,
+                                            request.mr_handle);
+    if (!region) return EINVAL;
+    const bool translate = request.flags & IBV_REREG_MR_CHANGE_TRANSLATION;
+    const bool change_pd = request.flags & IBV_REREG_MR_CHANGE_PD;
+    const std::uint32_t access = request.flags & IBV_REREG_MR_CHANGE_ACCESS
+                                     ? request.access_flags
+                                     : region->access;
+    if (const int error = check_access(access)) return error;
+    device::ProtectionDomain* pd = nullptr;
+    if (change_pd) {
+        pd = device::find_own(segment.pds, command.fabric(), command.context.record,
+                              request.pd_handle);
+        if (!pd) return EINVAL;
+    }
+    const std::uint64_t start = translate ? request.start : region->address;
+    const std::uint64_t length = translate ? request.length : region->length;
+    if (translate)
+        if (const int error = check_range(request.start, request.length, request.hca_va))
+            return error;
+    if (translate || (request.flags & IBV_REREG_MR_CHANGE_ACCESS))
+        if (const int error = probe(start, length, access)) return error;
+    memory::Extents extents{};
+    if (translate && !on_demand(access))
+        if (const int error = memory::share(start, length, memory::Purpose::kApplication, &extents))
+            return error;
+    region->head.state.store(device::kDying, std::memory_order_seq_cst);
+    if (!device::epoch::synchronize()) {  // a stopped process is still at it
+        memory::release(extents);
+        device::publish(region->head);
+        return EAGAIN;
+    }
+    if (translate) {
+        account(command, region->extents, false);
+        memory::release(region->extents);
+        region->extents = extents;
+        account(command, extents, true);
+        region->address = request.start;
+        region->length = request.length;
+        region->iova = request.hca_va;
+    }
+    if (change_pd) {
+        segment.pds[region->pd].users.fetch_sub(1);
+        region->pd = request.pd_handle;
+        pd->users.fetch_add(1);
+    }
+    region->access = access;
+    // a key that was handed out for what it was before is good no more (as after mlx5's UMR)
+    if (translate) region->key = (region->key & ~0xffu) | ((region->key + 1) & 0xff);
+    device::publish(region->head);
+    ib_uverbs_rereg_mr_resp response{};
+    response.lkey = response.rkey = region->key;
+    return command.respond(response);
+}
+
+void free_mr(DeviceContext& context, std::uint32_t index) noexcept {
+    auto& segment = context.fabric->segment();
+    MemoryRegion& region = segment.mrs[index];
+    std::uint32_t live = device::kLive;
+    if (!region.head.state.compare_exchange_strong(live, device::kDying)) return;
+    const bool quiet = device::epoch::synchronize();
+    std::uint64_t bytes = 0;
+    for (std::uint32_t i = 0; i < region.extents.count; ++i) bytes += region.extents.extent[i].length;
+    context.fabric->self().shared_bytes.fetch_sub(bytes);
+    if (region.pd < device::kMaxPds) segment.pds[region.pd].users.fetch_sub(1);
+    if (!quiet) return;  // a stopped process may still be writing: its pages and key are not reused
+    memory::release(region.extents);
+    device::free_item(segment.mrs, region);
+}
+
+int dereg_mr(Command& command) noexcept {
+    ib_uverbs_dereg_mr request;
+    if (const int error = command.request(request)) return error;
+    if (!device::find_own(command.segment().mrs, command.fabric(), command.context.record,
+                          request.mr_handle))
+        return ENOENT;
+    free_mr(command.context, request.mr_handle);
+    return 0;
+}
+
+}  // namespace softhca::uverbs

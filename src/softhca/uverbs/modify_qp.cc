@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Changing and querying QPs (IBTA 11.2.5; kernel: modify_qp in uverbs_cmd.c, mlx5_ib_modify_qp).
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
+
+#include "softhca/device/epoch.h"
+#include "softhca/device/identity.h"
+#include "softhca/device/reclaim.h"
+#include "softhca/device/table.h"
+#include "softhca/engine/events.h"
+#include "softhca/engine/hooks.h"
+#include "softhca/engine/progress.h"
+#include "softhca/engine/qp_error.h"
+#include "softhca/uverbs/command.h"
+#include "softhca/uverbs/qp_state.h"
+#include "softhca/uverbs/user_object.h"
+
+namespace softhca::uverbs {
+
+using device::QpAttributes;
+using device::QueuePair;
+using device::kNone;
+
+namespace {
+
+constexpr std::uint32_t kQpnMask = 0xffffff;
+
+// The handle of an opened XRC target stands for the target.
+QueuePair* find_qp(Command& command, std::uint32_t handle, std::uint32_t* index) noexcept {
+    auto& table = command.segment().qps;
+    QueuePair* qp =
+        device::find_own(table, command.fabric(), command.context.record, handle);
+    if (!qp) return nullptr;
+    *index = handle;
+    if (qp->alias_of == kNone) return qp;
+    *index = qp->alias_of;
+    return &table[qp->alias_of];
+}
+
+int check_values(const ib_uverbs_modify_qp& m) noexcept {
+    const std::uint32_t mask = m.attr_mask;
+    if (mask & IBV_QP_ALT_PATH) return EOPNOTSUPP;  // no automatic path migration
+    if ((mask & IBV_QP_PORT) && m.port_num != 1) return EINVAL;
+    if (mask & IBV_QP_AV) {
+        if (m.dest.port_num != 1) return EINVAL;
+        if (m.dest.is_global && m.dest.sgid_index >= device::kGidTableLength) return EINVAL;
+    }
+    if ((mask & IBV_QP_PKEY_INDEX) && m.pkey_index >= device::kPkeyTableLength) return EINVAL;
+    if ((mask & IBV_QP_PATH_MTU) && (m.path_mtu < IBV_MTU_256 || m.path_mtu > IBV_MTU_4096))
+        return EINVAL;
+    if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && m.max_rd_atomic > device::kMaxRdAtomic) return EINVAL;
+    if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && m.max_dest_rd_atomic > device::kMaxRdAtomic)
+        return EINVAL;
+    if ((mask & IBV_QP_TIMEOUT) && m.timeout > 31) return EINVAL;
+    if ((mask & IBV_QP_RETRY_CNT) && m.retry_cnt > 7) return EINVAL;
+    if ((mask & IBV_QP_RNR_RETRY) && m.rnr_retry > 7) return EINVAL;
+    if ((mask & IBV_QP_MIN_RNR_TIMER) && m.min_rnr_timer > 31) return EINVAL;
+    if ((mask & IBV_QP_DEST_QPN) && m.dest_qp_num > kQpnMask) return EINVAL;
+    return 0;
+}
+
+void apply(const ib_uverbs_modify_qp& m, QpAttributes& attr) noexcept {
+    const std::uint32_t mask = m.attr_mask;
+    if (mask & IBV_QP_AV) {
+        attr.dlid = m.dest.dlid;
+        attr.sl = m.dest.sl;
+        attr.src_path_bits = m.dest.src_path_bits;
+        attr.static_rate = m.dest.static_rate;
+        attr.is_global = m.dest.is_global;
+        memcpy(attr.dgid, m.dest.dgid, sizeof attr.dgid);
+        attr.flow_label = m.dest.flow_label;
+        attr.sgid_index = m.dest.sgid_index;
+        attr.hop_limit = m.dest.hop_limit;
+        attr.traffic_class = m.dest.traffic_class;
+        attr.ah_port = m.dest.port_num;
+    }
+    if (mask & IBV_QP_ACCESS_FLAGS) attr.qp_access_flags = m.qp_access_flags;
+    if (mask & IBV_QP_QKEY) attr.qkey = m.qkey;
+    if (mask & IBV_QP_RQ_PSN) attr.rq_psn = m.rq_psn & kQpnMask;
+    if (mask & IBV_QP_SQ_PSN) attr.sq_psn = m.sq_psn & kQpnMask;
+    if (mask & IBV_QP_DEST_QPN) attr.dest_qpn = m.dest_qp_num;
+    if (mask & IBV_QP_PKEY_INDEX) attr.pkey_index = m.pkey_index;
+    if (mask & IBV_QP_PORT) attr.port = m.port_num;
+    if (mask & IBV_QP_PATH_MTU) attr.path_mtu = m.path_mtu;
+    if (mask & IBV_QP_MAX_QP_RD_ATOMIC) attr.max_rd_atomic = m.max_rd_atomic;
+    if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) attr.max_dest_rd_atomic = m.max_dest_rd_atomic;
+    if (mask & IBV_QP_MIN_RNR_TIMER) attr.min_rnr_timer = m.min_rnr_timer;
+    if (mask & IBV_QP_TIMEOUT) attr.timeout = m.timeout;
+    if (mask & IBV_QP_RETRY_CNT) attr.retry_cnt = m.retry_cnt;
+    if (mask & IBV_QP_RNR_RETRY) attr.rnr_retry = m.rnr_retry;
+}
+
+// Back to the beginning: nothing posted, nothing under way. Whoever was working on it has left.
+void reset(Command& command, QueuePair& qp, std::uint32_t index) noexcept {
+    qp.state.store(IBV_QPS_RESET, std::memory_order_seq_cst);
+    engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire);
+    device::epoch::synchronize();
+    if (local) {
+        local->run_lock.lock();
+        device::epoch::Section section;
+        engine::abandon_unfinished(command.fabric(), *local);
+    }
+    qp.sq_consumer = qp.rq_consumer = 0;
+    qp.in_flight.store(0);
+    qp.attention.store(0);
+    qp.attr = {};
+    if (local) {
+        local->unfinished = {};
+        local->waiting = engine::Waiting::kNo;
+        local->counting_rnr = local->counting_retries = false;
+        local->peer_lost_at = 0;
+        local->run_lock.unlock();
+    }
+}
+
+void drained(Command& command, QueuePair& qp, std::uint32_t index, bool notify) noexcept {
+    // entries run one at a time; one that has begun is finished before the queue is drained
+    if (engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire)) {
+        local->run_lock.lock();
+        device::epoch::Section section;
+        engine::finish_started(command.fabric(), *local);
+        local->run_lock.unlock();
+    }
+    device::epoch::Section section;
+    if (notify)
+        engine::send_async_event(command.fabric(), qp.head.context, IBV_EVENT_SQ_DRAINED,
+                                 qp.user_handle, &qp.async_events_sent);
+}
+
+int enter(Command& command, QueuePair& qp, std::uint32_t index, const ib_uverbs_modify_qp& m,
+           std::uint32_t from, std::uint32_t to) noexcept {
+    engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire);
+    if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) qp.responder_psn = qp.attr.rq_psn;
+    if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) qp.requester_psn = qp.attr.sq_psn;
+    if (to == IBV_QPS_ERR) {
+        device::epoch::Section section;
+        engine::fail_qp(command.fabric(), index, engine::kNoEvent, false);
+        if (local) engine::run_or_list(command.fabric(), *local, engine::Runner::kPoller);
+        return 0;
+    }
+    std::uint32_t expected = from;  // a peer may have failed it meanwhile
+    if (!qp.state.compare_exchange_strong(expected, to, std::memory_order_seq_cst)) return EINVAL;
+    if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
+        drained(command, qp, index, m.attr_mask & IBV_QP_EN_SQD_ASYNC_NOTIFY &&
+                                        m.en_sqd_async_notify);
+    if (to == IBV_QPS_RTS && local) {
+        if (is_user_object(command.context, qp.user_handle, sizeof(ibv_qp_ex)))
+            engine::hook_qp(*local, qp.user_handle);
+        device::epoch::Section section;
+        engine::run_or_list(command.fabric(), *local, engine::Runner::kPoster);
+    }
+    return 0;
+}
+
+// Programs set both halves' attributes on both halves of an XRC connection; uverbs drops those that
+// the half does not have (modify_qp_mask).
+std::uint32_t attributes_of(std::uint32_t type, std::uint32_t mask) noexcept {
+    if (type == IB_UVERBS_QPT_XRC_INI)
+        mask &= ~std::uint32_t{IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER};
+    if (type == IB_UVERBS_QPT_XRC_TGT)
+        mask &= ~std::uint32_t{IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY};
+    return mask;
+}
+
+int modify(Command& command, const ib_uverbs_modify_qp& given) noexcept {
+    std::uint32_t index;
+    QueuePair* qp = find_qp(command, given.qp_handle, &index);
+    if (!qp) return EINVAL;
+    ib_uverbs_modify_qp m = given;
+    m.attr_mask = attributes_of(qp->type, given.attr_mask);
+    const std::uint32_t from = qp->state.load(std::memory_order_acquire);
+    if ((m.attr_mask & IBV_QP_CUR_STATE) && m.cur_qp_state != from) return EINVAL;
+    const std::uint32_t to = m.attr_mask & IBV_QP_STATE ? m.qp_state : from;
+    if (!qp_change_allowed(qp->type, from, to, m.attr_mask)) return EINVAL;
+    if (const int error = check_values(m)) return error;
+    if (to == IBV_QPS_RESET) {
+        reset(command, *qp, index);
+        return 0;
+    }
+    engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire);
+    if (local) local->run_lock.lock();
+    apply(m, qp->attr);
+    if (local) local->run_lock.unlock();
+    return enter(command, *qp, index, m, from, to);
+}
+
+}  // namespace
+
+int modify_qp(Command& command) noexcept {
+    if (!command.extended) {
+        ib_uverbs_modify_qp request;
+        if (const int error = command.request(request)) return error;
+        if (request.attr_mask & ~((static_cast<std::uint32_t>(IBV_QP_DEST_QPN) << 1) - 1))
+            return EOPNOTSUPP;
+        return modify(command, request);
+    }
+    ib_uverbs_ex_modify_qp request;
+    if (const int error = command.request(request)) return error;
+    if (request.base.attr_mask & ~((static_cast<std::uint32_t>(IBV_QP_DEST_QPN) << 1) - 1))
+        return EOPNOTSUPP;  // rate limits
+    if (const int error = modify(command, request.base)) return error;
+    ib_uverbs_ex_modify_qp_resp response{};
+    response.response_length = sizeof response;
+    return command.respond(response);
+}
+
+int query_qp(Command& command) noexcept {
+    ib_uverbs_query_qp request;
+    if (const int error = command.request(request)) return error;
+    std::uint32_t index;
+    const QueuePair* qp = find_qp(command, request.qp_handle, &index);
+    if (!qp) return EINVAL;
+    const QpAttributes& attr = qp->attr;
+    ib_uverbs_query_qp_resp out{};
+    out.dest.dlid = attr.dlid;
+    out.dest.sl = attr.sl;
+    out.dest.src_path_bits = attr.src_path_bits;
+    out.dest.static_rate = attr.static_rate;
+    out.dest.is_global = attr.is_global;
+    memcpy(out.dest.dgid, attr.dgid, sizeof attr.dgid);
+    out.dest.flow_label = attr.flow_label;
+    out.dest.sgid_index = attr.sgid_index;
+    out.dest.hop_limit = attr.hop_limit;
+    out.dest.traffic_class = attr.traffic_class;
+    out.dest.port_num = attr.ah_port;
+    out.max_send_wr = qp->max_send_wr;
+    // of the receive queue what libmlx5 made of it, as the kernel does
+    out.max_recv_wr = qp->rq_count;
+    out.max_send_sge = qp->max_send_sge;
+    out.max_recv_sge = qp->rq_count ? (1u << qp->rq_shift) / 16 : 0;
+    out.max_inline_data = qp->max_inline;
+    out.qkey = attr.qkey;
+    out.rq_psn = attr.rq_psn;
+    out.sq_psn = attr.sq_psn;
+    out.dest_qp_num = attr.dest_qpn;
+    out.qp_access_flags = attr.qp_access_flags;
+    out.pkey_index = attr.pkey_index;
+    out.qp_state = out.cur_qp_state =
+        static_cast<std::uint8_t>(qp->state.load(std::memory_order_acquire));
+    out.path_mtu = attr.path_mtu;
+    out.path_mig_state = IBV_MIG_MIGRATED;
+    out.max_rd_atomic = attr.max_rd_atomic;
+    out.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+    out.min_rnr_timer = attr.min_rnr_timer;
+    out.port_num = attr.port;
+    out.timeout = attr.timeout;
+    out.retry_cnt = attr.retry_cnt;
+    out.rnr_retry = attr.rnr_retry;
+    out.sq_sig_all = qp->signal_all != 0;
+    return command.respond(out);
+}
+
+}  // namespace softhca::uverbs

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Book-keeping of a QP's end: see qp_bfreg.h.
+#include "softhca/uverbs/qp_bfreg.h"
+
+namespace softhca::uverbs {
+namespace {
+
+// By QP index; 0 is none, else bfreg + 1. Written by who makes or destroys the QP.
+std::atomic<std::uint16_t> g_bfregs[device::kMaxQps];
+
+void add(std::atomic<std::uint64_t>& to, const std::atomic<std::uint64_t>& from) noexcept {
+    to.fetch_add(from.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+void add(device::Counters& to, const device::Counters& from) noexcept {
+    add(to.doorbells, from.doorbells);
+    add(to.blueflame, from.blueflame);
+    add(to.wqes, from.wqes);
+    add(to.dma_read_wqe, from.dma_read_wqe);
+    add(to.dma_read_payload, from.dma_read_payload);
+    add(to.dma_write_payload, from.dma_write_payload);
+    add(to.dma_write_cqe, from.dma_write_cqe);
+    add(to.rnr_naks, from.rnr_naks);
+    add(to.retries, from.retries);
+    add(to.bytes_sent, from.bytes_sent);
+}
+
+}  // namespace
+
+void remember_bfreg(std::uint32_t qp, std::uint32_t bfreg) noexcept {
+    g_bfregs[qp].store(bfreg == device::kNone ? 0 : static_cast<std::uint16_t>(bfreg + 1));
+}
+
+std::uint32_t recall_bfreg(std::uint32_t qp) noexcept {
+    const std::uint16_t value = g_bfregs[qp].exchange(0);
+    return value ? value - 1u : device::kNone;
+}
+
+void retire_counters(device::Context& record, const device::QueuePair& qp) noexcept {
+    add(record.counters, qp.send);
+    add(record.counters, qp.receive);
+}
+
+}  // namespace softhca::uverbs

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// QUERY_DEVICE and QUERY_PORT: a ConnectX-6 on an InfiniBand port, cut to what is really there.
+#include <endian.h>
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+
+#include "softhca/device/clock.h"
+#include "softhca/device/identity.h"
+#include "softhca/uverbs/command.h"
+
+namespace softhca::uverbs {
+namespace {
+
+using namespace softhca::device;
+
+ib_uverbs_query_device_resp device_attributes() noexcept {
+    ib_uverbs_query_device_resp out{};
+    out.fw_ver = std::uint64_t{kFirmwareMajor} << 32 | std::uint64_t{kFirmwareMinor} << 16 |
+                 kFirmwareSub;
+    out.node_guid = htobe64(kNodeGuid);
+    out.sys_image_guid = htobe64(kNodeGuid);
+    out.max_mr_size = ~0ull;
+    out.page_size_cap = 0xfffffffffffff000ull;
+    out.vendor_id = kVendorOui;
+    out.vendor_part_id = kPartId;
+    out.hw_ver = kHardwareRevision;
+    out.max_qp = kMaxQps - kFirstQp;
+    out.max_qp_wr = kMaxQpWr;
+    // memory windows, local invalidate, raw IP checksums, managed flow steering: not there
+    out.device_cap_flags = IB_UVERBS_DEVICE_XRC | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN |
+                           IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT | IB_UVERBS_DEVICE_SYS_IMAGE_GUID;
+    out.max_sge = kMaxSge;
+    out.max_sge_rd = kMaxSge;
+    out.max_cq = kMaxCqs - kFirstCq;
+    out.max_cqe = kMaxCqe;
+    out.max_mr = kMaxMrs - kFirstMr;
+    out.max_pd = kMaxPds - kFirstPd;
+    out.max_qp_rd_atom = kMaxRdAtomic;
+    out.max_res_rd_atom = kMaxRdAtomic * out.max_qp;
+    out.max_qp_init_rd_atom = kMaxRdAtomic;
+    out.atomic_cap = IBV_ATOMIC_HCA;
+    out.max_ah = 0x7fffffff;  // address vectors live in the application's entries
+    out.max_srq = kMaxSrqs - kFirstSrq;
+    out.max_srq_wr = kMaxSrqWr;
+    out.max_srq_sge = kMaxSrqSge;
+    out.max_pkeys = kPkeyTableLength;
+    out.local_ca_ack_delay = 16;
+    out.phys_port_cnt = kPorts;
+    return out;
+}
+
+// On-demand paging: memory that is not shared is reached through its owner's page tables anyway.
+constexpr std::uint32_t kConnectedPaging = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
+                                           IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
+                                           IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
+
+ib_uverbs_odp_caps paging_capabilities() noexcept {
+    ib_uverbs_odp_caps out{};
+    out.general_caps = IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT;
+    out.per_transport_caps.rc_odp_caps = kConnectedPaging;
+    out.per_transport_caps.ud_odp_caps = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV;
+    return out;
+}
+
+}  // namespace
+
+int query_device(Command& command) noexcept {
+    if (!command.extended) return command.respond(device_attributes());
+    ib_uverbs_ex_query_device request;
+    if (const int error = command.request(request)) return error;
+    if (request.comp_mask || request.reserved) return EINVAL;
+    ib_uverbs_ex_query_device_resp out{};
+    out.base = device_attributes();
+    out.response_length = sizeof out;
+    out.timestamp_mask = ~0ull;
+    out.hca_core_clock = kClockKhz;
+    out.odp_caps = paging_capabilities();
+    out.xrc_odp_caps = kConnectedPaging;
+    const std::size_t room = command.core_out.length;
+    out.response_length = static_cast<std::uint32_t>(room < sizeof out ? room : sizeof out);
+    if (const int error = command.respond(out)) return error;
+    mlx5_ib_query_device_resp driver{};
+    driver.flags = MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD;
+    const std::size_t driver_room = command.driver_out.length;
+    driver.response_length =
+        static_cast<std::uint32_t>(driver_room < sizeof driver ? driver_room : sizeof driver);
+    return command.driver_respond(driver);
+}
+
+int query_port(Command& command) noexcept {
+    ib_uverbs_query_port request;
+    if (const int error = command.request(request)) return error;
+    if (request.port_num != 1) return EINVAL;
+    ib_uverbs_query_port_resp out{};
+    out.port_cap_flags = kPortCapMask;
+    out.max_msg_sz = static_cast<std::uint32_t>(kMaxMessage);
+    out.gid_tbl_len = kGidTableLength;
+    out.pkey_tbl_len = kPkeyTableLength;
+    out.lid = kLid;
+    out.sm_lid = kSmLid;
+    out.state = IBV_PORT_ACTIVE;
+    out.max_mtu = IBV_MTU_4096;
+    out.active_mtu = IBV_MTU_4096;
+    out.max_vl_num = 4;
+    out.subnet_timeout = 18;
+    out.active_width = 2;   // 4x
+    out.active_speed = 64;  // HDR
+    out.phys_state = 5;     // link up
+    out.link_layer = IBV_LINK_LAYER_INFINIBAND;
+    return command.respond(out);
+}
+
+}  // namespace softhca::uverbs

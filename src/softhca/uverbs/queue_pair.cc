@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Making, opening and destroying QPs (kernel: drivers/infiniband/hw/mlx5/qp.c). Changing and querying
+// them is in modify_qp.cc.
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
+
+#include <bit>
+
+#include "softhca/base/log.h"
+#include "softhca/device/epoch.h"
+#include "softhca/device/reclaim.h"
+#include "softhca/device/table.h"
+#include "softhca/engine/events.h"
+#include "softhca/engine/hooks.h"
+#include "softhca/engine/progress.h"
+#include "softhca/engine/queue_memory.h"
+#include "softhca/uverbs/command.h"
+#include "softhca/uverbs/extents.h"
+#include "softhca/uverbs/qp_bfreg.h"
+#include "softhca/uverbs/uar.h"
+#include "softhca/uverbs/user_object.h"
+
+namespace softhca::uverbs {
+
+using device::QueuePair;
+using device::kNone;
+
+namespace {
+
+struct Request {
+    std::uint32_t create_flags;
+    mlx5_ib_create_qp driver;
+    ib_uverbs_create_qp core;  // last: it ends in a flexible array
+};
+
+int read_request(Command& command, Request& out) noexcept {
+    out.create_flags = 0;
+    if (!command.extended) {
+        if (const int error = command.request(out.core)) return error;
+        return command.driver_request(out.driver);
+    }
+    ib_uverbs_ex_create_qp request;
+    if (const int error = command.request(request)) return error;
+    if (request.comp_mask & ~static_cast<std::uint32_t>(IB_UVERBS_CREATE_QP_SUP_COMP_MASK))
+        return EINVAL;
+    if (request.reserved) return EINVAL;
+    if (request.comp_mask & IB_UVERBS_CREATE_QP_MASK_IND_TABLE) return EOPNOTSUPP;
+    out.core = {};
+    out.core.user_handle = request.user_handle;
+    out.core.pd_handle = request.pd_handle;
+    out.core.send_cq_handle = request.send_cq_handle;
+    out.core.recv_cq_handle = request.recv_cq_handle;
+    out.core.srq_handle = request.srq_handle;
+    out.core.max_send_wr = request.max_send_wr;
+    out.core.max_recv_wr = request.max_recv_wr;
+    out.core.max_send_sge = request.max_send_sge;
+    out.core.max_recv_sge = request.max_recv_sge;
+    out.core.max_inline_data = request.max_inline_data;
+    out.core.sq_sig_all = request.sq_sig_all;
+    out.core.qp_type = request.qp_type;
+    out.core.is_srq = request.is_srq;
+    out.create_flags = request.create_flags;
+    return command.driver_request(out.driver);
+}
+
+bool has_send_queue(std::uint32_t type) noexcept { return type != IB_UVERBS_QPT_XRC_TGT; }
+bool has_receive_queue(const ib_uverbs_create_qp& request) noexcept {
+    return request.qp_type != IB_UVERBS_QPT_XRC_TGT && request.qp_type != IB_UVERBS_QPT_XRC_INI &&
+           !request.is_srq;
+}
+
+int check_type(std::uint32_t type) noexcept {
+    switch (type) {
+    case IB_UVERBS_QPT_RC:
+    case IB_UVERBS_QPT_UC:
+    case IB_UVERBS_QPT_UD:
+    case IB_UVERBS_QPT_XRC_INI:
+    case IB_UVERBS_QPT_XRC_TGT: return 0;
+    case IB_UVERBS_QPT_RAW_PACKET:
+    case IB_UVERBS_QPT_DRIVER: return EOPNOTSUPP;
+    default: return EINVAL;
+    }
+}
+
+// set_rq_size and set_user_buf_size of the kernel driver.
+int check_sizes(const Request& request) noexcept {
+    const ib_uverbs_create_qp& core = request.core;
+    const mlx5_ib_create_qp& driver = request.driver;
+    constexpr std::uint32_t kFlags = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_BFREG_INDEX |
+                                     MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX;
+    if (driver.flags & MLX5_QP_FLAG_SIGNATURE) return EOPNOTSUPP;
+    if (driver.flags & ~kFlags) return EINVAL;
+    if (core.max_send_wr > device::kMaxQpWr || core.max_recv_wr > device::kMaxQpWr) return EINVAL;
+    if (core.max_send_sge > device::kMaxSge || core.max_recv_sge > device::kMaxSge) return EINVAL;
+    if (has_send_queue(core.qp_type)) {
+        if (driver.sq_wqe_count > device::kMaxSendWqebb) return EINVAL;
+        if (driver.sq_wqe_count && !std::has_single_bit(driver.sq_wqe_count)) return EINVAL;
+    }
+    if (has_receive_queue(core) && core.max_recv_wr) {
+        if (driver.rq_wqe_count > device::kMaxQpWr || !std::has_single_bit(driver.rq_wqe_count))
+            return EINVAL;
+        if (driver.rq_wqe_shift < 4 || driver.rq_wqe_shift > 9 || (1u << driver.rq_wqe_shift) > device::kMaxRqDescriptorBytes)
+            return EINVAL;
+    }
+    return 0;
+}
+
+struct Parts {
+    device::ProtectionDomain* pd = nullptr;
+    device::CompletionQueue* send_cq = nullptr;
+    device::CompletionQueue* recv_cq = nullptr;
+    device::SharedReceiveQueue* srq = nullptr;
+    device::XrcdHandle* xrcd = nullptr;
+};
+
+// The objects that the request names, as each transport needs them.
+int find_parts(Command& command, const ib_uverbs_create_qp& core, Parts& parts) noexcept {
+    device::Segment& segment = command.segment();
+    const auto find = [&](auto& table, std::uint32_t index) {
+        return device::find_own(table, command.fabric(), command.context.record, index);
+    };
+    if (core.qp_type == IB_UVERBS_QPT_XRC_TGT) {  // pd_handle is the domain's
+        parts.xrcd = find(segment.xrcd_handles, core.pd_handle);
+        return parts.xrcd ? 0 : EINVAL;
+    }
+    parts.pd = find(segment.pds, core.pd_handle);
+    parts.send_cq = find(segment.cqs, core.send_cq_handle);
+    if (!parts.pd || !parts.send_cq) return EINVAL;
+    if (core.qp_type == IB_UVERBS_QPT_XRC_INI) {
+        return 0;
+    }
+    parts.recv_cq = find(segment.cqs, core.recv_cq_handle);
+    if (!parts.recv_cq) return EINVAL;
+    if (core.is_srq) {
+        parts.srq = find(segment.srqs, core.srq_handle);
+        if (!parts.srq || parts.srq->type != IBV_SRQT_BASIC) return EINVAL;
+    }
+    return 0;
+}
+
+// How much of a message goes into CQEs: configure_responder_scat_cqe, configure_requester_scat_cqe.
+void set_scatter(const Request& request, const Parts& parts, QueuePair& qp) noexcept {
+    if (!(request.driver.flags & MLX5_QP_FLAG_SCATTER_CQE)) return;
+    const std::uint32_t type = request.core.qp_type;
+    if (type == IB_UVERBS_QPT_RC || type == IB_UVERBS_QPT_UC)
+        qp.scatter_recv = parts.recv_cq->cqe_size == 128 ? 64 : 32;
+    if (type == IB_UVERBS_QPT_RC &&
+        (request.core.sq_sig_all || (request.driver.flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE)))
+        // Not with 128-byte entries: libmlx5 looks for such an answer one byte before the entry (it
+        // subtracts from a void pointer, mlx5_parse_cqe), so memory is the only place it finds it.
+        qp.scatter_send = parts.send_cq->cqe_size == 128 ? 0 : 32;
+}
+
+int share_queues(const Request& request, QueuePair& qp, QueueExtents& extents) noexcept {
+    const mlx5_ib_create_qp& driver = request.driver;
+    const std::uint64_t receive = std::uint64_t{qp.rq_count} << qp.rq_shift;
+    const std::uint64_t bytes = receive + std::uint64_t{qp.sq_count} * 64;
+    qp.sq_offset = static_cast<std::uint32_t>(receive);
+    if (const int error = share_queue(driver.buf_addr, bytes, &qp.buffer, &extents.buffer))
+        return error;
+    if (!bytes) return 0;
+    if (driver.db_addr & 7) return EINVAL;
+    return share_queue(driver.db_addr, 8, &qp.record, &extents.record);
+}
+
+void take_references(Parts& parts) noexcept {
+    if (parts.pd) parts.pd->users.fetch_add(1);
+    if (parts.send_cq) parts.send_cq->users.fetch_add(1);
+    if (parts.recv_cq) parts.recv_cq->users.fetch_add(1);
+    if (parts.srq) parts.srq->users.fetch_add(1);
+    if (parts.xrcd) parts.xrcd->users.fetch_add(1);
+}
+
+void fill(const Request& request, const Parts& parts, QueuePair& qp) noexcept {
+    const ib_uverbs_create_qp& core = request.core;
+    qp.type = core.qp_type;
+    qp.alias_of = kNone;
+    qp.pd = parts.pd ? core.pd_handle : kNone;
+    qp.send_cq = parts.send_cq ? core.send_cq_handle : kNone;
+    qp.recv_cq = parts.recv_cq ? core.recv_cq_handle : kNone;
+    qp.srq = parts.srq ? core.srq_handle : kNone;
+    qp.xrcd = parts.xrcd ? parts.xrcd->domain : kNone;
+    qp.xrcd_handle = parts.xrcd ? core.pd_handle : kNone;
+    qp.uidx = request.driver.uidx & 0xffffff;
+    qp.signal_all = core.sq_sig_all;
+    qp.create_flags = request.create_flags;
+    qp.max_send_wr = core.max_send_wr;
+    qp.max_recv_wr = core.max_recv_wr;
+    qp.max_send_sge = core.max_send_sge;
+    qp.max_recv_sge = core.max_recv_sge;
+    qp.max_inline = core.max_inline_data;
+    qp.user_handle = core.user_handle;
+    if (has_send_queue(core.qp_type)) qp.sq_count = request.driver.sq_wqe_count;
+    if (has_receive_queue(core) && core.max_recv_wr) {
+        qp.rq_count = request.driver.rq_wqe_count;
+        qp.rq_shift = request.driver.rq_wqe_shift;
+    }
+    qp.state.store(IBV_QPS_RESET);
+    qp.references.store(1);
+    set_scatter(request, parts, qp);
+}
+
+int respond(Command& command, const QueuePair& qp, std::uint32_t index,
+            std::uint32_t bfreg_answer) noexcept {
+    mlx5_ib_create_qp_resp driver{};
+    driver.bfreg_index = bfreg_answer;
+    if (const int error = command.driver_respond(driver)) return error;
+    ib_uverbs_create_qp_resp core{};
+    core.qp_handle = index;
+    core.qpn = qp.number;
+    core.max_send_wr = qp.max_send_wr;
+    core.max_recv_wr = qp.max_recv_wr;
+    core.max_send_sge = qp.max_send_sge;
+    core.max_recv_sge = qp.max_recv_sge;
+    core.max_inline_data = qp.max_inline;
+    if (!command.extended) return command.respond(core);
+    ib_uverbs_ex_create_qp_resp extended{};
+    extended.base = core;
+    extended.response_length = sizeof extended;
+    return command.respond(extended);
+}
+
+// Queue pair numbers carry the generation of their slot, so that what is addressed to a QP that is
+// gone never reaches the next one in its place.
+std::uint32_t number_of(const QueuePair& qp, std::uint32_t index) noexcept {
+    return (qp.head.generation & 0xff) << 16 | index;
+}
+
+}  // namespace
+
+int create_qp(Command& command) noexcept {
+    Request request;
+    if (const int error = read_request(command, request)) return error;
+    if (const int error = check_type(request.core.qp_type)) return error;
+    if (request.create_flags) return EOPNOTSUPP;
+    if (const int error = check_sizes(request)) return error;
+    Parts parts;
+    if (const int error = find_parts(command, request.core, parts)) return error;
+    // A QP without a send queue has no register; libmlx5 still looks up the one that is answered when
+    // it destroys the QP, so it must be one that exists.
+    Placement placement{kNone, 0, 0, kNone, false};
+    if (has_send_queue(request.core.qp_type))
+        if (const int error = place_qp(command.context, request.driver.flags,
+                                       request.driver.bfreg_index, &placement))
+            return error;
+    auto& table = command.segment().qps;
+    std::uint32_t index;
+    QueuePair* qp = device::reserve(table, command.fabric(), command.context.record,
+                                    device::kFirstQp, &index);
+    if (!qp) {
+        unplace_qp(command.context, placement.bfreg);
+        return ENOMEM;
+    }
+    fill(request, parts, *qp);
+    qp->number = number_of(*qp, index);
+    qp->uar_page = placement.page;
+    qp->uuar = placement.uuar;
+    qp->blueflame = placement.blueflame;
+    QueueExtents extents;
+    int error = share_queues(request, *qp, extents);
+    if (!error && qp->record.length) {  // see create_cq about the record's page
+        engine::record_write(command.fabric(), command.fabric().slot(), qp->record, 0, 0);
+        engine::record_write(command.fabric(), command.fabric().slot(), qp->record, 1, 0);
+    }
+    engine::LocalQp* local = error ? nullptr : engine::add_local_qp(command.fabric(), index);
+    if (!local) {
+        release_extents(extents);
+        unplace_qp(command.context, placement.bfreg);
+        device::free_item(table, *qp);
+        return error ? error : ENOMEM;
+    }
+    keep_extents(ObjectKind::kQp, index, std::move(extents));
+    remember_bfreg(index, placement.bfreg);
+    take_references(parts);
+    if (placement.page != kNone) command.segment().uars[placement.page].users[placement.uuar].fetch_add(1);
+    device::publish(qp->head);
+    if (qp->sq_count && is_user_object(command.context, request.core.user_handle, sizeof(ibv_qp_ex)))
+        engine::hook_qp(*local, request.core.user_handle);
+    else if (qp->sq_count)
+        engine::mark_direct(command.fabric(), *local);  // posts can only be found by polling
+    return respond(command, *qp, index, placement.answer);
+}
+
+int open_qp(Command& command) noexcept {
+    ib_uverbs_open_qp request;
+    if (const int error = command.request(request)) return error;
+    auto& segment = command.segment();
+    device::XrcdHandle* xrcd = device::find_own(segment.xrcd_handles, command.fabric(),
+                                                command.context.record, request.pd_handle);
+    if (!xrcd || request.qp_type != IB_UVERBS_QPT_XRC_TGT) return EINVAL;
+    const std::uint32_t number = request.qpn;
+    const std::uint32_t target = number & (device::kMaxQps - 1);
+    QueuePair& real = segment.qps[target];
+    std::uint32_t index;
+    QueuePair* alias = device::reserve(segment.qps, command.fabric(), command.context.record,
+                                       device::kFirstQp, &index);
+    if (!alias) return ENOMEM;
+    // its last reference may be going this moment
+    std::uint32_t references = real.references.load();
+    const auto fits = [&] {
+        return real.head.live() && real.number == number &&
+               real.type == IB_UVERBS_QPT_XRC_TGT && real.alias_of == kNone &&
+               real.xrcd == xrcd->domain;
+    };
+    bool taken = false;
+    while (fits() && references && !taken)
+        taken = real.references.compare_exchange_weak(references, references + 1);
+    if (taken && !fits()) {  // gone, and its place another's, between look and grasp
+        real.references.fetch_sub(1);
+        taken = false;
+    }
+    if (!taken) {
+        device::free_item(segment.qps, *alias);
+        return EINVAL;
+    }
+    alias->number = real.number;
+    alias->type = real.type;
+    alias->alias_of = target;
+    alias->pd = alias->send_cq = alias->recv_cq = alias->srq = kNone;
+    alias->xrcd = real.xrcd;
+    alias->xrcd_handle = request.pd_handle;
+    alias->uar_page = kNone;
+    alias->user_handle = request.user_handle;
+    xrcd->users.fetch_add(1);
+    device::publish(alias->head);
+    ib_uverbs_create_qp_resp response{};
+    response.qp_handle = index;
+    response.qpn = real.number;
+    return command.respond(response);
+}
+
+EventsSent free_qp(DeviceContext& context, std::uint32_t index) noexcept {
+    device::Fabric& fabric = *context.fabric;
+    device::Segment& segment = fabric.segment();
+    QueuePair& qp = segment.qps[index];
+    std::uint32_t live = device::kLive;
+    const bool shared_target = qp.type == IB_UVERBS_QPT_XRC_TGT && qp.alias_of == kNone;
+    const auto leave_domain = [&] {
+        if (qp.xrcd_handle < device::kMaxXrcdHandles)
+            segment.xrcd_handles[qp.xrcd_handle].users.fetch_sub(1);
+    };
+    if (shared_target && qp.references.fetch_sub(1) > 1) {
+        leave_domain();
+        engine::remove_local_qp(index);
+        qp.head.process = kNone;  // others have it open: it lives on without an owner
+        qp.head.context = kNone;
+        return {0, qp.async_events_sent.load()};
+    }
+    if (!qp.head.state.compare_exchange_strong(live, device::kDying)) return {};
+    leave_domain();
+    engine::remove_local_qp(index);
+    const bool quiet = device::epoch::synchronize();
+    device::drop_qp_references(fabric, qp);
+    retire_counters(segment.contexts[context.record], qp);
+    unplace_qp(context, recall_bfreg(index));
+    const EventsSent sent{0, qp.async_events_sent.load()};
+    if (!quiet) return sent;
+    release_extents(take_extents(ObjectKind::kQp, index));
+    device::free_item(segment.qps, qp);
+    return sent;
+}
+
+int destroy_qp(Command& command) noexcept {
+    ib_uverbs_destroy_qp request;
+    if (const int error = command.request(request)) return error;
+    QueuePair* qp = device::find_own(command.segment().qps, command.fabric(),
+                                     command.context.record, request.qp_handle);
+    if (!qp) return ENOENT;
+    const std::uint64_t user_handle = qp->user_handle;
+    const EventsSent sent = free_qp(command.context, request.qp_handle);
+    ib_uverbs_destroy_qp_resp response{};
+    response.events_reported =
+        events_read(sent.async, engine::drain_events(command.fabric(),
+                                                     command.context.async_channel, user_handle));
+    return command.respond(response);
+}
+
+}  // namespace softhca::uverbs
