@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Faces of libc that end descriptors: close, close_range, closefrom, fclose, dup2, dup3; and
+// socket, where libibverbs would ask the kernel's RDMA netlink for devices.
+//
+// uverbs learns of each of its descriptors before it is closed. Internal descriptors stay open
+// whatever the program does: daemons close every descriptor they can think of. In a vfork child
+// (which usually closes them all before it calls exec) the kernel alone is told.
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <linux/netlink.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "softhca/base/libc.h"
+#include "softhca/base/log.h"
+#include "softhca/preload/face.h"
+#include "softhca/preload/next.h"
+#include "softhca/preload/process.h"
+#include "softhca/uverbs/uverbs.h"
+
+#ifndef NETLINK_RDMA
+#define NETLINK_RDMA 20
+#endif
+
+namespace softhca::preload {
+
+namespace {
+
+bool special(int fd) noexcept {
+    return fd >= 0 && (uverbs::owns(fd) || uverbs::owns_channel(fd) || uverbs::is_internal(fd));
+}
+
+__attribute__((noinline)) int close_special(int fd) noexcept {
+    if (in_borrowed_memory()) {
+        return libc::close(fd);
+    }
+    if (uverbs::is_internal(fd)) {
+        return 0;
+    }
+    uverbs::closing(fd);
+    return libc::close(fd);
+}
+
+// The special descriptors of a range, in ascending order, as far as the array reaches.
+struct Specials {
+    static constexpr unsigned kRoom = 1024;
+    unsigned count = 0;
+    bool complete = true;  // no more than these, up to the range's end
+    int fds[kRoom];
+
+    void add(int fd) noexcept {
+        if (count == kRoom) {
+            complete = false;
+            return;
+        }
+        fds[count++] = fd;
+    }
+};
+
+unsigned decimal(const char* text) noexcept {
+    unsigned value = 0;
+    for (; *text >= '0' && *text <= '9'; ++text) {
+        value = 10 * value + static_cast<unsigned>(*text - '0');
+    }
+    return value;
+}
+
+// The kernel lists /proc/self/fd in ascending order. Without /proc: the first 64 Ki are tried.
+void find_specials(unsigned first, unsigned last, Specials* out) noexcept {
+    const int directory = libc::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory < 0) {
+        for (unsigned fd = first; fd <= last && fd < 65536; ++fd) {
+            if (special(static_cast<int>(fd))) {
+                out->add(static_cast<int>(fd));
+            }
+        }
+        return;
+    }
+    alignas(dirent64) char buffer[2048];
+    for (;;) {
+        const ssize_t size = libc::getdents64(directory, buffer, sizeof buffer);
+        if (size <= 0) {
+            break;
+        }
+        for (ssize_t at = 0; at < size;) {
+            const auto* entry = reinterpret_cast<const dirent64*>(buffer + at);
+            at += entry->d_reclen;
+            if (entry->d_name[0] < '0' || entry->d_name[0] > '9') {
+                continue;
+            }
+            const unsigned fd = decimal(entry->d_name);
+            if (fd >= first && fd <= last && static_cast<int>(fd) != directory &&
+                special(static_cast<int>(fd))) {
+                out->add(static_cast<int>(fd));
+            }
+        }
+    }
+    libc::close(directory);
+}
+
+// Closes [first, last] but for the internal ones.
+int close_all(unsigned first, unsigned last, unsigned flags) noexcept {
+    // An empty range tells whether the kernel knows the call and the flags, before uverbs is told.
+    if (first > last || libc::close_range(~0U, ~0U, flags & ~CLOSE_RANGE_UNSHARE) != 0) {
+        return libc::close_range(first, last, flags);
+    }
+    const unsigned whole_last = last;
+    for (;;) {
+        Specials found;
+        find_specials(first, whole_last, &found);
+        last = found.complete ? whole_last : static_cast<unsigned>(found.fds[found.count - 1]);
+        unsigned from = first;
+        for (unsigned i = 0; i < found.count; ++i) {
+            const int fd = found.fds[i];
+            const auto number = static_cast<unsigned>(fd);
+            if (!uverbs::is_internal(fd)) {
+                uverbs::closing(fd);
+                continue;
+            }
+            if (number > from && libc::close_range(from, number - 1, flags) != 0) {
+                return -1;
+            }
+            from = number + 1;
+        }
+        if (from <= last && libc::close_range(from, last, flags) != 0) {
+            return -1;
+        }
+        if (found.complete) {
+            return 0;
+        }
+        first = last + 1;
+    }
+}
+
+int close_range_any(unsigned first, unsigned last, unsigned flags) noexcept {
+    const bool only_marks = (flags & CLOSE_RANGE_CLOEXEC) != 0;
+    if (only_marks || in_borrowed_memory()) {
+        return libc::close_range(first, last, flags);
+    }
+    return close_all(first, last, flags);
+}
+
+// Before `target` is closed by a dup onto it. False: it must not be.
+bool release_target(int target) noexcept {
+    if (!special(target) || in_borrowed_memory()) {
+        return true;
+    }
+    if (uverbs::is_internal(target)) {
+        LOG_WARN_ONCE("descriptor %d is softhca's own: dup2 and dup3 onto it are refused (EBUSY)",
+                      target);
+        errno = EBUSY;
+        return false;
+    }
+    uverbs::closing(target);
+    return true;
+}
+
+bool is_open(int fd) noexcept { return libc::fcntl(fd, F_GETFD) >= 0; }
+
+}  // namespace
+
+SOFTHCA_FACE(close, int, close_face, (int fd) noexcept);
+int close_face(int fd) noexcept {
+    if (special(fd)) [[unlikely]] {
+        return close_special(fd);
+    }
+    return libc::close(fd);
+}
+SOFTHCA_ALSO(__close, close, close_face);
+
+SOFTHCA_FACE(close_range, int, close_range_face,
+             (unsigned first, unsigned last, int flags) noexcept);
+int close_range_face(unsigned first, unsigned last, int flags) noexcept {
+    return close_range_any(first, last, static_cast<unsigned>(flags));
+}
+
+SOFTHCA_FACE(closefrom, void, closefrom_face, (int low) noexcept);
+void closefrom_face(int low) noexcept {
+    const unsigned first = low > 0 ? static_cast<unsigned>(low) : 0;
+    if (close_range_any(first, ~0U, 0) == 0) {
+        return;
+    }
+    // Before Linux 5.9. The limit may have been lowered since, but no one can tell how far.
+    const long limit = ::sysconf(_SC_OPEN_MAX);
+    for (unsigned fd = first; limit > 0 && fd < static_cast<unsigned>(limit); ++fd) {
+        close_face(static_cast<int>(fd));
+    }
+}
+
+SOFTHCA_FACE(fclose, int, fclose_face, (std::FILE * stream) noexcept);
+int fclose_face(std::FILE* stream) noexcept {
+    const int saved_errno = errno;
+    const int fd = ::fileno(stream);
+    errno = saved_errno;
+    if (special(fd) && !in_borrowed_memory()) [[unlikely]] {
+        uverbs::closing(fd);
+    }
+    return next<int(std::FILE*)>(Next::kFclose)(stream);
+}
+
+SOFTHCA_FACE(dup2, int, dup2_face, (int fd, int target) noexcept);
+int dup2_face(int fd, int target) noexcept {
+    if (special(target) && target != fd && is_open(fd) && !release_target(target)) [[unlikely]] {
+        return -1;
+    }
+    return libc::dup2(fd, target);
+}
+SOFTHCA_ALSO(__dup2, dup2, dup2_face);
+
+SOFTHCA_FACE(dup3, int, dup3_face, (int fd, int target, int flags) noexcept);
+int dup3_face(int fd, int target, int flags) noexcept {
+    const bool valid = target != fd && (flags & ~O_CLOEXEC) == 0;
+    if (special(target) && valid && is_open(fd) && !release_target(target)) [[unlikely]] {
+        return -1;
+    }
+    return libc::dup3(fd, target, flags);
+}
+
+SOFTHCA_FACE(socket, int, socket_face, (int domain, int type, int protocol) noexcept);
+int socket_face(int domain, int type, int protocol) noexcept {
+    if (domain == AF_NETLINK && protocol == NETLINK_RDMA) [[unlikely]] {
+        // As a kernel without RDMA: libibverbs then looks for devices in sysfs.
+        errno = EPROTONOSUPPORT;
+        return -1;
+    }
+    return libc::socket(domain, type, protocol);
+}
+
+}  // namespace softhca::preload

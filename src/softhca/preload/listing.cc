@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A small table of the directory streams that need something added; see listing.h.
+#include "softhca/preload/listing.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+#include <linux/magic.h>
+
+#include "softhca/base/libc.h"
+#include "softhca/base/log.h"
+#include "softhca/device/identity.h"
+#include "softhca/preload/root.h"
+
+namespace softhca::preload {
+
+namespace {
+
+struct Name {
+    const char* name;
+    unsigned char type;
+};
+
+struct Parent {
+    const char* path;
+    std::span<const Name> names;
+};
+
+constexpr Name kClasses[] = {{"infiniband", DT_DIR}, {"infiniband_verbs", DT_DIR}};
+constexpr Name kDomains[] = {{device::kPciDomainBus, DT_DIR}};
+constexpr Name kPciDevices[] = {{device::kPciAddress, DT_LNK}};
+constexpr Name kNodeDirectories[] = {{"infiniband", DT_DIR}};
+constexpr Name kNumbers[] = {{"231:192", DT_LNK}};
+
+constexpr Parent kParents[] = {
+    {"/sys/class", kClasses},   {"/sys/devices", kDomains}, {"/sys/bus/pci/devices", kPciDevices},
+    {"/dev", kNodeDirectories}, {"/dev/char", kNumbers},    {"/sys/dev/char", kNumbers},
+};
+// The directory with the device itself: nothing to add, but a type to correct.
+constexpr Parent kNodes = {"/dev/infiniband", {}};
+
+struct Listing {
+    std::atomic<DIR*> stream{nullptr};
+    const Parent* parent = nullptr;
+    std::size_t shown = 0;  // names added so far
+    dirent entry{};
+};
+
+constexpr std::size_t kMaxListings = 64;
+Listing listings[kMaxListings];
+std::atomic<unsigned> tracked{0};
+
+Listing* find(const DIR* stream) noexcept {
+    if (tracked.load(std::memory_order_relaxed) == 0) [[likely]] {
+        return nullptr;
+    }
+    for (Listing& listing : listings) {
+        if (listing.stream.load(std::memory_order_acquire) == stream) {
+            return &listing;
+        }
+    }
+    return nullptr;
+}
+
+// All those directories are of sysfs, devtmpfs or tmpfs; other streams, that is nearly all, are told
+// apart by this one call.
+bool may_be_tracked(int fd) noexcept {
+    struct statfs filesystem {};
+    return libc::fstatfs(fd, &filesystem) == 0 &&
+           (filesystem.f_type == SYSFS_MAGIC || filesystem.f_type == TMPFS_MAGIC);
+}
+
+const Parent* parent_of(DIR* stream) noexcept {
+    if (!may_be_tracked(::dirfd(stream))) {
+        return nullptr;
+    }
+    PathBuffer path;
+    if (!descriptor_path(::dirfd(stream), &path)) {
+        return nullptr;
+    }
+    const TreeRoot* root = joined_root();
+    if (root != nullptr && root_prefix(*root, path.view()) > 0) {
+        strip_root(*root, path.data(), path.length());
+        return std::strcmp(path.c_str(), kNodes.path) == 0 ? &kNodes : nullptr;
+    }
+    for (const Parent& parent : kParents) {
+        if (path.view() == parent.path) {
+            return &parent;
+        }
+    }
+    return nullptr;
+}
+
+bool host_has(const Parent& parent, const char* name) noexcept {
+    PathBuffer path;
+    struct stat status {};
+    return path.assign(parent.path) && path.push(name) && libc::lstat(path.c_str(), &status) == 0;
+}
+
+}  // namespace
+
+void track_listing(DIR* stream) noexcept {
+    const int saved_errno = errno;
+    const Parent* parent = parent_of(stream);
+    errno = saved_errno;
+    if (parent == nullptr) {
+        return;
+    }
+    for (Listing& listing : listings) {
+        // Taken by a mark that is no stream's address, then filled in, then given to its stream.
+        DIR* free = nullptr;
+        DIR* mark = reinterpret_cast<DIR*>(&listing);
+        if (listing.stream.compare_exchange_strong(free, mark, std::memory_order_acquire)) {
+            listing.parent = parent;
+            listing.shown = 0;
+            listing.stream.store(stream, std::memory_order_release);
+            tracked.fetch_add(1, std::memory_order_relaxed);
+            return;
+        }
+    }
+    LOG_DEBUG("more than %zu directory streams over ours: %s is listed without the device",
+              kMaxListings, parent->path);
+}
+
+void forget_listing(DIR* stream) noexcept {
+    if (Listing* listing = find(stream)) {
+        tracked.fetch_sub(1, std::memory_order_relaxed);
+        listing->stream.store(nullptr, std::memory_order_release);
+    }
+}
+
+void rewind_listing(DIR* stream) noexcept {
+    if (Listing* listing = find(stream)) {
+        listing->shown = 0;
+    }
+}
+
+dirent* show_listing(DIR* stream, dirent* entry) noexcept {
+    Listing* listing = find(stream);
+    if (listing == nullptr) [[likely]] {
+        return entry;
+    }
+    if (entry != nullptr) {
+        const bool device =
+            listing->parent == &kNodes && std::strcmp(entry->d_name, device::kCharDevice) == 0;
+        if (device) {
+            entry->d_type = DT_CHR;
+        }
+        return entry;
+    }
+    const int saved_errno = errno;
+    const std::span<const Name> names = listing->parent->names;
+    while (listing->shown < names.size()) {
+        const Name& name = names[listing->shown++];
+        if (host_has(*listing->parent, name.name)) {
+            continue;  // it was in the listing
+        }
+        dirent& added = listing->entry;
+        const std::size_t length = std::strlen(name.name);
+        added = dirent{};
+        added.d_ino = 0x5afc0000 + listing->shown;
+        added.d_off = 0;
+        added.d_type = name.type;
+        added.d_reclen = static_cast<unsigned short>((offsetof(dirent, d_name) + length + 8) & ~7U);
+        std::memcpy(added.d_name, name.name, length + 1);
+        errno = saved_errno;
+        return &added;
+    }
+    errno = saved_errno;
+    return nullptr;
+}
+
+}  // namespace softhca::preload

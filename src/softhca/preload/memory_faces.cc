@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Faces of libc for what programs do with the command descriptor: ioctl, mmap. For all
+// other descriptors and mappings they are a comparison or two before the system call.
+//
+// mmap need not be seen: the command descriptor is a sparse file in which every UAR offset is
+// valid, so a mapping made past us (UCX's memory hooks call the kernel themselves) works as well.
+// Those that are seen are checked and counted.
+#include <cerrno>
+#include <cstdarg>
+
+#include <rdma/rdma_user_ioctl_cmds.h>
+#include <sys/mman.h>
+
+#include "softhca/base/libc.h"
+#include "softhca/preload/face.h"
+#include "softhca/uverbs/uverbs.h"
+
+namespace softhca::preload {
+
+SOFTHCA_FACE(ioctl, int, ioctl_face, (int fd, unsigned long request, ...) noexcept);
+int ioctl_face(int fd, unsigned long request, ...) noexcept {
+    va_list arguments;
+    va_start(arguments, request);
+    void* argument = va_arg(arguments, void*);
+    va_end(arguments);
+    if (fd >= 0 && uverbs::owns(fd)) [[unlikely]] {
+        return uverbs::ioctl(fd, request, argument);
+    }
+    const int result = libc::ioctl(fd, request, argument);
+    const bool refused = result != 0 && request == RDMA_VERBS_IOCTL && errno == ENOTTY;
+    if (refused && uverbs::adopt(fd)) [[unlikely]] {
+        return uverbs::ioctl(fd, request, argument);  // a duplicate that nobody has told us of
+    }
+    return result;
+}
+
+SOFTHCA_FACE(mmap, void*, mmap_face,
+             (void* address, std::size_t length, int prot, int flags, int fd,
+              off_t offset) noexcept);
+void* mmap_face(void* address, std::size_t length, int prot, int flags, int fd,
+                off_t offset) noexcept {
+    const bool of_file = fd >= 0 && (flags & MAP_ANONYMOUS) == 0;
+    if (of_file && uverbs::owns(fd)) [[unlikely]] {
+        return uverbs::map(fd, address, length, prot, flags, offset);
+    }
+    return libc::mmap(address, length, prot, flags, fd, offset);
+}
+SOFTHCA_ALSO(mmap64, mmap, mmap_face);
+
+}  // namespace softhca::preload

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// dlsym(RTLD_NEXT), once for each function; see next.h.
+#include "softhca/preload/next.h"
+
+#include <cerrno>
+
+#include <dlfcn.h>
+
+namespace softhca::preload {
+
+namespace {
+
+constexpr unsigned kNextCount = static_cast<unsigned>(Next::kCount);
+
+constexpr const char* kNames[kNextCount] = {
+    "fopen",          "freopen",        "fclose",
+    "opendir",        "fdopendir",      "readdir",
+    "rewinddir",      "closedir",       "ftw",
+    "nftw",           "glob",           "realpath",
+    "__realpath_chk", "__readlink_chk", "__readlinkat_chk",
+    "getcwd",         "__getcwd_chk",   "get_current_dir_name",
+    "faccessat",      "statvfs",        "pathconf",
+};
+
+std::atomic<void*> addresses[kNextCount];
+
+void* look_up(unsigned index) noexcept {
+    const int saved_errno = errno;
+    void* address = ::dlsym(RTLD_NEXT, kNames[index]);
+    addresses[index].store(address, std::memory_order_relaxed);
+    errno = saved_errno;
+    return address;
+}
+
+// Before the constructors of libraries that call us from theirs, as far as the loader allows.
+__attribute__((constructor(101))) void resolve_all() {
+    for (unsigned index = 0; index < kNextCount; ++index) {
+        if (addresses[index].load(std::memory_order_relaxed) == nullptr) {
+            look_up(index);
+        }
+    }
+}
+
+}  // namespace
+
+void* next_address(Next which) noexcept {
+    const auto index = static_cast<unsigned>(which);
+    void* address = addresses[index].load(std::memory_order_relaxed);
+    return address != nullptr ? address : look_up(index);
+}
+
+}  // namespace softhca::preload

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The libc functions beneath those of our faces that are no system calls. Resolved all at once when
+// the library is initialised (dlsym takes the loader's lock, which must not happen in a forked
+// child or a signal handler), or one by one for calls that come earlier.
+#pragma once
+
+#include <atomic>
+
+namespace softhca::preload {
+
+enum class Next : unsigned {
+    kFopen,
+    kFreopen,
+    kFclose,
+    kOpendir,
+    kFdopendir,
+    kReaddir,
+    kRewinddir,
+    kClosedir,
+    kFtw,
+    kNftw,
+    kGlob,
+    kRealpath,
+    kRealpathChk,
+    kReadlinkChk,
+    kReadlinkatChk,
+    kGetcwd,
+    kGetcwdChk,
+    kGetCurrentDirName,
+    kFaccessat,
+    kStatvfs,
+    kPathconf,
+    kCount,
+};
+
+// The address, or nullptr: this libc has no such function.
+void* next_address(Next which) noexcept;
+
+template <typename Function>
+Function* next(Next which) noexcept {
+    return reinterpret_cast<Function*>(next_address(which));
+}
+
+}  // namespace softhca::preload

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The text side of path redirection; see path.h.
+#include "softhca/preload/path.h"
+
+#include <cerrno>
+#include <cstring>
+
+#include "softhca/device/identity.h"
+
+namespace softhca::preload {
+
+namespace {
+
+using std::literals::string_view_literals::operator""sv;
+
+// The names of step 1. A path may be relative to any ancestor of ours, and to a directory inside
+// the tree, where only the device itself still needs us.
+constexpr std::string_view kClassName = "infiniband";  // /sys/class/..., /dev/infiniband
+constexpr std::string_view kPciName = "5afc:00";       // /sys/devices, /sys/bus/pci/devices
+constexpr std::string_view kNodeName = "uverbs0";      // the device, inside the tree
+constexpr std::string_view kNumberName = "231:192";    // /dev/char, /sys/dev/char
+
+static_assert(std::string_view(device::kPciAddress).starts_with(kPciName));
+static_assert(std::string_view(device::kPciDomainBus).ends_with(kPciName));
+static_assert(kNodeName == device::kCharDevice);
+static_assert(device::kCharMajor == 231 && device::kCharMinor == 192);
+
+struct Rule {
+    std::string_view path;
+    enum { kSubtree, kPrefix, kExact } extent;
+    Claim claim;
+};
+
+// The device's own entries come first: they lie inside a subtree.
+// The class is claimed by prefix: infiniband_mad, infiniband_cm, ... of a host with hardware would
+// otherwise appear beside our device, without belonging to it.
+constexpr Rule kRules[] = {
+    {"/dev/infiniband/uverbs0"sv, Rule::kExact, Claim::kDevice},
+    {"/dev/char/231:192"sv, Rule::kExact, Claim::kDeviceLink},
+    {"/sys/class/infiniband"sv, Rule::kPrefix, Claim::kTree},
+    {"/dev/infiniband"sv, Rule::kSubtree, Claim::kTree},
+    {"/sys/devices/pci5afc:00"sv, Rule::kSubtree, Claim::kTree},
+    {"/sys/bus/pci/devices/5afc:00:00.0"sv, Rule::kSubtree, Claim::kTree},
+    {"/sys/bus/pci/drivers/mlx5_core/5afc:00:00.0"sv, Rule::kSubtree, Claim::kTree},
+    {"/sys/dev/char/231:192"sv, Rule::kSubtree, Claim::kTree},
+};
+
+}  // namespace
+
+bool PathBuffer::assign(std::string_view text) noexcept {
+    clear();
+    return append(text);
+}
+
+bool PathBuffer::append(std::string_view text) noexcept {
+    if (text.size() >= sizeof text_ - length_) {
+        return false;
+    }
+    std::memcpy(text_ + length_, text.data(), text.size());
+    set_length(length_ + text.size());
+    return true;
+}
+
+bool PathBuffer::push(std::string_view segment) noexcept {
+    if (segment.size() + 1 >= sizeof text_ - length_) {
+        return false;
+    }
+    text_[length_] = '/';
+    std::memcpy(text_ + length_ + 1, segment.data(), segment.size());
+    set_length(length_ + 1 + segment.size());
+    return true;
+}
+
+void PathBuffer::pop() noexcept {
+    const std::size_t slash = view().rfind('/');
+    set_length(slash == std::string_view::npos ? 0 : slash);
+}
+
+void PathBuffer::set_length(std::size_t length) noexcept {
+    length_ = length;
+    text_[length_] = '\0';
+}
+
+bool mentions_device(const char* path) noexcept {
+    const auto begins = [](const char* text, std::string_view name) {
+        return std::strncmp(text, name.data(), name.size()) == 0;
+    };
+    for (; *path != '\0'; ++path) {
+        switch (*path) {
+            case kClassName[0]:
+                if (begins(path, kClassName)) return true;
+                break;
+            case kPciName[0]:
+                if (begins(path, kPciName)) return true;
+                break;
+            case kNodeName[0]:
+                if (begins(path, kNodeName)) return true;
+                break;
+            case kNumberName[0]:
+                if (begins(path, kNumberName)) return true;
+                break;
+            default:
+                break;
+        }
+    }
+    return false;
+}
+
+bool has_parent_segment(const char* path) noexcept {
+    for (const char* dots = std::strstr(path, ".."); dots != nullptr;
+         dots = std::strstr(dots + 1, "..")) {
+        const bool starts = dots == path || dots[-1] == '/';
+        const bool ends = dots[2] == '\0' || dots[2] == '/';
+        if (starts && ends) {
+            return true;
+        }
+    }
+    return false;
+}
+
+Claim claim_of(std::string_view path) noexcept {
+    for (const Rule& rule : kRules) {
+        if (!path.starts_with(rule.path)) {
+            continue;
+        }
+        const std::string_view rest = path.substr(rule.path.size());
+        if (rest.empty() || rule.extent == Rule::kPrefix ||
+            (rule.extent == Rule::kSubtree && rest.front() == '/')) {
+            return rule.claim;
+        }
+    }
+    return Claim::kNone;
+}
+
+int walk(std::string_view base, const char* path, RealPath real, PathBuffer* out,
+         Walk* walk) noexcept {
+    *walk = Walk{};
+    if (path[0] == '\0') {
+        return ENOENT;
+    }
+    out->clear();
+    if (path[0] != '/' && !out->assign(base == "/"sv ? ""sv : base)) {
+        return ENAMETOOLONG;
+    }
+
+    std::string_view rest = path;
+    while (!rest.empty()) {
+        if (rest.front() == '/') {
+            walk->trailing_slash = true;
+            rest.remove_prefix(1);
+            continue;
+        }
+        const std::string_view segment = rest.substr(0, rest.find('/'));
+        rest.remove_prefix(segment.size());
+        if (segment == "."sv) {
+            walk->trailing_slash = true;
+        } else if (segment == ".."sv) {
+            const bool ours = claim_of(out->view()) != Claim::kNone;
+            walk->crossed_ours = walk->crossed_ours || ours;
+            if (out->length() > 0 && !real(out)) {
+                return EAGAIN;
+            }
+            out->pop();
+            walk->trailing_slash = true;
+        } else {
+            walk->trailing_slash = false;
+            if (!out->push(segment)) {
+                return ENAMETOOLONG;
+            }
+        }
+    }
+    return 0;
+}
+
+}  // namespace softhca::preload

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// From the path of an interposed call to the path that the kernel shall be asked for. foreign() is
+// the fast path of every call with a path; Resolved does the rest for the few that remain.
+#pragma once
+
+#include "softhca/preload/path.h"
+#include "softhca/preload/root.h"
+
+namespace softhca::preload {
+
+// True: the call has nothing to do with us and goes to the kernel as it came. No system call, no
+// allocation, no lock.
+inline bool foreign(const char* path) noexcept {
+    if (path == nullptr) {
+        return true;
+    }
+    if (path[0] == '/') {
+        return foreign_absolute(path);
+    }
+    // Relative to an ancestor of ours the path names us. Relative to a directory inside the tree
+    // the kernel finds everything but the device (which is named too) and the way out.
+    return !mentions_device(path) && !(has_parent_segment(path) && tree_may_be_near());
+}
+
+enum class Follow { kYes, kNo };  // what becomes of a symbolic link at the end of the path
+
+class Resolved {
+public:
+    enum class Kind {
+        kHost,    // the host's: directory() and path() may be rewritten
+        kTree,    // ours: path() is the file in the tree
+        kDevice,  // the character device: path() is the file that stands for it in the tree
+        kError,   // the call fails with error()
+    };
+
+    Resolved(int directory, const char* path, Follow follow) noexcept;
+    explicit Resolved(const char* path, Follow follow = Follow::kYes) noexcept;
+    Resolved(const Resolved&) = delete;  // path() may point into the object
+    Resolved& operator=(const Resolved&) = delete;
+
+    Kind kind() const noexcept { return kind_; }
+    bool ours() const noexcept { return kind_ == Kind::kTree || kind_ == Kind::kDevice; }
+    bool failed() const noexcept { return kind_ == Kind::kError; }
+    bool device() const noexcept { return kind_ == Kind::kDevice; }
+    int error() const noexcept { return error_; }
+    int fail() const noexcept;  // sets errno, returns -1
+
+    int directory() const noexcept { return directory_; }
+    const char* path() const noexcept { return path_; }
+    const TreeRoot* root() const noexcept { return root_; }
+
+private:
+    void resolve(Follow follow) noexcept;
+
+    Kind kind_ = Kind::kHost;
+    int error_ = 0;
+    int directory_;
+    const char* path_;
+    const TreeRoot* root_ = nullptr;
+    PathBuffer text_;
+};
+
+}  // namespace softhca::preload

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Faces of libc that walk directories by themselves: ftw, nftw and glob. They work inside libc,
+// where no face is: ftw and nftw are started in the tree and their names cut down again; glob is
+// given our own directory functions.
+#include <cerrno>
+#include <cstring>
+
+#include <dirent.h>
+#include <ftw.h>
+#include <glob.h>
+#include <sys/stat.h>
+
+#include "softhca/preload/face.h"
+#include "softhca/preload/next.h"
+#include "softhca/preload/resolve.h"
+#include "softhca/preload/status.h"
+
+namespace softhca::preload {
+
+namespace {
+
+using FtwCallback = int(const char*, const struct stat*, int);
+using NftwCallback = int(const char*, const struct stat*, int, FTW*);
+
+// The walk of this thread: the callbacks carry no argument of their own. Walks may nest.
+struct TreeWalk {
+    const TreeRoot* root;
+    FtwCallback* ftw;
+    NftwCallback* nftw;
+};
+thread_local const TreeWalk* current_walk __attribute__((tls_model("initial-exec"))) = nullptr;
+
+class WalkScope {
+public:
+    explicit WalkScope(const TreeWalk* walk) noexcept : outer_(current_walk) {
+        current_walk = walk;
+    }
+    WalkScope(const WalkScope&) = delete;
+    WalkScope& operator=(const WalkScope&) = delete;
+    ~WalkScope() { current_walk = outer_; }
+
+private:
+    const TreeWalk* outer_;
+};
+
+struct Visible {
+    const char* path;
+    std::size_t cut;
+    struct stat copy;
+    const struct stat* status;
+};
+
+void make_visible(const TreeRoot& root, const char* path, const struct stat* status,
+                  Visible* out) noexcept {
+    out->cut = root_prefix(root, path);
+    out->path = path + out->cut;
+    out->status = status;
+    if (status != nullptr && claim_of(out->path) == Claim::kDevice) {
+        out->copy = *status;
+        describe_device(&out->copy);
+        out->status = &out->copy;
+    }
+}
+
+int on_ftw(const char* path, const struct stat* status, int kind) {
+    const TreeWalk* walk = current_walk;
+    Visible visible;
+    make_visible(*walk->root, path, status, &visible);
+    const WalkScope outside(nullptr);
+    return walk->ftw(visible.path, visible.status, kind);
+}
+
+int on_nftw(const char* path, const struct stat* status, int kind, FTW* info) {
+    const TreeWalk* walk = current_walk;
+    Visible visible;
+    make_visible(*walk->root, path, status, &visible);
+    FTW cut = *info;
+    cut.base -= static_cast<int>(visible.cut);
+    const WalkScope outside(nullptr);
+    return walk->nftw(visible.path, visible.status, kind, &cut);
+}
+
+// --- glob ---------------------------------------------------------------------------------------
+
+// A pattern that may lead to us: relative ones from inside the tree need no help.
+bool may_reach_us(const char* pattern) noexcept {
+    return std::strstr(pattern, "sys") != nullptr || std::strstr(pattern, "dev") != nullptr ||
+           mentions_device(pattern);
+}
+
+void close_directory(void* stream) { ::closedir(static_cast<DIR*>(stream)); }
+dirent* read_directory(void* stream) { return ::readdir(static_cast<DIR*>(stream)); }
+void* open_directory(const char* path) { return ::opendir(path); }
+int status_of_link(const char* path, struct stat* out) { return ::lstat(path, out); }
+int status_of(const char* path, struct stat* out) { return ::stat(path, out); }
+
+}  // namespace
+
+SOFTHCA_FACE(ftw, int, ftw_face, (const char* path, FtwCallback* callback, int descriptors));
+int ftw_face(const char* path, FtwCallback* callback, int descriptors) {
+    auto* real = next<int(const char*, FtwCallback*, int)>(Next::kFtw);
+    if (foreign(path)) {
+        return real(path, callback, descriptors);
+    }
+    const Resolved target(path);
+    if (target.failed()) {
+        return target.fail();
+    }
+    if (!target.ours()) {
+        return real(target.path(), callback, descriptors);
+    }
+    const TreeWalk walk{target.root(), callback, nullptr};
+    const WalkScope scope(&walk);
+    return real(target.path(), on_ftw, descriptors);
+}
+SOFTHCA_ALSO(ftw64, ftw, ftw_face);
+
+SOFTHCA_FACE(nftw, int, nftw_face,
+             (const char* path, NftwCallback* callback, int descriptors, int flags));
+int nftw_face(const char* path, NftwCallback* callback, int descriptors, int flags) {
+    auto* real = next<int(const char*, NftwCallback*, int, int)>(Next::kNftw);
+    if (foreign(path)) {
+        return real(path, callback, descriptors, flags);
+    }
+    const Resolved target(path, (flags & FTW_PHYS) != 0 ? Follow::kNo : Follow::kYes);
+    if (target.failed()) {
+        return target.fail();
+    }
+    if (!target.ours()) {
+        return real(target.path(), callback, descriptors, flags);
+    }
+    const TreeWalk walk{target.root(), nullptr, callback};
+    const WalkScope scope(&walk);
+    return real(target.path(), on_nftw, descriptors, flags);
+}
+SOFTHCA_ALSO(nftw64, nftw, nftw_face);
+
+SOFTHCA_FACE(glob, int, glob_face,
+             (const char* pattern, int flags, int (*on_error)(const char*, int), glob_t* out));
+int glob_face(const char* pattern, int flags, int (*on_error)(const char*, int), glob_t* out) {
+    auto* real = next<int(const char*, int, int (*)(const char*, int), glob_t*)>(Next::kGlob);
+    if (pattern == nullptr || out == nullptr || (flags & GLOB_ALTDIRFUNC) != 0 ||
+        !may_reach_us(pattern)) {
+        return real(pattern, flags, on_error, out);
+    }
+    out->gl_closedir = close_directory;
+    out->gl_readdir = read_directory;
+    out->gl_opendir = open_directory;
+    out->gl_lstat = status_of_link;
+    out->gl_stat = status_of;
+    const int result = real(pattern, flags | GLOB_ALTDIRFUNC, on_error, out);
+    out->gl_flags &= ~GLOB_ALTDIRFUNC;
+    return result;
+}
+SOFTHCA_ALSO(glob64, glob, glob_face);
+
+}  // namespace softhca::preload
