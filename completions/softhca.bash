@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# Completion of softhca(1) for bash. After `softhca run OPTIONS` it completes the program as the shell
+# would by itself.
+
+_softhca_values() {
+    case $1 in
+    --uar) echo "dynamic static" ;;
+    --engine) echo "hybrid inline thread" ;;
+    --memory) echo "auto cma" ;;
+    --log) echo "error warn info debug trace" ;;
+    --fabric) softhca list --names 2>/dev/null ;;
+    esac
+}
+
+_softhca_options() {
+    case $1 in
+    run) echo "--uar --engine --memory --fabric --log --log-file --help" ;;
+    stat) echo "--fabric --json --help" ;;
+    top) echo "--fabric --interval --once --json --help" ;;
+    list) echo "--json --names --help" ;;
+    clean) echo "--fabric --all --dry-run --force --help" ;;
+    env) echo "--json --help" ;;
+    esac
+}
+
+_softhca() {
+    local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        mapfile -t COMPREPLY < <(compgen -W "run stat top list clean env --help --version" -- "$current")
+        return
+    fi
+    local command=${COMP_WORDS[1]}
+    if [ "$command" = run ]; then
+        # "=" is a word of its own for bash; --flag=value is completed as --flag value.
+        local i=2
+        while [ "$i" -lt "$COMP_CWORD" ]; do
+            case ${COMP_WORDS[i]} in
+            --) i=$((i + 1)) && break ;;
+            --help) i=$((i + 1)) ;;
+            -*) i=$((i + 2)) && [ "${COMP_WORDS[i - 1]}" = "=" ] && i=$((i + 1)) ;;
+            *) break ;;
+            esac
+        done
+        if [ "$i" -lt "$COMP_CWORD" ] || { [ "$i" -eq "$COMP_CWORD" ] && [[ $current != -* ]]; }; then
+            if declare -F _command_offset >/dev/null; then
+                _command_offset "$i"
+            elif [ "$i" -eq "$COMP_CWORD" ]; then
+                mapfile -t COMPREPLY < <(compgen -c -- "$current")
+            else
+                mapfile -t COMPREPLY < <(compgen -f -- "$current")
+            fi
+            return
+        fi
+    fi
+    if [ "$current" = "=" ]; then
+        current=
+    elif [ "$previous" = "=" ]; then
+        previous=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
+    case $previous in
+    --uar | --engine | --memory | --log | --fabric)
+        mapfile -t COMPREPLY < <(compgen -W "$(_softhca_values "$previous")" -- "$current")
+        ;;
+    --log-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+    --interval) ;;
+    *) mapfile -t COMPREPLY < <(compgen -W "$(_softhca_options "$command")" -- "$current") ;;
+    esac
+}
+
+complete -F _softhca softhca

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Fabrics as files: see fabric_files.h, and softhca/device/fabric.h for what they mean.
+#include "cli/fabric_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <string_view>
+
+#include "cli/commands.h"
+#include "softhca/device/fabric.h"
+#include "softhca/device/tree.h"
+
+namespace softhca::cli {
+namespace {
+
+[[noreturn]] void fail(const std::string& what) {
+    throw CommandError(what + ": " + std::strerror(errno));
+}
+
+// The rules of the library for its directory, with a message of our own. False if it is not there.
+bool check_directory(const std::string& directory) {
+    struct stat status;
+    if (::lstat(directory.c_str(), &status) != 0) {
+        if (errno == ENOENT) return false;
+        fail(directory);
+    }
+    if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() ||
+        (status.st_mode & 07777) != 0700)
+        throw CommandError(directory +
+                           " is not a directory of this user with mode 0700: somebody "
+                           "else made it, and softhca does not use it. Remove it.");
+    return true;
+}
+
+// Joining, leaving and removing fabrics exclude each other by a lock on the directory.
+class DirectoryLock {
+public:
+    explicit DirectoryLock(const std::string& directory)
+        : fd_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)) {
+        if (fd_ < 0) fail("cannot open " + directory);
+        while (::flock(fd_, LOCK_EX) != 0)
+            if (errno != EINTR) fail("cannot lock " + directory);
+    }
+    ~DirectoryLock() { ::close(fd_); }
+    DirectoryLock(const DirectoryLock&) = delete;
+    DirectoryLock& operator=(const DirectoryLock&) = delete;
+
+private:
+    int fd_;
+};
+
+struct flock liveness_lock(std::uint32_t slot, std::uint32_t count) {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = device::kLivenessBase + slot;
+    lock.l_len = count;
+    return lock;
+}
+
+}  // namespace
+
+std::vector<std::string> fabric_names() {
+    const std::string directory = device::fabric_directory();
+    if (!check_directory(directory)) return {};
+    DIR* listing = ::opendir(directory.c_str());
+    if (!listing) fail("cannot list " + directory);
+    std::set<std::string> names;
+    while (const dirent* entry = ::readdir(listing)) {
+        const std::string_view file = entry->d_name;
+        for (const std::string_view suffix : {".fabric", ".tree"})
+            if (file.size() > suffix.size() && file.ends_with(suffix))
+                names.emplace(file.substr(0, file.size() - suffix.size()));
+    }
+    ::closedir(listing);
+    return {names.begin(), names.end()};
+}
+
+std::unique_ptr<FabricFile> FabricFile::open(const std::string& name) {
+    if (!check_directory(device::fabric_directory())) return nullptr;
+    const std::string path = device::fabric_segment_path(name.c_str());
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) {
+        if (errno == ENOENT) return nullptr;
+        fail("cannot open " + path);
+    }
+    std::unique_ptr<FabricFile> file(new FabricFile(name, fd, nullptr));
+    struct stat status;
+    if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != ::geteuid())
+        throw CommandError(path + " is not a regular file of this user: softhca did not make it");
+    if (status.st_size != static_cast<off_t>(sizeof(device::Segment))) return file;
+    void* map = ::mmap(nullptr, sizeof(device::Segment), PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) fail("cannot map " + path);
+    const auto* segment = static_cast<const device::Segment*>(map);
+    if (segment->magic.load(std::memory_order_acquire) == device::kSegmentMagic &&
+        segment->version == device::kSegmentVersion &&
+        segment->bytes_low == static_cast<std::uint32_t>(sizeof(device::Segment)))
+        file->segment_ = segment;
+    else
+        ::munmap(map, sizeof(device::Segment));
+    return file;
+}
+
+FabricFile::~FabricFile() {
+    if (segment_) ::munmap(const_cast<device::Segment*>(segment_), sizeof(device::Segment));
+    ::close(fd_);
+}
+
+bool FabricFile::alive(std::uint32_t slot) const {
+    struct flock lock = liveness_lock(slot, 1);
+    return ::fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+unsigned FabricFile::live_processes() const {
+    struct flock any = liveness_lock(0, device::kMaxProcesses);
+    if (::fcntl(fd_, F_OFD_GETLK, &any) != 0) fail("cannot test the locks of fabric " + name_);
+    if (any.l_type == F_UNLCK) return 0;
+    unsigned live = 0;
+    for (std::uint32_t slot = 0; slot < device::kMaxProcesses; ++slot)
+        if (alive(slot)) ++live;
+    return live;
+}
+
+void reclaim_dead(const std::string& name) {
+    // In a child, since a process joins one fabric, once, and the command may clean several.
+    const pid_t child = ::fork();
+    if (child < 0) fail("cannot fork");
+    if (child == 0) {
+        ::setenv("SOFTHCA_FABRIC", name.c_str(), 1);
+        device::Fabric* fabric = device::Fabric::attach();
+        if (fabric) fabric->leave();
+        ::_exit(fabric ? 0 : 1);
+    }
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0)
+        if (errno != EINTR) fail("cannot wait for the cleaning process");
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+        throw CommandError("cannot join fabric " + name + " to clean it");
+}
+
+bool remove_fabric(const std::string& name, bool force) {
+    if (!check_directory(device::fabric_directory())) return true;  // its last process just left
+    const DirectoryLock lock(device::fabric_directory());
+    const std::unique_ptr<FabricFile> file = FabricFile::open(name);
+    if (file && !force && file->live_processes() > 0) return false;
+    const std::string path = device::fabric_segment_path(name.c_str());
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail("cannot remove " + path);
+    const std::string tree = device::fabric_tree_path(name.c_str());
+    device::remove_tree(tree);
+    if (::access(tree.c_str(), F_OK) == 0) fail("cannot remove " + tree);
+    ::rmdir(device::fabric_directory().c_str());  // succeeds when it was the last
+    return true;
+}
+
+}  // namespace softhca::cli

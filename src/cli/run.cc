@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// `softhca run`. LD_PRELOAD is described in ld.so(8).
+#include "cli/run.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "cli/program.h"
+
+namespace softhca::cli {
+namespace {
+
+constexpr const char* kLibraryName = "libsofthca.so";
+
+void set_variable(const std::string& name, const std::string& value) {
+    if (::setenv(name.c_str(), value.c_str(), 1) != 0)
+        throw ProgramError(kRunFailed, "cannot set " + name + ": " + std::strerror(errno));
+}
+
+}  // namespace
+
+std::string preload_list(const std::string& before, const std::string& library) {
+    std::string list;
+    for (std::size_t begin = 0; begin < before.size();) {
+        std::size_t end = before.find_first_of(": ", begin);
+        if (end == std::string::npos) end = before.size();
+        const std::string entry = before.substr(begin, end - begin);
+        begin = end + 1;
+        if (entry.empty() || entry.substr(entry.rfind('/') + 1) == kLibraryName) continue;
+        list += entry + ":";
+    }
+    return list + library;
+}
+
+std::string find_library() {
+    std::error_code error;
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+    if (error)
+        throw ProgramError(kRunFailed, "cannot read /proc/self/exe (" + error.message() +
+                                           "), so cannot find " + kLibraryName);
+    std::string tried;
+    for (const char* relative : {"../lib/libsofthca.so", SOFTHCA_LIBRARY_FROM_BIN}) {
+        std::string path = (self.parent_path() / relative).lexically_normal().string();
+        if (::access(path.c_str(), R_OK) == 0) {
+            if (path.find_first_of(": $") != std::string::npos)
+                throw ProgramError(kRunFailed, "the dynamic loader cannot preload " + path +
+                                                   ": a path in LD_PRELOAD may have no space, "
+                                                   "colon or dollar sign. Put softhca elsewhere.");
+            return path;
+        }
+        if (tried.find(path) == std::string::npos)
+            tried += (tried.empty() ? "" : " or ") + path + " (" + std::strerror(errno) + ")";
+    }
+    throw ProgramError(kRunFailed,
+                       std::string(kLibraryName) + " is not there: looked for " + tried);
+}
+
+int run(const Settings& settings, const std::vector<std::string>& command) {
+    try {
+        const std::string program = find_program(command.front());
+        check_preloadable(program);
+        const char* before = std::getenv("LD_PRELOAD");
+        set_variable("LD_PRELOAD", preload_list(before ? before : "", find_library()));
+        for (const auto& [name, value] : settings)
+            set_variable(name, value);
+
+        std::vector<char*> arguments;
+        arguments.reserve(command.size() + 1);
+        for (const std::string& word : command)
+            arguments.push_back(const_cast<char*>(word.c_str()));
+        arguments.push_back(nullptr);
+        // execvp, not execv: a script without "#!" is run by the shell. The path is the one that
+        // was checked; the program sees the name it was called by.
+        ::execvp(program.c_str(), arguments.data());
+        const int reason = errno;
+        throw ProgramError(reason == ENOENT ? kNotFound : kCannotExecute,
+                           program + ": " + std::strerror(reason));
+    } catch (const ProgramError& error) {
+        std::fprintf(stderr, "softhca run: %s\n", error.what());
+        return error.status();
+    }
+}
+
+void add_run_command(CLI::App& app, const std::vector<std::string>& command, int* status) {
+    CLI::App* run_app =
+        app.add_subcommand("run", "start COMMAND, with whatever it starts, on the software HCA");
+    struct Flag {
+        const OptionDeclaration* declaration;
+        std::string text;
+        const CLI::Option* option;
+    };
+    auto flags = std::make_shared<std::deque<Flag>>();  // add_option keeps the address of `text`
+    for (const OptionDeclaration& declaration : option_declarations()) {
+        Flag& flag = flags->emplace_back(&declaration, "", nullptr);
+        flag.option = add_declared_option(*run_app, declaration, &flag.text);
+    }
+    run_app->callback([flags, &command, status] {
+        Settings settings;
+        for (const Flag& flag : *flags) {
+            const std::string value = option_value(*flag.declaration, *flag.option);
+            if (flag.option->count() > 0) settings.emplace_back(flag.declaration->variable, value);
+        }
+        if (command.empty()) throw CommandError("no command to run", kUsage);
+        *status = run(settings, command);
+    });
+}
+
+}  // namespace softhca::cli

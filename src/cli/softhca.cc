@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The command `softhca`: see man/softhca.1. This file parses the command line; each command has a
+// file of its own.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "cli/program.h"
+#include "cli/text.h"
+
+namespace {
+
+using softhca::cli::CommandError;
+using softhca::cli::kColumns;
+using softhca::cli::kFailed;
+using softhca::cli::kRunFailed;
+using softhca::cli::kUsage;
+
+// CLI11's help, but wrapped to a terminal of 80 columns.
+class Formatter : public CLI::Formatter {
+public:
+    std::string make_usage(const CLI::App* app, std::string name) const override {
+        const std::string command = app->get_parent() ? "softhca " + app->get_name() : "";
+        if (command.empty()) return "Usage: " + name + " COMMAND ...\n";
+        return "Usage: " + command + " [OPTION...]" +
+               (app->get_name() == "run" ? " [--] COMMAND [ARGUMENT...]\n" : "\n");
+    }
+    std::string make_option(const CLI::Option* option, bool positional) const override {
+        return entry(make_option_name(option, positional) + make_option_opts(option),
+                     make_option_desc(option));
+    }
+    std::string make_option_opts(const CLI::Option* option) const override {
+        return option->get_type_name().empty() ? "" : " " + option->get_type_name();
+    }
+    std::string make_subcommand(const CLI::App* command) const override {
+        return entry(command->get_name(), command->get_description());
+    }
+
+private:
+    static constexpr std::size_t kIndent = 18;
+    static std::string entry(const std::string& name, const std::string& description) {
+        std::string head = "  " + name;
+        std::string text = softhca::cli::wrapped(description, kIndent, kColumns);
+        if (head.size() + 2 <= kIndent && !text.empty()) {
+            head.resize(kIndent, ' ');
+            return head + text.substr(kIndent);
+        }
+        return head + "\n" + text;
+    }
+};
+
+// The options of `softhca run` end at "--" or at the first word that is neither an option nor an
+// option's value; the rest is the program's, whatever it looks like. Cuts it off `arguments`.
+std::vector<std::string> cut_command(const CLI::App& run, std::vector<std::string>* arguments) {
+    std::size_t i = 1;
+    for (; i < arguments->size(); ++i) {
+        const std::string& word = (*arguments)[i];
+        if (word == "--" || word.size() < 2 || word[0] != '-') break;
+        const CLI::Option* option = run.get_option_no_throw(word);
+        if (option && option->get_items_expected_max() > 0) ++i;
+    }
+    if (i >= arguments->size()) return {};
+    const bool separator = (*arguments)[i] == "--";
+    const auto begin = arguments->begin() + static_cast<std::ptrdiff_t>(i);
+    std::vector<std::string> command(begin + (separator ? 1 : 0), arguments->end());
+    arguments->erase(begin, arguments->end());
+    return command;
+}
+
+const CLI::App* find_command(const CLI::App& app, const std::string& name) {
+    const auto found =
+        app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; });
+    return found.empty() ? nullptr : found.front();
+}
+
+std::string command_names(const CLI::App& app) {
+    std::string names;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+        names += (names.empty() ? "" : ", ") + command->get_name();
+    return names;
+}
+
+int complain(const std::string& who, const std::string& what, int status) {
+    std::fprintf(stderr, "%s: %s\n", who.c_str(), what.c_str());
+    if (status == kUsage || status == kRunFailed)
+        std::fprintf(stderr, "Try '%s --help'.\n", who.c_str());
+    return status;
+}
+
+void declare_commands(CLI::App& app, const std::vector<std::string>& program, int* status) {
+    app.formatter(std::make_shared<Formatter>());
+    app.set_version_flag("--version", "softhca " SOFTHCA_VERSION, "print the version");
+    app.require_subcommand(1);
+    softhca::cli::add_run_command(app, program, status);
+    softhca::cli::add_stat_command(app, status);
+    softhca::cli::add_top_command(app, status);
+    softhca::cli::add_list_command(app, status);
+    softhca::cli::add_clean_command(app, status);
+    softhca::cli::add_env_command(app, status);
+    app.footer(
+        "'softhca COMMAND --help' says more of each. First steps:\n"
+        "  softhca run ibv_devinfo\n"
+        "  softhca run ib_write_lat & softhca run ib_write_lat localhost");
+    for (CLI::App* command : app.get_subcommands({}))
+        command->footer("");
+}
+
+// `who` is "softhca" or "softhca COMMAND"; `usage` and `failed` are its statuses for a wrong
+// command line and for all that nobody thought of.
+int execute(CLI::App& app, std::vector<std::string> arguments, const std::string& who,
+            const int* status, int usage, int failed) {
+    try {
+        std::reverse(arguments.begin(), arguments.end());  // as CLI::App::parse wants them
+        app.parse(std::move(arguments));
+        return *status;
+    } catch (const CLI::CallForHelp& request) {
+        return app.exit(request);
+    } catch (const CLI::CallForVersion& request) {
+        return app.exit(request);
+    } catch (const CLI::ParseError& error) {
+        return complain(who, error.what(), usage);
+    } catch (const CommandError& error) {
+        return complain(who, error.what(), error.status() == kUsage ? usage : error.status());
+    } catch (const std::exception& error) {
+        return complain(who, error.what(), failed);
+    }
+}
+
+int softhca_main(std::vector<std::string> arguments) {
+    std::vector<std::string> program;  // what `softhca run` is to start
+    int status = kFailed;
+    CLI::App app{"A software ConnectX: runs unmodified verbs programs without an HCA.", "softhca"};
+    declare_commands(app, program, &status);
+    if (arguments.empty()) {
+        std::fputs(app.help().c_str(), stderr);
+        return kUsage;
+    }
+    const std::string name = arguments[0];
+    if (name.starts_with('-')) return execute(app, arguments, "softhca", &status, kUsage, kFailed);
+    const CLI::App* command = find_command(app, name);
+    if (!command)
+        return complain("softhca",
+                        "there is no command '" + name + "', but " + command_names(app) +
+                            ". To start a program: softhca run " + name,
+                        kUsage);
+    if (name != "run") return execute(app, arguments, "softhca " + name, &status, kUsage, kFailed);
+    program = cut_command(*command, &arguments);
+    return execute(app, arguments, "softhca run", &status, kRunFailed, kRunFailed);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return softhca_main({argv + (argc > 0 ? 1 : 0), argv + argc});
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "softhca: %s\n", error.what());
+        return kFailed;
+    }
+}
