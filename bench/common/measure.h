@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What measuring programs share: pinning to a core, monotonic time, medians, and the end of a
+// program that cannot go on.
+#pragma once
+
+#include <sched.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+namespace heddle::bench {
+
+[[noreturn]] inline void give_up(const char* what) {
+    std::fprintf(stderr, "%s: %m\n", what);
+    std::exit(1);
+}
+
+template <typename T>
+T* need(T* object, const char* what) {
+    if (object == nullptr) give_up(what);
+    return object;
+}
+
+inline double now_us() {
+    timespec t = {};
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
+}
+
+// The cores this process may run on.
+inline std::vector<int> allowed_cores() {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    std::vector<int> cores;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) give_up("sched_getaffinity");
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+        if (CPU_ISSET(core, &set)) cores.push_back(core);
+    return cores;
+}
+
+inline void pin_to(int core) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(core, &set);
+    if (sched_setaffinity(0, sizeof set, &set) != 0) give_up("sched_setaffinity");
+}
+
+inline double median(std::vector<double> values) {
+    if (values.empty()) return 0;
+    std::sort(values.begin(), values.end());
+    const std::size_t middle = values.size() / 2;
+    return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+// Median of the ratios of what was measured in the same repetition: slow drifts cancel out.
+inline double median_ratio(const std::vector<double>& above, const std::vector<double>& below) {
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < std::min(above.size(), below.size()); ++i)
+        if (below[i] > 0) ratios.push_back(above[i] / below[i]);
+    return median(ratios);
+}
+
+}  // namespace heddle::bench
