@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Completion and manual page know every command, option and variable, and nothing else."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+from harness import SOFTHCA, SOURCE_DIR, Case, main
+
+COMMANDS = ["run", "stat", "top", "list", "clean", "env"]
+
+
+class CompletionCase(Case):
+    def bash(self, *words):
+        """What bash would offer for the last word."""
+        script = (
+            'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _softhca; '
+            'printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        environment = dict(self.environment)
+        environment["PATH"] = os.path.dirname(SOFTHCA) + ":" + environment["PATH"]
+        environment.pop("LD_PRELOAD", None)
+        result = subprocess.run(
+            [
+                "bash",
+                "-c",
+                script,
+                "bash",
+                os.path.join(SOURCE_DIR, "completions", "softhca.bash"),
+                *words,
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        self.assertEqual(result.stderr, "")
+        return result.stdout.split()
+
+
+class Agreement(CompletionCase):
+    def options_of(self, command):
+        text = self.assert_run(self.softhca(command, "--help"), 0).stdout
+        return set(re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", text, re.MULTILINE))
+
+    def test_commands(self):
+        text = self.assert_run(self.softhca("--help"), 0).stdout
+        listed = re.findall(r"^  ([a-z]+)  ", text.split("Subcommands:")[1], re.MULTILINE)
+        self.assertEqual(sorted(listed), sorted(COMMANDS))
+
+    def test_manual_has_every_option_and_variable(self):
+        with open(os.path.join(SOURCE_DIR, "man", "softhca.1"), encoding="utf-8") as file:
+            manual = file.read().replace("\\-", "-")
+        for command in COMMANDS:
+            for option in self.options_of(command) - {"--help"}:
+                self.assertRegex(manual, rf"(?m)^\.(TP\n\.)?(BI?|BR|RB)\b.*{option}\b", command)
+        for variable in json.loads(self.softhca("env", "--json").stdout):
+            self.assertRegex(manual, rf'(?m)^\.B {variable["variable"]}$')
+            for value in variable["values"]:
+                self.assertIn(value, manual)
+
+    def test_bash_offers_exactly_the_options(self):
+        for command in COMMANDS:
+            self.assertEqual(
+                set(self.bash("softhca", command, "--")), self.options_of(command), command
+            )
+
+    def test_bash_offers_exactly_the_values(self):
+        for variable in json.loads(self.softhca("env", "--json").stdout):
+            if variable["values"]:
+                self.assertEqual(
+                    set(self.bash("softhca", "run", variable["flag"], "")), set(variable["values"])
+                )
+
+    def test_zsh_has_every_option(self):
+        with open(os.path.join(SOURCE_DIR, "completions", "_softhca"), encoding="utf-8") as file:
+            text = file.read()
+        for command in COMMANDS:
+            for option in self.options_of(command):
+                self.assertIn(option, text)
+
+    def test_zsh_accepts_it(self):
+        if not shutil.which("zsh"):
+            self.skipTest("zsh is not installed")
+        subprocess.run(
+            ["zsh", "-n", os.path.join(SOURCE_DIR, "completions", "_softhca")], check=True
+        )
+
+
+class Bash(CompletionCase):
+    def test_commands_are_completed(self):
+        self.assertEqual(self.bash("softhca", "st"), ["stat"])
+        self.assertEqual(set(self.bash("softhca", "")), {*COMMANDS, "--help", "--version"})
+
+    def test_value_after_equals_sign(self):
+        self.assertEqual(self.bash("softhca", "run", "--uar", "=", "st"), ["static"])
+        self.assertEqual(set(self.bash("softhca", "run", "--uar", "=")), {"dynamic", "static"})
+
+    def test_programs_after_the_options(self):
+        for before in ([], ["--"], ["--uar", "static"], ["--uar", "=", "static", "--"]):
+            self.assertIn("bash", self.bash("softhca", "run", *before, "bas"), before)
+
+    def test_options_of_the_program_are_not_ours(self):
+        self.assertNotIn("--uar", self.bash("softhca", "run", "true", "--"))
+        self.assertNotIn(
+            "--uar", self.bash("softhca", "run", "--uar", "static", "--", "true", "--u")
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The library as a file, the installed tree, pkg-config, and the CMake and Debian packages."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+import unittest
+
+from harness import BUILD_DIR, LIBRARY, SANITIZER, SOURCE_DIR, Case, main
+
+VERSION = re.search(
+    r"VERSION (\d+\.\d+\.\d+)",
+    open(os.path.join(SOURCE_DIR, "CMakeLists.txt"), encoding="utf-8").read(),
+).group(1)
+
+
+def output_of(*command, **options):
+    return subprocess.run(command, capture_output=True, text=True, check=True, **options).stdout
+
+
+@unittest.skipIf(SANITIZER, "a sanitizer's build is not for installing")
+class Library(Case):
+    def test_needs_nothing_but_libc(self):
+        needed = re.findall(r"\(NEEDED\).*\[(.*)\]", output_of("readelf", "-dW", LIBRARY))
+        allowed = {"libc.so.6", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}
+        # Where threads, timers and dlsym are libraries beside libc (glibc before 2.34).
+        allowed |= {"libpthread.so.0", "librt.so.1", "libdl.so.2"}
+        self.assertLessEqual(set(needed), allowed)
+
+    def test_exports_what_the_map_says(self):
+        with open(
+            os.path.join(SOURCE_DIR, "src/softhca/preload/exports.map"), encoding="utf-8"
+        ) as file:
+            text = re.sub(r"/\*.*?\*/|#[^\n]*", "", file.read(), flags=re.DOTALL)
+        declared = set(re.findall(r"\b(\w+)\s*;", text.split("local:")[0]))
+        lines = output_of("nm", "-D", "--defined-only", LIBRARY).splitlines()
+        exported = {line.split()[-1].split("@")[0] for line in lines if line.split()[-2] != "A"}
+        self.assertEqual(exported, declared)
+
+    def test_has_no_executable_stack_and_is_bound_at_once(self):
+        headers = output_of("readelf", "-lW", LIBRARY)
+        self.assertRegex(headers, r"GNU_STACK.* RW ")
+        self.assertIn("GNU_RELRO", headers)
+        self.assertIn("NOW", output_of("readelf", "-dW", LIBRARY))
+
+
+@unittest.skipIf(SANITIZER, "a sanitizer's build is not for installing")
+class Installed(Case):
+    def install(self, name="installed tree"):
+        prefix = self.path(name)
+        output_of("cmake", "--install", BUILD_DIR, "--prefix", prefix)
+        return prefix
+
+    def find(self, prefix, pattern):
+        found = glob.glob(os.path.join(prefix, "**", pattern), recursive=True)
+        self.assertEqual(len(found), 1, f"{pattern}: {found}")
+        return found[0]
+
+    def test_command_finds_its_library(self):
+        prefix = self.install("prefix")
+        result = self.softhca(
+            "run", "cat", "/proc/self/maps", command=os.path.join(prefix, "bin/softhca")
+        )
+        self.assert_run(result, 0, out=self.find(prefix, "libsofthca.so"))
+
+    def test_files(self):
+        prefix = self.install()
+        for pattern in (
+            "softhca.1",
+            "completions/softhca",
+            "_softhca",
+            "softhca.pc",
+            "softhcaConfig.cmake",
+            "softhcaConfigVersion.cmake",
+            "copyright",
+            "README.md",
+        ):
+            self.find(prefix, pattern)
+        with open(self.find(prefix, "softhca.1"), encoding="utf-8") as file:
+            self.assertIn(VERSION, file.read())
+
+    def test_manual_is_clean(self):
+        if not shutil.which("man"):
+            self.skipTest("man is not installed")
+        page = self.find(self.install(), "softhca.1")
+        result = subprocess.run(
+            ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", page],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.assertEqual(result.stderr, "")
+        self.assertIn("EXIT STATUS", re.sub(".\b|\x1b\\[[0-9;]*m", "", result.stdout))
+
+    def test_pkg_config(self):
+        tool = shutil.which("pkg-config") or shutil.which("pkgconf")
+        if not tool:
+            self.skipTest("pkg-config is not installed")
+        prefix = self.install("prefix")
+        environment = dict(
+            os.environ, PKG_CONFIG_PATH=os.path.dirname(self.find(prefix, "softhca.pc"))
+        )
+        ask = lambda option: output_of(tool, option, "softhca", env=environment).strip()
+        self.assertEqual(ask("--modversion"), VERSION)
+        self.assertTrue(
+            os.path.samefile(ask("--variable=command"), os.path.join(prefix, "bin/softhca"))
+        )
+        self.assertTrue(
+            os.path.samefile(ask("--variable=preload"), self.find(prefix, "libsofthca.so"))
+        )
+        self.assertEqual(ask("--libs"), "")
+
+    def test_cmake_package(self):
+        prefix = self.install("prefix")
+        self.write(
+            "user/CMakeLists.txt",
+            f"""
+            cmake_minimum_required(VERSION 3.25)
+            project(user NONE)
+            find_package(softhca {VERSION} REQUIRED)
+            if(NOT EXISTS "${{softhca_LIBRARY}}")
+                message(FATAL_ERROR "no library at ${{softhca_LIBRARY}}")
+            endif()
+            enable_testing()
+            softhca_add_test(NAME shows_fabric COMMAND sh -c "echo fabric=$SOFTHCA_FABRIC")
+            """,
+        )
+        output_of(
+            "cmake",
+            "-S",
+            self.path("user"),
+            "-B",
+            self.path("user/build"),
+            "-DCMAKE_PREFIX_PATH=" + prefix,
+        )
+        shown = output_of(
+            "ctest", "--test-dir", self.path("user/build"), "-V", env=self.environment
+        )
+        self.assertRegex(shown, r"fabric=test-[0-9a-f]{32}")
+
+
+@unittest.skipIf(SANITIZER, "a sanitizer's build is not for installing")
+class Debian(Case):
+    def test_package(self):
+        for tool in ("dpkg-deb", "dpkg-shlibdeps", "cpack"):
+            if not shutil.which(tool):
+                self.skipTest(f"{tool} is not installed")
+        output_of("cpack", "-G", "DEB", "-B", self.path("packages"), cwd=BUILD_DIR)
+        packages = glob.glob(self.path("packages", "*.deb"))
+        self.assertEqual(len(packages), 1)
+        field = lambda name: output_of("dpkg-deb", "-f", packages[0], name).strip()
+        self.assertEqual(field("Package"), "softhca")
+        self.assertTrue(field("Version").startswith(VERSION))
+        self.assertIn("libc6", field("Depends"))
+        self.assertIn("ibverbs-providers", field("Recommends"))
+
+        listing = output_of("dpkg-deb", "-c", packages[0])
+        for line in listing.splitlines():
+            self.assertIn(" root/root ", line)
+            self.assertNotRegex(line[:10], r"^.{8}w", "writable by others: " + line)
+        root = self.path("root")
+        output_of("dpkg-deb", "-x", packages[0], root)
+        self.assertFalse(os.path.exists(os.path.join(root, "usr/local")))
+        result = self.softhca(
+            "run", "cat", "/proc/self/maps", command=os.path.join(root, "usr/bin/softhca")
+        )
+        self.assert_run(result, 0, out=os.path.join(root, "usr/lib"))
+
+
+if __name__ == "__main__":
+    main()

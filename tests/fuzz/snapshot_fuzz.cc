@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What `softhca stat` makes of a segment in which nothing can be trusted: the input writes the
+// counts and objects of an otherwise empty one, and a snapshot is taken of it. The command is a
+// program; its reader is compiled in here.
+#include <sys/mman.h>
+
+#include <cerrno>
+
+#include "cli/fabric_files.cc"
+#include "cli/snapshot.cc"
+#include "cli/text.cc"
+#include "support.h"
+
+namespace softhca::fuzz {
+namespace {
+
+constexpr unsigned kMostOperations = 64;
+
+device::Segment& segment() {
+    static auto* segment = [] {
+        void* at = mmap(nullptr, sizeof(device::Segment), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (at == MAP_FAILED) fail("cannot map a segment");
+        return static_cast<device::Segment*>(at);
+    }();
+    return *segment;
+}
+
+// A fabric of our own, for the locks that tell who is alive.
+const cli::FabricFile& fabric_file() {
+    static const std::unique_ptr<cli::FabricFile> file = [] {
+        if (!device::Fabric::attach()) fail("cannot join a fabric");
+        return cli::FabricFile::open(std::getenv("SOFTHCA_FABRIC"));
+    }();
+    if (!file) fail("the fabric is not there");
+    return *file;
+}
+
+template <class T>
+void damage(T& object, Input& input) {
+    auto* bytes = reinterpret_cast<std::byte*>(&object);
+    const std::uint32_t at = input.below(sizeof(T));
+    input.bytes(bytes + at, std::min<std::size_t>(input.byte() % 64 + 1u, sizeof(T) - at));
+}
+
+template <class T, std::uint32_t N>
+void damage_table(device::Table<T, N>& table, Input& input) {
+    // all of a large table is a lot to read
+    const std::uint32_t high = input.byte() == 255 ? input.word() : input.below(64);
+    table.high.store(high);
+    const std::uint32_t most = std::min({high, N, 64u});
+    if (!most) return;
+    T& item = table[input.byte() % most];
+    input.bytes(&item, sizeof(device::ObjectHead));
+    if (!input.one_in(4)) item.head.state.store(device::kLive);
+    item.head.process &= input.one_in(4) ? ~0u : 7u;
+    item.head.context &= input.one_in(4) ? ~0u : 7u;
+    damage(item, input);
+}
+
+void one_operation(device::Segment& s, Input& input) {
+    switch (input.below(12)) {
+        case 0:
+            s.processes_high.store(input.one_in(4) ? input.word() : input.below(16));
+            return;
+        case 1: {
+            device::Process& process = s.processes[input.below(8)];
+            process.state.store(input.below(5));
+            input.bytes(process.command, sizeof process.command);
+            input.bytes(&process.pid, sizeof process.pid);
+            return;
+        }
+        case 2:
+            return damage_table(s.contexts, input);
+        case 3:
+            return damage_table(s.pds, input);
+        case 4:
+            return damage_table(s.channels, input);
+        case 5:
+            return damage_table(s.xrcd_handles, input);
+        case 6:
+            return damage_table(s.uars, input);
+        case 7:
+            return damage_table(s.cqs, input);
+        case 8:
+            return damage_table(s.srqs, input);
+        case 9:
+            return damage_table(s.qps, input);
+        case 10:
+            return damage_table(s.mrs, input);
+        default:
+            s.created_ns = input.value<std::uint64_t>();
+            return;
+    }
+}
+
+}  // namespace
+}  // namespace softhca::fuzz
+
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+    softhca::fuzz::use_own_fabric("snapshot");
+    return 0;
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace softhca::fuzz;
+    Input input(data, size);
+    softhca::device::Segment& s = segment();
+    s.processes_high.store(8);
+    s.processes[0].state.store(softhca::device::kLive);
+    for (unsigned n = 0; n < kMostOperations && !input.empty(); ++n)
+        one_operation(s, input);
+    const softhca::cli::Snapshot snapshot = softhca::cli::take_snapshot(fabric_file(), s);
+    for (const softhca::cli::ProcessUse& process : snapshot.processes)
+        for (const char c : process.command)
+            if (static_cast<unsigned char>(c) < ' ' || c == 0x7f)
+                fail("a command's name holds the control character 0x%x", c);
+    if (madvise(&s, sizeof s, MADV_DONTNEED) != 0) fail("cannot clear the segment");
+    return 0;
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the fuzz targets share: reading decisions from the input, a fabric of their own, ioctl calls
+// as libibverbs makes them (rdma/rdma_user_ioctl_cmds.h), and memory between inaccessible pages.
+#pragma once
+
+#include <rdma/rdma_user_ioctl_cmds.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace softhca::fuzz {
+
+// Prints the reason and aborts: a finding.
+[[noreturn, gnu::format(printf, 1, 2)]] void fail(const char* format, ...);
+
+// The input as a sequence of decisions; zeros once it has ended.
+class Input {
+public:
+    Input(const std::uint8_t* data, std::size_t size) : at_(data), end_(data + size) {}
+    bool empty() const { return at_ == end_; }
+
+    void bytes(void* to, std::size_t length) {
+        const std::size_t there = std::min(length, static_cast<std::size_t>(end_ - at_));
+        std::memset(to, 0, length);
+        if (there) std::memcpy(to, at_, there);
+        at_ += there;
+    }
+    template <class T>
+    T value() {
+        T value;
+        bytes(&value, sizeof value);
+        return value;
+    }
+    std::uint8_t byte() { return value<std::uint8_t>(); }
+    std::uint32_t word() { return value<std::uint32_t>(); }
+    std::uint32_t below(std::uint32_t limit) {
+        return limit <= 256 ? byte() % limit : value<std::uint16_t>() % limit;
+    }
+    bool one_in(std::uint32_t n) { return below(n) == n - 1; }
+    template <class T, std::size_t N>
+    T pick(const T (&values)[N]) {
+        return values[below(N)];
+    }
+
+private:
+    const std::uint8_t* at_;
+    const std::uint8_t* end_;
+};
+
+// Names a fabric for this process alone, before anything joins it, and removes what earlier runs of
+// the same target left when they crashed.
+void use_own_fabric(const char* target);
+
+// libFuzzer has a thread that watches the memory in use. It writes nothing that softhca shares, so
+// that it may count as one of softhca's own: then pages are shared as in a program of one thread.
+// To be called when all threads are there.
+void count_threads_as_own();
+
+// One ioctl: a header and its attributes.
+class Call {
+public:
+    Call(std::uint16_t object, std::uint16_t method) : object_(object), method_(method) {}
+
+    ib_uverbs_attr& add(std::uint16_t id, std::uint64_t data, std::uint16_t length);
+    // Inputs of up to eight bytes travel in the attribute itself.
+    void in(std::uint16_t id, const void* from, std::size_t length);
+    void out(std::uint16_t id, void* to, std::size_t length);
+    ib_uverbs_attr* last() { return count_ ? &attributes_[count_ - 1] : nullptr; }
+    // 0 or the errno.
+    int run(int fd);
+
+    struct Header {
+        std::uint16_t length, object, method, attributes;
+        std::uint64_t reserved1;
+        std::uint32_t driver, reserved2;
+    };
+    static_assert(sizeof(Header) == sizeof(ib_uverbs_ioctl_hdr));
+    // As run() would send it, to be damaged and sent by send().
+    Header header() const;
+    int send(int fd, const Header& header);
+
+    // After run(): what the attribute was set to, for new handles.
+    std::uint64_t data_of(std::uint16_t id) const;
+
+private:
+    static constexpr std::size_t kMost = 16;
+    std::uint16_t object_, method_, count_ = 0;
+    std::array<ib_uverbs_attr, kMost> attributes_{};
+};
+
+// Memory of `length` bytes (whole pages) with inaccessible pages before and behind it.
+std::byte* guarded_pages(std::size_t length, int protection, int flags, int fd = -1);
+
+}  // namespace softhca::fuzz

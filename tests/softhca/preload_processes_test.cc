@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Descriptors and processes: closing everything, dup, netlink; fork, vfork, signal handlers, threads.
+#include <atomic>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/netlink.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "preload_doors.h"
+
+namespace softhca::test {
+namespace {
+
+TEST(PreloadDescriptors, NetlinkIsRefusedOnlyForRdma) {
+    constexpr int kNetlinkRdma = 20;
+    EXPECT_EQ(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, kNetlinkRdma), -1);
+    EXPECT_EQ(errno, EPROTONOSUPPORT);
+    const int route = ::socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
+    EXPECT_GE(route, 0);
+    ::close(route);
+}
+
+// The descriptor whose lock says that this process lives, of all descriptors the one to lose last.
+int fabric_descriptor() {
+    for (int fd = 3; fd < 4096; ++fd) {
+        char link[64], target[PATH_MAX] = "";
+        std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        const ssize_t length = ::readlink(link, target, sizeof target - 1);
+        if (length > 0 && std::string(target).ends_with(".fabric")) {
+            return fd;
+        }
+    }
+    return -1;
+}
+
+TEST(PreloadDescriptors, TheFabricsOwnStayOpen) {
+    ASSERT_EQ(::access(kDevice, F_OK), 0);
+    const int fd = fabric_descriptor();
+    ASSERT_GE(fd, 0);
+    EXPECT_EQ(::close(fd), 0);
+    EXPECT_EQ(::close_range(static_cast<unsigned>(fd), static_cast<unsigned>(fd), 0), 0);
+    EXPECT_EQ(::close_range(static_cast<unsigned>(fd), ~0U, 0), 0);
+    ::closefrom(fd);
+    EXPECT_EQ(::dup2(0, fd), -1);
+    EXPECT_EQ(errno, EBUSY);
+    EXPECT_EQ(::dup3(0, fd, O_CLOEXEC), -1);
+    EXPECT_EQ(errno, EBUSY);
+    EXPECT_EQ(fabric_descriptor(), fd);
+}
+
+// In the tests with a child that ends by _exit(), the parent joins first: the last to leave in an
+// orderly way removes the fabric.
+void join() { ASSERT_EQ(drain(::open(at(kClass, "node_guid").c_str(), O_RDONLY)), kGuid); }
+
+TEST(PreloadDescriptors, ClosingAllKeepsTheDevice) {
+    join();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        if (::open(kDevice, O_RDWR) < 0) ::_exit(1);
+        if (::close_range(3, ~0U, 0) != 0) ::_exit(2);
+        int fd = ::open(kDevice, O_RDWR);
+        struct stat status {};
+        if (fd < 0 || ::fstat(fd, &status) != 0 || !is_device(status)) ::_exit(3);
+        ::closefrom(3);
+        if (::fstat(fd, &status) == 0) ::_exit(4);
+        for (int i = 3; i < 4096; ++i)
+            ::close(i);
+        if (drain(::open(at(kClass, "node_guid").c_str(), O_RDONLY)) != kGuid) ::_exit(5);
+        fd = ::open(kDevice, O_RDWR);
+        if (fd < 0 || ::fstat(fd, &status) != 0 || !is_device(status)) ::_exit(6);
+        // A kernel that knows a flag less, a range the wrong way round: as ever.
+        if (::close_range(9, 3, 0) != -1 || errno != EINVAL) ::_exit(7);
+        if (::close_range(3, 9, 1 << 30) != -1 || errno != EINVAL) ::_exit(8);
+        ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(PreloadProcesses, AVforkChildLeavesTheParentAlone) {
+    const int fd = ::open(kDevice, O_RDWR);
+    ASSERT_GE(fd, 0);
+    const pid_t child = ::vfork();
+    if (child == 0) {
+        ::close(fd);
+        ::close_range(3, ~0U, 0);
+        ::execl("/bin/sh", "sh", "-c",
+                "read guid < /sys/class/infiniband/mlx5_0/node_guid && "
+                "test \"$guid\" = 0250:4fff:fe00:0001 && test -c /dev/infiniband/uverbs0",
+                static_cast<char*>(nullptr));
+        ::_exit(127);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    struct stat description {};
+    EXPECT_EQ(::fstat(fd, &description), 0);
+    EXPECT_TRUE(is_device(description)) << "the child's close was taken for the parent's";
+    ::close(fd);
+}
+
+TEST(PreloadProcesses, AForkedChildHasTheDevice) {
+    join();
+    const pid_t child = ::fork();
+    if (child == 0) {
+        struct stat status {};
+        const int fd = ::open(kDevice, O_RDWR);
+        const bool good = fd >= 0 && ::fstat(fd, &status) == 0 && is_device(status) &&
+                          drain(::open(at(kClass, "node_guid").c_str(), O_RDONLY)) == kGuid;
+        ::_exit(good ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+
+volatile std::sig_atomic_t in_handler_good = 0;
+
+void look_from_handler(int) {
+    const int saved_errno = errno;
+    struct stat status {};
+    const int fd = ::open("/sys/class/infiniband/mlx5_0/node_guid", O_RDONLY);
+    char text[64];
+    const bool good = ::stat(kDevice, &status) == 0 && is_device(status) && fd >= 0 &&
+                      ::read(fd, text, sizeof text) == static_cast<ssize_t>(std::strlen(kGuid)) &&
+                      ::access("/dev/null", R_OK) == 0;
+    ::close(fd);
+    in_handler_good = in_handler_good + (good ? 1 : 0);
+    errno = saved_errno;
+}
+
+TEST(PreloadProcesses, FromASignalHandler) {
+    ASSERT_EQ(drain(::open(at(kClass, "node_guid").c_str(), O_RDONLY)), kGuid);
+    struct sigaction action {
+    }, old{};
+    action.sa_handler = look_from_handler;
+    ASSERT_EQ(::sigaction(SIGUSR1, &action, &old), 0);
+    for (int i = 0; i < 100; ++i) {
+        ::raise(SIGUSR1);
+    }
+    ::sigaction(SIGUSR1, &old, nullptr);
+    EXPECT_EQ(in_handler_good, 100);
+}
+
+TEST(PreloadProcesses, ThreadsMeetInTheirFirstCall) {
+    join();
+    const pid_t child = ::fork();  // which has to join anew
+    if (child == 0) {
+        std::vector<std::thread> threads;
+        std::atomic<int> good{0};
+        for (int i = 0; i < 8; ++i) {
+            threads.emplace_back([&good, i] {
+                for (int round = 0; round < 50; ++round) {
+                    struct stat status {};
+                    const bool fine =
+                        i % 2 == 0
+                            ? drain(::open(at(kClass, "node_guid").c_str(), O_RDONLY)) == kGuid
+                            : ::stat(kDevice, &status) == 0 && is_device(status);
+                    good += fine ? 1 : 0;
+                }
+            });
+        }
+        for (std::thread& thread : threads) {
+            thread.join();
+        }
+        ::_exit(good == 400 ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+}
+
+}  // namespace
+}  // namespace softhca::test

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# Registers the scripts of this folder with ctest: each once with its short set and once, labelled
+# `long`, with the whole matrix. See README.md.
+set(third_party ${CMAKE_CURRENT_LIST_DIR})
+set(third_party_scratch ${PROJECT_BINARY_DIR}/third_party)
+
+# Run one after the other: they share two processors with the device's own threads, and perftest
+# measures the processor's clock by waiting.
+foreach(script ibv perftest pyverbs ucx mpich kill rdma_core)
+    foreach(length short full)
+        set(name third_party.${script})
+        set(labels third_party foreign)
+        set(timeout 300)
+        if(length STREQUAL "full")
+            string(APPEND name .full)
+            list(APPEND labels long)
+            set(timeout 5400)
+        endif()
+        # Not yet in the everyday set: programs that post past libmlx5 and spin on every processor
+        # (UCX's rc_mlx5, ud_mlx5) take minutes here, MPICH is built on UCX.
+        if(script MATCHES "^(ucx|mpich)$")
+            list(APPEND labels long)
+        endif()
+        add_test(NAME ${name} COMMAND /usr/bin/python3 ${third_party}/run_${script}.py --${length}
+            --softhca ${SOFTHCA_COMMAND} --scratch ${third_party_scratch}/${length})
+        heddle_test_properties(${name} LABELS ${labels} TIMEOUT ${timeout})
+        set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+    endforeach()
+endforeach()
