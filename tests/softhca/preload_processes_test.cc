@@ -5,6 +5,7 @@
 #include <climits>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
@@ -60,8 +61,7 @@ TEST(PreloadDescriptors, TheFabricsOwnStayOpen) {
     EXPECT_EQ(fabric_descriptor(), fd);
 }
 
-// In the tests with a child that ends by _exit(), the parent joins first: the last to leave in an
-// orderly way removes the fabric.
+// Tests with a child that ends by _exit() join first, so that the fabric is the parent's.
 void join() { ASSERT_EQ(drain(::open(at(kClass, "node_guid").c_str(), O_RDONLY)), kGuid); }
 
 TEST(PreloadDescriptors, ClosingAllKeepsTheDevice) {
@@ -111,6 +111,28 @@ TEST(PreloadProcesses, AVforkChildLeavesTheParentAlone) {
     EXPECT_EQ(::fstat(fd, &description), 0);
     EXPECT_TRUE(is_device(description)) << "the child's close was taken for the parent's";
     ::close(fd);
+}
+
+// No join() here: the child is alone in the fabric, and its files must not outlive it.
+TEST(PreloadProcesses, TheLastToEndTakesTheFabricAway) {
+    const char* name = std::getenv("SOFTHCA_FABRIC");
+    ASSERT_NE(name, nullptr) << "run by ctest";
+    const std::string file =
+        "/dev/shm/softhca-" + std::to_string(::geteuid()) + "/" + name + ".fabric";
+    void (*const ends[])(int) = {::exit, ::_exit, ::_Exit, ::quick_exit};
+    for (const auto end : ends) {
+        const pid_t child = ::fork();
+        if (child == 0) {
+            const bool joined =
+                ::open(kDevice, O_RDWR) >= 0 && ::access(file.c_str(), F_OK) == 0;
+            end(joined ? 7 : 1);
+        }
+        int status = 0;
+        ASSERT_EQ(::waitpid(child, &status, 0), child);
+        EXPECT_EQ(WEXITSTATUS(status), 7);
+        EXPECT_NE(::access(file.c_str(), F_OK), 0) << "left behind";
+        EXPECT_NE(::access((file.substr(0, file.size() - 6) + "tree").c_str(), F_OK), 0);
+    }
 }
 
 TEST(PreloadProcesses, AForkedChildHasTheDevice) {

@@ -38,10 +38,10 @@ bool g_refused = false;  // under fabric_mutex(): the reason has been logged
 // A file whose lock guards joining and leaving: the directory itself.
 class DirectoryLock {
 public:
-    explicit DirectoryLock(const std::string& directory) noexcept
+    explicit DirectoryLock(const std::string& directory, int how = LOCK_EX) noexcept
         : fd_(libc::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)) {
         if (fd_ < 0) return;
-        while (flock(fd_, LOCK_EX) != 0)
+        while (flock(fd_, how) != 0)
             if (errno != EINTR) {
                 libc::close(fd_);
                 fd_ = -1;
@@ -344,6 +344,19 @@ void Fabric::leave() noexcept {
     if (lock.held()) remove_if_last();
     libc::close(lock_fd_);
     lock_fd_ = -1;
+}
+
+void Fabric::leave_abruptly() noexcept {
+    // Never waits for long: the thread that a signal interrupted may hold the directory itself.
+    for (int attempt = 0; attempt < 100; ++attempt) {
+        const DirectoryLock lock(directory_, LOCK_EX | LOCK_NB);
+        if (lock.held()) {
+            remove_if_last();
+            return;
+        }
+        const timespec pause{0, 1'000'000};
+        nanosleep(&pause, nullptr);
+    }
 }
 
 void Fabric::forget_after_fork() noexcept {

@@ -45,6 +45,9 @@ public:
 
     // At exit, and in a forked child (which has no share in the parent's objects).
     void leave() noexcept;
+    // At _exit(), perhaps in a signal handler: only takes the fabric's files away when nobody else
+    // is in it. Objects go as those of a process that was killed. Async-signal-safe.
+    void leave_abruptly() noexcept;
     static void forget_after_fork() noexcept;
 
 private:

@@ -224,6 +224,12 @@ void leave_fabric() noexcept {
     fabric->leave();
 }
 
+void leave_fabric_abruptly() noexcept {
+    Fabric* fabric = Fabric::current();
+    if (!fabric || (g_pid.load() && g_pid.load() != getpid())) return;
+    fabric->leave_abruptly();
+}
+
 void register_fork_handlers() noexcept {
     once();
 }

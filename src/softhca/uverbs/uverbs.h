@@ -26,4 +26,7 @@ void closing(int fd) noexcept;
 bool owns_channel(int fd) noexcept;
 bool is_internal(int fd) noexcept;
 
+// Before _exit(): Fabric::leave_abruptly, for a process that is in one. Async-signal-safe.
+void leave_fabric_abruptly() noexcept;
+
 }  // namespace softhca::uverbs

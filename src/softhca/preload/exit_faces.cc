@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Faces of libc that end a process without its destructors: _exit, _Exit, quick_exit. The last
+// process of a fabric takes its files away here too, not only at exit().
+#include <cstdlib>
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "softhca/preload/face.h"
+#include "softhca/preload/process.h"
+#include "softhca/uverbs/uverbs.h"
+
+namespace softhca::preload {
+namespace {
+
+// Signal handlers and children of vfork() come here: nothing may allocate, and what is in borrowed
+// memory is its owner's.
+void leave() noexcept {
+    if (!in_borrowed_memory()) uverbs::leave_fabric_abruptly();
+}
+
+__attribute__((constructor)) void start() { std::at_quick_exit(leave); }
+
+}  // namespace
+
+SOFTHCA_FACE(_exit, void, exit_face, (int status) noexcept);
+void exit_face(int status) noexcept {
+    leave();
+    for (;;) ::syscall(SYS_exit_group, status);
+}
+SOFTHCA_ALSO(_Exit, _exit, exit_face);
+
+}  // namespace softhca::preload
