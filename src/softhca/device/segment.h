@@ -135,6 +135,7 @@ struct alignas(128) CompletionQueue {
     std::uint32_t cqe_count;  // a power of two; resize changes it and the buffer
     QueueMemory buffer;
     std::uint32_t producer;        // free-running
+    std::uint32_t consumer_seen;   // what the owner's record said last; it may have gone on since
     std::uint32_t last_solicited;  // producer after the last solicited or error CQE
     std::uint32_t announced;       // entries up to here have had their event
     std::uint32_t failed;          // overrun: takes no more
@@ -155,6 +156,7 @@ struct alignas(128) SharedReceiveQueue {
     alignas(64) SharedLock lock;
     std::uint32_t next;      // index of the WQE that the next message takes
     std::uint32_t consumed;  // free-running
+    std::uint32_t posted_seen;  // what the owner's record said last; there may be more by now
     std::uint32_t limit;     // armed if not 0
     std::uint32_t failed;
     std::atomic<std::uint32_t> async_events_sent;
@@ -193,9 +195,10 @@ struct alignas(128) QueuePair {
     std::atomic<std::uint32_t> references;         // XRC target: itself and its aliases
     QpAttributes attr;                             // by the owner, while no WQE runs
 
-    // responder, under receive_lock (rq_consumer) or by the one connected requester (the others)
+    // responder, under receive_lock (the rq_ fields) or by the one connected requester (the others)
     alignas(64) SharedLock receive_lock;
     std::uint32_t rq_consumer;                  // free-running
+    std::uint32_t rq_posted_seen;  // what the owner's record said last; there may be more by now
     std::atomic<std::uint64_t> in_flight;       // receive WQE taken but not completed: see receive.h
     std::uint32_t responder_psn;
     std::atomic<std::uint32_t> async_events_sent;

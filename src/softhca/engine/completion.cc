@@ -65,6 +65,15 @@ void overrun(Fabric& fabric, CompletionQueue& cq) noexcept {
     sent.fetch_add(one.load());
 }
 
+// Under the queue's lock. The owner's record is in a cache line that the owner writes at each poll: it
+// is looked at only when the queue would be full by what it said last.
+bool is_full(Fabric& fabric, CompletionQueue& cq) noexcept {
+    const auto waiting = [&] { return (cq.producer - cq.consumer_seen) & kCounterMask; };
+    if (waiting() < cq.cqe_count) return false;
+    if (!record_read(fabric, cq.head.process, cq.record, kSetCi, &cq.consumer_seen)) return false;
+    return waiting() >= cq.cqe_count && !(waiting() & 0x800000);
+}
+
 }  // namespace
 
 void clear(Completion& completion) noexcept {
@@ -106,12 +115,7 @@ Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
     if (!(patient ? cq.lock.lock() : cq.lock.try_lock_briefly())) return Put::kBusy;
     Put result = Put::kFailed;
     const std::uint32_t process = cq.head.process;
-    std::uint32_t consumer = 0;
-    if (!cq.failed && !cq.ignore_overrun &&
-        record_read(fabric, process, cq.record, kSetCi, &consumer) &&
-        ((cq.producer - consumer) & kCounterMask) >= cq.cqe_count &&
-        !(((cq.producer - consumer) & kCounterMask) & 0x800000))
-        overrun(fabric, cq);
+    if (!cq.failed && !cq.ignore_overrun && is_full(fabric, cq)) overrun(fabric, cq);
     if (!cq.failed) {
         const std::uint32_t slot = cq.producer & (cq.cqe_count - 1);
         const std::uint64_t at = std::uint64_t{slot} * cq.cqe_size;

@@ -46,9 +46,9 @@ void posted(ibv_qp* qp, const ibv_send_wr* first, const ibv_send_wr* end) noexce
     epoch::Section section;
     LocalQp* local = local_qp(qp->qp_num);
     if (!local || !local->send_ring) return;
+    run_or_list(*fabric, *local, Runner::kPoster);  // the payload first: somebody waits for it
     device::QueuePair& object = fabric->segment().qps[local->index];
     count_post(object, shape_of(object, first, end));
-    run_or_list(*fabric, *local, Runner::kPoster);
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "softhca/base/options.h"
 #include "softhca/device/fabric.h"
 #include "softhca/device/lock.h"
 #include "softhca/engine/completion.h"
@@ -46,6 +47,7 @@ struct alignas(64) LocalQp {
     const std::uint32_t* send_record;           // big-endian producer counter
     std::uint32_t ring_blocks;
     bool takes_blueflame;
+    EnginePolicy engine;
 
     // Run lock.
     Unfinished unfinished;

@@ -360,7 +360,7 @@ void run_pending(Fabric& fabric, Runner runner, unsigned most) noexcept {
 }
 
 void run_or_list(Fabric& fabric, LocalQp& local, Runner runner) noexcept {
-    if (runner == Runner::kPoster && options().engine == EnginePolicy::kThread) {
+    if (runner == Runner::kPoster && local.engine == EnginePolicy::kThread) {
         add_pending(fabric, local);
         return;
     }
@@ -443,6 +443,7 @@ LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
     if (!local) return nullptr;
     local->index = index;
     local->number = qp.number;
+    local->engine = options().engine;
     local->send_ring = nullptr;
     local->send_record = nullptr;
     local->ring_blocks = qp.sq_count;

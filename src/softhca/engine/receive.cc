@@ -42,8 +42,21 @@ bool fetch_list(Fabric& fabric, std::uint32_t process, const device::QueueMemory
     return true;
 }
 
-void limit_reached(Fabric& fabric, SharedReceiveQueue& srq, std::uint32_t posted) noexcept {
-    if (!srq.limit) return;
+// Is another entry posted beyond `consumed`? The record is in a cache line that its owner writes at
+// each post: it is looked at only when all that it said last has been taken. False in *readable when
+// it cannot be.
+bool another(Fabric& fabric, std::uint32_t process, const device::QueueMemory& record,
+             std::uint32_t consumed, std::uint32_t& posted_seen, bool* readable) noexcept {
+    *readable = true;
+    if (((posted_seen ^ consumed) & 0xffff) != 0) return true;
+    *readable = record_read(fabric, process, record, kReceiveRecord, &posted_seen);
+    return *readable && ((posted_seen ^ consumed) & 0xffff) != 0;
+}
+
+void limit_reached(Fabric& fabric, SharedReceiveQueue& srq) noexcept {
+    std::uint32_t posted;
+    if (!srq.limit || !record_read(fabric, srq.head.process, srq.record, kReceiveRecord, &posted))
+        return;
     const std::uint32_t left = (posted - srq.consumed) & 0xffff;
     if (left >= srq.limit) return;
     srq.limit = 0;  // fires once (IBTA 10.2.9.3)
@@ -54,14 +67,12 @@ void limit_reached(Fabric& fabric, SharedReceiveQueue& srq, std::uint32_t posted
 Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& receive) noexcept {
     if (!srq.lock.try_lock_briefly()) return Take::kBusy;
     const std::uint32_t process = srq.head.process;
-    std::uint32_t posted;
-    if (srq.failed || !record_read(fabric, process, srq.record, kReceiveRecord, &posted)) {
+    bool readable;
+    if (srq.failed ||
+        !another(fabric, process, srq.record, srq.consumed, srq.posted_seen, &readable)) {
+        const bool broken = srq.failed || !readable;
         srq.lock.unlock();
-        return Take::kBroken;
-    }
-    if ((posted & 0xffff) == (srq.consumed & 0xffff)) {
-        srq.lock.unlock();
-        return Take::kEmpty;
+        return broken ? Take::kBroken : Take::kEmpty;
     }
     const std::uint64_t at = std::uint64_t{srq.next} << srq.wqe_shift;
     mlx5_wqe_srq_next_seg next;
@@ -82,7 +93,7 @@ Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& re
     srq.next = be16toh(next.next_wqe_index);
     ++srq.consumed;
     device::count(srq.counters.dma_read_wqe);
-    limit_reached(fabric, srq, posted);
+    limit_reached(fabric, srq);
     if (hold)
         receive.held = &srq.lock;
     else
@@ -90,17 +101,24 @@ Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& re
     return Take::kOk;
 }
 
+// Under the queue's lock: its next entry is taken.
+void consume(Fabric& fabric, QueuePair& qp, bool mark, Receive& receive) noexcept {
+    receive.process = qp.head.process;
+    receive.pd = qp.pd;
+    receive.counter = qp.rq_consumer & 0xffff;
+    if (mark) mark_in_flight(fabric, qp, receive.counter);
+    ++qp.rq_consumer;
+    device::count(qp.receive.dma_read_wqe);
+}
+
 Take take_own(Fabric& fabric, QueuePair& qp, bool hold, Receive& receive) noexcept {
     if (!qp.receive_lock.try_lock_briefly()) return Take::kBusy;
     const std::uint32_t process = qp.head.process;
-    std::uint32_t posted;
+    bool readable = true;
     Take result = Take::kOk;
-    if (!qp.rq_count)
-        result = Take::kEmpty;
-    else if (!record_read(fabric, process, qp.record, kReceiveRecord, &posted))
-        result = Take::kBroken;
-    else if ((posted & 0xffff) == (qp.rq_consumer & 0xffff))
-        result = Take::kEmpty;
+    if (!qp.rq_count ||
+        !another(fabric, process, qp.record, qp.rq_consumer, qp.rq_posted_seen, &readable))
+        result = readable ? Take::kEmpty : Take::kBroken;
     else if (const std::uint64_t at = std::uint64_t{qp.rq_consumer & (qp.rq_count - 1)}
                                       << qp.rq_shift;
              !fetch_list(fabric, process, qp.buffer, at, std::size_t{1} << qp.rq_shift, receive))
@@ -109,12 +127,7 @@ Take take_own(Fabric& fabric, QueuePair& qp, bool hold, Receive& receive) noexce
         qp.receive_lock.unlock();
         return result;
     }
-    receive.process = process;
-    receive.pd = qp.pd;
-    receive.counter = qp.rq_consumer & 0xffff;
-    if (!hold) mark_in_flight(fabric, qp, receive.counter);
-    ++qp.rq_consumer;
-    device::count(qp.receive.dma_read_wqe);
+    consume(fabric, qp, !hold, receive);
     if (hold)
         receive.held = &qp.receive_lock;
     else
@@ -152,6 +165,40 @@ Take take_receive(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq, bool
     if (!srq) return take_own(fabric, target, hold, receive);
     receive.srq = static_cast<std::uint32_t>(srq - fabric.segment().srqs.items);
     return take_shared(fabric, *srq, hold, receive);
+}
+
+bool take_one_piece(Fabric& fabric, QueuePair& qp, std::size_t bytes, Receive& receive,
+                    std::byte** to) noexcept {
+    if (!qp.rq_count || !qp.receive_lock.try_lock()) return false;
+    const std::uint32_t process = qp.head.process;
+    const auto entry = [&](std::uint32_t counter) {
+        return queue_pointer(fabric, process, qp.buffer,
+                             std::uint64_t{counter & (qp.rq_count - 1)} << qp.rq_shift,
+                             sizeof(mlx5_wqe_data_seg));
+    };
+    bool readable;
+    *to = nullptr;
+    if (another(fabric, process, qp.record, qp.rq_consumer, qp.rq_posted_seen, &readable)) {
+        if (const std::byte* from = entry(qp.rq_consumer)) {
+            mlx5_wqe_data_seg segment;
+            memcpy(&segment, from, sizeof segment);
+            if (be32toh(segment.byte_count) >= bytes)
+                *to = resolve_shared(fabric, be32toh(segment.lkey), qp.pd, be64toh(segment.addr),
+                                     bytes, IBV_ACCESS_LOCAL_WRITE);
+        }
+    }
+    if (*to) {
+        receive.held = nullptr;
+        receive.srq = kNone;
+        receive.cq = qp.recv_cq;
+        receive.uidx = qp.uidx;
+        consume(fabric, qp, true, receive);
+        // the next one lies in its owner's cache: have it here when the next message comes
+        if (((qp.rq_posted_seen ^ qp.rq_consumer) & 0xffff) != 0)
+            __builtin_prefetch(entry(qp.rq_consumer));
+    }
+    qp.receive_lock.unlock();
+    return *to != nullptr;
 }
 
 void release_receive(Receive& receive) noexcept {

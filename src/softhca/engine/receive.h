@@ -34,6 +34,10 @@ struct Receive {
 // senders must complete in the order in which they took.
 Take take_receive(device::Fabric& fabric, device::QueuePair& target, std::uint32_t xrc_srq,
                   bool hold, Receive& receive) noexcept;
+// The next receive of a connected QP's own queue, if so many bytes go into its first entry and that
+// is wholly shared, at *to. False, and nothing taken, in all other cases. `receive` has no list then.
+bool take_one_piece(device::Fabric& fabric, device::QueuePair& target, std::size_t bytes,
+                    Receive& receive, std::byte** to) noexcept;
 void release_receive(Receive& receive) noexcept;
 // Puts a receive that was taken with `hold` back, as if it had not been, and releases it.
 void return_receive(device::Fabric& fabric, device::QueuePair& target, Receive& receive) noexcept;

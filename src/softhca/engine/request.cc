@@ -203,48 +203,16 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp, s
     return 0;
 }
 
-namespace {
-
-// The data segments of the entry at `counter`, without resolving any key: calls visit(byte_count word)
-// for each until it returns false.
-template <class Visit>
-void for_each_data(const LocalQp& local, const QueuePair& qp, std::uint16_t counter,
-                   Visit visit) noexcept {
-    Cursor cursor(local, counter);
-    const std::uint8_t opcode =
-        static_cast<std::uint8_t>(be32toh(load<std::uint32_t>(cursor.at())));
-    std::uint32_t left = be32toh(load<std::uint32_t>(cursor.at() + 4)) & 0x3f;
-    if (left <= 1 || left > local.ring_blocks * 4 || !allowed(qp.type, opcode)) return;
-    cursor.advance(1);
-    --left;
-    const std::uint32_t transport = transport_units(qp.type, opcode, cursor);
-    if (transport >= left) return;
-    cursor.advance(transport);
-    left -= transport;
-    for (; left; --left, cursor.advance(1))
-        if (!visit(be32toh(load<std::uint32_t>(cursor.at())))) return;
-}
-
-}  // namespace
-
-std::uint64_t payload_estimate(const LocalQp& local, const QueuePair& qp,
-                               std::uint16_t counter) noexcept {
-    std::uint64_t bytes = 0;
-    for_each_data(local, qp, counter, [&](std::uint32_t length) {
-        if (length & MLX5_INLINE_SEG) return false;  // inline entries are small by nature
-        bytes += length;
-        return true;
-    });
-    return bytes;
-}
-
 bool carries_inline(const LocalQp& local, const QueuePair& qp, std::uint16_t counter) noexcept {
-    bool found = false;
-    for_each_data(local, qp, counter, [&](std::uint32_t length) {
-        found = length & MLX5_INLINE_SEG;
-        return false;
-    });
-    return found;
+    Cursor cursor(local, counter);
+    const auto opcode = static_cast<std::uint8_t>(be32toh(load<std::uint32_t>(cursor.at())));
+    const std::uint32_t units = be32toh(load<std::uint32_t>(cursor.at() + 4)) & 0x3f;
+    if (units <= 1 || units > local.ring_blocks * 4 || !allowed(qp.type, opcode)) return false;
+    cursor.advance(1);
+    const std::uint32_t transport = transport_units(qp.type, opcode, cursor);
+    if (1 + transport >= units) return false;
+    cursor.advance(transport);
+    return be32toh(load<std::uint32_t>(cursor.at())) & MLX5_INLINE_SEG;
 }
 
 }  // namespace softhca::engine

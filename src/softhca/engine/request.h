@@ -43,11 +43,7 @@ struct Request {
 std::uint8_t decode(device::Fabric& fabric, const LocalQp& local, const device::QueuePair& qp,
                     std::uint16_t counter, Request& request) noexcept;
 
-// How much payload the entry at `counter` would move, without resolving any key: decides who does it.
-std::uint64_t payload_estimate(const LocalQp& local, const device::QueuePair& qp,
-                               std::uint16_t counter) noexcept;
-
-// Does the entry at `counter` carry inline data?
+// Does the entry at `counter` carry inline data? Without resolving any key.
 bool carries_inline(const LocalQp& local, const device::QueuePair& qp,
                     std::uint16_t counter) noexcept;
 

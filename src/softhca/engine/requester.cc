@@ -12,12 +12,12 @@
 #include <algorithm>
 
 #include "softhca/base/log.h"
-#include "softhca/base/options.h"
 #include "softhca/engine/progress.h"
 #include "softhca/engine/qp_error.h"
 #include "softhca/engine/receive.h"
 #include "softhca/engine/request.h"
 #include "softhca/engine/responder.h"
+#include "softhca/engine/short_cut.h"
 
 namespace softhca::engine {
 
@@ -205,42 +205,9 @@ void answer_in_completion(const QueuePair& qp, const Request& request, const Res
     (void)request;
 }
 
-// Executes one entry. True when it is done with (finish() may still have to write completions).
-bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
-             std::uint32_t posted) noexcept {
-    Request request;
-    std::uint8_t syndrome = decode(fabric, local, qp, counter, request);
-    if (request.blocks > posted) {  // damaged: longer than what was posted
-        request.blocks = posted;
-        syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-    }
-    if (syndrome) {
-        complete_in_error(local, qp, counter, request.opcode, request.blocks, syndrome);
-        return true;
-    }
-    if (request.opcode == MLX5_OPCODE_NOP) {
-        begin_finish(local, request.blocks);
-        if (request.signalled()) {
-            fill_send_completion(qp, counter, request.opcode, 0, local.unfinished.send);
-            local.unfinished.send_pending = true;
-        }
-        return true;
-    }
-    Response response;
-    response.completion = &local.unfinished.receive;
-    respond(fabric, qp, request, response);
-    switch (response.answer) {
-    case Answer::kBusy: wait_for(local, Waiting::kBusy, 0); return false;
-    case Answer::kRnr: return rnr_nak(local, qp, request, counter, response.rnr_timer);
-    case Answer::kSilent:
-        if (response.target != device::kNone)
-            clear_in_flight(fabric.segment().qps[response.target]);
-        if (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI)
-            return no_response(fabric, local, qp, request, counter);
-        break;  // a datagram that nobody takes is lost, and sent all the same
-    case Answer::kDone:
-    case Answer::kError: break;
-    }
+// The request has been answered: what finish() has to do is noted.
+void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
+                 const Request& request, const Response& response) noexcept {
     restart_counters(local);
     begin_finish(local, request.blocks);
     Unfinished& work = local.unfinished;
@@ -257,7 +224,7 @@ bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counte
     if (response.answer == Answer::kError &&
         (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI || response.local_error)) {
         complete_in_error(local, qp, counter, request.opcode, request.blocks, response.syndrome);
-        return true;
+        return;
     }
     if (request.signalled()) {
         fill_send_completion(qp, counter, request.opcode,
@@ -265,6 +232,55 @@ bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counte
         answer_in_completion(qp, request, response, work.send);
         work.send_pending = true;
     }
+}
+
+// Executes one entry. True when it is done with (finish() may still have to write completions).
+bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
+             std::uint32_t posted, Runner runner) noexcept {
+    Request request;
+    Response response;
+    response.completion = &local.unfinished.receive;
+    const bool defers = runner == Runner::kPoster && local.engine == EnginePolicy::kHybrid;
+    if (short_cut(fabric, local, qp, counter, defers ? kDeferBytes - 1 : device::kMaxMessage,
+                  request, response)) {
+        carried_out(fabric, local, qp, counter, request, response);
+        return true;
+    }
+    std::uint8_t syndrome = decode(fabric, local, qp, counter, request);
+    if (request.blocks > posted) {  // damaged: longer than what was posted
+        request.blocks = posted;
+        syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    }
+    if (syndrome) {
+        complete_in_error(local, qp, counter, request.opcode, request.blocks, syndrome);
+        return true;
+    }
+    if (defers && request.data.bytes >= kDeferBytes) {
+        local.waiting = Waiting::kDeferred;
+        return false;
+    }
+    if (request.opcode == MLX5_OPCODE_NOP) {
+        begin_finish(local, request.blocks);
+        if (request.signalled()) {
+            fill_send_completion(qp, counter, request.opcode, 0, local.unfinished.send);
+            local.unfinished.send_pending = true;
+        }
+        return true;
+    }
+    respond(fabric, qp, request, response);
+    switch (response.answer) {
+    case Answer::kBusy: wait_for(local, Waiting::kBusy, 0); return false;
+    case Answer::kRnr: return rnr_nak(local, qp, request, counter, response.rnr_timer);
+    case Answer::kSilent:
+        if (response.target != device::kNone)
+            clear_in_flight(fabric.segment().qps[response.target]);
+        if (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI)
+            return no_response(fabric, local, qp, request, counter);
+        break;  // a datagram that nobody takes is lost, and sent all the same
+    case Answer::kDone:
+    case Answer::kError: break;
+    }
+    carried_out(fabric, local, qp, counter, request, response);
     return true;
 }
 
@@ -314,12 +330,7 @@ bool step(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept
     }
     if (local.waiting == Waiting::kRnr || local.waiting == Waiting::kNoResponse)
         if (device::now_ns() < local.wait_until) return false;
-    if (runner == Runner::kPoster && options().engine == EnginePolicy::kHybrid &&
-        payload_estimate(local, qp, counter) >= kDeferBytes) {
-        local.waiting = Waiting::kDeferred;
-        return false;
-    }
-    return execute(fabric, local, qp, counter, ahead);
+    return execute(fabric, local, qp, counter, ahead, runner);
 }
 
 }  // namespace

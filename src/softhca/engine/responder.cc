@@ -51,7 +51,8 @@ std::uint32_t packets(const QueuePair& requester, std::size_t bytes) noexcept {
     return bytes ? static_cast<std::uint32_t>((bytes - 1) >> mtu_shift) + 1 : 1;
 }
 
-// The QP that the request reaches, or nullptr: nobody there who would answer.
+}  // namespace
+
 QueuePair* find_target(Fabric& fabric, const QueuePair& requester, const Request& request) noexcept {
     const bool datagram = requester.type == IB_UVERBS_QPT_UD;
     const std::uint32_t number = datagram ? request.qpn : requester.attr.dest_qpn;
@@ -74,21 +75,6 @@ QueuePair* find_target(Fabric& fabric, const QueuePair& requester, const Request
     return &target;
 }
 
-void nak(Fabric& fabric, QueuePair& target, Response& response, std::uint8_t syndrome,
-         std::uint32_t event) noexcept {
-    response.answer = Answer::kError;
-    response.syndrome = syndrome;
-    response.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
-    response.responder_failed = true;
-    response.event = event;
-}
-
-void local_error(Response& response, std::uint8_t syndrome) noexcept {
-    response.answer = Answer::kError;
-    response.syndrome = syndrome;
-    response.local_error = true;
-}
-
 void fill_receive_completion(const QueuePair& requester, const QueuePair& target,
                              const Request& request, const Receive& receive,
                              Completion& completion) noexcept {
@@ -108,6 +94,29 @@ void fill_receive_completion(const QueuePair& requester, const QueuePair& target
                 (datagram && request.has_grh ? 1u << 28 : 0));
     completion.cqe.slid = htobe16(device::kLid);
     completion.cqe.wqe_counter = htobe16(static_cast<std::uint16_t>(receive.counter));
+}
+
+void acknowledge(QueuePair& requester, QueuePair& target, std::size_t bytes) noexcept {
+    const std::uint32_t n = packets(requester, bytes);
+    requester.requester_psn += n;
+    target.responder_psn += n;
+}
+
+namespace {
+
+void nak(Fabric& fabric, QueuePair& target, Response& response, std::uint8_t syndrome,
+         std::uint32_t event) noexcept {
+    response.answer = Answer::kError;
+    response.syndrome = syndrome;
+    response.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
+    response.responder_failed = true;
+    response.event = event;
+}
+
+void local_error(Response& response, std::uint8_t syndrome) noexcept {
+    response.answer = Answer::kError;
+    response.syndrome = syndrome;
+    response.local_error = true;
 }
 
 // IBTA 8.3: the global route header that a receiver of datagrams finds before the payload.
@@ -426,11 +435,8 @@ void respond(Fabric& fabric, QueuePair& requester, Request& request, Response& r
         response.responder_failed = false;
         response.target = kNone;
     }
-    if (reliable(requester.type) && response.answer == Answer::kDone) {
-        const std::uint32_t n = packets(requester, request.data.bytes);
-        requester.requester_psn += n;
-        target->responder_psn += n;
-    }
+    if (reliable(requester.type) && response.answer == Answer::kDone)
+        acknowledge(requester, *target, request.data.bytes);
 }
 
 }  // namespace softhca::engine

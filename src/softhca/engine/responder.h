@@ -33,6 +33,17 @@ struct Response {
 };
 
 // Does all of the request but the completions. Inside an epoch.
+// The QP that a request of `requester` reaches, or nullptr: nobody there who would answer.
+device::QueuePair* find_target(device::Fabric& fabric, const device::QueuePair& requester,
+                               const Request& request) noexcept;
+// After a reliable request of so many bytes was carried out: both sides' packet sequence numbers.
+void acknowledge(device::QueuePair& requester, device::QueuePair& target,
+                 std::size_t bytes) noexcept;
+// The receiver's completion of a request that took `receive`.
+void fill_receive_completion(const device::QueuePair& requester, const device::QueuePair& target,
+                             const Request& request, const Receive& receive,
+                             Completion& completion) noexcept;
+
 void respond(device::Fabric& fabric, device::QueuePair& requester, Request& request,
              Response& response) noexcept;
 

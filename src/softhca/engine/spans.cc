@@ -83,11 +83,10 @@ Moved flush(Fabric& fabric, Run& run, std::uint32_t source_slot,
     return result;
 }
 
-}  // namespace
-
-Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_t address,
-               std::uint64_t length, std::uint32_t rights, SpanList& list) noexcept {
-    device::Segment& segment = fabric.segment();
+// The region that a key names, if it may be used like this (IBTA 10.6.3, 10.6.7).
+inline Access find_region(const device::Segment& segment, std::uint32_t key, std::uint32_t pd,
+                          std::uint64_t address, std::uint64_t length, std::uint32_t rights,
+                          const MemoryRegion** found) noexcept {
     const std::uint32_t index = key >> 8;
     if (index >= device::kMaxMrs) return Access::kBadKey;
     const MemoryRegion& region = segment.mrs[index];
@@ -97,6 +96,40 @@ Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_
     if (address < region.iova || start > region.length || length > region.length - start)
         return Access::kBadBounds;
     if ((region.access & rights) != rights) return Access::kBadRights;
+    *found = &region;
+    return Access::kOk;
+}
+
+}  // namespace
+
+std::byte* resolve_shared(Fabric& fabric, std::uint32_t key, std::uint32_t pd,
+                          std::uint64_t address, std::uint64_t length,
+                          std::uint32_t rights) noexcept {
+    const MemoryRegion* region;
+    const device::Segment& segment = fabric.segment();
+    if (find_region(segment, key, pd, address, length, rights, &region) != Access::kOk)
+        return nullptr;
+    const std::uint64_t at = region->address + (address - region->iova);
+    const unsigned count = std::min<unsigned>(region->extents.count, memory::kMaxExtents);
+    for (unsigned e = 0; e < count; ++e) {
+        const memory::Extent& extent = region->extents.extent[e];
+        if (at < extent.address || at - extent.address >= extent.length) continue;
+        const std::uint64_t into = at - extent.address;
+        if (length > extent.length - into) return nullptr;
+        return peers::at(segment, region->head.process, extent.offset + into, length);
+    }
+    return nullptr;
+}
+
+Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_t address,
+               std::uint64_t length, std::uint32_t rights, SpanList& list) noexcept {
+    device::Segment& segment = fabric.segment();
+    const MemoryRegion* found;
+    if (const Access access = find_region(segment, key, pd, address, length, rights, &found);
+        access != Access::kOk)
+        return access;
+    const MemoryRegion& region = *found;
+    const std::uint64_t start = address - region.iova;
     const std::uint32_t process = region.head.process;
     if (list.count == 0)
         list.process = process;

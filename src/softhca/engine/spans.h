@@ -40,6 +40,12 @@ enum class Access { kOk, kBadKey, kBadDomain, kBadBounds, kBadRights, kTooMany }
 Access resolve(device::Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_t address,
                std::uint64_t length, std::uint32_t rights, SpanList& list) noexcept;
 
+// The same for what is wholly in one shared piece: where that is mapped here. nullptr for all else,
+// errors too.
+std::byte* resolve_shared(device::Fabric& fabric, std::uint32_t key, std::uint32_t pd,
+                          std::uint64_t address, std::uint64_t length,
+                          std::uint32_t rights) noexcept;
+
 enum class Moved { kOk, kSourceFault, kTargetFault, kRefused, kGone };
 
 // Copies source to target, byte for byte, as many as the shorter has; the last bytes of each piece

@@ -100,7 +100,7 @@ void reset(Command& command, QueuePair& qp, std::uint32_t index) noexcept {
         device::epoch::Section section;
         engine::abandon_unfinished(command.fabric(), *local);
     }
-    qp.sq_consumer = qp.rq_consumer = 0;
+    qp.sq_consumer = qp.rq_consumer = qp.rq_posted_seen = 0;
     qp.in_flight.store(0);
     qp.attention.store(0);
     qp.attr = {};
