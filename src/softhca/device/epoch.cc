@@ -2,8 +2,11 @@
 // Epochs: see epoch.h.
 #include "softhca/device/epoch.h"
 
+#include <linux/membarrier.h>
 #include <sched.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <bitset>
 
@@ -55,6 +58,17 @@ EpochRecord* acquire() noexcept {
     return nullptr;
 }
 
+// Pairs with the light entry of every thread of every process of the fabric.
+void heavy_barrier(Fabric& fabric) noexcept {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!fabric.segment().light_epochs) return;
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0) return;
+    // This process may not, though the fabric's first could (another container, say): a store leaves
+    // the processor's buffer in less than a microsecond.
+    const timespec pause{0, 10'000'000};
+    nanosleep(&pause, nullptr);
+}
+
 bool wait_out(Fabric& fabric, std::uint32_t slot) noexcept {
     Process& process = fabric.segment().processes[slot];
     const std::uint32_t generation = process.generation.load(std::memory_order_acquire);
@@ -84,6 +98,21 @@ bool wait_out(Fabric& fabric, std::uint32_t slot) noexcept {
 
 }  // namespace
 
+bool g_light = false;
+
+void prepare(Segment& segment, bool first) noexcept {
+#if defined(__SANITIZE_THREAD__)
+    constexpr bool kPossible = false;  // it knows nothing of membarrier
+#else
+    constexpr bool kPossible = true;
+#endif
+    const bool registered =
+        kPossible &&
+        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+    if (first) segment.light_epochs = registered;
+    g_light = segment.light_epochs && registered;
+}
+
 EpochRecord* record() noexcept {
     return t_fast ? t_fast : acquire();
 }
@@ -108,7 +137,7 @@ void Section::leave_without_record() noexcept {
 bool synchronize() noexcept {
     Fabric* fabric = Fabric::current();
     if (!fabric) return true;
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    heavy_barrier(*fabric);
     bool quiet = true;
     const std::uint32_t high = fabric->segment().processes_high.load(std::memory_order_acquire);
     for (std::uint32_t slot = 0; slot < high && slot < kMaxProcesses; ++slot)
@@ -120,7 +149,7 @@ bool synchronize() noexcept {
 bool synchronize_own() noexcept {
     Fabric* fabric = Fabric::current();
     if (!fabric) return true;
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    heavy_barrier(*fabric);
     return wait_out(*fabric, fabric->slot());
 }
 

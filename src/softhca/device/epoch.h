@@ -15,14 +15,28 @@ namespace softhca::device::epoch {
 // This thread's record, or nullptr before attach() and when all records are taken.
 EpochRecord* record() noexcept;
 
+// A fabric whose first process may use membarrier(2) has light epochs: entering one is a plain store,
+// and who waits for others has the kernel put a barrier into every thread of them. Decided once, in
+// Segment.light_epochs; this is this process's copy, written at attach.
+extern bool g_light;
+// Before this process has its slot, under the fabric's directory lock.
+void prepare(Segment& segment, bool first) noexcept;
+
 // Inside an epoch while it lives. Not to be nested.
 class Section {
 public:
     Section() noexcept : record_(record()) {
-        if (record_)  // the full fence orders the mark before any look at an object's state
-            record_->value.fetch_add(1, std::memory_order_seq_cst);
-        else
+        if (!record_) {
             enter_without_record();
+            return;
+        }
+        record_->value.store(record_->value.load(std::memory_order_relaxed) + 1,
+                             std::memory_order_relaxed);
+        // orders the mark before any look at an object's state; light: for the compiler only
+        if (g_light)
+            std::atomic_signal_fence(std::memory_order_seq_cst);
+        else
+            std::atomic_thread_fence(std::memory_order_seq_cst);
     }
     ~Section() {
         if (record_)

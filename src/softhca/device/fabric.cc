@@ -237,6 +237,7 @@ bool Fabric::open_locked() noexcept {
         LOG_ERROR("fabric %s is in use by another version of softhca", options().fabric);
         return false;
     }
+    epoch::prepare(*segment_, alone);
     if (!take_slot()) return false;
     if (alone) {
         if (const int error = write_tree(tree_path_)) {

@@ -127,6 +127,7 @@ struct alignas(128) CompletionQueue {
     std::uint32_t number, cqe_size;
     std::uint32_t channel, channel_generation;
     std::uint32_t ignore_overrun;
+    std::uint32_t timestamps;  // entries carry them; off for a CQ whose program cannot read them
     std::uint64_t user_handle;
     QueueMemory record;
     std::atomic<std::uint32_t> users;  // QPs and SRQs that name it
@@ -252,6 +253,7 @@ struct Segment {
     std::uint32_t bytes_low;  // sizeof(Segment), to refuse another build's layout
     std::uint64_t created_ns;
     std::uint64_t clock_factor;  // see clock.h
+    std::uint32_t light_epochs;  // see epoch.h
     std::uint32_t uar_policy;  // of the first process; contexts have their own
     SharedLock process_lock;   // slots of the process table, reclaiming
     SharedLock atomics_lock;   // 64-bit atomics on memory that is not shared

@@ -116,7 +116,11 @@ private:
     int error_ = 0;
 };
 
-std::string pci_path() { return std::string("sys/devices/") + kPciDomainBus + "/" + kPciAddress; }
+std::string pci_path() {
+    char path[64];
+    std::snprintf(path, sizeof path, "sys/devices/%s/%s", kPciDomainBus, kPciAddress);
+    return path;
+}
 
 std::string number(unsigned value) { return std::to_string(value); }
 

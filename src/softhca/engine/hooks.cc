@@ -185,7 +185,12 @@ bool hook_context(ibv_context* context) noexcept {
 
 void hook_cq(std::uint32_t index, std::uint64_t user_handle, bool extended) noexcept {
     auto* cq = reinterpret_cast<ibv_cq*>(static_cast<std::uintptr_t>(user_handle));
-    if (!cq || !cq->context || !hook_context(cq->context) || !extended) return;
+    Fabric* fabric = Fabric::current();
+    if (!fabric || !cq || !cq->context || !hook_context(cq->context)) return;
+    // ibv_poll_cq() shows no timestamps; libmlx5 makes start_poll for those who want any
+    fabric->segment().cqs[index].timestamps =
+        extended && reinterpret_cast<ibv_cq_ex*>(cq)->start_poll != nullptr;
+    if (!extended) return;
     // CREATE_CQ_EX is also used for plain CQs: libmlx5 allocates room for the extended one always,
     // and leaves start_poll unset if it was not asked for
     auto* extension = reinterpret_cast<ibv_cq_ex*>(cq);

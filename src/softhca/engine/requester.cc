@@ -197,12 +197,11 @@ void count_request(QueuePair& qp, const Request& request) noexcept {
 }
 
 // READ and atomic answers that fit travel in the send CQE (cs_req of the QP context).
-void answer_in_completion(const QueuePair& qp, const Request& request, const Response& response,
+void answer_in_completion(const QueuePair& qp, const Response& response,
                           Completion& completion) noexcept {
     if (!response.inline_length || response.inline_length > qp.scatter_send) return;
     memcpy(completion.payload, response.payload, response.inline_length);
     completion.inline_length = response.inline_length;
-    (void)request;
 }
 
 // The request has been answered: what finish() has to do is noted.
@@ -220,6 +219,7 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
         work.receive_cq_generation = fabric.segment().cqs[work.receive_cq].head.generation;
     work.responder_failed = response.responder_failed;
     work.responder_event = response.event;
+    finish_responder(fabric, work, false);  // now: its owner waits for it; if busy, finish() does
     count_request(qp, request);
     if (response.answer == Answer::kError &&
         (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI || response.local_error)) {
@@ -229,7 +229,7 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     if (request.signalled()) {
         fill_send_completion(qp, counter, request.opcode,
                              static_cast<std::uint32_t>(request.data.bytes), work.send);
-        answer_in_completion(qp, request, response, work.send);
+        answer_in_completion(qp, response, work.send);
         work.send_pending = true;
     }
 }

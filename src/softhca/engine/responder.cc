@@ -92,7 +92,9 @@ void fill_receive_completion(const QueuePair& requester, const QueuePair& target
     completion.cqe.flags_rqpn =
         htobe32(requester.number | (datagram ? std::uint32_t{request.service_level} << 24 : 0) |
                 (datagram && request.has_grh ? 1u << 28 : 0));
-    completion.cqe.slid = htobe16(device::kLid);
+    // slid, with the two bytes before it: see store_entry in completion.cc
+    const std::uint32_t slid = htobe32(device::kLid);
+    memcpy(reinterpret_cast<std::byte*>(&completion.cqe) + offsetof(mlx5_cqe64, slid) - 2, &slid, 4);
     completion.cqe.wqe_counter = htobe16(static_cast<std::uint16_t>(receive.counter));
 }
 

@@ -101,6 +101,7 @@ int create_cq(Command& command) noexcept {
     if (channel != kNone)
         cq->channel_generation = command.segment().channels[channel].head.generation;
     cq->ignore_overrun = request.flags & IB_UVERBS_CQ_FLAGS_IGNORE_OVERRUN;
+    cq->timestamps = 1;
     cq->user_handle = request.user_handle;
     QueueExtents extents;
     int error = share_queue(driver.buf_addr, std::uint64_t{cq->cqe_count} * cq->cqe_size,
