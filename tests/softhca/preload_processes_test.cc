@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Descriptors and processes: closing everything, dup, netlink; fork, vfork, signal handlers, threads.
+// Descriptors and processes: closing everything, dup, netlink; fork, vfork, signal handlers,
+// threads.
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -123,8 +124,7 @@ TEST(PreloadProcesses, TheLastToEndTakesTheFabricAway) {
     for (const auto end : ends) {
         const pid_t child = ::fork();
         if (child == 0) {
-            const bool joined =
-                ::open(kDevice, O_RDWR) >= 0 && ::access(file.c_str(), F_OK) == 0;
+            const bool joined = ::open(kDevice, O_RDWR) >= 0 && ::access(file.c_str(), F_OK) == 0;
             end(joined ? 7 : 1);
         }
         int status = 0;

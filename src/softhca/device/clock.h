@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The clock of completion timestamps: nanoseconds of the processor's constant-rate counter. The factor
-// lies in the fabric, so that all processes, which write completions for each other, agree.
+// The clock of completion timestamps: nanoseconds of the processor's constant-rate counter. The
+// factor lies in the fabric, so that all processes, which write completions for each other, agree.
 #pragma once
 
 #include <cstdint>

@@ -16,7 +16,8 @@ namespace softhca::device::epoch {
 namespace {
 
 constexpr std::uint64_t kPatienceNs = 2'000'000'000;
-constexpr std::uint32_t kSharedRecord = kMaxThreads - 1;  // for threads beyond the number of records
+constexpr std::uint32_t kSharedRecord =
+    kMaxThreads - 1;  // for threads beyond the number of records
 
 SpinLock g_records_lock;
 std::bitset<kMaxThreads> g_records;  // under g_records_lock
@@ -63,8 +64,8 @@ void heavy_barrier(Fabric& fabric) noexcept {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!fabric.segment().light_epochs) return;
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0) return;
-    // This process may not, though the fabric's first could (another container, say): a store leaves
-    // the processor's buffer in less than a microsecond.
+    // This process may not, though the fabric's first could (another container, say): a store
+    // leaves the processor's buffer in less than a microsecond.
     const timespec pause{0, 10'000'000};
     nanosleep(&pause, nullptr);
 }
@@ -107,15 +108,12 @@ void prepare(Segment& segment, bool first) noexcept {
     constexpr bool kPossible = true;
 #endif
     const bool registered =
-        kPossible &&
-        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+        kPossible && syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
     if (first) segment.light_epochs = registered;
     g_light = segment.light_epochs && registered;
 }
 
-EpochRecord* record() noexcept {
-    return t_fast ? t_fast : acquire();
-}
+EpochRecord* record() noexcept { return t_fast ? t_fast : acquire(); }
 
 void Section::enter_without_record() noexcept {
     Fabric* fabric = Fabric::current();

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // When may an object be reused? Every thread that works on objects of the fabric marks itself as
 // inside (an odd value in its epoch record) while it does. Who destroys an object first makes it
-// unreachable (state dying), then waits until every thread of every live process that was inside has
-// come out (quiescence, as in read-copy-update), then frees it. Dead processes are not waited for.
+// unreachable (state dying), then waits until every thread of every live process that was inside
+// has come out (quiescence, as in read-copy-update), then frees it. Dead processes are not waited
+// for.
 #pragma once
 
 #include <atomic>
@@ -15,9 +16,9 @@ namespace softhca::device::epoch {
 // This thread's record, or nullptr before attach() and when all records are taken.
 EpochRecord* record() noexcept;
 
-// A fabric whose first process may use membarrier(2) has light epochs: entering one is a plain store,
-// and who waits for others has the kernel put a barrier into every thread of them. Decided once, in
-// Segment.light_epochs; this is this process's copy, written at attach.
+// A fabric whose first process may use membarrier(2) has light epochs: entering one is a plain
+// store, and who waits for others has the kernel put a barrier into every thread of them. Decided
+// once, in Segment.light_epochs; this is this process's copy, written at attach.
 extern bool g_light;
 // Before this process has its slot, under the fabric's directory lock.
 void prepare(Segment& segment, bool first) noexcept;

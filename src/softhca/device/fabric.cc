@@ -89,15 +89,11 @@ std::uint64_t now_ns() noexcept {
            static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-std::string fabric_directory() {
-    return "/dev/shm/softhca-" + std::to_string(geteuid());
-}
+std::string fabric_directory() { return "/dev/shm/softhca-" + std::to_string(geteuid()); }
 std::string fabric_segment_path(const char* name) {
     return fabric_directory() + "/" + name + ".fabric";
 }
-std::string fabric_tree_path(const char* name) {
-    return fabric_directory() + "/" + name + ".tree";
-}
+std::string fabric_tree_path(const char* name) { return fabric_directory() + "/" + name + ".tree"; }
 
 int check_fabric_directory(const std::string& directory, bool create) noexcept {
     if (create && mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
@@ -117,9 +113,7 @@ int check_fabric_directory(const std::string& directory, bool create) noexcept {
     return 0;
 }
 
-Fabric* Fabric::current() noexcept {
-    return g_fabric.load(std::memory_order_acquire);
-}
+Fabric* Fabric::current() noexcept { return g_fabric.load(std::memory_order_acquire); }
 
 Fabric* Fabric::attach() noexcept {
     if (Fabric* fabric = current()) return fabric;
@@ -154,7 +148,8 @@ bool Fabric::join() noexcept {
         DirectoryLock lock(directory_);
         if (!lock.held()) continue;
         // the lock may be that of a directory that has been removed meanwhile
-        struct stat locked {}, now {};
+        struct stat locked {
+        }, now{};
         if (libc::fstat(lock.fd(), &locked) != 0 || libc::lstat(directory_.c_str(), &now) != 0 ||
             locked.st_ino != now.st_ino || locked.st_dev != now.st_dev)
             continue;
@@ -211,9 +206,10 @@ bool Fabric::open_locked() noexcept {
             return false;
         }
     } else if (st.st_size != static_cast<off_t>(sizeof(Segment))) {
-        LOG_ERROR("fabric %s is in use by another version of softhca; choose another name "
-                  "(SOFTHCA_FABRIC) or end its programs",
-                  options().fabric);
+        LOG_ERROR(
+            "fabric %s is in use by another version of softhca; choose another name "
+            "(SOFTHCA_FABRIC) or end its programs",
+            options().fabric);
         return false;
     }
     void* map = libc::mmap(nullptr, sizeof(Segment), PROT_READ | PROT_WRITE,
@@ -265,7 +261,8 @@ bool Fabric::take_slot() noexcept {
         process.bell.store(0);
         process.sleeping.store(0);
         process.attention.store(0);
-        for (auto& epoch : process.epochs) epoch.value.store(0, std::memory_order_relaxed);
+        for (auto& epoch : process.epochs)
+            epoch.value.store(0, std::memory_order_relaxed);
         memset(process.command, 0, sizeof process.command);
         const int fd = libc::open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
         if (fd >= 0) {
@@ -283,16 +280,18 @@ bool Fabric::take_slot() noexcept {
         }
         return true;
     }
-    LOG_ERROR("fabric %s has %u processes, which is all it has room for; choose another name "
-              "(SOFTHCA_FABRIC)",
-              options().fabric, kMaxProcesses);
+    LOG_ERROR(
+        "fabric %s has %u processes, which is all it has room for; choose another name "
+        "(SOFTHCA_FABRIC)",
+        options().fabric, kMaxProcesses);
     return false;
 }
 
 void Fabric::wake_others() noexcept {
     const std::uint32_t high = segment_->processes_high.load(std::memory_order_acquire);
     for (std::uint32_t slot = 0; slot < high && slot < kMaxProcesses; ++slot)
-        if (slot != slot_ && segment_->processes[slot].state.load(std::memory_order_acquire) == kLive)
+        if (slot != slot_ &&
+            segment_->processes[slot].state.load(std::memory_order_acquire) == kLive)
             ring_bell(*this, slot);
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A fabric as one process sees it: the mapped segment, the process's slot in it, and joining and
-// leaving. A fabric is a file /dev/shm/softhca-<uid>/NAME.fabric and, while anyone uses it, a folder
-// NAME.tree with what sysfs says of the device. The last process to leave removes both.
+// leaving. A fabric is a file /dev/shm/softhca-<uid>/NAME.fabric and, while anyone uses it, a
+// folder NAME.tree with what sysfs says of the device. The last process to leave removes both.
 //
 // Liveness is a write lock (open file description lock) on one byte of the file for each process
-// slot, held through a close-on-exec descriptor: exec, exit and SIGKILL all release it, a zombie does
-// not hold it, and no process identifier can be mistaken.
+// slot, held through a close-on-exec descriptor: exec, exit and SIGKILL all release it, a zombie
+// does not hold it, and no process identifier can be mistaken.
 #pragma once
 
 #include <sys/types.h>
@@ -64,9 +64,9 @@ private:
 };
 
 // Names of a fabric's parts on disk, shared with the command-line tool.
-std::string fabric_directory();                       // /dev/shm/softhca-<uid>
-std::string fabric_segment_path(const char* name);    // DIRECTORY/NAME.fabric
-std::string fabric_tree_path(const char* name);       // DIRECTORY/NAME.tree
+std::string fabric_directory();                     // /dev/shm/softhca-<uid>
+std::string fabric_segment_path(const char* name);  // DIRECTORY/NAME.fabric
+std::string fabric_tree_path(const char* name);     // DIRECTORY/NAME.tree
 // Makes the directory or checks the one that is there: a real directory, ours, mode 0700.
 // 0, or an errno with the reason logged.
 int check_fabric_directory(const std::string& directory, bool create) noexcept;

@@ -21,7 +21,8 @@ inline constexpr std::uint32_t kMaxSrqs = 65536;
 inline constexpr std::uint32_t kMaxXrcds = 4096;
 inline constexpr std::uint32_t kMaxXrcdHandles = 16384;
 inline constexpr std::uint32_t kMaxChannels = 16384;
-inline constexpr std::uint32_t kMaxUarPages = 8192;  // "the device's 8K pages" of the ICPADS'18 paper
+inline constexpr std::uint32_t kMaxUarPages =
+    8192;  // "the device's 8K pages" of the ICPADS'18 paper
 
 // First usable index of each table: small numbers mean something else on the wire or in the driver
 // (QP 0 and 1, the reserved lkey 0x100, UAR page 0).

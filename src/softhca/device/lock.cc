@@ -10,7 +10,7 @@
 namespace softhca::device {
 namespace {
 
-constexpr unsigned kSpins = 400;           // some microseconds: longer than any critical section
+constexpr unsigned kSpins = 400;  // some microseconds: longer than any critical section
 constexpr std::uint64_t kPatienceNs = 3'000'000'000;
 
 }  // namespace

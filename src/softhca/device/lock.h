@@ -32,7 +32,8 @@ private:
     std::atomic<std::uint32_t> word_{0};
 };
 
-// The word by which this process owns shared locks: never 0. Set at attach, before any lock is used.
+// The word by which this process owns shared locks: never 0. Set at attach, before any lock is
+// used.
 extern std::uint32_t g_lock_owner;
 
 class SharedLock {

@@ -41,10 +41,10 @@ std::byte* map_slow(std::uint32_t slot) noexcept {
     }
     if (process.state.load(std::memory_order_acquire) != kLive) return nullptr;
     std::uint64_t bytes = memory::arena_bytes();
-    std::byte* fresh = slot == fabric->slot()
-                           ? memory::arena_base()
-                           : memory::arena_map_peer(process.pid, process.arena_fd,
-                                                    process.arena_inode, &bytes);
+    std::byte* fresh =
+        slot == fabric->slot()
+            ? memory::arena_base()
+            : memory::arena_map_peer(process.pid, process.arena_fd, process.arena_inode, &bytes);
     if (!fresh) {
         LOG_DEBUG("cannot map the memory of process %d", process.pid);
         return nullptr;
@@ -61,8 +61,7 @@ void collect() noexcept {
     std::uint32_t count;
     {
         Guard<SpinLock> guard(g_lock);
-        const std::uint32_t high =
-            fabric->segment().processes_high.load(std::memory_order_acquire);
+        const std::uint32_t high = fabric->segment().processes_high.load(std::memory_order_acquire);
         for (std::uint32_t slot = 0; slot < high && slot < kMaxProcesses; ++slot) {
             Mapping& mapping = g_mappings[slot];
             std::byte* old = mapping.base.load(std::memory_order_relaxed);
@@ -79,14 +78,17 @@ void collect() noexcept {
     if (!count || !epoch::synchronize_own()) return;
     memory::SharingPause pause;  // unmapping keeps books on the heap
     Guard<SpinLock> guard(g_lock);
-    for (std::uint32_t i = 0; i < count; ++i) memory::arena_unmap_peer(g_retired[i]);
+    for (std::uint32_t i = 0; i < count; ++i)
+        memory::arena_unmap_peer(g_retired[i]);
     g_retired_count -= count;  // others may have been added behind
-    for (std::uint32_t i = 0; i < g_retired_count; ++i) g_retired[i] = g_retired[count + i];
+    for (std::uint32_t i = 0; i < g_retired_count; ++i)
+        g_retired[i] = g_retired[count + i];
 }
 
 void forget_after_fork() noexcept {
     g_lock.unlock();  // a thread that is not in the child may have held it
-    for (Mapping& mapping : g_mappings) mapping.base.store(nullptr, std::memory_order_relaxed);
+    for (Mapping& mapping : g_mappings)
+        mapping.base.store(nullptr, std::memory_order_relaxed);
     g_retired_count = 0;
 }
 

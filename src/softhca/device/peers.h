@@ -21,8 +21,8 @@ extern Mapping g_mappings[kMaxProcesses];
 
 std::byte* map_slow(std::uint32_t slot) noexcept;
 
-// Where the arena of that process is mapped here, or nullptr when it cannot be (the process is gone).
-// The caller is inside an epoch. The generation is that of the slot's process now.
+// Where the arena of that process is mapped here, or nullptr when it cannot be (the process is
+// gone). The caller is inside an epoch. The generation is that of the slot's process now.
 inline std::byte* base(const Segment& segment, std::uint32_t slot) noexcept {
     if (slot >= kMaxProcesses) return nullptr;
     Mapping& mapping = g_mappings[slot];

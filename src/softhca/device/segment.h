@@ -4,10 +4,11 @@
 // offsets. Indices read from it are range-checked before use where a damaged value could hurt.
 //
 // Who writes what:
-//  - ObjectHead.state goes free -> live -> dying -> free. It becomes live under the table's lock, by a
-//    release store when the rest of the object is complete; dying by its owner or by who reclaims the
-//    owner; free only after epoch::synchronize(), so whoever looks an object up inside an epoch may use
-//    it until the epoch's end.
+//  - ObjectHead.state goes free -> live -> dying -> free. It becomes live under the table's lock,
+//  by a
+//    release store when the rest of the object is complete; dying by its owner or by who reclaims
+//    the owner; free only after epoch::synchronize(), so whoever looks an object up inside an epoch
+//    may use it until the epoch's end.
 //  - fields without a comment are written before the object is live and constant from then on.
 #pragma once
 
@@ -80,7 +81,8 @@ struct alignas(128) Process {
     char command[64];
     std::atomic<std::uint32_t> threads_high;  // epoch records in use are below this
     std::atomic<std::uint64_t> shared_bytes;
-    // The progress thread's bell: who wants its attention stores 1 and wakes the futex if it sleeps.
+    // The progress thread's bell: who wants its attention stores 1 and wakes the futex if it
+    // sleeps.
     alignas(64) std::atomic<std::uint32_t> bell;
     std::atomic<std::uint32_t> sleeping;
     std::atomic<std::uint32_t> attention;  // some QP of this process has `attention` set
@@ -155,10 +157,10 @@ struct alignas(128) SharedReceiveQueue {
     std::atomic<std::uint32_t> users;
     // under lock
     alignas(64) SharedLock lock;
-    std::uint32_t next;      // index of the WQE that the next message takes
-    std::uint32_t consumed;  // free-running
+    std::uint32_t next;         // index of the WQE that the next message takes
+    std::uint32_t consumed;     // free-running
     std::uint32_t posted_seen;  // what the owner's record said last; there may be more by now
-    std::uint32_t limit;     // armed if not 0
+    std::uint32_t limit;        // armed if not 0
     std::uint32_t failed;
     std::atomic<std::uint32_t> async_events_sent;
     Counters counters;
@@ -198,9 +200,9 @@ struct alignas(128) QueuePair {
 
     // responder, under receive_lock (the rq_ fields) or by the one connected requester (the others)
     alignas(64) SharedLock receive_lock;
-    std::uint32_t rq_consumer;                  // free-running
+    std::uint32_t rq_consumer;     // free-running
     std::uint32_t rq_posted_seen;  // what the owner's record said last; there may be more by now
-    std::atomic<std::uint64_t> in_flight;       // receive WQE taken but not completed: see receive.h
+    std::atomic<std::uint64_t> in_flight;  // receive WQE taken but not completed: see receive.h
     std::uint32_t responder_psn;
     std::atomic<std::uint32_t> async_events_sent;
     Counters receive;
@@ -212,7 +214,7 @@ struct alignas(128) QueuePair {
 };
 
 struct alignas(64) XrcDomain {
-    ObjectHead head;  // process and context unused
+    ObjectHead head;              // process and context unused
     std::uint64_t device, inode;  // of the file that names it; 0 without
     std::atomic<std::uint32_t> references;
 };
@@ -227,8 +229,8 @@ enum class UarKind : std::uint32_t { kBlueFlame = 0, kNonCached = 1, kStatic = 2
 
 struct alignas(64) UarPage {
     ObjectHead head;
-    std::uint32_t kind;               // UarKind
-    std::uint32_t extended_index;     // kAllocWc: index in the context's mmap offset
+    std::uint32_t kind;            // UarKind
+    std::uint32_t extended_index;  // kAllocWc: index in the context's mmap offset
     std::atomic<std::uint32_t> mapped;
     std::atomic<std::uint32_t> users[kUuarsPerUar];  // QPs on each uUAR
 };
@@ -254,9 +256,9 @@ struct Segment {
     std::uint64_t created_ns;
     std::uint64_t clock_factor;  // see clock.h
     std::uint32_t light_epochs;  // see epoch.h
-    std::uint32_t uar_policy;  // of the first process; contexts have their own
-    SharedLock process_lock;   // slots of the process table, reclaiming
-    SharedLock atomics_lock;   // 64-bit atomics on memory that is not shared
+    std::uint32_t uar_policy;    // of the first process; contexts have their own
+    SharedLock process_lock;     // slots of the process table, reclaiming
+    SharedLock atomics_lock;     // 64-bit atomics on memory that is not shared
     std::atomic<std::uint32_t> processes_high;
     Process processes[kMaxProcesses];
     Table<Context, kMaxContexts> contexts;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Completion queues: see completion.h. The owner bit follows PRM "CQE ownership": it flips with each
-// pass over the ring and is stored last, with the opcode.
+// Completion queues: see completion.h. The owner bit follows PRM "CQE ownership": it flips with
+// each pass over the ring and is stored last, with the opcode.
 #include "softhca/engine/completion.h"
 
 #include <infiniband/verbs.h>
@@ -33,8 +33,8 @@ std::uint32_t ahead_of(std::uint32_t ahead, std::uint32_t behind) noexcept {
 }
 
 // Under the queue's lock: if the application armed the queue for what has come since, tell it. An
-// entry causes at most one event (IBTA 11.4.2.2: notification is of entries that are added), but one
-// that came while the queue was not armed, and so had none, causes it when the queue is armed.
+// entry causes at most one event (IBTA 11.4.2.2: notification is of entries that are added), but
+// one that came while the queue was not armed, and so had none, causes it when the queue is armed.
 void notify(Fabric& fabric, CompletionQueue& cq) noexcept {
     if (cq.channel == kNone) return;
     std::uint32_t arm;
@@ -65,8 +65,8 @@ void overrun(Fabric& fabric, CompletionQueue& cq) noexcept {
     sent.fetch_add(one.load());
 }
 
-// Under the queue's lock. The owner's record is in a cache line that the owner writes at each poll: it
-// is looked at only when the queue would be full by what it said last.
+// Under the queue's lock. The owner's record is in a cache line that the owner writes at each poll:
+// it is looked at only when the queue would be full by what it said last.
 bool is_full(Fabric& fabric, CompletionQueue& cq) noexcept {
     const auto waiting = [&] { return (cq.producer - cq.consumer_seen) & kCounterMask; };
     if (waiting() < cq.cqe_count) return false;
@@ -84,10 +84,9 @@ void store_entry(std::byte* to, const mlx5_cqe64& cqe, std::uint8_t op_own) noex
         std::atomic_ref(reinterpret_cast<std::uint32_t*>(to)[i])
             .store(word, std::memory_order_relaxed);
     }
-    const std::uint32_t end[] = {cqe.sop_drop_qpn,
-                                 htole32(std::uint32_t{cqe.wqe_counter} |
-                                         std::uint32_t{cqe.signature} << 16 |
-                                         std::uint32_t{op_own} << 24)};
+    const std::uint32_t end[] = {cqe.sop_drop_qpn, htole32(std::uint32_t{cqe.wqe_counter} |
+                                                           std::uint32_t{cqe.signature} << 16 |
+                                                           std::uint32_t{op_own} << 24)};
     std::atomic_ref(reinterpret_cast<std::uint32_t*>(to)[kWords])
         .store(end[0], std::memory_order_relaxed);
     std::atomic_ref(reinterpret_cast<std::uint32_t*>(to)[kWords + 1])
@@ -106,16 +105,26 @@ void clear(Completion& completion) noexcept {
 // Values seen in logs of ConnectX adapters, e.g. "Remote access (synd 0x13 vend 0x88)".
 std::uint8_t vendor_syndrome(std::uint8_t syndrome) noexcept {
     switch (syndrome) {
-    case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR: return 0xd6;
-    case MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR: return 0x68;
-    case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR: return 0x51;
-    case MLX5_CQE_SYNDROME_WR_FLUSH_ERR: return 0xf9;
-    case MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR: return 0x8a;
-    case MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR: return 0x88;
-    case MLX5_CQE_SYNDROME_REMOTE_OP_ERR: return 0x89;
-    case MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR: return 0x81;
-    case MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR: return 0x87;
-    default: return 0;
+        case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR:
+            return 0xd6;
+        case MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR:
+            return 0x68;
+        case MLX5_CQE_SYNDROME_LOCAL_PROT_ERR:
+            return 0x51;
+        case MLX5_CQE_SYNDROME_WR_FLUSH_ERR:
+            return 0xf9;
+        case MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR:
+            return 0x8a;
+        case MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR:
+            return 0x88;
+        case MLX5_CQE_SYNDROME_REMOTE_OP_ERR:
+            return 0x89;
+        case MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR:
+            return 0x81;
+        case MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR:
+            return 0x87;
+        default:
+            return 0;
     }
 }
 
@@ -142,9 +151,10 @@ Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
         const std::uint64_t body = at + cq.cqe_size - 64;
         // reading the clock is a tenth of the time of a small message: for those who can see it. An
         // error entry has its syndromes where others have the timestamp
-        if (cq.timestamps && completion.opcode != MLX5_CQE_REQ_ERR && completion.opcode != MLX5_CQE_RESP_ERR)
-            completion.cqe.timestamp = htobe64(
-                device::counter_to_ns(device::counter(), fabric.segment().clock_factor));
+        if (cq.timestamps && completion.opcode != MLX5_CQE_REQ_ERR &&
+            completion.opcode != MLX5_CQE_RESP_ERR)
+            completion.cqe.timestamp =
+                htobe64(device::counter_to_ns(device::counter(), fabric.segment().clock_factor));
         const std::uint8_t owner = (cq.producer & cq.cqe_count) ? 1 : 0;
         std::uint8_t flags = 0;
         if (completion.inline_length && cq.cqe_size == 128) {
@@ -155,8 +165,8 @@ Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
             flags = MLX5_INLINE_SCATTER_32;
             memcpy(&completion.cqe, completion.payload, completion.inline_length);
         }
-        const auto op_own = static_cast<std::uint8_t>(
-            completion.opcode << 4 | flags | (completion.solicited ? 2 : 0) | owner);
+        const auto op_own = static_cast<std::uint8_t>(completion.opcode << 4 | flags |
+                                                      (completion.solicited ? 2 : 0) | owner);
         if (std::byte* to = queue_pointer(fabric, process, cq.buffer, body, 64)) {
             store_entry(to, completion.cqe, op_own);
         } else {

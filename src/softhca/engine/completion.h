@@ -16,7 +16,7 @@ namespace softhca::engine {
 // opcode and timestamp are filled in when it is written.
 struct Completion {
     alignas(64) mlx5_cqe64 cqe;
-    std::uint8_t opcode;         // MLX5_CQE_*
+    std::uint8_t opcode;  // MLX5_CQE_*
     bool solicited;
     std::uint8_t inline_length;  // bytes of payload that travel in the CQE: 0..64
     std::byte payload[64];

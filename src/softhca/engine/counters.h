@@ -16,7 +16,8 @@ namespace softhca::engine {
 // What an unrung register holds in its second eight bytes: no control segment looks like this.
 inline constexpr std::uint64_t kUntouchedRegister = 0x5eed'5eed'5eed'5eedULL;
 
-// A QP's counters: those of its send queue and of its receiving side. Completions are counted by CQs.
+// A QP's counters: those of its send queue and of its receiving side. Completions are counted by
+// CQs.
 inline softhca_counters read_counters(const device::Counters& send,
                                       const device::Counters& receive) noexcept {
     const auto get = [](const std::atomic<std::uint64_t>& counter) {

@@ -39,20 +39,27 @@ PostShape shape_of(const device::QueuePair& qp, const ibv_send_wr* first,
                    const ibv_send_wr* end) noexcept {
     PostShape shape;
     const ibv_send_wr* last = nullptr;
-    for (const ibv_send_wr* wr = first; wr && wr != end; wr = wr->next, ++shape.entries) last = wr;
+    for (const ibv_send_wr* wr = first; wr && wr != end; wr = wr->next, ++shape.entries)
+        last = wr;
     if (shape.entries != 1) return shape;  // only a list of one can go by BlueFlame
     shape.units = 1 + transport_units(qp.type);
     switch (last->opcode) {
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-    case IBV_WR_RDMA_READ: shape.units += 1; break;
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD: shape.units += 2; break;
-    default: break;
+        case IBV_WR_RDMA_WRITE:
+        case IBV_WR_RDMA_WRITE_WITH_IMM:
+        case IBV_WR_RDMA_READ:
+            shape.units += 1;
+            break;
+        case IBV_WR_ATOMIC_CMP_AND_SWP:
+        case IBV_WR_ATOMIC_FETCH_AND_ADD:
+            shape.units += 2;
+            break;
+        default:
+            break;
     }
     if ((last->send_flags & IBV_SEND_INLINE) && last->num_sge > 0) {
         std::uint32_t bytes = 0;
-        for (int i = 0; i < last->num_sge; ++i) bytes += last->sg_list[i].length;
+        for (int i = 0; i < last->num_sge; ++i)
+            bytes += last->sg_list[i].length;
         shape.inline_data = true;
         if (bytes) shape.units += (bytes + 4 + 15) / 16;
     } else {
@@ -91,8 +98,7 @@ std::uint32_t for_each_entry(const device::QueuePair& qp, const LocalQp& local, 
 }  // namespace
 
 std::uint32_t blocks_in_ring(const device::QueuePair& qp, const LocalQp& local) noexcept {
-    return for_each_entry(qp, local, posted_so_far(local), local.ring_blocks,
-                          [](std::uint16_t) {});
+    return for_each_entry(qp, local, posted_so_far(local), local.ring_blocks, [](std::uint16_t) {});
 }
 
 PostShape shape_in_ring(const device::QueuePair& qp, const LocalQp& local, std::uint16_t from,

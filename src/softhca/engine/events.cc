@@ -24,8 +24,8 @@ namespace softhca::engine {
 using device::Channel;
 using device::Fabric;
 using device::Guard;
-using device::SpinLock;
 using device::kNone;
+using device::SpinLock;
 
 namespace {
 
@@ -81,7 +81,8 @@ ssize_t put(Fabric& fabric, std::uint32_t index, const Channel& channel, const v
             std::size_t length) noexcept {
     const auto write = [&](int fd) {
         ssize_t written;
-        do written = libc::write(fd, record, length);
+        do
+            written = libc::write(fd, record, length);
         while (written < 0 && errno == EINTR);
         return written;
     };
@@ -115,8 +116,7 @@ std::uint32_t open_channel(Fabric& fabric, std::uint32_t context, bool asynchron
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return kNone;
     std::uint32_t index;
-    Channel* channel =
-        device::reserve(fabric.segment().channels, fabric, context, 0, &index);
+    Channel* channel = device::reserve(fabric.segment().channels, fabric, context, 0, &index);
     struct stat st {};
     if (!channel || libc::fstat(ends[0], &st) != 0) {
         libc::close(ends[0]);
@@ -125,8 +125,8 @@ std::uint32_t open_channel(Fabric& fabric, std::uint32_t context, bool asynchron
         errno = ENOMEM;
         return kNone;
     }
-    // Ours is open for reading as well, so that it neither raises SIGPIPE nor needs the application's
-    // end, whose flags are its own, to be drained.
+    // Ours is open for reading as well, so that it neither raises SIGPIPE nor needs the
+    // application's end, whose flags are its own, to be drained.
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", ends[1]);
     int writer = libc::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
@@ -206,7 +206,8 @@ void send_async_event(Fabric& fabric, std::uint32_t context, std::uint32_t type,
         sent->fetch_sub(1, std::memory_order_relaxed);
 }
 
-std::uint32_t drain_events(Fabric& fabric, std::uint32_t index, std::uint64_t user_handle) noexcept {
+std::uint32_t drain_events(Fabric& fabric, std::uint32_t index,
+                           std::uint64_t user_handle) noexcept {
     if (index >= device::kMaxChannels) return 0;
     int writer = -1;  // open for both
     {
@@ -217,8 +218,8 @@ std::uint32_t drain_events(Fabric& fabric, std::uint32_t index, std::uint64_t us
     }
     if (writer < 0) return 0;
     Channel& channel = fabric.segment().channels[index];
-    const std::size_t size = channel.kind ? sizeof(ib_uverbs_async_event_desc)
-                                          : sizeof(ib_uverbs_comp_event_desc);
+    const std::size_t size =
+        channel.kind ? sizeof(ib_uverbs_async_event_desc) : sizeof(ib_uverbs_comp_event_desc);
     if (!channel.lock.lock()) return 0;
     const int saved = errno;
     std::uint32_t removed = 0;
@@ -264,9 +265,11 @@ void forget_events_after_fork() noexcept {
     g_lock.unlock();  // a thread that is not in the child may have held it
     // the child's copies of the write ends must go, or readers would never see the end of the pipe
     if (g_own)
-        for (const OwnChannel& own : *g_own) libc::close(own.write_fd);
+        for (const OwnChannel& own : *g_own)
+            libc::close(own.write_fd);
     if (g_peers)
-        for (const PeerEnd& end : *g_peers) libc::close(end.fd);
+        for (const PeerEnd& end : *g_peers)
+            libc::close(end.fd);
     g_own = nullptr;
     g_own_count.store(0);
     g_peers = nullptr;

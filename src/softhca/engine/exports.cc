@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What libsofthca offers to programs that know of it, found with dlsym(RTLD_DEFAULT, ...). On hardware
-// these are null pointers. See docs/softhca.md.
+// What libsofthca offers to programs that know of it, found with dlsym(RTLD_DEFAULT, ...). On
+// hardware these are null pointers. See docs/softhca.md.
 #include <dlfcn.h>
 #include <endian.h>
 #include <infiniband/mlx5dv.h>

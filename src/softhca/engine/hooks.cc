@@ -20,9 +20,9 @@ namespace epoch = device::epoch;
 
 namespace {
 
-// libmlx5's functions. One libmlx5 in a process has one set; a context with another (a second copy of
-// the library) is not wrapped, and its QPs are polled. Written under g_lock, before the table that
-// calls them is changed.
+// libmlx5's functions. One libmlx5 in a process has one set; a context with another (a second copy
+// of the library) is not wrapped, and its QPs are polled. Written under g_lock, before the table
+// that calls them is changed.
 struct Real {
     int (*post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**);
     int (*post_recv)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**);
@@ -114,8 +114,9 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
 int wr_complete(ibv_qp_ex* qp) {
     Fabric* fabric = Fabric::current();
     const std::uint32_t number = qp->qp_base.qp_num;
-    // From wr_start to here the thread holds libmlx5's lock of the send queue, so what is in the ring
-    // beyond the doorbell record is this call's; the entries are looked at before others can follow.
+    // From wr_start to here the thread holds libmlx5's lock of the send queue, so what is in the
+    // ring beyond the doorbell record is this call's; the entries are looked at before others can
+    // follow.
     std::uint16_t from = 0;
     std::uint32_t blocks = 0;
     if (fabric) {
@@ -141,8 +142,8 @@ int wr_complete(ibv_qp_ex* qp) {
 void wr_start(ibv_qp_ex* qp) {
     g_wr_start.load(std::memory_order_acquire)(qp);
     if (qp->wr_complete == wr_complete) return;
-    // libmlx5 sets wr_complete anew at each change of state: the real one when the QP may send, which
-    // it keeps in later states; before, one that only fails
+    // libmlx5 sets wr_complete anew at each change of state: the real one when the QP may send,
+    // which it keeps in later states; before, one that only fails
     const WrComplete known = g_wr_complete.load(std::memory_order_acquire);
     const ibv_qp_state state = qp->qp_base.state;
     if (state == IBV_QPS_RTS) {
@@ -168,8 +169,7 @@ bool hook_context(ibv_context* context) noexcept {
     if (!g_real.post_send) {
         g_real = real;
     } else if (g_real.post_send != real.post_send || g_real.poll_cq != real.poll_cq ||
-               g_real.post_recv != real.post_recv ||
-               g_real.req_notify_cq != real.req_notify_cq ||
+               g_real.post_recv != real.post_recv || g_real.req_notify_cq != real.req_notify_cq ||
                g_real.post_srq_recv != real.post_srq_recv) {
         LOG_INFO("a context of another libmlx5: its posts are found by polling");
         return false;

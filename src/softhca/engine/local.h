@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a process keeps for each of its own QPs besides the object in the fabric: the run lock of its
-// send queue, where its queues are mapped, and the state of the work request under way.
+// What a process keeps for each of its own QPs besides the object in the fabric: the run lock of
+// its send queue, where its queues are mapped, and the state of the work request under way.
 #pragma once
 
 #include <atomic>
@@ -18,16 +18,16 @@ namespace softhca::engine {
 // held the lock of a completion queue. Run lock.
 struct Unfinished {
     bool active = false;
-    bool receive_pending = false;  // `receive` must go to receive_cq
-    bool send_pending = false;     // `send` must go to the send CQ
-    bool responder_failed = false;  // the target QP goes to error after its completion
-    bool requester_failed = false;  // and so does ours
+    bool receive_pending = false;       // `receive` must go to receive_cq
+    bool send_pending = false;          // `send` must go to the send CQ
+    bool responder_failed = false;      // the target QP goes to error after its completion
+    bool requester_failed = false;      // and so does ours
     std::uint32_t responder_event = 0;  // asynchronous event for the target's owner, or 0
     std::uint32_t receive_cq = device::kNone;
     std::uint32_t receive_cq_generation = 0;
     std::uint32_t target = device::kNone;  // QP whose in_flight mark is to be cleared
-    std::uint32_t target_number = 0;       // it may be gone, and its place taken, before we are done
-    std::uint32_t basic_blocks = 0;        // by how much the send queue's consumer moves on
+    std::uint32_t target_number = 0;  // it may be gone, and its place taken, before we are done
+    std::uint32_t basic_blocks = 0;   // by how much the send queue's consumer moves on
     Completion receive;
     Completion send;
 };
@@ -43,8 +43,8 @@ struct alignas(64) LocalQp {
     std::atomic<bool> direct{false};   // posts may come past the ops table: the record is polled
 
     // written at creation
-    std::byte* send_ring;                       // or nullptr: no send queue
-    const std::uint32_t* send_record;           // big-endian producer counter
+    std::byte* send_ring;              // or nullptr: no send queue
+    const std::uint32_t* send_record;  // big-endian producer counter
     std::uint32_t ring_blocks;
     bool takes_blueflame;
     EnginePolicy engine;
@@ -62,14 +62,13 @@ struct alignas(64) LocalQp {
     std::uint64_t peer_lost_at = 0;
 };
 
-// Own QPs by table index. A pointer is set when the QP is made and cleared when it is destroyed; who
-// reads it is inside an epoch, and the LocalQp is freed after synchronize_own().
+// Own QPs by table index. A pointer is set when the QP is made and cleared when it is destroyed;
+// who reads it is inside an epoch, and the LocalQp is freed after synchronize_own().
 extern std::atomic<LocalQp*> g_local_qps[device::kMaxQps];
 extern std::atomic<std::uint32_t> g_local_qps_high;
 
 inline LocalQp* local_qp(std::uint32_t number) noexcept {
-    LocalQp* qp =
-        g_local_qps[number & (device::kMaxQps - 1)].load(std::memory_order_acquire);
+    LocalQp* qp = g_local_qps[number & (device::kMaxQps - 1)].load(std::memory_order_acquire);
     return qp && qp->number == number ? qp : nullptr;
 }
 
@@ -80,8 +79,8 @@ void remove_local_qp(std::uint32_t index) noexcept;  // waits until nobody uses 
 // The send queue pauses: the request under way gets its completions. Under the run lock, inside an
 // epoch.
 void finish_started(device::Fabric& fabric, LocalQp& local) noexcept;
-// The QP goes away or back to the beginning in the middle of a request: what the other side is owed is
-// done. Under the run lock, inside an epoch.
+// The QP goes away or back to the beginning in the middle of a request: what the other side is owed
+// is done. Under the run lock, inside an epoch.
 void abandon_unfinished(device::Fabric& fabric, LocalQp& local) noexcept;
 
 }  // namespace softhca::engine

@@ -40,9 +40,11 @@ namespace {
 
 constexpr std::uint64_t kMicrosecond = 1'000, kMillisecond = 1'000'000;
 constexpr std::uint64_t kLivenessPeriod = 100 * kMillisecond;
+constexpr std::uint64_t kCrowdedLeast = 50 * kMillisecond, kCrowdedMost = 5000 * kMillisecond;
+constexpr std::uint64_t kLate = 300 * kMicrosecond;
 
-SpinLock g_list_lock;                         // the ring, g_direct, g_channel_cqs
-LocalQp* g_ring[device::kMaxQps];             // a QP is on it at most once
+SpinLock g_list_lock;              // the ring, g_direct, g_channel_cqs
+LocalQp* g_ring[device::kMaxQps];  // a QP is on it at most once
 std::uint32_t g_ring_head = 0, g_ring_tail = 0;
 std::vector<LocalQp*>* g_direct = nullptr;
 std::vector<std::uint32_t>* g_channel_cqs = nullptr;
@@ -66,7 +68,8 @@ LocalQp* pop() noexcept {
 LocalQp* pop_runnable(unsigned most) noexcept {
     std::uint64_t now = 0;
     Guard<SpinLock> guard(g_list_lock);
-    while (g_ring_head != g_ring_tail && !g_ring[g_ring_head & (device::kMaxQps - 1)]) ++g_ring_head;
+    while (g_ring_head != g_ring_tail && !g_ring[g_ring_head & (device::kMaxQps - 1)])
+        ++g_ring_head;
     for (std::uint32_t at = g_ring_head; at != g_ring_tail && most; ++at) {
         LocalQp*& entry = g_ring[at & (device::kMaxQps - 1)];
         if (!entry) continue;
@@ -95,7 +98,8 @@ void push(LocalQp& local) noexcept {
 }
 
 std::uint64_t patience_ns(const QueuePair& qp) noexcept {
-    const std::uint64_t one = std::uint64_t{4096} << (qp.attr.timeout ? (qp.attr.timeout & 31) : 17);
+    const std::uint64_t one = std::uint64_t{4096}
+                              << (qp.attr.timeout ? (qp.attr.timeout & 31) : 17);
     return one * (qp.attr.retry_cnt + 1u);
 }
 
@@ -107,6 +111,8 @@ struct Rounds {
     bool busy = false;                // somebody waits for a lock
     bool had_others = false;          // there were other processes at the last look
     std::uint64_t deadline = ~0ull;
+    // Programs spin on all processors: see direct_pause().
+    std::uint64_t crowded_until = 0, crowded_for = kCrowdedLeast;
 };
 
 void look_at_attention(Fabric& fabric, Rounds& rounds) noexcept {
@@ -128,8 +134,8 @@ void look_at_attention(Fabric& fabric, Rounds& rounds) noexcept {
     }
 }
 
-// A connected QP whose peer's process died hears nothing more: as long as its own retries would take
-// it may hope, then it fails, so that a program that only receives learns of it too.
+// A connected QP whose peer's process died hears nothing more: as long as its own retries would
+// take it may hope, then it fails, so that a program that only receives learns of it too.
 void look_at_lost(Fabric& fabric, Rounds& rounds) noexcept {
     const std::uint64_t now = device::now_ns();
     for (std::size_t n = 0; n < rounds.lost.size();) {
@@ -219,21 +225,31 @@ bool others_alive(Fabric& fabric) noexcept {
     const std::uint32_t high = fabric.segment().processes_high.load(std::memory_order_acquire);
     for (std::uint32_t slot = 0; slot < high; ++slot)
         if (slot != fabric.slot() &&
-            fabric.segment().processes[slot].state.load(std::memory_order_acquire) ==
-                device::kLive)
+            fabric.segment().processes[slot].state.load(std::memory_order_acquire) == device::kLive)
             return true;
     return false;
 }
 
-// How long posts past the ops table may go unseen: shorter the more recent the last one is. Sleeping,
-// not yielding, from early on: where programs spin on all processors, a thread that wakes is run soon,
-// one that yields waits for their time slices to end.
-std::uint64_t direct_pause(std::uint64_t idle) noexcept {
-    if (idle < 10 * kMicrosecond) return 0;
-    if (idle < 2 * kMillisecond) return 5 * kMicrosecond;
+// How long posts past the ops table may go unseen: shorter the more recent the last one is. Where
+// programs spin on all processors, the scheduler runs a thread that wakes at once only if it has
+// used less than its share; one that has not waits for a time slice, milliseconds. There we sleep
+// several times as long as a round takes, always.
+std::uint64_t direct_pause(std::uint64_t idle, bool crowded) noexcept {
+    if (idle < 10 * kMicrosecond && !crowded) return 0;
+    if (idle < 2 * kMillisecond) return (crowded ? 25 : 5) * kMicrosecond;
     if (idle < 20 * kMillisecond) return 50 * kMicrosecond;
     if (idle < 1000 * kMillisecond) return 500 * kMicrosecond;
     return 2 * kMillisecond;
+}
+
+// How late a short sleep ended tells whether there are processors to spare. What was found out
+// holds for a while, longer each time that trying again shows the same.
+void learn_from_sleep(Rounds& rounds, std::uint64_t deadline) noexcept {
+    const std::uint64_t now = device::now_ns();
+    if (now < deadline + kLate || now < rounds.crowded_until) return;
+    const bool again = now < rounds.crowded_until + rounds.crowded_for;
+    rounds.crowded_for = again ? std::min(2 * rounds.crowded_for, kCrowdedMost) : kCrowdedLeast;
+    rounds.crowded_until = now + rounds.crowded_for;
 }
 
 void sleep_until_rung(Fabric& fabric, std::uint64_t deadline) noexcept {
@@ -254,8 +270,8 @@ void sleep_until_rung(Fabric& fabric, std::uint64_t deadline) noexcept {
     self.sleeping.store(0, std::memory_order_seq_cst);
 }
 
-// Latency matters more than throughput to this thread (Linux 6.12: a slice of one's own; before, the
-// call is refused and nothing is lost).
+// Latency matters more than throughput to this thread (Linux 6.12: a slice of one's own; before,
+// the call is refused and nothing is lost).
 void ask_for_short_slices() noexcept {
     struct {
         std::uint32_t size, policy;
@@ -311,7 +327,8 @@ void* progress_main(void*) noexcept {
             busy_rounds = 0;
         }
         if (polling) {
-            const std::uint64_t pause = direct_pause(now - rounds.last_direct_work);
+            const std::uint64_t pause =
+                direct_pause(now - rounds.last_direct_work, now < rounds.crowded_until);
             if (pause == 0) {
                 device::cpu_relax();
                 continue;
@@ -319,6 +336,7 @@ void* progress_main(void*) noexcept {
             rounds.deadline = std::min(rounds.deadline, now + pause);
         }
         sleep_until_rung(*fabric, rounds.deadline);
+        if (polling) learn_from_sleep(rounds, rounds.deadline);
     }
     return nullptr;
 }
@@ -328,7 +346,8 @@ void* progress_main(void*) noexcept {
 void add_pending(Fabric& fabric, LocalQp& local) noexcept {
     push(local);
     device::Process& self = fabric.self();
-    // the thread clears the bell before it looks at the list, and looks at the bell before it sleeps
+    // the thread clears the bell before it looks at the list, and looks at the bell before it
+    // sleeps
     self.bell.store(1, std::memory_order_seq_cst);
     if (self.sleeping.load(std::memory_order_seq_cst))
         syscall(SYS_futex, &self.bell, FUTEX_WAKE, 1, nullptr, nullptr, 0);
@@ -434,7 +453,8 @@ void forget_progress_after_fork() noexcept {
     g_direct = nullptr;
     g_channel_cqs = nullptr;
     const std::uint32_t high = g_local_qps_high.load();
-    for (std::uint32_t i = 0; i < high; ++i) g_local_qps[i].store(nullptr);
+    for (std::uint32_t i = 0; i < high; ++i)
+        g_local_qps[i].store(nullptr);
 }
 
 LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The progress thread of a process and the list of its send queues that wait for something: a timer
-// (RNR, ack timeout), a lock that a peer held, or somebody with time for a large copy. It also polls
-// the doorbell records of QPs that are posted to past the ops table, looks after peers that died,
-// and sleeps when there is nothing to do.
+// (RNR, ack timeout), a lock that a peer held, or somebody with time for a large copy. It also
+// polls the doorbell records of QPs that are posted to past the ops table, looks after peers that
+// died, and sleeps when there is nothing to do.
 #pragma once
 
 #include "softhca/engine/local.h"
@@ -30,7 +30,7 @@ void watch_channel_cq(std::uint32_t cq) noexcept;
 void unwatch_channel_cq(std::uint32_t cq) noexcept;
 
 void start_progress(device::Fabric& fabric) noexcept;  // idempotent
-void stop_progress() noexcept;                          // at exit; waits for the thread
+void stop_progress() noexcept;                         // at exit; waits for the thread
 void forget_progress_after_fork() noexcept;
 
 }  // namespace softhca::engine

@@ -60,8 +60,8 @@ inline bool record_read(device::Fabric& fabric, std::uint32_t process,
                         const device::QueueMemory& record, unsigned word,
                         std::uint32_t* value) noexcept {
     if (std::byte* at = queue_pointer(fabric, process, record, word * 4u, 4)) {
-        *value = be32toh(std::atomic_ref(*reinterpret_cast<std::uint32_t*>(at))
-                             .load(std::memory_order_acquire));
+        *value = be32toh(
+            std::atomic_ref(*reinterpret_cast<std::uint32_t*>(at)).load(std::memory_order_acquire));
         return true;
     }
     std::uint32_t raw;
@@ -75,7 +75,8 @@ inline void record_write(device::Fabric& fabric, std::uint32_t process,
                          std::uint32_t value) noexcept {
     const std::uint32_t raw = htobe32(value);
     if (std::byte* at = queue_pointer(fabric, process, record, word * 4u, 4))
-        std::atomic_ref(*reinterpret_cast<std::uint32_t*>(at)).store(raw, std::memory_order_release);
+        std::atomic_ref(*reinterpret_cast<std::uint32_t*>(at))
+            .store(raw, std::memory_order_release);
     else
         queue_write(fabric, process, record, word * 4u, &raw, 4);
 }

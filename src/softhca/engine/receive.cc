@@ -15,9 +15,9 @@
 namespace softhca::engine {
 
 using device::Fabric;
+using device::kNone;
 using device::QueuePair;
 using device::SharedReceiveQueue;
-using device::kNone;
 
 namespace {
 
@@ -36,15 +36,16 @@ bool fetch_list(Fabric& fabric, std::uint32_t process, const device::QueueMemory
         if (from)
             memcpy(&receive.list[i], from + i * sizeof(mlx5_wqe_data_seg),
                    sizeof(mlx5_wqe_data_seg));
-        if (receive.list[i].lkey == htobe32(MLX5_INVALID_LKEY) && !receive.list[i].byte_count) break;
+        if (receive.list[i].lkey == htobe32(MLX5_INVALID_LKEY) && !receive.list[i].byte_count)
+            break;
         receive.entries = i + 1;
     }
     return true;
 }
 
 // Is another entry posted beyond `consumed`? The record is in a cache line that its owner writes at
-// each post: it is looked at only when all that it said last has been taken. False in *readable when
-// it cannot be.
+// each post: it is looked at only when all that it said last has been taken. False in *readable
+// when it cannot be.
 bool another(Fabric& fabric, std::uint32_t process, const device::QueueMemory& record,
              std::uint32_t consumed, std::uint32_t& posted_seen, bool* readable) noexcept {
     *readable = true;
@@ -249,8 +250,10 @@ std::uint8_t scatter_list(Fabric& fabric, const Receive& receive, std::size_t sk
         room = std::min(room, bytes);
         switch (resolve(fabric, be32toh(receive.list[i].lkey), receive.pd, address, room,
                         IBV_ACCESS_LOCAL_WRITE, list)) {
-        case Access::kOk: break;
-        default: return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+            case Access::kOk:
+                break;
+            default:
+                return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
         }
         bytes -= room;
     }
@@ -259,9 +262,9 @@ std::uint8_t scatter_list(Fabric& fabric, const Receive& receive, std::size_t sk
 
 void mark_in_flight(Fabric& fabric, QueuePair& target, std::uint32_t counter) noexcept {
     const std::uint64_t generation = fabric.self().generation.load(std::memory_order_relaxed);
-    target.in_flight.store(kInFlight | std::uint64_t{fabric.slot()} << 48 |
-                               (generation & 0xffff) << 32 | counter,
-                           std::memory_order_release);
+    target.in_flight.store(
+        kInFlight | std::uint64_t{fabric.slot()} << 48 | (generation & 0xffff) << 32 | counter,
+        std::memory_order_release);
 }
 
 void clear_in_flight(QueuePair& target) noexcept {
@@ -288,10 +291,9 @@ void flush_receives(Fabric& fabric, std::uint32_t index) noexcept {
     };
     if (const std::uint64_t mark = qp.in_flight.load(std::memory_order_seq_cst)) {
         const std::uint32_t slot = static_cast<std::uint32_t>(mark >> 48) & 0x7fff;
-        const bool same =
-            slot < device::kMaxProcesses &&
-            (fabric.segment().processes[slot].generation.load() & 0xffff) ==
-                ((mark >> 32) & 0xffff);
+        const bool same = slot < device::kMaxProcesses &&
+                          (fabric.segment().processes[slot].generation.load() & 0xffff) ==
+                              ((mark >> 32) & 0xffff);
         if (same && fabric.alive(slot)) {  // the requester goes on, and comes here when it is done
             qp.receive_lock.unlock();
             return;

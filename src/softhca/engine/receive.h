@@ -4,8 +4,8 @@
 //
 // A receive that has been taken but not completed is marked in QueuePair.in_flight (for connected
 // QPs, which have one requester): if that requester's process dies, whoever flushes the queue
-// completes it in error, so that no buffer is lost; if it lives, the requester itself flushes when it
-// is done, so that completions stay in order.
+// completes it in error, so that no buffer is lost; if it lives, the requester itself flushes when
+// it is done, so that completions stay in order.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ struct Receive {
     std::uint32_t pd;
     std::uint32_t cq;
     std::uint32_t uidx;
-    std::uint32_t counter;   // for the CQE
-    std::uint32_t srq;       // index, or kNone
+    std::uint32_t counter;  // for the CQE
+    std::uint32_t srq;      // index, or kNone
     unsigned entries;
     mlx5_wqe_data_seg list[device::kMaxRqDescriptorBytes / 16];
     device::SharedLock* held;  // lock that release_receive() lets go, or nullptr
@@ -35,7 +35,8 @@ struct Receive {
 Take take_receive(device::Fabric& fabric, device::QueuePair& target, std::uint32_t xrc_srq,
                   bool hold, Receive& receive) noexcept;
 // The next receive of a connected QP's own queue, if so many bytes go into its first entry and that
-// is wholly shared, at *to. False, and nothing taken, in all other cases. `receive` has no list then.
+// is wholly shared, at *to. False, and nothing taken, in all other cases. `receive` has no list
+// then.
 bool take_one_piece(device::Fabric& fabric, device::QueuePair& target, std::size_t bytes,
                     Receive& receive, std::byte** to) noexcept;
 void release_receive(Receive& receive) noexcept;

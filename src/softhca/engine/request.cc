@@ -62,16 +62,21 @@ bool is_send(std::uint8_t opcode) noexcept {
 // IBTA table 44: which transport carries which operation.
 bool allowed(std::uint32_t type, std::uint8_t opcode) noexcept {
     switch (type) {
-    case IB_UVERBS_QPT_RC:
-    case IB_UVERBS_QPT_XRC_INI: return is_send(opcode) || is_rdma(opcode) || is_atomic(opcode);
-    case IB_UVERBS_QPT_UC: return is_send(opcode) || (is_rdma(opcode) && opcode != MLX5_OPCODE_RDMA_READ);
-    case IB_UVERBS_QPT_UD: return is_send(opcode);
-    default: return false;
+        case IB_UVERBS_QPT_RC:
+        case IB_UVERBS_QPT_XRC_INI:
+            return is_send(opcode) || is_rdma(opcode) || is_atomic(opcode);
+        case IB_UVERBS_QPT_UC:
+            return is_send(opcode) || (is_rdma(opcode) && opcode != MLX5_OPCODE_RDMA_READ);
+        case IB_UVERBS_QPT_UD:
+            return is_send(opcode);
+        default:
+            return false;
     }
 }
 
 // Units of the transport segments between the control segment and the data.
-std::uint32_t transport_units(std::uint32_t type, std::uint8_t opcode, const Cursor& first) noexcept {
+std::uint32_t transport_units(std::uint32_t type, std::uint8_t opcode,
+                              const Cursor& first) noexcept {
     std::uint32_t units = type == IB_UVERBS_QPT_XRC_INI ? 1 : 0;
     if (type == IB_UVERBS_QPT_UD)
         units += be32toh(load<std::uint32_t>(first.at() + 8)) & kExtendedAv ? 3 : 1;
@@ -148,8 +153,8 @@ std::uint32_t entry_blocks(const LocalQp& local, std::uint16_t counter) noexcept
     return units ? (units + 3) / 4 : 1;
 }
 
-std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp, std::uint16_t counter,
-                    Request& request) noexcept {
+std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
+                    std::uint16_t counter, Request& request) noexcept {
     Cursor cursor(local, counter);
     const auto control = load<mlx5_wqe_ctrl_seg>(cursor.at());
     const std::uint32_t qpn_ds = be32toh(control.qpn_ds);
@@ -164,7 +169,8 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp, s
     request.data.bytes = 0;
     request.data.process = fabric.slot();
     request.srq_number = 0;
-    if (request.units == 0 || request.units > local.ring_blocks * 4 || (qpn_ds >> 8) != qp.number) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    if (request.units == 0 || request.units > local.ring_blocks * 4 || (qpn_ds >> 8) != qp.number)
+        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     if (request.opcode == MLX5_OPCODE_NOP) return 0;
     if (!allowed(qp.type, request.opcode)) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     cursor.advance(1);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Decoding a send work queue entry: control segment, transport segments, gather list or inline data
-// (infiniband/mlx5dv.h, struct mlx5_wqe_*). The ring belongs to this process, but a program may have
-// scribbled over it, so every length is checked against the entry's size and the ring's end.
+// (infiniband/mlx5dv.h, struct mlx5_wqe_*). The ring belongs to this process, but a program may
+// have scribbled over it, so every length is checked against the entry's size and the ring's end.
 #pragma once
 
 #include <cstdint>
@@ -31,15 +31,15 @@ struct Request {
     bool has_grh;
     std::uint8_t dgid[16];
 
-    SpanList data;  // gather list; for READ and atomics where the answer goes
+    SpanList data;     // gather list; for READ and atomics where the answer goes
     unsigned gathers;  // entries that take a DMA read (not inline)
 
     bool signalled() const noexcept { return control & MLX5_WQE_CTRL_CQ_UPDATE; }
     bool solicited() const noexcept { return control & MLX5_WQE_CTRL_SOLICITED; }
 };
 
-// The entry at `counter`. Returns 0 or the syndrome (MLX5_CQE_SYNDROME_*) of the local error; blocks,
-// opcode and control are valid in either case. Inside an epoch.
+// The entry at `counter`. Returns 0 or the syndrome (MLX5_CQE_SYNDROME_*) of the local error;
+// blocks, opcode and control are valid in either case. Inside an epoch.
 std::uint8_t decode(device::Fabric& fabric, const LocalQp& local, const device::QueuePair& qp,
                     std::uint16_t counter, Request& request) noexcept;
 

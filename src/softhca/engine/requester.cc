@@ -21,20 +21,22 @@
 
 namespace softhca::engine {
 
+using device::count;
 using device::Fabric;
 using device::QueuePair;
-using device::count;
 
 namespace {
 
 // IBTA table 45, RNR NAK timer field, in units of 10 microseconds.
-constexpr std::uint32_t kRnrTimer[32] = {
-    65536, 1,   2,   3,    4,    6,    8,    12,   16,   24,   32,    48,    64,    96,    128,   192,
-    256,   384, 512, 768,  1024, 1536, 2048, 3072, 4096, 6144, 8192,  12288, 16384, 24576, 32768, 49152};
+constexpr std::uint32_t kRnrTimer[32] = {65536, 1,    2,    3,     4,     6,     8,     12,
+                                         16,    24,   32,   48,    64,    96,    128,   192,
+                                         256,   384,  512,  768,   1024,  1536,  2048,  3072,
+                                         4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
 constexpr std::uint8_t kInfiniteRnr = 7;
 constexpr std::uint64_t kForEverPeriodNs = 5'000'000;  // how often one who waits for ever looks
 
-// Entries that one turn executes (each takes two steps): the progress thread has other QPs to serve.
+// Entries that one turn executes (each takes two steps): the progress thread has other QPs to
+// serve.
 constexpr unsigned kProgressEntries = 32, kOwnEntries = 4096;
 
 std::uint64_t rnr_wait_ns(std::uint8_t timer) noexcept {
@@ -42,15 +44,16 @@ std::uint64_t rnr_wait_ns(std::uint8_t timer) noexcept {
 }
 
 // Local ack timeout (IBTA 9.7.6.1.3): 4.096 us * 2^timeout. Zero means for ever, and does while the
-// other QP is there; nobody is served by a program that hangs on one that is known to be gone, so then
-// it means half a second.
+// other QP is there; nobody is served by a program that hangs on one that is known to be gone, so
+// then it means half a second.
 std::uint64_t ack_wait_ns(std::uint8_t timeout) noexcept {
     return std::uint64_t{4096} << (timeout ? (timeout & 31) : 17);
 }
 
 std::uint16_t producer(const LocalQp& local) noexcept {
-    return static_cast<std::uint16_t>(be32toh(
-        std::atomic_ref(*const_cast<std::uint32_t*>(local.send_record)).load(std::memory_order_acquire)));
+    return static_cast<std::uint16_t>(
+        be32toh(std::atomic_ref(*const_cast<std::uint32_t*>(local.send_record))
+                    .load(std::memory_order_acquire)));
 }
 
 void fill_send_completion(const QueuePair& qp, std::uint16_t counter, std::uint8_t opcode,
@@ -63,14 +66,14 @@ void fill_send_completion(const QueuePair& qp, std::uint16_t counter, std::uint8
     completion.cqe.wqe_counter = htobe16(counter);
 }
 
-// The responder's side: its completion, then its in_flight mark and, if it failed, its queues. False
-// while somebody holds the lock of its CQ.
+// The responder's side: its completion, then its in_flight mark and, if it failed, its queues.
+// False while somebody holds the lock of its CQ.
 bool finish_responder(Fabric& fabric, Unfinished& work, bool patient) noexcept {
     device::Segment& segment = fabric.segment();
     if (work.receive_pending) {
-        const bool same = segment.cqs[work.receive_cq].head.generation == work.receive_cq_generation;
-        if (same &&
-            put_completion(fabric, work.receive_cq, work.receive, patient) == Put::kBusy)
+        const bool same =
+            segment.cqs[work.receive_cq].head.generation == work.receive_cq_generation;
+        if (same && put_completion(fabric, work.receive_cq, work.receive, patient) == Put::kBusy)
             return false;
         work.receive_pending = false;
     }
@@ -211,8 +214,7 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     begin_finish(local, request.blocks);
     Unfinished& work = local.unfinished;
     work.target = response.answer == Answer::kSilent ? device::kNone : response.target;
-    if (work.target != device::kNone)
-        work.target_number = fabric.segment().qps[work.target].number;
+    if (work.target != device::kNone) work.target_number = fabric.segment().qps[work.target].number;
     work.receive_pending = response.has_completion;
     work.receive_cq = response.completion_cq;
     if (work.receive_pending)
@@ -269,16 +271,20 @@ bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counte
     }
     respond(fabric, qp, request, response);
     switch (response.answer) {
-    case Answer::kBusy: wait_for(local, Waiting::kBusy, 0); return false;
-    case Answer::kRnr: return rnr_nak(local, qp, request, counter, response.rnr_timer);
-    case Answer::kSilent:
-        if (response.target != device::kNone)
-            clear_in_flight(fabric.segment().qps[response.target]);
-        if (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI)
-            return no_response(fabric, local, qp, request, counter);
-        break;  // a datagram that nobody takes is lost, and sent all the same
-    case Answer::kDone:
-    case Answer::kError: break;
+        case Answer::kBusy:
+            wait_for(local, Waiting::kBusy, 0);
+            return false;
+        case Answer::kRnr:
+            return rnr_nak(local, qp, request, counter, response.rnr_timer);
+        case Answer::kSilent:
+            if (response.target != device::kNone)
+                clear_in_flight(fabric.segment().qps[response.target]);
+            if (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI)
+                return no_response(fabric, local, qp, request, counter);
+            break;  // a datagram that nobody takes is lost, and sent all the same
+        case Answer::kDone:
+        case Answer::kError:
+            break;
     }
     carried_out(fabric, local, qp, counter, request, response);
     return true;
@@ -291,8 +297,8 @@ void flush_entry(LocalQp& local, QueuePair& qp, std::uint16_t counter,
     memcpy(&control, local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64,
            sizeof control);
     restart_counters(local);
-    complete_in_error(local, qp, counter, static_cast<std::uint8_t>(be32toh(control)),
-                      blocks, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+    complete_in_error(local, qp, counter, static_cast<std::uint8_t>(be32toh(control)), blocks,
+                      MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
 }
 
 // One pass, under the run lock. True: go on; false: the queue is empty, may not send, or waits.
@@ -316,8 +322,7 @@ bool step(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept
     const bool damaged = ahead > local.ring_blocks;  // more posted than there is room for
     if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
         flush_entry(local, qp, counter,
-                    damaged ? ahead
-                            : std::min<std::uint32_t>(entry_blocks(local, counter), ahead));
+                    damaged ? ahead : std::min<std::uint32_t>(entry_blocks(local, counter), ahead));
         return true;
     }
     if (state != IBV_QPS_RTS) {
@@ -348,8 +353,8 @@ void finish_started(Fabric& fabric, LocalQp& local) noexcept {
 }
 
 bool has_work(const QueuePair& qp, const LocalQp& local) noexcept {
-    return local.send_ring &&
-           (local.unfinished.active || producer(local) != static_cast<std::uint16_t>(qp.sq_consumer));
+    return local.send_ring && (local.unfinished.active ||
+                               producer(local) != static_cast<std::uint16_t>(qp.sq_consumer));
 }
 
 Ran run_send_queue(Fabric& fabric, LocalQp& local, Runner runner) noexcept {
@@ -373,8 +378,8 @@ Ran run_send_queue(Fabric& fabric, LocalQp& local, Runner runner) noexcept {
         // who posted while we worked found the lock taken and left it to us
         std::atomic_thread_fence(std::memory_order_seq_cst);
         const std::uint32_t state = qp.state.load(std::memory_order_acquire);
-        if (producer(local) == static_cast<std::uint16_t>(qp.sq_consumer) ||
-            state < IBV_QPS_RTS || state == IBV_QPS_SQD)
+        if (producer(local) == static_cast<std::uint16_t>(qp.sq_consumer) || state < IBV_QPS_RTS ||
+            state == IBV_QPS_SQD)
             return Ran::kIdle;
     }
 }

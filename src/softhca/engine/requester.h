@@ -17,8 +17,8 @@ enum class Ran : std::uint8_t {
     kPending,  // something waits: a timer, a lock, another runner
 };
 
-// Runs the send queue of an own QP until it is empty or waits. Any thread; one of them does the work,
-// the others return at once (what they posted is seen by the one who works). Inside an epoch.
+// Runs the send queue of an own QP until it is empty or waits. Any thread; one of them does the
+// work, the others return at once (what they posted is seen by the one who works). Inside an epoch.
 Ran run_send_queue(device::Fabric& fabric, LocalQp& local, Runner runner) noexcept;
 
 // Posted and not yet executed?

@@ -17,10 +17,10 @@
 
 namespace softhca::engine {
 
-using device::Fabric;
-using device::QueuePair;
 using device::count;
+using device::Fabric;
 using device::kNone;
+using device::QueuePair;
 namespace memory = device::memory;
 
 namespace {
@@ -53,7 +53,8 @@ std::uint32_t packets(const QueuePair& requester, std::size_t bytes) noexcept {
 
 }  // namespace
 
-QueuePair* find_target(Fabric& fabric, const QueuePair& requester, const Request& request) noexcept {
+QueuePair* find_target(Fabric& fabric, const QueuePair& requester,
+                       const Request& request) noexcept {
     const bool datagram = requester.type == IB_UVERBS_QPT_UD;
     const std::uint32_t number = datagram ? request.qpn : requester.attr.dest_qpn;
     if ((datagram ? request.dlid : requester.attr.dlid) != device::kLid) return nullptr;
@@ -64,8 +65,7 @@ QueuePair* find_target(Fabric& fabric, const QueuePair& requester, const Request
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) return nullptr;
     if (datagram) {
         // a Q_Key with the high bit set stands for the sender's own (IBTA 10.2.5)
-        const std::uint32_t qkey =
-            request.qkey & 0x80000000u ? requester.attr.qkey : request.qkey;
+        const std::uint32_t qkey = request.qkey & 0x80000000u ? requester.attr.qkey : request.qkey;
         return qkey == target.attr.qkey ? &target : nullptr;
     }
     if (target.attr.dest_qpn != requester.number) return nullptr;
@@ -94,7 +94,8 @@ void fill_receive_completion(const QueuePair& requester, const QueuePair& target
                 (datagram && request.has_grh ? 1u << 28 : 0));
     // slid, with the two bytes before it: see store_entry in completion.cc
     const std::uint32_t slid = htobe32(device::kLid);
-    memcpy(reinterpret_cast<std::byte*>(&completion.cqe) + offsetof(mlx5_cqe64, slid) - 2, &slid, 4);
+    memcpy(reinterpret_cast<std::byte*>(&completion.cqe) + offsetof(mlx5_cqe64, slid) - 2, &slid,
+           4);
     completion.cqe.wqe_counter = htobe16(static_cast<std::uint16_t>(receive.counter));
 }
 
@@ -124,8 +125,8 @@ void local_error(Response& response, std::uint8_t syndrome) noexcept {
 // IBTA 8.3: the global route header that a receiver of datagrams finds before the payload.
 void build_grh(const Request& request, std::byte* grh) noexcept {
     memset(grh, 0, kGrhBytes);
-    const std::uint32_t word = htobe32(0x6000'0000u | std::uint32_t{request.traffic_class} << 20 |
-                                       request.flow_label);
+    const std::uint32_t word =
+        htobe32(0x6000'0000u | std::uint32_t{request.traffic_class} << 20 | request.flow_label);
     memcpy(grh, &word, 4);
     const auto length = htobe16(static_cast<std::uint16_t>(((request.data.bytes + 3) & ~3u) + 24));
     memcpy(grh + 4, &length, 2);
@@ -137,7 +138,8 @@ void build_grh(const Request& request, std::byte* grh) noexcept {
     memcpy(grh + 24, request.dgid, 16);
 }
 
-// The receiver's side of a failed receive: its completion says `syndrome`, the requester's `answer`.
+// The receiver's side of a failed receive: its completion says `syndrome`, the requester's
+// `answer`.
 void receive_failed(Fabric& fabric, QueuePair& target, const Receive& receive, Response& response,
                     std::uint8_t syndrome, std::uint8_t answer) noexcept {
     Completion& completion = *response.completion;
@@ -189,24 +191,26 @@ void deliver(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& r
         count(target.receive.dma_write_payload, list.count);
     }
     switch (moved) {
-    case Moved::kOk: return;
-    case Moved::kSourceFault:  // the sender's own memory is not there; the receive is lost with it
-        receive_failed(fabric, target, receive, response, MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
-                       MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-        response.local_error = true;
-        return;
-    case Moved::kTargetFault:
-        receive_failed(fabric, target, receive, response, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR,
-                       MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
-        return;
-    case Moved::kRefused:
-        receive_failed(fabric, target, receive, response, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR,
-                       MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
-        return;
-    case Moved::kGone:
-        response.answer = Answer::kSilent;
-        response.has_completion = false;
-        return;
+        case Moved::kOk:
+            return;
+        case Moved::kSourceFault:  // the sender's own memory is not there; the receive is lost with
+                                   // it
+            receive_failed(fabric, target, receive, response, MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
+                           MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+            response.local_error = true;
+            return;
+        case Moved::kTargetFault:
+            receive_failed(fabric, target, receive, response, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR,
+                           MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
+            return;
+        case Moved::kRefused:
+            receive_failed(fabric, target, receive, response, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR,
+                           MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
+            return;
+        case Moved::kGone:
+            response.answer = Answer::kSilent;
+            response.has_completion = false;
+            return;
     }
 }
 
@@ -215,18 +219,21 @@ void send(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& requ
     const bool datagram = requester.type == IB_UVERBS_QPT_UD;
     Receive receive;
     switch (take_receive(fabric, target, request.srq_number, datagram, receive)) {
-    case Take::kOk: break;
-    case Take::kBusy: response.answer = Answer::kBusy; return;
-    case Take::kEmpty:
-        response.answer = reliable(requester.type) ? Answer::kRnr : Answer::kSilent;
-        response.rnr_timer = target.attr.min_rnr_timer;
-        return;
-    case Take::kBroken:
-        if (datagram)
-            response.answer = Answer::kSilent;
-        else
-            nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, IBV_EVENT_QP_FATAL);
-        return;
+        case Take::kOk:
+            break;
+        case Take::kBusy:
+            response.answer = Answer::kBusy;
+            return;
+        case Take::kEmpty:
+            response.answer = reliable(requester.type) ? Answer::kRnr : Answer::kSilent;
+            response.rnr_timer = target.attr.min_rnr_timer;
+            return;
+        case Take::kBroken:
+            if (datagram)
+                response.answer = Answer::kSilent;
+            else
+                nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, IBV_EVENT_QP_FATAL);
+            return;
     }
     if (!datagram && receive.srq == kNone)
         response.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
@@ -261,19 +268,22 @@ std::uint32_t needed_right(const Request& request) noexcept {
 void from_moved(Fabric& fabric, QueuePair& target, Response& response, Moved moved,
                 bool remote_is_source) noexcept {
     switch (moved) {
-    case Moved::kOk: return;
-    case Moved::kSourceFault:
-    case Moved::kTargetFault:
-        if ((moved == Moved::kSourceFault) == remote_is_source)
-            nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR,
-                IBV_EVENT_QP_ACCESS_ERR);
-        else
-            local_error(response, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-        return;
-    case Moved::kRefused:
-        nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, IBV_EVENT_QP_FATAL);
-        return;
-    case Moved::kGone: response.answer = Answer::kSilent; return;
+        case Moved::kOk:
+            return;
+        case Moved::kSourceFault:
+        case Moved::kTargetFault:
+            if ((moved == Moved::kSourceFault) == remote_is_source)
+                nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR,
+                    IBV_EVENT_QP_ACCESS_ERR);
+            else
+                local_error(response, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+            return;
+        case Moved::kRefused:
+            nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, IBV_EVENT_QP_FATAL);
+            return;
+        case Moved::kGone:
+            response.answer = Answer::kSilent;
+            return;
     }
 }
 
@@ -344,8 +354,8 @@ void atomic(Fabric& fabric, QueuePair& requester, QueuePair& target, const Reque
     SpanList from;
     from.process = fabric.slot();
     from.add(reinterpret_cast<std::byte*>(&old), 0, 8);
-    from_moved(fabric, target, response,
-               answer(fabric, requester, request, from, 8, response), true);
+    from_moved(fabric, target, response, answer(fabric, requester, request, from, 8, response),
+               true);
 }
 
 void rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& request,
@@ -390,15 +400,18 @@ void rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& requ
     const bool immediate = request.opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
     if (immediate) {
         switch (take_receive(fabric, target, request.srq_number, false, receive)) {
-        case Take::kOk: break;
-        case Take::kBusy: response.answer = Answer::kBusy; return;
-        case Take::kEmpty:
-            response.answer = reliable(requester.type) ? Answer::kRnr : Answer::kSilent;
-            response.rnr_timer = target.attr.min_rnr_timer;
-            return;
-        case Take::kBroken:
-            nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, IBV_EVENT_QP_FATAL);
-            return;
+            case Take::kOk:
+                break;
+            case Take::kBusy:
+                response.answer = Answer::kBusy;
+                return;
+            case Take::kEmpty:
+                response.answer = reliable(requester.type) ? Answer::kRnr : Answer::kSilent;
+                response.rnr_timer = target.attr.min_rnr_timer;
+                return;
+            case Take::kBroken:
+                nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, IBV_EVENT_QP_FATAL);
+                return;
         }
         if (receive.srq == kNone)
             response.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);

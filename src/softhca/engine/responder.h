@@ -17,8 +17,8 @@ enum class Answer : std::uint8_t {
 
 struct Response {
     Answer answer = Answer::kDone;
-    std::uint8_t syndrome = 0;   // of the requester's completion, if kError
-    bool local_error = false;    // the requester's own fault: it fails whatever the transport
+    std::uint8_t syndrome = 0;  // of the requester's completion, if kError
+    bool local_error = false;   // the requester's own fault: it fails whatever the transport
     std::uint8_t rnr_timer = 0;
     // the receiver's completion, still to be written: the payload is there
     Completion* completion = nullptr;  // given by the caller

@@ -9,9 +9,9 @@
 
 namespace softhca::engine {
 
+using device::count;
 using device::Fabric;
 using device::QueuePair;
-using device::count;
 
 namespace {
 
@@ -44,8 +44,8 @@ bool find_payload(Fabric& fabric, const QueuePair& qp, const std::byte* segment,
     }
     if (units != 1 || payload.bytes > device::kMaxMessage) return false;
     const auto entry = load<mlx5_wqe_data_seg>(segment);
-    payload.from = resolve_shared(fabric, be32toh(entry.lkey), qp.pd, be64toh(entry.addr),
-                                  payload.bytes, 0);
+    payload.from =
+        resolve_shared(fabric, be32toh(entry.lkey), qp.pd, be64toh(entry.addr), payload.bytes, 0);
     return payload.from != nullptr;
 }
 
@@ -86,8 +86,7 @@ bool send(Fabric& fabric, const QueuePair& requester, QueuePair& target, const R
 bool short_cut(Fabric& fabric, const LocalQp& local, QueuePair& qp, std::uint16_t counter,
                std::size_t most_bytes, Request& request, Response& response) noexcept {
     if (qp.type != IB_UVERBS_QPT_RC) return false;
-    const std::byte* entry =
-        local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64;
+    const std::byte* entry = local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64;
     const auto control = load<mlx5_wqe_ctrl_seg>(entry);
     const std::uint32_t qpn_ds = be32toh(control.qpn_ds);
     std::uint32_t units = qpn_ds & 0x3f;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The short cut for the requests that latency is measured with: an RC SEND or RDMA WRITE whose entry is
-// one basic block with one piece of payload, in memory that is shared on both sides. It checks what
-// the general way (request.h, responder.h) checks, and declines whenever a check fails or something
-// is out of the ordinary, having changed nothing: errors, retries and all other requests are the
-// general way's alone.
+// The short cut for the requests that latency is measured with: an RC SEND or RDMA WRITE whose
+// entry is one basic block with one piece of payload, in memory that is shared on both sides. It
+// checks what the general way (request.h, responder.h) checks, and declines whenever a check fails
+// or something is out of the ordinary, having changed nothing: errors, retries and all other
+// requests are the general way's alone.
 #pragma once
 
 #include "softhca/engine/responder.h"

@@ -168,14 +168,13 @@ void copy_ordered(std::byte* to, const std::byte* from, std::size_t length) noex
         std::uint64_t tail;
         memcpy(&tail, from + head, 8);
         if (head) memmove(to, from, head);  // a program may copy onto itself
-        // the compiler must not merge it with the rest; the processor stores in order (x86-64) or is
-        // told to by the release (aarch64)
+        // the compiler must not merge it with the rest; the processor stores in order (x86-64) or
+        // is told to by the release (aarch64)
         std::atomic_thread_fence(std::memory_order_release);
         *reinterpret_cast<volatile Unaligned*>(to + head) = tail;
     } else if (length) {
         for (std::size_t i = 0; i + 1 < length; ++i)
-            reinterpret_cast<volatile unsigned char*>(to)[i] =
-                static_cast<unsigned char>(from[i]);
+            reinterpret_cast<volatile unsigned char*>(to)[i] = static_cast<unsigned char>(from[i]);
         std::atomic_thread_fence(std::memory_order_release);
         reinterpret_cast<volatile unsigned char*>(to)[length - 1] =
             static_cast<unsigned char>(from[length - 1]);
@@ -214,8 +213,8 @@ Moved move(Fabric& fabric, const SpanList& source, const SpanList& target) noexc
             if (last && piece > 8) piece -= 8;
             run.source_pointer = source_pointer;
             run.target_pointer = target_pointer;
-            run.source[run.count] = {source_pointer ? s.pointer + from : as_pointer(s.address + from),
-                                     piece};
+            run.source[run.count] = {
+                source_pointer ? s.pointer + from : as_pointer(s.address + from), piece};
             run.target[run.count] = {target_pointer ? t.pointer + to : as_pointer(t.address + to),
                                      piece};
             ++run.count;

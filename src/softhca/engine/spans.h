@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// From (key, address, length) to bytes that can be copied. A span is a piece of one process's memory:
-// reachable by loads and stores when it is shared (or part of a work queue entry), else only through
-// the kernel by its address in the owner's address space.
+// From (key, address, length) to bytes that can be copied. A span is a piece of one process's
+// memory: reachable by loads and stores when it is shared (or part of a work queue entry), else
+// only through the kernel by its address in the owner's address space.
 #pragma once
 
 #include <cstddef>

@@ -26,7 +26,8 @@ __attribute__((constructor)) void start() { std::at_quick_exit(leave); }
 SOFTHCA_FACE(_exit, void, exit_face, (int status) noexcept);
 void exit_face(int status) noexcept {
     leave();
-    for (;;) ::syscall(SYS_exit_group, status);
+    for (;;)
+        ::syscall(SYS_exit_group, status);
 }
 SOFTHCA_ALSO(_Exit, _exit, exit_face);
 
