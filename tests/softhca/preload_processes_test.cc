@@ -135,6 +135,42 @@ TEST(PreloadProcesses, TheLastToEndTakesTheFabricAway) {
     }
 }
 
+// The same for many that end at the same moment: one of them is the last.
+TEST(PreloadProcesses, SomeOfManyThatEndTogetherTakeTheFabricAway) {
+    const char* name = std::getenv("SOFTHCA_FABRIC");
+    ASSERT_NE(name, nullptr) << "run by ctest";
+    const std::string file =
+        "/dev/shm/softhca-" + std::to_string(::geteuid()) + "/" + name + ".fabric";
+    constexpr int kChildren = 8;
+    for (int round = 0; round < 10; ++round) {
+        int start[2], ready[2];
+        ASSERT_EQ(::pipe(start), 0);
+        ASSERT_EQ(::pipe(ready), 0);
+        for (int i = 0; i < kChildren; ++i) {
+            if (::fork() != 0) continue;
+            ::close(start[1]);
+            char byte = ::open(kDevice, O_RDWR) >= 0 ? 'y' : 'n';
+            if (::write(ready[1], &byte, 1) != 1 || ::read(start[0], &byte, 1) != 0) ::_exit(1);
+            if (i % 2 == 0) ::exit(0);
+            ::_exit(0);
+        }
+        for (int i = 0; i < kChildren; ++i) {
+            char byte = 0;
+            ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+            EXPECT_EQ(byte, 'y');
+        }
+        EXPECT_EQ(::access(file.c_str(), F_OK), 0);
+        for (const int fd : {start[0], start[1], ready[0], ready[1]})
+            ::close(fd);
+        for (int i = 0; i < kChildren; ++i) {
+            int status = 0;
+            ASSERT_GT(::wait(&status), 0);
+            EXPECT_EQ(status, 0);
+        }
+        EXPECT_NE(::access(file.c_str(), F_OK), 0) << "left behind in round " << round;
+    }
+}
+
 TEST(PreloadProcesses, AForkedChildHasTheDevice) {
     join();
     const pid_t child = ::fork();

@@ -16,11 +16,6 @@ foreach(script ibv perftest pyverbs ucx mpich kill rdma_core)
             list(APPEND labels long)
             set(timeout 5400)
         endif()
-        # Not yet in the everyday set: programs that post past libmlx5 and spin on every processor
-        # (UCX's rc_mlx5, ud_mlx5) take minutes here, MPICH is built on UCX.
-        if(script MATCHES "^(ucx|mpich)$")
-            list(APPEND labels long)
-        endif()
         add_test(NAME ${name} COMMAND /usr/bin/python3 ${third_party}/run_${script}.py --${length}
             --softhca ${SOFTHCA_COMMAND} --scratch ${third_party_scratch}/${length})
         heddle_test_properties(${name} LABELS ${labels} TIMEOUT ${timeout})

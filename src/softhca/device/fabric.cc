@@ -174,7 +174,14 @@ void Fabric::abandon() noexcept {
 }
 
 void Fabric::remove_if_last() noexcept {
-    if (locked_by_another(lock_fd_, 0, kMaxProcesses)) return;
+    if (locked_by_another(lock_fd_, 0, kMaxProcesses)) {
+        if (!segment_) return;
+        const std::uint32_t high = segment_->processes_high.load(std::memory_order_acquire);
+        for (std::uint32_t slot = 0; slot < high && slot < kMaxProcesses; ++slot)
+            if (slot != slot_ && locked_by_another(lock_fd_, slot, 1) &&
+                !segment_->processes[slot].leaving.load(std::memory_order_acquire))
+                return;
+    }
     libc::unlink(segment_path_.c_str());
     remove_tree(tree_path_);
     rmdir(directory_.c_str());  // fails, rightly, while other fabrics live in it
@@ -260,6 +267,7 @@ bool Fabric::take_slot() noexcept {
         process.shared_bytes.store(0);
         process.bell.store(0);
         process.sleeping.store(0);
+        process.leaving.store(0);
         process.attention.store(0);
         for (auto& epoch : process.epochs)
             epoch.value.store(0, std::memory_order_relaxed);
@@ -342,6 +350,10 @@ void Fabric::leave() noexcept {
     // what could not be freed now is a survivor's to free: it finds a live slot without its lock
     if (reclaimed) segment_->processes[slot_].state.store(kFree, std::memory_order_release);
     if (lock.held()) remove_if_last();
+    // Closing is not enough: the mapping of the segment keeps the open file, and so its lock.
+    struct flock mine = byte_lock(slot_, 1);
+    mine.l_type = F_UNLCK;
+    libc::fcntl(lock_fd_, F_OFD_SETLK, reinterpret_cast<long>(&mine));
     libc::close(lock_fd_);
     lock_fd_ = -1;
 }
@@ -351,6 +363,8 @@ void Fabric::leave_abruptly() noexcept {
     for (int attempt = 0; attempt < 100; ++attempt) {
         const DirectoryLock lock(directory_, LOCK_EX | LOCK_NB);
         if (lock.held()) {
+            // Until it is gone this process's threads work on, so its slot stays locked.
+            self().leaving.store(1, std::memory_order_release);
             remove_if_last();
             return;
         }

@@ -74,6 +74,7 @@ struct alignas(64) EpochRecord {
 struct alignas(128) Process {
     std::atomic<std::uint32_t> state;  // ObjectState; by the process itself or its reclaimer
     std::atomic<std::uint32_t> generation;
+    std::atomic<std::uint32_t> leaving;  // it is in _exit(): no reason to keep the fabric's files
     std::int32_t pid;
     std::int32_t arena_fd;
     std::uint64_t arena_inode;
