@@ -199,8 +199,10 @@ struct alignas(128) QueuePair {
     std::atomic<std::uint32_t> references;         // XRC target: itself and its aliases
     QpAttributes attr;                             // by the owner, while no WQE runs
 
+    // The responder's part is written by the peer, the requester's by the owner: 128 bytes apart,
+    // because processors fetch cache lines in pairs.
     // responder, under receive_lock (the rq_ fields) or by the one connected requester (the others)
-    alignas(64) SharedLock receive_lock;
+    alignas(128) SharedLock receive_lock;
     std::uint32_t rq_consumer;     // free-running
     std::uint32_t rq_posted_seen;  // what the owner's record said last; there may be more by now
     std::atomic<std::uint64_t> in_flight;  // receive WQE taken but not completed: see receive.h
@@ -209,7 +211,7 @@ struct alignas(128) QueuePair {
     Counters receive;
 
     // requester, by whoever runs the send queue (one at a time)
-    alignas(64) std::uint32_t sq_consumer;
+    alignas(128) std::uint32_t sq_consumer;
     std::uint32_t requester_psn;
     Counters send;
 };
