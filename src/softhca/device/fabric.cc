@@ -13,6 +13,7 @@
 
 #include <mutex>
 
+#include "softhca/base/left_behind.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
@@ -374,11 +375,13 @@ void Fabric::leave_abruptly() noexcept {
 }
 
 void Fabric::forget_after_fork() noexcept {
+    leave_behind(fabric_mutex_pointer());
     fabric_mutex_pointer() = new std::mutex;  // another thread may have held the old one
     Fabric* fabric = g_fabric.exchange(nullptr);
     if (!fabric) return;
     libc::close(fabric->lock_fd_);  // the parent's lock stays: it has the same description open
-    g_fabric_storage = nullptr;     // not freed: another thread may have been inside at the fork
+    leave_behind(g_fabric_storage);
+    g_fabric_storage = nullptr;  // not freed: another thread may have been inside at the fork
     g_lock_owner = 0xffffffffu;
 }
 

@@ -14,6 +14,7 @@
 
 #include <vector>
 
+#include "softhca/base/left_behind.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/epoch.h"
@@ -270,6 +271,8 @@ void forget_events_after_fork() noexcept {
     if (g_peers)
         for (const PeerEnd& end : *g_peers)
             libc::close(end.fd);
+    leave_behind(g_own);
+    leave_behind(g_peers);
     g_own = nullptr;
     g_own_count.store(0);
     g_peers = nullptr;

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "softhca/base/left_behind.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
@@ -450,11 +451,13 @@ void forget_progress_after_fork() noexcept {
     g_stop.store(false);
     g_ring_head = g_ring_tail = 0;
     g_pending.store(0);
+    leave_behind(g_direct);
+    leave_behind(g_channel_cqs);
     g_direct = nullptr;
     g_channel_cqs = nullptr;
     const std::uint32_t high = g_local_qps_high.load();
     for (std::uint32_t i = 0; i < high; ++i)
-        g_local_qps[i].store(nullptr);
+        leave_behind(g_local_qps[i].exchange(nullptr));
 }
 
 LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {

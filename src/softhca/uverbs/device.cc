@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "softhca/base/left_behind.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
@@ -33,7 +34,8 @@ using device::kNone;
 
 namespace {
 
-// Descriptors that are ours, for a look that costs one load. Numbers beyond the table are looked up.
+// Descriptors that are ours, for a look that costs one load. Numbers beyond the table are looked
+// up.
 constexpr int kFlagged = 1 << 16;
 std::atomic<bool> g_command[kFlagged];
 
@@ -46,8 +48,8 @@ Contexts& contexts() {  // under contexts_mutex()
     static Contexts* map = new Contexts;
     return *map;
 }
-std::atomic<int> g_open{0};              // contexts().size()
-std::atomic<pid_t> g_pid{0};             // of the process the state belongs to
+std::atomic<int> g_open{0};   // contexts().size()
+std::atomic<pid_t> g_pid{0};  // of the process the state belongs to
 
 void flag(int fd, bool on) noexcept {
     if (fd >= 0 && fd < kFlagged) g_command[fd].store(on, std::memory_order_release);
@@ -61,13 +63,14 @@ void after_fork_parent() {
     device::memory::atfork_parent();
     contexts_mutex().unlock();
 }
-// The child has private copies of the parent's memory and no share in its device: descriptors that it
-// inherited answer EIO. It may open the device anew.
+// The child has private copies of the parent's memory and no share in its device: descriptors that
+// it inherited answer EIO. It may open the device anew.
 void after_fork_child() {
     device::memory::atfork_child();
     for (auto& [fd, context] : contexts()) {
         flag(fd, false);
-        new std::shared_ptr<DeviceContext>(context);  // kept: its memory may be the parent's to change
+        // kept: its memory may be the parent's to change
+        leave_behind(new std::shared_ptr<DeviceContext>(context));
     }
     contexts().clear();
     g_open.store(0);
@@ -204,9 +207,7 @@ void closing(int fd) noexcept {
     if (last) destroy_context(*last);
 }
 
-bool owns_channel(int fd) noexcept {
-    return engine::is_event_fd(fd);
-}
+bool owns_channel(int fd) noexcept { return engine::is_event_fd(fd); }
 
 bool is_internal(int fd) noexcept {
     if (fd < 0) return false;
@@ -230,18 +231,13 @@ void leave_fabric_abruptly() noexcept {
     fabric->leave_abruptly();
 }
 
-void register_fork_handlers() noexcept {
-    once();
-}
+void register_fork_handlers() noexcept { once(); }
 
 }  // namespace softhca::uverbs
 
 namespace {
-// A process may join the fabric by looking at sysfs alone, and then fork: the handlers must be there.
-__attribute__((constructor)) void at_start() {
-    softhca::uverbs::register_fork_handlers();
-}
-__attribute__((destructor)) void at_exit() {
-    softhca::uverbs::leave_fabric();
-}
+// A process may join the fabric by looking at sysfs alone, and then fork: the handlers must be
+// there.
+__attribute__((constructor)) void at_start() { softhca::uverbs::register_fork_handlers(); }
+__attribute__((destructor)) void at_exit() { softhca::uverbs::leave_fabric(); }
 }  // namespace

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "softhca/base/left_behind.h"
+
 namespace softhca::uverbs {
 namespace {
 
@@ -46,10 +48,13 @@ QueueExtents take_extents(ObjectKind kind, std::uint32_t index) noexcept {
 void release_extents(const QueueExtents& extents) noexcept {
     device::memory::release(extents.buffer);
     device::memory::release(extents.record);
-    for (const auto& more : extents.more) device::memory::release(more);
+    for (const auto& more : extents.more)
+        device::memory::release(more);
 }
 
 void forget_extents_after_fork() noexcept {
+    leave_behind(lock());
+    leave_behind(map());
     lock() = new std::mutex;  // a thread that is not in the child may have held the old one
     map() = new std::unordered_map<std::uint64_t, QueueExtents>;
 }

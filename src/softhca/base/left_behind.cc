@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// State of a parent, kept in its child: see left_behind.h.
+#include "softhca/base/left_behind.h"
+
+#include <new>
+
+namespace softhca {
+namespace {
+
+struct Left {
+    const void* object;
+    const Left* before;
+};
+const Left* g_left = nullptr;
+
+}  // namespace
+
+void leave_behind(const void* object) noexcept {
+    if (!object) return;
+    if (const auto* left = new (std::nothrow) Left{object, g_left}) g_left = left;
+}
+
+}  // namespace softhca
