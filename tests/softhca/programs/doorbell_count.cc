@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // doorbell_count [--json]: posts known mixes of work requests and compares what the device counted
 // (softhca_query_qp, found at run time) with what libmlx5's rule says (post_send_db in rdma-core's
-// providers/mlx5/qp.c): a call that posts something rings once - by BlueFlame if it posted one WQE of
-// 2 to 16 units of 16 bytes, inline or with MLX5_POST_SEND_PREFER_BF (the default), on a uUAR that has
-// BlueFlame, and MLX5_SHUT_UP_BF is off; else by a doorbell. Prints a table; exits with 1 if a count
-// differs and with 77 if nothing counts here.
+// providers/mlx5/qp.c): a call that posts something rings once - by BlueFlame if it posted one WQE
+// of 2 to 16 units of 16 bytes, inline or with MLX5_POST_SEND_PREFER_BF (the default), on a uUAR
+// that has BlueFlame, and MLX5_SHUT_UP_BF is off; else by a doorbell. Prints a table; exits with 1
+// if a count differs and with 77 if nothing counts here.
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -67,6 +67,7 @@ Device open_device() {
     d.static_uars = is("SOFTHCA_UAR", "static");
     ibv_device** list = need(ibv_get_device_list(nullptr), "ibv_get_device_list");
     d.context = need(list[0] != nullptr ? ibv_open_device(list[0]) : nullptr, "opening a device");
+    ibv_free_device_list(list);
     d.pd = need(ibv_alloc_pd(d.context), "ibv_alloc_pd");
     d.cq = need(ibv_create_cq(d.context, 4096, nullptr, nullptr, 0), "ibv_create_cq");
     d.memory = static_cast<std::uint8_t*>(need(std::aligned_alloc(4096, kMemory), "memory"));
@@ -94,6 +95,13 @@ Device open_device() {
     if (ibv_query_port(d.context, 1, &port) != 0) die("ibv_query_port");
     d.lid = port.lid;
     return d;
+}
+
+void close_device(const Device& d) {
+    if (ibv_destroy_srq(d.xsrq) != 0 || ibv_close_xrcd(d.xrcd) != 0 || ibv_dereg_mr(d.mr) != 0 ||
+        ibv_destroy_cq(d.cq) != 0 || ibv_dealloc_pd(d.pd) != 0 || ibv_close_device(d.context) != 0)
+        die("closing the device");
+    std::free(d.memory);
 }
 
 void modify(ibv_qp* qp, std::uint32_t peer, const Device& d, ibv_qp_type type) {
@@ -180,6 +188,11 @@ struct Subject {
             route.port_num = 1;
             ah = need(ibv_create_ah(d.pd, &route), "ibv_create_ah");
         }
+    }
+    Subject(const Subject&) = delete;
+    ~Subject() {
+        if (ibv_destroy_qp(qp) != 0 || ibv_destroy_qp(far) != 0) die("ibv_destroy_qp");
+        if (ah != nullptr && ibv_destroy_ah(ah) != 0) die("ibv_destroy_ah");
     }
 
     bool reliable() const { return type == IBV_QPT_RC || type == IBV_QPT_XRC_SEND; }
@@ -449,6 +462,29 @@ void all_mixes(Bench& bench, const Subject& s) {
     lists(bench, s, "fetch and add", {IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 1, false});
 }
 
+// One QP of each kind, and one in a thread domain.
+void all_subjects(Bench& bench, const Device& d) {
+    // The first QP has a low-latency uUAR. With two uUARs in the kernel of 2018, the second QP made
+    // has uUAR 0, which has no BlueFlame.
+    const bool two = is("MLX5_TOTAL_UUARS", "2") && is("MLX5_NUM_LOW_LAT_UUARS", "1");
+    const bool later = !(two && d.static_uars);
+    const Subject rc(d, "RC", IBV_QPT_RC, true);
+    const Subject uc(d, "UC", IBV_QPT_UC, later);
+    const Subject ud(d, "UD", IBV_QPT_UD, later);
+    const Subject xrc(d, "XRC", IBV_QPT_XRC_SEND, later);
+    ibv_td_init_attr none = {};
+    ibv_parent_domain_init_attr parent = {};
+    parent.pd = d.pd;
+    parent.td = need(ibv_alloc_td(d.context, &none), "ibv_alloc_td");
+    ibv_pd* domain = need(ibv_alloc_parent_domain(d.context, &parent), "parent domain");
+    {
+        const Subject in_domain(d, "RC, thread domain", IBV_QPT_RC, true, domain);
+        for (const Subject* s : {&rc, &uc, &ud, &xrc, &in_domain})
+            all_mixes(bench, *s);
+    }
+    if (ibv_dealloc_pd(domain) != 0 || ibv_dealloc_td(parent.td) != 0) die("freeing the domain");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -464,21 +500,7 @@ int main(int argc, char** argv) {
     }
     const Device d = open_device();
     Bench bench(query, json);
-    // The first QP has a low-latency uUAR. With two uUARs in the kernel of 2018, the second QP made
-    // has uUAR 0, which has no BlueFlame.
-    const bool two = is("MLX5_TOTAL_UUARS", "2") && is("MLX5_NUM_LOW_LAT_UUARS", "1");
-    const bool later = !(two && d.static_uars);
-    const Subject rc(d, "RC", IBV_QPT_RC, true);
-    const Subject uc(d, "UC", IBV_QPT_UC, later);
-    const Subject ud(d, "UD", IBV_QPT_UD, later);
-    const Subject xrc(d, "XRC", IBV_QPT_XRC_SEND, later);
-    ibv_td_init_attr none = {};
-    ibv_parent_domain_init_attr parent = {};
-    parent.pd = d.pd;
-    parent.td = need(ibv_alloc_td(d.context, &none), "ibv_alloc_td");
-    const Subject in_domain(d, "RC, thread domain", IBV_QPT_RC, true,
-                            need(ibv_alloc_parent_domain(d.context, &parent), "parent domain"));
-    for (const Subject* s : {&rc, &uc, &ud, &xrc, &in_domain})
-        all_mixes(bench, *s);
+    all_subjects(bench, d);
+    close_device(d);
     return bench.finish();
 }
