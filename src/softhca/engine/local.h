@@ -9,6 +9,7 @@
 
 #include "softhca/base/options.h"
 #include "softhca/device/fabric.h"
+#include "softhca/device/glimpsed.h"
 #include "softhca/device/lock.h"
 #include "softhca/engine/completion.h"
 
@@ -17,7 +18,7 @@ namespace softhca::engine {
 // A work request whose effects are done but whose completions are not all written, because a peer
 // held the lock of a completion queue. Run lock.
 struct Unfinished {
-    bool active = false;
+    device::Glimpsed<bool> active = false;
     bool receive_pending = false;       // `receive` must go to receive_cq
     bool send_pending = false;          // `send` must go to the send CQ
     bool responder_failed = false;      // the target QP goes to error after its completion
@@ -49,10 +50,10 @@ struct alignas(64) LocalQp {
     bool takes_blueflame;
     EnginePolicy engine;
 
-    // Run lock.
+    // Run lock. Glimpsed: a hint to those who have not got it.
     Unfinished unfinished;
-    Waiting waiting = Waiting::kNo;
-    std::uint64_t wait_until = 0;
+    device::Glimpsed<Waiting> waiting = Waiting::kNo;
+    device::Glimpsed<std::uint64_t> wait_until = std::uint64_t{0};
     std::uint8_t rnr_left = 0, retry_left = 0;
     bool counting_rnr = false, counting_retries = false;
     std::uint64_t doorbells_seen = 0;  // of posts past the ops table: changes of the record seen

@@ -216,7 +216,7 @@ void earliest_timer(Fabric&, Rounds& rounds) noexcept {
         if (!local) continue;
         // read without the run lock: a stale value costs one round
         if (local->waiting == Waiting::kRnr || local->waiting == Waiting::kNoResponse)
-            rounds.deadline = std::min(rounds.deadline, local->wait_until);
+            rounds.deadline = std::min<std::uint64_t>(rounds.deadline, local->wait_until);
         else
             rounds.busy = true;
     }
