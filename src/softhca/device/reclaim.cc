@@ -46,12 +46,19 @@ bool connected(std::uint32_t type) noexcept {
            type == IB_UVERBS_QPT_XRC_TGT;
 }
 
-void tell_peer(Fabric& fabric, const QueuePair& qp) noexcept {
+// From the state on which it has one, a QP's connection does not change until it is reset, and then
+// only when nobody is inside an epoch who saw that state.
+bool has_connection(const QueuePair& qp) noexcept {
     const std::uint32_t state = qp.state.load(std::memory_order_acquire);
-    if (!connected(qp.type) || state < IBV_QPS_RTR || state > IBV_QPS_SQE) return;
+    return connected(qp.type) && state >= IBV_QPS_RTR && state <= IBV_QPS_SQE;
+}
+
+void tell_peer(Fabric& fabric, const QueuePair& qp) noexcept {
+    const epoch::Section section;
+    if (!has_connection(qp)) return;
     QueuePair& peer = fabric.segment().qps[qp.attr.dest_qpn & (kMaxQps - 1)];
     if (&peer == &qp || !peer.head.live() || peer.number != qp.attr.dest_qpn) return;
-    if (peer.attr.dest_qpn != qp.number || !connected(peer.type)) return;
+    if (!has_connection(peer) || peer.attr.dest_qpn != qp.number) return;
     call_attention(fabric, peer, kAttentionPeerLost);
 }
 
