@@ -48,10 +48,14 @@ test-release:
 	@$(call COMPILE,build)
 	@$(CTEST) --test-dir build -LE 'long'
 
-# The short set under sanitizers: the unit tests, and with them (ASan, UBSan) the fuzz targets, which
-# drive the whole device. `make test-all` runs the verbs programs under both as well. Two tests count
-# mappings that a sanitizer's own memory changes.
-SANITIZED = -R '^unit\.' -E 'LeavesAloneWhatIsNotPlainMemory|KeepsProtectionAndLock'
+# The short set under sanitizers: the unit tests, and of the verbs programs each case by itself;
+# `make test-all` runs everything. The fuzz targets drive the whole device under ASan and UBSan, too.
+# Two tests count mappings, which a sanitizer's own memory changes; the others take long: the same
+# cases in other modes, and what makes thousands of objects or messages.
+UNSANITIZED = LeavesAloneWhatIsNotPlainMemory|KeepsProtectionAndLock
+LONG_SANITIZED = ^softhca\.(cma|thread|inline|static|doorbell_count|limits|ring_wrap)\.
+LONG_CASES = NothingLeaks|FedByTwoProcesses
+SANITIZED = -L '^(unit|softhca)$$' -E '$(UNSANITIZED)|$(LONG_SANITIZED)|$(LONG_CASES)'
 test-asan test-tsan: test-%:
 	@$(call install_deps,build test)
 	@$(CMAKE) --preset $* -DHEDDLE_WERROR=$(WERROR)
