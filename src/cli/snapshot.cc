@@ -220,6 +220,10 @@ public:
             ++owner.mrs;
             owner.mr_bytes += item.length;
         });
+        each(segment_.dms, [](auto, const device::DeviceMemory& item, ProcessUse& owner) {
+            ++owner.dms;
+            owner.dm_bytes += item.length;
+        });
         for (const ContextUse& context : out_.contexts)
             for (ProcessUse& process : out_.processes)
                 if (process.slot == context.slot) process.counters.add(context.counters);

@@ -127,6 +127,7 @@ Json stat_json(const Snapshot& snapshot) {
                              {"contexts", use.contexts},
                              {"pds", use.pds},
                              {"mrs", use.mrs},
+                             {"dms", use.dms},
                              {"qps", use.qps},
                              {"cqs", use.cqs},
                              {"srqs", use.srqs},
@@ -135,6 +136,7 @@ Json stat_json(const Snapshot& snapshot) {
                              {"uar_pages", use.uar_pages},
                              {"uuars", use.uuars},
                              {"mr_bytes", use.mr_bytes},
+                             {"dm_bytes", use.dm_bytes},
                              {"queue_bytes", use.queue_bytes},
                              {"shared_bytes", use.shared_bytes},
                              {"counters", json_of(use.counters)}});

@@ -59,7 +59,7 @@ void damage_table(device::Table<T, N>& table, Input& input) {
 }
 
 void one_operation(device::Segment& s, Input& input) {
-    switch (input.below(12)) {
+    switch (input.below(13)) {
         case 0:
             s.processes_high.store(input.one_in(4) ? input.word() : input.below(16));
             return;
@@ -88,6 +88,8 @@ void one_operation(device::Segment& s, Input& input) {
             return damage_table(s.qps, input);
         case 10:
             return damage_table(s.mrs, input);
+        case 11:
+            return damage_table(s.dms, input);
         default:
             s.created_ns = input.value<std::uint64_t>();
             return;

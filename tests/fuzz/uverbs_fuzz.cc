@@ -182,6 +182,60 @@ void mr_method(Session& s) {
     call.run(s.device());
 }
 
+void alloc_dm(Session& s) {
+    std::uint64_t start = 0;
+    std::uint16_t page = 0;
+    Call call(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC);
+    call.add(UVERBS_ATTR_ALLOC_DM_HANDLE, 0, 0);
+    call.add(UVERBS_ATTR_ALLOC_DM_LENGTH,
+             s.input.one_in(8) ? s.input.value<std::uint64_t>() : s.input.below(5 * kPage), 8);
+    call.add(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, s.input.below(14), 4);
+    if (s.input.one_in(8)) call.add(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, s.input.below(3), 8);
+    call.out(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, &start, sizeof start);
+    call.out(MLX5_IB_ATTR_ALLOC_DM_RESP_PAGE_INDEX, &page, sizeof page);
+    if (s.input.one_in(8)) call.last()->data = s.address();
+    if (call.run(s.device())) return;
+    s.add(Kind::kDm, static_cast<std::uint32_t>(call.data_of(UVERBS_ATTR_ALLOC_DM_HANDLE)));
+    s.offsets.push_back((std::uint64_t{MLX5_IB_MMAP_DEVICE_MEM} << 8 | page) * kPage);
+}
+
+void reg_dm_mr(Session& s) {
+    std::uint32_t keys[2];
+    Call call(UVERBS_OBJECT_MR, UVERBS_METHOD_DM_MR_REG);
+    call.add(UVERBS_ATTR_REG_DM_MR_HANDLE, 0, 0);
+    call.add(UVERBS_ATTR_REG_DM_MR_PD_HANDLE, s.handle(Kind::kPd), 0);
+    call.add(UVERBS_ATTR_REG_DM_MR_DM_HANDLE, s.handle(Kind::kDm), 0);
+    call.add(UVERBS_ATTR_REG_DM_MR_OFFSET, s.input.one_in(8) ? s.address() : s.input.byte(), 8);
+    call.add(UVERBS_ATTR_REG_DM_MR_LENGTH, s.input.one_in(8) ? s.length() : s.input.below(kPage),
+             8);
+    call.add(UVERBS_ATTR_REG_DM_MR_ACCESS_FLAGS, s.access() | IBV_ACCESS_ZERO_BASED, 4);
+    call.out(UVERBS_ATTR_REG_DM_MR_RESP_LKEY, &keys[0], sizeof keys[0]);
+    call.out(UVERBS_ATTR_REG_DM_MR_RESP_RKEY, &keys[1], sizeof keys[1]);
+    if (s.input.one_in(8)) call.last()->data = s.address();
+    if (call.run(s.device())) return;
+    s.add(Kind::kMr, static_cast<std::uint32_t>(call.data_of(UVERBS_ATTR_REG_DM_MR_HANDLE)));
+}
+
+void dm_method(Session& s) {
+    if (s.input.one_in(2)) return alloc_dm(s);
+    if (s.input.one_in(2)) return reg_dm_mr(s);
+    if (s.input.one_in(2)) {
+        Call call(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE);
+        call.add(UVERBS_ATTR_FREE_DM_HANDLE, s.handle(Kind::kDm), 0);
+        call.run(s.device());
+        return;
+    }
+    std::uint64_t start, length;
+    std::uint16_t page;
+    Call call(UVERBS_OBJECT_DM, MLX5_IB_METHOD_DM_QUERY);
+    call.add(MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, s.handle(Kind::kDm), 0);
+    call.out(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, &start, sizeof start);
+    call.out(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX, &page, sizeof page);
+    call.out(MLX5_IB_ATTR_QUERY_DM_RESP_LENGTH, &length, sizeof length);
+    if (s.input.one_in(8)) call.last()->data = s.address();
+    call.run(s.device());
+}
+
 // Any object, method and attributes; headers that do not fit them.
 void odd_method(Session& s) {
     Call call(s.input.one_in(2) ? s.input.value<std::uint16_t>()
@@ -226,7 +280,9 @@ void map(Session& s) {
             if (s.input.one_in(4))
                 offset += std::uint64_t{s.input.byte()} << (12 + s.input.below(52));
     }
-    const std::size_t length = s.input.one_in(8) ? s.input.value<std::uint16_t>() : kPage;
+    const std::size_t length = s.input.one_in(8)   ? s.input.value<std::uint16_t>()
+                               : s.input.one_in(8) ? kPage * s.input.below(6)
+                                                   : kPage;
     const int protection = s.input.one_in(4)   ? static_cast<int>(s.input.below(8))
                            : s.input.one_in(2) ? PROT_READ
                                                : PROT_WRITE;
@@ -292,6 +348,8 @@ void one_operation(Session& s) {
             return bring_up(s);
         case 16:
             return s.close_channel();
+        case 17:
+            return dm_method(s);
         default:
             return any_command(s);
     }

@@ -117,6 +117,7 @@ void for_each_table(device::Segment& segment, Function&& function) {
     function("SRQ", segment.srqs);
     function("QP", segment.qps);
     function("MR", segment.mrs);
+    function("DM", segment.dms);
 }
 
 // Event channels are pipes, and the only ones that come and go. Of a context that is closed the
@@ -397,6 +398,7 @@ void Session::check_counts() {
     each("CQ", s.cqs);
     each("SRQ", s.srqs);
     each("XRC domain handle", s.xrcd_handles);
+    each("DM", s.dms);
     for (std::uint32_t i = 0; i < s.uars.high.load(); ++i)
         for (const auto& users : s.uars[i].users)
             if (s.uars[i].head.live()) check("UAR page", i, users.load());

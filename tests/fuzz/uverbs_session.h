@@ -17,8 +17,8 @@
 
 namespace softhca::fuzz {
 
-enum class Kind : std::size_t { kPd, kMr, kCq, kQp, kSrq, kXrcd, kUar, kChannel };
-inline constexpr std::size_t kKinds = 8;
+enum class Kind : std::size_t { kPd, kMr, kCq, kQp, kSrq, kXrcd, kUar, kChannel, kDm };
+inline constexpr std::size_t kKinds = 9;
 
 struct Handle {
     std::uint32_t value;
@@ -62,7 +62,7 @@ public:
     Input& input;
     std::array<std::vector<Handle>, kKinds> handles;
     std::vector<std::uint32_t> qp_numbers;
-    std::vector<std::uint64_t> offsets;  // of UARs
+    std::vector<std::uint64_t> offsets;  // of UARs and device memory
     std::vector<Mapping> mappings;
 
 private:

@@ -47,6 +47,12 @@ inline constexpr std::uint64_t kMaxMessage = 1ull << 30;
 inline constexpr std::uint32_t kMtu = 4096;
 inline constexpr std::uint32_t kCompVectors = 2;
 
+// Device memory (MEMIC), of the whole device. Each piece takes pages of its own, as the kernel
+// hands them out, and begins on one.
+inline constexpr std::uint32_t kMemicPages = 32;
+inline constexpr std::uint32_t kMemicPageBytes = 4096;
+inline constexpr std::uint32_t kMemicBytes = kMemicPages * kMemicPageBytes;
+
 // UARs (MLX5_MAX_DYN... of the kernel: 512 dynamic UAR pages, two uUARs each, a context).
 inline constexpr std::uint32_t kUarPageBytes = 4096;
 inline constexpr std::uint32_t kBfRegisterBytes = 512;

@@ -122,6 +122,7 @@ bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
     condemn(segment.qps, slot);
     condemn(segment.srqs, slot);
     condemn(segment.mrs, slot);
+    condemn(segment.dms, slot);
     condemn(segment.cqs, slot);
     condemn(segment.xrcd_handles, slot);
     condemn(segment.pds, slot);
@@ -142,6 +143,7 @@ bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
     free_all(segment.qps, slot);
     free_all(segment.srqs, slot);
     free_all(segment.mrs, slot);
+    free_all(segment.dms, slot);
     free_all(segment.cqs, slot);
     free_all(segment.xrcd_handles, slot);
     free_all(segment.pds, slot);

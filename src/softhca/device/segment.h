@@ -24,7 +24,7 @@
 namespace softhca::device {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x736f'6674'6863'6101ULL;  // "softhca" 1
-inline constexpr std::uint32_t kSegmentVersion = 1;
+inline constexpr std::uint32_t kSegmentVersion = 2;
 
 enum ObjectState : std::uint32_t { kFree = 0, kReserved = 1, kLive = 2, kDying = 3 };
 
@@ -83,6 +83,9 @@ struct alignas(128) Process {
     char command[64];
     std::atomic<std::uint32_t> threads_high;  // epoch records in use are below this
     std::atomic<std::uint64_t> shared_bytes;
+    // Where in its arena this process keeps device memory: a place for every page of the device, of
+    // which those in use hold memory; or kNotShared, before the first. By the process itself.
+    std::atomic<std::uint64_t> memic_window;
     // The progress thread's bell: who wants its attention stores 1 and wakes the futex if it
     // sleeps.
     alignas(64) std::atomic<std::uint32_t> bell;
@@ -114,8 +117,25 @@ struct alignas(64) MemoryRegion {
     std::uint32_t key;
     std::uint32_t pd;
     std::uint32_t access;
+    std::uint32_t device_memory;  // the DeviceMemory that it is on, or kNone
     std::uint64_t address, length, iova;
     memory::Extents extents;
+};
+
+// Which pages a program sees when it maps its device memory (uverbs/device_memory.h).
+enum class MemicView : std::uint32_t { kUndecided, kArena, kDescriptor };
+
+// A piece of device memory. Its index in the table is the number of its first page in the device,
+// so that the pages in use are those of the items that are not free: nothing can be lost with a
+// process.
+struct alignas(64) DeviceMemory {
+    ObjectHead head;
+    std::uint32_t pages;  // under the table's lock
+    std::uint64_t length;
+    std::uint64_t offset;   // in the owner's arena
+    std::uint64_t address;  // in the owner's address space: what is at `offset`, or what is copied
+    std::atomic<std::uint32_t> users;  // regions on it
+    MemicView view;                    // by the owner, under its context's mutex
 };
 
 struct alignas(64) Channel {
@@ -274,6 +294,7 @@ struct Segment {
     Table<CompletionQueue, kMaxCqs> cqs;
     Table<SharedReceiveQueue, kMaxSrqs> srqs;
     Table<QueuePair, kMaxQps> qps;
+    Table<DeviceMemory, kMemicPages> dms;
     Table<MemoryRegion, kMaxMrs> mrs;
 };
 

@@ -14,6 +14,7 @@
 #include "softhca/engine/events.h"
 #include "softhca/engine/progress.h"
 #include "softhca/uverbs/command.h"
+#include "softhca/uverbs/device_memory.h"
 #include "softhca/uverbs/uar.h"
 
 namespace softhca::uverbs {
@@ -73,8 +74,8 @@ int get_context(Command& command) noexcept {
     if (const int error = check_bfregs(request)) return error;
 
     std::uint32_t index;
-    device::Context* record = device::reserve(command.segment().contexts, command.fabric(), kNone,
-                                              0, &index);
+    device::Context* record =
+        device::reserve(command.segment().contexts, command.fabric(), kNone, 0, &index);
     if (!record) return ENOMEM;
     int async_fd = -1;
     const std::uint32_t channel = engine::open_channel(command.fabric(), index, true, &async_fd);
@@ -116,6 +117,23 @@ int get_context(Command& command) noexcept {
     return command.driver_respond(driver);
 }
 
+int give_record(DeviceContext& context) noexcept {
+    device::Fabric* fabric = device::Fabric::attach();
+    if (!fabric) return ENODEV;
+    std::lock_guard<std::mutex> guard(context.mutex);
+    if (context.record != kNone) return 0;
+    context.fabric = fabric;
+    std::uint32_t index;
+    device::Context* record =
+        device::reserve(fabric->segment().contexts, *fabric, kNone, 0, &index);
+    if (!record) return ENOMEM;
+    record->head.context = index;
+    record->async_channel = kNone;  // it has no objects that could have events
+    context.record = index;
+    device::publish(record->head);
+    return 0;
+}
+
 void destroy_context(DeviceContext& context) noexcept {
     // at exit, after the process has left, its objects are gone and its slot may be another's
     if (context.record == kNone || !device::Fabric::current()) return;
@@ -130,13 +148,18 @@ void destroy_context(DeviceContext& context) noexcept {
     each(segment.srqs, [&](std::uint32_t i) { free_srq(context, i); });
     each(segment.cqs, [&](std::uint32_t i) { free_cq(context, i); });
     each(segment.mrs, [&](std::uint32_t i) { free_mr(context, i); });
+    each(segment.dms, [&](std::uint32_t i) {
+        // busy: under a region that a stopped process may still be using; it goes with this process
+        if (free_device_memory(context, i) == EBUSY)
+            segment.dms[i].head.state.store(device::kDying, std::memory_order_release);
+    });
     each(segment.xrcd_handles, [&](std::uint32_t i) {
         device::drop_xrc_domain(fabric, segment.xrcd_handles[i].domain);
         device::free_item(segment.xrcd_handles, segment.xrcd_handles[i]);
     });
     each(segment.pds, [&](std::uint32_t i) { device::free_item(segment.pds, segment.pds[i]); });
     // its descriptor is closed by the application; libibverbs does so after the command descriptor
-    engine::close_channel(fabric, context.async_channel);
+    if (context.async_channel != kNone) engine::close_channel(fabric, context.async_channel);
     context.async_channel = kNone;
     each(segment.uars, [&](std::uint32_t i) { device::free_item(segment.uars, segment.uars[i]); });
     device::Context& record = segment.contexts[context.record];

@@ -18,25 +18,36 @@ namespace softhca::uverbs {
 
 struct DeviceContext {
     device::Fabric* fabric = nullptr;
-    ino_t inode = 0;                       // of the command descriptor
+    ino_t inode = 0;  // of the command descriptor
     dev_t file_system = 0;
     std::uint32_t record = device::kNone;  // index in Segment.contexts; kNone before GET_CONTEXT
     std::uint32_t async_channel = device::kNone;
-    bool is_static = false;                // the kernel of 2018: see uar.h
+    bool inherited = false;  // over fork: see give_record()
+    bool is_static = false;  // the kernel of 2018: see uar.h
     std::uint8_t cqe_version = 0;
     std::uint32_t total_bfregs = 0, low_latency_bfregs = 0;
 
     // under mutex
     std::mutex mutex;
-    int descriptors = 1;                         // this one and its duplicates
+    int descriptors = 1;  // this one and its duplicates
     bool imported = false;
-    std::vector<std::uint32_t> static_pages;     // in Segment.uars
-    std::vector<std::uint32_t> bfreg_users;      // QPs on each static bfreg
-    std::vector<std::uint32_t> dynamic_pages;    // of ALLOC_WC, in Segment.uars
+    std::vector<std::uint32_t> static_pages;   // in Segment.uars
+    std::vector<std::uint32_t> bfreg_users;    // QPs on each static bfreg
+    std::vector<std::uint32_t> dynamic_pages;  // of ALLOC_WC, in Segment.uars
 };
 
 // The context behind a command descriptor of this process; empty when there is none.
 std::shared_ptr<DeviceContext> find_context(int fd) noexcept;
+
+// A descriptor of this process that refers to the context's command file; -1 when there is none
+// left.
+int descriptor_of(const DeviceContext& context) noexcept;
+
+// A forked child has no share in its parent's device, and a command descriptor that it inherited
+// answers EIO; but the device may be queried and its memory allocated through it, as rdma-core's
+// tests do. Then the descriptor gets a record of the child's own, to which belongs what is
+// allocated. 0 or an errno.
+int give_record(DeviceContext& context) noexcept;
 
 // What GET_CONTEXT and QUERY_CONTEXT say of it (the driver's part).
 void fill_context_response(const DeviceContext& context,

@@ -48,8 +48,18 @@ Contexts& contexts() {  // under contexts_mutex()
     static Contexts* map = new Contexts;
     return *map;
 }
-std::atomic<int> g_open{0};   // contexts().size()
-std::atomic<pid_t> g_pid{0};  // of the process the state belongs to
+// Command files of the parent, in a forked child.
+struct Inherited {
+    ino_t inode;
+    dev_t file_system;
+};
+std::vector<Inherited>& inherited() {  // under contexts_mutex()
+    static auto* list = new std::vector<Inherited>;
+    return *list;
+}
+std::atomic<int> g_open{0};            // contexts().size()
+std::atomic<bool> g_inherited{false};  // inherited() is not empty
+std::atomic<pid_t> g_pid{0};           // of the process the state belongs to
 
 void flag(int fd, bool on) noexcept {
     if (fd >= 0 && fd < kFlagged) g_command[fd].store(on, std::memory_order_release);
@@ -64,11 +74,15 @@ void after_fork_parent() {
     contexts_mutex().unlock();
 }
 // The child has private copies of the parent's memory and no share in its device: descriptors that
-// it inherited answer EIO. It may open the device anew.
+// it inherited answer EIO, mostly: see give_record(). It may open the device anew.
 void after_fork_child() {
     device::memory::atfork_child();
     for (auto& [fd, context] : contexts()) {
         flag(fd, false);
+        if (context->record != kNone || context->inherited) {
+            inherited().push_back({context->inode, context->file_system});
+            g_inherited.store(true);
+        }
         // kept: its memory may be the parent's to change
         leave_behind(new std::shared_ptr<DeviceContext>(context));
     }
@@ -167,11 +181,33 @@ std::shared_ptr<DeviceContext> find_context(int fd) noexcept {
         flag(fd, true);
         return found;
     }
+    for (const Inherited& file : inherited()) {
+        if (st.st_ino != file.inode || st.st_dev != file.file_system) continue;
+        auto found = std::make_shared<DeviceContext>();
+        found->inode = file.inode;
+        found->file_system = file.file_system;
+        found->inherited = true;
+        contexts()[fd] = found;
+        g_open.fetch_add(1);
+        flag(fd, true);
+        return found;
+    }
     return {};
 }
 
 bool adopt(int fd) noexcept {
-    return g_open.load(std::memory_order_acquire) != 0 && find_context(fd) != nullptr;
+    return (g_open.load(std::memory_order_acquire) != 0 || g_inherited.load()) &&
+           find_context(fd) != nullptr;
+}
+
+int descriptor_of(const DeviceContext& context) noexcept {
+    std::lock_guard<std::mutex> guard(contexts_mutex());
+    for (const auto& [fd, open] : contexts()) {
+        struct stat st {};
+        if (open.get() == &context && libc::fstat(fd, &st) == 0 && is_file_of(st, context))
+            return fd;
+    }
+    return -1;
 }
 
 void closing(int fd) noexcept {

@@ -59,6 +59,19 @@ int uar_object(DeviceContext& context, unsigned method, const Attributes& attrib
     return EPROTONOSUPPORT;
 }
 
+// What a forked child may do with a descriptor that it inherited: see give_record().
+bool open_to_heirs(const ib_uverbs_ioctl_hdr& header, const Attributes& attributes) noexcept {
+    if (header.object_id == UVERBS_OBJECT_DM) return true;
+    std::uint64_t command;
+    if (header.object_id != UVERBS_OBJECT_DEVICE ||
+        header.method_id != UVERBS_METHOD_INVOKE_WRITE ||
+        attributes.value(UVERBS_ATTR_WRITE_CMD, &command))
+        return false;
+    // extended or not
+    command &= ~std::uint64_t{IB_USER_VERBS_CMD_FLAG_EXTENDED};
+    return command == IB_USER_VERBS_CMD_QUERY_DEVICE || command == IB_USER_VERBS_CMD_QUERY_PORT;
+}
+
 int dispatch(DeviceContext& context, const ib_uverbs_ioctl_hdr& header,
              const Attributes& attributes) noexcept {
     if (header.object_id == UVERBS_OBJECT_DEVICE && header.method_id == UVERBS_METHOD_INVOKE_WRITE)
@@ -93,7 +106,7 @@ int ioctl(int fd, unsigned long request, void* argument) noexcept {
     };
     if (request != RDMA_VERBS_IOCTL) return fail(ENOTTY);
     const std::shared_ptr<DeviceContext> context = find_context(fd);
-    if (!context || !device::Fabric::current()) return fail(EIO);  // inherited over fork: the device is the parent's
+    if (!context) return fail(EIO);  // inherited over fork: the device is the parent's
     ib_uverbs_ioctl_hdr header{};
     const auto where = reinterpret_cast<std::uintptr_t>(argument);
     if (copy_in(&header, where, sizeof header)) return fail(EFAULT);
@@ -107,6 +120,11 @@ int ioctl(int fd, unsigned long request, void* argument) noexcept {
     if (attributes.count && copy_in(attributes.list.data(), attributes.where,
                                     attributes.count * sizeof(ib_uverbs_attr)))
         return fail(EFAULT);
+    if (context->inherited) {
+        if (!open_to_heirs(header, attributes)) return fail(EIO);
+        if (const int error = give_record(*context)) return fail(error);
+    }
+    if (!device::Fabric::current()) return fail(EIO);
     const int error = dispatch(*context, header, attributes);
     return error ? fail(error) : 0;
 }

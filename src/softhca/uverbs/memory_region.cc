@@ -113,6 +113,7 @@ int reg_mr(Command& command) noexcept {
     region->key = index << 8 | (region->head.generation & 0xff);
     region->pd = request.pd_handle;
     region->access = request.access_flags;
+    region->device_memory = device::kNone;
     region->address = request.start;
     region->length = request.length;
     region->iova = request.hca_va;
@@ -132,7 +133,7 @@ int rereg_mr(Command& command) noexcept {
     auto& segment = command.segment();
     MemoryRegion* region = device::find_own(segment.mrs, command.fabric(), command.context.record,
                                             request.mr_handle);
-    if (!region) return EINVAL;
+    if (!region || region->device_memory != device::kNone) return EINVAL;
     const bool translate = request.flags & IBV_REREG_MR_CHANGE_TRANSLATION;
     const bool change_pd = request.flags & IBV_REREG_MR_CHANGE_PD;
     const std::uint32_t access = request.flags & IBV_REREG_MR_CHANGE_ACCESS
@@ -197,6 +198,8 @@ void free_mr(DeviceContext& context, std::uint32_t index) noexcept {
     if (region.pd < device::kMaxPds) segment.pds[region.pd].users.fetch_sub(1);
     if (!quiet) return;  // a stopped process may still be writing: its pages and key are not reused
     memory::release(region.extents);
+    if (region.device_memory < device::kMemicPages)
+        segment.dms[region.device_memory].users.fetch_sub(1);
     device::free_item(segment.mrs, region);
 }
 

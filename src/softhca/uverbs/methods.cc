@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// ioctl methods that have no write command (rdma/ib_user_ioctl_cmds.h): querying a region, and advice
-// about on-demand paging. Importing a device (QUERY_CONTEXT) is not offered.
+// ioctl methods that have no write command (rdma/ib_user_ioctl_cmds.h): querying a region, advice
+// about on-demand paging, device memory. Importing a device (QUERY_CONTEXT) is not offered.
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
 
 #include "softhca/device/table.h"
 #include "softhca/uverbs/attributes.h"
+#include "softhca/uverbs/device_memory.h"
 
 namespace softhca::uverbs {
 namespace {
@@ -35,8 +36,8 @@ int check_advised(DeviceContext& context, std::uint32_t pd, std::uint64_t advice
                   const ib_uverbs_sge& sge) noexcept {
     const std::uint32_t index = sge.lkey >> 8;
     if (index >= device::kMaxMrs) return ENOENT;
-    const device::MemoryRegion* region = device::find_own(
-        context.fabric->segment().mrs, *context.fabric, context.record, index);
+    const device::MemoryRegion* region =
+        device::find_own(context.fabric->segment().mrs, *context.fabric, context.record, index);
     if (!region || region->key != sge.lkey || !(region->access & IBV_ACCESS_ON_DEMAND))
         return ENOENT;
     if (region->pd != pd) return EPERM;
@@ -79,6 +80,9 @@ int run_method(DeviceContext& context, unsigned object, unsigned method,
         return query_mr(context, attributes);
     if (object == UVERBS_OBJECT_MR && method == UVERBS_METHOD_ADVISE_MR)
         return advise_mr(context, attributes);
+    if (object == UVERBS_OBJECT_MR && method == UVERBS_METHOD_DM_MR_REG)
+        return reg_dm_mr(context, attributes);
+    if (object == UVERBS_OBJECT_DM) return device_memory_method(context, method, attributes);
     return EPROTONOSUPPORT;
 }
 

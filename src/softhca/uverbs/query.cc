@@ -16,8 +16,8 @@ using namespace softhca::device;
 
 ib_uverbs_query_device_resp device_attributes() noexcept {
     ib_uverbs_query_device_resp out{};
-    out.fw_ver = std::uint64_t{kFirmwareMajor} << 32 | std::uint64_t{kFirmwareMinor} << 16 |
-                 kFirmwareSub;
+    out.fw_ver =
+        std::uint64_t{kFirmwareMajor} << 32 | std::uint64_t{kFirmwareMinor} << 16 | kFirmwareSub;
     out.node_guid = htobe64(kNodeGuid);
     out.sys_image_guid = htobe64(kNodeGuid);
     out.max_mr_size = ~0ull;
@@ -77,6 +77,7 @@ int query_device(Command& command) noexcept {
     out.hca_core_clock = kClockKhz;
     out.odp_caps = paging_capabilities();
     out.xrc_odp_caps = kConnectedPaging;
+    out.max_dm_size = kMemicBytes;
     const std::size_t room = command.core_out.length;
     out.response_length = static_cast<std::uint32_t>(room < sizeof out ? room : sizeof out);
     if (const int error = command.respond(out)) return error;

@@ -14,6 +14,7 @@
 #include "softhca/device/clock.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/counters.h"
+#include "softhca/uverbs/device_memory.h"
 #include "softhca/uverbs/uverbs.h"
 
 namespace softhca::uverbs {
@@ -204,8 +205,11 @@ void* map(int fd, void* address, std::size_t length, int prot, int flags, off_t 
     if (!found) return fail(EIO);
     DeviceContext& context = *found;
     const std::uint64_t page = static_cast<std::uint64_t>(offset) / kPage;
-    if (context.record == kNone || length != kPage || offset % kPage || (prot & PROT_EXEC))
-        return fail(EINVAL);
+    if (context.record == kNone || offset % kPage || (prot & PROT_EXEC)) return fail(EINVAL);
+    if (page < kObjectPages && decode_offset(page).command == MLX5_IB_MMAP_DEVICE_MEM)
+        return map_device_memory(context, decode_offset(page).index,
+                                 {address, length, prot, flags, fd, offset});
+    if (length != kPage) return fail(EINVAL);
     auto& table = context.fabric->segment().uars;
     std::uint32_t dynamic_page = kNone;
     std::lock_guard<std::mutex> guard(context.mutex);

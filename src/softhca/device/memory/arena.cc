@@ -243,6 +243,23 @@ void arena_free(std::uint64_t offset, std::uint64_t length) noexcept {
     a.next = std::min(a.next, offset);
 }
 
+void arena_empty(std::uint64_t offset, std::uint64_t length) noexcept {
+    std::byte* base = arena_base();
+    if (!base || libc::madvise(base + offset, length, MADV_REMOVE) == 0) return;
+    LOG_WARN_ONCE("pages of the arena cannot be emptied: %s", strerrordesc_np(errno));
+}
+
+void* arena_map_own(void* address, std::uint64_t length, int prot, int flags,
+                    std::uint64_t offset) noexcept {
+    Arena& a = arena();
+    std::lock_guard lock(a.mutex);
+    if (!a.base.load(std::memory_order_relaxed) || !a.fd.intact()) {
+        errno = EBADF;
+        return MAP_FAILED;
+    }
+    return libc::mmap(address, length, prot, flags, a.fd.get(), static_cast<off_t>(offset));
+}
+
 std::byte* arena_map_peer(pid_t pid, int fd, std::uint64_t inode, std::uint64_t* bytes) noexcept {
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);

@@ -34,6 +34,14 @@ std::uint64_t arena_allocate(std::uint64_t length) noexcept;
 // within it. They must not be reachable by a peer any more.
 void arena_free(std::uint64_t offset, std::uint64_t length) noexcept;
 
+// Empties pages of an allocation without giving them back: they are zero again, and take no memory.
+void arena_empty(std::uint64_t offset, std::uint64_t length) noexcept;
+
+// Maps pages of the own arena once more, shared, for the application to use: as mmap(2). EBADF when
+// the application has closed the descriptor.
+void* arena_map_own(void* address, std::uint64_t length, int prot, int flags,
+                    std::uint64_t offset) noexcept;
+
 // Maps the arena of another process of the same user, whole, readable and writable. Refuses (EINVAL)
 // whatever is not the sealed memfd with that inode, so that nothing a peer does later can make an
 // access fault; EACCES when it belongs to another user. Size in *bytes. nullptr and errno on error.
