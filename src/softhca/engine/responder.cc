@@ -214,29 +214,37 @@ void deliver(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& r
     }
 }
 
+// The receive that a message takes; or false, and the answer it gets.
+bool take_for(Fabric& fabric, const QueuePair& requester, QueuePair& target, const Request& request,
+              Receive& receive, Response& response) noexcept {
+    const bool datagram = requester.type == IB_UVERBS_QPT_UD;
+    switch (take_receive(fabric, target, request.srq_number, datagram, receive)) {
+        case Take::kOk:
+            if (!datagram && receive.srq == kNone)  // marked in flight
+                response.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
+            return true;
+        case Take::kBusy:
+            response.answer = Answer::kBusy;
+            return false;
+        case Take::kEmpty:
+            response.answer = reliable(requester.type) ? Answer::kRnr : Answer::kSilent;
+            response.rnr_timer = target.attr.min_rnr_timer;
+            return false;
+        case Take::kBroken:
+            break;
+    }
+    if (datagram)
+        response.answer = Answer::kSilent;
+    else
+        nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, IBV_EVENT_QP_FATAL);
+    return false;
+}
+
 void send(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& request,
           Response& response) noexcept {
     const bool datagram = requester.type == IB_UVERBS_QPT_UD;
     Receive receive;
-    switch (take_receive(fabric, target, request.srq_number, datagram, receive)) {
-        case Take::kOk:
-            break;
-        case Take::kBusy:
-            response.answer = Answer::kBusy;
-            return;
-        case Take::kEmpty:
-            response.answer = reliable(requester.type) ? Answer::kRnr : Answer::kSilent;
-            response.rnr_timer = target.attr.min_rnr_timer;
-            return;
-        case Take::kBroken:
-            if (datagram)
-                response.answer = Answer::kSilent;
-            else
-                nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, IBV_EVENT_QP_FATAL);
-            return;
-    }
-    if (!datagram && receive.srq == kNone)
-        response.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
+    if (!take_for(fabric, requester, target, request, receive, response)) return;
     deliver(fabric, requester, target, request, receive, response);
     if (!datagram) return;
     if (response.local_error) {  // the sender's own fault: nothing would have been sent
@@ -398,24 +406,7 @@ void rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& requ
     }
     Receive receive;
     const bool immediate = request.opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
-    if (immediate) {
-        switch (take_receive(fabric, target, request.srq_number, false, receive)) {
-            case Take::kOk:
-                break;
-            case Take::kBusy:
-                response.answer = Answer::kBusy;
-                return;
-            case Take::kEmpty:
-                response.answer = reliable(requester.type) ? Answer::kRnr : Answer::kSilent;
-                response.rnr_timer = target.attr.min_rnr_timer;
-                return;
-            case Take::kBroken:
-                nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_OP_ERR, IBV_EVENT_QP_FATAL);
-                return;
-        }
-        if (receive.srq == kNone)
-            response.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
-    }
+    if (immediate && !take_for(fabric, requester, target, request, receive, response)) return;
     if (bytes) {
         from_moved(fabric, target, response, move(fabric, request.data, remote), false);
         count(target.receive.dma_write_payload, remote.count);
