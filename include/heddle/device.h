@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// RDMA devices of this machine and what they can do.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace heddle {
+
+struct DeviceInfo {
+    std::string name;       // "mlx5_0"
+    std::string firmware;   // "16.35.2000"
+    std::string board;      // PSID, or empty
+    std::string pci;        // "0000:07:00.0", or empty
+    int numa_node = -1;     // -1: unknown
+    bool mlx5 = false;      // libmlx5 drives it: UARs can be seen, the direct path is possible
+    bool software = false;  // softhca
+    bool ethernet = false;  // RoCE; else InfiniBand
+    bool port_active = false;
+    std::uint32_t max_qps = 0, max_qp_depth = 0, max_cqs = 0, max_mrs = 0, max_pds = 0,
+                  max_srqs = 0;
+    std::uint32_t max_sge = 0;
+    bool xrc = false, atomics = false;
+    bool static_uars = false;           // a kernel that gives each context its UARs at open
+    std::uint32_t blueflame_bytes = 0;  // of a register; 0: none
+};
+
+// All devices, in libibverbs' order. Thread-safe. Throws VerbsError when the list cannot be had.
+std::vector<DeviceInfo> devices();
+// One device; empty name: the first with an active port. Throws VerbsError (ENODEV) that names what
+// there is.
+DeviceInfo device(const std::string& name = {});
+
+}  // namespace heddle

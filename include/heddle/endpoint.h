@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Scalable communication endpoints: what n threads of a process need to send each on its own, at
+// the price in resources that a category names. ICPADS'18, sections V and VI.
+//
+//   heddle::EndpointSet set({}, heddle::Category::kDynamic, 4);
+//   set[0].connect(peer);                    // once, by one thread
+//   set[0].write(buffer, 8, remote, rkey);   // then by the endpoint's own thread
+//   set[0].poll(...);
+//
+// Making, connecting and destroying a set: one thread at a time. Posting and polling:
+// docs/endpoints.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "heddle/category.h"
+#include "heddle/device.h"
+#include "heddle/error.h"
+#include "heddle/usage.h"
+
+struct ibv_context;
+struct ibv_cq;
+struct ibv_mr;
+struct ibv_pd;
+struct ibv_qp;
+
+namespace heddle {
+
+// How work reaches the device.
+enum class Path : std::uint8_t {
+    kVerbs,   // ibv_post_send, ibv_poll_cq; any device
+    kDirect,  // mlx5: entries, doorbell records and registers written without libmlx5
+};
+
+struct EndpointOptions {
+    Path path = Path::kVerbs;
+    std::uint32_t depth = 128;  // send queue entries; the CQ has as many for each of its QPs
+    std::uint32_t receive_depth = 0;
+    std::uint32_t max_inline = 60;  // bytes
+    std::uint32_t max_sge = 1;
+    std::size_t buffer_bytes = 4096;  // payload of each endpoint; registered, 64-byte aligned
+    bool low_latency = true;          // BlueFlame where the device has it
+};
+
+// Where a QP can be reached.
+struct QpAddress {
+    std::uint32_t qpn = 0;
+    std::uint16_t lid = 0;
+    std::uint8_t gid[16] = {};
+    bool ethernet = false;
+};
+
+class Endpoint {
+public:
+    // What it is made of. Shared with other endpoints as the set's category says.
+    ibv_context* context() const noexcept { return context_; }
+    ibv_pd* pd() const noexcept { return pd_; }
+    ibv_mr* mr() const noexcept { return mr_; }
+    ibv_cq* cq() const noexcept { return cq_; }
+    ibv_qp* qp() const noexcept { return qp_; }
+    std::byte* buffer() const noexcept { return buffer_; }
+    std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
+    // May threads other than this endpoint's own post to its QP, poll its CQ?
+    bool qp_shared() const noexcept { return qp_shared_; }
+    bool cq_shared() const noexcept { return cq_shared_; }
+
+    QpAddress address() const;
+    // Takes the QP to RTS, connected to `peer`. A shared QP is connected once. Throws VerbsError.
+    void connect(const QpAddress& peer) const;
+
+private:
+    friend class EndpointSet;
+    ibv_context* context_ = nullptr;
+    ibv_pd* pd_ = nullptr;
+    ibv_mr* mr_ = nullptr;
+    ibv_cq* cq_ = nullptr;
+    ibv_qp* qp_ = nullptr;
+    std::byte* buffer_ = nullptr;
+    std::size_t buffer_bytes_ = 0;
+    bool qp_shared_ = false, cq_shared_ = false;
+};
+
+class EndpointSet {
+public:
+    // n endpoints on the device of that name (empty: the first with an active port).
+    // Throws VerbsError: which resource was short, how many there are, and which category would
+    // fit.
+    EndpointSet(const std::string& device, Category category, std::uint32_t threads,
+                const EndpointOptions& options = {});
+    EndpointSet(const std::string& device, const Sharing& sharing, std::uint32_t threads,
+                const EndpointOptions& options = {});
+    EndpointSet(EndpointSet&&) noexcept;
+    EndpointSet& operator=(EndpointSet&&) noexcept;
+    ~EndpointSet();
+
+    std::uint32_t size() const noexcept;
+    Endpoint& operator[](std::uint32_t thread) noexcept;
+    const Endpoint& operator[](std::uint32_t thread) const noexcept;
+    const Usage& usage() const noexcept;  // measured while the set was made
+
+private:
+    struct Parts;
+    std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace heddle

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Names of the categories and what each shares: see heddle/category.h.
+#include "heddle/category.h"
+
+#include <array>
+#include <cstddef>
+
+namespace heddle {
+namespace {
+
+constexpr std::array<std::string_view, std::size(kCategories)> kNames = {
+    "mpi-everywhere", "2xdynamic", "dynamic", "shared-dynamic", "static", "mpi+threads"};
+
+}  // namespace
+
+std::string_view name(Category category) noexcept {
+    return kNames[static_cast<std::size_t>(category)];
+}
+
+std::optional<Category> category(std::string_view name) noexcept {
+    for (std::size_t i = 0; i < kNames.size(); ++i)
+        if (kNames[i] == name) return kCategories[i];
+    return std::nullopt;
+}
+
+Sharing sharing_of(Category category, std::uint32_t threads) noexcept {
+    // All but MPI everywhere: one context, and with it PD and MR, for all threads.
+    Sharing sharing;
+    sharing.context = sharing.pd = sharing.mr = threads;
+    switch (category) {
+        case Category::kMpiEverywhere:
+            return {};
+        case Category::k2xDynamic:
+            sharing.placement = Placement::kDoubled;
+            break;
+        case Category::kDynamic:
+            sharing.placement = Placement::kIndependent;
+            break;
+        case Category::kSharedDynamic:
+            sharing.placement = Placement::kPaired;
+            break;
+        case Category::kStatic:
+            break;
+        case Category::kMpiThreads:
+            sharing.cq = sharing.qp = threads;
+            break;
+    }
+    return sharing;
+}
+
+}  // namespace heddle

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How many of each object n threads need under a sharing, and which of them each thread uses: plain
+// arithmetic, before anything is made. x-way sharing: thread t uses object t / x.
+#pragma once
+
+#include <cstdint>
+
+#include "heddle/category.h"
+
+namespace heddle::endpoint {
+
+struct Layout {
+    std::uint32_t threads = 0;
+    Sharing sharing;
+    std::uint32_t contexts = 0, pds = 0, mrs = 0, buffers = 0;
+    std::uint32_t qps = 0, cqs = 0;    // used; with kDoubled as many again are made
+    std::uint32_t domains_per_qp = 0;  // thread domains allocated for each QP that is used
+    std::uint32_t qps_made() const noexcept {
+        return sharing.placement == Placement::kDoubled ? 2 * qps : qps;
+    }
+    std::uint32_t cqs_made() const noexcept {
+        return sharing.placement == Placement::kDoubled ? 2 * cqs : cqs;
+    }
+    std::uint32_t domains() const noexcept { return domains_per_qp * qps; }
+};
+
+// Throws VerbsError (EINVAL) that says which two numbers do not go together.
+Layout layout(const Sharing& sharing, std::uint32_t threads);
+
+}  // namespace heddle::endpoint

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "endpoint/uar_pages.h"
+
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+namespace heddle::endpoint {
+namespace {
+
+// Offsets in the device file, in pages (kernel: drivers/infiniband/hw/mlx5/mlx5_ib.h): bits 8 to 15
+// are a command, of which these map registers; from 9 << 16 on they name objects.
+constexpr std::uint64_t kFirstObject = 9ULL << 16;
+constexpr std::uint64_t kRegularPage = 0, kWriteCombiningPage = 2, kAllocatedPage = 6;
+
+bool is_register_page(std::uint64_t offset, std::uint64_t page) noexcept {
+    const std::uint64_t number = offset / page;
+    if (number >= kFirstObject) return true;
+    const std::uint64_t command = number >> 8 & 0xff;
+    return command == kRegularPage || command == kWriteCombiningPage || command == kAllocatedPage;
+}
+
+}  // namespace
+
+bool is_uar_object(std::uint64_t offset) noexcept {
+    return offset / static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE)) >= kFirstObject;
+}
+
+UarPages mapped_uar_pages() {
+    const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    UarPages pages;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        if (line.find("uverbs") == std::string::npos) continue;
+        std::uintptr_t start = 0, end = 0;
+        std::uint64_t offset = 0;
+        char rights[8] = {};
+        if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %7s %" SCNx64, &start, &end,
+                        rights, &offset) != 4)
+            continue;
+        if (rights[1] != 'w' || rights[3] != 's') continue;    // a clock to read, say
+        for (std::uintptr_t at = start; at < end; at += page)  // neighbours are one line
+            if (is_register_page(offset + (at - start), page)) pages[at] = offset + (at - start);
+    }
+    return pages;
+}
+
+}  // namespace heddle::endpoint

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Owners of verbs objects: destroyed when they go out of scope, in reverse order of declaration, as
+// verbs wants it. A failing destroy is a mistake in that order and ends the program in debug
+// builds.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cassert>
+#include <memory>
+
+namespace heddle::verbs {
+
+template <auto kDestroy>
+struct Destroy {
+    template <class T>
+    void operator()(T* object) const noexcept {
+        [[maybe_unused]] const int error = kDestroy(object);
+        assert(error == 0);
+    }
+};
+
+using Context = std::unique_ptr<ibv_context, Destroy<ibv_close_device>>;
+using ProtectionDomain = std::unique_ptr<ibv_pd, Destroy<ibv_dealloc_pd>>;
+using ThreadDomain = std::unique_ptr<ibv_td, Destroy<ibv_dealloc_td>>;
+using MemoryRegion = std::unique_ptr<ibv_mr, Destroy<ibv_dereg_mr>>;
+using CompletionQueue = std::unique_ptr<ibv_cq, Destroy<ibv_destroy_cq>>;
+using QueuePair = std::unique_ptr<ibv_qp, Destroy<ibv_destroy_qp>>;
+
+}  // namespace heddle::verbs
