@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The direct path's send queue: entries go into the ring that mlx5dv_init_obj shows, then the
+// doorbell record, then the register. "Leveraging mlx5 direct verbs"; scalable endpoints, section
+// II.B.
+//
+// Once made for a QP, nobody may post to it with ibv_post_send: libmlx5 keeps a counter of its own.
+// Lock: SingleThreaded or SpinLock, of the queue; that of a shared uUAR is taken besides.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include "heddle/error.h"
+#include "post/mlx5_entry.h"
+#include "post/stores.h"
+#include "post/uuar.h"
+
+namespace heddle::post {
+
+// softhca's kick (its docs: "The engine"); a null pointer on hardware.
+using Doorbell = void (*)(void*);
+inline Doorbell doorbell_hook() noexcept {
+    static const auto hook = reinterpret_cast<Doorbell>(dlsym(RTLD_DEFAULT, "softhca_doorbell"));
+    return hook;
+}
+
+// What libmlx5 makes of its environment variables: the direct path does the same.
+struct RegisterPolicy {
+    bool blueflame_for_all = true;  // MLX5_POST_SEND_PREFER_BF; else inline entries only
+    bool blueflame = true;          // not MLX5_SHUT_UP_BF
+};
+inline const RegisterPolicy& register_policy() noexcept {
+    static const RegisterPolicy policy = [] {
+        const char* prefer = std::getenv("MLX5_POST_SEND_PREFER_BF");
+        const char* shut = std::getenv("MLX5_SHUT_UP_BF");
+        RegisterPolicy p;
+        p.blueflame_for_all = prefer == nullptr || std::string_view(prefer) != "0";
+        p.blueflame = shut == nullptr || std::string_view(shut) == "0";
+        return p;
+    }();
+    return policy;
+}
+
+template <class Lock>
+class Mlx5SendQueue {
+public:
+    // register_shared: the driver may put QPs of other threads on this uUAR. Throws VerbsError.
+    Mlx5SendQueue(ibv_qp* qp, bool signal_all, std::uint32_t max_inline, bool register_shared)
+        : qpn_(qp->qp_num),
+          xrc_(qp->qp_type == IBV_QPT_XRC_SEND),
+          mode_(signal_all ? MLX5_WQE_CTRL_CQ_UPDATE : 0),
+          max_inline_(max_inline) {
+        mlx5dv_qp out{};
+        mlx5dv_obj object{};
+        object.qp.in = qp;
+        object.qp.out = &out;
+        if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_QP))
+            throw VerbsError("the direct path for QP " + std::to_string(qpn_), error,
+                             "it needs an mlx5 device; use the verbs path");
+        ring_.begin = static_cast<std::byte*>(out.sq.buf);
+        ring_.blocks = out.sq.wqe_cnt;
+        ring_.end = ring_.begin + std::size_t{ring_.blocks} * kBlock;
+        record_ = out.dbrec + MLX5_SND_DBR;
+        uuar_ = uuar_at(out.bf.reg, out.bf.size, register_shared);
+        ends_.resize(ring_.blocks);
+        ids_.resize(ring_.blocks);
+    }
+
+    std::uint32_t qpn() const noexcept { return qpn_; }
+
+    // Puts an entry into the ring; the device learns of it at the next ring_doorbell().
+    Posted post(const Work& work) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        return append(work);
+    }
+    void ring_doorbell() noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        ring_register();
+    }
+    // Both in one.
+    Posted post_now(const Work& work) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        const Posted posted = append(work);
+        if (posted == Posted::kOk) ring_register();
+        return posted;
+    }
+
+    // By who polls the CQ: the entry that began at `counter`, and all before it, are done. Returns
+    // its id.
+    std::uint64_t completed(std::uint16_t counter) noexcept {
+        const std::uint32_t block = counter & (ring_.blocks - 1);
+        done_.store(ends_[block], std::memory_order_release);
+        return ids_[block];
+    }
+
+private:
+    Posted append(const Work& work) noexcept {
+        const std::uint32_t units = entry_units(work, xrc_);
+        if (work.flags & kInline) {
+            const std::uint32_t payload = units - header_units(work.opcode, xrc_);
+            if (payload * kUnit > max_inline_ + sizeof(mlx5_wqe_inl_data_seg) + kUnit - 1 ||
+                work.opcode == Opcode::kRead || is_atomic(work.opcode))
+                return Posted::kInvalid;
+        }
+        if (units > 63) return Posted::kInvalid;  // the field has six bits
+        const std::uint32_t blocks = (units * kUnit + kBlock - 1) / kBlock;
+        const auto used =
+            static_cast<std::uint16_t>(counter_ - done_.load(std::memory_order_acquire));
+        if (used + blocks > ring_.blocks) return Posted::kFull;
+        const Entry entry = build_entry(ring_, counter_, qpn_, xrc_, mode_, work);
+        const std::uint32_t block = counter_ & (ring_.blocks - 1);
+        ids_[block] = work.id;
+        counter_ = static_cast<std::uint16_t>(counter_ + blocks);
+        ends_[block] = counter_;
+        last_ = entry.control;
+        last_units_ = entry.units;
+        has_inline_ = has_inline_ || (work.flags & kInline);
+        ++pending_;
+        return Posted::kOk;
+    }
+
+    void ring_register() noexcept {
+        if (pending_ == 0) return;
+        order_memory_stores();
+        *const_cast<volatile __be32*>(record_) = htobe32(counter_);
+        if (uuar_->shared) {
+            const std::lock_guard<SpinLock> guard(uuar_->lock);
+            store_to_register();
+        } else {
+            store_to_register();
+        }
+        pending_ = 0;
+        has_inline_ = false;
+    }
+
+    void store_to_register() noexcept {
+        Uuar& uuar = *uuar_;
+        std::byte* const at = uuar.address + uuar.offset;
+        begin_register_stores();
+        const RegisterPolicy& policy = register_policy();
+        // A list of one whose entry fits goes whole: the device need not fetch it.
+        if (policy.blueflame && pending_ == 1 && uuar.half_bytes != 0 &&
+            (has_inline_ || policy.blueflame_for_all) && last_units_ > 1 &&
+            last_units_ * kUnit <= uuar.half_bytes) {
+            const std::byte* from = reinterpret_cast<const std::byte*>(last_);
+            for (std::uint32_t offset = 0; offset < last_units_ * kUnit; offset += kBlock) {
+                store_register64(at + offset, from);
+                from += kBlock;
+                if (from == ring_.end) from = ring_.begin;
+            }
+        } else {
+            std::uint64_t first;
+            std::memcpy(&first, last_, sizeof first);
+            store_register(at, first);
+        }
+        end_register_stores();
+        uuar.offset ^= uuar.half_bytes;
+        if (const Doorbell hook = doorbell_hook()) hook(at);
+    }
+
+    Lock lock_;
+    Ring ring_;
+    __be32* record_ = nullptr;
+    std::shared_ptr<Uuar> uuar_;
+    std::uint32_t qpn_;
+    bool xrc_;
+    std::uint8_t mode_;
+    std::uint32_t max_inline_;
+    // under lock_
+    std::uint16_t counter_ = 0;  // blocks put into the ring, free-running
+    std::uint32_t pending_ = 0;  // entries since the last doorbell
+    bool has_inline_ = false;
+    mlx5_wqe_ctrl_seg* last_ = nullptr;
+    std::uint32_t last_units_ = 0;
+    // by who posts, read by who polls after the completion
+    std::vector<std::uint16_t> ends_;  // counter behind the entry that begins in that block
+    std::vector<std::uint64_t> ids_;
+    alignas(64) std::atomic<std::uint16_t> done_{0};  // by who polls
+};
+
+}  // namespace heddle::post

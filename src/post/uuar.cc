@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "post/uuar.h"
+
+#include <map>
+#include <mutex>
+
+namespace heddle::post {
+
+std::shared_ptr<Uuar> uuar_at(void* address, std::uint32_t half_bytes, bool shared) {
+    static std::mutex mutex;
+    static auto* const known = new std::map<void*, std::weak_ptr<Uuar>>;  // outlives every endpoint
+    const std::lock_guard<std::mutex> guard(mutex);
+    std::weak_ptr<Uuar>& slot = (*known)[address];
+    if (auto there = slot.lock()) {
+        there->shared = there->shared || shared;
+        return there;
+    }
+    auto fresh = std::make_shared<Uuar>();
+    fresh->address = static_cast<std::byte*>(address);
+    fresh->half_bytes = half_bytes;
+    fresh->shared = shared;
+    slot = fresh;
+    return fresh;
+}
+
+}  // namespace heddle::post
