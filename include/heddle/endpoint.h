@@ -42,8 +42,9 @@ struct EndpointOptions {
     std::uint32_t receive_depth = 0;
     std::uint32_t max_inline = 60;  // bytes
     std::uint32_t max_sge = 1;
-    std::size_t buffer_bytes = 4096;  // payload of each endpoint; registered, 64-byte aligned
-    bool low_latency = true;          // BlueFlame where the device has it
+    std::uint32_t qps_per_thread = 1;  // on the thread's one CQ: one for each neighbour, say
+    std::size_t buffer_bytes = 4096;   // payload of each endpoint; registered, 64-byte aligned
+    bool low_latency = true;           // BlueFlame where the device has it
 };
 
 // Where a QP can be reached.
@@ -61,16 +62,18 @@ public:
     ibv_pd* pd() const noexcept { return pd_; }
     ibv_mr* mr() const noexcept { return mr_; }
     ibv_cq* cq() const noexcept { return cq_; }
-    ibv_qp* qp() const noexcept { return qp_; }
+    std::uint32_t qps() const noexcept { return static_cast<std::uint32_t>(qps_.size()); }
+    ibv_qp* qp(std::uint32_t k = 0) const noexcept { return qps_[k]; }
     std::byte* buffer() const noexcept { return buffer_; }
     std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
     // May threads other than this endpoint's own post to its QP, poll its CQ?
     bool qp_shared() const noexcept { return qp_shared_; }
     bool cq_shared() const noexcept { return cq_shared_; }
 
-    QpAddress address() const;
-    // Takes the QP to RTS, connected to `peer`. A shared QP is connected once. Throws VerbsError.
-    void connect(const QpAddress& peer) const;
+    QpAddress address(std::uint32_t k = 0) const;
+    // Takes its k-th QP to RTS, connected to `peer`. A shared QP is connected once. Throws
+    // VerbsError.
+    void connect(const QpAddress& peer, std::uint32_t k = 0) const;
 
 private:
     friend class EndpointSet;
@@ -78,7 +81,7 @@ private:
     ibv_pd* pd_ = nullptr;
     ibv_mr* mr_ = nullptr;
     ibv_cq* cq_ = nullptr;
-    ibv_qp* qp_ = nullptr;
+    std::vector<ibv_qp*> qps_;
     std::byte* buffer_ = nullptr;
     std::size_t buffer_bytes_ = 0;
     bool qp_shared_ = false, cq_shared_ = false;

@@ -67,7 +67,7 @@ struct EndpointSet::Parts {
 
 EndpointSet::Parts::Parts(const std::string& device, const Sharing& sharing, std::uint32_t threads,
                           const EndpointOptions& wanted)
-    : layout(endpoint::layout(sharing, threads)), options(wanted) {
+    : layout(endpoint::layout(sharing, threads, wanted.qps_per_thread)), options(wanted) {
     if (options.depth == 0) throw VerbsError("queues of depth 0", EINVAL, "at least 1");
     const endpoint::Measurement measurement;
     make_contexts(device);
@@ -130,7 +130,7 @@ void EndpointSet::Parts::make_domains() {
     // Of a group, the first (and, doubled, the third) is used: alone on its page, see layout.cc.
     const std::uint32_t step = layout.sharing.placement == Placement::kPaired ? 1 : 2;
     for (std::uint32_t q = 0; q < layout.qps; ++q) {
-        const std::uint32_t thread = q * layout.sharing.qp;
+        const std::uint32_t thread = layout.thread_of_qp(q);
         ibv_context* const context = contexts[thread / layout.sharing.context].get();
         ibv_pd* const pd = pds[thread / layout.sharing.pd].get();
         for (std::uint32_t d = 0; d < layout.domains_per_qp; ++d) {
@@ -157,9 +157,10 @@ void EndpointSet::Parts::make_domains() {
 
 verbs::CompletionQueue EndpointSet::Parts::make_cq(std::uint32_t index, bool locked) {
     const std::uint32_t used = layout.sharing.placement == Placement::kDoubled ? index / 2 : index;
-    ibv_context* const context = contexts[used * layout.sharing.cq / layout.sharing.context].get();
-    const std::uint32_t qps_on_it = layout.sharing.cq / layout.sharing.qp;
-    const std::uint32_t entries = (options.depth + options.receive_depth) * std::max(qps_on_it, 1u);
+    ibv_context* const context = contexts[layout.thread_of_cq(used) / layout.sharing.context].get();
+    const std::uint32_t qps_on_it =
+        std::max(layout.sharing.cq / layout.sharing.qp, 1u) * layout.qps_per_thread;
+    const std::uint32_t entries = (options.depth + options.receive_depth) * qps_on_it;
     verbs::CompletionQueue cq;
     if (!locked) {
         ibv_cq_init_attr_ex attributes{};
@@ -181,7 +182,7 @@ verbs::CompletionQueue EndpointSet::Parts::make_cq(std::uint32_t index, bool loc
 
 verbs::QueuePair EndpointSet::Parts::make_qp(std::uint32_t index, ibv_cq* cq) {
     const std::uint32_t used = layout.sharing.placement == Placement::kDoubled ? index / 2 : index;
-    ibv_pd* const pd = parents.empty() ? pds[used * layout.sharing.qp / layout.sharing.pd].get()
+    ibv_pd* const pd = parents.empty() ? pds[layout.thread_of_qp(used) / layout.sharing.pd].get()
                                        : parents[index].get();
     ibv_qp_init_attr attributes{};
     attributes.send_cq = attributes.recv_cq = cq;
@@ -198,15 +199,15 @@ verbs::QueuePair EndpointSet::Parts::make_qp(std::uint32_t index, ibv_cq* cq) {
 }
 
 void EndpointSet::Parts::make_queues() {
-    // A QP in a thread domain has no lock; its CQ needs none either if no other QP reports there.
-    const bool locked = layout.sharing.placement == Placement::kDriver ||
-                        layout.sharing.cq != layout.sharing.qp || layout.sharing.qp != 1;
+    // A QP in a thread domain has no lock; its CQ needs none either if one thread polls it.
+    const bool locked = layout.sharing.placement == Placement::kDriver || layout.sharing.cq != 1 ||
+                        layout.sharing.qp != 1;
     for (std::uint32_t i = 0; i < layout.cqs_made(); ++i)
         cqs.push_back(make_cq(i, locked));
+    // doubled: every other one, with a CQ of its own, is there to keep neighbours apart
+    const std::uint32_t step = layout.sharing.placement == Placement::kDoubled ? 2 : 1;
     for (std::uint32_t i = 0; i < layout.qps_made(); ++i) {
-        const std::uint32_t cq = layout.sharing.placement == Placement::kDoubled
-                                     ? i
-                                     : i * layout.sharing.qp / layout.sharing.cq;
+        const std::uint32_t cq = step * layout.cq_of(layout.thread_of_qp(i / step)) + i % step;
         qps.push_back(make_qp(i, cqs[cq].get()));
     }
 }
@@ -219,8 +220,9 @@ void EndpointSet::Parts::give_out() {
         e.context_ = contexts[t / layout.sharing.context].get();
         e.pd_ = pds[t / layout.sharing.pd].get();
         e.mr_ = mrs[t / layout.sharing.mr].get();
-        e.cq_ = cqs[step * (t / layout.sharing.cq)].get();
-        e.qp_ = qps[step * (t / layout.sharing.qp)].get();
+        e.cq_ = cqs[step * layout.cq_of(t)].get();
+        for (std::uint32_t k = 0; k < layout.qps_per_thread; ++k)
+            e.qps_.push_back(qps[step * layout.qp_of(t, k)].get());
         e.buffer_ = memory.get() + t / layout.sharing.buffer * stride;
         e.buffer_bytes_ = options.buffer_bytes;
         e.qp_shared_ = layout.sharing.qp > 1;
@@ -249,8 +251,8 @@ const Endpoint& EndpointSet::operator[](std::uint32_t thread) const noexcept {
 }
 const Usage& EndpointSet::usage() const noexcept { return parts_->usage; }
 
-QpAddress Endpoint::address() const {
-    const verbs::Address from = verbs::address_of(qp_);
+QpAddress Endpoint::address(std::uint32_t k) const {
+    const verbs::Address from = verbs::address_of(qps_[k]);
     QpAddress address;
     address.qpn = from.qpn;
     address.lid = from.lid;
@@ -259,13 +261,13 @@ QpAddress Endpoint::address() const {
     return address;
 }
 
-void Endpoint::connect(const QpAddress& peer) const {
+void Endpoint::connect(const QpAddress& peer, std::uint32_t k) const {
     verbs::Address to;
     to.qpn = peer.qpn;
     to.lid = peer.lid;
     to.ethernet = peer.ethernet;
     std::memcpy(to.gid.raw, peer.gid, sizeof peer.gid);
-    verbs::connect(qp_, to);
+    verbs::connect(qps_[k], to);
 }
 
 }  // namespace heddle

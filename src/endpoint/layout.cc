@@ -45,8 +45,9 @@ std::uint32_t domains_for(Placement placement) {
 
 }  // namespace
 
-Layout layout(const Sharing& sharing, std::uint32_t threads) {
+Layout layout(const Sharing& sharing, std::uint32_t threads, std::uint32_t qps_per_thread) {
     if (threads == 0) refuse("endpoints for no threads", "at least one");
+    if (qps_per_thread == 0) refuse("threads with no QP", "at least one each");
     for (const std::uint32_t ways :
          {sharing.context, sharing.pd, sharing.mr, sharing.cq, sharing.qp, sharing.buffer})
         if (ways == 0 || ways > threads)
@@ -58,17 +59,15 @@ Layout layout(const Sharing& sharing, std::uint32_t threads) {
     must_hold("PD", sharing.pd, "MR", sharing.mr);
     must_hold("PD", sharing.pd, "QP", sharing.qp);
     must_hold("CQ", sharing.cq, "QP", sharing.qp);
-    if (sharing.placement == Placement::kDoubled && sharing.cq != sharing.qp)
-        refuse("twice as many QPs as are used, CQs shared otherwise",
-               "with this placement CQs are shared as QPs are");
     Layout l;
     l.threads = threads;
+    l.qps_per_thread = qps_per_thread;
     l.sharing = sharing;
     l.contexts = share(threads, sharing.context);
     l.pds = share(threads, sharing.pd);
     l.mrs = share(threads, sharing.mr);
     l.buffers = share(threads, sharing.buffer);
-    l.qps = share(threads, sharing.qp);
+    l.qps = share(threads, sharing.qp) * qps_per_thread;
     l.cqs = share(threads, sharing.cq);
     l.domains_per_qp = domains_for(sharing.placement);
     return l;

@@ -10,7 +10,7 @@
 namespace heddle::endpoint {
 
 struct Layout {
-    std::uint32_t threads = 0;
+    std::uint32_t threads = 0, qps_per_thread = 1;
     Sharing sharing;
     std::uint32_t contexts = 0, pds = 0, mrs = 0, buffers = 0;
     std::uint32_t qps = 0, cqs = 0;    // used; with kDoubled as many again are made
@@ -22,9 +22,19 @@ struct Layout {
         return sharing.placement == Placement::kDoubled ? 2 * cqs : cqs;
     }
     std::uint32_t domains() const noexcept { return domains_per_qp * qps; }
+    // The first of the threads that share QP `qp` (of those that are used), or CQ `cq`.
+    std::uint32_t thread_of_qp(std::uint32_t qp) const noexcept {
+        return qp / qps_per_thread * sharing.qp;
+    }
+    std::uint32_t thread_of_cq(std::uint32_t cq) const noexcept { return cq * sharing.cq; }
+    // The k-th QP of a thread; its CQ.
+    std::uint32_t qp_of(std::uint32_t thread, std::uint32_t k) const noexcept {
+        return thread / sharing.qp * qps_per_thread + k;
+    }
+    std::uint32_t cq_of(std::uint32_t thread) const noexcept { return thread / sharing.cq; }
 };
 
 // Throws VerbsError (EINVAL) that says which two numbers do not go together.
-Layout layout(const Sharing& sharing, std::uint32_t threads);
+Layout layout(const Sharing& sharing, std::uint32_t threads, std::uint32_t qps_per_thread);
 
 }  // namespace heddle::endpoint

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The commands of `heddle`, each in a file of its own: add_X_command declares it; when the command
+// line names it, CLI11 calls back and `*status` becomes its exit status.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace heddle::cli {
+
+inline constexpr int kFailed = 1;
+inline constexpr int kUsage = 2;
+
+void add_info_command(CLI::App& app, int* status);
+void add_plan_command(CLI::App& app, int* status);
+
+}  // namespace heddle::cli
