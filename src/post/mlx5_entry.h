@@ -97,6 +97,14 @@ public:
     EntryWriter(const Ring& ring, std::uint32_t counter) noexcept
         : ring_(ring), at_(ring.block(counter)) {}
 
+    // What the ring holds from its last pass.
+    template <class Segment>
+    Segment current() const noexcept {
+        Segment segment;
+        std::memcpy(&segment, at_, sizeof segment);
+        return segment;
+    }
+
     template <class Segment>
     void put(const Segment& segment) noexcept {
         static_assert(sizeof(Segment) == kUnit);
@@ -174,7 +182,8 @@ inline Entry build_entry(const Ring& ring, std::uint16_t counter, std::uint32_t 
         segment.compare = htobe64(work.compare_or_add);
         writer.put(segment);
     } else if (work.opcode == Opcode::kFetchAdd) {
-        mlx5_wqe_atomic_seg segment{};
+        // The device looks at one word only; the other stays as it is, as with libmlx5.
+        auto segment = writer.current<mlx5_wqe_atomic_seg>();
         segment.swap_add = htobe64(work.compare_or_add);
         writer.put(segment);
     }

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Endpoints do what they are for: threads of every category move bytes, by both paths, and what cannot
+// be had is refused in words.
+#include "heddle/endpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "post/mlx5_completion_queue.h"
+#include "post/mlx5_send_queue.h"
+#include "post/verbs_queue.h"
+
+namespace heddle {
+namespace {
+
+using post::Opcode;
+using post::Posted;
+using post::SingleThreaded;
+using post::Work;
+using testing::HasSubstr;
+
+constexpr std::uint32_t kThreads = 4, kMessages = 300;
+
+std::uint64_t address(const std::byte* at) { return reinterpret_cast<std::uint64_t>(at); }
+
+// A thread's part: writes of growing numbers from the first half of its buffer to the second.
+template <class SendQueue, class CompletionQueue>
+void move_bytes(Endpoint& e, SendQueue& send, CompletionQueue& cq, std::uint32_t thread) {
+    std::byte* const to = e.buffer() + 64;
+    for (std::uint32_t i = 1; i <= kMessages; ++i) {
+        const std::uint64_t value = std::uint64_t{thread} << 32 | i;
+        std::memcpy(e.buffer(), &value, sizeof value);
+        const ibv_sge piece{address(e.buffer()), sizeof value, e.mr()->lkey};
+        Work work;
+        work.opcode = Opcode::kWrite;
+        work.flags = post::kSignaled | (i % 2 != 0 ? post::kInline : 0);
+        work.pieces = {&piece, 1};
+        work.remote_address = address(to);
+        work.remote_key = e.mr()->rkey;
+        work.id = value;
+        ASSERT_EQ(send.post_now(work), Posted::kOk);
+        post::Completion completion;
+        while (cq.poll(&completion, 1) == 0) {
+        }
+        ASSERT_EQ(completion.status, IBV_WC_SUCCESS);
+        ASSERT_EQ(completion.id, value);
+        std::uint64_t got;
+        std::memcpy(&got, to, sizeof got);
+        ASSERT_EQ(got, value);
+    }
+}
+
+struct Case {
+    Category category;
+    Path path;
+};
+
+class Endpoints : public testing::TestWithParam<Case> {};
+
+TEST_P(Endpoints, OfManyThreadsMoveBytes) {
+    const auto [category, path] = GetParam();
+    // One thread where the QP is shared: who gets whose completion is for the layers above to say.
+    const std::uint32_t n = category == Category::kMpiThreads ? 1 : kThreads;
+    EndpointSet set("", category, n);
+    for (std::uint32_t t = 0; t < n; ++t) set[t].connect(set[t].address());
+    std::vector<std::thread> threads;
+    for (std::uint32_t t = 0; t < n; ++t)
+        threads.emplace_back([&, t, path = path] {
+            Endpoint& e = set[t];
+            if (path == Path::kVerbs) {
+                post::VerbsSendQueue<SingleThreaded> send(e.qp(), 1);
+                post::VerbsCompletionQueue cq(e.cq());
+                move_bytes(e, send, cq, t);
+            } else {
+                using Direct = post::Mlx5SendQueue<SingleThreaded>;
+                Direct send(e.qp(), false, 60, true);
+                post::Mlx5CompletionQueue<Direct, SingleThreaded> cq(e.cq());
+                cq.add(send);
+                move_bytes(e, send, cq, t);
+            }
+        });
+    for (std::thread& thread : threads) thread.join();
+}
+
+std::vector<Case> cases() {
+    std::vector<Case> all;
+    for (const Category category : kCategories)
+        for (const Path path : {Path::kVerbs, Path::kDirect}) all.push_back({category, path});
+    return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Endpoints, testing::ValuesIn(cases()), [](const auto& info) {
+    std::string text(name(info.param.category));
+    std::erase_if(text, [](char c) { return c == '-' || c == '+'; });
+    return text + (info.param.path == Path::kVerbs ? "Verbs" : "Direct");
+});
+
+std::string refusal(const std::function<void()>& attempt) {
+    try {
+        attempt();
+    } catch (const VerbsError& error) {
+        return error.what();
+    }
+    return "nothing was refused";
+}
+
+TEST(Refused, NoThreads) {
+    EXPECT_THAT(refusal([] { EndpointSet("", Category::kDynamic, 0); }), HasSubstr("at least one"));
+}
+
+TEST(Refused, SharingThatDoesNotFit) {
+    Sharing sharing;
+    sharing.context = 2;
+    sharing.pd = 4;
+    EXPECT_THAT(refusal([&] { EndpointSet("", sharing, 8); }),
+                HasSubstr("PD shared 4-way with context shared 2-way"));
+    sharing = {};
+    sharing.qp = 9;
+    EXPECT_THAT(refusal([&] { EndpointSet("", sharing, 8); }), HasSubstr("possible are 1 to 8"));
+}
+
+TEST(Refused, MoreThanTheDeviceHas) {
+    EndpointOptions options;
+    options.depth = 1 << 20;
+    const std::string text =
+        refusal([&] { EndpointSet("", Category::kMpiThreads, 1, options); });
+    EXPECT_THAT(text, HasSubstr("1048576"));
+}
+
+// libmlx5 takes at most 512 UAR pages for the thread domains of a context.
+TEST(Refused, MoreThreadDomainsThanAContextHas) {
+    EndpointOptions options;
+    options.depth = 1;
+    const std::string text =
+        refusal([&] { EndpointSet("", Category::k2xDynamic, 1200, options); });
+    EXPECT_THAT(text, HasSubstr("thread domain"));
+    EXPECT_THAT(text, HasSubstr("mpi+threads"));
+}
+
+TEST(Refused, ADeviceThatIsNotThere) {
+    EXPECT_THAT(refusal([] { EndpointSet("mlx5_7", Category::kDynamic, 1); }),
+                HasSubstr("there are: mlx5_0"));
+}
+
+}  // namespace
+}  // namespace heddle
