@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The direct path writes what libmlx5 writes. Two QPs that differ in their numbers alone are given the
-// same random requests, one by ibv_post_send, one directly; ring, doorbell record, register and
+// The direct path writes what libmlx5 writes. Two QPs that differ in their numbers alone are given
+// the same random requests, one by ibv_post_send, one directly; ring, doorbell record, register and
 // completions must be equal. Seeded: a failure names its seed.
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -119,9 +119,8 @@ struct Loop {
         ibv_recv_wr wr{}, *bad = nullptr;
         wr.sg_list = &piece;
         wr.num_sge = 1;
-        ASSERT_EQ(srq ? ibv_post_srq_recv(srq.get(), &wr, &bad)
-                      : ibv_post_recv(qp.get(), &wr, &bad),
-                  0);
+        ASSERT_EQ(
+            srq ? ibv_post_srq_recv(srq.get(), &wr, &bad) : ibv_post_recv(qp.get(), &wr, &bad), 0);
     }
     mlx5dv_qp inside() const {
         mlx5dv_qp out{};
@@ -196,8 +195,8 @@ protected:
         work.flags = static_cast<std::uint8_t>((upto(1) ? kSolicited : 0) | (upto(3) ? 0 : kFence));
         pieces.clear();
         if (is_atomic(work.opcode)) {
-            pieces.push_back({reinterpret_cast<std::uint64_t>(f_.memory.data()) + 8 * upto(64), 8,
-                              f_.mr->lkey});
+            pieces.push_back(
+                {reinterpret_cast<std::uint64_t>(f_.memory.data()) + 8 * upto(64), 8, f_.mr->lkey});
         } else {
             const bool is_inline = !writes_here && upto(2) != 0;
             if (is_inline) work.flags |= kInline;
@@ -266,7 +265,8 @@ TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
         ASSERT_GE(g_register.size(), carried);
         std::vector<std::byte> direct(g_register.begin(),
                                       g_register.begin() + static_cast<std::ptrdiff_t>(carried));
-        for (auto* bytes : {&rung, &direct}) std::memset(bytes->data() + 4, 0, 3);  // QP number
+        for (auto* bytes : {&rung, &direct})
+            std::memset(bytes->data() + 4, 0, 3);  // QP number
         EXPECT_TRUE(equal(rung, direct)) << "in the register";
         half ^= one.bf.size;
         Completion a, b;
@@ -328,13 +328,11 @@ TEST_P(Fidelity, ErrorsAreThoseOfLibmlx5) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Each, Fidelity,
-                         testing::Values(Case{false, 1}, Case{false, 2}, Case{true, 3},
-                                         Case{true, 4}),
-                         [](const auto& info) {
-                             return std::string(info.param.xrc ? "XRC" : "RC") +
-                                    std::to_string(info.param.seed);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Each, Fidelity, testing::Values(Case{false, 1}, Case{false, 2}, Case{true, 3}, Case{true, 4}),
+    [](const auto& info) {
+        return std::string(info.param.xrc ? "XRC" : "RC") + std::to_string(info.param.seed);
+    });
 
 }  // namespace
 }  // namespace heddle::post

@@ -60,8 +60,8 @@ TEST(Resources, OfTheCategoriesAreThoseOfThePaper) {
             }
 }
 
-// Figure 7: 16 threads, a thread domain each, contexts shared x-way. The figure shows 72 for 2xQPs at
-// 4-way, where its own formula, and what is measured, say 64.
+// Figure 7: 16 threads, a thread domain each, contexts shared x-way. The figure shows 72 for 2xQPs
+// at 4-way, where its own formula, and what is measured, say 64.
 TEST(Resources, OfSharedContextsAreThoseOfFigure7) {
     if (!is_static()) GTEST_SKIP() << "the paper's kernel: softhca run --uar static";
     constexpr std::uint32_t kAll = 16;
