@@ -78,9 +78,11 @@ public:
         const std::lock_guard<Lock> guard(lock_);
         return append(work);
     }
-    void ring_doorbell() noexcept {
+    // kOk always: there was room when the entry was made.
+    Posted ring_doorbell() noexcept {
         const std::lock_guard<Lock> guard(lock_);
         ring_register();
+        return Posted::kOk;
     }
     // Both in one.
     Posted post_now(const Work& work) noexcept {

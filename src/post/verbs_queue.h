@@ -36,6 +36,7 @@ public:
         }
         return append(work);
     }
+    // kFull: the rest stays here, for the next call.
     Posted ring_doorbell() noexcept {
         const std::lock_guard<Lock> guard(lock_);
         return flush();

@@ -12,5 +12,6 @@ inline constexpr int kUsage = 2;
 
 void add_info_command(CLI::App& app, int* status);
 void add_plan_command(CLI::App& app, int* status);
+void add_bench_command(CLI::App& app, int* status);
 
 }  // namespace heddle::cli

@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
     int status = 0;
     heddle::cli::add_info_command(app, &status);
     heddle::cli::add_plan_command(app, &status);
+    heddle::cli::add_bench_command(app, &status);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

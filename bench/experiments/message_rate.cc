@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "experiments/message_rate.h"
+
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "post/mlx5_completion_queue.h"
+#include "post/mlx5_send_queue.h"
+#include "post/verbs_queue.h"
+
+namespace heddle::bench {
+namespace {
+
+using post::Completion;
+using post::Opcode;
+using post::Posted;
+using post::SingleThreaded;
+using post::SpinLock;
+using post::Work;
+using Clock = std::chrono::steady_clock;
+
+// A work's id: the thread it belongs to, and how many works that thread has then posted. Whoever
+// polls a CQ that is shared finds the completions of others, and tells them here.
+constexpr unsigned kThreadShift = 48;
+constexpr std::uint64_t kCountMask = (std::uint64_t{1} << kThreadShift) - 1;
+
+struct alignas(64) Progress {
+    std::atomic<std::uint64_t> done{0};
+};
+
+struct Shared {
+    std::vector<Progress> progress;
+    std::atomic<bool> stop{false};
+    std::atomic<int> failed{0};  // an ibv_wc_status
+};
+
+unsigned long address(const std::byte* at) { return reinterpret_cast<unsigned long>(at); }
+
+// One thread on any pair of queues. Returns how many messages it has sent.
+template <class SendQueue, class CompletionQueue>
+std::uint64_t run(const MessageRate& m, const Endpoint& e, SendQueue& send, CompletionQueue& cq,
+                  std::uint32_t thread, std::uint32_t window, Shared& shared) {
+    const ibv_sge piece{address(e.buffer()), m.bytes, e.mr()->lkey};
+    Work work;
+    work.opcode = Opcode::kWrite;
+    work.pieces = {&piece, 1};
+    work.remote_address = address(e.buffer()) + 64 * ((m.bytes + 63) / 64);
+    work.remote_key = e.mr()->rkey;
+    const auto flags = static_cast<std::uint8_t>(m.inlining ? post::kInline : 0);
+    const std::uint32_t list = std::min(m.post_list, window);
+    // the last of a full window must be signalled, or nobody would hear of it
+    const std::uint32_t every = std::min(m.signal_every, window);
+    std::atomic<std::uint64_t>& done = shared.progress[thread].done;
+    const std::uint64_t start = done.load(std::memory_order_relaxed);
+    std::uint64_t posted = start, unsignalled = 0;
+    Completion completions[16];
+    const auto poll = [&] {
+        const unsigned found = cq.poll(completions, 16);
+        for (unsigned i = 0; i < found; ++i) {
+            if (completions[i].status != IBV_WC_SUCCESS) {
+                shared.failed.store(completions[i].status);
+                shared.stop.store(true);
+                continue;
+            }
+            shared.progress[completions[i].id >> kThreadShift].done.store(
+                completions[i].id & kCountMask, std::memory_order_release);
+        }
+    };
+    const auto ring = [&] {
+        while (send.ring_doorbell() == Posted::kFull && shared.failed.load() == 0)
+            poll();
+    };
+    while (!shared.stop.load(std::memory_order_relaxed)) {
+        while (posted - done.load(std::memory_order_acquire) + list > window &&
+               !shared.stop.load(std::memory_order_relaxed))
+            poll();
+        for (std::uint32_t i = 0; i < list; ++i) {
+            const bool signal = ++unsignalled == every;
+            if (signal) unsignalled = 0;
+            work.flags = static_cast<std::uint8_t>(flags | (signal ? post::kSignaled : 0));
+            work.id = std::uint64_t{thread} << kThreadShift | (posted + 1);
+            while (send.post(work) == Posted::kFull) {
+                ring();
+                poll();
+                if (shared.failed.load() != 0) return posted - start;
+            }
+            ++posted;
+        }
+        ring();
+    }
+    // What is under way is waited for: one more, signalled, stands for all before it.
+    work.flags = static_cast<std::uint8_t>(flags | post::kSignaled);
+    work.id = std::uint64_t{thread} << kThreadShift | (posted + 1);
+    while (send.post(work) == Posted::kFull && shared.failed.load() == 0)
+        poll();
+    ++posted;
+    ring();
+    while (done.load(std::memory_order_acquire) < posted && shared.failed.load() == 0)
+        poll();
+    return posted - start;
+}
+
+}  // namespace
+
+struct MessageRateRun::Parts {
+    using Locked = post::Mlx5SendQueue<SpinLock>;
+    using Free = post::Mlx5SendQueue<SingleThreaded>;
+    using LockedCq = post::Mlx5CompletionQueue<Locked, SpinLock>;
+    using FreeCq = post::Mlx5CompletionQueue<Free, SingleThreaded>;
+
+    explicit Parts(const MessageRate& parameters)
+        : m(parameters),
+          set(m.device, m.sharing, m.threads, options_of(m)),
+          locked(m.sharing.qp > 1 || m.sharing.cq > 1),
+          window(std::max(1u, m.depth / m.sharing.qp)) {
+        shared.progress = std::vector<Progress>(m.threads);
+        for (std::uint32_t t = 0; t < m.threads; t += m.sharing.qp)
+            set[t].connect(set[t].address());
+        if (m.path != Path::kDirect) return;
+        const bool register_shared = m.sharing.placement == Placement::kDriver;
+        for (std::uint32_t t = 0; t < m.threads; ++t) {
+            const bool first_of_qp = t % m.sharing.qp == 0, first_of_cq = t % m.sharing.cq == 0;
+            if (locked) {
+                if (first_of_cq) locked_cqs.push_back(std::make_unique<LockedCq>(set[t].cq()));
+                if (first_of_qp) {
+                    locked_queues.push_back(std::make_unique<Locked>(
+                        set[t].qp(), false, options_of(m).max_inline, register_shared));
+                    locked_cqs.back()->add(*locked_queues.back());
+                }
+            } else {
+                free_cqs.push_back(std::make_unique<FreeCq>(set[t].cq()));
+                free_queues.push_back(std::make_unique<Free>(
+                    set[t].qp(), false, options_of(m).max_inline, register_shared));
+                free_cqs.back()->add(*free_queues.back());
+            }
+        }
+    }
+
+    static EndpointOptions options_of(const MessageRate& m) {
+        EndpointOptions options;
+        options.depth = m.depth;
+        options.max_inline = m.inlining ? std::max(m.bytes, 60u) : 0;
+        options.buffer_bytes = 2 * 64 * ((m.bytes + 63) / 64);
+        return options;
+    }
+
+    std::uint64_t run_thread(std::uint32_t t) {
+        const Endpoint& e = set[t];
+        if (m.path == Path::kVerbs) {
+            post::VerbsSendQueue<SingleThreaded> send(e.qp(), m.post_list);
+            post::VerbsCompletionQueue cq(e.cq());
+            return run(m, e, send, cq, t, window, shared);
+        }
+        if (locked)
+            return run(m, e, *locked_queues[t / m.sharing.qp], *locked_cqs[t / m.sharing.cq], t,
+                       window, shared);
+        return run(m, e, *free_queues[t], *free_cqs[t], t, window, shared);
+    }
+
+    MessageRate m;
+    EndpointSet set;
+    bool locked;
+    std::uint32_t window;  // works under way of one thread
+    Shared shared;
+    std::vector<std::unique_ptr<Locked>> locked_queues;
+    std::vector<std::unique_ptr<LockedCq>> locked_cqs;
+    std::vector<std::unique_ptr<Free>> free_queues;
+    std::vector<std::unique_ptr<FreeCq>> free_cqs;
+};
+
+MessageRateRun::MessageRateRun(const MessageRate& parameters)
+    : parts_(std::make_unique<Parts>(parameters)) {}
+MessageRateRun::MessageRateRun(MessageRateRun&&) noexcept = default;
+MessageRateRun::~MessageRateRun() = default;
+
+const Usage& MessageRateRun::usage() const noexcept { return parts_->set.usage(); }
+
+double MessageRateRun::repeat() {
+    Parts& parts = *parts_;
+    parts.shared.stop.store(false);
+    cpu_set_t allowed;
+    sched_getaffinity(0, sizeof allowed, &allowed);
+    std::vector<int> cores;
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+        if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+    std::barrier start(static_cast<std::ptrdiff_t>(parts.m.threads) + 1);
+    std::vector<std::uint64_t> sent(parts.m.threads);
+    std::vector<std::thread> threads;
+    for (std::uint32_t t = 0; t < parts.m.threads; ++t)
+        threads.emplace_back([&, t] {
+            cpu_set_t one;
+            CPU_ZERO(&one);
+            CPU_SET(cores[t % cores.size()], &one);
+            sched_setaffinity(0, sizeof one, &one);
+            start.arrive_and_wait();
+            sent[t] = parts.run_thread(t);
+        });
+    start.arrive_and_wait();
+    const auto begin = Clock::now();
+    std::this_thread::sleep_for(std::chrono::duration<double>(parts.m.seconds));
+    parts.shared.stop.store(true);
+    for (std::thread& thread : threads)
+        thread.join();
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    if (const int status = parts.shared.failed.load())
+        throw VerbsError(std::string("writing: a work completed with \"") +
+                             ibv_wc_status_str(static_cast<ibv_wc_status>(status)) + "\"",
+                         EIO);
+    std::uint64_t all = 0;
+    for (const std::uint64_t n : sent)
+        all += n;
+    return static_cast<double>(all) / seconds * 1e-6;
+}
+
+}  // namespace heddle::bench

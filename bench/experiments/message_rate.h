@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The message-rate experiment of ICPADS'18, section IV: n threads write small messages as fast as
+// they can, each on its endpoint; what of their resources they share, and which features of the
+// adapter they use, is varied. The queue pairs are connected to themselves: no second process.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "heddle/endpoint.h"
+
+namespace heddle::bench {
+
+struct MessageRate {
+    std::string device;
+    Sharing sharing;
+    std::uint32_t threads = 1;
+    Path path = Path::kVerbs;
+    std::uint32_t depth = 128;        // of a send queue
+    std::uint32_t post_list = 32;     // p: works handed over with one doorbell
+    std::uint32_t signal_every = 64;  // q: one completion for so many
+    std::uint32_t bytes = 2;
+    bool inlining = true;
+    double seconds = 0.1;  // of one repetition
+};
+
+// Made once, measured as often as wanted, so that repetitions of several can be interleaved.
+class MessageRateRun {
+public:
+    // Throws VerbsError.
+    explicit MessageRateRun(const MessageRate& parameters);
+    MessageRateRun(MessageRateRun&&) noexcept;
+    ~MessageRateRun();
+
+    // Millions of messages a second, of all threads together. Throws VerbsError if one fails.
+    double repeat();
+    const Usage& usage() const noexcept;
+
+private:
+    struct Parts;
+    std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace heddle::bench
