@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // heddle bench: the experiments of the papers. Prints a table, and with --json one line for each
 // configuration with every sample.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -144,14 +146,15 @@ void message_rate(const Request& request) {
     if (request.no_blueflame) ::setenv("MLX5_SHUT_UP_BF", "1", 1);  // before any device is open
     const DeviceInfo info = device(request.rate.device);
     std::vector<Row> rows = make_rows(request);
+    const bool terminal = ::isatty(STDERR_FILENO) != 0;
     for (Row& row : rows)
         row.run.repeat();  // warm-up
     for (int r = 0; r < request.repetitions; ++r) {
-        std::fprintf(stderr, "\rrepetition %d of %d", r + 1, request.repetitions);
+        if (terminal) std::fprintf(stderr, "\rrepetition %d of %d", r + 1, request.repetitions);
         for (Row& row : rows)
             row.samples.push_back(row.run.repeat());
     }
-    std::fprintf(stderr, "\r%*s\r", 40, "");
+    if (terminal) std::fprintf(stderr, "\r%*s\r", 40, "");
     if (request.json)
         print_json(request, info, rows);
     else
