@@ -74,6 +74,12 @@ test-all: ## every test, also the long ones, in both UAR kernels and all engine 
 		$(CMAKE) --preset $$tree -DHEDDLE_WERROR=$(WERROR) && $(call COMPILE,build-$$tree) && \
 		$(CTEST) --test-dir build-$$tree -LE foreign || exit 1; done
 	@$(MAKE) run-fuzz
+	@$(MAKE) aarch64
+
+.PHONY: aarch64
+aarch64: ## compile the libraries for aarch64 (nothing is run)
+	@$(call install_deps,aarch64)
+	@./scripts/compile-aarch64 $(JOBS)
 
 fuzz: ## each fuzz target for FUZZ_SECONDS (60)
 	@$(call install_deps,build fuzz)
