@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <mutex>
 #include <sstream>
 
 namespace softhca::test {
@@ -51,6 +52,12 @@ void Destroy::operator()(ibv_ah* o) const { destroyed(ibv_destroy_ah(o), "ibv_de
 void Destroy::operator()(ibv_td* o) const { destroyed(ibv_dealloc_td(o), "ibv_dealloc_td"); }
 
 Owned<ibv_context> open_device() {
+#if defined(__SANITIZE_THREAD__)
+    // libibverbs is not instrumented, so when two threads list devices at once its read() into its
+    // own buffers is taken for a race (and the report hangs: to read symbols it comes to our close()).
+    static std::mutex mutex;
+    const std::lock_guard<std::mutex> guard(mutex);
+#endif
     int count = 0;
     ibv_device** list = check(ibv_get_device_list(&count), "ibv_get_device_list");
     if (count == 0) {
