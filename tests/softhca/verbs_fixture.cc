@@ -54,7 +54,7 @@ void Destroy::operator()(ibv_td* o) const { destroyed(ibv_dealloc_td(o), "ibv_de
 Owned<ibv_context> open_device() {
 #if defined(__SANITIZE_THREAD__)
     // libibverbs is not instrumented, so when two threads list devices at once its read() into its
-    // own buffers is taken for a race (and the report hangs: to read symbols it comes to our close()).
+    // own buffers is taken for a race (and the report hangs: it reads symbols by our close()).
     static std::mutex mutex;
     const std::lock_guard<std::mutex> guard(mutex);
 #endif

@@ -59,17 +59,6 @@ EpochRecord* acquire() noexcept {
     return nullptr;
 }
 
-// Pairs with the light entry of every thread of every process of the fabric.
-void heavy_barrier(Fabric& fabric) noexcept {
-    std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (!fabric.segment().light_epochs) return;
-    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0) return;
-    // This process may not, though the fabric's first could (another container, say): a store
-    // leaves the processor's buffer in less than a microsecond.
-    const timespec pause{0, 10'000'000};
-    nanosleep(&pause, nullptr);
-}
-
 bool wait_out(Fabric& fabric, std::uint32_t slot) noexcept {
     Process& process = fabric.segment().processes[slot];
     const std::uint32_t generation = process.generation.load(std::memory_order_acquire);
@@ -111,6 +100,16 @@ void prepare(Segment& segment, bool first) noexcept {
         kPossible && syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
     if (first) segment.light_epochs = registered;
     g_light = segment.light_epochs && registered;
+}
+
+void heavy_barrier(Fabric& fabric) noexcept {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (!fabric.segment().light_epochs) return;
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0) return;
+    // This process may not, though the fabric's first could (another container, say): a store
+    // leaves the processor's buffer in less than a microsecond.
+    const timespec pause{0, 10'000'000};
+    nanosleep(&pause, nullptr);
 }
 
 EpochRecord* record() noexcept { return t_fast ? t_fast : acquire(); }

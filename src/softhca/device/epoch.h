@@ -11,6 +11,10 @@
 
 #include "softhca/device/segment.h"
 
+namespace softhca::device {
+class Fabric;
+}
+
 namespace softhca::device::epoch {
 
 // This thread's record, or nullptr before attach() and when all records are taken.
@@ -23,6 +27,17 @@ extern bool g_light;
 // Before this process has its slot, under the fabric's directory lock.
 void prepare(Segment& segment, bool first) noexcept;
 
+// The other half of light_barrier(): pairs with those of all threads of all processes of the
+// fabric.
+void heavy_barrier(Fabric& fabric) noexcept;
+// Orders this thread's stores before its later loads, towards those who call heavy_barrier().
+inline void light_barrier() noexcept {
+    if (g_light)
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+    else
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
 // Inside an epoch while it lives. Not to be nested.
 class Section {
 public:
@@ -33,11 +48,7 @@ public:
         }
         record_->value.store(record_->value.load(std::memory_order_relaxed) + 1,
                              std::memory_order_relaxed);
-        // orders the mark before any look at an object's state; light: for the compiler only
-        if (g_light)
-            std::atomic_signal_fence(std::memory_order_seq_cst);
-        else
-            std::atomic_thread_fence(std::memory_order_seq_cst);
+        light_barrier();  // the mark before any look at an object's state
     }
     ~Section() {
         if (record_)

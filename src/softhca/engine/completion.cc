@@ -10,6 +10,7 @@
 #include "softhca/device/clock.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/queue_memory.h"
+#include "softhca/engine/spans.h"
 
 namespace softhca::engine {
 
@@ -163,7 +164,7 @@ Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
                         completion.inline_length);
         } else if (completion.inline_length) {
             flags = MLX5_INLINE_SCATTER_32;
-            memcpy(&completion.cqe, completion.payload, completion.inline_length);
+            copy_few(&completion.cqe, completion.payload, completion.inline_length);
         }
         const auto op_own = static_cast<std::uint8_t>(completion.opcode << 4 | flags |
                                                       (completion.solicited ? 2 : 0) | owner);

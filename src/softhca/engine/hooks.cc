@@ -63,8 +63,9 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     if (!fabric) return result;
     const std::uint32_t index = qp->qp_num & (device::kMaxQps - 1);
     device::QueuePair& object = fabric->segment().qps[index];
-    // who fails the QP changes its state, then flushes what it sees posted: post, then look
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // who fails the QP changes its state, then (a heavy barrier between) flushes what it sees
+    // posted: post, then look
+    epoch::light_barrier();
     if (object.state.load(std::memory_order_acquire) == IBV_QPS_ERR) {
         epoch::Section section;
         if (local_qp(qp->qp_num)) flush_receives(*fabric, index);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "softhca/device/epoch.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/queue_memory.h"
@@ -274,6 +275,8 @@ void clear_in_flight(QueuePair& target) noexcept {
 void flush_receives(Fabric& fabric, std::uint32_t index) noexcept {
     QueuePair& qp = fabric.segment().qps[index];
     if (qp.srq != kNone || qp.type == IB_UVERBS_QPT_XRC_TGT || !qp.rq_count) return;
+    // the state that brought us here, then what is posted: see post_recv() in hooks.cc
+    device::epoch::heavy_barrier(fabric);
     if (!qp.receive_lock.lock()) return;
     const auto complete = [&](std::uint32_t counter) {
         Completion completion;

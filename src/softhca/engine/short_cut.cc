@@ -69,7 +69,7 @@ bool send(Fabric& fabric, const QueuePair& requester, QueuePair& target, const R
     Completion& completion = *response.completion;
     fill_receive_completion(requester, target, request, receive, completion);
     if (payload.bytes <= target.scatter_recv) {
-        memcpy(completion.payload, payload.from, payload.bytes);
+        copy_few(completion.payload, payload.from, payload.bytes);
         completion.inline_length = static_cast<std::uint8_t>(payload.bytes);
     } else {
         copy_ordered(to, payload.from, payload.bytes);

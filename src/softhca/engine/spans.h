@@ -4,6 +4,8 @@
 // only through the kernel by its address in the owner's address space.
 #pragma once
 
+#include <string.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -54,5 +56,22 @@ Moved move(device::Fabric& fabric, const SpanList& source, const SpanList& targe
 
 // memcpy whose last eight bytes are stored last, by one store.
 void copy_ordered(std::byte* to, const std::byte* from, std::size_t length) noexcept;
+
+// memcpy for a few bytes, inline: most messages that travel in a CQE are one number.
+inline void copy_few(void* to, const void* from, std::size_t length) noexcept {
+    const auto overlapping = [&](auto word) {
+        auto last = word;
+        memcpy(&word, from, sizeof word);
+        memcpy(&last, static_cast<const std::byte*>(from) + length - sizeof last, sizeof last);
+        memcpy(to, &word, sizeof word);
+        memcpy(static_cast<std::byte*>(to) + length - sizeof last, &last, sizeof last);
+    };
+    if (length > 16 || length < 4)
+        memcpy(to, from, length);
+    else if (length >= 8)
+        overlapping(std::uint64_t{});
+    else
+        overlapping(std::uint32_t{});
+}
 
 }  // namespace softhca::engine
