@@ -58,7 +58,7 @@ public:
             ++consumer_;
             translate(*cqe, out[found++], receive_id);
         }
-        if (found != 0) *const_cast<volatile __be32*>(record_) = htobe32(consumer_ & 0xffffff);
+        if (found != 0) store_record(record_, htobe32(consumer_ & 0xffffff));
         return found;
     }
     unsigned poll(Completion* out, unsigned most) noexcept {
@@ -71,7 +71,7 @@ public:
         const std::uint32_t command =
             (arms_ & 3) << 28 | (solicited_only ? 1u << 24 : 0) | (consumer_ & 0xffffff);
         ++arms_;
-        *const_cast<volatile __be32*>(record_ + 1) = htobe32(command);
+        store_record(record_ + 1, htobe32(command));
         begin_register_stores();
         store_register(uar_ + 0x20,  // MLX5_CQ_DOORBELL
                        htobe64(std::uint64_t{command} << 32 | number_));
@@ -83,7 +83,8 @@ private:
         const std::byte* at =
             buffer_ + std::size_t{consumer_ & (entries_ - 1)} * entry_bytes_ + (entry_bytes_ - 64);
         const auto* cqe = reinterpret_cast<const mlx5_cqe64*>(at);
-        const std::uint8_t own = *const_cast<const volatile std::uint8_t*>(&cqe->op_own);
+        // The last word, of which the owner bit is the last byte (PRM: it is written last).
+        const auto own = static_cast<std::uint8_t>(le32toh(load_word(&cqe->wqe_counter)) >> 24);
         const bool ours = (own & MLX5_CQE_OWNER_MASK) == ((consumer_ & entries_) != 0 ? 1 : 0) &&
                           own >> 4 != MLX5_CQE_INVALID;
         return ours ? cqe : nullptr;

@@ -129,7 +129,7 @@ private:
     void ring_register() noexcept {
         if (pending_ == 0) return;
         order_memory_stores();
-        *const_cast<volatile __be32*>(record_) = htobe32(counter_);
+        store_record(record_, htobe32(counter_));
         if (uuar_->shared) {
             const std::lock_guard<SpinLock> guard(uuar_->lock);
             store_to_register();

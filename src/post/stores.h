@@ -6,6 +6,7 @@
 // register's (Arm ARM B2.3; the same choices as rdma-core's util/udma_barrier.h documents).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -45,6 +46,15 @@ inline void order_device_loads() noexcept {
 #else
     asm volatile("dmb oshld" ::: "memory");
 #endif
+}
+
+// A word that the device, or in the software HCA another thread, may read or write at any time.
+inline void store_record(std::uint32_t* record, std::uint32_t value) noexcept {
+    std::atomic_ref(*record).store(value, std::memory_order_release);
+}
+inline std::uint32_t load_word(const void* at) noexcept {
+    auto* word = static_cast<std::uint32_t*>(const_cast<void*>(at));
+    return std::atomic_ref(*word).load(std::memory_order_acquire);
 }
 
 // One eight-byte store.
