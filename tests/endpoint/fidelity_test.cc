@@ -217,6 +217,10 @@ protected:
 };
 
 TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "the software HCA reads doorbell records by a mapping of its own, which "
+                    "ThreadSanitizer takes for other memory: it misses what orders the payload";
+#endif
     SCOPED_TRACE(testing::Message() << "seed " << GetParam().seed);
     std::mt19937 random(GetParam().seed);
     Loop by_verbs(f_, GetParam().xrc), by_direct(f_, GetParam().xrc);
