@@ -316,7 +316,10 @@ void count_post(World& w, Input& input) {
     engine::LocalQp* local = engine::local_qp(queue.number);
     if (!local || !local->send_ring) return;
     device::QueuePair& qp = w.segment().qps[queue.index];
-    engine::count_post(qp, engine::shape_in_ring(qp, *local));
+    const auto from = static_cast<std::uint16_t>(engine::posted_so_far(*local) - input.byte());
+    const std::uint32_t blocks =
+        input.one_in(4) ? input.value<std::uint32_t>() : engine::blocks_in_ring(qp, *local);
+    engine::count_post(qp, engine::shape_in_ring(qp, *local, from, blocks));
 }
 
 void flush(World& w, Input& input) {
