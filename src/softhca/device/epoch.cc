@@ -13,6 +13,10 @@
 #include "softhca/device/fabric.h"
 
 namespace softhca::device::epoch {
+
+thread_local constinit EpochRecord* t_record_fast __attribute__((tls_model("initial-exec"))) =
+    nullptr;
+
 namespace {
 
 constexpr std::uint64_t kPatienceNs = 2'000'000'000;
@@ -22,9 +26,6 @@ constexpr std::uint32_t kSharedRecord =
 SpinLock g_records_lock;
 std::bitset<kMaxThreads> g_records;  // under g_records_lock
 SpinLock g_shared_record_lock;       // held by the one thread that is inside through kSharedRecord
-
-// Plain copy of the pointer: reading it needs no initialisation check on the data path.
-thread_local EpochRecord* t_fast __attribute__((tls_model("initial-exec"))) = nullptr;
 
 struct ThreadRecord {
     EpochRecord* record = nullptr;
@@ -36,7 +37,7 @@ struct ThreadRecord {
         g_records.reset(index);
         record = nullptr;
         index = kNone;
-        t_fast = nullptr;
+        t_record_fast = nullptr;
     }
 };
 thread_local ThreadRecord t_record;
@@ -53,8 +54,8 @@ EpochRecord* acquire() noexcept {
         if (self.threads_high.load(std::memory_order_relaxed) <= i)
             self.threads_high.store(i + 1, std::memory_order_release);
         t_record.index = i;
-        t_record.record = t_fast = &self.epochs[i];
-        return t_fast;
+        t_record.record = t_record_fast = &self.epochs[i];
+        return t_record_fast;
     }
     return nullptr;
 }
@@ -112,7 +113,7 @@ void heavy_barrier(Fabric& fabric) noexcept {
     nanosleep(&pause, nullptr);
 }
 
-EpochRecord* record() noexcept { return t_fast ? t_fast : acquire(); }
+EpochRecord* acquire_record() noexcept { return acquire(); }
 
 void Section::enter_without_record() noexcept {
     Fabric* fabric = Fabric::current();
@@ -158,7 +159,7 @@ void forget_after_fork() noexcept {
     t_record.record = nullptr;
     t_record.index = kNone;
     t_record.tried = false;
-    t_fast = nullptr;
+    t_record_fast = nullptr;
 }
 
 }  // namespace softhca::device::epoch

@@ -17,8 +17,11 @@ class Fabric;
 
 namespace softhca::device::epoch {
 
-// This thread's record, or nullptr before attach() and when all records are taken.
-EpochRecord* record() noexcept;
+// This thread's record, once it has one. Plain data: reading it needs no initialisation check.
+extern thread_local constinit EpochRecord* t_record_fast __attribute__((tls_model("initial-exec")));
+[[gnu::cold, gnu::noinline]] EpochRecord* acquire_record() noexcept;
+// The same, or nullptr before attach() and when all records are taken.
+inline EpochRecord* record() noexcept { return t_record_fast ? t_record_fast : acquire_record(); }
 
 // A fabric whose first process may use membarrier(2) has light epochs: entering one is a plain
 // store, and who waits for others has the kernel put a barrier into every thread of them. Decided
@@ -61,8 +64,8 @@ public:
     Section& operator=(const Section&) = delete;
 
 private:
-    void enter_without_record() noexcept;
-    void leave_without_record() noexcept;
+    [[gnu::cold, gnu::noinline]] void enter_without_record() noexcept;
+    [[gnu::cold, gnu::noinline]] void leave_without_record() noexcept;
     EpochRecord* record_;
 };
 

@@ -53,7 +53,7 @@ public:
     void reset() noexcept { word_.store(0, std::memory_order_relaxed); }
 
 private:
-    bool lock_slow(bool patient) noexcept;
+    [[gnu::cold, gnu::noinline]] bool lock_slow(bool patient) noexcept;
     std::atomic<std::uint32_t> word_;
 };
 

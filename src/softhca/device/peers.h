@@ -19,7 +19,7 @@ struct Mapping {
 };
 extern Mapping g_mappings[kMaxProcesses];
 
-std::byte* map_slow(std::uint32_t slot) noexcept;
+[[gnu::cold, gnu::noinline]] std::byte* map_slow(std::uint32_t slot) noexcept;
 
 // Where the arena of that process is mapped here, or nullptr when it cannot be (the process is
 // gone). The caller is inside an epoch. The generation is that of the slot's process now.
@@ -33,15 +33,15 @@ inline std::byte* base(const Segment& segment, std::uint32_t slot) noexcept {
     return map_slow(slot);
 }
 
-// A pointer to [offset, +length) of that arena; nullptr when it is not shared or out of range.
+// A pointer to [offset, +length) of that arena; nullptr when it is not shared or out of range. The
+// size belongs to the base: a mapping is replaced only when nobody of ours is inside an epoch.
 inline std::byte* at(const Segment& segment, std::uint32_t slot, std::uint64_t offset,
                      std::uint64_t length) noexcept {
     std::byte* start = base(segment, slot);
-    if (!start) return nullptr;
-    const std::uint64_t bytes = g_mappings[slot].bytes.load(std::memory_order_acquire);
-    if (g_mappings[slot].base.load(std::memory_order_relaxed) != start) return nullptr;  // changed
-    if (offset >= bytes || length > bytes - offset) return nullptr;
-    return start + offset;
+    if (!start) [[unlikely]]
+        return nullptr;
+    const std::uint64_t bytes = g_mappings[slot].bytes.load(std::memory_order_relaxed);
+    return offset < bytes && length <= bytes - offset ? start + offset : nullptr;
 }
 
 // Removes the mappings of processes that are gone. Not to be called inside an epoch.

@@ -55,7 +55,7 @@ void mark_in_flight(device::Fabric& fabric, device::QueuePair& target,
 void clear_in_flight(device::QueuePair& target) noexcept;
 
 // Completes every receive posted to a QP in error with a flush error. QPs with an SRQ have none.
-void flush_receives(device::Fabric& fabric, std::uint32_t qp) noexcept;
+[[gnu::cold, gnu::noinline]] void flush_receives(device::Fabric& fabric, std::uint32_t qp) noexcept;
 
 // The SRQ that an XRC message to this target names: live and of the target's domain, or nullptr.
 device::SharedReceiveQueue* xrc_queue(device::Fabric& fabric, const device::QueuePair& target,

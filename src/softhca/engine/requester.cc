@@ -123,8 +123,10 @@ void begin_finish(LocalQp& local, std::uint32_t blocks) noexcept {
     work.basic_blocks = blocks;
 }
 
-void complete_in_error(LocalQp& local, QueuePair& qp, std::uint16_t counter, std::uint8_t opcode,
-                       std::uint32_t blocks, std::uint8_t syndrome) noexcept {
+[[gnu::cold, gnu::noinline]] void complete_in_error(LocalQp& local, QueuePair& qp,
+                                                    std::uint16_t counter, std::uint8_t opcode,
+                                                    std::uint32_t blocks,
+                                                    std::uint8_t syndrome) noexcept {
     if (!local.unfinished.active) begin_finish(local, blocks);
     Unfinished& work = local.unfinished;
     fill_send_completion(qp, counter, opcode, 0, work.send);
@@ -237,17 +239,13 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
 }
 
 // Executes one entry. True when it is done with (finish() may still have to write completions).
-bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
-             std::uint32_t posted, Runner runner) noexcept {
+// Apart from the short cut, whose frame is a tenth of this one's.
+[[gnu::noinline]] bool execute_any(Fabric& fabric, LocalQp& local, QueuePair& qp,
+                                   std::uint16_t counter, std::uint32_t posted,
+                                   bool defers) noexcept {
     Request request;
     Response response;
     response.completion = &local.unfinished.receive;
-    const bool defers = runner == Runner::kPoster && local.engine == EnginePolicy::kHybrid;
-    if (short_cut(fabric, local, qp, counter, defers ? kDeferBytes - 1 : device::kMaxMessage,
-                  request, response)) {
-        carried_out(fabric, local, qp, counter, request, response);
-        return true;
-    }
     std::uint8_t syndrome = decode(fabric, local, qp, counter, request);
     if (request.blocks > posted) {  // damaged: longer than what was posted
         request.blocks = posted;
@@ -288,6 +286,20 @@ bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counte
     }
     carried_out(fabric, local, qp, counter, request, response);
     return true;
+}
+
+bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
+             std::uint32_t posted, Runner runner) noexcept {
+    const bool defers = runner == Runner::kPoster && local.engine == EnginePolicy::kHybrid;
+    Request request;
+    Response response;
+    response.completion = &local.unfinished.receive;
+    if (short_cut(fabric, local, qp, counter, defers ? kDeferBytes - 1 : device::kMaxMessage,
+                  request, response)) {
+        carried_out(fabric, local, qp, counter, request, response);
+        return true;
+    }
+    return execute_any(fabric, local, qp, counter, posted, defers);
 }
 
 // In SQE and ERR every entry completes with a flush error, signalled or not.

@@ -58,21 +58,14 @@ QueuePair* find_target(Fabric& fabric, const QueuePair& requester,
     const bool datagram = requester.type == IB_UVERBS_QPT_UD;
     const std::uint32_t number = datagram ? request.qpn : requester.attr.dest_qpn;
     if ((datagram ? request.dlid : requester.attr.dlid) != device::kLid) return nullptr;
-    QueuePair& target = fabric.segment().qps[number & (device::kMaxQps - 1)];
-    if (!target.head.live() || target.number != number || target.alias_of != kNone) return nullptr;
-    if (target.type != partner_type(requester.type)) return nullptr;
-    const std::uint32_t state = target.state.load(std::memory_order_acquire);
-    if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) return nullptr;
+    QueuePair* target = find_receiver(fabric, number, partner_type(requester.type));
+    if (!target) return nullptr;
     if (datagram) {
         // a Q_Key with the high bit set stands for the sender's own (IBTA 10.2.5)
         const std::uint32_t qkey = request.qkey & 0x80000000u ? requester.attr.qkey : request.qkey;
-        return qkey == target.attr.qkey ? &target : nullptr;
+        return qkey == target->attr.qkey ? target : nullptr;
     }
-    if (target.attr.dest_qpn != requester.number) return nullptr;
-    if (reliable(requester.type) &&
-        ((target.responder_psn ^ requester.requester_psn) & 0xffffff) != 0)
-        return nullptr;
-    return &target;
+    return expects(*target, requester, reliable(requester.type)) ? target : nullptr;
 }
 
 void fill_receive_completion(const QueuePair& requester, const QueuePair& target,

@@ -2,6 +2,9 @@
 // The responder's part of a request: see responder.cc.
 #pragma once
 
+#include <infiniband/verbs.h>
+
+#include "softhca/device/identity.h"
 #include "softhca/engine/receive.h"
 #include "softhca/engine/request.h"
 
@@ -33,6 +36,23 @@ struct Response {
 };
 
 // Does all of the request but the completions. Inside an epoch.
+// The QP with that number, as a peer of that type finds it: there, of the type, and it may receive.
+inline device::QueuePair* find_receiver(device::Fabric& fabric, std::uint32_t number,
+                                        std::uint32_t type) noexcept {
+    device::QueuePair& target = fabric.segment().qps[number & (device::kMaxQps - 1)];
+    const std::uint32_t state = target.state.load(std::memory_order_acquire);
+    return target.head.live() && target.number == number && target.alias_of == device::kNone &&
+                   target.type == type && state - IBV_QPS_RTR <= IBV_QPS_SQE - IBV_QPS_RTR
+               ? &target
+               : nullptr;
+}
+// A connected QP's: it is connected back and, if that is what both go by, expects this packet.
+inline bool expects(const device::QueuePair& target, const device::QueuePair& requester,
+                    bool reliable) noexcept {
+    return target.attr.dest_qpn == requester.number &&
+           (!reliable || ((target.responder_psn ^ requester.requester_psn) & 0xffffff) == 0);
+}
+
 // The QP that a request of `requester` reaches, or nullptr: nobody there who would answer.
 device::QueuePair* find_target(device::Fabric& fabric, const device::QueuePair& requester,
                                const Request& request) noexcept;

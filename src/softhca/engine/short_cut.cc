@@ -109,8 +109,9 @@ bool short_cut(Fabric& fabric, const LocalQp& local, QueuePair& qp, std::uint16_
     request.blocks = 1;
     request.gathers = payload.is_inline ? 0 : 1;
     request.data.bytes = payload.bytes;
-    QueuePair* target = find_target(fabric, qp, request);
-    if (!target) return false;
+    if (qp.attr.dlid != device::kLid) return false;
+    QueuePair* target = find_receiver(fabric, qp.attr.dest_qpn, IB_UVERBS_QPT_RC);
+    if (!target || !expects(*target, qp, true)) return false;
     if (!(writes ? write(fabric, *target, request, payload)
                  : send(fabric, qp, *target, request, payload, response)))
         return false;
