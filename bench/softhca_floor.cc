@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// softhca_floor [--json] [--repetitions N]: how far the software HCA is from what the machine can do.
-// Two processes on two cores measure, interleaved, in N repetitions: a bare ping-pong of flags in
-// shared memory (one way); RDMA WRITE of 8 bytes as ib_write_lat and SEND as ib_send_lat do it; RDMA
-// WRITE of 1 MiB as ib_write_bw does it, beside plain memcpy between buffers of the same kind in
-// shared memory, and with --memory cma beside bare process_vm_writev between the very same buffers;
-// and ibv_poll_cq of an empty CQ in a process with 1 and with 1000 idle QPs. The times are those of
-// software on this machine: the software HCA models function, not time.
+// softhca_floor [--json] [--repetitions N]: how far the software HCA is from what the machine can
+// do. Two processes on two cores measure, interleaved, in N repetitions: a bare ping-pong of flags
+// in shared memory (one way); RDMA WRITE of 8 bytes as ib_write_lat and SEND as ib_send_lat do it;
+// RDMA WRITE of 1 MiB as ib_write_bw does it, beside plain memcpy between buffers of the same kind
+// in shared memory, and with --memory cma beside bare process_vm_writev between the very same
+// buffers; and ibv_poll_cq of an empty CQ in a process with 1 and with 1000 idle QPs. The times are
+// those of software on this machine: the software HCA models function, not time.
 //
 // The program starts itself under the `softhca` beside it, once for each part.
 
@@ -31,7 +31,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Turns of a ping-pong: as many as take about 3 ms (less than a time slice), going by the one before.
+// Turns of a ping-pong: as many as take about 3 ms (less than a time slice), going by the one
+// before.
 constexpr std::uint32_t kFewTurns = 10, kManyTurns = 20000;
 constexpr double kPingPongUs = 3000;
 constexpr std::size_t kLarge = 1 << 20;

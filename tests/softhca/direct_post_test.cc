@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Posting past libmlx5's calls, as UCX and heddle's direct path do: WQEs written into the ring that
 // mlx5dv_init_obj names, the doorbell record, then the register - by doorbell and by BlueFlame,
-// alternating between its halves. With a kick (softhca_doorbell, if the device offers it) and without
-// one, when the device has to notice by itself. CQEs are read by their owner bit.
+// alternating between its halves. With a kick (softhca_doorbell, if the device offers it) and
+// without one, when the device has to notice by itself. CQEs are read by their owner bit.
 
 #include <dlfcn.h>
 #include <endian.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Errors that the requester finds by itself (IBTA 10.10.2, 9.9.2): local protection (bad key, out of
-// bounds, another PD, no local write) and local length. The work request fails with its status, the
-// QP goes to ERR (RC, XRC) or SQE (UC, UD), later requests flush, and the peer learns nothing.
+// Errors that the requester finds by itself (IBTA 10.10.2, 9.9.2): local protection (bad key, out
+// of bounds, another PD, no local write) and local length. The work request fails with its status,
+// the QP goes to ERR (RC, XRC) or SQE (UC, UD), later requests flush, and the peer learns nothing.
 
 #include <cstring>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Errors that the responder finds (IBTA 9.7.5.2, table 60 of NAK codes): remote access, remote
-// invalid request, remote operational. Status and vendor syndrome at the requester, what the responder's
-// completions say, the state of both QPs, the asynchronous event, and that not a byte was moved.
+// invalid request, remote operational. Status and vendor syndrome at the requester, what the
+// responder's completions say, the state of both QPs, the asynchronous event, and that not a byte
+// was moved.
 
 #include <cstring>
 

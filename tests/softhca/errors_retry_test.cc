@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What happens while a peer cannot answer (IBTA 9.7.5.2.8, 9.7.6, 9.9.2.1): RNR NAKs with a finite and
-// an infinite rnr_retry, and acknowledgement timeouts when the peer is not ready, gone or killed.
-// Times are lower bounds from the specification; the upper ones are generous. Lives by a retry
-// that gives up at once, never gives up, forgets the request, or stops other QPs meanwhile.
+// What happens while a peer cannot answer (IBTA 9.7.5.2.8, 9.7.6, 9.9.2.1): RNR NAKs with a finite
+// and an infinite rnr_retry, and acknowledgement timeouts when the peer is not ready, gone or
+// killed. Times are lower bounds from the specification; the upper ones are generous. Lives by a
+// retry that gives up at once, never gives up, forgets the request, or stops other QPs meanwhile.
 
 #include <signal.h>
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A QP in ERR flushes (IBTA 10.3.1.7): every request on both queues completes, in order, with the
-// flush status, signalled or not; what is posted later does too; RESET forgets all and the QP can be used
-// again. A QP with an SRQ leaves the SRQ's requests where they are and raises LAST_WQE_REACHED.
+// flush status, signalled or not; what is posted later does too; RESET forgets all and the QP can
+// be used again. A QP with an SRQ leaves the SRQ's requests where they are and raises
+// LAST_WQE_REACHED.
 
 #include <cstring>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // fork and exec around a device in use. The child of a process with registered memory gets private
-// copies, as after any fork: what it stores must not reach the parent, and the parent's traffic goes on
-// with the right bytes, whether the child exits, execs, or opens the device for itself.
+// copies, as after any fork: what it stores must not reach the parent, and the parent's traffic
+// goes on with the right bytes, whether the child exits, execs, or opens the device for itself.
 
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Objects that go away while others use them: QPs, CQs, regions and contexts destroyed under
-// traffic and in any order, memory unmapped beneath a registration, a library loaded late. Each has a
-// defined result: success, or an error completion at the peer; never a crash, a hang or a wrong byte.
+// traffic and in any order, memory unmapped beneath a registration, a library loaded late. Each has
+// a defined result: success, or an error completion at the peer; never a crash, a hang or a wrong
+// byte.
 
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the query calls say is what can be had (IBTA 11.2.1): exactly as many objects as reported and
-// then ENOMEM, queue sizes up to the limit and no further, and caps that ibv_create_qp reports are
-// usable. Everything that was used up can be had again after it is freed.
+// What the query calls say is what can be had (IBTA 11.2.1): exactly as many objects as reported
+// and then ENOMEM, queue sizes up to the limit and no further, and caps that ibv_create_qp reports
+// are usable. Everything that was used up can be had again after it is freed.
 
 #include <endian.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Describing and naming: the stat family, access, links, real paths, the working directory. Names that
-// come back are those the application may know.
+// Describing and naming: the stat family, access, links, real paths, the working directory. Names
+// that come back are those the application may know.
 #include <cerrno>
 #include <climits>
 #include <cstdio>

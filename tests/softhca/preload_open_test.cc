@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Opening through every door of libc: the device's files are found under every spelling and cannot be
-// written; what is not ours is left alone.
+// Opening through every door of libc: the device's files are found under every spelling and cannot
+// be written; what is not ours is left alone.
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The QP state machine: every (from, to) of every transport with the attributes that IBTA 11.2.5.2
-// (table 94) and the kernel's ib_modify_qp_is_ok require and allow. A legal transition succeeds; one
-// that is illegal, lacks a required attribute or carries one that it may not, is EINVAL and changes
-// nothing. mlx5_ib has no send queue drain: RTS to SQD is EINVAL there, and so it is here.
+// (table 94) and the kernel's ib_modify_qp_is_ok require and allow. A legal transition succeeds;
+// one that is illegal, lacks a required attribute or carries one that it may not, is EINVAL and
+// changes nothing. mlx5_ib has no send queue drain: RTS to SQD is EINVAL there, and so it is here.
 
 #include <cerrno>
 #include <functional>
@@ -71,8 +71,7 @@ const Rule kRules[] = {
 
 // What uverbs takes from a half of an XRC connection and ignores (modify_qp_mask in uverbs_cmd.c).
 bool dropped_by_uverbs(Kind kind, int attribute) {
-    if (kind == kInitiator)
-        return attribute & (IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
+    if (kind == kInitiator) return attribute & (IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     if (kind == kTarget)
         return attribute & (IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY);
     return false;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Memory registration (IBTA 10.6, 11.2.9) over any kind of application memory: heap, stack,
 // static data, shared and private file mappings, read-only pages, huge regions, overlapping
-// regions, an iova of its own, and re-registration. RDMA WRITE and READ must see the same bytes as the
-// program does, before and after, and other memory must not be disturbed. Wrong calls are refused.
+// regions, an iova of its own, and re-registration. RDMA WRITE and READ must see the same bytes as
+// the program does, before and after, and other memory must not be disturbed. Wrong calls are
+// refused.
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -24,8 +25,8 @@ Owned<ibv_mr> register_memory(ibv_pd* pd, void* address, std::size_t length,
     return Owned<ibv_mr>(ibv_reg_mr(pd, address, length, access));
 }
 
-// A peer in another process writes `length` bytes of pattern `seed` to `address` and reads back what
-// the program then stores there.
+// A peer in another process writes `length` bytes of pattern `seed` to `address` and reads back
+// what the program then stores there.
 class Registration : public testing::Test {
 protected:
     void SetUp() override {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Streams of thousands of messages through small queues: WQEs of 1 to several 64-byte blocks, inline
-// and gathered, in changing order, so that every kind of WQE ends up straddling the end of the ring;
-// signalled now and then only. Each message carries its number and must arrive in order, whole.
-// Lives by an error in wrapping the send ring, receive ring, SRQ list or CQ, in the 16-bit
+// Streams of thousands of messages through small queues: WQEs of 1 to several 64-byte blocks,
+// inline and gathered, in changing order, so that every kind of WQE ends up straddling the end of
+// the ring; signalled now and then only. Each message carries its number and must arrive in order,
+// whole. Lives by an error in wrapping the send ring, receive ring, SRQ list or CQ, in the 16-bit
 // counters (more than 65536 WQE blocks pass), in resuming after RNR, and in the order of a QP.
 
 #include <cstring>

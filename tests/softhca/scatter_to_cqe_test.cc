@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Scatter to CQE (mlx5): small payloads travel inside the completion and libmlx5 copies them to their
-// place when it is polled: up to 32 bytes in a 64-byte CQE, 64 in a 128-byte one. Receives, receives
-// of an SRQ, and answers to READ and atomics of a QP that signals all. On and off
+// Scatter to CQE (mlx5): small payloads travel inside the completion and libmlx5 copies them to
+// their place when it is polled: up to 32 bytes in a 64-byte CQE, 64 in a 128-byte one. Receives,
+// receives of an SRQ, and answers to READ and atomics of a QP that signals all. On and off
 // (MLX5_SCATTER_TO_CQE), in one piece and in several: the same bytes must end up at the same place.
 
 #include <endian.h>

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Every operation of every transport (IBTA 9.4 to 9.9), between two threads and between two
 // processes: contents on the far side, the fields of both completions, and which operations a
-// transport must refuse. Lives by a wrong opcode, length, immediate value, address or neighbour byte.
+// transport must refuse. Lives by a wrong opcode, length, immediate value, address or neighbour
+// byte.
 
 #include <endian.h>
 #include <netinet/in.h>

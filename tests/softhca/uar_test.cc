@@ -2,8 +2,8 @@
 // Who rings which register: placement of QPs on UAR pages and uUARs, in the kernel that this run
 // models (SOFTHCA_UAR). Today's: libmlx5 takes pages on demand, dedicated uUARs first, then shared
 // ones, least used first. That of 2018: sixteen uUARs on eight pages, low-latency ones first, then
-// the medium ones in turn (ICPADS'18, appendix B). Both with the environment variables of libmlx5, thread
-// domains, and the limits. Identities are register addresses that mlx5dv reports.
+// the medium ones in turn (ICPADS'18, appendix B). Both with the environment variables of libmlx5,
+// thread domains, and the limits. Identities are register addresses that mlx5dv reports.
 
 #include <infiniband/mlx5dv.h>
 
@@ -100,8 +100,8 @@ Places expected_dynamic(std::size_t count, std::size_t total, std::size_t low) {
     return normalized(registers);
 }
 
-// The kernel's alloc_bfreg: low-latency uUARs are the last ones, 0 has no BlueFlame and is not given
-// to QPs while there are others.
+// The kernel's alloc_bfreg: low-latency uUARs are the last ones, 0 has no BlueFlame and is not
+// given to QPs while there are others.
 Places expected_static(std::size_t count, std::size_t total, std::size_t low) {
     const std::size_t medium = total - low - 1;
     std::vector<Register> registers;

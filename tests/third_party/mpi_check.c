@@ -20,11 +20,12 @@ static unsigned char pattern(int from, int to, int round, size_t i) {
     return (unsigned char)(seed + 7 * i + (i >> 8) + (i >> 16));
 }
 
-static void fill(unsigned char *data, int size, int from, int to, int round) {
-    for (int i = 0; i < size; ++i) data[i] = pattern(from, to, round, (size_t)i);
+static void fill(unsigned char* data, int size, int from, int to, int round) {
+    for (int i = 0; i < size; ++i)
+        data[i] = pattern(from, to, round, (size_t)i);
 }
 
-static void fail(const char *what, int size, long index, long long seen, long long expected) {
+static void fail(const char* what, int size, long index, long long seen, long long expected) {
     printf("mpi_check: rank %d of %d: %s, %d bytes: element %ld is %lld, expected %lld\n", g_rank,
            g_ranks, what, size, index, seen, expected);
     fflush(stdout);
@@ -32,7 +33,7 @@ static void fail(const char *what, int size, long index, long long seen, long lo
 }
 
 // The contents, and that nothing was stored after them.
-static void check(const char *what, const unsigned char *data, int size, int from, int to,
+static void check(const char* what, const unsigned char* data, int size, int from, int to,
                   int round) {
     for (int i = 0; i < size; ++i)
         if (data[i] != pattern(from, to, round, (size_t)i))
@@ -40,13 +41,13 @@ static void check(const char *what, const unsigned char *data, int size, int fro
     ++g_checks;
 }
 
-static void check_guard(const char *what, const unsigned char *data, int size) {
+static void check_guard(const char* what, const unsigned char* data, int size) {
     for (int i = 0; i < kGuard; ++i)
         if (data[size + i] != 0xee) fail(what, size, size + i, data[size + i], 0xee);
 }
 
-static unsigned char *allocate(size_t size) {
-    unsigned char *data = malloc(size + kGuard);
+static unsigned char* allocate(size_t size) {
+    unsigned char* data = malloc(size + kGuard);
     if (!data) MPI_Abort(MPI_COMM_WORLD, 2);
     memset(data, 0xee, size + kGuard);
     return data;
@@ -99,7 +100,7 @@ static void order(void) {
 }
 
 static void broadcast(int size, int round) {
-    unsigned char *data = allocate((size_t)size);
+    unsigned char* data = allocate((size_t)size);
     for (int root = 0; root < g_ranks; ++root) {
         if (g_rank == root)
             fill(data, size, root, root, round);
@@ -115,7 +116,8 @@ static void broadcast(int size, int round) {
 static void allreduce(int size) {
     const int count = size / 8;
     int64_t *in = malloc((size_t)size + 8), *out = malloc((size_t)size + 8);
-    for (int i = 0; i < count; ++i) in[i] = (int64_t)(g_rank + 1) * (i + 1);
+    for (int i = 0; i < count; ++i)
+        in[i] = (int64_t)(g_rank + 1) * (i + 1);
     MPI_Allreduce(in, out, count, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
     for (int i = 0; i < count; ++i) {
         const int64_t expected = (int64_t)g_ranks * (g_ranks + 1) / 2 * (i + 1);
@@ -182,8 +184,7 @@ static void accumulate(int size) {
     MPI_Win_fence(0, window);
     for (int i = 0; i < count; ++i) {
         const int64_t expected = i + (int64_t)g_ranks * (g_ranks + 1) / 2 * (i + 3);
-        if (window_data[i] != expected)
-            fail("accumulate", size, i, window_data[i], expected);
+        if (window_data[i] != expected) fail("accumulate", size, i, window_data[i], expected);
     }
     MPI_Win_free(&window);
     free(data);
@@ -192,10 +193,10 @@ static void accumulate(int size) {
 
 static void counter(void) {
     enum { kDraws = 200 };
-    int64_t *value = NULL;
+    int64_t* value = NULL;
     const int64_t one = 1;
     MPI_Win window;
-    unsigned char *drawn = calloc((size_t)g_ranks, kDraws);
+    unsigned char* drawn = calloc((size_t)g_ranks, kDraws);
     MPI_Win_allocate(8, 8, MPI_INFO_NULL, MPI_COMM_WORLD, &value, &window);
     *value = 0;
     MPI_Barrier(MPI_COMM_WORLD);
@@ -220,7 +221,7 @@ static void counter(void) {
     free(drawn);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &g_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &g_ranks);

@@ -132,8 +132,8 @@ TEST_P(MemoryRemote, FaultsAreErrors) {
 INSTANTIATE_TEST_SUITE_P(Sides, MemoryRemote, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "Other" : "Own"; });
 
-// Runs body(pid of a child whose memory may not be touched) as an ordinary user, with standard error
-// in *text.
+// Runs body(pid of a child whose memory may not be touched) as an ordinary user, with standard
+// error in *text.
 void with_protected_peer(const std::function<void(pid_t)>& body, std::string* text) {
     Signal ready, go;
     register_fork_handlers();

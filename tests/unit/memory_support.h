@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Shared by the tests of device/memory/: mappings, children, and what the kernel says of an address.
+// Shared by the tests of device/memory/: mappings, children, and what the kernel says of an
+// address.
 #pragma once
 
 #include <algorithm>
@@ -150,8 +151,8 @@ private:
     int fds_[2];
 };
 
-// Sanitizers have threads of their own, which write no memory of the tests; they start them with the
-// first thread of the program.
+// Sanitizers have threads of their own, which write no memory of the tests; they start them with
+// the first thread of the program.
 inline int helper_threads() {
     static const int count = [] {
         std::thread([] {}).join();

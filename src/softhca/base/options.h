@@ -48,7 +48,8 @@ bool apply_option(const OptionDeclaration& declaration, std::string_view value, 
                   char* message, std::size_t size) noexcept;
 
 // Reads all of them through `lookup` (getenv-like; an empty value is as good as none), defaults for
-// what is unset or wrong. Returns the number of wrong ones; `message` holds the first one's message.
+// what is unset or wrong. Returns the number of wrong ones; `message` holds the first one's
+// message.
 using OptionLookup = const char* (*)(const char* variable);
 unsigned read_options(OptionLookup lookup, Options* options, char* message,
                       std::size_t size) noexcept;

@@ -66,8 +66,8 @@ Listing* find(const DIR* stream) noexcept {
     return nullptr;
 }
 
-// All those directories are of sysfs, devtmpfs or tmpfs; other streams, that is nearly all, are told
-// apart by this one call.
+// All those directories are of sysfs, devtmpfs or tmpfs; other streams, that is nearly all, are
+// told apart by this one call.
 bool may_be_tracked(int fd) noexcept {
     struct statfs filesystem {};
     return libc::fstatfs(fd, &filesystem) == 0 &&

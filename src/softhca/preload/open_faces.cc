@@ -43,8 +43,8 @@ int open_device(const char* tree_path, int flags) noexcept {
     }
     const int fd = uverbs::open_device(flags);
     if (fd >= 0) {
-        // The descriptor is a large sparse file. Nobody reads it; but `cat` and `grep -r` may try, and
-        // shall find its end.
+        // The descriptor is a large sparse file. Nobody reads it; but `cat` and `grep -r` may try,
+        // and shall find its end.
         libc::lseek(fd, 0, SEEK_END);
     }
     return fd;

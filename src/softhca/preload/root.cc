@@ -20,8 +20,8 @@ namespace {
 
 std::atomic<const TreeRoot*> known{nullptr};
 
-// Once the library's destructors run, the fabric has been left; a library that is unloaded later and
-// looks at sysfs once more must not join it again, for nobody would leave.
+// Once the library's destructors run, the fabric has been left; a library that is unloaded later
+// and looks at sysfs once more must not join it again, for nobody would leave.
 std::atomic<bool> ending{false};
 
 __attribute__((destructor)) void end() { ending.store(true, std::memory_order_relaxed); }

@@ -26,7 +26,8 @@ const TreeRoot* join_root() noexcept;
 bool tree_may_be_near() noexcept;
 
 // For a name that came from the kernel: the tree it may lie in, or nullptr. A process that has not
-// joined can have been started in a directory of the tree, so that a name which looks like one joins.
+// joined can have been started in a directory of the tree, so that a name which looks like one
+// joins.
 const TreeRoot* root_for(std::string_view path) noexcept;
 
 // If `path` lies in the tree, the length of the tree's own name in it; else 0.

@@ -59,8 +59,8 @@ struct Attributes {
     }
 };
 
-// Methods that have no write command (methods.cc). 0 or an errno; EPROTONOSUPPORT for those that are
-// not offered.
+// Methods that have no write command (methods.cc). 0 or an errno; EPROTONOSUPPORT for those that
+// are not offered.
 int run_method(DeviceContext& context, unsigned object, unsigned method,
                const Attributes& attributes) noexcept;
 

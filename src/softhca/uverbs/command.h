@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The buffers of one command: the core's request and response (rdma/ib_user_verbs.h) and the driver's
-// private ones (UHW; rdma/mlx5-abi.h). Like the kernel we read no more than was given, take what is
-// missing as zero, write no more than there is room for, and never trust a pointer: a bad one is
-// EFAULT, not a crash.
+// The buffers of one command: the core's request and response (rdma/ib_user_verbs.h) and the
+// driver's private ones (UHW; rdma/mlx5-abi.h). Like the kernel we read no more than was given,
+// take what is missing as zero, write no more than there is room for, and never trust a pointer: a
+// bad one is EFAULT, not a crash.
 #pragma once
 
 #include <cerrno>
@@ -55,7 +55,8 @@ private:
     static int read(const Buffer& from, T& value) noexcept {
         memset(static_cast<void*>(&value), 0, sizeof value);
         if (!from.present()) return 0;
-        return copy_in(&value, from.address, from.length < sizeof value ? from.length : sizeof value);
+        return copy_in(&value, from.address,
+                       from.length < sizeof value ? from.length : sizeof value);
     }
     static int write(const Buffer& to, const void* value, std::size_t size) noexcept {
         if (!to.present()) return 0;

@@ -59,9 +59,7 @@ int check_driver_request(const mlx5_ib_create_cq& request) noexcept {
 
 // The kernel hands an unused CQ to the device with every entry owned by hardware; libmlx5 does the
 // same for the buffers it allocates.
-std::uint32_t entries_for(std::uint32_t cqe) noexcept {
-    return std::bit_ceil(cqe + 1);
-}
+std::uint32_t entries_for(std::uint32_t cqe) noexcept { return std::bit_ceil(cqe + 1); }
 
 }  // namespace
 
@@ -91,8 +89,8 @@ int create_cq(Command& command) noexcept {
     }
     std::uint32_t index;
     auto& table = command.segment().cqs;
-    CompletionQueue* cq = device::reserve(table, command.fabric(), command.context.record,
-                                          device::kFirstCq, &index);
+    CompletionQueue* cq =
+        device::reserve(table, command.fabric(), command.context.record, device::kFirstCq, &index);
     if (!cq) return ENOMEM;
     cq->number = index;
     cq->cqe_size = driver.cqe_size;
@@ -133,8 +131,8 @@ int create_cq(Command& command) noexcept {
     return command.respond(extended);
 }
 
-// The entries that are in the old buffer stay there, ended by a RESIZE_CQ entry; libmlx5 copies them
-// (mlx5_cq_resize_copy_cqes). What comes later goes to the new one.
+// The entries that are in the old buffer stay there, ended by a RESIZE_CQ entry; libmlx5 copies
+// them (mlx5_cq_resize_copy_cqes). What comes later goes to the new one.
 int resize_cq(Command& command) noexcept {
     ib_uverbs_resize_cq request;
     mlx5_ib_resize_cq driver;
@@ -171,8 +169,8 @@ int resize_cq(Command& command) noexcept {
         return EINVAL;
     }
     mlx5_cqe64 mark{};
-    mark.op_own = static_cast<std::uint8_t>(MLX5_CQE_RESIZE_CQ << 4 |
-                                            (cq->producer & cq->cqe_count ? 1 : 0));
+    mark.op_own =
+        static_cast<std::uint8_t>(MLX5_CQE_RESIZE_CQ << 4 | (cq->producer & cq->cqe_count ? 1 : 0));
     const std::uint64_t at =
         std::uint64_t{cq->producer & (cq->cqe_count - 1)} * cq->cqe_size + cq->cqe_size - 64;
     engine::queue_write(command.fabric(), command.fabric().slot(), cq->buffer, at, &mark,
@@ -223,9 +221,9 @@ int destroy_cq(Command& command) noexcept {
     ib_uverbs_destroy_cq_resp response{};
     response.comp_events_reported =
         events_read(sent.completion, engine::drain_events(command.fabric(), channel, user_handle));
-    response.async_events_reported =
-        events_read(sent.async, engine::drain_events(command.fabric(),
-                                                     command.context.async_channel, user_handle));
+    response.async_events_reported = events_read(
+        sent.async,
+        engine::drain_events(command.fabric(), command.context.async_channel, user_handle));
     return command.respond(response);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which write commands there are (rdma/ib_user_verbs.h). The others are refused as a device that lacks
-// the feature refuses them.
+// Which write commands there are (rdma/ib_user_verbs.h). The others are refused as a device that
+// lacks the feature refuses them.
 #include <rdma/ib_user_verbs.h>
 
 #include "softhca/base/log.h"
@@ -14,50 +14,79 @@ using Function = int (*)(Command&) noexcept;
 
 Function plain(std::uint32_t number) noexcept {
     switch (number) {
-    case IB_USER_VERBS_CMD_GET_CONTEXT: return get_context;
-    case IB_USER_VERBS_CMD_QUERY_DEVICE: return query_device;
-    case IB_USER_VERBS_CMD_QUERY_PORT: return query_port;
-    case IB_USER_VERBS_CMD_ALLOC_PD: return alloc_pd;
-    case IB_USER_VERBS_CMD_DEALLOC_PD: return dealloc_pd;
-    case IB_USER_VERBS_CMD_REG_MR: return reg_mr;
-    case IB_USER_VERBS_CMD_REREG_MR: return rereg_mr;
-    case IB_USER_VERBS_CMD_DEREG_MR: return dereg_mr;
-    case IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL: return create_comp_channel;
-    case IB_USER_VERBS_CMD_CREATE_CQ: return create_cq;
-    case IB_USER_VERBS_CMD_RESIZE_CQ: return resize_cq;
-    case IB_USER_VERBS_CMD_DESTROY_CQ: return destroy_cq;
-    case IB_USER_VERBS_CMD_CREATE_QP: return create_qp;
-    case IB_USER_VERBS_CMD_OPEN_QP: return open_qp;
-    case IB_USER_VERBS_CMD_MODIFY_QP: return modify_qp;
-    case IB_USER_VERBS_CMD_QUERY_QP: return query_qp;
-    case IB_USER_VERBS_CMD_DESTROY_QP: return destroy_qp;
-    case IB_USER_VERBS_CMD_CREATE_SRQ:
-    case IB_USER_VERBS_CMD_CREATE_XSRQ: return create_srq;
-    case IB_USER_VERBS_CMD_MODIFY_SRQ: return modify_srq;
-    case IB_USER_VERBS_CMD_QUERY_SRQ: return query_srq;
-    case IB_USER_VERBS_CMD_DESTROY_SRQ: return destroy_srq;
-    case IB_USER_VERBS_CMD_OPEN_XRCD: return open_xrcd;
-    case IB_USER_VERBS_CMD_CLOSE_XRCD: return close_xrcd;
-    default: return nullptr;
+        case IB_USER_VERBS_CMD_GET_CONTEXT:
+            return get_context;
+        case IB_USER_VERBS_CMD_QUERY_DEVICE:
+            return query_device;
+        case IB_USER_VERBS_CMD_QUERY_PORT:
+            return query_port;
+        case IB_USER_VERBS_CMD_ALLOC_PD:
+            return alloc_pd;
+        case IB_USER_VERBS_CMD_DEALLOC_PD:
+            return dealloc_pd;
+        case IB_USER_VERBS_CMD_REG_MR:
+            return reg_mr;
+        case IB_USER_VERBS_CMD_REREG_MR:
+            return rereg_mr;
+        case IB_USER_VERBS_CMD_DEREG_MR:
+            return dereg_mr;
+        case IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL:
+            return create_comp_channel;
+        case IB_USER_VERBS_CMD_CREATE_CQ:
+            return create_cq;
+        case IB_USER_VERBS_CMD_RESIZE_CQ:
+            return resize_cq;
+        case IB_USER_VERBS_CMD_DESTROY_CQ:
+            return destroy_cq;
+        case IB_USER_VERBS_CMD_CREATE_QP:
+            return create_qp;
+        case IB_USER_VERBS_CMD_OPEN_QP:
+            return open_qp;
+        case IB_USER_VERBS_CMD_MODIFY_QP:
+            return modify_qp;
+        case IB_USER_VERBS_CMD_QUERY_QP:
+            return query_qp;
+        case IB_USER_VERBS_CMD_DESTROY_QP:
+            return destroy_qp;
+        case IB_USER_VERBS_CMD_CREATE_SRQ:
+        case IB_USER_VERBS_CMD_CREATE_XSRQ:
+            return create_srq;
+        case IB_USER_VERBS_CMD_MODIFY_SRQ:
+            return modify_srq;
+        case IB_USER_VERBS_CMD_QUERY_SRQ:
+            return query_srq;
+        case IB_USER_VERBS_CMD_DESTROY_SRQ:
+            return destroy_srq;
+        case IB_USER_VERBS_CMD_OPEN_XRCD:
+            return open_xrcd;
+        case IB_USER_VERBS_CMD_CLOSE_XRCD:
+            return close_xrcd;
+        default:
+            return nullptr;
     }
 }
 
 Function extended(std::uint32_t number) noexcept {
     switch (number) {
-    case IB_USER_VERBS_EX_CMD_QUERY_DEVICE: return query_device;
-    case IB_USER_VERBS_EX_CMD_CREATE_CQ: return create_cq;
-    case IB_USER_VERBS_EX_CMD_MODIFY_CQ: return modify_cq;
-    case IB_USER_VERBS_EX_CMD_CREATE_QP: return create_qp;
-    case IB_USER_VERBS_EX_CMD_MODIFY_QP: return modify_qp;
-    default: return nullptr;
+        case IB_USER_VERBS_EX_CMD_QUERY_DEVICE:
+            return query_device;
+        case IB_USER_VERBS_EX_CMD_CREATE_CQ:
+            return create_cq;
+        case IB_USER_VERBS_EX_CMD_MODIFY_CQ:
+            return modify_cq;
+        case IB_USER_VERBS_EX_CMD_CREATE_QP:
+            return create_qp;
+        case IB_USER_VERBS_EX_CMD_MODIFY_QP:
+            return modify_qp;
+        default:
+            return nullptr;
     }
 }
 
 }  // namespace
 
 int run_command(Command& command) noexcept {
-    const Function function =
-        command.extended ? extended(command.number) : plain(command.number);
+    const Function function = command.extended ? extended(command.number) : plain(command.number);
     if (!function) {
         LOG_DEBUG("command %u%s is not offered", command.number,
                   command.extended ? " (extended)" : "");
@@ -71,9 +100,8 @@ int run_command(Command& command) noexcept {
 
 int alloc_pd(Command& command) noexcept {
     std::uint32_t index;
-    device::ProtectionDomain* pd =
-        device::reserve(command.segment().pds, command.fabric(), command.context.record,
-                        device::kFirstPd, &index);
+    device::ProtectionDomain* pd = device::reserve(
+        command.segment().pds, command.fabric(), command.context.record, device::kFirstPd, &index);
     if (!pd) return ENOMEM;
     device::publish(pd->head);
     ib_uverbs_alloc_pd_resp core{};

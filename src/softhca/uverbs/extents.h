@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which pages of this process were shared for an object's queues, to be released with it. Kept by the
-// process and not in the fabric: only what it shared itself may be given back.
+// Which pages of this process were shared for an object's queues, to be released with it. Kept by
+// the process and not in the fabric: only what it shared itself may be given back.
 #pragma once
 
 #include <cstdint>

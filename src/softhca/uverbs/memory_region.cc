@@ -25,8 +25,7 @@ constexpr std::uint32_t kKnown = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ
                                  IBV_ACCESS_OPTIONAL_RANGE;
 
 int check_access(std::uint32_t access) noexcept {
-    if (access & ~kKnown)
-        return access & IBV_ACCESS_MW_BIND ? EOPNOTSUPP : EINVAL;
+    if (access & ~kKnown) return access & IBV_ACCESS_MW_BIND ? EOPNOTSUPP : EINVAL;
     if ((access & kRemoteWrites) && !(access & IBV_ACCESS_LOCAL_WRITE)) return EINVAL;
     return 0;
 }
@@ -37,8 +36,8 @@ int check_range(std::uint64_t start, std::uint64_t length, std::uint64_t iova) n
     return 0;
 }
 
-// On-demand paging: nothing is pinned and nothing shared; each access goes through the page tables, and
-// one region may span the whole address space.
+// On-demand paging: nothing is pinned and nothing shared; each access goes through the page tables,
+// and one region may span the whole address space.
 bool on_demand(std::uint32_t access) noexcept { return access & IBV_ACCESS_ON_DEMAND; }
 bool implicit(std::uint64_t start, std::uint64_t length, std::uint64_t iova) noexcept {
     return !start && !iova && length == ~0ull;
@@ -53,7 +52,8 @@ int probe(std::uint64_t start, std::uint64_t length, std::uint32_t access) noexc
 
 void account(Command& command, const memory::Extents& extents, bool add) noexcept {
     std::uint64_t bytes = 0;
-    for (std::uint32_t i = 0; i < extents.count; ++i) bytes += extents.extent[i].length;
+    for (std::uint32_t i = 0; i < extents.count; ++i)
+        bytes += extents.extent[i].length;
     auto& shared = command.fabric().self().shared_bytes;
     if (add)
         shared.fetch_add(bytes);
@@ -79,8 +79,9 @@ int share_queue(std::uint64_t address, std::uint64_t length, QueueMemory* out,
             out->offset = extent.offset + (address - extent.address);
     }
     if (out->offset == device::kNotShared)
-        LOG_INFO("queue memory at 0x%llx (%llu bytes) could not be shared: peers reach it by copies",
-                 static_cast<unsigned long long>(address), static_cast<unsigned long long>(length));
+        LOG_INFO(
+            "queue memory at 0x%llx (%llu bytes) could not be shared: peers reach it by copies",
+            static_cast<unsigned long long>(address), static_cast<unsigned long long>(length));
     return 0;
 }
 
@@ -92,15 +93,14 @@ int reg_mr(Command& command) noexcept {
           implicit(request.start, request.length, request.hca_va)))
         if (const int error = check_range(request.start, request.length, request.hca_va))
             return error;
-    device::ProtectionDomain* pd =
-        device::find_own(command.segment().pds, command.fabric(), command.context.record,
-                         request.pd_handle);
+    device::ProtectionDomain* pd = device::find_own(command.segment().pds, command.fabric(),
+                                                    command.context.record, request.pd_handle);
     if (!pd) return EINVAL;
     if (const int error = probe(request.start, request.length, request.access_flags)) return error;
     std::uint32_t index;
     auto& table = command.segment().mrs;
-    MemoryRegion* region = device::reserve(table, command.fabric(), command.context.record,
-                                           device::kFirstMr, &index);
+    MemoryRegion* region =
+        device::reserve(table, command.fabric(), command.context.record, device::kFirstMr, &index);
     if (!region) return ENOMEM;
     if (!on_demand(request.access_flags)) {
         if (const int error = memory::share(request.start, request.length,
@@ -128,17 +128,18 @@ int reg_mr(Command& command) noexcept {
 int rereg_mr(Command& command) noexcept {
     ib_uverbs_rereg_mr request;
     if (const int error = command.request(request)) return error;
-    if (!request.flags || (request.flags & ~std::uint32_t{IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
-                                                  IBV_REREG_MR_CHANGE_ACCESS})) return EINVAL;
+    if (!request.flags ||
+        (request.flags & ~std::uint32_t{IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD |
+                                        IBV_REREG_MR_CHANGE_ACCESS}))
+        return EINVAL;
     auto& segment = command.segment();
-    MemoryRegion* region = device::find_own(segment.mrs, command.fabric(), command.context.record,
-                                            request.mr_handle);
+    MemoryRegion* region =
+        device::find_own(segment.mrs, command.fabric(), command.context.record, request.mr_handle);
     if (!region || region->device_memory != device::kNone) return EINVAL;
     const bool translate = request.flags & IBV_REREG_MR_CHANGE_TRANSLATION;
     const bool change_pd = request.flags & IBV_REREG_MR_CHANGE_PD;
-    const std::uint32_t access = request.flags & IBV_REREG_MR_CHANGE_ACCESS
-                                     ? request.access_flags
-                                     : region->access;
+    const std::uint32_t access =
+        request.flags & IBV_REREG_MR_CHANGE_ACCESS ? request.access_flags : region->access;
     if (const int error = check_access(access)) return error;
     device::ProtectionDomain* pd = nullptr;
     if (change_pd) {
@@ -193,7 +194,8 @@ void free_mr(DeviceContext& context, std::uint32_t index) noexcept {
     if (!region.head.state.compare_exchange_strong(live, device::kDying)) return;
     const bool quiet = device::epoch::synchronize();
     std::uint64_t bytes = 0;
-    for (std::uint32_t i = 0; i < region.extents.count; ++i) bytes += region.extents.extent[i].length;
+    for (std::uint32_t i = 0; i < region.extents.count; ++i)
+        bytes += region.extents.extent[i].length;
     context.fabric->self().shared_bytes.fetch_sub(bytes);
     if (region.pd < device::kMaxPds) segment.pds[region.pd].users.fetch_sub(1);
     if (!quiet) return;  // a stopped process may still be writing: its pages and key are not reused

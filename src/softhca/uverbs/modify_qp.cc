@@ -17,9 +17,9 @@
 
 namespace softhca::uverbs {
 
+using device::kNone;
 using device::QpAttributes;
 using device::QueuePair;
-using device::kNone;
 
 namespace {
 
@@ -28,8 +28,7 @@ constexpr std::uint32_t kQpnMask = 0xffffff;
 // The handle of an opened XRC target stands for the target.
 QueuePair* find_qp(Command& command, std::uint32_t handle, std::uint32_t* index) noexcept {
     auto& table = command.segment().qps;
-    QueuePair* qp =
-        device::find_own(table, command.fabric(), command.context.record, handle);
+    QueuePair* qp = device::find_own(table, command.fabric(), command.context.record, handle);
     if (!qp) return nullptr;
     *index = handle;
     if (qp->alias_of == kNone) return qp;
@@ -128,7 +127,7 @@ void drained(Command& command, QueuePair& qp, std::uint32_t index, bool notify) 
 }
 
 int enter(Command& command, QueuePair& qp, std::uint32_t index, const ib_uverbs_modify_qp& m,
-           std::uint32_t from, std::uint32_t to) noexcept {
+          std::uint32_t from, std::uint32_t to) noexcept {
     engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire);
     if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) qp.responder_psn = qp.attr.rq_psn;
     if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) qp.requester_psn = qp.attr.sq_psn;
@@ -141,8 +140,8 @@ int enter(Command& command, QueuePair& qp, std::uint32_t index, const ib_uverbs_
     std::uint32_t expected = from;  // a peer may have failed it meanwhile
     if (!qp.state.compare_exchange_strong(expected, to, std::memory_order_seq_cst)) return EINVAL;
     if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
-        drained(command, qp, index, m.attr_mask & IBV_QP_EN_SQD_ASYNC_NOTIFY &&
-                                        m.en_sqd_async_notify);
+        drained(command, qp, index,
+                m.attr_mask & IBV_QP_EN_SQD_ASYNC_NOTIFY && m.en_sqd_async_notify);
     if (to == IBV_QPS_RTS && local) {
         if (is_user_object(command.context, qp.user_handle, sizeof(ibv_qp_ex)))
             engine::hook_qp(*local, qp.user_handle);

@@ -17,11 +17,16 @@ enum class Kind { kRc, kUc, kUd, kXrcInitiator, kXrcTarget };
 
 Kind kind_of(std::uint32_t type) noexcept {
     switch (type) {
-    case IB_UVERBS_QPT_UC: return Kind::kUc;
-    case IB_UVERBS_QPT_UD: return Kind::kUd;
-    case IB_UVERBS_QPT_XRC_INI: return Kind::kXrcInitiator;
-    case IB_UVERBS_QPT_XRC_TGT: return Kind::kXrcTarget;
-    default: return Kind::kRc;
+        case IB_UVERBS_QPT_UC:
+            return Kind::kUc;
+        case IB_UVERBS_QPT_UD:
+            return Kind::kUd;
+        case IB_UVERBS_QPT_XRC_INI:
+            return Kind::kXrcInitiator;
+        case IB_UVERBS_QPT_XRC_TGT:
+            return Kind::kXrcTarget;
+        default:
+            return Kind::kRc;
     }
 }
 
@@ -39,8 +44,7 @@ Rule init_to_init(Kind kind) noexcept {
 
 Rule init_to_rtr(Kind kind) noexcept {
     if (kind == Kind::kUd) return {true, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY};
-    const std::uint32_t connected =
-        IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    const std::uint32_t connected = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     const std::uint32_t responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     const bool answers = kind == Kind::kRc || kind == Kind::kXrcTarget;
     return {true, connected | (answers ? responder : 0),
@@ -50,45 +54,50 @@ Rule init_to_rtr(Kind kind) noexcept {
 Rule rtr_to_rts(Kind kind) noexcept {
     const std::uint32_t retries =
         IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-    const std::uint32_t paths = IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS |
-                                IBV_QP_PATH_MIG_STATE;
+    const std::uint32_t paths =
+        IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE;
     switch (kind) {
-    case Kind::kUd: return {true, IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY};
-    case Kind::kUc: return {true, IBV_QP_SQ_PSN, paths};
-    case Kind::kRc: return {true, IBV_QP_SQ_PSN | retries, paths | IBV_QP_MIN_RNR_TIMER};
-    case Kind::kXrcInitiator: return {true, IBV_QP_SQ_PSN | retries, paths};
-    case Kind::kXrcTarget:
-        return {true, IBV_QP_SQ_PSN | IBV_QP_TIMEOUT, paths | IBV_QP_MIN_RNR_TIMER};
+        case Kind::kUd:
+            return {true, IBV_QP_SQ_PSN, IBV_QP_CUR_STATE | IBV_QP_QKEY};
+        case Kind::kUc:
+            return {true, IBV_QP_SQ_PSN, paths};
+        case Kind::kRc:
+            return {true, IBV_QP_SQ_PSN | retries, paths | IBV_QP_MIN_RNR_TIMER};
+        case Kind::kXrcInitiator:
+            return {true, IBV_QP_SQ_PSN | retries, paths};
+        case Kind::kXrcTarget:
+            return {true, IBV_QP_SQ_PSN | IBV_QP_TIMEOUT, paths | IBV_QP_MIN_RNR_TIMER};
     }
     return kForbidden;
 }
 
 // RTS -> RTS; SQD -> RTS takes the same.
 Rule within_rts(Kind kind) noexcept {
-    const std::uint32_t paths = IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH |
-                                IBV_QP_PATH_MIG_STATE;
+    const std::uint32_t paths =
+        IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
     switch (kind) {
-    case Kind::kUd: return {true, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY};
-    case Kind::kUc:
-    case Kind::kXrcInitiator: return {true, 0, paths};
-    case Kind::kRc:
-    case Kind::kXrcTarget: return {true, 0, paths | IBV_QP_MIN_RNR_TIMER};
+        case Kind::kUd:
+            return {true, 0, IBV_QP_CUR_STATE | IBV_QP_QKEY};
+        case Kind::kUc:
+        case Kind::kXrcInitiator:
+            return {true, 0, paths};
+        case Kind::kRc:
+        case Kind::kXrcTarget:
+            return {true, 0, paths | IBV_QP_MIN_RNR_TIMER};
     }
     return kForbidden;
 }
 
 Rule within_sqd(Kind kind) noexcept {
     if (kind == Kind::kUd) return {true, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY};
-    std::uint32_t optional = IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS |
-                             IBV_QP_PKEY_INDEX | IBV_QP_PATH_MIG_STATE;
+    std::uint32_t optional = IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX |
+                             IBV_QP_PATH_MIG_STATE;
     const std::uint32_t retries = IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                                   IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-    if (kind == Kind::kRc)
-        optional |= retries | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    if (kind == Kind::kRc) optional |= retries | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     if (kind == Kind::kXrcInitiator) optional |= retries;
     if (kind == Kind::kXrcTarget)
-        optional |= IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_MAX_DEST_RD_ATOMIC |
-                    IBV_QP_MIN_RNR_TIMER;
+        optional |= IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     return {true, 0, optional};
 }
 
@@ -101,19 +110,23 @@ Rule sqe_to_rts(Kind kind) noexcept {
 Rule rule(Kind kind, std::uint32_t from, std::uint32_t to) noexcept {
     if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET)) return {true, 0, 0};
     switch (from) {
-    case IBV_QPS_RESET: return to == IBV_QPS_INIT ? reset_to_init(kind) : kForbidden;
-    case IBV_QPS_INIT:
-        if (to == IBV_QPS_INIT) return init_to_init(kind);
-        return to == IBV_QPS_RTR ? init_to_rtr(kind) : kForbidden;
-    case IBV_QPS_RTR: return to == IBV_QPS_RTS ? rtr_to_rts(kind) : kForbidden;
-    case IBV_QPS_RTS:
-        // mlx5 has no command for RTS -> SQD (optab of __mlx5_ib_modify_qp)
-        return to == IBV_QPS_RTS ? within_rts(kind) : kForbidden;
-    case IBV_QPS_SQD:
-        if (to == IBV_QPS_RTS) return within_rts(kind);
-        return to == IBV_QPS_SQD ? within_sqd(kind) : kForbidden;
-    case IBV_QPS_SQE: return to == IBV_QPS_RTS ? sqe_to_rts(kind) : kForbidden;
-    default: return kForbidden;
+        case IBV_QPS_RESET:
+            return to == IBV_QPS_INIT ? reset_to_init(kind) : kForbidden;
+        case IBV_QPS_INIT:
+            if (to == IBV_QPS_INIT) return init_to_init(kind);
+            return to == IBV_QPS_RTR ? init_to_rtr(kind) : kForbidden;
+        case IBV_QPS_RTR:
+            return to == IBV_QPS_RTS ? rtr_to_rts(kind) : kForbidden;
+        case IBV_QPS_RTS:
+            // mlx5 has no command for RTS -> SQD (optab of __mlx5_ib_modify_qp)
+            return to == IBV_QPS_RTS ? within_rts(kind) : kForbidden;
+        case IBV_QPS_SQD:
+            if (to == IBV_QPS_RTS) return within_rts(kind);
+            return to == IBV_QPS_SQD ? within_sqd(kind) : kForbidden;
+        case IBV_QPS_SQE:
+            return to == IBV_QPS_RTS ? sqe_to_rts(kind) : kForbidden;
+        default:
+            return kForbidden;
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Making, opening and destroying QPs (kernel: drivers/infiniband/hw/mlx5/qp.c). Changing and querying
-// them is in modify_qp.cc.
+// Making, opening and destroying QPs (kernel: drivers/infiniband/hw/mlx5/qp.c). Changing and
+// querying them is in modify_qp.cc.
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
@@ -23,8 +23,8 @@
 
 namespace softhca::uverbs {
 
-using device::QueuePair;
 using device::kNone;
+using device::QueuePair;
 
 namespace {
 
@@ -72,14 +72,17 @@ bool has_receive_queue(const ib_uverbs_create_qp& request) noexcept {
 
 int check_type(std::uint32_t type) noexcept {
     switch (type) {
-    case IB_UVERBS_QPT_RC:
-    case IB_UVERBS_QPT_UC:
-    case IB_UVERBS_QPT_UD:
-    case IB_UVERBS_QPT_XRC_INI:
-    case IB_UVERBS_QPT_XRC_TGT: return 0;
-    case IB_UVERBS_QPT_RAW_PACKET:
-    case IB_UVERBS_QPT_DRIVER: return EOPNOTSUPP;
-    default: return EINVAL;
+        case IB_UVERBS_QPT_RC:
+        case IB_UVERBS_QPT_UC:
+        case IB_UVERBS_QPT_UD:
+        case IB_UVERBS_QPT_XRC_INI:
+        case IB_UVERBS_QPT_XRC_TGT:
+            return 0;
+        case IB_UVERBS_QPT_RAW_PACKET:
+        case IB_UVERBS_QPT_DRIVER:
+            return EOPNOTSUPP;
+        default:
+            return EINVAL;
     }
 }
 
@@ -100,7 +103,8 @@ int check_sizes(const Request& request) noexcept {
     if (has_receive_queue(core) && core.max_recv_wr) {
         if (driver.rq_wqe_count > device::kMaxQpWr || !std::has_single_bit(driver.rq_wqe_count))
             return EINVAL;
-        if (driver.rq_wqe_shift < 4 || driver.rq_wqe_shift > 9 || (1u << driver.rq_wqe_shift) > device::kMaxRqDescriptorBytes)
+        if (driver.rq_wqe_shift < 4 || driver.rq_wqe_shift > 9 ||
+            (1u << driver.rq_wqe_shift) > device::kMaxRqDescriptorBytes)
             return EINVAL;
     }
     return 0;
@@ -237,8 +241,8 @@ int create_qp(Command& command) noexcept {
     if (const int error = check_sizes(request)) return error;
     Parts parts;
     if (const int error = find_parts(command, request.core, parts)) return error;
-    // A QP without a send queue has no register; libmlx5 still looks up the one that is answered when
-    // it destroys the QP, so it must be one that exists.
+    // A QP without a send queue has no register; libmlx5 still looks up the one that is answered
+    // when it destroys the QP, so it must be one that exists.
     Placement placement{kNone, 0, 0, kNone, false};
     if (has_send_queue(request.core.qp_type))
         if (const int error = place_qp(command.context, request.driver.flags,
@@ -246,8 +250,8 @@ int create_qp(Command& command) noexcept {
             return error;
     auto& table = command.segment().qps;
     std::uint32_t index;
-    QueuePair* qp = device::reserve(table, command.fabric(), command.context.record,
-                                    device::kFirstQp, &index);
+    QueuePair* qp =
+        device::reserve(table, command.fabric(), command.context.record, device::kFirstQp, &index);
     if (!qp) {
         unplace_qp(command.context, placement.bfreg);
         return ENOMEM;
@@ -273,9 +277,11 @@ int create_qp(Command& command) noexcept {
     keep_extents(ObjectKind::kQp, index, std::move(extents));
     remember_bfreg(index, placement.bfreg);
     take_references(parts);
-    if (placement.page != kNone) command.segment().uars[placement.page].users[placement.uuar].fetch_add(1);
+    if (placement.page != kNone)
+        command.segment().uars[placement.page].users[placement.uuar].fetch_add(1);
     device::publish(qp->head);
-    if (qp->sq_count && is_user_object(command.context, request.core.user_handle, sizeof(ibv_qp_ex)))
+    if (qp->sq_count &&
+        is_user_object(command.context, request.core.user_handle, sizeof(ibv_qp_ex)))
         engine::hook_qp(*local, request.core.user_handle);
     else if (qp->sq_count)
         engine::mark_direct(command.fabric(), *local);  // posts can only be found by polling
@@ -299,9 +305,8 @@ int open_qp(Command& command) noexcept {
     // its last reference may be going this moment
     std::uint32_t references = real.references.load();
     const auto fits = [&] {
-        return real.head.live() && real.number == number &&
-               real.type == IB_UVERBS_QPT_XRC_TGT && real.alias_of == kNone &&
-               real.xrcd == xrcd->domain;
+        return real.head.live() && real.number == number && real.type == IB_UVERBS_QPT_XRC_TGT &&
+               real.alias_of == kNone && real.xrcd == xrcd->domain;
     };
     bool taken = false;
     while (fits() && references && !taken)
@@ -370,9 +375,9 @@ int destroy_qp(Command& command) noexcept {
     const std::uint64_t user_handle = qp->user_handle;
     const EventsSent sent = free_qp(command.context, request.qp_handle);
     ib_uverbs_destroy_qp_resp response{};
-    response.events_reported =
-        events_read(sent.async, engine::drain_events(command.fabric(),
-                                                     command.context.async_channel, user_handle));
+    response.events_reported = events_read(
+        sent.async,
+        engine::drain_events(command.fabric(), command.context.async_channel, user_handle));
     return command.respond(response);
 }
 

@@ -21,9 +21,9 @@
 
 namespace softhca::uverbs {
 
+using device::kNone;
 using device::SharedReceiveQueue;
 using device::XrcDomain;
-using device::kNone;
 
 namespace {
 
@@ -155,7 +155,7 @@ int modify_srq(Command& command) noexcept {
     if (!below) return 0;
     device::epoch::Section section;  // armed when it is already under the limit: fires at once
     engine::send_async_event(command.fabric(), srq->head.context, IBV_EVENT_SRQ_LIMIT_REACHED,
-                                 srq->user_handle, &srq->async_events_sent);
+                             srq->user_handle, &srq->async_events_sent);
     return 0;
 }
 
@@ -199,9 +199,9 @@ int destroy_srq(Command& command) noexcept {
     const std::uint64_t user_handle = srq->user_handle;
     const EventsSent sent = free_srq(command.context, request.srq_handle);
     ib_uverbs_destroy_srq_resp response{};
-    response.events_reported =
-        events_read(sent.async, engine::drain_events(command.fabric(),
-                                                     command.context.async_channel, user_handle));
+    response.events_reported = events_read(
+        sent.async,
+        engine::drain_events(command.fabric(), command.context.async_channel, user_handle));
     return command.respond(response);
 }
 
@@ -234,8 +234,8 @@ int close_xrcd(Command& command) noexcept {
     ib_uverbs_close_xrcd request;
     if (const int error = command.request(request)) return error;
     auto& table = command.segment().xrcd_handles;
-    device::XrcdHandle* handle = device::find_own(table, command.fabric(), command.context.record,
-                                                  request.xrcd_handle);
+    device::XrcdHandle* handle =
+        device::find_own(table, command.fabric(), command.context.record, request.xrcd_handle);
     if (!handle) return ENOENT;
     if (handle->users.load()) return EBUSY;
     const std::uint32_t domain = handle->domain;

@@ -19,9 +19,9 @@
 
 namespace softhca::uverbs {
 
+using device::kNone;
 using device::UarKind;
 using device::UarPage;
-using device::kNone;
 
 namespace {
 
@@ -37,8 +37,8 @@ void clear_registers(int fd, std::uint64_t offset) noexcept {
 
 int take_page(DeviceContext& context, UarKind kind, std::uint32_t* page) noexcept {
     device::Segment& segment = context.fabric->segment();
-    UarPage* uar = device::reserve(segment.uars, *context.fabric, context.record, device::kFirstUar,
-                                   page);
+    UarPage* uar =
+        device::reserve(segment.uars, *context.fabric, context.record, device::kFirstUar, page);
     if (!uar) {
         LOG_INFO("all %u UAR pages of the device are in use", device::kMaxUarPages - 1);
         return ENOMEM;
@@ -55,8 +55,8 @@ void give_page(DeviceContext& context, std::uint32_t page) noexcept {
         device::free_item(table, *uar);
 }
 
-// mmap offset of the static kernel: command << 8 | index, the index's upper part above (get_index and
-// get_extended_index of the kernel's mlx5_ib).
+// mmap offset of the static kernel: command << 8 | index, the index's upper part above (get_index
+// and get_extended_index of the kernel's mlx5_ib).
 struct MapRequest {
     std::uint32_t command, index;
 };
@@ -100,9 +100,7 @@ std::uint32_t static_bfreg(DeviceContext& context) noexcept {
 
 }  // namespace
 
-std::uint64_t command_fd_bytes() noexcept {
-    return (kObjectPages + device::kMaxUarPages) * kPage;
-}
+std::uint64_t command_fd_bytes() noexcept { return (kObjectPages + device::kMaxUarPages) * kPage; }
 
 int alloc_uar(DeviceContext& context, std::uint32_t type, UarObject* out) noexcept {
     if (context.is_static || context.record == kNone) return EPROTONOSUPPORT;
@@ -137,7 +135,8 @@ int alloc_static_uars(DeviceContext& context) noexcept {
     for (std::uint32_t i = 0; i < pages; ++i) {
         std::uint32_t page;
         if (const int error = take_page(context, UarKind::kStatic, &page)) {
-            for (const std::uint32_t taken : context.static_pages) give_page(context, taken);
+            for (const std::uint32_t taken : context.static_pages)
+                give_page(context, taken);
             context.static_pages.clear();
             return error;
         }
@@ -152,8 +151,7 @@ int place_qp(DeviceContext& context, std::uint32_t flags, std::uint32_t bfreg_in
     *out = {kNone, 0, 0xffffffffu, kNone, false};
     std::lock_guard<std::mutex> guard(context.mutex);
     if (flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) {  // libmlx5 has placed it
-        const UarPage* uar =
-            device::find_own(table, *context.fabric, context.record, bfreg_index);
+        const UarPage* uar = device::find_own(table, *context.fabric, context.record, bfreg_index);
         if (!uar) return EINVAL;
         out->page = bfreg_index;
         out->blueflame = uar->kind == static_cast<std::uint32_t>(UarKind::kBlueFlame);
@@ -221,31 +219,33 @@ void* map(int fd, void* address, std::size_t length, int prot, int flags, off_t 
     } else {
         const MapRequest request = decode_offset(page);
         switch (request.command) {
-        case MLX5_IB_MMAP_REGULAR_PAGE:
-        case MLX5_IB_MMAP_WC_PAGE:
-        case MLX5_IB_MMAP_NC_PAGE:
-            if (request.index >= context.static_pages.size()) return fail(EINVAL);
-            break;
-        case MLX5_IB_MMAP_ALLOC_WC: {
-            if (!context.is_static) return fail(EINVAL);
-            if (request.index >= device::kMaxDynamicUars ||
-                context.dynamic_pages.size() >= device::kMaxDynamicUars) {
-                LOG_INFO("a context has at most %u dynamic UARs", device::kMaxDynamicUars);
-                return fail(ENOMEM);
+            case MLX5_IB_MMAP_REGULAR_PAGE:
+            case MLX5_IB_MMAP_WC_PAGE:
+            case MLX5_IB_MMAP_NC_PAGE:
+                if (request.index >= context.static_pages.size()) return fail(EINVAL);
+                break;
+            case MLX5_IB_MMAP_ALLOC_WC: {
+                if (!context.is_static) return fail(EINVAL);
+                if (request.index >= device::kMaxDynamicUars ||
+                    context.dynamic_pages.size() >= device::kMaxDynamicUars) {
+                    LOG_INFO("a context has at most %u dynamic UARs", device::kMaxDynamicUars);
+                    return fail(ENOMEM);
+                }
+                for (const std::uint32_t known : context.dynamic_pages)
+                    if (table[known].extended_index == request.index) return fail(EINVAL);
+                if (const int error = take_page(context, UarKind::kAllocWc, &dynamic_page))
+                    return fail(error);
+                table[dynamic_page].extended_index = request.index;
+                record_of(context)->dynamic_uars.fetch_add(1);
+                break;
             }
-            for (const std::uint32_t known : context.dynamic_pages)
-                if (table[known].extended_index == request.index) return fail(EINVAL);
-            if (const int error = take_page(context, UarKind::kAllocWc, &dynamic_page))
-                return fail(error);
-            table[dynamic_page].extended_index = request.index;
-            record_of(context)->dynamic_uars.fetch_add(1);
-            break;
-        }
-        case MLX5_IB_MMAP_CLOCK_INFO:
-            if (request.index != MLX5_IB_CLOCK_INFO_V1 || (prot & PROT_WRITE)) return fail(EINVAL);
-            write_clock_info(context, fd, static_cast<std::uint64_t>(offset));
-            return libc::mmap(address, length, prot, flags, fd, offset);
-        default: return fail(EINVAL);
+            case MLX5_IB_MMAP_CLOCK_INFO:
+                if (request.index != MLX5_IB_CLOCK_INFO_V1 || (prot & PROT_WRITE))
+                    return fail(EINVAL);
+                write_clock_info(context, fd, static_cast<std::uint64_t>(offset));
+                return libc::mmap(address, length, prot, flags, fd, offset);
+            default:
+                return fail(EINVAL);
         }
     }
     // MAP_SHARED write-only pages of a device are readable to us

@@ -4,8 +4,9 @@
 // - dynamic (today's): UAR objects on demand; libmlx5 alone places QPs and names the page in
 //   CREATE_QP. The context has no UARs of its own.
 // - static (of the ICPADS'18 paper): a context has MLX5_TOTAL_UUARS / 2 pages from the start, the
-//   kernel places QPs (drivers/infiniband/hw/mlx5/qp.c, alloc_bfreg), and thread domains take further
-//   pages by mmap (MLX5_IB_MMAP_ALLOC_WC), up to 512 a context, which live as long as the context.
+//   kernel places QPs (drivers/infiniband/hw/mlx5/qp.c, alloc_bfreg), and thread domains take
+//   further pages by mmap (MLX5_IB_MMAP_ALLOC_WC), up to 512 a context, which live as long as the
+//   context.
 #pragma once
 
 #include <cstdint>

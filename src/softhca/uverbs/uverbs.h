@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The face of /dev/infiniband/uverbs0 towards the libc layer: what open, ioctl, mmap and close on it
-// mean. Everything is thread-safe; errors are errno as the kernel's uverbs gives them.
+// The face of /dev/infiniband/uverbs0 towards the libc layer: what open, ioctl, mmap and close on
+// it mean. Everything is thread-safe; errors are errno as the kernel's uverbs gives them.
 #pragma once
 
 #include <sys/types.h>
@@ -15,8 +15,8 @@ inline constexpr unsigned kMajor = 231, kMinor = 192;
 // that nobody intercepts works. -1 and errno.
 int open_device(int flags) noexcept;
 bool owns(int fd) noexcept;  // a command descriptor of this process; one load
-// Whether `fd` is a duplicate (dup, fcntl) of a command descriptor, and thereby one itself: from here
-// on owns() says so. Not cheap: for descriptors that look like one.
+// Whether `fd` is a duplicate (dup, fcntl) of a command descriptor, and thereby one itself: from
+// here on owns() says so. Not cheap: for descriptors that look like one.
 bool adopt(int fd) noexcept;
 int ioctl(int fd, unsigned long request, void* argument) noexcept;
 void* map(int fd, void* address, std::size_t length, int prot, int flags, off_t offset) noexcept;

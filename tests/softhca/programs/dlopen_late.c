@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // dlopen_late: a C program without libibverbs that loads it while it runs, in a scope of its own
-// (RTLD_LOCAL, as plug-ins are loaded), moves some bytes through the device, unloads it, and does so
-// again. Exits with 0 when all went well.
+// (RTLD_LOCAL, as plug-ins are loaded), moves some bytes through the device, unloads it, and does
+// so again. Exits with 0 when all went well.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>

@@ -42,9 +42,10 @@ void arena_empty(std::uint64_t offset, std::uint64_t length) noexcept;
 void* arena_map_own(void* address, std::uint64_t length, int prot, int flags,
                     std::uint64_t offset) noexcept;
 
-// Maps the arena of another process of the same user, whole, readable and writable. Refuses (EINVAL)
-// whatever is not the sealed memfd with that inode, so that nothing a peer does later can make an
-// access fault; EACCES when it belongs to another user. Size in *bytes. nullptr and errno on error.
+// Maps the arena of another process of the same user, whole, readable and writable. Refuses
+// (EINVAL) whatever is not the sealed memfd with that inode, so that nothing a peer does later can
+// make an access fault; EACCES when it belongs to another user. Size in *bytes. nullptr and errno
+// on error.
 std::byte* arena_map_peer(pid_t pid, int fd, std::uint64_t inode,
                           std::uint64_t* bytes = nullptr) noexcept;
 void arena_unmap_peer(std::byte* base) noexcept;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The exchange of pages itself: private ones for pages of the arena with the same content, and back.
-// Between the first copied byte and the last page mapped, nobody writes to them (write_guard.h), and
-// this thread touches nothing but its stack.
+// The exchange of pages itself: private ones for pages of the arena with the same content, and
+// back. Between the first copied byte and the last page mapped, nobody writes to them
+// (write_guard.h), and this thread touches nothing but its stack.
 
 #include <algorithm>
 #include <array>
@@ -105,8 +105,8 @@ struct Sharing::DataRuns {
     }
 };
 
-// System calls, for the application may unmap the source at any moment. Writing to the file saves the
-// page faults of writing to the mapping, and the zeroing.
+// System calls, for the application may unmap the source at any moment. Writing to the file saves
+// the page faults of writing to the mapping, and the zeroing.
 bool Sharing::copy_run(std::uint64_t source, std::uint64_t length, std::uint64_t offset) noexcept {
     const bool by_file = !file_size_limited();
     while (length > 0) {
@@ -228,7 +228,8 @@ Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t lengt
                               MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena_fd(),
                               static_cast<off_t>(offset)) != MAP_FAILED;
             if (done) {
-                // A child that is made past our fork handlers must not write to its parent's memory.
+                // A child that is made past our fork handlers must not write to its parent's
+                // memory.
                 libc::madvise(pointer(address), held.bytes, MADV_DONTFORK);
                 guard.replaced(address, held);
             } else {

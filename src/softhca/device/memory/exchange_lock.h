@@ -10,8 +10,8 @@ namespace softhca::device::memory {
 
 class ExchangeLock {
 public:
-    // By whoever exchanges pages, or forks; all of these hold the sharing mutex, so that nobody else
-    // is counted in wanted_ when a process forks.
+    // By whoever exchanges pages, or forks; all of these hold the sharing mutex, so that nobody
+    // else is counted in wanted_ when a process forks.
     void lock() noexcept {
         wanted_.fetch_add(1, std::memory_order_relaxed);
         mutex_.lock();

@@ -2,9 +2,9 @@
 // fork(2) in a process with shared segments: the three functions that one pthread_atfork(3)
 // registration, made by the layer above, calls. See fork.cc for how the child gets its copies.
 //
-// Prepare runs before the prepare handlers that were registered earlier. What those, and the calling
-// thread, still write to registered pages the child may miss; so nothing of the application should
-// come between. The three hold all locks of this folder, and never use the heap.
+// Prepare runs before the prepare handlers that were registered earlier. What those, and the
+// calling thread, still write to registered pages the child may miss; so nothing of the application
+// should come between. The three hold all locks of this folder, and never use the heap.
 #pragma once
 
 namespace softhca::device::memory {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The other half of sharing.cc: pages that lose their last user become private memory again, at once
-// or, where writers cannot be held back now, later.
+// The other half of sharing.cc: pages that lose their last user become private memory again, at
+// once or, where writers cannot be held back now, later.
 
 #include <algorithm>
 #include <cassert>

@@ -31,8 +31,8 @@ namespace softhca::device::memory {
 
 namespace {
 
-// Each place can cost four mappings, of which a process may have 65530 by default (vm.max_map_count):
-// the application needs some, too.
+// Each place can cost four mappings, of which a process may have 65530 by default
+// (vm.max_map_count): the application needs some, too.
 constexpr std::size_t kMostPlaces = 8192;
 
 constexpr unsigned kMostStuckPages = 32;  // in one share()
@@ -120,8 +120,8 @@ bool Sharing::alone() noexcept {
            1;
 }
 
-// Has the kernel pinned pages of this process for longer (buffers registered with io_uring, hardware
-// drivers)? It writes to those behind everybody's back.
+// Has the kernel pinned pages of this process for longer (buffers registered with io_uring,
+// hardware drivers)? It writes to those behind everybody's back.
 bool Sharing::kernel_pins() noexcept {
     char text[2048];
     const int fd = status_.get();

@@ -6,7 +6,8 @@
 // - No store is lost: a page is only exchanged while nobody can write to it. That is so when the
 //   process has no other thread, or when userfaultfd holds the writers back, system calls included.
 //   Where neither is to be had the page stays private, and peers reach it by remote.h.
-// - fork(2) keeps its meaning: the child has private copies of the values of the moment, and neither
+// - fork(2) keeps its meaning: the child has private copies of the values of the moment, and
+// neither
 //   side sees the other's later stores. See fork.h.
 // - What the application does behind our back (munmap, mremap, MAP_FIXED inside libc) is found out
 //   before an old segment is used again. What is not plain private memory is never touched.
@@ -14,15 +15,16 @@
 // What does not
 // - While pages are shared, madvise(MADV_DONTNEED) does not zero them.
 // - Direct I/O (O_DIRECT) that is under way into the pages when their last registration goes, or,
-//   before Linux 6.8, when the first comes, may end in the old pages. Longer pins (buffers registered
-//   with io_uring) are seen.
+//   before Linux 6.8, when the first comes, may end in the old pages. Longer pins (buffers
+//   registered with io_uring) are seen.
 #pragma once
 
 #include <cstdint>
 
 namespace softhca::device::memory {
 
-// [address, +length) of the owner's address space is [offset, +length) of its arena. Page multiples.
+// [address, +length) of the owner's address space is [offset, +length) of its arena. Page
+// multiples.
 struct Extent {
     std::uint64_t address;
     std::uint64_t length;
@@ -55,7 +57,8 @@ int share(std::uint64_t address, std::uint64_t length, Purpose purpose, Extents*
 
 // Undoes one share(). Pages that nobody uses any more become private memory with the same content;
 // where writers cannot be held back they stay shared until the process has one thread again or the
-// application unmaps them. The caller sees to it that no peer is still reading or writing through the extents.
+// application unmaps them. The caller sees to it that no peer is still reading or writing through
+// the extents.
 void release(const Extents& extents) noexcept;
 
 // How many threads of this process are softhca's own; never more than there are: to be raised after

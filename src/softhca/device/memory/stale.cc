@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Segments that the application unmapped, replaced or moved behind our back (munmap, mmap and mremap
-// inside libc never pass through us): their pages of the arena can only be given back when no
-// mapping shows them any more.
+// Segments that the application unmapped, replaced or moved behind our back (munmap, mmap and
+// mremap inside libc never pass through us): their pages of the arena can only be given back when
+// no mapping shows them any more.
 
 #include <algorithm>
 

@@ -178,7 +178,8 @@ std::uint64_t WriteGuard::move(std::uint64_t to, std::uint64_t from, std::uint64
                                int* error) noexcept {
     std::uint64_t done = 0;
     *error = 0;
-    // EAGAIN without progress means that the kernel met a page lock or a mapping in change: transient.
+    // EAGAIN without progress means that the kernel met a page lock or a mapping in change:
+    // transient.
     for (unsigned attempts = 0; done < length && attempts < 10000; ++attempts) {
         UffdioMove range{to + done, from + done, length - done, kMoveAllowSourceHoles, 0};
         if (libc::ioctl(uffd_.get(), kUffdioMove, &range) == 0) return length;

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Holds writers back from pages while these are exchanged: userfaultfd(2).
 //
-// Private pages are best taken out of the address space altogether (UFFDIO_MOVE, Linux 6.8): whoever
-// touches them then waits, and pages that the kernel has pinned (direct I/O, process_vm_writev), which
-// it would write behind everybody's back, cannot be moved and so are found out. Older kernels write-protect them
-// (5.7), which does not find pinned ones. Shared pages are write-protected (5.19).
+// Private pages are best taken out of the address space altogether (UFFDIO_MOVE, Linux 6.8):
+// whoever touches them then waits, and pages that the kernel has pinned (direct I/O,
+// process_vm_writev), which it would write behind everybody's back, cannot be moved and so are
+// found out. Older kernels write-protect them (5.7), which does not find pinned ones. Shared pages
+// are write-protected (5.19).
 //
-// Not thread-safe: callers hold the sharing mutex. While pages are held the caller must not touch them, nor anything that might be on them: no heap,
-// no locks that others may hold while they wait for the pages. It blocks signals, too.
+// Not thread-safe: callers hold the sharing mutex. While pages are held the caller must not touch
+// them, nor anything that might be on them: no heap, no locks that others may hold while they wait
+// for the pages. It blocks signals, too.
 #pragma once
 
 #include <cstdint>
