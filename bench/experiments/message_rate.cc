@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "experiments/message_rate.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <barrier>
@@ -10,6 +8,7 @@
 #include <chrono>
 #include <thread>
 
+#include "common/measure.h"
 #include "post/mlx5_completion_queue.h"
 #include "post/mlx5_send_queue.h"
 #include "post/verbs_queue.h"
@@ -184,20 +183,13 @@ const Usage& MessageRateRun::usage() const noexcept { return parts_->set.usage()
 double MessageRateRun::repeat() {
     Parts& parts = *parts_;
     parts.shared.stop.store(false);
-    cpu_set_t allowed;
-    sched_getaffinity(0, sizeof allowed, &allowed);
-    std::vector<int> cores;
-    for (int core = 0; core < CPU_SETSIZE; ++core)
-        if (CPU_ISSET(core, &allowed)) cores.push_back(core);
+    const std::vector<int> cores = allowed_cores();
     std::barrier start(static_cast<std::ptrdiff_t>(parts.m.threads) + 1);
     std::vector<std::uint64_t> sent(parts.m.threads);
     std::vector<std::thread> threads;
     for (std::uint32_t t = 0; t < parts.m.threads; ++t)
         threads.emplace_back([&, t] {
-            cpu_set_t one;
-            CPU_ZERO(&one);
-            CPU_SET(cores[t % cores.size()], &one);
-            sched_setaffinity(0, sizeof one, &one);
+            pin_to(cores[t % cores.size()]);
             start.arrive_and_wait();
             sent[t] = parts.run_thread(t);
         });

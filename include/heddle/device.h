@@ -22,8 +22,6 @@ struct DeviceInfo {
                   max_srqs = 0;
     std::uint32_t max_sge = 0;
     bool xrc = false, atomics = false;
-    bool static_uars = false;           // a kernel that gives each context its UARs at open
-    std::uint32_t blueflame_bytes = 0;  // of a register; 0: none
 };
 
 // All devices, in libibverbs' order. Thread-safe. Throws VerbsError when the list cannot be had.

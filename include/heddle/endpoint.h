@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/address.h"
 #include "heddle/category.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
@@ -37,22 +38,12 @@ enum class Path : std::uint8_t {
 };
 
 struct EndpointOptions {
-    Path path = Path::kVerbs;
     std::uint32_t depth = 128;  // send queue entries; the CQ has as many for each of its QPs
     std::uint32_t receive_depth = 0;
     std::uint32_t max_inline = 60;  // bytes
     std::uint32_t max_sge = 1;
     std::uint32_t qps_per_thread = 1;  // on the thread's one CQ: one for each neighbour, say
     std::size_t buffer_bytes = 4096;   // payload of each endpoint; registered, 64-byte aligned
-    bool low_latency = true;           // BlueFlame where the device has it
-};
-
-// Where a QP can be reached.
-struct QpAddress {
-    std::uint32_t qpn = 0;
-    std::uint16_t lid = 0;
-    std::uint8_t gid[16] = {};
-    bool ethernet = false;
 };
 
 class Endpoint {

@@ -251,23 +251,9 @@ const Endpoint& EndpointSet::operator[](std::uint32_t thread) const noexcept {
 }
 const Usage& EndpointSet::usage() const noexcept { return parts_->usage; }
 
-QpAddress Endpoint::address(std::uint32_t k) const {
-    const verbs::Address from = verbs::address_of(qps_[k]);
-    QpAddress address;
-    address.qpn = from.qpn;
-    address.lid = from.lid;
-    address.ethernet = from.ethernet;
-    std::memcpy(address.gid, from.gid.raw, sizeof address.gid);
-    return address;
-}
-
+QpAddress Endpoint::address(std::uint32_t k) const { return verbs::address_of(qps_[k]); }
 void Endpoint::connect(const QpAddress& peer, std::uint32_t k) const {
-    verbs::Address to;
-    to.qpn = peer.qpn;
-    to.lid = peer.lid;
-    to.ethernet = peer.ethernet;
-    std::memcpy(to.gid.raw, peer.gid, sizeof peer.gid);
-    verbs::connect(qps_[k], to);
+    verbs::connect(qps_[k], peer);
 }
 
 }  // namespace heddle

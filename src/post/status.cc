@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The device's syndromes and verbs' statuses: mlx5 PRM table "Completion syndromes".
-#include <infiniband/mlx5dv.h>
-#include <infiniband/verbs.h>
-
-#include <cstdint>
+#include "post/mlx5_completion_queue.h"
 
 namespace heddle::post {
-
-ibv_wc_status status_of(std::uint8_t syndrome) noexcept;
 
 ibv_wc_status status_of(std::uint8_t syndrome) noexcept {
     switch (syndrome) {

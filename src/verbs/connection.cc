@@ -2,6 +2,7 @@
 #include "verbs/connection.h"
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "heddle/error.h"
@@ -33,18 +34,20 @@ std::uint8_t most_reads(ibv_context* context) {
 
 }  // namespace
 
-Address address_of(ibv_qp* qp) {
+QpAddress address_of(ibv_qp* qp) {
     const ibv_port_attr port = query_port(qp->context);
-    Address address;
+    QpAddress address;
     address.qpn = qp->qp_num;
     address.lid = port.lid;
     address.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
-    if (const int error = ibv_query_gid(qp->context, kPort, 0, &address.gid))
+    ibv_gid gid{};
+    if (const int error = ibv_query_gid(qp->context, kPort, 0, &gid))
         throw VerbsError("asking for GID 0 of port 1", error);
+    std::memcpy(address.gid, gid.raw, sizeof address.gid);
     return address;
 }
 
-void connect(ibv_qp* qp, const Address& peer) {
+void connect(ibv_qp* qp, const QpAddress& peer) {
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;
     a.port_num = kPort;
@@ -62,7 +65,7 @@ void connect(ibv_qp* qp, const Address& peer) {
     a.ah_attr.dlid = peer.lid;
     if (peer.ethernet) {
         a.ah_attr.is_global = 1;
-        a.ah_attr.grh.dgid = peer.gid;
+        std::memcpy(a.ah_attr.grh.dgid.raw, peer.gid, sizeof peer.gid);
         a.ah_attr.grh.hop_limit = 64;
     }
     modify(qp, a,

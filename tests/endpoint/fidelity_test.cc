@@ -213,7 +213,17 @@ protected:
         return work;
     }
 
+    using Direct = Mlx5SendQueue<SingleThreaded>;
+
+    Fidelity() { direct_cq.add(direct_queue); }
+
+    // The same twice: posted to and polled by libmlx5, and directly.
     Fabric f_;
+    Loop by_verbs{f_, GetParam().xrc}, by_direct{f_, GetParam().xrc};
+    VerbsSendQueue<SingleThreaded> verbs_queue{by_verbs.qp.get(), 8};
+    VerbsCompletionQueue verbs_cq{by_verbs.send_cq.get()};
+    Direct direct_queue{by_direct.qp.get(), false, by_direct.max_inline, false};
+    Mlx5CompletionQueue<Direct, SingleThreaded> direct_cq{by_direct.send_cq.get()};
 };
 
 TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
@@ -223,14 +233,7 @@ TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
 #endif
     SCOPED_TRACE(testing::Message() << "seed " << GetParam().seed);
     std::mt19937 random(GetParam().seed);
-    Loop by_verbs(f_, GetParam().xrc), by_direct(f_, GetParam().xrc);
     ASSERT_EQ(by_verbs.max_inline, by_direct.max_inline);
-    VerbsSendQueue<SingleThreaded> verbs_queue(by_verbs.qp.get(), 8);
-    VerbsCompletionQueue verbs_cq(by_verbs.send_cq.get());
-    using Direct = Mlx5SendQueue<SingleThreaded>;
-    Direct direct_queue(by_direct.qp.get(), false, by_direct.max_inline, false);
-    Mlx5CompletionQueue<Direct, SingleThreaded> direct_cq(by_direct.send_cq.get());
-    direct_cq.add(direct_queue);
     const mlx5dv_qp one = by_verbs.inside(), other = by_direct.inside();
     std::uint32_t half = 0;
     for (int round = 0; round < 1500; ++round) {
@@ -297,13 +300,6 @@ TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
 
 // The same for what fails: a bad key, then what was posted behind it is flushed.
 TEST_P(Fidelity, ErrorsAreThoseOfLibmlx5) {
-    Loop by_verbs(f_, GetParam().xrc), by_direct(f_, GetParam().xrc);
-    VerbsSendQueue<SingleThreaded> verbs_queue(by_verbs.qp.get(), 8);
-    VerbsCompletionQueue verbs_cq(by_verbs.send_cq.get());
-    using Direct = Mlx5SendQueue<SingleThreaded>;
-    Direct direct_queue(by_direct.qp.get(), false, by_direct.max_inline, false);
-    Mlx5CompletionQueue<Direct, SingleThreaded> direct_cq(by_direct.send_cq.get());
-    direct_cq.add(direct_queue);
     ibv_sge piece{reinterpret_cast<std::uint64_t>(f_.memory.data()), 8, f_.mr->lkey};
     Work work;
     work.opcode = Opcode::kWrite;

@@ -14,6 +14,7 @@
 
 #include "cli/heddle/commands.h"
 #include "cli/text.h"
+#include "common/measure.h"
 #include "experiments/message_rate.h"
 
 namespace heddle::cli {
@@ -35,12 +36,6 @@ struct Row {
     bench::MessageRateRun run;
     std::vector<double> samples;
 };
-
-double median(std::vector<double> samples) {
-    std::sort(samples.begin(), samples.end());
-    const std::size_t n = samples.size();
-    return n % 2 != 0 ? samples[n / 2] : (samples[n / 2 - 1] + samples[n / 2]) / 2;
-}
 
 // Half of what lies between the quartiles: as robust as the median it stands beside.
 double spread(std::vector<double> samples) {
@@ -107,7 +102,7 @@ void print_json(const Request& request, const DeviceInfo& device, const std::vec
                {"inlining", !request.no_inline},
                {"blueflame", !request.no_blueflame},
                {"share", request.shares},
-               {"mmsgs_per_s", median(row.samples)},
+               {"mmsgs_per_s", bench::median(row.samples)},
                {"spread", spread(row.samples)},
                {"samples", row.samples},
                {"qps", u.qps},
@@ -134,8 +129,9 @@ void print_table(const Request& request, const DeviceInfo& device, const std::ve
     for (const Row& row : rows) {
         const Usage& u = row.run.usage();
         table.add({row.label, row.path == Path::kVerbs ? "verbs" : "direct",
-                   number(median(row.samples)), number(spread(row.samples)), std::to_string(u.qps),
-                   std::to_string(u.cqs), u.uars ? std::to_string(*u.uars) : "-"});
+                   number(bench::median(row.samples)), number(spread(row.samples)),
+                   std::to_string(u.qps), std::to_string(u.cqs),
+                   u.uars ? std::to_string(*u.uars) : "-"});
     }
     std::printf("%s", table.text().c_str());
     if (request.rate.threads > std::thread::hardware_concurrency())

@@ -42,24 +42,6 @@ struct ThreadRecord {
 };
 thread_local ThreadRecord t_record;
 
-EpochRecord* acquire() noexcept {
-    Fabric* fabric = Fabric::current();
-    if (!fabric || t_record.tried) return nullptr;
-    t_record.tried = true;
-    Guard<SpinLock> guard(g_records_lock);
-    for (std::uint32_t i = 0; i < kSharedRecord; ++i) {
-        if (g_records.test(i)) continue;
-        g_records.set(i);
-        auto& self = fabric->self();
-        if (self.threads_high.load(std::memory_order_relaxed) <= i)
-            self.threads_high.store(i + 1, std::memory_order_release);
-        t_record.index = i;
-        t_record.record = t_record_fast = &self.epochs[i];
-        return t_record_fast;
-    }
-    return nullptr;
-}
-
 bool wait_out(Fabric& fabric, std::uint32_t slot) noexcept {
     Process& process = fabric.segment().processes[slot];
     const std::uint32_t generation = process.generation.load(std::memory_order_acquire);
@@ -113,7 +95,23 @@ void heavy_barrier(Fabric& fabric) noexcept {
     nanosleep(&pause, nullptr);
 }
 
-EpochRecord* acquire_record() noexcept { return acquire(); }
+EpochRecord* acquire_record() noexcept {
+    Fabric* fabric = Fabric::current();
+    if (!fabric || t_record.tried) return nullptr;
+    t_record.tried = true;
+    Guard<SpinLock> guard(g_records_lock);
+    for (std::uint32_t i = 0; i < kSharedRecord; ++i) {
+        if (g_records.test(i)) continue;
+        g_records.set(i);
+        auto& self = fabric->self();
+        if (self.threads_high.load(std::memory_order_relaxed) <= i)
+            self.threads_high.store(i + 1, std::memory_order_release);
+        t_record.index = i;
+        t_record.record = t_record_fast = &self.epochs[i];
+        return t_record_fast;
+    }
+    return nullptr;
+}
 
 void Section::enter_without_record() noexcept {
     Fabric* fabric = Fabric::current();

@@ -16,7 +16,6 @@ using device::QueuePair;
 
 namespace {
 
-constexpr std::size_t kUnit = 16;
 constexpr std::uint32_t kExtendedAv = 0x80000000u;  // MLX5_EXTENDED_UD_AV
 constexpr std::uint32_t kGrhPresent = 1u << 30;
 
@@ -40,13 +39,6 @@ private:
     std::byte* end_;
     std::byte* at_;
 };
-
-template <class T>
-T load(const std::byte* from) noexcept {
-    T value;
-    memcpy(&value, from, sizeof value);
-    return value;
-}
 
 bool is_rdma(std::uint8_t opcode) noexcept {
     return opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||

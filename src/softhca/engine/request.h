@@ -4,12 +4,25 @@
 // have scribbled over it, so every length is checked against the entry's size and the ring's end.
 #pragma once
 
+#include <string.h>
+
 #include <cstdint>
 
 #include "softhca/engine/local.h"
 #include "softhca/engine/spans.h"
 
 namespace softhca::engine {
+
+// Entries are made of units of 16 bytes, four to a block, and written by the application at any
+// time: what is looked at is copied out.
+inline constexpr std::uint32_t kUnit = 16, kUnitsInBlock = 4;
+
+template <class T>
+T load(const std::byte* from) noexcept {
+    T value;
+    memcpy(&value, from, sizeof value);
+    return value;
+}
 
 struct Request {
     std::uint8_t opcode;      // MLX5_OPCODE_*

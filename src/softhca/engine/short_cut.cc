@@ -15,15 +15,6 @@ using device::QueuePair;
 
 namespace {
 
-constexpr std::uint32_t kUnit = 16, kUnitsInBlock = 4;
-
-template <class T>
-T load(const std::byte* from) noexcept {
-    T value;
-    memcpy(&value, from, sizeof value);
-    return value;
-}
-
 struct Payload {
     const std::byte* from;
     std::uint32_t bytes;
