@@ -44,7 +44,7 @@ inline void light_barrier() noexcept {
 // Inside an epoch while it lives. Not to be nested.
 class Section {
 public:
-    Section() noexcept : record_(record()) {
+    [[gnu::always_inline]] Section() noexcept : record_(record()) {
         if (!record_) {
             enter_without_record();
             return;
@@ -53,7 +53,7 @@ public:
                              std::memory_order_relaxed);
         light_barrier();  // the mark before any look at an object's state
     }
-    ~Section() {
+    [[gnu::always_inline]] ~Section() {
         if (record_)
             record_->value.store(record_->value.load(std::memory_order_relaxed) + 1,
                                  std::memory_order_release);

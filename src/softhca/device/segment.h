@@ -30,7 +30,8 @@ enum ObjectState : std::uint32_t { kFree = 0, kReserved = 1, kLive = 2, kDying =
 
 struct ObjectHead {
     std::atomic<std::uint32_t> state;
-    std::uint32_t generation;  // of the slot; grows with each reuse, under the table's lock
+    // of the slot; grows with each reuse, under the table's lock; a region's also with each rereg
+    std::uint32_t generation;
     std::uint32_t process;     // slot of the owner
     std::uint32_t context;     // index of the owner's context, or kNone
     bool live() const noexcept { return state.load(std::memory_order_acquire) == kLive; }

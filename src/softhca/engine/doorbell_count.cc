@@ -69,12 +69,6 @@ PostShape shape_of(const device::QueuePair& qp, const ibv_send_wr* first,
     return shape;
 }
 
-std::uint16_t posted_so_far(const LocalQp& local) noexcept {
-    return static_cast<std::uint16_t>(
-        be32toh(std::atomic_ref(*const_cast<std::uint32_t*>(local.send_record))
-                    .load(std::memory_order_acquire)));
-}
-
 namespace {
 
 // Visits the numbered entries from `from` on, over at most `limit` blocks; returns how many blocks.

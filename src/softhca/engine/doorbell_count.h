@@ -29,8 +29,7 @@ PostShape shape_of(const device::QueuePair& qp, const ibv_send_wr* first,
 // `limit` is how many basic blocks the call turned out to have posted.
 PostShape shape_in_ring(const device::QueuePair& qp, const LocalQp& local, std::uint16_t from,
                         std::uint32_t limit) noexcept;
-// The doorbell record of the send queue, and how many blocks of numbered entries lie beyond it.
-std::uint16_t posted_so_far(const LocalQp& local) noexcept;
+// How many blocks of numbered entries lie beyond the doorbell record.
 std::uint32_t blocks_in_ring(const device::QueuePair& qp, const LocalQp& local) noexcept;
 
 void count_post(device::QueuePair& qp, const PostShape& shape) noexcept;

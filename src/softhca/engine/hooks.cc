@@ -12,6 +12,7 @@
 #include "softhca/engine/doorbell_count.h"
 #include "softhca/engine/progress.h"
 #include "softhca/engine/receive.h"
+#include "softhca/engine/short_cut.h"
 
 namespace softhca::engine {
 
@@ -40,13 +41,36 @@ std::atomic<StartPoll> g_start_poll[device::kMaxCqs];
 std::atomic<WrStart> g_wr_start{nullptr};
 std::atomic<WrComplete> g_wr_complete{nullptr};
 
+// Most posts are of one small request on a QP with nothing under way.
+[[gnu::always_inline]] inline void run_posted(Fabric& fabric, LocalQp& local) noexcept {
+    if (local.engine != EnginePolicy::kThread && local.run_lock.try_lock()) {
+        device::QueuePair& qp = fabric.segment().qps[local.index];
+        const auto counter = static_cast<std::uint16_t>(qp.sq_consumer);
+        const auto ahead = static_cast<std::uint16_t>(posted_so_far(local) - counter);
+        ShortCut request;
+        if (!local.dead.load(std::memory_order_relaxed) && qp.head.live() && ahead != 0 &&
+            ahead <= local.ring_blocks && !local.unfinished.active &&
+            local.waiting == Waiting::kNo &&
+            qp.state.load(std::memory_order_acquire) == IBV_QPS_RTS &&
+            short_cut(fabric, local, qp, counter,
+                      local.engine == EnginePolicy::kHybrid ? kDeferBytes - 1 : device::kMaxMessage,
+                      request)) {
+            if (run_after_short_cut(fabric, local, qp, counter, request) == Ran::kPending)
+                add_pending(fabric, local);
+            return;
+        }
+        local.run_lock.unlock();
+    }
+    run_or_list(fabric, local, Runner::kPoster);
+}
+
 void posted(ibv_qp* qp, const ibv_send_wr* first, const ibv_send_wr* end) noexcept {
     Fabric* fabric = Fabric::current();
     if (!fabric) return;
     epoch::Section section;
     LocalQp* local = local_qp(qp->qp_num);
     if (!local || !local->send_ring) return;
-    run_or_list(*fabric, *local, Runner::kPoster);  // the payload first: somebody waits for it
+    run_posted(*fabric, *local);  // the payload first: somebody waits for it
     device::QueuePair& object = fabric->segment().qps[local->index];
     count_post(object, shape_of(object, first, end));
 }

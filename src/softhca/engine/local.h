@@ -3,6 +3,8 @@
 // its send queue, where its queues are mapped, and the state of the work request under way.
 #pragma once
 
+#include <endian.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +14,7 @@
 #include "softhca/device/glimpsed.h"
 #include "softhca/device/lock.h"
 #include "softhca/engine/completion.h"
+#include "softhca/engine/spans.h"
 
 namespace softhca::engine {
 
@@ -56,6 +59,7 @@ struct alignas(64) LocalQp {
     device::Glimpsed<std::uint64_t> wait_until = std::uint64_t{0};
     std::uint8_t rnr_left = 0, retry_left = 0;
     bool counting_rnr = false, counting_retries = false;
+    Reach source, remote, receive;     // of small messages: what they were sent from, and where to
     std::uint64_t doorbells_seen = 0;  // of posts past the ops table: changes of the record seen
     std::uint16_t counted_producer = 0;
 
@@ -71,6 +75,13 @@ extern std::atomic<std::uint32_t> g_local_qps_high;
 inline LocalQp* local_qp(std::uint32_t number) noexcept {
     LocalQp* qp = g_local_qps[number & (device::kMaxQps - 1)].load(std::memory_order_acquire);
     return qp && qp->number == number ? qp : nullptr;
+}
+
+// The send queue's producer counter, as the owner's doorbell record says.
+inline std::uint16_t posted_so_far(const LocalQp& local) noexcept {
+    return static_cast<std::uint16_t>(
+        be32toh(std::atomic_ref(*const_cast<std::uint32_t*>(local.send_record))
+                    .load(std::memory_order_acquire)));
 }
 
 // Called when a QP or CQ of this process has been made or is about to go.

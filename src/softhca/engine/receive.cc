@@ -170,7 +170,7 @@ Take take_receive(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq, bool
 }
 
 bool take_one_piece(Fabric& fabric, QueuePair& qp, std::size_t bytes, Receive& receive,
-                    std::byte** to) noexcept {
+                    Reach& reach, std::byte** to) noexcept {
     if (!qp.rq_count || !qp.receive_lock.try_lock()) return false;
     const std::uint32_t process = qp.head.process;
     const auto entry = [&](std::uint32_t counter) {
@@ -186,7 +186,7 @@ bool take_one_piece(Fabric& fabric, QueuePair& qp, std::size_t bytes, Receive& r
             memcpy(&segment, from, sizeof segment);
             if (be32toh(segment.byte_count) >= bytes)
                 *to = resolve_shared(fabric, be32toh(segment.lkey), qp.pd, be64toh(segment.addr),
-                                     bytes, IBV_ACCESS_LOCAL_WRITE);
+                                     bytes, IBV_ACCESS_LOCAL_WRITE, reach);
         }
     }
     if (*to) {

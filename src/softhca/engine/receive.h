@@ -36,9 +36,9 @@ Take take_receive(device::Fabric& fabric, device::QueuePair& target, std::uint32
                   bool hold, Receive& receive) noexcept;
 // The next receive of a connected QP's own queue, if so many bytes go into its first entry and that
 // is wholly shared, at *to. False, and nothing taken, in all other cases. `receive` has no list
-// then.
+// then. `reach` is the requester's, for receives.
 bool take_one_piece(device::Fabric& fabric, device::QueuePair& target, std::size_t bytes,
-                    Receive& receive, std::byte** to) noexcept;
+                    Receive& receive, Reach& reach, std::byte** to) noexcept;
 void release_receive(Receive& receive) noexcept;
 // Puts a receive that was taken with `hold` back, as if it had not been, and releases it.
 void return_receive(device::Fabric& fabric, device::QueuePair& target, Receive& receive) noexcept;

@@ -50,12 +50,6 @@ std::uint64_t ack_wait_ns(std::uint8_t timeout) noexcept {
     return std::uint64_t{4096} << (timeout ? (timeout & 31) : 17);
 }
 
-std::uint16_t producer(const LocalQp& local) noexcept {
-    return static_cast<std::uint16_t>(
-        be32toh(std::atomic_ref(*const_cast<std::uint32_t*>(local.send_record))
-                    .load(std::memory_order_acquire)));
-}
-
 void fill_send_completion(const QueuePair& qp, std::uint16_t counter, std::uint8_t opcode,
                           std::uint32_t bytes, Completion& completion) noexcept {
     clear(completion);
@@ -193,12 +187,13 @@ bool no_response(Fabric& fabric, LocalQp& local, QueuePair& qp, const Request& r
     return false;
 }
 
-void count_request(QueuePair& qp, const Request& request) noexcept {
-    count(qp.send.bytes_sent, request.data.bytes);
-    if (request.opcode == MLX5_OPCODE_RDMA_READ || request.opcode == MLX5_OPCODE_ATOMIC_CS ||
-        request.opcode == MLX5_OPCODE_ATOMIC_FA)
+void count_request(QueuePair& qp, std::uint8_t opcode, std::size_t bytes,
+                   unsigned gathers) noexcept {
+    count(qp.send.bytes_sent, bytes);
+    if (opcode == MLX5_OPCODE_RDMA_READ || opcode == MLX5_OPCODE_ATOMIC_CS ||
+        opcode == MLX5_OPCODE_ATOMIC_FA)
         return;  // the payload is read at the responder, written here
-    count(qp.send.dma_read_payload, request.gathers);
+    count(qp.send.dma_read_payload, gathers);
 }
 
 // READ and atomic answers that fit travel in the send CQE (cs_req of the QP context).
@@ -209,6 +204,13 @@ void answer_in_completion(const QueuePair& qp, const Response& response,
     completion.inline_length = response.inline_length;
 }
 
+// The receiver's completion has still to be written.
+void owe_receive(Fabric& fabric, Unfinished& work, std::uint32_t cq) noexcept {
+    work.receive_pending = true;
+    work.receive_cq = cq;
+    work.receive_cq_generation = fabric.segment().cqs[cq & (device::kMaxCqs - 1)].head.generation;
+}
+
 // The request has been answered: what finish() has to do is noted.
 void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
                  const Request& request, const Response& response) noexcept {
@@ -217,14 +219,11 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     Unfinished& work = local.unfinished;
     work.target = response.answer == Answer::kSilent ? device::kNone : response.target;
     if (work.target != device::kNone) work.target_number = fabric.segment().qps[work.target].number;
-    work.receive_pending = response.has_completion;
-    work.receive_cq = response.completion_cq;
-    if (work.receive_pending)
-        work.receive_cq_generation = fabric.segment().cqs[work.receive_cq].head.generation;
+    if (response.has_completion) owe_receive(fabric, work, response.completion_cq);
     work.responder_failed = response.responder_failed;
     work.responder_event = response.event;
     finish_responder(fabric, work, false);  // now: its owner waits for it; if busy, finish() does
-    count_request(qp, request);
+    count_request(qp, request.opcode, request.data.bytes, request.gathers);
     if (response.answer == Answer::kError &&
         (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI || response.local_error)) {
         complete_in_error(local, qp, counter, request.opcode, request.blocks, response.syndrome);
@@ -288,15 +287,34 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     return true;
 }
 
+// Behind the short cut: as carried_out().
+void carried_out_short(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
+                       const ShortCut& request) noexcept {
+    QueuePair& target = *request.target;
+    acknowledge(qp, target, request.bytes);
+    restart_counters(local);
+    begin_finish(local, 1);
+    Unfinished& work = local.unfinished;
+    if (request.has_completion) {
+        work.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
+        work.target_number = target.number;
+        owe_receive(fabric, work, target.recv_cq);
+        finish_responder(fabric, work, false);
+    }
+    count_request(qp, request.opcode, request.bytes, request.is_inline ? 0 : 1);
+    if (request.control & MLX5_WQE_CTRL_CQ_UPDATE) {
+        fill_send_completion(qp, counter, request.opcode, request.bytes, work.send);
+        work.send_pending = true;
+    }
+}
+
 bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
              std::uint32_t posted, Runner runner) noexcept {
     const bool defers = runner == Runner::kPoster && local.engine == EnginePolicy::kHybrid;
-    Request request;
-    Response response;
-    response.completion = &local.unfinished.receive;
+    ShortCut request;
     if (short_cut(fabric, local, qp, counter, defers ? kDeferBytes - 1 : device::kMaxMessage,
-                  request, response)) {
-        carried_out(fabric, local, qp, counter, request, response);
+                  request)) {
+        carried_out_short(fabric, local, qp, counter, request);
         return true;
     }
     return execute_any(fabric, local, qp, counter, posted, defers);
@@ -324,7 +342,7 @@ bool step(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept
         return false;
     }
     const auto counter = static_cast<std::uint16_t>(qp.sq_consumer);
-    const std::uint16_t posted = producer(local);
+    const std::uint16_t posted = posted_so_far(local);
     if (posted == counter) {
         local.waiting = Waiting::kNo;
         return false;
@@ -366,14 +384,13 @@ void finish_started(Fabric& fabric, LocalQp& local) noexcept {
 
 bool has_work(const QueuePair& qp, const LocalQp& local) noexcept {
     return local.send_ring && (local.unfinished.active ||
-                               producer(local) != static_cast<std::uint16_t>(qp.sq_consumer));
+                               posted_so_far(local) != static_cast<std::uint16_t>(qp.sq_consumer));
 }
 
-Ran run_send_queue(Fabric& fabric, LocalQp& local, Runner runner) noexcept {
-    if (!local.send_ring) return Ran::kIdle;
-    QueuePair& qp = fabric.segment().qps[local.index];
+namespace {
+
+Ran run(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept {
     for (;;) {
-        if (!local.run_lock.try_lock()) return Ran::kIdle;  // who holds it looks again, see below
         if (local.dead.load(std::memory_order_relaxed) || !qp.head.live()) {
             local.run_lock.unlock();
             return Ran::kIdle;
@@ -390,10 +407,25 @@ Ran run_send_queue(Fabric& fabric, LocalQp& local, Runner runner) noexcept {
         // who posted while we worked found the lock taken and left it to us
         std::atomic_thread_fence(std::memory_order_seq_cst);
         const std::uint32_t state = qp.state.load(std::memory_order_acquire);
-        if (producer(local) == static_cast<std::uint16_t>(qp.sq_consumer) || state < IBV_QPS_RTS ||
-            state == IBV_QPS_SQD)
+        if (posted_so_far(local) == static_cast<std::uint16_t>(qp.sq_consumer) ||
+            state < IBV_QPS_RTS || state == IBV_QPS_SQD)
             return Ran::kIdle;
+        if (!local.run_lock.try_lock()) return Ran::kIdle;  // who holds it looks again
     }
+}
+
+}  // namespace
+
+Ran run_send_queue(Fabric& fabric, LocalQp& local, Runner runner) noexcept {
+    // who holds the lock looks again when it lets go
+    if (!local.send_ring || !local.run_lock.try_lock()) return Ran::kIdle;
+    return run(fabric, local, fabric.segment().qps[local.index], runner);
+}
+
+Ran run_after_short_cut(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
+                        const ShortCut& request) noexcept {
+    carried_out_short(fabric, local, qp, counter, request);
+    return run(fabric, local, qp, Runner::kPoster);
 }
 
 }  // namespace softhca::engine

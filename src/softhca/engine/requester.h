@@ -21,6 +21,11 @@ enum class Ran : std::uint8_t {
 // work, the others return at once (what they posted is seen by the one who works). Inside an epoch.
 Ran run_send_queue(device::Fabric& fabric, LocalQp& local, Runner runner) noexcept;
 
+// The same by a poster that holds the run lock and took the short cut with the entry at `counter`.
+struct ShortCut;
+Ran run_after_short_cut(device::Fabric& fabric, LocalQp& local, device::QueuePair& qp,
+                        std::uint16_t counter, const ShortCut& request) noexcept;
+
 // Posted and not yet executed?
 bool has_work(const device::QueuePair& qp, const LocalQp& local) noexcept;
 

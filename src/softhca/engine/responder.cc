@@ -33,8 +33,12 @@ bool is_send(const Request& request) noexcept {
 bool is_atomic(const Request& request) noexcept {
     return request.opcode == MLX5_OPCODE_ATOMIC_CS || request.opcode == MLX5_OPCODE_ATOMIC_FA;
 }
-bool has_immediate(const Request& request) noexcept {
-    return request.opcode == MLX5_OPCODE_SEND_IMM || request.opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
+bool has_immediate(std::uint8_t opcode) noexcept {
+    return opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
+}
+Message message_of(const Request& request) noexcept {
+    return {request.opcode,    request.control,       request.data.bytes,
+            request.immediate, request.service_level, request.has_grh};
 }
 
 std::uint32_t partner_type(std::uint32_t type) noexcept {
@@ -69,22 +73,22 @@ QueuePair* find_target(Fabric& fabric, const QueuePair& requester,
 }
 
 void fill_receive_completion(const QueuePair& requester, const QueuePair& target,
-                             const Request& request, const Receive& receive,
+                             const Message& message, const Receive& receive,
                              Completion& completion) noexcept {
     const bool datagram = requester.type == IB_UVERBS_QPT_UD;
     clear(completion);
-    completion.opcode = request.opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? MLX5_CQE_RESP_WR_IMM
-                        : request.opcode == MLX5_OPCODE_SEND_IMM     ? MLX5_CQE_RESP_SEND_IMM
+    completion.opcode = message.opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? MLX5_CQE_RESP_WR_IMM
+                        : message.opcode == MLX5_OPCODE_SEND_IMM     ? MLX5_CQE_RESP_SEND_IMM
                                                                      : MLX5_CQE_RESP_SEND;
-    completion.solicited = request.solicited();
+    completion.solicited = (message.control & MLX5_WQE_CTRL_SOLICITED) != 0;
     completion.cqe.srqn_uidx = htobe32(receive.uidx);
-    if (has_immediate(request)) completion.cqe.imm_inval_pkey = request.immediate;
+    if (has_immediate(message.opcode)) completion.cqe.imm_inval_pkey = message.immediate;
     completion.cqe.byte_cnt =
-        htobe32(static_cast<std::uint32_t>(request.data.bytes + (datagram ? kGrhBytes : 0)));
+        htobe32(static_cast<std::uint32_t>(message.bytes + (datagram ? kGrhBytes : 0)));
     completion.cqe.sop_drop_qpn = htobe32(target.number);
     completion.cqe.flags_rqpn =
-        htobe32(requester.number | (datagram ? std::uint32_t{request.service_level} << 24 : 0) |
-                (datagram && request.has_grh ? 1u << 28 : 0));
+        htobe32(requester.number | (datagram ? std::uint32_t{message.service_level} << 24 : 0) |
+                (datagram && message.has_grh ? 1u << 28 : 0));
     // slid, with the two bytes before it: see store_entry in completion.cc
     const std::uint32_t slid = htobe32(device::kLid);
     memcpy(reinterpret_cast<std::byte*>(&completion.cqe) + offsetof(mlx5_cqe64, slid) - 2, &slid,
@@ -160,7 +164,7 @@ void deliver(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& r
                            : MLX5_CQE_SYNDROME_REMOTE_OP_ERR);
         return;
     }
-    fill_receive_completion(requester, target, request, receive, *response.completion);
+    fill_receive_completion(requester, target, message_of(request), receive, *response.completion);
     response.has_completion = true;
     response.completion_cq = receive.cq;
     Moved moved = Moved::kOk;
@@ -406,7 +410,8 @@ void rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& requ
     }
     if (immediate) {
         if (response.answer == Answer::kDone)
-            fill_receive_completion(requester, target, request, receive, *response.completion);
+            fill_receive_completion(requester, target, message_of(request), receive,
+                                    *response.completion);
         else if (response.answer == Answer::kError)
             receive_failed(fabric, target, receive, response, MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
                            response.syndrome);

@@ -59,9 +59,17 @@ device::QueuePair* find_target(device::Fabric& fabric, const device::QueuePair& 
 // After a reliable request of so many bytes was carried out: both sides' packet sequence numbers.
 void acknowledge(device::QueuePair& requester, device::QueuePair& target,
                  std::size_t bytes) noexcept;
-// The receiver's completion of a request that took `receive`.
+// What a receiver's completion says of the message.
+struct Message {
+    std::uint8_t opcode, control;
+    std::uint64_t bytes;
+    std::uint32_t immediate = 0;  // big-endian
+    std::uint8_t service_level = 0;
+    bool has_grh = false;
+};
+// The receiver's completion of a message that took `receive`.
 void fill_receive_completion(const device::QueuePair& requester, const device::QueuePair& target,
-                             const Request& request, const Receive& receive,
+                             const Message& message, const Receive& receive,
                              Completion& completion) noexcept;
 
 void respond(device::Fabric& fabric, device::QueuePair& requester, Request& request,

@@ -3,17 +3,95 @@
 // entry is one basic block with one piece of payload, in memory that is shared on both sides. It
 // checks what the general way (request.h, responder.h) checks, and declines whenever a check fails
 // or something is out of the ordinary, having changed nothing: errors, retries and all other
-// requests are the general way's alone.
+// requests are the general way's alone. Here and not in a source file, so that a post needs one
+// frame up to its payload.
 #pragma once
+
+#include <endian.h>
+#include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
 
 #include "softhca/engine/responder.h"
 
 namespace softhca::engine {
 
-// True: the request is carried out. `request` then has opcode, control, immediate, blocks, bytes of
-// data and gathers; `response` is as after respond(). Under the run lock, inside an epoch.
-bool short_cut(device::Fabric& fabric, const LocalQp& local, device::QueuePair& qp,
-               std::uint16_t counter, std::size_t most_bytes, Request& request,
-               Response& response) noexcept;
+// A request that the short cut carried out: its payload is there, `target` has acknowledged it.
+struct ShortCut {
+    std::uint8_t opcode, control;
+    bool is_inline;
+    std::uint32_t bytes;
+    device::QueuePair* target;
+    bool has_completion;  // of the receiver, in LocalQp.unfinished.receive
+    const std::byte* payload;
+};
+
+// As copy_ordered(), but one word without a call.
+inline void store_payload(std::byte* to, const std::byte* from, std::uint32_t bytes) noexcept {
+    if (bytes != 8) {
+        copy_ordered(to, from, bytes);
+        return;
+    }
+    using Word [[gnu::aligned(1), gnu::may_alias]] = std::uint64_t;
+    *reinterpret_cast<volatile Word*>(to) = load<std::uint64_t>(from);
+}
+
+// The part of a SEND behind the checks that all requests have in common.
+bool short_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& qp,
+                ShortCut& request) noexcept;
+
+// Carries out the entry at `counter`, if it is one for the short cut and has at most so many bytes.
+// Under the run lock, inside an epoch.
+[[gnu::always_inline]] inline bool short_cut(device::Fabric& fabric, LocalQp& local,
+                                             device::QueuePair& qp, std::uint16_t counter,
+                                             std::size_t most_bytes, ShortCut& request) noexcept {
+    if (qp.type != IB_UVERBS_QPT_RC) return false;
+    const std::byte* segment =
+        local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64;
+    const auto control = load<mlx5_wqe_ctrl_seg>(segment);
+    const std::uint32_t qpn_ds = be32toh(control.qpn_ds);
+    std::uint32_t units = qpn_ds & 0x3f;
+    if ((qpn_ds >> 8) != qp.number || units > kUnitsInBlock) return false;
+    request.opcode = static_cast<std::uint8_t>(be32toh(control.opmod_idx_opcode));
+    const bool writes = request.opcode == MLX5_OPCODE_RDMA_WRITE;
+    if ((!writes && request.opcode != MLX5_OPCODE_SEND) || units < (writes ? 3u : 2u)) return false;
+    request.control = control.fm_ce_se;
+    segment += kUnit;
+    const std::byte* remote = segment;
+    if (writes) {
+        segment += kUnit;
+        --units;
+    }
+    // the one piece of payload, which takes what is left of the entry
+    --units;
+    const std::uint32_t length = be32toh(load<std::uint32_t>(segment));
+    const std::uint32_t bytes = length & ~MLX5_INLINE_SEG;
+    request.is_inline = length & MLX5_INLINE_SEG;
+    request.bytes = bytes;
+    if (!bytes || bytes > most_bytes) return false;
+    if (request.is_inline) {
+        request.payload = segment + 4;
+        if (bytes > kUnit * kUnitsInBlock || (bytes + 4 + kUnit - 1) / kUnit != units) return false;
+    } else {
+        if (units != 1) return false;
+        const auto entry = load<mlx5_wqe_data_seg>(segment);
+        request.payload = resolve_shared(fabric, be32toh(entry.lkey), qp.pd, be64toh(entry.addr),
+                                         bytes, 0, local.source);
+        if (!request.payload) return false;
+    }
+    if (qp.attr.dlid != device::kLid) return false;
+    device::QueuePair* target = find_receiver(fabric, qp.attr.dest_qpn, IB_UVERBS_QPT_RC);
+    if (!target || !expects(*target, qp, true)) return false;
+    request.target = target;
+    request.has_completion = !writes;
+    if (!writes) return short_send(fabric, local, qp, request);
+    if (!(target->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) return false;
+    std::byte* to = resolve_shared(fabric, be32toh(load<std::uint32_t>(remote + 8)), target->pd,
+                                   be64toh(load<std::uint64_t>(remote)), bytes,
+                                   IBV_ACCESS_REMOTE_WRITE, local.remote);
+    if (!to) return false;
+    store_payload(to, request.payload, bytes);
+    device::count(target->receive.dma_write_payload);
+    return true;
+}
 
 }  // namespace softhca::engine

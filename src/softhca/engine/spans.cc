@@ -10,7 +10,6 @@
 #include <algorithm>
 
 #include "softhca/device/memory/remote.h"
-#include "softhca/device/peers.h"
 
 namespace softhca::engine {
 
@@ -102,21 +101,39 @@ inline Access find_region(const device::Segment& segment, std::uint32_t key, std
 
 }  // namespace
 
-std::byte* resolve_shared(Fabric& fabric, std::uint32_t key, std::uint32_t pd,
-                          std::uint64_t address, std::uint64_t length,
-                          std::uint32_t rights) noexcept {
+std::byte* resolve_shared_slow(Fabric& fabric, std::uint32_t key, std::uint32_t pd,
+                               std::uint64_t address, std::uint64_t length, std::uint32_t rights,
+                               Reach& reach) noexcept {
+    reach = {};
     const MemoryRegion* region;
     const device::Segment& segment = fabric.segment();
     if (find_region(segment, key, pd, address, length, rights, &region) != Access::kOk)
         return nullptr;
     const std::uint64_t at = region->address + (address - region->iova);
+    const std::uint64_t end = region->address + region->length;
     const unsigned count = std::min<unsigned>(region->extents.count, memory::kMaxExtents);
     for (unsigned e = 0; e < count; ++e) {
         const memory::Extent& extent = region->extents.extent[e];
         if (at < extent.address || at - extent.address >= extent.length) continue;
         const std::uint64_t into = at - extent.address;
         if (length > extent.length - into) return nullptr;
-        return peers::at(segment, region->head.process, extent.offset + into, length);
+        // what of the extent belongs to the region
+        const std::uint64_t first = std::max(extent.address, region->address);
+        const std::uint64_t bytes = std::min(extent.address + extent.length, end) - first;
+        std::byte* start = peers::at(segment, region->head.process,
+                                     extent.offset + (first - extent.address), bytes);
+        if (!start) return nullptr;
+        const peers::Mapping& mapping = peers::g_mappings[region->head.process];
+        reach.region = region;
+        reach.key = key;
+        reach.generation = region->head.generation;
+        reach.pd = pd;
+        reach.mapping = &mapping;
+        reach.mapped = mapping.base.load(std::memory_order_acquire);
+        reach.address = region->iova + (first - region->address);
+        reach.length = bytes;
+        reach.at = start;
+        return start + (at - first);
     }
     return nullptr;
 }

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "softhca/device/fabric.h"
+#include "softhca/device/peers.h"
 
 namespace softhca::engine {
 
@@ -42,11 +43,38 @@ enum class Access { kOk, kBadKey, kBadDomain, kBadBounds, kBadRights, kTooMany }
 Access resolve(device::Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_t address,
                std::uint64_t length, std::uint32_t rights, SpanList& list) noexcept;
 
+// The shared piece of a region that one user resolved last, always for the same rights: programs
+// use one for many messages. Good as long as the region is what it was and its owner's arena is
+// mapped where it was; both are looked at each time.
+struct Reach {
+    const device::MemoryRegion* region = nullptr;
+    std::uint32_t key = 0, generation = 0, pd = 0;
+    const device::peers::Mapping* mapping = nullptr;
+    const std::byte* mapped = nullptr;
+    std::uint64_t address = 0, length = 0;  // as the key's user counts
+    std::byte* at = nullptr;
+
+    [[gnu::always_inline]] bool covers(std::uint32_t its_key, std::uint32_t its_pd,
+                                       std::uint64_t from, std::uint64_t bytes) const noexcept {
+        const std::uint64_t into = from - address;
+        return key == its_key && pd == its_pd && into <= length && bytes <= length - into &&
+               region && region->head.live() && region->head.generation == generation &&
+               mapping->base.load(std::memory_order_acquire) == mapped;
+    }
+};
+
 // The same for what is wholly in one shared piece: where that is mapped here. nullptr for all else,
-// errors too.
-std::byte* resolve_shared(device::Fabric& fabric, std::uint32_t key, std::uint32_t pd,
-                          std::uint64_t address, std::uint64_t length,
-                          std::uint32_t rights) noexcept;
+// errors too. `reach` is the caller's, for these rights.
+[[gnu::cold, gnu::noinline]] std::byte* resolve_shared_slow(
+    device::Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_t address,
+    std::uint64_t length, std::uint32_t rights, Reach& reach) noexcept;
+[[gnu::always_inline]] inline std::byte* resolve_shared(device::Fabric& fabric, std::uint32_t key,
+                                                        std::uint32_t pd, std::uint64_t address,
+                                                        std::uint64_t length, std::uint32_t rights,
+                                                        Reach& reach) noexcept {
+    if (reach.covers(key, pd, address, length)) return reach.at + (address - reach.address);
+    return resolve_shared_slow(fabric, key, pd, address, length, rights, reach);
+}
 
 enum class Moved { kOk, kSourceFault, kTargetFault, kRefused, kGone };
 

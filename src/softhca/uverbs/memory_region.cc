@@ -179,6 +179,7 @@ int rereg_mr(Command& command) noexcept {
         pd->users.fetch_add(1);
     }
     region->access = access;
+    ++region->head.generation;  // who kept where it was looks again (engine/spans.h, Reach)
     // a key that was handed out for what it was before is good no more (as after mlx5's UMR)
     if (translate) region->key = (region->key & ~0xffu) | ((region->key + 1) & 0xff);
     device::publish(region->head);
