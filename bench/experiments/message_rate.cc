@@ -9,9 +9,6 @@
 #include <thread>
 
 #include "common/measure.h"
-#include "post/mlx5_completion_queue.h"
-#include "post/mlx5_send_queue.h"
-#include "post/verbs_queue.h"
 
 namespace heddle::bench {
 namespace {
@@ -19,8 +16,6 @@ namespace {
 using post::Completion;
 using post::Opcode;
 using post::Posted;
-using post::SingleThreaded;
-using post::SpinLock;
 using post::Work;
 using Clock = std::chrono::steady_clock;
 
@@ -108,37 +103,13 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, SendQueue& send, Comp
 }  // namespace
 
 struct MessageRateRun::Parts {
-    using Locked = post::Mlx5SendQueue<SpinLock>;
-    using Free = post::Mlx5SendQueue<SingleThreaded>;
-    using LockedCq = post::Mlx5CompletionQueue<Locked, SpinLock>;
-    using FreeCq = post::Mlx5CompletionQueue<Free, SingleThreaded>;
-
     explicit Parts(const MessageRate& parameters)
         : m(parameters),
           set(m.device, m.sharing, m.threads, options_of(m)),
-          locked(m.sharing.qp > 1 || m.sharing.cq > 1),
           window(std::max(1u, m.depth / m.sharing.qp)) {
         shared.progress = std::vector<Progress>(m.threads);
         for (std::uint32_t t = 0; t < m.threads; t += m.sharing.qp)
             set[t].connect(set[t].address());
-        if (m.path != Path::kDirect) return;
-        const bool register_shared = m.sharing.placement == Placement::kDriver;
-        for (std::uint32_t t = 0; t < m.threads; ++t) {
-            const bool first_of_qp = t % m.sharing.qp == 0, first_of_cq = t % m.sharing.cq == 0;
-            if (locked) {
-                if (first_of_cq) locked_cqs.push_back(std::make_unique<LockedCq>(set[t].cq()));
-                if (first_of_qp) {
-                    locked_queues.push_back(std::make_unique<Locked>(
-                        set[t].qp(), false, options_of(m).max_inline, register_shared));
-                    locked_cqs.back()->add(*locked_queues.back());
-                }
-            } else {
-                free_cqs.push_back(std::make_unique<FreeCq>(set[t].cq()));
-                free_queues.push_back(std::make_unique<Free>(
-                    set[t].qp(), false, options_of(m).max_inline, register_shared));
-                free_cqs.back()->add(*free_queues.back());
-            }
-        }
     }
 
     static EndpointOptions options_of(const MessageRate& m) {
@@ -146,31 +117,22 @@ struct MessageRateRun::Parts {
         options.depth = m.depth;
         options.max_inline = m.inlining ? std::max(m.bytes, 60u) : 0;
         options.buffer_bytes = 2 * 64 * ((m.bytes + 63) / 64);
+        options.path = m.path;
+        options.post_list = m.post_list;
         return options;
     }
 
     std::uint64_t run_thread(std::uint32_t t) {
-        const Endpoint& e = set[t];
-        if (m.path == Path::kVerbs) {
-            post::VerbsSendQueue<SingleThreaded> send(e.qp(), m.post_list);
-            post::VerbsCompletionQueue cq(e.cq());
-            return run(m, e, send, cq, t, window, shared);
-        }
-        if (locked)
-            return run(m, e, *locked_queues[t / m.sharing.qp], *locked_cqs[t / m.sharing.cq], t,
-                       window, shared);
-        return run(m, e, *free_queues[t], *free_cqs[t], t, window, shared);
+        Endpoint& e = set[t];
+        return e.visit([&](auto& queues) {
+            return run(m, e, queues.send(), queues.completions(), t, window, shared);
+        });
     }
 
     MessageRate m;
     EndpointSet set;
-    bool locked;
     std::uint32_t window;  // works under way of one thread
     Shared shared;
-    std::vector<std::unique_ptr<Locked>> locked_queues;
-    std::vector<std::unique_ptr<LockedCq>> locked_cqs;
-    std::vector<std::unique_ptr<Free>> free_queues;
-    std::vector<std::unique_ptr<FreeCq>> free_cqs;
 };
 
 MessageRateRun::MessageRateRun(const MessageRate& parameters)

@@ -4,8 +4,10 @@
 //
 //   heddle::EndpointSet set({}, heddle::Category::kDynamic, 4);
 //   set[0].connect(peer);                    // once, by one thread
-//   set[0].write(buffer, 8, remote, rkey);   // then by the endpoint's own thread
-//   set[0].poll(...);
+//   heddle::post::Work work;                 // then by the endpoint's own thread
+//   ...
+//   set[0].post(work);
+//   set[0].poll(&completion, 1);
 //
 // Making, connecting and destroying a set: one thread at a time. Posting and polling:
 // docs/endpoints.md.
@@ -14,13 +16,17 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "heddle/address.h"
 #include "heddle/category.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
+#include "heddle/post/queues.h"
 #include "heddle/usage.h"
 
 struct ibv_context;
@@ -31,19 +37,17 @@ struct ibv_qp;
 
 namespace heddle {
 
-// How work reaches the device.
-enum class Path : std::uint8_t {
-    kVerbs,   // ibv_post_send, ibv_poll_cq; any device
-    kDirect,  // mlx5: entries, doorbell records and registers written without libmlx5
-};
-
 struct EndpointOptions {
     std::uint32_t depth = 128;  // send queue entries; the CQ has as many for each of its QPs
     std::uint32_t receive_depth = 0;
     std::uint32_t max_inline = 60;  // bytes
     std::uint32_t max_sge = 1;
     std::uint32_t qps_per_thread = 1;  // on the thread's one CQ: one for each neighbour, say
-    std::size_t buffer_bytes = 4096;   // payload of each endpoint; registered, 64-byte aligned
+    Path path = Path::kVerbs;
+    // Works that ring() hands over together. By the verbs path they wait in a list of this length;
+    // the direct path has the send queue itself for it.
+    std::uint32_t post_list = 1;
+    std::size_t buffer_bytes = 4096;  // payload of each endpoint; registered, 64-byte aligned
 };
 
 class Endpoint {
@@ -61,6 +65,26 @@ public:
     bool qp_shared() const noexcept { return qp_shared_; }
     bool cq_shared() const noexcept { return cq_shared_; }
 
+    // The path is chosen when the set is made; this calls `use` with the queues of that path
+    // (heddle/post/queues.h), so that everything within is decided when it is compiled.
+    template <class Use>
+    decltype(auto) visit(Use&& use) {
+        return std::visit(std::forward<Use>(use), queues_);
+    }
+
+    // The same for both paths. A work's memory must stay until it completes. `k`: on which QP.
+    // kFull: poll, then try again. Nothing throws.
+    post::Posted post(const post::Work& work, std::uint32_t k = 0) noexcept {
+        return visit([&](auto& q) { return q.send(k).post_now(work); });
+    }
+    post::Posted post_receive(std::span<const ibv_sge> pieces, std::uint64_t id,
+                              std::uint32_t k = 0) noexcept {
+        return visit([&](auto& q) { return q.receive(k).post_now(pieces, id); });
+    }
+    // How many of at most `most` have come.
+    unsigned poll(post::Completion* out, unsigned most) noexcept {
+        return visit([&](auto& q) { return q.completions().poll(out, most); });
+    }
     QpAddress address(std::uint32_t k = 0) const;
     // Takes its k-th QP to RTS, connected to `peer`. A shared QP is connected once. Throws
     // VerbsError.
@@ -76,6 +100,7 @@ private:
     std::byte* buffer_ = nullptr;
     std::size_t buffer_bytes_ = 0;
     bool qp_shared_ = false, cq_shared_ = false;
+    post::AnyQueues queues_;
 };
 
 class EndpointSet {

@@ -13,6 +13,7 @@
 
 #include "endpoint/layout.h"
 #include "endpoint/measure.h"
+#include "endpoint/queue_store.h"
 #include "verbs/connection.h"
 #include "verbs/handles.h"
 #include "verbs/open_device.h"
@@ -62,6 +63,7 @@ struct EndpointSet::Parts {
     std::vector<verbs::ProtectionDomain> parents;  // of those QPs that have a thread domain
     std::vector<verbs::CompletionQueue> cqs;
     std::vector<verbs::QueuePair> qps;
+    std::unique_ptr<endpoint::QueueStore> queues;
     std::vector<Endpoint> endpoints;
 };
 
@@ -214,6 +216,10 @@ void EndpointSet::Parts::make_queues() {
 
 void EndpointSet::Parts::give_out() {
     const std::uint32_t step = layout.sharing.placement == Placement::kDoubled ? 2 : 1;
+    // A QP that the driver locks is one that any thread may post to: so is it by the direct path.
+    const bool locked = layout.sharing.placement == Placement::kDriver || layout.sharing.qp > 1 ||
+                        layout.sharing.cq > 1;
+    queues = std::make_unique<endpoint::QueueStore>(options, locked);
     endpoints.resize(layout.threads);
     for (std::uint32_t t = 0; t < layout.threads; ++t) {
         Endpoint& e = endpoints[t];
@@ -227,6 +233,7 @@ void EndpointSet::Parts::give_out() {
         e.buffer_bytes_ = options.buffer_bytes;
         e.qp_shared_ = layout.sharing.qp > 1;
         e.cq_shared_ = layout.sharing.cq > 1;
+        e.queues_ = queues->of(e.qps_, e.cq_);
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The device's syndromes and verbs' statuses: mlx5 PRM table "Completion syndromes".
-#include "post/mlx5_completion_queue.h"
+#include "heddle/post/mlx5_completion_queue.h"
 
 namespace heddle::post {
 

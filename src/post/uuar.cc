@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "post/uuar.h"
+#include "heddle/post/uuar.h"
 
 #include <map>
 #include <mutex>

@@ -13,16 +13,11 @@
 #include <thread>
 #include <vector>
 
-#include "post/mlx5_completion_queue.h"
-#include "post/mlx5_send_queue.h"
-#include "post/verbs_queue.h"
-
 namespace heddle {
 namespace {
 
 using post::Opcode;
 using post::Posted;
-using post::SingleThreaded;
 using post::Work;
 using testing::HasSubstr;
 
@@ -68,24 +63,16 @@ TEST_P(Endpoints, OfManyThreadsMoveBytes) {
     const auto [category, path] = GetParam();
     // One thread where the QP is shared: who gets whose completion is for the layers above to say.
     const std::uint32_t n = category == Category::kMpiThreads ? 1 : kThreads;
-    EndpointSet set("", category, n);
+    EndpointOptions options;
+    options.path = path;
+    EndpointSet set("", category, n, options);
     for (std::uint32_t t = 0; t < n; ++t)
         set[t].connect(set[t].address());
     std::vector<std::thread> threads;
     for (std::uint32_t t = 0; t < n; ++t)
-        threads.emplace_back([&, t, path = path] {
+        threads.emplace_back([&, t] {
             Endpoint& e = set[t];
-            if (path == Path::kVerbs) {
-                post::VerbsSendQueue<SingleThreaded> send(e.qp(), 1);
-                post::VerbsCompletionQueue cq(e.cq());
-                move_bytes(e, send, cq, t);
-            } else {
-                using Direct = post::Mlx5SendQueue<SingleThreaded>;
-                Direct send(e.qp(), false, 60, true);
-                post::Mlx5CompletionQueue<Direct, SingleThreaded> cq(e.cq());
-                cq.add(send);
-                move_bytes(e, send, cq, t);
-            }
+            e.visit([&](auto& queues) { move_bytes(e, queues.send(), queues.completions(), t); });
         });
     for (std::thread& thread : threads)
         thread.join();

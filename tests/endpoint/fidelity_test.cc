@@ -13,9 +13,9 @@
 #include <random>
 #include <vector>
 
-#include "post/mlx5_completion_queue.h"
-#include "post/mlx5_send_queue.h"
-#include "post/verbs_queue.h"
+#include "heddle/post/mlx5_completion_queue.h"
+#include "heddle/post/mlx5_send_queue.h"
+#include "heddle/post/verbs_queue.h"
 #include "verbs/connection.h"
 #include "verbs/handles.h"
 #include "verbs/open_device.h"
@@ -223,7 +223,7 @@ protected:
     VerbsSendQueue<SingleThreaded> verbs_queue{by_verbs.qp.get(), 8};
     VerbsCompletionQueue verbs_cq{by_verbs.send_cq.get()};
     Direct direct_queue{by_direct.qp.get(), false, by_direct.max_inline, false};
-    Mlx5CompletionQueue<Direct, SingleThreaded> direct_cq{by_direct.send_cq.get()};
+    Mlx5CompletionQueue<SingleThreaded> direct_cq{by_direct.send_cq.get()};
 };
 
 TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "post/lock.h"
+#include "heddle/post/lock.h"
 
 namespace heddle::post {
 

@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "post/work.h"
+#include "heddle/post/work.h"
 
 namespace heddle::post {
 
@@ -142,6 +142,34 @@ private:
 
     const Ring& ring_;
     std::byte* at_;
+};
+
+// An entry that is in the ring.
+class EntryReader {
+public:
+    EntryReader(const Ring& ring, std::uint16_t counter) noexcept
+        : ring_(ring), counter_(counter) {}
+
+    // Its 16-byte unit of that number; it may lie behind the ring's end, at its begin.
+    template <class Segment>
+    Segment at(std::uint32_t unit) const noexcept {
+        constexpr std::uint32_t kUnits = kBlock / kUnit;
+        Segment segment;
+        std::memcpy(&segment, ring_.block(counter_ + unit / kUnits) + unit % kUnits * kUnit,
+                    sizeof segment);
+        return segment;
+    }
+    std::uint32_t units() const noexcept { return be32toh(at<mlx5_wqe_ctrl_seg>(0).qpn_ds) & 0x3f; }
+    // Of a READ or an atomic: where its data segments begin.
+    std::uint32_t header_units(bool xrc) const noexcept {
+        const std::uint32_t opcode = be32toh(at<mlx5_wqe_ctrl_seg>(0).opmod_idx_opcode) & 0xff;
+        return post::header_units(
+            opcode == MLX5_OPCODE_RDMA_READ ? Opcode::kRead : Opcode::kFetchAdd, xrc);
+    }
+
+private:
+    const Ring& ring_;
+    std::uint16_t counter_;
 };
 
 struct Entry {

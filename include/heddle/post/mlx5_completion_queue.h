@@ -6,7 +6,7 @@
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <mutex>
@@ -14,19 +14,25 @@
 #include <vector>
 
 #include "heddle/error.h"
-#include "post/lock.h"
-#include "post/stores.h"
-#include "post/work.h"
+#include "heddle/post/lock.h"
+#include "heddle/post/mlx5_receive_queue.h"
+#include "heddle/post/mlx5_send_queue.h"
+#include "heddle/post/stores.h"
+#include "heddle/post/work.h"
 
 namespace heddle::post {
 
 // IBTA 11.6.2 statuses for the device's syndromes.
 ibv_wc_status status_of(std::uint8_t syndrome) noexcept;
 
-// SendQueue has qpn() and completed(counter). Lock: as of the queues that report here.
-template <class SendQueue, class Lock>
+// Lock: as of the queues that report here.
+template <class Lock>
 class Mlx5CompletionQueue {
 public:
+    using SendQueue = Mlx5SendQueue<Lock>;
+    using ReceiveQueue = Mlx5ReceiveQueue<Lock>;
+    using SharedReceiveQueue = Mlx5SharedReceiveQueue<Lock>;
+
     explicit Mlx5CompletionQueue(ibv_cq* cq) {
         mlx5dv_cq out{};
         mlx5dv_obj object{};
@@ -43,12 +49,14 @@ public:
         number_ = out.cqn;
     }
 
-    // Queues that report here; before the first poll.
-    void add(SendQueue& queue) { queues_.push_back(&queue); }
+    // Queues that report here, each before its first completion. By one thread, while none polls.
+    void add(SendQueue& queue) { reporter(queue.qpn()).send = &queue; }
+    void add(ReceiveQueue& queue) { reporter(queue.qpn()).receive = &queue; }
+    // The QP of that number receives from `queue` (an XRC target: of which the SRQ is made).
+    void add(SharedReceiveQueue& queue, std::uint32_t qpn) { reporter(qpn).shared = &queue; }
 
-    // Up to `most` completions. Receives give the id `receive_id(qpn, counter)`.
-    template <class ReceiveId>
-    unsigned poll(Completion* out, unsigned most, ReceiveId&& receive_id) noexcept {
+    // Up to `most` completions. The id of a work whose queue is not known here is 0.
+    unsigned poll(Completion* out, unsigned most) noexcept {
         const std::lock_guard<Lock> guard(lock_);
         unsigned found = 0;
         while (found < most) {
@@ -56,13 +64,10 @@ public:
             if (cqe == nullptr) break;
             order_device_loads();
             ++consumer_;
-            translate(*cqe, out[found++], receive_id);
+            translate(*cqe, out[found++]);
         }
         if (found != 0) store_record(record_, htobe32(consumer_ & 0xffffff));
         return found;
-    }
-    unsigned poll(Completion* out, unsigned most) noexcept {
-        return poll(out, most, [](std::uint32_t, std::uint16_t) { return std::uint64_t{0}; });
     }
 
     // Asks for an event at the next entry (or the next solicited one) beyond what has been polled.
@@ -90,21 +95,75 @@ private:
         return ours ? cqe : nullptr;
     }
 
-    SendQueue* queue_of(std::uint32_t qpn) const noexcept {
-        for (SendQueue* queue : queues_)
-            if (queue->qpn() == qpn) return queue;
-        return nullptr;
+    struct Reporter {
+        std::uint32_t qpn = 0;
+        SendQueue* send = nullptr;
+        ReceiveQueue* receive = nullptr;
+        SharedReceiveQueue* shared = nullptr;
+    };
+
+    Reporter& reporter(std::uint32_t qpn) {
+        const auto at = std::lower_bound(reporters_.begin(), reporters_.end(), qpn, before);
+        if (at != reporters_.end() && at->qpn == qpn) return *at;
+        Reporter fresh;
+        fresh.qpn = qpn;
+        return *reporters_.insert(at, fresh);
+    }
+    const Reporter& reporter_of(std::uint32_t qpn) const noexcept {
+        static constexpr Reporter kNobody{};
+        if (reporters_.size() == 1 && reporters_.front().qpn == qpn) return reporters_.front();
+        const auto at = std::lower_bound(reporters_.begin(), reporters_.end(), qpn, before);
+        return at != reporters_.end() && at->qpn == qpn ? *at : kNobody;
+    }
+    static bool before(const Reporter& reporter, std::uint32_t qpn) noexcept {
+        return reporter.qpn < qpn;
     }
 
-    template <class ReceiveId>
-    void translate(const mlx5_cqe64& cqe, Completion& out, ReceiveId& receive_id) noexcept {
+    // Small answers and messages may come in the entry: in its first half, or in the 64 bytes
+    // before an entry of 128.
+    static std::size_t payload_in(const mlx5_cqe64& cqe, const std::byte** payload) noexcept {
+        const auto* begin = reinterpret_cast<const std::byte*>(&cqe);
+        *payload = cqe.op_own & MLX5_INLINE_SCATTER_32 ? begin : begin - sizeof cqe;
+        return cqe.op_own & (MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64)
+                   ? be32toh(cqe.byte_cnt)
+                   : 0;
+    }
+
+    void sent(const mlx5_cqe64& cqe, Completion& out) noexcept {
+        SendQueue* queue = reporter_of(out.qpn).send;
+        if (queue == nullptr) return;
+        const std::byte* payload;
+        const std::size_t bytes = out.status == IBV_WC_SUCCESS ? payload_in(cqe, &payload) : 0;
+        const std::uint16_t counter = be16toh(cqe.wqe_counter);
+        if (bytes != 0) queue->answered(counter, payload, bytes);
+        out.id = queue->completed(counter);
+    }
+
+    template <class Queue>
+    void received(const mlx5_cqe64& cqe, Queue& queue, Completion& out) noexcept {
+        const std::uint16_t counter = be16toh(cqe.wqe_counter);
+        const Received entry = queue.completed(counter);
+        out.id = entry.id;
+        const std::byte* payload;
+        if (out.status == IBV_WC_SUCCESS)
+            if (const std::size_t bytes = payload_in(cqe, &payload))
+                scatter(entry.list, entry.room, payload, bytes);
+        queue.release(counter);
+    }
+    void received(const mlx5_cqe64& cqe, Completion& out) noexcept {
+        const Reporter& reporter = reporter_of(out.qpn);
+        if (reporter.receive != nullptr)
+            received(cqe, *reporter.receive, out);
+        else if (reporter.shared != nullptr)
+            received(cqe, *reporter.shared, out);
+    }
+
+    void translate(const mlx5_cqe64& cqe, Completion& out) noexcept {
         out = {};
         const std::uint32_t word = be32toh(cqe.sop_drop_qpn);
         out.qpn = word & 0xffffff;
-        const std::uint16_t counter = be16toh(cqe.wqe_counter);
         switch (cqe.op_own >> 4) {
             case MLX5_CQE_REQ:
-                out.id = send_id(out.qpn, counter);
                 switch (word >> 24) {
                     case MLX5_OPCODE_RDMA_WRITE:
                     case MLX5_OPCODE_RDMA_WRITE_IMM:
@@ -126,6 +185,7 @@ private:
                         out.opcode = IBV_WC_SEND;
                         break;
                 }
+                sent(cqe, out);
                 break;
             case MLX5_CQE_RESP_WR_IMM:
             case MLX5_CQE_RESP_SEND_IMM:
@@ -137,15 +197,17 @@ private:
                                                                      : IBV_WC_RECV;
                 out.bytes = be32toh(cqe.byte_cnt);
                 out.source_qpn = be32toh(cqe.flags_rqpn) & 0xffffff;
-                out.id = receive_id(out.qpn, counter);
+                received(cqe, out);
                 break;
             case MLX5_CQE_REQ_ERR:
             case MLX5_CQE_RESP_ERR: {
                 const auto& error = reinterpret_cast<const mlx5_err_cqe&>(cqe);
                 out.status = status_of(error.syndrome);
                 out.vendor_error = error.vendor_err_synd;
-                out.id = cqe.op_own >> 4 == MLX5_CQE_REQ_ERR ? send_id(out.qpn, counter)
-                                                             : receive_id(out.qpn, counter);
+                if (cqe.op_own >> 4 == MLX5_CQE_REQ_ERR)
+                    sent(cqe, out);
+                else
+                    received(cqe, out);
                 break;
             }
             default:
@@ -154,18 +216,13 @@ private:
         }
     }
 
-    std::uint64_t send_id(std::uint32_t qpn, std::uint16_t counter) noexcept {
-        SendQueue* queue = queue_of(qpn);
-        return queue != nullptr ? queue->completed(counter) : 0;
-    }
-
     Lock lock_;
     std::byte* buffer_ = nullptr;
     std::uint32_t entries_ = 0, entry_bytes_ = 0, number_ = 0;
     __be32* record_ = nullptr;
     std::byte* uar_ = nullptr;
     std::uint32_t consumer_ = 0, arms_ = 0;  // under lock_
-    std::vector<SendQueue*> queues_;         // constant once polling has begun
+    std::vector<Reporter> reporters_;        // by number
 };
 
 }  // namespace heddle::post

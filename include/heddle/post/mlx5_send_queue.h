@@ -9,6 +9,7 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <mutex>
@@ -16,9 +17,9 @@
 #include <vector>
 
 #include "heddle/error.h"
-#include "post/mlx5_entry.h"
-#include "post/stores.h"
-#include "post/uuar.h"
+#include "heddle/post/mlx5_entry.h"
+#include "heddle/post/stores.h"
+#include "heddle/post/uuar.h"
 
 namespace heddle::post {
 
@@ -49,9 +50,13 @@ inline const RegisterPolicy& register_policy() noexcept {
 template <class Lock>
 class Mlx5SendQueue {
 public:
-    // register_shared: the driver may put QPs of other threads on this uUAR. Throws VerbsError.
-    Mlx5SendQueue(ibv_qp* qp, bool signal_all, std::uint32_t max_inline, bool register_shared)
-        : qpn_(qp->qp_num),
+    // register_shared: the driver may put QPs of other threads on this uUAR. depth: no more works
+    // than that at once, for which the CQ has room; 0: as many as the ring takes. Throws
+    // VerbsError.
+    Mlx5SendQueue(ibv_qp* qp, bool signal_all, std::uint32_t max_inline, bool register_shared,
+                  std::uint32_t depth = 0)
+        : depth_(depth),
+          qpn_(qp->qp_num),
           xrc_(qp->qp_type == IBV_QPT_XRC_SEND),
           mode_(signal_all ? MLX5_WQE_CTRL_CQ_UPDATE : 0),
           max_inline_(max_inline) {
@@ -67,8 +72,8 @@ public:
         ring_.end = ring_.begin + std::size_t{ring_.blocks} * kBlock;
         record_ = out.dbrec + MLX5_SND_DBR;
         uuar_ = uuar_at(out.bf.reg, out.bf.size, register_shared);
-        ends_.resize(ring_.blocks);
-        ids_.resize(ring_.blocks);
+        if (depth_ == 0 || depth_ > ring_.blocks) depth_ = ring_.blocks;
+        slots_.resize(ring_.blocks);
     }
 
     std::uint32_t qpn() const noexcept { return qpn_; }
@@ -95,9 +100,24 @@ public:
     // By who polls the CQ: the entry that began at `counter`, and all before it, are done. Returns
     // its id.
     std::uint64_t completed(std::uint16_t counter) noexcept {
-        const std::uint32_t block = counter & (ring_.blocks - 1);
-        done_.store(ends_[block], std::memory_order_release);
-        return ids_[block];
+        const Slot& slot = slots_[counter & (ring_.blocks - 1)];
+        done_.store(std::uint64_t{slot.number} << 16 | slot.end, std::memory_order_release);
+        return slot.id;
+    }
+
+    // By who polls: the answer of the READ or atomic that began at `counter` came in its
+    // completion.
+    void answered(std::uint16_t counter, const std::byte* payload, std::size_t bytes) noexcept {
+        const EntryReader entry(ring_, counter);
+        std::uint32_t at = entry.header_units(xrc_);
+        for (; at < entry.units() && bytes != 0; ++at) {
+            const auto segment = entry.at<mlx5_wqe_data_seg>(at);
+            const std::size_t piece = std::min<std::size_t>(be32toh(segment.byte_count), bytes);
+            std::memcpy(reinterpret_cast<void*>(static_cast<std::uintptr_t>(be64toh(segment.addr))),
+                        payload, piece);
+            payload += piece;
+            bytes -= piece;
+        }
     }
 
 private:
@@ -111,14 +131,14 @@ private:
         }
         if (units > 63) return Posted::kInvalid;  // the field has six bits
         const std::uint32_t blocks = (units * kUnit + kBlock - 1) / kBlock;
-        const auto used =
-            static_cast<std::uint16_t>(counter_ - done_.load(std::memory_order_acquire));
-        if (used + blocks > ring_.blocks) return Posted::kFull;
+        const std::uint64_t done = done_.load(std::memory_order_acquire);
+        const auto used = static_cast<std::uint16_t>(counter_ - done);
+        const std::uint32_t works = number_ - static_cast<std::uint32_t>(done >> 16);
+        if (used + blocks > ring_.blocks || works >= depth_) return Posted::kFull;
         const Entry entry = build_entry(ring_, counter_, qpn_, xrc_, mode_, work);
-        const std::uint32_t block = counter_ & (ring_.blocks - 1);
-        ids_[block] = work.id;
+        Slot& slot = slots_[counter_ & (ring_.blocks - 1)];
         counter_ = static_cast<std::uint16_t>(counter_ + blocks);
-        ends_[block] = counter_;
+        slot = {work.id, ++number_, counter_};
         last_ = entry.control;
         last_units_ = entry.units;
         has_inline_ = has_inline_ || (work.flags & kInline);
@@ -165,8 +185,16 @@ private:
         if (const Doorbell hook = doorbell_hook()) hook(at);
     }
 
+    // Of the entry that begins in a block: the counters behind it.
+    struct Slot {
+        std::uint64_t id = 0;
+        std::uint32_t number = 0;
+        std::uint16_t end = 0;
+    };
+
     Lock lock_;
     Ring ring_;
+    std::uint32_t depth_;
     __be32* record_ = nullptr;
     std::shared_ptr<Uuar> uuar_;
     std::uint32_t qpn_;
@@ -174,15 +202,14 @@ private:
     std::uint8_t mode_;
     std::uint32_t max_inline_;
     // under lock_
+    std::uint32_t number_ = 0;   // of works, free-running
     std::uint16_t counter_ = 0;  // blocks put into the ring, free-running
     std::uint32_t pending_ = 0;  // entries since the last doorbell
     bool has_inline_ = false;
     mlx5_wqe_ctrl_seg* last_ = nullptr;
     std::uint32_t last_units_ = 0;
-    // by who posts, read by who polls after the completion
-    std::vector<std::uint16_t> ends_;  // counter behind the entry that begins in that block
-    std::vector<std::uint64_t> ids_;
-    alignas(64) std::atomic<std::uint16_t> done_{0};  // by who polls
+    std::vector<Slot> slots_;  // by who posts, read by who polls after the completion
+    alignas(64) std::atomic<std::uint64_t> done_{0};  // by who polls: number << 16 | end
 };
 
 }  // namespace heddle::post

@@ -9,12 +9,13 @@
 #include <endian.h>
 
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <mutex>
 #include <vector>
 
-#include "post/lock.h"
-#include "post/work.h"
+#include "heddle/post/lock.h"
+#include "heddle/post/work.h"
 
 namespace heddle::post {
 
@@ -41,10 +42,14 @@ public:
         const std::lock_guard<Lock> guard(lock_);
         return flush();
     }
+    // Unless it is kOk the work is not taken.
     Posted post_now(const Work& work) noexcept {
         const std::lock_guard<Lock> guard(lock_);
-        const Posted posted = append(work);
-        return posted == Posted::kOk ? flush() : posted;
+        if (const Posted flushed = flush(); flushed != Posted::kOk) return flushed;
+        Posted posted = append(work);
+        if (posted == Posted::kOk) posted = flush();
+        if (posted != Posted::kOk) count_ = 0;
+        return posted;
     }
 
 private:
@@ -132,6 +137,22 @@ private:
     ibv_qp* qp_;
     std::vector<Slot> list_;  // under lock_
     std::size_t count_ = 0;   // under lock_
+};
+
+class VerbsReceiveQueue {
+public:
+    explicit VerbsReceiveQueue(ibv_qp* qp) : qp_(qp) {}
+    Posted post_now(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+        ibv_recv_wr wr{}, *bad = nullptr;
+        wr.wr_id = id;
+        wr.sg_list = const_cast<ibv_sge*>(pieces.data());
+        wr.num_sge = static_cast<int>(pieces.size());
+        const int error = ibv_post_recv(qp_, &wr, &bad);
+        return error == 0 ? Posted::kOk : error == ENOMEM ? Posted::kFull : Posted::kInvalid;
+    }
+
+private:
+    ibv_qp* qp_;
 };
 
 class VerbsCompletionQueue {

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The direct path's receives: on a QP's own ring, and on a shared receive queue, whose entries form
+// a list (PRM "Receive WQE", "SRQ WQE next segment"). Once made, nobody may post there with
+// ibv_post_recv or ibv_post_srq_recv: libmlx5 keeps counters of its own.
+#pragma once
+
+#include <endian.h>
+#include <infiniband/mlx5dv.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "heddle/error.h"
+#include "heddle/post/stores.h"
+#include "heddle/post/work.h"
+
+namespace heddle::post {
+
+// A scatter list in an entry of `room` segments: behind a shorter one the device must find an end.
+inline void put_scatter_list(std::byte* at, std::size_t room,
+                             std::span<const ibv_sge> pieces) noexcept {
+    constexpr std::uint32_t kNoKey = 0x100;  // PRM: ends the list
+    const auto put = [&](std::uint32_t bytes, std::uint32_t key, std::uint64_t address) {
+        mlx5_wqe_data_seg segment{htobe32(bytes), htobe32(key), htobe64(address)};
+        std::memcpy(at, &segment, sizeof segment);
+        at += sizeof segment;
+    };
+    std::size_t used = 0;
+    for (const ibv_sge& piece : pieces) {
+        if (piece.length == 0) continue;  // zero would stand for 2 GiB
+        put(piece.length, piece.lkey, piece.addr);
+        ++used;
+    }
+    if (used < room) put(0, kNoKey, 0);
+}
+
+// Payload that came in the completion itself goes where the list at `at` says.
+inline void scatter(const std::byte* at, std::size_t room, const std::byte* payload,
+                    std::size_t bytes) noexcept {
+    for (std::size_t i = 0; i < room && bytes != 0; ++i, at += sizeof(mlx5_wqe_data_seg)) {
+        mlx5_wqe_data_seg segment;
+        std::memcpy(&segment, at, sizeof segment);
+        const std::size_t piece = std::min<std::size_t>(be32toh(segment.byte_count), bytes);
+        std::memcpy(reinterpret_cast<void*>(static_cast<std::uintptr_t>(be64toh(segment.addr))),
+                    payload, piece);
+        payload += piece;
+        bytes -= piece;
+    }
+}
+
+// A completion that a receive queue has taken apart: its id, and the list of its entry.
+struct Received {
+    std::uint64_t id = 0;
+    const std::byte* list = nullptr;
+    std::size_t room = 0;
+};
+
+// Lock: SingleThreaded or SpinLock.
+template <class Lock>
+class Mlx5ReceiveQueue {
+public:
+    // Throws VerbsError.
+    explicit Mlx5ReceiveQueue(ibv_qp* qp) : qpn_(qp->qp_num) {
+        mlx5dv_qp out{};
+        mlx5dv_obj object{};
+        object.qp.in = qp;
+        object.qp.out = &out;
+        if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_QP))
+            throw VerbsError("the direct path for receives of QP " + std::to_string(qpn_), error,
+                             "it needs an mlx5 device; use the verbs path");
+        if (out.rq.wqe_cnt == 0)
+            throw VerbsError("receives of QP " + std::to_string(qpn_), EINVAL,
+                             "it was made without a receive queue (receive_depth, or an SRQ)");
+        begin_ = static_cast<std::byte*>(out.rq.buf);
+        count_ = out.rq.wqe_cnt;
+        stride_ = out.rq.stride;
+        record_ = out.dbrec + MLX5_RCV_DBR;
+        ids_.resize(count_);
+    }
+
+    std::uint32_t qpn() const noexcept { return qpn_; }
+
+    // Puts an entry into the ring; the device learns of it at the next ring_doorbell().
+    Posted post(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        return append(pieces, id);
+    }
+    void ring_doorbell() noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        announce();
+    }
+    Posted post_now(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        const Posted posted = append(pieces, id);
+        if (posted == Posted::kOk) announce();
+        return posted;
+    }
+
+    // By who polls the CQ. Receives of a QP complete in the order of their posts.
+    Received completed(std::uint16_t) noexcept {
+        const std::uint32_t slot = done_.load(std::memory_order_relaxed) & (count_ - 1);
+        return {ids_[slot], begin_ + std::size_t{slot} * stride_,
+                stride_ / sizeof(mlx5_wqe_data_seg)};
+    }
+    // Its list is not needed any more: the entry may be used again.
+    void release(std::uint16_t) noexcept {
+        done_.store(done_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    }
+
+private:
+    Posted append(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+        const std::size_t room = stride_ / sizeof(mlx5_wqe_data_seg);
+        if (pieces.size() > room) return Posted::kInvalid;
+        if (posted_ - done_.load(std::memory_order_acquire) >= count_) return Posted::kFull;
+        const std::uint32_t slot = posted_ & (count_ - 1);
+        put_scatter_list(begin_ + std::size_t{slot} * stride_, room, pieces);
+        ids_[slot] = id;
+        ++posted_;
+        return Posted::kOk;
+    }
+    void announce() noexcept {
+        order_memory_stores();
+        store_record(record_, htobe32(posted_ & 0xffff));
+    }
+
+    Lock lock_;
+    std::byte* begin_ = nullptr;
+    std::uint32_t count_ = 0, stride_ = 0, qpn_;
+    __be32* record_ = nullptr;
+    std::uint32_t posted_ = 0;        // under lock_
+    std::vector<std::uint64_t> ids_;  // by who posts, read by who polls after the completion
+    alignas(64) std::atomic<std::uint32_t> done_{0};  // by who polls
+};
+
+// Fed and emptied by any number of QPs. One lock for posting and for giving entries back.
+template <class Lock>
+class Mlx5SharedReceiveQueue {
+public:
+    // Throws VerbsError.
+    explicit Mlx5SharedReceiveQueue(ibv_srq* srq) {
+        mlx5dv_srq out{};
+        out.comp_mask = MLX5DV_SRQ_MASK_SRQN;
+        mlx5dv_obj object{};
+        object.srq.in = srq;
+        object.srq.out = &out;
+        if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ))
+            throw VerbsError("the direct path for an SRQ", error,
+                             "it needs an mlx5 device; use the verbs path");
+        begin_ = static_cast<std::byte*>(out.buf);
+        stride_ = out.stride;
+        head_ = out.head;
+        tail_ = out.tail;
+        number_ = out.comp_mask & MLX5DV_SRQ_MASK_SRQN ? out.srqn : 0;
+        record_ = out.dbrec;
+        // what was posted before, by the driver, stays counted
+        posted_ = static_cast<std::uint16_t>(be32toh(load_word(record_)));
+        ids_.resize(std::size_t{std::max(head_, tail_)} + 1);
+    }
+
+    std::uint32_t number() const noexcept { return number_; }
+
+    Posted post(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        return append(pieces, id);
+    }
+    void ring_doorbell() noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        announce();
+    }
+    Posted post_now(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        const Posted posted = append(pieces, id);
+        if (posted == Posted::kOk) announce();
+        return posted;
+    }
+
+    // By who polls the CQ: `counter` is the entry's index.
+    Received completed(std::uint16_t counter) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        return {counter < ids_.size() ? ids_[counter] : 0, list_of(counter), room()};
+    }
+    // The entry goes to the end of the list of free ones.
+    void release(std::uint16_t counter) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        if (counter >= ids_.size()) return;
+        const __be16 index = htobe16(counter);
+        std::memcpy(entry(tail_) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index), &index,
+                    sizeof index);
+        tail_ = counter;
+    }
+
+private:
+    std::byte* entry(std::uint32_t index) const noexcept {
+        return begin_ + std::size_t{index} * stride_;
+    }
+    const std::byte* list_of(std::uint32_t index) const noexcept {
+        return entry(index) + sizeof(mlx5_wqe_srq_next_seg);
+    }
+    std::size_t room() const noexcept {
+        return (stride_ - sizeof(mlx5_wqe_srq_next_seg)) / sizeof(mlx5_wqe_data_seg);
+    }
+    Posted append(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+        if (pieces.size() > room()) return Posted::kInvalid;
+        if (head_ == tail_) return Posted::kFull;
+        __be16 next;
+        std::memcpy(&next, entry(head_) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index),
+                    sizeof next);
+        put_scatter_list(entry(head_) + sizeof(mlx5_wqe_srq_next_seg), room(), pieces);
+        ids_[head_] = id;
+        head_ = be16toh(next);
+        ++posted_;
+        return Posted::kOk;
+    }
+    void announce() noexcept {
+        order_memory_stores();
+        store_record(record_, htobe32(posted_));
+    }
+
+    Lock lock_;
+    std::byte* begin_ = nullptr;
+    std::uint32_t stride_ = 0, number_ = 0;
+    __be32* record_ = nullptr;
+    // under lock_
+    std::uint32_t head_ = 0, tail_ = 0;  // of the list of free entries; one always stays
+    std::uint16_t posted_ = 0;
+    std::vector<std::uint64_t> ids_;
+};
+
+}  // namespace heddle::post

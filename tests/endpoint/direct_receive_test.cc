@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Receives by the direct path: into a QP's own queue and a shared one, many times around, in lists
+// of pieces, small ones that come in the completion itself; answers that come there; and a CQ that
+// is armed and wakes its sleeper. What arrives is compared byte for byte.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "heddle/endpoint.h"
+#include "verbs/connection.h"
+#include "verbs/handles.h"
+#include "verbs/open_device.h"
+
+namespace heddle::post {
+namespace {
+
+constexpr std::uint32_t kDepth = 16;
+constexpr std::size_t kOut = 0, kIn = 4096, kSlot = 512, kMemory = kIn + kDepth * kSlot;
+
+std::uint64_t address(const std::byte* at) { return reinterpret_cast<std::uint64_t>(at); }
+
+// 1 to n.
+std::uint32_t below(std::mt19937& random, std::uint32_t n) {
+    return std::uniform_int_distribution<std::uint32_t>(1, n)(random);
+}
+
+void fill(std::byte* at, std::size_t bytes, std::uint32_t seed) {
+    for (std::size_t i = 0; i < bytes; ++i)
+        at[i] = static_cast<std::byte>(seed * 31 + i * 7);
+}
+
+struct Channel {
+    explicit Channel(ibv_context* context) : channel(ibv_create_comp_channel(context)) {}
+    ~Channel() { ibv_destroy_comp_channel(channel); }
+    ibv_comp_channel* channel;
+};
+
+struct DestroySrq {
+    void operator()(ibv_srq* srq) const noexcept { ibv_destroy_srq(srq); }
+};
+
+struct Memory {
+    verbs::Context context = verbs::open_device("");
+    verbs::ProtectionDomain pd{ibv_alloc_pd(context.get())};
+    std::vector<std::byte> bytes = std::vector<std::byte>(kMemory);
+    verbs::MemoryRegion mr{ibv_reg_mr(pd.get(), bytes.data(), bytes.size(),
+                                      IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                                          IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_REMOTE_WRITE)};
+    ibv_sge piece(std::size_t at, std::size_t length) const {
+        return {address(bytes.data()) + at, static_cast<std::uint32_t>(length), mr->lkey};
+    }
+};
+
+// A QP to itself, with an own receive queue or a shared one.
+verbs::QueuePair loop(const Memory& memory, ibv_cq* cq, ibv_srq* srq, bool signal_all = false) {
+    ibv_qp_init_attr a{};
+    a.send_cq = a.recv_cq = cq;
+    a.srq = srq;
+    a.qp_type = IBV_QPT_RC;
+    a.sq_sig_all = signal_all ? 1 : 0;
+    a.cap = {kDepth, srq != nullptr ? 0 : kDepth, 3, srq != nullptr ? 0u : 3u, 200};
+    verbs::QueuePair qp(ibv_create_qp(memory.pd.get(), &a));
+    if (!qp) throw VerbsError("a queue pair", errno);
+    verbs::connect(qp.get(), verbs::address_of(qp.get()));
+    return qp;
+}
+
+// A message in up to three pieces, some of them empty, received by as many.
+std::vector<ibv_sge> cut(const Memory& memory, std::size_t at, std::uint32_t length,
+                         std::mt19937& random) {
+    std::vector<ibv_sge> pieces;
+    std::uint32_t from = 0;
+    for (int i = 0; i < 3; ++i) {
+        const std::uint32_t part =
+            i == 2 ? length - from
+                   : std::uniform_int_distribution<std::uint32_t>(0, length - from)(random);
+        if (part != 0 || random() % 2 == 0) pieces.push_back(memory.piece(at + from, part));
+        from += part;
+    }
+    return pieces;
+}
+
+Completion wait(auto& cq) {
+    Completion completion;
+    while (cq.poll(&completion, 1) == 0) {
+    }
+    return completion;
+}
+
+TEST(DirectReceives, OfAnOwnQueueManyTimesAround) {
+    Memory memory;
+    std::mt19937 random(3);
+    verbs::CompletionQueue cq(ibv_create_cq(memory.context.get(), 64, nullptr, nullptr, 0));
+    const verbs::QueuePair qp = loop(memory, cq.get(), nullptr);
+    Mlx5SendQueue<SingleThreaded> send(qp.get(), false, 200, false);
+    Mlx5ReceiveQueue<SingleThreaded> receive(qp.get());
+    Mlx5CompletionQueue<SingleThreaded> completions(cq.get());
+    completions.add(send);
+    completions.add(receive);
+    for (std::uint32_t round = 0; round < 3000; ++round) {
+        SCOPED_TRACE(testing::Message() << "round " << round);
+        // small ones come in the completion
+        const std::uint32_t length = below(random, round % 3 == 0 ? 400 : 70);
+        fill(memory.bytes.data() + kOut, length, round);
+        std::memset(memory.bytes.data() + kIn, 0, kSlot);
+        const auto into = cut(memory, kIn, length, random);
+        ASSERT_EQ(receive.post_now(into, round), Posted::kOk);
+        const auto from = cut(memory, kOut, length, random);
+        Work work;
+        work.opcode = round % 2 == 0 ? Opcode::kSend : Opcode::kSendImm;
+        work.immediate = round;
+        work.pieces = from;
+        work.id = ~round;
+        work.flags = kSignaled;
+        ASSERT_EQ(send.post_now(work), Posted::kOk);
+        for (int i = 0; i < 2; ++i) {
+            const Completion completion = wait(completions);
+            ASSERT_EQ(completion.status, IBV_WC_SUCCESS);
+            if (completion.opcode == IBV_WC_SEND) {
+                EXPECT_EQ(completion.id, ~round);
+                continue;
+            }
+            EXPECT_EQ(completion.opcode, IBV_WC_RECV);
+            EXPECT_EQ(completion.id, round);
+            EXPECT_EQ(completion.bytes, length);
+            EXPECT_EQ(completion.has_immediate, round % 2 != 0);
+            if (completion.has_immediate) {
+                EXPECT_EQ(completion.immediate, round);
+            }
+        }
+        ASSERT_EQ(std::memcmp(memory.bytes.data() + kIn, memory.bytes.data() + kOut, length), 0);
+    }
+}
+
+TEST(DirectReceives, FullIsSaidAndEndsWithACompletion) {
+    Memory memory;
+    verbs::CompletionQueue cq(ibv_create_cq(memory.context.get(), 64, nullptr, nullptr, 0));
+    const verbs::QueuePair qp = loop(memory, cq.get(), nullptr);
+    Mlx5SendQueue<SingleThreaded> send(qp.get(), false, 200, false);
+    Mlx5ReceiveQueue<SingleThreaded> receive(qp.get());
+    Mlx5CompletionQueue<SingleThreaded> completions(cq.get());
+    completions.add(send);
+    completions.add(receive);
+    const ibv_sge into = memory.piece(kIn, kSlot);
+    std::uint32_t posted = 0;
+    while (receive.post_now({&into, 1}, posted) == Posted::kOk)
+        ++posted;
+    EXPECT_EQ(posted, kDepth);
+    const std::vector<ibv_sge> many(64, into);
+    EXPECT_EQ(receive.post_now(many, 0), Posted::kInvalid);
+    Work work;
+    ASSERT_EQ(send.post_now(work), Posted::kOk);
+    EXPECT_EQ(wait(completions).id, 0u);
+    EXPECT_EQ(receive.post_now({&into, 1}, 7), Posted::kOk);
+    // the rest is flushed, in order, each with its id
+    ibv_qp_attr error{};
+    error.qp_state = IBV_QPS_ERR;
+    ASSERT_EQ(ibv_modify_qp(qp.get(), &error, IBV_QP_STATE), 0);
+    for (std::uint64_t id = 1; id <= kDepth; ++id) {
+        const Completion completion = wait(completions);
+        EXPECT_EQ(completion.status, IBV_WC_WR_FLUSH_ERR);
+        EXPECT_EQ(completion.id, id == kDepth ? 7 : id);
+    }
+}
+
+// Two QPs take from one queue in turns that nobody foresees: entries come back in another order.
+TEST(DirectReceives, OfASharedQueueManyTimesAround) {
+    Memory memory;
+    std::mt19937 random(5);
+    verbs::CompletionQueue cq(ibv_create_cq(memory.context.get(), 128, nullptr, nullptr, 0));
+    verbs::CompletionQueue other_cq(ibv_create_cq(memory.context.get(), 128, nullptr, nullptr, 0));
+    ibv_srq_init_attr attributes{};
+    attributes.attr = {kDepth, 3, 0};
+    const std::unique_ptr<ibv_srq, DestroySrq> srq(ibv_create_srq(memory.pd.get(), &attributes));
+    ASSERT_NE(srq, nullptr);
+    const verbs::QueuePair qps[] = {loop(memory, cq.get(), srq.get()),
+                                    loop(memory, other_cq.get(), srq.get())};
+    Mlx5SharedReceiveQueue<SpinLock> receive(srq.get());
+    EXPECT_NE(receive.number(), 0u);
+    Mlx5SendQueue<SpinLock> sends[] = {{qps[0].get(), false, 200, false},
+                                       {qps[1].get(), false, 200, false}};
+    Mlx5CompletionQueue<SpinLock> completions[] = {Mlx5CompletionQueue<SpinLock>(cq.get()),
+                                                   Mlx5CompletionQueue<SpinLock>(other_cq.get())};
+    for (std::size_t q = 0; q < 2; ++q) {
+        completions[q].add(sends[q]);
+        completions[q].add(receive, qps[q]->qp_num);
+    }
+    // how many can be posted; the id says in which slot of memory the message will be
+    std::uint32_t slots = 0;
+    const auto post = [&](std::uint32_t slot) {
+        const ibv_sge into = memory.piece(kIn + slot * kSlot, kSlot);
+        return receive.post_now({&into, 1}, slot);
+    };
+    while (slots < kDepth && post(slots) == Posted::kOk)
+        ++slots;
+    ASSERT_GE(slots, kDepth / 2);
+    for (std::uint32_t round = 0; round < 2000; ++round) {
+        SCOPED_TRACE(testing::Message() << "round " << round);
+        // some messages, then their completions, those of the second QP first
+        const std::uint32_t count = below(random, 4);
+        std::uint32_t lengths[2][4], sent[2] = {0, 0};
+        for (std::uint32_t i = 0; i < count; ++i) {
+            const std::size_t q = random() % 2;
+            const std::uint32_t length = below(random, round % 2 != 0 ? 60 : 300);
+            fill(memory.bytes.data() + kOut + q * 2048 + sent[q] * 512, length, round + i);
+            const ibv_sge from = memory.piece(kOut + q * 2048 + sent[q] * 512, length);
+            Work work;
+            work.pieces = {&from, 1};
+            work.flags = kSignaled;
+            ASSERT_EQ(sends[q].post_now(work), Posted::kOk);
+            lengths[q][sent[q]++] = length;
+        }
+        for (const std::size_t q : {1, 0})
+            for (std::uint32_t i = 0; i < sent[q]; ++i) {
+                Completion completion;
+                do
+                    completion = wait(completions[q]);
+                while (completion.opcode == IBV_WC_SEND && completion.status == IBV_WC_SUCCESS);
+                ASSERT_EQ(completion.status, IBV_WC_SUCCESS);
+                ASSERT_LT(completion.id, slots);
+                EXPECT_EQ(completion.bytes, lengths[q][i]);
+                ASSERT_EQ(
+                    std::memcmp(memory.bytes.data() + kIn + completion.id * kSlot,
+                                memory.bytes.data() + kOut + q * 2048 + i * 512, completion.bytes),
+                    0);
+                ASSERT_EQ(post(static_cast<std::uint32_t>(completion.id)), Posted::kOk);
+            }
+    }
+}
+
+// Of a QP that signals all, small answers come in the completion (IBTA does not know it: mlx5's
+// scatter to CQE).
+TEST(DirectAnswers, ComeWhereTheyWereAskedFor) {
+    Memory memory;
+    verbs::CompletionQueue cq(ibv_create_cq(memory.context.get(), 64, nullptr, nullptr, 0));
+    const verbs::QueuePair qp = loop(memory, cq.get(), nullptr, true);
+    Mlx5SendQueue<SingleThreaded> send(qp.get(), true, 200, false);
+    Mlx5CompletionQueue<SingleThreaded> completions(cq.get());
+    completions.add(send);
+    std::mt19937 random(9);
+    for (std::uint32_t round = 0; round < 300; ++round) {
+        SCOPED_TRACE(testing::Message() << "round " << round);
+        const std::uint32_t length = below(random, 80);
+        fill(memory.bytes.data() + kOut, 512, round);
+        std::memset(memory.bytes.data() + kIn, 0, kSlot);
+        const auto into = cut(memory, kIn, length, random);
+        Work work;
+        work.opcode = Opcode::kRead;
+        work.pieces = into;
+        work.remote_address = address(memory.bytes.data());
+        work.remote_key = memory.mr->rkey;
+        ASSERT_EQ(send.post_now(work), Posted::kOk);
+        ASSERT_EQ(wait(completions).status, IBV_WC_SUCCESS);
+        ASSERT_EQ(std::memcmp(memory.bytes.data() + kIn, memory.bytes.data() + kOut, length), 0);
+        std::uint64_t before, got;
+        std::memcpy(&before, memory.bytes.data() + kOut, 8);
+        const ibv_sge answer = memory.piece(kIn + 128, 8);
+        work.opcode = Opcode::kFetchAdd;
+        work.pieces = {&answer, 1};
+        work.compare_or_add = 5;
+        ASSERT_EQ(send.post_now(work), Posted::kOk);
+        ASSERT_EQ(wait(completions).status, IBV_WC_SUCCESS);
+        std::memcpy(&got, memory.bytes.data() + kIn + 128, 8);
+        ASSERT_EQ(got, before);
+    }
+}
+
+TEST(DirectArm, WakesTheSleeper) {
+    Memory memory;
+    const Channel channel(memory.context.get());
+    verbs::CompletionQueue cq(ibv_create_cq(memory.context.get(), 64, nullptr, channel.channel, 0));
+    const verbs::QueuePair qp = loop(memory, cq.get(), nullptr);
+    Mlx5SendQueue<SingleThreaded> send(qp.get(), false, 200, false);
+    Mlx5ReceiveQueue<SingleThreaded> receive(qp.get());
+    Mlx5CompletionQueue<SingleThreaded> completions(cq.get());
+    completions.add(send);
+    completions.add(receive);
+    const auto event = [&](int milliseconds) {
+        pollfd fd{channel.channel->fd, POLLIN, 0};
+        return ::poll(&fd, 1, milliseconds) == 1;
+    };
+    const ibv_sge into = memory.piece(kIn, 64), from = memory.piece(kOut, 8);
+    const auto message = [&](std::uint8_t flags) {
+        ASSERT_EQ(receive.post_now({&into, 1}, 1), Posted::kOk);
+        Work work;
+        work.pieces = {&from, 1};
+        work.flags = flags;
+        ASSERT_EQ(send.post_now(work), Posted::kOk);
+    };
+    unsigned events = 0;
+    for (int round = 0; round < 20; ++round) {
+        SCOPED_TRACE(testing::Message() << "round " << round);
+        message(0);
+        wait(completions);
+        EXPECT_FALSE(event(0)) << "it was not armed";
+        completions.arm(round % 2 != 0);
+        if (round % 2 != 0) {
+            message(0);
+            wait(completions);
+            EXPECT_FALSE(event(20)) << "an entry that is not solicited";
+        }
+        message(kSolicited);
+        ASSERT_TRUE(event(5000));
+        ibv_cq* which;
+        void* context;
+        ASSERT_EQ(ibv_get_cq_event(channel.channel, &which, &context), 0);
+        EXPECT_EQ(which, cq.get());
+        ++events;
+        wait(completions);
+    }
+    ibv_ack_cq_events(cq.get(), events);
+}
+
+TEST(DirectReceives, OfAQpWithoutAQueueAreRefused) {
+    Memory memory;
+    verbs::CompletionQueue cq(ibv_create_cq(memory.context.get(), 64, nullptr, nullptr, 0));
+    ibv_srq_init_attr attributes{};
+    attributes.attr = {kDepth, 1, 0};
+    const std::unique_ptr<ibv_srq, DestroySrq> srq(ibv_create_srq(memory.pd.get(), &attributes));
+    const verbs::QueuePair qp = loop(memory, cq.get(), srq.get());
+    try {
+        const Mlx5ReceiveQueue<SingleThreaded> receive(qp.get());
+        FAIL();
+    } catch (const VerbsError& error) {
+        EXPECT_NE(std::string(error.what()).find("without a receive queue"), std::string::npos);
+    }
+}
+
+}  // namespace
+}  // namespace heddle::post
