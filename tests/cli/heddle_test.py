@@ -22,6 +22,16 @@ class Heddle(Case):
         device = json.loads(self.heddle("info", "--json").stdout)["devices"][0]
         self.assertEqual(device["paths"], ["verbs", "direct"])
         self.assertGreater(device["max_qps"], 10000)
+        self.assertEqual([c["category"] for c in device["categories"]], CATEGORIES)
+        self.assertTrue(all(c["as_in_paper"] for c in device["categories"]))
+
+    def test_info_knows_the_place(self):
+        allowed = sorted(os.sched_getaffinity(0))
+        result = self.softhca("run", "--", "taskset", "-c", str(allowed[-1]), HEDDLE, "info")
+        self.assertIn("1 cores we may use", result.stdout)
+        device = json.loads(self.heddle("info", "--json").stdout)["devices"][0]
+        self.assertLessEqual(set(device["near_processors"]), set(allowed))
+        self.assertLessEqual(device["near_cores"], device["allowed_cores"])
 
     def test_plan_has_the_papers_uars(self):
         for n in (1, 3, 16):
