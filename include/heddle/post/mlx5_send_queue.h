@@ -30,20 +30,18 @@ inline Doorbell doorbell_hook() noexcept {
     return hook;
 }
 
-// What libmlx5 makes of its environment variables: the direct path does the same.
+// What libmlx5 makes of its environment variables when it opens a device; the direct path does the
+// same when a queue is made, so that queues of one process can differ.
 struct RegisterPolicy {
     bool blueflame_for_all = true;  // MLX5_POST_SEND_PREFER_BF; else inline entries only
     bool blueflame = true;          // not MLX5_SHUT_UP_BF
 };
-inline const RegisterPolicy& register_policy() noexcept {
-    static const RegisterPolicy policy = [] {
-        const char* prefer = std::getenv("MLX5_POST_SEND_PREFER_BF");
-        const char* shut = std::getenv("MLX5_SHUT_UP_BF");
-        RegisterPolicy p;
-        p.blueflame_for_all = prefer == nullptr || std::string_view(prefer) != "0";
-        p.blueflame = shut == nullptr || std::string_view(shut) == "0";
-        return p;
-    }();
+inline RegisterPolicy register_policy() noexcept {
+    const char* prefer = std::getenv("MLX5_POST_SEND_PREFER_BF");
+    const char* shut = std::getenv("MLX5_SHUT_UP_BF");
+    RegisterPolicy policy;
+    policy.blueflame_for_all = prefer == nullptr || std::string_view(prefer) != "0";
+    policy.blueflame = shut == nullptr || std::string_view(shut) == "0";
     return policy;
 }
 
@@ -164,10 +162,9 @@ private:
         Uuar& uuar = *uuar_;
         std::byte* const at = uuar.address + uuar.offset;
         begin_register_stores();
-        const RegisterPolicy& policy = register_policy();
         // A list of one whose entry fits goes whole: the device need not fetch it.
-        if (policy.blueflame && pending_ == 1 && uuar.half_bytes != 0 &&
-            (has_inline_ || policy.blueflame_for_all) && last_units_ > 1 &&
+        if (policy_.blueflame && pending_ == 1 && uuar.half_bytes != 0 &&
+            (has_inline_ || policy_.blueflame_for_all) && last_units_ > 1 &&
             last_units_ * kUnit <= uuar.half_bytes) {
             const std::byte* from = reinterpret_cast<const std::byte*>(last_);
             for (std::uint32_t offset = 0; offset < last_units_ * kUnit; offset += kBlock) {
@@ -201,6 +198,7 @@ private:
     bool xrc_;
     std::uint8_t mode_;
     std::uint32_t max_inline_;
+    RegisterPolicy policy_ = register_policy();
     // under lock_
     std::uint32_t number_ = 0;   // of works, free-running
     std::uint16_t counter_ = 0;  // blocks put into the ring, free-running
