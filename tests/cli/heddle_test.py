@@ -52,6 +52,33 @@ class Heddle(Case):
         self.assertFalse(fits["mpi-everywhere"])
         self.assertTrue(fits["dynamic"])
 
+    def test_plan_of_both_kernels(self):
+        arguments = ("plan", "--threads", "4", "--kernels", "both")
+        for uar, other in (("static", "dynamic"), ("dynamic", "static")):
+            plan = json.loads(self.heddle(*arguments, "--json", uar=uar).stdout)
+            tables = {plan["uar_kernel"]: plan, other: plan["other_kernel"]}
+            self.assertEqual(plan["other_kernel"]["uar_kernel"], other)
+            uars = {k: [row["uars"] for row in t["categories"]] for k, t in tables.items()}
+            self.assertEqual(uars["static"], [32, 16, 12, 10, 8, 8])
+            self.assertEqual(uars["dynamic"][:4], [4, 8, 4, 2])
+        text = self.heddle(*arguments).stdout
+        self.assertIn("dynamic UAR kernel", text)
+        self.assertIn("static UAR kernel", text)
+
+    def test_plan_without_kernels_measures_the_one_there_is(self):
+        plan = json.loads(self.heddle("plan", "--threads", "2", "--measure", "--json").stdout)
+        self.assertNotIn("other_kernel", plan)
+        result = self.heddle("plan", "--threads", "2", "--kernels", "old", status=2)
+        self.assertIn("old not in {this,both}", result.stdout + result.stderr)
+
+    def test_plan_knows_the_limits_of_the_device(self):
+        arguments = ("plan", "--threads", "16", "--processes", "8000")
+        rows = json.loads(self.heddle(*arguments, "--json").stdout)["categories"]
+        fits = {row["category"]: row["fits_device"] for row in rows}
+        self.assertFalse(fits["dynamic"])
+        self.assertTrue(fits["mpi+threads"])
+        self.assertIn("dynamic: more than the device has of QPs (128000 of ", self.heddle(*arguments).stdout)
+
     def test_plan_says_what_is_short(self):
         result = self.heddle("plan", "--threads", "600", "--depth", "1", uar="static", status=1)
         self.assertIn("2xdynamic: thread domain", result.stdout)
