@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
+#include <numeric>
 #include <optional>
 #include <thread>
 
@@ -44,6 +45,12 @@ void advance(std::atomic<std::uint64_t>& done, std::uint64_t count) {
     while (known < count && !done.compare_exchange_weak(known, count, std::memory_order_release,
                                                         std::memory_order_relaxed)) {
     }
+}
+
+double thread_cpu_seconds() noexcept {
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
 // Where a thread writes to.
@@ -196,7 +203,7 @@ struct MessageRateRun::Parts {
         });
     }
 
-    double repeat(double wanted_seconds);
+    Rate repeat(double wanted_seconds);
 
     MessageRate m;
     EndpointSet set;
@@ -220,18 +227,21 @@ const Usage& MessageRateRun::usage() const noexcept { return parts_->set.usage()
 
 void MessageRateRun::warm_up() { parts_->repeat(parts_->m.seconds / 10); }
 std::uint64_t MessageRateRun::messages() const noexcept { return parts_->messages; }
-double MessageRateRun::repeat() { return parts_->repeat(parts_->m.seconds); }
+Rate MessageRateRun::repeat() { return parts_->repeat(parts_->m.seconds); }
 
-double MessageRateRun::Parts::repeat(double wanted_seconds) {
+Rate MessageRateRun::Parts::repeat(double wanted_seconds) {
     shared.stop.store(false);
     std::barrier start(static_cast<std::ptrdiff_t>(m.threads) + 1);
     std::vector<std::uint64_t> sent(m.threads);
+    std::vector<double> cpu(m.threads);
     std::vector<std::thread> threads;
     for (std::uint32_t t = 0; t < m.threads; ++t)
         threads.emplace_back([&, t] {
             if (!m.processors.empty()) pin_to(m.processors[t % m.processors.size()]);
             start.arrive_and_wait();
+            const double before = thread_cpu_seconds();
             sent[t] = run_thread(t);
+            cpu[t] = thread_cpu_seconds() - before;
         });
     start.arrive_and_wait();
     const auto begin = Clock::now();
@@ -248,7 +258,9 @@ double MessageRateRun::Parts::repeat(double wanted_seconds) {
     for (const std::uint64_t n : sent)
         all += n;
     messages += all;
-    return static_cast<double>(all) / seconds * 1e-6;
+    const double millions = static_cast<double>(all) * 1e-6;
+    const double busy = std::accumulate(cpu.begin(), cpu.end(), 0.0);
+    return {millions / seconds, millions / busy * m.threads};
 }
 
 }  // namespace heddle::bench

@@ -28,6 +28,15 @@ struct MessageRate {
     std::vector<int> processors;          // thread t runs on the t-th (see common/pinning.h)
 };
 
+// Millions of messages, of all threads together.
+struct Rate {
+    double per_second = 0;
+    // Of processor time, times the threads: what it would be if each had its processor to itself.
+    // Where others use the machine, too, this is the steadier number; waiting for who is not
+    // running counts.
+    double per_cpu_second = 0;
+};
+
 // Made once, measured as often as wanted, so that repetitions of several can be interleaved.
 class MessageRateRun {
 public:
@@ -39,8 +48,8 @@ public:
 
     // A tenth of a repetition, not measured: caches and page tables are filled.
     void warm_up();
-    // Millions of messages a second, of all threads together. Throws VerbsError if one fails.
-    double repeat();
+    // Throws VerbsError if a message fails.
+    Rate repeat();
     std::uint64_t messages() const noexcept;  // sent so far, those of warm_up() included
     const Usage& usage() const noexcept;
 

@@ -49,7 +49,7 @@ protected:
     Counters run() const {
         MessageRateRun run(rate);
         run.warm_up();
-        EXPECT_GT(run.repeat(), 0);
+        EXPECT_GT(run.repeat().per_second, 0);
         const Counters c = stat();
         EXPECT_GT(c.wqes, 100u);
         EXPECT_EQ(c.wqes, run.messages());

@@ -30,7 +30,7 @@ struct Row {
     std::string label;
     Path path;
     bench::MessageRateRun run;
-    std::vector<double> samples;
+    std::vector<double> samples, cpu_samples;
 };
 
 // Half of what lies between the quartiles: as robust as the median it stands beside.
@@ -78,7 +78,7 @@ std::vector<Row> make_rows(const Request& request) {
             m.sharing = sharing_of(c, m.threads);
             for (const std::string& share : request.shares)
                 apply_share(share, &m.sharing);
-            rows.push_back({std::string(name(c)), path, bench::MessageRateRun(m), {}});
+            rows.push_back({std::string(name(c)), path, bench::MessageRateRun(m), {}, {}});
         }
     }
     if (rows.empty()) refuse("--category " + request.categories + ": there is no such category");
@@ -108,6 +108,7 @@ void print_json(const Request& request, const DeviceInfo& device, const bench::P
                       {"share", request.shares}});
         j.update(usage_facts(row.run.usage()));
         j.update(sample_facts(row.samples));
+        j.update(cpu_sample_facts(row.cpu_samples));
         j["spread"] = spread(row.samples);
         j["host"] = host;
         std::printf("%s\n", j.dump().c_str());
@@ -120,14 +121,18 @@ void print_table(const Request& request, const DeviceInfo& device, const bench::
                 title_of(device).c_str(), text_of(pins).c_str(), request.rate.bytes,
                 request.rate.depth, request.rate.post_list, request.rate.signal_every,
                 request.repetitions);
-    softhca::cli::TextTable table({"category", "path", "Mmsg/s", "+-", "QPs", "CQs", "UARs"});
+    softhca::cli::TextTable table(
+        {"category", "path", "Mmsg/s", "+-", "per CPU s", "+-", "QPs", "CQs", "UARs"});
     for (const Row& row : rows) {
         const Usage& u = row.run.usage();
         table.add({row.label, text_of(row.path), fixed(quartile(row.samples, 2), 2),
-                   fixed(spread(row.samples), 2), std::to_string(u.qps), std::to_string(u.cqs),
+                   fixed(spread(row.samples), 2), fixed(quartile(row.cpu_samples, 2), 2),
+                   fixed(spread(row.cpu_samples), 2), std::to_string(u.qps), std::to_string(u.cqs),
                    u.uars ? std::to_string(*u.uars) : "-"});
     }
-    std::printf("%s", table.text().c_str());
+    std::printf(
+        "%s\nPer CPU s: of the threads' processor time, as if each had its processor to itself.\n",
+        table.text().c_str());
 }
 
 void message_rate(Request request) {
@@ -142,7 +147,9 @@ void message_rate(Request request) {
         for (int r = 0; r < request.repetitions; ++r)
             for (Row& row : rows) {
                 progress.step(row.label + ", " + text_of(row.path));
-                row.samples.push_back(row.run.repeat());
+                const bench::Rate rate = row.run.repeat();
+                row.samples.push_back(rate.per_second);
+                row.cpu_samples.push_back(rate.per_cpu_second);
             }
     }
     if (request.json)

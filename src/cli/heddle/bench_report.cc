@@ -75,6 +75,12 @@ Json sample_facts(const std::vector<double>& samples) {
             {"samples", samples}};
 }
 
+Json cpu_sample_facts(const std::vector<double>& samples) {
+    return {{"mmsgs_per_cpu_s", quartile(samples, 2)},
+            {"cpu_quartiles", {quartile(samples, 1), quartile(samples, 3)}},
+            {"cpu_samples", samples}};
+}
+
 Json usage_facts(const Usage& u) {
     const auto number = [](const std::optional<std::uint32_t>& value) {
         return value ? Json(*value) : Json(nullptr);

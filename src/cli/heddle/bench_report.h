@@ -23,6 +23,7 @@ Json host_facts();
 Json device_facts(const DeviceInfo& device);
 // Median, quartiles and every sample, of millions of messages a second.
 Json sample_facts(const std::vector<double>& samples);
+Json cpu_sample_facts(const std::vector<double>& samples);  // per second of processor time
 Json usage_facts(const Usage& usage);
 Json sharing_facts(const Sharing& sharing);  // how many threads share one of each
 
