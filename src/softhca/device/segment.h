@@ -32,8 +32,8 @@ struct ObjectHead {
     std::atomic<std::uint32_t> state;
     // of the slot; grows with each reuse, under the table's lock; a region's also with each rereg
     std::uint32_t generation;
-    std::uint32_t process;     // slot of the owner
-    std::uint32_t context;     // index of the owner's context, or kNone
+    std::uint32_t process;  // slot of the owner
+    std::uint32_t context;  // index of the owner's context, or kNone
     bool live() const noexcept { return state.load(std::memory_order_acquire) == kLive; }
 };
 
