@@ -6,9 +6,13 @@
 #include <barrier>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
+#include <numeric>
+#include <optional>
 #include <thread>
 
 #include "common/measure.h"
+#include "verbs/handles.h"
 
 namespace heddle::bench {
 namespace {
@@ -34,18 +38,64 @@ struct Shared {
     std::atomic<int> failed{0};  // an ibv_wc_status
 };
 
+// Two threads that poll one CQ may tell what they found in another order than it happened: the
+// count must never go back, or the last completion is waited for in vain.
+void advance(std::atomic<std::uint64_t>& done, std::uint64_t count) {
+    std::uint64_t known = done.load(std::memory_order_relaxed);
+    while (known < count && !done.compare_exchange_weak(known, count, std::memory_order_release,
+                                                        std::memory_order_relaxed)) {
+    }
+}
+
+double thread_cpu_seconds() noexcept {
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
+}
+
+// Where a thread writes to.
+struct Target {
+    std::uint64_t address;
+    std::uint32_t key;
+};
+
+// Tells libmlx5, which asks when a context is opened, and the direct path, which asks when a queue
+// is made.
+class NoBlueFlame {
+public:
+    explicit NoBlueFlame(bool wanted) : wanted_(wanted) {
+        if (!wanted_) return;
+        if (const char* before = std::getenv(kVariable)) before_ = before;
+        ::setenv(kVariable, "1", 1);
+    }
+    ~NoBlueFlame() {
+        if (!wanted_) return;
+        if (before_)
+            ::setenv(kVariable, before_->c_str(), 1);
+        else
+            ::unsetenv(kVariable);
+    }
+    NoBlueFlame(const NoBlueFlame&) = delete;
+    NoBlueFlame& operator=(const NoBlueFlame&) = delete;
+
+private:
+    static constexpr const char* kVariable = "MLX5_SHUT_UP_BF";
+    bool wanted_;
+    std::optional<std::string> before_;
+};
+
 unsigned long address(const std::byte* at) { return reinterpret_cast<unsigned long>(at); }
 
 // One thread on any pair of queues. Returns how many messages it has sent.
 template <class SendQueue, class CompletionQueue>
-std::uint64_t run(const MessageRate& m, const Endpoint& e, SendQueue& send, CompletionQueue& cq,
-                  std::uint32_t thread, std::uint32_t window, Shared& shared) {
+std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target, SendQueue& send,
+                  CompletionQueue& cq, std::uint32_t thread, std::uint32_t window, Shared& shared) {
     const ibv_sge piece{address(e.buffer()), m.bytes, e.mr()->lkey};
     Work work;
     work.opcode = Opcode::kWrite;
     work.pieces = {&piece, 1};
-    work.remote_address = address(e.buffer()) + 64 * ((m.bytes + 63) / 64);
-    work.remote_key = e.mr()->rkey;
+    work.remote_address = target.address;
+    work.remote_key = target.key;
     const auto flags = static_cast<std::uint8_t>(m.inlining ? post::kInline : 0);
     const std::uint32_t list = std::min(m.post_list, window);
     // the last of a full window must be signalled, or nobody would hear of it
@@ -62,8 +112,8 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, SendQueue& send, Comp
                 shared.stop.store(true);
                 continue;
             }
-            shared.progress[completions[i].id >> kThreadShift].done.store(
-                completions[i].id & kCountMask, std::memory_order_release);
+            advance(shared.progress[completions[i].id >> kThreadShift].done,
+                    completions[i].id & kCountMask);
         }
     };
     const auto ring = [&] {
@@ -74,6 +124,7 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, SendQueue& send, Comp
         while (posted - done.load(std::memory_order_acquire) + list > window &&
                !shared.stop.load(std::memory_order_relaxed))
             poll();
+        if (shared.stop.load(std::memory_order_relaxed)) break;  // there may be no room for a list
         for (std::uint32_t i = 0; i < list; ++i) {
             const bool signal = ++unsignalled == every;
             if (signal) unsignalled = 0;
@@ -103,11 +154,16 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, SendQueue& send, Comp
 }  // namespace
 
 struct MessageRateRun::Parts {
+    struct alignas(64) Line {
+        std::byte bytes[64];
+    };
+
     explicit Parts(const MessageRate& parameters)
         : m(parameters),
           set(m.device, m.sharing, m.threads, options_of(m)),
           window(std::max(1u, m.depth / m.sharing.qp)) {
         shared.progress = std::vector<Progress>(m.threads);
+        make_targets();
         for (std::uint32_t t = 0; t < m.threads; t += m.sharing.qp)
             set[t].connect(set[t].address());
     }
@@ -116,60 +172,95 @@ struct MessageRateRun::Parts {
         EndpointOptions options;
         options.depth = m.depth;
         options.max_inline = m.inlining ? std::max(m.bytes, 60u) : 0;
-        options.buffer_bytes = 2 * 64 * ((m.bytes + 63) / 64);
+        options.buffer_bytes = m.bytes;
+        options.buffer_alignment = m.buffer_alignment;
         options.path = m.path;
         options.post_list = m.post_list;
         return options;
     }
 
+    // These stand for the memory of the other node: apart for each thread, whatever of the
+    // endpoints is shared, in one region for each PD.
+    void make_targets() {
+        const std::size_t stride = (m.bytes + 63) / 64 * 64;
+        target_memory = std::make_unique<Line[]>(stride / sizeof(Line) * m.threads);
+        auto* const memory = reinterpret_cast<std::byte*>(target_memory.get());
+        for (std::uint32_t t = 0; t < m.threads; ++t) {
+            if (t % m.sharing.pd == 0) {
+                target_regions.emplace_back(
+                    ibv_reg_mr(set[t].pd(), memory, stride * m.threads,
+                               IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
+                if (!target_regions.back()) throw VerbsError("registering the targets", errno);
+            }
+            targets.push_back({address(memory + t * stride), target_regions.back()->rkey});
+        }
+    }
+
     std::uint64_t run_thread(std::uint32_t t) {
         Endpoint& e = set[t];
         return e.visit([&](auto& queues) {
-            return run(m, e, queues.send(), queues.completions(), t, window, shared);
+            return run(m, e, targets[t], queues.send(), queues.completions(), t, window, shared);
         });
     }
+
+    Rate repeat(double wanted_seconds);
 
     MessageRate m;
     EndpointSet set;
     std::uint32_t window;  // works under way of one thread
+    std::uint64_t messages = 0;
     Shared shared;
+    std::unique_ptr<Line[]> target_memory;
+    std::vector<verbs::MemoryRegion> target_regions;
+    std::vector<Target> targets;
 };
 
 MessageRateRun::MessageRateRun(const MessageRate& parameters)
-    : parts_(std::make_unique<Parts>(parameters)) {}
+    : parts_([&] {
+          const NoBlueFlame quiet(!parameters.blueflame);
+          return std::make_unique<Parts>(parameters);
+      }()) {}
 MessageRateRun::MessageRateRun(MessageRateRun&&) noexcept = default;
 MessageRateRun::~MessageRateRun() = default;
 
 const Usage& MessageRateRun::usage() const noexcept { return parts_->set.usage(); }
 
-double MessageRateRun::repeat() {
-    Parts& parts = *parts_;
-    parts.shared.stop.store(false);
-    const std::vector<int> cores = allowed_cores();
-    std::barrier start(static_cast<std::ptrdiff_t>(parts.m.threads) + 1);
-    std::vector<std::uint64_t> sent(parts.m.threads);
+void MessageRateRun::warm_up() { parts_->repeat(parts_->m.seconds / 10); }
+std::uint64_t MessageRateRun::messages() const noexcept { return parts_->messages; }
+Rate MessageRateRun::repeat() { return parts_->repeat(parts_->m.seconds); }
+
+Rate MessageRateRun::Parts::repeat(double wanted_seconds) {
+    shared.stop.store(false);
+    std::barrier start(static_cast<std::ptrdiff_t>(m.threads) + 1);
+    std::vector<std::uint64_t> sent(m.threads);
+    std::vector<double> cpu(m.threads);
     std::vector<std::thread> threads;
-    for (std::uint32_t t = 0; t < parts.m.threads; ++t)
+    for (std::uint32_t t = 0; t < m.threads; ++t)
         threads.emplace_back([&, t] {
-            pin_to(cores[t % cores.size()]);
+            if (!m.processors.empty()) pin_to(m.processors[t % m.processors.size()]);
             start.arrive_and_wait();
-            sent[t] = parts.run_thread(t);
+            const double before = thread_cpu_seconds();
+            sent[t] = run_thread(t);
+            cpu[t] = thread_cpu_seconds() - before;
         });
     start.arrive_and_wait();
     const auto begin = Clock::now();
-    std::this_thread::sleep_for(std::chrono::duration<double>(parts.m.seconds));
-    parts.shared.stop.store(true);
+    std::this_thread::sleep_for(std::chrono::duration<double>(wanted_seconds));
+    shared.stop.store(true);
     for (std::thread& thread : threads)
         thread.join();
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    if (const int status = parts.shared.failed.load())
+    if (const int status = shared.failed.load())
         throw VerbsError(std::string("writing: a work completed with \"") +
                              ibv_wc_status_str(static_cast<ibv_wc_status>(status)) + "\"",
                          EIO);
     std::uint64_t all = 0;
     for (const std::uint64_t n : sent)
         all += n;
-    return static_cast<double>(all) / seconds * 1e-6;
+    messages += all;
+    const double millions = static_cast<double>(all) * 1e-6;
+    const double busy = std::accumulate(cpu.begin(), cpu.end(), 0.0);
+    return {millions / seconds, millions / busy * m.threads};
 }
 
 }  // namespace heddle::bench

@@ -22,19 +22,35 @@ struct MessageRate {
     std::uint32_t signal_every = 64;  // q: one completion for so many
     std::uint32_t bytes = 2;
     bool inlining = true;
-    double seconds = 0.1;  // of one repetition
+    bool blueflame = true;                // false: doorbells only, whatever the environment says
+    std::uint32_t buffer_alignment = 64;  // of the payloads; 1: they share cache lines
+    double seconds = 0.1;                 // of one repetition
+    std::vector<int> processors;          // thread t runs on the t-th (see common/pinning.h)
+};
+
+// Millions of messages, of all threads together.
+struct Rate {
+    double per_second = 0;
+    // Of processor time, times the threads: what it would be if each had its processor to itself.
+    // Where others use the machine, too, this is the steadier number; waiting for who is not
+    // running counts.
+    double per_cpu_second = 0;
 };
 
 // Made once, measured as often as wanted, so that repetitions of several can be interleaved.
 class MessageRateRun {
 public:
-    // Throws VerbsError.
+    // Throws VerbsError. While it runs, no other thread may read or write the environment, through
+    // which libmlx5 is told to leave BlueFlame alone.
     explicit MessageRateRun(const MessageRate& parameters);
     MessageRateRun(MessageRateRun&&) noexcept;
     ~MessageRateRun();
 
-    // Millions of messages a second, of all threads together. Throws VerbsError if one fails.
-    double repeat();
+    // A tenth of a repetition, not measured: caches and page tables are filled.
+    void warm_up();
+    // Throws VerbsError if a message fails.
+    Rate repeat();
+    std::uint64_t messages() const noexcept;  // sent so far, those of warm_up() included
     const Usage& usage() const noexcept;
 
 private:

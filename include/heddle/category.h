@@ -37,7 +37,8 @@ enum class Placement : std::uint8_t {
 };
 
 // x threads share one of each resource: 1 is one each. A resource cannot be shared less than one it
-// belongs to: a context shared 4-way with PDs shared 8-way is refused.
+// belongs to: a context shared 4-way with PDs shared 8-way is refused. Nor can a QP in a thread
+// domain be shared, as it has no lock.
 struct Sharing {
     std::uint32_t context = 1, pd = 1, mr = 1, cq = 1, qp = 1, buffer = 1;
     Placement placement = Placement::kDriver;

@@ -47,7 +47,9 @@ struct EndpointOptions {
     // Works that ring() hands over together. By the verbs path they wait in a list of this length;
     // the direct path has the send queue itself for it.
     std::uint32_t post_list = 1;
-    std::size_t buffer_bytes = 4096;  // payload of each endpoint; registered, 64-byte aligned
+    std::size_t buffer_bytes = 4096;  // payload of each endpoint, registered
+    // Of each buffer, in bytes: less than 64 lets neighbours have cache lines in common.
+    std::size_t buffer_alignment = 64;
 };
 
 class Endpoint {

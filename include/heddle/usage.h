@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace heddle {
 
@@ -26,5 +27,13 @@ struct Usage {
         return *uuars - *uuars_used;
     }
 };
+
+// What the kernel gives a context before it asks for anything: pages for 16 uUARs, as in 2018
+// (static), or nothing, as today (dynamic).
+enum class UarKernel : std::uint8_t { kStatic, kDynamic };
+
+// Which it is, for contexts that this process opens on that device (empty: the first with an active
+// port): one is opened and looked at. nullopt on other devices than mlx5. Throws VerbsError.
+std::optional<UarKernel> uar_kernel(const std::string& device);
 
 }  // namespace heddle

@@ -21,7 +21,6 @@
 namespace heddle {
 namespace {
 
-constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kPage = 4096;
 
 std::size_t rounded(std::size_t bytes, std::size_t to) noexcept {
@@ -71,6 +70,10 @@ EndpointSet::Parts::Parts(const std::string& device, const Sharing& sharing, std
                           const EndpointOptions& wanted)
     : layout(endpoint::layout(sharing, threads, wanted.qps_per_thread)), options(wanted) {
     if (options.depth == 0) throw VerbsError("queues of depth 0", EINVAL, "at least 1");
+    if (options.buffer_alignment == 0 || options.buffer_alignment > kPage)
+        throw VerbsError(
+            "buffers aligned to " + std::to_string(options.buffer_alignment) + " bytes", EINVAL,
+            "possible are 1 to " + std::to_string(kPage));
     const endpoint::Measurement measurement;
     make_contexts(device);
     make_buffers();
@@ -105,7 +108,7 @@ void EndpointSet::Parts::make_contexts(const std::string& device) {
 
 // One piece of memory: a buffer in each stride, each MR over the buffers of its threads.
 void EndpointSet::Parts::make_buffers() {
-    stride = rounded(std::max<std::size_t>(options.buffer_bytes, 1), kCacheLine);
+    stride = rounded(std::max<std::size_t>(options.buffer_bytes, 1), options.buffer_alignment);
     const std::size_t bytes = rounded(stride * layout.buffers, kPage);
     memory.reset(static_cast<std::byte*>(std::aligned_alloc(kPage, bytes)));
     if (!memory) throw std::bad_alloc();

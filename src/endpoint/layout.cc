@@ -59,6 +59,9 @@ Layout layout(const Sharing& sharing, std::uint32_t threads, std::uint32_t qps_p
     must_hold("PD", sharing.pd, "MR", sharing.mr);
     must_hold("PD", sharing.pd, "QP", sharing.qp);
     must_hold("CQ", sharing.cq, "QP", sharing.qp);
+    if (sharing.qp > 1 && sharing.placement != Placement::kDriver)
+        refuse("QPs shared " + std::to_string(sharing.qp) + "-way in thread domains",
+               "the driver keeps no lock for these: share QPs of mpi-everywhere or static");
     Layout l;
     l.threads = threads;
     l.qps_per_thread = qps_per_thread;

@@ -8,7 +8,12 @@
 #include <fstream>
 #include <string>
 
-namespace heddle::endpoint {
+#include "heddle/device.h"
+#include "heddle/usage.h"
+#include "verbs/open_device.h"
+
+namespace heddle {
+namespace endpoint {
 namespace {
 
 // Offsets in the device file, in pages (kernel: drivers/infiniband/hw/mlx5/mlx5_ib.h): bits 8 to 15
@@ -48,4 +53,16 @@ UarPages mapped_uar_pages() {
     return pages;
 }
 
-}  // namespace heddle::endpoint
+}  // namespace endpoint
+
+std::optional<UarKernel> uar_kernel(const std::string& device) {
+    if (!heddle::device(device).mlx5) return std::nullopt;
+    const endpoint::UarPages before = endpoint::mapped_uar_pages();
+    const verbs::Context context = verbs::open_device(device);
+    for (const auto& [address, offset] : endpoint::mapped_uar_pages())
+        if (!before.contains(address) && !endpoint::is_uar_object(offset))
+            return UarKernel::kStatic;
+    return UarKernel::kDynamic;
+}
+
+}  // namespace heddle

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The command `heddle` on the software HCA: info, plan and bench."""
 
+import csv
 import json
 import os
 
-from harness import BUILD_DIR, Case, main
+from harness import BUILD_DIR, SOURCE_DIR, Case, main
 
 HEDDLE = os.path.join(BUILD_DIR, "bin", "heddle")
 CATEGORIES = ["mpi-everywhere", "2xdynamic", "dynamic", "shared-dynamic", "static", "mpi+threads"]
@@ -22,6 +23,16 @@ class Heddle(Case):
         device = json.loads(self.heddle("info", "--json").stdout)["devices"][0]
         self.assertEqual(device["paths"], ["verbs", "direct"])
         self.assertGreater(device["max_qps"], 10000)
+        self.assertEqual([c["category"] for c in device["categories"]], CATEGORIES)
+        self.assertTrue(all(c["as_in_paper"] for c in device["categories"]))
+
+    def test_info_knows_the_place(self):
+        allowed = sorted(os.sched_getaffinity(0))
+        result = self.softhca("run", "--", "taskset", "-c", str(allowed[-1]), HEDDLE, "info")
+        self.assertIn("1 cores we may use", result.stdout)
+        device = json.loads(self.heddle("info", "--json").stdout)["devices"][0]
+        self.assertLessEqual(set(device["near_processors"]), set(allowed))
+        self.assertLessEqual(device["near_cores"], device["allowed_cores"])
 
     def test_plan_has_the_papers_uars(self):
         for n in (1, 3, 16):
@@ -40,6 +51,33 @@ class Heddle(Case):
         fits = {row["category"]: row["fits_budget"] for row in rows}
         self.assertFalse(fits["mpi-everywhere"])
         self.assertTrue(fits["dynamic"])
+
+    def test_plan_of_both_kernels(self):
+        arguments = ("plan", "--threads", "4", "--kernels", "both")
+        for uar, other in (("static", "dynamic"), ("dynamic", "static")):
+            plan = json.loads(self.heddle(*arguments, "--json", uar=uar).stdout)
+            tables = {plan["uar_kernel"]: plan, other: plan["other_kernel"]}
+            self.assertEqual(plan["other_kernel"]["uar_kernel"], other)
+            uars = {k: [row["uars"] for row in t["categories"]] for k, t in tables.items()}
+            self.assertEqual(uars["static"], [32, 16, 12, 10, 8, 8])
+            self.assertEqual(uars["dynamic"][:4], [4, 8, 4, 2])
+        text = self.heddle(*arguments).stdout
+        self.assertIn("dynamic UAR kernel", text)
+        self.assertIn("static UAR kernel", text)
+
+    def test_plan_without_kernels_measures_the_one_there_is(self):
+        plan = json.loads(self.heddle("plan", "--threads", "2", "--measure", "--json").stdout)
+        self.assertNotIn("other_kernel", plan)
+        result = self.heddle("plan", "--threads", "2", "--kernels", "old", status=2)
+        self.assertIn("old not in {this,both}", result.stdout + result.stderr)
+
+    def test_plan_knows_the_limits_of_the_device(self):
+        arguments = ("plan", "--threads", "16", "--processes", "8000")
+        rows = json.loads(self.heddle(*arguments, "--json").stdout)["categories"]
+        fits = {row["category"]: row["fits_device"] for row in rows}
+        self.assertFalse(fits["dynamic"])
+        self.assertTrue(fits["mpi+threads"])
+        self.assertIn("dynamic: more than the device has of QPs (128000 of ", self.heddle(*arguments).stdout)
 
     def test_plan_says_what_is_short(self):
         result = self.heddle("plan", "--threads", "600", "--depth", "1", uar="static", status=1)
@@ -63,6 +101,82 @@ class Heddle(Case):
         ).stdout
         row = json.loads(line)
         self.assertEqual((row["qps"], row["cqs"]), (2, 2))
+
+    def figure(self, name, *arguments):
+        lines = self.heddle(
+            *("bench", "message-rate", "--figure", name, "--json"),
+            *("--repetitions", "2", "--seconds", "0.002", *arguments),
+            uar="static",
+        ).stdout.splitlines()
+        return [json.loads(line) for line in lines]
+
+    def test_figures_have_the_papers_curves(self):
+        with open(os.path.join(SOURCE_DIR, "bench/reference/icpads18.csv"), encoding="utf-8") as f:
+            paper = list(csv.DictReader(f))
+        for figure in ("2b", "3", "5", "7", "8", "9", "10", "11"):
+            wanted = {row["series"] for row in paper if row["figure"] == figure}
+            rows = self.figure(figure, "--threads", "2")
+            self.assertEqual({row["series"] for row in rows}, wanted, figure)
+            self.assertEqual({row["x"] for row in rows}, {1, 2})
+            for row in rows:
+                self.assertTrue(row["software_hca"])
+                self.assertEqual(len(row["samples"]), 2)
+                self.assertEqual(row["uar_kernel"], "static")
+                self.assertTrue(row["host"]["libmlx5"].startswith("libmlx5"))
+
+    def test_the_papers_value_stands_beside_what_it_is_of(self):
+        rows = {(row["series"], row["x"]): row for row in self.figure("3", "--threads", "2")}
+        self.assertEqual(rows["All", 2]["paper_mmsgs_per_s"], 30.79)
+        # x-way sharing among 2 threads is not what the paper measured
+        self.assertTrue(all(r["paper_mmsgs_per_s"] is None for r in self.figure("8", "--threads", "2")))
+
+    def test_features_of_a_figure(self):
+        rows = {(r["series"], r["path"]): r for r in self.figure("3", "--threads", "1", "--path", "both")}
+        self.assertEqual(len(rows), 10)
+        for path in ("verbs", "direct"):
+            self.assertEqual(rows["All", path]["post_list"], 32)
+            self.assertEqual(rows["w/o Postlist", path]["post_list"], 1)
+            self.assertFalse(rows["w/o BlueFlame", path]["blueflame"])
+            self.assertFalse(rows["w/o Inlining", path]["inlining"])
+            self.assertEqual(rows["w/o Unsignaled", path]["signal_every"], 1)
+
+    def test_figure_as_a_table(self):
+        result = self.heddle(
+            *("bench", "message-rate", "--figure", "6", "--threads", "2"),
+            *("--repetitions", "1", "--seconds", "0.002"),
+        )
+        self.assertIn("software HCA, Mmsg/s", result.stdout)
+        self.assertIn("not aligned", result.stdout)
+        self.assertEqual(result.stderr, "", "short: nothing is said of its progress")
+
+    def test_more_threads_than_cores_is_said(self):
+        threads = len(os.sched_getaffinity(0)) + 1
+        arguments = ("bench", "message-rate", "--threads", str(threads), "--category", "dynamic")
+        arguments += ("--repetitions", "1", "--seconds", "0.002")
+        self.assertIn("more threads than cores", self.heddle(*arguments).stdout)
+        self.assertTrue(json.loads(self.heddle(*arguments, "--json").stdout)["oversubscribed"])
+
+    def test_threads_run_where_the_process_may(self):
+        cpu = max(os.sched_getaffinity(0))
+        arguments = ("bench", "message-rate", "--category", "dynamic", "--json")
+        arguments += ("--repetitions", "1", "--seconds", "0.002")
+        result = self.softhca("run", "--", "taskset", "-c", str(cpu), HEDDLE, *arguments)
+        self.assertEqual(json.loads(result.stdout)["processors"], [cpu])
+
+    def test_bad_figures_are_refused(self):
+        bench = ("bench", "message-rate")
+        for arguments, reason in (
+            (("--figure", "4"), "4 not in {2b,3,5"),
+            (("--figure", "3", "--depth", "4"), "excludes --depth"),
+            (("--figure", "3", "--category", "dynamic"), "excludes --category"),
+            (("--figure", "3", "--threads", "0"), "--threads"),
+            (("--figure", "3", "--repetitions", "0"), "--repetitions"),
+            (("--threads", "2", "--category", "dynamic", "--share", "qp=2", "--share", "cq=2"),
+             "in thread domains"),
+        ):
+            status = 1 if "--share" in arguments else 2
+            result = self.heddle(*bench, *arguments, status=status)
+            self.assertIn(reason, result.stdout + result.stderr)
 
     def test_what_is_not_there_is_refused(self):
         result = self.heddle("bench", "message-rate", "--category", "fast", status=2)

@@ -114,6 +114,10 @@ TEST(Refused, SharingThatDoesNotFit) {
     sharing = {};
     sharing.qp = 9;
     EXPECT_THAT(refusal([&] { EndpointSet("", sharing, 8); }), HasSubstr("possible are 1 to 8"));
+    sharing = sharing_of(Category::kDynamic, 8);
+    sharing.cq = sharing.qp = 2;
+    EXPECT_THAT(refusal([&] { EndpointSet("", sharing, 8); }),
+                HasSubstr("QPs shared 2-way in thread domains"));
 }
 
 TEST(Refused, MoreThanTheDeviceHas) {

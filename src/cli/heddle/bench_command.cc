@@ -1,30 +1,26 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // heddle bench: the experiments of the papers. Prints a table, and with --json one line for each
 // configuration with every sample.
-#include <unistd.h>
-
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
+#include "cli/heddle/sweep.h"
 #include "cli/text.h"
-#include "common/measure.h"
-#include "experiments/message_rate.h"
+#include "experiments/figures.h"
+#include "heddle/place.h"
 
 namespace heddle::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
+constexpr std::uint32_t kPaperThreads = 16;
 
 struct Request {
     bench::MessageRate rate;
-    std::string categories = "all", paths = "verbs";
+    std::string categories = "all", paths = "verbs", figure;
     std::vector<std::string> shares;
     int repetitions = 11;
     bool no_inline = false, no_blueflame = false, json = false;
@@ -34,13 +30,12 @@ struct Row {
     std::string label;
     Path path;
     bench::MessageRateRun run;
-    std::vector<double> samples;
+    std::vector<double> samples, cpu_samples;
 };
 
 // Half of what lies between the quartiles: as robust as the median it stands beside.
-double spread(std::vector<double> samples) {
-    std::sort(samples.begin(), samples.end());
-    return (samples[samples.size() * 3 / 4] - samples[samples.size() / 4]) / 2;
+double spread(const std::vector<double>& samples) {
+    return (quartile(samples, 3) - quartile(samples, 1)) / 2;
 }
 
 [[noreturn]] void refuse(const std::string& text) { throw CLI::ValidationError(text); }
@@ -63,10 +58,15 @@ void apply_share(const std::string& text, Sharing* sharing) {
     *place = static_cast<std::uint32_t>(ways);
 }
 
-std::vector<Row> make_rows(const Request& request) {
+std::vector<Path> paths_of(const Request& request) {
     std::vector<Path> paths;
     if (request.paths != "direct") paths.push_back(Path::kVerbs);
     if (request.paths != "verbs") paths.push_back(Path::kDirect);
+    return paths;
+}
+
+std::vector<Row> make_rows(const Request& request) {
+    const std::vector<Path> paths = paths_of(request);
     std::vector<Row> rows;
     for (const Category c : kCategories) {
         if (request.categories != "all" && request.categories != name(c)) continue;
@@ -74,87 +74,106 @@ std::vector<Row> make_rows(const Request& request) {
             bench::MessageRate m = request.rate;
             m.path = path;
             m.inlining = !request.no_inline;
+            m.blueflame = !request.no_blueflame;
             m.sharing = sharing_of(c, m.threads);
             for (const std::string& share : request.shares)
                 apply_share(share, &m.sharing);
-            rows.push_back({std::string(name(c)), path, bench::MessageRateRun(m), {}});
+            rows.push_back({std::string(name(c)), path, bench::MessageRateRun(m), {}, {}});
         }
     }
     if (rows.empty()) refuse("--category " + request.categories + ": there is no such category");
     return rows;
 }
 
-void print_json(const Request& request, const DeviceInfo& device, const std::vector<Row>& rows) {
+void print_json(const Request& request, const DeviceInfo& device, const bench::Pinning& pins,
+                const std::vector<Row>& rows) {
+    const Json host = host_facts(), adapter = device_facts(device);
     for (const Row& row : rows) {
-        const Usage& u = row.run.usage();
-        Json j{{"experiment", "message-rate"},
-               {"device", device.name},
-               {"software_hca", device.software},
-               {"version", HEDDLE_VERSION},
-               {"category", row.label},
-               {"path", row.path == Path::kVerbs ? "verbs" : "direct"},
-               {"threads", request.rate.threads},
-               {"cores", std::thread::hardware_concurrency()},
-               {"bytes", request.rate.bytes},
-               {"depth", request.rate.depth},
-               {"post_list", request.rate.post_list},
-               {"signal_every", request.rate.signal_every},
-               {"inlining", !request.no_inline},
-               {"blueflame", !request.no_blueflame},
-               {"share", request.shares},
-               {"mmsgs_per_s", bench::median(row.samples)},
-               {"spread", spread(row.samples)},
-               {"samples", row.samples},
-               {"qps", u.qps},
-               {"cqs", u.cqs},
-               {"uars", u.uars ? Json(*u.uars) : Json(nullptr)}};
+        Json j{{"experiment", "message-rate"}};
+        j.update(adapter);
+        j.update(Json{{"version", HEDDLE_VERSION},
+                      {"category", row.label},
+                      {"path", text_of(row.path)},
+                      {"threads", request.rate.threads},
+                      {"cores", pins.cores},
+                      {"oversubscribed", pins.oversubscribed},
+                      {"processors", pins.processors},
+                      {"bytes", request.rate.bytes},
+                      {"depth", request.rate.depth},
+                      {"post_list", request.rate.post_list},
+                      {"signal_every", request.rate.signal_every},
+                      {"inlining", !request.no_inline},
+                      {"blueflame", !request.no_blueflame},
+                      {"seconds", request.rate.seconds},
+                      {"share", request.shares}});
+        j.update(usage_facts(row.run.usage()));
+        j.update(sample_facts(row.samples));
+        j.update(cpu_sample_facts(row.cpu_samples));
+        j["spread"] = spread(row.samples);
+        j["host"] = host;
         std::printf("%s\n", j.dump().c_str());
     }
 }
 
-void print_table(const Request& request, const DeviceInfo& device, const std::vector<Row>& rows) {
-    std::printf(
-        "%s%s: %u thread%s on %u core%s, %u B, depth %u, lists of %u, a completion for %u; median "
-        "of %d\n\n",
-        device.name.c_str(), device.software ? " (software HCA)" : "", request.rate.threads,
-        request.rate.threads == 1 ? "" : "s", std::thread::hardware_concurrency(),
-        std::thread::hardware_concurrency() == 1 ? "" : "s", request.rate.bytes, request.rate.depth,
-        request.rate.post_list, request.rate.signal_every, request.repetitions);
-    softhca::cli::TextTable table({"category", "path", "Mmsg/s", "+-", "QPs", "CQs", "UARs"});
-    const auto number = [](double value) {
-        char text[32];
-        std::snprintf(text, sizeof text, "%.2f", value);
-        return std::string(text);
-    };
+void print_table(const Request& request, const DeviceInfo& device, const bench::Pinning& pins,
+                 const std::vector<Row>& rows) {
+    std::printf("%s: %s\n%u B, depth %u, lists of %u, a completion for %u; median of %d\n\n",
+                title_of(device).c_str(), text_of(pins).c_str(), request.rate.bytes,
+                request.rate.depth, request.rate.post_list, request.rate.signal_every,
+                request.repetitions);
+    softhca::cli::TextTable table(
+        {"category", "path", "Mmsg/s", "+-", "per CPU s", "+-", "QPs", "CQs", "UARs"});
     for (const Row& row : rows) {
         const Usage& u = row.run.usage();
-        table.add({row.label, row.path == Path::kVerbs ? "verbs" : "direct",
-                   number(bench::median(row.samples)), number(spread(row.samples)),
-                   std::to_string(u.qps), std::to_string(u.cqs),
+        table.add({row.label, text_of(row.path), fixed(quartile(row.samples, 2), 2),
+                   fixed(spread(row.samples), 2), fixed(quartile(row.cpu_samples, 2), 2),
+                   fixed(spread(row.cpu_samples), 2), std::to_string(u.qps), std::to_string(u.cqs),
                    u.uars ? std::to_string(*u.uars) : "-"});
     }
-    std::printf("%s", table.text().c_str());
-    if (request.rate.threads > std::thread::hardware_concurrency())
-        std::printf("\nMore threads than cores: they take turns.\n");
+    std::printf(
+        "%s\nPer CPU s: of the threads' processor time, as if each had its processor to itself.\n",
+        table.text().c_str());
 }
 
-void message_rate(const Request& request) {
-    if (request.no_blueflame) ::setenv("MLX5_SHUT_UP_BF", "1", 1);  // before any device is open
+void message_rate(Request request) {
     const DeviceInfo info = device(request.rate.device);
+    const bench::Pinning pins = bench::pinning(place_of(info), request.rate.threads);
+    request.rate.processors = pins.processors;
     std::vector<Row> rows = make_rows(request);
-    const bool terminal = ::isatty(STDERR_FILENO) != 0;
     for (Row& row : rows)
-        row.run.repeat();  // warm-up
-    for (int r = 0; r < request.repetitions; ++r) {
-        if (terminal) std::fprintf(stderr, "\rrepetition %d of %d", r + 1, request.repetitions);
-        for (Row& row : rows)
-            row.samples.push_back(row.run.repeat());
+        row.run.warm_up();
+    {
+        Progress progress(rows.size() * static_cast<std::size_t>(request.repetitions));
+        for (int r = 0; r < request.repetitions; ++r)
+            for (Row& row : rows) {
+                progress.step(row.label + ", " + text_of(row.path));
+                const bench::Rate rate = row.run.repeat();
+                row.samples.push_back(rate.per_second);
+                row.cpu_samples.push_back(rate.per_cpu_second);
+            }
     }
-    if (terminal) std::fprintf(stderr, "\r%*s\r", 40, "");
     if (request.json)
-        print_json(request, info, rows);
+        print_json(request, info, pins, rows);
     else
-        print_table(request, info, rows);
+        print_table(request, info, pins, rows);
+}
+
+void sweep(const Request& request, bool threads_given) {
+    SweepRequest s;
+    s.figure = request.figure;
+    s.base = request.rate;
+    if (!threads_given) s.base.threads = kPaperThreads;
+    s.paths = paths_of(request);
+    s.repetitions = request.repetitions;
+    s.json = request.json;
+    run_sweep(s);
+}
+
+std::string figure_list() {
+    std::string text;
+    for (const std::string& name : bench::figure_names())
+        text += (text.empty() ? "" : ", ") + name;
+    return text;
 }
 
 }  // namespace
@@ -165,30 +184,48 @@ void add_bench_command(CLI::App& app, int* status) {
     CLI::App* rate = command->add_subcommand(
         "message-rate", "Small RDMA writes of n threads, each on its endpoint (ICPADS'18)");
     auto* request = new Request;  // lives as long as the program
-    rate->add_option("--threads", request->rate.threads, "how many")->check(CLI::Range(1, 1024));
-    rate->add_option("--category", request->categories, "all, or one: see `heddle plan`");
+    CLI::Option* figure = rate->add_option(
+        "--figure", request->figure, "a sweep of the paper, its values beside: " + figure_list());
+    figure->check(CLI::IsMember(bench::figure_names()));
+    CLI::Option* threads =
+        rate->add_option("--threads", request->rate.threads,
+                         "how many (default 1); of a figure the most (default 16, the paper's)");
+    threads->check(CLI::Range(1, 1024));
     rate->add_option("--path", request->paths, "verbs, direct or both")
         ->check(CLI::IsMember({"verbs", "direct", "both"}));
-    rate->add_option("--share", request->shares,
-                     "RESOURCE=WAYS: context, pd, mr, cq, qp or buffer shared by so many threads, "
-                     "whatever the category; may be repeated");
-    rate->add_option("--depth", request->rate.depth, "of the send queue")
-        ->check(CLI::Range(1, 32768));
-    rate->add_option("--post-list", request->rate.post_list, "works handed over with one doorbell")
-        ->check(CLI::Range(1, 1024));
-    rate->add_option("--signal-every", request->rate.signal_every, "works to a completion")
-        ->check(CLI::Range(1, 32768));
-    rate->add_option("--bytes", request->rate.bytes, "of a message")->check(CLI::Range(1, 1 << 20));
-    rate->add_flag("--no-inline", request->no_inline, "the device fetches the payload");
-    rate->add_flag("--no-blueflame", request->no_blueflame, "doorbells only");
     rate->add_option("--repetitions", request->repetitions, "interleaved; the median counts")
         ->check(CLI::Range(1, 10000));
     rate->add_option("--seconds", request->rate.seconds, "of a repetition")
         ->check(CLI::Range(0.001, 3600.0));
     rate->add_option("--device", request->rate.device, "default: the first with an active port");
     rate->add_flag("--json", request->json, "a JSON line for each configuration");
-    rate->callback([request, status] {
-        message_rate(*request);
+    // A figure sets all of these.
+    rate->add_option("--category", request->categories, "all, or one: see `heddle plan`")
+        ->excludes(figure);
+    rate->add_option("--share", request->shares,
+                     "RESOURCE=WAYS: context, pd, mr, cq, qp or buffer shared by so many threads, "
+                     "whatever the category; may be repeated")
+        ->excludes(figure);
+    rate->add_option("--depth", request->rate.depth, "of the send queue")
+        ->check(CLI::Range(1, 32768))
+        ->excludes(figure);
+    rate->add_option("--post-list", request->rate.post_list, "works handed over with one doorbell")
+        ->check(CLI::Range(1, 1024))
+        ->excludes(figure);
+    rate->add_option("--signal-every", request->rate.signal_every, "works to a completion")
+        ->check(CLI::Range(1, 32768))
+        ->excludes(figure);
+    rate->add_option("--bytes", request->rate.bytes, "of a message")
+        ->check(CLI::Range(1, 1 << 20))
+        ->excludes(figure);
+    rate->add_flag("--no-inline", request->no_inline, "the device fetches the payload")
+        ->excludes(figure);
+    rate->add_flag("--no-blueflame", request->no_blueflame, "doorbells only")->excludes(figure);
+    rate->callback([request, figure, threads, status] {
+        if (figure->count() != 0)
+            sweep(*request, threads->count() != 0);
+        else
+            message_rate(*request);
         *status = 0;
     });
 }

@@ -1,19 +1,68 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // heddle info: the devices of this machine, and which categories and paths they can have.
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/heddle/commands.h"
 #include "cli/text.h"
+#include "heddle/category.h"
 #include "heddle/device.h"
+#include "heddle/place.h"
 
 namespace heddle::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json to_json(const DeviceInfo& d) {
+// "0-3,8": as taskset and sysfs write it.
+std::string ranges(std::vector<int> numbers) {
+    std::sort(numbers.begin(), numbers.end());
+    std::string text;
+    for (std::size_t i = 0; i < numbers.size();) {
+        std::size_t last = i;
+        while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1)
+            ++last;
+        text += (text.empty() ? "" : ",") + std::to_string(numbers[i]);
+        if (last != i) text += "-" + std::to_string(numbers[last]);
+        i = last + 1;
+    }
+    return text;
+}
+
+std::vector<int> near_processors(const Place& place) {
+    std::vector<int> numbers;
+    for (const Processor& processor : place.processors)
+        if (processor.near) numbers.push_back(processor.number);
+    return numbers;
+}
+
+// What a category is on this device.
+struct Possible {
+    Category category;
+    bool as_in_paper;
+    const char* note;
+};
+
+std::vector<Possible> possible(const DeviceInfo& d) {
+    std::vector<Possible> all;
+    for (const Category c : kCategories) {
+        const bool domains = sharing_of(c, 1).placement != Placement::kDriver;
+        if (d.mlx5 || !domains)
+            all.push_back({c, true, ""});
+        else
+            all.push_back({c, false, "as static: the driver has no thread domains"});
+    }
+    return all;
+}
+
+Json to_json(const DeviceInfo& d, const Place& place) {
+    Json categories = Json::array();
+    for (const Possible& p : possible(d))
+        categories.push_back(
+            {{"category", name(p.category)}, {"as_in_paper", p.as_in_paper}, {"note", p.note}});
     return {{"device", d.name},
             {"software", d.software},
             {"mlx5", d.mlx5},
@@ -22,7 +71,10 @@ Json to_json(const DeviceInfo& d) {
             {"firmware", d.firmware},
             {"board", d.board},
             {"pci", d.pci},
-            {"numa_node", d.numa_node},
+            {"numa_node", place.numa_node},
+            {"near_processors", near_processors(place)},
+            {"near_cores", place.near_cores()},
+            {"allowed_cores", place.cores()},
             {"max_qps", d.max_qps},
             {"max_qp_depth", d.max_qp_depth},
             {"max_cqs", d.max_cqs},
@@ -32,10 +84,22 @@ Json to_json(const DeviceInfo& d) {
             {"xrc", d.xrc},
             {"atomics", d.atomics},
             {"paths", d.mlx5 ? Json{"verbs", "direct"} : Json{"verbs"}},
-            {"thread_domains", d.mlx5}};
+            {"thread_domains", d.mlx5},
+            {"categories", categories}};
 }
 
-void print(const DeviceInfo& d) {
+std::string place_text(const DeviceInfo& d, const Place& place) {
+    std::string text = d.pci.empty() ? "not on PCI" : d.pci;
+    text += place.numa_node < 0 ? ", no NUMA node in particular"
+                                : ", NUMA node " + std::to_string(place.numa_node);
+    const std::size_t near = place.near_cores();
+    const std::string of = " of the " + std::to_string(place.cores()) + " cores we may use";
+    if (near == 0) return text + ", none" + of + " is near";
+    return text + ", near to " + std::to_string(near) + of + " (processors " +
+           ranges(near_processors(place)) + ")";
+}
+
+void print(const DeviceInfo& d, const Place& place) {
     std::printf("%s%s\n", d.name.c_str(), d.software ? "  (software HCA)" : "");
     const auto line = [](const char* what, const std::string& value) {
         std::printf("  %-12s %s\n", what, value.c_str());
@@ -44,8 +108,7 @@ void print(const DeviceInfo& d) {
     line("link", std::string(d.ethernet ? "Ethernet (RoCE)" : "InfiniBand") +
                      (d.port_active ? ", port 1 active" : ", port 1 down"));
     line("firmware", d.firmware + (d.board.empty() ? "" : ", board " + d.board));
-    line("place", (d.pci.empty() ? "?" : d.pci) +
-                      (d.numa_node < 0 ? "" : ", NUMA node " + std::to_string(d.numa_node)));
+    line("place", place_text(d, place));
     line("limits", std::to_string(d.max_qps) + " QPs of depth " + std::to_string(d.max_qp_depth) +
                        ", " + std::to_string(d.max_cqs) + " CQs, " + std::to_string(d.max_srqs) +
                        " SRQs, " + std::to_string(d.max_mrs) + " MRs, " +
@@ -53,9 +116,14 @@ void print(const DeviceInfo& d) {
     line("transports", std::string("RC, UD") + (d.xrc ? ", XRC" : ", no XRC") +
                            (d.atomics ? ", atomics" : ", no atomics"));
     line("paths", d.mlx5 ? "verbs, direct" : "verbs");
-    line("categories", d.mlx5 ? "all six"
-                              : "all six by context, QP and lock; no thread domains, so 2xdynamic, "
-                                "dynamic and shared-dynamic are as static");
+    std::string as_in_paper, others;
+    for (const Possible& p : possible(d)) {
+        std::string& list = p.as_in_paper ? as_in_paper : others;
+        list += (list.empty() ? "" : ", ") + std::string(name(p.category));
+    }
+    line("categories", as_in_paper);
+    if (!others.empty())
+        line("", others + ": by context and QP as static, for the driver has no thread domains");
 }
 
 }  // namespace
@@ -69,7 +137,7 @@ void add_info_command(CLI::App& app, int* status) {
         if (*json) {
             Json list = Json::array();
             for (const DeviceInfo& d : all)
-                list.push_back(to_json(d));
+                list.push_back(to_json(d, place_of(d)));
             std::printf("%s\n", Json{{"devices", list}}.dump().c_str());
         } else if (all.empty()) {
             std::printf(
@@ -77,7 +145,7 @@ void add_info_command(CLI::App& app, int* status) {
                 "software one.\n");
         } else {
             for (const DeviceInfo& d : all)
-                print(d);
+                print(d, place_of(d));
         }
         *status = all.empty() ? kFailed : 0;
     });

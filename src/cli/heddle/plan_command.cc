@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // heddle plan: what each of the six categories takes for so many threads, on this device. The
 // numbers are measured: the endpoints are made, looked at and destroyed.
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "cli/heddle/commands.h"
+#include "cli/heddle/other_kernel.h"
 #include "cli/text.h"
 #include "heddle/endpoint.h"
 
@@ -21,6 +23,7 @@ struct Request {
     std::uint32_t threads = 0, qps_per_thread = 1, processes = 1;
     std::optional<std::uint32_t> budget_uars;
     std::uint32_t depth = 128;
+    std::string kernels = "this";
     bool json = false, measure = true;
 };
 
@@ -29,6 +32,11 @@ struct Row {
     std::optional<Usage> usage;  // of one process; nothing: it could not be made
     std::string error;
 };
+
+const char* kernel_name(std::optional<UarKernel> kernel) {
+    if (!kernel) return "unknown";
+    return *kernel == UarKernel::kStatic ? "static" : "dynamic";
+}
 
 const char* shared_with(Category category) {
     switch (category) {
@@ -66,9 +74,29 @@ std::vector<Row> measure(const Request& request) {
     return rows;
 }
 
+// What of the device's limits the processes together would go beyond: "QPs (131072 of 65472)", or
+// empty. How many UARs a device has no driver tells: a budget stands for them.
+std::string beyond_device(const Request& request, const DeviceInfo& device, const Usage& u) {
+    const struct {
+        const char* what;
+        std::uint32_t each, limit;
+    } all[] = {{"QPs", u.qps, device.max_qps},
+               {"CQs", u.cqs, device.max_cqs},
+               {"MRs", u.mrs, device.max_mrs},
+               {"PDs", u.pds, device.max_pds}};
+    std::string text;
+    for (const auto& [what, each, limit] : all) {
+        const std::uint64_t wanted = std::uint64_t{each} * request.processes;
+        if (wanted <= limit) continue;
+        text += (text.empty() ? "" : ", ") + std::string(what) + " (" + std::to_string(wanted) +
+                " of " + std::to_string(limit) + ")";
+    }
+    return text;
+}
+
 bool within_budget(const Request& request, const Usage& usage) {
     return !request.budget_uars || !usage.uars ||
-           *usage.uars * request.processes <= *request.budget_uars;
+           std::uint64_t{*usage.uars} * request.processes <= *request.budget_uars;
 }
 
 Json optional_number(const std::optional<std::uint32_t>& value, std::uint32_t times) {
@@ -98,21 +126,29 @@ Json to_json(const Request& request, const DeviceInfo& device, const std::vector
         j["uuars_used"] = optional_number(u.uuars_used, p);
         j["uuars_wasted"] = optional_number(u.uuars_wasted(), p);
         j["bytes"] = u.bytes * p;
-        j["fits_device"] = u.qps * p <= device.max_qps && u.cqs * p <= device.max_cqs;
+        const std::string beyond = beyond_device(request, device, u);
+        j["fits_device"] = beyond.empty();
+        if (!beyond.empty()) j["beyond_device"] = beyond;
         j["fits_budget"] = within_budget(request, u);
         j["shared"] = shared_with(row.category);
         categories.push_back(j);
     }
-    return {{"device", device.name},          {"software", device.software},
-            {"threads", request.threads},     {"qps_per_thread", request.qps_per_thread},
-            {"processes", request.processes}, {"depth", request.depth},
+    const auto kernel = uar_kernel(device.name);
+    return {{"device", device.name},
+            {"software", device.software},
+            {"uar_kernel", kernel ? Json(kernel_name(kernel)) : Json(nullptr)},
+            {"threads", request.threads},
+            {"qps_per_thread", request.qps_per_thread},
+            {"processes", request.processes},
+            {"depth", request.depth},
             {"categories", categories}};
 }
 
 void print(const Request& request, const DeviceInfo& device, const std::vector<Row>& rows) {
     using softhca::cli::short_bytes;
-    std::printf("%s%s: %u thread%s, %u QP%s a thread, %u process%s; measured\n\n",
-                device.name.c_str(), device.software ? " (software HCA)" : "", request.threads,
+    std::printf("%s%s, %s UAR kernel: %u thread%s, %u QP%s a thread, %u process%s; measured\n\n",
+                device.name.c_str(), device.software ? " (software HCA)" : "",
+                kernel_name(uar_kernel(device.name)), request.threads,
                 request.threads == 1 ? "" : "s", request.qps_per_thread,
                 request.qps_per_thread == 1 ? "" : "s", request.processes,
                 request.processes == 1 ? "" : "es");
@@ -129,7 +165,7 @@ void print(const Request& request, const DeviceInfo& device, const std::vector<R
         }
         const Usage& u = *row.usage;
         const std::uint32_t p = request.processes;
-        const bool device_takes = u.qps * p <= device.max_qps && u.cqs * p <= device.max_cqs;
+        const bool device_takes = beyond_device(request, device, u).empty();
         table.add({std::string(name(row.category)), std::to_string(u.contexts * p),
                    std::to_string(u.qps * p), std::to_string(u.cqs * p), number(u.uars),
                    number(u.uuars), number(u.uuars_wasted()), short_bytes(u.bytes * p),
@@ -139,15 +175,37 @@ void print(const Request& request, const DeviceInfo& device, const std::vector<R
         cq_pages = std::max(cq_pages, u.cq_uars.value_or(0));
     }
     std::printf("%s\n", table.text().c_str());
-    for (const Row& row : rows)
+    for (const Row& row : rows) {
+        const std::string beyond =
+            row.usage ? beyond_device(request, device, *row.usage) : std::string();
         if (!row.usage)
             std::printf("%s: %s\n", std::string(name(row.category)).c_str(), row.error.c_str());
+        else if (!beyond.empty())
+            std::printf("%s: more than the device has of %s\n",
+                        std::string(name(row.category)).c_str(), beyond.c_str());
+    }
+    if (request.budget_uars) std::printf("Budget: %u UARs.\n", *request.budget_uars);
     if (cq_pages != 0)
         std::printf("Besides, each context has a page for doorbells of CQs alone.\n");
     std::printf("Shared by the threads of a process:\n");
     for (const Row& row : rows)
         std::printf("  %-15s %s\n", std::string(name(row.category)).c_str(),
                     shared_with(row.category));
+}
+
+std::vector<std::string> arguments_of(const Request& r) {
+    std::vector<std::string> all{"plan"};
+    const auto add = [&](const char* option, const std::string& value) {
+        all.insert(all.end(), {option, value});
+    };
+    add("--threads", std::to_string(r.threads));
+    add("--qps-per-thread", std::to_string(r.qps_per_thread));
+    add("--processes", std::to_string(r.processes));
+    add("--depth", std::to_string(r.depth));
+    if (!r.device.empty()) add("--device", r.device);
+    if (r.budget_uars) add("--budget-uars", std::to_string(*r.budget_uars));
+    if (r.json) all.emplace_back("--json");
+    return all;
 }
 
 }  // namespace
@@ -169,15 +227,32 @@ void add_plan_command(CLI::App& app, int* status) {
     command->add_option("--device", request->device, "default: the first with an active port");
     command->add_flag("--measure", request->measure,
                       "make the endpoints and look at them (always done)");
+    command
+        ->add_option("--kernels", request->kernels,
+                     "this: the UAR kernel that is running; both: on the software HCA the other "
+                     "one, too, by a second run of this command")
+        ->check(CLI::IsMember({"this", "both"}));
     command->add_flag("--json", request->json, "as JSON");
     command->callback([request, status] {
         const DeviceInfo info = device(request->device);
         const auto rows = measure(*request);
-        if (request->json)
-            std::printf("%s\n", to_json(*request, info, rows).dump().c_str());
-        else
+        OtherKernel other;
+        if (request->kernels == "both")
+            other = run_under_other_kernel(info, arguments_of(*request));
+        if (request->json) {
+            Json all = to_json(*request, info, rows);
+            if (request->kernels == "both") {
+                all["other_kernel"] =
+                    other.output.empty() ? Json(nullptr) : Json::parse(other.output);
+                if (!other.why_not.empty()) all["other_kernel_missing"] = other.why_not;
+            }
+            std::printf("%s\n", all.dump().c_str());
+        } else {
             print(*request, info, rows);
-        *status = 0;
+            if (request->kernels == "both")
+                std::printf("\n%s%s", other.output.c_str(), other.why_not.c_str());
+        }
+        *status = other.status;
         for (const Row& row : rows)
             if (!row.usage) *status = kFailed;
     });

@@ -32,8 +32,8 @@ struct ObjectHead {
     std::atomic<std::uint32_t> state;
     // of the slot; grows with each reuse, under the table's lock; a region's also with each rereg
     std::uint32_t generation;
-    std::uint32_t process;     // slot of the owner
-    std::uint32_t context;     // index of the owner's context, or kNone
+    std::uint32_t process;  // slot of the owner
+    std::uint32_t context;  // index of the owner's context, or kNone
     bool live() const noexcept { return state.load(std::memory_order_acquire) == kLive; }
 };
 
@@ -209,6 +209,7 @@ struct alignas(128) QueuePair {
     std::uint32_t uidx, signal_all, create_flags;
     std::uint32_t uar_page, uuar;  // uuar: number within the context (static), else index in page
     std::uint32_t blueflame;       // its uUAR takes BlueFlame
+    std::uint32_t blueflame_use;   // of it by the driver: see engine/doorbell_count.h
     std::uint32_t sq_count, rq_count, rq_shift, sq_offset;
     std::uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
     std::uint32_t scatter_recv, scatter_send;  // bytes that go into the CQE: 0, 32 or 64

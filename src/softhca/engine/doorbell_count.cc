@@ -14,19 +14,6 @@
 namespace softhca::engine {
 namespace {
 
-// libmlx5's reading of its variables, at the time the device is opened.
-struct Preferences {
-    bool prefer_blueflame, shut_up;
-};
-const Preferences& preferences() noexcept {
-    static const Preferences read = [] {
-        const char* prefer = getenv("MLX5_POST_SEND_PREFER_BF");
-        const char* shut = getenv("MLX5_SHUT_UP_BF");
-        return Preferences{!(prefer && !strcmp(prefer, "0")), shut && strcmp(shut, "0") != 0};
-    }();
-    return read;
-}
-
 unsigned transport_units(std::uint32_t type) noexcept {
     if (type == IB_UVERBS_QPT_UD) return 3;       // the address vector
     if (type == IB_UVERBS_QPT_XRC_INI) return 1;  // the SRQ number
@@ -34,6 +21,13 @@ unsigned transport_units(std::uint32_t type) noexcept {
 }
 
 }  // namespace
+
+BlueFlameUse blueflame_use() noexcept {
+    const char* prefer = getenv("MLX5_POST_SEND_PREFER_BF");
+    const char* shut = getenv("MLX5_SHUT_UP_BF");
+    if (shut && strcmp(shut, "0") != 0) return kForNone;
+    return prefer && !strcmp(prefer, "0") ? kForInline : kForAll;
+}
 
 PostShape shape_of(const device::QueuePair& qp, const ibv_send_wr* first,
                    const ibv_send_wr* end) noexcept {
@@ -111,9 +105,9 @@ PostShape shape_in_ring(const device::QueuePair& qp, const LocalQp& local, std::
 
 void count_post(device::QueuePair& qp, const PostShape& shape) noexcept {
     if (!shape.entries) return;
-    const Preferences& preference = preferences();
-    const bool blueflame = !preference.shut_up && qp.blueflame && shape.entries == 1 &&
-                           (shape.inline_data || preference.prefer_blueflame) && shape.units > 1 &&
+    const bool taken =
+        shape.inline_data ? qp.blueflame_use != kForNone : qp.blueflame_use == kForAll;
+    const bool blueflame = taken && qp.blueflame && shape.entries == 1 && shape.units > 1 &&
                            shape.units <= device::kBfRegisterBytes / 2 / 16;
     // two threads may post on one QP, one after the other: unlike the other counters these have
     // more than one writer

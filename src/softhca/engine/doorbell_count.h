@@ -32,6 +32,11 @@ PostShape shape_in_ring(const device::QueuePair& qp, const LocalQp& local, std::
 // How many blocks of numbered entries lie beyond the doorbell record.
 std::uint32_t blocks_in_ring(const device::QueuePair& qp, const LocalQp& local) noexcept;
 
+// What libmlx5 sends by BlueFlame as its variables say when it opens a device: lists of one, if
+// inline, or all of them, or none. Kept for each QP, as contexts of one process may differ.
+enum BlueFlameUse : std::uint32_t { kForNone, kForInline, kForAll };
+BlueFlameUse blueflame_use() noexcept;
+
 void count_post(device::QueuePair& qp, const PostShape& shape) noexcept;
 
 }  // namespace softhca::engine

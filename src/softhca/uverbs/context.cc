@@ -91,6 +91,7 @@ int get_context(Command& command) noexcept {
     const bool dynamic =
         options().uar == UarPolicy::kDynamic && (request.lib_caps & MLX5_LIB_CAP_DYN_UAR);
     context.is_static = !dynamic;
+    context.blueflame_use = engine::blueflame_use();
     context.cqe_version = request.max_cqe_version >= 1 ? 1 : 0;
     context.total_bfregs = request.total_num_bfregs;
     context.low_latency_bfregs = request.num_low_latency_bfregs;

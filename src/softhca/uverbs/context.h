@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "softhca/device/fabric.h"
+#include "softhca/engine/doorbell_count.h"
 
 struct mlx5_ib_alloc_ucontext_resp;
 
@@ -22,8 +23,9 @@ struct DeviceContext {
     dev_t file_system = 0;
     std::uint32_t record = device::kNone;  // index in Segment.contexts; kNone before GET_CONTEXT
     std::uint32_t async_channel = device::kNone;
-    bool inherited = false;  // over fork: see give_record()
-    bool is_static = false;  // the kernel of 2018: see uar.h
+    bool inherited = false;                                // over fork: see give_record()
+    engine::BlueFlameUse blueflame_use = engine::kForAll;  // by libmlx5, as its variables say
+    bool is_static = false;                                // the kernel of 2018: see uar.h
     std::uint8_t cqe_version = 0;
     std::uint32_t total_bfregs = 0, low_latency_bfregs = 0;
 

@@ -261,6 +261,7 @@ int create_qp(Command& command) noexcept {
     qp->uar_page = placement.page;
     qp->uuar = placement.uuar;
     qp->blueflame = placement.blueflame;
+    qp->blueflame_use = command.context.blueflame_use;
     QueueExtents extents;
     int error = share_queues(request, *qp, extents);
     if (!error && qp->record.length) {  // see create_cq about the record's page

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the papers measured (bench/reference), compiled in. Shown beside what is measured here,
+// never mixed with it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace heddle::bench {
+
+struct PaperValue {
+    double mmsgs_per_s = 0, half_error = 0;
+};
+
+// Of the point x of a curve of a figure of ICPADS'18, by their names in icpads18.csv.
+std::optional<PaperValue> paper_value(std::string_view figure, std::string_view series,
+                                      std::uint32_t x);
+
+// The file itself, from its heading on; made by bench/CMakeLists.txt.
+extern const std::string_view kIcpads18;
+
+}  // namespace heddle::bench

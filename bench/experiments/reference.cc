@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "common/reference.h"
+
+#include <string>
+
+namespace heddle::bench {
+
+std::optional<PaperValue> paper_value(std::string_view figure, std::string_view series,
+                                      std::uint32_t x) {
+    std::string key(figure);
+    key.append(",").append(series).append(",").append(std::to_string(x)).append(",");
+    std::string_view rest = kIcpads18;
+    while (!rest.empty()) {
+        const std::string_view line = rest.substr(0, rest.find('\n'));
+        rest.remove_prefix(line.size() == rest.size() ? rest.size() : line.size() + 1);
+        if (!line.starts_with(key)) continue;
+        const std::string values(line.substr(key.size()));  // "142.47,0.05"
+        std::size_t used = 0;
+        PaperValue value;
+        value.mmsgs_per_s = std::stod(values, &used);
+        value.half_error = std::stod(values.substr(used + 1));
+        return value;
+    }
+    return std::nullopt;
+}
+
+}  // namespace heddle::bench

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Sweeps: see sweep.h. All points are measured once, then all again, and so on: what the machine
+// does besides falls on all of them alike. Endpoints are made anew each time, since those of a
+// whole figure together may be more than a device or a process has.
+#include "cli/heddle/sweep.h"
+
+#include <cstdio>
+#include <optional>
+
+#include "cli/heddle/bench_report.h"
+#include "cli/text.h"
+#include "experiments/figures.h"
+#include "heddle/place.h"
+
+namespace heddle::cli {
+namespace {
+
+struct Row {
+    bench::FigurePoint point;
+    std::optional<Usage> usage;
+    std::vector<double> samples, cpu_samples;
+
+    double median() const { return quartile(samples, 2); }
+    double cpu_median() const { return quartile(cpu_samples, 2); }
+};
+
+std::vector<Row> rows_of(const SweepRequest& request, const bench::Figure& figure,
+                         const Place& place) {
+    std::vector<Row> rows;
+    for (const bench::FigurePoint& point : figure.points)
+        for (const Path path : request.paths) {
+            Row row{point, std::nullopt, {}, {}};
+            row.point.rate.path = path;
+            row.point.rate.processors = bench::pinning(place, point.rate.threads).processors;
+            rows.push_back(std::move(row));
+        }
+    return rows;
+}
+
+std::string name_of(const bench::Figure& figure, const Row& row) {
+    return "figure " + figure.name + ", " + row.point.series + ", " + figure.x_name + " " +
+           std::to_string(row.point.x) + ", " + text_of(row.point.rate.path);
+}
+
+void measure(const SweepRequest& request, const bench::Figure& figure, std::vector<Row>& rows) {
+    Progress progress(rows.size() * static_cast<std::size_t>(request.repetitions));
+    for (int r = 0; r < request.repetitions; ++r)
+        for (Row& row : rows) {
+            progress.step(name_of(figure, row));
+            try {
+                bench::MessageRateRun run(row.point.rate);
+                run.warm_up();
+                const bench::Rate rate = run.repeat();
+                row.samples.push_back(rate.per_second);
+                row.cpu_samples.push_back(rate.per_cpu_second);
+                row.usage = run.usage();
+            } catch (const VerbsError& error) {
+                throw VerbsError(name_of(figure, row) + ": " + error.asked(), error.error(),
+                                 error.hint());
+            }
+        }
+}
+
+void print_json(const bench::Figure& figure, const DeviceInfo& device, const Place& place,
+                const std::vector<Row>& rows) {
+    const Json host = host_facts(), adapter = device_facts(device);
+    for (const Row& row : rows) {
+        const bench::MessageRate& m = row.point.rate;
+        const bench::Pinning pins = bench::pinning(place, m.threads);
+        Json j{{"experiment", "message-rate"},
+               {"figure", figure.name},
+               {"series", row.point.series},
+               {"x", row.point.x},
+               {"x_is", figure.x_name}};
+        j.update(adapter);
+        j.update(Json{{"path", text_of(m.path)},
+                      {"threads", m.threads},
+                      {"cores", pins.cores},
+                      {"oversubscribed", pins.oversubscribed},
+                      {"processors", pins.processors},
+                      {"bytes", m.bytes},
+                      {"depth", m.depth},
+                      {"post_list", m.post_list},
+                      {"signal_every", m.signal_every},
+                      {"inlining", m.inlining},
+                      {"blueflame", m.blueflame},
+                      {"seconds", m.seconds},
+                      {"ways", sharing_facts(m.sharing)}});
+        j.update(usage_facts(*row.usage));
+        j.update(sample_facts(row.samples));
+        j.update(cpu_sample_facts(row.cpu_samples));
+        j["paper_mmsgs_per_s"] =
+            row.point.paper ? Json(row.point.paper->mmsgs_per_s) : Json(nullptr);
+        j["host"] = host;
+        std::printf("%s\n", j.dump().c_str());
+    }
+}
+
+// Of the same path, the figure's first point: what relative values are relative to.
+const Row& first_of(const std::vector<Row>& rows, Path path) {
+    for (const Row& row : rows)
+        if (row.point.rate.path == path) return row;
+    return rows.front();
+}
+
+void print_table(const SweepRequest& request, const bench::Figure& figure, const DeviceInfo& device,
+                 const Place& place, const std::vector<Row>& rows) {
+    std::printf("Figure %s: %s\n%s, up to %s; median of %d repetitions of %g s, interleaved\n\n",
+                figure.name.c_str(), figure.title.c_str(), title_of(device).c_str(),
+                text_of(bench::pinning(place, request.base.threads)).c_str(), request.repetitions,
+                request.base.seconds);
+    const char* const here = device.software ? "software HCA, Mmsg/s" : "Mmsg/s";
+    softhca::cli::TextTable table({"curve", figure.x_name, "path", here, "quartiles", "per CPU s",
+                                   "relative", "paper, Mmsg/s", "paper, relative"});
+    for (const Row& row : rows) {
+        const Row& first = first_of(rows, row.point.rate.path);
+        const auto& paper = row.point.paper;
+        table.add({row.point.series, std::to_string(row.point.x), text_of(row.point.rate.path),
+                   fixed(row.median(), 2),
+                   fixed(quartile(row.samples, 1), 2) + " to " + fixed(quartile(row.samples, 3), 2),
+                   fixed(row.cpu_median(), 2), fixed(row.cpu_median() / first.cpu_median(), 2),
+                   paper ? fixed(paper->mmsgs_per_s, 2) : "-",
+                   paper && first.point.paper
+                       ? fixed(paper->mmsgs_per_s / first.point.paper->mmsgs_per_s, 2)
+                       : "-"});
+    }
+    std::printf(
+        "%s\nPer CPU s: of the threads' processor time, as if each had its processor to itself;\n"
+        "relative: of these, to the first row of the same path. The paper's values are a\n"
+        "ConnectX-4's with 16 cores%s.\n",
+        table.text().c_str(),
+        device.software ? "; ours are no adapter's: compare shapes, not numbers" : "");
+}
+
+}  // namespace
+
+void run_sweep(const SweepRequest& request) {
+    const DeviceInfo info = device(request.base.device);
+    const Place place = place_of(info);
+    const bench::Figure figure = bench::figure(request.figure, request.base);
+    std::vector<Row> rows = rows_of(request, figure, place);
+    measure(request, figure, rows);
+    if (request.json)
+        print_json(figure, info, place, rows);
+    else
+        print_table(request, figure, info, place, rows);
+}
+
+}  // namespace heddle::cli

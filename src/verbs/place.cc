@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Places: see heddle/place.h.
+#include "heddle/place.h"
+
+#include <hwloc.h>
+#include <hwloc/linux.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "heddle/error.h"
+
+namespace heddle {
+namespace {
+
+struct Destroy {
+    void operator()(hwloc_topology_t topology) const noexcept { hwloc_topology_destroy(topology); }
+    void operator()(hwloc_bitmap_t set) const noexcept { hwloc_bitmap_free(set); }
+};
+using Topology = std::unique_ptr<std::remove_pointer_t<hwloc_topology_t>, Destroy>;
+using Bitmap = std::unique_ptr<std::remove_pointer_t<hwloc_bitmap_t>, Destroy>;
+
+Topology look_at_machine() {
+    hwloc_topology_t fresh = nullptr;
+    if (hwloc_topology_init(&fresh) != 0) throw VerbsError("starting hwloc", errno);
+    Topology topology(fresh);
+    if (hwloc_topology_load(fresh) != 0) throw VerbsError("looking at the machine by hwloc", errno);
+    return topology;
+}
+
+// The affinity of the calling thread, within what the cpuset of its group allows.
+Bitmap allowed(hwloc_topology_t topology) {
+    Bitmap set(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology)));
+    const Bitmap bound(hwloc_bitmap_alloc());
+    if (hwloc_get_cpubind(topology, bound.get(), HWLOC_CPUBIND_THREAD) == 0 &&
+        hwloc_bitmap_intersects(bound.get(), set.get()))
+        hwloc_bitmap_and(set.get(), set.get(), bound.get());
+    return set;
+}
+
+// Processors local to the device. Empty: no ones in particular.
+Bitmap local_to(hwloc_topology_t topology, const DeviceInfo& device) {
+    Bitmap set(hwloc_bitmap_alloc());
+    if (device.numa_node >= 0) {
+        const hwloc_obj_t node =
+            hwloc_get_numanode_obj_by_os_index(topology, static_cast<unsigned>(device.numa_node));
+        if (node != nullptr) hwloc_bitmap_copy(set.get(), node->cpuset);
+        return set;
+    }
+    const std::string path = "/sys/class/infiniband/" + device.name + "/device/local_cpus";
+    if (hwloc_linux_read_path_as_cpumask(path.c_str(), set.get()) != 0)
+        hwloc_bitmap_zero(set.get());
+    return set;
+}
+
+// The only NUMA node with those processors, or -1.
+int node_of(hwloc_topology_t topology, hwloc_const_bitmap_t processors) {
+    if (hwloc_bitmap_iszero(processors)) return -1;
+    const Bitmap nodes(hwloc_bitmap_alloc());
+    hwloc_cpuset_to_nodeset(topology, processors, nodes.get());
+    return hwloc_bitmap_weight(nodes.get()) == 1 ? hwloc_bitmap_first(nodes.get()) : -1;
+}
+
+std::size_t count(const std::vector<Processor>& all, bool near_only) noexcept {
+    return static_cast<std::size_t>(
+        std::count_if(all.begin(), all.end(), [&](const Processor& processor) {
+            return processor.first_of_core && (processor.near || !near_only);
+        }));
+}
+
+}  // namespace
+
+std::size_t Place::cores() const noexcept { return count(processors, false); }
+std::size_t Place::near_cores() const noexcept { return count(processors, true); }
+
+Place place_of(const DeviceInfo& device) {
+    const Topology topology = look_at_machine();
+    const Bitmap usable = allowed(topology.get());
+    const Bitmap local = local_to(topology.get(), device);
+    Place place;
+    place.numa_node =
+        device.numa_node >= 0 ? device.numa_node : node_of(topology.get(), local.get());
+    const Bitmap seen(hwloc_bitmap_alloc());  // cores of which we have one
+    for (int number = hwloc_bitmap_first(usable.get()); number >= 0;
+         number = hwloc_bitmap_next(usable.get(), number)) {
+        const auto os_index = static_cast<unsigned>(number);
+        const hwloc_obj_t unit = hwloc_get_pu_obj_by_os_index(topology.get(), os_index);
+        if (unit == nullptr) continue;  // offline
+        const hwloc_obj_t core =
+            hwloc_get_ancestor_obj_by_type(topology.get(), HWLOC_OBJ_CORE, unit);
+        const unsigned id = core != nullptr ? core->logical_index : unit->logical_index;
+        Processor processor;
+        processor.number = number;
+        processor.near = hwloc_bitmap_isset(local.get(), os_index) != 0;
+        processor.first_of_core = hwloc_bitmap_isset(seen.get(), id) == 0;
+        hwloc_bitmap_set(seen.get(), id);
+        place.processors.push_back(processor);
+    }
+    std::stable_sort(place.processors.begin(), place.processors.end(),
+                     [](const Processor& a, const Processor& b) {
+                         return std::pair(!a.first_of_core, !a.near) <
+                                std::pair(!b.first_of_core, !b.near);
+                     });
+    return place;
+}
+
+}  // namespace heddle

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Every feature of the message-rate experiment changes exactly what it should, as the software HCA
+// counts it: Postlist the doorbells, BlueFlame who carries an entry, Inlining the reads of payload,
+// Unsignaled the completions.
+#include "experiments/message_rate.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace heddle::bench {
+namespace {
+
+constexpr std::uint32_t kThreads = 2, kList = 32, kSignalEvery = 64;
+// Each thread ends a run with one signalled message by itself; there are two, the first warms up.
+constexpr std::uint64_t kEndings = 2 * kThreads;
+
+struct Counters {
+    std::uint64_t doorbells, blueflame, wqes, wqe_reads, payload_reads, payload_writes, cqes;
+};
+
+// What `softhca stat` says of the one process of this test's fabric.
+Counters stat() {
+    const std::string command = std::string("LD_PRELOAD= ") + std::getenv("SOFTHCA") +
+                                " stat --json --fabric " + std::getenv("SOFTHCA_FABRIC");
+    std::FILE* const pipe = ::popen(command.c_str(), "r");
+    std::string text;
+    for (int c; (c = std::fgetc(pipe)) != EOF;)
+        text.push_back(static_cast<char>(c));
+    EXPECT_EQ(::pclose(pipe), 0) << command;
+    const auto all = nlohmann::json::parse(text);
+    EXPECT_EQ(all["processes"].size(), 1u);
+    const auto& c = all["processes"][0]["counters"];
+    return {c["doorbells"],        c["blueflame"],         c["wqes"],         c["dma_read_wqe"],
+            c["dma_read_payload"], c["dma_write_payload"], c["dma_write_cqe"]};
+}
+
+class Features : public testing::TestWithParam<Path> {
+protected:
+    Features() {
+        rate.path = GetParam();
+        rate.threads = kThreads;
+        rate.sharing = sharing_of(Category::kDynamic, kThreads);
+        rate.seconds = 0.02;
+    }
+    Counters run() const {
+        MessageRateRun run(rate);
+        run.warm_up();
+        EXPECT_GT(run.repeat().per_second, 0);
+        const Counters c = stat();
+        EXPECT_GT(c.wqes, 100u);
+        EXPECT_EQ(c.wqes, run.messages());
+        EXPECT_EQ(c.payload_writes, c.wqes) << "each message arrives, whatever is left out";
+        return c;
+    }
+    static void expect_unsignalled(const Counters& c) {
+        EXPECT_GE(c.cqes, c.wqes / kSignalEvery);
+        EXPECT_LE(c.cqes, c.wqes / kSignalEvery + kEndings);
+    }
+    static void expect_lists(const Counters& c) {
+        EXPECT_EQ(c.doorbells * kList + kEndings, c.wqes);
+        EXPECT_EQ(c.blueflame, kEndings) << "lists of one";
+        EXPECT_EQ(c.wqe_reads, c.wqes - c.blueflame);
+    }
+
+    MessageRate rate;
+};
+
+TEST_P(Features, All) {
+    const Counters c = run();
+    expect_lists(c);
+    EXPECT_EQ(c.payload_reads, 0u);
+    expect_unsignalled(c);
+}
+
+TEST_P(Features, WithoutPostlistEachEntryGoesByBlueFlame) {
+    rate.post_list = 1;
+    const Counters c = run();
+    EXPECT_EQ(c.doorbells, 0u);
+    EXPECT_EQ(c.blueflame, c.wqes);
+    EXPECT_EQ(c.wqe_reads, 0u);
+    EXPECT_EQ(c.payload_reads, 0u);
+    expect_unsignalled(c);
+}
+
+TEST_P(Features, WithoutInliningEachPayloadIsRead) {
+    rate.inlining = false;
+    const Counters c = run();
+    expect_lists(c);
+    EXPECT_EQ(c.payload_reads, c.wqes);
+    expect_unsignalled(c);
+}
+
+TEST_P(Features, WithoutUnsignaledEachMessageCompletes) {
+    rate.signal_every = 1;
+    const Counters c = run();
+    expect_lists(c);
+    EXPECT_EQ(c.payload_reads, 0u);
+    EXPECT_EQ(c.cqes, c.wqes);
+}
+
+TEST_P(Features, WithoutBlueFlameOnlyDoorbells) {
+    rate.blueflame = false;
+    const Counters c = run();
+    EXPECT_EQ((c.doorbells - kEndings) * kList + kEndings, c.wqes);
+    EXPECT_EQ(c.blueflame, 0u);
+    EXPECT_EQ(c.wqe_reads, c.wqes);
+    EXPECT_EQ(c.payload_reads, 0u);
+    expect_unsignalled(c);
+}
+
+TEST_P(Features, WithoutPostlistAndBlueFlameADoorbellForEach) {
+    rate.post_list = 1;
+    rate.blueflame = false;
+    const Counters c = run();
+    EXPECT_EQ(c.doorbells, c.wqes);
+    EXPECT_EQ(c.blueflame, 0u);
+    EXPECT_EQ(c.wqe_reads, c.wqes);
+}
+
+TEST(NoBlueFlame, LeavesTheEnvironmentAsItWas) {
+    MessageRate rate;
+    rate.blueflame = false;
+    { const MessageRateRun run(rate); }
+    EXPECT_EQ(std::getenv("MLX5_SHUT_UP_BF"), nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Features, testing::Values(Path::kVerbs, Path::kDirect),
+                         [](const auto& info) {
+                             return info.param == Path::kVerbs ? "Verbs" : "Direct";
+                         });
+
+}  // namespace
+}  // namespace heddle::bench
