@@ -256,7 +256,7 @@ TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
             ASSERT_EQ(verbs_queue.post(work), Posted::kOk);
             // the SRQ's number is the only other thing in which they differ: both get the first's
             ASSERT_EQ(direct_queue.post(work), Posted::kOk);
-            units = entry_units(work, GetParam().xrc);
+            units = entry_shape(work, GetParam().xrc).units;
         }
         ASSERT_EQ(verbs_queue.ring_doorbell(), Posted::kOk);
         direct_queue.ring_doorbell();

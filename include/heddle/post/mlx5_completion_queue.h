@@ -103,17 +103,19 @@ private:
     };
 
     Reporter& reporter(std::uint32_t qpn) {
+        last_ = {};
         const auto at = std::lower_bound(reporters_.begin(), reporters_.end(), qpn, before);
         if (at != reporters_.end() && at->qpn == qpn) return *at;
         Reporter fresh;
         fresh.qpn = qpn;
         return *reporters_.insert(at, fresh);
     }
-    const Reporter& reporter_of(std::uint32_t qpn) const noexcept {
+    const Reporter& reporter_of(std::uint32_t qpn) noexcept {
         static constexpr Reporter kNobody{};
-        if (reporters_.size() == 1 && reporters_.front().qpn == qpn) return reporters_.front();
+        if (last_.qpn == qpn) return last_;
         const auto at = std::lower_bound(reporters_.begin(), reporters_.end(), qpn, before);
-        return at != reporters_.end() && at->qpn == qpn ? *at : kNobody;
+        if (at == reporters_.end() || at->qpn != qpn) return kNobody;
+        return last_ = *at;
     }
     static bool before(const Reporter& reporter, std::uint32_t qpn) noexcept {
         return reporter.qpn < qpn;
@@ -121,21 +123,20 @@ private:
 
     // Small answers and messages may come in the entry: in its first half, or in the 64 bytes
     // before an entry of 128.
-    static std::size_t payload_in(const mlx5_cqe64& cqe, const std::byte** payload) noexcept {
+    static bool carries_payload(const mlx5_cqe64& cqe) noexcept {
+        return (cqe.op_own & (MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64)) != 0;
+    }
+    static const std::byte* payload_of(const mlx5_cqe64& cqe) noexcept {
         const auto* begin = reinterpret_cast<const std::byte*>(&cqe);
-        *payload = cqe.op_own & MLX5_INLINE_SCATTER_32 ? begin : begin - sizeof cqe;
-        return cqe.op_own & (MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64)
-                   ? be32toh(cqe.byte_cnt)
-                   : 0;
+        return cqe.op_own & MLX5_INLINE_SCATTER_32 ? begin : begin - sizeof cqe;
     }
 
     void sent(const mlx5_cqe64& cqe, Completion& out) noexcept {
         SendQueue* queue = reporter_of(out.qpn).send;
         if (queue == nullptr) return;
-        const std::byte* payload;
-        const std::size_t bytes = out.status == IBV_WC_SUCCESS ? payload_in(cqe, &payload) : 0;
         const std::uint16_t counter = be16toh(cqe.wqe_counter);
-        if (bytes != 0) queue->answered(counter, payload, bytes);
+        if (carries_payload(cqe) && out.status == IBV_WC_SUCCESS) [[unlikely]]
+            queue->answered(counter, payload_of(cqe), be32toh(cqe.byte_cnt));
         out.id = queue->completed(counter);
     }
 
@@ -144,10 +145,8 @@ private:
         const std::uint16_t counter = be16toh(cqe.wqe_counter);
         const Received entry = queue.completed(counter);
         out.id = entry.id;
-        const std::byte* payload;
-        if (out.status == IBV_WC_SUCCESS)
-            if (const std::size_t bytes = payload_in(cqe, &payload))
-                scatter(entry.list, entry.room, payload, bytes);
+        if (carries_payload(cqe) && out.status == IBV_WC_SUCCESS)
+            scatter(entry.list, entry.room, payload_of(cqe), be32toh(cqe.byte_cnt));
         queue.release(counter);
     }
     void received(const mlx5_cqe64& cqe, Completion& out) noexcept {
@@ -223,6 +222,7 @@ private:
     std::byte* uar_ = nullptr;
     std::uint32_t consumer_ = 0, arms_ = 0;  // under lock_
     std::vector<Reporter> reporters_;        // by number
+    Reporter last_;                          // under lock_: who reported last
 };
 
 }  // namespace heddle::post

@@ -7,6 +7,7 @@
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,7 +16,7 @@
 
 namespace heddle::post {
 
-inline constexpr std::uint32_t kBlock = 64, kUnit = 16;
+inline constexpr std::uint32_t kBlock = 64, kUnit = 16, kUnitsInBlock = kBlock / kUnit;
 
 // mlx5dv.h has no structure for it (PRM: "XRC segment").
 struct XrcSegment {
@@ -35,100 +36,59 @@ struct Ring {
 inline bool is_atomic(Opcode opcode) noexcept {
     return opcode == Opcode::kCompareSwap || opcode == Opcode::kFetchAdd;
 }
+inline bool may_be_inline(Opcode opcode) noexcept { return opcode <= Opcode::kWriteImm; }
 
-// 16-byte units of the entry up to where payload begins.
+// 16-byte units of the entry up to where payload begins: at most a block.
 inline std::uint32_t header_units(Opcode opcode, bool xrc) noexcept {
-    const std::uint32_t transport = xrc ? 1 : 0;
-    switch (opcode) {
-        case Opcode::kSend:
-        case Opcode::kSendImm:
-            return 1 + transport;
-        case Opcode::kWrite:
-        case Opcode::kWriteImm:
-        case Opcode::kRead:
-            return 2 + transport;
-        case Opcode::kCompareSwap:
-        case Opcode::kFetchAdd:
-            return 3 + transport;
-    }
-    return 0;
+    static constexpr std::uint8_t kUnits[] = {1, 1, 2, 2, 2, 3, 3};  // in the order of Opcode
+    return kUnits[static_cast<std::size_t>(opcode)] + (xrc ? 1u : 0u);
 }
 
-// Units of the whole entry, before it is built.
-inline std::uint32_t entry_units(const Work& work, bool xrc) noexcept {
-    std::uint32_t units = header_units(work.opcode, xrc);
+// How long an entry will be, before it is built.
+struct EntryShape {
+    std::uint32_t units;         // of 16 bytes, all
+    std::uint32_t inline_bytes;  // payload that it carries; 0 if that is gathered
+};
+inline EntryShape entry_shape(const Work& work, bool xrc) noexcept {
+    EntryShape shape{header_units(work.opcode, xrc), 0};
     if (work.flags & kInline) {
         std::size_t bytes = 0;
         for (const ibv_sge& piece : work.pieces)
             bytes += piece.length;
+        // what is too long for any entry stays so in 32 bits
+        shape.inline_bytes = static_cast<std::uint32_t>(std::min<std::size_t>(bytes, 1 << 20));
         if (bytes != 0)
-            units += static_cast<std::uint32_t>(
-                (bytes + sizeof(mlx5_wqe_inl_data_seg) + kUnit - 1) / kUnit);
+            shape.units +=
+                (shape.inline_bytes + std::uint32_t{sizeof(mlx5_wqe_inl_data_seg)} + kUnit - 1) /
+                kUnit;
     } else {
         for (const ibv_sge& piece : work.pieces)
-            units += piece.length != 0 ? 1 : 0;
+            shape.units += piece.length != 0 ? 1 : 0;
     }
-    return units;
+    return shape;
 }
 
 inline std::uint8_t wire_opcode(Opcode opcode) noexcept {
-    switch (opcode) {
-        case Opcode::kSend:
-            return MLX5_OPCODE_SEND;
-        case Opcode::kSendImm:
-            return MLX5_OPCODE_SEND_IMM;
-        case Opcode::kWrite:
-            return MLX5_OPCODE_RDMA_WRITE;
-        case Opcode::kWriteImm:
-            return MLX5_OPCODE_RDMA_WRITE_IMM;
-        case Opcode::kRead:
-            return MLX5_OPCODE_RDMA_READ;
-        case Opcode::kCompareSwap:
-            return MLX5_OPCODE_ATOMIC_CS;
-        case Opcode::kFetchAdd:
-            return MLX5_OPCODE_ATOMIC_FA;
-    }
-    return MLX5_OPCODE_NOP;
+    static constexpr std::uint8_t kWire[] = {MLX5_OPCODE_SEND,       MLX5_OPCODE_SEND_IMM,
+                                             MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE_IMM,
+                                             MLX5_OPCODE_RDMA_READ,  MLX5_OPCODE_ATOMIC_CS,
+                                             MLX5_OPCODE_ATOMIC_FA};
+    return kWire[static_cast<std::size_t>(opcode)];
 }
 
-// Walks an entry, wrapping at the ring's end.
-class EntryWriter {
+// One segment, by two stores of eight bytes.
+inline void put_segment(std::byte*& at, std::uint64_t first, std::uint64_t second) noexcept {
+    std::memcpy(at, &first, sizeof first);
+    std::memcpy(at + sizeof first, &second, sizeof second);
+    at += kUnit;
+}
+
+// Inline payload behind its length; wraps at the ring's end.
+class InlineWriter {
 public:
-    EntryWriter(const Ring& ring, std::uint32_t counter) noexcept
-        : ring_(ring), at_(ring.block(counter)) {}
+    InlineWriter(const Ring& ring, std::byte* at) noexcept : ring_(ring), at_(at) {}
 
-    // What the ring holds from its last pass.
-    template <class Segment>
-    Segment current() const noexcept {
-        Segment segment;
-        std::memcpy(&segment, at_, sizeof segment);
-        return segment;
-    }
-
-    template <class Segment>
-    void put(const Segment& segment) noexcept {
-        static_assert(sizeof(Segment) == kUnit);
-        std::memcpy(at_, &segment, kUnit);
-        at_ += kUnit;
-        if (at_ == ring_.end) at_ = ring_.begin;
-    }
-
-    // The inline segment: its length, and the payload behind it.
-    void put_inline(std::span<const ibv_sge> pieces) noexcept {
-        std::uint32_t bytes = 0;
-        for (const ibv_sge& piece : pieces)
-            bytes += piece.length;
-        if (bytes == 0) return;
-        const std::uint32_t header = htobe32(bytes | MLX5_INLINE_SEG);
-        std::memcpy(at_, &header, sizeof header);
-        at_ += sizeof header;
-        for (const ibv_sge& piece : pieces)
-            put_bytes(reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(piece.addr)),
-                      piece.length);
-    }
-
-private:
-    void put_bytes(const std::byte* from, std::size_t length) noexcept {
+    void put(const std::byte* from, std::size_t length) noexcept {
         const auto room = static_cast<std::size_t>(ring_.end - at_);
         if (length > room) [[unlikely]] {
             std::memcpy(at_, from, room);
@@ -136,10 +96,15 @@ private:
             length -= room;
             at_ = ring_.begin;
         }
-        std::memcpy(at_, from, length);
+        // one number is what most small messages are
+        if (length == 8)
+            std::memcpy(at_, from, 8);
+        else
+            std::memcpy(at_, from, length);
         at_ += length;
     }
 
+private:
     const Ring& ring_;
     std::byte* at_;
 };
@@ -153,9 +118,9 @@ public:
     // Its 16-byte unit of that number; it may lie behind the ring's end, at its begin.
     template <class Segment>
     Segment at(std::uint32_t unit) const noexcept {
-        constexpr std::uint32_t kUnits = kBlock / kUnit;
         Segment segment;
-        std::memcpy(&segment, ring_.block(counter_ + unit / kUnits) + unit % kUnits * kUnit,
+        std::memcpy(&segment,
+                    ring_.block(counter_ + unit / kUnitsInBlock) + unit % kUnitsInBlock * kUnit,
                     sizeof segment);
         return segment;
     }
@@ -172,62 +137,63 @@ private:
     std::uint16_t counter_;
 };
 
-struct Entry {
-    mlx5_wqe_ctrl_seg* control;
-    std::uint32_t units;
-};
-
-// Writes the entry at `counter`. The caller has seen to it that the work is valid and that there is
-// room. `mode`: QP-wide bits of fm_ce_se (signal all).
-inline Entry build_entry(const Ring& ring, std::uint16_t counter, std::uint32_t qpn, bool xrc,
-                         std::uint8_t mode, const Work& work) noexcept {
-    EntryWriter writer(ring, counter);
+// Writes the entry at `counter` and returns its first byte. The caller has seen to it that the work
+// is valid and that there is room. `mode`: QP-wide bits of fm_ce_se (signal all).
+[[gnu::always_inline]] inline std::byte* build_entry(const Ring& ring, std::uint16_t counter,
+                                                     std::uint32_t qpn, bool xrc, std::uint8_t mode,
+                                                     const Work& work,
+                                                     const EntryShape& shape) noexcept {
+    // up to the payload an entry does not leave its first block
+    std::byte* const begin = ring.block(counter);
+    std::byte* at = begin;
     mlx5_wqe_ctrl_seg control{};
-    const std::uint32_t units = entry_units(work, xrc);
     control.opmod_idx_opcode = htobe32(std::uint32_t{counter} << 8 | wire_opcode(work.opcode));
-    control.qpn_ds = htobe32(qpn << 8 | units);
+    control.qpn_ds = htobe32(qpn << 8 | shape.units);
     control.fm_ce_se =
         static_cast<std::uint8_t>(mode | (work.flags & kSignaled ? MLX5_WQE_CTRL_CQ_UPDATE : 0) |
                                   (work.flags & kSolicited ? MLX5_WQE_CTRL_SOLICITED : 0) |
                                   (work.flags & kFence ? MLX5_WQE_CTRL_FENCE : 0));
     if (work.opcode == Opcode::kSendImm || work.opcode == Opcode::kWriteImm)
         control.imm = htobe32(work.immediate);
-    writer.put(control);
+    std::memcpy(at, &control, kUnit);
+    at += kUnit;
     if (xrc) {
         XrcSegment segment{};
         segment.srqn = htobe32(work.remote_srq);
-        writer.put(segment);
+        std::memcpy(at, &segment, kUnit);
+        at += kUnit;
     }
-    if (work.opcode != Opcode::kSend && work.opcode != Opcode::kSendImm) {
-        mlx5_wqe_raddr_seg segment{};
-        segment.raddr = htobe64(work.remote_address);
-        segment.rkey = htobe32(work.remote_key);
-        writer.put(segment);
-    }
-    if (work.opcode == Opcode::kCompareSwap) {
-        mlx5_wqe_atomic_seg segment{};
-        segment.swap_add = htobe64(work.swap);
-        segment.compare = htobe64(work.compare_or_add);
-        writer.put(segment);
-    } else if (work.opcode == Opcode::kFetchAdd) {
-        // The device looks at one word only; the other stays as it is, as with libmlx5.
-        auto segment = writer.current<mlx5_wqe_atomic_seg>();
-        segment.swap_add = htobe64(work.compare_or_add);
-        writer.put(segment);
-    }
-    if (work.flags & kInline) {
-        writer.put_inline(work.pieces);
-    } else {
-        for (const ibv_sge& piece : work.pieces) {
-            if (piece.length == 0) continue;  // zero would stand for 2 GiB
-            mlx5_wqe_data_seg segment{};
-            segment.byte_count = htobe32(is_atomic(work.opcode) ? 8 : piece.length);
-            segment.lkey = htobe32(piece.lkey);
-            segment.addr = htobe64(piece.addr);
-            writer.put(segment);
+    if (work.opcode > Opcode::kSendImm) {  // mlx5_wqe_raddr_seg: address, key, reserved
+        put_segment(at, htobe64(work.remote_address),
+                    htole64(std::uint64_t{htobe32(work.remote_key)}));
+        if (is_atomic(work.opcode)) {  // mlx5_wqe_atomic_seg: swap or add, compare
+            const bool swaps = work.opcode == Opcode::kCompareSwap;
+            const std::uint64_t operand = htobe64(swaps ? work.swap : work.compare_or_add);
+            const std::uint64_t compare = htobe64(work.compare_or_add);
+            std::memcpy(at, &operand, sizeof operand);
+            // fetch-and-add looks at one word only; the other stays as it is, as with libmlx5
+            if (swaps) std::memcpy(at + sizeof operand, &compare, sizeof compare);
+            at += kUnit;
         }
     }
-    return {reinterpret_cast<mlx5_wqe_ctrl_seg*>(ring.block(counter)), units};
+    if (at == ring.end) at = ring.begin;
+    if (shape.inline_bytes != 0) {
+        const std::uint32_t header = htobe32(shape.inline_bytes | MLX5_INLINE_SEG);
+        std::memcpy(at, &header, sizeof header);
+        InlineWriter writer(ring, at + sizeof header);
+        for (const ibv_sge& piece : work.pieces)
+            writer.put(reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(piece.addr)),
+                       piece.length);
+    } else if ((work.flags & kInline) == 0) {
+        for (const ibv_sge& piece : work.pieces) {
+            if (piece.length == 0) continue;  // zero would stand for 2 GiB
+            const std::uint32_t bytes = is_atomic(work.opcode) ? 8 : piece.length;
+            put_segment(at, htole64(std::uint64_t{htobe32(piece.lkey)} << 32 | htobe32(bytes)),
+                        htobe64(piece.addr));
+            if (at == ring.end) at = ring.begin;
+        }
+    }
+    return begin;
 }
 
 }  // namespace heddle::post

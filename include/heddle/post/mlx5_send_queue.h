@@ -30,20 +30,18 @@ inline Doorbell doorbell_hook() noexcept {
     return hook;
 }
 
-// What libmlx5 makes of its environment variables: the direct path does the same.
+// What libmlx5 makes of its environment variables when it opens a device; the direct path does the
+// same when a queue is made, so that queues of one process can differ.
 struct RegisterPolicy {
     bool blueflame_for_all = true;  // MLX5_POST_SEND_PREFER_BF; else inline entries only
     bool blueflame = true;          // not MLX5_SHUT_UP_BF
 };
-inline const RegisterPolicy& register_policy() noexcept {
-    static const RegisterPolicy policy = [] {
-        const char* prefer = std::getenv("MLX5_POST_SEND_PREFER_BF");
-        const char* shut = std::getenv("MLX5_SHUT_UP_BF");
-        RegisterPolicy p;
-        p.blueflame_for_all = prefer == nullptr || std::string_view(prefer) != "0";
-        p.blueflame = shut == nullptr || std::string_view(shut) == "0";
-        return p;
-    }();
+inline RegisterPolicy register_policy() noexcept {
+    const char* prefer = std::getenv("MLX5_POST_SEND_PREFER_BF");
+    const char* shut = std::getenv("MLX5_SHUT_UP_BF");
+    RegisterPolicy policy;
+    policy.blueflame_for_all = prefer == nullptr || std::string_view(prefer) != "0";
+    policy.blueflame = shut == nullptr || std::string_view(shut) == "0";
     return policy;
 }
 
@@ -72,6 +70,9 @@ public:
         ring_.end = ring_.begin + std::size_t{ring_.blocks} * kBlock;
         record_ = out.dbrec + MLX5_SND_DBR;
         uuar_ = uuar_at(out.bf.reg, out.bf.size, register_shared);
+        const RegisterPolicy policy = register_policy();
+        if (policy.blueflame) blueflame_inline_ = uuar_->half_bytes / kUnit;
+        if (policy.blueflame_for_all) blueflame_gathered_ = blueflame_inline_;
         if (depth_ == 0 || depth_ > ring_.blocks) depth_ = ring_.blocks;
         slots_.resize(ring_.blocks);
     }
@@ -81,19 +82,34 @@ public:
     // Puts an entry into the ring; the device learns of it at the next ring_doorbell().
     Posted post(const Work& work) noexcept {
         const std::lock_guard<Lock> guard(lock_);
-        return append(work);
+        const Posted posted = append(work, last_);
+        if (posted == Posted::kOk) {
+            has_inline_ = has_inline_ || (work.flags & kInline);
+            ++pending_;
+        }
+        return posted;
     }
     // kOk always: there was room when the entry was made.
     Posted ring_doorbell() noexcept {
         const std::lock_guard<Lock> guard(lock_);
-        ring_register();
+        if (pending_ != 0) ring_pending();
         return Posted::kOk;
     }
-    // Both in one.
-    Posted post_now(const Work& work) noexcept {
+    // Both in one. Inlined, so that what the caller knows of the work when it is compiled - opcode,
+    // flags, number of pieces - is not asked when it runs.
+    [[gnu::always_inline]] Posted post_now(const Work& work) noexcept {
         const std::lock_guard<Lock> guard(lock_);
-        const Posted posted = append(work);
-        if (posted == Posted::kOk) ring_register();
+        Last last;
+        const Posted posted = append(work, last);
+        if (posted != Posted::kOk) return posted;
+        if (pending_ == 0) [[likely]] {
+            ring_register(last, blueflame_units(work.flags & kInline));
+        } else {
+            last_ = last;
+            has_inline_ = has_inline_ || (work.flags & kInline);
+            ++pending_;
+            ring_pending();
+        }
         return posted;
     }
 
@@ -121,68 +137,68 @@ public:
     }
 
 private:
-    Posted append(const Work& work) noexcept {
-        const std::uint32_t units = entry_units(work, xrc_);
-        if (work.flags & kInline) {
-            const std::uint32_t payload = units - header_units(work.opcode, xrc_);
-            if (payload * kUnit > max_inline_ + sizeof(mlx5_wqe_inl_data_seg) + kUnit - 1 ||
-                work.opcode == Opcode::kRead || is_atomic(work.opcode))
-                return Posted::kInvalid;
-        }
-        if (units > 63) return Posted::kInvalid;  // the field has six bits
-        const std::uint32_t blocks = (units * kUnit + kBlock - 1) / kBlock;
+    // What the register is told of the last entry.
+    struct Last {
+        const std::byte* entry;
+        std::uint32_t units;
+    };
+
+    [[gnu::always_inline]] Posted append(const Work& work, Last& last) noexcept {
+        const EntryShape shape = entry_shape(work, xrc_);
+        // 63: the field has six bits
+        if (shape.units > 63 || shape.inline_bytes > max_inline_ ||
+            (work.flags & kInline && !may_be_inline(work.opcode)))
+            return Posted::kInvalid;
+        const std::uint32_t blocks = (shape.units + kUnitsInBlock - 1) / kUnitsInBlock;
         const std::uint64_t done = done_.load(std::memory_order_acquire);
         const auto used = static_cast<std::uint16_t>(counter_ - done);
         const std::uint32_t works = number_ - static_cast<std::uint32_t>(done >> 16);
         if (used + blocks > ring_.blocks || works >= depth_) return Posted::kFull;
-        const Entry entry = build_entry(ring_, counter_, qpn_, xrc_, mode_, work);
+        last = {build_entry(ring_, counter_, qpn_, xrc_, mode_, work, shape), shape.units};
         Slot& slot = slots_[counter_ & (ring_.blocks - 1)];
         counter_ = static_cast<std::uint16_t>(counter_ + blocks);
         slot = {work.id, ++number_, counter_};
-        last_ = entry.control;
-        last_units_ = entry.units;
-        has_inline_ = has_inline_ || (work.flags & kInline);
-        ++pending_;
         return Posted::kOk;
     }
 
-    void ring_register() noexcept {
-        if (pending_ == 0) return;
+    // blueflame_units: a list of one whose entry has no more of them goes whole.
+    [[gnu::always_inline]] void ring_register(const Last& last,
+                                              std::uint32_t blueflame_units) noexcept {
         order_memory_stores();
         store_record(record_, htobe32(counter_));
-        if (uuar_->shared) {
-            const std::lock_guard<SpinLock> guard(uuar_->lock);
-            store_to_register();
-        } else {
-            store_to_register();
-        }
-        pending_ = 0;
-        has_inline_ = false;
-    }
-
-    void store_to_register() noexcept {
         Uuar& uuar = *uuar_;
+        if (uuar.shared) uuar.lock.lock();
         std::byte* const at = uuar.address + uuar.offset;
         begin_register_stores();
-        const RegisterPolicy& policy = register_policy();
-        // A list of one whose entry fits goes whole: the device need not fetch it.
-        if (policy.blueflame && pending_ == 1 && uuar.half_bytes != 0 &&
-            (has_inline_ || policy.blueflame_for_all) && last_units_ > 1 &&
-            last_units_ * kUnit <= uuar.half_bytes) {
-            const std::byte* from = reinterpret_cast<const std::byte*>(last_);
-            for (std::uint32_t offset = 0; offset < last_units_ * kUnit; offset += kBlock) {
+        if (last.units <= blueflame_units && last.units > 1) {  // the device need not fetch it
+            const std::byte* from = last.entry;
+            std::uint32_t offset = 0;
+            do {
                 store_register64(at + offset, from);
                 from += kBlock;
                 if (from == ring_.end) from = ring_.begin;
-            }
+                offset += kBlock;
+            } while (offset < last.units * kUnit);
         } else {
             std::uint64_t first;
-            std::memcpy(&first, last_, sizeof first);
+            std::memcpy(&first, last.entry, sizeof first);
             store_register(at, first);
         }
         end_register_stores();
         uuar.offset ^= uuar.half_bytes;
-        if (const Doorbell hook = doorbell_hook()) hook(at);
+        if (uuar.shared) uuar.lock.unlock();
+        if (hook_ != nullptr) hook_(at);
+    }
+
+    // What was put into the ring by post().
+    [[gnu::noinline]] void ring_pending() noexcept {
+        ring_register(last_, pending_ == 1 ? blueflame_units(has_inline_) : 0);
+        pending_ = 0;
+        has_inline_ = false;
+    }
+
+    std::uint32_t blueflame_units(bool is_inline) const noexcept {
+        return is_inline ? blueflame_inline_ : blueflame_gathered_;
     }
 
     // Of the entry that begins in a block: the counters behind it.
@@ -201,13 +217,14 @@ private:
     bool xrc_;
     std::uint8_t mode_;
     std::uint32_t max_inline_;
+    std::uint32_t blueflame_inline_ = 0, blueflame_gathered_ = 0;  // most units; 0: never
+    Doorbell hook_ = doorbell_hook();
     // under lock_
     std::uint32_t number_ = 0;   // of works, free-running
     std::uint16_t counter_ = 0;  // blocks put into the ring, free-running
     std::uint32_t pending_ = 0;  // entries since the last doorbell
     bool has_inline_ = false;
-    mlx5_wqe_ctrl_seg* last_ = nullptr;
-    std::uint32_t last_units_ = 0;
+    Last last_{};
     std::vector<Slot> slots_;  // by who posts, read by who polls after the completion
     alignas(64) std::atomic<std::uint64_t> done_{0};  // by who polls: number << 16 | end
 };
