@@ -34,6 +34,15 @@ struct Shared {
     std::atomic<int> failed{0};  // an ibv_wc_status
 };
 
+// Two threads that poll one CQ may tell what they found in another order than it happened: the
+// count must never go back, or the last completion is waited for in vain.
+void advance(std::atomic<std::uint64_t>& done, std::uint64_t count) {
+    std::uint64_t known = done.load(std::memory_order_relaxed);
+    while (known < count && !done.compare_exchange_weak(known, count, std::memory_order_release,
+                                                        std::memory_order_relaxed)) {
+    }
+}
+
 unsigned long address(const std::byte* at) { return reinterpret_cast<unsigned long>(at); }
 
 // One thread on any pair of queues. Returns how many messages it has sent.
@@ -62,8 +71,8 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, SendQueue& send, Comp
                 shared.stop.store(true);
                 continue;
             }
-            shared.progress[completions[i].id >> kThreadShift].done.store(
-                completions[i].id & kCountMask, std::memory_order_release);
+            advance(shared.progress[completions[i].id >> kThreadShift].done,
+                    completions[i].id & kCountMask);
         }
     };
     const auto ring = [&] {
