@@ -59,6 +59,10 @@ struct alignas(64) LocalQp {
     device::Glimpsed<std::uint64_t> wait_until = std::uint64_t{0};
     std::uint8_t rnr_left = 0, retry_left = 0;
     bool counting_rnr = false, counting_retries = false;
+    // A message that no receive waits for: held until then; and the QP for which that was in vain.
+    bool holding = false;
+    std::uint64_t held_until = 0;
+    std::uint32_t in_vain = 0;
     Reach source, remote, receive;     // of small messages: what they were sent from, and where to
     std::uint64_t doorbells_seen = 0;  // of posts past the ops table: changes of the record seen
     std::uint16_t counted_producer = 0;

@@ -33,6 +33,7 @@ constexpr std::uint32_t kRnrTimer[32] = {65536, 1,    2,    3,     4,     6,    
                                          256,   384,  512,  768,   1024,  1536,  2048,  3072,
                                          4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
 constexpr std::uint8_t kInfiniteRnr = 7;
+constexpr std::uint64_t kHoldNs = 50'000'000, kHoldPeriodNs = 50'000;
 constexpr std::uint64_t kForEverPeriodNs = 5'000'000;  // how often one who waits for ever looks
 
 // Entries that one turn executes (each takes two steps): the progress thread has other QPs to
@@ -187,6 +188,29 @@ bool no_response(Fabric& fabric, LocalQp& local, QueuePair& qp, const Request& r
     return false;
 }
 
+std::uint32_t target_number(const QueuePair& qp, const Request& request) noexcept {
+    return qp.type == IB_UVERBS_QPT_UD ? request.qpn : qp.attr.dest_qpn;
+}
+
+// An unreliable message for which no receive is posted is lost (IBTA 9.8.3, 9.7.7.2.2). Here the
+// receiver may not have had a processor for milliseconds, in which a real one would have taken a
+// thousand: the wire is that long. It is not for one who did not post anything in all that time.
+// True while the message is to be held.
+bool hold(LocalQp& local, std::uint32_t target) noexcept {
+    const std::uint64_t now = device::now_ns();
+    if (!local.holding && local.in_vain != target) {
+        local.holding = true;
+        local.held_until = now + kHoldNs;
+    }
+    if (local.holding && now < local.held_until) {
+        wait_for(local, Waiting::kRnr, now + kHoldPeriodNs);
+        return true;
+    }
+    local.holding = false;
+    local.in_vain = target;
+    return false;
+}
+
 void count_request(QueuePair& qp, std::uint8_t opcode, std::size_t bytes,
                    unsigned gathers) noexcept {
     count(qp.send.bytes_sent, bytes);
@@ -217,7 +241,9 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     restart_counters(local);
     begin_finish(local, request.blocks);
     Unfinished& work = local.unfinished;
-    work.target = response.answer == Answer::kSilent ? device::kNone : response.target;
+    work.target = response.answer == Answer::kSilent || response.answer == Answer::kNoReceive
+                      ? device::kNone
+                      : response.target;
     if (work.target != device::kNone) work.target_number = fabric.segment().qps[work.target].number;
     if (response.has_completion) owe_receive(fabric, work, response.completion_cq);
     work.responder_failed = response.responder_failed;
@@ -279,8 +305,15 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
             if (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI)
                 return no_response(fabric, local, qp, request, counter);
             break;  // a datagram that nobody takes is lost, and sent all the same
+        case Answer::kNoReceive:
+            if (hold(local, target_number(qp, request))) return false;
+            break;
         case Answer::kDone:
         case Answer::kError:
+            if (local.holding || local.in_vain) {
+                local.holding = false;
+                if (local.in_vain == target_number(qp, request)) local.in_vain = 0;
+            }
             break;
     }
     carried_out(fabric, local, qp, counter, request, response);

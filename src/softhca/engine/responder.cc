@@ -224,7 +224,7 @@ bool take_for(Fabric& fabric, const QueuePair& requester, QueuePair& target, con
             response.answer = Answer::kBusy;
             return false;
         case Take::kEmpty:
-            response.answer = reliable(requester.type) ? Answer::kRnr : Answer::kSilent;
+            response.answer = reliable(requester.type) ? Answer::kRnr : Answer::kNoReceive;
             response.rnr_timer = target.attr.min_rnr_timer;
             return false;
         case Take::kBroken:

@@ -11,11 +11,12 @@
 namespace softhca::engine {
 
 enum class Answer : std::uint8_t {
-    kDone,    // acknowledged: everything is where it belongs
-    kSilent,  // no such QP, not ready, gone: a wire would give no answer
-    kRnr,     // no receive posted: RNR NAK
-    kBusy,    // a lock is held by somebody else: try again
-    kError,   // syndrome says which
+    kDone,       // acknowledged: everything is where it belongs
+    kSilent,     // no such QP, not ready, gone: a wire would give no answer
+    kRnr,        // no receive posted: RNR NAK
+    kNoReceive,  // the same where there is no NAK: a datagram, or UC
+    kBusy,       // a lock is held by somebody else: try again
+    kError,      // syndrome says which
 };
 
 struct Response {
