@@ -24,6 +24,8 @@ struct GlobalArray {
     std::uint32_t tile = 8;      // the same; those at the edges may be smaller
     std::uint32_t depth = 128;   // of a send queue
     int repetitions = 5;         // after one to warm up
+    // Tests do here what a fault would do to the result, before it is checked.
+    void (*spoil)(std::span<double> c) = nullptr;
 };
 
 struct GlobalArrayResult {
