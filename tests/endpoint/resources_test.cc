@@ -60,6 +60,30 @@ TEST(Resources, OfTheCategoriesAreThoseOfThePaper) {
             }
 }
 
+// Figure 14b: a node runs the stencil by P processes of T threads, 16 threads in all, each with two
+// QPs and one CQ. UARs of one process, in the order of the categories; uUARs are twice as many.
+TEST(Resources, OfTheStencilAreThoseOfFigure14b) {
+    if (!is_static()) GTEST_SKIP() << "the paper's kernel: softhca run --uar static";
+    struct Row {
+        std::uint32_t processes, threads, uars[std::size(kCategories)];
+    };
+    constexpr Row kRows[] = {{16, 1, {8, 12, 10, 9, 8, 8}},
+                             {8, 2, {16, 16, 12, 10, 8, 8}},
+                             {4, 4, {32, 24, 16, 12, 8, 8}},
+                             {2, 8, {64, 40, 24, 16, 8, 8}},
+                             {1, 16, {128, 72, 40, 24, 8, 8}}};
+    for (const Row& row : kRows)
+        for (std::size_t i = 0; i < std::size(kCategories); ++i) {
+            SCOPED_TRACE(testing::Message() << row.processes << " processes of " << row.threads
+                                            << " threads, " << name(kCategories[i]));
+            EndpointOptions options;
+            options.qps_per_thread = 2;
+            const EndpointSet set("", kCategories[i], row.threads, options);
+            EXPECT_EQ(set.usage().uars, row.uars[i]);
+            EXPECT_EQ(set.usage().uuars, 2 * row.uars[i]);
+        }
+}
+
 // Figure 7: 16 threads, a thread domain each, contexts shared x-way. The figure shows 72 for 2xQPs
 // at 4-way, where its own formula, and what is measured, say 64.
 TEST(Resources, OfSharedContextsAreThoseOfFigure7) {

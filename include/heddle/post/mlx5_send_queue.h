@@ -116,6 +116,7 @@ public:
     // By who polls the CQ: the entry that began at `counter`, and all before it, are done. Returns
     // its id.
     std::uint64_t completed(std::uint16_t counter) noexcept {
+        given_back_by_device(slots_.data());
         const Slot& slot = slots_[counter & (ring_.blocks - 1)];
         done_.store(std::uint64_t{slot.number} << 16 | slot.end, std::memory_order_release);
         return slot.id;
@@ -164,6 +165,7 @@ private:
     // blueflame_units: a list of one whose entry has no more of them goes whole.
     [[gnu::always_inline]] void ring_register(const Last& last,
                                               std::uint32_t blueflame_units) noexcept {
+        handed_to_device(slots_.data());
         order_memory_stores();
         store_record(record_, htobe32(counter_));
         Uuar& uuar = *uuar_;

@@ -14,6 +14,11 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__SANITIZE_THREAD__)
+extern "C" void __tsan_release(void* at);
+extern "C" void __tsan_acquire(void* at);
+#endif
+
 namespace heddle::post {
 
 // What was stored to ordinary memory is there before what is stored to it next.
@@ -45,6 +50,20 @@ inline void order_device_loads() noexcept {
     asm volatile("" ::: "memory");
 #else
     asm volatile("dmb oshld" ::: "memory");
+#endif
+}
+
+// Who polls a completion sees what the thread that rang for it had written before: the register's
+// store, the device and the load of its entry order them. ThreadSanitizer cannot see a device, so
+// it is told; nothing is compiled otherwise. `queue`: any address that stands for the queue.
+inline void handed_to_device([[maybe_unused]] void* queue) noexcept {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_release(queue);
+#endif
+}
+inline void given_back_by_device([[maybe_unused]] void* queue) noexcept {
+#if defined(__SANITIZE_THREAD__)
+    __tsan_acquire(queue);
 #endif
 }
 

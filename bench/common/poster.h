@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Posting for experiments that care what is done: a thread posts on its QPs, most works without a
+// completion, and waits until all are done. In mpi+threads the QPs and the CQ are everybody's, and
+// whoever polls finds the completions of others. So a work's id says whose it is, on which of its
+// QPs, and how many that one has then posted there; who polls tells the owner.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "common/workers.h"
+#include "heddle/endpoint.h"
+
+namespace heddle::bench {
+
+// How far the works of each thread on each of its QPs are done.
+class Ledger {
+public:
+    Ledger(std::uint32_t threads, std::uint32_t qps) : qps_(qps), lines_(threads * qps) {}
+
+    static std::uint64_t id(std::uint32_t thread, std::uint32_t k, std::uint64_t count) {
+        return std::uint64_t{thread} << 48 | std::uint64_t{k} << 40 | count;
+    }
+    void tell(std::uint64_t id) noexcept {
+        std::atomic<std::uint64_t>& done = lines_[(id >> 48) * qps_ + ((id >> 40) & 0xff)].done;
+        const std::uint64_t count = id & ((std::uint64_t{1} << 40) - 1);
+        // Two that poll one CQ may tell in another order than it happened: it never goes back.
+        std::uint64_t known = done.load(std::memory_order_relaxed);
+        while (known < count && !done.compare_exchange_weak(known, count, std::memory_order_release,
+                                                            std::memory_order_relaxed)) {
+        }
+    }
+    std::uint64_t done(std::uint32_t thread, std::uint32_t k) const noexcept {
+        return lines_[thread * qps_ + k].done.load(std::memory_order_acquire);
+    }
+
+private:
+    struct alignas(64) Line {
+        std::atomic<std::uint64_t> done{0};
+    };
+    std::uint32_t qps_;
+    std::vector<Line> lines_;
+};
+
+// Of one thread on the queues of its endpoint, for as long as the set lives: counts go on.
+class Posting {
+public:
+    // window: works under way on each QP; all that share a QP together no more than its depth.
+    Posting(std::uint32_t thread, std::uint32_t qps, std::uint32_t window)
+        : thread(thread), window(std::max(window, 1u)), lines(qps) {}
+
+    struct Line {
+        std::uint64_t posted = 0;
+        std::uint32_t unsignalled = 0;
+    };
+    std::uint32_t thread, window;
+    std::vector<Line> lines;  // of each QP
+};
+
+template <class Queues>
+class Poster {
+public:
+    Poster(Queues& queues, Ledger& ledger, Workers& workers, Posting& posting)
+        : queues_(queues), ledger_(ledger), workers_(workers), p_(posting) {}
+
+    // Handed over at ring(k) at the latest; inline payload must stay until then. `last`: finish()
+    // will wait for it, and with it for all before it on that QP.
+    void post(post::Work work, std::uint32_t k, bool last) {
+        Posting::Line& line = p_.lines[k];
+        if (under_way(k) >= p_.window) {
+            ring(k);
+            Wait wait(workers_, "a completion");
+            while (under_way(k) >= p_.window)
+                if (!poll()) wait.again();
+        }
+        // a full window has one that is signalled, or nobody would hear of it
+        const bool signal = last || ++line.unsignalled >= std::max(p_.window / 2, 1u);
+        if (signal) {
+            line.unsignalled = 0;
+            work.flags = static_cast<std::uint8_t>(work.flags | post::kSignaled);
+        }
+        work.id = Ledger::id(p_.thread, k, line.posted + 1);
+        until_taken([&] { return queues_.send(k).post(work); }, k);
+        ++line.posted;
+    }
+    void ring(std::uint32_t k) {
+        until_taken([&] { return queues_.send(k).ring_doorbell(); }, k);
+    }
+    // Until all that was posted, and rung, is done.
+    void finish() {
+        Wait wait(workers_, "a completion");
+        for (std::uint32_t k = 0; k < p_.lines.size(); ++k)
+            while (under_way(k) != 0)
+                if (!poll()) wait.again();
+    }
+    // True if something was found. Throws VerbsError if a work failed.
+    bool poll() {
+        post::Completion completions[16];
+        const unsigned found = queues_.completions().poll(completions, 16);
+        for (unsigned i = 0; i < found; ++i) {
+            if (completions[i].status != IBV_WC_SUCCESS)
+                throw VerbsError(std::string("an RDMA operation that completed with \"") +
+                                     ibv_wc_status_str(completions[i].status) + "\"",
+                                 EIO);
+            ledger_.tell(completions[i].id);
+        }
+        return found != 0;
+    }
+
+private:
+    std::uint64_t under_way(std::uint32_t k) const {
+        return p_.lines[k].posted - ledger_.done(p_.thread, k);
+    }
+
+    // With more threads on a QP than it has entries, it may be full though the window is not.
+    template <class Try>
+    void until_taken(const Try& attempt, std::uint32_t k) {
+        Wait wait(workers_, "room in a send queue");
+        for (;;) {
+            const post::Posted posted = attempt();
+            if (posted == post::Posted::kOk) return;
+            if (posted == post::Posted::kInvalid)
+                throw VerbsError("an RDMA operation that cannot be posted", EINVAL);
+            queues_.send(k).ring_doorbell();
+            if (!poll()) wait.again();
+        }
+    }
+
+    Queues& queues_;
+    Ledger& ledger_;
+    Workers& workers_;
+    Posting& p_;
+};
+
+inline std::uint64_t address_of(const void* at) { return reinterpret_cast<std::uintptr_t>(at); }
+
+}  // namespace heddle::bench

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The threads of one process of a team: started together, each on a core, and when one fails the
+// others stop, wherever they wait.
+#pragma once
+
+#include <atomic>
+#include <barrier>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "common/measure.h"
+#include "common/team.h"
+
+namespace heddle::bench {
+
+class Workers {
+public:
+    explicit Workers(Team& team) : team_(&team) {}
+
+    // body(t) on `count` threads, all begun at one time. Throws what the first to fail has thrown.
+    template <class Body>
+    void run(std::uint32_t count, const Body& body) {
+        const std::vector<int> cores = allowed_cores();
+        std::barrier start(static_cast<std::ptrdiff_t>(count));
+        std::vector<std::thread> threads;
+        for (std::uint32_t t = 0; t < count; ++t)
+            threads.emplace_back([&, t] {
+                pin_to(cores[(team_->rank() * count + t) % cores.size()]);
+                start.arrive_and_wait();
+                try {
+                    body(t);
+                } catch (...) {
+                    fail(std::current_exception());
+                }
+            });
+        for (std::thread& thread : threads)
+            thread.join();
+        if (first_) std::rethrow_exception(first_);
+    }
+
+    // By threads that wait: throws if a thread of this process has failed, or another process.
+    void check() {
+        if (failed()) throw TeamError("another thread failed");
+        team_->check();
+    }
+    bool failed() const noexcept { return failed_.load(std::memory_order_relaxed); }
+    Team& team() const noexcept { return *team_; }
+
+private:
+    void fail(std::exception_ptr why) {
+        const std::lock_guard<std::mutex> guard(mutex_);
+        if (!first_) first_ = std::move(why);
+        failed_.store(true);
+    }
+
+    Team* team_;
+    std::atomic<bool> failed_{false};
+    std::mutex mutex_;
+    std::exception_ptr first_;  // under mutex_
+};
+
+// One wait for something that another thread, another process or the device does: called in the
+// loop that looks for it. There may be more threads than cores, so the processor is given away.
+class Wait {
+public:
+    Wait(Workers& workers, const char* what) : workers_(workers), what_(what) {}
+
+    void again() {
+        if (++turns_ < kImpatient) return;
+        std::this_thread::yield();
+        if (turns_ % kImpatient != 0) return;
+        if (workers_.failed()) workers_.check();
+        const auto now = Clock::now();
+        if (begin_ == Clock::time_point{}) begin_ = looked_ = now;
+        if (now - looked_ < std::chrono::milliseconds(50)) return;
+        looked_ = now;
+        workers_.check();
+        if (Seconds(now - begin_) > workers_.team().patience())
+            throw TeamError(std::string(what_) + " did not come in time");
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr unsigned kImpatient = 64;
+
+    Workers& workers_;
+    const char* what_;
+    unsigned turns_ = 0;
+    Clock::time_point begin_{}, looked_{};
+};
+
+}  // namespace heddle::bench

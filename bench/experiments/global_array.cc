@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "experiments/global_array.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <limits>
+
+#include "common/poster.h"
+
+namespace heddle::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using post::Opcode;
+using post::Work;
+
+constexpr std::uint32_t kMostThreads = 1024, kServer = 0, kPostList = 32;
+
+// What a process tells the other so that QPs can be connected and memory reached.
+struct Address {
+    QpAddress qps[kMostThreads];
+    std::uint64_t memory = 0;
+    std::uint32_t key = 0;
+};
+
+// What the threads did in one repetition, as far as the result needs it.
+struct Report {
+    double seconds = 0, read_rate = 0, write_rate = 0;
+    std::uint64_t reads = 0, writes = 0;
+};
+
+std::size_t elements(const GlobalArray& g) { return std::size_t{g.matrix} * g.matrix; }
+
+// QPs that one process has: one of each thread, or one for all.
+std::uint32_t qp_count(const GlobalArray& g) {
+    return sharing_of(g.category, g.threads).qp > 1 ? 1 : g.threads;
+}
+
+EndpointOptions options_of(const GlobalArray& g) {
+    EndpointOptions options;
+    options.path = g.path;
+    options.depth = g.depth;
+    options.post_list = kPostList;
+    return options;
+}
+
+Address exchange(Team& team, const EndpointSet& set, std::uint32_t qps) {
+    Address mine;
+    for (std::uint32_t i = 0; i < qps; ++i)
+        mine.qps[i] = set[i].address();
+    mine.memory = address_of(set[0].buffer());
+    mine.key = set[0].mr()->rkey;
+    const Address other = team.all_gather_values(mine)[1 - team.rank()];
+    for (std::uint32_t i = 0; i < qps; ++i)
+        set[i].connect(other.qps[i]);
+    team.barrier();  // both sides of each are connected
+    return other;
+}
+
+void add_up(GlobalArrayResult& result, const Report& report) {
+    result.seconds.push_back(report.seconds);
+    result.reads = report.reads;
+    result.writes = report.writes;
+    result.read_mmsgs_per_s.push_back(report.read_rate);
+    result.write_mmsgs_per_s.push_back(report.write_rate);
+}
+
+// The process with the matrices: A, B and C one after the other, all of them in one region.
+GlobalArrayResult serve(Team& team, const GlobalArray& g) {
+    const std::uint32_t qps = qp_count(g);
+    Sharing sharing = sharing_of(Category::kStatic, qps);
+    sharing.buffer = qps;
+    EndpointOptions options = options_of(g);
+    options.path = Path::kVerbs;  // it posts nothing
+    options.buffer_bytes = 3 * elements(g) * sizeof(double);
+    EndpointSet set(g.device, sharing, qps, options);
+    auto* const memory = reinterpret_cast<double*>(set[0].buffer());
+    const std::span<double> a(memory, elements(g)), b(a.data() + a.size(), a.size()),
+        c(b.data() + b.size(), b.size());
+    std::ranges::copy(example_matrix(g.matrix, 1), a.begin());
+    std::ranges::copy(example_matrix(g.matrix, 2), b.begin());
+    const std::vector<double> expected = serial_product(a, b, g.matrix);
+    exchange(team, set, qps);
+
+    GlobalArrayResult result;
+    for (int r = -1; r < g.repetitions; ++r) {
+        // what nobody writes is wrong
+        std::ranges::fill(c, std::numeric_limits<double>::quiet_NaN());
+        team.barrier();
+        const Report report = team.all_gather_values(Report{})[1];
+        if (g.spoil != nullptr) g.spoil(c);
+        if (result.wrong.empty()) result.wrong = first_difference(c, expected, g.matrix);
+        if (r >= 0) add_up(result, report);
+    }
+    return result;
+}
+
+// c += a b, of tiles whose rows follow each other.
+void multiply(const double* a, const double* b, double* c, std::uint32_t rows, std::uint32_t inner,
+              std::uint32_t columns) {
+    for (std::uint32_t i = 0; i < rows; ++i)
+        for (std::uint32_t k = 0; k < inner; ++k) {
+            const double factor = a[i * inner + k];
+            for (std::uint32_t j = 0; j < columns; ++j)
+                c[i * columns + j] += factor * b[k * columns + j];
+        }
+}
+
+// One thread of the client: every threads-th tile of C is its own.
+class Client {
+public:
+    Client(const GlobalArray& g, Endpoint& endpoint, const Address& server)
+        : g_(g), endpoint_(endpoint), server_(server) {
+        a_ = reinterpret_cast<double*>(endpoint.buffer());
+        b_ = a_ + std::size_t{g.tile} * g.tile;
+        c_ = b_ + std::size_t{g.tile} * g.tile;
+    }
+    static std::size_t buffer_bytes(const GlobalArray& g) {
+        return 3 * std::size_t{g.tile} * g.tile * sizeof(double);
+    }
+
+    template <class Poster>
+    void run(Poster& poster, std::uint32_t thread) {
+        const std::uint32_t tiles = (g_.matrix + g_.tile - 1) / g_.tile;
+        reads = writes = 0;
+        reading = writing = Seconds(0);
+        for (std::uint32_t index = thread; index < tiles * tiles; index += g_.threads) {
+            const std::uint32_t i = index / tiles, j = index % tiles;
+            std::fill_n(c_, size(i) * size(j), 0.0);
+            for (std::uint32_t k = 0; k < tiles; ++k) {
+                const auto begin = Clock::now();
+                transfer(poster, Opcode::kRead, 0, i, k, a_, false);
+                transfer(poster, Opcode::kRead, 1, k, j, b_, true);
+                reads += size(i) + size(k);
+                reading += Clock::now() - begin;
+                multiply(a_, b_, c_, size(i), size(k), size(j));
+            }
+            const auto begin = Clock::now();
+            transfer(poster, Opcode::kWrite, 2, i, j, c_, true);
+            writes += size(i);
+            writing += Clock::now() - begin;
+        }
+    }
+
+    std::uint64_t reads = 0, writes = 0;
+    Seconds reading{0}, writing{0};
+
+private:
+    std::uint32_t size(std::uint32_t i) const { return std::min(g_.tile, g_.matrix - i * g_.tile); }
+
+    // Tile (i, j) of the matrix-th matrix. Its rows are apart in the server's memory, and RDMA
+    // gathers on one side only: one message each.
+    template <class Poster>
+    void transfer(Poster& poster, Opcode opcode, std::uint32_t matrix, std::uint32_t i,
+                  std::uint32_t j, double* local, bool finish) {
+        Work work;
+        work.opcode = opcode;
+        work.remote_key = server_.key;
+        const std::uint32_t rows = size(i), columns = size(j);
+        for (std::uint32_t r = 0; r < rows; ++r) {
+            const ibv_sge piece{address_of(local + std::size_t{r} * columns),
+                                columns * static_cast<std::uint32_t>(sizeof(double)),
+                                endpoint_.mr()->lkey};
+            work.pieces = {&piece, 1};
+            const std::size_t element =
+                (std::size_t{i} * g_.tile + r) * g_.matrix + std::size_t{j} * g_.tile;
+            work.remote_address =
+                server_.memory + (matrix * elements(g_) + element) * sizeof(double);
+            poster.post(work, 0, finish && r + 1 == rows);
+        }
+        if (!finish) return;
+        poster.ring(0);
+        poster.finish();
+    }
+
+    const GlobalArray& g_;
+    Endpoint& endpoint_;
+    const Address& server_;
+    double *a_, *b_, *c_;
+};
+
+GlobalArrayResult compute(Team& team, const GlobalArray& g) {
+    EndpointOptions options = options_of(g);
+    options.buffer_bytes = Client::buffer_bytes(g);
+    EndpointSet set(g.device, g.category, g.threads, options);
+    const Address server = exchange(team, set, qp_count(g));
+    Workers workers(team);
+    Ledger ledger(g.threads, 1);
+    std::vector<Client> clients;
+    std::vector<Posting> postings;
+    for (std::uint32_t t = 0; t < g.threads; ++t) {
+        clients.emplace_back(g, set[t], server);
+        postings.emplace_back(t, 1, g.depth / (g.threads / qp_count(g)));
+    }
+    GlobalArrayResult result;
+    for (int r = -1; r < g.repetitions; ++r) {
+        team.barrier();
+        std::vector<Seconds> took(g.threads);
+        workers.run(g.threads, [&](std::uint32_t t) {
+            const auto begin = Clock::now();
+            set[t].visit([&](auto& queues) {
+                Poster poster(queues, ledger, workers, postings[t]);
+                clients[t].run(poster, t);
+            });
+            took[t] = Clock::now() - begin;
+        });
+        Report report;
+        for (std::uint32_t t = 0; t < g.threads; ++t) {
+            const Client& c = clients[t];
+            report.seconds = std::max(report.seconds, took[t].count());
+            report.reads += c.reads;
+            report.writes += c.writes;
+            if (c.reads != 0)
+                report.read_rate += static_cast<double>(c.reads) / c.reading.count() * 1e-6;
+            if (c.writes != 0)
+                report.write_rate += static_cast<double>(c.writes) / c.writing.count() * 1e-6;
+        }
+        team.all_gather_values(report);
+        if (r >= 0) add_up(result, report);
+    }
+    result.usage = set.usage();
+    return result;
+}
+
+}  // namespace
+
+std::vector<double> example_matrix(std::uint32_t n, std::uint32_t seed) {
+    std::vector<double> matrix(std::size_t{n} * n);
+    std::uint32_t state = seed;
+    for (double& element : matrix) {
+        state = state * 1664525 + 1013904223;
+        element = static_cast<double>(state >> 28) - 8;
+    }
+    return matrix;
+}
+
+std::vector<double> serial_product(std::span<const double> a, std::span<const double> b,
+                                   std::uint32_t n) {
+    std::vector<double> c(std::size_t{n} * n, 0.0);
+    multiply(a.data(), b.data(), c.data(), n, n, n);
+    return c;
+}
+
+std::string first_difference(std::span<const double> got, std::span<const double> expected,
+                             std::uint32_t columns) {
+    for (std::size_t i = 0; i < expected.size(); ++i)
+        // by bits: a NaN is no number, and the two zeros differ
+        if (i >= got.size() ||
+            std::bit_cast<std::uint64_t>(got[i]) != std::bit_cast<std::uint64_t>(expected[i]))
+            return "element (" + std::to_string(i / columns) + ", " + std::to_string(i % columns) +
+                   ") is " + (i < got.size() ? std::to_string(got[i]) : "not there") + " and not " +
+                   std::to_string(expected[i]);
+    return {};
+}
+
+GlobalArrayResult run_global_array(Team& team, const GlobalArray& g) {
+    if (team.size() != 2) throw TeamError("the global array needs two processes");
+    if (g.threads > kMostThreads) throw TeamError("the global array has at most 1024 threads");
+    GlobalArrayResult result = team.rank() == kServer ? serve(team, g) : compute(team, g);
+    result.usage = team.all_gather_values(result.usage)[1 - kServer];
+    result.wrong = team.all_gather(result.wrong)[kServer];
+    return result;
+}
+
+}  // namespace heddle::bench

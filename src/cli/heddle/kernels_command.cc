@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// heddle bench global-array and stencil: the kernels of ICPADS'18, section VII. Rank 0 prints a
+// table, or with --json a line for each configuration; the exit status is that of the check.
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/heddle/commands.h"
+#include "cli/text.h"
+#include "common/measure.h"
+#include "common/team.h"
+#include "experiments/global_array.h"
+#include "experiments/stencil.h"
+
+namespace heddle::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// What both kernels are asked.
+struct Common {
+    std::string categories = "all", paths = "verbs";
+    double patience = 60;
+    bench::TeamOptions team;
+    bool json = false;
+};
+
+struct Configuration {
+    Category category;
+    Path path;
+};
+
+const char* text(Path path) { return path == Path::kVerbs ? "verbs" : "direct"; }
+
+std::string number(double value) {
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3f", value);
+    return text;
+}
+std::string number(const std::optional<std::uint32_t>& value) {
+    return value ? std::to_string(*value) : "-";
+}
+Json json(const std::optional<std::uint32_t>& value) {
+    return value ? Json(*value) : Json(nullptr);
+}
+
+std::vector<Configuration> configurations(const Common& common) {
+    std::vector<Configuration> all;
+    for (const Category c : kCategories) {
+        if (common.categories != "all" && common.categories != name(c)) continue;
+        if (common.paths != "direct") all.push_back({c, Path::kVerbs});
+        if (common.paths != "verbs") all.push_back({c, Path::kDirect});
+    }
+    if (all.empty())
+        throw CLI::ValidationError("--category " + common.categories +
+                                   ": there is no such category");
+    return all;
+}
+
+// UARs of a process in the paper's figure 14b, with the kernel of its time.
+std::uint32_t paper_uars(Category category, std::uint32_t threads) {
+    switch (category) {
+        case Category::kMpiEverywhere:
+            return 8 * threads;
+        case Category::k2xDynamic:
+            return 8 + 4 * threads;
+        case Category::kDynamic:
+            return 8 + 2 * threads;
+        case Category::kSharedDynamic:
+            return 8 + threads;
+        default:
+            return 8;
+    }
+}
+
+Json json_head(const char* experiment, const DeviceInfo& device, const Configuration& c) {
+    return {{"experiment", experiment},
+            {"device", device.name},
+            {"software_hca", device.software},
+            {"version", HEDDLE_VERSION},
+            {"category", std::string(name(c.category))},
+            {"path", text(c.path)},
+            {"cores", std::thread::hardware_concurrency()}};
+}
+
+void add_usage(Json& j, const Usage& u) {
+    j["contexts"] = u.contexts;
+    j["qps"] = u.qps;
+    j["cqs"] = u.cqs;
+    j["uars"] = json(u.uars);
+    j["uuars"] = json(u.uuars);
+    j["uuars_used"] = json(u.uuars_used);
+    j["bytes"] = u.bytes;
+}
+
+std::string verdict(const std::string& wrong) { return wrong.empty() ? "correct" : "wrong"; }
+
+// Said for everybody to see, in a table or not.
+int status_of(const Configuration& c, const std::string& wrong) {
+    if (wrong.empty()) return 0;
+    std::fprintf(stderr, "heddle: %s, %s: %s\n", std::string(name(c.category)).c_str(),
+                 text(c.path), wrong.c_str());
+    return kFailed;
+}
+
+void print_heading(const DeviceInfo& device, const std::string& what, std::uint32_t threads) {
+    const unsigned cores = std::thread::hardware_concurrency();
+    std::printf("%s%s: %s%s\n\n", device.name.c_str(), device.software ? " (software HCA)" : "",
+                what.c_str(), threads > cores ? "; more threads than cores: they take turns" : "");
+}
+
+int global_array(const Common& common, const bench::GlobalArray& wanted, bench::Team& team) {
+    int status = 0;
+    const DeviceInfo info = device(wanted.device);
+    softhca::cli::TextTable table({"category", "path", "ms", "reads Mmsg/s", "writes Mmsg/s", "QPs",
+                                   "CQs", "UARs", "uUARs", "result"});
+    for (const Configuration& c : configurations(common)) {
+        bench::GlobalArray g = wanted;
+        g.category = c.category;
+        g.path = c.path;
+        const bench::GlobalArrayResult result = run_global_array(team, g);
+        if (team.rank() != 0) continue;
+        if (const int bad = status_of(c, result.wrong)) status = bad;
+        const double seconds = bench::median(result.seconds);
+        const double reads = bench::median(result.read_mmsgs_per_s);
+        const double writes = bench::median(result.write_mmsgs_per_s);
+        if (!common.json) {
+            const Usage& u = result.usage;
+            table.add({std::string(name(c.category)), text(c.path), number(seconds * 1e3),
+                       number(reads), number(writes), std::to_string(u.qps), std::to_string(u.cqs),
+                       number(u.uars), number(u.uuars), verdict(result.wrong)});
+            continue;
+        }
+        Json j = json_head("global-array", info, c);
+        j["threads"] = g.threads;
+        j["matrix"] = g.matrix;
+        j["tile"] = g.tile;
+        j["seconds"] = seconds;
+        j["samples"] = result.seconds;
+        j["reads"] = result.reads;
+        j["writes"] = result.writes;
+        j["read_mmsgs_per_s"] = reads;
+        j["write_mmsgs_per_s"] = writes;
+        add_usage(j, result.usage);
+        j["result"] = verdict(result.wrong);
+        std::printf("%s\n", j.dump().c_str());
+        std::fflush(stdout);
+    }
+    if (team.rank() != 0 || common.json) return status;
+    print_heading(info,
+                  "product of two matrices of " + std::to_string(wanted.matrix) + " x " +
+                      std::to_string(wanted.matrix) + ", tiles of " + std::to_string(wanted.tile) +
+                      " x " + std::to_string(wanted.tile) + ", " + std::to_string(wanted.threads) +
+                      " threads; medians of " + std::to_string(wanted.repetitions),
+                  wanted.threads);
+    std::printf("%s\nResources are those of the process with the threads.\n", table.text().c_str());
+    return status;
+}
+
+int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& team) {
+    int status = 0;
+    const DeviceInfo info = device(wanted.device);
+    softhca::cli::TextTable table({"category", "path", "ms", "Mmsg/s", "QPs", "CQs", "UARs",
+                                   "UARs (paper)", "uUARs", "uUARs (paper)", "result"});
+    for (const Configuration& c : configurations(common)) {
+        bench::Stencil s = wanted;
+        s.category = c.category;
+        s.path = c.path;
+        const bench::StencilResult result = run_stencil(team, s);
+        if (team.rank() != 0) continue;
+        if (const int bad = status_of(c, result.wrong)) status = bad;
+        const double seconds = bench::median(result.seconds);
+        const double rate = static_cast<double>(result.messages) / seconds * 1e-6;
+        const std::uint32_t paper = paper_uars(c.category, s.threads);
+        if (!common.json) {
+            const Usage& u = result.usage;
+            table.add({std::string(name(c.category)), text(c.path), number(seconds * 1e3),
+                       number(rate), std::to_string(u.qps), std::to_string(u.cqs), number(u.uars),
+                       std::to_string(paper), number(u.uuars), std::to_string(2 * paper),
+                       verdict(result.wrong)});
+            continue;
+        }
+        Json j = json_head("stencil", info, c);
+        j["processes"] = team.size();
+        j["threads"] = s.threads;
+        j["rows"] = s.rows;
+        j["columns"] = s.columns;
+        j["iterations"] = s.iterations;
+        j["seconds"] = seconds;
+        j["samples"] = result.seconds;
+        j["messages"] = result.messages;
+        j["mmsgs_per_s"] = rate;
+        add_usage(j, result.usage);
+        j["paper_uars"] = paper;
+        j["paper_uuars"] = 2 * paper;
+        j["result"] = verdict(result.wrong);
+        std::printf("%s\n", j.dump().c_str());
+        std::fflush(stdout);
+    }
+    if (team.rank() != 0 || common.json) return status;
+    print_heading(info,
+                  "5-point stencil, " + std::to_string(wanted.rows) + " x " +
+                      std::to_string(wanted.columns) + ", " + std::to_string(wanted.iterations) +
+                      " iterations, " + std::to_string(team.size()) + " processes of " +
+                      std::to_string(wanted.threads) + " threads; medians of " +
+                      std::to_string(wanted.repetitions),
+                  team.size() * wanted.threads);
+    std::printf(
+        "%s\nResources of each process; those of the paper with its kernel "
+        "(softhca run --uar static).\n",
+        table.text().c_str());
+    return status;
+}
+
+void add_common(CLI::App& command, Common& common, std::string& device, int& repetitions,
+                std::uint32_t& depth) {
+    command.add_option("--category", common.categories, "all, or one: see `heddle plan`");
+    command.add_option("--path", common.paths, "verbs, direct or both")
+        ->check(CLI::IsMember({"verbs", "direct", "both"}));
+    command.add_option("--depth", depth, "of a send queue")->check(CLI::Range(1, 32768));
+    command.add_option("--repetitions", repetitions, "after one to warm up; the median counts")
+        ->check(CLI::Range(1, 10000));
+    command.add_option("--device", device, "default: the first with an active port");
+    command
+        .add_option("--patience", common.patience,
+                    "seconds that a process waits for another, and a repetition may take")
+        ->check(CLI::Range(0.1, 1e6));
+    command.add_option("--exchange", common.team.exchange,
+                       "directory where processes that mpiexec has started meet (default: one "
+                       "below $TMPDIR, by the job)");
+    command.add_flag("--json", common.json, "a JSON line for each configuration");
+}
+
+// "100x200"
+void parse_grid(const std::string& text, bench::Stencil& stencil) {
+    char rest = 0;
+    unsigned rows = 0, columns = 0;
+    constexpr unsigned kMost = 1 << 16;
+    if (std::sscanf(text.c_str(), "%ux%u%c", &rows, &columns, &rest) != 2 || rows == 0 ||
+        columns == 0 || rows > kMost || columns > kMost)
+        throw CLI::ValidationError("--grid " + text + ": ROWSxCOLUMNS, each from 1 to 65536");
+    stencil.rows = rows;
+    stencil.columns = columns;
+}
+
+}  // namespace
+
+void add_kernel_commands(CLI::App& bench, int* status) {
+    CLI::App* array = bench.add_subcommand(
+        "global-array",
+        "C = A B: threads of one process fetch tiles of A and B from another by RDMA read and put "
+        "tiles of C by RDMA write (ICPADS'18). Starts both processes, or is one of two of mpiexec. "
+        "Sizes are chosen for small machines.");
+    static Common array_common;  // lives as long as the program
+    static bench::GlobalArray global;
+    array->add_option("--matrix", global.matrix, "rows and columns of each (128)")
+        ->check(CLI::Range(1, 16384));
+    array->add_option("--tile", global.tile, "rows and columns of a tile (8); a row is a message")
+        ->check(CLI::Range(1, 4096));
+    array->add_option("--threads", global.threads, "of the process that computes")
+        ->check(CLI::Range(1, 1024));
+    add_common(*array, array_common, global.device, global.repetitions, global.depth);
+    array->callback([status] {
+        configurations(array_common);  // refused before processes are started
+        array_common.team.processes = 2;
+        array_common.team.any_size = false;
+        array_common.team.patience = bench::Seconds(array_common.patience);
+        *status = run_team(array_common.team, [](bench::Team& team) {
+            return global_array(array_common, global, team);
+        });
+    });
+
+    CLI::App* grid = bench.add_subcommand(
+        "stencil",
+        "5-point stencil: rows divided among threads of several processes, halos by RDMA write "
+        "(ICPADS'18). Starts the processes, or is one of those of mpiexec. Sizes are chosen for "
+        "small machines.");
+    static Common grid_common;
+    static bench::Stencil parameters;
+    static std::string size = "256x256";
+    grid->add_option("--processes", grid_common.team.processes, "mpiexec's, if it started them")
+        ->check(CLI::Range(1, 1024));
+    grid->add_option("--threads", parameters.threads, "of each process")
+        ->check(CLI::Range(1, 1024));
+    grid->add_option("--grid", size, "ROWSxCOLUMNS, without the fixed border (256x256)");
+    grid->add_option("--iterations", parameters.iterations, "of a repetition (200)")
+        ->check(CLI::Range(1, 1 << 30));
+    add_common(*grid, grid_common, parameters.device, parameters.repetitions, parameters.depth);
+    grid->callback([status, grid] {
+        configurations(grid_common);
+        parse_grid(size, parameters);
+        grid_common.team.any_size = grid->count("--processes") == 0;
+        grid_common.team.patience = bench::Seconds(grid_common.patience);
+        *status = run_team(grid_common.team, [](bench::Team& team) {
+            return stencil(grid_common, parameters, team);
+        });
+    });
+}
+
+}  // namespace heddle::cli
