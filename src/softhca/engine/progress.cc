@@ -36,6 +36,7 @@ using device::SpinLock;
 std::atomic<LocalQp*> g_local_qps[device::kMaxQps];
 std::atomic<std::uint32_t> g_local_qps_high{0};
 std::atomic<std::uint32_t> g_pending{0};
+std::atomic<bool> g_progress_works{false};
 
 namespace {
 
@@ -366,8 +367,9 @@ void remove_pending(LocalQp& local) noexcept {
     if (!g_pending.load(std::memory_order_relaxed)) g_ring_head = g_ring_tail;
 }
 
-void run_pending(Fabric& fabric, Runner runner, unsigned most) noexcept {
-    unsigned left = std::min(most, g_pending.load(std::memory_order_relaxed));
+namespace {
+
+void run_listed(Fabric& fabric, Runner runner, unsigned most, unsigned left) noexcept {
     for (; left; --left) {
         LocalQp* local = runner == Runner::kProgress ? pop() : pop_runnable(most);
         if (!local) return;
@@ -377,6 +379,16 @@ void run_pending(Fabric& fabric, Runner runner, unsigned most) noexcept {
         else
             add_pending(fabric, *local);  // the thread may be asleep with no deadline
     }
+}
+
+}  // namespace
+
+void run_pending(Fabric& fabric, Runner runner, unsigned most) noexcept {
+    const unsigned left = std::min(most, g_pending.load(std::memory_order_relaxed));
+    if (!left) return;
+    if (runner == Runner::kProgress) g_progress_works.store(true, std::memory_order_relaxed);
+    run_listed(fabric, runner, most, left);
+    if (runner == Runner::kProgress) g_progress_works.store(false, std::memory_order_relaxed);
 }
 
 void run_or_list(Fabric& fabric, LocalQp& local, Runner runner) noexcept {
@@ -451,6 +463,7 @@ void forget_progress_after_fork() noexcept {
     g_stop.store(false);
     g_ring_head = g_ring_tail = 0;
     g_pending.store(0);
+    g_progress_works.store(false);
     leave_behind(g_direct);
     leave_behind(g_channel_cqs);
     g_direct = nullptr;

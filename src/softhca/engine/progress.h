@@ -15,6 +15,9 @@ void add_pending(device::Fabric& fabric, LocalQp& local) noexcept;
 void remove_pending(LocalQp& local) noexcept;
 
 extern std::atomic<std::uint32_t> g_pending;  // how many are on the list
+// The progress thread is at it: who polls meanwhile has nothing to do, and on processors that share
+// a core would take from it what the copy needs.
+extern std::atomic<bool> g_progress_works;
 // Gives up to `most` of them a turn. Inside an epoch.
 void run_pending(device::Fabric& fabric, Runner runner, unsigned most) noexcept;
 
