@@ -6,10 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <cstdlib>
-#include <nlohmann/json.hpp>
-#include <string>
+#include "device_stat.h"
 
 namespace heddle::bench {
 namespace {
@@ -22,18 +19,8 @@ struct Counters {
     std::uint64_t doorbells, blueflame, wqes, wqe_reads, payload_reads, payload_writes, cqes;
 };
 
-// What `softhca stat` says of the one process of this test's fabric.
 Counters stat() {
-    const std::string command = std::string("LD_PRELOAD= ") + std::getenv("SOFTHCA") +
-                                " stat --json --fabric " + std::getenv("SOFTHCA_FABRIC");
-    std::FILE* const pipe = ::popen(command.c_str(), "r");
-    std::string text;
-    for (int c; (c = std::fgetc(pipe)) != EOF;)
-        text.push_back(static_cast<char>(c));
-    EXPECT_EQ(::pclose(pipe), 0) << command;
-    const auto all = nlohmann::json::parse(text);
-    EXPECT_EQ(all["processes"].size(), 1u);
-    const auto& c = all["processes"][0]["counters"];
+    const auto c = device_stat()["counters"];
     return {c["doorbells"],        c["blueflame"],         c["wqes"],         c["dma_read_wqe"],
             c["dma_read_payload"], c["dma_write_payload"], c["dma_write_cqe"]};
 }

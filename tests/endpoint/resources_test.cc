@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "device_stat.h"
 #include "heddle/endpoint.h"
 
 namespace heddle {
@@ -124,6 +125,28 @@ TEST(Resources, OfTodaysKernelGrowOnDemand) {
         EXPECT_EQ(usage(Category::kSharedDynamic).uars, half(n));
         EXPECT_EQ(usage(Category::kMpiThreads).uars, 1u);
     }
+}
+
+// The driver's view and the device's: what softhca counts of this process.
+TEST(Resources, AreThoseThatTheDeviceCounts) {
+    for (const Category category : kCategories)
+        for (const std::uint32_t n : {1u, 3u, 4u}) {
+            SCOPED_TRACE(testing::Message() << name(category) << ", " << n << " threads");
+            const EndpointSet set("", category, n);
+            const Usage& u = set.usage();
+            const auto p = device_stat();
+            EXPECT_EQ(p["contexts"], u.contexts);
+            EXPECT_EQ(p["qps"], u.qps);
+            EXPECT_EQ(p["cqs"], u.cqs);
+            EXPECT_EQ(p["mrs"], u.mrs);
+            EXPECT_EQ(p["uar_pages"], u.uars.value() + u.cq_uars.value());
+            // today's kernel tells the device a QP's page, not which of its registers it rings
+            if (is_static()) {
+                EXPECT_EQ(p["uuars"], u.uuars_used.value());
+            } else {
+                EXPECT_LE(p["uuars"], u.uuars_used.value());
+            }
+        }
 }
 
 TEST(Resources, NothingIsLeftAfterAThousandSets) {

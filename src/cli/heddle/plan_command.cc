@@ -94,6 +94,12 @@ std::string beyond_device(const Request& request, const DeviceInfo& device, cons
     return text;
 }
 
+// What the same objects took in ICPADS'18, table I: queues of the paper's depths, libmlx5 of 2018.
+std::size_t paper_bytes(const Usage& u) {
+    constexpr std::size_t kContext = 256 << 10, kPd = 144, kMr = 144, kQp = 80 << 10, kCq = 9 << 10;
+    return u.contexts * kContext + u.pds * kPd + u.mrs * kMr + u.qps * kQp + u.cqs * kCq;
+}
+
 bool within_budget(const Request& request, const Usage& usage) {
     return !request.budget_uars || !usage.uars ||
            std::uint64_t{*usage.uars} * request.processes <= *request.budget_uars;
@@ -126,6 +132,7 @@ Json to_json(const Request& request, const DeviceInfo& device, const std::vector
         j["uuars_used"] = optional_number(u.uuars_used, p);
         j["uuars_wasted"] = optional_number(u.uuars_wasted(), p);
         j["bytes"] = u.bytes * p;
+        j["bytes_by_table_1_of_icpads18"] = paper_bytes(u) * p;
         const std::string beyond = beyond_device(request, device, u);
         j["fits_device"] = beyond.empty();
         if (!beyond.empty()) j["beyond_device"] = beyond;
@@ -152,15 +159,16 @@ void print(const Request& request, const DeviceInfo& device, const std::vector<R
                 request.threads == 1 ? "" : "s", request.qps_per_thread,
                 request.qps_per_thread == 1 ? "" : "s", request.processes,
                 request.processes == 1 ? "" : "es");
-    softhca::cli::TextTable table(
-        {"category", "contexts", "QPs", "CQs", "UARs", "uUARs", "wasted", "bytes", "fits"});
+    softhca::cli::TextTable table({"category", "contexts", "QPs", "CQs", "UARs", "uUARs", "wasted",
+                                   "bytes", "(paper)", "fits"});
     const auto number = [&](const std::optional<std::uint32_t>& value) {
         return value ? std::to_string(*value * request.processes) : std::string("-");
     };
     std::uint32_t cq_pages = 0;
     for (const Row& row : rows) {
         if (!row.usage) {
-            table.add({std::string(name(row.category)), "-", "-", "-", "-", "-", "-", "-", "no"});
+            table.add(
+                {std::string(name(row.category)), "-", "-", "-", "-", "-", "-", "-", "-", "no"});
             continue;
         }
         const Usage& u = *row.usage;
@@ -169,6 +177,7 @@ void print(const Request& request, const DeviceInfo& device, const std::vector<R
         table.add({std::string(name(row.category)), std::to_string(u.contexts * p),
                    std::to_string(u.qps * p), std::to_string(u.cqs * p), number(u.uars),
                    number(u.uuars), number(u.uuars_wasted()), short_bytes(u.bytes * p),
+                   short_bytes(paper_bytes(u) * p),
                    !device_takes               ? "no"
                    : within_budget(request, u) ? "yes"
                                                : "over budget"});
@@ -185,6 +194,7 @@ void print(const Request& request, const DeviceInfo& device, const std::vector<R
                         std::string(name(row.category)).c_str(), beyond.c_str());
     }
     if (request.budget_uars) std::printf("Budget: %u UARs.\n", *request.budget_uars);
+    std::printf("(paper): bytes of the same objects by table I of ICPADS'18.\n");
     if (cq_pages != 0)
         std::printf("Besides, each context has a page for doorbells of CQs alone.\n");
     std::printf("Shared by the threads of a process:\n");

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What `softhca stat` says of the one process of this test's fabric.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace heddle {
+
+inline nlohmann::json device_stat() {
+    const std::string command = std::string("LD_PRELOAD= ") + std::getenv("SOFTHCA") +
+                                " stat --json --fabric " + std::getenv("SOFTHCA_FABRIC");
+    std::FILE* const pipe = ::popen(command.c_str(), "r");
+    std::string text;
+    for (int c; (c = std::fgetc(pipe)) != EOF;)
+        text.push_back(static_cast<char>(c));
+    EXPECT_EQ(::pclose(pipe), 0) << command;
+    const auto all = nlohmann::json::parse(text);
+    EXPECT_EQ(all["processes"].size(), 1u);
+    return all["processes"][0];
+}
+
+}  // namespace heddle
