@@ -23,6 +23,9 @@ file(RELATIVE_PATH prefix_from_pc
 configure_file(${packaging}/softhca.pc.in ${PROJECT_BINARY_DIR}/packaging/softhca.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/packaging/softhca.pc
     DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT softhca)
+configure_file(${packaging}/heddle.pc.in ${PROJECT_BINARY_DIR}/packaging/heddle.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/packaging/heddle.pc
+    DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT heddle)
 
 configure_package_config_file(${packaging}/softhcaConfig.cmake.in
     ${PROJECT_BINARY_DIR}/packaging/softhcaConfig.cmake

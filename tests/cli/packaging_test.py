@@ -112,6 +112,45 @@ class Installed(Case):
         )
         self.assertEqual(ask("--libs"), "")
 
+    def test_a_program_is_built_on_libheddle(self):
+        tool = shutil.which("pkg-config") or shutil.which("pkgconf")
+        if not tool:
+            self.skipTest("pkg-config is not installed")
+        prefix = self.install("prefix")
+        pc = os.path.dirname(self.find(prefix, "heddle.pc"))
+        flags = output_of(
+            tool, "--cflags", "--libs", "heddle", env=dict(os.environ, PKG_CONFIG_PATH=pc)
+        ).split()
+        self.write(
+            "user.cc",
+            """
+            #include <heddle/endpoint.h>
+            #include <cstdio>
+            int main() {
+                heddle::EndpointOptions options;
+                options.path = heddle::Path::kDirect;
+                heddle::EndpointSet set("", heddle::Category::kDynamic, 2, options);
+                set[1].connect(set[1].address());
+                ibv_sge piece{reinterpret_cast<std::uintptr_t>(set[1].buffer()), 8,
+                              set[1].mr()->lkey};
+                set[1].buffer()[0] = std::byte{42};
+                heddle::post::Work work;
+                work.opcode = heddle::post::Opcode::kWrite;
+                work.flags = heddle::post::kInline | heddle::post::kSignaled;
+                work.pieces = {&piece, 1};
+                work.remote_address = piece.addr + 64;
+                work.remote_key = set[1].mr()->rkey;
+                if (set[1].post(work) != heddle::post::Posted::kOk) return 1;
+                heddle::post::Completion completion;
+                while (set[1].poll(&completion, 1) == 0) {}
+                std::printf("written: %d\\n", static_cast<int>(set[1].buffer()[64]));
+            }
+            """,
+        )
+        program = self.path("user")
+        output_of("g++", "-std=c++20", self.path("user.cc"), "-o", program, *flags)
+        self.assert_run(self.softhca("run", program), 0, out="written: 42")
+
     def test_cmake_package(self):
         prefix = self.install("prefix")
         self.write(
