@@ -120,10 +120,12 @@ std::byte* resolve_shared_slow(Fabric& fabric, std::uint32_t key, std::uint32_t 
         // what of the extent belongs to the region
         const std::uint64_t first = std::max(extent.address, region->address);
         const std::uint64_t bytes = std::min(extent.address + extent.length, end) - first;
-        std::byte* start = peers::at(segment, region->head.process,
-                                     extent.offset + (first - extent.address), bytes);
+        const std::uint32_t process = region->head.process;
+        if (process >= device::kMaxProcesses) return nullptr;
+        std::byte* start =
+            peers::at(segment, process, extent.offset + (first - extent.address), bytes);
         if (!start) return nullptr;
-        const peers::Mapping& mapping = peers::g_mappings[region->head.process];
+        const peers::Mapping& mapping = peers::g_mappings[process];
         reach.region = region;
         reach.key = key;
         reach.generation = region->head.generation;
