@@ -9,6 +9,9 @@ set(cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/softhca)
 configure_file(${PROJECT_SOURCE_DIR}/man/softhca.1 ${PROJECT_BINARY_DIR}/man/softhca.1 @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/man/softhca.1
     DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT softhca)
+configure_file(${PROJECT_SOURCE_DIR}/man/heddle.1 ${PROJECT_BINARY_DIR}/man/heddle.1 @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/man/heddle.1
+    DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT heddle)
 install(FILES ${PROJECT_SOURCE_DIR}/completions/softhca.bash
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME softhca
     COMPONENT softhca)

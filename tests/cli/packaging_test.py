@@ -84,15 +84,16 @@ class Installed(Case):
     def test_manual_is_clean(self):
         if not shutil.which("man"):
             self.skipTest("man is not installed")
-        page = self.find(self.install(), "softhca.1")
-        result = subprocess.run(
-            ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", page],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        self.assertEqual(result.stderr, "")
-        self.assertIn("EXIT STATUS", re.sub(".\b|\x1b\\[[0-9;]*m", "", result.stdout))
+        prefix = self.install()
+        for name in ("softhca.1", "heddle.1"):
+            result = subprocess.run(
+                ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", self.find(prefix, name)],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+            self.assertEqual(result.stderr, "")
+            self.assertIn("EXIT STATUS", re.sub(".\b|\x1b\\[[0-9;]*m", "", result.stdout))
 
     def test_pkg_config(self):
         tool = shutil.which("pkg-config") or shutil.which("pkgconf")
