@@ -161,6 +161,8 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
     request.data.bytes = 0;
     request.data.process = fabric.slot();
     request.srq_number = 0;
+    request.has_grh = false;
+    request.service_level = 0;
     if (request.units == 0 || request.units > local.ring_blocks * 4 || (qpn_ds >> 8) != qp.number)
         return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     if (request.opcode == MLX5_OPCODE_NOP) return 0;
