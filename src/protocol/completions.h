@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Where finished operations wait to be read: what stands behind an fi_cq and an fi_cntr. A ring
+// that grows, so that nothing is lost however late it is read. By one thread at a time.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace heddle::protocol {
+
+struct CompletionEntry {
+    void* context = nullptr;
+    std::uint64_t flags = 0;  // FI_SEND | FI_TAGGED ...: as fi_cq_read gives them
+    std::size_t bytes = 0;
+    void* buffer = nullptr;
+    std::uint64_t data = 0;
+    std::uint64_t tag = 0;
+    std::uint64_t source = ~std::uint64_t{0};  // fi_addr_t, or FI_ADDR_NOTAVAIL
+    // Of an error: an FI_E... number, else 0; what the device said; bytes that did not fit.
+    int error = 0;
+    int device_error = 0;
+    std::size_t overlong = 0;
+};
+
+class Completions {
+public:
+    bool empty() const noexcept { return head_ == tail_; }
+    std::size_t size() const noexcept { return tail_ - head_; }
+    const CompletionEntry& front() const noexcept { return ring_[head_ & (capacity_ - 1)]; }
+    void pop() noexcept { ++head_; }
+    // The caller fills it in.
+    CompletionEntry& push() {
+        if (tail_ - head_ == capacity_) [[unlikely]]
+            grow();
+        CompletionEntry& entry = ring_[tail_++ & (capacity_ - 1)];
+        entry = {};
+        return entry;
+    }
+
+private:
+    void grow() {
+        const std::size_t larger = capacity_ == 0 ? 256 : 2 * capacity_;
+        auto ring = std::make_unique<CompletionEntry[]>(larger);
+        for (std::size_t at = head_; at != tail_; ++at)
+            ring[at & (larger - 1)] = ring_[at & (capacity_ - 1)];
+        ring_ = std::move(ring);
+        capacity_ = larger;
+    }
+    std::unique_ptr<CompletionEntry[]> ring_;
+    std::size_t capacity_ = 0, head_ = 0, tail_ = 0;  // free-running
+};
+
+// Read by any thread.
+struct Counter {
+    std::atomic<std::uint64_t> done{0}, failed{0};
+    void add(bool ok) noexcept {
+        (ok ? done : failed).fetch_add(1, std::memory_order_release);
+    }
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Connections on demand, over a UD QP of the process. A thread that sleeps until there is something
+// to do answers peers and repeats what got lost, so a process that computes can be connected to.
+//
+// A connection goes one way: from a channel's QP here (XRC: an initiator QP, which reaches every
+// endpoint in the remote context; else an RC QP to one endpoint) to one that the peer's connector
+// makes when it is asked (an XRC target QP, or an RC QP that receives from the endpoint's SRQ).
+// Both sides may so start at once, and nothing is to be broken off. Two datagrams: REQUEST, REPLY;
+// a request is repeated until it is answered, and answered again when it is repeated.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "protocol/name.h"
+
+namespace heddle::protocol {
+
+// Of one connection, on the side that asks. The QP is the channel's, in the state INIT, when
+// connect() is called; only the connector touches it until `state` is no longer kConnecting.
+struct ConnectionRequest {
+    enum State : int { kConnecting, kConnected, kFailed };
+    ibv_qp* qp = nullptr;
+    Name from;  // who asks: endpoint, context and process
+    Name to;
+    std::atomic<State> state{kConnecting};  // by the connector's thread, release
+    int error = 0;                          // errno, before kFailed is stored
+    // Called by the connector's thread after `state` has changed, so that sleepers look again.
+    void (*changed)(void* argument) = nullptr;
+    void* argument = nullptr;
+};
+
+// What the connector may make target QPs in: an endpoint of this process. Plain values; the
+// objects outlive the registration.
+struct LocalEndpoint {
+    Name name;
+    ibv_context* context = nullptr;
+    ibv_pd* pd = nullptr;
+    ibv_xrcd* xrcd = nullptr;  // nullptr: RC
+    ibv_srq* srq = nullptr;
+    ibv_cq* cq = nullptr;  // RC: of both directions of the QP it makes
+};
+
+class Connector {
+public:
+    struct Options {
+        unsigned first_repeat_ms = 50;   // then twice as long each time, up to 1 s
+        unsigned give_up_ms = 30'000;    // then the connection fails with ETIMEDOUT
+        unsigned receives = 512;         // datagrams that may wait for the thread
+        // For tests: each datagram is dropped, or sent twice, with this probability.
+        double drop = 0, repeat = 0;
+        std::uint64_t seed = 1;
+    };
+    // Starts the thread. The context is used for the UD QP. Throws VerbsError.
+    Connector(ibv_context* context, ibv_pd* pd, const Options& options);
+    ~Connector();  // sends BYE to those that it is connected to, ends the thread, destroys targets
+    Connector(const Connector&) = delete;
+    Connector& operator=(const Connector&) = delete;
+
+    // All that follows: any thread.
+    const ProcessName& process() const noexcept;
+    bool ethernet() const noexcept;
+    void add(const LocalEndpoint& endpoint);
+    // Afterwards no target of it exists (RC) and nobody is connected to it any more; an XRC
+    // target stays while another endpoint of its context is there.
+    void remove(const Name& endpoint);
+
+    // The request stays alive until it is no longer kConnecting, or cancel() has returned.
+    void connect(ConnectionRequest& request);
+    void cancel(ConnectionRequest& request);
+    // The QP is about to be destroyed: the peer can do away with its target (best effort).
+    void disconnect(ConnectionRequest& request);
+
+    // Who sends to the target QP of that number: the asking endpoint's name, of which `process` and
+    // `context` hold for every endpoint that shares the QP.
+    std::optional<Name> asker(std::uint32_t target_qpn) const;
+
+    struct Counts {
+        std::uint64_t requests_sent = 0, requests_received = 0, replies_sent = 0, repeated = 0,
+                      targets = 0, refused = 0, malformed = 0;
+    };
+    Counts counts() const;
+
+private:
+    class Service;
+    std::unique_ptr<Service> service_;
+};
+
+}  // namespace heddle::protocol

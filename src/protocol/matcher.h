@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Which receive takes which message: MPI's rule, the oldest of either side that fits. Receives
+// whose ignored bits are those that the MPI ignores in all of them are found by hash
+// (docs/architecture.md: every MPI ignores some bits in every receive, so a hash of exact tags
+// would never hit); that mask is learnt. The rest is a list in order of posting.
+//
+// By one thread at a time. Never allocates for a receive or a message: they carry their links.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace heddle::protocol {
+
+inline constexpr std::uint32_t kAnySource = ~std::uint32_t{0};
+
+namespace detail {
+struct Link {
+    Link* next = nullptr;
+    Link* previous = nullptr;
+};
+}  // namespace detail
+
+// A posted receive, as far as matching goes. Base of what the protocol keeps of it.
+struct PostedReceive {
+    std::uint32_t source = kAnySource;  // number of the peer
+    std::uint64_t tag = 0, ignore = 0;  // bits set in `ignore` do not matter
+    // the matcher's own
+    detail::Link link;
+    std::uint64_t order = 0;
+    bool queued = false;
+};
+
+// A message that came before its receive.
+struct UnexpectedMessage {
+    std::uint32_t source = 0;
+    std::uint64_t tag = 0;
+    // the matcher's own
+    detail::Link hash_link, order_link;
+    bool queued = false;
+};
+
+class Matcher {
+public:
+    Matcher();
+    ~Matcher();
+    Matcher(const Matcher&) = delete;
+    Matcher& operator=(const Matcher&) = delete;
+
+    // The oldest unexpected message that fits, taken out; or nullptr, and the receive is queued.
+    UnexpectedMessage* post(PostedReceive& receive);
+    // The oldest receive that fits a message that arrives, taken out; or nullptr: keep() it.
+    PostedReceive* arrive(std::uint32_t source, std::uint64_t tag);
+    void keep(UnexpectedMessage& message);
+
+    // The oldest unexpected message that fits; stays where it is.
+    UnexpectedMessage* find(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore);
+    void take(UnexpectedMessage& message);
+    void take(PostedReceive& receive);  // cancelled
+    // The oldest receive for which `wanted` holds (fi_cancel: by context), or nullptr.
+    PostedReceive* find_receive(const std::function<bool(const PostedReceive&)>& wanted);
+    // All of them, in no particular order, taken out: at close.
+    PostedReceive* any_receive();
+    UnexpectedMessage* any_message();
+
+    std::size_t receives() const noexcept;  // queued
+    std::size_t messages() const noexcept;
+    std::uint64_t mask() const noexcept;  // the learnt mask of ignored bits
+
+private:
+    struct Tables;
+    std::unique_ptr<Tables> tables_;
+};
+
+}  // namespace heddle::protocol

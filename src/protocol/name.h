@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What an endpoint is called on the network: the bytes of fi_getname and fi_av_insert. Connections
+// are asked for at the process's UD QP; with XRC one of them reaches every endpoint whose context
+// is the same, each by the number of its shared receive queue (DESIGN "Protocol").
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace heddle::protocol {
+
+// Where a process listens for connections, and which process it is. The nonce tells a process from
+// one that had the same UD QP number before it.
+struct ProcessName {
+    std::uint8_t gid[16] = {};
+    std::uint64_t nonce = 0;
+    std::uint32_t ud_qpn = 0;
+    std::uint16_t lid = 0;
+    std::uint16_t reserved = 0;
+
+    bool operator==(const ProcessName&) const = default;
+};
+
+// 48 bytes, little-endian as both architectures are; sent as it stands.
+struct Name {
+    static constexpr std::uint16_t kMagic = 0x4e48;  // "HN"
+    static constexpr std::uint8_t kVersion = 1;
+    enum Flags : std::uint8_t { kXrc = 1, kEthernet = 2 };
+
+    std::uint16_t magic = kMagic;
+    std::uint8_t version = kVersion;
+    std::uint8_t flags = 0;
+    std::uint16_t endpoint = 0;  // of the process: goes into every header
+    std::uint16_t context = 0;   // of the process: connections reach what is in one context
+    std::uint32_t srqn = 0;      // where its messages are sent to (XRC)
+    std::uint32_t reserved = 0;
+    ProcessName process;
+
+    bool valid() const noexcept { return magic == kMagic && version == kVersion; }
+    bool xrc() const noexcept { return flags & kXrc; }
+    bool operator==(const Name&) const = default;
+};
+static_assert(sizeof(ProcessName) == 32 && sizeof(Name) == 48);
+
+struct ProcessNameHash {
+    std::size_t operator()(const ProcessName& name) const noexcept {
+        return static_cast<std::size_t>(name.nonce ^ (std::uint64_t{name.ud_qpn} << 32));
+    }
+};
+struct NameHash {
+    std::size_t operator()(const Name& name) const noexcept {
+        return ProcessNameHash{}(name.process) * 31 + name.endpoint;
+    }
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What travels in a SEND between two endpoints. Every message begins with a Header of 16 bytes, so
+// that one of 8 bytes fills an entry of 64 with it: control, XRC and inline segments take 36.
+// Remote CQ data of 32 bits travels in the immediate; wider data in 8 bytes behind the header.
+// All fields are little-endian, as both architectures are.
+//
+// Bytes come from another process: nothing here is used before `parse` has checked it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace heddle::protocol {
+
+enum class Kind : std::uint8_t {
+    kEager = 1,     // the payload follows
+    kRts,           // rendezvous: RtsBody and its segments follow; the payload is with the sender
+    kCts,           // RPUT: where the sender may write to; CtsBody and segments
+    kFin,           // RGET: all was read. RPUT: all was written. FinBody
+    kCredit,        // so many bytes of eager payload were taken away. CreditBody
+    kData,          // remote CQ data of an RMA write that was posted before. Nothing follows
+    kAtomic,        // AtomicBody, operands, compare values
+    kAtomicReply,   // AtomicReplyBody, the values there were
+    kLast = kAtomicReply,
+};
+
+struct Header {
+    enum Flags : std::uint8_t {
+        kTagged = 1,
+        kWideData = 2,  // 8 bytes of remote CQ data follow the header
+        kPut = 4,       // of an RTS: by RPUT
+    };
+    Kind kind = Kind::kEager;
+    std::uint8_t flags = 0;
+    std::uint16_t source = 0;       // endpoint of the sending process
+    std::uint16_t destination = 0;  // endpoint of the receiving process
+    std::uint16_t sequence = 0;     // kEager, kRts, kAtomic: of this pair of endpoints, from 0
+    std::uint64_t tag = 0;
+};
+static_assert(sizeof(Header) == 16);
+
+inline constexpr std::size_t kMaxSegments = 8;
+
+// A piece of registered memory of the peer.
+struct Segment {
+    std::uint64_t address = 0;
+    std::uint64_t bytes = 0;
+    std::uint32_t key = 0;
+    std::uint32_t reserved = 0;
+};
+
+struct RtsBody {
+    std::uint64_t operation = 0;  // the sender's: comes back in CTS and FIN
+    std::uint64_t bytes = 0;      // of the message
+    std::uint32_t segments = 0;   // that follow; their bytes add up to `bytes`. RPUT: none
+    std::uint32_t reserved = 0;
+};
+struct CtsBody {
+    std::uint64_t operation = 0;  // of the sender
+    std::uint64_t receive = 0;    // the receiver's: comes back in FIN
+    std::uint64_t bytes = 0;      // to write: less than the message has where it is truncated
+    std::uint32_t segments = 0;
+    std::uint32_t reserved = 0;
+};
+struct FinBody {
+    std::uint64_t operation = 0;
+    std::uint32_t status = 0;  // 0, or an errno of the peer
+    std::uint32_t put = 0;     // 1: to the receiver of an RPUT
+};
+struct CreditBody {
+    std::uint64_t bytes = 0;
+};
+struct AtomicBody {
+    enum Flags : std::uint8_t { kFetch = 1, kCompare = 2 };
+    std::uint64_t operation = 0;
+    std::uint64_t address = 0;
+    std::uint32_t key = 0;
+    std::uint32_t count = 0;
+    std::uint8_t datatype = 0, op = 0, flags = 0, reserved[5] = {};
+};
+struct AtomicReplyBody {
+    std::uint64_t operation = 0;
+    std::uint32_t status = 0;
+    std::uint32_t bytes = 0;  // that follow
+};
+
+// A message as it was received. Body and segments may lie at any alignment: they are copied out.
+struct Message {
+    Header header;
+    std::uint64_t data = 0;
+    bool has_data = false;
+    std::span<const std::byte> payload;  // behind the header, the data, and the body of its kind
+    union {
+        RtsBody rts;
+        CtsBody cts;
+        FinBody fin;
+        CreditBody credit;
+        AtomicBody atomic;
+        AtomicReplyBody atomic_reply;
+    };
+    Segment segments[kMaxSegments];  // of kRts and kCts
+    Message() : rts() {}
+};
+
+// False: not a message of this protocol (too short, an unknown kind, segments that do not add up).
+bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
+           Message& out) noexcept;
+
+}  // namespace heddle::protocol
