@@ -18,8 +18,8 @@ bool atomic_valid(AtomicCall call, std::uint8_t datatype, std::uint8_t op) noexc
 // For each of `count` elements: what is at `target` goes to `result` (unless null), then
 // target = op(target, operand[, compare]). Nothing need be aligned but `target`, to its element's
 // size or 8. Elements of 1, 2, 4 and 8 bytes change by one compare-and-swap of the processor, so
-// that endpoints of other threads may do the same; wider ones (complex, long double, 128 bits) under
-// a lock of the process. `operand` may be null for FI_ATOMIC_READ. Must be atomic_valid().
+// that endpoints of other threads may do the same; wider ones (complex, long double, 128 bits)
+// under a lock of the process. `operand` may be null for FI_ATOMIC_READ. Must be atomic_valid().
 void atomic_apply(std::uint8_t datatype, std::uint8_t op, void* target, const void* operand,
                   const void* compare, void* result, std::size_t count) noexcept;
 

@@ -55,9 +55,7 @@ private:
 // Read by any thread.
 struct Counter {
     std::atomic<std::uint64_t> done{0}, failed{0};
-    void add(bool ok) noexcept {
-        (ok ? done : failed).fetch_add(1, std::memory_order_release);
-    }
+    void add(bool ok) noexcept { (ok ? done : failed).fetch_add(1, std::memory_order_release); }
 };
 
 }  // namespace heddle::protocol

@@ -49,9 +49,9 @@ struct LocalEndpoint {
 class Connector {
 public:
     struct Options {
-        unsigned first_repeat_ms = 50;   // then twice as long each time, up to 1 s
-        unsigned give_up_ms = 30'000;    // then the connection fails with ETIMEDOUT
-        unsigned receives = 512;         // datagrams that may wait for the thread
+        unsigned first_repeat_ms = 50;  // then twice as long each time, up to 1 s
+        unsigned give_up_ms = 30'000;   // then the connection fails with ETIMEDOUT
+        unsigned receives = 512;        // datagrams that may wait for the thread
         // For tests: each datagram is dropped, or sent twice, with this probability.
         double drop = 0, repeat = 0;
         std::uint64_t seed = 1;

@@ -14,14 +14,14 @@
 namespace heddle::protocol {
 
 enum class Kind : std::uint8_t {
-    kEager = 1,     // the payload follows
-    kRts,           // rendezvous: RtsBody and its segments follow; the payload is with the sender
-    kCts,           // RPUT: where the sender may write to; CtsBody and segments
-    kFin,           // RGET: all was read. RPUT: all was written. FinBody
-    kCredit,        // so many bytes of eager payload were taken away. CreditBody
-    kData,          // remote CQ data of an RMA write that was posted before. Nothing follows
-    kAtomic,        // AtomicBody, operands, compare values
-    kAtomicReply,   // AtomicReplyBody, the values there were
+    kEager = 1,    // the payload follows
+    kRts,          // rendezvous: RtsBody and its segments follow; the payload is with the sender
+    kCts,          // RPUT: where the sender may write to; CtsBody and segments
+    kFin,          // RGET: all was read. RPUT: all was written. FinBody
+    kCredit,       // so many bytes of eager payload were taken away. CreditBody
+    kData,         // remote CQ data of an RMA write that was posted before. Nothing follows
+    kAtomic,       // AtomicBody, operands, compare values
+    kAtomicReply,  // AtomicReplyBody, the values there were
     kLast = kAtomicReply,
 };
 

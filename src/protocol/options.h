@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a process may choose. Each is declared once, with its name, default and help, in
+// provider/options.cc; these are the values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "heddle/category.h"
+
+namespace heddle::protocol {
+
+enum class PostPath : std::uint8_t { kAuto, kVerbs, kDirect };
+enum class Rendezvous : std::uint8_t { kGet, kPut };
+
+struct Options {
+    std::string device;                 // empty: any
+    std::optional<Category> endpoints;  // nullopt: 2xdynamic up to the cores, dynamic beyond
+    PostPath post = PostPath::kAuto;
+    bool xrc = true;  // false: RC even where there is XRC
+    Rendezvous rendezvous = Rendezvous::kGet;
+    std::size_t eager_bytes = 8192;          // messages above this go by rendezvous
+    std::size_t inject_bytes = 128;          // these are copied into the work queue entry
+    std::size_t unexpected_bytes = 1 << 19;  // eager payload a peer may send ahead; then rendezvous
+    std::uint32_t receive_buffers = 256;     // of an endpoint, each of eager_bytes and a header
+    std::uint32_t send_depth = 128;          // work queue entries of a connection
+    unsigned connect_timeout_ms = 30'000;
+};
+
+}  // namespace heddle::protocol

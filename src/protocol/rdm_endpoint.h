@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// A reliable, connectionless endpoint: what stands behind one fi_endpoint of type RDM. Messages
+// with and without tags, RMA and atomics to any endpoint whose name is in the address vector;
+// connections are made when they are first needed.
+//
+// Threads: one at a time, for everything, the endpoints on the same channel included (category
+// mpi+threads: all of the process; Domain::lock() is held for that).
+//
+// Calls return 0 or a negative FI_E... number; -FI_EAGAIN: progress() first. What was taken ends as
+// an entry in the completions that were bound, unless it was asked that it should not.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <sys/uio.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "protocol/address_vector.h"
+#include "protocol/completions.h"
+#include "protocol/domain.h"
+#include "protocol/name.h"
+
+namespace heddle::protocol {
+
+// Flags are libfabric's operation flags (FI_INJECT, FI_COMPLETION, FI_INJECT_COMPLETE,
+// FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_MATCH_COMPLETE, FI_REMOTE_CQ_DATA, FI_TAGGED,
+// FI_MORE, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_MULTI_RECV). FI_COMPLETION: an entry is wanted (the
+// caller has taken the endpoint's default and FI_SELECTIVE_COMPLETION into account).
+struct SendArguments {
+    const iovec* iov = nullptr;
+    std::size_t iov_count = 0;
+    void* const* descriptors = nullptr;  // of the application's regions (FI_MR_LOCAL), or nullptr
+    std::uint64_t to = 0;                // fi_addr_t
+    std::uint64_t tag = 0;
+    std::uint64_t data = 0;
+    std::uint64_t flags = 0;
+    void* context = nullptr;
+};
+struct ReceiveArguments {
+    const iovec* iov = nullptr;
+    std::size_t iov_count = 0;
+    std::uint64_t from = FI_ADDR_UNSPEC;
+    std::uint64_t tag = 0, ignore = 0;
+    std::uint64_t flags = 0;
+    void* context = nullptr;
+};
+struct RmaSegment {
+    std::uint64_t address, bytes, key;
+};
+struct RmaArguments {
+    const iovec* iov = nullptr;
+    std::size_t iov_count = 0;
+    void* const* descriptors = nullptr;
+    std::uint64_t to = 0;
+    const RmaSegment* remote = nullptr;
+    std::size_t remote_count = 0;
+    std::uint64_t data = 0;
+    std::uint64_t flags = 0;  // FI_READ or FI_WRITE besides
+    void* context = nullptr;
+};
+// Operands, compare values and results are contiguous here: the provider gathers.
+struct AtomicArguments {
+    const void* operand = nullptr;
+    const void* compare = nullptr;  // nullptr: not a compare operation
+    iovec* results = nullptr;       // nullptr: nothing is fetched
+    std::size_t result_count = 0;
+    std::uint32_t count = 0;  // elements
+    std::uint8_t datatype = 0, op = 0;
+    std::uint64_t to = 0, address = 0, key = 0;
+    std::uint64_t flags = 0;
+    void* context = nullptr;
+};
+
+struct Bindings {
+    Completions* transmit = nullptr;
+    Completions* receive = nullptr;
+    Counter *send_counter = nullptr, *receive_counter = nullptr, *read_counter = nullptr,
+            *write_counter = nullptr, *remote_read_counter = nullptr,
+            *remote_write_counter = nullptr;
+};
+
+struct EndpointCounts {
+    std::uint64_t eager = 0, inlined = 0, rendezvous = 0, rma = 0, atomics = 0, received = 0,
+                  unexpected = 0, unexpected_bytes_peak = 0, connections = 0, damaged = 0;
+};
+
+class RdmEndpoint {
+public:
+    // Throws VerbsError.
+    RdmEndpoint(std::shared_ptr<Domain> domain, const AddressVector& addresses,
+                const Bindings& bindings);
+    // Waits for what was injected (a few seconds at most), then ends everything. Operations that
+    // are still open end without an entry.
+    ~RdmEndpoint();
+
+    const Name& name() const noexcept;
+
+    ssize_t send(const SendArguments& arguments);
+    ssize_t receive(const ReceiveArguments& arguments);
+    ssize_t rma(const RmaArguments& arguments);
+    ssize_t atomic(const AtomicArguments& arguments);
+    // 0, or -FI_ENOENT: nothing with that context waits. It ends with FI_ECANCELED.
+    ssize_t cancel(void* context);
+    void set_min_multi_receive(std::size_t bytes) noexcept;
+
+    void progress();
+    // For sleepers: a file descriptor (owned here) that is readable after arm() returned true and
+    // something came. False: there is something already, progress() first.
+    int wait_fd() const noexcept;
+    bool arm();
+
+    EndpointCounts counts() const noexcept;
+
+private:
+    class Body;
+    std::unique_ptr<Body> body_;
+};
+
+}  // namespace heddle::protocol
