@@ -72,7 +72,7 @@ struct CreditBody {
     std::uint64_t bytes = 0;
 };
 struct AtomicBody {
-    enum Flags : std::uint8_t { kFetch = 1, kCompare = 2 };
+    enum Flags : std::uint8_t { kFetch = 1, kCompare = 2 };  // kCompare: with kFetch or without
     std::uint64_t operation = 0;
     std::uint64_t address = 0;
     std::uint32_t key = 0;
@@ -103,7 +103,10 @@ struct Message {
     Message() : rts() {}
 };
 
-// False: not a message of this protocol (too short, an unknown kind, segments that do not add up).
+// False: not a message of this protocol (too short or too long, an unknown kind, a flag that its
+// kind does not have, data both ways, segments that do not add up); `out` holds nothing of use
+// then. kTagged: kEager and kRts. Remote CQ data, either way: those, kAtomic, and kData, which must
+// have it. kPut: kRts. Whether a target is there to be written to is not known here.
 bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
            Message& out) noexcept;
 

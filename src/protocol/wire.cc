@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The one place where received bytes become a Message: every length, count and flag is checked
+// here, so that what works on a Message need not.
+#include "protocol/wire.h"
+
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "protocol/atomic_ops.h"
+
+namespace heddle::protocol {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
+static_assert(sizeof(Segment) == 24 && sizeof(RtsBody) == 24 && sizeof(CtsBody) == 32 &&
+                  sizeof(FinBody) == 16 && sizeof(CreditBody) == 8 && sizeof(AtomicBody) == 32 &&
+                  sizeof(AtomicReplyBody) == 16,
+              "bodies travel as they lie in memory");
+
+// Bytes of any alignment, taken from the front.
+class Reader {
+public:
+    explicit Reader(std::span<const std::byte> bytes) noexcept : rest_(bytes) {}
+
+    template <class T>
+    bool read(T& out) noexcept {
+        static_assert(std::is_trivially_copyable_v<T>);
+        if (rest_.size() < sizeof(T)) return false;
+        std::memcpy(&out, rest_.data(), sizeof(T));
+        rest_ = rest_.subspan(sizeof(T));
+        return true;
+    }
+    std::span<const std::byte> rest() const noexcept { return rest_; }
+    bool at_end() const noexcept { return rest_.empty(); }
+
+private:
+    std::span<const std::byte> rest_;
+};
+
+bool flags_allowed(Kind kind, std::uint8_t flags) noexcept {
+    switch (kind) {
+        case Kind::kEager:
+            return (flags & ~(Header::kTagged | Header::kWideData)) == 0;
+        case Kind::kRts:
+            return (flags & ~(Header::kTagged | Header::kWideData | Header::kPut)) == 0;
+        case Kind::kData:
+        case Kind::kAtomic:
+            return (flags & ~Header::kWideData) == 0;
+        case Kind::kCts:
+        case Kind::kFin:
+        case Kind::kCredit:
+        case Kind::kAtomicReply:
+            return flags == 0;
+    }
+    return false;  // an unknown kind
+}
+
+// Control between the two protocols has no completion that could carry data.
+bool data_allowed(Kind kind) noexcept {
+    return kind == Kind::kEager || kind == Kind::kRts || kind == Kind::kData ||
+           kind == Kind::kAtomic;
+}
+
+bool in_address_space(std::uint64_t address, std::uint64_t bytes) noexcept {
+    return bytes <= std::numeric_limits<std::uint64_t>::max() - address;
+}
+
+// `count` pieces of memory which hold `bytes` together, and nothing behind them.
+bool read_segments(Reader& reader, std::uint32_t count, std::uint64_t bytes,
+                   Segment* out) noexcept {
+    if (count > kMaxSegments || (count == 0 && bytes != 0)) return false;
+    for (std::uint32_t i = 0; i < count; ++i) {
+        Segment segment;
+        if (!reader.read(segment) || segment.bytes > bytes) return false;
+        if (!in_address_space(segment.address, segment.bytes)) return false;
+        bytes -= segment.bytes;
+        out[i] = segment;
+    }
+    return bytes == 0 && reader.at_end();
+}
+
+bool atomic_allowed(const AtomicBody& body, std::size_t payload) noexcept {
+    if ((body.flags & ~(AtomicBody::kFetch | AtomicBody::kCompare)) != 0 || body.count == 0)
+        return false;
+    const bool compare = (body.flags & AtomicBody::kCompare) != 0;
+    const bool fetch = (body.flags & AtomicBody::kFetch) != 0;
+    const AtomicCall call = compare ? AtomicCall::kCompare
+                            : fetch ? AtomicCall::kFetch
+                                    : AtomicCall::kWrite;
+    if (!atomic_valid(call, body.datatype, body.op)) return false;
+    const std::uint64_t bytes = std::uint64_t{body.count} * atomic_size(body.datatype);
+    return in_address_space(body.address, bytes) && bytes * atomic_operands(body.op) == payload;
+}
+
+}  // namespace
+
+bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
+           Message& out) noexcept {
+    Reader reader(bytes);
+    Header& header = out.header;
+    if (!reader.read(header) || !flags_allowed(header.kind, header.flags)) return false;
+
+    const bool wide = (header.flags & Header::kWideData) != 0;
+    if (has_immediate && (wide || !data_allowed(header.kind))) return false;
+    out.has_data = wide || has_immediate;
+    out.data = immediate;
+    if (wide) {
+        if (!reader.read(out.data)) return false;
+    } else if (!has_immediate) {
+        out.data = 0;
+    }
+
+    bool good = false;
+    switch (header.kind) {
+        case Kind::kEager:
+            good = true;
+            break;
+        case Kind::kRts:
+            if (!reader.read(out.rts)) return false;
+            good = (header.flags & Header::kPut) != 0
+                       ? out.rts.segments == 0 && reader.at_end()
+                       : read_segments(reader, out.rts.segments, out.rts.bytes, out.segments);
+            break;
+        case Kind::kCts:
+            good = reader.read(out.cts) &&
+                   read_segments(reader, out.cts.segments, out.cts.bytes, out.segments);
+            break;
+        case Kind::kFin:
+            good = reader.read(out.fin) && out.fin.put <= 1 && reader.at_end();
+            break;
+        case Kind::kCredit:
+            good = reader.read(out.credit) && reader.at_end();
+            break;
+        case Kind::kData:
+            good = out.has_data && reader.at_end();
+            break;
+        case Kind::kAtomic:
+            good = reader.read(out.atomic) && atomic_allowed(out.atomic, reader.rest().size());
+            break;
+        case Kind::kAtomicReply:
+            good = reader.read(out.atomic_reply) && out.atomic_reply.bytes == reader.rest().size();
+            break;
+    }
+    out.payload = reader.rest();
+    return good;
+}
+
+}  // namespace heddle::protocol
