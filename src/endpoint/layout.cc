@@ -27,9 +27,11 @@ void must_hold(const char* outer, std::uint32_t outer_ways, const char* inner,
                ": the second number must be a multiple of the first");
 }
 
+}  // namespace
+
 // Maximally independent on an unpatched libmlx5: it puts thread domains 2k and 2k + 1 of a context
 // on one page, so two are allocated and the first is used.
-std::uint32_t domains_for(Placement placement) {
+std::uint32_t domains_for(Placement placement) noexcept {
     switch (placement) {
         case Placement::kDriver:
             return 0;
@@ -42,8 +44,6 @@ std::uint32_t domains_for(Placement placement) {
     }
     return 0;
 }
-
-}  // namespace
 
 Layout layout(const Sharing& sharing, std::uint32_t threads, std::uint32_t qps_per_thread) {
     if (threads == 0) refuse("endpoints for no threads", "at least one");

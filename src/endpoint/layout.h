@@ -37,4 +37,7 @@ struct Layout {
 // Throws VerbsError (EINVAL) that says which two numbers do not go together.
 Layout layout(const Sharing& sharing, std::uint32_t threads, std::uint32_t qps_per_thread);
 
+// Thread domains that a QP placed so needs.
+std::uint32_t domains_for(Placement placement) noexcept;
+
 }  // namespace heddle::endpoint

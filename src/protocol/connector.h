@@ -79,6 +79,8 @@ public:
     // Who sends to the target QP of that number: the asking endpoint's name, of which `process` and
     // `context` hold for every endpoint that shares the QP.
     std::optional<Name> asker(std::uint32_t target_qpn) const;
+    // Changes after a target QP is gone, before its number can be that of another.
+    std::uint64_t removals() const noexcept;
 
     struct Counts {
         std::uint64_t requests_sent = 0, requests_received = 0, replies_sent = 0, repeated = 0,

@@ -333,7 +333,7 @@ PostedReceive* Matcher::arrive(std::uint32_t source, std::uint64_t tag) {
     };
     if (t.of_any_source.size() != 0) look(t.of_any_source.at(t.hash_of(kAnySource, tag)));
     if (t.other_count != 0) look(t.others);
-    if (oldest) t.remove(*oldest);
+    if (oldest && !oldest->stays) t.remove(*oldest);
     return oldest;
 }
 

@@ -26,6 +26,7 @@ struct Link {
 struct PostedReceive {
     std::uint32_t source = kAnySource;  // number of the peer
     std::uint64_t tag = 0, ignore = 0;  // bits set in `ignore` do not matter
+    bool stays = false;  // for many messages: arrive() leaves it where it is, until take()
     // the matcher's own
     detail::Link link;
     std::uint64_t order = 0;

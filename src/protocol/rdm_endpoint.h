@@ -112,8 +112,9 @@ public:
 
     EndpointCounts counts() const noexcept;
 
+    class Body;  // endpoint_body.h
+
 private:
-    class Body;
     std::unique_ptr<Body> body_;
 };
 

@@ -41,6 +41,9 @@ struct Header {
 static_assert(sizeof(Header) == 16);
 
 inline constexpr std::size_t kMaxSegments = 8;
+// Eager payload up to this is never held back: at the receiver it takes no more than a rendezvous
+// request would. More of it counts against what a peer may send ahead, until CreditBody.
+inline constexpr std::size_t kFreeBytes = 128;
 
 // A piece of registered memory of the peer.
 struct Segment {

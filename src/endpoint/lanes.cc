@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "endpoint/lanes.h"
+
+#include <fcntl.h>
+
+#include <cerrno>
+#include <thread>
+#include <utility>
+
+#include "endpoint/layout.h"
+#include "heddle/error.h"
+#include "verbs/open_device.h"
+
+namespace heddle::endpoint {
+
+Lanes::Lanes(std::string device, std::optional<Category> category, bool xrc)
+    : device_(std::move(device)), category_(category), xrc_(xrc), before_(mapped_uar_pages()) {}
+
+std::shared_ptr<SharedContext> Lanes::context() {
+    const std::lock_guard guard(mutex_);
+    if (category_ == Category::kMpiEverywhere) return open();
+    std::shared_ptr<SharedContext> common = common_.lock();
+    if (!common) common_ = common = open();
+    return common;
+}
+
+std::shared_ptr<SharedContext> Lanes::open() {
+    auto shared = std::make_shared<SharedContext>();
+    shared->index = next_index_++;
+    shared->context = verbs::open_device(device_);
+    shared->pd.reset(ibv_alloc_pd(shared->context.get()));
+    if (!shared->pd) throw VerbsError("a protection domain", errno);
+    if (xrc_) {
+        ibv_xrcd_init_attr attributes{};
+        attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+        attributes.fd = -1;  // of this process alone
+        attributes.oflags = O_CREAT;
+        shared->xrcd.reset(ibv_open_xrcd(shared->context.get(), &attributes));
+        if (!shared->xrcd) throw VerbsError("an XRC domain", errno, "FI_HEDDLE_XRC=0 uses RC");
+    }
+    opened_.push_back(shared);
+    return shared;
+}
+
+Placement Lanes::placement() {
+    if (category_) return sharing_of(*category_, 1).placement;
+    return lanes_ < std::thread::hardware_concurrency() ? Placement::kDoubled
+                                                        : Placement::kIndependent;
+}
+
+std::unique_ptr<Lane> Lanes::lane(const std::shared_ptr<SharedContext>& context) {
+    const std::lock_guard guard(mutex_);
+    auto lane = std::make_unique<Lane>();
+    lane->shared = context;
+    for (std::uint32_t d = 0; d < domains_for(placement()); ++d) {
+        ibv_td_init_attr nothing{};
+        verbs::ThreadDomain domain(ibv_alloc_td(context->context.get(), &nothing));
+        if (!domain)
+            throw VerbsError("a thread domain for endpoint " + std::to_string(lanes_ + 1), errno,
+                             "the context or the device has no UAR left; shared-dynamic takes "
+                             "half as many as dynamic, static and mpi+threads take none "
+                             "(FI_HEDDLE_ENDPOINTS)");
+        lane->domains.push_back(std::move(domain));
+        ++thread_domains_;
+    }
+    if (!lane->domains.empty()) {
+        ibv_parent_domain_init_attr attributes{};
+        attributes.pd = context->pd.get();
+        attributes.td = lane->domains.front().get();
+        lane->parent.reset(ibv_alloc_parent_domain(context->context.get(), &attributes));
+        if (!lane->parent) throw VerbsError("a parent domain", errno);
+    }
+    ++lanes_;
+    return lane;
+}
+
+Usage Lanes::usage() const {
+    const std::lock_guard guard(mutex_);
+    Usage usage;
+    for (const auto& opened : opened_)
+        if (!opened.expired()) {
+            ++usage.contexts;
+            ++usage.pds;
+        }
+    usage.thread_domains = thread_domains_;
+    std::uint32_t pages = 0;
+    for (const auto& [address, offset] : mapped_uar_pages())
+        if (!before_.contains(address)) ++pages;
+    usage.uars = pages;
+    usage.uuars = 2 * pages;
+    return usage;
+}
+
+}  // namespace heddle::endpoint

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "memory/pool.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <string>
+
+#include "heddle/error.h"
+
+namespace heddle::memory {
+namespace {
+
+constexpr std::size_t kLine = 64, kPage = 4096;
+
+std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
+
+}  // namespace
+
+void Pool::Unmap::operator()(std::byte* memory) const noexcept { ::munmap(memory, bytes); }
+
+// Pages of its own, so that nothing else is registered, or made shared, with them.
+Pool::Pool(ibv_pd* pd, std::size_t bytes, std::uint32_t count)
+    : bytes_(rounded(bytes, kLine)), count_(count) {
+    const std::size_t all = rounded(bytes_ * count_, kPage);
+    void* const memory =
+        ::mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED)
+        throw VerbsError("a pool of " + std::to_string(all) + " bytes", errno);
+    memory_ = {static_cast<std::byte*>(memory), Unmap{all}};
+    mr_.reset(ibv_reg_mr(pd, memory, all, IBV_ACCESS_LOCAL_WRITE));
+    if (!mr_)
+        throw VerbsError("registering a pool of " + std::to_string(all) + " bytes", errno,
+                         errno == ENOMEM ? "look at `ulimit -l`" : "");
+    free_.reserve(count_);
+    for (std::uint32_t i = count_; i != 0; --i)
+        free_.push_back(i - 1);
+}
+
+}  // namespace heddle::memory

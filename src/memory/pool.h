@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Registered buffers of one size, in one piece of memory: what messages are received into, and
+// copied into before they are sent. By one thread at a time.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "verbs/handles.h"
+
+namespace heddle::memory {
+
+class Pool {
+public:
+    // `count` buffers of `bytes` each, rounded up to cache lines. Throws VerbsError.
+    Pool(ibv_pd* pd, std::size_t bytes, std::uint32_t count);
+
+    std::size_t bytes() const noexcept { return bytes_; }
+    std::uint32_t count() const noexcept { return count_; }
+    std::uint32_t key() const noexcept { return mr_->lkey; }
+    std::byte* at(std::uint32_t index) const noexcept { return memory_.get() + index * bytes_; }
+    std::uint32_t index_of(const void* buffer) const noexcept {
+        return static_cast<std::uint32_t>(
+            static_cast<std::size_t>(static_cast<const std::byte*>(buffer) - memory_.get()) /
+            bytes_);
+    }
+
+    // nullptr: all are out.
+    std::byte* take() noexcept {
+        if (free_.empty()) return nullptr;
+        std::byte* const buffer = at(free_.back());
+        free_.pop_back();
+        return buffer;
+    }
+    void give_back(const void* buffer) noexcept { free_.push_back(index_of(buffer)); }
+
+private:
+    struct Unmap {
+        std::size_t bytes = 0;
+        void operator()(std::byte* memory) const noexcept;
+    };
+    std::size_t bytes_;
+    std::uint32_t count_;
+    std::unique_ptr<std::byte, Unmap> memory_;
+    verbs::MemoryRegion mr_;
+    std::vector<std::uint32_t> free_;  // never grows: reserved
+};
+
+}  // namespace heddle::memory

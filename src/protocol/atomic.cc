@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Atomics: the target's endpoint does them when it makes progress, and answers. An HCA's own
+// atomics are atomic among themselves only, so a mixture of both would not be; and most types and
+// operations of libfabric an HCA does not know.
+#include <rdma/fi_errno.h>
+
+#include <cstring>
+
+#include "protocol/atomic_ops.h"
+#include "protocol/endpoint_body.h"
+
+namespace heddle::protocol {
+
+ssize_t RdmEndpoint::Body::atomic(const AtomicArguments& a) {
+    const std::size_t bytes = a.count * atomic_size(a.datatype);
+    AtomicBody request;
+    request.address = a.address;
+    request.key = static_cast<std::uint32_t>(a.key);
+    request.count = a.count;
+    request.datatype = a.datatype;
+    request.op = a.op;
+    if (a.results != nullptr) request.flags |= AtomicBody::kFetch;
+    if (a.compare != nullptr) request.flags |= AtomicBody::kCompare;
+    const std::size_t operands = a.op == FI_ATOMIC_READ ? 0 : bytes;
+    const std::size_t compares = a.compare != nullptr ? bytes : 0;
+    if (a.results == nullptr && a.op == FI_ATOMIC_READ) return -FI_EINVAL;
+    if (sizeof(Header) + sizeof request + operands + compares > channel->send_buffers().bytes() ||
+        sizeof(Header) + sizeof(AtomicReplyBody) + bytes > channel->send_buffers().bytes())
+        return -FI_EMSGSIZE;
+    Peer* const peer = peer_at(a.to);
+    if (peer == nullptr || a.result_count > kMaxSegments) return -FI_EINVAL;
+    if (peer->failed != 0 && a.flags & FI_INJECT) return -peer->failed;
+    Transfer& t = transfers.take();
+    t.body = this;
+    t.peer = peer;
+    t.step = Transfer::Step::kMessage;
+    t.read = a.results != nullptr;
+    t.flags = (a.flags & ~(FI_RMA | FI_TAGGED)) | FI_ATOMIC;
+    t.context = a.context;
+    t.bytes = bytes;
+    t.counter = t.read ? bindings.read_counter : bindings.write_counter;
+    t.what = 0;
+    if (a.flags & FI_COMPLETION) t.what |= Sent::kEntry;
+    if (t.counter != nullptr) t.what |= Sent::kCount;
+    t.iov_count = 0;
+    t.result_count = a.result_count;
+    for (std::size_t i = 0; i < a.result_count; ++i)
+        t.results[i] = a.results[i];
+    request.operation = Numbered<Transfer>::id(t);
+    t.copy.resize(sizeof(Header) + sizeof request + operands + compares);
+    std::byte* at = t.copy.data() + sizeof(Header);
+    std::memcpy(at, &request, sizeof request);
+    if (operands != 0) std::memcpy(at + sizeof request, a.operand, operands);
+    if (compares != 0) std::memcpy(at + sizeof request + operands, a.compare, compares);
+    ++counts.atomics;
+    if (!can_send(*peer) || !start(t)) wait(*peer, t);
+    return 0;
+}
+
+// False: no room.
+bool RdmEndpoint::Body::start_atomic(Transfer& t) {
+    const Header header{Kind::kAtomic,         0, name.endpoint, t.peer->name.endpoint,
+                        t.peer->send_sequence, 0};
+    std::memcpy(t.copy.data(), &header, sizeof header);
+    if (!send_control(*t.peer, t.copy, {})) return false;
+    ++t.peer->send_sequence;
+    t.step = Transfer::Step::kAnswer;
+    ++t.peer->answers;
+    return true;
+}
+
+void RdmEndpoint::Body::got_atomic(Peer& peer, const Message& message) {
+    const AtomicBody& a = message.atomic;
+    const std::size_t bytes = a.count * atomic_size(a.datatype);
+    const bool fetch = a.flags & AtomicBody::kFetch, compare = a.flags & AtomicBody::kCompare;
+    AtomicReplyBody reply;
+    reply.operation = a.operation;
+    std::vector<std::byte> values;
+    Domain::Body& regions = domain->body();
+    {
+        // Held while the memory is used: it cannot be deregistered meanwhile.
+        const std::lock_guard guard(regions.mutex);
+        const auto region = regions.regions.find(a.key);
+        const bool allowed = region != regions.regions.end() &&
+                             a.address >= region->second.address && bytes <= region->second.bytes &&
+                             a.address - region->second.address <= region->second.bytes - bytes &&
+                             (region->second.access == 0 || a.op == FI_ATOMIC_READ
+                                  ? true
+                                  : (region->second.access & FI_REMOTE_WRITE) != 0) &&
+                             a.address % std::min<std::size_t>(atomic_size(a.datatype), 8) == 0;
+        if (!allowed) {
+            reply.status = EACCES;
+        } else {
+            if (fetch) values.resize(bytes);
+            const std::byte* const operand =
+                a.op == FI_ATOMIC_READ ? nullptr : message.payload.data();
+            const std::byte* const compares =
+                compare ? message.payload.data() + (operand != nullptr ? bytes : 0) : nullptr;
+            atomic_apply(a.datatype, a.op,
+                         reinterpret_cast<void*>(static_cast<std::uintptr_t>(a.address)), operand,
+                         compares, fetch ? values.data() : nullptr, a.count);
+        }
+    }
+    reply.bytes = static_cast<std::uint32_t>(values.size());
+    Counter* const counter =
+        a.op == FI_ATOMIC_READ ? bindings.remote_read_counter : bindings.remote_write_counter;
+    if (counter != nullptr && reply.status == 0) counter->add(true);
+    control(peer, Kind::kAtomicReply, reply, values);
+}
+
+void RdmEndpoint::Body::got_atomic_reply(Peer& peer, const Message& message) {
+    Transfer* const t = transfers.find(message.atomic_reply.operation);
+    if (t == nullptr || t->peer != &peer || t->step != Transfer::Step::kAnswer ||
+        !(t->flags & FI_ATOMIC))
+        return damaged(peer);
+    --peer.answers;
+    t->step = Transfer::Step::kFin;
+    std::span<const std::byte> values = message.payload;
+    for (std::size_t i = 0; i < t->result_count; ++i) {
+        const std::size_t bytes = std::min(values.size(), t->results[i].iov_len);
+        if (bytes != 0) std::memcpy(t->results[i].iov_base, values.data(), bytes);
+        values = values.subspan(bytes);
+    }
+    finish(*t, static_cast<int>(message.atomic_reply.status), 0);
+}
+
+}  // namespace heddle::protocol

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "protocol/bulk.h"
+
+#include <algorithm>
+#include <cerrno>
+
+namespace heddle::protocol {
+
+bool LocalPieces::use(ibv_pd* pd, const iovec* from, std::size_t pieces, void* const* descriptors,
+                      std::size_t bytes, bool written_by_device) noexcept {
+    count = 0;
+    for (std::size_t i = 0; i < pieces && bytes != 0; ++i) {
+        if (from[i].iov_len == 0) continue;
+        if (count == kMaxSegments) {
+            errno = EINVAL;
+            return false;
+        }
+        iov[count] = from[i];
+        iov[count].iov_len = std::min(from[i].iov_len, bytes);
+        bytes -= iov[count].iov_len;
+        ibv_mr* region = descriptors != nullptr ? static_cast<ibv_mr*>(descriptors[i]) : nullptr;
+        if (region == nullptr) {
+            const int access = written_by_device ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
+                                                 : IBV_ACCESS_REMOTE_READ;
+            registrations_[count].reset(
+                ibv_reg_mr(pd, iov[count].iov_base, iov[count].iov_len, access));
+            region = registrations_[count].get();
+            if (region == nullptr) {
+                const int error = errno;
+                release();
+                errno = error;
+                return false;
+            }
+        }
+        local_keys[count] = region->lkey;
+        remote_keys[count] = region->rkey;
+        ++count;
+    }
+    return true;
+}
+
+void LocalPieces::release() noexcept {
+    for (std::size_t i = 0; i < count; ++i)
+        registrations_[i].reset();
+    if (count < kMaxSegments) registrations_[count].reset();
+}
+
+void Bulk::begin(Channel& channel, Connection& connection, post::Opcode opcode, std::size_t bytes,
+                 Done done, void* argument) noexcept {
+    channel_ = &channel;
+    connection_ = &connection;
+    opcode_ = opcode;
+    left_ = bytes;
+    local_at_ = local_offset_ = remote_at_ = remote_offset_ = 0;
+    outstanding_ = 0;
+    error_ = device_error_ = 0;
+    done_ = done;
+    argument_ = argument;
+}
+
+bool Bulk::post() noexcept {
+    posting_ = true;
+    while (left_ != 0 && error_ == 0) {
+        if (connection_->failed()) {
+            error_ = connection_->error();
+            break;
+        }
+        const iovec& here = local.iov[local_at_];
+        const Segment& there = remote[remote_at_];
+        const std::size_t bytes = std::min({here.iov_len - local_offset_,
+                                            static_cast<std::size_t>(there.bytes) - remote_offset_,
+                                            left_, channel_->max_message()});
+        ibv_sge piece{reinterpret_cast<std::uintptr_t>(here.iov_base) + local_offset_,
+                      static_cast<std::uint32_t>(bytes), local.local_keys[local_at_]};
+        post::Work work;
+        work.opcode = opcode_;
+        if (bytes != 0) work.pieces = {&piece, 1};
+        work.remote_address = there.address + remote_offset_;
+        work.remote_key = there.key;
+        work.remote_srq = connection_->to().srqn;
+        if (bytes != 0) {
+            Sent sent;
+            sent.part = this;
+            const post::Posted posted = channel_->post(*connection_, work, sent);
+            if (posted == post::Posted::kFull) {
+                posting_ = false;
+                return false;
+            }
+            if (posted == post::Posted::kInvalid) {
+                error_ = EINVAL;
+                break;
+            }
+            ++outstanding_;
+        }
+        left_ -= bytes;
+        local_offset_ += bytes;
+        remote_offset_ += bytes;
+        if (local_offset_ == here.iov_len) {
+            ++local_at_;
+            local_offset_ = 0;
+        }
+        if (remote_offset_ == there.bytes) {
+            ++remote_at_;
+            remote_offset_ = 0;
+        }
+    }
+    posting_ = false;
+    left_ = 0;
+    finish_if_all_done();
+    return true;
+}
+
+void Bulk::done(int error, int device_error) {
+    --outstanding_;
+    if (error != 0 && error_ == 0) {
+        error_ = error;
+        device_error_ = device_error;
+    }
+    finish_if_all_done();
+}
+
+void Bulk::finish_if_all_done() {
+    // After an error nothing more is posted: what is left counts as done.
+    if (outstanding_ != 0 || posting_ || (left_ != 0 && error_ == 0)) return;
+    left_ = 0;
+    if (done_ == nullptr) return;
+    const Done done = done_;
+    done_ = nullptr;
+    local.release();
+    done(argument_, error_, device_error_);
+}
+
+}  // namespace heddle::protocol

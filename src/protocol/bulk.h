@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Bytes between local memory and registered memory of a peer, by RDMA reads or writes: of an RMA
+// operation, and of a rendezvous. Works are posted as there is room for them; who asked is told
+// once, when the last is done or the first error has been answered.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstdint>
+
+#include "protocol/channel.h"
+#include "protocol/wire.h"
+#include "verbs/handles.h"
+
+namespace heddle::protocol {
+
+// Local memory with the keys that the device wants. Registered for the time of the operation,
+// unless the application has a registration of its own (FI_MR_LOCAL).
+class LocalPieces {
+public:
+    // False: errno says why it could not be registered. The iov is copied.
+    bool use(ibv_pd* pd, const iovec* iov, std::size_t count, void* const* descriptors,
+             std::size_t bytes, bool written_by_device) noexcept;
+    void release() noexcept;
+
+    std::size_t count = 0;
+    std::array<iovec, kMaxSegments> iov{};
+    std::array<std::uint32_t, kMaxSegments> local_keys{}, remote_keys{};
+
+private:
+    std::array<verbs::MemoryRegion, kMaxSegments> registrations_;
+};
+
+class Bulk final : public Part {
+public:
+    using Done = void (*)(void* argument, int error, int device_error);
+
+    LocalPieces local;
+    std::array<Segment, kMaxSegments> remote{};
+    std::size_t remote_count = 0;
+
+    // opcode: kRead or kWrite. Called once before post().
+    void begin(Channel& channel, Connection& connection, post::Opcode opcode, std::size_t bytes,
+               Done done, void* argument) noexcept;
+    // Posts what there is room for; false: there is more, call again after a poll. `finished` may
+    // be called before it returns.
+    bool post() noexcept;
+    void done(int error, int device_error) override;
+
+private:
+    void finish_if_all_done();
+
+    Channel* channel_ = nullptr;
+    Connection* connection_ = nullptr;
+    post::Opcode opcode_ = post::Opcode::kRead;
+    std::size_t left_ = 0;  // bytes not yet posted
+    std::size_t local_at_ = 0, local_offset_ = 0, remote_at_ = 0, remote_offset_ = 0;
+    std::uint32_t outstanding_ = 0;
+    bool posting_ = false;
+    int error_ = 0, device_error_ = 0;
+    Done done_ = nullptr;
+    void* argument_ = nullptr;
+};
+
+}  // namespace heddle::protocol

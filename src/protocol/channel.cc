@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "protocol/channel.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "heddle/error.h"
+#include "protocol/wire.h"
+#include "verbs/connection.h"
+
+namespace heddle::protocol {
+namespace {
+
+// Ids of receives carry the buffer's number, those of sends connection << 32 | number of the work.
+constexpr std::uint64_t kReceive = std::uint64_t{1} << 63;
+constexpr std::uint32_t kReceivesAtOnce = 16, kPollAtOnce = 16;
+// Behind the header of the largest eager message: wide data.
+constexpr std::size_t kHeaderRoom = sizeof(Header) + 8;
+// RTS with all its segments must fit, whatever eager_bytes is.
+constexpr std::size_t kLeastBuffer = 512;
+constexpr std::uint32_t kCompletionsForSends = 1024;
+
+std::size_t buffer_bytes(const Options& options) {
+    return std::max(options.eager_bytes + kHeaderRoom, kLeastBuffer);
+}
+
+// Which endpoints one connection reaches.
+Name key_of(const Name& to, bool xrc) {
+    Name key;
+    key.process = to.process;
+    if (xrc)
+        key.context = to.context;
+    else
+        key.endpoint = to.endpoint;
+    return key;
+}
+
+}  // namespace
+
+int errno_of(ibv_wc_status status) noexcept {
+    switch (status) {
+        case IBV_WC_SUCCESS:
+            return 0;
+        case IBV_WC_RETRY_EXC_ERR:
+        case IBV_WC_RESP_TIMEOUT_ERR:
+            return EHOSTUNREACH;
+        case IBV_WC_REM_ACCESS_ERR:
+        case IBV_WC_LOC_PROT_ERR:
+            return EACCES;
+        case IBV_WC_LOC_LEN_ERR:
+            return EMSGSIZE;
+        case IBV_WC_WR_FLUSH_ERR:
+            return ECONNABORTED;
+        case IBV_WC_RNR_RETRY_EXC_ERR:
+            return ENOBUFS;
+        case IBV_WC_REM_OP_ERR:
+        case IBV_WC_REM_INV_REQ_ERR:
+            return EREMOTEIO;
+        default:
+            return EIO;
+    }
+}
+
+Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, bool direct)
+    : options_(options),
+      lane_(std::move(lane)),
+      receive_buffers_(lane_->shared->pd.get(), buffer_bytes(options), options.receive_buffers),
+      send_buffers_(lane_->shared->pd.get(), buffer_bytes(options), options.send_depth) {
+    wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+    if (wake_ < 0 || epoll_ < 0) {
+        const int error = errno;
+        ::close(wake_);
+        ::close(epoll_);
+        throw VerbsError("file descriptors to sleep on", error, "raise `ulimit -n`");
+    }
+    make_cq();
+    make_srq();
+    if (direct) {
+        direct_cq_.emplace(cq_.get());
+        direct_srq_.emplace(srq_.get());
+        direct_cq_->add_default(*direct_srq_);
+    } else {
+        verbs_cq_.emplace(cq_.get());
+    }
+    to_post_.reserve(options_.receive_buffers);
+    for (std::uint32_t i = 0; i < options_.receive_buffers; ++i)
+        add_receive(i);
+    ring_receives();
+}
+
+Channel::~Channel() {
+    for (const auto& connection : connections_) {
+        connector_->cancel(connection->request_);
+        connector_->disconnect(connection->request_);
+    }
+    ::close(epoll_);
+    ::close(wake_);
+}
+
+void Channel::make_cq() {
+    ibv_context* const context = lane_->shared->context.get();
+    events_.reset(ibv_create_comp_channel(context));
+    if (!events_) throw VerbsError("a completion channel", errno, "raise `ulimit -n`");
+    ::fcntl(events_->fd, F_SETFL, ::fcntl(events_->fd, F_GETFL) | O_NONBLOCK);
+    for (const int fd : {events_->fd, wake_}) {
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.fd = fd;
+        if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0)
+            throw VerbsError("waiting for a completion channel", errno);
+    }
+    signaled_most_ = kCompletionsForSends;
+    ibv_cq_init_attr_ex attributes{};
+    attributes.cqe = options_.receive_buffers + signaled_most_;
+    attributes.channel = events_.get();
+    attributes.wc_flags = IBV_WC_STANDARD_FLAGS;
+    if (lane_->parent) {  // one thread at a time: libmlx5 need not lock
+        attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+        attributes.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+        if (ibv_cq_ex* extended = ibv_create_cq_ex(context, &attributes))
+            cq_.reset(ibv_cq_ex_to_cq(extended));
+    }
+    if (!cq_)
+        cq_.reset(
+            ibv_create_cq(context, static_cast<int>(attributes.cqe), nullptr, events_.get(), 0));
+    if (!cq_)
+        throw VerbsError("a completion queue of " + std::to_string(attributes.cqe) + " entries",
+                         errno, "FI_HEDDLE_RECEIVE_BUFFERS makes it smaller");
+}
+
+void Channel::make_srq() {
+    ibv_srq_init_attr_ex attributes{};
+    attributes.attr.max_wr = options_.receive_buffers;
+    attributes.attr.max_sge = 1;
+    attributes.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+    attributes.srq_type = IBV_SRQT_BASIC;
+    attributes.pd = lane_->shared->pd.get();
+    if (xrc()) {
+        attributes.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+        attributes.srq_type = IBV_SRQT_XRC;
+        attributes.xrcd = lane_->shared->xrcd.get();
+        attributes.cq = cq_.get();
+    }
+    srq_.reset(ibv_create_srq_ex(lane_->shared->context.get(), &attributes));
+    if (!srq_)
+        throw VerbsError("a shared receive queue of " + std::to_string(options_.receive_buffers),
+                         errno, "FI_HEDDLE_RECEIVE_BUFFERS makes it smaller");
+    if (xrc() && ibv_get_srq_num(srq_.get(), &srqn_) != 0)
+        throw VerbsError("the number of a shared receive queue", errno);
+}
+
+void Channel::attach(std::uint16_t number, ChannelUser& user) {
+    if (users_.size() <= number) users_.resize(number + 1u);
+    users_[number] = &user;
+}
+
+void Channel::detach(std::uint16_t number) { users_[number] = nullptr; }
+
+Connection& Channel::connection(Connector& connector, const Name& from, const Name& to) {
+    connector_ = &connector;
+    Connection*& known = by_name_[key_of(to, xrc())];
+    if (known != nullptr) return *known;
+    auto fresh = std::make_unique<Connection>();
+    fresh->index_ = static_cast<std::uint32_t>(connections_.size());
+    fresh->request_.from = from;
+    fresh->request_.to = to;
+    fresh->request_.argument = this;
+    fresh->request_.changed = [](void* channel) {
+        static_cast<Channel*>(channel)->changed_.store(true, std::memory_order_release);
+        static_cast<Channel*>(channel)->wake();
+    };
+    make_qp(*fresh, from);
+    connections_.push_back(std::move(fresh));
+    Connection& connection = *connections_.back();
+    known = &connection;
+    connecting_.push_back(&connection);
+    connector.connect(connection.request_);
+    return connection;
+}
+
+void Channel::make_qp(Connection& connection, const Name& from) {
+    ibv_qp_init_attr_ex attributes{};
+    attributes.send_cq = cq_.get();
+    attributes.cap.max_send_wr = options_.send_depth;
+    attributes.cap.max_send_sge = 2;
+    attributes.cap.max_inline_data =
+        static_cast<std::uint32_t>(options_.inject_bytes + kHeaderRoom);
+    attributes.pd = lane_->qp_pd();
+    attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
+    if (xrc()) {
+        attributes.qp_type = IBV_QPT_XRC_SEND;
+    } else {
+        attributes.qp_type = IBV_QPT_RC;
+        attributes.recv_cq = cq_.get();
+        attributes.srq = srq_.get();
+    }
+    connection.qp_.reset(ibv_create_qp_ex(lane_->shared->context.get(), &attributes));
+    if (!connection.qp_)
+        throw VerbsError("a queue pair for endpoint " + std::to_string(from.endpoint), errno,
+                         "the device has no more, or FI_HEDDLE_SEND_DEPTH, FI_HEDDLE_INJECT_SIZE "
+                         "are more than it can");
+    max_inline_ = attributes.cap.max_inline_data;
+    ibv_qp_attr init{};
+    init.qp_state = IBV_QPS_INIT;
+    init.port_num = verbs::kPort;
+    if (const int error =
+            ibv_modify_qp(connection.qp_.get(), &init,
+                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
+        throw VerbsError("taking a queue pair to INIT", error);
+    connection.sent_.resize(std::bit_ceil(options_.send_depth));
+    if (direct_cq_) {
+        connection.direct_.emplace(connection.qp_.get(), false, max_inline_,
+                                   lane_->register_shared(), options_.send_depth);
+        direct_cq_->add(*connection.direct_);
+    } else {
+        connection.verbs_.emplace(connection.qp_.get(), 1);
+    }
+}
+
+post::Posted Channel::post(Connection& connection, post::Work& work, const Sent& sent) noexcept {
+    if (connection.posted_ - connection.done_ >= options_.send_depth || signaled_ >= signaled_most_)
+        [[unlikely]]
+        return post::Posted::kFull;
+    const bool signal = sent.needs_completion() || ++connection.unsignaled_ >= kSignalEvery;
+    if (signal) work.flags |= post::kSignaled;
+    work.id = std::uint64_t{connection.index_} << 32 | connection.posted_;
+    const post::Posted posted =
+        connection.direct_ ? connection.direct_->post_now(work) : connection.verbs_->post_now(work);
+    if (posted != post::Posted::kOk) [[unlikely]]
+        return posted;
+    connection.sent_[connection.posted_ & (connection.sent_.size() - 1)] = sent;
+    ++connection.posted_;
+    if (signal) {
+        connection.unsignaled_ = 0;
+        ++signaled_;
+    }
+    return post::Posted::kOk;
+}
+
+void Channel::add_receive(std::uint32_t buffer) noexcept {
+    to_post_.push_back(buffer);
+    if (to_post_.size() >= kReceivesAtOnce) ring_receives();
+}
+
+void Channel::ring_receives() noexcept {
+    ibv_sge piece{};
+    piece.length = static_cast<std::uint32_t>(receive_buffers_.bytes());
+    piece.lkey = receive_buffers_.key();
+    std::size_t taken = 0;
+    for (; taken < to_post_.size(); ++taken) {
+        const std::uint32_t buffer = to_post_[taken];
+        piece.addr = reinterpret_cast<std::uintptr_t>(receive_buffers_.at(buffer));
+        if (direct_srq_) {
+            if (direct_srq_->post({&piece, 1}, kReceive | buffer) != post::Posted::kOk) break;
+            continue;
+        }
+        ibv_recv_wr wr{}, *bad = nullptr;
+        wr.wr_id = kReceive | buffer;
+        wr.sg_list = &piece;
+        wr.num_sge = 1;
+        if (ibv_post_srq_recv(srq_.get(), &wr, &bad) != 0) break;
+    }
+    if (direct_srq_) direct_srq_->ring_doorbell();
+    to_post_.erase(to_post_.begin(), to_post_.begin() + static_cast<std::ptrdiff_t>(taken));
+}
+
+unsigned Channel::poll() {
+    if (changed_.load(std::memory_order_relaxed)) [[unlikely]]
+        look_at_connections();
+    std::array<post::Completion, kPollAtOnce> completions;
+    const unsigned found = direct_cq_ ? direct_cq_->poll(completions.data(), kPollAtOnce)
+                                      : verbs_cq_->poll(completions.data(), kPollAtOnce);
+    for (unsigned i = 0; i < found; ++i)
+        completed(completions[i]);
+    return found;
+}
+
+void Channel::completed(const post::Completion& completion) {
+    if (completion.id & kReceive) {
+        const auto buffer = static_cast<std::uint32_t>(completion.id);
+        const std::byte* const at = receive_buffers_.at(buffer);
+        // A peer that died in the middle of a message leaves a receive with an error: it is used
+        // again; what is concerned fails where it was asked for.
+        if (completion.status == IBV_WC_SUCCESS && completion.bytes >= sizeof(Header)) [[likely]] {
+            Header header;
+            std::memcpy(&header, at, sizeof header);
+            if (header.destination < users_.size() && users_[header.destination] != nullptr)
+                users_[header.destination]->received({at, completion.bytes},
+                                                     completion.has_immediate, completion.immediate,
+                                                     completion.qpn);
+        }
+        add_receive(buffer);
+        return;
+    }
+    --signaled_;
+    Connection& connection = *connections_[completion.id >> 32];
+    const auto number = static_cast<std::uint32_t>(completion.id);
+    if (completion.status == IBV_WC_SUCCESS) [[likely]] {
+        finish(connection, number, 0, 0);
+        return;
+    }
+    const int error = errno_of(completion.status);
+    finish(connection, number, error, static_cast<int>(completion.status));
+    fail(connection, error);
+}
+
+// All works up to that number are done: those before it without an error, as the device reports
+// one where it happens.
+void Channel::finish(Connection& connection, std::uint32_t number, int error, int device_error) {
+    while (static_cast<std::int32_t>(number - connection.done_) >= 0) {
+        const Sent sent = connection.sent_[connection.done_ & (connection.sent_.size() - 1)];
+        const bool last = connection.done_ == number;
+        ++connection.done_;
+        if (sent.buffer != nullptr) send_buffers_.give_back(sent.buffer);
+        if (sent.part != nullptr)
+            sent.part->done(last ? error : 0, last ? device_error : 0);
+        else if (sent.what != 0 && sent.user != nullptr)
+            sent.user->sent(sent, last ? error : 0, last ? device_error : 0);
+    }
+}
+
+void Channel::look_at_connections() {
+    changed_.store(false, std::memory_order_relaxed);
+    // a state that changes from here on sets changed_ again
+    for (std::size_t i = 0; i < connecting_.size();) {
+        Connection& connection = *connecting_[i];
+        const auto state = connection.request_.state.load(std::memory_order_acquire);
+        if (state == ConnectionRequest::kConnecting) {
+            ++i;
+            continue;
+        }
+        connecting_.erase(connecting_.begin() + static_cast<std::ptrdiff_t>(i));
+        if (state == ConnectionRequest::kFailed) {
+            fail(connection, connection.request_.error);
+            continue;
+        }
+        connection.state_ = state;
+        for (ChannelUser* const user : users_)
+            if (user != nullptr) user->changed(connection);
+    }
+}
+
+void Channel::fail(Connection& connection, int error) {
+    if (connection.failed()) return;
+    connection.state_ = ConnectionRequest::kFailed;
+    connection.error_ = error;
+    for (ChannelUser* const user : users_)
+        if (user != nullptr) user->changed(connection);
+}
+
+bool Channel::drained() noexcept {
+    bool all = true;
+    for (const auto& connection : connections_) {
+        if (connection->idle() || !connection->ready()) continue;
+        all = false;
+        if (connection->unsignaled_ == 0) continue;
+        // The last ones asked for no completion: an empty write behind them does.
+        post::Work work;
+        work.opcode = post::Opcode::kWrite;
+        work.remote_srq = connection->request_.to.srqn;
+        connection->unsignaled_ = kSignalEvery;
+        if (post(*connection, work, {}) != post::Posted::kOk) connection->unsignaled_ = 1;
+    }
+    return all;
+}
+
+void Channel::forget(ChannelUser& user) noexcept {
+    for (const auto& connection : connections_)
+        for (std::uint32_t number = connection->done_; number != connection->posted_; ++number) {
+            Sent& sent = connection->sent_[number & (connection->sent_.size() - 1)];
+            if (sent.user != &user) continue;
+            sent.user = nullptr;
+            sent.part = nullptr;
+        }
+}
+
+bool Channel::arm() {
+    disarm();
+    if (direct_cq_)
+        direct_cq_->arm(false);
+    else
+        verbs_cq_->arm(false);
+    // What came before it was armed raises no event.
+    return poll() == 0 && !changed_.load(std::memory_order_acquire);
+}
+
+void Channel::disarm() {
+    std::uint64_t count;
+    while (::read(wake_, &count, sizeof count) > 0) {
+    }
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    while (ibv_get_cq_event(events_.get(), &cq, &context) == 0)
+        ibv_ack_cq_events(cq, 1);
+}
+
+void Channel::wake() noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(wake_, &one, sizeof one);
+}
+
+}  // namespace heddle::protocol

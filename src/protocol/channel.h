@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The verbs objects behind endpoints: one completion queue, one shared receive queue with its
+// buffers, and a send queue for each remote context (XRC) or endpoint (RC), all of one lane. Work
+// is posted and completions are polled by the path that was chosen; who posted is told in the order
+// of posting, once the device is done. Of the category mpi+threads all endpoints of a process share
+// one channel; otherwise each has its own.
+//
+// One thread at a time. Only `wake` may be called by others.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "endpoint/lanes.h"
+#include "heddle/post/queues.h"
+#include "memory/pool.h"
+#include "protocol/connector.h"
+#include "protocol/options.h"
+
+namespace heddle::protocol {
+
+class Channel;
+class Connection;
+
+// Told of what a channel's device has done. An endpoint.
+class ChannelUser {
+public:
+    virtual ~ChannelUser() = default;
+    // A message for this endpoint; the bytes are gone when it returns.
+    virtual void received(std::span<const std::byte> bytes, bool has_immediate,
+                          std::uint32_t immediate, std::uint32_t qpn) = 0;
+    // A work that was posted with kEntry or kCount is done. error: 0, or an errno.
+    virtual void sent(const struct Sent& sent, int error, int device_error) = 0;
+    // The connection is ready, or has failed.
+    virtual void changed(Connection& connection) = 0;
+};
+
+// Of several works together: an operation that took more than one.
+class Part {
+public:
+    virtual void done(int error, int device_error) = 0;
+
+protected:
+    ~Part() = default;
+};
+
+// What is remembered of a posted work.
+struct Sent {
+    enum What : std::uint8_t { kEntry = 1, kCount = 2, kTagged = 4, kRma = 8 };
+    ChannelUser* user = nullptr;
+    void* context = nullptr;      // for kEntry
+    Part* part = nullptr;         // told instead of the user
+    std::byte* buffer = nullptr;  // of the channel's pool: goes back
+    std::uint8_t what = 0;
+    bool needs_completion() const noexcept {
+        return what != 0 || part != nullptr || buffer != nullptr;
+    }
+};
+
+// The way to a remote context, or endpoint.
+class Connection {
+public:
+    bool ready() const noexcept { return state_ == ConnectionRequest::kConnected; }
+    bool failed() const noexcept { return state_ == ConnectionRequest::kFailed; }
+    int error() const noexcept { return error_; }
+    const Name& to() const noexcept { return request_.to; }
+    bool idle() const noexcept { return posted_ == done_; }
+
+private:
+    friend class Channel;
+    std::uint32_t index_ = 0;
+    ConnectionRequest::State state_ = ConnectionRequest::kConnecting;  // as the owner knows it
+    int error_ = 0;
+    verbs::QueuePair qp_;
+    std::optional<post::Mlx5SendQueue<post::SingleThreaded>> direct_;
+    std::optional<post::VerbsSendQueue<post::SingleThreaded>> verbs_;
+    std::vector<Sent> sent_;               // ring, by number
+    std::uint32_t posted_ = 0, done_ = 0;  // free-running numbers
+    std::uint32_t unsignaled_ = 0;         // since the last that was signaled
+    ConnectionRequest request_;
+};
+
+class Channel {
+public:
+    static constexpr std::uint32_t kSignalEvery = 32;
+
+    // Throws VerbsError.
+    Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, bool direct);
+    ~Channel();
+    Channel(const Channel&) = delete;
+    Channel& operator=(const Channel&) = delete;
+
+    const endpoint::Lane& lane() const noexcept { return *lane_; }
+    bool xrc() const noexcept { return lane_->shared->xrcd != nullptr; }
+    bool direct() const noexcept { return direct_cq_.has_value(); }
+    std::uint32_t srqn() const noexcept { return srqn_; }
+    ibv_srq* srq() const noexcept { return srq_.get(); }
+    ibv_cq* cq() const noexcept { return cq_.get(); }
+    std::size_t max_inline() const noexcept { return max_inline_; }
+    std::size_t max_message() const noexcept { return max_message_; }
+    memory::Pool& send_buffers() noexcept { return send_buffers_; }
+    std::uint32_t connections() const noexcept {
+        return static_cast<std::uint32_t>(connections_.size());
+    }
+
+    void attach(std::uint16_t number, ChannelUser& user);
+    void detach(std::uint16_t number);
+
+    // The connection that reaches that endpoint; it is asked for if there is none. Throws
+    // VerbsError.
+    Connection& connection(Connector& connector, const Name& from, const Name& to);
+
+    // kFull: poll() first. The work's pieces must stay until `sent` is told, unless inline.
+    post::Posted post(Connection& connection, post::Work& work, const Sent& sent) noexcept;
+
+    // Tells users and parts; gives receive buffers back to the device.
+    unsigned poll();
+    // Until everything that was posted is done, or nothing more can come of it; false: still not.
+    bool drained() noexcept;
+    // Nobody is told about `user` any more.
+    void forget(ChannelUser& user) noexcept;
+
+    // A completion event is asked for; false: something is there already.
+    bool arm();
+    // Takes away the events that made wait_fd() readable.
+    void disarm();
+    int wait_fd() const noexcept { return epoll_; }
+    // Sleepers look again. Any thread.
+    void wake() noexcept;
+
+private:
+    using Srq = post::Mlx5SharedReceiveQueue<post::SingleThreaded>;
+    void make_cq();
+    void make_srq();
+    void make_qp(Connection& connection, const Name& from);
+    void add_receive(std::uint32_t buffer) noexcept;
+    void ring_receives() noexcept;
+    void completed(const post::Completion& completion);
+    void finish(Connection& connection, std::uint32_t number, int error, int device_error);
+    void look_at_connections();
+    void fail(Connection& connection, int error);
+
+    const Options options_;
+    std::unique_ptr<endpoint::Lane> lane_;
+    memory::Pool receive_buffers_, send_buffers_;
+    std::size_t max_inline_ = 0, max_message_ = std::size_t{1} << 30;
+    verbs::CompletionChannel events_;
+    verbs::CompletionQueue cq_;
+    verbs::SharedReceiveQueue srq_;
+    std::uint32_t srqn_ = 0;
+    std::optional<post::Mlx5CompletionQueue<post::SingleThreaded>> direct_cq_;
+    std::optional<post::VerbsCompletionQueue> verbs_cq_;
+    std::optional<Srq> direct_srq_;
+    int epoll_ = -1, wake_ = -1;
+    std::vector<std::uint32_t> to_post_;  // receive buffers, until there are enough for a doorbell
+    std::uint32_t signaled_ = 0, signaled_most_ = 0;  // works that may write into the CQ
+    std::vector<ChannelUser*> users_;                 // by number
+    Connector* connector_ = nullptr;
+    std::vector<std::unique_ptr<Connection>> connections_;
+    std::unordered_map<Name, Connection*, NameHash> by_name_;
+    std::vector<Connection*> connecting_;
+    std::atomic<bool> changed_{false};  // by the connector's thread: a connection's state
+};
+
+// What a device's answer means to the program.
+int errno_of(ibv_wc_status status) noexcept;
+
+}  // namespace heddle::protocol

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The state of an RdmEndpoint and how its parts work together: send.cc (messages out), receive.cc
+// (messages in, matching), rendezvous.cc, rma.cc, atomic.cc, control.cc (small messages of the
+// protocol's own, what waits for room), rdm_endpoint.cc (life, progress).
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "protocol/bulk.h"
+#include "protocol/matcher.h"
+#include "protocol/process.h"
+#include "protocol/rdm_endpoint.h"
+#include "protocol/wire.h"
+
+namespace heddle::protocol {
+
+struct Peer;
+
+// What could not be posted yet, in the order it was asked for: there is no connection, or no room.
+class Waiting {
+public:
+    virtual ~Waiting() = default;
+    // False: still no room. After true it may be gone.
+    virtual bool go() = 0;
+    virtual void fail(int error) = 0;  // after that it may be gone
+};
+
+// Another endpoint, as this one knows it.
+struct Peer {
+    Name name;
+    std::uint32_t number = 0;
+    std::uint64_t address = AddressVector::kNone;  // the lowest in the address vector
+    Connection* connection = nullptr;              // once something was sent to it
+    std::deque<Waiting*> waiting;
+    std::uint16_t send_sequence = 0, receive_sequence = 0;
+    std::size_t ahead = 0;      // eager payload that it has not taken away yet
+    std::size_t taken = 0;      // of its eager payload, not yet told
+    std::uint32_t answers = 0;  // operations that wait for a message of its
+    int failed = 0;             // errno: nothing can be sent any more
+};
+
+// Numbers for objects that a peer names in its answers: index and generation, so that a late or
+// damaged answer never meets another object.
+template <class T>
+class Numbered {
+public:
+    T& take() {
+        if (free_.empty()) {
+            all_.push_back(std::make_unique<T>());
+            all_.back()->index = static_cast<std::uint32_t>(all_.size() - 1);
+            free_.push_back(all_.back()->index);
+        }
+        T& object = *all_[free_.back()];
+        free_.pop_back();
+        object.in_use = true;
+        return object;
+    }
+    void give_back(T& object) {
+        object.in_use = false;
+        ++object.generation;
+        free_.push_back(object.index);
+    }
+    static std::uint64_t id(const T& object) noexcept {
+        return std::uint64_t{object.generation} << 32 | object.index;
+    }
+    T* find(std::uint64_t id) const noexcept {
+        const auto index = static_cast<std::uint32_t>(id);
+        if (index >= all_.size()) return nullptr;
+        T& object = *all_[index];
+        return object.in_use && object.generation == id >> 32 ? &object : nullptr;
+    }
+    template <class Use>
+    void for_each_in_use(Use&& use) {
+        for (std::size_t i = 0; i < all_.size(); ++i)
+            if (all_[i]->in_use) use(*all_[i]);
+    }
+
+private:
+    std::vector<std::unique_ptr<T>> all_;
+    std::vector<std::uint32_t> free_;
+};
+
+// An operation of the application that is more than one work, or waits.
+struct Transfer final : Waiting {
+    enum class Step : std::uint8_t {
+        kMessage,  // not yet sent: its form is chosen when it goes
+        kRts,      // RTS is to be sent
+        kAnswer,   // a CTS, FIN or atomic reply is to come
+        kBulk,     // bytes are moving
+        kFin,      // RPUT: the FIN is to be sent
+    };
+    std::uint32_t index = 0, generation = 0;
+    bool in_use = false;
+
+    class RdmEndpoint::Body* body = nullptr;
+    Peer* peer = nullptr;
+    Step step = Step::kMessage;
+    std::uint64_t flags = 0;  // of the operation
+    void* context = nullptr;
+    std::uint64_t tag = 0, data = 0;
+    std::size_t bytes = 0;
+    std::uint8_t what = 0;  // Sent::What: what its end means to the application
+    bool read = false;      // an RMA read
+    std::array<iovec, kMaxSegments> iov{};
+    std::array<void*, kMaxSegments> descriptors{};
+    std::size_t iov_count = 0;
+    std::vector<std::byte> copy;  // what was injected; operands of an atomic
+    Bulk bulk;
+    std::array<iovec, kMaxSegments> results{};  // of an atomic
+    std::size_t result_count = 0;
+    std::uint64_t receive = 0;  // RPUT: the receiver's number
+    Counter* counter = nullptr;
+
+    bool go() override;
+    void fail(int error) override;
+};
+
+// A posted receive, or a message on its way into one.
+struct Receive final : PostedReceive, Waiting {
+    std::uint32_t index = 0, generation = 0;
+    bool in_use = false;
+
+    class RdmEndpoint::Body* body = nullptr;
+    void* context = nullptr;
+    std::uint64_t flags = 0;  // FI_TAGGED, FI_MULTI_RECV, FI_COMPLETION
+    std::array<iovec, kMaxSegments> iov{};
+    std::size_t iov_count = 0;
+    std::size_t bytes = 0;  // room
+
+    // FI_MULTI_RECV: how much is used, and how many messages are on their way into it.
+    std::size_t used = 0;
+    std::uint32_t parts = 0;
+    bool exhausted = false;
+    Receive* parent = nullptr;  // of a message on its way
+
+    // of the message, by rendezvous
+    Peer* peer = nullptr;
+    std::uint64_t message_tag = 0, message_data = 0, operation = 0;
+    bool has_data = false, by_put = false;
+    bool started = false;  // the CTS is out, or reads are
+    std::size_t message_bytes = 0, taken = 0;
+    Bulk bulk;
+
+    bool go() override;
+    void fail(int error) override;
+};
+
+struct Unexpected final : UnexpectedMessage {
+    Peer* peer = nullptr;
+    std::uint64_t data = 0;
+    bool has_data = false, rendezvous = false, by_put = false;
+    std::size_t bytes = 0;
+    std::vector<std::byte> payload;
+    std::uint64_t operation = 0;
+    std::size_t segment_count = 0;
+    std::array<Segment, kMaxSegments> segments{};
+};
+
+// A message of the protocol's own that waits.
+struct Control final : Waiting {
+    class RdmEndpoint::Body* body = nullptr;
+    Peer* peer = nullptr;
+    std::vector<std::byte> bytes;
+    bool go() override;
+    void fail(int error) override;
+};
+
+class RdmEndpoint::Body final : public ChannelUser {
+public:
+    Body(std::shared_ptr<Domain> domain, const AddressVector& addresses, const Bindings& bindings);
+    ~Body() override;
+
+    // send.cc
+    ssize_t send(const SendArguments& arguments);
+    post::Posted send_inline(Peer& peer, const Header& header, const iovec* iov, std::size_t count,
+                             std::size_t bytes, std::uint64_t data, bool has_data,
+                             const Sent& sent);
+    post::Posted send_copied(Peer& peer, const Header& header, const iovec* iov, std::size_t count,
+                             std::uint64_t data, bool has_data, const Sent& sent);
+    bool may_be_eager(const Peer& peer, std::size_t bytes) const noexcept {
+        return bytes <= kFreeBytes ||
+               (bytes <= options.eager_bytes && peer.ahead + bytes <= options.unexpected_bytes);
+    }
+    void went(Peer& peer, std::size_t bytes) noexcept {  // an eager message
+        ++peer.send_sequence;
+        if (bytes > kFreeBytes) peer.ahead += bytes;
+        ++(bytes <= options.inject_bytes ? counts.inlined : counts.eager);
+    }
+    bool start(Transfer& transfer);  // kMessage: by the way that suits it. False: no room
+    // control.cc
+    Peer* peer_at(std::uint64_t address);
+    Peer& peer_of(const Name& name);
+    Peer* source(std::uint32_t qpn, std::uint16_t endpoint);
+    void connect(Peer& peer);
+    bool can_send(Peer& peer) noexcept {
+        return peer.connection != nullptr && peer.connection->ready() && peer.waiting.empty();
+    }
+    void wait(Peer& peer, Waiting& waiting);
+    void flush(Peer& peer);
+    void fail_peer(Peer& peer, int error);
+    template <class Contents>
+    void control(Peer& peer, Kind kind, const Contents& contents,
+                 std::span<const std::byte> more = {}) {
+        control(peer, kind, {reinterpret_cast<const std::byte*>(&contents), sizeof contents}, more);
+    }
+    void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
+                 std::span<const std::byte> more);
+    void control_message(Peer& peer, std::vector<std::byte>&& bytes);
+    bool send_control(Peer& peer, std::span<const std::byte> bytes, const Sent& sent);
+    // receive.cc
+    ssize_t receive(const ReceiveArguments& arguments);
+    ssize_t peek(const ReceiveArguments& arguments);
+    ssize_t cancel(void* context);
+    void received(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
+                  std::uint32_t qpn) override;
+    void arrived(Peer& peer, const Header& header, std::span<const std::byte> payload,
+                 std::uint64_t data, bool has_data);
+    void arrived_rts(Peer& peer, const Message& message);
+    void damaged(Peer& peer);
+    void deliver(Receive& receive, Peer& peer, std::uint64_t tag,
+                 std::span<const std::byte> payload, std::uint64_t data, bool has_data);
+    void deliver(Receive& receive, Unexpected& message);
+    void finish(Receive& receive, Peer& peer, std::uint64_t tag, std::uint64_t data, bool has_data,
+                void* buffer, std::size_t bytes, std::size_t taken, int error, int device_error);
+    Receive& part_of(Receive& receive, std::size_t bytes);
+    void took(Peer& peer, std::size_t bytes);
+    void receive_entry(const Receive& receive, const CompletionEntry& entry);
+    // rendezvous.cc
+    bool send_rts(Transfer& transfer);
+    void begin_rendezvous(Receive& receive, Peer& peer, std::uint64_t tag, std::uint64_t data,
+                          bool has_data, std::uint64_t operation, std::size_t bytes,
+                          std::span<const Segment> segments, bool by_put);
+    void rendezvous_done(Receive& receive, int error, int device_error);
+    void refuse_rendezvous(Peer& peer, std::uint64_t operation, bool by_put, int error);
+    void got_cts(Peer& peer, const Message& message);
+    void got_fin(Peer& peer, const FinBody& fin);
+    // rma.cc
+    ssize_t rma(const RmaArguments& arguments);
+    bool start_rma(Transfer& transfer);
+    void moved(Transfer& transfer, int error, int device_error);
+    // atomic.cc
+    ssize_t atomic(const AtomicArguments& arguments);
+    bool start_atomic(Transfer& transfer);
+    void got_atomic(Peer& peer, const Message& message);
+    void got_atomic_reply(Peer& peer, const Message& message);
+    // rdm_endpoint.cc
+    void progress();
+    void sent(const Sent& sent, int error, int device_error) override;
+    void changed(Connection& connection) override;
+    // The end of an operation that the application waits for.
+    void entry(std::uint8_t what, bool read, void* context, std::uint64_t extra, int error,
+               int device_error, Counter* counter);
+    void finish(Transfer& transfer, int error, int device_error);
+    void tick();
+    void close();
+
+    const std::shared_ptr<Domain> domain;
+    const std::shared_ptr<Process> process;
+    const Options& options;
+    const AddressVector& addresses;
+    const Bindings bindings;
+    std::shared_ptr<Channel> channel;
+    Connector& connector;
+    Name name;
+    std::size_t min_multi_receive = 64;
+    EndpointCounts counts;
+    std::size_t unexpected_bytes = 0;
+
+    std::vector<std::unique_ptr<Peer>> peers;
+    std::unordered_map<Name, Peer*, NameHash> peer_by_name;
+    std::vector<Peer*> peer_by_address;
+    std::uint64_t removals_seen = 0;
+    std::unordered_map<std::uint64_t, Peer*> sources;  // target QP << 16 | endpoint
+    std::uint64_t last_source = ~std::uint64_t{0};
+    Peer* last_source_peer = nullptr;
+    std::uint64_t source_removals = 0;
+    std::vector<Peer*> blocked;  // with something waiting
+
+    Matcher tagged, untagged;
+    Numbered<Transfer> transfers;
+    Numbered<Receive> receives;
+    std::unordered_map<void*, Unexpected*> claimed;
+    std::uint32_t ticks = 0;
+    std::chrono::steady_clock::time_point last_probe{};
+    bool closing = false;
+};
+
+}  // namespace heddle::protocol

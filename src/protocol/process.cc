@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "protocol/process.h"
+
+#include <cerrno>
+
+#include <rdma/fabric.h>
+
+#include "heddle/error.h"
+
+namespace heddle::protocol {
+namespace {
+
+class VerbsRegion final : public Region {
+public:
+    VerbsRegion(Domain::Body& domain, void* address, std::size_t bytes, std::uint64_t access)
+        : domain_(domain) {
+        // Verbs knows no region of nothing: a byte of our own stands for it.
+        static std::byte nothing{};
+        mr_.reset(ibv_reg_mr(domain.context->pd.get(), bytes != 0 ? address : &nothing,
+                             bytes != 0 ? bytes : 1,
+                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+                                 (access & FI_REMOTE_WRITE || access == 0
+                                      ? IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
+                                      : 0)));
+        if (!mr_) {
+            // read-only memory can be read by peers all the same
+            mr_.reset(ibv_reg_mr(domain.context->pd.get(), address, bytes, IBV_ACCESS_REMOTE_READ));
+        }
+        if (!mr_)
+            throw VerbsError("registering " + std::to_string(bytes) + " bytes", errno,
+                             errno == ENOMEM ? "look at `ulimit -l`" : "");
+        const std::lock_guard guard(domain_.mutex);
+        domain_.regions[mr_->rkey] = {reinterpret_cast<std::uintptr_t>(address), bytes, access};
+        domain_.process->count_registration(1);
+    }
+    ~VerbsRegion() override {
+        const std::lock_guard guard(domain_.mutex);
+        domain_.regions.erase(mr_->rkey);
+        domain_.process->count_registration(-1);
+    }
+    std::uint64_t key() const noexcept override { return mr_->rkey; }
+    void* descriptor() const noexcept override { return mr_.get(); }
+
+private:
+    Domain::Body& domain_;
+    verbs::MemoryRegion mr_;
+};
+
+std::mutex processes_mutex;
+std::map<std::string, std::weak_ptr<Process>> processes;  // by device; under processes_mutex
+
+}  // namespace
+
+std::shared_ptr<Process> Process::get(const Options& options) {
+    const std::lock_guard guard(processes_mutex);
+    const std::string name = heddle::device(options.device).name;
+    std::shared_ptr<Process> process = processes[name].lock();
+    if (!process) processes[name] = process = std::make_shared<Process>(options);
+    return process;
+}
+
+Process::Process(const Options& wanted)
+    : options(wanted),
+      device(heddle::device(wanted.device)),
+      lanes(device.name, wanted.endpoints, wanted.xrc && device.xrc) {}
+
+bool Process::direct() const {
+    if (options.post == PostPath::kVerbs) return false;
+    if (options.post == PostPath::kDirect && !device.mlx5)
+        throw VerbsError("FI_HEDDLE_POST=direct on " + device.name, ENODEV,
+                         "it needs an mlx5 device; verbs works on all");
+    return device.mlx5;
+}
+
+Connector& Process::connector(const std::shared_ptr<endpoint::SharedContext>& context) {
+    const std::lock_guard guard(mutex_);
+    if (!connector_) {
+        Connector::Options connecting;
+        connecting.give_up_ms = options.connect_timeout_ms;
+        connector_context_ = context;
+        connector_ =
+            std::make_unique<Connector>(context->context.get(), context->pd.get(), connecting);
+    }
+    return *connector_;
+}
+
+std::shared_ptr<Channel> Process::channel(const std::shared_ptr<endpoint::SharedContext>& context) {
+    const std::lock_guard guard(mutex_);
+    if (lanes.one_for_all())
+        if (std::shared_ptr<Channel> common = common_.lock()) return common;
+    auto channel = std::make_shared<Channel>(lanes.lane(context), options, direct());
+    if (lanes.one_for_all()) common_ = channel;
+    std::erase_if(channels_, [](const auto& known) { return known.expired(); });
+    channels_.push_back(channel);
+    return channel;
+}
+
+std::uint16_t Process::new_endpoint() {
+    const std::lock_guard guard(mutex_);
+    for (std::size_t i = 0; i < numbers_.size(); ++i)
+        if (!numbers_[i]) {
+            numbers_[i] = true;
+            return static_cast<std::uint16_t>(i);
+        }
+    if (numbers_.size() > UINT16_MAX)
+        throw VerbsError("endpoint 65537 of the process", ENOSPC, "65536 are possible");
+    numbers_.push_back(true);
+    return static_cast<std::uint16_t>(numbers_.size() - 1);
+}
+
+void Process::release_endpoint(std::uint16_t number) {
+    const std::lock_guard guard(mutex_);
+    numbers_[number] = false;
+}
+
+Usage Process::usage() const {
+    Usage usage = lanes.usage();
+    const std::lock_guard guard(mutex_);
+    usage.mrs = static_cast<std::uint32_t>(registrations_.load());
+    for (const auto& known : channels_)
+        if (const auto channel = known.lock()) {
+            ++usage.cqs;
+            usage.mrs += 2;
+            usage.qps += channel->connections();
+        }
+    if (connector_) {  // its UD QP, and the targets that peers asked for
+        ++usage.cqs;
+        usage.qps += 1 + static_cast<std::uint32_t>(connector_->counts().targets);
+    }
+    return usage;
+}
+
+Domain::Domain(const Options& options) : body_(std::make_unique<Body>(options)) {}
+Domain::~Domain() = default;
+const Options& Domain::options() const noexcept { return body_->process->options; }
+const DeviceInfo& Domain::device() const noexcept { return body_->process->device; }
+Category Domain::category() const noexcept {
+    return body_->process->lanes.category().value_or(Category::k2xDynamic);
+}
+std::recursive_mutex* Domain::lock() const noexcept {
+    return body_->process->lanes.one_for_all() ? &body_->process->everything : nullptr;
+}
+std::unique_ptr<Region> Domain::register_memory(void* address, std::size_t bytes,
+                                                std::uint64_t access) {
+    return std::make_unique<VerbsRegion>(*body_, address, bytes, access);
+}
+Usage Domain::usage() const { return body_->process->usage(); }
+
+}  // namespace heddle::protocol

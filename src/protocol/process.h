@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What the domains of a process share: the lanes of its category, the connector, numbers of
+// endpoints. There is one for each device, made by the first domain and gone with the last.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "endpoint/lanes.h"
+#include "heddle/device.h"
+#include "protocol/channel.h"
+#include "protocol/connector.h"
+#include "protocol/domain.h"
+
+namespace heddle::protocol {
+
+class Process {
+public:
+    static std::shared_ptr<Process> get(const Options& options);
+    explicit Process(const Options& options);
+
+    const Options options;
+    const DeviceInfo device;
+    endpoint::Lanes lanes;
+    std::recursive_mutex everything;  // of mpi+threads
+
+    // Threads of its own start with the first endpoint, after that has registered its buffers: the
+    // software HCA can share pages most easily while the process has one thread.
+    Connector& connector(const std::shared_ptr<endpoint::SharedContext>& context);
+    std::shared_ptr<Channel> channel(const std::shared_ptr<endpoint::SharedContext>& context);
+    std::uint16_t new_endpoint();
+    void release_endpoint(std::uint16_t number);
+
+    void count_registration(int change) noexcept { registrations_ += change; }
+    Usage usage() const;
+
+private:
+    bool direct() const;
+
+    mutable std::mutex mutex_;
+    std::shared_ptr<endpoint::SharedContext> connector_context_;  // before who uses it
+    std::unique_ptr<Connector> connector_;
+    std::weak_ptr<Channel> common_;  // of mpi+threads
+    std::vector<std::weak_ptr<Channel>> channels_;
+    std::vector<bool> numbers_;
+    std::atomic<int> registrations_{0};
+};
+
+// A registration that peers may name.
+struct RegisteredMemory {
+    std::uintptr_t address = 0;
+    std::size_t bytes = 0;
+    std::uint64_t access = 0;
+};
+
+class Domain::Body {
+public:
+    explicit Body(const Options& options)
+        : process(Process::get(options)), context(process->lanes.context()) {}
+
+    const std::shared_ptr<Process> process;
+    const std::shared_ptr<endpoint::SharedContext> context;
+
+    std::mutex mutex;
+    std::unordered_map<std::uint32_t, RegisteredMemory> regions;  // by key; under mutex
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The life of an endpoint, and its progress.
+#include "protocol/rdm_endpoint.h"
+
+#include <rdma/fi_errno.h>
+#include <sched.h>
+
+#include <chrono>
+
+#include "protocol/endpoint_body.h"
+
+namespace heddle::protocol {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kDrainFor = std::chrono::seconds(5);
+constexpr auto kProbeEvery = std::chrono::seconds(1);
+constexpr std::uint32_t kTickEvery = 4096;  // calls of progress()
+
+}  // namespace
+
+RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector& its_addresses,
+                        const Bindings& its_bindings)
+    : domain(std::move(its_domain)),
+      process(domain->body().process),
+      options(process->options),
+      addresses(its_addresses),
+      bindings(its_bindings),
+      channel(process->channel(domain->body().context)),
+      connector(process->connector(domain->body().context)) {
+    name.process = connector.process();
+    name.flags = static_cast<std::uint8_t>((channel->xrc() ? Name::kXrc : 0) |
+                                           (connector.ethernet() ? Name::kEthernet : 0));
+    name.endpoint = process->new_endpoint();
+    name.context = domain->body().context->index;
+    name.srqn = channel->srqn();
+    LocalEndpoint local;
+    local.name = name;
+    local.context = domain->body().context->context.get();
+    local.pd = domain->body().context->pd.get();
+    local.xrcd = domain->body().context->xrcd.get();
+    local.srq = channel->srq();
+    local.cq = channel->cq();
+    channel->attach(name.endpoint, *this);
+    connector.add(local);
+}
+
+RdmEndpoint::Body::~Body() {
+    close();
+    connector.remove(name);
+    channel->forget(*this);
+    channel->detach(name.endpoint);
+    process->release_endpoint(name.endpoint);
+    for (const auto& peer : peers)
+        for (Waiting* const waiting : peer->waiting)
+            if (auto* const control = dynamic_cast<Control*>(waiting)) delete control;
+    for (Matcher* const matcher : {&tagged, &untagged}) {
+        while (matcher->any_receive() != nullptr) {
+        }
+        while (UnexpectedMessage* const message = matcher->any_message())
+            delete static_cast<Unexpected*>(message);
+    }
+    for (const auto& [context, message] : claimed)
+        delete message;
+}
+
+// What was injected, and answers that peers wait for, still go out.
+void RdmEndpoint::Body::close() {
+    closing = true;
+    const auto deadline = Clock::now() + kDrainFor;
+    for (;;) {
+        progress();
+        bool waiting = false;
+        for (const auto& peer : peers)
+            waiting = waiting || (peer->failed == 0 && !peer->waiting.empty());
+        if ((!waiting && channel->drained()) || Clock::now() >= deadline) return;
+        ::sched_yield();
+    }
+}
+
+void RdmEndpoint::Body::progress() {
+    while (channel->poll() == Channel::kPollAtOnce) {
+    }
+    if (!blocked.empty()) [[unlikely]] {
+        for (std::size_t i = 0; i < blocked.size();) {
+            Peer& peer = *blocked[i];
+            flush(peer);
+            if (!peer.waiting.empty()) {
+                ++i;
+                continue;
+            }
+            blocked[i] = blocked.back();
+            blocked.pop_back();
+        }
+    }
+    if (++ticks >= kTickEvery) [[unlikely]]
+        tick();
+}
+
+// Who waits for an answer of a peer posts nothing that would tell it of that peer's death: an empty
+// write does.
+void RdmEndpoint::Body::tick() {
+    ticks = 0;
+    const auto now = Clock::now();
+    if (now - last_probe < kProbeEvery) return;
+    last_probe = now;
+    for (const auto& peer : peers) {
+        if (peer->answers == 0 || !can_send(*peer) || !peer->connection->idle()) continue;
+        post::Work work;
+        work.opcode = post::Opcode::kWrite;
+        work.remote_srq = peer->name.srqn;
+        Sent sent;
+        sent.user = this;
+        sent.what = Sent::kRma;  // signaled, and nobody is told
+        channel->post(*peer->connection, work, sent);
+    }
+}
+
+void RdmEndpoint::Body::sent(const Sent& sent, int error, int device_error) {
+    Counter* const counter = !(sent.what & Sent::kCount) ? nullptr
+                             : sent.what & Sent::kRma    ? bindings.write_counter
+                                                         : bindings.send_counter;
+    entry(sent.what, false, sent.context, 0, error, device_error, counter);
+}
+
+void RdmEndpoint::Body::entry(std::uint8_t what, bool read, void* context, std::uint64_t extra,
+                              int error, int device_error, Counter* counter) {
+    if (closing) return;
+    if (counter != nullptr) counter->add(error == 0);
+    if (!(what & Sent::kEntry) || bindings.transmit == nullptr) return;
+    CompletionEntry& done = bindings.transmit->push();
+    done.context = context;
+    if (extra & FI_ATOMIC)
+        done.flags = FI_ATOMIC | (read ? FI_READ : FI_WRITE);
+    else if (what & Sent::kRma)
+        done.flags = FI_RMA | (read ? FI_READ : FI_WRITE);
+    else
+        done.flags = FI_SEND | (what & Sent::kTagged ? FI_TAGGED : FI_MSG);
+    done.error = error;
+    done.device_error = device_error;
+}
+
+void RdmEndpoint::Body::finish(Transfer& t, int error, int device_error) {
+    if (t.step == Transfer::Step::kAnswer) --t.peer->answers;
+    t.bulk.local.release();
+    std::uint8_t what = t.what;
+    // An error is told even if success would not have been.
+    if (error != 0 && !(t.flags & FI_INJECT)) what |= Sent::kEntry;
+    entry(what, t.read, t.context, t.flags, error, device_error, t.counter);
+    transfers.give_back(t);
+}
+
+void RdmEndpoint::Body::changed(Connection& connection) {
+    for (const auto& peer : peers) {
+        if (peer->connection != &connection) continue;
+        if (connection.failed())
+            fail_peer(*peer, connection.error());
+        else
+            flush(*peer);
+    }
+}
+
+RdmEndpoint::RdmEndpoint(std::shared_ptr<Domain> domain, const AddressVector& addresses,
+                         const Bindings& bindings)
+    : body_(std::make_unique<Body>(std::move(domain), addresses, bindings)) {}
+RdmEndpoint::~RdmEndpoint() = default;
+
+const Name& RdmEndpoint::name() const noexcept { return body_->name; }
+ssize_t RdmEndpoint::send(const SendArguments& arguments) { return body_->send(arguments); }
+ssize_t RdmEndpoint::receive(const ReceiveArguments& arguments) {
+    return body_->receive(arguments);
+}
+ssize_t RdmEndpoint::rma(const RmaArguments& arguments) { return body_->rma(arguments); }
+ssize_t RdmEndpoint::atomic(const AtomicArguments& arguments) { return body_->atomic(arguments); }
+ssize_t RdmEndpoint::cancel(void* context) { return body_->cancel(context); }
+void RdmEndpoint::set_min_multi_receive(std::size_t bytes) noexcept {
+    body_->min_multi_receive = bytes;
+}
+void RdmEndpoint::progress() { body_->progress(); }
+int RdmEndpoint::wait_fd() const noexcept { return body_->channel->wait_fd(); }
+bool RdmEndpoint::arm() { return body_->channel->arm(); }
+EndpointCounts RdmEndpoint::counts() const noexcept { return body_->counts; }
+
+}  // namespace heddle::protocol

@@ -1,0 +1,383 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Messages in: receives that are posted, messages that arrive, and whichever of both waits for the
+// other.
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "protocol/endpoint_body.h"
+
+namespace heddle::protocol {
+namespace {
+
+// Bytes that fit; the rest of the message is cut off.
+std::size_t scatter(const iovec* iov, std::size_t count, std::span<const std::byte> from) noexcept {
+    std::size_t done = 0;
+    for (std::size_t i = 0; i < count && done < from.size(); ++i) {
+        const std::size_t bytes = std::min(iov[i].iov_len, from.size() - done);
+        if (bytes != 0) std::memcpy(iov[i].iov_base, from.data() + done, bytes);
+        done += bytes;
+    }
+    return done;
+}
+
+}  // namespace
+
+ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
+    if (a.iov_count > kMaxSegments) return -FI_EINVAL;
+    if (a.flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) && a.flags & FI_TAGGED) return peek(a);
+    Receive& r = receives.take();
+    r.body = this;
+    r.context = a.context;
+    r.flags = a.flags;
+    r.iov_count = a.iov_count;
+    r.bytes = 0;
+    for (std::size_t i = 0; i < a.iov_count; ++i) {
+        r.iov[i] = a.iov[i];
+        r.bytes += a.iov[i].iov_len;
+    }
+    r.used = 0;
+    r.parts = 0;
+    r.exhausted = false;
+    r.parent = nullptr;
+    r.peer = nullptr;
+    r.by_put = false;
+    r.source = kAnySource;
+    if (a.from != FI_ADDR_UNSPEC) {
+        const Peer* const peer = peer_at(a.from);
+        if (peer == nullptr) {
+            receives.give_back(r);
+            return -FI_EINVAL;
+        }
+        r.source = peer->number;
+    }
+    r.tag = a.tag;
+    r.ignore = a.ignore;
+    Matcher& matcher = a.flags & FI_TAGGED ? tagged : untagged;
+    r.stays = a.flags & FI_MULTI_RECV;
+    if (!r.stays) {
+        if (UnexpectedMessage* const message = matcher.post(r))
+            deliver(r, static_cast<Unexpected&>(*message));
+        return 0;
+    }
+    // Takes all messages that are there, as long as it has room.
+    while (!r.exhausted) {
+        UnexpectedMessage* const message = matcher.post(r);
+        if (message == nullptr) break;
+        deliver(r, static_cast<Unexpected&>(*message));
+    }
+    return 0;
+}
+
+ssize_t RdmEndpoint::Body::peek(const ReceiveArguments& a) {
+    Unexpected* message = nullptr;
+    const auto claim = claimed.find(a.context);
+    if (!(a.flags & FI_PEEK) && claim != claimed.end()) {
+        message = claim->second;
+        claimed.erase(claim);
+        if (a.flags & FI_DISCARD) {
+            if (message->rendezvous)
+                refuse_rendezvous(*message->peer, message->operation, message->by_put, 0);
+            else
+                took(*message->peer, message->payload.size());
+            unexpected_bytes -= message->payload.size();
+            CompletionEntry done;
+            done.context = a.context;
+            done.flags = FI_RECV | FI_TAGGED;
+            delete message;
+            if (a.flags & FI_COMPLETION && bindings.receive != nullptr)
+                bindings.receive->push() = done;
+            return 0;
+        }
+        Receive& r = receives.take();
+        r.body = this;
+        r.context = a.context;
+        r.flags = a.flags;
+        r.iov_count = a.iov_count;
+        r.bytes = 0;
+        for (std::size_t i = 0; i < a.iov_count; ++i) {
+            r.iov[i] = a.iov[i];
+            r.bytes += a.iov[i].iov_len;
+        }
+        r.parent = nullptr;
+        r.by_put = r.stays = false;
+        deliver(r, *message);
+        return 0;
+    }
+    if (!(a.flags & FI_PEEK)) return -FI_EINVAL;
+    std::uint32_t from = kAnySource;
+    if (a.from != FI_ADDR_UNSPEC) {
+        const Peer* const peer = peer_at(a.from);
+        if (peer == nullptr) return -FI_EINVAL;
+        from = peer->number;
+    }
+    message = static_cast<Unexpected*>(tagged.find(from, a.tag, a.ignore));
+    CompletionEntry result;
+    result.context = a.context;
+    result.flags = FI_RECV | FI_TAGGED;
+    result.tag = a.tag;
+    if (message == nullptr) {
+        // A miss is an error in the queue, not one that is returned (Open MPI takes that as fatal).
+        result.error = FI_ENOMSG;
+        if (bindings.receive != nullptr) bindings.receive->push() = result;
+        return 0;
+    }
+    result.bytes = message->bytes;
+    result.tag = message->tag;
+    result.data = message->data;
+    if (message->has_data) result.flags |= FI_REMOTE_CQ_DATA;
+    result.source = peer_of(message->peer->name).address;
+    if (a.flags & (FI_CLAIM | FI_DISCARD)) {
+        tagged.take(*message);
+        if (a.flags & FI_DISCARD) {
+            if (message->rendezvous)
+                refuse_rendezvous(*message->peer, message->operation, message->by_put, 0);
+            else
+                took(*message->peer, message->payload.size());
+            unexpected_bytes -= message->payload.size();
+            delete message;
+        } else {
+            claimed[a.context] = message;
+        }
+    }
+    if (bindings.receive != nullptr) bindings.receive->push() = result;
+    return 0;
+}
+
+ssize_t RdmEndpoint::Body::cancel(void* context) {
+    for (Matcher* const matcher : {&tagged, &untagged}) {
+        PostedReceive* const found = matcher->find_receive([&](const PostedReceive& posted) {
+            return static_cast<const Receive&>(posted).context == context;
+        });
+        if (found == nullptr) continue;
+        matcher->take(*found);
+        auto& r = static_cast<Receive&>(*found);
+        CompletionEntry entry;
+        entry.context = r.context;
+        entry.flags = FI_RECV | (r.flags & FI_TAGGED ? FI_TAGGED : FI_MSG);
+        if (r.flags & FI_MULTI_RECV) entry.flags |= FI_MULTI_RECV;
+        entry.tag = r.tag;
+        entry.error = FI_ECANCELED;
+        r.exhausted = true;
+        receive_entry(r, entry);
+        if (r.parts == 0) receives.give_back(r);
+        return 0;
+    }
+    return -FI_ENOENT;
+}
+
+void RdmEndpoint::Body::received(std::span<const std::byte> bytes, bool has_immediate,
+                                 std::uint32_t immediate, std::uint32_t qpn) {
+    Header header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    Peer* const peer = source(qpn, header.source);
+    if (peer == nullptr) [[unlikely]] {
+        ++counts.damaged;
+        return;
+    }
+    ++counts.received;
+    if (header.kind == Kind::kEager) [[likely]] {
+        std::size_t at = sizeof header;
+        std::uint64_t data = immediate;
+        if (header.flags & Header::kWideData) [[unlikely]] {
+            if (has_immediate || bytes.size() < at + sizeof data) return damaged(*peer);
+            std::memcpy(&data, bytes.data() + at, sizeof data);
+            at += sizeof data;
+            has_immediate = true;
+        }
+        if (header.sequence != peer->receive_sequence) [[unlikely]]
+            return damaged(*peer);
+        ++peer->receive_sequence;
+        arrived(*peer, header, bytes.subspan(at), data, has_immediate);
+        return;
+    }
+    Message message;
+    if (!parse(bytes, has_immediate, immediate, message)) return damaged(*peer);
+    switch (header.kind) {
+        case Kind::kRts:
+        case Kind::kAtomic:
+            if (header.sequence != peer->receive_sequence) return damaged(*peer);
+            ++peer->receive_sequence;
+            if (header.kind == Kind::kRts)
+                arrived_rts(*peer, message);
+            else
+                got_atomic(*peer, message);
+            break;
+        case Kind::kCts:
+            got_cts(*peer, message);
+            break;
+        case Kind::kFin:
+            got_fin(*peer, message.fin);
+            break;
+        case Kind::kCredit:
+            peer->ahead -= std::min<std::size_t>(peer->ahead, message.credit.bytes);
+            break;
+        case Kind::kData: {
+            CompletionEntry entry;
+            entry.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
+            entry.data = message.data;
+            entry.source = peer_of(peer->name).address;
+            if (bindings.receive != nullptr) bindings.receive->push() = entry;
+            if (bindings.remote_write_counter != nullptr) bindings.remote_write_counter->add(true);
+            break;
+        }
+        case Kind::kAtomicReply:
+            got_atomic_reply(*peer, message);
+            break;
+        case Kind::kEager:
+            break;
+    }
+}
+
+// Bytes that this protocol never sends: what else comes from there cannot be believed, either.
+void RdmEndpoint::Body::damaged(Peer& peer) {
+    ++counts.damaged;
+    fail_peer(peer, EPROTO);
+}
+
+void RdmEndpoint::Body::arrived(Peer& peer, const Header& header,
+                                std::span<const std::byte> payload, std::uint64_t data,
+                                bool has_data) {
+    Matcher& matcher = header.flags & Header::kTagged ? tagged : untagged;
+    if (PostedReceive* const posted = matcher.arrive(peer.number, header.tag)) [[likely]] {
+        deliver(static_cast<Receive&>(*posted), peer, header.tag, payload, data, has_data);
+        return;
+    }
+    auto* const message = new Unexpected;
+    message->source = peer.number;
+    message->tag = header.tag;
+    message->peer = &peer;
+    message->data = data;
+    message->has_data = has_data;
+    message->bytes = payload.size();
+    message->payload.assign(payload.begin(), payload.end());
+    ++counts.unexpected;
+    unexpected_bytes += payload.size();
+    counts.unexpected_bytes_peak = std::max(counts.unexpected_bytes_peak, unexpected_bytes);
+    matcher.keep(*message);
+}
+
+void RdmEndpoint::Body::arrived_rts(Peer& peer, const Message& message) {
+    const bool by_put = message.header.flags & Header::kPut;
+    const std::span<const Segment> segments{message.segments, message.rts.segments};
+    Matcher& matcher = message.header.flags & Header::kTagged ? tagged : untagged;
+    if (PostedReceive* const posted = matcher.arrive(peer.number, message.header.tag)) {
+        begin_rendezvous(part_of(static_cast<Receive&>(*posted), message.rts.bytes), peer,
+                         message.header.tag, message.data, message.has_data, message.rts.operation,
+                         message.rts.bytes, segments, by_put);
+        return;
+    }
+    auto* const kept = new Unexpected;
+    kept->source = peer.number;
+    kept->tag = message.header.tag;
+    kept->peer = &peer;
+    kept->data = message.data;
+    kept->has_data = message.has_data;
+    kept->rendezvous = true;
+    kept->by_put = by_put;
+    kept->bytes = message.rts.bytes;
+    kept->operation = message.rts.operation;
+    kept->segment_count = segments.size();
+    std::copy(segments.begin(), segments.end(), kept->segments.begin());
+    ++counts.unexpected;
+    matcher.keep(*kept);
+}
+
+// What a message of that size goes into: the receive itself, or a piece of one for many messages.
+Receive& RdmEndpoint::Body::part_of(Receive& whole, std::size_t bytes) {
+    if (!(whole.flags & FI_MULTI_RECV)) return whole;
+    Receive& part = receives.take();
+    part.body = this;
+    part.context = whole.context;
+    part.flags = whole.flags;
+    part.by_put = part.stays = part.exhausted = false;
+    part.peer = nullptr;
+    part.parent = &whole;
+    part.parts = 0;
+    part.iov_count = 1;
+    part.bytes = whole.bytes - whole.used;
+    part.iov[0] = {static_cast<std::byte*>(whole.iov[0].iov_base) + whole.used, part.bytes};
+    whole.used += std::min(bytes, part.bytes);
+    ++whole.parts;
+    if (whole.bytes - whole.used < min_multi_receive || whole.used == whole.bytes) {
+        whole.exhausted = true;
+        if (whole.queued) (whole.flags & FI_TAGGED ? tagged : untagged).take(whole);
+    }
+    return part;
+}
+
+void RdmEndpoint::Body::deliver(Receive& whole, Peer& peer, std::uint64_t tag,
+                                std::span<const std::byte> payload, std::uint64_t data,
+                                bool has_data) {
+    Receive& r = part_of(whole, payload.size());
+    const std::size_t taken = scatter(r.iov.data(), r.iov_count, payload);
+    took(peer, payload.size());
+    finish(r, peer, tag, data, has_data, r.iov_count != 0 ? r.iov[0].iov_base : nullptr,
+           payload.size(), taken, 0, 0);
+}
+
+void RdmEndpoint::Body::deliver(Receive& whole, Unexpected& message) {
+    Peer& peer = *message.peer;
+    if (message.rendezvous) {
+        begin_rendezvous(part_of(whole, message.bytes), peer, message.tag, message.data,
+                         message.has_data, message.operation, message.bytes,
+                         {message.segments.data(), message.segment_count}, message.by_put);
+    } else {
+        unexpected_bytes -= message.payload.size();
+        deliver(whole, peer, message.tag, message.payload, message.data, message.has_data);
+    }
+    delete &message;
+}
+
+// A message is in its receive, as far as it fits.
+void RdmEndpoint::Body::finish(Receive& r, Peer& peer, std::uint64_t tag, std::uint64_t data,
+                               bool has_data, void* buffer, std::size_t bytes, std::size_t taken,
+                               int error, int device_error) {
+    CompletionEntry entry;
+    entry.context = r.context;
+    entry.flags = FI_RECV | (r.flags & FI_TAGGED ? FI_TAGGED : FI_MSG);
+    if (has_data) {
+        entry.flags |= FI_REMOTE_CQ_DATA;
+        entry.data = data;
+    }
+    entry.bytes = taken;
+    entry.buffer = buffer;
+    entry.tag = tag;
+    entry.source = peer.address != AddressVector::kNone ? peer.address : peer_of(peer.name).address;
+    entry.error = error;
+    entry.device_error = device_error;
+    if (error == 0 && taken < bytes) {
+        entry.error = FI_ETRUNC;
+        entry.overlong = bytes - taken;
+    }
+    if (r.parent != nullptr) {
+        Receive& whole = *r.parent;
+        if (--whole.parts == 0 && whole.exhausted) {
+            entry.flags |= FI_MULTI_RECV;
+            receives.give_back(whole);
+        }
+    }
+    receive_entry(r, entry);
+    receives.give_back(r);
+}
+
+void RdmEndpoint::Body::receive_entry(const Receive& r, const CompletionEntry& entry) {
+    if (bindings.receive_counter != nullptr) bindings.receive_counter->add(entry.error == 0);
+    if (bindings.receive == nullptr) return;
+    if (r.flags & FI_COMPLETION || entry.error != 0 || entry.flags & FI_MULTI_RECV)
+        bindings.receive->push() = entry;
+}
+
+// Eager payload of a peer has left our memory: it may send as much again.
+void RdmEndpoint::Body::took(Peer& peer, std::size_t bytes) {
+    if (bytes <= kFreeBytes) return;
+    peer.taken += bytes;
+    if (peer.taken < options.unexpected_bytes / 4) return;
+    const CreditBody credit{peer.taken};
+    peer.taken = 0;
+    control(peer, Kind::kCredit, credit);
+}
+
+}  // namespace heddle::protocol

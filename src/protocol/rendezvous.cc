@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Messages whose payload stays with the sender until there is a receive for it. RGET: the receiver
+// reads it (RTS, RDMA read, FIN). RPUT: the receiver says where to, the sender writes it (RTS, CTS,
+// RDMA write, FIN). Both from and to where the application has it: nothing is copied.
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "protocol/endpoint_body.h"
+
+namespace heddle::protocol {
+namespace {
+
+std::span<const std::byte> bytes_of(std::span<const Segment> segments) noexcept {
+    return std::as_bytes(segments);
+}
+
+// Local pieces as a peer names them.
+std::size_t name_pieces(const LocalPieces& local, std::array<Segment, kMaxSegments>& out) noexcept {
+    for (std::size_t i = 0; i < local.count; ++i)
+        out[i] = {reinterpret_cast<std::uintptr_t>(local.iov[i].iov_base), local.iov[i].iov_len,
+                  local.remote_keys[i], 0};
+    return local.count;
+}
+
+void transfer_written(void* argument, int error, int device_error) {
+    auto& t = *static_cast<Transfer*>(argument);
+    const FinBody fin{t.receive, static_cast<std::uint32_t>(error), 1};
+    t.body->control(*t.peer, Kind::kFin, fin);
+    t.body->finish(t, error, device_error);
+}
+
+void receive_read(void* argument, int error, int device_error) {
+    auto& r = *static_cast<Receive*>(argument);
+    r.body->rendezvous_done(r, error, device_error);
+}
+
+}  // namespace
+
+// False: no room.
+bool RdmEndpoint::Body::send_rts(Transfer& t) {
+    const bool put = options.rendezvous == Rendezvous::kPut;
+    const bool has_data = t.flags & FI_REMOTE_CQ_DATA;
+    Header header{Kind::kRts, 0, name.endpoint, t.peer->name.endpoint, t.peer->send_sequence,
+                  t.tag};
+    if (t.flags & FI_TAGGED) header.flags |= Header::kTagged;
+    if (put) header.flags |= Header::kPut;
+    if (has_data) header.flags |= Header::kWideData;
+    std::array<Segment, kMaxSegments> segments;
+    const std::size_t count = put ? 0 : name_pieces(t.bulk.local, segments);
+    const RtsBody body{Numbered<Transfer>::id(t), t.bytes, static_cast<std::uint32_t>(count), 0};
+    std::byte message[sizeof header + 8 + sizeof body + sizeof segments];
+    std::byte* at = message;
+    const auto put_bytes = [&at](const void* from, std::size_t bytes) {
+        std::memcpy(at, from, bytes);
+        at += bytes;
+    };
+    put_bytes(&header, sizeof header);
+    if (has_data) put_bytes(&t.data, sizeof t.data);
+    put_bytes(&body, sizeof body);
+    put_bytes(segments.data(), count * sizeof segments[0]);
+    if (!send_control(*t.peer, {message, static_cast<std::size_t>(at - message)}, {})) return false;
+    ++t.peer->send_sequence;
+    t.step = Transfer::Step::kAnswer;
+    ++t.peer->answers;
+    return true;
+}
+
+void RdmEndpoint::Body::begin_rendezvous(Receive& r, Peer& peer, std::uint64_t tag,
+                                         std::uint64_t data, bool has_data, std::uint64_t operation,
+                                         std::size_t bytes, std::span<const Segment> segments,
+                                         bool by_put) {
+    r.peer = &peer;
+    r.message_tag = tag;
+    r.message_data = data;
+    r.has_data = has_data;
+    r.operation = operation;
+    r.message_bytes = bytes;
+    r.by_put = by_put;
+    const std::size_t taken = std::min(bytes, r.bytes);
+    r.taken = taken;
+    if (!r.bulk.local.use(channel->lane().shared->pd.get(), r.iov.data(), r.iov_count, nullptr,
+                          taken, true)) {
+        const int error = errno;
+        refuse_rendezvous(peer, operation, by_put, error);
+        finish(r, peer, tag, data, has_data, nullptr, bytes, 0, error, 0);
+        return;
+    }
+    std::copy(segments.begin(), segments.end(), r.bulk.remote.begin());
+    r.bulk.remote_count = segments.size();
+    r.started = false;
+    if (!by_put && taken == 0) return rendezvous_done(r, 0, 0);
+    if (!can_send(peer) || !r.go()) wait(peer, r);
+}
+
+bool Receive::go() {
+    if (by_put) {
+        std::array<Segment, kMaxSegments> segments;
+        const std::size_t count = name_pieces(bulk.local, segments);
+        const CtsBody cts{operation, Numbered<Receive>::id(*this), taken,
+                          static_cast<std::uint32_t>(count), 0};
+        const Header header{Kind::kCts, 0, body->name.endpoint, peer->name.endpoint, 0, 0};
+        std::byte message[sizeof header + sizeof cts + sizeof segments];
+        std::memcpy(message, &header, sizeof header);
+        std::memcpy(message + sizeof header, &cts, sizeof cts);
+        const auto more = bytes_of({segments.data(), count});
+        std::memcpy(message + sizeof header + sizeof cts, more.data(), more.size());
+        if (!body->send_control(*peer, {message, sizeof header + sizeof cts + more.size()}, {}))
+            return false;
+        started = true;
+        ++peer->answers;
+        return true;
+    }
+    if (!started) {
+        started = true;
+        bulk.begin(*body->channel, *peer->connection, post::Opcode::kRead, taken, receive_read,
+                   this);
+    }
+    return bulk.post();
+}
+
+void Receive::fail(int error) {
+    if (started && !by_put)
+        bulk.post();  // it sees that the connection has failed, and ends when all works have
+    else
+        body->rendezvous_done(*this, error, 0);
+}
+
+void RdmEndpoint::Body::rendezvous_done(Receive& r, int error, int device_error) {
+    Peer& peer = *r.peer;
+    r.bulk.local.release();
+    if (r.by_put && r.started) --peer.answers;
+    if (!r.by_put)
+        control(peer, Kind::kFin, FinBody{r.operation, static_cast<std::uint32_t>(error), 0});
+    r.by_put = r.started = false;
+    finish(r, peer, r.message_tag, r.message_data, r.has_data,
+           r.iov_count != 0 ? r.iov[0].iov_base : nullptr, r.message_bytes,
+           error == 0 ? r.taken : 0, error, device_error);
+}
+
+// The message is not wanted, or cannot be had: its sender is told.
+void RdmEndpoint::Body::refuse_rendezvous(Peer& peer, std::uint64_t operation, bool, int error) {
+    control(peer, Kind::kFin, FinBody{operation, static_cast<std::uint32_t>(error), 0});
+}
+
+void RdmEndpoint::Body::got_cts(Peer& peer, const Message& message) {
+    Transfer* const t = transfers.find(message.cts.operation);
+    if (t == nullptr || t->peer != &peer || t->step != Transfer::Step::kAnswer ||
+        message.cts.bytes > t->bytes)
+        return damaged(peer);
+    --peer.answers;
+    t->receive = message.cts.receive;
+    t->step = Transfer::Step::kBulk;
+    std::copy_n(message.segments, message.cts.segments, t->bulk.remote.begin());
+    t->bulk.remote_count = message.cts.segments;
+    t->bulk.begin(*channel, *peer.connection, post::Opcode::kWrite, message.cts.bytes,
+                  transfer_written, t);
+    if (!peer.waiting.empty() || !t->bulk.post()) wait(peer, *t);
+}
+
+void RdmEndpoint::Body::got_fin(Peer& peer, const FinBody& fin) {
+    if (fin.put != 0) {
+        Receive* const r = receives.find(fin.operation);
+        if (r == nullptr || r->peer != &peer || !r->by_put || !r->started) return damaged(peer);
+        rendezvous_done(*r, static_cast<int>(fin.status), 0);
+        return;
+    }
+    Transfer* const t = transfers.find(fin.operation);
+    if (t == nullptr || t->peer != &peer || t->step != Transfer::Step::kAnswer)
+        return damaged(peer);
+    --peer.answers;
+    t->step = Transfer::Step::kFin;
+    finish(*t, static_cast<int>(fin.status), 0);
+}
+
+}  // namespace heddle::protocol

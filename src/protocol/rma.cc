@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// RMA: RDMA reads and writes between memory of the application and registered memory of a peer.
+// Small writes go inline.
+#include <rdma/fi_errno.h>
+
+#include <cstring>
+
+#include "protocol/endpoint_body.h"
+
+namespace heddle::protocol {
+namespace {
+
+void moved(void* argument, int error, int device_error) {
+    auto& t = *static_cast<Transfer*>(argument);
+    t.body->moved(t, error, device_error);
+}
+
+}  // namespace
+
+ssize_t RdmEndpoint::Body::rma(const RmaArguments& a) {
+    if (a.iov_count > kMaxSegments || a.remote_count > kMaxSegments) return -FI_EINVAL;
+    Peer* const peer = peer_at(a.to);
+    if (peer == nullptr) return -FI_EINVAL;
+    std::size_t bytes = 0, remote_bytes = 0;
+    for (std::size_t i = 0; i < a.iov_count; ++i)
+        bytes += a.iov[i].iov_len;
+    for (std::size_t i = 0; i < a.remote_count; ++i)
+        remote_bytes += a.remote[i].bytes;
+    if (bytes != remote_bytes) return -FI_EINVAL;
+    const bool read = a.flags & FI_READ;
+    if (a.flags & FI_INJECT && bytes > options.inject_bytes) return -FI_EMSGSIZE;
+    Counter* const counter = read ? bindings.read_counter : bindings.write_counter;
+    std::uint8_t what = Sent::kRma;
+    if (a.flags & FI_COMPLETION) what |= Sent::kEntry;
+    if (counter != nullptr) what |= Sent::kCount;
+    ++counts.rma;
+
+    const bool has_data = a.flags & FI_REMOTE_CQ_DATA;
+    if (!read && bytes <= options.inject_bytes && bytes != 0 && a.iov_count == 1 &&
+        a.remote_count == 1 && !has_data && can_send(*peer)) {
+        ibv_sge piece{reinterpret_cast<std::uintptr_t>(a.iov->iov_base),
+                      static_cast<std::uint32_t>(bytes), 0};
+        post::Work work;
+        work.opcode = post::Opcode::kWrite;
+        work.flags = post::kInline;
+        work.pieces = {&piece, 1};
+        work.remote_address = a.remote->address;
+        work.remote_key = static_cast<std::uint32_t>(a.remote->key);
+        work.remote_srq = peer->name.srqn;
+        Sent sent;
+        if (what & (Sent::kEntry | Sent::kCount)) {
+            sent.user = this;
+            sent.context = a.context;
+            sent.what = what;
+        }
+        const post::Posted posted = channel->post(*peer->connection, work, sent);
+        if (posted == post::Posted::kOk) return 0;
+        if (posted == post::Posted::kInvalid) return -FI_EINVAL;
+    }
+    if (peer->failed != 0 && a.flags & FI_INJECT) return -peer->failed;
+    Transfer& t = transfers.take();
+    t.body = this;
+    t.peer = peer;
+    t.step = Transfer::Step::kMessage;
+    t.flags = (a.flags & ~(FI_SEND | FI_TAGGED)) | FI_RMA;
+    t.context = a.context;
+    t.data = a.data;
+    t.bytes = bytes;
+    t.what = what;
+    t.read = read;
+    t.counter = counter;
+    t.iov_count = a.iov_count;
+    for (std::size_t i = 0; i < a.iov_count; ++i) {
+        t.iov[i] = a.iov[i];
+        t.descriptors[i] = a.descriptors != nullptr ? a.descriptors[i] : nullptr;
+    }
+    if (a.flags & FI_INJECT) {
+        t.copy.resize(bytes);
+        std::byte* to = t.copy.data();
+        for (std::size_t i = 0; i < a.iov_count; ++i) {
+            if (a.iov[i].iov_len != 0) std::memcpy(to, a.iov[i].iov_base, a.iov[i].iov_len);
+            to += a.iov[i].iov_len;
+        }
+        t.iov[0] = {t.copy.data(), bytes};
+        t.descriptors[0] = nullptr;
+        t.iov_count = 1;
+    }
+    t.bulk.remote_count = 0;
+    for (std::size_t i = 0; i < a.remote_count; ++i)
+        if (a.remote[i].bytes != 0)
+            t.bulk.remote[t.bulk.remote_count++] = {a.remote[i].address, a.remote[i].bytes,
+                                                    static_cast<std::uint32_t>(a.remote[i].key), 0};
+    if (!can_send(*peer) || !start(t)) wait(*peer, t);
+    return 0;
+}
+
+// False: no room.
+bool RdmEndpoint::Body::start_rma(Transfer& t) {
+    if (!t.bulk.local.use(channel->lane().shared->pd.get(), t.iov.data(), t.iov_count,
+                          t.descriptors.data(), t.bytes, t.read)) {
+        finish(t, errno, 0);
+        return true;
+    }
+    t.step = Transfer::Step::kBulk;
+    t.bulk.begin(*channel, *t.peer->connection, t.read ? post::Opcode::kRead : post::Opcode::kWrite,
+                 t.bytes, protocol::moved, &t);
+    return t.bulk.post();
+}
+
+void RdmEndpoint::Body::moved(Transfer& t, int error, int device_error) {
+    // The target hears of the data after all bytes are there: they are.
+    if (error == 0 && t.flags & FI_REMOTE_CQ_DATA) {
+        const Header header{
+            Kind::kData, Header::kWideData, name.endpoint, t.peer->name.endpoint, 0, 0};
+        std::vector<std::byte> message(sizeof header + sizeof t.data);
+        std::memcpy(message.data(), &header, sizeof header);
+        std::memcpy(message.data() + sizeof header, &t.data, sizeof t.data);
+        control_message(*t.peer, std::move(message));
+    }
+    finish(t, error, device_error);
+}
+
+}  // namespace heddle::protocol
