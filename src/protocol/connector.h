@@ -12,6 +12,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -52,6 +53,8 @@ public:
         unsigned first_repeat_ms = 50;  // then twice as long each time, up to 1 s
         unsigned give_up_ms = 30'000;   // then the connection fails with ETIMEDOUT
         unsigned receives = 512;        // datagrams that may wait for the thread
+        // Target QPs, of all peers together; who asks for one more is refused with ENOBUFS.
+        std::size_t most_targets = 65'536;
         // For tests: each datagram is dropped, or sent twice, with this probability.
         double drop = 0, repeat = 0;
         std::uint64_t seed = 1;

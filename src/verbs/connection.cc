@@ -12,12 +12,14 @@ namespace {
 
 // ConnectX's usual choices: 4.096 us * 2^14 = 67 ms of patience a try, seven tries; an RNR NAK is
 // waited out for ever, because a receiver that is late is not an error.
-constexpr std::uint8_t kAckTimeout = 14, kRetries = 7, kRnrForEver = 7, kMinRnrTimer = 12;
+constexpr std::uint8_t kAckTimeout = 14, kRetries = 7, kRnrForEver = 7;
 
-void modify(ibv_qp* qp, ibv_qp_attr& attributes, int mask, const char* what) {
-    if (const int error = ibv_modify_qp(qp, &attributes, mask))
+void require(int error, ibv_qp* qp, const char* what) {
+    if (error != 0)
         throw VerbsError("taking QP " + std::to_string(qp->qp_num) + " to " + what, error);
 }
+
+}  // namespace
 
 ibv_port_attr query_port(ibv_context* context) {
     ibv_port_attr port{};
@@ -26,13 +28,23 @@ ibv_port_attr query_port(ibv_context* context) {
     return port;
 }
 
-std::uint8_t most_reads(ibv_context* context) {
+std::uint8_t most_reads(ibv_context* context) noexcept {
     ibv_device_attr attributes{};
     if (ibv_query_device(context, &attributes) != 0) return 1;
     return static_cast<std::uint8_t>(std::clamp(attributes.max_qp_rd_atom, 1, 16));
 }
 
-}  // namespace
+ibv_ah_attr path_to(const QpAddress& peer) noexcept {
+    ibv_ah_attr path{};
+    path.port_num = kPort;
+    path.dlid = peer.lid;
+    if (peer.ethernet) {
+        path.is_global = 1;
+        std::memcpy(path.grh.dgid.raw, peer.gid, sizeof peer.gid);
+        path.grh.hop_limit = 64;
+    }
+    return path;
+}
 
 QpAddress address_of(ibv_qp* qp) {
     const ibv_port_attr port = query_port(qp->context);
@@ -47,42 +59,52 @@ QpAddress address_of(ibv_qp* qp) {
     return address;
 }
 
-void connect(ibv_qp* qp, const QpAddress& peer) {
+int to_init(ibv_qp* qp) noexcept {
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;
     a.port_num = kPort;
     a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-    modify(qp, a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, "INIT");
+    return ibv_modify_qp(qp, &a,
+                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
 
-    const std::uint8_t reads = most_reads(qp->context);
-    a = {};
+int to_ready_to_receive(ibv_qp* qp, const QpAddress& peer,
+                        const ConnectionAttributes& attributes) noexcept {
+    ibv_qp_attr a{};
     a.qp_state = IBV_QPS_RTR;
-    a.path_mtu = query_port(qp->context).active_mtu;
+    a.path_mtu = attributes.mtu;
     a.dest_qp_num = peer.qpn;
-    a.max_dest_rd_atomic = reads;
-    a.min_rnr_timer = kMinRnrTimer;
-    a.ah_attr.port_num = kPort;
-    a.ah_attr.dlid = peer.lid;
-    if (peer.ethernet) {
-        a.ah_attr.is_global = 1;
-        std::memcpy(a.ah_attr.grh.dgid.raw, peer.gid, sizeof peer.gid);
-        a.ah_attr.grh.hop_limit = 64;
-    }
-    modify(qp, a,
-           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-           "RTR");
+    a.rq_psn = attributes.receive_psn;
+    a.max_dest_rd_atomic = attributes.reads;
+    a.min_rnr_timer = attributes.min_rnr_timer;
+    a.ah_attr = path_to(peer);
+    int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    if (qp->qp_type != IBV_QPT_XRC_SEND)  // which answers nobody
+        mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+    return ibv_modify_qp(qp, &a, mask);
+}
 
-    a = {};
+int to_ready_to_send(ibv_qp* qp, const ConnectionAttributes& attributes) noexcept {
+    ibv_qp_attr a{};
     a.qp_state = IBV_QPS_RTS;
     a.timeout = kAckTimeout;
     a.retry_cnt = kRetries;
     a.rnr_retry = kRnrForEver;
-    a.max_rd_atomic = reads;
-    modify(qp, a,
-           IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
-               IBV_QP_MAX_QP_RD_ATOMIC,
-           "RTS");
+    a.sq_psn = attributes.send_psn;
+    a.max_rd_atomic = attributes.reads;
+    int mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;
+    if (qp->qp_type != IBV_QPT_XRC_RECV)  // which asks for nothing
+        mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+    return ibv_modify_qp(qp, &a, mask);
+}
+
+void connect(ibv_qp* qp, const QpAddress& peer) {
+    require(to_init(qp), qp, "INIT");
+    ConnectionAttributes attributes;
+    attributes.mtu = query_port(qp->context).active_mtu;
+    attributes.reads = most_reads(qp->context);
+    require(to_ready_to_receive(qp, peer, attributes), qp, "RTR");
+    require(to_ready_to_send(qp, attributes), qp, "RTS");
 }
 
 }  // namespace heddle::verbs

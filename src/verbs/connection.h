@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Taking a reliable connection from RESET to RTS (IBTA 10.3.1).
+// Taking a connected QP - RC, or either side of XRC - from RESET to RTS (IBTA 10.3.1, A14).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -12,7 +12,27 @@ namespace heddle::verbs {
 
 inline constexpr std::uint8_t kPort = 1;
 
+// What the two sides agree on. The sender's numbers of one are the receiver's of the other.
+struct ConnectionAttributes {
+    ibv_mtu mtu = IBV_MTU_1024;
+    std::uint32_t send_psn = 0, receive_psn = 0;
+    std::uint8_t reads = 1;           // RDMA reads and atomics on their way, in each direction
+    std::uint8_t min_rnr_timer = 12;  // 0.64 ms: how long a sender waits that found no receive
+};
+
+// One step each; the masks are those of the QP's type. 0 or an errno.
+int to_init(ibv_qp* qp) noexcept;
+int to_ready_to_receive(ibv_qp* qp, const QpAddress& peer,
+                        const ConnectionAttributes& attributes) noexcept;
+int to_ready_to_send(ibv_qp* qp, const ConnectionAttributes& attributes) noexcept;
+
+// RDMA reads and atomics that a QP of this device can have on their way.
+std::uint8_t most_reads(ibv_context* context) noexcept;
+// The path to a port; by GID on Ethernet.
+ibv_ah_attr path_to(const QpAddress& peer) noexcept;
+
 // Throws VerbsError.
+ibv_port_attr query_port(ibv_context* context);
 QpAddress address_of(ibv_qp* qp);
 void connect(ibv_qp* qp, const QpAddress& peer);
 

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Connector's interface; connector_service.h has the thread behind it.
+#include "protocol/connector.h"
+
+#include "protocol/connector_service.h"
+
+namespace heddle::protocol {
+
+Connector::Connector(ibv_context* context, ibv_pd* pd, const Options& options)
+    : service_(std::make_unique<Service>(context, pd, options)) {}
+Connector::~Connector() = default;
+
+const ProcessName& Connector::process() const noexcept { return service_->self().process; }
+bool Connector::ethernet() const noexcept { return service_->self().flags & Name::kEthernet; }
+void Connector::add(const LocalEndpoint& endpoint) { service_->add(endpoint); }
+void Connector::remove(const Name& endpoint) { service_->remove(endpoint); }
+void Connector::connect(ConnectionRequest& request) { service_->connect(request); }
+void Connector::cancel(ConnectionRequest& request) { service_->stop(request); }
+void Connector::disconnect(ConnectionRequest& request) { service_->stop(request); }
+std::optional<Name> Connector::asker(std::uint32_t target_qpn) const {
+    return service_->asker(target_qpn);
+}
+Connector::Counts Connector::counts() const { return service_->counts(); }
+
+}  // namespace heddle::protocol

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "protocol/connector_service.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include "heddle/error.h"
+#include "verbs/connection.h"
+
+namespace heddle::protocol {
+namespace {
+
+using std::chrono::milliseconds;
+
+// How long a process that ends waits for its last datagrams to be on their way.
+constexpr milliseconds kFarewell{100};
+
+Name name_of(const QpAddress& address) {
+    Name name;
+    name.flags = address.ethernet ? Name::kEthernet : 0;
+    std::copy_n(address.gid, sizeof address.gid, name.process.gid);
+    name.process.ud_qpn = address.qpn;
+    name.process.lid = address.lid;
+    if (getrandom(&name.process.nonce, sizeof name.process.nonce, 0) !=
+        static_cast<ssize_t>(sizeof name.process.nonce))
+        throw VerbsError("random bytes for the name of a process", errno);
+    return name;
+}
+
+// A thread that takes none of the program's signals.
+template <class Body>
+std::thread quiet_thread(const char* name, Body body) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread thread;
+    int error = 0;
+    try {
+        thread = std::thread(body);
+    } catch (const std::system_error& e) {
+        error = e.code().value();
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    if (error != 0) throw VerbsError("a thread that makes connections", error);
+    pthread_setname_np(thread.native_handle(), name);
+    return thread;
+}
+
+}  // namespace
+
+WakeUp::WakeUp() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+    if (fd_ < 0) throw VerbsError("an eventfd", errno);
+}
+
+WakeUp::~WakeUp() { close(fd_); }
+
+void WakeUp::signal() const noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t n = ::write(fd_, &one, sizeof one);  // full: it is awake anyway
+}
+
+void WakeUp::clear() const noexcept {
+    std::uint64_t count;
+    [[maybe_unused]] const ssize_t n = ::read(fd_, &count, sizeof count);
+}
+
+Connector::Service::Service(ibv_context* context, ibv_pd* pd, const Options& options)
+    : options_(options),
+      port_(context, pd, options.receives),
+      mtu_(verbs::query_port(context).active_mtu),
+      self_(name_of(port_.address())),
+      targets_(self_, mtu_, options.most_targets),
+      requests_(self_, mtu_, options),
+      luck_(options.seed) {
+    thread_ = quiet_thread("heddle-connect", [this] { run(); });
+}
+
+Connector::Service::~Service() {
+    {
+        const std::lock_guard lock(mutex_);
+        leaving_ = true;
+    }
+    wake_up_.signal();
+    thread_.join();
+}
+
+void Connector::Service::add(const LocalEndpoint& endpoint) {
+    const std::lock_guard lock(mutex_);
+    targets_.add(endpoint);
+}
+
+void Connector::Service::remove(const Name& endpoint) {
+    const std::lock_guard lock(mutex_);
+    targets_.remove(endpoint);
+}
+
+void Connector::Service::connect(ConnectionRequest& request) {
+    assert(request.from.process == self_.process);
+    {
+        const std::lock_guard lock(mutex_);
+        requests_.start(request, ConnectorRequests::Clock::now());
+    }
+    wake_up_.signal();
+}
+
+void Connector::Service::stop(const ConnectionRequest& request) {
+    std::unique_lock lock(mutex_);
+    if (const auto bye = requests_.stop(request)) send(*bye);
+    if (std::this_thread::get_id() == thread_.get_id()) return;  // it is being told
+    // Who is about to be told of its end must not be gone before that.
+    told_.wait(lock, [&] {
+        return std::none_of(ended_.begin(), ended_.end(),
+                            [&](const auto& ended) { return ended.request == &request; });
+    });
+}
+
+Connector::Counts Connector::Service::counts() const {
+    const std::lock_guard lock(mutex_);
+    Counts counts = counts_;
+    counts.targets = targets_.size();
+    return counts;
+}
+
+void Connector::Service::send(const Datagram& datagram, const Name& to) noexcept {
+    std::uniform_real_distribution<double> chance;
+    const bool lose = options_.drop > 0 && chance(luck_) < options_.drop;
+    const bool twice = options_.repeat > 0 && chance(luck_) < options_.repeat;
+    if (lose) return;
+    // One that finds no slot is as good as lost, and comes again as those do.
+    port_.send(datagram, to);
+    if (twice) port_.send(datagram, to);
+}
+
+void Connector::Service::arrived(std::span<const std::byte> bytes, std::uint32_t source_qpn) {
+    const std::optional<Datagram> datagram = parse(bytes);
+    if (!datagram || datagram->from.process.ud_qpn != source_qpn) {
+        ++counts_.malformed;
+        return;
+    }
+    switch (datagram->kind) {
+        case DatagramKind::kRequest: {
+            ++counts_.requests_received;
+            const Datagram reply = targets_.answer(*datagram);
+            ++counts_.replies_sent;
+            if (reply.error != 0) ++counts_.refused;
+            send(reply, datagram->from);
+            return;
+        }
+        case DatagramKind::kReply:
+            if (const auto bye = requests_.answered(*datagram, ended_)) send(*bye);
+            return;
+        case DatagramKind::kBye:
+            targets_.bye(*datagram);
+            return;
+    }
+}
+
+// With the lock held; without it while the owners are called.
+void Connector::Service::tell(std::unique_lock<std::mutex>& lock) {
+    if (ended_.empty()) return;
+    const std::vector<ConnectorRequests::Ended> ended = ended_;
+    lock.unlock();
+    for (const ConnectorRequests::Ended& e : ended)
+        if (e.changed != nullptr) e.changed(e.argument);
+    lock.lock();
+    ended_.clear();  // nobody else adds to it
+    told_.notify_all();
+}
+
+void Connector::Service::sleep() noexcept {
+    int timeout = -1;
+    {
+        const std::lock_guard lock(mutex_);
+        if (leaving_) return;
+        if (const auto next = requests_.next()) {
+            const auto left = *next - ConnectorRequests::Clock::now();
+            const auto rounded = std::chrono::ceil<milliseconds>(left).count();
+            timeout = static_cast<int>(std::clamp<long>(rounded, 0, 60'000));
+        }
+    }
+    pollfd waiting[] = {{port_.fd(), POLLIN, 0}, {wake_up_.fd(), POLLIN, 0}};
+    ::poll(waiting, 2, timeout);
+    wake_up_.clear();
+}
+
+void Connector::Service::run() noexcept {
+    std::unique_lock lock(mutex_);
+    while (!leaving_) {
+        port_.receive([this](std::span<const std::byte> bytes, std::uint32_t source_qpn) {
+            arrived(bytes, source_qpn);
+        });
+        for (const auto& out : requests_.due(ConnectorRequests::Clock::now(), ended_)) {
+            if (out.datagram.kind == DatagramKind::kRequest)
+                ++(out.again ? counts_.repeated : counts_.requests_sent);
+            send(out);
+        }
+        tell(lock);
+        lock.unlock();
+        sleep();
+        lock.lock();
+    }
+    for (const auto& out : requests_.stop_all(ended_)) {
+        send(out);
+        port_.drain(kFarewell);
+    }
+    tell(lock);
+}
+
+}  // namespace heddle::protocol

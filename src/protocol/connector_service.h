@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The connector's thread and what it shares with those who call: one mutex over the UD QP and both
+// sides' tables. Calls take it for a moment; the thread holds it while it works, never asleep and
+// never while it tells an owner that a request has ended.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "protocol/connector.h"
+#include "protocol/connector_port.h"
+#include "protocol/connector_requests.h"
+#include "protocol/connector_targets.h"
+
+namespace heddle::protocol {
+
+// An eventfd, to wake a thread that sleeps in poll().
+class WakeUp {
+public:
+    WakeUp();  // throws VerbsError
+    ~WakeUp();
+    WakeUp(const WakeUp&) = delete;
+    WakeUp& operator=(const WakeUp&) = delete;
+    int fd() const noexcept { return fd_; }
+    void signal() const noexcept;
+    void clear() const noexcept;
+
+private:
+    int fd_;
+};
+
+class Connector::Service {
+public:
+    Service(ibv_context* context, ibv_pd* pd, const Options& options);
+    ~Service();
+    Service(const Service&) = delete;
+    Service& operator=(const Service&) = delete;
+
+    const Name& self() const noexcept { return self_; }
+    void add(const LocalEndpoint& endpoint);
+    void remove(const Name& endpoint);
+    void connect(ConnectionRequest& request);
+    void stop(const ConnectionRequest& request);
+    std::optional<Name> asker(std::uint32_t target_qpn) const { return targets_.asker(target_qpn); }
+    Counts counts() const;
+
+private:
+    void run() noexcept;
+    void sleep() noexcept;
+    void arrived(std::span<const std::byte> bytes, std::uint32_t source_qpn);
+    void send(const Datagram& datagram, const Name& to) noexcept;
+    void send(const ConnectorRequests::Outgoing& out) noexcept { send(out.datagram, out.to); }
+    void tell(std::unique_lock<std::mutex>& lock);
+
+    const Options options_;
+    WakeUp wake_up_;
+    ConnectorPort port_;
+    const ibv_mtu mtu_;
+    const Name self_;
+    mutable std::mutex mutex_;
+    ConnectorTargets targets_;
+    ConnectorRequests requests_;
+    std::vector<ConnectorRequests::Ended> ended_;
+    std::condition_variable told_;
+    Counts counts_;
+    std::mt19937_64 luck_;
+    bool leaving_ = false;
+    std::thread thread_;
+};
+
+}  // namespace heddle::protocol

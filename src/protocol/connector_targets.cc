@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "protocol/connector_targets.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <mutex>
+#include <new>
+
+#include "verbs/connection.h"
+
+namespace heddle::protocol {
+namespace {
+
+// A receive that is missing is posted soon: 0.01 ms, where 0 would mean 655 ms.
+constexpr std::uint8_t kMinRnrTimer = 1;
+
+ibv_qp* create_target(const LocalEndpoint& endpoint) noexcept {
+    ibv_qp_init_attr_ex wanted{};
+    if (endpoint.xrcd != nullptr) {
+        wanted.qp_type = IBV_QPT_XRC_RECV;
+        wanted.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+        wanted.xrcd = endpoint.xrcd;
+    } else {
+        wanted.qp_type = IBV_QPT_RC;
+        wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
+        wanted.pd = endpoint.pd;
+        wanted.send_cq = wanted.recv_cq = endpoint.cq;
+        wanted.srq = endpoint.srq;
+        wanted.cap.max_send_wr = wanted.cap.max_send_sge = 1;  // nothing is sent
+    }
+    return ibv_create_qp_ex(endpoint.context, &wanted);
+}
+
+}  // namespace
+
+ConnectorTargets::ConnectorTargets(const Name& self, ibv_mtu mtu, std::size_t most)
+    : self_(self),
+      mtu_(mtu),
+      most_(most),
+      random_(static_cast<std::uint32_t>(self.process.nonce >> 7)) {}
+
+ConnectorTargets::~ConnectorTargets() {
+    while (!targets_.empty())
+        destroy(targets_.begin());
+}
+
+void ConnectorTargets::add(const LocalEndpoint& endpoint) {
+    assert(endpoint.name.process == self_.process);
+    assert(endpoint.name.xrc() == (endpoint.xrcd != nullptr));
+    endpoints_.push_back(endpoint);
+}
+
+void ConnectorTargets::remove(const Name& endpoint) noexcept {
+    std::erase_if(endpoints_, [&](const LocalEndpoint& e) { return e.name == endpoint; });
+    const bool context_stays = std::any_of(
+        endpoints_.begin(), endpoints_.end(),
+        [&](const LocalEndpoint& e) { return e.name.xrc() && e.name.context == endpoint.context; });
+    for (auto target = targets_.begin(); target != targets_.end();) {
+        const Name& to = target->second.request.to;
+        const bool goes = endpoint.xrc()
+                              ? to.xrc() && to.context == endpoint.context && !context_stays
+                              : to == endpoint;
+        target = goes ? destroy(target) : std::next(target);
+    }
+}
+
+Datagram ConnectorTargets::answer(const Datagram& request) noexcept {
+    const Key key{request.from.process.nonce, request.id};
+    Datagram reply;
+    reply.kind = DatagramKind::kReply;
+    reply.id = request.id;
+    reply.from = self_;
+    const auto known = targets_.find(key);
+    if (known != targets_.end()) {
+        // Two requests of one number: somebody else's, or a broken peer.
+        if (known->second.request == request) return known->second.reply;
+        reply.error = EINVAL;
+        return reply;
+    }
+    const auto endpoint =
+        std::find_if(endpoints_.begin(), endpoints_.end(),
+                     [&](const LocalEndpoint& e) { return e.name == request.to; });
+    // Also when the name is of a process that had our QP number before us.
+    if (endpoint == endpoints_.end()) {
+        reply.error = ECONNREFUSED;
+        return reply;
+    }
+    if (request.from.xrc() != request.to.xrc()) {
+        reply.error = EPROTOTYPE;
+        return reply;
+    }
+    if (targets_.size() >= most_) {
+        reply.error = ENOBUFS;
+        return reply;
+    }
+    Target target;
+    target.request = request;
+    target.reply = reply;
+    if (const int error = make(*endpoint, request, target)) {
+        reply.error = static_cast<std::uint16_t>(error);
+        return reply;
+    }
+    reply = target.reply;
+    try {
+        const std::unique_lock lock(askers_mutex_);
+        askers_.insert_or_assign(target.qp->qp_num, request.from);
+        targets_.emplace(key, target);
+    } catch (const std::bad_alloc&) {
+        ibv_destroy_qp(target.qp);
+        reply = {};
+        reply.kind = DatagramKind::kReply;
+        reply.id = request.id;
+        reply.from = self_;
+        reply.error = ENOMEM;
+    }
+    return reply;
+}
+
+int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& request,
+                           Target& target) noexcept {
+    ibv_qp* const qp = create_target(endpoint);
+    if (qp == nullptr) return errno != 0 ? errno : ENOMEM;
+    QpAddress peer;
+    peer.qpn = request.qpn;
+    peer.lid = request.from.process.lid;
+    peer.ethernet = request.from.flags & Name::kEthernet;
+    std::copy_n(request.from.process.gid, sizeof peer.gid, peer.gid);
+    verbs::ConnectionAttributes attributes;
+    attributes.mtu = std::min(mtu_, static_cast<ibv_mtu>(request.mtu));
+    attributes.receive_psn = request.psn;
+    attributes.send_psn = static_cast<std::uint32_t>(random_()) & 0xff'ffff;
+    attributes.reads = std::min(request.reads, verbs::most_reads(endpoint.context));
+    attributes.min_rnr_timer = kMinRnrTimer;
+    int error = verbs::to_init(qp);
+    if (error == 0) error = verbs::to_ready_to_receive(qp, peer, attributes);
+    if (error == 0) error = verbs::to_ready_to_send(qp, attributes);
+    if (error != 0) {
+        ibv_destroy_qp(qp);
+        return error;
+    }
+    target.qp = qp;
+    target.reply.qpn = qp->qp_num;
+    target.reply.psn = attributes.send_psn;
+    target.reply.mtu = static_cast<std::uint8_t>(attributes.mtu);
+    target.reply.reads = attributes.reads;
+    return 0;
+}
+
+void ConnectorTargets::bye(const Datagram& bye) noexcept {
+    const auto target = targets_.find({bye.from.process.nonce, bye.id});
+    if (target != targets_.end() && target->second.request.from.process == bye.from.process)
+        destroy(target);
+}
+
+// A QP that cannot be destroyed is left to the context's end: nobody is told of it any more.
+ConnectorTargets::Targets::iterator ConnectorTargets::destroy(Targets::iterator target) noexcept {
+    {
+        const std::unique_lock lock(askers_mutex_);
+        askers_.erase(target->second.qp->qp_num);
+    }
+    ibv_destroy_qp(target->second.qp);
+    return targets_.erase(target);
+}
+
+std::optional<Name> ConnectorTargets::asker(std::uint32_t target_qpn) const {
+    const std::shared_lock lock(askers_mutex_);
+    const auto asker = askers_.find(target_qpn);
+    if (asker == askers_.end()) return {};
+    return asker->second;
+}
+
+}  // namespace heddle::protocol

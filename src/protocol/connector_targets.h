@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The side that is asked: which endpoints there are, and the target QPs that were made for peers.
+// A request that comes again gets the answer that it got; what a peer may make here is bounded.
+//
+// asker(): any thread, any time. The rest: one thread at a time.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <optional>
+#include <random>
+#include <shared_mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "protocol/connector.h"
+#include "protocol/connector_wire.h"
+
+namespace heddle::protocol {
+
+class ConnectorTargets {
+public:
+    // `self`: who answers, process and flags. `mtu`: of the port.
+    ConnectorTargets(const Name& self, ibv_mtu mtu, std::size_t most);
+    ~ConnectorTargets();
+    ConnectorTargets(const ConnectorTargets&) = delete;
+    ConnectorTargets& operator=(const ConnectorTargets&) = delete;
+
+    void add(const LocalEndpoint& endpoint);
+    void remove(const Name& endpoint) noexcept;
+    // The reply to a request that parse() let pass.
+    Datagram answer(const Datagram& request) noexcept;
+    void bye(const Datagram& bye) noexcept;
+
+    std::optional<Name> asker(std::uint32_t target_qpn) const;
+    std::size_t size() const noexcept { return targets_.size(); }
+
+private:
+    struct Key {
+        std::uint64_t nonce = 0, id = 0;
+        bool operator==(const Key&) const = default;
+    };
+    struct KeyHash {
+        std::size_t operator()(const Key& key) const noexcept {
+            return static_cast<std::size_t>(key.nonce * 31 ^ key.id);
+        }
+    };
+    struct Target {
+        ibv_qp* qp = nullptr;
+        Datagram request, reply;
+    };
+    using Targets = std::unordered_map<Key, Target, KeyHash>;
+
+    // 0 or an errno.
+    int make(const LocalEndpoint& endpoint, const Datagram& request, Target& target) noexcept;
+    Targets::iterator destroy(Targets::iterator target) noexcept;
+
+    const Name self_;
+    const ibv_mtu mtu_;
+    const std::size_t most_;
+    std::minstd_rand random_;
+    std::vector<LocalEndpoint> endpoints_;
+    Targets targets_;
+    mutable std::shared_mutex askers_mutex_;
+    std::unordered_map<std::uint32_t, Name> askers_;  // by QP number
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The connector's datagrams, and reading them: bytes that anybody on the network can have sent.
+// A request's number is drawn at random by the asking process and stays its connection's number.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "protocol/name.h"
+
+namespace heddle::protocol {
+
+// Of every connector's UD QP. Below 2^31: not a privileged one.
+inline constexpr std::uint32_t kConnectorQkey = 0x4e48'4331;
+
+enum class DatagramKind : std::uint8_t {
+    kRequest = 1,  // from, to, qpn, psn, mtu, reads: of the QP that sends
+    kReply,        // error, or of the QP that was made for it: qpn, psn, mtu, reads
+    kBye,          // the connection is over, or nobody wants it any more
+};
+
+// One struct for all kinds; what a kind has not is zero.
+struct Datagram {
+    DatagramKind kind = DatagramKind::kRequest;
+    std::uint64_t id = 0;
+    Name from;              // of a reply and a BYE: `process` and the flags of who sends them
+    Name to;                // of a request
+    std::uint32_t qpn = 0;  // 24 bits
+    std::uint32_t psn = 0;  // 24 bits
+    std::uint16_t error = 0;
+    std::uint8_t mtu = 0;    // enum ibv_mtu
+    std::uint8_t reads = 0;  // RDMA reads and atomics on their way; from 1
+
+    bool operator==(const Datagram&) const = default;
+};
+
+// A datagram of any kind has this length, so that it can be checked before all else.
+inline constexpr std::size_t kDatagramBytes = 128;
+
+void write(const Datagram& datagram, std::span<std::byte, kDatagramBytes> to) noexcept;
+// Nothing if anything in it cannot be so.
+std::optional<Datagram> parse(std::span<const std::byte> bytes) noexcept;
+
+}  // namespace heddle::protocol
