@@ -45,7 +45,7 @@ private:
     };
     std::size_t bytes_;
     std::uint32_t count_;
-    std::unique_ptr<std::byte, Unmap> memory_;
+    std::unique_ptr<std::byte, Unmap> memory_{nullptr, Unmap{}};
     verbs::MemoryRegion mr_;
     std::vector<std::uint32_t> free_;  // never grows: reserved
 };

@@ -2,6 +2,7 @@
 // Atomics: the target's endpoint does them when it makes progress, and answers. An HCA's own
 // atomics are atomic among themselves only, so a mixture of both would not be; and most types and
 // operations of libfabric an HCA does not know.
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_errno.h>
 
 #include <cstring>

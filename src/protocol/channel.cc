@@ -22,7 +22,7 @@ namespace {
 
 // Ids of receives carry the buffer's number, those of sends connection << 32 | number of the work.
 constexpr std::uint64_t kReceive = std::uint64_t{1} << 63;
-constexpr std::uint32_t kReceivesAtOnce = 16, kPollAtOnce = 16;
+constexpr std::uint32_t kReceivesAtOnce = 16;
 // Behind the header of the largest eager message: wide data.
 constexpr std::size_t kHeaderRoom = sizeof(Header) + 8;
 // RTS with all its segments must fit, whatever eager_bytes is.

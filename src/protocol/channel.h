@@ -89,7 +89,7 @@ private:
 
 class Channel {
 public:
-    static constexpr std::uint32_t kSignalEvery = 32;
+    static constexpr std::uint32_t kSignalEvery = 32, kPollAtOnce = 16;
 
     // Throws VerbsError.
     Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, bool direct);

@@ -20,6 +20,7 @@ void Connector::disconnect(ConnectionRequest& request) { service_->stop(request)
 std::optional<Name> Connector::asker(std::uint32_t target_qpn) const {
     return service_->asker(target_qpn);
 }
+std::uint64_t Connector::removals() const noexcept { return service_->removals(); }
 Connector::Counts Connector::counts() const { return service_->counts(); }
 
 }  // namespace heddle::protocol

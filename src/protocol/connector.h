@@ -82,7 +82,7 @@ public:
     // Who sends to the target QP of that number: the asking endpoint's name, of which `process` and
     // `context` hold for every endpoint that shares the QP.
     std::optional<Name> asker(std::uint32_t target_qpn) const;
-    // Changes after a target QP is gone, before its number can be that of another.
+    // Changes when a target QP has got the number of one that is gone.
     std::uint64_t removals() const noexcept;
 
     struct Counts {

@@ -104,7 +104,8 @@ Datagram ConnectorTargets::answer(const Datagram& request) noexcept {
     reply = target.reply;
     try {
         const std::unique_lock lock(askers_mutex_);
-        askers_.insert_or_assign(target.qp->qp_num, request.from);
+        if (!askers_.insert_or_assign(target.qp->qp_num, request.from).second)
+            removals_.fetch_add(1, std::memory_order_release);
         targets_.emplace(key, target);
     } catch (const std::bad_alloc&) {
         ibv_destroy_qp(target.qp);
@@ -149,16 +150,16 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
 
 void ConnectorTargets::bye(const Datagram& bye) noexcept {
     const auto target = targets_.find({bye.from.process.nonce, bye.id});
-    if (target != targets_.end() && target->second.request.from.process == bye.from.process)
-        destroy(target);
+    if (target == targets_.end() || !(target->second.request.from.process == bye.from.process))
+        return;
+    // Destroying an RC QP takes what it received, and nobody has read yet, out of the CQ, which is
+    // another thread's: it waits until the endpoint goes. An XRC target has no CQ.
+    if (target->second.request.to.xrc()) destroy(target);
 }
 
 // A QP that cannot be destroyed is left to the context's end: nobody is told of it any more.
 ConnectorTargets::Targets::iterator ConnectorTargets::destroy(Targets::iterator target) noexcept {
-    {
-        const std::unique_lock lock(askers_mutex_);
-        askers_.erase(target->second.qp->qp_num);
-    }
+    // Messages of it may still wait to be read: who sent them stays known.
     ibv_destroy_qp(target->second.qp);
     return targets_.erase(target);
 }

@@ -2,11 +2,12 @@
 // The side that is asked: which endpoints there are, and the target QPs that were made for peers.
 // A request that comes again gets the answer that it got; what a peer may make here is bounded.
 //
-// asker(): any thread, any time. The rest: one thread at a time.
+// asker(), removals(): any thread, any time. The rest: one thread at a time.
 #pragma once
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <random>
@@ -34,6 +35,7 @@ public:
     void bye(const Datagram& bye) noexcept;
 
     std::optional<Name> asker(std::uint32_t target_qpn) const;
+    std::uint64_t removals() const noexcept { return removals_.load(std::memory_order_acquire); }
     std::size_t size() const noexcept { return targets_.size(); }
 
 private:
@@ -63,7 +65,9 @@ private:
     std::vector<LocalEndpoint> endpoints_;
     Targets targets_;
     mutable std::shared_mutex askers_mutex_;
-    std::unordered_map<std::uint32_t, Name> askers_;  // by QP number
+    // By QP number, of targets that are gone, too, until there is another of that number.
+    std::unordered_map<std::uint32_t, Name> askers_;
+    std::atomic<std::uint64_t> removals_{0};  // how often that was so
 };
 
 }  // namespace heddle::protocol

@@ -29,6 +29,10 @@ std::byte* gather(std::byte* to, const iovec* iov, std::size_t count) noexcept {
     return to;
 }
 
+std::uint8_t tagged_flag(bool tagged) noexcept {
+    return tagged ? std::uint8_t{Header::kTagged} : std::uint8_t{0};
+}
+
 // Header, and behind it data that does not fit into the immediate. Returns its end.
 std::byte* put_header(std::byte* to, Header header, std::uint64_t data, bool has_data,
                       post::Work& work) noexcept {
@@ -119,7 +123,7 @@ ssize_t RdmEndpoint::Body::send(const SendArguments& a) {
             sent.context = a.context;
             sent.what = what;
         }
-        const Header header{Kind::kEager,        is_tagged ? Header::kTagged : std::uint8_t{0},
+        const Header header{Kind::kEager,        tagged_flag(is_tagged),
                             name.endpoint,       peer->name.endpoint,
                             peer->send_sequence, a.tag};
         if (a.flags & FI_INJECT && bytes > options.inject_bytes) return -FI_EMSGSIZE;
@@ -172,7 +176,7 @@ bool RdmEndpoint::Body::start(Transfer& t) {
     if (t.flags & FI_ATOMIC) return start_atomic(t);
     Peer& peer = *t.peer;
     const bool is_tagged = t.flags & FI_TAGGED, has_data = t.flags & FI_REMOTE_CQ_DATA;
-    const Header header{Kind::kEager,       is_tagged ? Header::kTagged : std::uint8_t{0},
+    const Header header{Kind::kEager,       tagged_flag(is_tagged),
                         name.endpoint,      peer.name.endpoint,
                         peer.send_sequence, t.tag};
     if (t.flags & FI_MATCH_COMPLETE || !may_be_eager(peer, t.bytes)) {

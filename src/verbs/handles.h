@@ -20,15 +20,30 @@ struct Destroy {
     }
 };
 
+// These two are functions of verbs.h itself, other in each file that includes it: they cannot be part
+// of a type.
+struct EndThreadDomain {
+    void operator()(ibv_td* domain) const noexcept {
+        [[maybe_unused]] const int error = ibv_dealloc_td(domain);
+        assert(error == 0);
+    }
+};
+struct CloseXrcDomain {
+    void operator()(ibv_xrcd* domain) const noexcept {
+        [[maybe_unused]] const int error = ibv_close_xrcd(domain);
+        assert(error == 0);
+    }
+};
+
 using Context = std::unique_ptr<ibv_context, Destroy<ibv_close_device>>;
 using ProtectionDomain = std::unique_ptr<ibv_pd, Destroy<ibv_dealloc_pd>>;
-using ThreadDomain = std::unique_ptr<ibv_td, Destroy<ibv_dealloc_td>>;
+using ThreadDomain = std::unique_ptr<ibv_td, EndThreadDomain>;
 using MemoryRegion = std::unique_ptr<ibv_mr, Destroy<ibv_dereg_mr>>;
 using CompletionQueue = std::unique_ptr<ibv_cq, Destroy<ibv_destroy_cq>>;
 using CompletionChannel = std::unique_ptr<ibv_comp_channel, Destroy<ibv_destroy_comp_channel>>;
 using QueuePair = std::unique_ptr<ibv_qp, Destroy<ibv_destroy_qp>>;
 using SharedReceiveQueue = std::unique_ptr<ibv_srq, Destroy<ibv_destroy_srq>>;
-using XrcDomain = std::unique_ptr<ibv_xrcd, Destroy<ibv_close_xrcd>>;
+using XrcDomain = std::unique_ptr<ibv_xrcd, CloseXrcDomain>;
 using CompletionChannel = std::unique_ptr<ibv_comp_channel, Destroy<ibv_destroy_comp_channel>>;
 
 }  // namespace heddle::verbs
