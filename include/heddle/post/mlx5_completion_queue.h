@@ -7,14 +7,12 @@
 #include <infiniband/mlx5dv.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdint>
 #include <mutex>
-#include <string>
 #include <vector>
 
-#include "heddle/error.h"
 #include "heddle/post/lock.h"
+#include "heddle/post/mlx5_objects.h"
 #include "heddle/post/mlx5_receive_queue.h"
 #include "heddle/post/mlx5_send_queue.h"
 #include "heddle/post/stores.h"
@@ -34,13 +32,7 @@ public:
     using SharedReceiveQueue = Mlx5SharedReceiveQueue<Lock>;
 
     explicit Mlx5CompletionQueue(ibv_cq* cq) {
-        mlx5dv_cq out{};
-        mlx5dv_obj object{};
-        object.cq.in = cq;
-        object.cq.out = &out;
-        if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ))
-            throw VerbsError("the direct path for a CQ", error,
-                             "it needs an mlx5 device; use the verbs path");
+        const mlx5dv_cq out = shown(cq);
         buffer_ = static_cast<std::byte*>(out.buf);
         entries_ = out.cqe_cnt;
         entry_bytes_ = out.cqe_size;

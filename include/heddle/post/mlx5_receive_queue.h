@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "heddle/error.h"
+#include "heddle/post/mlx5_objects.h"
 #include "heddle/post/stores.h"
 #include "heddle/post/work.h"
 
@@ -63,19 +64,43 @@ struct Received {
     std::size_t room = 0;
 };
 
+// Posting to a queue of either kind. Queue: append(pieces, id) puts an entry into the ring,
+// announce() counts it in the doorbell record; both are called under lock_.
+template <class Queue, class Lock>
+class Mlx5Receives {
+public:
+    // Puts an entry into the ring; the device learns of it at the next ring_doorbell().
+    Posted post(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        return queue().append(pieces, id);
+    }
+    // kOk always: there was room when the entry was made.
+    Posted ring_doorbell() noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        queue().announce();
+        return Posted::kOk;
+    }
+    Posted post_now(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        const Posted posted = queue().append(pieces, id);
+        if (posted == Posted::kOk) queue().announce();
+        return posted;
+    }
+
+protected:
+    Lock lock_;
+
+private:
+    Queue& queue() noexcept { return static_cast<Queue&>(*this); }
+};
+
 // Lock: SingleThreaded or SpinLock.
 template <class Lock>
-class Mlx5ReceiveQueue {
+class Mlx5ReceiveQueue : public Mlx5Receives<Mlx5ReceiveQueue<Lock>, Lock> {
 public:
     // Throws VerbsError.
     explicit Mlx5ReceiveQueue(ibv_qp* qp) : qpn_(qp->qp_num) {
-        mlx5dv_qp out{};
-        mlx5dv_obj object{};
-        object.qp.in = qp;
-        object.qp.out = &out;
-        if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_QP))
-            throw VerbsError("the direct path for receives of QP " + std::to_string(qpn_), error,
-                             "it needs an mlx5 device; use the verbs path");
+        const mlx5dv_qp out = shown(qp);
         if (out.rq.wqe_cnt == 0)
             throw VerbsError("receives of QP " + std::to_string(qpn_), EINVAL,
                              "it was made without a receive queue (receive_depth, or an SRQ)");
@@ -87,22 +112,6 @@ public:
     }
 
     std::uint32_t qpn() const noexcept { return qpn_; }
-
-    // Puts an entry into the ring; the device learns of it at the next ring_doorbell().
-    Posted post(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
-        const std::lock_guard<Lock> guard(lock_);
-        return append(pieces, id);
-    }
-    void ring_doorbell() noexcept {
-        const std::lock_guard<Lock> guard(lock_);
-        announce();
-    }
-    Posted post_now(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
-        const std::lock_guard<Lock> guard(lock_);
-        const Posted posted = append(pieces, id);
-        if (posted == Posted::kOk) announce();
-        return posted;
-    }
 
     // By who polls the CQ. Receives of a QP complete in the order of their posts.
     Received completed(std::uint16_t) noexcept {
@@ -116,6 +125,8 @@ public:
     }
 
 private:
+    friend class Mlx5Receives<Mlx5ReceiveQueue, Lock>;
+
     Posted append(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
         const std::size_t room = stride_ / sizeof(mlx5_wqe_data_seg);
         if (pieces.size() > room) return Posted::kInvalid;
@@ -131,7 +142,6 @@ private:
         store_record(record_, htobe32(posted_ & 0xffff));
     }
 
-    Lock lock_;
     std::byte* begin_ = nullptr;
     std::uint32_t count_ = 0, stride_ = 0, qpn_;
     __be32* record_ = nullptr;
@@ -142,18 +152,11 @@ private:
 
 // Fed and emptied by any number of QPs. One lock for posting and for giving entries back.
 template <class Lock>
-class Mlx5SharedReceiveQueue {
+class Mlx5SharedReceiveQueue : public Mlx5Receives<Mlx5SharedReceiveQueue<Lock>, Lock> {
 public:
     // Throws VerbsError.
     explicit Mlx5SharedReceiveQueue(ibv_srq* srq) {
-        mlx5dv_srq out{};
-        out.comp_mask = MLX5DV_SRQ_MASK_SRQN;
-        mlx5dv_obj object{};
-        object.srq.in = srq;
-        object.srq.out = &out;
-        if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_SRQ))
-            throw VerbsError("the direct path for an SRQ", error,
-                             "it needs an mlx5 device; use the verbs path");
+        const mlx5dv_srq out = shown(srq);
         begin_ = static_cast<std::byte*>(out.buf);
         stride_ = out.stride;
         head_ = out.head;
@@ -166,21 +169,6 @@ public:
     }
 
     std::uint32_t number() const noexcept { return number_; }
-
-    Posted post(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
-        const std::lock_guard<Lock> guard(lock_);
-        return append(pieces, id);
-    }
-    void ring_doorbell() noexcept {
-        const std::lock_guard<Lock> guard(lock_);
-        announce();
-    }
-    Posted post_now(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
-        const std::lock_guard<Lock> guard(lock_);
-        const Posted posted = append(pieces, id);
-        if (posted == Posted::kOk) announce();
-        return posted;
-    }
 
     // By who polls the CQ: `counter` is the entry's index.
     Received completed(std::uint16_t counter) noexcept {
@@ -198,6 +186,9 @@ public:
     }
 
 private:
+    friend class Mlx5Receives<Mlx5SharedReceiveQueue, Lock>;
+    using Mlx5Receives<Mlx5SharedReceiveQueue, Lock>::lock_;
+
     std::byte* entry(std::uint32_t index) const noexcept {
         return begin_ + std::size_t{index} * stride_;
     }
@@ -224,7 +215,6 @@ private:
         store_record(record_, htobe32(posted_));
     }
 
-    Lock lock_;
     std::byte* begin_ = nullptr;
     std::uint32_t stride_ = 0, number_ = 0;
     __be32* record_ = nullptr;

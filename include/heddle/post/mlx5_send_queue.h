@@ -10,14 +10,13 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
 #include <vector>
 
-#include "heddle/error.h"
 #include "heddle/post/mlx5_entry.h"
+#include "heddle/post/mlx5_objects.h"
 #include "heddle/post/stores.h"
 #include "heddle/post/uuar.h"
 
@@ -58,13 +57,7 @@ public:
           xrc_(qp->qp_type == IBV_QPT_XRC_SEND),
           mode_(signal_all ? MLX5_WQE_CTRL_CQ_UPDATE : 0),
           max_inline_(max_inline) {
-        mlx5dv_qp out{};
-        mlx5dv_obj object{};
-        object.qp.in = qp;
-        object.qp.out = &out;
-        if (const int error = mlx5dv_init_obj(&object, MLX5DV_OBJ_QP))
-            throw VerbsError("the direct path for QP " + std::to_string(qpn_), error,
-                             "it needs an mlx5 device; use the verbs path");
+        const mlx5dv_qp out = shown(qp);
         ring_.begin = static_cast<std::byte*>(out.sq.buf);
         ring_.blocks = out.sq.wqe_cnt;
         ring_.end = ring_.begin + std::size_t{ring_.blocks} * kBlock;
