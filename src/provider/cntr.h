@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// fid_cntr: how many operations have finished.
+#pragma once
+
+#include <rdma/fi_eq.h>
+
+#include "protocol/completions.h"
+#include "provider/domain.h"
+#include "provider/object.h"
+#include "provider/sleeper.h"
+
+namespace heddle::provider {
+
+struct CounterObject : fid_cntr {
+    using Fid = fid_cntr;
+    CounterObject(Domain& domain, fi_wait_obj kind);
+
+    std::uint64_t done() const noexcept { return count.done.load(std::memory_order_acquire); }
+    std::uint64_t failed() const noexcept { return count.failed.load(std::memory_order_acquire); }
+
+    Domain& domain;
+    protocol::Counter count;
+    // What it was when somebody last went to sleep: any change wakes.
+    std::uint64_t seen_done = 0, seen_failed = 0;
+    Sleeper sleeper;
+    Uses uses;
+    Use domain_use;
+};
+
+int open_counter(fid_domain* domain, fi_cntr_attr* attributes, fid_cntr** counter,
+                 void* context) noexcept;
+int try_wait(CounterObject& counter);
+
+}  // namespace heddle::provider

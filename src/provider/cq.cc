@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Reading completions. A read that finds none makes all endpoints of the domain progress: programs
+// that poll one CQ only still have to be answered on the other.
+#include "provider/cq.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+
+#include "provider/cq_strings.h"
+#include "provider/guarded.h"
+#include "provider/not_there.h"
+
+namespace heddle::provider {
+namespace {
+
+using protocol::CompletionEntry;
+
+void give(fi_cq_entry& out, const CompletionEntry& in) noexcept { out.op_context = in.context; }
+void give(fi_cq_msg_entry& out, const CompletionEntry& in) noexcept {
+    out = {in.context, in.flags, in.bytes};
+}
+void give(fi_cq_data_entry& out, const CompletionEntry& in) noexcept {
+    out = {in.context, in.flags, in.bytes, in.buffer, in.data};
+}
+void give(fi_cq_tagged_entry& out, const CompletionEntry& in) noexcept {
+    out = {in.context, in.flags, in.bytes, in.buffer, in.data, in.tag};
+}
+
+// Under the guard. -FI_EAVAIL: what went wrong is to be read first.
+template <class Entry>
+ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* sources) {
+    protocol::Completions& ring = cq.ring;
+    if (ring.empty() || count == 0) {
+        cq.domain.progress();
+        if (ring.empty()) return -FI_EAGAIN;
+    }
+    auto* out = static_cast<Entry*>(buffer);
+    std::size_t got = 0;
+    for (; got < count && !ring.empty(); ++got) {
+        const CompletionEntry& entry = ring.front();
+        if (entry.error != 0) [[unlikely]] {
+            if (got == 0) return -FI_EAVAIL;
+            break;
+        }
+        give(out[got], entry);
+        if (sources != nullptr) sources[got] = entry.source;
+        ring.pop();
+    }
+    return static_cast<ssize_t>(got);
+}
+
+template <class Entry>
+ssize_t read(fid_cq* handle, void* buffer, std::size_t count) {
+    auto& cq = static_cast<CompletionQueue&>(*handle);
+    return guarded("fi_cq_read", [&]() -> ssize_t {
+        Guard guard(cq.domain);
+        return take<Entry>(cq, buffer, count, nullptr);
+    });
+}
+
+template <class Entry>
+ssize_t read_from(fid_cq* handle, void* buffer, std::size_t count, fi_addr_t* sources) {
+    auto& cq = static_cast<CompletionQueue&>(*handle);
+    return guarded("fi_cq_readfrom", [&]() -> ssize_t {
+        Guard guard(cq.domain);
+        return take<Entry>(cq, buffer, count, sources);
+    });
+}
+
+template <class Entry>
+ssize_t sleep_and_read_from(fid_cq* handle, void* buffer, std::size_t count, fi_addr_t* sources,
+                            const void* condition, int timeout) {
+    auto& cq = static_cast<CompletionQueue&>(*handle);
+    if (!cq.sleeper.possible()) return -FI_EINVAL;
+    return guarded("fi_cq_sread", [&]() -> ssize_t {
+        // How many there shall be before it is worth waking up.
+        const std::size_t least =
+            cq.threshold ? std::min(reinterpret_cast<std::size_t>(condition), count) : 0;
+        const Deadline deadline(timeout);
+        for (;;) {
+            const int left = deadline.left_ms();
+            {
+                Guard guard(cq.domain);
+                if (cq.ring.size() < least) cq.domain.progress();
+                if (cq.ring.size() >= least || left == 0) {
+                    const ssize_t got = take<Entry>(cq, buffer, count, sources);
+                    if (got != -FI_EAGAIN || left == 0) return got;
+                } else if (!cq.ring.empty() && cq.ring.front().error != 0) {
+                    return -FI_EAVAIL;
+                }
+                if (cq.signalled.exchange(false)) return -FI_EAGAIN;
+                if (!cq.sleeper.prepare()) continue;
+                cq.sleeper.enter();
+            }
+            wait_readable(cq.sleeper.fd(), left);
+            Guard guard(cq.domain);
+            cq.sleeper.leave();
+        }
+    });
+}
+
+template <class Entry>
+ssize_t sleep_and_read(fid_cq* handle, void* buffer, std::size_t count, const void* condition,
+                       int timeout) {
+    return sleep_and_read_from<Entry>(handle, buffer, count, nullptr, condition, timeout);
+}
+
+// What libfabric 1.20 added behind fi_cq_err_entry.
+struct ErrorEntryWithSource : fi_cq_err_entry {
+    fi_addr_t source;
+};
+
+ssize_t read_error(fid_cq* handle, fi_cq_err_entry* out, std::uint64_t) {
+    auto& cq = static_cast<CompletionQueue&>(*handle);
+    return guarded("fi_cq_readerr", [&]() -> ssize_t {
+        Guard guard(cq.domain);
+        if (cq.ring.empty()) cq.domain.progress();
+        if (cq.ring.empty() || cq.ring.front().error == 0) return -FI_EAGAIN;
+        const CompletionEntry& entry = cq.ring.front();
+        out->op_context = entry.context;
+        out->flags = entry.flags;
+        out->len = entry.bytes;
+        out->buf = entry.buffer;
+        out->data = entry.data;
+        out->tag = entry.tag;
+        out->olen = entry.overlong;
+        out->err = entry.error;
+        out->prov_errno = entry.device_error;
+        out->err_data = nullptr;  // there is none
+        if (cq.errors_have_size) out->err_data_size = 0;
+        if (cq.errors_have_source) static_cast<ErrorEntryWithSource*>(out)->source = entry.source;
+        cq.ring.pop();
+        return 1;
+    });
+}
+
+int signal(fid_cq* handle) {
+    auto& cq = static_cast<CompletionQueue&>(*handle);
+    if (!cq.sleeper.possible()) return -FI_EINVAL;
+    cq.signalled.store(true);
+    cq.sleeper.wake();
+    return 0;
+}
+
+int close_cq(fid* handle) {
+    auto& cq = object<CompletionQueue>(handle);
+    if (cq.uses.any()) return -FI_EBUSY;
+    return guarded("fi_close of a CQ", [&] {
+        Domain& domain = cq.domain;
+        Guard guard(domain);
+        delete &cq;
+        return 0;
+    });
+}
+
+int control(fid* handle, int command, void* argument) {
+    return object<CompletionQueue>(handle).sleeper.control(command, argument);
+}
+
+fi_ops fid_table = {
+    .size = sizeof(fi_ops),
+    .close = close_cq,
+    .bind = not_there,
+    .control = control,
+    .ops_open = not_there,
+    .tostr = not_there,
+    .ops_set = not_there,
+};
+template <class Entry>
+fi_ops_cq table = {
+    .size = sizeof(fi_ops_cq),
+    .read = read<Entry>,
+    .readfrom = read_from<Entry>,
+    .readerr = read_error,
+    .sread = sleep_and_read<Entry>,
+    .sreadfrom = sleep_and_read_from<Entry>,
+    .signal = signal,
+    .strerror = error_text,
+};
+
+fi_wait_obj wait_object(fi_wait_obj asked) noexcept {
+    return asked == FI_WAIT_UNSPEC ? FI_WAIT_FD : asked;
+}
+
+}  // namespace
+
+CompletionQueue::CompletionQueue(Domain& of, const fi_cq_attr& attributes)
+    : fid_cq{},
+      domain(of),
+      format(attributes.format == FI_CQ_FORMAT_UNSPEC ? FI_CQ_FORMAT_CONTEXT : attributes.format),
+      threshold(attributes.wait_obj != FI_WAIT_NONE &&
+                attributes.wait_cond == FI_CQ_COND_THRESHOLD),
+      errors_have_size(FI_VERSION_GE(of.fabric.api_version, FI_VERSION(1, 5))),
+      errors_have_source(FI_VERSION_GE(of.fabric.api_version, FI_VERSION(1, 20))),
+      sleeper(
+          of, wait_object(attributes.wait_obj),
+          [](const void* owner) noexcept {
+              return !static_cast<const CompletionQueue*>(owner)->ring.empty();
+          },
+          this),
+      domain_use(of.uses) {}
+
+int try_wait(CompletionQueue& cq) {
+    if (!cq.sleeper.possible()) return -FI_EINVAL;
+    Guard guard(cq.domain);
+    if (!cq.ring.empty()) return -FI_EAGAIN;
+    cq.domain.progress();
+    if (!cq.ring.empty() || !cq.sleeper.prepare()) return -FI_EAGAIN;
+    cq.sleeper.watched();
+    return 0;
+}
+
+int open_completion_queue(fid_domain* domain, fi_cq_attr* attributes, fid_cq** out,
+                          void* context) noexcept {
+    return guarded("fi_cq_open", [&] {
+        const fi_cq_attr wanted = attributes != nullptr ? *attributes : fi_cq_attr{};
+        if ((wanted.flags & ~FI_AFFINITY) != 0) return -FI_EBADFLAGS;
+        switch (wanted.wait_obj) {
+            case FI_WAIT_NONE:
+            case FI_WAIT_UNSPEC:
+            case FI_WAIT_FD:
+            case FI_WAIT_YIELD:
+                break;
+            default:
+                return -FI_ENOSYS;
+        }
+        auto& of = static_cast<Domain&>(*domain);
+        Guard guard(of);
+        auto cq = std::make_unique<CompletionQueue>(of, wanted);
+        switch (cq->format) {
+            case FI_CQ_FORMAT_CONTEXT:
+                cq->ops = &table<fi_cq_entry>;
+                break;
+            case FI_CQ_FORMAT_MSG:
+                cq->ops = &table<fi_cq_msg_entry>;
+                break;
+            case FI_CQ_FORMAT_DATA:
+                cq->ops = &table<fi_cq_data_entry>;
+                break;
+            case FI_CQ_FORMAT_TAGGED:
+                cq->ops = &table<fi_cq_tagged_entry>;
+                break;
+            default:
+                return -FI_ENOSYS;
+        }
+        describe(cq->fid, FI_CLASS_CQ, context, fid_table);
+        if (wanted.format == FI_CQ_FORMAT_UNSPEC && attributes != nullptr)
+            attributes->format = cq->format;
+        *out = cq.release();
+        return 0;
+    });
+}
+
+}  // namespace heddle::provider

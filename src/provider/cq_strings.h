@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a device's error number means, for fi_cq_strerror.
+#pragma once
+
+#include <rdma/fi_eq.h>
+
+#include <cstddef>
+
+namespace heddle::provider {
+
+const char* error_text(fid_cq* cq, int device_error, const void* error_data, char* buffer,
+                       std::size_t bytes);
+
+}  // namespace heddle::provider

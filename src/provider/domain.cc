@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Opening and closing domains, and the progress of their endpoints.
+#include "provider/domain.h"
+
+#include <algorithm>
+
+#include "provider/atomics.h"
+#include "provider/av.h"
+#include "provider/cntr.h"
+#include "provider/cq.h"
+#include "provider/endpoint.h"
+#include "provider/eq.h"
+#include "provider/guarded.h"
+#include "provider/limits.h"
+#include "provider/mr.h"
+#include "provider/not_there.h"
+#include "provider/parameters.h"
+#include "provider/stats.h"
+
+namespace heddle::provider {
+namespace {
+
+int close_domain(fid* handle) {
+    auto& domain = object<Domain>(handle);
+    if (domain.uses.any()) return -FI_EBUSY;
+    return guarded("fi_close of a domain", [&] {
+        domain_closing(domain);
+        delete &domain;
+        return 0;
+    });
+}
+
+int bind_domain(fid* handle, fid* other, std::uint64_t flags) {
+    auto& domain = object<Domain>(handle);
+    if (other->fclass != FI_CLASS_EQ) return -FI_EINVAL;
+    if (domain.events != nullptr) return -FI_EBUSY;
+    // FI_REG_MR asks for registrations that end later: ours have ended when the call returns.
+    if ((flags & ~FI_REG_MR) != 0) return -FI_EBADFLAGS;
+    domain.events = &object<EventQueue>(other);
+    domain.events_use.set(domain.events->uses);
+    return 0;
+}
+
+int open_endpoint2(fid_domain* domain, fi_info* info, fid_ep** endpoint, std::uint64_t flags,
+                   void* context) {
+    return flags == 0 ? open_endpoint(domain, info, endpoint, context) : -FI_ENOSYS;
+}
+
+fi_ops fid_table = {
+    .size = sizeof(fi_ops),
+    .close = close_domain,
+    .bind = bind_domain,
+    .control = not_there,
+    .ops_open = not_there,
+    .tostr = not_there,
+    .ops_set = not_there,
+};
+fi_ops_domain table = {
+    .size = sizeof(fi_ops_domain),
+    .av_open = open_address_vector,
+    .cq_open = open_completion_queue,
+    .endpoint = open_endpoint,
+    .scalable_ep = not_there,
+    .cntr_open = open_counter,
+    .poll_open = not_there,
+    .stx_ctx = not_there,
+    .srx_ctx = not_there,
+    .query_atomic = query_atomic,
+    .query_collective = not_there,
+    .endpoint2 = open_endpoint2,
+};
+
+protocol::Options options_for(const char* device) {
+    protocol::Options chosen = options().protocol;
+    if (device != nullptr) chosen.device = device;
+    return chosen;
+}
+
+}  // namespace
+
+Domain::Domain(Fabric& of, const fi_info& info)
+    : fid_domain{},
+      fabric(of),
+      protocol(std::make_shared<protocol::Domain>(options_for(info.domain_attr->name))),
+      name(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),
+      caps(info.caps),
+      local_descriptors((info.domain_attr->mr_mode & (FI_MR_LOCAL | kMrBasic)) != 0),
+      fabric_use_(of.uses) {
+    const bool itself = info.domain_attr->data_progress == FI_PROGRESS_AUTO;
+    lock = protocol->lock();
+    const bool threads = info.domain_attr->threading != FI_THREAD_DOMAIN;
+    if (lock == nullptr && (threads || itself)) lock = &own_lock_;
+    if (!itself) return;
+    progress_event_ = make_event();
+    watch(wait_fd(), progress_event_.get());
+    progress_thread_ = std::thread([this] { progress_by_itself(); });
+}
+
+Domain::~Domain() {
+    if (!progress_thread_.joinable()) return;
+    ending_.store(true, std::memory_order_release);
+    set_event(progress_event_.get());
+    progress_thread_.join();
+}
+
+void Domain::progress() {
+    for (protocol::RdmEndpoint* each : endpoints)
+        each->progress();
+    report_if_asked();
+}
+
+bool Domain::arm() {
+    bool quiet = true;
+    for (protocol::RdmEndpoint* each : endpoints)
+        quiet = each->arm() && quiet;
+    return quiet;
+}
+
+int Domain::wait_fd() {
+    if (!endpoints_epoll_.open()) {
+        endpoints_epoll_ = make_epoll();
+        for (protocol::RdmEndpoint* each : endpoints)
+            watch(endpoints_epoll_.get(), each->wait_fd());
+    }
+    return endpoints_epoll_.get();
+}
+
+void Domain::enabled(protocol::RdmEndpoint& endpoint) {
+    endpoints.push_back(&endpoint);
+    if (!endpoints_epoll_.open()) return;
+    watch(endpoints_epoll_.get(), endpoint.wait_fd());
+    // Who sleeps already has not armed this one.
+    for (Sleeper* each : sleepers)
+        each->wake();
+    if (progress_event_.open()) set_event(progress_event_.get());
+}
+
+void Domain::closing(protocol::RdmEndpoint& endpoint) noexcept {
+    std::erase(endpoints, &endpoint);
+    if (endpoints_epoll_.open()) unwatch(endpoints_epoll_.get(), endpoint.wait_fd());
+}
+
+void Domain::progress_by_itself() {
+    while (!ending_.load(std::memory_order_acquire)) {
+        bool quiet = false;
+        guarded("progress", [&] {
+            Guard guard(*this);
+            clear_event(progress_event_.get());
+            progress();
+            quiet = arm();
+            return 0;
+        });
+        if (quiet)
+            wait_readable(endpoints_epoll_.get(), -1);
+        else
+            std::this_thread::yield();
+    }
+}
+
+void Domain::report_if_asked() {
+    if (const unsigned asked = reports_asked(); asked != reports_seen_) [[unlikely]] {
+        reports_seen_ = asked;
+        report(*this);
+    }
+}
+
+int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** out, void* context) noexcept {
+    return guarded("fi_domain", [&] {
+        if (info == nullptr || info->domain_attr == nullptr) return -FI_EINVAL;
+        auto domain = std::make_unique<Domain>(static_cast<Fabric&>(*fabric), *info);
+        describe(domain->fid, FI_CLASS_DOMAIN, context, fid_table);
+        domain->ops = &table;
+        domain->mr = &registration_table();
+        domain_opened();
+        *out = domain.release();
+        return 0;
+    });
+}
+
+}  // namespace heddle::provider

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// fid_domain: a part of the process's devices, with everything that is opened in it. Who may call
+// at the same time is the threading level that the program was given: with FI_THREAD_DOMAIN no lock
+// is taken; with any other, one of the domain, around every call (Guard).
+#pragma once
+
+#include <rdma/fi_domain.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "protocol/domain.h"
+#include "protocol/rdm_endpoint.h"
+#include "provider/fabric.h"
+#include "provider/object.h"
+#include "provider/sleeper.h"
+
+namespace heddle::provider {
+
+struct EventQueue;
+
+struct Domain : fid_domain {
+    using Fid = fid_domain;
+
+    Domain(Fabric& fabric, const fi_info& info);
+    ~Domain();
+
+    // What calls need first.
+    std::recursive_mutex* lock = nullptr;  // nullptr: the program has one thread here
+    unsigned armed = 0;                    // of `sleepers`: somebody may be asleep
+
+    std::vector<protocol::RdmEndpoint*> endpoints;  // enabled ones
+    std::vector<Sleeper*> sleepers;
+
+    Fabric& fabric;
+    std::shared_ptr<protocol::Domain> protocol;
+    std::string name;
+    std::uint64_t caps = 0;
+    bool local_descriptors = false;  // FI_MR_LOCAL was asked for
+    EventQueue* events = nullptr;
+    Use events_use;
+    Uses uses;
+
+    // Under the guard:
+    void progress();
+    // False: an endpoint has something already.
+    bool arm();
+    void look() noexcept {
+        for (Sleeper* each : sleepers)
+            each->look();
+    }
+    void enabled(protocol::RdmEndpoint& endpoint);
+    void closing(protocol::RdmEndpoint& endpoint) noexcept;
+    // Readable when an endpoint of the domain has something to do. Of the first sleeper.
+    int wait_fd();
+
+private:
+    void progress_by_itself();
+    void report_if_asked();
+
+    std::recursive_mutex own_lock_;
+    Use fabric_use_;
+    Descriptor endpoints_epoll_;
+    unsigned reports_seen_ = 0;
+    // FI_PROGRESS_AUTO
+    std::thread progress_thread_;
+    Descriptor progress_event_;
+    std::atomic<bool> ending_{false};
+};
+
+// Around every call that reaches an endpoint or what is bound to one.
+class Guard {
+public:
+    explicit Guard(Domain& domain) noexcept : domain_(domain) {
+        if (domain.lock != nullptr) domain.lock->lock();
+    }
+    Guard(const Guard&) = delete;
+    Guard& operator=(const Guard&) = delete;
+    ~Guard() {
+        if (domain_.armed != 0) [[unlikely]]
+            domain_.look();
+        if (domain_.lock != nullptr) domain_.lock->unlock();
+    }
+
+private:
+    Domain& domain_;
+};
+
+int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** domain, void* context) noexcept;
+
+}  // namespace heddle::provider

@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Endpoints: opening, binding, enabling, naming and closing them.
+#include "provider/endpoint.h"
+
+#include <rdma/fi_cm.h>
+#include <rdma/fi_collective.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "provider/guarded.h"
+#include "provider/limits.h"
+#include "provider/not_there.h"
+#include "provider/parameters.h"
+#include "provider/stats.h"
+
+namespace heddle::provider {
+namespace {
+
+template <class Object>
+void use(Endpoint& endpoint, Object& bound) {
+    endpoint.bound.push_back(std::make_unique<Use>(bound.uses));
+}
+
+int bind_cq(Endpoint& endpoint, CompletionQueue& cq, std::uint64_t flags) {
+    if ((flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION)) != 0) return -FI_EBADFLAGS;
+    if ((flags & (FI_TRANSMIT | FI_RECV)) == 0) return -FI_EBADFLAGS;
+    if (&cq.domain != endpoint.domain) return -FI_EINVAL;
+    if ((flags & FI_TRANSMIT) != 0 && endpoint.transmit != nullptr) return -FI_EBUSY;
+    if ((flags & FI_RECV) != 0 && endpoint.receive != nullptr) return -FI_EBUSY;
+    use(endpoint, cq);
+    const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
+    if ((flags & FI_TRANSMIT) != 0) {
+        endpoint.transmit = &cq;
+        endpoint.transmit_selective = selective;
+    }
+    if ((flags & FI_RECV) != 0) {
+        endpoint.receive = &cq;
+        endpoint.receive_selective = selective;
+    }
+    return 0;
+}
+
+int bind_counter(Endpoint& endpoint, CounterObject& counter, std::uint64_t flags) {
+    std::uint64_t known = 0;
+    for (const std::uint64_t each : kCounterFlags)
+        known |= each;
+    if (flags == 0 || (flags & ~known) != 0) return -FI_EBADFLAGS;
+    if (&counter.domain != endpoint.domain) return -FI_EINVAL;
+    for (std::size_t i = 0; i < std::size(kCounterFlags); ++i)
+        if ((flags & kCounterFlags[i]) != 0 && endpoint.counters[i] != nullptr) return -FI_EBUSY;
+    use(endpoint, counter);
+    for (std::size_t i = 0; i < std::size(kCounterFlags); ++i)
+        if ((flags & kCounterFlags[i]) != 0) endpoint.counters[i] = &counter;
+    return 0;
+}
+
+int bind(fid* handle, fid* other, std::uint64_t flags) {
+    auto& endpoint = object<Endpoint>(handle);
+    if (endpoint.rdm != nullptr) return -FI_EOPBADSTATE;
+    return guarded("fi_ep_bind", [&] {
+        switch (other->fclass) {
+            case FI_CLASS_AV: {
+                auto& addresses = object<AddressVectorObject>(other);
+                if (&addresses.domain != endpoint.domain) return -FI_EINVAL;
+                if (endpoint.addresses != nullptr) return -FI_EBUSY;
+                use(endpoint, addresses);
+                endpoint.addresses = &addresses;
+                return 0;
+            }
+            case FI_CLASS_CQ:
+                return bind_cq(endpoint, object<CompletionQueue>(other), flags);
+            case FI_CLASS_CNTR:
+                return bind_counter(endpoint, object<CounterObject>(other), flags);
+            case FI_CLASS_EQ:
+                use(endpoint, object<EventQueue>(other));
+                return 0;  // never written
+            default:
+                return -FI_ENOSYS;
+        }
+    });
+}
+
+int enable(Endpoint& endpoint) {
+    if (endpoint.rdm != nullptr) return 0;
+    if (endpoint.addresses == nullptr) return -FI_ENOAV;
+    const auto counter = [&](std::size_t i) {
+        return endpoint.counters[i] != nullptr ? &endpoint.counters[i]->count : nullptr;
+    };
+    const bool sends = (endpoint.caps & (FI_SEND | FI_READ | FI_WRITE)) != 0;
+    const bool receives = (endpoint.caps & FI_RECV) != 0;
+    if (sends && endpoint.transmit == nullptr && !counter(0) && !counter(2) && !counter(3))
+        return -FI_ENOCQ;
+    if (receives && endpoint.receive == nullptr && !counter(1)) return -FI_ENOCQ;
+    protocol::Bindings bindings;
+    bindings.transmit = endpoint.transmit != nullptr ? &endpoint.transmit->ring : nullptr;
+    bindings.receive = endpoint.receive != nullptr ? &endpoint.receive->ring : nullptr;
+    bindings.send_counter = counter(0);
+    bindings.receive_counter = counter(1);
+    bindings.read_counter = counter(2);
+    bindings.write_counter = counter(3);
+    bindings.remote_read_counter = counter(4);
+    bindings.remote_write_counter = counter(5);
+
+    Domain& domain = *endpoint.domain;
+    Guard guard(domain);
+    endpoint.derive_flags();
+    if ((endpoint.caps & FI_ATOMIC) != 0)
+        endpoint.scratch.resize(2 * options().protocol.eager_bytes);
+    endpoint.made = std::make_unique<protocol::RdmEndpoint>(domain.protocol,
+                                                            endpoint.addresses->names, bindings);
+    endpoint.made->set_min_multi_receive(endpoint.min_multi_receive);
+    domain.enabled(*endpoint.made);
+    endpoint.rdm = endpoint.made.get();
+    return 0;
+}
+
+int make_alias(Endpoint& endpoint, const struct fi_alias& wanted) {
+    if (endpoint.rdm == nullptr) return -FI_EOPBADSTATE;
+    auto alias = std::make_unique<Endpoint>(endpoint, wanted.flags);
+    *wanted.fid = &alias.release()->fid;
+    return 0;
+}
+
+// FI_SETOPSFLAG and FI_GETOPSFLAG: FI_TRANSMIT or FI_RECV says which.
+int operation_flags(Endpoint& endpoint, std::uint64_t& flags, bool set) {
+    const std::uint64_t direction = flags & (FI_TRANSMIT | FI_RECV);
+    if (direction != FI_TRANSMIT && direction != FI_RECV) return -FI_EINVAL;
+    std::uint64_t& ours =
+        direction == FI_TRANSMIT ? endpoint.transmit_op_flags : endpoint.receive_op_flags;
+    const std::uint64_t possible = direction == FI_TRANSMIT ? kTransmitOpFlags : kReceiveOpFlags;
+    if (!set) {
+        flags = ours;
+        return 0;
+    }
+    const std::uint64_t wanted = flags & ~direction;
+    if ((wanted & ~possible) != 0) return -FI_EBADFLAGS;
+    Guard guard(*endpoint.domain);
+    ours = wanted;
+    endpoint.derive_flags();
+    return 0;
+}
+
+int control(fid* handle, int command, void* argument) {
+    auto& endpoint = object<Endpoint>(handle);
+    return guarded("fi_control of an endpoint", [&] {
+        switch (command) {
+            case FI_ENABLE:
+                return enable(endpoint);
+            case FI_ALIAS:
+                return make_alias(endpoint, *static_cast<struct fi_alias*>(argument));
+            case FI_GETOPSFLAG:
+            case FI_SETOPSFLAG:
+                return operation_flags(endpoint, *static_cast<std::uint64_t*>(argument),
+                                       command == FI_SETOPSFLAG);
+            default:
+                return -FI_ENOSYS;
+        }
+    });
+}
+
+int close_endpoint(fid* handle) {
+    auto& endpoint = object<Endpoint>(handle);
+    if (endpoint.uses.any()) return -FI_EBUSY;
+    return guarded("fi_close of an endpoint", [&] {
+        Domain& domain = *endpoint.domain;
+        Guard guard(domain);
+        if (endpoint.made != nullptr) {
+            endpoint_closing(domain, *endpoint.made);
+            domain.closing(*endpoint.made);
+        }
+        delete &endpoint;
+        return 0;
+    });
+}
+
+int get_name(fid* handle, void* address, std::size_t* bytes) {
+    auto& endpoint = object<Endpoint>(handle);
+    if (endpoint.rdm == nullptr) return -FI_EOPBADSTATE;
+    const std::size_t room = *bytes;
+    *bytes = sizeof(protocol::Name);
+    if (room < sizeof(protocol::Name)) return -FI_ETOOSMALL;
+    std::memcpy(address, &endpoint.rdm->name(), sizeof(protocol::Name));
+    return 0;
+}
+
+fi_ops fid_table = {
+    .size = sizeof(fi_ops),
+    .close = close_endpoint,
+    .bind = bind,
+    .control = control,
+    .ops_open = not_there,
+    .tostr = not_there,
+    .ops_set = not_there,
+};
+fi_ops_cm cm_table = {
+    .size = sizeof(fi_ops_cm),
+    .setname = not_there,
+    .getname = get_name,
+    .getpeer = not_there,
+    .connect = not_there,
+    .listen = not_there,
+    .accept = not_there,
+    .reject = not_there,
+    .shutdown = not_there,
+    .join = not_there,
+};
+fi_ops_collective collective_table = {
+    .size = sizeof(fi_ops_collective),
+    .barrier = not_there,
+    .broadcast = not_there,
+    .alltoall = not_there,
+    .allreduce = not_there,
+    .allgather = not_there,
+    .reduce_scatter = not_there,
+    .reduce = not_there,
+    .scatter = not_there,
+    .gather = not_there,
+    .msg = not_there,
+    .barrier2 = not_there,
+};
+
+void fill_tables(Endpoint& endpoint, void* context) {
+    describe(endpoint.fid, FI_CLASS_EP, context, fid_table);
+    endpoint.ops = &option_table();
+    endpoint.cm = &cm_table;
+    endpoint.msg = &message_table();
+    endpoint.tagged = &tagged_table();
+    endpoint.rma = &rma_table();
+    endpoint.atomic = &atomic_table();
+    endpoint.collective = &collective_table;
+}
+
+}  // namespace
+
+Endpoint::Endpoint(Domain& of, const fi_info& info)
+    : fid_ep{},
+      domain(&of),
+      any_source((info.caps & FI_DIRECTED_RECV) != 0 ? 0 : FI_ADDR_UNSPEC),
+      inject_bytes(options().protocol.inject_bytes),
+      local_descriptors(of.local_descriptors),
+      transmit_op_flags(info.tx_attr != nullptr ? info.tx_attr->op_flags & kTransmitOpFlags : 0),
+      receive_op_flags(info.rx_attr != nullptr ? info.rx_attr->op_flags & kReceiveOpFlags : 0),
+      caps(info.caps),
+      min_multi_receive(kMinMultiReceive),
+      domain_use(of.uses) {}
+
+Endpoint::Endpoint(Endpoint& original, std::uint64_t flags)
+    : fid_ep{},
+      domain(original.domain),
+      rdm(original.rdm),
+      any_source(original.any_source),
+      inject_bytes(original.inject_bytes),
+      local_descriptors(original.local_descriptors),
+      transmit_op_flags(original.transmit_op_flags),
+      receive_op_flags(original.receive_op_flags),
+      caps(original.caps),
+      min_multi_receive(original.min_multi_receive),
+      addresses(original.addresses),
+      transmit(original.transmit),
+      receive(original.receive),
+      transmit_selective(original.transmit_selective),
+      receive_selective(original.receive_selective),
+      scratch(original.scratch.size()),
+      original_use(original.uses),
+      domain_use(original.domain->uses) {
+    fill_tables(*this, original.fid.context);
+    const std::uint64_t own = flags & ~(FI_TRANSMIT | FI_RECV);
+    if ((flags & FI_TRANSMIT) != 0) transmit_op_flags = own & kTransmitOpFlags;
+    if ((flags & FI_RECV) != 0) receive_op_flags = own & kReceiveOpFlags;
+    derive_flags();
+}
+
+void Endpoint::derive_flags() noexcept {
+    send_completion = transmit != nullptr && !transmit_selective ? FI_COMPLETION : 0;
+    receive_completion = receive != nullptr && !receive_selective ? FI_COMPLETION : 0;
+    send_flags = transmit_op_flags | send_completion;
+    receive_flags = receive_op_flags | receive_completion;
+    if (transmit == nullptr) send_flags &= ~FI_COMPLETION;
+    if (receive == nullptr) receive_flags &= ~FI_COMPLETION;
+}
+
+int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** out, void* context) noexcept {
+    return guarded("fi_endpoint", [&] {
+        if (info == nullptr || info->ep_attr == nullptr) return -FI_EINVAL;
+        if (info->ep_attr->type != FI_EP_RDM && info->ep_attr->type != FI_EP_UNSPEC)
+            return -FI_EINVAL;
+        auto endpoint = std::make_unique<Endpoint>(static_cast<Domain&>(*domain), *info);
+        fill_tables(*endpoint, context);
+        *out = endpoint.release();
+        return 0;
+    });
+}
+
+}  // namespace heddle::provider

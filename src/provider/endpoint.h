@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// fid_ep: an RDM endpoint. The protocol's endpoint behind it is made when it is enabled, as that is
+// when everything it is bound to is known. An alias (fi_ep_alias) is another one with flags of its
+// own and the same protocol endpoint.
+#pragma once
+
+#include <rdma/fi_endpoint.h>
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "protocol/rdm_endpoint.h"
+#include "provider/av.h"
+#include "provider/cntr.h"
+#include "provider/cq.h"
+#include "provider/domain.h"
+#include "provider/guarded.h"
+#include "provider/object.h"
+
+namespace heddle::provider {
+
+struct Endpoint : fid_ep {
+    using Fid = fid_ep;
+    Endpoint(Domain& domain, const fi_info& info);
+    Endpoint(Endpoint& original, std::uint64_t flags);  // an alias
+
+    // What calls need first. `..._flags` are those of the calls without flags of their own;
+    // `..._completion` is what is added to those that have: FI_COMPLETION, unless an entry is
+    // made only on request.
+    Domain* domain;
+    protocol::RdmEndpoint* rdm = nullptr;  // nullptr: not enabled
+    std::uint64_t send_flags = 0, send_completion = 0;
+    std::uint64_t receive_flags = 0, receive_completion = 0;
+    std::uint64_t any_source;  // all ones: FI_DIRECTED_RECV was not asked for
+    std::size_t inject_bytes;
+    bool local_descriptors;  // FI_MR_LOCAL: the program says which of its regions a buffer is in
+
+    // Without FI_MR_LOCAL there may be anything in it.
+    void* const* usable(void* const* descriptors) const noexcept {
+        return local_descriptors ? descriptors : nullptr;
+    }
+    // FI_INJECT is this endpoint's default, and that does not fit.
+    bool too_long(std::size_t bytes) const noexcept {
+        return (send_flags & FI_INJECT) != 0 && bytes > inject_bytes;
+    }
+
+    std::uint64_t transmit_op_flags, receive_op_flags;  // fi_info's, or FI_SETOPSFLAG's
+    std::uint64_t caps;
+    std::size_t min_multi_receive;
+    AddressVectorObject* addresses = nullptr;
+    CompletionQueue *transmit = nullptr, *receive = nullptr;
+    bool transmit_selective = false, receive_selective = false;
+    CounterObject* counters[6] = {};  // see kCounterFlags
+    std::vector<std::unique_ptr<Use>> bound;
+    std::vector<std::byte> scratch;               // operands of atomics in pieces
+    std::unique_ptr<protocol::RdmEndpoint> made;  // not of an alias
+    Uses uses;                                    // by aliases
+    Use original_use;
+    Use domain_use;
+
+    void derive_flags() noexcept;
+};
+
+// In the order of Endpoint::counters.
+inline constexpr std::uint64_t kCounterFlags[6] = {FI_SEND,  FI_RECV,        FI_READ,
+                                                   FI_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE};
+
+// The path of every operation: the endpoint is enabled, the domain guarded.
+template <class Call>
+ssize_t operate(fid_ep* handle, Call&& call) noexcept {
+    auto& endpoint = static_cast<Endpoint&>(*handle);
+    if (endpoint.rdm == nullptr) [[unlikely]]
+        return -FI_EOPBADSTATE;
+    return guarded("an operation", [&]() -> ssize_t {
+        Guard guard(*endpoint.domain);
+        return call(endpoint);
+    });
+}
+
+// Of calls with flags: what may be asked for.
+inline constexpr std::uint64_t kTransmitFlags = FI_INJECT | FI_COMPLETION | FI_INJECT_COMPLETE |
+                                                FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE |
+                                                FI_MATCH_COMPLETE | FI_REMOTE_CQ_DATA | FI_MORE;
+inline constexpr std::uint64_t kReceiveFlags = FI_COMPLETION | FI_MORE | FI_MULTI_RECV;
+inline constexpr std::uint64_t kTaggedReceiveFlags =
+    FI_COMPLETION | FI_MORE | FI_PEEK | FI_CLAIM | FI_DISCARD;
+
+inline std::size_t total(const iovec* iov, std::size_t count) noexcept {
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < count; ++i)
+        bytes += iov[i].iov_len;
+    return bytes;
+}
+
+fi_ops_msg& message_table() noexcept;
+fi_ops_tagged& tagged_table() noexcept;
+fi_ops_rma& rma_table() noexcept;
+fi_ops_atomic& atomic_table() noexcept;
+fi_ops_ep& option_table() noexcept;
+
+int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** endpoint, void* context) noexcept;
+
+}  // namespace heddle::provider

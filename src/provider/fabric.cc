@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Opening a fabric, and asking whether it is safe to sleep on its objects.
+#include "provider/fabric.h"
+
+#include <memory>
+
+#include "provider/cntr.h"
+#include "provider/cq.h"
+#include "provider/domain.h"
+#include "provider/eq.h"
+#include "provider/guarded.h"
+#include "provider/info.h"
+#include "provider/not_there.h"
+
+namespace heddle::provider {
+namespace {
+
+int close_fabric(fid* handle) {
+    auto& fabric = object<Fabric>(handle);
+    if (fabric.uses.any()) return -FI_EBUSY;
+    delete &fabric;
+    return 0;
+}
+
+// 0: whatever comes from now on makes the wait object readable.
+int try_wait(fid_fabric*, fid** handles, int count) {
+    return guarded("trywait", [&] {
+        for (int i = 0; i < count; ++i) {
+            int result = -FI_EINVAL;
+            switch (handles[i]->fclass) {
+                case FI_CLASS_CQ:
+                    result = try_wait(object<CompletionQueue>(handles[i]));
+                    break;
+                case FI_CLASS_CNTR:
+                    result = try_wait(object<CounterObject>(handles[i]));
+                    break;
+                case FI_CLASS_EQ:
+                    result = try_wait(object<EventQueue>(handles[i]));
+                    break;
+                default:
+                    break;
+            }
+            if (result != 0) return result;
+        }
+        return 0;
+    });
+}
+
+int open_domain2(fid_fabric* fabric, fi_info* info, fid_domain** domain, std::uint64_t flags,
+                 void* context) {
+    return flags == 0 ? open_domain(fabric, info, domain, context) : -FI_ENOSYS;
+}
+
+fi_ops fid_table = {
+    .size = sizeof(fi_ops),
+    .close = close_fabric,
+    .bind = not_there,
+    .control = not_there,
+    .ops_open = not_there,
+    .tostr = not_there,
+    .ops_set = not_there,
+};
+fi_ops_fabric table = {
+    .size = sizeof(fi_ops_fabric),
+    .domain = open_domain,
+    .passive_ep = not_there,
+    .eq_open = open_event_queue,
+    .wait_open = not_there,
+    .trywait = try_wait,
+    .domain2 = open_domain2,
+};
+
+}  // namespace
+
+int open_fabric(fi_fabric_attr* attributes, fid_fabric** out, void* context) noexcept {
+    return guarded("fi_fabric", [&] {
+        if (attributes->name != nullptr && !is_fabric_name(attributes->name)) return -FI_ENODATA;
+        auto fabric = std::make_unique<Fabric>();
+        describe(fabric->fid, FI_CLASS_FABRIC, context, fid_table);
+        fabric->ops = &table;
+        fabric->api_version = attributes->api_version;
+        fabric->name = attributes->name != nullptr ? attributes->name : "";
+        *out = fabric.release();
+        return 0;
+    });
+}
+
+}  // namespace heddle::provider

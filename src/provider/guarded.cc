@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What was thrown, in libfabric's numbers.
+#include "provider/guarded.h"
+
+#include <rdma/fi_errno.h>
+
+#include <new>
+
+#include "heddle/error.h"
+#include "provider/host.h"
+
+namespace heddle::provider {
+
+int caught(const char* what) noexcept {
+    try {
+        throw;
+    } catch (const VerbsError& error) {
+        log(FI_LOG_WARN, "%s: %s", what, error.what());
+        return error.error() > 0 ? -error.error() : -FI_EOTHER;
+    } catch (const std::bad_alloc&) {
+        log(FI_LOG_WARN, "%s: out of memory", what);
+        return -FI_ENOMEM;
+    } catch (const std::exception& error) {
+        log(FI_LOG_WARN, "%s: %s", what, error.what());
+        return -FI_EOTHER;
+    } catch (...) {
+        log(FI_LOG_WARN, "%s: an unknown error", what);
+        return -FI_EOTHER;
+    }
+}
+
+}  // namespace heddle::provider

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// fi_getinfo: one offer for each device that can be used, as far as the hints allow.
+#include "provider/info.h"
+
+#include <rdma/fi_errno.h>
+
+#include <cstring>
+#include <vector>
+
+#include "heddle/error.h"
+#include "provider/guarded.h"
+#include "provider/host.h"
+#include "provider/offer.h"
+#include "provider/parameters.h"
+
+namespace heddle::provider {
+namespace {
+
+constexpr const char* kInfiniband = "InfiniBand";
+constexpr const char* kRoce = "RoCE";
+
+// libfabric asks on behalf of its own layers (rxm, rxd), which would make RDM endpoints of ours.
+constexpr std::uint64_t kForLayers = std::uint64_t{1} << 59;
+
+// Why a device cannot be used; nullptr: it can.
+const char* unusable(const DeviceInfo& device) noexcept {
+    if (!device.port_active) return "its port is not active";
+    if (device.max_srqs == 0) return "it has no shared receive queues";
+    if (device.max_qps == 0) return "it has no queue pairs";
+    return nullptr;
+}
+
+std::vector<DeviceInfo> usable_devices() {
+    std::vector<DeviceInfo> usable;
+    const std::string& only = options().protocol.device;
+    std::string reasons;
+    for (DeviceInfo& each : devices()) {
+        const char* why = unusable(each);
+        if (!only.empty() && each.name != only) why = "FI_HEDDLE_DEVICE names another";
+        if (why == nullptr)
+            usable.push_back(std::move(each));
+        else
+            reasons += (reasons.empty() ? "" : "; ") + each.name + ": " + why;
+    }
+    if (usable.empty())
+        log(FI_LOG_WARN, "nothing is offered: %s",
+            reasons.empty() ? "this machine has no RDMA device" : reasons.c_str());
+    else if (!reasons.empty())
+        log(FI_LOG_INFO, "not used: %s", reasons.c_str());
+    return usable;
+}
+
+int offers(std::uint32_t version, const fi_info* hints, fi_info** out) {
+    Info first;
+    fi_info** last = nullptr;
+    std::string why;
+    for (const DeviceInfo& device : usable_devices()) {
+        Info offer = full_offer(device, version);
+        if (hints != nullptr && !narrow(*offer, *hints, version, why)) {
+            log(FI_LOG_INFO, "%s does not suit: %s", device.name.c_str(), why.c_str());
+            continue;
+        }
+        if (last == nullptr) {
+            first = std::move(offer);
+            last = &first->next;
+        } else {
+            *last = offer.release();
+            last = &(*last)->next;
+        }
+    }
+    if (first == nullptr) return -FI_ENODATA;
+    *out = first.release();
+    return 0;
+}
+
+}  // namespace
+
+std::string fabric_name(const DeviceInfo& device) { return device.ethernet ? kRoce : kInfiniband; }
+
+bool is_fabric_name(const char* name) noexcept {
+    return std::strcmp(name, kInfiniband) == 0 || std::strcmp(name, kRoce) == 0;
+}
+
+int get_info(std::uint32_t version, const char* node, const char* service, std::uint64_t flags,
+             const fi_info* hints, fi_info** out) noexcept {
+    static_cast<void>(service);  // endpoints have no ports: their numbers are ours to give
+    if ((flags & kForLayers) != 0) return -FI_ENODATA;
+    // There is no resolving a host's name to an endpoint: programs exchange what fi_getname says.
+    if (node != nullptr && (flags & FI_SOURCE) == 0) {
+        log(FI_LOG_INFO, "'%s' is not resolved: endpoints are named by fi_getname alone", node);
+        return -FI_ENODATA;
+    }
+    return guarded("fi_getinfo", [&] {
+        try {
+            return offers(version, hints, out);
+        } catch (const VerbsError& error) {
+            log(FI_LOG_WARN, "nothing is offered: %s", error.what());
+            return -FI_ENODATA;
+        }
+    });
+}
+
+}  // namespace heddle::provider

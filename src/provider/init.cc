@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The one symbol that the provider exports: where libfabric comes in.
+#include <rdma/providers/fi_prov.h>
+
+#include "provider/fabric.h"
+#include "provider/guarded.h"
+#include "provider/host.h"
+#include "provider/info.h"
+#include "provider/parameters.h"
+
+namespace heddle::provider {
+namespace {
+
+// libfabric takes no provider whose version is below the one a program asks for; what newer ones
+// added to the structures is left zero or filled in as info.cc says.
+constexpr std::uint32_t kHighestInterface = FI_VERSION(2, 99);
+
+fi_provider provider = {
+    .version = FI_VERSION(HEDDLE_VERSION_MAJOR, HEDDLE_VERSION_MINOR),
+    .fi_version = kHighestInterface,
+    .context = {},
+    .name = "heddle",
+    .getinfo = get_info,
+    .fabric = open_fabric,
+    .cleanup = [] {},
+};
+
+}  // namespace
+
+fi_provider& self() noexcept { return provider; }
+
+}  // namespace heddle::provider
+
+extern "C" [[gnu::visibility("default")]] fi_provider* fi_prov_ini() {
+    using namespace heddle::provider;
+    static bool once = false;
+    if (!once) {
+        once = true;
+        find_host(__builtin_return_address(0));
+        guarded("options", [] {
+            read_parameters();
+            return 0;
+        });
+    }
+    return &self();
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What sends and receives with and without tags have in common. Everything here is inlined into
+// the calls of libfabric's tables, which are the shortest way to the protocol.
+#pragma once
+
+#include "provider/endpoint.h"
+#include "provider/limits.h"
+
+namespace heddle::provider {
+
+inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, void* descriptor,
+                        fi_addr_t to, std::uint64_t tag, std::uint64_t data, std::uint64_t kind,
+                        void* context) noexcept {
+    return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
+        if (endpoint.too_long(bytes)) [[unlikely]]
+            return -FI_EMSGSIZE;
+        const iovec iov{const_cast<void*>(buffer), bytes};
+        return endpoint.rdm->send({.iov = &iov,
+                                   .iov_count = 1,
+                                   .descriptors = endpoint.usable(&descriptor),
+                                   .to = to,
+                                   .tag = tag,
+                                   .data = data,
+                                   .flags = endpoint.send_flags | kind,
+                                   .context = context});
+    });
+}
+
+// No entry will say that it is done; the buffer is the program's again at return.
+inline ssize_t inject(fid_ep* handle, const void* buffer, std::size_t bytes, fi_addr_t to,
+                      std::uint64_t tag, std::uint64_t data, std::uint64_t kind) noexcept {
+    return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
+        if (bytes > endpoint.inject_bytes) [[unlikely]]
+            return -FI_EMSGSIZE;
+        const iovec iov{const_cast<void*>(buffer), bytes};
+        return endpoint.rdm->send({.iov = &iov,
+                                   .iov_count = 1,
+                                   .descriptors = nullptr,
+                                   .to = to,
+                                   .tag = tag,
+                                   .data = data,
+                                   .flags = FI_INJECT | kind,
+                                   .context = nullptr});
+    });
+}
+
+inline ssize_t send_pieces(fid_ep* handle, const iovec* iov, void* const* descriptors,
+                           std::size_t count, fi_addr_t to, std::uint64_t tag, std::uint64_t kind,
+                           void* context) noexcept {
+    return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
+        if (count > kMaxPieces) return -FI_EINVAL;
+        if (endpoint.too_long(total(iov, count))) return -FI_EMSGSIZE;
+        return endpoint.rdm->send({.iov = iov,
+                                   .iov_count = count,
+                                   .descriptors = endpoint.usable(descriptors),
+                                   .to = to,
+                                   .tag = tag,
+                                   .data = 0,
+                                   .flags = endpoint.send_flags | kind,
+                                   .context = context});
+    });
+}
+
+// fi_msg and fi_msg_tagged.
+template <class Message>
+ssize_t send_message(fid_ep* handle, const Message& message, std::uint64_t tag, std::uint64_t kind,
+                     std::uint64_t flags) noexcept {
+    return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
+        if (message.iov_count > kMaxPieces) return -FI_EINVAL;
+        if ((flags & ~kTransmitFlags) != 0) return -FI_EBADFLAGS;
+        if ((flags & FI_INJECT) != 0 &&
+            total(message.msg_iov, message.iov_count) > endpoint.inject_bytes)
+            return -FI_EMSGSIZE;
+        return endpoint.rdm->send({.iov = message.msg_iov,
+                                   .iov_count = message.iov_count,
+                                   .descriptors = endpoint.usable(message.desc),
+                                   .to = message.addr,
+                                   .tag = tag,
+                                   .data = message.data,
+                                   .flags = flags | endpoint.send_completion | kind,
+                                   .context = message.context});
+    });
+}
+
+inline ssize_t receive_one(fid_ep* handle, void* buffer, std::size_t bytes, fi_addr_t from,
+                           std::uint64_t tag, std::uint64_t ignore, std::uint64_t kind,
+                           std::uint64_t dropped, void* context) noexcept {
+    return operate(handle, [&](Endpoint& endpoint) {
+        const iovec iov{buffer, bytes};
+        return endpoint.rdm->receive({.iov = &iov,
+                                      .iov_count = 1,
+                                      .from = from | endpoint.any_source,
+                                      .tag = tag,
+                                      .ignore = ignore,
+                                      .flags = (endpoint.receive_flags & ~dropped) | kind,
+                                      .context = context});
+    });
+}
+
+inline ssize_t receive_pieces(fid_ep* handle, const iovec* iov, std::size_t count, fi_addr_t from,
+                              std::uint64_t tag, std::uint64_t ignore, std::uint64_t kind,
+                              std::uint64_t dropped, void* context) noexcept {
+    return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
+        if (count > kMaxPieces) return -FI_EINVAL;
+        return endpoint.rdm->receive({.iov = iov,
+                                      .iov_count = count,
+                                      .from = from | endpoint.any_source,
+                                      .tag = tag,
+                                      .ignore = ignore,
+                                      .flags = (endpoint.receive_flags & ~dropped) | kind,
+                                      .context = context});
+    });
+}
+
+template <class Message>
+ssize_t receive_message(fid_ep* handle, const Message& message, std::uint64_t tag,
+                        std::uint64_t ignore, std::uint64_t kind, std::uint64_t possible,
+                        std::uint64_t flags) noexcept {
+    return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
+        if (message.iov_count > kMaxPieces) return -FI_EINVAL;
+        if ((flags & ~possible) != 0) return -FI_EBADFLAGS;
+        // What a probe finds, or that it found nothing, is always told.
+        if ((flags & (FI_PEEK | FI_DISCARD)) != 0) flags |= FI_COMPLETION;
+        return endpoint.rdm->receive({.iov = message.msg_iov,
+                                      .iov_count = message.iov_count,
+                                      .from = message.addr | endpoint.any_source,
+                                      .tag = tag,
+                                      .ignore = ignore,
+                                      .flags = flags | endpoint.receive_completion | kind,
+                                      .context = message.context});
+    });
+}
+
+}  // namespace heddle::provider

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Memory regions: keys are the device's, addresses are the program's own (FI_MR_PROV_KEY,
+// FI_MR_VIRT_ADDR, FI_MR_ALLOCATED).
+#include "provider/mr.h"
+
+#include <rdma/fi_endpoint.h>
+
+#include <memory>
+
+#include "provider/domain.h"
+#include "provider/guarded.h"
+#include "provider/not_there.h"
+#include "provider/object.h"
+
+namespace heddle::provider {
+namespace {
+
+struct MemoryRegion : fid_mr {
+    using Fid = fid_mr;
+    MemoryRegion(Domain& of, std::unique_ptr<protocol::Region> registered)
+        : fid_mr{}, region(std::move(registered)), domain_use(of.uses) {}
+    std::unique_ptr<protocol::Region> region;
+    Use domain_use;
+};
+
+int close_mr(fid* handle) {
+    return guarded("fi_close of a memory region", [&] {
+        delete &object<MemoryRegion>(handle);
+        return 0;
+    });
+}
+
+// There are no registrations that belong to an endpoint, but programs that go through the motions
+// (fi_mr_bind, fi_mr_enable) for those that have are not sent away.
+int bind(fid*, fid* other, std::uint64_t flags) {
+    return other->fclass == FI_CLASS_EP && flags == 0 ? 0 : -FI_ENOSYS;
+}
+int control(fid*, int command, void*) { return command == FI_ENABLE ? 0 : -FI_ENOSYS; }
+
+fi_ops fid_table = {
+    .size = sizeof(fi_ops),
+    .close = close_mr,
+    .bind = bind,
+    .control = control,
+    .ops_open = not_there,
+    .tostr = not_there,
+    .ops_set = not_there,
+};
+
+constexpr std::uint64_t kAccess =
+    FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+int register_attributes(fid* handle, const fi_mr_attr* attributes, std::uint64_t, fid_mr** out) {
+    if (handle->fclass != FI_CLASS_DOMAIN || attributes == nullptr) return -FI_EINVAL;
+    auto& domain = object<Domain>(handle);
+    if (attributes->iov_count > 1) return -FI_EINVAL;  // mr_iov_limit
+    if ((attributes->access & ~kAccess) != 0) return -FI_EINVAL;
+    // Fields that programs compiled for older interfaces do not have.
+    const std::uint32_t api = domain.fabric.api_version;
+    if (FI_VERSION_GE(api, FI_VERSION(1, 5)) && attributes->auth_key_size != 0) return -FI_EINVAL;
+    if (FI_VERSION_GE(api, FI_VERSION(1, 9)) && attributes->iface != FI_HMEM_SYSTEM)
+        return -FI_ENOSYS;
+    return guarded("fi_mr_reg", [&] {
+        const iovec memory = attributes->iov_count == 0 ? iovec{} : attributes->mr_iov[0];
+        auto region = std::make_unique<MemoryRegion>(
+            domain,
+            domain.protocol->register_memory(memory.iov_base, memory.iov_len, attributes->access));
+        region->key = region->region->key();
+        region->mem_desc = region->region->descriptor();
+        describe(region->fid, FI_CLASS_MR, attributes->context, fid_table);
+        *out = region.release();
+        return 0;
+    });
+}
+
+int register_vector(fid* handle, const iovec* iov, std::size_t count, std::uint64_t access,
+                    std::uint64_t offset, std::uint64_t requested_key, std::uint64_t flags,
+                    fid_mr** out, void* context) {
+    fi_mr_attr attributes{};
+    attributes.mr_iov = iov;
+    attributes.iov_count = count;
+    attributes.access = access;
+    attributes.offset = offset;
+    attributes.requested_key = requested_key;
+    attributes.context = context;
+    return register_attributes(handle, &attributes, flags, out);
+}
+
+int register_plain(fid* handle, const void* buffer, std::size_t bytes, std::uint64_t access,
+                   std::uint64_t offset, std::uint64_t requested_key, std::uint64_t flags,
+                   fid_mr** out, void* context) {
+    const iovec memory{const_cast<void*>(buffer), bytes};
+    return register_vector(handle, &memory, 1, access, offset, requested_key, flags, out, context);
+}
+
+fi_ops_mr table = {
+    .size = sizeof(fi_ops_mr),
+    .reg = register_plain,
+    .regv = register_vector,
+    .regattr = register_attributes,
+};
+
+}  // namespace
+
+fi_ops_mr& registration_table() noexcept { return table; }
+
+}  // namespace heddle::provider

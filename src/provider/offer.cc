@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a device offers in full. The structures are libfabric's to free, piece by piece with free(),
+// and to copy, by the size that its own version of them has: they are allocated larger than we know
+// them, and zero beyond.
+#include "provider/offer.h"
+
+#include <rdma/fi_endpoint.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "provider/info.h"
+#include "provider/limits.h"
+#include "provider/offered.h"
+#include "provider/parameters.h"
+
+namespace heddle::provider {
+namespace {
+
+constexpr std::size_t kRoomToGrow = 256;
+
+template <class T>
+T* zeroed() {
+    void* memory = std::calloc(1, sizeof(T) + kRoomToGrow);
+    if (memory == nullptr) throw std::bad_alloc();
+    return static_cast<T*>(memory);
+}
+
+char* copied(const std::string& text) {
+    char* copy = strdup(text.c_str());
+    if (copy == nullptr) throw std::bad_alloc();
+    return copy;
+}
+
+// What libfabric 2 put behind fi_domain_attr.
+struct DomainAttributes2 : fi_domain_attr {
+    std::size_t max_ep_auth_key;
+    std::uint32_t max_group_id;
+    std::uint64_t max_cntr_value, max_err_cntr_value;
+};
+
+void fill_transmit(fi_tx_attr& tx) {
+    tx.caps = kTransmitCaps;
+    tx.msg_order = kMessageOrder;
+    tx.comp_order = FI_ORDER_NONE;
+    tx.inject_size = options().protocol.inject_bytes;
+    tx.size = kTransmitSize;
+    tx.iov_limit = kMaxPieces;
+    tx.rma_iov_limit = kMaxPieces;
+}
+
+void fill_receive(fi_rx_attr& rx) {
+    rx.caps = kReceiveCaps;
+    rx.msg_order = kMessageOrder;
+    rx.comp_order = FI_ORDER_NONE;
+    rx.size = kReceiveSize;
+    rx.iov_limit = kMaxPieces;
+}
+
+void fill_endpoint(fi_ep_attr& ep) {
+    ep.type = FI_EP_RDM;
+    ep.protocol = kProtocol;
+    ep.protocol_version = kProtocolVersion;
+    ep.max_msg_size = kMaxMessage;
+    ep.max_order_raw_size = kMaxMessage;
+    ep.max_order_waw_size = kMaxMessage;
+    ep.mem_tag_format = ~std::uint64_t{0};
+    ep.tx_ctx_cnt = 1;
+    ep.rx_ctx_cnt = 1;
+}
+
+void fill_domain(fi_domain_attr& domain, const DeviceInfo& device, std::uint32_t version) {
+    domain.name = copied(device.name);
+    domain.threading = FI_THREAD_SAFE;
+    domain.control_progress = FI_PROGRESS_MANUAL;
+    domain.data_progress = FI_PROGRESS_MANUAL;
+    domain.resource_mgmt = FI_RM_ENABLED;
+    domain.av_type = FI_AV_TABLE;
+    domain.mr_mode = kMrMode;
+    domain.mr_key_size = sizeof(std::uint64_t);
+    domain.cq_data_size = sizeof(std::uint64_t);
+    domain.cq_cnt = device.max_cqs;
+    domain.ep_cnt = 1 << 16;  // their numbers are in 16 bits of each header
+    domain.tx_ctx_cnt = domain.ep_cnt;
+    domain.rx_ctx_cnt = domain.ep_cnt;
+    domain.max_ep_tx_ctx = 1;
+    domain.max_ep_rx_ctx = 1;
+    domain.cntr_cnt = 1 << 16;
+    domain.mr_iov_limit = 1;
+    domain.caps = FI_LOCAL_COMM | FI_REMOTE_COMM;
+    domain.mr_cnt = device.max_mrs;
+    if (FI_VERSION_LT(version, FI_VERSION(2, 0))) return;
+    auto& newer = static_cast<DomainAttributes2&>(domain);
+    newer.max_cntr_value = ~std::uint64_t{0};
+    newer.max_err_cntr_value = ~std::uint64_t{0};
+}
+
+}  // namespace
+
+void FreeInfo::operator()(fi_info* info) const noexcept {
+    while (info != nullptr) {
+        fi_info* const next = info->next;
+        if (info->fabric_attr != nullptr) std::free(info->fabric_attr->name);
+        if (info->domain_attr != nullptr) std::free(info->domain_attr->name);
+        std::free(info->fabric_attr);
+        std::free(info->domain_attr);
+        std::free(info->tx_attr);
+        std::free(info->rx_attr);
+        std::free(info->ep_attr);
+        std::free(info);
+        info = next;
+    }
+}
+
+Info full_offer(const DeviceInfo& device, std::uint32_t version) {
+    Info info(zeroed<fi_info>());
+    info->caps = kCaps;
+    info->addr_format = kAddressFormat;
+    fill_transmit(*(info->tx_attr = zeroed<fi_tx_attr>()));
+    fill_receive(*(info->rx_attr = zeroed<fi_rx_attr>()));
+    fill_endpoint(*(info->ep_attr = zeroed<fi_ep_attr>()));
+    fill_domain(*(info->domain_attr = zeroed<fi_domain_attr>()), device, version);
+    info->fabric_attr = zeroed<fi_fabric_attr>();
+    info->fabric_attr->name = copied(fabric_name(device));
+    info->fabric_attr->prov_version = FI_VERSION(HEDDLE_VERSION_MAJOR, HEDDLE_VERSION_MINOR);
+    info->fabric_attr->api_version = version;
+    return info;
+}
+
+}  // namespace heddle::provider

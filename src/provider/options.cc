@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The table of options, and how a text becomes a value.
+#include "provider/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+namespace heddle::provider {
+namespace {
+
+bool equal(std::string_view a, std::string_view b) noexcept {
+    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                      [&](char x, char y) { return lower(x) == lower(y); });
+}
+
+// "8192", "8K", "1M": a number within the range.
+template <class Number>
+bool number(std::string_view text, std::uint64_t least, std::uint64_t most, Number& out) {
+    std::uint64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end == text.data()) return false;
+    const std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
+    unsigned shift = 0;
+    if (equal(unit, "K"))
+        shift = 10;
+    else if (equal(unit, "M"))
+        shift = 20;
+    else if (!unit.empty())
+        return false;
+    if (value > std::numeric_limits<std::uint64_t>::max() >> shift) return false;
+    value <<= shift;
+    if (value < least || value > most) return false;
+    out = static_cast<Number>(value);
+    return true;
+}
+
+bool truth(std::string_view text, bool& out) {
+    for (const char* yes : {"1", "yes", "true", "on"})
+        if (equal(text, yes)) return out = true;
+    for (const char* no : {"0", "no", "false", "off"})
+        if (equal(text, no)) {
+            out = false;
+            return true;
+        }
+    return false;
+}
+
+using Text = std::string_view;
+
+constexpr OptionDeclaration kTable[] = {
+    {"device", FI_PARAM_STRING, "", "a name that `heddle info` shows",
+     "The device to use. All devices with an active port are offered when this is empty.",
+     [](Text text, Options& o) {
+         o.protocol.device = text;
+         return true;
+     }},
+    {"endpoints", FI_PARAM_STRING, "auto",
+     "auto, mpi-everywhere, 2xdynamic, dynamic, shared-dynamic, static, mpi+threads",
+     "How much of the device the endpoints of a process share (docs/endpoints.md). auto: 2xdynamic "
+     "for as many domains as there are cores, dynamic beyond.",
+     [](Text text, Options& o) {
+         if (equal(text, "auto")) {
+             o.protocol.endpoints.reset();
+             return true;
+         }
+         for (const Category each : kCategories)
+             if (equal(text, name(each))) {
+                 o.protocol.endpoints = each;
+                 return true;
+             }
+         return false;
+     }},
+    {"post", FI_PARAM_STRING, "auto", "auto, verbs, direct",
+     "How work reaches the device: by libibverbs, or written into an mlx5 device's queues and "
+     "registers directly. auto: directly where the device is one.",
+     [](Text text, Options& o) {
+         if (equal(text, "auto"))
+             o.protocol.post = protocol::PostPath::kAuto;
+         else if (equal(text, "verbs"))
+             o.protocol.post = protocol::PostPath::kVerbs;
+         else if (equal(text, "direct"))
+             o.protocol.post = protocol::PostPath::kDirect;
+         else
+             return false;
+         return true;
+     }},
+    {"xrc", FI_PARAM_BOOL, "yes", "yes, no",
+     "Connect to processes instead of endpoints where the device has XRC: T x P queue pairs "
+     "instead of T x T x P. Without: RC.",
+     [](Text text, Options& o) { return truth(text, o.protocol.xrc); }},
+    {"rendezvous", FI_PARAM_STRING, "rget", "rget, rput",
+     "How messages above the eager size travel: the receiver reads them, or the sender writes "
+     "them.",
+     [](Text text, Options& o) {
+         if (equal(text, "rget"))
+             o.protocol.rendezvous = protocol::Rendezvous::kGet;
+         else if (equal(text, "rput"))
+             o.protocol.rendezvous = protocol::Rendezvous::kPut;
+         else
+             return false;
+         return true;
+     }},
+    {"eager_size", FI_PARAM_SIZE_T, "8192", "256 to 1048576 bytes (K and M are understood)",
+     "Messages up to this size are sent at once, through buffers of the receiver; larger ones by "
+     "rendezvous.",
+     [](Text text, Options& o) { return number(text, 256, 1 << 20, o.protocol.eager_bytes); }},
+    {"inject_size", FI_PARAM_SIZE_T, "128", "0 to 1024 bytes",
+     "Messages up to this size are copied into the work queue entry itself; the largest that "
+     "fi_inject takes.",
+     [](Text text, Options& o) { return number(text, 0, 1024, o.protocol.inject_bytes); }},
+    {"unexpected_size", FI_PARAM_SIZE_T, "524288", "0 to 1073741824 bytes (K and M)",
+     "Eager payload that a peer may send before its receives are posted. What is more goes by "
+     "rendezvous: memory for unexpected messages is bounded.",
+     [](Text text, Options& o) {
+         return number(text, 0, 1ULL << 30, o.protocol.unexpected_bytes);
+     }},
+    {"receive_buffers", FI_PARAM_SIZE_T, "256", "16 to 16384",
+     "Buffers of an endpoint for messages that come in, each of the eager size and a header.",
+     [](Text text, Options& o) { return number(text, 16, 16384, o.protocol.receive_buffers); }},
+    {"send_depth", FI_PARAM_SIZE_T, "128", "16 to 8192", "Entries of a connection's work queue.",
+     [](Text text, Options& o) { return number(text, 16, 8192, o.protocol.send_depth); }},
+    {"connect_timeout", FI_PARAM_INT, "30000", "100 to 600000 ms",
+     "How long a peer that does not answer is asked for a connection, before operations to it "
+     "fail.",
+     [](Text text, Options& o) {
+         return number(text, 100, 600'000, o.protocol.connect_timeout_ms);
+     }},
+    {"stats", FI_PARAM_STRING, "off", "off, stderr, or the path of a file",
+     "What the process's endpoints took of the device and did, when its last domain is closed and "
+     "whenever it gets SIGUSR2: a table on stderr, or a line of JSON appended to the file.",
+     [](Text text, Options& o) {
+         o.stats_file.clear();
+         if (equal(text, "off"))
+             o.stats = Stats::kOff;
+         else if (equal(text, "stderr"))
+             o.stats = Stats::kStderr;
+         else if (text.find('/') == Text::npos && text.find('.') == Text::npos)
+             return false;  // "on", "json", "stdout": not what a file is called
+         else {
+             o.stats = Stats::kFile;
+             o.stats_file = text;
+         }
+         return true;
+     }},
+};
+
+}  // namespace
+
+std::span<const OptionDeclaration> option_declarations() noexcept { return kTable; }
+
+std::string variable_of(const OptionDeclaration& declaration) {
+    std::string variable = "FI_HEDDLE_";
+    for (const char* c = declaration.name; *c != '\0'; ++c)
+        variable += *c >= 'a' && *c <= 'z' ? static_cast<char>(*c - 32) : *c;
+    return variable;
+}
+
+bool apply_option(const OptionDeclaration& declaration, std::string_view value, Options& options,
+                  std::string& message) {
+    if (declaration.apply(value, options)) return true;
+    message = variable_of(declaration) + "='" + std::string(value) +
+              "' is not possible: it must be " + declaration.possible;
+    return false;
+}
+
+std::string options_markdown() {
+    std::string text =
+        "# Options of the provider\n"
+        "\n"
+        "Environment variables, which libfabric's configuration file may set as well. `fi_info -e` "
+        "shows them\n"
+        "with their values. This page is what `heddle options --markdown` prints: the table is in "
+        "`src/provider/options.cc`.\n"
+        "\n"
+        "| variable | possible | default | meaning |\n"
+        "|---|---|---|---|\n";
+    for (const OptionDeclaration& each : kTable)
+        text += "| `" + variable_of(each) + "` | " + each.possible + " | " +
+                (each.initial[0] == '\0' ? "" : "`" + std::string(each.initial) + "`") + " | " +
+                each.help + " |\n";
+    text +=
+        "\n"
+        "A value that is not possible is reported on stderr (or in libfabric's log), with what is "
+        "possible, and the\n"
+        "default is used. So is a variable `FI_HEDDLE_...` that is none of these.\n";
+    return text;
+}
+
+}  // namespace heddle::provider

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Sleeping until something comes: see sleeper.h.
+#include "provider/sleeper.h"
+
+#include <poll.h>
+#include <rdma/fi_errno.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+
+#include "heddle/error.h"
+#include "provider/domain.h"
+
+namespace heddle::provider {
+
+int Deadline::left_ms() const noexcept {
+    if (endless_) return -1;
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(at_ - std::chrono::steady_clock::now());
+    return static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, INT_MAX));
+}
+
+Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+}
+Descriptor::~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+}
+
+Descriptor make_epoll() {
+    Descriptor fd(epoll_create1(EPOLL_CLOEXEC));
+    if (!fd.open()) throw VerbsError("an epoll file descriptor to sleep on", errno);
+    return fd;
+}
+Descriptor make_event() {
+    Descriptor fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!fd.open()) throw VerbsError("an eventfd to sleep on", errno);
+    return fd;
+}
+void set_event(int fd) noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);
+}
+void clear_event(int fd) noexcept {
+    std::uint64_t count;
+    [[maybe_unused]] const ssize_t got = read(fd, &count, sizeof count);
+}
+void watch(int epoll, int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event) != 0)
+        throw VerbsError("a file descriptor to sleep on", errno);
+}
+void unwatch(int epoll, int fd) noexcept { epoll_ctl(epoll, EPOLL_CTL_DEL, fd, nullptr); }
+void wait_readable(int fd, int timeout_ms) noexcept {
+    pollfd wanted{fd, POLLIN, 0};
+    poll(&wanted, 1, timeout_ms);
+}
+
+Sleeper::Sleeper(Domain& domain, fi_wait_obj kind, Ready ready, const void* owner)
+    : domain_(domain), kind_(kind), ready_(ready), owner_(owner) {
+    if (kind == FI_WAIT_NONE) return;
+    event_ = make_event();
+    epoll_ = make_epoll();
+    watch(epoll_.get(), event_.get());
+    watch(epoll_.get(), domain.wait_fd());
+    domain.sleepers.push_back(this);
+}
+
+Sleeper::~Sleeper() {
+    if (kind_ == FI_WAIT_NONE) return;
+    if (armed()) --domain_.armed;
+    std::erase(domain_.sleepers, this);
+}
+
+int Sleeper::control(int command, void* argument) const noexcept {
+    switch (command) {
+        case FI_GETWAIT:
+            if (kind_ != FI_WAIT_FD) return -FI_ENODATA;
+            *static_cast<int*>(argument) = fd();
+            return 0;
+        case FI_GETWAITOBJ:
+            *static_cast<fi_wait_obj*>(argument) = kind_;
+            return 0;
+        default:
+            return -FI_ENOSYS;
+    }
+}
+
+bool Sleeper::prepare() {
+    clear_event(event_.get());  // of wake(), too
+    set_ = false;
+    return domain_.arm();
+}
+
+void Sleeper::watched() noexcept {
+    if (!armed()) ++domain_.armed;
+    watched_ = true;
+}
+void Sleeper::enter() noexcept {
+    if (!armed()) ++domain_.armed;
+    ++sleeping_;
+}
+void Sleeper::leave() noexcept {
+    --sleeping_;
+    if (!armed()) --domain_.armed;
+}
+
+void Sleeper::set() noexcept {
+    set_event(event_.get());
+    set_ = true;
+    if (!watched_) return;
+    watched_ = false;
+    if (!armed()) --domain_.armed;
+}
+
+void Sleeper::wake() noexcept {
+    if (event_.open()) set_event(event_.get());
+}
+
+}  // namespace heddle::provider

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Counting up what endpoints did, and writing it as a table or a line of JSON.
+#include "provider/stats.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "provider/domain.h"
+#include "provider/host.h"
+#include "provider/parameters.h"
+
+namespace heddle::provider {
+namespace {
+
+using protocol::EndpointCounts;
+
+struct Sum {
+    EndpointCounts counts;
+    std::uint64_t endpoints = 0;
+    Usage usage;  // when the most was in use
+};
+
+std::mutex mutex;
+unsigned open_domains = 0;
+Sum closed;  // what has ended since the first domain
+std::atomic<unsigned> asked{0};
+
+bool wanted() noexcept { return options().stats != Stats::kOff; }
+
+void add(Sum& sum, const EndpointCounts& more) {
+    EndpointCounts& to = sum.counts;
+    to.eager += more.eager;
+    to.inlined += more.inlined;
+    to.rendezvous += more.rendezvous;
+    to.rma += more.rma;
+    to.atomics += more.atomics;
+    to.received += more.received;
+    to.unexpected += more.unexpected;
+    to.unexpected_bytes_peak = std::max(to.unexpected_bytes_peak, more.unexpected_bytes_peak);
+    to.connections += more.connections;
+    to.damaged += more.damaged;
+    ++sum.endpoints;
+}
+
+struct Line {
+    const char *key, *text;
+    std::uint64_t value;
+};
+
+std::string written(const Sum& sum, const Domain& domain, bool json) {
+    const Usage& u = sum.usage;
+    const EndpointCounts& c = sum.counts;
+    const Line lines[] = {
+        {"endpoints", "endpoints", sum.endpoints},
+        {"contexts", "contexts", u.contexts},
+        {"qps", "queue pairs", u.qps},
+        {"cqs", "completion queues", u.cqs},
+        {"mrs", "memory regions", u.mrs},
+        {"uars", "UAR pages", u.uars.value_or(0)},
+        {"uuars", "doorbell registers", u.uuars.value_or(0)},
+        {"uuars_used", "doorbell registers in use", u.uuars_used.value_or(0)},
+        {"bytes", "bytes of the driver", u.bytes},
+        {"connections", "connections", c.connections},
+        {"inlined", "messages sent inline", c.inlined},
+        {"eager", "messages sent eagerly", c.eager},
+        {"rendezvous", "messages sent by rendezvous", c.rendezvous},
+        {"received", "messages received", c.received},
+        {"unexpected", "messages that came unexpected", c.unexpected},
+        {"unexpected_bytes_peak", "bytes of them at most, of an endpoint", c.unexpected_bytes_peak},
+        {"rma", "RMA operations", c.rma},
+        {"atomics", "atomic operations", c.atomics},
+        {"damaged", "damaged messages dropped", c.damaged},
+    };
+    const std::string category(heddle::name(domain.protocol->category()));
+    const std::string device = domain.protocol->device().name;
+    const std::string pid = std::to_string(getpid());
+    std::string text;
+    if (json) {
+        text = "{\"provider\":\"heddle\",\"pid\":" + pid + ",\"device\":\"" + device +
+               "\",\"category\":\"" + category + "\"";
+        for (const Line& line : lines)
+            text += std::string(",\"") + line.key + "\":" + std::to_string(line.value);
+        return text + "}\n";
+    }
+    text = "heddle: process " + pid + ", " + device + ", endpoints " + category + "\n";
+    for (const Line& line : lines) {
+        char row[96];
+        std::snprintf(row, sizeof row, "heddle:   %-40s %12llu\n", line.text,
+                      static_cast<unsigned long long>(line.value));
+        text += row;
+    }
+    return text;
+}
+
+void write_out(const Sum& sum, const Domain& domain) {
+    const bool to_file = options().stats == Stats::kFile;
+    const std::string text = written(sum, domain, to_file);
+    std::FILE* file = to_file ? std::fopen(options().stats_file.c_str(), "ae") : stderr;
+    if (file == nullptr) {
+        complain("FI_HEDDLE_STATS: %s cannot be written: %s", options().stats_file.c_str(),
+                 std::strerror(errno));
+        return;
+    }
+    // In one write: the processes of a job append to the same file.
+    std::setvbuf(file, nullptr, to_file ? _IOFBF : _IONBF, to_file ? text.size() + 1 : 0);
+    std::fwrite(text.data(), 1, text.size(), file);
+    if (to_file) std::fclose(file);
+}
+
+// As libfabric's programs may have a use of their own for the signal, it is taken only where there
+// was none.
+void listen_to_signal() {
+    static bool once = false;
+    if (once) return;
+    once = true;
+    struct sigaction present {};
+    if (sigaction(SIGUSR2, nullptr, &present) != 0 || present.sa_handler != SIG_DFL) return;
+    struct sigaction ours {};
+    ours.sa_handler = [](int) { asked.fetch_add(1, std::memory_order_relaxed); };
+    ours.sa_flags = SA_RESTART;
+    sigaction(SIGUSR2, &ours, nullptr);
+}
+
+}  // namespace
+
+unsigned reports_asked() noexcept { return asked.load(std::memory_order_relaxed); }
+
+void domain_opened() {
+    if (!wanted()) return;
+    const std::scoped_lock lock(mutex);
+    ++open_domains;
+    listen_to_signal();
+}
+
+void endpoint_closing(Domain& domain, const protocol::RdmEndpoint& endpoint) {
+    if (!wanted()) return;
+    const Usage usage = domain.protocol->usage();
+    const EndpointCounts counts = endpoint.counts();
+    const std::scoped_lock lock(mutex);
+    add(closed, counts);
+    if (usage.qps >= closed.usage.qps) closed.usage = usage;
+}
+
+void domain_closing(Domain& domain) {
+    if (!wanted()) return;
+    const std::scoped_lock lock(mutex);
+    if (--open_domains != 0) return;
+    write_out(closed, domain);
+    closed = {};
+}
+
+void report(Domain& domain) {
+    if (!wanted()) return;
+    Sum now;
+    for (const protocol::RdmEndpoint* each : domain.endpoints)
+        add(now, each->counts());
+    now.usage = domain.protocol->usage();
+    const std::scoped_lock lock(mutex);
+    write_out(now, domain);
+}
+
+}  // namespace heddle::provider
