@@ -165,27 +165,4 @@ bool apply_option(const OptionDeclaration& declaration, std::string_view value, 
     return false;
 }
 
-std::string options_markdown() {
-    std::string text =
-        "# Options of the provider\n"
-        "\n"
-        "Environment variables, which libfabric's configuration file may set as well. `fi_info -e` "
-        "shows them\n"
-        "with their values. This page is what `heddle options --markdown` prints: the table is in "
-        "`src/provider/options.cc`.\n"
-        "\n"
-        "| variable | possible | default | meaning |\n"
-        "|---|---|---|---|\n";
-    for (const OptionDeclaration& each : kTable)
-        text += "| `" + variable_of(each) + "` | " + each.possible + " | " +
-                (each.initial[0] == '\0' ? "" : "`" + std::string(each.initial) + "`") + " | " +
-                each.help + " |\n";
-    text +=
-        "\n"
-        "A value that is not possible is reported on stderr (or in libfabric's log), with what is "
-        "possible, and the\n"
-        "default is used. So is a variable `FI_HEDDLE_...` that is none of these.\n";
-    return text;
-}
-
 }  // namespace heddle::provider

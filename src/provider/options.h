@@ -39,7 +39,8 @@ std::string variable_of(const OptionDeclaration& declaration);  // "FI_HEDDLE_EA
 bool apply_option(const OptionDeclaration& declaration, std::string_view value, Options& options,
                   std::string& message);
 
-// The table as docs/options.md has it.
+// The table as docs/options.md and man/fi_heddle.7 have it.
 std::string options_markdown();
+std::string options_manual();
 
 }  // namespace heddle::provider

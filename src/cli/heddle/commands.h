@@ -13,6 +13,7 @@ inline constexpr int kUsage = 2;
 void add_info_command(CLI::App& app, int* status);
 void add_plan_command(CLI::App& app, int* status);
 void add_bench_command(CLI::App& app, int* status);
+void add_options_command(CLI::App& app, int* status);
 // Below `bench`: global-array and stencil.
 void add_kernel_commands(CLI::App& bench, int* status);
 

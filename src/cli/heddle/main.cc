@@ -19,6 +19,7 @@ int main(int argc, char** argv) {
     heddle::cli::add_info_command(app, &status);
     heddle::cli::add_plan_command(app, &status);
     heddle::cli::add_bench_command(app, &status);
+    heddle::cli::add_options_command(app, &status);
     try {
         app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

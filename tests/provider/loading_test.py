@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The provider as a file, as fi_info sees it, and its options. Each test runs on a fabric of its own."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.environ["HEDDLE_SOURCE_DIR"], "tests", "cli"))
+from harness import BUILD_DIR, SANITIZER, SOFTHCA, SOURCE_DIR, Case, main  # noqa: E402
+
+PROVIDER = os.path.join(BUILD_DIR, "lib", "libheddle-fi.so")
+HEDDLE = os.path.join(BUILD_DIR, "bin", "heddle")
+FI_INFO = shutil.which("fi_info")
+
+
+def output_of(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@unittest.skipIf(SANITIZER, "a sanitizer's build carries its runtime")
+class File(unittest.TestCase):
+    def test_exports_one_symbol(self):
+        lines = output_of("nm", "-D", "--defined-only", PROVIDER).splitlines()
+        exported = {line.split()[-1] for line in lines}
+        self.assertEqual(exported, {"fi_prov_ini"})
+
+    def test_needs_the_devices_libraries_alone(self):
+        needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", output_of("readelf", "-dW", PROVIDER)))
+        allowed = {"libibverbs.so.1", "libmlx5.so.1", "libhwloc.so.15", "libc.so.6"}
+        allowed |= {"ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1", "libm.so.6"}
+        # Where threads and dlsym are libraries beside libc (glibc before 2.34).
+        allowed |= {"libpthread.so.0", "libdl.so.2"}
+        self.assertLessEqual(needed, allowed)
+
+    def test_asks_for_no_symbol_of_libfabric_or_libstdcxx(self):
+        for line in output_of("nm", "-DC", "--undefined-only", PROVIDER).splitlines():
+            symbol = line.split(maxsplit=1)[1]
+            self.assertNotRegex(symbol, r"^fi_|^std::|GLIBCXX|CXXABI")
+
+
+class Info(Case):
+    def fi_info(self, *arguments, device=True, **variables):
+        """Output and complaints of fi_info, on the software HCA or without any device."""
+        if not FI_INFO:
+            self.skipTest("fi_info is not installed (libfabric-bin)")
+        environment = {
+            **self.environment,
+            "FI_PROVIDER_PATH": os.path.dirname(PROVIDER),
+            "FI_PROVIDER": "heddle",
+            **variables,
+        }
+        command = [FI_INFO, *arguments]
+        if device:
+            command = [SOFTHCA, "run", "--", *command]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    def test_lists_the_device(self):
+        result = self.fi_info("-p", "heddle", "-v")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for expected in (
+            r"prov_name: heddle",
+            r"name: mlx5_0",
+            r"name: InfiniBand",
+            r"type: FI_EP_RDM",
+            r"mr_mode: \[.*FI_MR_VIRT_ADDR, FI_MR_ALLOCATED, FI_MR_PROV_KEY.*\]",
+            r"max_msg_size: 1099511627776",
+        ):
+            self.assertRegex(result.stdout, expected)
+
+    def test_lists_the_options(self):
+        result = self.fi_info("-e")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for option in json.loads(output_of(HEDDLE, "options", "--json")):
+            self.assertIn(option["variable"], result.stdout)
+
+    def test_without_a_device_says_why(self):
+        result = self.fi_info("-p", "heddle", device=False, FI_LOG_LEVEL="warn")
+        if result.returncode == 0:
+            self.skipTest("this machine has a device")
+        self.assertIn("heddle:", result.stderr)
+        self.assertIn("nothing is offered:", result.stderr)
+
+    def test_another_device_is_not_used(self):
+        result = self.fi_info("-p", "heddle", FI_HEDDLE_DEVICE="mlx5_9", FI_LOG_LEVEL="warn")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("mlx5_0: FI_HEDDLE_DEVICE names another", result.stderr)
+
+    def test_values_that_are_not_possible(self):
+        for variable, value, possible in (
+            ("FI_HEDDLE_EAGER_SIZE", "12", "256 to 1048576"),
+            ("FI_HEDDLE_EAGER_SIZE", "2M", "256 to 1048576"),
+            ("FI_HEDDLE_EAGER_SIZE", "8000 bytes", "256 to 1048576"),
+            ("FI_HEDDLE_INJECT_SIZE", "-1", "0 to 1024"),
+            ("FI_HEDDLE_ENDPOINTS", "3xdynamic", "2xdynamic, dynamic"),
+            ("FI_HEDDLE_POST", "fast", "auto, verbs, direct"),
+            ("FI_HEDDLE_XRC", "perhaps", "yes, no"),
+            ("FI_HEDDLE_RENDEZVOUS", "get", "rget, rput"),
+            ("FI_HEDDLE_STATS", "json", "off, stderr"),
+            ("FI_HEDDLE_CONNECT_TIMEOUT", "1", "100 to 600000"),
+        ):
+            with self.subTest(variable=variable, value=value):
+                result = self.fi_info("-p", "heddle", **{variable: value})
+                self.assertEqual(result.returncode, 0, "the default is used")
+                self.assertRegex(result.stderr, f"heddle: {variable}='{value}' .*{possible}")
+
+    def test_values_that_are_possible(self):
+        result = self.fi_info(
+            "-p",
+            "heddle",
+            "-v",
+            FI_HEDDLE_EAGER_SIZE="16K",
+            FI_HEDDLE_INJECT_SIZE="64",
+            FI_HEDDLE_ENDPOINTS="MPI+Threads",
+            FI_HEDDLE_XRC="off",
+            FI_HEDDLE_STATS="",
+        )
+        self.assertEqual(result.stderr, "")
+        self.assertIn("inject_size: 64", result.stdout)
+
+    def test_unknown_options(self):
+        result = self.fi_info("-p", "heddle", FI_HEDDLE_EAGRE_SIZE="1024")
+        self.assertIn("FI_HEDDLE_EAGRE_SIZE is no option", result.stderr)
+
+    def test_complaints_go_to_the_log_where_there_is_one(self):
+        result = self.fi_info("-p", "heddle", FI_LOG_LEVEL="warn", FI_HEDDLE_POST="fast")
+        self.assertRegex(result.stderr, r"libfabric:.*heddle.*FI_HEDDLE_POST='fast'")
+
+
+class Documentation(unittest.TestCase):
+    def test_is_what_the_table_says(self):
+        with open(os.path.join(SOURCE_DIR, "docs", "options.md"), encoding="utf-8") as file:
+            self.assertEqual(
+                file.read(),
+                output_of(HEDDLE, "options", "--markdown"),
+                "run `heddle options --markdown > docs/options.md`",
+            )
+
+    def test_the_manual_has_the_table(self):
+        with open(os.path.join(SOURCE_DIR, "man", "fi_heddle.7"), encoding="utf-8") as file:
+            self.assertIn(
+                output_of(HEDDLE, "options", "--man"),
+                file.read(),
+                "put what `heddle options --man` prints into man/fi_heddle.7",
+            )
+
+
+if __name__ == "__main__":
+    main()
