@@ -46,6 +46,12 @@ public:
     void add(ReceiveQueue& queue) { reporter(queue.qpn()).receive = &queue; }
     // The QP of that number receives from `queue` (an XRC target: of which the SRQ is made).
     void add(SharedReceiveQueue& queue, std::uint32_t qpn) { reporter(qpn).shared = &queue; }
+    // All other QPs receive from `queue`: XRC targets may be made while this is polled, by threads
+    // that cannot tell their numbers here.
+    void add_default(SharedReceiveQueue& queue) noexcept {
+        nobody_.shared = &queue;
+        last_ = {};
+    }
 
     // Up to `most` completions. The id of a work whose queue is not known here is 0.
     unsigned poll(Completion* out, unsigned most) noexcept {
@@ -103,10 +109,9 @@ private:
         return *reporters_.insert(at, fresh);
     }
     const Reporter& reporter_of(std::uint32_t qpn) noexcept {
-        static constexpr Reporter kNobody{};
         if (last_.qpn == qpn) return last_;
         const auto at = std::lower_bound(reporters_.begin(), reporters_.end(), qpn, before);
-        if (at == reporters_.end() || at->qpn != qpn) return kNobody;
+        if (at == reporters_.end() || at->qpn != qpn) return nobody_;
         return last_ = *at;
     }
     static bool before(const Reporter& reporter, std::uint32_t qpn) noexcept {
@@ -214,6 +219,7 @@ private:
     std::byte* uar_ = nullptr;
     std::uint32_t consumer_ = 0, arms_ = 0;  // under lock_
     std::vector<Reporter> reporters_;        // by number
+    Reporter nobody_;                        // what is known of all others
     Reporter last_;                          // under lock_: who reported last
 };
 
