@@ -1,49 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Posting for experiments that care what is done: a thread posts on its QPs, most works without a
 // completion, and waits until all are done. In mpi+threads the QPs and the CQ are everybody's, and
-// whoever polls finds the completions of others. So a work's id says whose it is, on which of its
-// QPs, and how many that one has then posted there; who polls tells the owner.
+// whoever polls finds the completions of others and tells the owner (ledger.h).
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <string>
 #include <vector>
 
+#include "common/ledger.h"
 #include "common/workers.h"
 #include "heddle/endpoint.h"
 
 namespace heddle::bench {
-
-// How far the works of each thread on each of its QPs are done.
-class Ledger {
-public:
-    Ledger(std::uint32_t threads, std::uint32_t qps) : qps_(qps), lines_(threads * qps) {}
-
-    static std::uint64_t id(std::uint32_t thread, std::uint32_t k, std::uint64_t count) {
-        return std::uint64_t{thread} << 48 | std::uint64_t{k} << 40 | count;
-    }
-    void tell(std::uint64_t id) noexcept {
-        std::atomic<std::uint64_t>& done = lines_[(id >> 48) * qps_ + ((id >> 40) & 0xff)].done;
-        const std::uint64_t count = id & ((std::uint64_t{1} << 40) - 1);
-        // Two that poll one CQ may tell in another order than it happened: it never goes back.
-        std::uint64_t known = done.load(std::memory_order_relaxed);
-        while (known < count && !done.compare_exchange_weak(known, count, std::memory_order_release,
-                                                            std::memory_order_relaxed)) {
-        }
-    }
-    std::uint64_t done(std::uint32_t thread, std::uint32_t k) const noexcept {
-        return lines_[thread * qps_ + k].done.load(std::memory_order_acquire);
-    }
-
-private:
-    struct alignas(64) Line {
-        std::atomic<std::uint64_t> done{0};
-    };
-    std::uint32_t qps_;
-    std::vector<Line> lines_;
-};
 
 // Of one thread on the queues of its endpoint, for as long as the set lives: counts go on.
 class Posting {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/ledger.h"
 #include "common/measure.h"
 #include "verbs/handles.h"
 
@@ -23,29 +24,12 @@ using post::Posted;
 using post::Work;
 using Clock = std::chrono::steady_clock;
 
-// A work's id: the thread it belongs to, and how many works that thread has then posted. Whoever
-// polls a CQ that is shared finds the completions of others, and tells them here.
-constexpr unsigned kThreadShift = 48;
-constexpr std::uint64_t kCountMask = (std::uint64_t{1} << kThreadShift) - 1;
-
-struct alignas(64) Progress {
-    std::atomic<std::uint64_t> done{0};
-};
-
 struct Shared {
-    std::vector<Progress> progress;
+    explicit Shared(std::uint32_t threads) : ledger(threads, 1) {}
+    Ledger ledger;
     std::atomic<bool> stop{false};
     std::atomic<int> failed{0};  // an ibv_wc_status
 };
-
-// Two threads that poll one CQ may tell what they found in another order than it happened: the
-// count must never go back, or the last completion is waited for in vain.
-void advance(std::atomic<std::uint64_t>& done, std::uint64_t count) {
-    std::uint64_t known = done.load(std::memory_order_relaxed);
-    while (known < count && !done.compare_exchange_weak(known, count, std::memory_order_release,
-                                                        std::memory_order_relaxed)) {
-    }
-}
 
 double thread_cpu_seconds() noexcept {
     timespec t{};
@@ -100,8 +84,8 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target,
     const std::uint32_t list = std::min(m.post_list, window);
     // the last of a full window must be signalled, or nobody would hear of it
     const std::uint32_t every = std::min(m.signal_every, window);
-    std::atomic<std::uint64_t>& done = shared.progress[thread].done;
-    const std::uint64_t start = done.load(std::memory_order_relaxed);
+    const auto done = [&] { return shared.ledger.done(thread, 0); };
+    const std::uint64_t start = done();
     std::uint64_t posted = start, unsignalled = 0;
     Completion completions[16];
     const auto poll = [&] {
@@ -112,8 +96,7 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target,
                 shared.stop.store(true);
                 continue;
             }
-            advance(shared.progress[completions[i].id >> kThreadShift].done,
-                    completions[i].id & kCountMask);
+            shared.ledger.tell(completions[i].id);
         }
     };
     const auto ring = [&] {
@@ -121,15 +104,14 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target,
             poll();
     };
     while (!shared.stop.load(std::memory_order_relaxed)) {
-        while (posted - done.load(std::memory_order_acquire) + list > window &&
-               !shared.stop.load(std::memory_order_relaxed))
+        while (posted - done() + list > window && !shared.stop.load(std::memory_order_relaxed))
             poll();
         if (shared.stop.load(std::memory_order_relaxed)) break;  // there may be no room for a list
         for (std::uint32_t i = 0; i < list; ++i) {
             const bool signal = ++unsignalled == every;
             if (signal) unsignalled = 0;
             work.flags = static_cast<std::uint8_t>(flags | (signal ? post::kSignaled : 0));
-            work.id = std::uint64_t{thread} << kThreadShift | (posted + 1);
+            work.id = Ledger::id(thread, 0, posted + 1);
             while (send.post(work) == Posted::kFull) {
                 ring();
                 poll();
@@ -141,12 +123,12 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target,
     }
     // What is under way is waited for: one more, signalled, stands for all before it.
     work.flags = static_cast<std::uint8_t>(flags | post::kSignaled);
-    work.id = std::uint64_t{thread} << kThreadShift | (posted + 1);
+    work.id = Ledger::id(thread, 0, posted + 1);
     while (send.post(work) == Posted::kFull && shared.failed.load() == 0)
         poll();
     ++posted;
     ring();
-    while (done.load(std::memory_order_acquire) < posted && shared.failed.load() == 0)
+    while (done() < posted && shared.failed.load() == 0)
         poll();
     return posted - start;
 }
@@ -161,8 +143,8 @@ struct MessageRateRun::Parts {
     explicit Parts(const MessageRate& parameters)
         : m(parameters),
           set(m.device, m.sharing, m.threads, options_of(m)),
-          window(std::max(1u, m.depth / m.sharing.qp)) {
-        shared.progress = std::vector<Progress>(m.threads);
+          window(std::max(1u, m.depth / m.sharing.qp)),
+          shared(m.threads) {
         make_targets();
         for (std::uint32_t t = 0; t < m.threads; t += m.sharing.qp)
             set[t].connect(set[t].address());

@@ -44,8 +44,8 @@ struct EndpointOptions {
     std::uint32_t max_sge = 1;
     std::uint32_t qps_per_thread = 1;  // on the thread's one CQ: one for each neighbour, say
     Path path = Path::kVerbs;
-    // Works that ring() hands over together. By the verbs path they wait in a list of this length;
-    // the direct path has the send queue itself for it.
+    // Works that ring_doorbell() hands over together. By the verbs path they wait in a list of this
+    // length; the direct path has the send queue itself for it.
     std::uint32_t post_list = 1;
     std::size_t buffer_bytes = 4096;  // payload of each endpoint, registered
     // Of each buffer, in bytes: less than 64 lets neighbours have cache lines in common.

@@ -180,6 +180,7 @@ Connection& Channel::connection(Connector& connector, const Name& from, const Na
         static_cast<Channel*>(channel)->wake();
     };
     make_qp(*fresh, from);
+    fresh->request_.qp = fresh->qp_.get();
     connections_.push_back(std::move(fresh));
     Connection& connection = *connections_.back();
     known = &connection;

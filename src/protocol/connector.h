@@ -31,7 +31,9 @@ struct ConnectionRequest {
     Name to;
     std::atomic<State> state{kConnecting};  // by the connector's thread, release
     int error = 0;                          // errno, before kFailed is stored
-    // Called by the connector's thread after `state` has changed, so that sleepers look again.
+    // Called by the connector's thread after `state` has changed, so that sleepers look again. It
+    // may call the connector. The request may be gone by then: `argument` is valid until cancel()
+    // or disconnect() has returned, or else as long as the connector.
     void (*changed)(void* argument) = nullptr;
     void* argument = nullptr;
 };
@@ -73,7 +75,9 @@ public:
     // target stays while another endpoint of its context is there.
     void remove(const Name& endpoint);
 
-    // The request stays alive until it is no longer kConnecting, or cancel() has returned.
+    // The request stays alive until it is no longer kConnecting, or cancel() has returned. cancel()
+    // and disconnect() wait for a `changed` that is being called (not within it), so they are
+    // called with no lock held that it takes.
     void connect(ConnectionRequest& request);
     void cancel(ConnectionRequest& request);
     // The QP is about to be destroyed: the peer can do away with its target (best effort).

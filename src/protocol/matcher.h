@@ -2,11 +2,12 @@
 // Which receive takes which message: MPI's rule, the oldest of either side that fits. Receives
 // whose ignored bits are those that the MPI ignores in all of them are found by hash
 // (docs/architecture.md: every MPI ignores some bits in every receive, so a hash of exact tags
-// would never hit); that mask is learnt. The rest is a list in order of posting.
+// would never hit), or fewer; that mask is learnt. The rest is a list in order of posting.
 //
 // By one thread at a time. Never allocates for a receive or a message: they carry their links.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -67,7 +68,8 @@ public:
 
     std::size_t receives() const noexcept;  // queued
     std::size_t messages() const noexcept;
-    std::uint64_t mask() const noexcept;  // the learnt mask of ignored bits
+    // The learnt mask of ignored bits: of the first receive, until many in a row ignore others.
+    std::uint64_t mask() const noexcept;
 
 private:
     struct Tables;

@@ -3,6 +3,7 @@
 // sent to, and channels that send. Several of them may be in one process of a test.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <infiniband/verbs.h>
 
@@ -11,7 +12,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <string>
+#include <thread>
 #include <vector>
 
 #include "protocol/connector.h"

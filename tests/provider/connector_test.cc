@@ -3,7 +3,10 @@
 // repeats, and how they fail.
 #include "protocol/connector.h"
 
-#include <fcntl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
 
 #include "tests/provider/connector_support.h"
 
@@ -54,6 +57,248 @@ TEST_P(Transports, ConnectAcrossProcesses) {
     EXPECT_TRUE(a.receive(8, b));
     child.channel().meet();
     child.expect_success();
+}
+
+// Two connections, one each way; neither is in the other's way.
+TEST_P(Transports, ConnectBothWaysAtOnce) {
+    Peer a(xrc()), b(xrc());
+    for (std::uint32_t round = 0; round < 10; ++round) {
+        a.post_receive();
+        b.post_receive();
+        const auto there = a.connect(b.name());
+        const auto back = b.connect(a.name());
+        ASSERT_TRUE(a.wait(*there));
+        ASSERT_TRUE(b.wait(*back));
+        ASSERT_TRUE(a.send(*there, round));
+        ASSERT_TRUE(b.send(*back, round + 100));
+        EXPECT_TRUE(b.receive(round, a.name()));
+        EXPECT_TRUE(a.receive(round + 100, b.name()));
+    }
+}
+
+TEST_P(Transports, ConnectToThemselves) {
+    Peer a(xrc());
+    a.post_receive();
+    const auto channel = a.connect(a.name());
+    ASSERT_TRUE(a.wait(*channel));
+    ASSERT_TRUE(a.send(*channel, 3));
+    EXPECT_TRUE(a.receive(3, a.name()));
+}
+
+TEST_P(Transports, ConnectWhateverIsLostAndRepeated) {
+    Connector::Options options;
+    options.first_repeat_ms = 2;
+    options.drop = options.repeat = 0.5;
+    options.seed = 5;
+    Peer a(xrc(), options), b(xrc(), options);
+    constexpr std::uint32_t kConnections = 20;
+    std::vector<std::unique_ptr<Peer::Channel>> channels;
+    for (std::uint32_t k = 0; k < kConnections; ++k) {
+        channels.push_back(a.connect(b.name()));
+        b.post_receive();
+    }
+    for (std::uint32_t k = 0; k < kConnections; ++k) {
+        ASSERT_TRUE(a.wait(*channels[k]));
+        ASSERT_TRUE(a.send(*channels[k], k));
+        ASSERT_TRUE(b.receive(k, a.name()));
+    }
+    EXPECT_EQ(b.connector->counts().targets, kConnections) << "one for each, however often asked";
+    EXPECT_GT(a.connector->counts().repeated, 0u);
+}
+
+// A request that comes twice is answered twice, by one target.
+TEST_P(Transports, AnswerARepeatedRequestAsBefore) {
+    Connector::Options options;
+    options.repeat = 1;
+    Peer a(xrc(), options), b(xrc(), options);
+    const auto channel = a.connect(b.name());
+    ASSERT_TRUE(a.wait(*channel));
+    EXPECT_TRUE(b.soon([](const auto& counts) { return counts.replies_sent >= 2; }));
+    EXPECT_EQ(b.connector->counts().targets, 1u);
+    b.post_receive();
+    ASSERT_TRUE(a.send(*channel, 1));
+    EXPECT_TRUE(b.receive(1, a.name()));
+    a.connector->disconnect(channel->request);  // returns when its owner has been told
+    EXPECT_EQ(a.waiter.calls(), 1u);
+}
+
+// Fewer receives than requests at once: what finds none is asked for again.
+TEST_P(Transports, ConnectOftenerThanDatagramsFind) {
+    Connector::Options options;
+    options.receives = 4;
+    options.first_repeat_ms = 5;
+    Peer a(xrc(), options), b(xrc(), options);
+    std::vector<std::unique_ptr<Peer::Channel>> channels;
+    for (int k = 0; k < 200; ++k)
+        channels.push_back(a.connect(b.name()));
+    for (const auto& channel : channels)
+        ASSERT_TRUE(a.wait(*channel));
+    EXPECT_EQ(b.connector->counts().targets, 200u);
+    for (std::uint32_t k = 0; k < 200; k += 37) {
+        b.post_receive();
+        ASSERT_TRUE(a.send(*channels[k], k));
+        ASSERT_TRUE(b.receive(k, a.name()));
+    }
+    channels.clear();
+    EXPECT_TRUE(b.soon([](const auto& counts) { return counts.targets < 200; }));
+}
+
+TEST_P(Transports, RefuseAnEndpointThatIsNotThere) {
+    Peer a(xrc()), b(xrc());
+    Name nobody = b.name();
+    nobody.endpoint = 77;
+    EXPECT_TRUE(a.wait(*a.connect(nobody), ECONNREFUSED));
+    // The process that had the QP number before.
+    Name stale = b.name();
+    stale.process.nonce ^= 1;
+    EXPECT_TRUE(a.wait(*a.connect(stale), ECONNREFUSED));
+    EXPECT_EQ(b.connector->counts().refused, 2u);
+    EXPECT_EQ(b.connector->counts().targets, 0u);
+    EXPECT_TRUE(a.wait(*a.connect(b.name())));
+}
+
+TEST_P(Transports, RefuseMoreThanTheirMost) {
+    Connector::Options options;
+    options.most_targets = 2;
+    Peer a(xrc()), b(xrc(), options);
+    const auto first = a.connect(b.name()), second = a.connect(b.name());
+    ASSERT_TRUE(a.wait(*first));
+    ASSERT_TRUE(a.wait(*second));
+    EXPECT_TRUE(a.wait(*a.connect(b.name()), ENOBUFS));
+    a.connector->disconnect(first->request);
+    ASSERT_TRUE(b.soon([](const auto& counts) { return counts.targets == 1; }));
+    EXPECT_TRUE(a.wait(*a.connect(b.name())));
+}
+
+TEST_P(Transports, FailInTimeWhenThePeerIsDead) {
+    Name dead;
+    Child child([&](softhca::test::Channel& channel) {
+        Peer b(xrc());
+        channel.send(b.name());
+        channel.meet();
+        pause();
+    });
+    dead = child.channel().receive<Name>();
+    child.channel().meet();
+    child.kill(SIGKILL);
+    child.wait();
+    Connector::Options options;
+    options.give_up_ms = 300;
+    Peer a(xrc(), options);
+    const auto start = softhca::test::Clock::now();
+    EXPECT_TRUE(a.wait(*a.connect(dead), ETIMEDOUT));
+    EXPECT_GE(softhca::test::Clock::now() - start, milliseconds(300));
+    EXPECT_GT(a.connector->counts().repeated, 0u);
+}
+
+TEST_P(Transports, CancelWhatIsOnItsWay) {
+    Connector::Options deaf;
+    deaf.drop = 1;
+    Peer a(xrc()), b(xrc(), deaf);
+    auto channel = a.connect(b.name());
+    ASSERT_TRUE(b.soon([](const auto& counts) { return counts.targets == 1; }));
+    a.connector->cancel(channel->request);
+    EXPECT_EQ(channel->request.state.load(), ConnectionRequest::kConnecting);
+    channel.reset();
+    EXPECT_EQ(a.waiter.calls(), 0u);
+    EXPECT_TRUE(b.soon([](const auto& counts) { return counts.targets == 0; })) << "the BYE";
+    // At any moment: not yet sent, on its way, answered.
+    Peer c(xrc());
+    for (int k = 0; k < 100; ++k) {
+        auto one = a.connect(c.name());
+        std::this_thread::sleep_for(std::chrono::microseconds(k * 7));
+        a.connector->cancel(one->request);
+    }
+    EXPECT_TRUE(c.soon([](const auto& counts) { return counts.targets == 0; }));
+    EXPECT_TRUE(a.wait(*a.connect(c.name())));
+}
+
+TEST_P(Transports, LoseTheirTargetByABye) {
+    Peer b(xrc());
+    {
+        Peer a(xrc());
+        const auto one = a.connect(b.name());
+        auto other = a.connect(b.name());
+        ASSERT_TRUE(a.wait(*one));
+        ASSERT_TRUE(a.wait(*other));
+        b.post_receive();
+        ASSERT_TRUE(a.send(*one, 1));
+        ASSERT_TRUE(b.receive(1, a.name()));
+        a.connector->disconnect(other->request);
+        EXPECT_TRUE(b.soon([](const auto& counts) { return counts.targets == 1; }));
+        b.post_receive();
+        ASSERT_TRUE(a.send(*one, 2));
+        EXPECT_TRUE(b.receive(2, a.name()));
+    }
+    EXPECT_TRUE(b.soon([](const auto& counts) { return counts.targets == 0; }));
+}
+
+// Requests that wait when the connector goes are told so, before it is gone.
+TEST_P(Transports, FailWhatWaitsWhenTheyEnd) {
+    Connector::Options deaf;
+    deaf.drop = 1;
+    Peer b(xrc());
+    auto a = std::make_unique<Peer>(xrc(), deaf);
+    auto channel = a->channel(b.name());
+    a->connector->connect(channel->request);
+    a->connector.reset();
+    EXPECT_TRUE(a->wait(*channel, ECANCELED));
+    EXPECT_EQ(a->waiter.calls(), 1u);
+    channel->peer = &b;  // whose connector knows nothing of it
+    channel.reset();
+}
+
+TEST_P(Transports, KeepTheirTargetsWhileAnEndpointIsThere) {
+    Peer a(xrc()), b(xrc());
+    b.add();  // in the same context
+    b.add(1);
+    const auto first = a.connect(b.name(0)), other = a.connect(b.name(2));
+    ASSERT_TRUE(a.wait(*first));
+    ASSERT_TRUE(a.wait(*other));
+    if (xrc()) {
+        // One connection reaches both endpoints of the context.
+        b.post_receive(1);
+        first->request.to = b.name(1);
+        ASSERT_TRUE(a.send(*first, 4));
+        EXPECT_TRUE(b.receive(4, a.name(), 1));
+        b.connector->remove(b.name(0));
+        EXPECT_EQ(b.connector->counts().targets, 2u);
+        b.post_receive(1);
+        ASSERT_TRUE(a.send(*first, 5));
+        EXPECT_TRUE(b.receive(5, a.name(), 1));
+        b.connector->remove(b.name(1));
+    } else {
+        b.connector->remove(b.name(0));
+    }
+    EXPECT_EQ(b.connector->counts().targets, 1u);
+    EXPECT_TRUE(a.wait(*a.connect(b.name(0)), ECONNREFUSED));
+    b.post_receive(2);
+    ASSERT_TRUE(a.send(*other, 6));
+    EXPECT_TRUE(b.receive(6, a.name(), 2));
+}
+
+// Threads that ask, cancel and look while the connector works.
+TEST_P(Transports, ServeManyThreads) {
+    Peer a(xrc()), b(xrc());
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t)
+        threads.emplace_back([&, t] {
+            for (int k = 0; k < 10; ++k) {
+                const auto one = a.channel(b.name());
+                Waiter mine;
+                mine.watch(one->request);
+                a.connector->connect(one->request);
+                if ((k + t) % 3 == 0)
+                    a.connector->cancel(one->request);
+                else
+                    EXPECT_TRUE(mine.wait(one->request));
+                b.connector->asker(one->qp->qp_num + 1);
+                a.connector->disconnect(one->request);  // it may be telling `mine`
+            }
+        });
+    for (std::thread& thread : threads)
+        thread.join();
+    EXPECT_TRUE(b.soon([](const auto& counts) { return counts.targets == 0; }));
 }
 
 }  // namespace

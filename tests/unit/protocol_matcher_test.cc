@@ -3,6 +3,7 @@
 #include "protocol/matcher.h"
 
 #include <algorithm>
+#include <ctime>
 #include <deque>
 #include <memory>
 #include <random>
@@ -231,6 +232,124 @@ TEST(Matcher, EqualsTheModel) {
             if (HasFailure()) return;
         }
     }
+}
+
+// Posts and completes `count` receives that ignore these bits.
+void exchange(Matcher& matcher, std::uint64_t ignore, int count) {
+    for (int i = 0; i < count; ++i) {
+        PostedReceive it = receive(1, 7, ignore);
+        ASSERT_EQ(matcher.post(it), nullptr);
+        ASSERT_EQ(matcher.arrive(1, 7), &it);
+    }
+}
+
+TEST(MatcherLearns, FromTheFirstReceive) {
+    for (const std::uint64_t mask : {kMpich, kOpenMpi, kIntel, std::uint64_t{0}}) {
+        Matcher matcher;
+        EXPECT_EQ(matcher.mask(), 0u);
+        exchange(matcher, mask, 1);
+        EXPECT_EQ(matcher.mask(), mask);
+        exchange(matcher, mask | 0xffff, 31);
+        EXPECT_EQ(matcher.mask(), mask);
+    }
+}
+
+TEST(MatcherLearns, FromReceivesInARow) {
+    Matcher matcher;
+    exchange(matcher, 0, 1);
+    exchange(matcher, kMpich, 31);
+    exchange(matcher, 0, 1);
+    exchange(matcher, kMpich, 31);
+    EXPECT_EQ(matcher.mask(), 0u) << "not 32 in a row";
+    exchange(matcher, kMpich, 1);
+    EXPECT_EQ(matcher.mask(), kMpich);
+}
+
+TEST(MatcherLearns, KeepsAMaskThatServesAcknowledgements) {
+    Matcher matcher;
+    exchange(matcher, kMpich, 1);
+    for (int i = 0; i < 1000; ++i) {
+        exchange(matcher, 0, 100);
+        exchange(matcher, kMpich, 1);
+    }
+    EXPECT_EQ(matcher.mask(), kMpich);
+    // nothing else for long: the mask is what all receives ignore after all
+    exchange(matcher, 0, 256);
+    EXPECT_EQ(matcher.mask(), 0u);
+}
+
+TEST(MatcherLearns, LeavesAMaskThatCrowds) {
+    Matcher matcher;
+    PostedReceive any = receive(1, 0, kMpichAnyTag);
+    EXPECT_EQ(matcher.post(any), nullptr);
+    EXPECT_EQ(matcher.mask(), kMpichAnyTag);
+    matcher.take(any);
+    std::vector<PostedReceive> receives;
+    for (std::uint64_t tag = 0; tag < 33; ++tag)
+        receives.push_back(receive(1, tag, kMpich));
+    for (PostedReceive& it : receives)
+        EXPECT_EQ(matcher.post(it), nullptr);
+    EXPECT_EQ(matcher.mask(), kMpich);
+    for (PostedReceive& it : receives)
+        EXPECT_EQ(matcher.arrive(1, it.tag | 0x0080000000000000), &it);
+}
+
+TEST(MatcherLearns, DoesNotFlap) {
+    Matcher matcher;
+    exchange(matcher, kMpich, 1);
+    int changes = 0;
+    for (int i = 0; i < 1000; ++i) {
+        const std::uint64_t before = matcher.mask();
+        exchange(matcher, i % 2 == 0 ? kOpenMpi : kMpich, 64);
+        changes += matcher.mask() != before;
+    }
+    EXPECT_LE(changes, 3);
+}
+
+// Posting and receipt in opposite orders: by list these are millions of steps each.
+TEST(MatcherIsQuick, UnderTheMasksOfTheMpis) {
+    constexpr std::uint32_t kCount = 100000;
+    const std::clock_t start = std::clock();
+    for (const std::uint64_t mask : {kMpich, kOpenMpi, kIntel}) {
+        Matcher matcher;
+        const std::uint64_t ignored = mask & (~mask + 1);
+        std::vector<PostedReceive> receives;
+        for (std::uint32_t i = 0; i < kCount; ++i)
+            receives.push_back(receive(i % 3 == 0 ? kAnySource : i % 100, i, mask));
+        for (PostedReceive& it : receives)
+            ASSERT_EQ(matcher.post(it), nullptr);
+        ASSERT_EQ(matcher.mask(), mask);
+        for (std::uint32_t i = kCount; i-- > 0;)
+            ASSERT_EQ(matcher.arrive(i % 100, i | ignored), &receives[i]);
+
+        std::vector<UnexpectedMessage> messages;
+        for (std::uint32_t i = 0; i < kCount; ++i)
+            messages.push_back(message(i % 100, i | ignored));
+        for (UnexpectedMessage& it : messages)
+            matcher.keep(it);
+        for (std::uint32_t i = kCount; i-- > 0;) {
+            PostedReceive it = receive(i % 100, i, mask);
+            ASSERT_EQ(matcher.find(i % 100, i, mask), &messages[i]);
+            ASSERT_EQ(matcher.post(it), &messages[i]);
+        }
+    }
+    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 10);
+}
+
+TEST(MatcherIsQuick, AtClose) {
+    constexpr std::uint32_t kCount = 100000;
+    const std::clock_t start = std::clock();
+    Matcher matcher;
+    std::vector<PostedReceive> receives;
+    for (std::uint32_t i = 0; i < kCount; ++i)
+        receives.push_back(receive(i % 2 == 0 ? kAnySource : 1, i, 0));
+    for (PostedReceive& it : receives)
+        matcher.post(it);
+    std::uint32_t taken = 0;
+    while (matcher.any_receive())
+        ++taken;
+    EXPECT_EQ(taken, kCount);
+    EXPECT_LT(static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC, 10);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "heddle/post/lock.h"
@@ -19,34 +20,44 @@
 
 namespace heddle::post {
 
-template <class Lock>
-class VerbsSendQueue {
+inline int post_list(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) noexcept {
+    return ibv_post_send(qp, first, bad);
+}
+inline int post_list(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) noexcept {
+    return ibv_post_srq_recv(srq, first, bad);
+}
+
+// Requests that are posted together, as one list. Object and Request: ibv_qp and ibv_send_wr, or
+// ibv_srq and ibv_recv_wr.
+template <class Lock, class Object, class Request>
+class VerbsList {
 public:
     static constexpr std::size_t kMaxPieces = 32;
 
-    // list: how many works ring_doorbell() may be asked to post as one list.
-    VerbsSendQueue(ibv_qp* qp, std::uint32_t list) : qp_(qp), list_(list == 0 ? 1 : list) {}
+    VerbsList(Object* object, std::uint32_t length)
+        : object_(object), list_(length == 0 ? 1 : length) {}
 
-    std::uint32_t qpn() const noexcept { return qp_->qp_num; }
+    Object* object() const noexcept { return object_; }
 
-    Posted post(const Work& work) noexcept {
+    // `fill` sets what a request has besides its id and its pieces.
+    template <class Fill>
+    Posted post(std::span<const ibv_sge> pieces, std::uint64_t id, const Fill& fill) noexcept {
         const std::lock_guard<Lock> guard(lock_);
         if (count_ == list_.size()) {
             const Posted flushed = flush();
             if (flushed != Posted::kOk) return flushed;
         }
-        return append(work);
+        return append(pieces, id, fill);
     }
-    // kFull: the rest stays here, for the next call.
     Posted ring_doorbell() noexcept {
         const std::lock_guard<Lock> guard(lock_);
         return flush();
     }
-    // Unless it is kOk the work is not taken.
-    Posted post_now(const Work& work) noexcept {
+    template <class Fill>
+    Posted post_now(std::span<const ibv_sge> pieces, std::uint64_t id, const Fill& fill) noexcept {
         const std::lock_guard<Lock> guard(lock_);
         if (const Posted flushed = flush(); flushed != Posted::kOk) return flushed;
-        Posted posted = append(work);
+        Posted posted = append(pieces, id, fill);
         if (posted == Posted::kOk) posted = flush();
         if (posted != Posted::kOk) count_ = 0;
         return posted;
@@ -54,57 +65,22 @@ public:
 
 private:
     struct Slot {
-        ibv_send_wr wr;
+        Request wr;
         std::array<ibv_sge, kMaxPieces> pieces;
     };
 
-    static ibv_wr_opcode opcode(Opcode opcode) noexcept {
-        switch (opcode) {
-            case Opcode::kSend:
-                return IBV_WR_SEND;
-            case Opcode::kSendImm:
-                return IBV_WR_SEND_WITH_IMM;
-            case Opcode::kWrite:
-                return IBV_WR_RDMA_WRITE;
-            case Opcode::kWriteImm:
-                return IBV_WR_RDMA_WRITE_WITH_IMM;
-            case Opcode::kRead:
-                return IBV_WR_RDMA_READ;
-            case Opcode::kCompareSwap:
-                return IBV_WR_ATOMIC_CMP_AND_SWP;
-            case Opcode::kFetchAdd:
-                return IBV_WR_ATOMIC_FETCH_AND_ADD;
-        }
-        return IBV_WR_SEND;
-    }
-
-    Posted append(const Work& work) noexcept {
-        if (work.pieces.size() > kMaxPieces) return Posted::kInvalid;
+    template <class Fill>
+    Posted append(std::span<const ibv_sge> pieces, std::uint64_t id, const Fill& fill) noexcept {
+        if (pieces.size() > kMaxPieces) return Posted::kInvalid;
         Slot& slot = list_[count_];
-        ibv_send_wr& wr = slot.wr;
-        wr.wr_id = work.id;
+        Request& wr = slot.wr;
+        wr.wr_id = id;
         wr.next = nullptr;
-        wr.num_sge = static_cast<int>(work.pieces.size());
-        for (std::size_t i = 0; i < work.pieces.size(); ++i)
-            slot.pieces[i] = work.pieces[i];
+        wr.num_sge = static_cast<int>(pieces.size());
+        for (std::size_t i = 0; i < pieces.size(); ++i)
+            slot.pieces[i] = pieces[i];
         wr.sg_list = slot.pieces.data();
-        wr.opcode = opcode(work.opcode);
-        const auto flag = [&](Flags ours, unsigned theirs) {
-            return work.flags & ours ? theirs : 0u;
-        };
-        wr.send_flags = flag(kSignaled, IBV_SEND_SIGNALED) | flag(kSolicited, IBV_SEND_SOLICITED) |
-                        flag(kInline, IBV_SEND_INLINE) | flag(kFence, IBV_SEND_FENCE);
-        wr.imm_data = htobe32(work.immediate);
-        if (work.opcode == Opcode::kCompareSwap || work.opcode == Opcode::kFetchAdd) {
-            wr.wr.atomic.remote_addr = work.remote_address;
-            wr.wr.atomic.rkey = work.remote_key;
-            wr.wr.atomic.compare_add = work.compare_or_add;
-            wr.wr.atomic.swap = work.swap;
-        } else {
-            wr.wr.rdma.remote_addr = work.remote_address;
-            wr.wr.rdma.rkey = work.remote_key;
-        }
-        wr.qp_type.xrc.remote_srqn = work.remote_srq;
+        fill(wr);
         if (count_ != 0) list_[count_ - 1].wr.next = &wr;
         ++count_;
         return Posted::kOk;
@@ -112,8 +88,8 @@ private:
 
     Posted flush() noexcept {
         if (count_ == 0) return Posted::kOk;
-        ibv_send_wr* bad = nullptr;
-        const int error = ibv_post_send(qp_, &list_[0].wr, &bad);
+        Request* bad = nullptr;
+        const int error = post_list(object_, &list_[0].wr, &bad);
         if (error == 0) {
             count_ = 0;
             return Posted::kOk;
@@ -134,9 +110,73 @@ private:
     }
 
     Lock lock_;
-    ibv_qp* qp_;
+    Object* object_;
     std::vector<Slot> list_;  // under lock_
     std::size_t count_ = 0;   // under lock_
+};
+
+template <class Lock>
+class VerbsSendQueue {
+public:
+    static constexpr std::size_t kMaxPieces = VerbsList<Lock, ibv_qp, ibv_send_wr>::kMaxPieces;
+
+    // list: how many works ring_doorbell() may be asked to post as one list.
+    VerbsSendQueue(ibv_qp* qp, std::uint32_t list) : list_(qp, list) {}
+
+    std::uint32_t qpn() const noexcept { return list_.object()->qp_num; }
+
+    Posted post(const Work& work) noexcept {
+        return list_.post(work.pieces, work.id, [&](ibv_send_wr& wr) { fill(wr, work); });
+    }
+    // kFull: the rest stays here, for the next call.
+    Posted ring_doorbell() noexcept { return list_.ring_doorbell(); }
+    // Unless it is kOk the work is not taken.
+    Posted post_now(const Work& work) noexcept {
+        return list_.post_now(work.pieces, work.id, [&](ibv_send_wr& wr) { fill(wr, work); });
+    }
+
+private:
+    static ibv_wr_opcode opcode(Opcode opcode) noexcept {
+        switch (opcode) {
+            case Opcode::kSend:
+                return IBV_WR_SEND;
+            case Opcode::kSendImm:
+                return IBV_WR_SEND_WITH_IMM;
+            case Opcode::kWrite:
+                return IBV_WR_RDMA_WRITE;
+            case Opcode::kWriteImm:
+                return IBV_WR_RDMA_WRITE_WITH_IMM;
+            case Opcode::kRead:
+                return IBV_WR_RDMA_READ;
+            case Opcode::kCompareSwap:
+                return IBV_WR_ATOMIC_CMP_AND_SWP;
+            case Opcode::kFetchAdd:
+                return IBV_WR_ATOMIC_FETCH_AND_ADD;
+        }
+        return IBV_WR_SEND;
+    }
+
+    static void fill(ibv_send_wr& wr, const Work& work) noexcept {
+        wr.opcode = opcode(work.opcode);
+        const auto flag = [&](Flags ours, unsigned theirs) {
+            return work.flags & ours ? theirs : 0u;
+        };
+        wr.send_flags = flag(kSignaled, IBV_SEND_SIGNALED) | flag(kSolicited, IBV_SEND_SOLICITED) |
+                        flag(kInline, IBV_SEND_INLINE) | flag(kFence, IBV_SEND_FENCE);
+        wr.imm_data = htobe32(work.immediate);
+        if (work.opcode == Opcode::kCompareSwap || work.opcode == Opcode::kFetchAdd) {
+            wr.wr.atomic.remote_addr = work.remote_address;
+            wr.wr.atomic.rkey = work.remote_key;
+            wr.wr.atomic.compare_add = work.compare_or_add;
+            wr.wr.atomic.swap = work.swap;
+        } else {
+            wr.wr.rdma.remote_addr = work.remote_address;
+            wr.wr.rdma.rkey = work.remote_key;
+        }
+        wr.qp_type.xrc.remote_srqn = work.remote_srq;
+    }
+
+    VerbsList<Lock, ibv_qp, ibv_send_wr> list_;
 };
 
 class VerbsReceiveQueue {
@@ -153,6 +193,33 @@ public:
 
 private:
     ibv_qp* qp_;
+};
+
+// Fed and emptied by any number of QPs.
+template <class Lock>
+class VerbsSharedReceiveQueue {
+public:
+    // list: how many receives ring_doorbell() may be asked to post as one list.
+    VerbsSharedReceiveQueue(ibv_srq* srq, std::uint32_t list) : list_(srq, list) {}
+
+    // By which XRC senders name it; 0: it has none.
+    std::uint32_t number() const noexcept {
+        std::uint32_t number = 0;
+        return ibv_get_srq_num(list_.object(), &number) == 0 ? number : 0;
+    }
+
+    Posted post(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+        return list_.post(pieces, id, [](ibv_recv_wr&) {});
+    }
+    // kFull: the rest stays here, for the next call.
+    Posted ring_doorbell() noexcept { return list_.ring_doorbell(); }
+    // Unless it is kOk the receive is not taken.
+    Posted post_now(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+        return list_.post_now(pieces, id, [](ibv_recv_wr&) {});
+    }
+
+private:
+    VerbsList<Lock, ibv_srq, ibv_recv_wr> list_;
 };
 
 class VerbsCompletionQueue {

@@ -53,8 +53,7 @@ std::atomic<WrComplete> g_wr_complete{nullptr};
             local.waiting == Waiting::kNo &&
             qp.state.load(std::memory_order_acquire) == IBV_QPS_RTS &&
             short_cut(fabric, local, qp, counter,
-                      local.engine == EnginePolicy::kHybrid ? kDeferBytes - 1 : device::kMaxMessage,
-                      request)) {
+                      most_at_once(local.engine == EnginePolicy::kHybrid), request)) {
             if (run_after_short_cut(fabric, local, qp, counter, request) == Ran::kPending)
                 add_pending(fabric, local);
             return;
@@ -97,26 +96,25 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     return result;
 }
 
-// An empty CQ, and the progress thread at work: see g_progress_works. Less than a microsecond.
-inline void give_way() noexcept {
-    for (int i = 0; i < 24; ++i)
-        device::cpu_relax();
+// An empty CQ: what waits is carried out, or way given to the progress thread at work (see
+// g_progress_works; less than a microsecond). True if it is worth to look again.
+inline bool work_while_empty() noexcept {
+    if (g_pending.load(std::memory_order_relaxed)) {
+        Fabric* fabric = Fabric::current();
+        if (!fabric) return false;
+        epoch::Section section;
+        run_pending(*fabric, Runner::kPoller, 4);
+        return true;
+    }
+    if (g_progress_works.load(std::memory_order_relaxed))
+        for (int i = 0; i < 24; ++i)
+            device::cpu_relax();
+    return false;
 }
 
 int poll_cq(ibv_cq* cq, int entries, ibv_wc* wc) {
-    int found = g_real.poll_cq(cq, entries, wc);
-    if (found == 0 && g_pending.load(std::memory_order_relaxed)) {
-        if (Fabric* fabric = Fabric::current()) {
-            {
-                epoch::Section section;
-                run_pending(*fabric, Runner::kPoller, 4);
-            }
-            found = g_real.poll_cq(cq, entries, wc);
-        }
-    } else if (found == 0 && g_progress_works.load(std::memory_order_relaxed)) {
-        give_way();
-    }
-    return found;
+    const int found = g_real.poll_cq(cq, entries, wc);
+    return found == 0 && work_while_empty() ? g_real.poll_cq(cq, entries, wc) : found;
 }
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
@@ -131,19 +129,8 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
     const std::uint32_t index = ibv_cq_ex_to_cq(cq)->handle & (device::kMaxCqs - 1);
     const StartPoll real = g_start_poll[index].load(std::memory_order_acquire);
-    int result = real(cq, attr);
-    if (result == ENOENT && g_pending.load(std::memory_order_relaxed)) {
-        if (Fabric* fabric = Fabric::current()) {
-            {
-                epoch::Section section;
-                run_pending(*fabric, Runner::kPoller, 4);
-            }
-            result = real(cq, attr);
-        }
-    } else if (result == ENOENT && g_progress_works.load(std::memory_order_relaxed)) {
-        give_way();
-    }
-    return result;
+    const int result = real(cq, attr);
+    return result == ENOENT && work_while_empty() ? real(cq, attr) : result;
 }
 
 int wr_complete(ibv_qp_ex* qp) {

@@ -59,8 +59,8 @@ struct alignas(64) LocalQp {
     device::Glimpsed<std::uint64_t> wait_until = std::uint64_t{0};
     std::uint8_t rnr_left = 0, retry_left = 0;
     bool counting_rnr = false, counting_retries = false;
-    // A message that no receive waits for: held until then; and the QP for which that was in vain.
-    bool holding = false;
+    // A message that no receive waits for: held until then (0: none is); and the QP for which that
+    // was in vain.
     std::uint64_t held_until = 0;
     std::uint32_t in_vain = 0;
     Reach source, remote, receive;     // of small messages: what they were sent from, and where to
@@ -70,6 +70,13 @@ struct alignas(64) LocalQp {
     // by the progress thread
     std::uint64_t peer_lost_at = 0;
 };
+
+// The request under way is done with: the next one's attempts and waits begin anew. Run lock.
+inline void restart_counters(LocalQp& local) noexcept {
+    local.counting_rnr = local.counting_retries = false;
+    local.waiting = Waiting::kNo;
+    local.held_until = 0;
+}
 
 // Own QPs by table index. A pointer is set when the QP is made and cleared when it is destroyed;
 // who reads it is inside an epoch, and the LocalQp is freed after synchronize_own().

@@ -132,11 +132,6 @@ void begin_finish(LocalQp& local, std::uint32_t blocks) noexcept {
               opcode, syndrome);
 }
 
-void restart_counters(LocalQp& local) noexcept {
-    local.counting_rnr = local.counting_retries = false;
-    local.waiting = Waiting::kNo;
-}
-
 void wait_for(LocalQp& local, Waiting why, std::uint64_t until) noexcept {
     local.waiting = why;
     local.wait_until = until;
@@ -198,15 +193,11 @@ std::uint32_t target_number(const QueuePair& qp, const Request& request) noexcep
 // True while the message is to be held.
 bool hold(LocalQp& local, std::uint32_t target) noexcept {
     const std::uint64_t now = device::now_ns();
-    if (!local.holding && local.in_vain != target) {
-        local.holding = true;
-        local.held_until = now + kHoldNs;
-    }
-    if (local.holding && now < local.held_until) {
+    if (local.held_until == 0 && local.in_vain != target) local.held_until = now + kHoldNs;
+    if (now < local.held_until) {
         wait_for(local, Waiting::kRnr, now + kHoldPeriodNs);
         return true;
     }
-    local.holding = false;
     local.in_vain = target;
     return false;
 }
@@ -241,9 +232,7 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     restart_counters(local);
     begin_finish(local, request.blocks);
     Unfinished& work = local.unfinished;
-    work.target = response.answer == Answer::kSilent || response.answer == Answer::kNoReceive
-                      ? device::kNone
-                      : response.target;
+    work.target = response.answer == Answer::kSilent ? device::kNone : response.target;
     if (work.target != device::kNone) work.target_number = fabric.segment().qps[work.target].number;
     if (response.has_completion) owe_receive(fabric, work, response.completion_cq);
     work.responder_failed = response.responder_failed;
@@ -310,10 +299,7 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
             break;
         case Answer::kDone:
         case Answer::kError:
-            if (local.holding || local.in_vain) {
-                local.holding = false;
-                if (local.in_vain == target_number(qp, request)) local.in_vain = 0;
-            }
+            if (local.in_vain == target_number(qp, request)) local.in_vain = 0;
             break;
     }
     carried_out(fabric, local, qp, counter, request, response);
@@ -345,8 +331,7 @@ bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counte
              std::uint32_t posted, Runner runner) noexcept {
     const bool defers = runner == Runner::kPoster && local.engine == EnginePolicy::kHybrid;
     ShortCut request;
-    if (short_cut(fabric, local, qp, counter, defers ? kDeferBytes - 1 : device::kMaxMessage,
-                  request)) {
+    if (short_cut(fabric, local, qp, counter, most_at_once(defers), request)) {
         carried_out_short(fabric, local, qp, counter, request);
         return true;
     }

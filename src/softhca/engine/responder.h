@@ -36,7 +36,6 @@ struct Response {
     std::byte payload[64];
 };
 
-// Does all of the request but the completions. Inside an epoch.
 // The QP with that number, as a peer of that type finds it: there, of the type, and it may receive.
 inline device::QueuePair* find_receiver(device::Fabric& fabric, std::uint32_t number,
                                         std::uint32_t type) noexcept {
@@ -73,6 +72,7 @@ void fill_receive_completion(const device::QueuePair& requester, const device::Q
                              const Message& message, const Receive& receive,
                              Completion& completion) noexcept;
 
+// Does all of the request but the completions. Inside an epoch.
 void respond(device::Fabric& fabric, device::QueuePair& requester, Request& request,
              Response& response) noexcept;
 

@@ -105,8 +105,7 @@ void reset(Command& command, QueuePair& qp, std::uint32_t index) noexcept {
     qp.attr = {};
     if (local) {
         local->unfinished = {};
-        local->waiting = engine::Waiting::kNo;
-        local->counting_rnr = local->counting_retries = false;
+        engine::restart_counters(*local);
         local->peer_lost_at = 0;
         local->run_lock.unlock();
     }

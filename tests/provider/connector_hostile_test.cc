@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Datagrams that nobody should have sent, and what the connector's thread is to the program.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+
+#include "protocol/connector_port.h"
+#include "protocol/connector_wire.h"
+#include "tests/provider/connector_support.h"
+
+namespace heddle::protocol::test {
+namespace {
+
+using Bytes = std::array<std::byte, kDatagramBytes>;
+
+// Somebody with a UD QP who knows the Q_Key.
+class Stranger {
+public:
+    explicit Stranger(const ProcessName& to) : endpoint_(options()) {
+        softhca::test::Address address;
+        address.target_qpn = to.ud_qpn;
+        address.lid = to.lid;
+        address.qkey = kConnectorQkey;
+        endpoint_.connect(address);
+    }
+    void send(std::span<const std::byte> bytes) {
+        std::copy(bytes.begin(), bytes.end(),
+                  reinterpret_cast<std::byte*>(endpoint_.memory->data()));
+        softhca::test::Work work;
+        work.pieces = {endpoint_.memory->piece(0, bytes.size())};
+        ASSERT_TRUE(endpoint_.run(work));
+    }
+    std::uint32_t qpn() const { return endpoint_.qp->qp_num; }
+    ProcessName process() const {
+        ProcessName name;
+        name.nonce = 99;
+        name.ud_qpn = qpn();
+        name.lid = softhca::test::port_attributes(endpoint_.context.get()).lid;
+        return name;
+    }
+
+private:
+    static softhca::test::EndpointOptions options() {
+        softhca::test::EndpointOptions options;
+        options.transport = softhca::test::Transport::kUd;
+        return options;
+    }
+    softhca::test::Endpoint endpoint_;
+};
+
+Datagram request_of(const Stranger& stranger, const Name& to) {
+    Datagram request;
+    request.id = 5;
+    request.from.flags = Name::kXrc;
+    request.from.process = stranger.process();
+    request.to = to;
+    request.qpn = 1234;
+    request.mtu = IBV_MTU_1024;
+    request.reads = 1;
+    return request;
+}
+
+Bytes bytes_of(const Datagram& datagram) {
+    Bytes bytes;
+    write(datagram, bytes);
+    return bytes;
+}
+
+TEST(HostileDatagrams, AreCountedAndIgnored) {
+    Peer a(true), b(true);
+    Stranger stranger(b.connector->process());
+    const Bytes good = bytes_of(request_of(stranger, b.name()));
+    std::uint64_t sent = 0;
+    const auto send = [&](std::span<const std::byte> bytes) {
+        stranger.send(bytes);
+        ++sent;
+        ASSERT_TRUE(b.soon([&](const auto& counts) { return counts.malformed == sent; }));
+    };
+    for (const std::size_t length : {std::size_t{1}, std::size_t{16}, kDatagramBytes - 1})
+        send(std::span(good).first(length));
+    const std::vector<std::byte> longer(kDatagramBytes + 1);
+    send(longer);
+    Bytes bad = good;
+    bad[0] ^= std::byte{1};  // magic
+    send(bad);
+    bad = good;
+    bad[5] = std::byte{9};  // kind
+    send(bad);
+    bad = good;
+    bad[120] = std::byte{77};  // MTU
+    send(bad);
+    // In the name of another process.
+    Datagram false_name = request_of(stranger, b.name());
+    false_name.from.process = a.connector->process();
+    send(bytes_of(false_name));
+    EXPECT_EQ(b.connector->counts().requests_received, 0u);
+    EXPECT_TRUE(a.wait(*a.connect(b.name())));
+}
+
+// What can be parsed and is wrong all the same.
+TEST(HostileDatagrams, OfAGoodFormAreAnsweredOrIgnored) {
+    Peer a(true), b(true);
+    const auto channel = a.connect(b.name());
+    ASSERT_TRUE(a.wait(*channel));
+    Stranger stranger(b.connector->process());
+    Datagram bye;
+    bye.kind = DatagramKind::kBye;
+    bye.from.process = stranger.process();
+    stranger.send(bytes_of(bye));
+    Datagram reply = request_of(stranger, {});
+    reply.kind = DatagramKind::kReply;
+    stranger.send(bytes_of(reply));
+    // One number, two contents: only the first counts.
+    Datagram request = request_of(stranger, b.name());
+    stranger.send(bytes_of(request));
+    request.psn = 1;
+    stranger.send(bytes_of(request));
+    EXPECT_TRUE(b.soon([](const auto& counts) { return counts.refused == 1; }));
+    EXPECT_EQ(b.connector->counts().targets, 2u);
+    // Not of the endpoint's transport.
+    request.id = 6;
+    request.from.flags = 0;
+    stranger.send(bytes_of(request));
+    EXPECT_TRUE(b.soon([](const auto& counts) { return counts.refused == 2; }));
+    EXPECT_EQ(b.connector->counts().malformed, 0u);
+    b.post_receive();
+    ASSERT_TRUE(a.send(*channel, 1));
+    EXPECT_TRUE(b.receive(1, a.name()));
+}
+
+TEST(HostileDatagrams, OfAnyKindLeaveItAtWork) {
+    Peer a(true), b(true);
+    Stranger stranger(b.connector->process());
+    std::minstd_rand random(3);
+    for (int k = 0; k < 500; ++k) {
+        Datagram datagram = request_of(stranger, b.name());
+        datagram.kind = static_cast<DatagramKind>(1 + random() % 3);
+        datagram.id = random() % 200;
+        Bytes bytes = bytes_of(datagram);
+        if (random() % 2 != 0) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+        stranger.send(bytes);
+    }
+    const auto channel = a.connect(b.name());
+    ASSERT_TRUE(a.wait(*channel));
+    const Connector::Counts counts = b.connector->counts();
+    EXPECT_GT(counts.malformed, 0u);
+    EXPECT_GT(counts.targets, 1u);
+    EXPECT_LE(counts.targets, counts.requests_received);
+    b.post_receive();
+    ASSERT_TRUE(a.send(*channel, 1));
+    EXPECT_TRUE(b.receive(1, a.name()));
+}
+
+TEST(PathCache, KeepsThePathsUsedLast) {
+    const auto context = softhca::test::open_device();
+    const Owned<ibv_pd> pd(check(ibv_alloc_pd(context.get()), "ibv_alloc_pd"));
+    PathCache cache(pd.get());
+    Name name;
+    const auto find = [&](std::uint16_t lid) {
+        name.process.lid = lid;
+        return cache.find(name);
+    };
+    for (std::uint16_t lid = 1; lid <= PathCache::kMost; ++lid)
+        ASSERT_NE(find(lid), nullptr);
+    ibv_ah* const first = find(1);
+    for (std::uint16_t lid = 5000; lid < 5100; ++lid)
+        ASSERT_NE(find(lid), nullptr);
+    EXPECT_EQ(cache.size(), PathCache::kMost);
+    EXPECT_EQ(find(1), first) << "used lately";
+}
+
+// Signals of the program are its own threads' to take.
+TEST(ConnectorThread, HasANameAndTakesNoSignals) {
+    Peer a(true);
+    unsigned found = 0;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+        std::string word;
+        std::getline(std::ifstream(task.path() / "comm") >> std::ws, word);
+        if (word != "heddle-connect") continue;
+        ++found;
+        std::ifstream status(task.path() / "status");
+        while (status >> word && word != "SigBlk:") {
+        }
+        status >> word;
+        const std::uint64_t blocked = std::stoull(word, nullptr, 16);
+        for (const int signal : {SIGINT, SIGTERM, SIGALRM, SIGCHLD, SIGUSR1, SIGPROF})
+            EXPECT_TRUE(blocked >> (signal - 1) & 1) << "signal " << signal;
+    }
+    EXPECT_EQ(found, 1u);
+}
+
+}  // namespace
+}  // namespace heddle::protocol::test

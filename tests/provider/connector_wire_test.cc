@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The connector's datagrams: what is written is read, and nothing else is.
+#include "protocol/connector_wire.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace heddle::protocol {
+namespace {
+
+using Bytes = std::array<std::byte, kDatagramBytes>;
+
+Name name() {
+    Name name;
+    name.flags = Name::kXrc;
+    name.endpoint = 3;
+    name.context = 2;
+    name.srqn = 0xabcdef;
+    name.process.nonce = 0x123456789abcdef0;
+    name.process.ud_qpn = 0x4321;
+    name.process.lid = 7;
+    return name;
+}
+
+Datagram datagram(DatagramKind kind) {
+    Datagram d;
+    d.kind = kind;
+    d.id = 0xfedcba9876543210;
+    d.from = name();
+    if (kind == DatagramKind::kRequest) d.to = name();
+    if (kind == DatagramKind::kBye) return d;
+    d.qpn = 0xfffffe;
+    d.psn = 0xffffff;
+    d.mtu = 5;
+    d.reads = 16;
+    return d;
+}
+
+Bytes bytes_of(const Datagram& d) {
+    Bytes bytes;
+    write(d, bytes);
+    return bytes;
+}
+
+TEST(ConnectorWire, ReadsWhatItWrites) {
+    for (const auto kind : {DatagramKind::kRequest, DatagramKind::kReply, DatagramKind::kBye})
+        EXPECT_EQ(parse(bytes_of(datagram(kind))), datagram(kind));
+    Datagram refusal = datagram(DatagramKind::kBye);
+    refusal.kind = DatagramKind::kReply;
+    refusal.error = 111;
+    EXPECT_EQ(parse(bytes_of(refusal)), refusal);
+}
+
+TEST(ConnectorWire, ReadsNoOtherLength) {
+    const Bytes bytes = bytes_of(datagram(DatagramKind::kRequest));
+    for (std::size_t length = 0; length < bytes.size(); ++length)
+        EXPECT_FALSE(parse(std::span(bytes).first(length))) << length;
+    EXPECT_FALSE(parse(std::array<std::byte, kDatagramBytes + 1>{}));
+    EXPECT_FALSE(parse({}));
+}
+
+TEST(ConnectorWire, ReadsNoValuesThatCannotBe) {
+    const auto refuses = [](auto change) {
+        Datagram d = datagram(DatagramKind::kRequest);
+        change(d);
+        return !parse(bytes_of(d));
+    };
+    EXPECT_FALSE(refuses([](Datagram&) {}));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.kind = DatagramKind{0}; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.kind = DatagramKind{4}; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.qpn = 0x1000000; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.qpn = 1; })) << "the management QPs";
+    EXPECT_TRUE(refuses([](Datagram& d) { d.psn = 0x1000000; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.mtu = 0; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.mtu = 6; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.reads = 0; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.reads = 129; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.error = 1; })) << "a request has none";
+    EXPECT_TRUE(refuses([](Datagram& d) { d.from.version = 2; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.from.flags = 0x80; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.from.process.ud_qpn = 0; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.to.magic = 0; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.to.process.ud_qpn = 0x1000000; }));
+}
+
+}  // namespace
+}  // namespace heddle::protocol

@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What parse accepts of each kind of message, and that one thing wrong is enough to refuse it.
+#include "protocol/wire.h"
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace heddle::protocol {
+namespace {
+
+constexpr std::uint64_t kMost = ~std::uint64_t{0};
+
+// Bytes put one behind the other.
+class Bytes {
+public:
+    explicit Bytes(Kind kind, unsigned flags = 0) {
+        Header header;
+        header.kind = kind;
+        header.flags = static_cast<std::uint8_t>(flags);
+        header.source = 3;
+        header.destination = 4;
+        header.sequence = 0xfffe;
+        header.tag = 0x0123456789abcdef;
+        add(header);
+    }
+    template <class T>
+    Bytes& add(const T& value) {
+        const std::size_t at = bytes_.size();
+        bytes_.resize(at + sizeof value);
+        std::memcpy(bytes_.data() + at, &value, sizeof value);
+        return *this;
+    }
+    Bytes& fill(std::size_t count) {
+        bytes_.resize(bytes_.size() + count, std::byte{0xab});
+        return *this;
+    }
+    std::size_t size() const { return bytes_.size(); }
+
+    // In memory of just that size, at every alignment: a sanitizer sees a read too far.
+    bool parses(Message& out, bool has_immediate = false, std::size_t size = kMost) const {
+        if (size == kMost) size = bytes_.size();
+        bool good = false;
+        for (std::size_t shift = 0; shift < 8; ++shift) {
+            copy_ = std::make_unique<std::byte[]>(shift + size);
+            std::memcpy(copy_.get() + shift, bytes_.data(), size);
+            const bool now = parse({copy_.get() + shift, size}, has_immediate, 0xfedcba98, out);
+            EXPECT_TRUE(shift == 0 || now == good) << "at another address";
+            good = now;
+        }
+        return good;
+    }
+    bool parses(bool has_immediate = false) const {
+        Message out;
+        return parses(out, has_immediate);
+    }
+    // Nothing shorter is a message, and nothing longer.
+    void expect_exact() const {
+        Message out;
+        EXPECT_TRUE(parses(out));
+        for (std::size_t size = 0; size < bytes_.size(); ++size)
+            EXPECT_FALSE(parses(out, false, size)) << size << " bytes";
+        EXPECT_FALSE(Bytes(*this, 1).parses());
+    }
+
+private:
+    Bytes(const Bytes& other, std::size_t more) : bytes_(other.bytes_) { fill(more); }
+    std::vector<std::byte> bytes_;
+    mutable std::unique_ptr<std::byte[]> copy_;  // of the last parse: payloads point into it
+};
+
+RtsBody rts(std::uint64_t bytes, std::uint32_t segments) {
+    RtsBody body;
+    body.operation = 77;
+    body.bytes = bytes;
+    body.segments = segments;
+    return body;
+}
+CtsBody cts(std::uint64_t bytes, std::uint32_t segments) {
+    CtsBody body;
+    body.operation = 77;
+    body.receive = 78;
+    body.bytes = bytes;
+    body.segments = segments;
+    return body;
+}
+Segment segment(std::uint64_t address, std::uint64_t bytes) {
+    Segment it;
+    it.address = address;
+    it.bytes = bytes;
+    it.key = 5;
+    return it;
+}
+AtomicBody atomic(unsigned datatype, unsigned op, unsigned flags, std::uint32_t count) {
+    AtomicBody body;
+    body.operation = 9;
+    body.address = 0x1000;
+    body.key = 6;
+    body.count = count;
+    body.datatype = static_cast<std::uint8_t>(datatype);
+    body.op = static_cast<std::uint8_t>(op);
+    body.flags = static_cast<std::uint8_t>(flags);
+    return body;
+}
+
+TEST(Wire, Eager) {
+    Message out;
+    for (const std::size_t payload : {0u, 1u, 8u, 8000u}) {
+        const Bytes bytes = std::move(Bytes(Kind::kEager, Header::kTagged).fill(payload));
+        ASSERT_TRUE(bytes.parses(out));
+        EXPECT_EQ(out.header.kind, Kind::kEager);
+        EXPECT_EQ(out.header.source, 3);
+        EXPECT_EQ(out.header.destination, 4);
+        EXPECT_EQ(out.header.sequence, 0xfffe);
+        EXPECT_EQ(out.header.tag, 0x0123456789abcdefu);
+        EXPECT_FALSE(out.has_data);
+        EXPECT_EQ(out.data, 0u);
+        ASSERT_EQ(out.payload.size(), payload);
+        for (const std::byte byte : out.payload)
+            EXPECT_EQ(byte, std::byte{0xab});
+    }
+    for (std::size_t size = 0; size < sizeof(Header); ++size)
+        EXPECT_FALSE(Bytes(Kind::kEager).parses(out, false, size));
+}
+
+TEST(Wire, UnknownKinds) {
+    for (unsigned kind = 0; kind < 256; ++kind) {
+        if (kind >= 1 && kind <= static_cast<unsigned>(Kind::kLast)) continue;
+        for (const std::size_t size : {0u, 8u, 16u, 24u, 32u, 64u})
+            EXPECT_FALSE(std::move(Bytes(static_cast<Kind>(kind)).fill(size)).parses());
+    }
+}
+
+TEST(Wire, RemoteData) {
+    const std::uint64_t data = 0x1122334455667788;
+    Message out;
+    const Bytes wide = std::move(Bytes(Kind::kEager, Header::kWideData).add(data).fill(3));
+    ASSERT_TRUE(wide.parses(out));
+    EXPECT_TRUE(out.has_data);
+    EXPECT_EQ(out.data, data);
+    EXPECT_EQ(out.payload.size(), 3u);
+    EXPECT_FALSE(wide.parses(out, true)) << "data twice";
+    for (std::size_t size = 0; size < sizeof(Header) + 8; ++size)
+        EXPECT_FALSE(wide.parses(out, false, size));
+
+    ASSERT_TRUE(Bytes(Kind::kEager).parses(out, true));
+    EXPECT_TRUE(out.has_data);
+    EXPECT_EQ(out.data, 0xfedcba98u);
+
+    EXPECT_TRUE(Bytes(Kind::kData).parses(true));
+    EXPECT_FALSE(Bytes(Kind::kData).parses(false)) << "its data did not come";
+    std::move(Bytes(Kind::kData, Header::kWideData).add(data)).expect_exact();
+    EXPECT_FALSE(std::move(Bytes(Kind::kData).fill(1)).parses(true));
+
+    const Bytes put =
+        std::move(Bytes(Kind::kRts, Header::kWideData | Header::kPut).add(data).add(rts(9, 0)));
+    ASSERT_TRUE(put.parses(out));
+    EXPECT_EQ(out.data, data);
+    EXPECT_EQ(out.rts.bytes, 9u);
+
+    // control that nobody sees complete
+    EXPECT_FALSE(std::move(Bytes(Kind::kCts).add(cts(0, 0))).parses(true));
+    EXPECT_FALSE(std::move(Bytes(Kind::kFin).add(FinBody{})).parses(true));
+    EXPECT_FALSE(std::move(Bytes(Kind::kCredit).add(CreditBody{})).parses(true));
+    EXPECT_FALSE(std::move(Bytes(Kind::kAtomicReply).add(AtomicReplyBody{})).parses(true));
+    EXPECT_FALSE(std::move(Bytes(Kind::kFin, Header::kWideData).add(data).add(FinBody{})).parses());
+}
+
+TEST(Wire, FlagsOfAKind) {
+    const auto allowed = [](Kind kind, const auto& body, unsigned wanted) {
+        for (unsigned flags = 0; flags < 256; ++flags) {
+            Bytes bytes(kind, flags);
+            if ((flags & Header::kWideData) != 0) bytes.fill(8);
+            bytes.add(body);
+            EXPECT_EQ(bytes.parses(), (flags & ~wanted) == 0)
+                << "kind " << static_cast<int>(kind) << ", flags " << flags;
+        }
+    };
+    allowed(Kind::kEager, std::uint32_t{0}, Header::kTagged | Header::kWideData);
+    allowed(Kind::kRts, rts(0, 0), Header::kTagged | Header::kWideData | Header::kPut);
+    allowed(Kind::kCts, cts(0, 0), 0);
+    allowed(Kind::kFin, FinBody{}, 0);
+    allowed(Kind::kCredit, CreditBody{}, 0);
+    allowed(Kind::kAtomic, atomic(FI_INT8, FI_ATOMIC_READ, AtomicBody::kFetch, 1),
+            Header::kWideData);
+    allowed(Kind::kAtomicReply, AtomicReplyBody{}, 0);
+}
+
+// RTS of an RGET, and CTS: the same rules for segments.
+template <class MakeBytes>
+void check_segments(MakeBytes make) {
+    using Segments = std::vector<Segment>;
+    const auto good = [&](std::uint64_t bytes, const Segments& segments) {
+        make(bytes, static_cast<std::uint32_t>(segments.size()), segments).expect_exact();
+    };
+    const auto bad = [&](std::uint64_t bytes, const Segments& segments) {
+        EXPECT_FALSE(make(bytes, static_cast<std::uint32_t>(segments.size()), segments).parses());
+    };
+    good(0, {});
+    good(0, {segment(0x1000, 0)});
+    good(100, {segment(0x1000, 100)});
+    good(100, {segment(0x1000, 60), segment(0, 0), segment(0x2000, 40)});
+    good(36, {segment(0, 1), segment(0, 2), segment(0, 3), segment(0, 4), segment(0, 5),
+              segment(0, 6), segment(0, 7), segment(0, 8)});
+    good(kMost, {segment(0, kMost)});
+    bad(1, {});
+    bad(9, Segments(9, segment(0, 1)));
+    bad(99, {segment(0x1000, 100)});
+    bad(101, {segment(0x1000, 100)});
+    bad(100, {segment(0x1000, 100), segment(0x2000, 1)});
+    bad(0, {segment(0, kMost), segment(0, 1)});      // the sum wraps around to it
+    bad(6, {segment(0, kMost - 1), segment(0, 8)});  // likewise
+    bad(100, {segment(kMost - 98, 100)});            // an address does
+    good(100, {segment(kMost - 100, 100)});
+    // counts that say more or less than what follows
+    EXPECT_FALSE(make(100, 0, {segment(0, 100)}).parses());
+    EXPECT_FALSE(make(100, 2, {segment(0, 100)}).parses());
+    EXPECT_FALSE(make(100, ~0u, {segment(0, 100)}).parses());
+    EXPECT_FALSE(make(100, 0x80000001, {segment(0, 100)}).parses());
+}
+
+TEST(Wire, SegmentsOfRts) {
+    check_segments(
+        [](std::uint64_t bytes, std::uint32_t count, const std::vector<Segment>& segments) {
+            Bytes it(Kind::kRts, Header::kTagged);
+            it.add(rts(bytes, count));
+            for (const Segment& one : segments)
+                it.add(one);
+            return it;
+        });
+    Message out;
+    const Bytes two = std::move(
+        Bytes(Kind::kRts).add(rts(30, 2)).add(segment(0x1000, 10)).add(segment(0x2000, 20)));
+    ASSERT_TRUE(two.parses(out));
+    EXPECT_EQ(out.rts.operation, 77u);
+    EXPECT_EQ(out.segments[0].address, 0x1000u);
+    EXPECT_EQ(out.segments[1].address, 0x2000u);
+    EXPECT_EQ(out.segments[1].bytes, 20u);
+    EXPECT_EQ(out.segments[1].key, 5u);
+    EXPECT_TRUE(out.payload.empty());
+}
+
+TEST(Wire, RtsOfRput) {
+    std::move(Bytes(Kind::kRts, Header::kPut).add(rts(kMost, 0))).expect_exact();
+    std::move(Bytes(Kind::kRts, Header::kPut).add(rts(0, 0))).expect_exact();
+    EXPECT_FALSE(
+        std::move(Bytes(Kind::kRts, Header::kPut).add(rts(8, 1)).add(segment(0, 8))).parses());
+}
+
+TEST(Wire, SegmentsOfCts) {
+    check_segments(
+        [](std::uint64_t bytes, std::uint32_t count, const std::vector<Segment>& segments) {
+            Bytes it(Kind::kCts);
+            it.add(cts(bytes, count));
+            for (const Segment& one : segments)
+                it.add(one);
+            return it;
+        });
+    Message out;
+    const Bytes one = std::move(Bytes(Kind::kCts).add(cts(30, 1)).add(segment(0x1000, 30)));
+    ASSERT_TRUE(one.parses(out));
+    EXPECT_EQ(out.cts.operation, 77u);
+    EXPECT_EQ(out.cts.receive, 78u);
+    EXPECT_EQ(out.segments[0].bytes, 30u);
+}
+
+TEST(Wire, FinAndCredit) {
+    FinBody fin;
+    fin.operation = 5;
+    fin.status = 110;
+    for (const std::uint32_t put : {0u, 1u}) {
+        fin.put = put;
+        std::move(Bytes(Kind::kFin).add(fin)).expect_exact();
+    }
+    fin.put = 2;
+    EXPECT_FALSE(std::move(Bytes(Kind::kFin).add(fin)).parses());
+
+    CreditBody credit;
+    credit.bytes = kMost;
+    const Bytes bytes = std::move(Bytes(Kind::kCredit).add(credit));
+    bytes.expect_exact();
+    Message out;
+    ASSERT_TRUE(bytes.parses(out));
+    EXPECT_EQ(out.credit.bytes, kMost);
+}
+
+TEST(Wire, Atomic) {
+    constexpr unsigned kFetch = AtomicBody::kFetch, kCompare = AtomicBody::kCompare;
+    const auto with = [](const AtomicBody& body, std::size_t payload) {
+        return std::move(Bytes(Kind::kAtomic).add(body).fill(payload));
+    };
+    with(atomic(FI_INT64, FI_SUM, 0, 3), 24).expect_exact();
+    with(atomic(FI_INT8, FI_SUM, kFetch, 3), 3).expect_exact();
+    with(atomic(FI_INT8, FI_ATOMIC_READ, kFetch, 3), 0).expect_exact();
+    with(atomic(FI_INT8, FI_ATOMIC_READ, kFetch, ~0u), 0).expect_exact();
+    with(atomic(FI_UINT32, FI_CSWAP, kCompare, 2), 16).expect_exact();
+    with(atomic(FI_UINT32, FI_MSWAP, kCompare | kFetch, 2), 16).expect_exact();
+    with(atomic(15, FI_CSWAP_LE, kCompare, 1), 32).expect_exact();
+    with(atomic(FI_DOUBLE, 19, 0, 1), 8).expect_exact();
+
+    EXPECT_FALSE(with(atomic(FI_INT64, FI_SUM, 0, 0), 0).parses()) << "no element";
+    EXPECT_FALSE(with(atomic(FI_INT64, FI_SUM, 4, 1), 8).parses()) << "an unknown flag";
+    EXPECT_FALSE(with(atomic(16, FI_SUM, 0, 1), 2).parses()) << "an unknown type";
+    EXPECT_FALSE(with(atomic(FI_INT64, 20, 0, 1), 8).parses()) << "an unknown operation";
+    EXPECT_FALSE(with(atomic(FI_INT64, FI_CSWAP, 0, 1), 16).parses());
+    EXPECT_FALSE(with(atomic(FI_INT64, FI_CSWAP, kFetch, 1), 16).parses());
+    EXPECT_FALSE(with(atomic(FI_INT64, FI_SUM, kCompare, 1), 16).parses());
+    EXPECT_FALSE(with(atomic(FI_INT64, FI_ATOMIC_READ, 0, 1), 0).parses());
+    EXPECT_FALSE(with(atomic(FI_FLOAT, FI_BOR, 0, 1), 4).parses());
+    // 2^32 + 8 bytes would be 8 in 32 bits
+    EXPECT_FALSE(with(atomic(FI_INT64, FI_SUM, 0, 0x20000001), 8).parses());
+    AtomicBody body = atomic(FI_INT64, FI_SUM, 0, 2);
+    body.address = kMost - 15;
+    EXPECT_FALSE(with(body, 16).parses()) << "the target wraps around";
+    body.address = kMost - 16;
+    EXPECT_TRUE(with(body, 16).parses());
+
+    Message out;
+    const Bytes bytes = with(atomic(FI_UINT32, FI_CSWAP, kCompare, 2), 16);
+    ASSERT_TRUE(bytes.parses(out));
+    EXPECT_EQ(out.atomic.operation, 9u);
+    EXPECT_EQ(out.atomic.address, 0x1000u);
+    EXPECT_EQ(out.atomic.key, 6u);
+    EXPECT_EQ(out.payload.size(), 16u);
+}
+
+TEST(Wire, AtomicReply) {
+    AtomicReplyBody body;
+    body.operation = 5;
+    for (const std::uint32_t bytes : {0u, 8u, 4096u}) {
+        body.bytes = bytes;
+        std::move(Bytes(Kind::kAtomicReply).add(body).fill(bytes)).expect_exact();
+    }
+    body.bytes = ~0u;
+    EXPECT_FALSE(std::move(Bytes(Kind::kAtomicReply).add(body).fill(8)).parses());
+}
+
+}  // namespace
+}  // namespace heddle::protocol
