@@ -15,6 +15,7 @@
 #include "provider/mr.h"
 #include "provider/not_there.h"
 #include "provider/parameters.h"
+#include "provider/poll.h"
 #include "provider/stats.h"
 
 namespace heddle::provider {
@@ -62,7 +63,7 @@ fi_ops_domain table = {
     .endpoint = open_endpoint,
     .scalable_ep = not_there,
     .cntr_open = open_counter,
-    .poll_open = not_there,
+    .poll_open = open_poll_set,
     .stx_ctx = not_there,
     .srx_ctx = not_there,
     .query_atomic = query_atomic,
@@ -88,6 +89,7 @@ Domain::Domain(Fabric& of, const fi_info& info)
       fabric_use_(of.uses) {
     const bool itself = info.domain_attr->data_progress == FI_PROGRESS_AUTO;
     lock = protocol->lock();
+    sleepers = Sleepers::of(lock);
     const bool threads = info.domain_attr->threading != FI_THREAD_DOMAIN;
     if (lock == nullptr && (threads || itself)) lock = &own_lock_;
     if (!itself) return;
@@ -106,7 +108,11 @@ Domain::~Domain() {
 void Domain::progress() {
     for (protocol::RdmEndpoint* each : endpoints)
         each->progress();
-    report_if_asked();
+    if (const unsigned asked = reports_asked.load(std::memory_order_relaxed);
+        asked != reports_seen_) [[unlikely]] {
+        reports_seen_ = asked;
+        report(*this);
+    }
 }
 
 bool Domain::arm() {
@@ -116,28 +122,41 @@ bool Domain::arm() {
     return quiet;
 }
 
+bool Domain::watched(int fd) const noexcept {
+    return std::any_of(endpoints.begin(), endpoints.end(),
+                       [&](const protocol::RdmEndpoint* each) { return each->wait_fd() == fd; });
+}
+
+// Endpoints may have a descriptor in common (category mpi+threads): it is in the set once.
 int Domain::wait_fd() {
-    if (!endpoints_epoll_.open()) {
-        endpoints_epoll_ = make_epoll();
-        for (protocol::RdmEndpoint* each : endpoints)
-            watch(endpoints_epoll_.get(), each->wait_fd());
+    if (endpoints_epoll_.open()) return endpoints_epoll_.get();
+    Descriptor epoll = make_epoll();
+    std::vector<int> added;
+    for (protocol::RdmEndpoint* each : endpoints) {
+        const int fd = each->wait_fd();
+        if (std::find(added.begin(), added.end(), fd) != added.end()) continue;
+        watch(epoll.get(), fd);
+        added.push_back(fd);
     }
+    endpoints_epoll_ = std::move(epoll);
     return endpoints_epoll_.get();
 }
 
 void Domain::enabled(protocol::RdmEndpoint& endpoint) {
+    if (endpoints_epoll_.open()) {
+        if (!watched(endpoint.wait_fd())) watch(endpoints_epoll_.get(), endpoint.wait_fd());
+        // Who sleeps already has not armed this one.
+        for (Sleeper* each : sleepers->all)
+            each->wake();
+        if (progress_event_.open()) set_event(progress_event_.get());
+    }
     endpoints.push_back(&endpoint);
-    if (!endpoints_epoll_.open()) return;
-    watch(endpoints_epoll_.get(), endpoint.wait_fd());
-    // Who sleeps already has not armed this one.
-    for (Sleeper* each : sleepers)
-        each->wake();
-    if (progress_event_.open()) set_event(progress_event_.get());
 }
 
 void Domain::closing(protocol::RdmEndpoint& endpoint) noexcept {
     std::erase(endpoints, &endpoint);
-    if (endpoints_epoll_.open()) unwatch(endpoints_epoll_.get(), endpoint.wait_fd());
+    if (endpoints_epoll_.open() && !watched(endpoint.wait_fd()))
+        unwatch(endpoints_epoll_.get(), endpoint.wait_fd());
 }
 
 void Domain::progress_by_itself() {
@@ -154,13 +173,6 @@ void Domain::progress_by_itself() {
             wait_readable(endpoints_epoll_.get(), -1);
         else
             std::this_thread::yield();
-    }
-}
-
-void Domain::report_if_asked() {
-    if (const unsigned asked = reports_asked(); asked != reports_seen_) [[unlikely]] {
-        reports_seen_ = asked;
-        report(*this);
     }
 }
 

@@ -31,10 +31,8 @@ struct Domain : fid_domain {
 
     // What calls need first.
     std::recursive_mutex* lock = nullptr;  // nullptr: the program has one thread here
-    unsigned armed = 0;                    // of `sleepers`: somebody may be asleep
-
+    std::shared_ptr<Sleepers> sleepers;
     std::vector<protocol::RdmEndpoint*> endpoints;  // enabled ones
-    std::vector<Sleeper*> sleepers;
 
     Fabric& fabric;
     std::shared_ptr<protocol::Domain> protocol;
@@ -49,10 +47,6 @@ struct Domain : fid_domain {
     void progress();
     // False: an endpoint has something already.
     bool arm();
-    void look() noexcept {
-        for (Sleeper* each : sleepers)
-            each->look();
-    }
     void enabled(protocol::RdmEndpoint& endpoint);
     void closing(protocol::RdmEndpoint& endpoint) noexcept;
     // Readable when an endpoint of the domain has something to do. Of the first sleeper.
@@ -60,7 +54,7 @@ struct Domain : fid_domain {
 
 private:
     void progress_by_itself();
-    void report_if_asked();
+    bool watched(int fd) const noexcept;  // of an enabled endpoint
 
     std::recursive_mutex own_lock_;
     Use fabric_use_;
@@ -81,8 +75,8 @@ public:
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;
     ~Guard() {
-        if (domain_.armed != 0) [[unlikely]]
-            domain_.look();
+        if (domain_.sleepers->armed != 0) [[unlikely]]
+            domain_.sleepers->look();
         if (domain_.lock != nullptr) domain_.lock->unlock();
     }
 

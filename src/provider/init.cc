@@ -7,6 +7,7 @@
 #include "provider/host.h"
 #include "provider/info.h"
 #include "provider/parameters.h"
+#include "provider/stats.h"
 
 namespace heddle::provider {
 namespace {
@@ -22,7 +23,7 @@ fi_provider provider = {
     .name = "heddle",
     .getinfo = get_info,
     .fabric = open_fabric,
-    .cleanup = [] {},
+    .cleanup = [] { forget_signal(); },
 };
 
 }  // namespace

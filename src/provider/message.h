@@ -119,8 +119,12 @@ ssize_t receive_message(fid_ep* handle, const Message& message, std::uint64_t ta
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
         if (message.iov_count > kMaxPieces) return -FI_EINVAL;
         if ((flags & ~possible) != 0) return -FI_EBADFLAGS;
-        // What a probe finds, or that it found nothing, is always told.
-        if ((flags & (FI_PEEK | FI_DISCARD)) != 0) flags |= FI_COMPLETION;
+        if ((flags & FI_PEEK) != 0) {
+            // What a probe finds, or that it found nothing, is always told. As its entry is there
+            // at once, programs that probe in a loop find no CQ empty, and make no progress by it.
+            flags |= FI_COMPLETION;
+            endpoint.domain->progress();
+        }
         return endpoint.rdm->receive({.iov = message.msg_iov,
                                       .iov_count = message.iov_count,
                                       .from = message.addr | endpoint.any_source,

@@ -163,7 +163,7 @@ bool Wishes::endpoint() {
     return most(asked->max_msg_size, ours.max_msg_size, "messages have up to 2^40 bytes") &&
            most(asked->max_order_raw_size, ours.max_order_raw_size, "order by size") &&
            most(asked->max_order_war_size, ours.max_order_war_size,
-                "a write may overtake a read before it") &&
+                "a write may overtake an RMA read before it") &&
            most(asked->max_order_waw_size, ours.max_order_waw_size, "order by size") &&
            most(asked->tx_ctx_cnt, 1, "an endpoint has one transmit context") &&
            most(asked->rx_ctx_cnt, 1, "an endpoint has one receive context");

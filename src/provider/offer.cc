@@ -64,6 +64,7 @@ void fill_endpoint(fi_ep_attr& ep) {
     ep.protocol_version = kProtocolVersion;
     ep.max_msg_size = kMaxMessage;
     ep.max_order_raw_size = kMaxMessage;
+    ep.max_order_war_size = options().protocol.eager_bytes;  // atomics only
     ep.max_order_waw_size = kMaxMessage;
     ep.mem_tag_format = ~std::uint64_t{0};
     ep.tx_ctx_cnt = 1;

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdint>
+#include <map>
 
 #include "heddle/error.h"
 #include "provider/domain.h"
@@ -64,6 +65,22 @@ void wait_readable(int fd, int timeout_ms) noexcept {
     poll(&wanted, 1, timeout_ms);
 }
 
+void Sleepers::look() noexcept {
+    for (Sleeper* each : all)
+        each->look();
+}
+
+std::shared_ptr<Sleepers> Sleepers::of(std::recursive_mutex* shared) {
+    if (shared == nullptr) return std::make_shared<Sleepers>();
+    static std::mutex mutex;
+    static std::map<std::recursive_mutex*, std::weak_ptr<Sleepers>> known;
+    const std::scoped_lock lock(mutex);
+    std::erase_if(known, [](const auto& each) { return each.second.expired(); });
+    std::shared_ptr<Sleepers> found = known[shared].lock();
+    if (found == nullptr) known[shared] = found = std::make_shared<Sleepers>();
+    return found;
+}
+
 Sleeper::Sleeper(Domain& domain, fi_wait_obj kind, Ready ready, const void* owner)
     : domain_(domain), kind_(kind), ready_(ready), owner_(owner) {
     if (kind == FI_WAIT_NONE) return;
@@ -71,13 +88,13 @@ Sleeper::Sleeper(Domain& domain, fi_wait_obj kind, Ready ready, const void* owne
     epoll_ = make_epoll();
     watch(epoll_.get(), event_.get());
     watch(epoll_.get(), domain.wait_fd());
-    domain.sleepers.push_back(this);
+    domain.sleepers->all.push_back(this);
 }
 
 Sleeper::~Sleeper() {
     if (kind_ == FI_WAIT_NONE) return;
-    if (armed()) --domain_.armed;
-    std::erase(domain_.sleepers, this);
+    if (armed()) --domain_.sleepers->armed;
+    std::erase(domain_.sleepers->all, this);
 }
 
 int Sleeper::control(int command, void* argument) const noexcept {
@@ -101,16 +118,16 @@ bool Sleeper::prepare() {
 }
 
 void Sleeper::watched() noexcept {
-    if (!armed()) ++domain_.armed;
+    if (!armed()) ++domain_.sleepers->armed;
     watched_ = true;
 }
 void Sleeper::enter() noexcept {
-    if (!armed()) ++domain_.armed;
+    if (!armed()) ++domain_.sleepers->armed;
     ++sleeping_;
 }
 void Sleeper::leave() noexcept {
     --sleeping_;
-    if (!armed()) --domain_.armed;
+    if (!armed()) --domain_.sleepers->armed;
 }
 
 void Sleeper::set() noexcept {
@@ -118,7 +135,7 @@ void Sleeper::set() noexcept {
     set_ = true;
     if (!watched_) return;
     watched_ = false;
-    if (!armed()) --domain_.armed;
+    if (!armed()) --domain_.sleepers->armed;
 }
 
 void Sleeper::wake() noexcept {

@@ -10,6 +10,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 namespace heddle::provider {
 
@@ -49,6 +52,20 @@ void clear_event(int fd) noexcept;
 void watch(int epoll, int fd);  // throws VerbsError
 void unwatch(int epoll, int fd) noexcept;
 void wait_readable(int fd, int timeout_ms) noexcept;  // or a signal handler ran
+
+class Sleeper;
+
+// Who may be asleep while somebody holds the same lock: of one domain, or of all domains whose
+// endpoints share a queue pair (category mpi+threads), since a thread of one may then finish what
+// is waited for in another. Under that lock.
+struct Sleepers {
+    unsigned armed = 0;  // of `all`
+    std::vector<Sleeper*> all;
+
+    void look() noexcept;
+    // `shared`: the lock of several domains, or nullptr.
+    static std::shared_ptr<Sleepers> of(std::recursive_mutex* shared);
+};
 
 class Sleeper {
 public:

@@ -28,8 +28,8 @@ struct Sum {
 
 std::mutex mutex;
 unsigned open_domains = 0;
-Sum closed;  // what has ended since the first domain
-std::atomic<unsigned> asked{0};
+bool listening = false;  // to SIGUSR2
+Sum closed;              // what has ended since the first domain
 
 bool wanted() noexcept { return options().stats != Stats::kOff; }
 
@@ -116,20 +116,21 @@ void write_out(const Sum& sum, const Domain& domain) {
 // As libfabric's programs may have a use of their own for the signal, it is taken only where there
 // was none.
 void listen_to_signal() {
-    static bool once = false;
-    if (once) return;
-    once = true;
+    if (listening) return;
     struct sigaction present {};
     if (sigaction(SIGUSR2, nullptr, &present) != 0 || present.sa_handler != SIG_DFL) return;
     struct sigaction ours {};
-    ours.sa_handler = [](int) { asked.fetch_add(1, std::memory_order_relaxed); };
+    ours.sa_handler = [](int) { reports_asked.fetch_add(1, std::memory_order_relaxed); };
     ours.sa_flags = SA_RESTART;
-    sigaction(SIGUSR2, &ours, nullptr);
+    listening = sigaction(SIGUSR2, &ours, nullptr) == 0;
 }
 
 }  // namespace
 
-unsigned reports_asked() noexcept { return asked.load(std::memory_order_relaxed); }
+void forget_signal() noexcept {
+    if (listening) std::signal(SIGUSR2, SIG_DFL);
+    listening = false;
+}
 
 void domain_opened() {
     if (!wanted()) return;

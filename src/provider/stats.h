@@ -3,6 +3,8 @@
 // last domain, and on SIGUSR2, when a domain next makes progress.
 #pragma once
 
+#include <atomic>
+
 #include "protocol/rdm_endpoint.h"
 
 namespace heddle::provider {
@@ -14,7 +16,9 @@ void domain_opened();
 void domain_closing(Domain& domain);
 void endpoint_closing(Domain& domain, const protocol::RdmEndpoint& endpoint);
 
-unsigned reports_asked() noexcept;  // a number that changes with each signal
-void report(Domain& domain);        // of that domain, now
+// Changes with each signal.
+inline std::atomic<unsigned> reports_asked{0};
+void forget_signal() noexcept;  // before the provider is unloaded
+void report(Domain& domain);    // of that domain, now
 
 }  // namespace heddle::provider
