@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# What is installed beside the programs, and the Debian package (`make package`).
+# What is installed beside the programs, and the Debian packages (`make package`).
 include(CMakePackageConfigHelpers)
 
 set(packaging ${PROJECT_SOURCE_DIR}/packaging)
@@ -12,6 +12,13 @@ install(FILES ${PROJECT_BINARY_DIR}/man/softhca.1
 configure_file(${PROJECT_SOURCE_DIR}/man/heddle.1 ${PROJECT_BINARY_DIR}/man/heddle.1 @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/man/heddle.1
     DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT heddle)
+configure_file(${PROJECT_SOURCE_DIR}/man/fi_heddle.7 ${PROJECT_BINARY_DIR}/man/fi_heddle.7 @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/man/fi_heddle.7
+    DESTINATION ${CMAKE_INSTALL_MANDIR}/man7 COMPONENT heddle)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/heddle RENAME copyright
+    COMPONENT heddle)
+install(FILES docs/options.md docs/endpoints.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/heddle
+    COMPONENT heddle)
 install(FILES ${PROJECT_SOURCE_DIR}/completions/softhca.bash
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME softhca
     COMPONENT softhca)
@@ -54,7 +61,7 @@ of one machine. It models function, not time.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)
-set(CPACK_COMPONENTS_ALL softhca)
+set(CPACK_COMPONENTS_ALL softhca heddle)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_SOFTHCA_PACKAGE_NAME softhca)
 set(CPACK_DEBIAN_SOFTHCA_FILE_NAME DEB-DEFAULT)
@@ -64,4 +71,16 @@ set(CPACK_DEBIAN_SOFTHCA_PACKAGE_SHLIBDEPS ON)
 # The driver that programs load; perftest and the others are what to try first.
 set(CPACK_DEBIAN_SOFTHCA_PACKAGE_RECOMMENDS "ibverbs-providers")
 set(CPACK_DEBIAN_SOFTHCA_PACKAGE_SUGGESTS "ibverbs-utils, perftest, ucx-utils, rdma-core")
+set(CPACK_DEBIAN_HEDDLE_PACKAGE_NAME heddle)
+set(CPACK_DEBIAN_HEDDLE_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_HEDDLE_PACKAGE_SECTION net)
+set(CPACK_COMPONENT_HEDDLE_DESCRIPTION
+"libfabric provider over InfiniBand verbs with scalable endpoints
+heddle lets unmodified MPI programs choose how much of an InfiniBand or RoCE
+adapter each thread has for itself. It is a provider for libfabric, a C++ library
+of scalable endpoints with headers, and a command that shows what they take.")
+set(CPACK_DEBIAN_HEDDLE_PACKAGE_SHLIBDEPS ON)
+# What loads the provider, and a device to try it on.
+set(CPACK_DEBIAN_HEDDLE_PACKAGE_RECOMMENDS "libfabric1")
+set(CPACK_DEBIAN_HEDDLE_PACKAGE_SUGGESTS "softhca, libfabric-bin, mpich, libibverbs-dev, libhwloc-dev")
 include(CPack)

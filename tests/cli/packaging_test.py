@@ -74,8 +74,11 @@ class Installed(Case):
             "softhca.pc",
             "softhcaConfig.cmake",
             "softhcaConfigVersion.cmake",
-            "copyright",
             "README.md",
+            "fi_heddle.7",
+            "libfabric/libheddle-fi.so",
+            "doc/softhca/copyright",
+            "doc/heddle/copyright",
         ):
             self.find(prefix, pattern)
         with open(self.find(prefix, "softhca.1"), encoding="utf-8") as file:
@@ -85,7 +88,7 @@ class Installed(Case):
         if not shutil.which("man"):
             self.skipTest("man is not installed")
         prefix = self.install()
-        for name in ("softhca.1", "heddle.1"):
+        for name in ("softhca.1", "heddle.1", "fi_heddle.7"):
             result = subprocess.run(
                 ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", self.find(prefix, name)],
                 capture_output=True,
@@ -93,7 +96,8 @@ class Installed(Case):
                 check=True,
             )
             self.assertEqual(result.stderr, "")
-            self.assertIn("EXIT STATUS", re.sub(".\b|\x1b\\[[0-9;]*m", "", result.stdout))
+            section = "LIMITATIONS" if name.endswith("7") else "EXIT STATUS"
+            self.assertIn(section, re.sub(".\b|\x1b\\[[0-9;]*m", "", result.stdout))
 
     def test_pkg_config(self):
         tool = shutil.which("pkg-config") or shutil.which("pkgconf")
@@ -188,21 +192,25 @@ class Debian(Case):
             if not shutil.which(tool):
                 self.skipTest(f"{tool} is not installed")
         output_of("cpack", "-G", "DEB", "-B", self.path("packages"), cwd=BUILD_DIR)
-        packages = glob.glob(self.path("packages", "*.deb"))
-        self.assertEqual(len(packages), 1)
-        field = lambda name: output_of("dpkg-deb", "-f", packages[0], name).strip()
-        self.assertEqual(field("Package"), "softhca")
-        self.assertTrue(field("Version").startswith(VERSION))
-        self.assertIn("libc6", field("Depends"))
-        self.assertIn("ibverbs-providers", field("Recommends"))
-
-        listing = output_of("dpkg-deb", "-c", packages[0])
-        for line in listing.splitlines():
-            self.assertIn(" root/root ", line)
-            self.assertNotRegex(line[:10], r"^.{8}w", "writable by others: " + line)
+        packages = sorted(glob.glob(self.path("packages", "*.deb")))
+        self.assertEqual(len(packages), 2)
+        heddle, softhca = packages
+        field = lambda package, name: output_of("dpkg-deb", "-f", package, name).strip()
+        self.assertEqual(field(heddle, "Package"), "heddle")
+        self.assertEqual(field(softhca, "Package"), "softhca")
+        self.assertIn("ibverbs-providers", field(softhca, "Recommends"))
+        self.assertIn("libibverbs1", field(heddle, "Depends"))
+        self.assertNotIn("libfabric", field(heddle, "Depends"))
         root = self.path("root")
-        output_of("dpkg-deb", "-x", packages[0], root)
+        for package in packages:
+            self.assertTrue(field(package, "Version").startswith(VERSION))
+            self.assertIn("libc6", field(package, "Depends"))
+            for line in output_of("dpkg-deb", "-c", package).splitlines():
+                self.assertIn(" root/root ", line)
+                self.assertNotRegex(line[:10], r"^.{8}w", "writable by others: " + line)
+            output_of("dpkg-deb", "-x", package, root)
         self.assertFalse(os.path.exists(os.path.join(root, "usr/local")))
+        self.assertTrue(glob.glob(os.path.join(root, "usr/lib*/**/libheddle-fi.so"), recursive=True))
         result = self.softhca(
             "run", "cat", "/proc/self/maps", command=os.path.join(root, "usr/bin/softhca")
         )
