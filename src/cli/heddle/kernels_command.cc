@@ -3,7 +3,6 @@
 // table, or with --json a line for each configuration; the exit status is that of the check.
 #include <cstdio>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -14,6 +13,7 @@
 #include "common/team.h"
 #include "experiments/global_array.h"
 #include "experiments/stencil.h"
+#include "heddle/place.h"
 
 namespace heddle::cli {
 namespace {
@@ -55,13 +55,16 @@ std::uint32_t paper_uars(Category category, std::uint32_t threads) {
     }
 }
 
-Json json_head(const char* experiment, const DeviceInfo& device, const Configuration& c) {
+Json json_head(const char* experiment, const DeviceInfo& device, const Configuration& c,
+               const bench::Pinning& pins) {
     Json j{{"experiment", experiment}};
     j.update(device_facts(device));
     j.update(Json{{"version", HEDDLE_VERSION},
                   {"category", std::string(name(c.category))},
                   {"path", text_of(c.path)},
-                  {"cores", std::thread::hardware_concurrency()}});
+                  {"cores", pins.cores},
+                  {"oversubscribed", pins.oversubscribed},
+                  {"processors", pins.processors}});
     return j;
 }
 
@@ -75,21 +78,21 @@ int status_of(const Configuration& c, const std::string& wrong) {
     return kFailed;
 }
 
-void print_heading(const DeviceInfo& device, const std::string& what, std::uint32_t threads) {
-    const unsigned cores = std::thread::hardware_concurrency();
-    std::printf("%s: %s%s\n\n", title_of(device).c_str(), what.c_str(),
-                threads > cores ? "; more threads than cores: they take turns" : "");
+void print_heading(const DeviceInfo& device, const std::string& what, const bench::Pinning& pins) {
+    std::printf("%s: %s\n%s\n\n", title_of(device).c_str(), text_of(pins).c_str(), what.c_str());
 }
 
 int global_array(const Common& common, const bench::GlobalArray& wanted, bench::Team& team) {
     int status = 0;
     const DeviceInfo info = device(wanted.device);
+    const bench::Pinning pins = bench::pinning(place_of(info), wanted.threads);
     softhca::cli::TextTable table({"category", "path", "ms", "reads Mmsg/s", "writes Mmsg/s", "QPs",
                                    "CQs", "UARs", "uUARs", "result"});
     for (const Configuration& c : configurations(common)) {
         bench::GlobalArray g = wanted;
         g.category = c.category;
         g.path = c.path;
+        g.processors = pins.processors;
         const bench::GlobalArrayResult result = run_global_array(team, g);
         if (team.rank() != 0) continue;
         if (const int bad = status_of(c, result.wrong)) status = bad;
@@ -104,7 +107,7 @@ int global_array(const Common& common, const bench::GlobalArray& wanted, bench::
                        verdict(result.wrong)});
             continue;
         }
-        Json j = json_head("global-array", info, c);
+        Json j = json_head("global-array", info, c, pins);
         j["threads"] = g.threads;
         j["matrix"] = g.matrix;
         j["tile"] = g.tile;
@@ -121,11 +124,11 @@ int global_array(const Common& common, const bench::GlobalArray& wanted, bench::
     }
     if (team.rank() != 0 || common.json) return status;
     print_heading(info,
-                  "product of two matrices of " + std::to_string(wanted.matrix) + " x " +
+                  "Product of two matrices of " + std::to_string(wanted.matrix) + " x " +
                       std::to_string(wanted.matrix) + ", tiles of " + std::to_string(wanted.tile) +
-                      " x " + std::to_string(wanted.tile) + ", " + std::to_string(wanted.threads) +
-                      " threads; medians of " + std::to_string(wanted.repetitions),
-                  wanted.threads);
+                      " x " + std::to_string(wanted.tile) + "; medians of " +
+                      std::to_string(wanted.repetitions),
+                  pins);
     std::printf("%s\nResources are those of the process with the threads.\n", table.text().c_str());
     return status;
 }
@@ -133,12 +136,14 @@ int global_array(const Common& common, const bench::GlobalArray& wanted, bench::
 int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& team) {
     int status = 0;
     const DeviceInfo info = device(wanted.device);
+    const bench::Pinning pins = bench::pinning(place_of(info), team.size() * wanted.threads);
     softhca::cli::TextTable table({"category", "path", "ms", "Mmsg/s", "QPs", "CQs", "UARs",
                                    "UARs (paper)", "uUARs", "uUARs (paper)", "result"});
     for (const Configuration& c : configurations(common)) {
         bench::Stencil s = wanted;
         s.category = c.category;
         s.path = c.path;
+        s.processors = pins.processors;
         const bench::StencilResult result = run_stencil(team, s);
         if (team.rank() != 0) continue;
         if (const int bad = status_of(c, result.wrong)) status = bad;
@@ -153,7 +158,7 @@ int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& tea
                        std::to_string(2 * paper), verdict(result.wrong)});
             continue;
         }
-        Json j = json_head("stencil", info, c);
+        Json j = json_head("stencil", info, c, pins);
         j["processes"] = team.size();
         j["threads"] = s.threads;
         j["rows"] = s.rows;
@@ -177,7 +182,7 @@ int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& tea
                       " iterations, " + std::to_string(team.size()) + " processes of " +
                       std::to_string(wanted.threads) + " threads; medians of " +
                       std::to_string(wanted.repetitions),
-                  team.size() * wanted.threads);
+                  pins);
     std::printf(
         "%s\nResources of each process; those of the paper with its kernel "
         "(softhca run --uar static).\n",
