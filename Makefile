@@ -77,9 +77,9 @@ test-all: ## every test, also the long ones, in both UAR kernels and all engine 
 	@$(MAKE) aarch64
 
 .PHONY: aarch64
-aarch64: ## compile the libraries for aarch64 (nothing is run)
+aarch64: ## compile the libraries for aarch64, run the unit tests under qemu
 	@$(call install_deps,aarch64)
-	@./scripts/compile-aarch64 $(JOBS)
+	@./scripts/test-aarch64 $(JOBS)
 
 fuzz: ## each fuzz target for FUZZ_SECONDS (60)
 	@$(call install_deps,build fuzz)

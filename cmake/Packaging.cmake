@@ -22,6 +22,9 @@ install(FILES docs/options.md docs/endpoints.md DESTINATION ${CMAKE_INSTALL_DATA
 install(FILES ${PROJECT_SOURCE_DIR}/completions/softhca.bash
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME softhca
     COMPONENT softhca)
+install(FILES ${PROJECT_SOURCE_DIR}/completions/heddle.bash
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME heddle
+    COMPONENT heddle)
 install(FILES ${PROJECT_SOURCE_DIR}/completions/_softhca
     DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT softhca)
 install(FILES README.md CHANGELOG.md DESTINATION ${doc_dir} COMPONENT softhca)

@@ -7,9 +7,12 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 namespace heddle::bench {
@@ -49,12 +52,17 @@ inline void pin_to(int core) {
     if (sched_setaffinity(0, sizeof set, &set) != 0) give_up("sched_setaffinity");
 }
 
-inline double median(std::vector<double> values) {
+// 1, 2: the median, 3.
+inline double quartile(std::vector<double> values, int which) {
     if (values.empty()) return 0;
     std::sort(values.begin(), values.end());
-    const std::size_t middle = values.size() / 2;
-    return values.size() % 2 != 0 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+    // between the two values that are nearest
+    const double at = static_cast<double>(values.size() - 1) * which / 4;
+    const auto below = static_cast<std::size_t>(std::floor(at));
+    const std::size_t above = std::min(below + 1, values.size() - 1);
+    return values[below] + (values[above] - values[below]) * (at - std::floor(at));
 }
+inline double median(std::vector<double> values) { return quartile(std::move(values), 2); }
 
 // Median of the ratios of what was measured in the same repetition: slow drifts cancel out.
 inline double median_ratio(const std::vector<double>& above, const std::vector<double>& below) {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -17,17 +18,20 @@ namespace heddle::bench {
 
 class Workers {
 public:
-    explicit Workers(Team& team) : team_(&team) {}
+    // Thread t of the process runs on the (first + t)-th of `processors`, and around; on any, if
+    // there are none.
+    Workers(Team& team, const std::vector<int>& processors, std::uint32_t first = 0)
+        : team_(&team), processors_(processors), first_processor_(first) {}
 
     // body(t) on `count` threads, all begun at one time. Throws what the first to fail has thrown.
     template <class Body>
     void run(std::uint32_t count, const Body& body) {
-        const std::vector<int> cores = allowed_cores();
         std::barrier start(static_cast<std::ptrdiff_t>(count));
         std::vector<std::thread> threads;
         for (std::uint32_t t = 0; t < count; ++t)
             threads.emplace_back([&, t] {
-                pin_to(cores[(team_->rank() * count + t) % cores.size()]);
+                if (!processors_.empty())
+                    pin_to(processors_[(first_processor_ + t) % processors_.size()]);
                 start.arrive_and_wait();
                 try {
                     body(t);
@@ -56,6 +60,8 @@ private:
     }
 
     Team* team_;
+    std::vector<int> processors_;
+    std::uint32_t first_processor_;
     std::atomic<bool> failed_{false};
     std::mutex mutex_;
     std::exception_ptr first_;  // under mutex_

@@ -186,7 +186,7 @@ GlobalArrayResult compute(Team& team, const GlobalArray& g) {
     options.buffer_bytes = Client::buffer_bytes(g);
     EndpointSet set(g.device, g.category, g.threads, options);
     const Address server = exchange(team, set, qp_count(g));
-    Workers workers(team);
+    Workers workers(team, g.processors);
     Ledger ledger(g.threads, 1);
     std::vector<Client> clients;
     std::vector<Posting> postings;

@@ -20,10 +20,11 @@ struct GlobalArray {
     Category category = Category::kMpiEverywhere;
     Path path = Path::kVerbs;
     std::uint32_t threads = 1;
-    std::uint32_t matrix = 128;  // rows and columns
-    std::uint32_t tile = 8;      // the same; those at the edges may be smaller
-    std::uint32_t depth = 128;   // of a send queue
-    int repetitions = 5;         // after one to warm up
+    std::uint32_t matrix = 128;   // rows and columns
+    std::uint32_t tile = 8;       // the same; those at the edges may be smaller
+    std::uint32_t depth = 128;    // of a send queue
+    int repetitions = 5;          // after one to warm up
+    std::vector<int> processors;  // thread t runs on the t-th (see common/pinning.h)
     // Tests do here what a fault would do to the result, before it is checked.
     void (*spoil)(std::span<double> c) = nullptr;
 };

@@ -264,7 +264,7 @@ StencilResult run_stencil(Team& team, const Stencil& s) {
     EndpointSet set(s.device, s.category, s.threads, options);
     const bool shared_qps = sharing_of(s.category, s.threads).qp > 1;
 
-    Workers threads(team);
+    Workers threads(team, s.processors, team.rank() * s.threads);
     Ledger ledger(s.threads, kSides);
     std::vector<Worker> workers;
     std::vector<Posting> postings;

@@ -23,6 +23,8 @@ struct Stencil {
     std::uint32_t iterations = 200;
     std::uint32_t depth = 128;  // of a send queue
     int repetitions = 5;        // after one to warm up
+    // Thread t of process r runs on the (r * threads + t)-th (see common/pinning.h).
+    std::vector<int> processors;
     // Tests do here what a fault would do to the result, before it is checked.
     void (*spoil)(std::span<double> grid) = nullptr;
 };

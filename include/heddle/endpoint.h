@@ -61,6 +61,9 @@ public:
     ibv_cq* cq() const noexcept { return cq_; }
     std::uint32_t qps() const noexcept { return static_cast<std::uint32_t>(qps_.size()); }
     ibv_qp* qp(std::uint32_t k = 0) const noexcept { return qps_[k]; }
+    // The register that QP rings: endpoints for which it is the same share a uUAR. nullptr: not an
+    // mlx5 device.
+    const void* uuar(std::uint32_t k = 0) const noexcept;
     std::byte* buffer() const noexcept { return buffer_; }
     std::size_t buffer_bytes() const noexcept { return buffer_bytes_; }
     // May threads other than this endpoint's own post to its QP, poll its CQ?

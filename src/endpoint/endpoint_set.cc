@@ -261,6 +261,7 @@ const Endpoint& EndpointSet::operator[](std::uint32_t thread) const noexcept {
 }
 const Usage& EndpointSet::usage() const noexcept { return parts_->usage; }
 
+const void* Endpoint::uuar(std::uint32_t k) const noexcept { return endpoint::uuar_of(qps_[k]); }
 QpAddress Endpoint::address(std::uint32_t k) const { return verbs::address_of(qps_[k]); }
 void Endpoint::connect(const QpAddress& peer, std::uint32_t k) const {
     verbs::connect(qps_[k], peer);

@@ -27,22 +27,27 @@ std::uintptr_t page_of(const void* address) noexcept {
 
 }  // namespace
 
+const void* uuar_of(ibv_qp* qp) noexcept {
+    mlx5dv_qp out{};
+    mlx5dv_obj object{};
+    object.qp.in = qp;
+    object.qp.out = &out;
+    return mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) == 0 ? out.bf.reg : nullptr;
+}
+
 Measurement::Measurement() : pages_(mapped_uar_pages()), heap_(heap_in_use()) {}
 
 void Measurement::finish(std::span<ibv_qp* const> qps, std::span<ibv_cq* const> cqs,
                          Usage& usage) const {
     const std::size_t heap = heap_in_use();
     usage.bytes = heap > heap_ ? heap - heap_ : 0;
-    std::set<void*> registers;
+    std::set<const void*> registers;
     std::set<std::uintptr_t> qp_pages, cq_pages;
     for (ibv_qp* qp : qps) {
-        mlx5dv_qp out{};
-        mlx5dv_obj object{};
-        object.qp.in = qp;
-        object.qp.out = &out;
-        if (mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) != 0) return;  // not an mlx5 device
-        registers.insert(out.bf.reg);
-        qp_pages.insert(page_of(out.bf.reg));
+        const void* const uuar = uuar_of(qp);
+        if (uuar == nullptr) return;  // not an mlx5 device
+        registers.insert(uuar);
+        qp_pages.insert(page_of(uuar));
     }
     for (ibv_cq* cq : cqs) {
         mlx5dv_cq out{};

@@ -13,6 +13,9 @@
 
 namespace heddle::endpoint {
 
+// The register that a QP rings; nullptr: it is not an mlx5 device's.
+const void* uuar_of(ibv_qp* qp) noexcept;
+
 class Measurement {
 public:
     Measurement();  // now: the state before

@@ -45,9 +45,10 @@ void LocalPieces::release() noexcept {
     if (count < kMaxSegments) registrations_[count].reset();
 }
 
-void Bulk::begin(Channel& channel, Connection& connection, post::Opcode opcode, std::size_t bytes,
-                 Done done, void* argument) noexcept {
+void Bulk::begin(Channel& channel, ChannelUser& user, Connection& connection, post::Opcode opcode,
+                 std::size_t bytes, Done done, void* argument) noexcept {
     channel_ = &channel;
+    user_ = &user;
     connection_ = &connection;
     opcode_ = opcode;
     left_ = bytes;
@@ -80,6 +81,7 @@ bool Bulk::post() noexcept {
         work.remote_srq = connection_->to().srqn;
         if (bytes != 0) {
             Sent sent;
+            sent.user = user_;
             sent.part = this;
             const post::Posted posted = channel_->post(*connection_, work, sent);
             if (posted == post::Posted::kFull) {

@@ -41,8 +41,8 @@ public:
     std::size_t remote_count = 0;
 
     // opcode: kRead or kWrite. Called once before post().
-    void begin(Channel& channel, Connection& connection, post::Opcode opcode, std::size_t bytes,
-               Done done, void* argument) noexcept;
+    void begin(Channel& channel, ChannelUser& user, Connection& connection, post::Opcode opcode,
+               std::size_t bytes, Done done, void* argument) noexcept;
     // Posts what there is room for; false: there is more, call again after a poll. `finished` may
     // be called before it returns.
     bool post() noexcept;
@@ -52,6 +52,7 @@ private:
     void finish_if_all_done();
 
     Channel* channel_ = nullptr;
+    ChannelUser* user_ = nullptr;  // whose operation it is
     Connection* connection_ = nullptr;
     post::Opcode opcode_ = post::Opcode::kRead;
     std::size_t left_ = 0;  // bytes not yet posted

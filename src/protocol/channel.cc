@@ -27,7 +27,7 @@ constexpr std::uint32_t kReceivesAtOnce = 16;
 constexpr std::size_t kHeaderRoom = sizeof(Header) + 8;
 // RTS with all its segments must fit, whatever eager_bytes is.
 constexpr std::size_t kLeastBuffer = 512;
-constexpr std::uint32_t kCompletionsForSends = 1024;
+constexpr std::uint32_t kCompletionsForSends = 1024, kCompletionsOfFailed = 2048;
 
 std::size_t buffer_bytes(const Options& options) {
     return std::max(options.eager_bytes + kHeaderRoom, kLeastBuffer);
@@ -121,7 +121,9 @@ void Channel::make_cq() {
     }
     signaled_most_ = kCompletionsForSends;
     ibv_cq_init_attr_ex attributes{};
-    attributes.cqe = options_.receive_buffers + signaled_most_;
+    // When a connection fails its unsignaled works are told of as well: room for some dozens at
+    // once.
+    attributes.cqe = options_.receive_buffers + signaled_most_ + kCompletionsOfFailed;
     attributes.channel = events_.get();
     attributes.wc_flags = IBV_WC_STANDARD_FLAGS;
     if (lane_->parent) {  // one thread at a time: libmlx5 need not lock

@@ -52,10 +52,13 @@ private:
     std::size_t capacity_ = 0, head_ = 0, tail_ = 0;  // free-running
 };
 
-// Read by any thread.
+// Read by any thread, changed by one at a time.
 struct Counter {
     std::atomic<std::uint64_t> done{0}, failed{0};
-    void add(bool ok) noexcept { (ok ? done : failed).fetch_add(1, std::memory_order_release); }
+    void add(bool ok) noexcept {
+        std::atomic<std::uint64_t>& which = ok ? done : failed;
+        which.store(which.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    }
 };
 
 }  // namespace heddle::protocol

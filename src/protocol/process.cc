@@ -97,15 +97,15 @@ std::shared_ptr<Channel> Process::channel(const std::shared_ptr<endpoint::Shared
 
 std::uint16_t Process::new_endpoint() {
     const std::lock_guard guard(mutex_);
-    for (std::size_t i = 0; i < numbers_.size(); ++i)
-        if (!numbers_[i]) {
-            numbers_[i] = true;
-            return static_cast<std::uint16_t>(i);
-        }
-    if (numbers_.size() > UINT16_MAX)
-        throw VerbsError("endpoint 65537 of the process", ENOSPC, "65536 are possible");
-    numbers_.push_back(true);
-    return static_cast<std::uint16_t>(numbers_.size() - 1);
+    // A number comes back as late as possible: peers may still have something for who had it.
+    for (std::size_t tried = 0; tried < numbers_.size(); ++tried) {
+        const std::size_t number = next_number_++ % numbers_.size();
+        if (numbers_[number]) continue;
+        numbers_[number] = true;
+        return static_cast<std::uint16_t>(number);
+    }
+    throw VerbsError("endpoint " + std::to_string(numbers_.size() + 1) + " of the process", ENOSPC,
+                     std::to_string(numbers_.size()) + " are possible");
 }
 
 void Process::release_endpoint(std::uint16_t number) {

@@ -3,6 +3,7 @@
 // endpoints. There is one for each device, made by the first domain and gone with the last.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -46,7 +47,8 @@ private:
     std::unique_ptr<Connector> connector_;
     std::weak_ptr<Channel> common_;  // of mpi+threads
     std::vector<std::weak_ptr<Channel>> channels_;
-    std::vector<bool> numbers_;
+    std::bitset<65536> numbers_;   // under mutex_: endpoints that are there
+    std::size_t next_number_ = 0;  // under mutex_
     std::atomic<int> registrations_{0};
 };
 

@@ -114,8 +114,8 @@ bool Receive::go() {
     }
     if (!started) {
         started = true;
-        bulk.begin(*body->channel, *peer->connection, post::Opcode::kRead, taken, receive_read,
-                   this);
+        bulk.begin(*body->channel, *body, *peer->connection, post::Opcode::kRead, taken,
+                   receive_read, this);
     }
     return bulk.post();
 }
@@ -154,7 +154,7 @@ void RdmEndpoint::Body::got_cts(Peer& peer, const Message& message) {
     t->step = Transfer::Step::kBulk;
     std::copy_n(message.segments, message.cts.segments, t->bulk.remote.begin());
     t->bulk.remote_count = message.cts.segments;
-    t->bulk.begin(*channel, *peer.connection, post::Opcode::kWrite, message.cts.bytes,
+    t->bulk.begin(*channel, *this, *peer.connection, post::Opcode::kWrite, message.cts.bytes,
                   transfer_written, t);
     if (!peer.waiting.empty() || !t->bulk.post()) wait(peer, *t);
 }

@@ -102,8 +102,8 @@ bool RdmEndpoint::Body::start_rma(Transfer& t) {
         return true;
     }
     t.step = Transfer::Step::kBulk;
-    t.bulk.begin(*channel, *t.peer->connection, t.read ? post::Opcode::kRead : post::Opcode::kWrite,
-                 t.bytes, protocol::moved, &t);
+    t.bulk.begin(*channel, *this, *t.peer->connection,
+                 t.read ? post::Opcode::kRead : post::Opcode::kWrite, t.bytes, protocol::moved, &t);
     return t.bulk.post();
 }
 

@@ -123,9 +123,8 @@ ssize_t RdmEndpoint::Body::send(const SendArguments& a) {
             sent.context = a.context;
             sent.what = what;
         }
-        const Header header{Kind::kEager,        tagged_flag(is_tagged),
-                            name.endpoint,       peer->name.endpoint,
-                            peer->send_sequence, a.tag};
+        const Header header{Kind::kEager,        tagged_flag(is_tagged), name.endpoint,
+                            peer->name.endpoint, peer->send_sequence,    a.tag};
         if (a.flags & FI_INJECT && bytes > options.inject_bytes) return -FI_EMSGSIZE;
         if (may_be_eager(*peer, bytes)) [[likely]] {
             const post::Posted posted =
@@ -176,9 +175,8 @@ bool RdmEndpoint::Body::start(Transfer& t) {
     if (t.flags & FI_ATOMIC) return start_atomic(t);
     Peer& peer = *t.peer;
     const bool is_tagged = t.flags & FI_TAGGED, has_data = t.flags & FI_REMOTE_CQ_DATA;
-    const Header header{Kind::kEager,       tagged_flag(is_tagged),
-                        name.endpoint,      peer.name.endpoint,
-                        peer.send_sequence, t.tag};
+    const Header header{Kind::kEager,       tagged_flag(is_tagged), name.endpoint,
+                        peer.name.endpoint, peer.send_sequence,     t.tag};
     if (t.flags & FI_MATCH_COMPLETE || !may_be_eager(peer, t.bytes)) {
         if (!t.bulk.local.use(channel->lane().shared->pd.get(), t.iov.data(), t.iov_count,
                               t.descriptors.data(), t.bytes, false)) {

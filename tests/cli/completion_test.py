@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 
-from harness import SOFTHCA, SOURCE_DIR, Case, main
+from harness import BUILD_DIR, SOFTHCA, SOURCE_DIR, Case, main
 
 COMMANDS = ["run", "stat", "top", "list", "clean", "env"]
 
@@ -16,7 +16,7 @@ class CompletionCase(Case):
     def bash(self, *words):
         """What bash would offer for the last word."""
         script = (
-            'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _softhca; '
+            'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); "_$1"; '
             'printf "%s\\n" "${COMPREPLY[@]}"'
         )
         environment = dict(self.environment)
@@ -28,7 +28,7 @@ class CompletionCase(Case):
                 "-c",
                 script,
                 "bash",
-                os.path.join(SOURCE_DIR, "completions", "softhca.bash"),
+                os.path.join(SOURCE_DIR, "completions", words[0] + ".bash"),
                 *words,
             ],
             env=environment,
@@ -108,6 +108,47 @@ class Bash(CompletionCase):
         self.assertNotIn(
             "--uar", self.bash("softhca", "run", "--uar", "static", "--", "true", "--u")
         )
+
+
+class Heddle(CompletionCase):
+    COMMANDS = [("info",), ("plan",), ("bench",)]
+    EXPERIMENTS = [("bench", name) for name in ("message-rate", "global-array", "stencil")]
+
+    def heddle(self, *arguments):
+        program = os.path.join(BUILD_DIR, "bin", "heddle")
+        return self.assert_run(self.softhca("run", "--", program, *arguments), 0).stdout
+
+    def subcommands(self, *command):
+        text = self.heddle(*command, "--help").split("Subcommands:")[1]
+        return {(*command, name) for name in re.findall(r"^  ([a-z-]+)  ", text, re.MULTILINE)}
+
+    def test_commands(self):
+        self.assertEqual(self.subcommands(), set(self.COMMANDS))
+        self.assertEqual(self.subcommands("bench"), set(self.EXPERIMENTS))
+        offered = {command[-1] for command in self.COMMANDS} | {"--help", "--version"}
+        self.assertEqual(set(self.bash("heddle", "")), offered)
+        offered = {command[-1] for command in self.EXPERIMENTS} | {"--help"}
+        self.assertEqual(set(self.bash("heddle", "bench", "")), offered)
+
+    def test_bash_offers_exactly_the_options_and_values(self):
+        for command in [*self.COMMANDS[:2], *self.EXPERIMENTS]:
+            text = self.heddle(*command, "--help")
+            options = set(re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", text, re.MULTILINE))
+            self.assertEqual(set(self.bash("heddle", *command, "--")), options, command)
+            for option, values in re.findall(r"(--[a-z-]+) TEXT:\{(.*?)\}", text):
+                offered = set(self.bash("heddle", *command, option, ""))
+                self.assertEqual(offered, set(values.split(",")), (command, option))
+
+    def test_categories(self):
+        devices = json.loads(self.heddle("info", "--json"))["devices"]
+        names = {category["category"] for category in devices[0]["categories"]}
+        before = ("heddle", "bench", "stencil", "--category")
+        self.assertEqual(set(self.bash(*before, "")), names | {"all"})
+        self.assertEqual(self.bash(*before, "=", "sh"), ["shared-dynamic"])
+
+    def test_no_options_where_a_number_stands(self):
+        self.assertEqual(self.bash("heddle", "plan", "--threads", ""), [])
+        self.assertEqual(self.bash("heddle", "bench", "message-rate", "--share", "cq", "="), [])
 
 
 if __name__ == "__main__":

@@ -45,6 +45,24 @@ class Heddle(Case):
             self.assertEqual([row["uuars"] for row in rows], [2 * pages for pages in expected])
             self.assertTrue(all(row["bytes"] > 0 for row in rows))
 
+    def test_plan_names_who_shares_registers(self):
+        arguments = ("plan", "--threads", "16")
+        rows = json.loads(self.heddle(*arguments, "--json", uar="static").stdout)["categories"]
+        uuars = {row["category"]: row["uuar_threads"] for row in rows}
+        pages = {row["category"]: row["uar_threads"] for row in rows}
+        alone = [[thread] for thread in range(16)]
+        pairs = [[thread, thread + 1] for thread in range(0, 16, 2)]
+        for category in ("mpi-everywhere", "2xdynamic", "dynamic"):
+            self.assertEqual((uuars[category], pages[category]), (alone, alone), category)
+        self.assertEqual((uuars["shared-dynamic"], pages["shared-dynamic"]), (alone, pairs))
+        # the paper's appendix B: the 5th and the 16th QP are on one uUAR
+        self.assertEqual(uuars["static"], [*alone[:4], [4, 15], *alone[5:15]])
+        self.assertEqual(uuars["mpi+threads"], [list(range(16))])
+        text = self.heddle(*arguments, uar="static").stdout
+        self.assertIn("uUARs by threads {4, 15}\n", text)
+        self.assertIn("UAR pages by threads {0-1} {2-3} {4-5}", text)
+        self.assertIn("uUARs by threads {0-15}\n", text)
+
     def test_plan_knows_the_budget(self):
         arguments = ("plan", "--threads", "4", "--processes", "2", "--budget-uars", "24", "--json")
         rows = json.loads(self.heddle(*arguments, uar="static").stdout)["categories"]

@@ -34,6 +34,7 @@ class Kernels(Case):
     def test_global_array(self):
         for threads in ("1", "2"):
             for row in self.rows("global-array", *SMALL_ARRAY, "--threads", threads):
+                self.assertEqual(len(row["processors"]), int(threads))
                 self.assertGreater(row["read_mmsgs_per_s"], 0)
                 self.assertGreater(row["write_mmsgs_per_s"], 0)
                 self.assertEqual((row["reads"], row["writes"]), (9 * 3 * 16, 9 * 8))
@@ -42,6 +43,8 @@ class Kernels(Case):
         for processes, threads in ((1, 2), (2, 1), (2, 2), (3, 1)):
             arguments = ("--processes", str(processes), "--threads", str(threads))
             for row in self.rows("stencil", *SMALL_GRID, *arguments):
+                self.assertEqual(len(row["processors"]), processes * threads)
+                self.assertLessEqual(set(row["processors"]), os.sched_getaffinity(0))
                 self.assertEqual(row["messages"], (processes * threads - 1) * 40)
 
     def test_stencil_takes_what_the_papers_does(self):

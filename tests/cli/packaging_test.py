@@ -70,6 +70,7 @@ class Installed(Case):
         for pattern in (
             "softhca.1",
             "completions/softhca",
+            "completions/heddle",
             "_softhca",
             "softhca.pc",
             "softhcaConfig.cmake",

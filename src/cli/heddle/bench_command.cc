@@ -8,6 +8,7 @@
 
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
+#include "cli/heddle/selection.h"
 #include "cli/heddle/sweep.h"
 #include "cli/text.h"
 #include "experiments/figures.h"
@@ -20,7 +21,8 @@ constexpr std::uint32_t kPaperThreads = 16;
 
 struct Request {
     bench::MessageRate rate;
-    std::string categories = "all", paths = "verbs", figure;
+    Selection selection;
+    std::string figure;
     std::vector<std::string> shares;
     int repetitions = 11;
     bool no_inline = false, no_blueflame = false, json = false;
@@ -58,19 +60,10 @@ void apply_share(const std::string& text, Sharing* sharing) {
     *place = static_cast<std::uint32_t>(ways);
 }
 
-std::vector<Path> paths_of(const Request& request) {
-    std::vector<Path> paths;
-    if (request.paths != "direct") paths.push_back(Path::kVerbs);
-    if (request.paths != "verbs") paths.push_back(Path::kDirect);
-    return paths;
-}
-
 std::vector<Row> make_rows(const Request& request) {
-    const std::vector<Path> paths = paths_of(request);
     std::vector<Row> rows;
-    for (const Category c : kCategories) {
-        if (request.categories != "all" && request.categories != name(c)) continue;
-        for (const Path path : paths) {
+    for (const Category c : request.selection.categories())
+        for (const Path path : request.selection.paths()) {
             bench::MessageRate m = request.rate;
             m.path = path;
             m.inlining = !request.no_inline;
@@ -80,8 +73,6 @@ std::vector<Row> make_rows(const Request& request) {
                 apply_share(share, &m.sharing);
             rows.push_back({std::string(name(c)), path, bench::MessageRateRun(m), {}, {}});
         }
-    }
-    if (rows.empty()) refuse("--category " + request.categories + ": there is no such category");
     return rows;
 }
 
@@ -125,10 +116,10 @@ void print_table(const Request& request, const DeviceInfo& device, const bench::
         {"category", "path", "Mmsg/s", "+-", "per CPU s", "+-", "QPs", "CQs", "UARs"});
     for (const Row& row : rows) {
         const Usage& u = row.run.usage();
-        table.add({row.label, text_of(row.path), fixed(quartile(row.samples, 2), 2),
-                   fixed(spread(row.samples), 2), fixed(quartile(row.cpu_samples, 2), 2),
+        table.add({row.label, text_of(row.path), fixed(median(row.samples), 2),
+                   fixed(spread(row.samples), 2), fixed(median(row.cpu_samples), 2),
                    fixed(spread(row.cpu_samples), 2), std::to_string(u.qps), std::to_string(u.cqs),
-                   u.uars ? std::to_string(*u.uars) : "-"});
+                   text_of(u.uars)});
     }
     std::printf(
         "%s\nPer CPU s: of the threads' processor time, as if each had its processor to itself.\n",
@@ -163,7 +154,7 @@ void sweep(const Request& request, bool threads_given) {
     s.figure = request.figure;
     s.base = request.rate;
     if (!threads_given) s.base.threads = kPaperThreads;
-    s.paths = paths_of(request);
+    s.paths = request.selection.paths();
     s.repetitions = request.repetitions;
     s.json = request.json;
     run_sweep(s);
@@ -192,8 +183,7 @@ void add_bench_command(CLI::App& app, int* status) {
         rate->add_option("--threads", request->rate.threads,
                          "how many (default 1); of a figure the most (default 16, the paper's)");
     threads->check(CLI::Range(1, 1024));
-    rate->add_option("--path", request->paths, "verbs, direct or both")
-        ->check(CLI::IsMember({"verbs", "direct", "both"}));
+    request->selection.add_path(*rate);
     rate->add_option("--repetitions", request->repetitions, "interleaved; the median counts")
         ->check(CLI::Range(1, 10000));
     rate->add_option("--seconds", request->rate.seconds, "of a repetition")
@@ -201,8 +191,7 @@ void add_bench_command(CLI::App& app, int* status) {
     rate->add_option("--device", request->rate.device, "default: the first with an active port");
     rate->add_flag("--json", request->json, "a JSON line for each configuration");
     // A figure sets all of these.
-    rate->add_option("--category", request->categories, "all, or one: see `heddle plan`")
-        ->excludes(figure);
+    request->selection.add_category(*rate)->excludes(figure);
     rate->add_option("--share", request->shares,
                      "RESOURCE=WAYS: context, pd, mr, cq, qp or buffer shared by so many threads, "
                      "whatever the category; may be repeated")

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -70,26 +69,25 @@ Json device_facts(const DeviceInfo& device) {
 }
 
 Json sample_facts(const std::vector<double>& samples) {
-    return {{"mmsgs_per_s", quartile(samples, 2)},
+    return {{"mmsgs_per_s", median(samples)},
             {"quartiles", {quartile(samples, 1), quartile(samples, 3)}},
             {"samples", samples}};
 }
 
 Json cpu_sample_facts(const std::vector<double>& samples) {
-    return {{"mmsgs_per_cpu_s", quartile(samples, 2)},
+    return {{"mmsgs_per_cpu_s", median(samples)},
             {"cpu_quartiles", {quartile(samples, 1), quartile(samples, 3)}},
             {"cpu_samples", samples}};
 }
 
 Json usage_facts(const Usage& u) {
-    const auto number = [](const std::optional<std::uint32_t>& value) {
-        return value ? Json(*value) : Json(nullptr);
-    };
     return {{"contexts", u.contexts},
             {"qps", u.qps},
             {"cqs", u.cqs},
-            {"uars", number(u.uars)},
-            {"uuars", number(u.uuars)}};
+            {"uars", json_of(u.uars)},
+            {"uuars", json_of(u.uuars)},
+            {"uuars_used", json_of(u.uuars_used)},
+            {"bytes", u.bytes}};
 }
 
 Json sharing_facts(const Sharing& s) {
@@ -97,14 +95,12 @@ Json sharing_facts(const Sharing& s) {
             {"cq", s.cq},           {"qp", s.qp}, {"buffer", s.buffer}};
 }
 
-double quartile(std::vector<double> samples, int which) {
-    if (samples.empty()) return 0;
-    std::sort(samples.begin(), samples.end());
-    // between the two samples that are nearest
-    const double at = static_cast<double>(samples.size() - 1) * which / 4;
-    const auto below = static_cast<std::size_t>(std::floor(at));
-    const std::size_t above = std::min(below + 1, samples.size() - 1);
-    return samples[below] + (samples[above] - samples[below]) * (at - std::floor(at));
+Json json_of(const std::optional<std::uint32_t>& value) {
+    return value ? Json(*value) : Json(nullptr);
+}
+
+std::string text_of(const std::optional<std::uint32_t>& value) {
+    return value ? std::to_string(*value) : "-";
 }
 
 const char* text_of(Path path) { return path == Path::kVerbs ? "verbs" : "direct"; }

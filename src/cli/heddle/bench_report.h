@@ -5,16 +5,21 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "common/measure.h"
 #include "common/pinning.h"
 #include "heddle/device.h"
 #include "heddle/endpoint.h"
 
 namespace heddle::cli {
 
+using bench::median;
+using bench::quartile;
 using Json = nlohmann::ordered_json;
 
 // Who measured: host, processor, cores, versions of what is between us and the device.
@@ -27,7 +32,9 @@ Json cpu_sample_facts(const std::vector<double>& samples);  // per second of pro
 Json usage_facts(const Usage& usage);
 Json sharing_facts(const Sharing& sharing);  // how many threads share one of each
 
-double quartile(std::vector<double> samples, int which);  // 1, 2: the median, 3
+// What is not known is null, or "-".
+Json json_of(const std::optional<std::uint32_t>& value);
+std::string text_of(const std::optional<std::uint32_t>& value);
 const char* text_of(Path path);
 std::string fixed(double value, int decimals);
 // "mlx5_0 (software HCA)".

@@ -2,27 +2,25 @@
 // heddle bench global-array and stencil: the kernels of ICPADS'18, section VII. Rank 0 prints a
 // table, or with --json a line for each configuration; the exit status is that of the check.
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
+#include "cli/heddle/selection.h"
 #include "cli/text.h"
-#include "common/measure.h"
 #include "common/team.h"
 #include "experiments/global_array.h"
 #include "experiments/stencil.h"
+#include "heddle/place.h"
 
 namespace heddle::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // What both kernels are asked.
 struct Common {
-    std::string categories = "all", paths = "verbs";
+    Selection selection;
     double patience = 60;
     bench::TeamOptions team;
     bool json = false;
@@ -33,30 +31,11 @@ struct Configuration {
     Path path;
 };
 
-const char* text(Path path) { return path == Path::kVerbs ? "verbs" : "direct"; }
-
-std::string number(double value) {
-    char text[32];
-    std::snprintf(text, sizeof text, "%.3f", value);
-    return text;
-}
-std::string number(const std::optional<std::uint32_t>& value) {
-    return value ? std::to_string(*value) : "-";
-}
-Json json(const std::optional<std::uint32_t>& value) {
-    return value ? Json(*value) : Json(nullptr);
-}
-
 std::vector<Configuration> configurations(const Common& common) {
     std::vector<Configuration> all;
-    for (const Category c : kCategories) {
-        if (common.categories != "all" && common.categories != name(c)) continue;
-        if (common.paths != "direct") all.push_back({c, Path::kVerbs});
-        if (common.paths != "verbs") all.push_back({c, Path::kDirect});
-    }
-    if (all.empty())
-        throw CLI::ValidationError("--category " + common.categories +
-                                   ": there is no such category");
+    for (const Category c : common.selection.categories())
+        for (const Path path : common.selection.paths())
+            all.push_back({c, path});
     return all;
 }
 
@@ -76,24 +55,17 @@ std::uint32_t paper_uars(Category category, std::uint32_t threads) {
     }
 }
 
-Json json_head(const char* experiment, const DeviceInfo& device, const Configuration& c) {
-    return {{"experiment", experiment},
-            {"device", device.name},
-            {"software_hca", device.software},
-            {"version", HEDDLE_VERSION},
-            {"category", std::string(name(c.category))},
-            {"path", text(c.path)},
-            {"cores", std::thread::hardware_concurrency()}};
-}
-
-void add_usage(Json& j, const Usage& u) {
-    j["contexts"] = u.contexts;
-    j["qps"] = u.qps;
-    j["cqs"] = u.cqs;
-    j["uars"] = json(u.uars);
-    j["uuars"] = json(u.uuars);
-    j["uuars_used"] = json(u.uuars_used);
-    j["bytes"] = u.bytes;
+Json json_head(const char* experiment, const DeviceInfo& device, const Configuration& c,
+               const bench::Pinning& pins) {
+    Json j{{"experiment", experiment}};
+    j.update(device_facts(device));
+    j.update(Json{{"version", HEDDLE_VERSION},
+                  {"category", std::string(name(c.category))},
+                  {"path", text_of(c.path)},
+                  {"cores", pins.cores},
+                  {"oversubscribed", pins.oversubscribed},
+                  {"processors", pins.processors}});
+    return j;
 }
 
 std::string verdict(const std::string& wrong) { return wrong.empty() ? "correct" : "wrong"; }
@@ -102,39 +74,40 @@ std::string verdict(const std::string& wrong) { return wrong.empty() ? "correct"
 int status_of(const Configuration& c, const std::string& wrong) {
     if (wrong.empty()) return 0;
     std::fprintf(stderr, "heddle: %s, %s: %s\n", std::string(name(c.category)).c_str(),
-                 text(c.path), wrong.c_str());
+                 text_of(c.path), wrong.c_str());
     return kFailed;
 }
 
-void print_heading(const DeviceInfo& device, const std::string& what, std::uint32_t threads) {
-    const unsigned cores = std::thread::hardware_concurrency();
-    std::printf("%s%s: %s%s\n\n", device.name.c_str(), device.software ? " (software HCA)" : "",
-                what.c_str(), threads > cores ? "; more threads than cores: they take turns" : "");
+void print_heading(const DeviceInfo& device, const std::string& what, const bench::Pinning& pins) {
+    std::printf("%s: %s\n%s\n\n", title_of(device).c_str(), text_of(pins).c_str(), what.c_str());
 }
 
 int global_array(const Common& common, const bench::GlobalArray& wanted, bench::Team& team) {
     int status = 0;
     const DeviceInfo info = device(wanted.device);
+    const bench::Pinning pins = bench::pinning(place_of(info), wanted.threads);
     softhca::cli::TextTable table({"category", "path", "ms", "reads Mmsg/s", "writes Mmsg/s", "QPs",
                                    "CQs", "UARs", "uUARs", "result"});
     for (const Configuration& c : configurations(common)) {
         bench::GlobalArray g = wanted;
         g.category = c.category;
         g.path = c.path;
+        g.processors = pins.processors;
         const bench::GlobalArrayResult result = run_global_array(team, g);
         if (team.rank() != 0) continue;
         if (const int bad = status_of(c, result.wrong)) status = bad;
-        const double seconds = bench::median(result.seconds);
-        const double reads = bench::median(result.read_mmsgs_per_s);
-        const double writes = bench::median(result.write_mmsgs_per_s);
+        const double seconds = median(result.seconds);
+        const double reads = median(result.read_mmsgs_per_s);
+        const double writes = median(result.write_mmsgs_per_s);
         if (!common.json) {
             const Usage& u = result.usage;
-            table.add({std::string(name(c.category)), text(c.path), number(seconds * 1e3),
-                       number(reads), number(writes), std::to_string(u.qps), std::to_string(u.cqs),
-                       number(u.uars), number(u.uuars), verdict(result.wrong)});
+            table.add({std::string(name(c.category)), text_of(c.path), fixed(seconds * 1e3, 3),
+                       fixed(reads, 3), fixed(writes, 3), std::to_string(u.qps),
+                       std::to_string(u.cqs), text_of(u.uars), text_of(u.uuars),
+                       verdict(result.wrong)});
             continue;
         }
-        Json j = json_head("global-array", info, c);
+        Json j = json_head("global-array", info, c, pins);
         j["threads"] = g.threads;
         j["matrix"] = g.matrix;
         j["tile"] = g.tile;
@@ -144,18 +117,18 @@ int global_array(const Common& common, const bench::GlobalArray& wanted, bench::
         j["writes"] = result.writes;
         j["read_mmsgs_per_s"] = reads;
         j["write_mmsgs_per_s"] = writes;
-        add_usage(j, result.usage);
+        j.update(usage_facts(result.usage));
         j["result"] = verdict(result.wrong);
         std::printf("%s\n", j.dump().c_str());
         std::fflush(stdout);
     }
     if (team.rank() != 0 || common.json) return status;
     print_heading(info,
-                  "product of two matrices of " + std::to_string(wanted.matrix) + " x " +
+                  "Product of two matrices of " + std::to_string(wanted.matrix) + " x " +
                       std::to_string(wanted.matrix) + ", tiles of " + std::to_string(wanted.tile) +
-                      " x " + std::to_string(wanted.tile) + ", " + std::to_string(wanted.threads) +
-                      " threads; medians of " + std::to_string(wanted.repetitions),
-                  wanted.threads);
+                      " x " + std::to_string(wanted.tile) + "; medians of " +
+                      std::to_string(wanted.repetitions),
+                  pins);
     std::printf("%s\nResources are those of the process with the threads.\n", table.text().c_str());
     return status;
 }
@@ -163,27 +136,29 @@ int global_array(const Common& common, const bench::GlobalArray& wanted, bench::
 int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& team) {
     int status = 0;
     const DeviceInfo info = device(wanted.device);
+    const bench::Pinning pins = bench::pinning(place_of(info), team.size() * wanted.threads);
     softhca::cli::TextTable table({"category", "path", "ms", "Mmsg/s", "QPs", "CQs", "UARs",
                                    "UARs (paper)", "uUARs", "uUARs (paper)", "result"});
     for (const Configuration& c : configurations(common)) {
         bench::Stencil s = wanted;
         s.category = c.category;
         s.path = c.path;
+        s.processors = pins.processors;
         const bench::StencilResult result = run_stencil(team, s);
         if (team.rank() != 0) continue;
         if (const int bad = status_of(c, result.wrong)) status = bad;
-        const double seconds = bench::median(result.seconds);
+        const double seconds = median(result.seconds);
         const double rate = static_cast<double>(result.messages) / seconds * 1e-6;
         const std::uint32_t paper = paper_uars(c.category, s.threads);
         if (!common.json) {
             const Usage& u = result.usage;
-            table.add({std::string(name(c.category)), text(c.path), number(seconds * 1e3),
-                       number(rate), std::to_string(u.qps), std::to_string(u.cqs), number(u.uars),
-                       std::to_string(paper), number(u.uuars), std::to_string(2 * paper),
-                       verdict(result.wrong)});
+            table.add({std::string(name(c.category)), text_of(c.path), fixed(seconds * 1e3, 3),
+                       fixed(rate, 3), std::to_string(u.qps), std::to_string(u.cqs),
+                       text_of(u.uars), std::to_string(paper), text_of(u.uuars),
+                       std::to_string(2 * paper), verdict(result.wrong)});
             continue;
         }
-        Json j = json_head("stencil", info, c);
+        Json j = json_head("stencil", info, c, pins);
         j["processes"] = team.size();
         j["threads"] = s.threads;
         j["rows"] = s.rows;
@@ -193,7 +168,7 @@ int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& tea
         j["samples"] = result.seconds;
         j["messages"] = result.messages;
         j["mmsgs_per_s"] = rate;
-        add_usage(j, result.usage);
+        j.update(usage_facts(result.usage));
         j["paper_uars"] = paper;
         j["paper_uuars"] = 2 * paper;
         j["result"] = verdict(result.wrong);
@@ -207,7 +182,7 @@ int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& tea
                       " iterations, " + std::to_string(team.size()) + " processes of " +
                       std::to_string(wanted.threads) + " threads; medians of " +
                       std::to_string(wanted.repetitions),
-                  team.size() * wanted.threads);
+                  pins);
     std::printf(
         "%s\nResources of each process; those of the paper with its kernel "
         "(softhca run --uar static).\n",
@@ -217,9 +192,8 @@ int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& tea
 
 void add_common(CLI::App& command, Common& common, std::string& device, int& repetitions,
                 std::uint32_t& depth) {
-    command.add_option("--category", common.categories, "all, or one: see `heddle plan`");
-    command.add_option("--path", common.paths, "verbs, direct or both")
-        ->check(CLI::IsMember({"verbs", "direct", "both"}));
+    common.selection.add_category(command);
+    common.selection.add_path(command);
     command.add_option("--depth", depth, "of a send queue")->check(CLI::Range(1, 32768));
     command.add_option("--repetitions", repetitions, "after one to warm up; the median counts")
         ->check(CLI::Range(1, 10000));

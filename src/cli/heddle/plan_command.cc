@@ -10,6 +10,7 @@
 
 #include "cli/heddle/commands.h"
 #include "cli/heddle/other_kernel.h"
+#include "cli/heddle/uuar_threads.h"
 #include "cli/text.h"
 #include "heddle/endpoint.h"
 
@@ -30,6 +31,7 @@ struct Request {
 struct Row {
     Category category;
     std::optional<Usage> usage;  // of one process; nothing: it could not be made
+    std::optional<UuarThreads> registers;
     std::string error;
 };
 
@@ -59,13 +61,14 @@ const char* shared_with(Category category) {
 std::vector<Row> measure(const Request& request) {
     std::vector<Row> rows;
     for (const Category category : kCategories) {
-        Row row{category, std::nullopt, ""};
+        Row row{category, std::nullopt, std::nullopt, ""};
         try {
             EndpointOptions options;
             options.depth = request.depth;
             options.qps_per_thread = request.qps_per_thread;
             const EndpointSet set(request.device, category, request.threads, options);
             row.usage = set.usage();
+            row.registers = uuar_threads(set);
         } catch (const VerbsError& error) {
             row.error = error.what();
         }
@@ -138,6 +141,9 @@ Json to_json(const Request& request, const DeviceInfo& device, const std::vector
         if (!beyond.empty()) j["beyond_device"] = beyond;
         j["fits_budget"] = within_budget(request, u);
         j["shared"] = shared_with(row.category);
+        // of each process, from 0
+        j["uuar_threads"] = row.registers ? Json(row.registers->uuars) : Json(nullptr);
+        j["uar_threads"] = row.registers ? Json(row.registers->pages) : Json(nullptr);
         categories.push_back(j);
     }
     const auto kernel = uar_kernel(device.name);
@@ -198,9 +204,16 @@ void print(const Request& request, const DeviceInfo& device, const std::vector<R
     if (cq_pages != 0)
         std::printf("Besides, each context has a page for doorbells of CQs alone.\n");
     std::printf("Shared by the threads of a process:\n");
-    for (const Row& row : rows)
+    for (const Row& row : rows) {
         std::printf("  %-15s %s\n", std::string(name(row.category)).c_str(),
                     shared_with(row.category));
+        if (!row.registers) continue;
+        const std::string uuars = text_of(row.registers->uuars);
+        const std::string pages = text_of(row.registers->pages);
+        if (!uuars.empty()) std::printf("  %-15s uUARs by threads %s\n", "", uuars.c_str());
+        if (!pages.empty() && pages != uuars)
+            std::printf("  %-15s UAR pages by threads %s\n", "", pages.c_str());
+    }
 }
 
 std::vector<std::string> arguments_of(const Request& r) {

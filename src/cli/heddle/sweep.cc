@@ -20,8 +20,8 @@ struct Row {
     std::optional<Usage> usage;
     std::vector<double> samples, cpu_samples;
 
-    double median() const { return quartile(samples, 2); }
-    double cpu_median() const { return quartile(cpu_samples, 2); }
+    double rate() const { return median(samples); }
+    double cpu_rate() const { return median(cpu_samples); }
 };
 
 std::vector<Row> rows_of(const SweepRequest& request, const bench::Figure& figure,
@@ -116,9 +116,9 @@ void print_table(const SweepRequest& request, const bench::Figure& figure, const
         const Row& first = first_of(rows, row.point.rate.path);
         const auto& paper = row.point.paper;
         table.add({row.point.series, std::to_string(row.point.x), text_of(row.point.rate.path),
-                   fixed(row.median(), 2),
+                   fixed(row.rate(), 2),
                    fixed(quartile(row.samples, 1), 2) + " to " + fixed(quartile(row.samples, 3), 2),
-                   fixed(row.cpu_median(), 2), fixed(row.cpu_median() / first.cpu_median(), 2),
+                   fixed(row.cpu_rate(), 2), fixed(row.cpu_rate() / first.cpu_rate(), 2),
                    paper ? fixed(paper->mmsgs_per_s, 2) : "-",
                    paper && first.point.paper
                        ? fixed(paper->mmsgs_per_s / first.point.paper->mmsgs_per_s, 2)

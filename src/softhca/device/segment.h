@@ -121,6 +121,7 @@ struct alignas(64) MemoryRegion {
     std::uint32_t device_memory;  // the DeviceMemory that it is on, or kNone
     std::uint64_t address, length, iova;
     memory::Extents extents;
+    std::uint64_t registered_at;  // CLOCK_MONOTONIC, ns; by the owner
 };
 
 // Which pages a program sees when it maps its device memory (uverbs/device_memory.h).

@@ -5,8 +5,10 @@
 
 #include "softhca/base/log.h"
 #include "softhca/device/epoch.h"
+#include "softhca/device/fabric.h"
 #include "softhca/device/memory/mapped.h"
 #include "softhca/device/table.h"
+#include "softhca/uverbs/brief_regions.h"
 #include "softhca/uverbs/command.h"
 
 namespace softhca::uverbs {
@@ -61,6 +63,8 @@ void account(Command& command, const memory::Extents& extents, bool add) noexcep
         shared.fetch_sub(bytes);
 }
 
+BriefRegions brief_regions;
+
 }  // namespace
 
 int share_queue(std::uint64_t address, std::uint64_t length, QueueMemory* out,
@@ -103,8 +107,8 @@ int reg_mr(Command& command) noexcept {
         device::reserve(table, command.fabric(), command.context.record, device::kFirstMr, &index);
     if (!region) return ENOMEM;
     if (!on_demand(request.access_flags)) {
-        if (const int error = memory::share(request.start, request.length,
-                                            memory::Purpose::kApplication, &region->extents)) {
+        if (const int error = memory::share(request.start, request.length, brief_regions.purpose(),
+                                            &region->extents)) {
             device::free_item(table, *region);
             return error;
         }
@@ -117,6 +121,7 @@ int reg_mr(Command& command) noexcept {
     region->address = request.start;
     region->length = request.length;
     region->iova = request.hca_va;
+    region->registered_at = device::now_ns();
     pd->users.fetch_add(1);
     device::publish(region->head);
     ib_uverbs_reg_mr_resp response{};
@@ -199,6 +204,8 @@ void free_mr(DeviceContext& context, std::uint32_t index) noexcept {
         bytes += region.extents.extent[i].length;
     context.fabric->self().shared_bytes.fetch_sub(bytes);
     if (region.pd < device::kMaxPds) segment.pds[region.pd].users.fetch_sub(1);
+    if (region.device_memory == device::kNone)
+        brief_regions.ended(device::now_ns() - region.registered_at);
     if (!quiet) return;  // a stopped process may still be writing: its pages and key are not reused
     memory::release(region.extents);
     if (region.device_memory < device::kMemicPages)

