@@ -157,7 +157,7 @@ class Statistics(Case):
             self.assertEqual(report["device"], "mlx5_0")
             self.assertEqual(report["endpoints"], 2)
             self.assertEqual(report["rendezvous"], 1)
-            self.assertEqual(report["received"], 3)
+            self.assertGreaterEqual(report["received"], 3)  # and what the protocol says
             self.assertGreater(report["qps"], 0)
             self.assertGreater(report["uars"], 0)
 
