@@ -39,7 +39,7 @@ MORE = (
     "fi_rdm_bw -I 50",
     "fi_rma_pingpong -e rdm -o write -I 5",
     "fi_rma_pingpong -e rdm -o writedata -I 5",
-    "fi_rdm_multi_domain -V -I 5",
+    "fi_rdm_multi_domain -c 2 -V",
     "fi_rma_tx_completion",
 )
 QUICK_CONFIGURATIONS = ("shm", "sockets")
