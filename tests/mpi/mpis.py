@@ -1,12 +1,16 @@
+#!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The MPI libraries that the scripts of this folder run programs on: PyPI's wheels, each in a virtual
 environment of its own, and for each the environment variables that put all its traffic on one
 libfabric provider. Standard library only.
+
+    mpis.py mpich FOLDER    makes FOLDER/mpich, once, and prints its path
 """
 
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -154,3 +158,19 @@ def find(keys, folder, **options):
         except Unavailable as reason:
             missing[key] = str(reason)
     return found, missing
+
+
+def main(arguments):
+    if len(arguments) != 2 or arguments[0] not in REQUIREMENTS:
+        print(f"usage: mpis.py {'|'.join(REQUIREMENTS)} FOLDER", file=sys.stderr)
+        return 2
+    try:
+        print(install(*arguments, say=lambda text: print(text, file=sys.stderr)))
+    except Unavailable as reason:
+        print(f"mpis.py: {reason}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
