@@ -42,6 +42,8 @@ class HeddleRun(Case):
                 "MPIR_CVAR_NOLOCAL": "1",
                 "OMPI_MCA_pml": "cm",
                 "OMPI_MCA_mtl": "ofi",
+                "OMPI_MCA_osc": "^ucx,sm",
+                "OMPI_MCA_btl": "ofi,self",
                 "I_MPI_OFI_PROVIDER": "heddle",
                 "I_MPI_FABRICS": "ofi",
             },

@@ -84,6 +84,13 @@ class Mpi:
             chosen["OMPI_MCA_mtl"] = "ofi"
             # tcp is on its list of names that are never taken; naming one replaces the list.
             chosen["OMPI_MCA_mtl_ofi_provider_include"] = provider
+            # One-sided has ways of its own: past libfabric (osc/ucx and btl/uct where there is an
+            # mlx5 device) and through shared memory. btl/ofi needs more than tcp has.
+            chosen["OMPI_MCA_osc"] = "^ucx" if local else "^ucx,sm"
+            if local:
+                chosen["OMPI_MCA_btl"] = "^uct"
+            else:
+                chosen["OMPI_MCA_btl"] = "^uct,sm" if provider == "tcp" else "ofi,self"
         else:
             chosen["I_MPI_OFI_PROVIDER"] = provider
             chosen["I_MPI_FABRICS"] = "shm:ofi" if local else "ofi"

@@ -34,6 +34,9 @@ std::vector<Setting> mpi_settings(const Wishes& wishes) {
         all.push_back(
             {"OMPI_MCA_pml", "cm"});  // where there is an mlx5 device, pml/ucx ranks higher
         all.push_back({"OMPI_MCA_mtl", "ofi"});
+        // One-sided: not past libfabric by UCX, nor by shared memory if that is not wanted.
+        all.push_back({"OMPI_MCA_osc", wishes.within_node ? "^ucx,sm" : "^ucx"});
+        all.push_back({"OMPI_MCA_btl", wishes.within_node ? "ofi,self" : "^uct"});
     }
     if (wanted(Mpi::kIntel)) {
         all.push_back({"I_MPI_OFI_PROVIDER", "heddle"});

@@ -17,6 +17,7 @@
 #include "cli/heddle/mpi_switches.h"
 #include "cli/program.h"
 #include "heddle/device.h"
+#include "heddle/error.h"
 #include "provider/options.h"
 
 namespace heddle::cli {
@@ -65,11 +66,15 @@ struct Machine {
     bool device = false, software = false;
 };
 
-Machine look() {
+Machine look(bool verbose) {
     Machine machine;
-    for (const DeviceInfo& each : devices()) {
-        machine.device = machine.device || each.port_active;
-        machine.software = machine.software || each.software;
+    try {
+        for (const DeviceInfo& each : devices()) {
+            machine.device = machine.device || each.port_active;
+            machine.software = machine.software || each.software;
+        }
+    } catch (const VerbsError& error) {  // a kernel without RDMA, say
+        if (verbose) std::fprintf(stderr, "heddle run: %s\n", error.what());
     }
     return machine;
 }
@@ -134,7 +139,7 @@ void run(const Request& request, const std::vector<std::string>& command) {
         throw ProgramError(softhca::cli::kRunFailed,
                            "no command to run; for instance: heddle run -- mpiexec -n 4 ./program");
     const std::string program = softhca::cli::find_program(command.front());
-    const Machine machine = look();
+    const Machine machine = look(request.verbose);
     const bool on_softhca =
         request.softhca == "always" || (request.softhca == "auto" && !machine.device);
     const bool starts_softhca = on_softhca && !machine.software;
