@@ -5,8 +5,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["HEDDLE_SOURCE_DIR"], "tests", "cli"))
@@ -130,6 +132,64 @@ class Info(Case):
     def test_complaints_go_to_the_log_where_there_is_one(self):
         result = self.fi_info("-p", "heddle", FI_LOG_LEVEL="warn", FI_HEDDLE_POST="fast")
         self.assertRegex(result.stderr, r"libfabric:.*heddle.*FI_HEDDLE_POST='fast'")
+
+
+class Statistics(Case):
+    PROGRAM = os.path.join(os.environ["HEDDLE_TEST_DIR"], "fi_exchange")
+
+    def test_as_a_table(self):
+        result = self.softhca("run", "--", self.PROGRAM, env={"FI_HEDDLE_STATS": "stderr"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, r"heddle: process \d+, mlx5_0, endpoints 2xdynamic\n")
+        self.assertRegex(result.stderr, r"heddle:   endpoints +2\n")
+        self.assertRegex(result.stderr, r"heddle:   messages sent by rendezvous +1\n")
+
+    def test_as_json_in_a_file(self):
+        file = self.path("stats.json")
+        for _ in range(2):
+            result = self.softhca("run", "--", self.PROGRAM, env={"FI_HEDDLE_STATS": file})
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(result.stderr, "")
+        with open(file, encoding="utf-8") as text:
+            reports = [json.loads(line) for line in text]
+        self.assertEqual(len(reports), 2, "one of each process, appended")
+        for report in reports:
+            self.assertEqual(report["device"], "mlx5_0")
+            self.assertEqual(report["endpoints"], 2)
+            self.assertEqual(report["rendezvous"], 1)
+            self.assertEqual(report["received"], 3)
+            self.assertGreater(report["qps"], 0)
+            self.assertGreater(report["uars"], 0)
+
+    def test_off(self):
+        result = self.softhca("run", "--", self.PROGRAM)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_a_file_that_cannot_be_written(self):
+        result = self.softhca("run", "--", self.PROGRAM, env={"FI_HEDDLE_STATS": "/nowhere/x"})
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stderr, "FI_HEDDLE_STATS: /nowhere/x cannot be written")
+
+    def test_on_a_signal(self):
+        file = self.path("stats.json")
+        with subprocess.Popen(
+            [SOFTHCA, "run", "--", self.PROGRAM, "wait"],
+            env={**self.environment, "FI_HEDDLE_STATS": file},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.send_signal(signal.SIGUSR2)
+            end = time.monotonic() + 20
+            while not os.path.exists(file) and time.monotonic() < end:
+                time.sleep(0.01)
+            process.stdin.close()
+            self.assertEqual(process.wait(timeout=20), 0)
+        with open(file, encoding="utf-8") as text:
+            reports = [json.loads(line) for line in text]
+        self.assertEqual(len(reports), 2, "on the signal, and at the end")
+        self.assertEqual(reports[0]["endpoints"], 2)
 
 
 class Documentation(unittest.TestCase):
