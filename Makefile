@@ -92,7 +92,7 @@ run-fuzz:
 	@$(call COMPILE,build-fuzz)
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) $(CTEST) --test-dir build-fuzz
 
-demo: ## what it looks like: Debian's ibv_devinfo and perftest on softhca
+demo: ## what it looks like: Debian's perftest on softhca, PyPI's MPICH over heddle
 	@$(call install_deps,build demo)
 	@$(MAKE) build NO_INSTALL=1
 	@./scripts/demo build

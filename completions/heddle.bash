@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Completion of heddle(1) for bash.
+# Completion of heddle(1) for bash. After `heddle run OPTIONS` it completes the program as the shell
+# would by itself.
 
 _heddle_values() {
     case $1 in
@@ -8,6 +9,11 @@ _heddle_values() {
     --kernels) echo "this both" ;;
     --figure) echo "2b 3 5 6 7 8 9 10 11" ;;
     --share) echo "context= pd= mr= cq= qp= buffer=" ;;
+    --endpoints) echo "auto mpi-everywhere 2xdynamic dynamic shared-dynamic static mpi+threads" ;;
+    --post) echo "auto verbs direct" ;;
+    --softhca) echo "auto always never" ;;
+    --mpi) echo "auto mpich openmpi intel" ;;
+    --within-node) echo "auto mpi heddle" ;;
     --device) ls /sys/class/infiniband 2>/dev/null ;;
     esac
 }
@@ -15,6 +21,10 @@ _heddle_values() {
 _heddle_options() {
     local kernel="--category --path --depth --repetitions --device --patience --exchange --json --help"
     case $1 in
+    run)
+        echo "--endpoints --post --threads --stats --stats-file --softhca --mpi --within-node" \
+            "--verbose --help"
+        ;;
     info) echo "--json --help" ;;
     plan)
         echo "--threads --qps-per-thread --processes --budget-uars --depth --device --measure" \
@@ -30,11 +40,34 @@ _heddle_options() {
     esac
 }
 
+# Completes the program of `heddle run` and its arguments; fails while its options are not over.
+_heddle_program() {
+    local i=2
+    while [ "$i" -lt "$COMP_CWORD" ]; do
+        case ${COMP_WORDS[i]} in
+        --) i=$((i + 1)) && break ;;
+        --help | --stats | --verbose | -v) i=$((i + 1)) ;;
+        -*) i=$((i + 2)) && [ "${COMP_WORDS[i - 1]}" = "=" ] && i=$((i + 1)) ;;
+        *) break ;;
+        esac
+    done
+    if [ "$i" -gt "$COMP_CWORD" ] || { [ "$i" -eq "$COMP_CWORD" ] && [[ $1 == -* ]]; }; then
+        return 1
+    fi
+    if declare -F _command_offset >/dev/null; then
+        _command_offset "$i"
+    elif [ "$i" -eq "$COMP_CWORD" ]; then
+        mapfile -t COMPREPLY < <(compgen -c -- "$1")
+    else
+        mapfile -t COMPREPLY < <(compgen -f -- "$1")
+    fi
+}
+
 _heddle() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "info plan bench --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "run info plan bench --help --version" -- "$current")
         return
     fi
     local command=${COMP_WORDS[1]}
@@ -45,6 +78,9 @@ _heddle() {
         fi
         command=${COMP_WORDS[2]}
     fi
+    if [ "$command" = run ] && _heddle_program "$current"; then
+        return
+    fi
     # "=" is a word of its own for bash; --flag=value is completed as --flag value.
     if [ "$current" = "=" ]; then
         current=
@@ -52,11 +88,13 @@ _heddle() {
         previous=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case $previous in
-    --category | --path | --kernels | --figure | --share | --device)
+    --category | --path | --kernels | --figure | --share | --device | --endpoints | --post | \
+        --softhca | --mpi | --within-node)
         mapfile -t COMPREPLY < <(compgen -W "$(_heddle_values "$previous")" -- "$current")
         # the number follows at once; outside a completion, as in a test, bash knows no compopt
         [ "$previous" = --share ] && compopt -o nospace 2>/dev/null
         ;;
+    --stats-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     --exchange) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     # what takes a number, and the number behind --share cq=
     --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | \

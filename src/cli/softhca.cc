@@ -10,10 +10,13 @@
 #include "cli/commands.h"
 #include "cli/program.h"
 #include "cli/text.h"
+#include "cli/words.h"
 
 namespace {
 
 using softhca::cli::CommandError;
+using softhca::cli::cut_command;
+using softhca::cli::find_command;
 using softhca::cli::kColumns;
 using softhca::cli::kFailed;
 using softhca::cli::kRunFailed;
@@ -51,30 +54,6 @@ private:
         return head + "\n" + text;
     }
 };
-
-// The options of `softhca run` end at "--" or at the first word that is neither an option nor an
-// option's value; the rest is the program's, whatever it looks like. Cuts it off `arguments`.
-std::vector<std::string> cut_command(const CLI::App& run, std::vector<std::string>* arguments) {
-    std::size_t i = 1;
-    for (; i < arguments->size(); ++i) {
-        const std::string& word = (*arguments)[i];
-        if (word == "--" || word.size() < 2 || word[0] != '-') break;
-        const CLI::Option* option = run.get_option_no_throw(word);
-        if (option && option->get_items_expected_max() > 0) ++i;
-    }
-    if (i >= arguments->size()) return {};
-    const bool separator = (*arguments)[i] == "--";
-    const auto begin = arguments->begin() + static_cast<std::ptrdiff_t>(i);
-    std::vector<std::string> command(begin + (separator ? 1 : 0), arguments->end());
-    arguments->erase(begin, arguments->end());
-    return command;
-}
-
-const CLI::App* find_command(const CLI::App& app, const std::string& name) {
-    const auto found =
-        app.get_subcommands([&](const CLI::App* command) { return command->get_name() == name; });
-    return found.empty() ? nullptr : found.front();
-}
 
 std::string command_names(const CLI::App& app) {
     std::string names;

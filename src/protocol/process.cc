@@ -47,7 +47,8 @@ private:
 };
 
 std::mutex processes_mutex;
-std::map<std::string, std::weak_ptr<Process>> processes;  // by device; under processes_mutex
+// By device; under processes_mutex. Never destroyed: programs close domains from exit handlers.
+auto& processes = *new std::map<std::string, std::weak_ptr<Process>>;
 
 }  // namespace
 

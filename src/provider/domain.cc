@@ -86,7 +86,7 @@ Domain::Domain(Fabric& of, const fi_info& info)
       name(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),
       caps(info.caps),
       local_descriptors((info.domain_attr->mr_mode & (FI_MR_LOCAL | kMrBasic)) != 0),
-      fabric_use_(of.uses) {
+      fabric_use_(of) {
     const bool itself = info.domain_attr->data_progress == FI_PROGRESS_AUTO;
     lock = protocol->lock();
     sleepers = Sleepers::of(lock);

@@ -57,7 +57,7 @@ private:
     bool watched(int fd) const noexcept;  // of an enabled endpoint
 
     std::recursive_mutex own_lock_;
-    Use fabric_use_;
+    FabricUse fabric_use_;
     Descriptor endpoints_epoll_;
     unsigned reports_seen_ = 0;
     // FI_PROGRESS_AUTO

@@ -132,7 +132,7 @@ EventQueue::EventQueue(Fabric& fabric, fi_wait_obj kind, bool may_write)
       wait_object(kind == FI_WAIT_UNSPEC ? FI_WAIT_FD : kind),
       writable(may_write),
       event(make_event()),
-      fabric_use(fabric.uses) {}
+      fabric_use(fabric) {}
 
 void EventQueue::put(std::uint32_t kind, const void* entry, std::size_t bytes) {
     Event added;

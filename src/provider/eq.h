@@ -35,7 +35,7 @@ struct EventQueue : fid_eq {
     bool writable;
     Descriptor event;  // readable while there are events
     Uses uses;
-    Use fabric_use;
+    FabricUse fabric_use;
 };
 
 int open_event_queue(fid_fabric* fabric, fi_eq_attr* attributes, fid_eq** eq,

@@ -16,9 +16,7 @@ namespace heddle::provider {
 namespace {
 
 int close_fabric(fid* handle) {
-    auto& fabric = object<Fabric>(handle);
-    if (fabric.uses.any()) return -FI_EBUSY;
-    delete &fabric;
+    FabricUse::drop(object<Fabric>(handle));
     return 0;
 }
 

@@ -13,7 +13,8 @@ extern char** environ;
 namespace heddle::provider {
 namespace {
 
-Options values;
+// Never destroyed: programs end MPI, and so close domains, from exit handlers.
+Options& values = *new Options;
 
 // What libfabric has of it from elsewhere than the environment (its configuration file), as text.
 bool configured(const OptionDeclaration& declaration, std::string& text) {

@@ -111,7 +111,7 @@ class Bash(CompletionCase):
 
 
 class Heddle(CompletionCase):
-    COMMANDS = [("info",), ("plan",), ("bench",)]
+    COMMANDS = [("run",), ("info",), ("plan",), ("bench",)]
     EXPERIMENTS = [("bench", name) for name in ("message-rate", "global-array", "stencil")]
 
     def heddle(self, *arguments):
@@ -131,13 +131,18 @@ class Heddle(CompletionCase):
         self.assertEqual(set(self.bash("heddle", "bench", "")), offered)
 
     def test_bash_offers_exactly_the_options_and_values(self):
-        for command in [*self.COMMANDS[:2], *self.EXPERIMENTS]:
+        for command in [*self.COMMANDS[:3], *self.EXPERIMENTS]:
             text = self.heddle(*command, "--help")
             options = set(re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", text, re.MULTILINE))
             self.assertEqual(set(self.bash("heddle", *command, "--")), options, command)
             for option, values in re.findall(r"(--[a-z-]+) TEXT:\{(.*?)\}", text):
                 offered = set(self.bash("heddle", *command, option, ""))
                 self.assertEqual(offered, set(values.split(",")), (command, option))
+
+    def test_programs_after_the_options_of_run(self):
+        for before in ([], ["--"], ["--post", "verbs"], ["--stats", "--mpi", "=", "intel", "--"]):
+            self.assertIn("bash", self.bash("heddle", "run", *before, "bas"), before)
+        self.assertNotIn("--post", self.bash("heddle", "run", "true", "--"))
 
     def test_categories(self):
         devices = json.loads(self.heddle("info", "--json"))["devices"]

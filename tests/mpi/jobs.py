@@ -11,6 +11,7 @@ import subprocess
 import time
 
 MARKER = "HEDDLE_TEST_JOB"
+FOLDER = os.path.dirname(os.path.realpath(__file__)) + "/"
 
 
 def members(marker):
@@ -48,7 +49,9 @@ def end(program, marker):
 
 
 def where(marker, deepest=14):
-    """Where the ranks of a hanging job are, if there is gdb; else nothing."""
+    """Where the ranks of a hanging job are, if there is gdb: of each the threads that are in a program
+    of this folder, not those of the libraries beneath.
+    """
     if not shutil.which("gdb"):
         return "    (no gdb: where the ranks hang is not known)"
     launchers = ("mpiexec", "mpirun", "prterun", "prted", "hydra", "sh", "softhca")
@@ -65,6 +68,8 @@ def where(marker, deepest=14):
         except subprocess.TimeoutExpired:
             continue
         lines.append(f"    process {pid} ({name}):")
-        lines += ["    | " + line[:150] for line in shown.splitlines()
-                  if line.startswith(("#", "Thread"))]
+        threads = [text for text in shown.split("\nThread ")[1:]]
+        ours = [text for text in threads if FOLDER in text] or threads
+        for text in ours:
+            lines += ["    | " + line[:150] for line in text.splitlines() if line.startswith("#")]
     return "\n".join(lines)

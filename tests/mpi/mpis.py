@@ -1,12 +1,16 @@
+#!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The MPI libraries that the scripts of this folder run programs on: PyPI's wheels, each in a virtual
 environment of its own, and for each the environment variables that put all its traffic on one
 libfabric provider. Standard library only.
+
+    mpis.py mpich FOLDER    makes FOLDER/mpich, once, and prints its path
 """
 
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,6 +84,13 @@ class Mpi:
             chosen["OMPI_MCA_mtl"] = "ofi"
             # tcp is on its list of names that are never taken; naming one replaces the list.
             chosen["OMPI_MCA_mtl_ofi_provider_include"] = provider
+            # One-sided has ways of its own: past libfabric (osc/ucx and btl/uct where there is an
+            # mlx5 device) and through shared memory. btl/ofi needs more than tcp has.
+            chosen["OMPI_MCA_osc"] = "^ucx" if local else "^ucx,sm"
+            if local:
+                chosen["OMPI_MCA_btl"] = "^uct"
+            else:
+                chosen["OMPI_MCA_btl"] = "^uct,sm" if provider == "tcp" else "ofi,self"
         else:
             chosen["I_MPI_OFI_PROVIDER"] = provider
             chosen["I_MPI_FABRICS"] = "shm:ofi" if local else "ofi"
@@ -154,3 +165,19 @@ def find(keys, folder, **options):
         except Unavailable as reason:
             missing[key] = str(reason)
     return found, missing
+
+
+def main(arguments):
+    if len(arguments) != 2 or arguments[0] not in REQUIREMENTS:
+        print(f"usage: mpis.py {'|'.join(REQUIREMENTS)} FOLDER", file=sys.stderr)
+        return 2
+    try:
+        print(install(*arguments, say=lambda text: print(text, file=sys.stderr)))
+    except Unavailable as reason:
+        print(f"mpis.py: {reason}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

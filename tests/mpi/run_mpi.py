@@ -41,6 +41,8 @@ PROGRAMS = {
 }
 # Seconds until a case is ended; on a loaded machine a case takes a fifth of that over tcp.
 SECONDS = {"hello": 60, "one_sided": 400, "atomics": 400, "threads": 300}
+# What a library says although the job ends well.
+COMPLAINTS = re.compile(r"^.*(?:failed an OFI Libfabric|Assertion.*failed|Fatal error).*", re.M)
 # How each MPI says which provider it took.
 SHOWS = {
     "mpich": ({"MPIR_CVAR_DEBUG_SUMMARY": "1"}, r"^libfabric provider: (\S+)"),
@@ -214,10 +216,12 @@ def run_job(suite, argv, environment, seconds):
         jobs.end(job, marker)
     text = job.output()
     if not ended:
-        raise Failure(f"not done after {suite.scaled(seconds):g} s\n{job.describe(30)}\n{stacks}")
+        raise Failure(f"not done after {suite.scaled(seconds):g} s\n{job.describe(45)}\n{stacks}")
     if job.code != 0:
-        raise Failure(f"{job.state()}\n{job.describe(30)}")
+        raise Failure(f"{job.state()}\n{job.describe(45)}")
     suite.refuse_device_errors([job])
+    if complaint := COMPLAINTS.search(text):
+        raise Failure(f"the library complains: {complaint[0].strip()}\n{job.describe(45)}")
     return text
 
 

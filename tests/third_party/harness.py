@@ -377,6 +377,13 @@ class Suite:
                 raise Failure(f"the server does not listen on port {port}\n{server.describe()}")
             time.sleep(0.01)
 
+    def wait_listening_or_end(self, server, port, seconds=20):
+        """As wait_listening(), for a server that may find that there is nothing to do."""
+        deadline = time.monotonic() + self.scaled(seconds)
+        while not is_listening(port) and not server.wait(0.01):
+            if time.monotonic() > deadline:
+                raise Failure(f"the server does not listen on port {port}\n{server.describe()}")
+
     def refuse_device_errors(self, programs):
         """softhca logs "softhca[PID]: error: ..." when something in the device itself went wrong."""
         for program in programs:

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Tried with PyPI's MPICH 5.0.2, Open MPI 5.0.11 and Intel MPI 2021.18.
+#include "cli/heddle/mpi_switches.h"
+
+#include <filesystem>
+
+namespace heddle::cli {
+namespace {
+
+// PyPI's Intel MPI finds its own libfabric only if told where it is; elsewhere a script does that.
+// Empty if `program` does not belong to such a tree.
+std::string intel_libraries(const std::string& program) {
+    std::error_code error;
+    const auto real = std::filesystem::canonical(program, error);
+    if (error) return {};
+    const auto libraries = real.parent_path().parent_path() / "lib";
+    for (const char* name : {"libfabric.so.1", "libmpi.so.12", "libmpifort.so.12"})
+        if (!std::filesystem::exists(libraries / name, error)) return {};
+    return libraries.string();
+}
+
+}  // namespace
+
+std::vector<Setting> mpi_settings(const Wishes& wishes) {
+    std::vector<Setting> all;
+    const auto wanted = [&](Mpi mpi) { return wishes.mpi == Mpi::kAuto || wishes.mpi == mpi; };
+    if (wanted(Mpi::kMpich)) {
+        all.push_back({"MPIR_CVAR_CH4_NETMOD", "ofi"});  // else UCX
+        if (wishes.within_node) all.push_back({"MPIR_CVAR_NOLOCAL", "1"});
+        if (wishes.threads > 1)
+            all.push_back({"MPIR_CVAR_CH4_NUM_VCIS", std::to_string(wishes.threads), true});
+    }
+    if (wanted(Mpi::kOpenMpi)) {
+        all.push_back(
+            {"OMPI_MCA_pml", "cm"});  // where there is an mlx5 device, pml/ucx ranks higher
+        all.push_back({"OMPI_MCA_mtl", "ofi"});
+        // One-sided: not past libfabric by UCX, nor by shared memory if that is not wanted.
+        all.push_back({"OMPI_MCA_osc", wishes.within_node ? "^ucx,sm" : "^ucx"});
+        all.push_back({"OMPI_MCA_btl", wishes.within_node ? "ofi,self" : "^uct"});
+    }
+    if (wanted(Mpi::kIntel)) {
+        all.push_back({"I_MPI_OFI_PROVIDER", "heddle"});
+        all.push_back({"I_MPI_FABRICS", wishes.within_node ? "ofi" : "shm:ofi"});
+        if (wishes.threads > 1) all.push_back({"I_MPI_THREAD_SPLIT", "1", true});
+        const std::string libraries = intel_libraries(wishes.program);
+        if (!libraries.empty())
+            all.push_back(
+                {"LD_LIBRARY_PATH",
+                 libraries + (wishes.library_path.empty() ? "" : ":") + wishes.library_path, true});
+    }
+    return all;
+}
+
+}  // namespace heddle::cli

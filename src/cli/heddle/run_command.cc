@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// heddle run: becomes the given command (mpiexec, say), with the environment in which any of the
+// three MPI libraries runs over heddle; on the software HCA if there is no RDMA device.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/heddle/commands.h"
+#include "cli/heddle/mpi_switches.h"
+#include "cli/program.h"
+#include "heddle/device.h"
+#include "heddle/error.h"
+#include "provider/options.h"
+
+namespace heddle::cli {
+namespace {
+
+using softhca::cli::ProgramError;
+
+struct Request {
+    std::string endpoints, post, stats_file;
+    std::string softhca = "auto", mpi = "auto", within_node = "auto";
+    unsigned threads = 1;
+    bool stats = false, verbose = false;
+};
+
+std::filesystem::path own_folder() {
+    std::error_code error;
+    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+    if (error)
+        throw ProgramError(softhca::cli::kRunFailed,
+                           "cannot read /proc/self/exe: " + error.message());
+    return self.parent_path();
+}
+
+// Where libheddle-fi.so is: ../lib from here in the build tree, else as installed.
+std::string provider_folder() {
+    std::string tried;
+    for (const char* relative : {"../lib", HEDDLE_PROVIDER_FROM_BIN}) {
+        const auto folder = (own_folder() / relative).lexically_normal();
+        if (::access((folder / "libheddle-fi.so").c_str(), R_OK) == 0) return folder.string();
+        tried += (tried.empty() ? "" : " or ") + folder.string();
+    }
+    throw ProgramError(softhca::cli::kRunFailed,
+                       "libheddle-fi.so is not there: looked in " + tried);
+}
+
+std::string softhca_command() {
+    const auto path = own_folder() / "softhca";
+    if (::access(path.c_str(), X_OK) != 0)
+        throw ProgramError(softhca::cli::kRunFailed, path.string() + ": " + std::strerror(errno) +
+                                                         "; without a device that is needed");
+    return path.string();
+}
+
+// Whether processes have an RDMA device here, and whether it is softhca's already.
+struct Machine {
+    bool device = false, software = false;
+};
+
+Machine look(bool verbose) {
+    Machine machine;
+    try {
+        for (const DeviceInfo& each : devices()) {
+            machine.device = machine.device || each.port_active;
+            machine.software = machine.software || each.software;
+        }
+    } catch (const VerbsError& error) {  // a kernel without RDMA, say
+        if (verbose) std::fprintf(stderr, "heddle run: %s\n", error.what());
+    }
+    return machine;
+}
+
+class Environment {
+public:
+    explicit Environment(bool verbose) : verbose_(verbose) {}
+    void set(const Setting& setting) const {
+        const char* before = std::getenv(setting.variable.c_str());
+        const bool keeps = before && !setting.always;
+        if (verbose_)
+            std::fprintf(stderr, "heddle run: %s=%s%s\n", setting.variable.c_str(),
+                         keeps ? before : setting.value.c_str(), keeps ? " (as it was)" : "");
+        if (!keeps && ::setenv(setting.variable.c_str(), setting.value.c_str(), 1) != 0)
+            throw ProgramError(softhca::cli::kRunFailed,
+                               "cannot set " + setting.variable + ": " + std::strerror(errno));
+    }
+
+private:
+    bool verbose_;
+};
+
+[[noreturn]] void become(const std::string& program, const std::vector<std::string>& words,
+                         bool verbose) {
+    std::vector<char*> arguments;
+    for (const std::string& word : words)
+        arguments.push_back(const_cast<char*>(word.c_str()));
+    arguments.push_back(nullptr);
+    if (verbose) {
+        std::string line;
+        for (const std::string& word : words)
+            line += " " + word;
+        std::fprintf(stderr, "heddle run:%s\n", line.c_str());
+    }
+    ::execvp(program.c_str(), arguments.data());
+    const int reason = errno;
+    throw ProgramError(reason == ENOENT ? softhca::cli::kNotFound : softhca::cli::kCannotExecute,
+                       program + ": " + std::strerror(reason));
+}
+
+std::vector<Setting> own_settings(const Request& request) {
+    std::vector<Setting> all{{"FI_PROVIDER", "heddle", true},
+                             {"FI_PROVIDER_PATH", provider_folder(), true}};
+    if (!request.endpoints.empty()) all.push_back({"FI_HEDDLE_ENDPOINTS", request.endpoints, true});
+    if (!request.post.empty()) all.push_back({"FI_HEDDLE_POST", request.post, true});
+    if (request.stats) all.push_back({"FI_HEDDLE_STATS", "stderr", true});
+    if (!request.stats_file.empty())  // a path has a slash, whatever directory a rank is started in
+        all.push_back(
+            {"FI_HEDDLE_STATS", std::filesystem::absolute(request.stats_file).string(), true});
+    return all;
+}
+
+Mpi mpi_of(const std::string& name) {
+    static const std::map<std::string, Mpi> names{
+        {"mpich", Mpi::kMpich}, {"openmpi", Mpi::kOpenMpi}, {"intel", Mpi::kIntel}};
+    const auto found = names.find(name);
+    return found == names.end() ? Mpi::kAuto : found->second;
+}
+
+void run(const Request& request, const std::vector<std::string>& command) {
+    if (command.empty())
+        throw ProgramError(softhca::cli::kRunFailed,
+                           "no command to run; for instance: heddle run -- mpiexec -n 4 ./program");
+    const std::string program = softhca::cli::find_program(command.front());
+    const Machine machine = look(request.verbose);
+    const bool on_softhca =
+        request.softhca == "always" || (request.softhca == "auto" && !machine.device);
+    const bool starts_softhca = on_softhca && !machine.software;
+    if (starts_softhca && request.softhca == "auto")
+        std::fprintf(stderr, "heddle run: no RDMA device here; on the software HCA\n");
+
+    Wishes wishes;
+    wishes.mpi = mpi_of(request.mpi);
+    wishes.within_node = request.within_node == "auto" ? on_softhca || machine.software
+                                                       : request.within_node == "heddle";
+    wishes.threads = request.threads;
+    wishes.program = program;
+    if (const char* path = std::getenv("LD_LIBRARY_PATH")) wishes.library_path = path;
+    const Environment environment(request.verbose);
+    for (const Setting& setting : own_settings(request))
+        environment.set(setting);
+    for (const Setting& setting : mpi_settings(wishes))
+        environment.set(setting);
+
+    if (!starts_softhca) become(program, command, request.verbose);
+    const std::string softhca = softhca_command();
+    std::vector<std::string> words{softhca, "run", "--"};
+    words.insert(words.end(), command.begin(), command.end());
+    become(softhca, words, request.verbose);
+}
+
+// A value that the provider would refuse is refused here.
+CLI::Validator possible(const char* option) {
+    return {[option](std::string& text) -> std::string {
+                for (const provider::OptionDeclaration& each : provider::option_declarations()) {
+                    provider::Options ignored;
+                    std::string message;
+                    if (std::string(each.name) == option &&
+                        !provider::apply_option(each, text, ignored, message))
+                        return "'" + text + "' is not possible: it must be " + each.possible;
+                }
+                return {};
+            },
+            ""};
+}
+
+std::string possible_values(const char* option) {
+    for (const provider::OptionDeclaration& each : provider::option_declarations())
+        if (std::string(each.name) == option) return each.possible;
+    return {};
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app, const std::vector<std::string>& command, int* status) {
+    CLI::App* run_app = app.add_subcommand(
+        "run", "Start COMMAND (mpiexec, say) so that its MPI library runs over heddle");
+    auto request = std::make_shared<Request>();
+    run_app->footer(
+        "The options end at -- or at the first word that is none. For instance:\n"
+        "  heddle run --endpoints dynamic --threads 4 -- mpiexec -n 2 ./program");
+    run_app
+        ->add_option("--endpoints", request->endpoints,
+                     "how much threads share: " + possible_values("endpoints"))
+        ->check(possible("endpoints"));
+    run_app
+        ->add_option("--post", request->post,
+                     "how work reaches the device: " + possible_values("post"))
+        ->check(possible("post"));
+    run_app
+        ->add_option("--threads", request->threads,
+                     "so many threads of a process call MPI at once, each on a communicator of its "
+                     "own (MPICH: VCIs)")
+        ->check(CLI::Range(1, 1024));
+    run_app->add_flag("--stats", request->stats,
+                      "at the end each process says what it took of the device and did");
+    run_app->add_option("--stats-file", request->stats_file, "the same as lines of JSON");
+    run_app
+        ->add_option("--softhca", request->softhca,
+                     "the software HCA: auto (if there is no device), always, never")
+        ->check(CLI::IsMember({"auto", "always", "never"}));
+    run_app
+        ->add_option("--mpi", request->mpi,
+                     "whose variables are set: auto (all), mpich, openmpi, intel")
+        ->check(CLI::IsMember({"auto", "mpich", "openmpi", "intel"}));
+    run_app
+        ->add_option("--within-node", request->within_node,
+                     "messages between processes of one machine: mpi (shared memory of the MPI's "
+                     "own), heddle, auto (heddle on the software HCA)")
+        ->check(CLI::IsMember({"auto", "mpi", "heddle"}));
+    run_app->add_flag("--verbose,-v", request->verbose, "say what is set and started");
+    run_app->callback([request, &command, status] {
+        try {
+            run(*request, command);
+        } catch (const ProgramError& error) {
+            std::fprintf(stderr, "heddle run: %s\n", error.what());
+            *status = error.status();
+        }
+    });
+}
+
+}  // namespace heddle::cli

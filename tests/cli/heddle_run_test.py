@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`heddle run`: what a program sees, on which device, what is refused and how."""
+
+import os
+import shutil
+import subprocess
+import unittest
+
+from harness import BUILD_DIR, Case, main
+
+HEDDLE = os.path.join(BUILD_DIR, "bin", "heddle")
+PROVIDER = os.path.join(BUILD_DIR, "lib", "libheddle-fi.so")
+OURS = ("FI_", "MPIR_CVAR_", "OMPI_MCA_", "I_MPI_")
+
+
+@unittest.skipUnless(os.path.exists(PROVIDER), "the provider is not built")
+class HeddleRun(Case):
+    def setUp(self):
+        super().setUp()
+        for name in list(self.environment):
+            if name.startswith(OURS) or name == "LD_LIBRARY_PATH":
+                del self.environment[name]
+
+    def heddle(self, *arguments, **options):
+        return self.softhca("run", *arguments, command=options.pop("command", HEDDLE), **options)
+
+    def variables(self, *arguments, **options):
+        result = self.assert_run(self.heddle(*arguments, "--", "env", **options), 0)
+        return dict(line.split("=", 1) for line in result.stdout.splitlines() if "=" in line)
+
+    def of_mpi(self, *arguments, **options):
+        seen = self.variables(*arguments, **options)
+        return {name: value for name, value in seen.items() if name.startswith(OURS)}
+
+    def test_variables_of_every_mpi(self):
+        self.assertEqual(
+            self.of_mpi("--softhca", "always"),
+            {
+                "FI_PROVIDER": "heddle",
+                "FI_PROVIDER_PATH": os.path.join(BUILD_DIR, "lib"),
+                "MPIR_CVAR_CH4_NETMOD": "ofi",
+                "MPIR_CVAR_NOLOCAL": "1",
+                "OMPI_MCA_pml": "cm",
+                "OMPI_MCA_mtl": "ofi",
+                "OMPI_MCA_osc": "^ucx,sm",
+                "OMPI_MCA_btl": "ofi,self",
+                "I_MPI_OFI_PROVIDER": "heddle",
+                "I_MPI_FABRICS": "ofi",
+            },
+        )
+
+    def test_variables_of_one_mpi(self):
+        for mpi, prefix in (("mpich", "MPIR_"), ("openmpi", "OMPI_"), ("intel", "I_MPI_")):
+            seen = self.of_mpi("--softhca", "always", "--mpi", mpi)
+            prefixes = {name.split("_")[0] for name in seen if not name.startswith("FI_")}
+            self.assertEqual(prefixes, {prefix.split("_")[0]})
+
+    def test_options_become_variables(self):
+        seen = self.of_mpi(
+            *("--endpoints", "shared-dynamic", "--post=verbs", "--stats", "--threads", "4"),
+            *("--softhca", "always"),
+        )
+        self.assertEqual(seen["FI_HEDDLE_ENDPOINTS"], "shared-dynamic")
+        self.assertEqual(seen["FI_HEDDLE_POST"], "verbs")
+        self.assertEqual(seen["FI_HEDDLE_STATS"], "stderr")
+        self.assertEqual(seen["MPIR_CVAR_CH4_NUM_VCIS"], "4")
+        self.assertEqual(seen["I_MPI_THREAD_SPLIT"], "1")
+        seen = self.of_mpi("--stats-file", "numbers", "--softhca", "always", cwd=self.scratch)
+        self.assertEqual(seen["FI_HEDDLE_STATS"], os.path.realpath(self.path("numbers")))
+
+    def test_what_the_user_has_set_stays(self):
+        env = {"OMPI_MCA_pml": "ob1", "FI_PROVIDER": "tcp", "MPIR_CVAR_NOLOCAL": "0"}
+        seen = self.of_mpi("--softhca", "always", env=env)
+        self.assertEqual(seen["OMPI_MCA_pml"], "ob1")
+        self.assertEqual(seen["MPIR_CVAR_NOLOCAL"], "0")
+        self.assertEqual(seen["FI_PROVIDER"], "heddle")
+
+    def test_within_the_node(self):
+        seen = self.of_mpi("--softhca", "always", "--within-node", "mpi")
+        self.assertNotIn("MPIR_CVAR_NOLOCAL", seen)
+        self.assertEqual(seen["I_MPI_FABRICS"], "shm:ofi")
+        seen = self.of_mpi("--softhca", "never", "--within-node", "heddle")
+        self.assertEqual(seen["MPIR_CVAR_NOLOCAL"], "1")
+
+    def test_softhca_is_started_when_asked(self):
+        self.assertIn("libsofthca.so", self.variables("--softhca", "always")["LD_PRELOAD"])
+        self.assertNotIn("libsofthca.so", self.variables("--softhca", "never").get("LD_PRELOAD", ""))
+
+    def test_softhca_is_started_without_a_device(self):
+        if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("there is a device")
+        result = self.assert_run(self.heddle("env"), 0, err="on the software HCA")
+        self.assertIn("libsofthca.so", result.stdout)
+
+    def test_softhca_is_not_started_twice(self):
+        result = self.softhca("run", HEDDLE, "run", "--verbose", "--", "env")
+        self.assert_run(result, 0)
+        self.assertNotIn("softhca run", result.stderr)
+        line = next(l for l in result.stdout.splitlines() if l.startswith("LD_PRELOAD="))
+        self.assertEqual(line.count("libsofthca.so"), 1)
+        self.assertIn("MPIR_CVAR_NOLOCAL=1", result.stdout)
+
+    def test_verbose_says_what_it_does(self):
+        result = self.heddle("--verbose", "--softhca", "always", "--", "true", "--an-option")
+        self.assert_run(result, 0, err="heddle run: FI_PROVIDER=heddle")
+        self.assertIn("run -- true --an-option", result.stderr)
+        result = self.heddle("-v", "true", env={"OMPI_MCA_mtl": "psm2"})
+        self.assert_run(result, 0, err="OMPI_MCA_mtl=psm2 (as it was)")
+
+    def test_intel_libraries_are_found(self):
+        os.makedirs(self.path("intel", "bin"))
+        shutil.copy(shutil.which("env"), self.path("intel", "bin", "mpiexec"))
+        for name in ("libfabric.so.1", "libmpi.so.12", "libmpifort.so.12"):
+            self.write(os.path.join("intel", "lib", name), "")
+        program = self.path("intel", "bin", "mpiexec")
+        lib = os.path.realpath(self.path("intel", "lib"))
+        for before, after in ((None, lib), ("/other", lib + ":/other")):
+            result = self.heddle("--softhca", "never", program, env={"LD_LIBRARY_PATH": before})
+            self.assert_run(result, 0, out="LD_LIBRARY_PATH=" + after + "\n")
+        self.assertNotIn("LD_LIBRARY_PATH", self.variables("--softhca", "never"))
+
+    def test_the_programs_own_options_are_its_own(self):
+        for separator in ([], ["--"]):
+            result = self.heddle("--post", "auto", *separator, "printf", "<%s>", "--post", "--", "-h")
+            self.assert_run(result, 0)
+            self.assertEqual(result.stdout, "<--post><--><-h>")
+
+    def test_exit_status_is_the_programs(self):
+        for softhca in ("always", "never"):
+            self.assert_run(self.heddle("--softhca", softhca, "sh", "-c", "exit 42"), 42)
+            self.assert_run(self.heddle("--softhca", softhca, "no-such-program"), 127)
+        self.assert_run(self.heddle(), 125, err="no command")
+
+    def test_wrong_values_name_what_is_possible(self):
+        for flag, known in (
+            ("endpoints", "2xdynamic"), ("post", "direct"), ("softhca", "always"), ("mpi", "intel"),
+        ):
+            result = self.heddle("--" + flag, "fast", "true")
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(known, result.stdout + result.stderr)
+
+    def test_without_the_provider(self):
+        os.makedirs(self.path("bin"))
+        command = shutil.copy(HEDDLE, self.path("bin", "heddle"))
+        self.assert_run(self.heddle("true", command=command), 125, err="libheddle-fi.so is not there")
+
+    def test_moved_tree(self):
+        for folder in ("bin", "lib"):
+            os.makedirs(self.path(folder))
+        command = shutil.copy(HEDDLE, self.path("bin", "heddle"))
+        self.write("lib/libheddle-fi.so", "")
+        seen = self.of_mpi("--softhca", "never", command=command)
+        self.assertEqual(seen["FI_PROVIDER_PATH"], os.path.realpath(self.path("lib")))
+
+    def test_help(self):
+        result = subprocess.run(
+            [HEDDLE, "run", "--help"], env=self.environment, capture_output=True, text=True, check=False
+        )
+        self.assert_run(result, 0, out="mpiexec")
+
+
+if __name__ == "__main__":
+    main()

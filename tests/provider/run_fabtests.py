@@ -1,0 +1,322 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""libfabric's own functional tests, fabtests, on heddle and the software HCA.
+
+Which tests there are, and with which arguments, is read from fabtests' own list (scripts/
+runfabtests.sh: unit, functional and short; with --full also standard and threaded), and each is run as
+a pair on this machine, with addresses exchanged out of band, since heddle's are not socket
+addresses. fi_ubertest runs the quick configurations of the shm and sockets providers, with the name
+changed. fabtests_excluded.txt names what does not apply and why; a test that says it does not apply,
+and is not named there, fails.
+
+libfabric and fabtests are built below --scratch, once, from --source (a git repository or a source
+tree) or from GitHub.
+"""
+
+import errno
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "third_party"))
+from harness import SOURCE_ROOT, Failure, Skip, Suite, describe  # noqa: E402
+
+HERE = Path(__file__).resolve().parent
+VERSION = "v2.5.1"  # of the libfabric in the wheels of MPICH 5.0.2 and Open MPI 5.0.11
+REPOSITORY = "https://github.com/ofiwg/libfabric"
+# Providers that are neither tested nor the baseline; rxm and tcp stay.
+DISABLED = (
+    "cxi dmabuf_peer_mem efa hook_debug hook_hmem lnx lpp monitor mrail opx perf profile psm2 psm3"
+    " rxd shm sm2 trace ucx udp usnic verbs"
+).split()
+HOST = "127.0.0.1"
+NEGATIVE = ("fi_rdm g00n13s",)  # must say that there is no such provider
+# Not in fabtests' list, but they apply.
+MORE = (
+    "fi_rdm_bw -I 50",
+    "fi_rma_pingpong -e rdm -o write -I 5",
+    "fi_rma_pingpong -e rdm -o writedata -I 5",
+    "fi_rdm_multi_domain -c 2 -V",
+    "fi_rma_tx_completion",
+)
+# What those who use memory regions must agree to, as the verbs provider's configurations say it, and
+# whose quick configurations fi_ubertest runs: 106 tests, and with --full 1488 more.
+MR_MODE = ("FI_MR_LOCAL", "FI_MR_VIRT_ADDR", "FI_MR_ALLOCATED", "FI_MR_PROV_KEY")
+QUICK_CONFIGURATIONS = ("sockets", "shm")
+NOT_THERE = {errno.ENODATA: "ENODATA", errno.ENOSYS: "ENOSYS"}
+
+
+def main():
+    suite = Suite("fabtests", __doc__.partition("\n\n")[0], add_options=add_options)
+    options = suite.options
+    options.provider_path = options.provider_path or options.softhca.resolve().parent.parent / "lib"
+    if options.provider == "heddle" and not list(options.provider_path.glob("*heddle-fi.so")):
+        print(f"fabtests: no libheddle-fi.so in {options.provider_path}; build it first")
+        return 2
+    options.scratch = options.scratch.resolve()
+    try:
+        suite.prefix = build(options)
+    except (OSError, subprocess.SubprocessError, Skip) as reason:
+        print(f"fabtests: skipped: {reason}")
+        return 77
+    suite.excluded = exclusions()
+    lists = test_lists(suite.prefix / "bin" / "runfabtests.sh")
+    suite.case("fi_info", fi_info, suite)
+    for text in lists["unit_tests"]:
+        suite.case(text, unit, suite, text)
+    for text in NEGATIVE:
+        suite.case(text, unit, suite, text, errno.ENODATA)
+    pairs = [*lists["functional_tests"], *lists["short_tests"], *MORE]
+    if suite.full:
+        pairs += [*lists["standard_tests"], *lists["threaded_tests"]]
+    for text in pairs:
+        suite.case(text, pair, suite, text)
+    suite.case("fi_pingpong", fi_pingpong, suite)
+    for name in QUICK_CONFIGURATIONS[: 2 if suite.full else 1]:
+        suite.case(f"fi_ubertest quick {name}", ubertest, suite, name)
+    return suite.main()
+
+
+def add_options(parser):
+    parser.set_defaults(scratch=SOURCE_ROOT / "build" / "fabtests")
+    parser.add_argument("--provider", default="heddle", help="or tcp, as a baseline")
+    parser.add_argument("--provider-path", type=Path, help="folder of libheddle-fi.so")
+    parser.add_argument("--source", type=Path, help=f"libfabric {VERSION}, instead of GitHub's")
+    parser.add_argument("--prefix", type=Path, help="libfabric and fabtests, already installed")
+
+
+# Building
+
+
+def build(options):
+    """Where libfabric and fabtests are installed; built if they are not yet."""
+    if options.prefix:
+        return options.prefix.resolve()
+    folder = options.scratch
+    prefix = folder / "prefix"
+    if (prefix / "bin" / "fi_ubertest").exists():
+        return prefix
+    for tool in ("autoconf", "automake", "libtoolize", "make", "cc"):
+        if not shutil.which(tool):
+            raise Skip(f"no {tool} to build it with")
+    folder.mkdir(parents=True, exist_ok=True)
+    print(f"fabtests: building libfabric and fabtests {VERSION} in {folder}", flush=True)
+    log = folder / "build.log"
+    log.write_bytes(b"")
+    source = unpack(options, folder, log)
+    make = ["make", f"-j{max(1, (os.cpu_count() or 2))}"]
+    disabled = [f"--disable-{name}" for name in DISABLED]
+    common = [f"--prefix={prefix}", "CFLAGS=-O1 -g"]
+    steps = (
+        (source, ["./autogen.sh"]),
+        (source, ["./configure", "--disable-static", *disabled, *common]),
+        (source, [*make, "install"]),
+        (source / "fabtests", ["./autogen.sh"]),
+        (source / "fabtests", ["./configure", f"--with-libfabric={prefix}", *common]),
+        (source / "fabtests", [*make, "install"]),
+    )
+    for where, argv in steps:
+        logged(argv, log, where)
+    return prefix
+
+
+def unpack(options, folder, log):
+    source = folder / "libfabric"
+    shutil.rmtree(source, ignore_errors=True)
+    if options.source is None:
+        try:
+            logged(["git", "clone", "-q", "--depth", "1", "--branch", VERSION, REPOSITORY, source], log)
+        except subprocess.SubprocessError as reason:
+            raise Skip(f"cannot clone {REPOSITORY}, see {log}; use --source") from reason
+    elif (options.source / "configure.ac").exists():
+        shutil.copytree(options.source, source, symlinks=True)
+    else:
+        source.mkdir()
+        archive = folder / "source.tar"
+        with open(archive, "wb") as file:
+            argv = ["git", "-C", options.source, "archive", VERSION]
+            subprocess.run(argv, stdout=file, check=True)
+        logged(["tar", "-xf", archive, "-C", source], log)
+        archive.unlink()
+    return source
+
+
+def logged(argv, log, where=None):
+    argv = [str(word) for word in argv]
+    with open(log, "ab") as file:
+        done = subprocess.run(
+            argv, cwd=where, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False
+        )
+    if done.returncode != 0:
+        lines = log.read_text(errors="replace").splitlines()[-5:]
+        raise subprocess.SubprocessError(f"{' '.join(argv[:2])} failed, see {log}: " + " | ".join(lines))
+
+
+# The lists
+
+
+def test_lists(script):
+    """The arrays of tests in runfabtests.sh: {name: [command line]}."""
+    lists = {}
+    text = script.read_text(encoding="utf-8")
+    for name, body in re.findall(r"^(\w+_tests)=\((.*?)^\)", text, re.M | re.S):
+        lists[name] = re.findall(r'"([^"]+)"', body)
+    return lists
+
+
+def exclusions():
+    """Lines `PATTERN  # reason`: [(compiled pattern, reason)]."""
+    found = []
+    for line in (HERE / "fabtests_excluded.txt").read_text(encoding="utf-8").splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        pattern, _, reason = line.partition("  # ")
+        if not reason.strip():
+            raise SystemExit(f"fabtests_excluded.txt: no reason for {pattern}")
+        found.append((re.compile(pattern.strip()), reason.strip()))
+    return found
+
+
+def refuse_excluded(suite, text):
+    for pattern, reason in suite.excluded:
+        if pattern.search(text):
+            raise Skip(reason)
+
+
+# Running
+
+
+def environment(suite, **extra):
+    options = suite.options
+    chosen = {
+        "FI_PROVIDER": options.provider,
+        "LD_LIBRARY_PATH": str(suite.prefix / "lib"),
+        **extra,
+    }
+    if options.provider == "heddle":
+        chosen["FI_PROVIDER_PATH"] = str(options.provider_path.resolve())
+    return chosen
+
+
+def command(suite, text):
+    words = text.replace("SERVER_ADDR", HOST).replace("GOOD_ADDR", HOST).split()
+    return [suite.prefix / "bin" / words[0], *words[1:]]
+
+
+def judge(suite, programs, expected=0):
+    """Fails unless all ended as expected; one that does not apply must be in the list of those."""
+    codes = {program.code for program in programs}
+    if any(program.timed_out for program in programs):
+        raise Failure("not done in time\n" + describe(programs))
+    if codes == {expected}:
+        suite.refuse_device_errors(programs)
+        return
+    if expected == 0 and len(codes) == 1 and (code := codes.pop()) in NOT_THERE:
+        raise Failure(
+            f"does not apply ({NOT_THERE[code]}), and fabtests_excluded.txt does not say so\n"
+            + describe(programs)
+        )
+    states = ", ".join(f"{program.title}: {program.state()}" for program in programs)
+    raise Failure(f"{states}\n{describe(programs)}")
+
+
+def unit(suite, text, expected=0):
+    refuse_excluded(suite, text)
+    argv = command(suite, text)
+    negative = expected != 0
+    argv += [] if negative else ["-p", suite.options.provider]
+    extra = {"FI_PROVIDER": ""} if negative else {}
+    program = suite.start(argv, environment=environment(suite, **extra))
+    suite.finish([program], 120)
+    judge(suite, [program], expected)
+    counts = re.findall(r"(\d+) tests? (?:failed|passed|skipped|excluded)", program.output())
+    return f"{counts[0]} tests" if counts else None
+
+
+def pair(suite, text):
+    refuse_excluded(suite, text)
+    port = suite.free_port()
+    argv = [*command(suite, text), "-p", suite.options.provider, f"-E={port}"]
+    run_both(suite, argv, [*argv, HOST], port, 300 if suite.full else 120)
+
+
+def run_both(suite, server_argv, client_argv, port, seconds, **extra):
+    server = suite.start(server_argv, environment=environment(suite, **extra), title="server")
+    suite.wait_listening_or_end(server, port)
+    both = [server]
+    if server.code is None:
+        both.append(
+            suite.start(client_argv, environment=environment(suite, **extra), title="client")
+        )
+    suite.finish(both, seconds)
+    judge(suite, both)
+    return both
+
+
+def fi_pingpong(suite):
+    refuse_excluded(suite, "fi_pingpong")
+    port = suite.free_port()
+    argv = [suite.prefix / "bin" / "fi_pingpong", "-p", suite.options.provider, "-e", "rdm", "-v"]
+    run_both(suite, [*argv, "-B", port], [*argv, "-P", port, HOST], port, 120)
+
+
+def ubertest(suite, name):
+    refuse_excluded(suite, f"fi_ubertest quick {name}")
+    configuration = suite.scratch("ubertest") / f"{name}.test"
+    share = suite.prefix / "share" / "fabtests" / "test_configs"
+    configuration.write_text(for_us((share / name / "quick.test").read_text(), name, suite.options))
+    shim = suite.scratch("ubertest") / "without_node.so"
+    suite.run_plain(["cc", "-shared", "-fPIC", "-O1", "-o", shim, HERE / "without_node.c"])
+    preload = {"LD_PRELOAD": str(shim)} if suite.options.provider == "heddle" else {}
+    port, control = suite.free_port(), suite.free_port()
+    program = suite.prefix / "bin" / "fi_ubertest"
+    common = ["-q", control, f"-E={port}"]
+    both = run_both(
+        suite,
+        [program, "-x", *common],
+        [program, "-u", configuration, *common, HOST],
+        control,
+        3600 if suite.full else 600,
+        FI_LOG_LEVEL="error",
+        **preload,
+    )
+    counts = dict(re.findall(r"^(Success|Skipped|ENODATA|ENOSYS|EIO|ERROR) *: (\d+)", both[1].output(), re.M))
+    wrong = {word: int(counts.get(word, 0)) for word in ("ENOSYS", "EIO", "ERROR")}
+    if any(wrong.values()) or int(counts.get("Success", 0)) == 0:
+        raise Failure(f"{counts}\n{describe(both)}")
+    return ", ".join(f"{word} {count}" for word, count in counts.items() if count != "0")
+
+
+def for_us(text, name, options):
+    """A configuration of another provider for ours: sets of connected and datagram endpoints and of
+    wait objects that we do not have are left out."""
+    text = text.replace(f"prov_name: {name}", f"prov_name: {options.provider}")
+    sets = re.findall(r"^\{.*?^\}", text, re.M | re.S)
+    kept = []
+    for one in sets:
+        if "FI_EP_RDM" not in one:
+            continue
+        one = re.sub(r"\s*FI_EP_(MSG|DGRAM),?", "", one)
+        one = re.sub(r"\s*FI_WAIT_MUTEX_COND,?", "", one)
+        if options.provider == "heddle":
+            one = re.sub(r"\s*mr_mode:\s*\[[^\]]*\],?", "", one)
+            one = one.replace("\n", f"\n\tmr_mode: [ {', '.join(MR_MODE)} ],\n", 1)
+        kept.append(one)
+    return ",\n".join(kept) + "\n"
+
+
+def fi_info(suite):
+    argv = [suite.prefix / "bin" / "fi_info", "-p", suite.options.provider, "-v"]
+    program = suite.start(argv, environment=environment(suite))
+    suite.finish([program], 60)
+    judge(suite, [program])
+    if f"prov_name: {suite.options.provider}" not in program.output():
+        raise Failure(f"says nothing of {suite.options.provider}\n{program.describe()}")
+    return f"{program.output().count('fi_info:')} offers"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
