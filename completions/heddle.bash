@@ -26,6 +26,7 @@ _heddle_options() {
             "--verbose --help"
         ;;
     info) echo "--json --help" ;;
+    options) echo "--json --markdown --man --help" ;;
     plan)
         echo "--threads --qps-per-thread --processes --budget-uars --depth --device --measure" \
             "--kernels --json --help"
@@ -67,7 +68,7 @@ _heddle() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "run info plan bench --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "run info plan bench options --help --version" -- "$current")
         return
     fi
     local command=${COMP_WORDS[1]}

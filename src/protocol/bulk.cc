@@ -7,7 +7,7 @@
 namespace heddle::protocol {
 
 bool LocalPieces::use(ibv_pd* pd, const iovec* from, std::size_t pieces, void* const* descriptors,
-                      std::size_t bytes, bool written_by_device) noexcept {
+                      std::size_t bytes, int access) noexcept {
     count = 0;
     for (std::size_t i = 0; i < pieces && bytes != 0; ++i) {
         if (from[i].iov_len == 0) continue;
@@ -20,8 +20,6 @@ bool LocalPieces::use(ibv_pd* pd, const iovec* from, std::size_t pieces, void* c
         bytes -= iov[count].iov_len;
         ibv_mr* region = descriptors != nullptr ? static_cast<ibv_mr*>(descriptors[i]) : nullptr;
         if (region == nullptr) {
-            const int access = written_by_device ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE
-                                                 : IBV_ACCESS_REMOTE_READ;
             registrations_[count].reset(
                 ibv_reg_mr(pd, iov[count].iov_base, iov[count].iov_len, access));
             region = registrations_[count].get();

@@ -19,9 +19,9 @@ namespace heddle::protocol {
 // unless the application has a registration of its own (FI_MR_LOCAL).
 class LocalPieces {
 public:
-    // False: errno says why it could not be registered. The iov is copied.
+    // False: errno says why it could not be registered. The iov is copied. access: IBV_ACCESS_...
     bool use(ibv_pd* pd, const iovec* iov, std::size_t count, void* const* descriptors,
-             std::size_t bytes, bool written_by_device) noexcept;
+             std::size_t bytes, int access) noexcept;
     void release() noexcept;
 
     std::size_t count = 0;

@@ -47,6 +47,9 @@ struct LocalEndpoint {
     ibv_xrcd* xrcd = nullptr;  // nullptr: RC
     ibv_srq* srq = nullptr;
     ibv_cq* cq = nullptr;  // RC: of both directions of the QP it makes
+    // RC: its targets stay until remove(), because libmlx5 takes what a QP that is destroyed has
+    // received out of the CQ, which a thread may be polling without libmlx5's lock just then.
+    bool keep_targets = false;
 };
 
 class Connector {

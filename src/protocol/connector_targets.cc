@@ -152,9 +152,10 @@ void ConnectorTargets::bye(const Datagram& bye) noexcept {
     const auto target = targets_.find({bye.from.process.nonce, bye.id});
     if (target == targets_.end() || !(target->second.request.from.process == bye.from.process))
         return;
-    // Destroying an RC QP takes what it received, and nobody has read yet, out of the CQ, which is
-    // another thread's: it waits until the endpoint goes. An XRC target has no CQ.
-    if (target->second.request.to.xrc()) destroy(target);
+    const auto keeps = [&](const LocalEndpoint& endpoint) {
+        return endpoint.keep_targets && endpoint.name == target->second.request.to;
+    };
+    if (std::none_of(endpoints_.begin(), endpoints_.end(), keeps)) destroy(target);
 }
 
 // A QP that cannot be destroyed is left to the context's end: nobody is told of it any more.

@@ -41,6 +41,7 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
     local.xrcd = domain->body().context->xrcd.get();
     local.srq = channel->srq();
     local.cq = channel->cq();
+    local.keep_targets = !channel->xrc();
     channel->attach(name.endpoint, *this);
     connector.add(local);
 }

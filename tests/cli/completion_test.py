@@ -111,7 +111,7 @@ class Bash(CompletionCase):
 
 
 class Heddle(CompletionCase):
-    COMMANDS = [("run",), ("info",), ("plan",), ("bench",)]
+    COMMANDS = [("run",), ("info",), ("plan",), ("bench",), ("options",)]
     EXPERIMENTS = [("bench", name) for name in ("message-rate", "global-array", "stencil")]
 
     def heddle(self, *arguments):

@@ -179,12 +179,12 @@ TEST_P(Transports, FailInTimeWhenThePeerIsDead) {
         pause();
     });
     dead = child.channel().receive<Name>();
+    Connector::Options options;
+    options.give_up_ms = 300;
+    Peer a(xrc(), options);  // before the other's UD QP number is free again
     child.channel().meet();
     child.kill(SIGKILL);
     child.wait();
-    Connector::Options options;
-    options.give_up_ms = 300;
-    Peer a(xrc(), options);
     const auto start = softhca::test::Clock::now();
     EXPECT_TRUE(a.wait(*a.connect(dead), ETIMEDOUT));
     EXPECT_GE(softhca::test::Clock::now() - start, milliseconds(300));

@@ -107,8 +107,11 @@ int reg_mr(Command& command) noexcept {
         device::reserve(table, command.fabric(), command.context.record, device::kFirstMr, &index);
     if (!region) return ENOMEM;
     if (!on_demand(request.access_flags)) {
-        if (const int error = memory::share(request.start, request.length, brief_regions.purpose(),
-                                            &region->extents)) {
+        if (const int error =
+                memory::share(request.start, request.length,
+                              request.access_flags & kRemoteWrites ? memory::Purpose::kApplication
+                                                                   : brief_regions.purpose(),
+                              &region->extents)) {
             device::free_item(table, *region);
             return error;
         }
