@@ -15,6 +15,7 @@
 #include "heddle/post/mlx5_objects.h"
 #include "heddle/post/mlx5_receive_queue.h"
 #include "heddle/post/mlx5_send_queue.h"
+#include "heddle/post/softhca_hooks.h"
 #include "heddle/post/stores.h"
 #include "heddle/post/work.h"
 
@@ -59,7 +60,11 @@ public:
         unsigned found = 0;
         while (found < most) {
             const mlx5_cqe64* cqe = next();
-            if (cqe == nullptr) break;
+            if (cqe == nullptr) {
+                if (found != 0 || empty_hook_ == nullptr || !empty_hook_()) break;
+                cqe = next();
+                if (cqe == nullptr) break;
+            }
             order_device_loads();
             ++consumer_;
             translate(*cqe, out[found++]);
@@ -76,9 +81,10 @@ public:
         ++arms_;
         store_record(record_ + 1, htobe32(command));
         begin_register_stores();
-        store_register(uar_ + 0x20,  // MLX5_CQ_DOORBELL
-                       htobe64(std::uint64_t{command} << 32 | number_));
+        std::byte* const at = uar_ + 0x20;  // MLX5_CQ_DOORBELL
+        store_register(at, htobe64(std::uint64_t{command} << 32 | number_));
         end_register_stores();
+        if (doorbell_hook_ != nullptr) doorbell_hook_(at);
     }
 
 private:
@@ -217,6 +223,8 @@ private:
     std::uint32_t entries_ = 0, entry_bytes_ = 0, number_ = 0;
     __be32* record_ = nullptr;
     std::byte* uar_ = nullptr;
+    Doorbell doorbell_hook_ = doorbell_hook();
+    EmptyPoll empty_hook_ = empty_poll_hook();
     std::uint32_t consumer_ = 0, arms_ = 0;  // under lock_
     std::vector<Reporter> reporters_;        // by number
     Reporter nobody_;                        // what is known of all others

@@ -7,8 +7,6 @@
 // Lock: SingleThreaded or SpinLock, of the queue; that of a shared uUAR is taken besides.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <mutex>
@@ -17,17 +15,11 @@
 
 #include "heddle/post/mlx5_entry.h"
 #include "heddle/post/mlx5_objects.h"
+#include "heddle/post/softhca_hooks.h"
 #include "heddle/post/stores.h"
 #include "heddle/post/uuar.h"
 
 namespace heddle::post {
-
-// softhca's kick (its docs: "The engine"); a null pointer on hardware.
-using Doorbell = void (*)(void*);
-inline Doorbell doorbell_hook() noexcept {
-    static const auto hook = reinterpret_cast<Doorbell>(dlsym(RTLD_DEFAULT, "softhca_doorbell"));
-    return hook;
-}
 
 // What libmlx5 makes of its environment variables when it opens a device; the direct path does the
 // same when a queue is made, so that queues of one process can differ.

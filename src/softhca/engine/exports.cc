@@ -11,6 +11,7 @@
 #include "softhca/engine/completion.h"
 #include "softhca/engine/counters.h"
 #include "softhca/engine/doorbell_count.h"
+#include "softhca/engine/posted.h"
 #include "softhca/engine/progress.h"
 
 namespace {
@@ -57,14 +58,20 @@ __attribute__((visibility("default"))) void softhca_doorbell(void* uar_register)
     }
     LocalQp* local = local_qp(static_cast<std::uint32_t>(value) >> 8 & 0xffffff);
     if (!local || !local->send_ring) return;
+    if (!local->announced.load(std::memory_order_relaxed)) [[unlikely]]
+        local->announced.store(true, std::memory_order_relaxed);
     // A BlueFlame write goes on where a doorbell ends: the second eight bytes tell them apart.
     auto* second = static_cast<volatile std::uint64_t*>(uar_register) + 1;
     const bool blueflame = *second != kUntouchedRegister;
     *second = kUntouchedRegister;
     device::QueuePair& qp = fabric->segment().qps[local->index];
     (blueflame ? qp.send.blueflame : qp.send.doorbells).fetch_add(1, std::memory_order_relaxed);
-    run_or_list(*fabric, *local, Runner::kPoster);
+    run_posted(*fabric, *local);
 }
+
+// A program that reads the CQ's memory itself has found no completion. True: look again, something
+// was carried out. Thread-safe.
+__attribute__((visibility("default"))) bool softhca_empty_poll(void) { return work_while_empty(); }
 
 // Interposed only to learn which QPs may be posted to past the ops table.
 __attribute__((visibility("default"))) int mlx5dv_init_obj(mlx5dv_obj* object, uint64_t type) {

@@ -10,9 +10,9 @@
 #include "softhca/device/epoch.h"
 #include "softhca/engine/completion.h"
 #include "softhca/engine/doorbell_count.h"
+#include "softhca/engine/posted.h"
 #include "softhca/engine/progress.h"
 #include "softhca/engine/receive.h"
-#include "softhca/engine/short_cut.h"
 
 namespace softhca::engine {
 
@@ -40,28 +40,6 @@ using WrComplete = int (*)(ibv_qp_ex*);
 std::atomic<StartPoll> g_start_poll[device::kMaxCqs];
 std::atomic<WrStart> g_wr_start{nullptr};
 std::atomic<WrComplete> g_wr_complete{nullptr};
-
-// Most posts are of one small request on a QP with nothing under way.
-[[gnu::always_inline]] inline void run_posted(Fabric& fabric, LocalQp& local) noexcept {
-    if (local.engine != EnginePolicy::kThread && local.run_lock.try_lock()) {
-        device::QueuePair& qp = fabric.segment().qps[local.index];
-        const auto counter = static_cast<std::uint16_t>(qp.sq_consumer);
-        const auto ahead = static_cast<std::uint16_t>(posted_so_far(local) - counter);
-        ShortCut request;
-        if (!local.dead.load(std::memory_order_relaxed) && qp.head.live() && ahead != 0 &&
-            ahead <= local.ring_blocks && !local.unfinished.active &&
-            local.waiting == Waiting::kNo &&
-            qp.state.load(std::memory_order_acquire) == IBV_QPS_RTS &&
-            short_cut(fabric, local, qp, counter,
-                      most_at_once(local.engine == EnginePolicy::kHybrid), request)) {
-            if (run_after_short_cut(fabric, local, qp, counter, request) == Ran::kPending)
-                add_pending(fabric, local);
-            return;
-        }
-        local.run_lock.unlock();
-    }
-    run_or_list(fabric, local, Runner::kPoster);
-}
 
 void posted(ibv_qp* qp, const ibv_send_wr* first, const ibv_send_wr* end) noexcept {
     Fabric* fabric = Fabric::current();
@@ -94,22 +72,6 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
         if (local_qp(qp->qp_num)) flush_receives(*fabric, index);
     }
     return result;
-}
-
-// An empty CQ: what waits is carried out, or way given to the progress thread at work (see
-// g_progress_works; less than a microsecond). True if it is worth to look again.
-inline bool work_while_empty() noexcept {
-    if (g_pending.load(std::memory_order_relaxed)) {
-        Fabric* fabric = Fabric::current();
-        if (!fabric) return false;
-        epoch::Section section;
-        run_pending(*fabric, Runner::kPoller, 4);
-        return true;
-    }
-    if (g_progress_works.load(std::memory_order_relaxed))
-        for (int i = 0; i < 24; ++i)
-            device::cpu_relax();
-    return false;
 }
 
 int poll_cq(ibv_cq* cq, int entries, ibv_wc* wc) {

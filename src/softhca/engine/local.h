@@ -45,6 +45,8 @@ struct alignas(64) LocalQp {
     std::atomic<bool> dead{false};     // being destroyed; set under run_lock
     std::atomic<bool> pending{false};  // on the progress list
     std::atomic<bool> direct{false};   // posts may come past the ops table: the record is polled
+    // Its poster has called softhca_doorbell() and will again: polled for what that cannot tell.
+    std::atomic<bool> announced{false};
 
     // written at creation
     std::byte* send_ring;              // or nullptr: no send queue

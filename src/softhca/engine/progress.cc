@@ -44,6 +44,8 @@ constexpr std::uint64_t kMicrosecond = 1'000, kMillisecond = 1'000'000;
 constexpr std::uint64_t kLivenessPeriod = 100 * kMillisecond;
 constexpr std::uint64_t kCrowdedLeast = 50 * kMillisecond, kCrowdedMost = 5000 * kMillisecond;
 constexpr std::uint64_t kLate = 300 * kMicrosecond;
+// QPs whose doorbells are announced: for receives posted to one that has failed.
+constexpr std::uint64_t kSeldomPeriod = 10 * kMillisecond;
 
 SpinLock g_list_lock;              // the ring, g_direct, g_channel_cqs
 LocalQp* g_ring[device::kMaxQps];  // a QP is on it at most once
@@ -167,8 +169,10 @@ void look_at_lost(Fabric& fabric, Rounds& rounds) noexcept {
     }
 }
 
-bool poll_direct(Fabric& fabric, Rounds& rounds) noexcept {
-    bool worked = false;
+enum class Polling { kNo, kSeldom, kOften };
+
+Polling poll_direct(Fabric& fabric, Rounds& rounds) noexcept {
+    bool worked = false, all_announced = true;
     std::size_t count;
     {
         Guard<SpinLock> guard(g_list_lock);
@@ -181,6 +185,7 @@ bool poll_direct(Fabric& fabric, Rounds& rounds) noexcept {
             if (i < g_direct->size()) local = (*g_direct)[i];
         }
         if (!local) continue;
+        if (!local->announced.load(std::memory_order_relaxed)) all_announced = false;
         const QueuePair& qp = fabric.segment().qps[local->index];
         if (!local->pending.load(std::memory_order_relaxed) && has_work(qp, *local)) {
             worked = true;
@@ -207,7 +212,8 @@ bool poll_direct(Fabric& fabric, Rounds& rounds) noexcept {
         }
     }
     if (worked) rounds.last_direct_work = device::now_ns();
-    return count != 0;
+    if (count == 0) return Polling::kNo;
+    return all_announced ? Polling::kSeldom : Polling::kOften;
 }
 
 void earliest_timer(Fabric&, Rounds& rounds) noexcept {
@@ -298,7 +304,7 @@ void* progress_main(void*) noexcept {
         fabric->self().bell.store(0, std::memory_order_seq_cst);
         rounds.busy = false;
         rounds.deadline = ~0ull;
-        bool polling;
+        Polling polling;
         {
             device::memory::SharingPause pause;
             device::epoch::Section section;
@@ -328,7 +334,9 @@ void* progress_main(void*) noexcept {
         } else {
             busy_rounds = 0;
         }
-        if (polling) {
+        if (polling == Polling::kSeldom) {
+            rounds.deadline = std::min(rounds.deadline, now + kSeldomPeriod);
+        } else if (polling == Polling::kOften) {
             const std::uint64_t pause =
                 direct_pause(now - rounds.last_direct_work, now < rounds.crowded_until);
             if (pause == 0) {
@@ -338,7 +346,7 @@ void* progress_main(void*) noexcept {
             rounds.deadline = std::min(rounds.deadline, now + pause);
         }
         sleep_until_rung(*fabric, rounds.deadline);
-        if (polling) learn_from_sleep(rounds, rounds.deadline);
+        if (polling == Polling::kOften) learn_from_sleep(rounds, rounds.deadline);
     }
     return nullptr;
 }

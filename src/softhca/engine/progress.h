@@ -5,6 +5,8 @@
 // died, and sleeps when there is nothing to do.
 #pragma once
 
+#include "softhca/device/epoch.h"
+#include "softhca/device/fabric.h"
 #include "softhca/engine/local.h"
 #include "softhca/engine/requester.h"
 
@@ -20,6 +22,22 @@ extern std::atomic<std::uint32_t> g_pending;  // how many are on the list
 extern std::atomic<bool> g_progress_works;
 // Gives up to `most` of them a turn. Inside an epoch.
 void run_pending(device::Fabric& fabric, Runner runner, unsigned most) noexcept;
+
+// An empty CQ: what waits is carried out, or way given to the progress thread at work (see
+// g_progress_works; less than a microsecond). True if it is worth to look again.
+inline bool work_while_empty() noexcept {
+    if (g_pending.load(std::memory_order_relaxed)) {
+        device::Fabric* fabric = device::Fabric::current();
+        if (!fabric) return false;
+        device::epoch::Section section;
+        run_pending(*fabric, Runner::kPoller, 4);
+        return true;
+    }
+    if (g_progress_works.load(std::memory_order_relaxed))
+        for (int i = 0; i < 24; ++i)
+            device::cpu_relax();
+    return false;
+}
 
 // Runs a QP now if the engine's mode and the runner allow, and lists it if it has to wait.
 void run_or_list(device::Fabric& fabric, LocalQp& local, Runner runner) noexcept;

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a post does: libmlx5's calls (hooks.cc) and announced doorbells (exports.cc) end here.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "softhca/device/fabric.h"
+#include "softhca/engine/local.h"
+#include "softhca/engine/progress.h"
+#include "softhca/engine/short_cut.h"
+
+namespace softhca::engine {
+
+// Inside an epoch.
+// Most posts are of one small request on a QP with nothing under way.
+[[gnu::always_inline]] inline void run_posted(device::Fabric& fabric, LocalQp& local) noexcept {
+    if (local.engine != EnginePolicy::kThread && local.run_lock.try_lock()) {
+        device::QueuePair& qp = fabric.segment().qps[local.index];
+        const auto counter = static_cast<std::uint16_t>(qp.sq_consumer);
+        const auto ahead = static_cast<std::uint16_t>(posted_so_far(local) - counter);
+        ShortCut request;
+        if (!local.dead.load(std::memory_order_relaxed) && qp.head.live() && ahead != 0 &&
+            ahead <= local.ring_blocks && !local.unfinished.active &&
+            local.waiting == Waiting::kNo &&
+            qp.state.load(std::memory_order_acquire) == IBV_QPS_RTS &&
+            short_cut(fabric, local, qp, counter,
+                      most_at_once(local.engine == EnginePolicy::kHybrid), request)) {
+            if (run_after_short_cut(fabric, local, qp, counter, request) == Ran::kPending)
+                add_pending(fabric, local);
+            return;
+        }
+        local.run_lock.unlock();
+    }
+    run_or_list(fabric, local, Runner::kPoster);
+}
+
+}  // namespace softhca::engine
