@@ -99,6 +99,8 @@ class HeddleRun(Case):
         line = next(l for l in result.stdout.splitlines() if l.startswith("LD_PRELOAD="))
         self.assertEqual(line.count("libsofthca.so"), 1)
         self.assertIn("MPIR_CVAR_NOLOCAL=1", result.stdout)
+        # who looked for devices has left their fabric
+        self.assertNotIn(self.fabric, self.softhca("list", "--names").stdout)
 
     def test_verbose_says_what_it_does(self):
         result = self.heddle("--verbose", "--softhca", "always", "--", "true", "--an-option")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // heddle run: becomes the given command (mpiexec, say), with the environment in which any of the
 // three MPI libraries runs over heddle; on the software HCA if there is no RDMA device.
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -66,7 +67,7 @@ struct Machine {
     bool device = false, software = false;
 };
 
-Machine look(bool verbose) {
+Machine look_here(bool verbose) {
     Machine machine;
     try {
         for (const DeviceInfo& each : devices()) {
@@ -77,6 +78,30 @@ Machine look(bool verbose) {
         if (verbose) std::fprintf(stderr, "heddle run: %s\n", error.what());
     }
     return machine;
+}
+
+// In a child: who opens devices has files and threads that mean nothing to the program which this
+// process becomes, and would be a member of softhca's fabric that never leaves.
+Machine look(bool verbose) {
+    enum : int { kDevice = 1, kSoftware = 2 };
+    std::fflush(nullptr);
+    const pid_t child = ::fork();
+    if (child < 0)
+        throw ProgramError(softhca::cli::kRunFailed,
+                           std::string("cannot fork: ") + std::strerror(errno));
+    if (child == 0) {
+        const Machine machine = look_here(verbose);
+        std::exit((machine.device ? kDevice : 0) | (machine.software ? kSoftware : 0));
+    }
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (!WIFEXITED(status))
+        throw ProgramError(softhca::cli::kRunFailed,
+                           "looking for devices ended by signal " +
+                               std::to_string(WIFSIGNALED(status) ? WTERMSIG(status) : 0));
+    const int found = WEXITSTATUS(status);
+    return {(found & kDevice) != 0, (found & kSoftware) != 0};
 }
 
 class Environment {
