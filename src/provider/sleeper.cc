@@ -73,7 +73,8 @@ void Sleepers::look() noexcept {
 std::shared_ptr<Sleepers> Sleepers::of(std::recursive_mutex* shared) {
     if (shared == nullptr) return std::make_shared<Sleepers>();
     static std::mutex mutex;
-    static std::map<std::recursive_mutex*, std::weak_ptr<Sleepers>> known;
+    // Never destroyed: programs may use MPI in exit handlers.
+    static auto& known = *new std::map<std::recursive_mutex*, std::weak_ptr<Sleepers>>;
     const std::scoped_lock lock(mutex);
     std::erase_if(known, [](const auto& each) { return each.second.expired(); });
     std::shared_ptr<Sleepers> found = known[shared].lock();
