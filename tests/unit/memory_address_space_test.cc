@@ -106,11 +106,13 @@ TEST(MemoryAddressSpace, SurvivesLosingItsDescriptor) {
     ASSERT_TRUE(space.at(memory.address(), &vma));
     EXPECT_GE(space.fd(), 640);
     close(space.fd());
+    space.refresh();
     EXPECT_TRUE(space.at(memory.address(), &vma));
     // Its number now names something else, which it must leave alone.
     const int number = space.fd();
     const int other = open("/dev/null", O_RDONLY);
     ASSERT_EQ(dup2(other, number), number);
+    space.refresh();
     EXPECT_TRUE(space.at(memory.address(), &vma));
     EXPECT_NE(fcntl(number, F_GETFD), -1);
     close(number);

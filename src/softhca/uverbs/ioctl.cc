@@ -11,9 +11,12 @@
 #include <rdma/rdma_user_ioctl_cmds.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include "softhca/base/log.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/uverbs/attributes.h"
+#include "softhca/uverbs/own_stack.h"
 #include "softhca/uverbs/uar.h"
 #include "softhca/uverbs/uverbs.h"
 
@@ -88,12 +91,20 @@ int dispatch(DeviceContext& context, const ib_uverbs_ioctl_hdr& header,
 }  // namespace
 
 int copy_in(void* to, std::uint64_t from, std::size_t length) noexcept {
+    if (in_callers_frames(from, length)) [[likely]] {
+        std::memcpy(to, reinterpret_cast<const void*>(static_cast<std::uintptr_t>(from)), length);
+        return 0;
+    }
     iovec local{to, length};
     iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(from)), length};
     return device::memory::copy_from(getpid(), &local, 1, &remote, 1, length);
 }
 
 int copy_out(std::uint64_t to, const void* from, std::size_t length) noexcept {
+    if (in_callers_frames(to, length)) [[likely]] {
+        std::memcpy(reinterpret_cast<void*>(static_cast<std::uintptr_t>(to)), from, length);
+        return 0;
+    }
     iovec local{const_cast<void*>(from), length};
     iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(to)), length};
     return device::memory::copy_to(getpid(), &local, 1, &remote, 1, length);

@@ -183,7 +183,7 @@ bool AddressSpace::load(int fd) noexcept {
 }
 
 bool AddressSpace::find(std::uint64_t address, Wanted wanted, Vma* out) noexcept {
-    const int fd = maps_.get();
+    const int fd = file();
     if (fd < 0) return false;
     if (query_works_) {
         const int error = query(fd, address, wanted, out);

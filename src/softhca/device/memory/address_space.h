@@ -36,7 +36,7 @@ public:
     enum class Source { kQuery, kText };
 
     // Can the kernel be asked at all?
-    bool available() noexcept { return maps_.get() >= 0; }
+    bool available() noexcept { return file() >= 0; }
     // The mapping that holds the address, or the next one above it. False when there is none.
     // Where only the text is to be had it is as of the last refresh().
     bool find(std::uint64_t address, Vma* out) noexcept;
@@ -46,11 +46,15 @@ public:
     }
     // The next shared mapping of a file at or above the address.
     bool find_shared_file(std::uint64_t address, Vma* out) noexcept;
-    // To be called whenever mappings other than those just looked at may have changed.
-    void refresh() noexcept { fresh_ = false; }
+    // To be called whenever mappings other than those just looked at, or the process's descriptors,
+    // may have changed.
+    void refresh() noexcept { fresh_ = intact_ = false; }
 
     int fd() const noexcept { return maps_.number(); }
-    void close() noexcept { maps_.close(); }
+    void close() noexcept {
+        maps_.close();
+        intact_ = false;
+    }
     // For tests.
     void use(Source source) noexcept { query_works_ = source == Source::kQuery; }
 
@@ -61,9 +65,15 @@ private:
     bool load(int fd) noexcept;
     bool read_text(int fd, bool* full) noexcept;
     bool grow_table() noexcept;
+    // The descriptor, looked after once between two refresh().
+    int file() noexcept {
+        if (!intact_) intact_ = maps_.get() >= 0;
+        return maps_.number();
+    }
 
     // Of the thread that opens it: the first one may be gone, and with it its view of the memory.
     ProcFile maps_{"/proc/thread-self/maps", 0};
+    bool intact_ = false;
     bool query_works_ = true;
     // The text, parsed: ascending. In pages of its own.
     bool fresh_ = false;

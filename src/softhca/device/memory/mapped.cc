@@ -10,8 +10,8 @@ namespace softhca::device::memory {
 bool check_mapped(std::uint64_t address, std::uint64_t length, bool write) noexcept {
     Sharing& sharing = Sharing::instance();
     std::lock_guard lock(sharing.mutex);
-    if (!sharing.space.available()) return true;  // whoever touches it will see
     sharing.space.refresh();
+    if (!sharing.space.available()) return true;  // whoever touches it will see
     const std::uint64_t end = address + length;
     for (std::uint64_t at = address; at < end;) {
         Vma vma;

@@ -265,12 +265,11 @@ int Sharing::share(std::uint64_t address, std::uint64_t length, Purpose purpose,
     if (const int error = check_mapped(made.start, made.end)) return error;
     const std::uint64_t ticket = next_ticket_++;
     tend_idle(own);
-    const bool writers = !alone();
+    const bool wanted =
+        arena_base() && (purpose == Purpose::kQueue ||
+                         (purpose == Purpose::kApplication && policy_ == MemoryPolicy::kAuto));
+    const bool writers = wanted && !alone();
     try {
-        const bool wanted =
-            arena_base() &&
-            (purpose == Purpose::kQueue ||
-             (purpose == Purpose::kApplication && policy_ == MemoryPolicy::kAuto));
         for (std::uint64_t at = made.start; wanted && at < made.end;) {
             at = share_step(at, made.end, purpose, writers, own, &room, &made);
             // Others may have their turn between two pieces of a large range.

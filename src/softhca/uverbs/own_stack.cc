@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The begin of a thread's stack: see own_stack.h.
+#include "softhca/uverbs/own_stack.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+extern "C" void* __libc_stack_end;  // ld.so: where the main stack began
+
+namespace softhca::uverbs {
+namespace {
+
+constexpr std::uintptr_t kNotKnown = 1;
+
+// A program that switches stacks by itself has its frames elsewhere and is not concerned: what is
+// looked at lies between a frame of ours and this.
+thread_local constinit std::uintptr_t t_begin __attribute__((tls_model("initial-exec"))) = 0;
+
+std::uintptr_t find() noexcept {
+    // AddressSanitizer knows where each object on the stack ends, and takes it for an error to read
+    // on, which a command of wrong lengths makes us do.
+#ifdef __SANITIZE_ADDRESS__
+    return kNotKnown;
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+    return kNotKnown;
+#endif
+#endif
+    if (gettid() == getpid()) return reinterpret_cast<std::uintptr_t>(__libc_stack_end);
+    pthread_attr_t attributes;
+    if (pthread_getattr_np(pthread_self(), &attributes) != 0) return kNotKnown;
+    void* lowest = nullptr;
+    std::size_t bytes = 0;
+    const int error = pthread_attr_getstack(&attributes, &lowest, &bytes);
+    pthread_attr_destroy(&attributes);
+    return error ? kNotKnown : reinterpret_cast<std::uintptr_t>(lowest) + bytes;
+}
+
+}  // namespace
+
+std::uintptr_t stack_begin() noexcept {
+    if (t_begin == 0) t_begin = find();
+    return t_begin;
+}
+
+}  // namespace softhca::uverbs
