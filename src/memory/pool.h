@@ -36,7 +36,8 @@ public:
         free_.pop_back();
         return buffer;
     }
-    void give_back(const void* buffer) noexcept { free_.push_back(index_of(buffer)); }
+    void give_back(const void* buffer) noexcept { give_back(index_of(buffer)); }
+    void give_back(std::uint32_t index) noexcept { free_.push_back(index); }
 
 private:
     struct Unmap {

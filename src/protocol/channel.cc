@@ -23,6 +23,8 @@ namespace {
 // Ids of receives carry the buffer's number, those of sends connection << 32 | number of the work.
 constexpr std::uint64_t kReceive = std::uint64_t{1} << 63;
 constexpr std::uint32_t kReceivesAtOnce = 16;
+// Under way at once there are mostly fewer.
+constexpr std::uint32_t kFewWorks = 32;
 // Behind the header of the largest eager message: wide data.
 constexpr std::size_t kHeaderRoom = sizeof(Header) + 8;
 // RTS with all its segments must fit, whatever eager_bytes is.
@@ -164,6 +166,7 @@ void Channel::make_srq() {
 void Channel::attach(std::uint16_t number, ChannelUser& user) {
     if (users_.size() <= number) users_.resize(number + 1u);
     users_[number] = &user;
+    user.number_ = number;
 }
 
 void Channel::detach(std::uint16_t number) { users_[number] = nullptr; }
@@ -220,18 +223,34 @@ void Channel::make_qp(Connection& connection, const Name& from) {
             ibv_modify_qp(connection.qp_.get(), &init,
                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
         throw VerbsError("taking a queue pair to INIT", error);
-    connection.sent_.resize(std::bit_ceil(options_.send_depth));
+    connection.sent_.resize(std::min(std::bit_ceil(options_.send_depth), kFewWorks));
     if (direct_cq_) {
         connection.direct_.emplace(connection.qp_.get(), false, max_inline_,
                                    lane_->register_shared(), options_.send_depth);
+        connection.direct_->count_ids_from(std::uint64_t{connection.index_} << 32);
         direct_cq_->add(*connection.direct_);
     } else {
         connection.verbs_.emplace(connection.qp_.get(), 1);
     }
 }
 
+bool Connection::make_room() noexcept {
+    try {
+        std::vector<Record> larger(2 * sent_.size());
+        for (std::uint32_t number = done_; number != posted_; ++number)
+            larger[number & (larger.size() - 1)] = sent_[number & (sent_.size() - 1)];
+        sent_ = std::move(larger);
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
 post::Posted Channel::post(Connection& connection, post::Work& work, const Sent& sent) noexcept {
     if (connection.posted_ - connection.done_ >= options_.send_depth || signaled_ >= signaled_most_)
+        [[unlikely]]
+        return post::Posted::kFull;
+    if (connection.posted_ - connection.done_ == connection.sent_.size() && !connection.make_room())
         [[unlikely]]
         return post::Posted::kFull;
     const bool signal = sent.needs_completion() || ++connection.unsignaled_ >= kSignalEvery;
@@ -241,7 +260,22 @@ post::Posted Channel::post(Connection& connection, post::Work& work, const Sent&
         connection.direct_ ? connection.direct_->post_now(work) : connection.verbs_->post_now(work);
     if (posted != post::Posted::kOk) [[unlikely]]
         return posted;
-    connection.sent_[connection.posted_ & (connection.sent_.size() - 1)] = sent;
+    Connection::Record& record =
+        connection.sent_[connection.posted_ & (connection.sent_.size() - 1)];
+    record.buffer =
+        sent.buffer != nullptr ? send_buffers_.index_of(sent.buffer) : Connection::kNoBuffer;
+    record.told = Connection::Told::kNobody;
+    if (sent.user != nullptr) {
+        record.user = sent.user->number_;
+        record.what = sent.what;
+        if (sent.part != nullptr) {
+            record.argument = sent.part;
+            record.told = Connection::Told::kPart;
+        } else if (sent.what != 0) {
+            record.argument = sent.context;
+            record.told = Connection::Told::kUser;
+        }
+    }
     ++connection.posted_;
     if (signal) {
         connection.unsignaled_ = 0;
@@ -321,14 +355,27 @@ void Channel::completed(const post::Completion& completion) {
 // one where it happens.
 void Channel::finish(Connection& connection, std::uint32_t number, int error, int device_error) {
     while (static_cast<std::int32_t>(number - connection.done_) >= 0) {
-        const Sent sent = connection.sent_[connection.done_ & (connection.sent_.size() - 1)];
+        const Connection::Record record =
+            connection.sent_[connection.done_ & (connection.sent_.size() - 1)];
         const bool last = connection.done_ == number;
         ++connection.done_;
-        if (sent.buffer != nullptr) send_buffers_.give_back(sent.buffer);
-        if (sent.part != nullptr)
-            sent.part->done(last ? error : 0, last ? device_error : 0);
-        else if (sent.what != 0 && sent.user != nullptr)
-            sent.user->sent(sent, last ? error : 0, last ? device_error : 0);
+        if (record.buffer != Connection::kNoBuffer) send_buffers_.give_back(record.buffer);
+        switch (record.told) {
+            case Connection::Told::kNobody:
+                break;
+            case Connection::Told::kUser: {
+                Sent sent;
+                sent.user = users_[record.user];
+                sent.context = record.argument;
+                sent.what = record.what;
+                sent.user->sent(sent, last ? error : 0, last ? device_error : 0);
+                break;
+            }
+            case Connection::Told::kPart:
+                static_cast<Part*>(record.argument)
+                    ->done(last ? error : 0, last ? device_error : 0);
+                break;
+        }
     }
 }
 
@@ -380,10 +427,8 @@ bool Channel::drained() noexcept {
 void Channel::forget(ChannelUser& user) noexcept {
     for (const auto& connection : connections_)
         for (std::uint32_t number = connection->done_; number != connection->posted_; ++number) {
-            Sent& sent = connection->sent_[number & (connection->sent_.size() - 1)];
-            if (sent.user != &user) continue;
-            sent.user = nullptr;
-            sent.part = nullptr;
+            Connection::Record& record = connection->sent_[number & (connection->sent_.size() - 1)];
+            if (record.user == user.number_) record.told = Connection::Told::kNobody;
         }
 }
 

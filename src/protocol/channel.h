@@ -40,6 +40,10 @@ public:
     virtual void sent(const struct Sent& sent, int error, int device_error) = 0;
     // The connection is ready, or has failed.
     virtual void changed(Connection& connection) = 0;
+
+private:
+    friend class Channel;
+    std::uint16_t number_ = 0;  // of attach()
 };
 
 // Of several works together: an operation that took more than one.
@@ -51,7 +55,7 @@ protected:
     ~Part() = default;
 };
 
-// What is remembered of a posted work.
+// What is to be done when a posted work is.
 struct Sent {
     enum What : std::uint8_t { kEntry = 1, kCount = 2, kTagged = 4, kRma = 8 };
     ChannelUser* user = nullptr;
@@ -75,13 +79,26 @@ public:
 
 private:
     friend class Channel;
+    enum class Told : std::uint8_t { kNobody, kUser, kPart };
+    static constexpr std::uint32_t kNoBuffer = UINT32_MAX;
     std::uint32_t index_ = 0;
     ConnectionRequest::State state_ = ConnectionRequest::kConnecting;  // as the owner knows it
     int error_ = 0;
     verbs::QueuePair qp_;
     std::optional<post::Mlx5SendQueue<post::SingleThreaded>> direct_;
     std::optional<post::VerbsSendQueue<post::SingleThreaded>> verbs_;
-    std::vector<Sent> sent_;               // ring, by number
+    // Of each work under way what `Sent` says, in few bytes: there are send_depth of them for each
+    // peer.
+    struct Record {
+        void* argument = nullptr;  // the context, or the part
+        std::uint32_t buffer = kNoBuffer;
+        std::uint16_t user = 0;
+        std::uint8_t what = 0;
+        Told told = Told::kNobody;
+    };
+    static_assert(sizeof(Record) == 16);
+    std::vector<Record> sent_;  // ring, by number; grows up to send_depth
+    bool make_room() noexcept;
     std::uint32_t posted_ = 0, done_ = 0;  // free-running numbers
     std::uint32_t unsignaled_ = 0;         // since the last that was signaled
     ConnectionRequest request_;

@@ -94,7 +94,7 @@ void RdmEndpoint::Body::flush(Peer& peer) {
 
 void RdmEndpoint::Body::fail_peer(Peer& peer, int error) {
     peer.failed = error;
-    std::deque<Waiting*> waiting;
+    std::list<Waiting*> waiting;
     waiting.swap(peer.waiting);
     for (Waiting* const each : waiting)
         each->fail(error);

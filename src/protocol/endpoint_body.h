@@ -5,7 +5,7 @@
 #pragma once
 
 #include <chrono>
-#include <deque>
+#include <list>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -35,7 +35,7 @@ struct Peer {
     std::uint32_t number = 0;
     std::uint64_t address = AddressVector::kNone;  // the lowest in the address vector
     Connection* connection = nullptr;              // once something was sent to it
-    std::deque<Waiting*> waiting;
+    std::list<Waiting*> waiting;  // empty, mostly, and then takes no memory of its own
     std::uint16_t send_sequence = 0, receive_sequence = 0;
     std::size_t ahead = 0;      // eager payload that it has not taken away yet
     std::size_t taken = 0;      // of its eager payload, not yet told

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <mutex>
 #include <string_view>
@@ -59,7 +60,15 @@ public:
         if (policy.blueflame) blueflame_inline_ = uuar_->half_bytes / kUnit;
         if (policy.blueflame_for_all) blueflame_gathered_ = blueflame_inline_;
         if (depth_ == 0 || depth_ > ring_.blocks) depth_ = ring_.blocks;
-        slots_.resize(ring_.blocks);
+        ends_.resize(std::bit_ceil(depth_));
+        ids_.resize(ends_.size());
+    }
+
+    // Completions tell `base` + the number of the work (0, 1, ...; 32 bits) for its id, whatever
+    // Work::id says, which then need not be kept. Before the first post.
+    void count_ids_from(std::uint64_t base) {
+        id_base_ = base;
+        ids_ = {};
     }
 
     std::uint32_t qpn() const noexcept { return qpn_; }
@@ -101,10 +110,21 @@ public:
     // By who polls the CQ: the entry that began at `counter`, and all before it, are done. Returns
     // its id.
     std::uint64_t completed(std::uint16_t counter) noexcept {
-        given_back_by_device(slots_.data());
-        const Slot& slot = slots_[counter & (ring_.blocks - 1)];
-        done_.store(std::uint64_t{slot.number} << 16 | slot.end, std::memory_order_release);
-        return slot.id;
+        given_back_by_device(ends_.data());
+        const std::uint64_t done = done_.load(std::memory_order_relaxed);
+        const auto from = static_cast<std::uint16_t>(done);
+        const auto ahead = static_cast<std::uint16_t>(counter - from);
+        auto number = static_cast<std::uint32_t>(done >> 16);
+        // Each is passed once. More than depth_ of them is not possible.
+        for (std::uint32_t most = depth_; most != 0; --most) {
+            ++number;
+            const auto end = static_cast<std::uint16_t>(ends_[number & (ends_.size() - 1)] - from);
+            if (end > ahead) break;
+        }
+        const std::size_t at = number & (ends_.size() - 1);
+        const std::uint64_t id = ids_.empty() ? id_base_ + (number - 1) : ids_[at];
+        done_.store(std::uint64_t{number} << 16 | ends_[at], std::memory_order_release);
+        return id;
     }
 
     // By who polls: the answer of the READ or atomic that began at `counter` came in its
@@ -141,16 +161,18 @@ private:
         const std::uint32_t works = number_ - static_cast<std::uint32_t>(done >> 16);
         if (used + blocks > ring_.blocks || works >= depth_) return Posted::kFull;
         last = {build_entry(ring_, counter_, qpn_, xrc_, mode_, work, shape), shape.units};
-        Slot& slot = slots_[counter_ & (ring_.blocks - 1)];
+        ++number_;
         counter_ = static_cast<std::uint16_t>(counter_ + blocks);
-        slot = {work.id, ++number_, counter_};
+        const std::size_t at = number_ & (ends_.size() - 1);
+        ends_[at] = counter_;
+        if (!ids_.empty()) ids_[at] = work.id;
         return Posted::kOk;
     }
 
     // blueflame_units: a list of one whose entry has no more of them goes whole.
     [[gnu::always_inline]] void ring_register(const Last& last,
                                               std::uint32_t blueflame_units) noexcept {
-        handed_to_device(slots_.data());
+        handed_to_device(ends_.data());
         order_memory_stores();
         store_record(record_, htobe32(counter_));
         Uuar& uuar = *uuar_;
@@ -188,13 +210,6 @@ private:
         return is_inline ? blueflame_inline_ : blueflame_gathered_;
     }
 
-    // Of the entry that begins in a block: the counters behind it.
-    struct Slot {
-        std::uint64_t id = 0;
-        std::uint32_t number = 0;
-        std::uint16_t end = 0;
-    };
-
     Lock lock_;
     Ring ring_;
     std::uint32_t depth_;
@@ -212,7 +227,11 @@ private:
     std::uint32_t pending_ = 0;  // entries since the last doorbell
     bool has_inline_ = false;
     Last last_{};
-    std::vector<Slot> slots_;  // by who posts, read by who polls after the completion
+    // By who posts, read by who polls after the completion: of a work, by its number, the block
+    // behind its entry, and its id.
+    std::vector<std::uint16_t> ends_;
+    std::vector<std::uint64_t> ids_;
+    std::uint64_t id_base_ = 0;
     alignas(64) std::atomic<std::uint64_t> done_{0};  // by who polls: number << 16 | end
 };
 
