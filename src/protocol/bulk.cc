@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace heddle::protocol {
 
-bool LocalPieces::use(ibv_pd* pd, const iovec* from, std::size_t pieces, void* const* descriptors,
-                      std::size_t bytes, int access) noexcept {
+bool LocalPieces::use(memory::RegistrationCache& cache, const iovec* from, std::size_t pieces,
+                      void* const* descriptors, std::size_t bytes, int access) noexcept {
+    release();
+    cache_ = &cache;
     count = 0;
     for (std::size_t i = 0; i < pieces && bytes != 0; ++i) {
         if (from[i].iov_len == 0) continue;
@@ -18,20 +21,22 @@ bool LocalPieces::use(ibv_pd* pd, const iovec* from, std::size_t pieces, void* c
         iov[count] = from[i];
         iov[count].iov_len = std::min(from[i].iov_len, bytes);
         bytes -= iov[count].iov_len;
-        ibv_mr* region = descriptors != nullptr ? static_cast<ibv_mr*>(descriptors[i]) : nullptr;
-        if (region == nullptr) {
-            registrations_[count].reset(
-                ibv_reg_mr(pd, iov[count].iov_base, iov[count].iov_len, access));
-            region = registrations_[count].get();
+        const ibv_mr* own = descriptors != nullptr ? static_cast<ibv_mr*>(descriptors[i]) : nullptr;
+        if (own != nullptr) {
+            local_keys[count] = own->lkey;
+            remote_keys[count] = own->rkey;
+        } else {
+            auto* const region = cache.get(iov[count].iov_base, iov[count].iov_len, access);
             if (region == nullptr) {
                 const int error = errno;
                 release();
                 errno = error;
                 return false;
             }
+            registrations_[count] = region;
+            local_keys[count] = region->local_key();
+            remote_keys[count] = region->remote_key();
         }
-        local_keys[count] = region->lkey;
-        remote_keys[count] = region->rkey;
         ++count;
     }
     return true;
@@ -39,8 +44,8 @@ bool LocalPieces::use(ibv_pd* pd, const iovec* from, std::size_t pieces, void* c
 
 void LocalPieces::release() noexcept {
     for (std::size_t i = 0; i < count; ++i)
-        registrations_[i].reset();
-    if (count < kMaxSegments) registrations_[count].reset();
+        if (registrations_[i] != nullptr) cache_->put(std::exchange(registrations_[i], nullptr));
+    count = 0;
 }
 
 void Bulk::begin(Channel& channel, ChannelUser& user, Connection& connection, post::Opcode opcode,

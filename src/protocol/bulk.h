@@ -9,19 +9,23 @@
 #include <array>
 #include <cstdint>
 
+#include "memory/registration_cache.h"
 #include "protocol/channel.h"
 #include "protocol/wire.h"
-#include "verbs/handles.h"
 
 namespace heddle::protocol {
 
-// Local memory with the keys that the device wants. Registered for the time of the operation,
-// unless the application has a registration of its own (FI_MR_LOCAL).
+// Local memory with the keys that the device wants: registered, unless the application has a
+// registration of its own (FI_MR_LOCAL).
 class LocalPieces {
 public:
+    LocalPieces() = default;
+    LocalPieces(const LocalPieces&) = delete;
+    LocalPieces& operator=(const LocalPieces&) = delete;
+    ~LocalPieces() { release(); }
     // False: errno says why it could not be registered. The iov is copied. access: IBV_ACCESS_...
-    bool use(ibv_pd* pd, const iovec* iov, std::size_t count, void* const* descriptors,
-             std::size_t bytes, int access) noexcept;
+    bool use(memory::RegistrationCache& cache, const iovec* iov, std::size_t count,
+             void* const* descriptors, std::size_t bytes, int access) noexcept;
     void release() noexcept;
 
     std::size_t count = 0;
@@ -29,7 +33,8 @@ public:
     std::array<std::uint32_t, kMaxSegments> local_keys{}, remote_keys{};
 
 private:
-    std::array<verbs::MemoryRegion, kMaxSegments> registrations_;
+    memory::RegistrationCache* cache_ = nullptr;
+    std::array<memory::RegistrationCache::Region*, kMaxSegments> registrations_{};
 };
 
 class Bulk final : public Part {

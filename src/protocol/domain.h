@@ -10,6 +10,7 @@
 
 #include "heddle/device.h"
 #include "heddle/usage.h"
+#include "memory/registration_cache.h"
 #include "protocol/options.h"
 
 namespace heddle::protocol {
@@ -43,6 +44,7 @@ public:
 
     // What all domains of the process have taken by now. Any thread.
     Usage usage() const;
+    memory::CacheCounts cache_counts() const;
 
     class Body;  // domain_body.h, for endpoints
     Body& body() noexcept { return *body_; }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "protocol/process.h"
 
-#include <cerrno>
-
 #include <rdma/fabric.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cerrno>
 
 #include "heddle/error.h"
 
@@ -63,7 +65,8 @@ std::shared_ptr<Process> Process::get(const Options& options) {
 Process::Process(const Options& wanted)
     : options(wanted),
       device(heddle::device(wanted.device)),
-      lanes(device.name, wanted.endpoints, wanted.xrc && device.xrc) {}
+      lanes(device.name, wanted.endpoints, wanted.xrc && device.xrc),
+      monitor_(std::make_shared<memory::AddressMonitor>()) {}
 
 bool Process::direct() const {
     if (options.post == PostPath::kVerbs) return false;
@@ -94,6 +97,29 @@ std::shared_ptr<Channel> Process::channel(const std::shared_ptr<endpoint::Shared
     std::erase_if(channels_, [](const auto& known) { return known.expired(); });
     channels_.push_back(channel);
     return channel;
+}
+
+std::shared_ptr<memory::RegistrationCache> Process::cache(const endpoint::SharedContext& context) {
+    const std::lock_guard guard(mutex_);
+    auto& known = caches_[context.index];
+    std::shared_ptr<memory::RegistrationCache> cache = known.lock();
+    if (!cache) {
+        std::size_t most = options.mr_cache_bytes;
+        rlimit limit{};
+        if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+            most = std::min<std::size_t>(most, limit.rlim_cur / 2);
+        cache = std::make_shared<memory::RegistrationCache>(monitor_, context.pd.get(), most);
+        known = cache;
+    }
+    return cache;
+}
+
+memory::CacheCounts Process::cache_counts() const {
+    memory::CacheCounts sum;
+    const std::lock_guard guard(mutex_);
+    for (const auto& [context, known] : caches_)
+        if (const auto cache = known.lock()) sum += cache->counts();
+    return sum;
 }
 
 std::uint16_t Process::new_endpoint() {
@@ -146,5 +172,6 @@ std::unique_ptr<Region> Domain::register_memory(void* address, std::size_t bytes
     return std::make_unique<VerbsRegion>(*body_, address, bytes, access);
 }
 Usage Domain::usage() const { return body_->process->usage(); }
+memory::CacheCounts Domain::cache_counts() const { return body_->process->cache_counts(); }
 
 }  // namespace heddle::protocol

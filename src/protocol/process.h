@@ -13,6 +13,7 @@
 
 #include "endpoint/lanes.h"
 #include "heddle/device.h"
+#include "memory/registration_cache.h"
 #include "protocol/channel.h"
 #include "protocol/connector.h"
 #include "protocol/domain.h"
@@ -33,11 +34,14 @@ public:
     // software HCA can share pages most easily while the process has one thread.
     Connector& connector(const std::shared_ptr<endpoint::SharedContext>& context);
     std::shared_ptr<Channel> channel(const std::shared_ptr<endpoint::SharedContext>& context);
+    // What its domains register memory with.
+    std::shared_ptr<memory::RegistrationCache> cache(const endpoint::SharedContext& context);
     std::uint16_t new_endpoint();
     void release_endpoint(std::uint16_t number);
 
     void count_registration(int change) noexcept { registrations_ += change; }
     Usage usage() const;
+    memory::CacheCounts cache_counts() const;
 
 private:
     bool direct() const;
@@ -47,6 +51,8 @@ private:
     std::unique_ptr<Connector> connector_;
     std::weak_ptr<Channel> common_;  // of mpi+threads
     std::vector<std::weak_ptr<Channel>> channels_;
+    const std::shared_ptr<memory::AddressMonitor> monitor_;
+    std::map<std::uint16_t, std::weak_ptr<memory::RegistrationCache>> caches_;  // by context
     std::bitset<65536> numbers_;   // under mutex_: endpoints that are there
     std::size_t next_number_ = 0;  // under mutex_
     std::atomic<int> registrations_{0};
@@ -62,10 +68,13 @@ struct RegisteredMemory {
 class Domain::Body {
 public:
     explicit Body(const Options& options)
-        : process(Process::get(options)), context(process->lanes.context()) {}
+        : process(Process::get(options)),
+          context(process->lanes.context()),
+          cache(process->cache(*context)) {}
 
     const std::shared_ptr<Process> process;
     const std::shared_ptr<endpoint::SharedContext> context;
+    const std::shared_ptr<memory::RegistrationCache> cache;
 
     std::mutex mutex;
     std::unordered_map<std::uint32_t, RegisteredMemory> regions;  // by key; under mutex

@@ -96,8 +96,8 @@ ssize_t RdmEndpoint::Body::rma(const RmaArguments& a) {
 
 // False: no room.
 bool RdmEndpoint::Body::start_rma(Transfer& t) {
-    if (!t.bulk.local.use(channel->lane().shared->pd.get(), t.iov.data(), t.iov_count,
-                          t.descriptors.data(), t.bytes, t.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
+    if (!t.bulk.local.use(*domain->body().cache, t.iov.data(), t.iov_count, t.descriptors.data(),
+                          t.bytes, t.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
         finish(t, errno, 0);
         return true;
     }

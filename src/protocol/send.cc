@@ -178,7 +178,7 @@ bool RdmEndpoint::Body::start(Transfer& t) {
     const Header header{Kind::kEager,       tagged_flag(is_tagged), name.endpoint,
                         peer.name.endpoint, peer.send_sequence,     t.tag};
     if (t.flags & FI_MATCH_COMPLETE || !may_be_eager(peer, t.bytes)) {
-        if (!t.bulk.local.use(channel->lane().shared->pd.get(), t.iov.data(), t.iov_count,
+        if (!t.bulk.local.use(*domain->body().cache, t.iov.data(), t.iov_count,
                               t.descriptors.data(), t.bytes, IBV_ACCESS_REMOTE_READ)) {
             finish(t, errno, 0);
             return true;

@@ -27,6 +27,8 @@ bool number(std::string_view text, std::uint64_t least, std::uint64_t most, Numb
         shift = 10;
     else if (equal(unit, "M"))
         shift = 20;
+    else if (equal(unit, "G"))
+        shift = 30;
     else if (!unit.empty())
         return false;
     if (value > std::numeric_limits<std::uint64_t>::max() >> shift) return false;
@@ -121,6 +123,11 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) { return number(text, 16, 16384, o.protocol.receive_buffers); }},
     {"send_depth", FI_PARAM_SIZE_T, "128", "16 to 8192", "Entries of a connection's work queue.",
      [](Text text, Options& o) { return number(text, 16, 8192, o.protocol.send_depth); }},
+    {"mr_cache", FI_PARAM_SIZE_T, "1G", "0 to 1T bytes (K, M and G)",
+     "Memory of a program that stays registered after it was used twice for messages above the "
+     "eager size or for RMA; at most half of `ulimit -l`. 0: memory is registered for each "
+     "operation.",
+     [](Text text, Options& o) { return number(text, 0, 1ULL << 40, o.protocol.mr_cache_bytes); }},
     {"connect_timeout", FI_PARAM_INT, "30000", "100 to 600000 ms",
      "How long a peer that does not answer is asked for a connection, before operations to it "
      "fail.",

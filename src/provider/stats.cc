@@ -24,6 +24,7 @@ struct Sum {
     EndpointCounts counts;
     std::uint64_t endpoints = 0;
     Usage usage;  // when the most was in use
+    memory::CacheCounts cache;
 };
 
 std::mutex mutex;
@@ -56,6 +57,7 @@ struct Line {
 std::string written(const Sum& sum, const Domain& domain, bool json) {
     const Usage& u = sum.usage;
     const EndpointCounts& c = sum.counts;
+    const memory::CacheCounts& m = sum.cache;
     const Line lines[] = {
         {"endpoints", "endpoints", sum.endpoints},
         {"contexts", "contexts", u.contexts},
@@ -75,6 +77,11 @@ std::string written(const Sum& sum, const Domain& domain, bool json) {
         {"unexpected_bytes_peak", "bytes of them at most, of an endpoint", c.unexpected_bytes_peak},
         {"rma", "RMA operations", c.rma},
         {"atomics", "atomic operations", c.atomics},
+        {"registrations", "memory registrations for operations", m.registrations},
+        {"registrations_kept", "of those kept after use", m.kept},
+        {"registration_hits", "operations on memory that was registered", m.hits},
+        {"registration_evictions", "registrations ended for want of room", m.evictions},
+        {"registration_invalidations", "registrations ended as memory went", m.invalidations},
         {"damaged", "damaged messages dropped", c.damaged},
     };
     const std::string category(heddle::name(domain.protocol->category()));
@@ -143,9 +150,11 @@ void endpoint_closing(Domain& domain, const protocol::RdmEndpoint& endpoint) {
     if (!wanted()) return;
     const Usage usage = domain.protocol->usage();
     const EndpointCounts counts = endpoint.counts();
+    const memory::CacheCounts cache = domain.protocol->cache_counts();
     const std::scoped_lock lock(mutex);
     add(closed, counts);
     if (usage.qps >= closed.usage.qps) closed.usage = usage;
+    if (cache.registrations >= closed.cache.registrations) closed.cache = cache;
 }
 
 void domain_closing(Domain& domain) {
@@ -162,6 +171,7 @@ void report(Domain& domain) {
     for (const protocol::RdmEndpoint* each : domain.endpoints)
         add(now, each->counts());
     now.usage = domain.protocol->usage();
+    now.cache = domain.protocol->cache_counts();
     const std::scoped_lock lock(mutex);
     write_out(now, domain);
 }

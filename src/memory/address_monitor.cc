@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// linux/userfaultfd.h. Ranges are registered for write protection and none is ever protected: that
+// is the only way of registering them in which no page fault is stopped.
+#include "memory/address_monitor.h"
+
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace heddle::memory {
+namespace {
+
+// Newer than some headers.
+#ifndef UFFD_USER_MODE_ONLY
+constexpr int UFFD_USER_MODE_ONLY = 1;
+#endif
+constexpr std::uint64_t kWriteProtectsShared = 1 << 12;  // UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+constexpr std::uint64_t kEvents =
+    UFFD_FEATURE_EVENT_UNMAP | UFFD_FEATURE_EVENT_REMOVE | UFFD_FEATURE_EVENT_REMAP;
+constexpr std::uint64_t kWriteProtects = 1 << 0;  // UFFD_FEATURE_PAGEFAULT_FLAG_WP
+
+int new_uffd() noexcept {
+    // Without privileges only what stops no fault of the kernel's is allowed, which is all we do.
+    return static_cast<int>(
+        ::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+}
+
+}  // namespace
+
+AddressMonitor::~AddressMonitor() {
+    if (thread_.joinable() && pid_ != ::getpid()) {
+        thread_.detach();
+    } else if (thread_.joinable()) {
+        const std::uint64_t one = 1;
+        [[maybe_unused]] const auto written = ::write(stop_, &one, sizeof one);
+        thread_.join();
+    }
+    // Whoever waits for an event to be read goes on.
+    if (uffd_ >= 0) ::close(uffd_);
+    if (stop_ >= 0) ::close(stop_);
+}
+
+void AddressMonitor::add(Listener& listener) noexcept {
+    const std::scoped_lock lock(mutex_);
+    listener.next_ = listeners_;
+    listeners_ = &listener;
+}
+
+void AddressMonitor::remove(Listener& listener) noexcept {
+    const std::scoped_lock lock(mutex_);
+    Listener** at = &listeners_;
+    while (*at != nullptr && *at != &listener)
+        at = &(*at)->next_;
+    if (*at != nullptr) *at = listener.next_;
+}
+
+bool AddressMonitor::open() noexcept {
+    const auto no = [this](const char* why) {
+        why_ = why;
+        error_ = errno;
+        if (uffd_ >= 0) ::close(uffd_);
+        uffd_ = -1;
+        return false;
+    };
+    // What there is, is told to one that cannot be used any more.
+    uffd_ = new_uffd();
+    if (uffd_ < 0) return no("userfaultfd");
+    uffdio_api api{};
+    api.api = UFFD_API;
+    if (::ioctl(uffd_, UFFDIO_API, &api) != 0) return no("UFFDIO_API");
+    const std::uint64_t there = api.features;
+    ::close(uffd_);
+    errno = EOPNOTSUPP;
+    if ((there & kEvents) != kEvents || !(there & kWriteProtects)) {
+        uffd_ = -1;
+        return no("userfaultfd without events or write protection");
+    }
+    uffd_ = new_uffd();
+    if (uffd_ < 0) return no("userfaultfd");
+    api = {};
+    api.api = UFFD_API;
+    api.features = kEvents | (there & kWriteProtectsShared);
+    if (::ioctl(uffd_, UFFDIO_API, &api) != 0) return no("UFFDIO_API");
+    stop_ = ::eventfd(0, EFD_CLOEXEC);
+    if (stop_ < 0) return no("eventfd");
+    return true;
+}
+
+bool AddressMonitor::ready() noexcept {
+    std::call_once(once_, [this] {
+        if (!open()) return;
+        pid_ = ::getpid();
+        // Signals are for threads of the program.
+        sigset_t all, before;
+        ::sigfillset(&all);
+        ::pthread_sigmask(SIG_SETMASK, &all, &before);
+        try {
+            thread_ = std::thread([this] { run(); });
+        } catch (...) {
+            why_ = "a thread that reads of it";
+            error_ = EAGAIN;
+            ::close(uffd_);
+            uffd_ = -1;
+        }
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    });
+    return uffd_ >= 0;
+}
+
+bool AddressMonitor::watch(std::uintptr_t begin, std::uintptr_t end) noexcept {
+    uffdio_register range{};
+    range.range = {begin, end - begin};
+    range.mode = UFFDIO_REGISTER_MODE_WP;
+    return ::ioctl(uffd_, UFFDIO_REGISTER, &range) == 0;
+}
+
+void AddressMonitor::unwatch(std::uintptr_t begin, std::uintptr_t end) noexcept {
+    for (const Listener* each = listeners_; each != nullptr; each = each->next_)
+        if (each->wants(begin, end)) return;
+    uffdio_range range{begin, end - begin};
+    ::ioctl(uffd_, UFFDIO_UNREGISTER, &range);
+}
+
+std::string AddressMonitor::reason() {
+    if (ready()) return {};
+    return std::string(why_) + ": " + std::strerror(error_);
+}
+
+// This thread must not give memory back: it would wait for itself. It calls nothing that might.
+void AddressMonitor::run() noexcept {
+    ::pthread_setname_np(::pthread_self(), "heddle-memory");
+    for (;;) {
+        pollfd both[] = {{uffd_, POLLIN, 0}, {stop_, POLLIN, 0}};
+        if (::poll(both, 2, -1) < 0 && errno != EINTR) return;
+        if (both[1].revents != 0) return;
+        if (both[0].revents & (POLLERR | POLLNVAL)) return;
+        if (both[0].revents & POLLIN) read_events();
+    }
+}
+
+void AddressMonitor::read_events() noexcept {
+    const std::scoped_lock lock(mutex_);
+    uffd_msg messages[16];
+    for (;;) {
+        const ssize_t bytes = ::read(uffd_, messages, sizeof messages);
+        if (bytes < static_cast<ssize_t>(sizeof *messages)) return;
+        for (std::size_t i = 0; i < static_cast<std::size_t>(bytes) / sizeof *messages; ++i) {
+            const uffd_msg& message = messages[i];
+            std::uintptr_t begin = 0, end = 0;
+            switch (message.event) {
+                case UFFD_EVENT_UNMAP:
+                case UFFD_EVENT_REMOVE:
+                    begin = message.arg.remove.start;
+                    end = message.arg.remove.end;
+                    break;
+                case UFFD_EVENT_REMAP:  // what lay where it goes to has been told of
+                    begin = message.arg.remap.from;
+                    end = begin + message.arg.remap.len;
+                    break;
+                default:
+                    continue;
+            }
+            for (Listener* each = listeners_; each != nullptr; each = each->next_)
+                each->gone(begin, end);
+        }
+    }
+}
+
+}  // namespace heddle::memory

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What happens to memory of this process behind our back: pages that are unmapped, moved or thrown
+// away (munmap, mremap, brk, madvise, a mapping over another - by whomever, in a system call of
+// whatever library). The kernel tells by userfaultfd(2), "UFFD_FEATURE_EVENT_*": who unmaps waits
+// until a thread of ours has read of it, and it is read with the mutex held. So who holds the
+// mutex, after a munmap() has returned, sees what its listener made of it.
+//
+// Under the mutex nobody may give back memory to the system, or do anything that might (free(),
+// ibv_dereg_mr()): the kernel would make him wait for the thread, and that for the mutex.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <thread>
+
+namespace heddle::memory {
+
+class AddressMonitor {
+public:
+    class Listener {
+    public:
+        virtual ~Listener() = default;
+        // [begin, end) is not any more what it was. Under the mutex.
+        virtual void gone(std::uintptr_t begin, std::uintptr_t end) noexcept = 0;
+        // Does it want to be told of any part of [begin, end)? Under the mutex.
+        virtual bool wants(std::uintptr_t begin, std::uintptr_t end) const noexcept = 0;
+
+    private:
+        friend class AddressMonitor;
+        Listener* next_ = nullptr;
+    };
+
+    AddressMonitor() = default;
+    ~AddressMonitor();
+    AddressMonitor(const AddressMonitor&) = delete;
+    AddressMonitor& operator=(const AddressMonitor&) = delete;
+
+    std::mutex& mutex() noexcept { return mutex_; }
+    void add(Listener& listener) noexcept;     // takes the mutex
+    void remove(Listener& listener) noexcept;  // takes the mutex
+
+    // Can anything be watched? The first call starts the thread. Any thread; not under the mutex.
+    bool ready() noexcept;
+    // From now on it is told of these pages, until they are gone. False: not of this memory (files,
+    // most of all). ready(); under the mutex.
+    bool watch(std::uintptr_t begin, std::uintptr_t end) noexcept;
+    // No more, if no listener wants it. Under the mutex.
+    void unwatch(std::uintptr_t begin, std::uintptr_t end) noexcept;
+
+    // Why nothing can be watched; empty: it can. As ready().
+    std::string reason();
+
+private:
+    bool open() noexcept;
+    void run() noexcept;
+    void read_events() noexcept;
+
+    std::mutex mutex_;
+    Listener* listeners_ = nullptr;  // under mutex_
+    std::once_flag once_;
+    // By ready(), once.
+    int uffd_ = -1, stop_ = -1;
+    const char* why_ = nullptr;
+    int error_ = 0;
+    std::thread thread_;
+    pid_t pid_ = 0;  // in a forked child there is no thread
+};
+
+}  // namespace heddle::memory

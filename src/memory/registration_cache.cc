@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "memory/registration_cache.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+namespace heddle::memory {
+namespace {
+
+constexpr std::uintptr_t kPageMask = 4095;
+constexpr std::size_t kChunk = 1 << 16;
+
+}  // namespace
+
+void* KeptPages::do_allocate(std::size_t bytes, std::size_t) {
+    constexpr std::size_t kHead = 64;  // of a chunk; keeps any alignment that is asked for
+    const std::size_t whole = (bytes + kHead + kChunk - 1) & ~(kChunk - 1);
+    void* const pages =
+        ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (pages == MAP_FAILED) throw std::bad_alloc();
+    chunks_ = new (pages) Chunk{chunks_, whole};
+    return static_cast<std::byte*>(pages) + kHead;
+}
+
+KeptPages::~KeptPages() {
+    while (chunks_ != nullptr) {
+        const Chunk chunk = *chunks_;
+        ::munmap(chunks_, chunk.bytes);
+        chunks_ = chunk.next;
+    }
+}
+
+CacheCounts& CacheCounts::operator+=(const CacheCounts& other) noexcept {
+    hits += other.hits;
+    registrations += other.registrations;
+    kept += other.kept;
+    evictions += other.evictions;
+    invalidations += other.invalidations;
+    bytes += other.bytes;
+    regions += other.regions;
+    return *this;
+}
+
+RegistrationCache::RegistrationCache(std::shared_ptr<AddressMonitor> monitor, ibv_pd* pd,
+                                     std::size_t most_bytes)
+    : monitor_(std::move(monitor)), pd_(pd), most_bytes_(most_bytes) {
+    monitor_->add(*this);
+}
+
+RegistrationCache::~RegistrationCache() {
+    monitor_->remove(*this);
+    Region* dead = nullptr;
+    {
+        const std::scoped_lock lock(monitor_->mutex());
+        while (oldest_ != nullptr) {
+            Region& region = *oldest_;
+            unlist(region);
+            region.older_ = dead;
+            dead = &region;
+        }
+    }
+    end_all(dead);
+    end_all(dead_);
+}
+
+RegistrationCache::Region* RegistrationCache::get(const void* address, std::size_t bytes,
+                                                  int access) noexcept {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    if (most_bytes_ == 0) return make(at, at + bytes, access);
+    const std::uintptr_t begin = at & ~kPageMask;
+    const std::uintptr_t end = (at + bytes + kPageMask) & ~kPageMask;
+    Region* dead = nullptr;
+    Region* found = nullptr;
+    bool again = false;
+    {
+        const std::scoped_lock lock(monitor_->mutex());
+        std::swap(dead, dead_);
+        found = find(begin, end, access);
+        if (found != nullptr) {
+            ++found->users_;
+            ++counts_.hits;
+        } else {
+            again = end - begin <= most_bytes_ && seen_before(begin, end, access);
+        }
+    }
+    end_all(dead);
+    if (found != nullptr) return found;
+    return again ? add(begin, end, access) : make(at, at + bytes, access);
+}
+
+void RegistrationCache::put(Region* region) noexcept {
+    bool last = false;
+    {
+        const std::scoped_lock lock(monitor_->mutex());
+        last = --region->users_ == 0 && !region->listed_;
+    }
+    if (last) this->end(region);
+}
+
+CacheCounts RegistrationCache::counts() const noexcept {
+    const std::scoped_lock lock(monitor_->mutex());
+    return counts_;
+}
+
+// For one user. Memory that it may lock can be what others keep registered.
+RegistrationCache::Region* RegistrationCache::make(std::uintptr_t begin, std::uintptr_t end,
+                                                   int access) noexcept {
+    auto* const region = new (std::nothrow) Region;
+    if (region == nullptr) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+    region->begin_ = begin;
+    region->end_ = end;
+    region->access_ = access;
+    region->users_ = 1;
+    const auto reg = [&] {
+        return ibv_reg_mr(pd_, reinterpret_cast<void*>(begin), end - begin, access);
+    };
+    region->mr_ = reg();
+    while (region->mr_ == nullptr && errno == ENOMEM) {
+        Region* dead = nullptr;
+        {
+            const std::scoped_lock lock(monitor_->mutex());
+            dead = make_room(most_bytes_, nullptr);
+        }
+        if (dead == nullptr) {
+            errno = ENOMEM;
+            break;
+        }
+        end_all(dead);
+        region->mr_ = reg();
+    }
+    if (region->mr_ == nullptr) {
+        const int error = errno;
+        delete region;
+        errno = error;
+        return nullptr;
+    }
+    const std::scoped_lock lock(monitor_->mutex());
+    ++counts_.registrations;
+    return region;
+}
+
+// To stay. The pages hold bytes of an operation that goes on: until it is listed nobody may unmap
+// them, so that nothing is missed between the registration, the watching and the list.
+RegistrationCache::Region* RegistrationCache::add(std::uintptr_t begin, std::uintptr_t end,
+                                                  int access) noexcept {
+    Region* const region = make(begin, end, access);
+    if (region == nullptr) return nullptr;
+    if (!monitor_->ready()) return region;
+    Region* dead = nullptr;
+    {
+        const std::scoped_lock lock(monitor_->mutex());
+        if (!monitor_->watch(begin, end)) return region;
+        dead = make_room(end - begin, nullptr);
+        try {
+            regions_.emplace(begin, region);
+            region->listed_ = true;
+            longest_ = std::max(longest_, end - begin);
+            newest(*region);
+            ++counts_.kept;
+            ++counts_.regions;
+            counts_.bytes += end - begin;
+        } catch (const std::bad_alloc&) {  // stays for this operation only
+        }
+    }
+    end_all(dead);
+    return region;
+}
+
+RegistrationCache::Region* RegistrationCache::find(std::uintptr_t begin, std::uintptr_t end,
+                                                   int access) noexcept {
+    const std::uintptr_t lowest = begin > longest_ ? begin - longest_ : 0;
+    for (auto at = regions_.upper_bound(begin); at != regions_.begin();) {
+        --at;
+        if (at->first < lowest) break;
+        Region& region = *at->second;
+        if (region.end_ < end || (region.access_ & access) != access) continue;
+        if (&region != newest_) {
+            unlink(region);
+            newest(region);
+        }
+        return &region;
+    }
+    return nullptr;
+}
+
+// One that is overwritten by another is new the next time.
+bool RegistrationCache::seen_before(std::uintptr_t begin, std::uintptr_t end, int access) noexcept {
+    std::uint64_t mark =
+        (begin ^ (end << 20) ^ static_cast<std::uint64_t>(access)) * 0x9e37'79b9'7f4a'7c15ull;
+    mark ^= mark >> 29;
+    std::uint64_t& place = seen_[mark % kRemembered];
+    if (place == mark) return true;
+    place = mark;
+    return false;
+}
+
+void RegistrationCache::unlist(Region& region) noexcept {
+    for (auto [at, last] = regions_.equal_range(region.begin_); at != last; ++at)
+        if (at->second == &region) {
+            regions_.erase(at);
+            break;
+        }
+    unlink(region);
+    region.listed_ = false;
+    --counts_.regions;
+    counts_.bytes -= region.end_ - region.begin_;
+    monitor_->unwatch(region.begin_, region.end_);
+}
+
+bool RegistrationCache::wants(std::uintptr_t begin, std::uintptr_t end) const noexcept {
+    const std::uintptr_t lowest = begin > longest_ ? begin - longest_ : 0;
+    for (auto at = regions_.lower_bound(lowest); at != regions_.end() && at->first < end; ++at)
+        if (at->second->end_ > begin) return true;
+    return false;
+}
+
+void RegistrationCache::unlink(Region& region) noexcept {
+    (region.newer_ != nullptr ? region.newer_->older_ : newest_) = region.older_;
+    (region.older_ != nullptr ? region.older_->newer_ : oldest_) = region.newer_;
+    region.newer_ = region.older_ = nullptr;
+}
+
+void RegistrationCache::newest(Region& region) noexcept {
+    region.older_ = newest_;
+    region.newer_ = nullptr;
+    (newest_ != nullptr ? newest_->newer_ : oldest_) = &region;
+    newest_ = &region;
+}
+
+// Unlists those that nobody has used for longest, until there is room for that many bytes; gives
+// them back as a list.
+RegistrationCache::Region* RegistrationCache::make_room(std::size_t bytes, Region* dead) noexcept {
+    const std::size_t most = most_bytes_ > bytes ? most_bytes_ - bytes : 0;
+    for (Region* at = oldest_;
+         at != nullptr && (counts_.bytes > most || counts_.regions >= kMostRegions);) {
+        Region& region = *at;
+        at = region.newer_;
+        if (region.users_ != 0) continue;
+        unlist(region);
+        ++counts_.evictions;
+        region.older_ = dead;
+        dead = &region;
+    }
+    return dead;
+}
+
+void RegistrationCache::gone(std::uintptr_t begin, std::uintptr_t end) noexcept {
+    const std::uintptr_t lowest = begin > longest_ ? begin - longest_ : 0;
+    for (auto at = regions_.lower_bound(lowest); at != regions_.end() && at->first < end;) {
+        Region& region = *at->second;
+        ++at;
+        if (region.end_ <= begin) continue;
+        unlist(region);
+        ++counts_.invalidations;
+        if (region.users_ != 0) continue;  // ended by its last user
+        region.older_ = dead_;
+        dead_ = &region;
+    }
+}
+
+void RegistrationCache::end(Region* region) noexcept {
+    ibv_dereg_mr(region->mr_);
+    delete region;
+}
+
+void RegistrationCache::end_all(Region* dead) noexcept {
+    while (dead != nullptr) {
+        Region* const region = dead;
+        dead = region->older_;
+        end(region);
+    }
+}
+
+}  // namespace heddle::memory

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Registrations of application memory that outlive the operation they were made for. Memory that is
+// used a second time stays registered ("Exploiting application buffer reuse", section 3.5), until
+// it is unmapped (address_monitor.h), others need the room, or the cache ends. Where the kernel
+// cannot tell of changes, or not for that memory, it is registered for each operation.
+//
+// Of one protection domain. Any thread.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <memory_resource>
+
+#include "memory/address_monitor.h"
+
+namespace heddle::memory {
+
+// Takes whole pages from the system and gives none back before its end: for what is changed under
+// the monitor's mutex.
+class KeptPages final : public std::pmr::memory_resource {
+public:
+    KeptPages() = default;
+    KeptPages(const KeptPages&) = delete;
+    KeptPages& operator=(const KeptPages&) = delete;
+    ~KeptPages() override;
+
+private:
+    struct Chunk {
+        Chunk* next;
+        std::size_t bytes;
+    };
+    void* do_allocate(std::size_t bytes, std::size_t alignment) override;
+    void do_deallocate(void*, std::size_t, std::size_t) override {}
+    bool do_is_equal(const memory_resource& other) const noexcept override {
+        return this == &other;
+    }
+    Chunk* chunks_ = nullptr;
+};
+
+struct CacheCounts {
+    std::uint64_t hits = 0;           // operations that found their memory registered
+    std::uint64_t registrations = 0;  // made, of whatever kind
+    std::uint64_t kept = 0;           // of those: stayed
+    std::uint64_t evictions = 0;      // for want of room
+    std::uint64_t invalidations = 0;  // as memory was unmapped or thrown away
+    std::uint64_t bytes = 0;          // registered now, in the cache
+    std::uint64_t regions = 0;        // now
+
+    CacheCounts& operator+=(const CacheCounts& other) noexcept;
+};
+
+class RegistrationCache final : AddressMonitor::Listener {
+public:
+    // One registration. Of whoever has it from get(), until put().
+    class Region {
+    public:
+        std::uint32_t local_key() const noexcept { return mr_->lkey; }
+        std::uint32_t remote_key() const noexcept { return mr_->rkey; }
+
+    private:
+        friend class RegistrationCache;
+        std::uintptr_t begin_ = 0, end_ = 0;  // whole pages, if it is to stay
+        int access_ = 0;
+        ibv_mr* mr_ = nullptr;
+        // Under the monitor's mutex.
+        std::uint32_t users_ = 0;
+        bool listed_ = false;  // in regions_
+        Region *newer_ = nullptr, *older_ = nullptr;
+    };
+
+    // most_bytes: that stay registered; 0: none.
+    RegistrationCache(std::shared_ptr<AddressMonitor> monitor, ibv_pd* pd, std::size_t most_bytes);
+    ~RegistrationCache();
+
+    // A registration of these bytes with at least that access (IBV_ACCESS_...). nullptr: errno.
+    Region* get(const void* address, std::size_t bytes, int access) noexcept;
+    void put(Region* region) noexcept;
+
+    CacheCounts counts() const noexcept;
+
+private:
+    static constexpr std::size_t kMostRegions = 8192, kRemembered = 512;
+
+    void gone(std::uintptr_t begin, std::uintptr_t end) noexcept override;
+    bool wants(std::uintptr_t begin, std::uintptr_t end) const noexcept override;
+    Region* make(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
+    Region* add(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
+    void end(Region* region) noexcept;
+    void end_all(Region* dead) noexcept;
+    // Under the mutex:
+    Region* find(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
+    bool seen_before(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
+    void unlist(Region& region) noexcept;
+    Region* make_room(std::size_t bytes, Region* dead) noexcept;
+    void newest(Region& region) noexcept;
+    void unlink(Region& region) noexcept;
+
+    const std::shared_ptr<AddressMonitor> monitor_;
+    ibv_pd* const pd_;
+    const std::size_t most_bytes_;
+
+    // All under the monitor's mutex, under which no memory is given back: the map's nodes come from
+    // a pool that keeps what it has.
+    KeptPages pages_;
+    std::pmr::unsynchronized_pool_resource pool_{&pages_};
+    std::pmr::multimap<std::uintptr_t, Region*> regions_{&pool_};  // by begin; may overlap
+    std::uintptr_t longest_ = 0;                                   // of regions_, ever
+    Region *newest_ = nullptr, *oldest_ = nullptr;                 // of regions_, by use
+    Region* dead_ = nullptr;  // unmapped, of nobody: to be ended without the mutex
+    std::array<std::uint64_t, kRemembered> seen_{};
+    CacheCounts counts_;
+};
+
+}  // namespace heddle::memory
