@@ -44,8 +44,7 @@ AddressMonitor::~AddressMonitor() {
         [[maybe_unused]] const auto written = ::write(stop_, &one, sizeof one);
         thread_.join();
     }
-    // Whoever waits for an event to be read goes on.
-    if (uffd_ >= 0) ::close(uffd_);
+    if (uffd_ >= 0) ::close(uffd_);  // in a forked child
     if (stop_ >= 0) ::close(stop_);
 }
 
@@ -117,6 +116,7 @@ bool AddressMonitor::ready() noexcept {
 }
 
 bool AddressMonitor::watch(std::uintptr_t begin, std::uintptr_t end) noexcept {
+    if (uffd_ < 0) return false;
     uffdio_register range{};
     range.range = {begin, end - begin};
     range.mode = UFFDIO_REGISTER_MODE_WP;
@@ -126,6 +126,7 @@ bool AddressMonitor::watch(std::uintptr_t begin, std::uintptr_t end) noexcept {
 void AddressMonitor::unwatch(std::uintptr_t begin, std::uintptr_t end) noexcept {
     for (const Listener* each = listeners_; each != nullptr; each = each->next_)
         if (each->wants(begin, end)) return;
+    if (uffd_ < 0) return;
     uffdio_range range{begin, end - begin};
     ::ioctl(uffd_, UFFDIO_UNREGISTER, &range);
 }
@@ -140,11 +141,17 @@ void AddressMonitor::run() noexcept {
     ::pthread_setname_np(::pthread_self(), "heddle-memory");
     for (;;) {
         pollfd both[] = {{uffd_, POLLIN, 0}, {stop_, POLLIN, 0}};
-        if (::poll(both, 2, -1) < 0 && errno != EINTR) return;
-        if (both[1].revents != 0) return;
-        if (both[0].revents & (POLLERR | POLLNVAL)) return;
+        if (::poll(both, 2, -1) < 0 && errno != EINTR) break;
+        if (both[1].revents != 0 || both[0].revents & (POLLERR | POLLNVAL)) break;
         if (both[0].revents & POLLIN) read_events();
     }
+    // By this thread, as nobody else would read: already who joins it may unmap what is watched (a
+    // stack of another thread that has ended). Who waits for an event to be read goes on.
+    const std::scoped_lock lock(mutex_);
+    for (Listener* each = listeners_; each != nullptr; each = each->next_)
+        each->gone(0, UINTPTR_MAX);
+    ::close(uffd_);
+    uffd_ = -1;
 }
 
 void AddressMonitor::read_events() noexcept {

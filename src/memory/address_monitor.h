@@ -11,6 +11,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -61,8 +62,9 @@ private:
     std::mutex mutex_;
     Listener* listeners_ = nullptr;  // under mutex_
     std::once_flag once_;
-    // By ready(), once.
-    int uffd_ = -1, stop_ = -1;
+    // By ready(), once; uffd_ again by the thread at its end, under mutex_.
+    std::atomic<int> uffd_{-1};
+    int stop_ = -1;
     const char* why_ = nullptr;
     int error_ = 0;
     std::thread thread_;

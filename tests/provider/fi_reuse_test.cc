@@ -10,7 +10,9 @@
 
 #include <array>
 #include <atomic>
+#include <barrier>
 #include <cstdlib>
+#include <mutex>
 #include <optional>
 #include <random>
 #include <thread>
@@ -235,6 +237,31 @@ TEST_P(Reuse, OfTheStack) {
     std::byte here[kBytes];
     fill(here);
     use(here);
+}
+
+// Who ends the thread that reads of changes may, by that, unmap what it watches: stacks of threads
+// that ended before are given back when there are too many.
+TEST_P(Reuse, OfStacksThatGoWithTheDomain) {
+    for (int threads = 3; threads < 8; ++threads) {
+        std::mutex turn;
+        std::barrier all(threads);
+        std::vector<std::thread> running;
+        for (int i = 0; i < threads; ++i)
+            running.emplace_back([&] {
+                {
+                    const std::scoped_lock lock(turn);
+                    std::byte here[kBytes];
+                    fill(here);
+                    use(here);
+                }
+                all.arrive_and_wait();
+            });
+        for (auto& thread : running)
+            thread.join();
+        pair.reset();
+        world.reset();
+        SetUp();
+    }
 }
 
 TEST_P(Reuse, AfterAFork) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "heddle/post/mlx5_send_queue.h"
 #include "heddle/post/softhca_hooks.h"
 #include "heddle/post/stores.h"
+#include "heddle/post/uuar.h"
 #include "heddle/post/work.h"
 
 namespace heddle::post {
@@ -38,7 +40,8 @@ public:
         entries_ = out.cqe_cnt;
         entry_bytes_ = out.cqe_size;
         record_ = out.dbrec;
-        uar_ = static_cast<std::byte*>(out.cq_uar);
+        // One for all CQs of a context, whose threads know nothing of each other.
+        arming_ = uuar_at(static_cast<std::byte*>(out.cq_uar) + 0x20, 0, true);  // MLX5_CQ_DOORBELL
         number_ = out.cqn;
     }
 
@@ -80,11 +83,11 @@ public:
             (arms_ & 3) << 28 | (solicited_only ? 1u << 24 : 0) | (consumer_ & 0xffffff);
         ++arms_;
         store_record(record_ + 1, htobe32(command));
+        const std::lock_guard<SpinLock> arming(arming_->lock);
         begin_register_stores();
-        std::byte* const at = uar_ + 0x20;  // MLX5_CQ_DOORBELL
-        store_register(at, htobe64(std::uint64_t{command} << 32 | number_));
+        store_register(arming_->address, htobe64(std::uint64_t{command} << 32 | number_));
         end_register_stores();
-        if (doorbell_hook_ != nullptr) doorbell_hook_(at);
+        if (doorbell_hook_ != nullptr) doorbell_hook_(arming_->address);
     }
 
 private:
@@ -222,7 +225,7 @@ private:
     std::byte* buffer_ = nullptr;
     std::uint32_t entries_ = 0, entry_bytes_ = 0, number_ = 0;
     __be32* record_ = nullptr;
-    std::byte* uar_ = nullptr;
+    std::shared_ptr<Uuar> arming_;
     Doorbell doorbell_hook_ = doorbell_hook();
     EmptyPoll empty_hook_ = empty_poll_hook();
     std::uint32_t consumer_ = 0, arms_ = 0;  // under lock_
