@@ -131,7 +131,7 @@ void print_count(const char* label, const Count& count) {
     for (const auto& [object, cost] : count.by_object)
         std::printf("   %s %.0f", object.c_str(), cost);
     std::printf("\n");
-    for (std::size_t i = 0; i < std::min<std::size_t>(count.functions.size(), 6); ++i)
+    for (std::size_t i = 0; i < std::min<std::size_t>(count.functions.size(), 24); ++i)
         std::printf("  %6.0f  %.90s\n", count.functions[i].first,
                     count.functions[i].second.c_str());
 }

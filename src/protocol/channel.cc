@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "protocol/channel.h"
+#include "protocol/channel_post.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>
@@ -75,7 +75,6 @@ int errno_of(ibv_wc_status status) noexcept {
 Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, bool direct)
     : options_(options),
       lane_(std::move(lane)),
-      receive_buffers_(lane_->shared->pd.get(), buffer_bytes(options), options.receive_buffers),
       send_buffers_(lane_->shared->pd.get(), buffer_bytes(options), options.send_depth) {
     wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
@@ -86,7 +85,7 @@ Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, b
         throw VerbsError("file descriptors to sleep on", error, "raise `ulimit -n`");
     }
     make_cq();
-    make_srq();
+    make_srq(direct);
     if (direct) {
         direct_cq_.emplace(cq_.get());
         direct_srq_.emplace(srq_.get());
@@ -94,9 +93,21 @@ Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, b
     } else {
         verbs_cq_.emplace(cq_.get());
     }
-    to_post_.reserve(options_.receive_buffers);
-    for (std::uint32_t i = 0; i < options_.receive_buffers; ++i)
-        add_receive(i);
+    // The direct path gives each entry of the queue a buffer, and posts all but one.
+    receive_buffers_.emplace(lane_->shared->pd.get(), buffer_bytes(options),
+                             direct ? direct_srq_->entries() : options.receive_buffers);
+    if (direct_srq_) {
+        direct_srq_->fill([this](std::uint32_t index, std::uint64_t& id) {
+            id = kReceive | index;
+            return receive_into(index);
+        });
+        // no more than the CQ has room for, should the queue be larger
+        to_post_again_ = std::min(direct_srq_->entries() - 1, options.receive_buffers);
+    } else {
+        to_post_.reserve(options_.receive_buffers);
+        for (std::uint32_t i = 0; i < options_.receive_buffers; ++i)
+            to_post_.push_back(i);
+    }
     ring_receives();
 }
 
@@ -142,9 +153,10 @@ void Channel::make_cq() {
                          errno, "FI_HEDDLE_RECEIVE_BUFFERS makes it smaller");
 }
 
-void Channel::make_srq() {
+void Channel::make_srq(bool direct) {
     ibv_srq_init_attr_ex attributes{};
-    attributes.attr.max_wr = options_.receive_buffers;
+    // The driver keeps an entry more than it is asked for, and rounds up.
+    attributes.attr.max_wr = options_.receive_buffers - (direct ? 1 : 0);
     attributes.attr.max_sge = 1;
     attributes.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
     attributes.srq_type = IBV_SRQT_BASIC;
@@ -247,85 +259,67 @@ bool Connection::make_room() noexcept {
 }
 
 post::Posted Channel::post(Connection& connection, post::Work& work, const Sent& sent) noexcept {
-    if (connection.posted_ - connection.done_ >= options_.send_depth || signaled_ >= signaled_most_)
-        [[unlikely]]
-        return post::Posted::kFull;
-    if (connection.posted_ - connection.done_ == connection.sent_.size() && !connection.make_room())
-        [[unlikely]]
+    if (!has_room(connection)) [[unlikely]]
         return post::Posted::kFull;
     const bool signal = sent.needs_completion() || ++connection.unsignaled_ >= kSignalEvery;
     if (signal) work.flags |= post::kSignaled;
     work.id = std::uint64_t{connection.index_} << 32 | connection.posted_;
     const post::Posted posted =
         connection.direct_ ? connection.direct_->post_now(work) : connection.verbs_->post_now(work);
-    if (posted != post::Posted::kOk) [[unlikely]]
-        return posted;
-    Connection::Record& record =
-        connection.sent_[connection.posted_ & (connection.sent_.size() - 1)];
-    record.buffer =
-        sent.buffer != nullptr ? send_buffers_.index_of(sent.buffer) : Connection::kNoBuffer;
-    record.told = Connection::Told::kNobody;
-    if (sent.user != nullptr) {
-        record.user = sent.user->number_;
-        record.what = sent.what;
-        if (sent.part != nullptr) {
-            record.argument = sent.part;
-            record.told = Connection::Told::kPart;
-        } else if (sent.what != 0) {
-            record.argument = sent.context;
-            record.told = Connection::Told::kUser;
-        }
-    }
-    ++connection.posted_;
-    if (signal) {
-        connection.unsignaled_ = 0;
-        ++signaled_;
-    }
-    return post::Posted::kOk;
+    if (posted == post::Posted::kOk) [[likely]]
+        note(connection, sent, signal);
+    return posted;
 }
 
+ibv_sge Channel::receive_into(std::uint32_t buffer) const noexcept {
+    return {reinterpret_cast<std::uintptr_t>(receive_buffers_->at(buffer)),
+            static_cast<std::uint32_t>(receive_buffers_->bytes()), receive_buffers_->key()};
+}
+
+// What came into the buffer has been dealt with.
 void Channel::add_receive(std::uint32_t buffer) noexcept {
-    to_post_.push_back(buffer);
-    if (to_post_.size() >= kReceivesAtOnce) ring_receives();
+    if (direct_srq_)
+        ++to_post_again_;
+    else
+        to_post_.push_back(buffer);
+    if (to_post_again_ + to_post_.size() >= kReceivesAtOnce) ring_receives();
 }
 
 void Channel::ring_receives() noexcept {
-    ibv_sge piece{};
-    piece.length = static_cast<std::uint32_t>(receive_buffers_.bytes());
-    piece.lkey = receive_buffers_.key();
+    if (direct_srq_) {
+        // Entries come back in the order of their completions, in which messages are dealt with:
+        // the one that is posted next is one whose buffer is free.
+        while (to_post_again_ != 0 && direct_srq_->post_again() == post::Posted::kOk)
+            --to_post_again_;
+        direct_srq_->ring_doorbell();
+        return;
+    }
     std::size_t taken = 0;
     for (; taken < to_post_.size(); ++taken) {
-        const std::uint32_t buffer = to_post_[taken];
-        piece.addr = reinterpret_cast<std::uintptr_t>(receive_buffers_.at(buffer));
-        if (direct_srq_) {
-            if (direct_srq_->post({&piece, 1}, kReceive | buffer) != post::Posted::kOk) break;
-            continue;
-        }
+        ibv_sge piece = receive_into(to_post_[taken]);
         ibv_recv_wr wr{}, *bad = nullptr;
-        wr.wr_id = kReceive | buffer;
+        wr.wr_id = kReceive | to_post_[taken];
         wr.sg_list = &piece;
         wr.num_sge = 1;
         if (ibv_post_srq_recv(srq_.get(), &wr, &bad) != 0) break;
     }
-    if (direct_srq_) direct_srq_->ring_doorbell();
     to_post_.erase(to_post_.begin(), to_post_.begin() + static_cast<std::ptrdiff_t>(taken));
 }
 
-unsigned Channel::poll() {
+[[gnu::flatten]] unsigned Channel::poll() {
     if (changed_.load(std::memory_order_relaxed)) [[unlikely]]
         look_at_connections();
-    std::array<post::Completion, kPollAtOnce> completions;
-    const unsigned found = direct_cq_ ? direct_cq_->poll(completions.data(), kPollAtOnce)
-                                      : verbs_cq_->poll(completions.data(), kPollAtOnce);
+    const unsigned found = direct_cq_ ? direct_cq_->poll(completions_.data(), kPollAtOnce)
+                                      : verbs_cq_->poll(completions_.data(), kPollAtOnce);
     for (unsigned i = 0; i < found; ++i)
-        completed(completions[i]);
+        completed(completions_[i]);
     return found;
 }
 
 void Channel::completed(const post::Completion& completion) {
     if (completion.id & kReceive) {
         const auto buffer = static_cast<std::uint32_t>(completion.id);
-        const std::byte* const at = receive_buffers_.at(buffer);
+        const std::byte* const at = receive_buffers_->at(buffer);
         // A peer that died in the middle of a message leaves a receive with an error: it is used
         // again; what is concerned fails where it was asked for.
         if (completion.status == IBV_WC_SUCCESS && completion.bytes >= sizeof(Header)) [[likely]] {

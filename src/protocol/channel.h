@@ -10,6 +10,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -136,6 +137,11 @@ public:
 
     // kFull: poll() first. The work's pieces must stay until `sent` is told, unless inline.
     post::Posted post(Connection& connection, post::Work& work, const Sent& sent) noexcept;
+    // A message of 16 bytes and up to 8 more, in channel_post.h. kInvalid: by post(), please.
+    template <bool kImmediate>
+    post::Posted post_small(Connection& connection, const std::byte* head, std::uint64_t tail,
+                            std::uint32_t tail_bytes, std::uint32_t immediate, std::uint32_t srq,
+                            const Sent& sent) noexcept;
 
     // Tells users and parts; gives receive buffers back to the device.
     unsigned poll();
@@ -155,8 +161,11 @@ public:
 private:
     using Srq = post::Mlx5SharedReceiveQueue<post::SingleThreaded>;
     void make_cq();
-    void make_srq();
+    void make_srq(bool direct);
+    ibv_sge receive_into(std::uint32_t buffer) const noexcept;
     void make_qp(Connection& connection, const Name& from);
+    bool has_room(Connection& connection) noexcept;
+    void note(Connection& connection, const Sent& sent, bool signal) noexcept;
     void add_receive(std::uint32_t buffer) noexcept;
     void ring_receives() noexcept;
     void completed(const post::Completion& completion);
@@ -166,7 +175,8 @@ private:
 
     const Options options_;
     std::unique_ptr<endpoint::Lane> lane_;
-    memory::Pool receive_buffers_, send_buffers_;
+    std::optional<memory::Pool> receive_buffers_;
+    memory::Pool send_buffers_;
     std::size_t max_inline_ = 0, max_message_ = std::size_t{1} << 30;
     verbs::CompletionChannel events_;
     verbs::CompletionQueue cq_;
@@ -176,9 +186,12 @@ private:
     std::optional<post::VerbsCompletionQueue> verbs_cq_;
     std::optional<Srq> direct_srq_;
     int epoll_ = -1, wake_ = -1;
-    std::vector<std::uint32_t> to_post_;  // receive buffers, until there are enough for a doorbell
-    std::uint32_t signaled_ = 0, signaled_most_ = 0;  // works that may write into the CQ
-    std::vector<ChannelUser*> users_;                 // by number
+    // Receive buffers, until there are enough for a doorbell: which, or (direct) how many.
+    std::vector<std::uint32_t> to_post_;
+    std::uint32_t to_post_again_ = 0;
+    std::uint32_t signaled_ = 0, signaled_most_ = 0;         // works that may write into the CQ
+    std::vector<ChannelUser*> users_;                        // by number
+    std::array<post::Completion, kPollAtOnce> completions_;  // of poll()
     Connector* connector_ = nullptr;
     std::vector<std::unique_ptr<Connection>> connections_;
     std::unordered_map<Name, Connection*, NameHash> by_name_;

@@ -32,11 +32,15 @@ public:
     void pop() noexcept { ++head_; }
     // The caller fills it in.
     CompletionEntry& push() {
-        if (tail_ - head_ == capacity_) [[unlikely]]
-            grow();
-        CompletionEntry& entry = ring_[tail_++ & (capacity_ - 1)];
+        CompletionEntry& entry = push_unset();
         entry = {};
         return entry;
+    }
+    // The caller fills all of it in.
+    CompletionEntry& push_unset() {
+        if (tail_ - head_ == capacity_) [[unlikely]]
+            grow();
+        return ring_[tail_++ & (capacity_ - 1)];
     }
 
 private:

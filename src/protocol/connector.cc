@@ -7,7 +7,7 @@
 namespace heddle::protocol {
 
 Connector::Connector(ibv_context* context, ibv_pd* pd, const Options& options)
-    : service_(std::make_unique<Service>(context, pd, options)) {}
+    : service_(std::make_unique<Service>(context, pd, options)), removals_(&service_->removals()) {}
 Connector::~Connector() = default;
 
 const ProcessName& Connector::process() const noexcept { return service_->self().process; }
@@ -20,7 +20,6 @@ void Connector::disconnect(ConnectionRequest& request) { service_->stop(request)
 std::optional<Name> Connector::asker(std::uint32_t target_qpn) const {
     return service_->asker(target_qpn);
 }
-std::uint64_t Connector::removals() const noexcept { return service_->removals(); }
 Connector::Counts Connector::counts() const { return service_->counts(); }
 
 }  // namespace heddle::protocol

@@ -90,7 +90,7 @@ public:
     // `context` hold for every endpoint that shares the QP.
     std::optional<Name> asker(std::uint32_t target_qpn) const;
     // Changes when a target QP has got the number of one that is gone.
-    std::uint64_t removals() const noexcept;
+    std::uint64_t removals() const noexcept { return removals_->load(std::memory_order_acquire); }
 
     struct Counts {
         std::uint64_t requests_sent = 0, requests_received = 0, replies_sent = 0, repeated = 0,
@@ -101,6 +101,7 @@ public:
 private:
     class Service;
     std::unique_ptr<Service> service_;
+    const std::atomic<std::uint64_t>* removals_;  // of the service's targets
 };
 
 }  // namespace heddle::protocol

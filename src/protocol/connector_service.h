@@ -45,7 +45,7 @@ public:
     void connect(ConnectionRequest& request);
     void stop(const ConnectionRequest& request);
     std::optional<Name> asker(std::uint32_t target_qpn) const { return targets_.asker(target_qpn); }
-    std::uint64_t removals() const noexcept { return targets_.removals(); }
+    const std::atomic<std::uint64_t>& removals() const noexcept { return targets_.removals(); }
     Counts counts() const;
 
 private:

@@ -35,7 +35,7 @@ public:
     void bye(const Datagram& bye) noexcept;
 
     std::optional<Name> asker(std::uint32_t target_qpn) const;
-    std::uint64_t removals() const noexcept { return removals_.load(std::memory_order_acquire); }
+    const std::atomic<std::uint64_t>& removals() const noexcept { return removals_; }
     std::size_t size() const noexcept { return targets_.size(); }
 
 private:

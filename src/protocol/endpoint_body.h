@@ -176,6 +176,8 @@ public:
 
     // send.cc
     ssize_t send(const SendArguments& arguments);
+    bool send_small(const SendArguments& arguments) noexcept;
+    ssize_t send_any(const SendArguments& arguments);
     post::Posted send_inline(Peer& peer, const Header& header, const iovec* iov, std::size_t count,
                              std::size_t bytes, std::uint64_t data, bool has_data,
                              const Sent& sent);
@@ -228,7 +230,7 @@ public:
                 void* buffer, std::size_t bytes, std::size_t taken, int error, int device_error);
     Receive& part_of(Receive& receive, std::size_t bytes);
     void took(Peer& peer, std::size_t bytes);
-    void receive_entry(const Receive& receive, const CompletionEntry& entry);
+    CompletionEntry* receive_entry(const Receive& receive, std::uint64_t flags, int error);
     // rendezvous.cc
     bool send_rts(Transfer& transfer);
     void begin_rendezvous(Receive& receive, Peer& peer, std::uint64_t tag, std::uint64_t data,

@@ -164,15 +164,17 @@ ssize_t RdmEndpoint::Body::cancel(void* context) {
         entry.tag = r.tag;
         entry.error = FI_ECANCELED;
         r.exhausted = true;
-        receive_entry(r, entry);
+        if (CompletionEntry* const told = receive_entry(r, entry.flags, entry.error)) *told = entry;
         if (r.parts == 0) receives.give_back(r);
         return 0;
     }
     return -FI_ENOENT;
 }
 
-void RdmEndpoint::Body::received(std::span<const std::byte> bytes, bool has_immediate,
-                                 std::uint32_t immediate, std::uint32_t qpn) {
+// Flat, as is poll(): what a message passes through is one piece of code.
+[[gnu::flatten]] void RdmEndpoint::Body::received(std::span<const std::byte> bytes,
+                                                  bool has_immediate, std::uint32_t immediate,
+                                                  std::uint32_t qpn) {
     Header header;
     std::memcpy(&header, bytes.data(), sizeof header);
     Peer* const peer = source(qpn, header.source);
@@ -338,39 +340,44 @@ void RdmEndpoint::Body::deliver(Receive& whole, Unexpected& message) {
 void RdmEndpoint::Body::finish(Receive& r, Peer& peer, std::uint64_t tag, std::uint64_t data,
                                bool has_data, void* buffer, std::size_t bytes, std::size_t taken,
                                int error, int device_error) {
-    CompletionEntry entry;
-    entry.context = r.context;
-    entry.flags = FI_RECV | (r.flags & FI_TAGGED ? FI_TAGGED : FI_MSG);
-    if (has_data) {
-        entry.flags |= FI_REMOTE_CQ_DATA;
-        entry.data = data;
-    }
-    entry.bytes = taken;
-    entry.buffer = buffer;
-    entry.tag = tag;
-    entry.source = peer.address != AddressVector::kNone ? peer.address : peer_of(peer.name).address;
-    entry.error = error;
-    entry.device_error = device_error;
-    if (error == 0 && taken < bytes) {
-        entry.error = FI_ETRUNC;
-        entry.overlong = bytes - taken;
+    std::uint64_t flags = FI_RECV | (r.flags & FI_TAGGED ? FI_TAGGED : FI_MSG);
+    if (has_data) flags |= FI_REMOTE_CQ_DATA;
+    std::size_t overlong = 0;
+    if (error == 0 && taken < bytes) [[unlikely]] {
+        error = FI_ETRUNC;
+        overlong = bytes - taken;
     }
     if (r.parent != nullptr) {
         Receive& whole = *r.parent;
         if (--whole.parts == 0 && whole.exhausted) {
-            entry.flags |= FI_MULTI_RECV;
+            flags |= FI_MULTI_RECV;
             receives.give_back(whole);
         }
     }
-    receive_entry(r, entry);
+    if (CompletionEntry* const entry = receive_entry(r, flags, error)) {
+        entry->context = r.context;
+        entry->flags = flags;
+        entry->bytes = taken;
+        entry->buffer = buffer;
+        entry->data = has_data ? data : 0;
+        entry->tag = tag;
+        entry->source =
+            peer.address != AddressVector::kNone ? peer.address : peer_of(peer.name).address;
+        entry->error = error;
+        entry->device_error = device_error;
+        entry->overlong = overlong;
+    }
     receives.give_back(r);
 }
 
-void RdmEndpoint::Body::receive_entry(const Receive& r, const CompletionEntry& entry) {
-    if (bindings.receive_counter != nullptr) bindings.receive_counter->add(entry.error == 0);
-    if (bindings.receive == nullptr) return;
-    if (r.flags & FI_COMPLETION || entry.error != 0 || entry.flags & FI_MULTI_RECV)
-        bindings.receive->push() = entry;
+// Counts the end of a receive. The entry that is to be filled in, all of it, or nullptr.
+CompletionEntry* RdmEndpoint::Body::receive_entry(const Receive& r, std::uint64_t flags,
+                                                  int error) {
+    if (bindings.receive_counter != nullptr) bindings.receive_counter->add(error == 0);
+    if (bindings.receive == nullptr) return nullptr;
+    if (r.flags & FI_COMPLETION || error != 0 || flags & FI_MULTI_RECV) [[likely]]
+        return &bindings.receive->push_unset();
+    return nullptr;
 }
 
 // Eager payload of a peer has left our memory: it may send as much again.

@@ -56,7 +56,7 @@ ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* so
 }
 
 template <class Entry>
-ssize_t read(fid_cq* handle, void* buffer, std::size_t count) {
+[[gnu::flatten]] ssize_t read(fid_cq* handle, void* buffer, std::size_t count) {
     auto& cq = static_cast<CompletionQueue&>(*handle);
     return guarded("fi_cq_read", [&]() -> ssize_t {
         Guard guard(cq.domain);

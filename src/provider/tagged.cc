@@ -7,8 +7,9 @@
 namespace heddle::provider {
 namespace {
 
-ssize_t recv(fid_ep* ep, void* buffer, std::size_t bytes, void*, fi_addr_t from, std::uint64_t tag,
-             std::uint64_t ignore, void* context) {
+// Flat, the short ones: a call of MPI's for each message.
+[[gnu::flatten]] ssize_t recv(fid_ep* ep, void* buffer, std::size_t bytes, void*, fi_addr_t from,
+                              std::uint64_t tag, std::uint64_t ignore, void* context) {
     return receive_one(ep, buffer, bytes, from, tag, ignore, FI_TAGGED, FI_MULTI_RECV, context);
 }
 ssize_t recvv(fid_ep* ep, const iovec* iov, void**, std::size_t count, fi_addr_t from,
@@ -19,8 +20,8 @@ ssize_t recvmsg(fid_ep* ep, const fi_msg_tagged* message, std::uint64_t flags) {
     return receive_message(ep, *message, message->tag, message->ignore, FI_TAGGED,
                            kTaggedReceiveFlags, flags);
 }
-ssize_t send(fid_ep* ep, const void* buffer, std::size_t bytes, void* descriptor, fi_addr_t to,
-             std::uint64_t tag, void* context) {
+[[gnu::flatten]] ssize_t send(fid_ep* ep, const void* buffer, std::size_t bytes, void* descriptor,
+                              fi_addr_t to, std::uint64_t tag, void* context) {
     return send_one(ep, buffer, bytes, descriptor, to, tag, 0, FI_TAGGED, context);
 }
 ssize_t sendv(fid_ep* ep, const iovec* iov, void** descriptors, std::size_t count, fi_addr_t to,
@@ -30,17 +31,18 @@ ssize_t sendv(fid_ep* ep, const iovec* iov, void** descriptors, std::size_t coun
 ssize_t sendmsg(fid_ep* ep, const fi_msg_tagged* message, std::uint64_t flags) {
     return send_message(ep, *message, message->tag, FI_TAGGED, flags);
 }
-ssize_t inject_plain(fid_ep* ep, const void* buffer, std::size_t bytes, fi_addr_t to,
-                     std::uint64_t tag) {
+[[gnu::flatten]] ssize_t inject_plain(fid_ep* ep, const void* buffer, std::size_t bytes,
+                                      fi_addr_t to, std::uint64_t tag) {
     return inject(ep, buffer, bytes, to, tag, 0, FI_TAGGED);
 }
-ssize_t senddata(fid_ep* ep, const void* buffer, std::size_t bytes, void* descriptor,
-                 std::uint64_t data, fi_addr_t to, std::uint64_t tag, void* context) {
+[[gnu::flatten]] ssize_t senddata(fid_ep* ep, const void* buffer, std::size_t bytes,
+                                  void* descriptor, std::uint64_t data, fi_addr_t to,
+                                  std::uint64_t tag, void* context) {
     return send_one(ep, buffer, bytes, descriptor, to, tag, data, FI_TAGGED | FI_REMOTE_CQ_DATA,
                     context);
 }
-ssize_t injectdata(fid_ep* ep, const void* buffer, std::size_t bytes, std::uint64_t data,
-                   fi_addr_t to, std::uint64_t tag) {
+[[gnu::flatten]] ssize_t injectdata(fid_ep* ep, const void* buffer, std::size_t bytes,
+                                    std::uint64_t data, fi_addr_t to, std::uint64_t tag) {
     return inject(ep, buffer, bytes, to, tag, data, FI_TAGGED | FI_REMOTE_CQ_DATA);
 }
 

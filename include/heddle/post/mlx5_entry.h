@@ -49,7 +49,7 @@ struct EntryShape {
     std::uint32_t units;         // of 16 bytes, all
     std::uint32_t inline_bytes;  // payload that it carries; 0 if that is gathered
 };
-inline EntryShape entry_shape(const Work& work, bool xrc) noexcept {
+[[gnu::always_inline]] inline EntryShape entry_shape(const Work& work, bool xrc) noexcept {
     EntryShape shape{header_units(work.opcode, xrc), 0};
     if (work.flags & kInline) {
         std::size_t bytes = 0;
@@ -88,7 +88,7 @@ class InlineWriter {
 public:
     InlineWriter(const Ring& ring, std::byte* at) noexcept : ring_(ring), at_(at) {}
 
-    void put(const std::byte* from, std::size_t length) noexcept {
+    [[gnu::always_inline]] void put(const std::byte* from, std::size_t length) noexcept {
         const auto room = static_cast<std::size_t>(ring_.end - at_);
         if (length > room) [[unlikely]] {
             std::memcpy(at_, from, room);
@@ -96,11 +96,15 @@ public:
             length -= room;
             at_ = ring_.begin;
         }
-        // one number is what most small messages are
-        if (length == 8)
+        // one number is what most small messages are; a header before it, what most others are
+        if (length == 8) {
             std::memcpy(at_, from, 8);
-        else
+        } else if (length >= 16 && length <= 32) {  // both ends, which may overlap
+            std::memcpy(at_, from, 16);
+            std::memcpy(at_ + length - 16, from + length - 16, 16);
+        } else {
             std::memcpy(at_, from, length);
+        }
         at_ += length;
     }
 

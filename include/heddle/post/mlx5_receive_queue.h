@@ -170,6 +170,29 @@ public:
 
     std::uint32_t number() const noexcept { return number_; }
 
+    // For who gives each entry memory of its own, for good. Entries: how many; one of them is never
+    // posted. fill(list): list(index, id) is the receive of that entry. Before the first post.
+    std::uint32_t entries() const noexcept { return static_cast<std::uint32_t>(ids_.size()); }
+    template <class List>
+    void fill(const List& list) noexcept {
+        for (std::uint32_t index = 0; index < entries(); ++index) {
+            const ibv_sge piece = list(index, ids_[index]);
+            put_scatter_list(entry(index) + sizeof(mlx5_wqe_srq_next_seg), room(), {&piece, 1});
+        }
+    }
+    // Posts the entry that has been free for longest with the receive it has; ring_doorbell() tells
+    // the device.
+    Posted post_again() noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        if (head_ == tail_) return Posted::kFull;
+        __be16 next;
+        std::memcpy(&next, entry(head_) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index),
+                    sizeof next);
+        head_ = be16toh(next);
+        ++posted_;
+        return Posted::kOk;
+    }
+
     // By who polls the CQ: `counter` is the entry's index.
     Received completed(std::uint16_t counter) noexcept {
         const std::lock_guard<Lock> guard(lock_);
