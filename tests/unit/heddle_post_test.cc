@@ -107,6 +107,67 @@ TEST_F(DirectPost, InlineWriteByteForByte) {
     EXPECT_EQ(shown.posted(), 1u);
 }
 
+// What is built with all its words known is what is built by asking for each.
+TEST_F(DirectPost, SmallMessagesAreAsAllOthers) {
+    std::array<std::byte, 24> message;
+    for (std::size_t i = 0; i < message.size(); ++i)
+        message[i] = static_cast<std::byte>(0x30 + i);
+    const std::uint32_t srq = 0xabcde, immediate = 0x01020304;
+    for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_XRC_SEND})
+        for (std::uint32_t tail_bytes = 0; tail_bytes <= 8; ++tail_bytes)
+            for (const bool has_immediate : {false, true})
+                for (const bool signaled : {false, true}) {
+                    qp.qp_type = type;
+                    const ibv_sge all{reinterpret_cast<std::uintptr_t>(message.data()),
+                                      16 + tail_bytes, 0};
+                    Work work;
+                    work.opcode = has_immediate ? Opcode::kSendImm : Opcode::kSend;
+                    work.flags = static_cast<std::uint8_t>(kInline | (signaled ? kSignaled : 0));
+                    work.pieces = {&all, 1};
+                    work.immediate = immediate;
+                    work.remote_srq = srq;
+                    Shown expected;
+                    g_shown = &expected;
+                    Mlx5SendQueue<SingleThreaded> usual(&qp, false, 200, false);
+                    ASSERT_EQ(usual.post_now(work), Posted::kOk);
+
+                    Shown got;
+                    g_shown = &got;
+                    Mlx5SendQueue<SingleThreaded> small(&qp, false, 200, false);
+                    std::uint64_t tail = 0;
+                    std::memcpy(&tail, message.data() + 16, tail_bytes);
+                    ASSERT_EQ(has_immediate
+                                  ? small.post_small<true>(message.data(), tail, tail_bytes,
+                                                           immediate, srq, signaled, 0)
+                                  : small.post_small<false>(message.data(), tail, tail_bytes, 0,
+                                                            srq, signaled, 0),
+                              Posted::kOk);
+                    const std::size_t used =
+                        (type == IBV_QPT_RC ? 16 : 32) + 4 + 16 + std::size_t{tail_bytes};
+                    EXPECT_EQ(bytes(got.ring, used), bytes(expected.ring, used));
+                    EXPECT_EQ(bytes(got.uar, used), bytes(expected.uar, used));
+                    EXPECT_EQ(got.posted(), expected.posted());
+                }
+}
+
+// Works are counted where their ids are; a completion of the last of many is that of all.
+TEST_F(DirectPost, IdsThatAreCounted) {
+    Mlx5SendQueue<SingleThreaded> queue(&qp, false, 200, false, 4);
+    queue.count_ids_from(std::uint64_t{7} << 32);
+    std::uint64_t posted = 0;
+    for (int round = 0; round < 50; ++round) {
+        std::uint16_t counter = 0;
+        for (int i = 0; i < 1 + round % 4; ++i, ++posted) {
+            counter = static_cast<std::uint16_t>(shown.posted());
+            ASSERT_EQ(queue.post_now(write(piece, kInline)), Posted::kOk);
+        }
+        if (round % 4 == 3) {
+            EXPECT_EQ(queue.post_now(write(piece, kInline)), Posted::kFull);
+        }
+        EXPECT_EQ(queue.completed(counter), (std::uint64_t{7} << 32) + posted - 1);
+    }
+}
+
 TEST_F(DirectPost, GatheredWriteByteForByteAndTheRegisterAlternates) {
     Mlx5SendQueue<SingleThreaded> queue(&qp, false, 200, false);
     ASSERT_EQ(queue.post_now(write(piece, 0)), Posted::kOk);
