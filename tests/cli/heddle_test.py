@@ -110,6 +110,8 @@ class Heddle(Case):
         rows = [json.loads(line) for line in lines]
         self.assertEqual(len(rows), 2 * len(CATEGORIES))
         self.assertTrue(all(row["software_hca"] and row["mmsgs_per_s"] > 0 for row in rows))
+        # of a message; what the driver took is another number
+        self.assertTrue(all(row["bytes"] == 2 and row["driver_bytes"] > 4096 for row in rows))
 
     def test_what_is_shared_can_be_said(self):
         line = self.heddle(

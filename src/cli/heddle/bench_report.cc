@@ -87,7 +87,7 @@ Json usage_facts(const Usage& u) {
             {"uars", json_of(u.uars)},
             {"uuars", json_of(u.uuars)},
             {"uuars_used", json_of(u.uuars_used)},
-            {"bytes", u.bytes}};
+            {"driver_bytes", u.bytes}};
 }
 
 Json sharing_facts(const Sharing& s) {
