@@ -54,7 +54,7 @@ test-release:
 # cases in other modes, and what makes thousands of objects or messages.
 UNSANITIZED = LeavesAloneWhatIsNotPlainMemory|KeepsProtectionAndLock
 LONG_SANITIZED = ^softhca\.(cma|thread|inline|static|doorbell_count|limits|ring_wrap)\.
-LONG_CASES = NothingLeaks|FedByTwoProcesses
+LONG_CASES = NothingLeaks|FedByTwoProcesses|QueuePairsGrow
 SANITIZED = -L '^(unit|softhca)$$' -E '$(UNSANITIZED)|$(LONG_SANITIZED)|$(LONG_CASES)'
 test-asan test-tsan: test-%:
 	@$(call install_deps,build test)
