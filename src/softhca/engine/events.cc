@@ -115,7 +115,7 @@ bool send(Fabric& fabric, std::uint32_t index, std::uint32_t generation, const v
 std::uint32_t open_channel(Fabric& fabric, std::uint32_t context, bool asynchronous,
                            int* fd) noexcept {
     int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) return kNone;
+    if (libc::pipe2(ends, O_CLOEXEC) != 0) return kNone;
     std::uint32_t index;
     Channel* channel = device::reserve(fabric.segment().channels, fabric, context, 0, &index);
     struct stat st {};
