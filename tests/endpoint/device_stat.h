@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What `softhca stat` says of the one process of this test's fabric.
+// What `softhca stat` says of this test's fabric.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,8 @@
 
 namespace heddle {
 
-inline nlohmann::json device_stat() {
+// Of all its processes.
+inline nlohmann::json fabric_stat() {
     const std::string command = std::string("LD_PRELOAD= ") + std::getenv("SOFTHCA") +
                                 " stat --json --fabric " + std::getenv("SOFTHCA_FABRIC");
     std::FILE* const pipe = ::popen(command.c_str(), "r");
@@ -19,7 +20,12 @@ inline nlohmann::json device_stat() {
     for (int c; (c = std::fgetc(pipe)) != EOF;)
         text.push_back(static_cast<char>(c));
     EXPECT_EQ(::pclose(pipe), 0) << command;
-    const auto all = nlohmann::json::parse(text);
+    return nlohmann::json::parse(text);
+}
+
+// Of the one process that is there.
+inline nlohmann::json device_stat() {
+    const auto all = fabric_stat();
     EXPECT_EQ(all["processes"].size(), 1u);
     return all["processes"][0];
 }

@@ -12,9 +12,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <string>
 
+#include "tests/endpoint/device_stat.h"
 #include "tests/provider/fi_support.h"
 
 namespace heddle::test {
@@ -147,17 +147,6 @@ int hub(Board& board, unsigned endpoints, unsigned peers) {
     return wait_for([&] { return board.leave.load() != 0; }, kLong) ? 0 : 1;
 }
 
-nlohmann::json processes() {
-    const std::string command = std::string("LD_PRELOAD= ") + std::getenv("SOFTHCA") +
-                                " stat --json --fabric " + std::getenv("SOFTHCA_FABRIC");
-    std::FILE* const pipe = ::popen(command.c_str(), "r");
-    std::string text;
-    for (int c; (c = std::fgetc(pipe)) != EOF;)
-        text.push_back(static_cast<char>(c));
-    EXPECT_EQ(::pclose(pipe), 0) << command;
-    return nlohmann::json::parse(text)["processes"];
-}
-
 template <class Run>
 pid_t start(Run&& run) {
     const pid_t child = fork();
@@ -180,7 +169,8 @@ Found connect_all(unsigned endpoints, unsigned peers) {
     children.push_back(hub_pid);
     Found found;
     if (wait_for([&] { return board->hub_done.load() != 0; }, kLong)) {
-        for (const auto& process : processes()) {
+        const auto stat = fabric_stat();
+        for (const auto& process : stat["processes"]) {
             const auto pairs = process["qps"].get<unsigned>();
             (process["pid"] == hub_pid ? found.hub : found.others) += pairs;
         }
