@@ -194,7 +194,7 @@ Found connect_all(unsigned endpoints, unsigned peers) {
 // `make test-all` sets 64.
 unsigned scale() {
     const char* const wanted = std::getenv("HEDDLE_TEST_SCALE");
-    return wanted != nullptr ? std::min(static_cast<unsigned>(std::atoi(wanted)), kMostPeers) : 12;
+    return wanted != nullptr ? std::min(static_cast<unsigned>(std::atoi(wanted)), kMostPeers) : 8;
 }
 
 class Scale : public testing::TestWithParam<const char*> {};
