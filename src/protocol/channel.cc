@@ -261,7 +261,7 @@ bool Connection::make_room() noexcept {
 post::Posted Channel::post(Connection& connection, post::Work& work, const Sent& sent) noexcept {
     if (!has_room(connection)) [[unlikely]]
         return post::Posted::kFull;
-    const bool signal = sent.needs_completion() || ++connection.unsignaled_ >= kSignalEvery;
+    const bool signal = is_signaled(connection, sent);
     if (signal) work.flags |= post::kSignaled;
     work.id = std::uint64_t{connection.index_} << 32 | connection.posted_;
     const post::Posted posted =

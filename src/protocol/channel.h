@@ -165,6 +165,7 @@ private:
     ibv_sge receive_into(std::uint32_t buffer) const noexcept;
     void make_qp(Connection& connection, const Name& from);
     bool has_room(Connection& connection) noexcept;
+    static bool is_signaled(const Connection& connection, const Sent& sent) noexcept;
     void note(Connection& connection, const Sent& sent, bool signal) noexcept;
     void add_receive(std::uint32_t buffer) noexcept;
     void ring_receives() noexcept;

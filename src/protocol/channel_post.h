@@ -15,6 +15,12 @@ namespace heddle::protocol {
     return under_way != connection.sent_.size() || connection.make_room();
 }
 
+// Is it to be told of? The last of many is, so that the others are known to be done.
+[[gnu::always_inline]] inline bool Channel::is_signaled(const Connection& connection,
+                                                        const Sent& sent) noexcept {
+    return sent.needs_completion() || connection.unsignaled_ + 1 >= kSignalEvery;
+}
+
 // It was posted.
 [[gnu::always_inline]] inline void Channel::note(Connection& connection, const Sent& sent,
                                                  bool signal) noexcept {
@@ -35,10 +41,8 @@ namespace heddle::protocol {
         }
     }
     ++connection.posted_;
-    if (signal) {
-        connection.unsignaled_ = 0;
-        ++signaled_;
-    }
+    connection.unsignaled_ = signal ? 0 : connection.unsignaled_ + 1;
+    if (signal) ++signaled_;
 }
 
 template <bool kImmediate>
@@ -48,14 +52,12 @@ template <bool kImmediate>
     if (!connection.direct_) return post::Posted::kInvalid;
     if (!has_room(connection)) [[unlikely]]
         return post::Posted::kFull;
-    const bool signal = sent.needs_completion() || connection.unsignaled_ + 1 >= kSignalEvery;
+    const bool signal = is_signaled(connection, sent);
     // its id is its number: see make_qp()
     const post::Posted posted = connection.direct_->post_small<kImmediate>(
         head, tail, tail_bytes, immediate, srq, signal, 0);
-    if (posted != post::Posted::kOk) [[unlikely]]
-        return posted;
-    ++connection.unsignaled_;
-    note(connection, sent, signal);
+    if (posted == post::Posted::kOk) [[likely]]
+        note(connection, sent, signal);
     return posted;
 }
 
