@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
 
 namespace heddle::memory {
 namespace {
@@ -63,34 +62,25 @@ void AddressMonitor::remove(Listener& listener) noexcept {
 }
 
 bool AddressMonitor::open() noexcept {
-    const auto no = [this](const char* why) {
-        why_ = why;
-        error_ = errno;
-        if (uffd_ >= 0) ::close(uffd_);
-        uffd_ = -1;
-        return false;
-    };
     // What there is, is told to one that cannot be used any more.
-    uffd_ = new_uffd();
-    if (uffd_ < 0) return no("userfaultfd");
+    const int asked = new_uffd();
     uffdio_api api{};
     api.api = UFFD_API;
-    if (::ioctl(uffd_, UFFDIO_API, &api) != 0) return no("UFFDIO_API");
+    const bool told = asked >= 0 && ::ioctl(asked, UFFDIO_API, &api) == 0;
+    if (asked >= 0) ::close(asked);
     const std::uint64_t there = api.features;
-    ::close(uffd_);
-    errno = EOPNOTSUPP;
-    if ((there & kEvents) != kEvents || !(there & kWriteProtects)) {
-        uffd_ = -1;
-        return no("userfaultfd without events or write protection");
-    }
-    uffd_ = new_uffd();
-    if (uffd_ < 0) return no("userfaultfd");
+    if (!told || (there & kEvents) != kEvents || !(there & kWriteProtects)) return false;
+    const int fd = new_uffd();
+    if (fd < 0) return false;
     api = {};
     api.api = UFFD_API;
     api.features = kEvents | (there & kWriteProtectsShared);
-    if (::ioctl(uffd_, UFFDIO_API, &api) != 0) return no("UFFDIO_API");
-    stop_ = ::eventfd(0, EFD_CLOEXEC);
-    if (stop_ < 0) return no("eventfd");
+    if (::ioctl(fd, UFFDIO_API, &api) == 0) stop_ = ::eventfd(0, EFD_CLOEXEC);
+    if (stop_ < 0) {
+        ::close(fd);
+        return false;
+    }
+    uffd_ = fd;
     return true;
 }
 
@@ -105,8 +95,6 @@ bool AddressMonitor::ready() noexcept {
         try {
             thread_ = std::thread([this] { run(); });
         } catch (...) {
-            why_ = "a thread that reads of it";
-            error_ = EAGAIN;
             ::close(uffd_);
             uffd_ = -1;
         }
@@ -129,11 +117,6 @@ void AddressMonitor::unwatch(std::uintptr_t begin, std::uintptr_t end) noexcept 
     if (uffd_ < 0) return;
     uffdio_range range{begin, end - begin};
     ::ioctl(uffd_, UFFDIO_UNREGISTER, &range);
-}
-
-std::string AddressMonitor::reason() {
-    if (ready()) return {};
-    return std::string(why_) + ": " + std::strerror(error_);
 }
 
 // This thread must not give memory back: it would wait for itself. It calls nothing that might.

@@ -14,7 +14,6 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <string>
 #include <thread>
 
 namespace heddle::memory {
@@ -51,9 +50,6 @@ public:
     // No more, if no listener wants it. Under the mutex.
     void unwatch(std::uintptr_t begin, std::uintptr_t end) noexcept;
 
-    // Why nothing can be watched; empty: it can. As ready().
-    std::string reason();
-
 private:
     bool open() noexcept;
     void run() noexcept;
@@ -65,8 +61,6 @@ private:
     // By ready(), once; uffd_ again by the thread at its end, under mutex_.
     std::atomic<int> uffd_{-1};
     int stop_ = -1;
-    const char* why_ = nullptr;
-    int error_ = 0;
     std::thread thread_;
     pid_t pid_ = 0;  // in a forked child there is no thread
 };

@@ -125,7 +125,7 @@ RegistrationCache::Region* RegistrationCache::make(std::uintptr_t begin, std::ui
         Region* dead = nullptr;
         {
             const std::scoped_lock lock(monitor_->mutex());
-            dead = make_room(most_bytes_, nullptr);
+            dead = make_room(most_bytes_);
         }
         if (dead == nullptr) {
             errno = ENOMEM;
@@ -156,7 +156,7 @@ RegistrationCache::Region* RegistrationCache::add(std::uintptr_t begin, std::uin
     {
         const std::scoped_lock lock(monitor_->mutex());
         if (!monitor_->watch(begin, end)) return region;
-        dead = make_room(end - begin, nullptr);
+        dead = make_room(end - begin);
         try {
             regions_.emplace(begin, region);
             region->listed_ = true;
@@ -235,7 +235,8 @@ void RegistrationCache::newest(Region& region) noexcept {
 
 // Unlists those that nobody has used for longest, until there is room for that many bytes; gives
 // them back as a list.
-RegistrationCache::Region* RegistrationCache::make_room(std::size_t bytes, Region* dead) noexcept {
+RegistrationCache::Region* RegistrationCache::make_room(std::size_t bytes) noexcept {
+    Region* dead = nullptr;
     const std::size_t most = most_bytes_ > bytes ? most_bytes_ - bytes : 0;
     for (Region* at = oldest_;
          at != nullptr && (counts_.bytes > most || counts_.regions >= kMostRegions);) {

@@ -96,7 +96,7 @@ private:
     Region* find(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
     bool seen_before(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
     void unlist(Region& region) noexcept;
-    Region* make_room(std::size_t bytes, Region* dead) noexcept;
+    Region* make_room(std::size_t bytes) noexcept;
     void newest(Region& region) noexcept;
     void unlink(Region& region) noexcept;
 
