@@ -42,18 +42,24 @@ protected:
             EXPECT_EQ(entry.op_context, &context);
         }
     }
+    // For fi_sendmsg and fi_tsendmsg.
+    template <class Message>
+    Message two_pieces() {
+        Message message{};
+        message.msg_iov = pieces;
+        message.iov_count = 2;
+        message.addr = pair.to_b;
+        message.context = &context;
+        message.data = 11;
+        return message;
+    }
+    iovec pieces[2] = {{const_cast<char*>("two "), 4}, {const_cast<char*>("pieces"), 6}};
     char buffer[256] = {};
 };
 
 TEST_F(Transfers, Messages) {
     const auto post = [&] { must([&] { return fi_recv(b, buffer, 256, nullptr, 0, nullptr); }); };
-    iovec pieces[2] = {{const_cast<char*>("two "), 4}, {const_cast<char*>("pieces"), 6}};
-    fi_msg message{};
-    message.msg_iov = pieces;
-    message.iov_count = 2;
-    message.addr = pair.to_b;
-    message.context = &context;
-    message.data = 11;
+    auto message = two_pieces<fi_msg>();
 
     post();
     must([&] { return fi_send(a, "send", 4, nullptr, pair.to_b, &context); });
@@ -89,13 +95,7 @@ TEST_F(Transfers, TaggedMessages) {
         ++tag;
         must([&] { return fi_trecv(b, buffer, 256, nullptr, pair.to_a, tag, 0, nullptr); });
     };
-    iovec pieces[2] = {{const_cast<char*>("two "), 4}, {const_cast<char*>("pieces"), 6}};
-    fi_msg_tagged message{};
-    message.msg_iov = pieces;
-    message.iov_count = 2;
-    message.addr = pair.to_b;
-    message.context = &context;
-    message.data = 11;
+    auto message = two_pieces<fi_msg_tagged>();
 
     post();
     must([&] { return fi_tsend(a, "send", 4, nullptr, pair.to_b, tag, &context); });
