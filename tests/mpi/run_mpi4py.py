@@ -25,6 +25,15 @@ from harness import SOURCE_ROOT, Failure, Skip, Suite  # noqa: E402
 PROVIDERS = ("heddle", "tcp")
 SILENCE = 150  # seconds without a word from any rank: it hangs
 MOST_RESTARTS = 25
+# Not run, over any provider: what this MPICH does wrong by itself, and then spoils what comes after.
+MPICH_FAILS = {
+    "test_comm_topo.*.testDistgraphcomm": (
+        "MPICH's MPI_Dist_graph_create probes for MPI_ANY_SOURCE and then receives from"
+        " MPI_ANY_SOURCE, not from the source that it found: with an edge to itself it takes the"
+        " one message with the other's length whenever both are there. 300 such graphs of two"
+        " ranks: 83 wrong over tcp, 12 over libfabric's shm, a hang over UCX"
+    ),
+}
 STARTED = re.compile(r"^(\w+) \((test_\w+)\.([\w.]+)\)", re.M)
 FAILED = re.compile(r"^(FAIL|ERROR): (\w+) \(((?:test_)?\w[\w.]*)\)", re.M)
 
@@ -42,7 +51,8 @@ def main():
     suite = Suite("mpi4py", __doc__.partition("\n\n")[0], add_options=add_options)
     options = suite.options
     options.provider_path = options.provider_path or options.softhca.resolve().parent.parent / "lib"
-    if "heddle" in options.provider and not list(options.provider_path.glob("*heddle-fi.so")):
+    providers = options.provider or PROVIDERS
+    if "heddle" in providers and not list(options.provider_path.glob("*heddle-fi.so")):
         print(f"mpi4py: no libheddle-fi.so in {options.provider_path}; build it, or --provider-path")
         return 2
     venvs = options.venvs or options.scratch.resolve().parent / "venvs"
@@ -180,7 +190,7 @@ def run_once(suite, provider, ranks, modules, excluded):
     patterns = ["-errfile-pattern", folder / "rank.%r"]
     argv = [*launcher[:1], *patterns, *launcher[1:], suite.mpi.python, suite.tests / "main.py", "-v"]
     argv += ["--no-builddir", "-i", "^(" + "|".join(modules) + r")\.py$"]
-    for name in excluded:
+    for name in (*MPICH_FAILS, *excluded):
         argv += ["-x", name]
     job = suite.start(argv, environment=environment, directory=suite.tests.parent, title="mpiexec")
     files = [folder / f"rank.{rank}" for rank in range(ranks)]
@@ -225,6 +235,8 @@ def markdown(suite):
         if (pair := [suite.outcomes.get((name, ranks)) for name in PROVIDERS]) and all(pair):
             alone = len(set(pair[0].failed) - set(pair[1].failed))
         lines.append(f"| {ranks} | " + " | ".join(cells) + f" | {'-' if alone is None else alone} |")
+    lines += ["", "Not run:", ""]
+    lines += [f"- `{pattern}`: {why}." for pattern, why in MPICH_FAILS.items()]
     lines += ["", "What fails, and at how many ranks:", ""]
     lines += ["| test | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for test in sorted(tests):
