@@ -60,11 +60,11 @@ ssize_t RdmEndpoint::Body::atomic(const AtomicArguments& a) {
 
 // False: no room.
 bool RdmEndpoint::Body::start_atomic(Transfer& t) {
-    const Header header{Kind::kAtomic,         0, name.endpoint, t.peer->name.endpoint,
-                        t.peer->send_sequence, 0};
+    const Header header{Kind::kAtomic,           0, name.endpoint, t.peer->name.endpoint,
+                        t.peer->send_sequence(), 0};
     std::memcpy(t.copy.data(), &header, sizeof header);
     if (!send_control(*t.peer, t.copy, {})) return false;
-    ++t.peer->send_sequence;
+    t.peer->count_sent();
     t.step = Transfer::Step::kAnswer;
     ++t.peer->answers;
     return true;

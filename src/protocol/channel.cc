@@ -235,7 +235,8 @@ void Channel::make_qp(Connection& connection, const Name& from) {
             ibv_modify_qp(connection.qp_.get(), &init,
                           IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
         throw VerbsError("taking a queue pair to INIT", error);
-    connection.sent_.resize(std::min(std::bit_ceil(options_.send_depth), kFewWorks));
+    connection.sent_mask_ = std::min(std::bit_ceil(options_.send_depth), kFewWorks) - 1;
+    connection.sent_ = std::make_unique<Connection::Record[]>(connection.sent_mask_ + 1);
     if (direct_cq_) {
         connection.direct_.emplace(connection.qp_.get(), false, max_inline_,
                                    lane_->register_shared(), options_.send_depth);
@@ -246,22 +247,33 @@ void Channel::make_qp(Connection& connection, const Name& from) {
     }
 }
 
-bool Connection::make_room() noexcept {
-    try {
-        std::vector<Record> larger(2 * sent_.size());
+// Of `depth` works at once; the ring that remembers them grows up to that.
+bool Connection::find_room(std::uint32_t depth) noexcept {
+    const std::uint32_t under_way = posted_ - done_;
+    if (under_way >= depth) return false;
+    if (under_way > sent_mask_) {
+        const std::uint32_t mask = 2 * sent_mask_ + 1;
+        std::unique_ptr<Record[]> larger(new (std::nothrow) Record[mask + std::size_t{1}]);
+        if (larger == nullptr) return false;
         for (std::uint32_t number = done_; number != posted_; ++number)
-            larger[number & (larger.size() - 1)] = sent_[number & (sent_.size() - 1)];
+            larger[number & mask] = record(number);
         sent_ = std::move(larger);
-        return true;
-    } catch (const std::bad_alloc&) {
-        return false;
+        sent_mask_ = mask;
     }
+    room_until_ = done_ + std::min(depth, sent_mask_ + 1);
+    return true;
+}
+
+void Connection::find_quiet() noexcept {
+    quiet_until_ = posted_ + std::min(room_until_ - posted_,
+                                      Channel::kSignalEvery - 1 -
+                                          std::min(Channel::kSignalEvery - 1, unsignaled()));
 }
 
 post::Posted Channel::post(Connection& connection, post::Work& work, const Sent& sent) noexcept {
-    if (!has_room(connection)) [[unlikely]]
-        return post::Posted::kFull;
     const bool signal = is_signaled(connection, sent);
+    if (!has_room(connection, signal)) [[unlikely]]
+        return post::Posted::kFull;
     if (signal) work.flags |= post::kSignaled;
     work.id = std::uint64_t{connection.index_} << 32 | connection.posted_;
     const post::Posted posted =
@@ -349,8 +361,9 @@ void Channel::completed(const post::Completion& completion) {
 // one where it happens.
 void Channel::finish(Connection& connection, std::uint32_t number, int error, int device_error) {
     while (static_cast<std::int32_t>(number - connection.done_) >= 0) {
-        const Connection::Record record =
-            connection.sent_[connection.done_ & (connection.sent_.size() - 1)];
+        const Connection::Record record = connection.record(connection.done_);
+        if (record.told != Connection::Told::kNobody || record.buffer != Connection::kNoBuffer)
+            connection.record(connection.done_) = {};
         const bool last = connection.done_ == number;
         ++connection.done_;
         if (record.buffer != Connection::kNoBuffer) send_buffers_.give_back(record.buffer);
@@ -407,13 +420,14 @@ bool Channel::drained() noexcept {
     for (const auto& connection : connections_) {
         if (connection->idle() || !connection->ready()) continue;
         all = false;
-        if (connection->unsignaled_ == 0) continue;
+        if (connection->unsignaled() == 0) continue;
         // The last ones asked for no completion: an empty write behind them does.
         post::Work work;
         work.opcode = post::Opcode::kWrite;
         work.remote_srq = connection->request_.to.srqn;
-        connection->unsignaled_ = kSignalEvery;
-        if (post(*connection, work, {}) != post::Posted::kOk) connection->unsignaled_ = 1;
+        connection->signaled_at_ = connection->posted_ - kSignalEvery;
+        if (post(*connection, work, {}) != post::Posted::kOk)
+            connection->signaled_at_ = connection->posted_ - 1;
     }
     return all;
 }
@@ -421,7 +435,7 @@ bool Channel::drained() noexcept {
 void Channel::forget(ChannelUser& user) noexcept {
     for (const auto& connection : connections_)
         for (std::uint32_t number = connection->done_; number != connection->posted_; ++number) {
-            Connection::Record& record = connection->sent_[number & (connection->sent_.size() - 1)];
+            Connection::Record& record = connection->record(number);
             if (record.user == user.number_) record.told = Connection::Told::kNobody;
         }
 }

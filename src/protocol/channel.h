@@ -75,6 +75,7 @@ public:
     bool ready() const noexcept { return state_ == ConnectionRequest::kConnected; }
     bool failed() const noexcept { return state_ == ConnectionRequest::kFailed; }
     int error() const noexcept { return error_; }
+    bool direct() const noexcept { return direct_.has_value(); }
     const Name& to() const noexcept { return request_.to; }
     bool idle() const noexcept { return posted_ == done_; }
 
@@ -89,7 +90,7 @@ private:
     std::optional<post::Mlx5SendQueue<post::SingleThreaded>> direct_;
     std::optional<post::VerbsSendQueue<post::SingleThreaded>> verbs_;
     // Of each work under way what `Sent` says, in few bytes: there are send_depth of them for each
-    // peer.
+    // peer. Of all others: nothing, so that a work of which nobody is told need not be noted.
     struct Record {
         void* argument = nullptr;  // the context, or the part
         std::uint32_t buffer = kNoBuffer;
@@ -98,10 +99,16 @@ private:
         Told told = Told::kNobody;
     };
     static_assert(sizeof(Record) == 16);
-    std::vector<Record> sent_;  // ring, by number; grows up to send_depth
-    bool make_room() noexcept;
+    std::unique_ptr<Record[]> sent_;  // ring, by number; grows up to send_depth
+    std::uint32_t sent_mask_ = 0;
+    Record& record(std::uint32_t number) noexcept { return sent_[number & sent_mask_]; }
+    bool find_room(std::uint32_t depth) noexcept;
+    void find_quiet() noexcept;
     std::uint32_t posted_ = 0, done_ = 0;  // free-running numbers
-    std::uint32_t unsignaled_ = 0;         // since the last that was signaled
+    std::uint32_t signaled_at_ = 0;        // so many when the last that was signaled had been
+    // Up to these numbers there is room; and a work that nobody is told of needs no signal besides.
+    std::uint32_t room_until_ = 0, quiet_until_ = 0;
+    std::uint32_t unsignaled() const noexcept { return posted_ - signaled_at_; }
     ConnectionRequest request_;
 };
 
@@ -137,11 +144,13 @@ public:
 
     // kFull: poll() first. The work's pieces must stay until `sent` is told, unless inline.
     post::Posted post(Connection& connection, post::Work& work, const Sent& sent) noexcept;
-    // A message of 16 bytes and up to 8 more, in channel_post.h. kInvalid: by post(), please.
-    template <bool kImmediate>
-    post::Posted post_small(Connection& connection, const std::byte* head, std::uint64_t tail,
-                            std::uint32_t tail_bytes, std::uint32_t immediate, std::uint32_t srq,
-                            const Sent& sent) noexcept;
+    // A message of 16 bytes and up to 8 more, as they lie in memory, on a connection that is
+    // direct(); in channel_post.h. kInvalid: by post(), please. `taken` is called if it is taken,
+    // before the device is told.
+    template <bool kImmediate, class Taken>
+    post::Posted post_small(Connection& connection, std::uint64_t first, std::uint64_t second,
+                            std::uint64_t tail, std::uint32_t tail_bytes, std::uint32_t immediate,
+                            std::uint64_t srq, const Sent& sent, const Taken& taken) noexcept;
 
     // Tells users and parts; gives receive buffers back to the device.
     unsigned poll();
@@ -164,7 +173,7 @@ private:
     void make_srq(bool direct);
     ibv_sge receive_into(std::uint32_t buffer) const noexcept;
     void make_qp(Connection& connection, const Name& from);
-    bool has_room(Connection& connection) noexcept;
+    bool has_room(Connection& connection, bool signal) noexcept;
     static bool is_signaled(const Connection& connection, const Sent& sent) noexcept;
     void note(Connection& connection, const Sent& sent, bool signal) noexcept;
     void add_receive(std::uint32_t buffer) noexcept;

@@ -14,16 +14,21 @@ namespace heddle::protocol {
 Peer* RdmEndpoint::Body::peer_at(std::uint64_t address) {
     if (addresses.removals() != removals_seen) [[unlikely]] {
         removals_seen = addresses.removals();
-        peer_by_address.clear();
+        std::fill_n(peer_by_address.get(), addresses_known, nullptr);
         for (const auto& peer : peers)
             peer->address = AddressVector::kNone;
     }
-    if (address < peer_by_address.size() && peer_by_address[address] != nullptr) [[likely]]
+    if (address < addresses_known && peer_by_address[address] != nullptr) [[likely]]
         return peer_by_address[address];
     const Name* const found = addresses.find(address);
     if (found == nullptr) return nullptr;
     Peer& peer = peer_of(*found);
-    if (peer_by_address.size() <= address) peer_by_address.resize(addresses.size());
+    if (addresses_known <= address) {
+        auto more = std::make_unique<Peer*[]>(addresses.size());
+        std::copy_n(peer_by_address.get(), addresses_known, more.get());
+        peer_by_address = std::move(more);
+        addresses_known = addresses.size();
+    }
     return peer_by_address[address] = &peer;
 }
 
@@ -34,6 +39,8 @@ Peer& RdmEndpoint::Body::peer_of(const Name& wanted) {
         known = peers.back().get();
         known->name = wanted;
         known->number = static_cast<std::uint32_t>(peers.size() - 1);
+        known->srq = htobe32(wanted.srqn);
+        known->next_start = start_of({Kind::kEager, 0, name.endpoint, wanted.endpoint, 0, 0});
     }
     if (known->address == AddressVector::kNone) known->address = addresses.find(wanted);
     return *known;
@@ -69,6 +76,7 @@ void RdmEndpoint::Body::connect(Peer& peer) {
     try {
         peer.connection = &channel->connection(connector, name, peer.name);
         ++counts.connections;
+        look_if_open(peer);
         if (peer.connection->failed()) fail_peer(peer, peer.connection->error());
     } catch (const VerbsError& error) {
         fail_peer(peer, error.error());
@@ -77,6 +85,7 @@ void RdmEndpoint::Body::connect(Peer& peer) {
 
 void RdmEndpoint::Body::wait(Peer& peer, Waiting& waiting) {
     peer.waiting.push_back(&waiting);
+    shut(peer);
     if (peer.failed != 0) {
         fail_peer(peer, peer.failed);
         return;
@@ -90,10 +99,12 @@ void RdmEndpoint::Body::flush(Peer& peer) {
         if (!peer.waiting.front()->go()) return;
         peer.waiting.pop_front();
     }
+    look_if_open(peer);
 }
 
 void RdmEndpoint::Body::fail_peer(Peer& peer, int error) {
     peer.failed = error;
+    shut(peer);
     std::list<Waiting*> waiting;
     waiting.swap(peer.waiting);
     for (Waiting* const each : waiting)

@@ -35,8 +35,18 @@ struct Peer {
     std::uint32_t number = 0;
     std::uint64_t address = AddressVector::kNone;  // the lowest in the address vector
     Connection* connection = nullptr;              // once something was sent to it
+    Connection* open = nullptr;                    // the same, while it is ready and nothing waits
+    Connection* small = nullptr;                   // the same, while send_small() may use it
     std::list<Waiting*> waiting;  // empty, mostly, and then takes no memory of its own
-    std::uint16_t send_sequence = 0, receive_sequence = 0;
+    std::uint16_t receive_sequence = 0;
+    // Of the header of the next message to it, were it an eager one without a tag: what messages
+    // of all kinds share.
+    std::uint64_t next_start = 0;
+    std::uint64_t srq = 0;  // name.srqn, as an entry has it
+    std::uint16_t send_sequence() const noexcept {
+        return static_cast<std::uint16_t>(next_start / kSequenceOfStart);
+    }
+    void count_sent() noexcept { next_start += kSequenceOfStart; }
     std::size_t ahead = 0;      // eager payload that it has not taken away yet
     std::size_t taken = 0;      // of its eager payload, not yet told
     std::uint32_t answers = 0;  // operations that wait for a message of its
@@ -176,7 +186,16 @@ public:
 
     // send.cc
     ssize_t send(const SendArguments& arguments);
-    bool send_small(const SendArguments& arguments) noexcept;
+    template <bool kIsTagged, bool kHasData>
+    bool send_small(const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag,
+                    std::uint64_t data, bool wants_entry, void* context) noexcept;
+    template <bool kIsTagged, bool kHasData>
+    bool post_small(Peer& peer, std::uint64_t tag, std::uint64_t tail, std::uint32_t bytes,
+                    std::uint64_t data, std::uint8_t what, void* context) noexcept;
+    template <bool kIsTagged, bool kHasData>
+    bool send_few(Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag,
+                  std::uint64_t data, std::uint8_t what, void* context) noexcept;
+    bool try_small(const SendArguments& arguments) noexcept;
     ssize_t send_any(const SendArguments& arguments);
     post::Posted send_inline(Peer& peer, const Header& header, const iovec* iov, std::size_t count,
                              std::size_t bytes, std::uint64_t data, bool has_data,
@@ -188,7 +207,7 @@ public:
                (bytes <= options.eager_bytes && peer.ahead + bytes <= options.unexpected_bytes);
     }
     void went(Peer& peer, std::size_t bytes) noexcept {  // an eager message
-        ++peer.send_sequence;
+        peer.count_sent();
         if (bytes > kFreeBytes) peer.ahead += bytes;
         ++(bytes <= options.inject_bytes ? counts.inlined : counts.eager);
     }
@@ -198,9 +217,16 @@ public:
     Peer& peer_of(const Name& name);
     Peer* source(std::uint32_t qpn, std::uint16_t endpoint);
     void connect(Peer& peer);
-    bool can_send(Peer& peer) noexcept {
-        return peer.connection != nullptr && peer.connection->ready() && peer.waiting.empty();
+    static bool can_send(const Peer& peer) noexcept { return peer.open != nullptr; }
+    // After whatever can_send() depends on has changed.
+    void look_if_open(Peer& peer) const noexcept {
+        const bool open = peer.connection != nullptr && peer.connection->ready() &&
+                          peer.waiting.empty() && peer.failed == 0;
+        peer.open = open ? peer.connection : nullptr;
+        const bool small = open && peer.open->direct() && bindings.send_counter == nullptr;
+        peer.small = small ? peer.open : nullptr;
     }
+    static void shut(Peer& peer) noexcept { peer.open = peer.small = nullptr; }
     void wait(Peer& peer, Waiting& waiting);
     void flush(Peer& peer);
     void fail_peer(Peer& peer, int error);
@@ -274,7 +300,8 @@ public:
 
     std::vector<std::unique_ptr<Peer>> peers;
     std::unordered_map<Name, Peer*, NameHash> peer_by_name;
-    std::vector<Peer*> peer_by_address;
+    std::unique_ptr<Peer*[]> peer_by_address;
+    std::uint64_t addresses_known = 0;  // so many are in peer_by_address
     std::uint64_t removals_seen = 0;
     std::unordered_map<std::uint64_t, Peer*> sources;  // target QP << 16 | endpoint
     std::uint64_t last_source = ~std::uint64_t{0};

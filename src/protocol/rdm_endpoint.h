@@ -113,6 +113,7 @@ public:
     EndpointCounts counts() const noexcept;
 
     class Body;  // endpoint_body.h
+    Body& body() noexcept { return *body_; }
 
 private:
     std::unique_ptr<Body> body_;

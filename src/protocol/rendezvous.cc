@@ -42,7 +42,7 @@ void receive_read(void* argument, int error, int device_error) {
 bool RdmEndpoint::Body::send_rts(Transfer& t) {
     const bool put = options.rendezvous == Rendezvous::kPut;
     const bool has_data = t.flags & FI_REMOTE_CQ_DATA;
-    Header header{Kind::kRts, 0, name.endpoint, t.peer->name.endpoint, t.peer->send_sequence,
+    Header header{Kind::kRts, 0, name.endpoint, t.peer->name.endpoint, t.peer->send_sequence(),
                   t.tag};
     if (t.flags & FI_TAGGED) header.flags |= Header::kTagged;
     if (put) header.flags |= Header::kPut;
@@ -61,7 +61,7 @@ bool RdmEndpoint::Body::send_rts(Transfer& t) {
     put_bytes(&body, sizeof body);
     put_bytes(segments.data(), count * sizeof segments[0]);
     if (!send_control(*t.peer, {message, static_cast<std::size_t>(at - message)}, {})) return false;
-    ++t.peer->send_sequence;
+    t.peer->count_sent();
     t.step = Transfer::Step::kAnswer;
     ++t.peer->answers;
     return true;

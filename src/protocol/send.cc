@@ -6,8 +6,7 @@
 
 #include <cstring>
 
-#include "protocol/channel_post.h"
-#include "protocol/endpoint_body.h"
+#include "protocol/small_send.h"
 
 namespace heddle::protocol {
 namespace {
@@ -103,50 +102,19 @@ post::Posted RdmEndpoint::Body::send_copied(Peer& peer, const Header& header, co
     return posted;
 }
 
-// A number, mostly, to a peer that is connected: what most messages are. False: as all others.
-[[gnu::always_inline]] inline bool RdmEndpoint::Body::send_small(const SendArguments& a) noexcept {
-    if (a.iov_count != 1 || a.iov->iov_len > 8 || addresses.removals() != removals_seen ||
-        a.to >= peer_by_address.size())
-        return false;
-    Peer* const peer = peer_by_address[a.to];
-    if (peer == nullptr || !can_send(*peer) || a.flags & (FI_MATCH_COMPLETE | FI_INJECT_COMPLETE) ||
-        a.data > UINT32_MAX)
-        return false;
-    const auto bytes = static_cast<std::uint32_t>(a.iov->iov_len);
-    std::uint64_t tail = 0;
-    if (bytes == 8) [[likely]]
-        std::memcpy(&tail, a.iov->iov_base, 8);
-    else if (bytes > options.inject_bytes)
-        return false;
-    else
-        for (std::uint32_t i = 0; i < bytes; ++i)
-            reinterpret_cast<std::byte*>(&tail)[i] =
-                static_cast<const std::byte*>(a.iov->iov_base)[i];
-    const bool is_tagged = a.flags & FI_TAGGED;
-    Sent sent;
-    sent.what = (a.flags & FI_COMPLETION ? std::uint8_t{Sent::kEntry} : std::uint8_t{0}) |
-                (bindings.send_counter != nullptr ? std::uint8_t{Sent::kCount} : std::uint8_t{0});
-    if (sent.what != 0) {
-        if (is_tagged) sent.what |= Sent::kTagged;
-        sent.user = this;
-        sent.context = a.context;
-    }
-    const Header header{Kind::kEager,        tagged_flag(is_tagged), name.endpoint,
-                        peer->name.endpoint, peer->send_sequence,    a.tag};
-    const auto* const head = reinterpret_cast<const std::byte*>(&header);
-    const post::Posted posted =
-        a.flags & FI_REMOTE_CQ_DATA
-            ? channel->post_small<true>(*peer->connection, head, tail, bytes,
-                                        static_cast<std::uint32_t>(a.data), peer->name.srqn, sent)
-            : channel->post_small<false>(*peer->connection, head, tail, bytes, 0, peer->name.srqn,
-                                         sent);
-    if (posted != post::Posted::kOk) return false;
-    ++peer->send_sequence;
-    ++counts.inlined;
-    return true;
+// By send_small(), if that is what it is for.
+bool RdmEndpoint::Body::try_small(const SendArguments& a) noexcept {
+    if (a.iov_count != 1 || a.flags & (FI_MATCH_COMPLETE | FI_INJECT_COMPLETE)) return false;
+    const auto by = [&]<bool kIsTagged, bool kHasData> {
+        return send_small<kIsTagged, kHasData>(a.iov->iov_base, a.iov->iov_len, a.to, a.tag, a.data,
+                                               a.flags & FI_COMPLETION, a.context);
+    };
+    if (a.flags & FI_REMOTE_CQ_DATA)
+        return a.flags & FI_TAGGED ? by.operator()<true, true>() : by.operator()<false, true>();
+    return a.flags & FI_TAGGED ? by.operator()<true, false>() : by.operator()<false, false>();
 }
 
-ssize_t RdmEndpoint::Body::send(const SendArguments& a) { return send_small(a) ? 0 : send_any(a); }
+ssize_t RdmEndpoint::Body::send(const SendArguments& a) { return try_small(a) ? 0 : send_any(a); }
 
 ssize_t RdmEndpoint::Body::send_any(const SendArguments& a) {
     if (a.iov_count > kMaxSegments) return -FI_EINVAL;
@@ -170,7 +138,7 @@ ssize_t RdmEndpoint::Body::send_any(const SendArguments& a) {
             sent.what = what;
         }
         const Header header{Kind::kEager,        tagged_flag(is_tagged), name.endpoint,
-                            peer->name.endpoint, peer->send_sequence,    a.tag};
+                            peer->name.endpoint, peer->send_sequence(),  a.tag};
         if (a.flags & FI_INJECT && bytes > options.inject_bytes) return -FI_EMSGSIZE;
         if (may_be_eager(*peer, bytes)) [[likely]] {
             const post::Posted posted =
@@ -222,7 +190,7 @@ bool RdmEndpoint::Body::start(Transfer& t) {
     Peer& peer = *t.peer;
     const bool is_tagged = t.flags & FI_TAGGED, has_data = t.flags & FI_REMOTE_CQ_DATA;
     const Header header{Kind::kEager,       tagged_flag(is_tagged), name.endpoint,
-                        peer.name.endpoint, peer.send_sequence,     t.tag};
+                        peer.name.endpoint, peer.send_sequence(),   t.tag};
     if (t.flags & FI_MATCH_COMPLETE || !may_be_eager(peer, t.bytes)) {
         if (!t.bulk.local.use(*domain->body().cache, t.iov.data(), t.iov_count,
                               t.descriptors.data(), t.bytes, IBV_ACCESS_REMOTE_READ)) {

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 
 namespace heddle::protocol {
@@ -39,6 +40,14 @@ struct Header {
     std::uint64_t tag = 0;
 };
 static_assert(sizeof(Header) == 16);
+// All of a header but its tag, as one number; the sequence is its highest part.
+inline std::uint64_t start_of(const Header& header) noexcept {
+    std::uint64_t start;
+    std::memcpy(&start, &header, sizeof start);
+    return start;
+}
+inline constexpr std::uint64_t kFlagsOfStart = std::uint64_t{1} << 8;  // times flags
+inline constexpr std::uint64_t kSequenceOfStart = std::uint64_t{1} << 48;
 
 inline constexpr std::size_t kMaxSegments = 8;
 // Eager payload up to this is never held back: at the receiver it takes no more than a rendezvous

@@ -112,6 +112,9 @@ int enable(Endpoint& endpoint) {
     endpoint.made->set_min_multi_receive(endpoint.min_multi_receive);
     domain.enabled(*endpoint.made);
     endpoint.rdm = endpoint.made.get();
+    if (domain.lock == nullptr && endpoint.inject_bytes >= sizeof(std::uint64_t))
+        endpoint.injects_small = &endpoint.made->body();
+    endpoint.derive_flags();
     return 0;
 }
 
@@ -249,6 +252,7 @@ Endpoint::Endpoint(Endpoint& original, std::uint64_t flags)
     : fid_ep{},
       domain(original.domain),
       rdm(original.rdm),
+      injects_small(original.injects_small),
       any_source(original.any_source),
       inject_bytes(original.inject_bytes),
       local_descriptors(original.local_descriptors),
@@ -278,6 +282,8 @@ void Endpoint::derive_flags() noexcept {
     receive_flags = receive_op_flags | receive_completion;
     if (transmit == nullptr) send_flags &= ~FI_COMPLETION;
     if (receive == nullptr) receive_flags &= ~FI_COMPLETION;
+    const bool told_otherwise = (send_flags & (FI_MATCH_COMPLETE | FI_INJECT_COMPLETE)) != 0;
+    sends_small = told_otherwise ? nullptr : injects_small;
 }
 
 int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** out, void* context) noexcept {

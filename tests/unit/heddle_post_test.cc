@@ -134,13 +134,16 @@ TEST_F(DirectPost, SmallMessagesAreAsAllOthers) {
                     Shown got;
                     g_shown = &got;
                     Mlx5SendQueue<SingleThreaded> small(&qp, false, 200, false);
-                    std::uint64_t tail = 0;
+                    small.count_ids_from(0);
+                    std::uint64_t first, second, tail = 0;
+                    std::memcpy(&first, message.data(), 8);
+                    std::memcpy(&second, message.data() + 8, 8);
                     std::memcpy(&tail, message.data() + 16, tail_bytes);
                     ASSERT_EQ(has_immediate
-                                  ? small.post_small<true>(message.data(), tail, tail_bytes,
-                                                           immediate, srq, signaled, 0)
-                                  : small.post_small<false>(message.data(), tail, tail_bytes, 0,
-                                                            srq, signaled, 0),
+                                  ? small.post_small<true>(first, second, tail, tail_bytes,
+                                                           immediate, htobe32(srq), signaled, [] {})
+                                  : small.post_small<false>(first, second, tail, tail_bytes, 0,
+                                                            htobe32(srq), signaled, [] {}),
                               Posted::kOk);
                     const std::size_t used =
                         (type == IBV_QPT_RC ? 16 : 32) + 4 + 16 + std::size_t{tail_bytes};
