@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
+#include "protocol/channel_poll.h"
 #include "protocol/channel_post.h"
 
 #include <fcntl.h>
@@ -22,7 +23,6 @@ namespace {
 
 // Ids of receives carry the buffer's number, those of sends connection << 32 | number of the work.
 constexpr std::uint64_t kReceive = std::uint64_t{1} << 63;
-constexpr std::uint32_t kReceivesAtOnce = 16;
 // Under way at once there are mostly fewer.
 constexpr std::uint32_t kFewWorks = 32;
 // Behind the header of the largest eager message: wide data.
@@ -290,20 +290,16 @@ ibv_sge Channel::receive_into(std::uint32_t buffer) const noexcept {
 
 // What came into the buffer has been dealt with.
 void Channel::add_receive(std::uint32_t buffer) noexcept {
-    if (direct_srq_)
-        ++to_post_again_;
-    else
-        to_post_.push_back(buffer);
-    if (to_post_again_ + to_post_.size() >= kReceivesAtOnce) ring_receives();
+    to_post_.push_back(buffer);
+    if (to_post_.size() >= kReceivesAtOnce) ring_receives();
 }
 
 void Channel::ring_receives() noexcept {
     if (direct_srq_) {
         // Entries come back in the order of their completions, in which messages are dealt with:
         // the one that is posted next is one whose buffer is free.
-        while (to_post_again_ != 0 && direct_srq_->post_again() == post::Posted::kOk)
-            --to_post_again_;
-        direct_srq_->ring_doorbell();
+        direct_srq_->post_again(to_post_again_);
+        to_post_again_ = 0;
         return;
     }
     std::size_t taken = 0;
@@ -318,31 +314,44 @@ void Channel::ring_receives() noexcept {
     to_post_.erase(to_post_.begin(), to_post_.begin() + static_cast<std::ptrdiff_t>(taken));
 }
 
-[[gnu::flatten]] unsigned Channel::poll() {
-    if (changed_.load(std::memory_order_relaxed)) [[unlikely]]
-        look_at_connections();
-    const unsigned found = direct_cq_ ? direct_cq_->poll(completions_.data(), kPollAtOnce)
-                                      : verbs_cq_->poll(completions_.data(), kPollAtOnce);
+unsigned Channel::poll(unsigned most) {
+    struct Anybody {
+        Channel& channel;
+        void take_message(std::span<const std::byte> bytes, bool has_immediate,
+                          std::uint32_t immediate, std::uint32_t qpn) const {
+            channel.hand_over(destination_of(bytes.data()), bytes, has_immediate, immediate, qpn);
+        }
+    } const anybody{*this};
+    return poll_for(anybody, most);
+}
+
+unsigned Channel::poll_verbs(unsigned most) {
+    const unsigned found = verbs_cq_->poll(completions_.data(), std::min(most, kPollAtOnce));
     for (unsigned i = 0; i < found; ++i)
         completed(completions_[i]);
     return found;
 }
 
+void Channel::hand_over(std::uint16_t user, std::span<const std::byte> bytes, bool has_immediate,
+                        std::uint32_t immediate, std::uint32_t qpn) {
+    if (user < users_.size() && users_[user] != nullptr)
+        users_[user]->received(bytes, has_immediate, immediate, qpn);
+}
+
 void Channel::completed(const post::Completion& completion) {
     if (completion.id & kReceive) {
         const auto buffer = static_cast<std::uint32_t>(completion.id);
-        const std::byte* const at = receive_buffers_->at(buffer);
         // A peer that died in the middle of a message leaves a receive with an error: it is used
         // again; what is concerned fails where it was asked for.
-        if (completion.status == IBV_WC_SUCCESS && completion.bytes >= sizeof(Header)) [[likely]] {
-            Header header;
-            std::memcpy(&header, at, sizeof header);
-            if (header.destination < users_.size() && users_[header.destination] != nullptr)
-                users_[header.destination]->received({at, completion.bytes},
-                                                     completion.has_immediate, completion.immediate,
-                                                     completion.qpn);
+        if (completion.status == IBV_WC_SUCCESS && completion.bytes >= sizeof(Header)) {
+            const std::byte* const at = receive_buffers_->at(buffer);
+            hand_over(destination_of(at), {at, completion.bytes}, completion.has_immediate,
+                      completion.immediate, completion.qpn);
         }
-        add_receive(buffer);
+        if (direct_srq_)
+            ++to_post_again_;  // the CQ has released the entry
+        else
+            add_receive(buffer);
         return;
     }
     --signaled_;

@@ -114,7 +114,7 @@ private:
 
 class Channel {
 public:
-    static constexpr std::uint32_t kSignalEvery = 32, kPollAtOnce = 16;
+    static constexpr std::uint32_t kSignalEvery = 32, kPollAtOnce = 16, kReceivesAtOnce = 16;
 
     // Throws VerbsError.
     Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, bool direct);
@@ -152,8 +152,11 @@ public:
                             std::uint64_t tail, std::uint32_t tail_bytes, std::uint32_t immediate,
                             std::uint64_t srq, const Sent& sent, const Taken& taken) noexcept;
 
-    // Tells users and parts; gives receive buffers back to the device.
-    unsigned poll();
+    // Tells users and parts of up to `most` completions; gives receive buffers back to the device.
+    unsigned poll(unsigned most = kPollAtOnce);
+    // The same, in channel_poll.h, for a user that takes its own messages where they are found.
+    template <class User>
+    unsigned poll_for(User& user, unsigned most);
     // Until everything that was posted is done, or nothing more can come of it; false: still not.
     bool drained() noexcept;
     // Nobody is told about `user` any more.
@@ -167,6 +170,10 @@ public:
     // Sleepers look again. Any thread.
     void wake() noexcept;
 
+    // For `user`, by its ChannelUser::received.
+    void hand_over(std::uint16_t user, std::span<const std::byte> bytes, bool has_immediate,
+                   std::uint32_t immediate, std::uint32_t qpn);
+
 private:
     using Srq = post::Mlx5SharedReceiveQueue<post::SingleThreaded>;
     void make_cq();
@@ -179,6 +186,8 @@ private:
     void add_receive(std::uint32_t buffer) noexcept;
     void ring_receives() noexcept;
     void completed(const post::Completion& completion);
+    unsigned poll_verbs(unsigned most);
+    [[gnu::noinline]] void other(const mlx5_cqe64& cqe) { completed(direct_cq_->completion(cqe)); }
     void finish(Connection& connection, std::uint32_t number, int error, int device_error);
     void look_at_connections();
     void fail(Connection& connection, int error);

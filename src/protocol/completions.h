@@ -10,13 +10,17 @@
 
 namespace heddle::protocol {
 
-struct CompletionEntry {
+// What is told of an operation without an error, in the order of fi_cq_tagged_entry.
+struct PlainEntry {
     void* context = nullptr;
     std::uint64_t flags = 0;  // FI_SEND | FI_TAGGED ...: as fi_cq_read gives them
     std::size_t bytes = 0;
     void* buffer = nullptr;
     std::uint64_t data = 0;
     std::uint64_t tag = 0;
+};
+
+struct CompletionEntry : PlainEntry {
     std::uint64_t source = ~std::uint64_t{0};  // fi_addr_t, or FI_ADDR_NOTAVAIL
     // Of an error: an FI_E... number, else 0; what the device said; bytes that did not fit.
     int error = 0;
@@ -28,7 +32,7 @@ class Completions {
 public:
     bool empty() const noexcept { return head_ == tail_; }
     std::size_t size() const noexcept { return tail_ - head_; }
-    const CompletionEntry& front() const noexcept { return ring_[head_ & (capacity_ - 1)]; }
+    const CompletionEntry& front() const noexcept { return ring_[head_ & mask_]; }
     void pop() noexcept { ++head_; }
     // The caller fills it in.
     CompletionEntry& push() {
@@ -38,22 +42,47 @@ public:
     }
     // The caller fills all of it in.
     CompletionEntry& push_unset() {
-        if (tail_ - head_ == capacity_) [[unlikely]]
+        reader_room_ = 0;  // what comes later is read later
+        if (tail_ - head_ == room_) [[unlikely]]
             grow();
-        return ring_[tail_++ & (capacity_ - 1)];
+        return ring_[tail_++ & mask_];
+    }
+
+    // A reader that has found nothing says where it wants up to `count` plain entries, and makes
+    // progress: they are put there instead of into the ring, until one comes that is not plain.
+    // How many there are.
+    template <class Progress>
+    std::size_t read_while(PlainEntry* to, std::size_t count, const Progress& progress) {
+        struct Reading {
+            Completions& self;
+            ~Reading() { self.reader_room_ = 0; }
+        } const reading{*this};
+        reader_ = to;
+        reader_room_ = reader_left_ = count;
+        progress();
+        return count - reader_left_;
+    }
+    // nullptr: push.
+    PlainEntry* plain() noexcept {
+        if (reader_room_ == 0) return nullptr;
+        reader_left_ = --reader_room_;
+        return reader_++;
     }
 
 private:
     void grow() {
-        const std::size_t larger = capacity_ == 0 ? 256 : 2 * capacity_;
+        const std::size_t larger = room_ == 0 ? 256 : 2 * room_;
         auto ring = std::make_unique<CompletionEntry[]>(larger);
         for (std::size_t at = head_; at != tail_; ++at)
-            ring[at & (larger - 1)] = ring_[at & (capacity_ - 1)];
+            ring[at & (larger - 1)] = ring_[at & mask_];
         ring_ = std::move(ring);
-        capacity_ = larger;
+        room_ = larger;
+        mask_ = larger - 1;
     }
     std::unique_ptr<CompletionEntry[]> ring_;
-    std::size_t capacity_ = 0, head_ = 0, tail_ = 0;  // free-running
+    std::size_t room_ = 0, mask_ = 0, head_ = 0, tail_ = 0;  // head and tail: free-running
+    PlainEntry* reader_ = nullptr;
+    std::size_t reader_room_ = 0, reader_left_ = 0;  // now; when the last was taken
 };
 
 // Read by any thread, changed by one at a time.

@@ -40,6 +40,7 @@ Peer& RdmEndpoint::Body::peer_of(const Name& wanted) {
         known->name = wanted;
         known->number = static_cast<std::uint32_t>(peers.size() - 1);
         known->srq = htobe32(wanted.srqn);
+        known->expected = start_of({Kind::kEager, 0, wanted.endpoint, name.endpoint, 0, 0});
         known->next_start = start_of({Kind::kEager, 0, name.endpoint, wanted.endpoint, 0, 0});
     }
     if (known->address == AddressVector::kNone) known->address = addresses.find(wanted);
@@ -47,15 +48,15 @@ Peer& RdmEndpoint::Body::peer_of(const Name& wanted) {
 }
 
 // Who sent to that target QP. The number of a QP that is gone may be another's later.
-Peer* RdmEndpoint::Body::source(std::uint32_t qpn, std::uint16_t endpoint) {
+[[gnu::noinline]] Peer* RdmEndpoint::Body::source(std::uint32_t qpn, std::uint16_t endpoint) {
     const std::uint64_t key = std::uint64_t{qpn} << 16 | endpoint;
     if (connector.removals() != source_removals) [[unlikely]] {
         source_removals = connector.removals();
         sources.clear();
-        last_source_peer = nullptr;
+        last_source = &nobody;
     }
-    if (last_source_peer != nullptr && key == last_source) [[likely]]
-        return last_source_peer;
+    if (last_source != &nobody && last_source_qpn == qpn && last_source->name.endpoint == endpoint)
+        return last_source;
     Peer*& known = sources[key];
     if (known == nullptr) {
         const std::optional<Name> asker = connector.asker(qpn);
@@ -67,8 +68,8 @@ Peer* RdmEndpoint::Body::source(std::uint32_t qpn, std::uint16_t endpoint) {
         name_there.endpoint = endpoint;
         known = &peer_of(name_there);
     }
-    last_source = key;
-    return last_source_peer = known;
+    last_source_qpn = qpn;
+    return last_source = known;
 }
 
 void RdmEndpoint::Body::connect(Peer& peer) {

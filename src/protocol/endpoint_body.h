@@ -38,7 +38,12 @@ struct Peer {
     Connection* open = nullptr;                    // the same, while it is ready and nothing waits
     Connection* small = nullptr;                   // the same, while send_small() may use it
     std::list<Waiting*> waiting;  // empty, mostly, and then takes no memory of its own
-    std::uint16_t receive_sequence = 0;
+    // How its next message begins, were it an eager one without a tag. Nothing begins so, at first.
+    std::uint64_t expected = ~std::uint64_t{0};
+    std::uint16_t expected_sequence() const noexcept {
+        return static_cast<std::uint16_t>(expected / kSequenceOfStart);
+    }
+    void count_received() noexcept { expected += kSequenceOfStart; }
     // Of the header of the next message to it, were it an eager one without a tag: what messages
     // of all kinds share.
     std::uint64_t next_start = 0;
@@ -59,20 +64,21 @@ template <class T>
 class Numbered {
 public:
     T& take() {
-        if (free_.empty()) {
+        if (free_ == nullptr) {
             all_.push_back(std::make_unique<T>());
-            all_.back()->index = static_cast<std::uint32_t>(all_.size() - 1);
-            free_.push_back(all_.back()->index);
+            free_ = all_.back().get();
+            free_->index = static_cast<std::uint32_t>(all_.size() - 1);
         }
-        T& object = *all_[free_.back()];
-        free_.pop_back();
+        T& object = *free_;
+        free_ = object.next_free;
         object.in_use = true;
         return object;
     }
-    void give_back(T& object) {
+    void give_back(T& object) noexcept {
         object.in_use = false;
         ++object.generation;
-        free_.push_back(object.index);
+        object.next_free = free_;
+        free_ = &object;
     }
     static std::uint64_t id(const T& object) noexcept {
         return std::uint64_t{object.generation} << 32 | object.index;
@@ -91,7 +97,7 @@ public:
 
 private:
     std::vector<std::unique_ptr<T>> all_;
-    std::vector<std::uint32_t> free_;
+    T* free_ = nullptr;  // the first of those that are
 };
 
 // An operation of the application that is more than one work, or waits.
@@ -105,6 +111,7 @@ struct Transfer final : Waiting {
     };
     std::uint32_t index = 0, generation = 0;
     bool in_use = false;
+    Transfer* next_free = nullptr;
 
     class RdmEndpoint::Body* body = nullptr;
     Peer* peer = nullptr;
@@ -133,6 +140,7 @@ struct Transfer final : Waiting {
 struct Receive final : PostedReceive, Waiting {
     std::uint32_t index = 0, generation = 0;
     bool in_use = false;
+    Receive* next_free = nullptr;
 
     class RdmEndpoint::Body* body = nullptr;
     void* context = nullptr;
@@ -140,6 +148,8 @@ struct Receive final : PostedReceive, Waiting {
     std::array<iovec, kMaxSegments> iov{};
     std::size_t iov_count = 0;
     std::size_t bytes = 0;  // room
+    // The same, of one that deliver_whole() is for; otherwise less than nothing.
+    std::int64_t plain_room = -1;
 
     // FI_MULTI_RECV: how much is used, and how many messages are on their way into it.
     std::size_t used = 0;
@@ -245,8 +255,14 @@ public:
     ssize_t cancel(void* context);
     void received(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
                   std::uint32_t qpn) override;
+    void take_message(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
+                      std::uint32_t qpn);
+    bool deliver_whole(Receive& receive, Peer& peer, std::uint64_t tag,
+                       std::span<const std::byte> payload, std::uint64_t data, bool has_data);
     void arrived(Peer& peer, const Header& header, std::span<const std::byte> payload,
                  std::uint64_t data, bool has_data);
+    void keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag,
+                    std::span<const std::byte> payload, std::uint64_t data, bool has_data);
     void arrived_rts(Peer& peer, const Message& message);
     void damaged(Peer& peer);
     void deliver(Receive& receive, Peer& peer, std::uint64_t tag,
@@ -256,6 +272,12 @@ public:
                 void* buffer, std::size_t bytes, std::size_t taken, int error, int device_error);
     Receive& part_of(Receive& receive, std::size_t bytes);
     void took(Peer& peer, std::size_t bytes);
+    PlainEntry* plain_entry(Peer& peer) {
+        if (PlainEntry* const entry = bindings.receive->plain()) [[likely]]
+            return entry;
+        return push_plain(peer);
+    }
+    PlainEntry* push_plain(Peer& peer);
     CompletionEntry* receive_entry(const Receive& receive, std::uint64_t flags, int error);
     // rendezvous.cc
     bool send_rts(Transfer& transfer);
@@ -276,7 +298,7 @@ public:
     void got_atomic(Peer& peer, const Message& message);
     void got_atomic_reply(Peer& peer, const Message& message);
     // rdm_endpoint.cc
-    void progress();
+    void progress(unsigned most);
     void sent(const Sent& sent, int error, int device_error) override;
     void changed(Connection& connection) override;
     // The end of an operation that the application waits for.
@@ -304,8 +326,10 @@ public:
     std::uint64_t addresses_known = 0;  // so many are in peer_by_address
     std::uint64_t removals_seen = 0;
     std::unordered_map<std::uint64_t, Peer*> sources;  // target QP << 16 | endpoint
-    std::uint64_t last_source = ~std::uint64_t{0};
-    Peer* last_source_peer = nullptr;
+    // Who sent last, and to which target QP.
+    Peer nobody;
+    Peer* last_source = &nobody;
+    std::uint32_t last_source_qpn = 0;
     std::uint64_t source_removals = 0;
     std::vector<Peer*> blocked;  // with something waiting
 

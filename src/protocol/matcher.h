@@ -54,6 +54,7 @@ public:
     UnexpectedMessage* post(PostedReceive& receive);
     // The oldest receive that fits a message that arrives, taken out; or nullptr: keep() it.
     PostedReceive* arrive(std::uint32_t source, std::uint64_t tag);
+    PostedReceive* arrive_quickly(std::uint32_t source, std::uint64_t tag);  // matcher_tables.h
     void keep(UnexpectedMessage& message);
 
     // The oldest unexpected message that fits; stays where it is.

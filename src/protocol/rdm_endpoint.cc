@@ -7,7 +7,7 @@
 
 #include <chrono>
 
-#include "protocol/endpoint_body.h"
+#include "protocol/receive_message.h"
 
 namespace heddle::protocol {
 namespace {
@@ -70,7 +70,7 @@ void RdmEndpoint::Body::close() {
     closing = true;
     const auto deadline = Clock::now() + kDrainFor;
     for (;;) {
-        progress();
+        progress(~0u);
         bool waiting = false;
         for (const auto& peer : peers)
             waiting = waiting || (peer->failed == 0 && !peer->waiting.empty());
@@ -79,8 +79,14 @@ void RdmEndpoint::Body::close() {
     }
 }
 
-void RdmEndpoint::Body::progress() {
-    while (channel->poll() == Channel::kPollAtOnce) {
+// Flat: what a message passes through is one piece of code.
+[[gnu::flatten]] void RdmEndpoint::Body::progress(unsigned most) {
+    // The device is told of no more than that at once.
+    for (;;) {
+        const unsigned wanted = std::min(most, Channel::kPollAtOnce);
+        if (channel->poll_for(*this, wanted) != Channel::kPollAtOnce) break;
+        most -= wanted;
+        if (most == 0) break;
     }
     if (!blocked.empty()) [[unlikely]] {
         for (std::size_t i = 0; i < blocked.size();) {
@@ -177,7 +183,7 @@ ssize_t RdmEndpoint::cancel(void* context) { return body_->cancel(context); }
 void RdmEndpoint::set_min_multi_receive(std::size_t bytes) noexcept {
     body_->min_multi_receive = bytes;
 }
-void RdmEndpoint::progress() { body_->progress(); }
+void RdmEndpoint::progress(unsigned most) { body_->progress(most); }
 int RdmEndpoint::wait_fd() const noexcept { return body_->channel->wait_fd(); }
 bool RdmEndpoint::arm() { return body_->channel->arm(); }
 EndpointCounts RdmEndpoint::counts() const noexcept { return body_->counts; }

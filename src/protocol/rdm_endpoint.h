@@ -104,7 +104,8 @@ public:
     ssize_t cancel(void* context);
     void set_min_multi_receive(std::size_t bytes) noexcept;
 
-    void progress();
+    // Deals with what has come, up to `most` of it.
+    void progress(unsigned most = ~0u);
     // For sleepers: a file descriptor (owned here) that is readable after arm() returned true and
     // something came. False: there is something already, progress() first.
     int wait_fd() const noexcept;

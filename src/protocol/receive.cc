@@ -38,6 +38,10 @@ ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
         r.iov[i] = a.iov[i];
         r.bytes += a.iov[i].iov_len;
     }
+    constexpr std::uint64_t kPlain = FI_TAGGED | FI_COMPLETION;
+    const bool plain = a.iov_count == 1 && (a.flags & (kPlain | FI_MULTI_RECV)) == kPlain &&
+                       bindings.receive != nullptr && bindings.receive_counter == nullptr;
+    r.plain_room = plain ? static_cast<std::int64_t>(r.bytes) : -1;
     r.used = 0;
     r.parts = 0;
     r.exhausted = false;
@@ -168,30 +172,28 @@ ssize_t RdmEndpoint::Body::cancel(void* context) {
     return -FI_ENOENT;
 }
 
-// Flat, as is poll(): what a message passes through is one piece of code.
-[[gnu::flatten]] void RdmEndpoint::Body::received(std::span<const std::byte> bytes,
-                                                  bool has_immediate, std::uint32_t immediate,
-                                                  std::uint32_t qpn) {
+// Whatever is not taken by take_message().
+void RdmEndpoint::Body::received(std::span<const std::byte> bytes, bool has_immediate,
+                                 std::uint32_t immediate, std::uint32_t qpn) {
     Header header;
     std::memcpy(&header, bytes.data(), sizeof header);
     Peer* const peer = source(qpn, header.source);
-    if (peer == nullptr) [[unlikely]] {
+    if (peer == nullptr) {
         ++counts.damaged;
         return;
     }
     ++counts.received;
-    if (header.kind == Kind::kEager) [[likely]] {
+    if (header.kind == Kind::kEager) {
         std::size_t at = sizeof header;
         std::uint64_t data = immediate;
-        if (header.flags & Header::kWideData) [[unlikely]] {
+        if (header.flags & Header::kWideData) {
             if (has_immediate || bytes.size() < at + sizeof data) return damaged(*peer);
             std::memcpy(&data, bytes.data() + at, sizeof data);
             at += sizeof data;
             has_immediate = true;
         }
-        if (header.sequence != peer->receive_sequence) [[unlikely]]
-            return damaged(*peer);
-        ++peer->receive_sequence;
+        if (header.sequence != peer->expected_sequence()) return damaged(*peer);
+        peer->count_received();
         arrived(*peer, header, bytes.subspan(at), data, has_immediate);
         return;
     }
@@ -200,8 +202,8 @@ ssize_t RdmEndpoint::Body::cancel(void* context) {
     switch (header.kind) {
         case Kind::kRts:
         case Kind::kAtomic:
-            if (header.sequence != peer->receive_sequence) return damaged(*peer);
-            ++peer->receive_sequence;
+            if (header.sequence != peer->expected_sequence()) return damaged(*peer);
+            peer->count_received();
             if (header.kind == Kind::kRts)
                 arrived_rts(*peer, message);
             else
@@ -247,18 +249,25 @@ void RdmEndpoint::Body::arrived(Peer& peer, const Header& header,
         deliver(static_cast<Receive&>(*posted), peer, header.tag, payload, data, has_data);
         return;
     }
+    keep_eager(peer, header.flags & Header::kTagged, header.tag, payload, data, has_data);
+}
+
+// There is no receive for it yet.
+void RdmEndpoint::Body::keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag,
+                                   std::span<const std::byte> payload, std::uint64_t data,
+                                   bool has_data) {
     auto* const message = new Unexpected;
     message->source = peer.number;
-    message->tag = header.tag;
+    message->tag = tag;
     message->peer = &peer;
-    message->data = data;
+    message->data = has_data ? data : 0;
     message->has_data = has_data;
     message->bytes = payload.size();
     message->payload.assign(payload.begin(), payload.end());
     ++counts.unexpected;
     unexpected_bytes += payload.size();
     counts.unexpected_bytes_peak = std::max(counts.unexpected_bytes_peak, unexpected_bytes);
-    matcher.keep(*message);
+    (is_tagged ? tagged : untagged).keep(*message);
 }
 
 void RdmEndpoint::Body::arrived_rts(Peer& peer, const Message& message) {
@@ -365,6 +374,15 @@ void RdmEndpoint::Body::finish(Receive& r, Peer& peer, std::uint64_t tag, std::u
         entry->overlong = overlong;
     }
     receives.give_back(r);
+}
+
+// Of a message of that peer; the caller fills in what there is of any entry.
+[[gnu::noinline]] PlainEntry* RdmEndpoint::Body::push_plain(Peer& peer) {
+    CompletionEntry& entry = bindings.receive->push_unset();
+    entry.source = peer.address != AddressVector::kNone ? peer.address : peer_of(peer.name).address;
+    entry.error = entry.device_error = 0;
+    entry.overlong = 0;
+    return &entry;
 }
 
 // Counts the end of a receive. The entry that is to be filled in, all of it, or nullptr.

@@ -46,6 +46,14 @@ inline std::uint64_t start_of(const Header& header) noexcept {
     std::memcpy(&start, &header, sizeof start);
     return start;
 }
+inline std::uint64_t start_at(const std::byte* header) noexcept {
+    std::uint64_t start;
+    std::memcpy(&start, header, sizeof start);
+    return start;
+}
+inline std::uint16_t destination_of(const std::byte* header) noexcept {
+    return static_cast<std::uint16_t>(start_at(header) >> 32);
+}
 inline constexpr std::uint64_t kFlagsOfStart = std::uint64_t{1} << 8;  // times flags
 inline constexpr std::uint64_t kSequenceOfStart = std::uint64_t{1} << 48;
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <type_traits>
 
 #include "provider/cq_strings.h"
 #include "provider/guarded.h"
@@ -19,6 +20,8 @@ using protocol::CompletionEntry;
 
 // Programs whose operations complete at once never find the queue empty, but have peers, too.
 constexpr unsigned kReadsWithoutProgress = 32;
+// A read of few entries need not deal with more than it can give: the next one will.
+constexpr std::size_t kMostAtOnce = 1024;
 
 void give(fi_cq_entry& out, const CompletionEntry& in) noexcept { out.op_context = in.context; }
 void give(fi_cq_msg_entry& out, const CompletionEntry& in) noexcept {
@@ -31,17 +34,32 @@ void give(fi_cq_tagged_entry& out, const CompletionEntry& in) noexcept {
     out = {in.context, in.flags, in.bytes, in.buffer, in.data, in.tag};
 }
 
+// A plain entry is one of libfabric's tagged ones.
+static_assert(sizeof(protocol::PlainEntry) == sizeof(fi_cq_tagged_entry) &&
+              offsetof(protocol::PlainEntry, context) == offsetof(fi_cq_tagged_entry, op_context) &&
+              offsetof(protocol::PlainEntry, flags) == offsetof(fi_cq_tagged_entry, flags) &&
+              offsetof(protocol::PlainEntry, bytes) == offsetof(fi_cq_tagged_entry, len) &&
+              offsetof(protocol::PlainEntry, buffer) == offsetof(fi_cq_tagged_entry, buf) &&
+              offsetof(protocol::PlainEntry, data) == offsetof(fi_cq_tagged_entry, data) &&
+              offsetof(protocol::PlainEntry, tag) == offsetof(fi_cq_tagged_entry, tag));
+
 // Under the guard. -FI_EAVAIL: what went wrong is to be read first.
 template <class Entry>
 ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* sources) {
     protocol::Completions& ring = cq.ring;
-    if (ring.empty() || count == 0 || ++cq.reads_without_progress == kReadsWithoutProgress) {
-        cq.reads_without_progress = 0;
-        cq.domain.progress();
-        if (ring.empty()) return -FI_EAGAIN;
-    }
     auto* out = static_cast<Entry*>(buffer);
     std::size_t got = 0;
+    if (ring.empty() || count == 0 || ++cq.reads_without_progress == kReadsWithoutProgress) {
+        cq.reads_without_progress = 0;
+        const auto most =
+            static_cast<unsigned>(count != 0 ? std::min(count, kMostAtOnce) : kMostAtOnce);
+        if (std::is_same_v<Entry, fi_cq_tagged_entry> && sources == nullptr && ring.empty())
+            got = ring.read_while(static_cast<protocol::PlainEntry*>(buffer), count,
+                                  [&] { cq.domain.progress(most); });
+        else
+            cq.domain.progress(most);
+        if (ring.empty()) return got != 0 ? static_cast<ssize_t>(got) : -FI_EAGAIN;
+    }
     for (; got < count && !ring.empty(); ++got) {
         const CompletionEntry& entry = ring.front();
         if (entry.error != 0) [[unlikely]] {

@@ -105,14 +105,9 @@ Domain::~Domain() {
     progress_thread_.join();
 }
 
-void Domain::progress() {
-    for (protocol::RdmEndpoint* each : endpoints)
-        each->progress();
-    if (const unsigned asked = reports_asked.load(std::memory_order_relaxed);
-        asked != reports_seen_) [[unlikely]] {
-        reports_seen_ = asked;
-        report(*this);
-    }
+void Domain::make_report() {
+    reports_seen_ = reports_asked.load(std::memory_order_relaxed);
+    report(*this);
 }
 
 bool Domain::arm() {

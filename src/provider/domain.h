@@ -18,6 +18,7 @@
 #include "provider/fabric.h"
 #include "provider/object.h"
 #include "provider/sleeper.h"
+#include "provider/stats.h"
 
 namespace heddle::provider {
 
@@ -44,7 +45,12 @@ struct Domain : fid_domain {
     Uses uses;
 
     // Under the guard:
-    void progress();
+    void progress(unsigned most = ~0u) {  // `most`: of what has come to an endpoint
+        for (protocol::RdmEndpoint* each : endpoints)
+            each->progress(most);
+        if (reports_asked.load(std::memory_order_relaxed) != reports_seen_) [[unlikely]]
+            make_report();
+    }
     // False: an endpoint has something already.
     bool arm();
     void enabled(protocol::RdmEndpoint& endpoint);
@@ -54,6 +60,7 @@ struct Domain : fid_domain {
 
 private:
     void progress_by_itself();
+    void make_report();
     bool watched(int fd) const noexcept;  // of an enabled endpoint
 
     std::recursive_mutex own_lock_;

@@ -129,6 +129,48 @@ TEST(CompletionQueues, ErrorsComeFirst) {
     EXPECT_EQ(fi_cq_read(pair.b.receive.get(), &entry, 1), -FI_EAGAIN);
 }
 
+// Entries that a reader gets as they come stand in one row with those that wait in the queue,
+// before and behind an error.
+TEST(CompletionQueues, OneRowWhateverComes) {
+    World world;
+    Pair pair(world);
+    constexpr int kMessages = 40, kShort = 7;  // each seventh does not fit
+    char buffers[kMessages][64];
+    int contexts[kMessages];
+    int read = 0;
+    for (int burst = 1; read < kMessages; burst = burst % 6 + 1) {
+        const int until = std::min(kMessages, read + burst);
+        for (int i = read; i < until; ++i)
+            send_one(pair, nullptr, buffers[i], i % kShort == kShort - 1 ? 4 : sizeof buffers[i],
+                     &contexts[i]);
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        for (std::size_t room = 1; read < until && std::chrono::steady_clock::now() < end;
+             room = room % 4 + 1) {
+            fi_cq_tagged_entry entries[4] = {};
+            const ssize_t got = fi_cq_read(pair.b.receive.get(), entries, room);
+            if (got == -FI_EAVAIL) {
+                fi_cq_err_entry error{};
+                ASSERT_EQ(fi_cq_readerr(pair.b.receive.get(), &error, 0), 1);
+                ASSERT_EQ(error.op_context, &contexts[read]);
+                ASSERT_EQ(read % kShort, kShort - 1);
+                ++read;
+            } else if (got > 0) {
+                ASSERT_LE(got, static_cast<ssize_t>(room));
+                for (ssize_t i = 0; i < got; ++i, ++read) {
+                    ASSERT_EQ(entries[i].op_context, &contexts[read]);
+                    ASSERT_EQ(entries[i].len, 18u);
+                    ASSERT_NE(read % kShort, kShort - 1);
+                }
+            } else {
+                ASSERT_EQ(got, -FI_EAGAIN);
+                fi_cq_tagged_entry sent[8];
+                fi_cq_read(pair.a.transmit.get(), sent, 8);
+            }
+        }
+        ASSERT_EQ(read, until);
+    }
+}
+
 TEST(CompletionQueues, CancelledReceive) {
     World world;
     Pair pair(world);

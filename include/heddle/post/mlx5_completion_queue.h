@@ -36,9 +36,10 @@ public:
 
     explicit Mlx5CompletionQueue(ibv_cq* cq) {
         const mlx5dv_cq out = shown(cq);
-        buffer_ = static_cast<std::byte*>(out.buf);
-        entries_ = out.cqe_cnt;
         entry_bytes_ = out.cqe_size;
+        // entries of 128 bytes have theirs in the second half
+        begin_ = at_ = static_cast<std::byte*>(out.buf) + (entry_bytes_ - sizeof(mlx5_cqe64));
+        end_ = begin_ + std::size_t{out.cqe_cnt} * entry_bytes_;
         record_ = out.dbrec;
         // One for all CQs of a context, whose threads know nothing of each other.
         arming_ = uuar_at(static_cast<std::byte*>(out.cq_uar) + 0x20, 0, true);  // MLX5_CQ_DOORBELL
@@ -62,18 +63,61 @@ public:
         const std::lock_guard<Lock> guard(lock_);
         unsigned found = 0;
         while (found < most) {
-            const mlx5_cqe64* cqe = next();
-            if (cqe == nullptr) {
-                if (found != 0 || empty_hook_ == nullptr || !empty_hook_()) break;
-                cqe = next();
-                if (cqe == nullptr) break;
-            }
-            order_device_loads();
-            ++consumer_;
+            const mlx5_cqe64* const cqe = found == 0 ? first() : next();
+            if (cqe == nullptr) break;
+            pop();
             translate(*cqe, out[found++]);
         }
-        if (found != 0) store_record(record_, htobe32(consumer_ & 0xffffff));
+        if (found != 0) publish();
         return found;
+    }
+
+    // The same one by one, for who is the only thread here, and deals with plain messages - what a
+    // SEND put into the memory of an entry of an SRQ - where they are found: first(), or next()
+    // behind others; pop(); is_message() and message(), or completion(); publish() in the end.
+    const mlx5_cqe64* first() noexcept {
+        const mlx5_cqe64* const cqe = next();
+        if (cqe != nullptr) [[likely]]
+            return cqe;
+        return empty_hook_ != nullptr && empty_hook_() ? next() : nullptr;
+    }
+    const mlx5_cqe64* next() const noexcept {
+        const auto* cqe = reinterpret_cast<const mlx5_cqe64*>(at_);
+        // The last byte, which is written last (PRM).
+        const std::uint8_t own = load_byte(&cqe->op_own);
+        if (((own ^ owner_) & MLX5_CQE_OWNER_MASK) != 0 || own >> 4 == MLX5_CQE_INVALID)
+            return nullptr;
+        order_device_loads();
+        return cqe;
+    }
+    void pop() noexcept {
+        ++consumer_;
+        at_ += entry_bytes_;
+        if (at_ == end_) [[unlikely]] {
+            at_ = begin_;
+            owner_ ^= 1;
+        }
+    }
+    void publish() noexcept { store_record(record_, htobe32(consumer_ & 0xffffff)); }
+
+    static bool is_message(const mlx5_cqe64& cqe) noexcept {
+        // RESP_SEND and RESP_SEND_IMM differ in the last bit.
+        constexpr std::uint8_t kScattered = MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64;
+        return (cqe.op_own & (0xe0 | kScattered)) == MLX5_CQE_RESP_SEND << 4;
+    }
+    struct Message {
+        std::uint16_t entry;  // its index: to be given back by release()
+        bool has_immediate;
+        std::uint32_t bytes, immediate, qpn;
+    };
+    static Message message(const mlx5_cqe64& cqe) noexcept {
+        return {be16toh(cqe.wqe_counter), (cqe.op_own >> 4 & 1) != 0, be32toh(cqe.byte_cnt),
+                be32toh(cqe.imm_inval_pkey), be32toh(cqe.sop_drop_qpn) & 0xffffff};
+    }
+    [[gnu::noinline]] Completion completion(const mlx5_cqe64& cqe) noexcept {
+        Completion out;
+        translate(cqe, out);
+        return out;
     }
 
     // Asks for an event at the next entry (or the next solicited one) beyond what has been polled.
@@ -91,17 +135,6 @@ public:
     }
 
 private:
-    const mlx5_cqe64* next() const noexcept {
-        const std::byte* at =
-            buffer_ + std::size_t{consumer_ & (entries_ - 1)} * entry_bytes_ + (entry_bytes_ - 64);
-        const auto* cqe = reinterpret_cast<const mlx5_cqe64*>(at);
-        // The last word, of which the owner bit is the last byte (PRM: it is written last).
-        const auto own = static_cast<std::uint8_t>(le32toh(load_word(&cqe->wqe_counter)) >> 24);
-        const bool ours = (own & MLX5_CQE_OWNER_MASK) == ((consumer_ & entries_) != 0 ? 1 : 0) &&
-                          own >> 4 != MLX5_CQE_INVALID;
-        return ours ? cqe : nullptr;
-    }
-
     struct Reporter {
         std::uint32_t qpn = 0;
         SendQueue* send = nullptr;
@@ -222,13 +255,16 @@ private:
     }
 
     Lock lock_;
-    std::byte* buffer_ = nullptr;
-    std::uint32_t entries_ = 0, entry_bytes_ = 0, number_ = 0;
+    std::byte *begin_ = nullptr, *end_ = nullptr;
+    std::uint32_t entry_bytes_ = 0, number_ = 0;
     __be32* record_ = nullptr;
     std::shared_ptr<Uuar> arming_;
     Doorbell doorbell_hook_ = doorbell_hook();
     EmptyPoll empty_hook_ = empty_poll_hook();
-    std::uint32_t consumer_ = 0, arms_ = 0;  // under lock_
+    // under lock_
+    std::byte* at_ = nullptr;                // the next entry
+    std::uint8_t owner_ = 0;                 // the owner bit of this pass over the ring
+    std::uint32_t consumer_ = 0, arms_ = 0;  // free-running
     std::vector<Reporter> reporters_;        // by number
     Reporter nobody_;                        // what is known of all others
     Reporter last_;                          // under lock_: who reported last

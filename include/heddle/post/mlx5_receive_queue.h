@@ -165,14 +165,15 @@ public:
         record_ = out.dbrec;
         // what was posted before, by the driver, stays counted
         posted_ = static_cast<std::uint16_t>(be32toh(load_word(record_)));
-        ids_.resize(std::size_t{std::max(head_, tail_)} + 1);
+        entries_ = std::max(head_, tail_) + 1;
+        ids_.resize(entries_);
     }
 
     std::uint32_t number() const noexcept { return number_; }
 
     // For who gives each entry memory of its own, for good. Entries: how many; one of them is never
     // posted. fill(list): list(index, id) is the receive of that entry. Before the first post.
-    std::uint32_t entries() const noexcept { return static_cast<std::uint32_t>(ids_.size()); }
+    std::uint32_t entries() const noexcept { return entries_; }
     template <class List>
     void fill(const List& list) noexcept {
         for (std::uint32_t index = 0; index < entries(); ++index) {
@@ -180,28 +181,24 @@ public:
             put_scatter_list(entry(index) + sizeof(mlx5_wqe_srq_next_seg), room(), {&piece, 1});
         }
     }
-    // Posts the entry that has been free for longest with the receive it has; ring_doorbell() tells
-    // the device.
-    Posted post_again() noexcept {
+    // Posts the entries that have been free for longest, so many (one always stays free), with the
+    // receives they have. Only after fill(), and then nothing else may be posted: which entries
+    // these are the device knows, as they are a list, and nobody else has to.
+    void post_again(std::uint32_t count) noexcept {
         const std::lock_guard<Lock> guard(lock_);
-        if (head_ == tail_) return Posted::kFull;
-        __be16 next;
-        std::memcpy(&next, entry(head_) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index),
-                    sizeof next);
-        head_ = be16toh(next);
-        ++posted_;
-        return Posted::kOk;
+        posted_ = static_cast<std::uint16_t>(posted_ + count);
+        announce();
     }
 
     // By who polls the CQ: `counter` is the entry's index.
     Received completed(std::uint16_t counter) noexcept {
         const std::lock_guard<Lock> guard(lock_);
-        return {counter < ids_.size() ? ids_[counter] : 0, list_of(counter), room()};
+        return {counter < entries_ ? ids_[counter] : 0, list_of(counter), room()};
     }
     // The entry goes to the end of the list of free ones.
     void release(std::uint16_t counter) noexcept {
         const std::lock_guard<Lock> guard(lock_);
-        if (counter >= ids_.size()) return;
+        if (counter >= entries_) return;
         const __be16 index = htobe16(counter);
         std::memcpy(entry(tail_) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index), &index,
                     sizeof index);
@@ -239,7 +236,7 @@ private:
     }
 
     std::byte* begin_ = nullptr;
-    std::uint32_t stride_ = 0, number_ = 0;
+    std::uint32_t stride_ = 0, number_ = 0, entries_ = 0;
     __be32* record_ = nullptr;
     // under lock_
     std::uint32_t head_ = 0, tail_ = 0;  // of the list of free entries; one always stays

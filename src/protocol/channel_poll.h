@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Channel::poll for a user that takes its messages where they are found, by take_message(); those
+// of others it hands over.
+#pragma once
+
+#include "protocol/channel.h"
+#include "protocol/wire.h"
+
+namespace heddle::protocol {
+
+template <class User>
+[[gnu::always_inline]] inline unsigned Channel::poll_for(User& user, unsigned most) {
+    if (changed_.load(std::memory_order_relaxed)) [[unlikely]]
+        look_at_connections();
+    if (!direct_cq_) return poll_verbs(most);
+    auto& cq = *direct_cq_;
+    unsigned found = 0;
+    for (const mlx5_cqe64* cqe = cq.first(); cqe != nullptr; cqe = cq.next()) {
+        cq.pop();
+        if (cq.is_message(*cqe)) [[likely]] {
+            // On the direct path an entry's number is its buffer's.
+            const auto message = cq.message(*cqe);
+            if (message.entry < receive_buffers_->count() && message.bytes >= sizeof(Header))
+                [[likely]] {
+                user.take_message({receive_buffers_->at(message.entry), message.bytes},
+                                  message.has_immediate, message.immediate, message.qpn);
+            }
+            direct_srq_->release(message.entry);
+            if (++to_post_again_ >= kReceivesAtOnce) [[unlikely]]
+                ring_receives();
+        } else {
+            other(*cqe);
+        }
+        if (++found == most) break;
+    }
+    if (found != 0) cq.publish();
+    return found;
+}
+
+}  // namespace heddle::protocol
