@@ -23,6 +23,18 @@ std::size_t scatter(const iovec* iov, std::size_t count, std::span<const std::by
     return done;
 }
 
+// What is known of a message that waits: of one that was peeked at, or discarded.
+CompletionEntry entry_of(const Unexpected& message, void* context, std::uint64_t source) noexcept {
+    CompletionEntry entry;
+    entry.context = context;
+    entry.flags = FI_RECV | FI_TAGGED | (message.has_data ? FI_REMOTE_CQ_DATA : 0);
+    entry.bytes = message.bytes;
+    entry.data = message.data;
+    entry.tag = message.tag;
+    entry.source = source;
+    return entry;
+}
+
 }  // namespace
 
 ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
@@ -77,22 +89,23 @@ ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
 
 ssize_t RdmEndpoint::Body::peek(const ReceiveArguments& a) {
     Unexpected* message = nullptr;
+    const auto discard = [&] {
+        if (message->rendezvous)
+            refuse_rendezvous(*message->peer, message->operation, message->by_put, 0);
+        else
+            took(*message->peer, message->payload.size());
+        unexpected_bytes -= message->payload.size();
+        delete message;
+    };
     const auto claim = claimed.find(a.context);
     if (!(a.flags & FI_PEEK) && claim != claimed.end()) {
         message = claim->second;
         claimed.erase(claim);
         if (a.flags & FI_DISCARD) {
-            if (message->rendezvous)
-                refuse_rendezvous(*message->peer, message->operation, message->by_put, 0);
-            else
-                took(*message->peer, message->payload.size());
-            unexpected_bytes -= message->payload.size();
-            CompletionEntry done;
-            done.context = a.context;
-            done.flags = FI_RECV | FI_TAGGED;
-            delete message;
             if (a.flags & FI_COMPLETION && bindings.receive != nullptr)
-                bindings.receive->push() = done;
+                bindings.receive->push() =
+                    entry_of(*message, a.context, peer_of(message->peer->name).address);
+            discard();
             return 0;
         }
         Receive& r = receives.take();
@@ -118,35 +131,26 @@ ssize_t RdmEndpoint::Body::peek(const ReceiveArguments& a) {
         from = peer->number;
     }
     message = static_cast<Unexpected*>(tagged.find(from, a.tag, a.ignore));
-    CompletionEntry result;
-    result.context = a.context;
-    result.flags = FI_RECV | FI_TAGGED;
-    result.tag = a.tag;
     if (message == nullptr) {
         // A miss is an error in the queue, not one that is returned (Open MPI takes that as fatal).
-        result.error = FI_ENOMSG;
-        if (bindings.receive != nullptr) bindings.receive->push() = result;
+        CompletionEntry miss;
+        miss.context = a.context;
+        miss.flags = FI_RECV | FI_TAGGED;
+        miss.tag = a.tag;
+        miss.error = FI_ENOMSG;
+        if (bindings.receive != nullptr) bindings.receive->push() = miss;
         return 0;
     }
-    result.bytes = message->bytes;
-    result.tag = message->tag;
-    result.data = message->data;
-    if (message->has_data) result.flags |= FI_REMOTE_CQ_DATA;
-    result.source = peer_of(message->peer->name).address;
+    if (bindings.receive != nullptr)
+        bindings.receive->push() =
+            entry_of(*message, a.context, peer_of(message->peer->name).address);
     if (a.flags & (FI_CLAIM | FI_DISCARD)) {
         tagged.take(*message);
-        if (a.flags & FI_DISCARD) {
-            if (message->rendezvous)
-                refuse_rendezvous(*message->peer, message->operation, message->by_put, 0);
-            else
-                took(*message->peer, message->payload.size());
-            unexpected_bytes -= message->payload.size();
-            delete message;
-        } else {
+        if (a.flags & FI_DISCARD)
+            discard();
+        else
             claimed[a.context] = message;
-        }
     }
-    if (bindings.receive != nullptr) bindings.receive->push() = result;
     return 0;
 }
 

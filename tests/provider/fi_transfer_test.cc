@@ -146,6 +146,51 @@ TEST_F(Transfers, Probe) {
     probe.iov_count = 1;
     must([&] { return fi_trecvmsg(b, &probe, FI_CLAIM); });
     expect_message("found", 0, false);
+    EXPECT_EQ(entry.tag, 9u);
+}
+
+// The entry of what is discarded says what it was: at once, or after it was claimed.
+TEST_F(Transfers, Discarded) {
+    fi_msg_tagged probe{};
+    probe.addr = FI_ADDR_UNSPEC;
+    probe.context = &context;
+    const auto until_found = [&](std::uint64_t flags) {
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        int result = FI_ENOMSG;
+        while (result == FI_ENOMSG && std::chrono::steady_clock::now() < end) {
+            must([&] { return fi_trecvmsg(b, &probe, flags); });
+            result = next(received, entry, sent);
+        }
+        ASSERT_EQ(result, 0);
+    };
+    const auto expect_entry = [&](std::size_t bytes) {
+        EXPECT_EQ(entry.op_context, &context);
+        EXPECT_EQ(entry.flags, FI_TAGGED | FI_RECV | FI_REMOTE_CQ_DATA);
+        EXPECT_EQ(entry.tag, probe.tag);
+        EXPECT_EQ(entry.len, bytes);
+        EXPECT_EQ(entry.data, 21u);
+    };
+    const std::vector<char> large(100000);  // by rendezvous
+    for (const std::size_t bytes : {std::size_t{5}, large.size()}) {
+        for (const bool claimed : {false, true}) {
+            ++probe.tag;
+            must([&] {
+                return fi_tsenddata(a, large.data(), bytes, nullptr, 21, pair.to_b, probe.tag,
+                                    nullptr);
+            });
+            until_found(claimed ? FI_PEEK | FI_CLAIM : FI_PEEK | FI_DISCARD);
+            expect_entry(bytes);
+            entry = {};
+            if (claimed) {
+                must([&] { return fi_trecvmsg(b, &probe, FI_CLAIM | FI_DISCARD); });
+                ASSERT_EQ(next(received, entry, sent), 0);
+                expect_entry(bytes);
+            }
+            must([&] { return fi_trecvmsg(b, &probe, FI_PEEK); });
+            EXPECT_EQ(next(received, entry, sent), FI_ENOMSG) << "it is gone";
+            ASSERT_EQ(next(sent, entry, received), 0) << "its sender is told";
+        }
+    }
 }
 
 TEST_F(Transfers, MultiReceive) {
