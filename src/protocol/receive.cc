@@ -225,6 +225,7 @@ void RdmEndpoint::Body::received(std::span<const std::byte> bytes, bool has_imme
         case Kind::kData: {
             CompletionEntry entry;
             entry.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
+            entry.bytes = message.written.bytes;
             entry.data = message.data;
             entry.source = peer_of(peer->name).address;
             if (bindings.receive != nullptr) bindings.receive->push() = entry;

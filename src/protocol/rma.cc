@@ -112,9 +112,11 @@ void RdmEndpoint::Body::moved(Transfer& t, int error, int device_error) {
     if (error == 0 && t.flags & FI_REMOTE_CQ_DATA) {
         const Header header{
             Kind::kData, Header::kWideData, name.endpoint, t.peer->name.endpoint, 0, 0};
-        std::vector<std::byte> message(sizeof header + sizeof t.data);
+        const DataBody body{t.bytes};
+        std::vector<std::byte> message(sizeof header + sizeof t.data + sizeof body);
         std::memcpy(message.data(), &header, sizeof header);
         std::memcpy(message.data() + sizeof header, &t.data, sizeof t.data);
+        std::memcpy(message.data() + sizeof header + sizeof t.data, &body, sizeof body);
         control_message(*t.peer, std::move(message));
     }
     finish(t, error, device_error);

@@ -15,8 +15,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 static_assert(sizeof(Segment) == 24 && sizeof(RtsBody) == 24 && sizeof(CtsBody) == 32 &&
-                  sizeof(FinBody) == 16 && sizeof(CreditBody) == 8 && sizeof(AtomicBody) == 32 &&
-                  sizeof(AtomicReplyBody) == 16,
+                  sizeof(FinBody) == 16 && sizeof(CreditBody) == 8 && sizeof(DataBody) == 8 &&
+                  sizeof(AtomicBody) == 32 && sizeof(AtomicReplyBody) == 16,
               "bodies travel as they lie in memory");
 
 // Bytes of any alignment, taken from the front.
@@ -134,7 +134,7 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
             good = reader.read(out.credit) && reader.at_end();
             break;
         case Kind::kData:
-            good = out.has_data && reader.at_end();
+            good = out.has_data && reader.read(out.written) && reader.at_end();
             break;
         case Kind::kAtomic:
             good = reader.read(out.atomic) && atomic_allowed(out.atomic, reader.rest().size());

@@ -20,7 +20,7 @@ enum class Kind : std::uint8_t {
     kCts,          // RPUT: where the sender may write to; CtsBody and segments
     kFin,          // RGET: all was read. RPUT: all was written. FinBody
     kCredit,       // so many bytes of eager payload were taken away. CreditBody
-    kData,         // remote CQ data of an RMA write that was posted before. Nothing follows
+    kData,         // remote CQ data of an RMA write that was posted before. DataBody
     kAtomic,       // AtomicBody, operands, compare values
     kAtomicReply,  // AtomicReplyBody, the values there were
     kLast = kAtomicReply,
@@ -91,6 +91,9 @@ struct FinBody {
 struct CreditBody {
     std::uint64_t bytes = 0;
 };
+struct DataBody {
+    std::uint64_t bytes = 0;  // that were written
+};
 struct AtomicBody {
     enum Flags : std::uint8_t { kFetch = 1, kCompare = 2 };  // kCompare: with kFetch or without
     std::uint64_t operation = 0;
@@ -116,6 +119,7 @@ struct Message {
         CtsBody cts;
         FinBody fin;
         CreditBody credit;
+        DataBody written;
         AtomicBody atomic;
         AtomicReplyBody atomic_reply;
     };

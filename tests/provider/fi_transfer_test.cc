@@ -292,12 +292,31 @@ TEST_F(Memory, WritesWithData) {
     expect_done();
     ASSERT_EQ(next(received, entry, sent), 0);
     EXPECT_TRUE(entry.flags & FI_REMOTE_WRITE);
+    EXPECT_EQ(entry.op_context, nullptr);
     EXPECT_EQ(entry.data, 99u);
+    EXPECT_EQ(entry.len, 8u);
     EXPECT_EQ(target[0], 5u);
     must([&] { return fi_inject_writedata(a, &value, 8, 100, pair.to_b, at(1), key); });
     ASSERT_EQ(next(received, entry, sent), 0);
     EXPECT_EQ(entry.data, 100u);
+    EXPECT_EQ(entry.len, 8u);
     EXPECT_EQ(target[1], 5u);
+    const std::vector<std::uint64_t> values(40, 6);
+    iovec pieces[2] = {{const_cast<std::uint64_t*>(values.data()), 160},
+                       {const_cast<std::uint64_t*>(values.data()), 80}};
+    fi_rma_iov remote{at(2), 240, key};
+    fi_msg_rma message{};
+    message.msg_iov = pieces;
+    message.iov_count = 2;
+    message.addr = pair.to_b;
+    message.rma_iov = &remote;
+    message.rma_iov_count = 1;
+    message.data = 101;
+    must([&] { return fi_writemsg(a, &message, FI_REMOTE_CQ_DATA); });
+    ASSERT_EQ(next(received, entry, sent), 0);
+    EXPECT_EQ(entry.data, 101u);
+    EXPECT_EQ(entry.len, 240u);
+    EXPECT_EQ(target[31], 6u);
 }
 
 TEST_F(Memory, Atomics) {

@@ -152,10 +152,11 @@ TEST(Wire, RemoteData) {
     EXPECT_TRUE(out.has_data);
     EXPECT_EQ(out.data, 0xfedcba98u);
 
-    EXPECT_TRUE(Bytes(Kind::kData).parses(true));
-    EXPECT_FALSE(Bytes(Kind::kData).parses(false)) << "its data did not come";
-    std::move(Bytes(Kind::kData, Header::kWideData).add(data)).expect_exact();
-    EXPECT_FALSE(std::move(Bytes(Kind::kData).fill(1)).parses(true));
+    ASSERT_TRUE(std::move(Bytes(Kind::kData).add(DataBody{1000})).parses(out, true));
+    EXPECT_EQ(out.written.bytes, 1000u);
+    EXPECT_FALSE(std::move(Bytes(Kind::kData).add(DataBody{})).parses()) << "its data did not come";
+    std::move(Bytes(Kind::kData, Header::kWideData).add(data).add(DataBody{1})).expect_exact();
+    EXPECT_FALSE(Bytes(Kind::kData).parses(true)) << "nor its length";
 
     const Bytes put =
         std::move(Bytes(Kind::kRts, Header::kWideData | Header::kPut).add(data).add(rts(9, 0)));
