@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "protocol/domain.h"
+
 namespace heddle::protocol {
 
 bool LocalPieces::use(memory::RegistrationCache& cache, const iovec* from, std::size_t pieces,
@@ -21,10 +23,12 @@ bool LocalPieces::use(memory::RegistrationCache& cache, const iovec* from, std::
         iov[count] = from[i];
         iov[count].iov_len = std::min(from[i].iov_len, bytes);
         bytes -= iov[count].iov_len;
-        const ibv_mr* own = descriptors != nullptr ? static_cast<ibv_mr*>(descriptors[i]) : nullptr;
-        if (own != nullptr) {
-            local_keys[count] = own->lkey;
-            remote_keys[count] = own->rkey;
+        const auto* handle =
+            descriptors != nullptr ? static_cast<const fid_mr*>(descriptors[i]) : nullptr;
+        if (handle != nullptr) {
+            const auto& own = static_cast<const RegionHandle&>(*handle);
+            local_keys[count] = own.local_key;
+            remote_keys[count] = own.remote_key;
         } else {
             auto* const region = cache.get(iov[count].iov_base, iov[count].iov_len, access);
             if (region == nullptr) {

@@ -4,6 +4,8 @@
 // endpoints says (MPICH opens one domain for each VCI). Registrations of an application, too.
 #pragma once
 
+#include <rdma/fi_domain.h>
+
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -20,8 +22,15 @@ namespace heddle::protocol {
 class Region {
 public:
     virtual ~Region() = default;
-    virtual std::uint64_t key() const noexcept = 0;
-    virtual void* descriptor() const noexcept = 0;  // for SendArguments::descriptors
+    virtual std::uint32_t local_key() const noexcept = 0;
+    virtual std::uint32_t key() const noexcept = 0;  // for peers
+};
+
+// What SendArguments::descriptors point to: the handle of a region, as the application has it, with
+// its keys. Applications that give fid_mr where fi_mr_desc(fid_mr) is wanted get along with most
+// providers, as there the two are one: so they are here.
+struct RegionHandle : fid_mr {
+    std::uint32_t local_key = 0, remote_key = 0;
 };
 
 class Domain {

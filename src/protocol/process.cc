@@ -40,8 +40,8 @@ public:
         domain_.regions.erase(mr_->rkey);
         domain_.process->count_registration(-1);
     }
-    std::uint64_t key() const noexcept override { return mr_->rkey; }
-    void* descriptor() const noexcept override { return mr_.get(); }
+    std::uint32_t local_key() const noexcept override { return mr_->lkey; }
+    std::uint32_t key() const noexcept override { return mr_->rkey; }
 
 private:
     Domain::Body& domain_;

@@ -15,10 +15,15 @@
 namespace heddle::provider {
 namespace {
 
-struct MemoryRegion : fid_mr {
+struct MemoryRegion : protocol::RegionHandle {
     using Fid = fid_mr;
     MemoryRegion(Domain& of, std::unique_ptr<protocol::Region> registered)
-        : fid_mr{}, region(std::move(registered)), domain_use(of.uses) {}
+        : RegionHandle{}, region(std::move(registered)), domain_use(of.uses) {
+        local_key = region->local_key();
+        remote_key = region->key();
+        key = remote_key;
+        mem_desc = static_cast<fid_mr*>(this);
+    }
     std::unique_ptr<protocol::Region> region;
     Use domain_use;
 };
@@ -65,8 +70,6 @@ int register_attributes(fid* handle, const fi_mr_attr* attributes, std::uint64_t
         auto region = std::make_unique<MemoryRegion>(
             domain,
             domain.protocol->register_memory(memory.iov_base, memory.iov_len, attributes->access));
-        region->key = region->region->key();
-        region->mem_desc = region->region->descriptor();
         describe(region->fid, FI_CLASS_MR, attributes->context, fid_table);
         *out = region.release();
         return 0;

@@ -319,6 +319,17 @@ TEST_F(Memory, WritesWithData) {
     EXPECT_EQ(target[31], 6u);
 }
 
+// As with other providers; fabtests' fi_rdm_bw_mt gives the handle.
+TEST_F(Memory, HandleIsItsDescriptor) {
+    target[0] = 7;
+    EXPECT_EQ(fi_mr_desc(region.get()), region.get());
+    must([&] {
+        return fi_read(a, target.data() + 32, 256, region.get(), pair.to_b, at(0), key, &context);
+    });
+    expect_done();
+    EXPECT_EQ(target[32], 7u);
+}
+
 TEST_F(Memory, Atomics) {
     std::uint64_t value = 5, result = 0, compare = 5;
     must([&] {
