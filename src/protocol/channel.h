@@ -78,6 +78,9 @@ public:
     bool direct() const noexcept { return direct_.has_value(); }
     const Name& to() const noexcept { return request_.to; }
     bool idle() const noexcept { return posted_ == done_; }
+    // Nothing is under way that ends with a completion: of what the device cannot deliver any more,
+    // and of a peer that is gone, nobody would hear.
+    bool silent() const noexcept { return posted_ - done_ <= unsignaled(); }
 
 private:
     friend class Channel;

@@ -112,7 +112,7 @@ void RdmEndpoint::Body::tick() {
     if (now - last_probe < kProbeEvery) return;
     last_probe = now;
     for (const auto& peer : peers) {
-        if (peer->answers == 0 || !can_send(*peer) || !peer->connection->idle()) continue;
+        if (peer->answers == 0 || !can_send(*peer) || !peer->connection->silent()) continue;
         post::Work work;
         work.opcode = post::Opcode::kWrite;
         work.remote_srq = peer->name.srqn;
