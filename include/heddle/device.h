@@ -2,6 +2,7 @@
 // RDMA devices of this machine and what they can do.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,6 +19,8 @@ struct DeviceInfo {
     bool software = false;  // softhca
     bool ethernet = false;  // RoCE; else InfiniBand
     bool port_active = false;
+    std::array<std::uint8_t, 16> gid{};  // of its port, the first; zero: unknown
+    std::uint16_t lid = 0;               // of its port; zero with Ethernet
     std::uint32_t max_qps = 0, max_qp_depth = 0, max_cqs = 0, max_mrs = 0, max_pds = 0,
                   max_srqs = 0;
     std::uint32_t max_sge = 0;

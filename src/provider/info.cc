@@ -50,13 +50,13 @@ std::vector<DeviceInfo> usable_devices() {
     return usable;
 }
 
-int offers(std::uint32_t version, const fi_info* hints, fi_info** out) {
+int offers(std::uint32_t version, std::uint64_t flags, const fi_info* hints, fi_info** out) {
     Info first;
     fi_info** last = nullptr;
     std::string why;
     for (const DeviceInfo& device : usable_devices()) {
         Info offer = full_offer(device, version);
-        if (hints != nullptr && !narrow(*offer, *hints, version, why)) {
+        if (hints != nullptr && !narrow(*offer, *hints, flags, version, why)) {
             log(FI_LOG_INFO, "%s does not suit: %s", device.name.c_str(), why.c_str());
             continue;
         }
@@ -92,7 +92,7 @@ int get_info(std::uint32_t version, const char* node, const char* service, std::
     }
     return guarded("fi_getinfo", [&] {
         try {
-            return offers(version, hints, out);
+            return offers(version, flags, hints, out);
         } catch (const VerbsError& error) {
             log(FI_LOG_WARN, "nothing is offered: %s", error.what());
             return -FI_ENODATA;

@@ -17,8 +17,9 @@ namespace {
 // One reason, at the first thing that does not suit.
 class Wishes {
 public:
-    Wishes(fi_info& offer, const fi_info& hints, std::uint32_t version, std::string& why)
-        : offer_(offer), hints_(hints), version_(version), why_(why) {}
+    Wishes(fi_info& offer, const fi_info& hints, std::uint64_t flags, std::uint32_t version,
+           std::string& why)
+        : offer_(offer), hints_(hints), flags_(flags), version_(version), why_(why) {}
 
     bool all() {
         return address() && fabric() && domain() && capabilities() && endpoint() && transmit() &&
@@ -39,6 +40,19 @@ private:
             return no("addresses are of the provider's own format");
         if (hints_.dest_addr != nullptr && hints_.dest_addrlen != sizeof(protocol::Name))
             return no("the destination is no name of an endpoint");
+        return source();
+    }
+
+    // The device of a source that is named has to be ours; which endpoint it is, is ours to say.
+    bool source() {
+        if (hints_.src_addr == nullptr || (flags_ & FI_SOURCE) != 0) return true;
+        protocol::Name asked, ours;
+        if (hints_.src_addrlen != sizeof asked) return no("the source is no name");
+        std::memcpy(&asked, hints_.src_addr, sizeof asked);
+        std::memcpy(&ours, offer_.src_addr, sizeof ours);
+        if (!asked.valid()) return no("the source is no name");
+        if (std::memcmp(asked.process.gid, ours.process.gid, sizeof ours.process.gid) != 0)
+            return no("the source is another device");
         return true;
     }
 
@@ -62,6 +76,7 @@ private:
 
     fi_info& offer_;
     const fi_info& hints_;
+    std::uint64_t flags_;
     std::uint32_t version_;
     std::string& why_;
 };
@@ -211,8 +226,9 @@ bool Wishes::receive() {
 
 }  // namespace
 
-bool narrow(fi_info& offer, const fi_info& hints, std::uint32_t version, std::string& why) {
-    return Wishes(offer, hints, version, why).all();
+bool narrow(fi_info& offer, const fi_info& hints, std::uint64_t flags, std::uint32_t version,
+            std::string& why) {
+    return Wishes(offer, hints, flags, version, why).all();
 }
 
 }  // namespace heddle::provider

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <new>
 
+#include "protocol/name.h"
 #include "provider/info.h"
 #include "provider/limits.h"
 #include "provider/offered.h"
@@ -97,6 +98,17 @@ void fill_domain(fi_domain_attr& domain, const DeviceInfo& device, std::uint32_t
     newer.max_err_cntr_value = ~std::uint64_t{0};
 }
 
+// Where endpoints will be: what of their name is the device's.
+void fill_source(fi_info& info, const DeviceInfo& device) {
+    protocol::Name name;
+    name.flags = device.ethernet ? protocol::Name::kEthernet : 0;
+    std::memcpy(name.process.gid, device.gid.data(), sizeof name.process.gid);
+    name.process.lid = device.lid;
+    info.src_addr = zeroed<protocol::Name>();
+    info.src_addrlen = sizeof name;
+    std::memcpy(info.src_addr, &name, sizeof name);
+}
+
 }  // namespace
 
 void FreeInfo::operator()(fi_info* info) const noexcept {
@@ -104,6 +116,7 @@ void FreeInfo::operator()(fi_info* info) const noexcept {
         fi_info* const next = info->next;
         if (info->fabric_attr != nullptr) std::free(info->fabric_attr->name);
         if (info->domain_attr != nullptr) std::free(info->domain_attr->name);
+        std::free(info->src_addr);
         std::free(info->fabric_attr);
         std::free(info->domain_attr);
         std::free(info->tx_attr);
@@ -118,6 +131,7 @@ Info full_offer(const DeviceInfo& device, std::uint32_t version) {
     Info info(zeroed<fi_info>());
     info->caps = kCaps;
     info->addr_format = kAddressFormat;
+    fill_source(*info, device);
     fill_transmit(*(info->tx_attr = zeroed<fi_tx_attr>()));
     fill_receive(*(info->rx_attr = zeroed<fi_rx_attr>()));
     fill_endpoint(*(info->ep_attr = zeroed<fi_ep_attr>()));

@@ -19,7 +19,9 @@ using Info = std::unique_ptr<fi_info, FreeInfo>;
 // Throws std::bad_alloc.
 Info full_offer(const DeviceInfo& device, std::uint32_t version);
 
-// Narrows the offer to the hints. False: they ask for what there is not; `why` says for what.
-bool narrow(fi_info& offer, const fi_info& hints, std::uint32_t version, std::string& why);
+// Narrows the offer to the hints; `flags` are those of fi_getinfo. False: they ask for what there
+// is not; `why` says for what.
+bool narrow(fi_info& offer, const fi_info& hints, std::uint64_t flags, std::uint32_t version,
+            std::string& why);
 
 }  // namespace heddle::provider

@@ -6,6 +6,7 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -62,7 +63,11 @@ DeviceInfo describe(ibv_device* device) {
     if (ibv_query_port(context.get(), 1, &port) == 0) {
         info.port_active = port.state == IBV_PORT_ACTIVE;
         info.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+        info.lid = port.lid;
     }
+    ibv_gid gid{};
+    if (ibv_query_gid(context.get(), 1, 0, &gid) == 0)
+        std::copy_n(gid.raw, info.gid.size(), info.gid.begin());
     return info;
 }
 

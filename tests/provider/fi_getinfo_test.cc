@@ -47,6 +47,8 @@ TEST(GetInfo, CanBeCopied) {
     EXPECT_EQ(copy->caps, info->caps);
     EXPECT_STREQ(copy->domain_attr->name, info->domain_attr->name);
     EXPECT_EQ(copy->domain_attr->mr_cnt, info->domain_attr->mr_cnt);
+    ASSERT_EQ(copy->src_addrlen, info->src_addrlen);
+    EXPECT_EQ(std::memcmp(copy->src_addr, info->src_addr, info->src_addrlen), 0);
     EXPECT_NE(ask(info.get()), nullptr) << "an answer is a hint that is answered";
 }
 
@@ -206,6 +208,33 @@ TEST(GetInfo, OpenDomain) {
     ASSERT_NE(info, nullptr);
     EXPECT_EQ(info->domain_attr->domain, world.domain.get());
     hints->domain_attr->domain = nullptr;
+}
+
+// fi_getinfo(3): an address that corresponds to the domain, for opening endpoints there.
+TEST(GetInfo, SourceIsTheDevice) {
+    World world;
+    fi_info& info = *world.info;
+    ASSERT_EQ(info.src_addrlen, kNameBytes);
+    ASSERT_NE(info.src_addr, nullptr);
+    EXPECT_EQ(info.dest_addr, nullptr);
+    auto* const source = static_cast<unsigned char*>(info.src_addr);
+    constexpr std::size_t kGid = 16;  // where it begins, in any name
+    Station station(world);
+    station.enable();
+    EXPECT_EQ(std::memcmp(source + kGid, station.name + kGid, 16), 0);
+
+    EXPECT_NE(ask(&info), nullptr);
+    std::memcpy(source, station.name, kNameBytes);
+    EXPECT_NE(ask(&info), nullptr);
+    source[kGid + 15] ^= 1;
+    EXPECT_EQ(ask(&info), nullptr) << "another device";
+    fi_info* again = nullptr;
+    ASSERT_EQ(fi_getinfo(kApi, nullptr, "7471", FI_SOURCE, &info, &again), 0)
+        << "the hint counts no more";
+    fi_freeinfo(again);
+    source[kGid + 15] ^= 1;
+    --info.src_addrlen;
+    EXPECT_EQ(ask(&info), nullptr) << "no name";
 }
 
 TEST(GetInfo, HostsAreNotResolved) {
