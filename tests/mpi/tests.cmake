@@ -11,7 +11,7 @@ foreach(length short full)
         list(APPEND labels long)
         set(timeout 40000)
     endif()
-    foreach(mpi mpich openmpi impi)
+    foreach(mpi mpich openmpi impi openmpi-debian)
         set(name mpi.${mpi}${suffix})
         add_test(NAME ${name} COMMAND ${HEDDLE_PYTHON} ${mpi_tests}/run_mpi.py --${length}
             --mpi ${mpi} --softhca ${SOFTHCA_COMMAND} --scratch ${PROJECT_BINARY_DIR}/mpi
@@ -27,14 +27,17 @@ foreach(length short full)
 endforeach()
 
 # Longer ones, which are not in `make test`: mpi4py's own tests at one to four ranks, over heddle and
-# over tcp; libfabric's, which are fetched and built.
+# over tcp; LAMMPS and hypre, likewise; libfabric's tests, which are fetched and built.
 add_test(NAME mpi.mpi4py.full COMMAND ${HEDDLE_PYTHON} ${mpi_tests}/run_mpi4py.py --full
+    --softhca ${SOFTHCA_COMMAND} --scratch ${PROJECT_BINARY_DIR}/mpi
+    --venvs ${PROJECT_BINARY_DIR}/venvs)
+add_test(NAME mpi.programs.full COMMAND ${HEDDLE_PYTHON} ${mpi_tests}/run_programs.py --full
     --softhca ${SOFTHCA_COMMAND} --scratch ${PROJECT_BINARY_DIR}/mpi
     --venvs ${PROJECT_BINARY_DIR}/venvs)
 add_test(NAME provider.fabtests.full COMMAND ${HEDDLE_PYTHON}
     ${CMAKE_CURRENT_LIST_DIR}/../provider/run_fabtests.py --full
     --softhca ${SOFTHCA_COMMAND} --scratch ${PROJECT_BINARY_DIR}/fabtests)
-foreach(name mpi.mpi4py.full provider.fabtests.full)
+foreach(name mpi.mpi4py.full mpi.programs.full provider.fabtests.full)
     heddle_test_properties(${name} LABELS mpi foreign long TIMEOUT 20000)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
 endforeach()
