@@ -83,8 +83,8 @@ public:
     }
     const mlx5_cqe64* next() const noexcept {
         const auto* cqe = reinterpret_cast<const mlx5_cqe64*>(at_);
-        // The last byte, which is written last (PRM).
-        const std::uint8_t own = load_byte(&cqe->op_own);
+        // The last word, of which the owner bit is the last byte (PRM: it is written last).
+        const auto own = static_cast<std::uint8_t>(le32toh(load_word(&cqe->wqe_counter)) >> 24);
         if (((own ^ owner_) & MLX5_CQE_OWNER_MASK) != 0 || own >> 4 == MLX5_CQE_INVALID)
             return nullptr;
         order_device_loads();

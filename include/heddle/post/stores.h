@@ -76,11 +76,6 @@ inline std::uint32_t load_word(const void* at) noexcept {
     return std::atomic_ref(*word).load(std::memory_order_acquire);
 }
 
-inline std::uint8_t load_byte(const void* at) noexcept {
-    auto* byte = static_cast<std::uint8_t*>(const_cast<void*>(at));
-    return std::atomic_ref(*byte).load(std::memory_order_acquire);
-}
-
 // One eight-byte store.
 inline void store_register(void* to, std::uint64_t value) noexcept {
     *static_cast<volatile std::uint64_t*>(to) = value;
