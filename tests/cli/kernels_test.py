@@ -107,6 +107,10 @@ class Kernels(Case):
     @unittest.skipIf(SANITIZER, "mpiexec is not ours to run with a sanitizer's library")
     def test_mpiexec(self):
         environment = {**self.environment, "TMPDIR": self.scratch}
+        # Should it be Open MPI's: as root, and with more processes than there are cores, only if told.
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        environment["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
+        environment["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
         # what a job that died would have left
         stale = self.path("stale")
         self.write("stale/hello.1", "0123456789abcdef")
