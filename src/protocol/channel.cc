@@ -290,6 +290,10 @@ ibv_sge Channel::receive_into(std::uint32_t buffer) const noexcept {
 
 // What came into the buffer has been dealt with.
 void Channel::add_receive(std::uint32_t buffer) noexcept {
+    if (direct_srq_) {  // the CQ has released the entry
+        count_free_receive();
+        return;
+    }
     to_post_.push_back(buffer);
     if (to_post_.size() >= kReceivesAtOnce) ring_receives();
 }
@@ -348,10 +352,7 @@ void Channel::completed(const post::Completion& completion) {
             hand_over(destination_of(at), {at, completion.bytes}, completion.has_immediate,
                       completion.immediate, completion.qpn);
         }
-        if (direct_srq_)
-            ++to_post_again_;  // the CQ has released the entry
-        else
-            add_receive(buffer);
+        add_receive(buffer);
         return;
     }
     --signaled_;

@@ -187,6 +187,10 @@ private:
     static bool is_signaled(const Connection& connection, const Sent& sent) noexcept;
     void note(Connection& connection, const Sent& sent, bool signal) noexcept;
     void add_receive(std::uint32_t buffer) noexcept;
+    void count_free_receive() noexcept {  // of the direct path
+        if (++to_post_again_ >= kReceivesAtOnce) [[unlikely]]
+            ring_receives();
+    }
     void ring_receives() noexcept;
     void completed(const post::Completion& completion);
     unsigned poll_verbs(unsigned most);

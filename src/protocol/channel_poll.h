@@ -20,14 +20,13 @@ template <class User>
         if (cq.is_message(*cqe)) [[likely]] {
             // On the direct path an entry's number is its buffer's.
             const auto message = cq.message(*cqe);
-            if (message.entry < receive_buffers_->count() && message.bytes >= sizeof(Header))
-                [[likely]] {
-                user.take_message({receive_buffers_->at(message.entry), message.bytes},
-                                  message.has_immediate, message.immediate, message.qpn);
+            if (message.entry < receive_buffers_->count()) [[likely]] {
+                if (message.bytes >= sizeof(Header)) [[likely]]
+                    user.take_message({receive_buffers_->at(message.entry), message.bytes},
+                                      message.has_immediate, message.immediate, message.qpn);
+                direct_srq_->release(message.entry);
+                count_free_receive();
             }
-            direct_srq_->release(message.entry);
-            if (++to_post_again_ >= kReceivesAtOnce) [[unlikely]]
-                ring_receives();
         } else {
             other(*cqe);
         }
