@@ -32,7 +32,7 @@ class Completions {
 public:
     bool empty() const noexcept { return head_ == tail_; }
     std::size_t size() const noexcept { return tail_ - head_; }
-    const CompletionEntry& front() const noexcept { return ring_[head_ & mask_]; }
+    const CompletionEntry& front() const noexcept { return ring_[head_ & (capacity_ - 1)]; }
     void pop() noexcept { ++head_; }
     // The caller fills it in.
     CompletionEntry& push() {
@@ -43,9 +43,9 @@ public:
     // The caller fills all of it in.
     CompletionEntry& push_unset() {
         reader_room_ = 0;  // what comes later is read later
-        if (tail_ - head_ == room_) [[unlikely]]
+        if (tail_ - head_ == capacity_) [[unlikely]]
             grow();
-        return ring_[tail_++ & mask_];
+        return ring_[tail_++ & (capacity_ - 1)];
     }
 
     // A reader that has found nothing says where it wants up to `count` plain entries, and makes
@@ -58,31 +58,30 @@ public:
             ~Reading() { self.reader_room_ = 0; }
         } const reading{*this};
         reader_ = to;
-        reader_room_ = reader_left_ = count;
+        reader_room_ = count;
         progress();
-        return count - reader_left_;
+        return static_cast<std::size_t>(reader_ - to);
     }
     // nullptr: push.
     PlainEntry* plain() noexcept {
         if (reader_room_ == 0) return nullptr;
-        reader_left_ = --reader_room_;
+        --reader_room_;
         return reader_++;
     }
 
 private:
     void grow() {
-        const std::size_t larger = room_ == 0 ? 256 : 2 * room_;
+        const std::size_t larger = capacity_ == 0 ? 256 : 2 * capacity_;
         auto ring = std::make_unique<CompletionEntry[]>(larger);
         for (std::size_t at = head_; at != tail_; ++at)
-            ring[at & (larger - 1)] = ring_[at & mask_];
+            ring[at & (larger - 1)] = ring_[at & (capacity_ - 1)];
         ring_ = std::move(ring);
-        room_ = larger;
-        mask_ = larger - 1;
+        capacity_ = larger;
     }
     std::unique_ptr<CompletionEntry[]> ring_;
-    std::size_t room_ = 0, mask_ = 0, head_ = 0, tail_ = 0;  // head and tail: free-running
+    std::size_t capacity_ = 0, head_ = 0, tail_ = 0;  // free-running
     PlainEntry* reader_ = nullptr;
-    std::size_t reader_room_ = 0, reader_left_ = 0;  // now; when the last was taken
+    std::size_t reader_room_ = 0;
 };
 
 // Read by any thread, changed by one at a time.
