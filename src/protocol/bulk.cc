@@ -28,7 +28,7 @@ bool LocalPieces::use(memory::RegistrationCache& cache, const iovec* from, std::
         if (handle != nullptr) {
             const auto& own = static_cast<const RegionHandle&>(*handle);
             local_keys[count] = own.local_key;
-            remote_keys[count] = own.remote_key;
+            remote_keys[count] = static_cast<std::uint32_t>(own.key);
         } else {
             auto* const region = cache.get(iov[count].iov_base, iov[count].iov_len, access);
             if (region == nullptr) {

@@ -26,11 +26,11 @@ public:
     virtual std::uint32_t key() const noexcept = 0;  // for peers
 };
 
-// What SendArguments::descriptors point to: the handle of a region, as the application has it, with
-// its keys. Applications that give fid_mr where fi_mr_desc(fid_mr) is wanted get along with most
-// providers, as there the two are one: so they are here.
+// What SendArguments::descriptors point to: the handle of a region, as the application has it
+// (`key` is Region's), with its other key. Applications that give fid_mr where fi_mr_desc(fid_mr)
+// is wanted get along with most providers, as there the two are one: so they are here.
 struct RegionHandle : fid_mr {
-    std::uint32_t local_key = 0, remote_key = 0;
+    std::uint32_t local_key = 0;
 };
 
 class Domain {

@@ -20,8 +20,7 @@ struct MemoryRegion : protocol::RegionHandle {
     MemoryRegion(Domain& of, std::unique_ptr<protocol::Region> registered)
         : RegionHandle{}, region(std::move(registered)), domain_use(of.uses) {
         local_key = region->local_key();
-        remote_key = region->key();
-        key = remote_key;
+        key = region->key();
         mem_desc = static_cast<fid_mr*>(this);
     }
     std::unique_ptr<protocol::Region> region;
