@@ -104,7 +104,6 @@ int enable(Endpoint& endpoint) {
 
     Domain& domain = *endpoint.domain;
     Guard guard(domain);
-    endpoint.derive_flags();
     if ((endpoint.caps & FI_ATOMIC) != 0)
         endpoint.scratch.resize(2 * options().protocol.eager_bytes);
     endpoint.made = std::make_unique<protocol::RdmEndpoint>(domain.protocol,
