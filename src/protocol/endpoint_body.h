@@ -196,16 +196,19 @@ public:
 
     // send.cc
     ssize_t send(const SendArguments& arguments);
-    template <bool kIsTagged, bool kHasData>
     bool send_small(const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag,
-                    std::uint64_t data, bool wants_entry, void* context) noexcept;
+                    std::uint64_t data, std::uint64_t kind, bool wants_entry,
+                    void* context) noexcept;
+    template <bool kIsTagged, bool kHasData>
+    bool send_small_of_kind(const void* buffer, std::size_t bytes, std::uint64_t to,
+                            std::uint64_t tag, std::uint64_t data, bool wants_entry,
+                            void* context) noexcept;
     template <bool kIsTagged, bool kHasData>
     bool post_small(Peer& peer, std::uint64_t tag, std::uint64_t tail, std::uint32_t bytes,
                     std::uint64_t data, std::uint8_t what, void* context) noexcept;
     template <bool kIsTagged, bool kHasData>
     bool send_few(Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag,
                   std::uint64_t data, std::uint8_t what, void* context) noexcept;
-    bool try_small(const SendArguments& arguments) noexcept;
     ssize_t send_any(const SendArguments& arguments);
     post::Posted send_inline(Peer& peer, const Header& header, const iovec* iov, std::size_t count,
                              std::size_t bytes, std::uint64_t data, bool has_data,
@@ -225,6 +228,9 @@ public:
     // control.cc
     Peer* peer_at(std::uint64_t address);
     Peer& peer_of(const Name& name);
+    std::uint64_t address_of(Peer& peer) {  // as applications are told of it
+        return peer.address != AddressVector::kNone ? peer.address : peer_of(peer.name).address;
+    }
     Peer* source(std::uint32_t qpn, std::uint16_t endpoint);
     void connect(Peer& peer);
     static bool can_send(const Peer& peer) noexcept { return peer.open != nullptr; }

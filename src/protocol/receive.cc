@@ -104,7 +104,7 @@ ssize_t RdmEndpoint::Body::peek(const ReceiveArguments& a) {
         if (a.flags & FI_DISCARD) {
             if (a.flags & FI_COMPLETION && bindings.receive != nullptr)
                 bindings.receive->push() =
-                    entry_of(*message, a.context, peer_of(message->peer->name).address);
+                    entry_of(*message, a.context, address_of(*message->peer));
             discard();
             return 0;
         }
@@ -142,8 +142,7 @@ ssize_t RdmEndpoint::Body::peek(const ReceiveArguments& a) {
         return 0;
     }
     if (bindings.receive != nullptr)
-        bindings.receive->push() =
-            entry_of(*message, a.context, peer_of(message->peer->name).address);
+        bindings.receive->push() = entry_of(*message, a.context, address_of(*message->peer));
     if (a.flags & (FI_CLAIM | FI_DISCARD)) {
         tagged.take(*message);
         if (a.flags & FI_DISCARD)
@@ -227,7 +226,7 @@ void RdmEndpoint::Body::received(std::span<const std::byte> bytes, bool has_imme
             entry.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
             entry.bytes = message.written.bytes;
             entry.data = message.data;
-            entry.source = peer_of(peer->name).address;
+            entry.source = address_of(*peer);
             if (bindings.receive != nullptr) bindings.receive->push() = entry;
             if (bindings.remote_write_counter != nullptr) bindings.remote_write_counter->add(true);
             break;
@@ -372,8 +371,7 @@ void RdmEndpoint::Body::finish(Receive& r, Peer& peer, std::uint64_t tag, std::u
         entry->buffer = buffer;
         entry->data = has_data ? data : 0;
         entry->tag = tag;
-        entry->source =
-            peer.address != AddressVector::kNone ? peer.address : peer_of(peer.name).address;
+        entry->source = address_of(peer);
         entry->error = error;
         entry->device_error = device_error;
         entry->overlong = overlong;
@@ -384,7 +382,7 @@ void RdmEndpoint::Body::finish(Receive& r, Peer& peer, std::uint64_t tag, std::u
 // Of a message of that peer; the caller fills in what there is of any entry.
 [[gnu::noinline]] PlainEntry* RdmEndpoint::Body::push_plain(Peer& peer) {
     CompletionEntry& entry = bindings.receive->push_unset();
-    entry.source = peer.address != AddressVector::kNone ? peer.address : peer_of(peer.name).address;
+    entry.source = address_of(peer);
     entry.error = entry.device_error = 0;
     entry.overlong = 0;
     return &entry;

@@ -18,23 +18,22 @@ namespace heddle::protocol {
                                                                    bool has_immediate,
                                                                    std::uint32_t immediate,
                                                                    std::uint32_t qpn) {
-    const std::uint64_t start = start_at(bytes.data());
-    constexpr std::uint64_t kTaggedBit = Header::kTagged * kFlagsOfStart;
+    const std::uint64_t start = word_at(bytes.data());
     // Kind, flags, both endpoints and the sequence at once.
     Peer* peer = last_source;
-    if ((start & ~kTaggedBit) != peer->expected || qpn != last_source_qpn ||
+    if ((start & ~kTaggedStart) != peer->expected || qpn != last_source_qpn ||
         connector.removals() != source_removals) [[unlikely]] {
         const std::uint16_t to = destination_of(bytes.data());
         if (to != name.endpoint)
             return channel->hand_over(to, bytes, has_immediate, immediate, qpn);
         peer = source(qpn, static_cast<std::uint16_t>(start >> 16));
-        if (peer == nullptr || (start & ~kTaggedBit) != peer->expected)
+        if (peer == nullptr || (start & ~kTaggedStart) != peer->expected)
             return received(bytes, has_immediate, immediate, qpn);
     }
     peer->count_received();
     ++counts.received;
-    const bool is_tagged = (start & kTaggedBit) != 0;
-    const std::uint64_t tag = start_at(bytes.data() + sizeof start);
+    const bool is_tagged = (start & kTaggedStart) != 0;
+    const std::uint64_t tag = word_at(bytes.data() + sizeof start);
     const std::span<const std::byte> payload = bytes.subspan(sizeof(Header));
     PostedReceive* const posted =
         is_tagged ? tagged.arrive_quickly(peer->number, tag) : untagged.arrive(peer->number, tag);

@@ -102,19 +102,13 @@ post::Posted RdmEndpoint::Body::send_copied(Peer& peer, const Header& header, co
     return posted;
 }
 
-// By send_small(), if that is what it is for.
-bool RdmEndpoint::Body::try_small(const SendArguments& a) noexcept {
-    if (a.iov_count != 1 || a.flags & (FI_MATCH_COMPLETE | FI_INJECT_COMPLETE)) return false;
-    const auto by = [&]<bool kIsTagged, bool kHasData> {
-        return send_small<kIsTagged, kHasData>(a.iov->iov_base, a.iov->iov_len, a.to, a.tag, a.data,
-                                               a.flags & FI_COMPLETION, a.context);
-    };
-    if (a.flags & FI_REMOTE_CQ_DATA)
-        return a.flags & FI_TAGGED ? by.operator()<true, true>() : by.operator()<false, true>();
-    return a.flags & FI_TAGGED ? by.operator()<true, false>() : by.operator()<false, false>();
+ssize_t RdmEndpoint::Body::send(const SendArguments& a) {
+    if (a.iov_count == 1 && !(a.flags & (FI_MATCH_COMPLETE | FI_INJECT_COMPLETE)) &&
+        send_small(a.iov->iov_base, a.iov->iov_len, a.to, a.tag, a.data, a.flags,
+                   a.flags & FI_COMPLETION, a.context))
+        return 0;
+    return send_any(a);
 }
-
-ssize_t RdmEndpoint::Body::send(const SendArguments& a) { return try_small(a) ? 0 : send_any(a); }
 
 ssize_t RdmEndpoint::Body::send_any(const SendArguments& a) {
     if (a.iov_count > kMaxSegments) return -FI_EINVAL;

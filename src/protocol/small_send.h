@@ -21,8 +21,7 @@ template <bool kIsTagged, bool kHasData>
         sent.context = context;
         sent.what = what;
     }
-    const std::uint64_t start =
-        peer.next_start + (kIsTagged ? Header::kTagged * kFlagsOfStart : std::uint64_t{0});
+    const std::uint64_t start = peer.next_start + (kIsTagged ? kTaggedStart : std::uint64_t{0});
     return channel->post_small<kHasData>(*peer.small, start, tag, tail, bytes,
                                          static_cast<std::uint32_t>(data), peer.srq, sent, [&] {
                                              peer.count_sent();
@@ -43,9 +42,8 @@ template <bool kIsTagged, bool kHasData>
                                            what, context);
 }
 
-// wants_entry: at its end, as by FI_COMPLETION. False: nothing was done; by send(), please.
 template <bool kIsTagged, bool kHasData>
-[[gnu::always_inline]] inline bool RdmEndpoint::Body::send_small(
+[[gnu::always_inline]] inline bool RdmEndpoint::Body::send_small_of_kind(
     const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag, std::uint64_t data,
     bool wants_entry, void* context) noexcept {
     if (addresses.removals() != removals_seen || to >= addresses_known) [[unlikely]]
@@ -66,6 +64,20 @@ template <bool kIsTagged, bool kHasData>
     if (wants_entry)
         return post_small<kIsTagged, kHasData>(*peer, tag, tail, sizeof tail, data, kTold, context);
     return post_small<kIsTagged, kHasData>(*peer, tag, tail, sizeof tail, data, 0, nullptr);
+}
+
+// kind: FI_TAGGED, FI_REMOTE_CQ_DATA; known when this is compiled, mostly. wants_entry: at its end,
+// as by FI_COMPLETION. False: nothing was done; by send(), please.
+[[gnu::always_inline]] inline bool RdmEndpoint::Body::send_small(
+    const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag, std::uint64_t data,
+    std::uint64_t kind, bool wants_entry, void* context) noexcept {
+    const auto by = [&]<bool kIsTagged, bool kHasData> {
+        return send_small_of_kind<kIsTagged, kHasData>(buffer, bytes, to, tag, data, wants_entry,
+                                                       context);
+    };
+    if (kind & FI_REMOTE_CQ_DATA)
+        return kind & FI_TAGGED ? by.operator()<true, true>() : by.operator()<false, true>();
+    return kind & FI_TAGGED ? by.operator()<true, false>() : by.operator()<false, false>();
 }
 
 }  // namespace heddle::protocol

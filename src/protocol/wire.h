@@ -41,20 +41,16 @@ struct Header {
 };
 static_assert(sizeof(Header) == 16);
 // All of a header but its tag, as one number; the sequence is its highest part.
-inline std::uint64_t start_of(const Header& header) noexcept {
-    std::uint64_t start;
-    std::memcpy(&start, &header, sizeof start);
-    return start;
+inline std::uint64_t word_at(const void* at) noexcept {
+    std::uint64_t word;
+    std::memcpy(&word, at, sizeof word);
+    return word;
 }
-inline std::uint64_t start_at(const std::byte* header) noexcept {
-    std::uint64_t start;
-    std::memcpy(&start, header, sizeof start);
-    return start;
-}
+inline std::uint64_t start_of(const Header& header) noexcept { return word_at(&header); }
 inline std::uint16_t destination_of(const std::byte* header) noexcept {
-    return static_cast<std::uint16_t>(start_at(header) >> 32);
+    return static_cast<std::uint16_t>(word_at(header) >> 32);
 }
-inline constexpr std::uint64_t kFlagsOfStart = std::uint64_t{1} << 8;  // times flags
+inline constexpr std::uint64_t kTaggedStart = std::uint64_t{Header::kTagged} << 8;
 inline constexpr std::uint64_t kSequenceOfStart = std::uint64_t{1} << 48;
 
 inline constexpr std::size_t kMaxSegments = 8;

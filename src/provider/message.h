@@ -9,27 +9,13 @@
 
 namespace heddle::provider {
 
-// `kind`: FI_TAGGED, FI_REMOTE_CQ_DATA; known where this is inlined. False: as all other messages.
-[[gnu::always_inline]] inline bool send_small(protocol::RdmEndpoint::Body* body, const void* buffer,
-                                              std::size_t bytes, fi_addr_t to, std::uint64_t tag,
-                                              std::uint64_t data, std::uint64_t kind,
-                                              bool wants_entry, void* context) noexcept {
-    if (body == nullptr) return false;
-    const auto by = [&]<bool kIsTagged, bool kHasData> {
-        return body->send_small<kIsTagged, kHasData>(buffer, bytes, to, tag, data, wants_entry,
-                                                     context);
-    };
-    if ((kind & FI_REMOTE_CQ_DATA) != 0)
-        return (kind & FI_TAGGED) != 0 ? by.operator()<true, true>() : by.operator()<false, true>();
-    return (kind & FI_TAGGED) != 0 ? by.operator()<true, false>() : by.operator()<false, false>();
-}
-
 inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, void* descriptor,
                         fi_addr_t to, std::uint64_t tag, std::uint64_t data, std::uint64_t kind,
                         void* context) noexcept {
     const auto& at = static_cast<const Endpoint&>(*handle);
-    if (send_small(at.sends_small, buffer, bytes, to, tag, data, kind,
-                   (at.send_flags & FI_COMPLETION) != 0, context)) [[likely]]
+    if (at.sends_small != nullptr &&
+        at.sends_small->send_small(buffer, bytes, to, tag, data, kind,
+                                   (at.send_flags & FI_COMPLETION) != 0, context)) [[likely]]
         return 0;
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
         if (endpoint.too_long(bytes)) [[unlikely]]
@@ -49,8 +35,9 @@ inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, v
 // No entry will say that it is done; the buffer is the program's again at return.
 inline ssize_t inject(fid_ep* handle, const void* buffer, std::size_t bytes, fi_addr_t to,
                       std::uint64_t tag, std::uint64_t data, std::uint64_t kind) noexcept {
-    if (send_small(static_cast<const Endpoint&>(*handle).injects_small, buffer, bytes, to, tag,
-                   data, kind, false, nullptr)) [[likely]]
+    const auto& at = static_cast<const Endpoint&>(*handle);
+    if (at.injects_small != nullptr &&
+        at.injects_small->send_small(buffer, bytes, to, tag, data, kind, false, nullptr)) [[likely]]
         return 0;
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
         if (bytes > endpoint.inject_bytes) [[unlikely]]
