@@ -132,11 +132,11 @@ void Channel::make_cq() {
         if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0)
             throw VerbsError("waiting for a completion channel", errno);
     }
-    signaled_most_ = kCompletionsForSends;
+    signals_left_ = kCompletionsForSends;
     ibv_cq_init_attr_ex attributes{};
     // When a connection fails its unsignaled works are told of as well: room for some dozens at
     // once.
-    attributes.cqe = options_.receive_buffers + signaled_most_ + kCompletionsOfFailed;
+    attributes.cqe = options_.receive_buffers + kCompletionsForSends + kCompletionsOfFailed;
     attributes.channel = events_.get();
     attributes.wc_flags = IBV_WC_STANDARD_FLAGS;
     if (lane_->parent) {  // one thread at a time: libmlx5 need not lock
@@ -355,9 +355,10 @@ void Channel::completed(const post::Completion& completion) {
         add_receive(buffer);
         return;
     }
-    --signaled_;
     Connection& connection = *connections_[completion.id >> 32];
     const auto number = static_cast<std::uint32_t>(completion.id);
+    if (connection.record(number).what & Connection::kSignaled) [[likely]]
+        ++signals_left_;
     if (completion.status == IBV_WC_SUCCESS) [[likely]] {
         finish(connection, number, 0, 0);
         return;
@@ -372,7 +373,7 @@ void Channel::completed(const post::Completion& completion) {
 void Channel::finish(Connection& connection, std::uint32_t number, int error, int device_error) {
     while (static_cast<std::int32_t>(number - connection.done_) >= 0) {
         const Connection::Record record = connection.record(connection.done_);
-        if (record.told != Connection::Told::kNobody || record.buffer != Connection::kNoBuffer)
+        if (record.what != 0 || record.buffer != Connection::kNoBuffer)
             connection.record(connection.done_) = {};
         const bool last = connection.done_ == number;
         ++connection.done_;
@@ -384,7 +385,7 @@ void Channel::finish(Connection& connection, std::uint32_t number, int error, in
                 Sent sent;
                 sent.user = users_[record.user];
                 sent.context = record.argument;
-                sent.what = record.what;
+                sent.what = record.what & static_cast<std::uint8_t>(~Connection::kSignaled);
                 sent.user->sent(sent, last ? error : 0, last ? device_error : 0);
                 break;
             }

@@ -93,7 +93,10 @@ private:
     std::optional<post::Mlx5SendQueue<post::SingleThreaded>> direct_;
     std::optional<post::VerbsSendQueue<post::SingleThreaded>> verbs_;
     // Of each work under way what `Sent` says, in few bytes: there are send_depth of them for each
-    // peer. Of all others: nothing, so that a work of which nobody is told need not be noted.
+    // peer. Of all others: nothing, so that a work of which nobody is told need not be noted; but
+    // kSignaled, in `what`, of each that asked for a completion: when a connection fails, all have
+    // one.
+    static constexpr std::uint8_t kSignaled = 0x80;
     struct Record {
         void* argument = nullptr;  // the context, or the part
         std::uint32_t buffer = kNoBuffer;
@@ -215,8 +218,8 @@ private:
     // Receive buffers, until there are enough for a doorbell: which, or (direct) how many.
     std::vector<std::uint32_t> to_post_;
     std::uint32_t to_post_again_ = 0;
-    std::uint32_t signaled_ = 0, signaled_most_ = 0;         // works that may write into the CQ
-    std::vector<ChannelUser*> users_;                        // by number
+    std::uint32_t signals_left_ = 0;   // so many more works may ask for an entry of the CQ
+    std::vector<ChannelUser*> users_;  // by number
     std::array<post::Completion, kPollAtOnce> completions_;  // of poll()
     Connector* connector_ = nullptr;
     std::vector<std::unique_ptr<Connection>> connections_;

@@ -12,7 +12,7 @@ namespace heddle::protocol {
     if (connection.posted_ == connection.room_until_ && !connection.find_room(options_.send_depth))
         [[unlikely]]
         return false;
-    return !signal || signaled_ < signaled_most_;
+    return !signal || signals_left_ != 0;
 }
 
 // Is it to be told of? The last of many is, so that the others are known to be done.
@@ -31,18 +31,23 @@ namespace heddle::protocol {
         if (sent.part != nullptr) {
             record.argument = sent.part;
             record.user = sent.user->number_;
+            record.what = Connection::kSignaled;
             record.told = Connection::Told::kPart;
         } else if (sent.what != 0) {
             record.argument = sent.context;
             record.user = sent.user->number_;
-            record.what = sent.what;
+            record.what = sent.what | Connection::kSignaled;
             record.told = Connection::Told::kUser;
+        } else {
+            record.what = Connection::kSignaled;
         }
+    } else if (signal) {
+        connection.record(number).what = Connection::kSignaled;
     }
     connection.posted_ = number + 1;
     if (signal) {
         connection.signaled_at_ = number + 1;
-        ++signaled_;
+        --signals_left_;
     }
 }
 
