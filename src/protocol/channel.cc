@@ -102,13 +102,13 @@ Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, b
             return receive_into(index);
         });
         // no more than the CQ has room for, should the queue be larger
-        to_post_again_ = std::min(direct_srq_->entries() - 1, options.receive_buffers);
+        direct_srq_->post_again(std::min(direct_srq_->entries() - 1, options.receive_buffers));
     } else {
         to_post_.reserve(options_.receive_buffers);
         for (std::uint32_t i = 0; i < options_.receive_buffers; ++i)
             to_post_.push_back(i);
+        ring_receives();
     }
-    ring_receives();
 }
 
 Channel::~Channel() {
@@ -302,8 +302,8 @@ void Channel::ring_receives() noexcept {
     if (direct_srq_) {
         // Entries come back in the order of their completions, in which messages are dealt with:
         // the one that is posted next is one whose buffer is free.
-        direct_srq_->post_again(to_post_again_);
-        to_post_again_ = 0;
+        direct_srq_->post_again(kReceivesAtOnce);
+        until_posting_ = kReceivesAtOnce;
         return;
     }
     std::size_t taken = 0;

@@ -163,6 +163,10 @@ public:
     // The same, in channel_poll.h, for a user that takes its own messages where they are found.
     template <class User>
     unsigned poll_for(User& user, unsigned most);
+    // The next message, on the direct path, if it is what the completion queue begins with, and
+    // take(bytes, message) takes it. There, too.
+    template <class Take>
+    bool take_next(const Take& take);
     // Until everything that was posted is done, or nothing more can come of it; false: still not.
     bool drained() noexcept;
     // Nobody is told about `user` any more.
@@ -181,6 +185,7 @@ public:
                    std::uint32_t immediate, std::uint32_t qpn);
 
 private:
+    using CompletedMessage = post::Mlx5CompletionQueue<post::SingleThreaded>::Message;
     using Srq = post::Mlx5SharedReceiveQueue<post::SingleThreaded>;
     void make_cq();
     void make_srq(bool direct);
@@ -191,7 +196,7 @@ private:
     void note(Connection& connection, const Sent& sent, bool signal) noexcept;
     void add_receive(std::uint32_t buffer) noexcept;
     void count_free_receive() noexcept {  // of the direct path
-        if (++to_post_again_ >= kReceivesAtOnce) [[unlikely]]
+        if (--until_posting_ == 0) [[unlikely]]
             ring_receives();
     }
     void ring_receives() noexcept;
@@ -215,9 +220,9 @@ private:
     std::optional<post::VerbsCompletionQueue> verbs_cq_;
     std::optional<Srq> direct_srq_;
     int epoll_ = -1, wake_ = -1;
-    // Receive buffers, until there are enough for a doorbell: which, or (direct) how many.
+    // Receive buffers, until there are enough for a doorbell: which, or (direct) how many more.
     std::vector<std::uint32_t> to_post_;
-    std::uint32_t to_post_again_ = 0;
+    std::uint32_t until_posting_ = kReceivesAtOnce;
     std::uint32_t signals_left_ = 0;   // so many more works may ask for an entry of the CQ
     std::vector<ChannelUser*> users_;  // by number
     std::array<post::Completion, kPollAtOnce> completions_;  // of poll()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Channel::poll for a user that takes its messages where they are found, by take_message(); those
-// of others it hands over.
+// of others it hands over. And one message at once, for who may take it or not.
 #pragma once
 
 #include "protocol/channel.h"
@@ -19,12 +19,13 @@ template <class User>
         cq.pop();
         if (cq.is_message(*cqe)) [[likely]] {
             // On the direct path an entry's number is its buffer's.
-            const auto message = cq.message(*cqe);
-            if (message.entry < receive_buffers_->count()) [[likely]] {
-                if (message.bytes >= sizeof(Header)) [[likely]]
-                    user.take_message({receive_buffers_->at(message.entry), message.bytes},
-                                      message.has_immediate, message.immediate, message.qpn);
-                direct_srq_->release(message.entry);
+            const CompletedMessage message(*cqe);
+            const std::uint32_t entry = message.entry();
+            if (entry < receive_buffers_->count()) [[likely]] {
+                if (message.bytes() >= sizeof(Header)) [[likely]]
+                    user.take_message({receive_buffers_->at(entry), message.bytes()},
+                                      message.has_immediate(), message.immediate(), message.qpn());
+                direct_srq_->release_own(entry);
                 count_free_receive();
             }
         } else {
@@ -34,6 +35,22 @@ template <class User>
     }
     if (found != 0) cq.publish();
     return found;
+}
+
+template <class Take>
+[[gnu::always_inline]] inline bool Channel::take_next(const Take& take) {
+    auto& cq = *direct_cq_;
+    if (!cq.has_message()) return false;
+    const CompletedMessage message(cq.front());
+    const std::uint32_t entry = message.entry();
+    if (entry >= receive_buffers_->count() || message.bytes() < sizeof(Header) ||
+        !take(receive_buffers_->at(entry), message)) [[unlikely]]
+        return false;
+    cq.pop();
+    cq.publish();
+    direct_srq_->release_own(entry);
+    count_free_receive();
+    return true;
 }
 
 }  // namespace heddle::protocol

@@ -3,6 +3,8 @@
 // that grows, so that nothing is lost however late it is read. By one thread at a time.
 #pragma once
 
+#include <rdma/fabric.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -18,6 +20,10 @@ struct PlainEntry {
     void* buffer = nullptr;
     std::uint64_t data = 0;
     std::uint64_t tag = 0;
+    void add_data(std::uint64_t remote) noexcept {
+        flags |= FI_REMOTE_CQ_DATA;
+        data = remote;
+    }
 };
 
 struct CompletionEntry : PlainEntry {

@@ -14,18 +14,19 @@ namespace heddle::protocol {
 Peer* RdmEndpoint::Body::peer_at(std::uint64_t address) {
     if (addresses.removals() != removals_seen) [[unlikely]] {
         removals_seen = addresses.removals();
-        std::fill_n(peer_by_address.get(), addresses_known, nullptr);
+        std::fill_n(peer_by_address.get(), addresses_known, &nobody);
         for (const auto& peer : peers)
             peer->address = AddressVector::kNone;
     }
-    if (address < addresses_known && peer_by_address[address] != nullptr) [[likely]]
+    if (address < addresses_known && peer_by_address[address] != &nobody) [[likely]]
         return peer_by_address[address];
     const Name* const found = addresses.find(address);
     if (found == nullptr) return nullptr;
     Peer& peer = peer_of(*found);
     if (addresses_known <= address) {
         auto more = std::make_unique<Peer*[]>(addresses.size());
-        std::copy_n(peer_by_address.get(), addresses_known, more.get());
+        std::fill_n(std::copy_n(peer_by_address.get(), addresses_known, more.get()),
+                    addresses.size() - addresses_known, &nobody);
         peer_by_address = std::move(more);
         addresses_known = addresses.size();
     }

@@ -150,6 +150,9 @@ struct Receive final : PostedReceive, Waiting {
     std::size_t bytes = 0;  // room
     // The same, of one that deliver_whole() is for; otherwise less than nothing.
     std::int64_t plain_room = -1;
+    bool has_plain_room(std::size_t wanted) const noexcept {
+        return static_cast<std::int64_t>(wanted) <= plain_room;
+    }
 
     // FI_MULTI_RECV: how much is used, and how many messages are on their way into it.
     std::size_t used = 0;
@@ -263,8 +266,10 @@ public:
                   std::uint32_t qpn) override;
     void take_message(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
                       std::uint32_t qpn);
-    bool deliver_whole(Receive& receive, Peer& peer, std::uint64_t tag,
-                       std::span<const std::byte> payload, std::uint64_t data, bool has_data);
+    template <class EntryOf>
+    PlainEntry& deliver_whole(Receive& receive, Peer& peer, std::uint64_t tag,
+                              std::span<const std::byte> payload, const EntryOf& entry_of);
+    bool read_next(PlainEntry& entry);
     void arrived(Peer& peer, const Header& header, std::span<const std::byte> payload,
                  std::uint64_t data, bool has_data);
     void keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag,
@@ -278,12 +283,12 @@ public:
                 void* buffer, std::size_t bytes, std::size_t taken, int error, int device_error);
     Receive& part_of(Receive& receive, std::size_t bytes);
     void took(Peer& peer, std::size_t bytes);
-    PlainEntry* plain_entry(Peer& peer) {
+    PlainEntry& plain_entry(Peer& peer) {
         if (PlainEntry* const entry = bindings.receive->plain()) [[likely]]
-            return entry;
+            return *entry;
         return push_plain(peer);
     }
-    PlainEntry* push_plain(Peer& peer);
+    PlainEntry& push_plain(Peer& peer);
     CompletionEntry* receive_entry(const Receive& receive, std::uint64_t flags, int error);
     // rendezvous.cc
     bool send_rts(Transfer& transfer);
@@ -328,12 +333,12 @@ public:
 
     std::vector<std::unique_ptr<Peer>> peers;
     std::unordered_map<Name, Peer*, NameHash> peer_by_name;
-    std::unique_ptr<Peer*[]> peer_by_address;
-    std::uint64_t addresses_known = 0;  // so many are in peer_by_address
+    std::unique_ptr<Peer*[]> peer_by_address;  // or `nobody`
+    std::uint64_t addresses_known = 0;         // so many are in peer_by_address
     std::uint64_t removals_seen = 0;
     std::unordered_map<std::uint64_t, Peer*> sources;  // target QP << 16 | endpoint
+    Peer nobody;                                       // never has a connection
     // Who sent last, and to which target QP.
-    Peer nobody;
     Peer* last_source = &nobody;
     std::uint32_t last_source_qpn = 0;
     std::uint64_t source_removals = 0;

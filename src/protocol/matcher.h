@@ -54,7 +54,12 @@ public:
     UnexpectedMessage* post(PostedReceive& receive);
     // The oldest receive that fits a message that arrives, taken out; or nullptr: keep() it.
     PostedReceive* arrive(std::uint32_t source, std::uint64_t tag);
-    PostedReceive* arrive_quickly(std::uint32_t source, std::uint64_t tag);  // matcher_tables.h
+    // The same in matcher_tables.h, for most messages in fewer steps.
+    PostedReceive* arrive_quickly(std::uint32_t source, std::uint64_t tag);
+    // What it would be, if that takes few steps, or nullptr: wanted(receive) says if it is taken
+    // out.
+    template <class Wanted>
+    PostedReceive* arrive_if(std::uint32_t source, std::uint64_t tag, const Wanted& wanted);
     void keep(UnexpectedMessage& message);
 
     // The oldest unexpected message that fits; stays where it is.

@@ -182,25 +182,34 @@ struct Matcher::Tables {
     void use_mask(std::uint64_t mask) noexcept;
 };
 
-// arrive(), where there are receives of one kind only, and the first of the bucket fits.
-[[gnu::always_inline]] inline PostedReceive* Matcher::arrive_quickly(std::uint32_t source,
-                                                                     std::uint64_t tag) {
+// Where there are receives of one kind only, and the first of the bucket fits.
+template <class Wanted>
+[[gnu::always_inline]] inline PostedReceive* Matcher::arrive_if(std::uint32_t source,
+                                                                std::uint64_t tag,
+                                                                const Wanted& wanted) {
     Tables& t = *tables_;
     const bool from_any = t.of_any_source.size() != 0;
     if (t.other_count == 0 && (!from_any || t.of_source.size() == 0)) [[likely]] {
         detail::Chains& chains = from_any ? t.of_any_source : t.of_source;
-        const std::uint32_t wanted = from_any ? kAnySource : source;
-        detail::Link& head = chains.at(t.hash_of(wanted, tag));
+        const std::uint32_t from = from_any ? kAnySource : source;
+        detail::Link& head = chains.at(t.hash_of(from, tag));
         if (head.next != &head) {
             PostedReceive& receive = detail::receive_of(head.next);
-            if (receive.source == wanted && detail::fits(receive, tag) && !receive.stays) {
+            if (receive.source == from && detail::fits(receive, tag) && wanted(receive)) {
                 chains.remove(receive.link);
                 receive.queued = false;
                 return &receive;
             }
         }
     }
-    return arrive(source, tag);
+    return nullptr;
+}
+
+[[gnu::always_inline]] inline PostedReceive* Matcher::arrive_quickly(std::uint32_t source,
+                                                                     std::uint64_t tag) {
+    const auto passes = [](const PostedReceive& receive) { return !receive.stays; };
+    PostedReceive* const found = arrive_if(source, tag, passes);
+    return found != nullptr ? found : arrive(source, tag);
 }
 
 }  // namespace heddle::protocol

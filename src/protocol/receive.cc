@@ -380,12 +380,12 @@ void RdmEndpoint::Body::finish(Receive& r, Peer& peer, std::uint64_t tag, std::u
 }
 
 // Of a message of that peer; the caller fills in what there is of any entry.
-[[gnu::noinline]] PlainEntry* RdmEndpoint::Body::push_plain(Peer& peer) {
+[[gnu::noinline]] PlainEntry& RdmEndpoint::Body::push_plain(Peer& peer) {
     CompletionEntry& entry = bindings.receive->push_unset();
     entry.source = address_of(peer);
     entry.error = entry.device_error = 0;
     entry.overlong = 0;
-    return &entry;
+    return entry;
 }
 
 // Counts the end of a receive. The entry that is to be filled in, all of it, or nullptr.

@@ -40,17 +40,20 @@ namespace heddle::protocol {
     if (posted == nullptr)
         return keep_eager(*peer, is_tagged, tag, payload, immediate, has_immediate);
     auto& r = static_cast<Receive&>(*posted);
-    if (!deliver_whole(r, *peer, tag, payload, immediate, has_immediate)) [[unlikely]]
-        deliver(r, *peer, tag, payload, immediate, has_immediate);
+    if (!r.has_plain_room(payload.size())) [[unlikely]]
+        return deliver(r, *peer, tag, payload, immediate, has_immediate);
+    PlainEntry& entry =
+        deliver_whole(r, *peer, tag, payload, [&]() -> PlainEntry& { return plain_entry(*peer); });
+    if (has_immediate) entry.add_data(immediate);
 }
 
-// False: by deliver(), please.
-[[gnu::always_inline]] inline bool RdmEndpoint::Body::deliver_whole(
+// A message that fits (Receive::has_plain_room) goes into the receive, and what is told of it, but
+// for its data, to the entry that entry_of() gives.
+template <class EntryOf>
+[[gnu::always_inline]] inline PlainEntry& RdmEndpoint::Body::deliver_whole(
     Receive& r, Peer& peer, std::uint64_t tag, std::span<const std::byte> payload,
-    std::uint64_t data, bool has_data) {
+    const EntryOf& entry_of) {
     const std::size_t bytes = payload.size();
-    if (static_cast<std::int64_t>(bytes) > r.plain_room) [[unlikely]]
-        return false;
     void* const buffer = r.iov[0].iov_base;
     if (bytes == sizeof(std::uint64_t)) [[likely]] {  // a number is what most messages are
         std::memcpy(buffer, payload.data(), sizeof(std::uint64_t));
@@ -58,20 +61,41 @@ namespace heddle::protocol {
         if (bytes != 0) std::memcpy(buffer, payload.data(), bytes);
         took(peer, bytes);
     }
-    PlainEntry* const entry = plain_entry(peer);
-    entry->context = r.context;
-    entry->bytes = bytes;
-    entry->buffer = buffer;
-    entry->tag = tag;
-    if (has_data) {
-        entry->flags = FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA;
-        entry->data = data;
-    } else {
-        entry->flags = FI_RECV | FI_TAGGED;
-        entry->data = 0;
-    }
+    PlainEntry& entry = entry_of();
+    entry.context = r.context;
+    entry.flags = FI_RECV | FI_TAGGED;
+    entry.bytes = bytes;
+    entry.buffer = buffer;
+    entry.data = 0;
+    entry.tag = tag;
     receives.give_back(r);
-    return true;
+    return entry;
+}
+
+// The next message to its reader at once, if it is of who sent last and as most are: into a receive
+// that waits for it, the first of its bucket. False: nothing was done; progress(), please. On the
+// direct path only.
+[[gnu::always_inline]] inline bool RdmEndpoint::Body::read_next(PlainEntry& entry) {
+    return channel->take_next([&](const std::byte* at, const auto& message) {
+        Peer& peer = *last_source;
+        if ((word_at(at) ^ kTaggedStart) != peer.expected || message.qpn() != last_source_qpn ||
+            connector.removals() != source_removals) [[unlikely]]
+            return false;
+        const std::uint64_t tag = word_at(at + sizeof tag);
+        const std::size_t bytes = message.bytes() - sizeof(Header);
+        PostedReceive* const posted =
+            tagged.arrive_if(peer.number, tag, [&](const PostedReceive& receive) {
+                return static_cast<const Receive&>(receive).has_plain_room(bytes);
+            });
+        if (posted == nullptr) [[unlikely]]
+            return false;
+        peer.count_received();
+        ++counts.received;
+        deliver_whole(static_cast<Receive&>(*posted), peer, tag, {at + sizeof(Header), bytes},
+                      [&]() -> PlainEntry& { return entry; });
+        if (message.has_immediate()) entry.add_data(message.immediate());
+        return true;
+    });
 }
 
 }  // namespace heddle::protocol

@@ -49,7 +49,7 @@ template <bool kIsTagged, bool kHasData>
     if (addresses.removals() != removals_seen || to >= addresses_known) [[unlikely]]
         return false;
     Peer* const peer = peer_by_address[to];
-    if (peer == nullptr || peer->small == nullptr) [[unlikely]]
+    if (peer->small == nullptr) [[unlikely]]
         return false;
     if (kHasData && data > UINT32_MAX) return false;
     constexpr std::uint8_t kTold = kIsTagged ? Sent::kEntry | Sent::kTagged : Sent::kEntry;

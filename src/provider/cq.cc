@@ -9,6 +9,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "protocol/receive_message.h"
 #include "provider/cq_strings.h"
 #include "provider/guarded.h"
 #include "provider/not_there.h"
@@ -18,8 +19,6 @@ namespace {
 
 using protocol::CompletionEntry;
 
-// Programs whose operations complete at once never find the queue empty, but have peers, too.
-constexpr unsigned kReadsWithoutProgress = 32;
 // A read of few entries need not deal with more than it can give: the next one will.
 constexpr std::size_t kMostAtOnce = 1024;
 
@@ -49,8 +48,8 @@ ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* so
     protocol::Completions& ring = cq.ring;
     auto* out = static_cast<Entry*>(buffer);
     std::size_t got = 0;
-    if (ring.empty() || count == 0 || ++cq.reads_without_progress == kReadsWithoutProgress) {
-        cq.reads_without_progress = 0;
+    if (ring.empty() || count == 0 || --cq.reads_until_progress == 0) {
+        cq.reads_until_progress = CompletionQueue::kReadsWithoutProgress;
         const auto most =
             static_cast<unsigned>(count != 0 ? std::min(count, kMostAtOnce) : kMostAtOnce);
         if (std::is_same_v<Entry, fi_cq_tagged_entry> && sources == nullptr && ring.empty())
@@ -74,11 +73,34 @@ ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* so
 }
 
 template <class Entry>
+[[gnu::noinline]] ssize_t read_any(CompletionQueue& cq, void* buffer, std::size_t count) {
+    Guard guard(cq.domain);
+    return take<Entry>(cq, buffer, count, nullptr);
+}
+
+// Messages that need no progress but their own (Body::read_next), as long as there are some.
+std::size_t read_messages(CompletionQueue& cq, protocol::PlainEntry* to, std::size_t count) {
+    protocol::RdmEndpoint::Body* const body = cq.domain.reads_next;
+    if (body == nullptr || body->bindings.receive != &cq.ring || !cq.ring.empty() ||
+        --cq.reads_until_progress == 0)
+        return 0;
+    std::size_t got = 0;
+    while (got != count && body->read_next(to[got]))
+        ++got;
+    return got;
+}
+
+template <class Entry>
 [[gnu::flatten]] ssize_t read(fid_cq* handle, void* buffer, std::size_t count) {
     auto& cq = static_cast<CompletionQueue&>(*handle);
     return guarded("fi_cq_read", [&]() -> ssize_t {
-        Guard guard(cq.domain);
-        return take<Entry>(cq, buffer, count, nullptr);
+        if constexpr (std::is_same_v<Entry, fi_cq_tagged_entry>) {
+            const std::size_t got =
+                read_messages(cq, static_cast<protocol::PlainEntry*>(buffer), count);
+            if (got != 0) [[likely]]
+                return static_cast<ssize_t>(got);
+        }
+        return read_any<Entry>(cq, buffer, count);
     });
 }
 

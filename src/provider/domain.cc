@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "protocol/endpoint_body.h"
 #include "provider/atomics.h"
 #include "provider/av.h"
 #include "provider/cntr.h"
@@ -146,10 +147,19 @@ void Domain::enabled(protocol::RdmEndpoint& endpoint) {
         if (progress_event_.open()) set_event(progress_event_.get());
     }
     endpoints.push_back(&endpoint);
+    look_who_reads();
+}
+
+void Domain::look_who_reads() noexcept {
+    reads_next = nullptr;
+    if (lock != nullptr || endpoints.size() != 1) return;
+    protocol::RdmEndpoint::Body& body = endpoints.front()->body();
+    if (body.channel->direct()) reads_next = &body;
 }
 
 void Domain::closing(protocol::RdmEndpoint& endpoint) noexcept {
     std::erase(endpoints, &endpoint);
+    look_who_reads();
     if (endpoints_epoll_.open() && !watched(endpoint.wait_fd()))
         unwatch(endpoints_epoll_.get(), endpoint.wait_fd());
 }

@@ -55,10 +55,13 @@ struct Domain : fid_domain {
     bool arm();
     void enabled(protocol::RdmEndpoint& endpoint);
     void closing(protocol::RdmEndpoint& endpoint) noexcept;
+    // The only endpoint, if there is no lock and its messages may be read by read_next().
+    protocol::RdmEndpoint::Body* reads_next = nullptr;
     // Readable when an endpoint of the domain has something to do. Of the first sleeper.
     int wait_fd();
 
 private:
+    void look_who_reads() noexcept;
     void progress_by_itself();
     void make_report();
     bool watched(int fd) const noexcept;  // of an enabled endpoint

@@ -281,8 +281,8 @@ void Endpoint::derive_flags() noexcept {
     receive_flags = receive_op_flags | receive_completion;
     if (transmit == nullptr) send_flags &= ~FI_COMPLETION;
     if (receive == nullptr) receive_flags &= ~FI_COMPLETION;
-    const bool told_otherwise = (send_flags & (FI_MATCH_COMPLETE | FI_INJECT_COMPLETE)) != 0;
-    sends_small = told_otherwise ? nullptr : injects_small;
+    constexpr std::uint64_t kWhen = FI_COMPLETION | FI_MATCH_COMPLETE | FI_INJECT_COMPLETE;
+    sends_small = (send_flags & kWhen) == FI_COMPLETION ? injects_small : nullptr;
 }
 
 int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** out, void* context) noexcept {

@@ -31,8 +31,8 @@ struct Endpoint : fid_ep {
     Domain* domain;
     protocol::RdmEndpoint* rdm = nullptr;  // nullptr: not enabled
     // The same, for small messages of calls without flags, where nobody has to be kept out
-    // meanwhile; otherwise nullptr. Of injected ones; and of others, as the flags of such calls
-    // are.
+    // meanwhile; otherwise nullptr. Of injected ones; and of others, if each has an entry once
+    // it is sent.
     protocol::RdmEndpoint::Body *injects_small = nullptr, *sends_small = nullptr;
     std::uint64_t send_flags = 0, send_completion = 0;
     std::uint64_t receive_flags = 0, receive_completion = 0;

@@ -14,8 +14,7 @@ inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, v
                         void* context) noexcept {
     const auto& at = static_cast<const Endpoint&>(*handle);
     if (at.sends_small != nullptr &&
-        at.sends_small->send_small(buffer, bytes, to, tag, data, kind,
-                                   (at.send_flags & FI_COMPLETION) != 0, context)) [[likely]]
+        at.sends_small->send_small(buffer, bytes, to, tag, data, kind, true, context)) [[likely]]
         return 0;
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
         if (endpoint.too_long(bytes)) [[unlikely]]

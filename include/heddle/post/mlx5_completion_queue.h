@@ -82,14 +82,20 @@ public:
         return empty_hook_ != nullptr && empty_hook_() ? next() : nullptr;
     }
     const mlx5_cqe64* next() const noexcept {
-        const auto* cqe = reinterpret_cast<const mlx5_cqe64*>(at_);
-        // The last word, of which the owner bit is the last byte (PRM: it is written last).
-        const auto own = static_cast<std::uint8_t>(le32toh(load_word(&cqe->wqe_counter)) >> 24);
+        const std::uint8_t own = owner_byte(front());
         if (((own ^ owner_) & MLX5_CQE_OWNER_MASK) != 0 || own >> 4 == MLX5_CQE_INVALID)
             return nullptr;
         order_device_loads();
-        return cqe;
+        return &front();
     }
+    // For who leaves everything else, and an empty queue, to first(): next() is a message, front().
+    bool has_message() const noexcept {
+        const std::uint8_t own = owner_byte(front());
+        if (((own ^ owner_) & (kKindOfMessage | MLX5_CQE_OWNER_MASK)) != kMessage) return false;
+        order_device_loads();
+        return true;
+    }
+    const mlx5_cqe64& front() const noexcept { return *reinterpret_cast<const mlx5_cqe64*>(at_); }
     void pop() noexcept {
         ++consumer_;
         at_ += entry_bytes_;
@@ -101,19 +107,21 @@ public:
     void publish() noexcept { store_record(record_, htobe32(consumer_ & 0xffffff)); }
 
     static bool is_message(const mlx5_cqe64& cqe) noexcept {
-        // RESP_SEND and RESP_SEND_IMM differ in the last bit.
-        constexpr std::uint8_t kScattered = MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64;
-        return (cqe.op_own & (0xe0 | kScattered)) == MLX5_CQE_RESP_SEND << 4;
+        return (cqe.op_own & kKindOfMessage) == kMessage;
     }
-    struct Message {
-        std::uint16_t entry;  // its index: to be given back by release()
-        bool has_immediate;
-        std::uint32_t bytes, immediate, qpn;
+    // What an entry says of it, until publish().
+    class Message {
+    public:
+        explicit Message(const mlx5_cqe64& cqe) noexcept : cqe_(cqe) {}
+        std::uint16_t entry() const noexcept { return be16toh(cqe_.wqe_counter); }  // release() it
+        std::uint32_t bytes() const noexcept { return be32toh(cqe_.byte_cnt); }
+        std::uint32_t qpn() const noexcept { return be32toh(cqe_.sop_drop_qpn) & 0xffffff; }
+        bool has_immediate() const noexcept { return (cqe_.op_own & 0x10) != 0; }
+        std::uint32_t immediate() const noexcept { return be32toh(cqe_.imm_inval_pkey); }
+
+    private:
+        const mlx5_cqe64& cqe_;
     };
-    static Message message(const mlx5_cqe64& cqe) noexcept {
-        return {be16toh(cqe.wqe_counter), (cqe.op_own >> 4 & 1) != 0, be32toh(cqe.byte_cnt),
-                be32toh(cqe.imm_inval_pkey), be32toh(cqe.sop_drop_qpn) & 0xffffff};
-    }
     [[gnu::noinline]] Completion completion(const mlx5_cqe64& cqe) noexcept {
         Completion out;
         translate(cqe, out);
@@ -135,6 +143,14 @@ public:
     }
 
 private:
+    // RESP_SEND and RESP_SEND_IMM differ in the last bit.
+    static constexpr unsigned kMessage = MLX5_CQE_RESP_SEND << 4,
+                              kKindOfMessage =
+                                  0xe0 | MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64;
+    // The last of the last word, which is written as a whole, and last (PRM).
+    static std::uint8_t owner_byte(const mlx5_cqe64& cqe) noexcept {
+        return static_cast<std::uint8_t>(le32toh(load_word(&cqe.wqe_counter)) >> 24);
+    }
     struct Reporter {
         std::uint32_t qpn = 0;
         SendQueue* send = nullptr;

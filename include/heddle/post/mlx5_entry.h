@@ -27,9 +27,9 @@ struct XrcSegment {
 struct Ring {
     std::byte* begin = nullptr;
     std::byte* end = nullptr;
-    std::uint32_t blocks = 0;  // a power of two
+    std::uint32_t blocks = 0, mask = 0;  // a power of two, and that less one
     std::byte* block(std::uint32_t counter) const noexcept {
-        return begin + std::size_t{counter & (blocks - 1)} * kBlock;
+        return begin + std::size_t{counter & mask} * kBlock;
     }
 };
 

@@ -197,9 +197,12 @@ public:
     }
     // The entry goes to the end of the list of free ones.
     void release(std::uint16_t counter) noexcept {
+        if (counter < entries_) [[likely]]
+            release_own(counter);
+    }
+    void release_own(std::uint32_t counter) noexcept {  // one of entries()
         const std::lock_guard<Lock> guard(lock_);
-        if (counter >= entries_) return;
-        const __be16 index = htobe16(counter);
+        const __be16 index = htobe16(static_cast<std::uint16_t>(counter));
         std::memcpy(entry(tail_) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index), &index,
                     sizeof index);
         tail_ = counter;

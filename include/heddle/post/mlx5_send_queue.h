@@ -53,6 +53,7 @@ public:
         const mlx5dv_qp out = shown(qp);
         ring_.begin = static_cast<std::byte*>(out.sq.buf);
         ring_.blocks = out.sq.wqe_cnt;
+        ring_.mask = ring_.blocks - 1;
         ring_.end = ring_.begin + std::size_t{ring_.blocks} * kBlock;
         record_ = out.dbrec + MLX5_SND_DBR;
         uuar_ = uuar_at(out.bf.reg, out.bf.size, register_shared);
