@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -118,6 +119,15 @@ Channel::~Channel() {
     }
     ::close(epoll_);
     ::close(wake_);
+    if (timer_ >= 0) ::close(timer_);
+}
+
+void Channel::watch(int fd) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.fd = fd;
+    if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0)
+        throw VerbsError("waiting for a completion channel", errno);
 }
 
 void Channel::make_cq() {
@@ -125,13 +135,8 @@ void Channel::make_cq() {
     events_.reset(ibv_create_comp_channel(context));
     if (!events_) throw VerbsError("a completion channel", errno, "raise `ulimit -n`");
     ::fcntl(events_->fd, F_SETFL, ::fcntl(events_->fd, F_GETFL) | O_NONBLOCK);
-    for (const int fd : {events_->fd, wake_}) {
-        epoll_event event{};
-        event.events = EPOLLIN;
-        event.data.fd = fd;
-        if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0)
-            throw VerbsError("waiting for a completion channel", errno);
-    }
+    watch(events_->fd);
+    watch(wake_);
     signals_left_ = kCompletionsForSends;
     ibv_cq_init_attr_ex attributes{};
     // When a connection fails its unsignaled works are told of as well: room for some dozens at
@@ -420,6 +425,7 @@ void Channel::look_at_connections() {
 
 void Channel::fail(Connection& connection, int error) {
     if (connection.failed()) return;
+    if (connection.ready()) connector_->abandon(connection.request_);
     connection.state_ = ConnectionRequest::kFailed;
     connection.error_ = error;
     for (ChannelUser* const user : users_)
@@ -465,10 +471,26 @@ void Channel::disarm() {
     std::uint64_t count;
     while (::read(wake_, &count, sizeof count) > 0) {
     }
+    // One that has yet to come stays: it may be of another who sleeps here.
+    while (timer_ >= 0 && ::read(timer_, &count, sizeof count) > 0) {
+    }
     ibv_cq* cq = nullptr;
     void* context = nullptr;
     while (ibv_get_cq_event(events_.get(), &cq, &context) == 0)
         ibv_ack_cq_events(cq, 1);
+}
+
+void Channel::wake_after(std::chrono::nanoseconds time) {
+    if (timer_ < 0) {
+        const int timer = ::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+        if (timer < 0) throw VerbsError("a timer", errno, "raise `ulimit -n`");
+        timer_ = timer;
+        watch(timer_);
+    }
+    itimerspec once{};
+    once.it_value.tv_sec = static_cast<time_t>(time.count() / 1'000'000'000);
+    once.it_value.tv_nsec = static_cast<long>(time.count() % 1'000'000'000);
+    ::timerfd_settime(timer_, 0, &once, nullptr);
 }
 
 void Channel::wake() noexcept {

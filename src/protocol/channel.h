@@ -12,6 +12,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -177,6 +178,8 @@ public:
     // Takes away the events that made wait_fd() readable.
     void disarm();
     int wait_fd() const noexcept { return epoll_; }
+    // wait_fd() is readable after that time, too, until the next disarm(). Throws VerbsError.
+    void wake_after(std::chrono::nanoseconds time);
     // Sleepers look again. Any thread.
     void wake() noexcept;
 
@@ -187,6 +190,7 @@ public:
 private:
     using CompletedMessage = post::Mlx5CompletionQueue<post::SingleThreaded>::Message;
     using Srq = post::Mlx5SharedReceiveQueue<post::SingleThreaded>;
+    void watch(int fd);
     void make_cq();
     void make_srq(bool direct);
     ibv_sge receive_into(std::uint32_t buffer) const noexcept;
@@ -220,6 +224,7 @@ private:
     std::optional<post::VerbsCompletionQueue> verbs_cq_;
     std::optional<Srq> direct_srq_;
     int epoll_ = -1, wake_ = -1;
+    int timer_ = -1;  // once it is needed
     // Receive buffers, until there are enough for a doorbell: which, or (direct) how many more.
     std::vector<std::uint32_t> to_post_;
     std::uint32_t until_posting_ = kReceivesAtOnce;

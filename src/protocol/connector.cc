@@ -17,6 +17,10 @@ void Connector::remove(const Name& endpoint) { service_->remove(endpoint); }
 void Connector::connect(ConnectionRequest& request) { service_->connect(request); }
 void Connector::cancel(ConnectionRequest& request) { service_->stop(request); }
 void Connector::disconnect(ConnectionRequest& request) { service_->stop(request); }
+void Connector::abandon(ConnectionRequest& request) { service_->abandon(request); }
+bool Connector::has_left(const Name& peer, const Name& endpoint) const {
+    return service_->has_left(peer, endpoint);
+}
 std::optional<Name> Connector::asker(std::uint32_t target_qpn) const {
     return service_->asker(target_qpn);
 }

@@ -85,10 +85,16 @@ public:
     void cancel(ConnectionRequest& request);
     // The QP is about to be destroyed: the peer can do away with its target (best effort).
     void disconnect(ConnectionRequest& request);
+    // The QP of a connection that was made has failed: the peer is told, some times as datagrams
+    // get lost. The request is not looked into afterwards.
+    void abandon(ConnectionRequest& request);
 
     // Who sends to the target QP of that number: the asking endpoint's name, of which `process` and
     // `context` hold for every endpoint that shares the QP.
     std::optional<Name> asker(std::uint32_t target_qpn) const;
+    // The peer was connected to the endpoint, and has said that it is no more: nothing comes from
+    // it but what has come already. Not for those who have never been, or are again.
+    bool has_left(const Name& peer, const Name& endpoint) const;
     // Changes when a target QP has got the number of one that is gone.
     std::uint64_t removals() const noexcept { return removals_->load(std::memory_order_acquire); }
 

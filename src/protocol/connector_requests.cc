@@ -12,6 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 constexpr milliseconds kLongestPause{1000};
+constexpr milliseconds kFarewells{5000};  // so long is a BYE repeated
 
 }  // namespace
 
@@ -67,6 +68,19 @@ std::optional<ConnectorRequests::Outgoing> ConnectorRequests::stop(
     ids_.erase(id);
     if (!heard_of) return {};
     return out;
+}
+
+void ConnectorRequests::abandon(const ConnectionRequest& request, Clock::time_point now) {
+    const auto id = ids_.find(&request);
+    if (id == ids_.end()) return;
+    Asked& asked = asked_.find(id->second)->second;
+    if (!asked.connected) return;
+    asked.request = nullptr;
+    asked.abandoned = true;
+    asked.pause = first_pause_;
+    asked.give_up = now + kFarewells;
+    asked.timer = timers_.emplace(now, id->second);
+    ids_.erase(id);
 }
 
 // Everything is done with the request once its state is stored: its owner may free it then.
@@ -136,13 +150,16 @@ std::vector<ConnectorRequests::Outgoing> ConnectorRequests::due(Clock::time_poin
         timers_.erase(timers_.begin());
         Asked& asked = at->second;
         if (asked.sent && now >= asked.give_up) {
-            end(asked, ETIMEDOUT, ended);
             out.push_back(bye(asked));
-            ids_.erase(asked.request);
+            if (!asked.abandoned) {
+                end(asked, ETIMEDOUT, ended);
+                ids_.erase(asked.request);
+            }
             asked_.erase(at);
             continue;
         }
-        out.push_back({asked.datagram, asked.datagram.to, asked.sent});
+        out.push_back(asked.abandoned ? bye(asked)
+                                      : Outgoing{asked.datagram, asked.datagram.to, asked.sent});
         asked.sent = true;
         // A quarter more or less: those that lost a datagram together do not come together again.
         const auto pause = asked.pause * static_cast<int>(96 + random_() % 65) / 128;

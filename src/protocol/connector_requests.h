@@ -39,6 +39,9 @@ public:
     void start(ConnectionRequest& request, Clock::time_point now);
     // The BYE for one that was started and is over; nothing if there is none of that kind.
     std::optional<Outgoing> stop(const ConnectionRequest& request);
+    // The same of one whose QP has failed: its BYE is due at once, and some times again, as nothing
+    // answers a BYE.
+    void abandon(const ConnectionRequest& request, Clock::time_point now);
     // A reply nobody waits for is answered by a BYE: its target would be there for ever.
     std::optional<Outgoing> answered(const Datagram& reply, std::vector<Ended>& ended);
     // What is due. Those that had no answer for too long have failed.
@@ -53,6 +56,7 @@ private:
         Datagram datagram;
         bool connected = false;
         bool sent = false;
+        bool abandoned = false;  // by its owner: `request` is nullptr
         Clock::time_point give_up;
         std::chrono::milliseconds pause{};
         std::multimap<Clock::time_point, std::uint64_t>::iterator timer;

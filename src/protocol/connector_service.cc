@@ -123,6 +123,14 @@ void Connector::Service::stop(const ConnectionRequest& request) {
     });
 }
 
+void Connector::Service::abandon(const ConnectionRequest& request) {
+    {
+        const std::lock_guard lock(mutex_);
+        requests_.abandon(request, ConnectorRequests::Clock::now());
+    }
+    wake_up_.signal();
+}
+
 Connector::Counts Connector::Service::counts() const {
     const std::lock_guard lock(mutex_);
     Counts counts = counts_;

@@ -44,6 +44,10 @@ public:
     void remove(const Name& endpoint);
     void connect(ConnectionRequest& request);
     void stop(const ConnectionRequest& request);
+    void abandon(const ConnectionRequest& request);
+    bool has_left(const Name& peer, const Name& endpoint) const {
+        return targets_.has_left(peer, endpoint);
+    }
     std::optional<Name> asker(std::uint32_t target_qpn) const { return targets_.asker(target_qpn); }
     const std::atomic<std::uint64_t>& removals() const noexcept { return targets_.removals(); }
     Counts counts() const;

@@ -104,7 +104,8 @@ Datagram ConnectorTargets::answer(const Datagram& request) noexcept {
     reply = target.reply;
     try {
         const std::unique_lock lock(askers_mutex_);
-        if (!askers_.insert_or_assign(target.qp->qp_num, request.from).second)
+        if (!askers_.insert_or_assign(target.qp->qp_num, Asker{request.from, request.to, false})
+                 .second)
             removals_.fetch_add(1, std::memory_order_release);
         targets_.emplace(key, target);
     } catch (const std::bad_alloc&) {
@@ -152,6 +153,11 @@ void ConnectorTargets::bye(const Datagram& bye) noexcept {
     const auto target = targets_.find({bye.from.process.nonce, bye.id});
     if (target == targets_.end() || !(target->second.request.from.process == bye.from.process))
         return;
+    {
+        const std::unique_lock lock(askers_mutex_);
+        const auto asker = askers_.find(target->second.qp->qp_num);
+        if (asker != askers_.end()) asker->second.left = true;
+    }
     const auto keeps = [&](const LocalEndpoint& endpoint) {
         return endpoint.keep_targets && endpoint.name == target->second.request.to;
     };
@@ -169,7 +175,28 @@ std::optional<Name> ConnectorTargets::asker(std::uint32_t target_qpn) const {
     const std::shared_lock lock(askers_mutex_);
     const auto asker = askers_.find(target_qpn);
     if (asker == askers_.end()) return {};
-    return asker->second;
+    return asker->second.from;
+}
+
+bool ConnectorTargets::has_left(const Name& peer, const Name& endpoint) const {
+    // A QP between contexts (XRC) reaches all endpoints of the one, and may be of several of the
+    // other: of who asked, and of those that never did.
+    const auto same_context = [](const Name& a, const Name& b) {
+        return a == b || (a.xrc() && b.xrc() && a.process == b.process && a.context == b.context);
+    };
+    struct Found {
+        bool any = false, left = true;
+        void add(const Asker& asker) {
+            any = true;
+            left = left && asker.left;
+        }
+    } own, shared;
+    const std::shared_lock lock(askers_mutex_);
+    for (const auto& [qpn, asker] : askers_) {
+        if (!same_context(asker.from, peer) || !same_context(asker.to, endpoint)) continue;
+        (asker.from == peer ? own : shared).add(asker);
+    }
+    return own.any ? own.left : shared.any && shared.left;
 }
 
 }  // namespace heddle::protocol

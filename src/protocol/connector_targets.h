@@ -2,7 +2,7 @@
 // The side that is asked: which endpoints there are, and the target QPs that were made for peers.
 // A request that comes again gets the answer that it got; what a peer may make here is bounded.
 //
-// asker(), removals(): any thread, any time. The rest: one thread at a time.
+// asker(), has_left(), removals(): any thread, any time. The rest: one thread at a time.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -35,6 +35,7 @@ public:
     void bye(const Datagram& bye) noexcept;
 
     std::optional<Name> asker(std::uint32_t target_qpn) const;
+    bool has_left(const Name& peer, const Name& endpoint) const;
     const std::atomic<std::uint64_t>& removals() const noexcept { return removals_; }
     std::size_t size() const noexcept { return targets_.size(); }
 
@@ -66,7 +67,11 @@ private:
     Targets targets_;
     mutable std::shared_mutex askers_mutex_;
     // By QP number, of targets that are gone, too, until there is another of that number.
-    std::unordered_map<std::uint32_t, Name> askers_;
+    struct Asker {
+        Name from, to;
+        bool left = false;  // it said BYE
+    };
+    std::unordered_map<std::uint32_t, Asker> askers_;
     std::atomic<std::uint64_t> removals_{0};  // how often that was so
 };
 

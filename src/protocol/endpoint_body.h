@@ -55,6 +55,7 @@ struct Peer {
     std::size_t ahead = 0;      // eager payload that it has not taken away yet
     std::size_t taken = 0;      // of its eager payload, not yet told
     std::uint32_t answers = 0;  // operations that wait for a message of its
+    bool has_left = false;      // so it seemed at the last tick
     int failed = 0;             // errno: nothing can be sent any more
 };
 
@@ -317,6 +318,7 @@ public:
                int device_error, Counter* counter);
     void finish(Transfer& transfer, int error, int device_error);
     void tick();
+    void tick_while_asleep();
     void close();
 
     const std::shared_ptr<Domain> domain;

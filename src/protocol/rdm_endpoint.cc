@@ -5,7 +5,9 @@
 #include <rdma/fi_errno.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "protocol/receive_message.h"
 
@@ -105,14 +107,22 @@ void RdmEndpoint::Body::close() {
 }
 
 // Who waits for an answer of a peer posts nothing that would tell it of that peer's death: an empty
-// write does.
+// write does. And a peer that lives, but whose way to us has failed or is closed, has told the
+// connector so.
 void RdmEndpoint::Body::tick() {
     ticks = 0;
     const auto now = Clock::now();
     if (now - last_probe < kProbeEvery) return;
     last_probe = now;
     for (const auto& peer : peers) {
-        if (peer->answers == 0 || !can_send(*peer) || !peer->connection->silent()) continue;
+        if (peer->answers == 0 || !can_send(*peer)) continue;
+        if (connector.has_left(peer->name, name)) {
+            // What had come before has been read by the next time.
+            if (std::exchange(peer->has_left, true)) fail_peer(*peer, ECONNRESET);
+            continue;
+        }
+        peer->has_left = false;
+        if (!peer->connection->silent()) continue;
         post::Work work;
         work.opcode = post::Opcode::kWrite;
         work.remote_srq = peer->name.srqn;
@@ -121,6 +131,15 @@ void RdmEndpoint::Body::tick() {
         sent.what = Sent::kRma;  // signaled, and nobody is told
         channel->post(*peer->connection, work, sent);
     }
+}
+
+// Nobody makes progress meanwhile: who waits for an answer looks again in time for the next tick.
+void RdmEndpoint::Body::tick_while_asleep() {
+    const bool waits = std::any_of(peers.begin(), peers.end(),
+                                   [](const auto& peer) { return peer->answers != 0; });
+    if (!waits) return;
+    ticks = kTickEvery;
+    channel->wake_after(kProbeEvery);
 }
 
 void RdmEndpoint::Body::sent(const Sent& sent, int error, int device_error) {
@@ -185,7 +204,11 @@ void RdmEndpoint::set_min_multi_receive(std::size_t bytes) noexcept {
 }
 void RdmEndpoint::progress(unsigned most) { body_->progress(most); }
 int RdmEndpoint::wait_fd() const noexcept { return body_->channel->wait_fd(); }
-bool RdmEndpoint::arm() { return body_->channel->arm(); }
+bool RdmEndpoint::arm() {
+    if (!body_->channel->arm()) return false;
+    body_->tick_while_asleep();
+    return true;
+}
 EndpointCounts RdmEndpoint::counts() const noexcept { return body_->counts; }
 
 }  // namespace heddle::protocol

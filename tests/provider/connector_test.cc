@@ -233,6 +233,24 @@ TEST_P(Transports, LoseTheirTargetByABye) {
     EXPECT_TRUE(b.soon([](const auto& counts) { return counts.targets == 0; }));
 }
 
+// A BYE that nobody asked for again still comes, and holds until there is another way.
+TEST_P(Transports, SayThatTheyAreGoneWhateverIsLost) {
+    Connector::Options lossy;
+    lossy.drop = 0.7;
+    lossy.first_repeat_ms = 5;
+    Peer a(xrc(), lossy), b(xrc());
+    const auto gone = [&] { return b.connector->has_left(a.name(), b.name()); };
+    EXPECT_FALSE(gone());
+    for (int i = 0; i < 3; ++i) {
+        const auto channel = a.connect(b.name());
+        ASSERT_TRUE(a.wait(*channel));
+        EXPECT_FALSE(gone());
+        a.connector->abandon(channel->request);
+        EXPECT_TRUE(b.soon([&](const auto&) { return gone(); }));
+        EXPECT_FALSE(a.connector->has_left(b.name(), a.name()));
+    }
+}
+
 // Requests that wait when the connector goes are told so, before it is gone.
 TEST_P(Transports, FailWhatWaitsWhenTheyEnd) {
     Connector::Options deaf;

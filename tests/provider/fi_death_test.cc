@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A process that is killed: who waits for it is told.
+// Who waits for a peer is told when there is nothing more to wait for: its process is killed, or
+// lives, but its endpoint is closed, or its way to us has failed.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -84,11 +85,21 @@ int receiver(Board& board) {
     return 1;
 }
 
+// The next entry of the transmit queue: its error, or 0; asleep until it comes, or polling.
+int next_sent(Station& station, bool asleep) {
+    fi_cq_tagged_entry entry;
+    if (!asleep) return next(station.transmit.get(), entry);
+    const int patience = static_cast<int>(std::chrono::milliseconds(kPatience).count());
+    const ssize_t got = fi_cq_sread(station.transmit.get(), &entry, 1, nullptr, patience);
+    return got == -FI_EAGAIN ? FI_ETIMEDOUT : next(station.transmit.get(), entry);
+}
+
 // The message's request is delivered, and asked for no completion: nothing of this side is under
 // way when the peer dies.
+template <bool kAsleep>
 int sender(Board& board) {
     World world;
-    Station station(world);
+    Station station(world, kAsleep ? FI_WAIT_FD : FI_WAIT_NONE);
     station.enable();
     if (!wait_for([&] { return board.named.load(); })) return 1;
     fi_addr_t to = FI_ADDR_UNSPEC;
@@ -98,13 +109,17 @@ int sender(Board& board) {
         return fi_tsend(station.ep.get(), large.data(), large.size(), nullptr, to, 1, nullptr);
     };
     if (insist(station.transmit.get(), send) != 0) return 1;
-    fi_cq_tagged_entry entry;
-    board.error = next(station.transmit.get(), entry);
+    board.error = next_sent(station, kAsleep);
     return 0;
 }
 
 TEST_F(Death, SenderOfAWaitingMessageIsTold) {
-    run(receiver, sender);
+    run(receiver, sender<false>);
+    expect_told();
+}
+
+TEST_F(Death, SenderThatSleepsIsTold) {
+    run(receiver, sender<true>);
     expect_told();
 }
 
@@ -134,7 +149,7 @@ int injector(Board& board) {
         }))
         return 1;
     // Until the device has noticed.
-    int unsent = 0;
+    ssize_t unsent = 0;
     const bool noticed = wait_for([&] {
         for (int i = 0; i < 25 && unsent == 0; ++i)
             unsent = insist(station.transmit.get(), inject);
@@ -160,6 +175,73 @@ TEST_F(Death, LeavesRoomForMessagesToOthers) {
     run(receiver, injector);
     expect_told();
 }
+
+// A message by rendezvous from a to b, of two domains: b has seen its request and has not taken it.
+class Unanswered : public testing::TestWithParam<bool> {
+protected:
+    Unanswered()
+        : a_(world_a_, asleep() ? FI_WAIT_FD : FI_WAIT_NONE),
+          b_(std::make_unique<Station>(world_b_)) {
+        a_.enable();
+        b_->enable();
+        to_b_ = a_.add(*b_);
+        large_.resize(100'000);
+    }
+    static bool asleep() { return GetParam(); }
+    void send(void* descriptor = nullptr) {
+        ASSERT_EQ(insist(a_.transmit.get(),
+                         [&] {
+                             return fi_tsend(a_.ep.get(), large_.data(), large_.size(), descriptor,
+                                             to_b_, 1, nullptr);
+                         }),
+                  0);
+        fi_msg_tagged probe{};
+        probe.addr = FI_ADDR_UNSPEC;
+        probe.tag = 1;
+        fi_cq_tagged_entry entry;
+        ASSERT_TRUE(wait_for([&] {
+            fi_cq_read(a_.transmit.get(), nullptr, 0);
+            return fi_trecvmsg(b_->ep.get(), &probe, FI_PEEK) == 0 &&
+                   next(b_->receive.get(), entry) == 0;
+        }));
+    }
+    World world_a_, world_b_;
+    Station a_;
+    std::unique_ptr<Station> b_;
+    fi_addr_t to_b_ = FI_ADDR_UNSPEC;
+    std::vector<char> large_;
+};
+
+// b has told a something, so that there is a way from it, before it is closed.
+TEST_P(Unanswered, ByAnEndpointThatIsClosed) {
+    const fi_addr_t to_a = b_->add(a_);
+    ASSERT_EQ(insist(b_->transmit.get(), [&] { return fi_tinject(b_->ep.get(), "", 0, to_a, 9); }),
+              0);
+    send();
+    b_.reset();
+    const int told = next_sent(a_, asleep());  // the device may notice first
+    EXPECT_TRUE(told == FI_ECONNRESET || told == FI_EREMOTEIO) << fi_strerror(told);
+}
+
+// b's read fails: the program has ended the registration it sends from.
+TEST_P(Unanswered, ByOneWhoseReadFailed) {
+    fid_mr* region = nullptr;
+    ASSERT_EQ(fi_mr_reg(world_a_.domain.get(), large_.data(), large_.size(), FI_SEND, 0, 0, 0,
+                        &region, nullptr),
+              0);
+    send(fi_mr_desc(region));
+    ASSERT_EQ(fi_close(&region->fid), 0);
+    std::vector<char> into(large_.size());
+    ASSERT_EQ(
+        fi_trecv(b_->ep.get(), into.data(), into.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr),
+        0);
+    fi_cq_tagged_entry entry;
+    EXPECT_NE(next(b_->receive.get(), entry), 0);
+    EXPECT_EQ(next_sent(a_, asleep()), FI_ECONNRESET);
+}
+
+INSTANTIATE_TEST_SUITE_P(By, Unanswered, testing::Bool(),
+                         [](const auto& each) { return each.param ? "asleep" : "polling"; });
 
 }  // namespace
 }  // namespace heddle::test
