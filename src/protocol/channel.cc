@@ -73,8 +73,10 @@ int errno_of(ibv_wc_status status) noexcept {
     }
 }
 
-Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, bool direct)
+Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, bool direct,
+                 std::uint32_t number)
     : options_(options),
+      number_(number),
       lane_(std::move(lane)),
       send_buffers_(lane_->shared->pd.get(), buffer_bytes(options), options.send_depth) {
     wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -124,11 +124,13 @@ public:
     static constexpr std::uint32_t kSignalEvery = 32, kPollAtOnce = 16, kReceivesAtOnce = 16;
 
     // Throws VerbsError.
-    Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, bool direct);
+    Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, bool direct,
+            std::uint32_t number);
     ~Channel();
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
+    std::uint32_t number() const noexcept { return number_; }  // Name::channel
     const endpoint::Lane& lane() const noexcept { return *lane_; }
     bool xrc() const noexcept { return lane_->shared->xrcd != nullptr; }
     bool direct() const noexcept { return direct_cq_.has_value(); }
@@ -212,6 +214,7 @@ private:
     void fail(Connection& connection, int error);
 
     const Options options_;
+    const std::uint32_t number_;
     std::unique_ptr<endpoint::Lane> lane_;
     std::optional<memory::Pool> receive_buffers_;
     memory::Pool send_buffers_;

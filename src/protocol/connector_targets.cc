@@ -179,24 +179,22 @@ std::optional<Name> ConnectorTargets::asker(std::uint32_t target_qpn) const {
 }
 
 bool ConnectorTargets::has_left(const Name& peer, const Name& endpoint) const {
-    // A QP between contexts (XRC) reaches all endpoints of the one, and may be of several of the
-    // other: of who asked, and of those that never did.
-    const auto same_context = [](const Name& a, const Name& b) {
-        return a == b || (a.xrc() && b.xrc() && a.process == b.process && a.context == b.context);
+    // A QP between contexts (XRC) reaches all endpoints of the one, and is of all endpoints of the
+    // other that share its channel, whoever of them asked.
+    const auto reaches = [&](const Name& to) {
+        return to == endpoint || (to.xrc() && endpoint.xrc() && to.process == endpoint.process &&
+                                  to.context == endpoint.context);
     };
-    struct Found {
-        bool any = false, left = true;
-        void add(const Asker& asker) {
-            any = true;
-            left = left && asker.left;
-        }
-    } own, shared;
     const std::shared_lock lock(askers_mutex_);
+    bool left = false;
     for (const auto& [qpn, asker] : askers_) {
-        if (!same_context(asker.from, peer) || !same_context(asker.to, endpoint)) continue;
-        (asker.from == peer ? own : shared).add(asker);
+        if (asker.from.process != peer.process || asker.from.channel != peer.channel ||
+            !reaches(asker.to))
+            continue;
+        if (!asker.left) return false;
+        left = true;
     }
-    return own.any ? own.left : shared.any && shared.left;
+    return left;
 }
 
 }  // namespace heddle::protocol

@@ -31,9 +31,8 @@ static_assert(sizeof(Wire) == kDatagramBytes && std::is_trivially_copyable_v<Wir
 
 bool plausible(const Name& name) noexcept {
     constexpr std::uint8_t kKnown = Name::kXrc | Name::kEthernet;
-    return name.valid() && (name.flags & ~kKnown) == 0 && name.reserved == 0 &&
-           name.srqn <= kMost24 && name.process.ud_qpn > 1 && name.process.ud_qpn <= kMost24 &&
-           name.process.reserved == 0;
+    return name.valid() && (name.flags & ~kKnown) == 0 && name.srqn <= kMost24 &&
+           name.process.ud_qpn > 1 && name.process.ud_qpn <= kMost24 && name.process.reserved == 0;
 }
 
 bool plausible_qp(const Wire& wire) noexcept {

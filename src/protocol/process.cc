@@ -92,7 +92,8 @@ std::shared_ptr<Channel> Process::channel(const std::shared_ptr<endpoint::Shared
     const std::lock_guard guard(mutex_);
     if (lanes.one_for_all())
         if (std::shared_ptr<Channel> common = common_.lock()) return common;
-    auto channel = std::make_shared<Channel>(lanes.lane(context), options, direct());
+    auto channel =
+        std::make_shared<Channel>(lanes.lane(context), options, direct(), ++last_channel_);
     if (lanes.one_for_all()) common_ = channel;
     std::erase_if(channels_, [](const auto& known) { return known.expired(); });
     channels_.push_back(channel);

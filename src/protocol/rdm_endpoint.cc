@@ -36,6 +36,7 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
     name.endpoint = process->new_endpoint();
     name.context = domain->body().context->index;
     name.srqn = channel->srqn();
+    name.channel = channel->number();
     LocalEndpoint local;
     local.name = name;
     local.context = domain->body().context->context.get();

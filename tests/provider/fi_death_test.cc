@@ -91,6 +91,7 @@ int next_sent(Station& station, bool asleep) {
     if (!asleep) return next(station.transmit.get(), entry);
     const int patience = static_cast<int>(std::chrono::milliseconds(kPatience).count());
     const ssize_t got = fi_cq_sread(station.transmit.get(), &entry, 1, nullptr, patience);
+    if (got == 1) return 0;
     return got == -FI_EAGAIN ? FI_ETIMEDOUT : next(station.transmit.get(), entry);
 }
 
@@ -221,6 +222,31 @@ TEST_P(Unanswered, ByAnEndpointThatIsClosed) {
     b_.reset();
     const int told = next_sent(a_, asleep());  // the device may notice first
     EXPECT_TRUE(told == FI_ECONNRESET || told == FI_EREMOTEIO) << fi_strerror(told);
+}
+
+// Another endpoint of b's domain, which has never sent anything, is not taken for it.
+TEST_P(Unanswered, ByAnotherThanTheOneThatIsClosed) {
+    auto other = std::make_unique<Station>(world_b_);
+    other->enable();
+    const fi_addr_t to_a = other->add(a_);
+    ASSERT_EQ(
+        insist(other->transmit.get(), [&] { return fi_tinject(other->ep.get(), "", 0, to_a, 9); }),
+        0);
+    send();
+    other.reset();
+    // Longer than it takes to see that it is gone.
+    fi_cq_tagged_entry entry;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(4);
+    while (std::chrono::steady_clock::now() < end)
+        ASSERT_EQ(asleep() ? fi_cq_sread(a_.transmit.get(), &entry, 1, nullptr, 1500)
+                           : fi_cq_read(a_.transmit.get(), &entry, 1),
+                  -FI_EAGAIN);
+    std::vector<char> into(large_.size());
+    ASSERT_EQ(
+        fi_trecv(b_->ep.get(), into.data(), into.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr),
+        0);
+    EXPECT_EQ(next(b_->receive.get(), entry), 0);
+    EXPECT_EQ(next_sent(a_, asleep()), 0);
 }
 
 // b's read fails: the program has ended the registration it sends from.
