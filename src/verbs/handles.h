@@ -20,8 +20,8 @@ struct Destroy {
     }
 };
 
-// These two are functions of verbs.h itself, other in each file that includes it: they cannot be part
-// of a type.
+// These two are functions of verbs.h itself, other in each file that includes it: they cannot be
+// part of a type.
 struct EndThreadDomain {
     void operator()(ibv_td* domain) const noexcept {
         [[maybe_unused]] const int error = ibv_dealloc_td(domain);
