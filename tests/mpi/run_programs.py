@@ -103,7 +103,10 @@ def run(suite, provider, argv, ranks, folder, seconds=300):
     path = suite.options.provider_path if provider == "heddle" else None
     environment = suite.mpi.environment(provider, provider_path=path)
     environment["OMP_NUM_THREADS"] = "1"
-    return run_job(suite, [*suite.mpi.mpiexec(ranks), *argv], environment, seconds, folder)
+    try:
+        return run_job(suite, [*suite.mpi.mpiexec(ranks), *argv], environment, seconds, folder)
+    except Failure as failure:
+        raise Failure(f"over {provider}: {failure}") from None
 
 
 def folder_for(suite, *words):
