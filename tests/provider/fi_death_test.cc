@@ -64,6 +64,24 @@ protected:
     Board* const board;
 };
 
+// A message of tag 1 is there, and stays.
+bool has_come(Station& station) {
+    fi_msg_tagged probe{};
+    probe.addr = FI_ADDR_UNSPEC;
+    probe.tag = 1;
+    fi_cq_tagged_entry entry;
+    return fi_trecvmsg(station.ep.get(), &probe, FI_PEEK) == 0 &&
+           next(station.receive.get(), entry) == 0;
+}
+
+// The address of who has the name, once it has; or FI_ADDR_NOTAVAIL.
+fi_addr_t address_on(Board& board, Station& station) {
+    fi_addr_t address = FI_ADDR_NOTAVAIL;
+    if (wait_for([&] { return board.named.load(); }))
+        fi_av_insert(station.av.get(), board.name, 1, &address, 0, nullptr);
+    return address;
+}
+
 // Sees that a message came, takes it not, and is killed.
 int receiver(Board& board) {
     World world;
@@ -71,14 +89,7 @@ int receiver(Board& board) {
     station.enable();
     std::memcpy(board.name, station.name, kNameBytes);
     board.named = true;
-    fi_msg_tagged probe{};
-    probe.addr = FI_ADDR_UNSPEC;
-    probe.tag = 1;
-    fi_cq_tagged_entry entry;
-    const bool found = wait_for([&] {
-        return fi_trecvmsg(station.ep.get(), &probe, FI_PEEK) == 0 &&
-               next(station.receive.get(), entry) == 0;
-    });
+    const bool found = wait_for([&] { return has_come(station); });
     board.arrived = found;
     while (found)
         pause();
@@ -102,9 +113,8 @@ int sender(Board& board) {
     World world;
     Station station(world, kAsleep ? FI_WAIT_FD : FI_WAIT_NONE);
     station.enable();
-    if (!wait_for([&] { return board.named.load(); })) return 1;
-    fi_addr_t to = FI_ADDR_UNSPEC;
-    if (fi_av_insert(station.av.get(), board.name, 1, &to, 0, nullptr) != 1) return 1;
+    const fi_addr_t to = address_on(board, station);
+    if (to == FI_ADDR_NOTAVAIL) return 1;
     const std::vector<char> large(100'000);
     const auto send = [&] {
         return fi_tsend(station.ep.get(), large.data(), large.size(), nullptr, to, 1, nullptr);
@@ -131,9 +141,8 @@ int injector(Board& board) {
     Station station(world), other(world);
     station.enable();
     other.enable();
-    if (!wait_for([&] { return board.named.load(); })) return 1;
-    fi_addr_t to = FI_ADDR_UNSPEC;
-    if (fi_av_insert(station.av.get(), board.name, 1, &to, 0, nullptr) != 1) return 1;
+    const fi_addr_t to = address_on(board, station);
+    if (to == FI_ADDR_NOTAVAIL) return 1;
     const fi_addr_t to_other = station.add(other);
     const std::uint64_t value = 1;
     fid_ep* const ep = station.ep.get();
@@ -196,14 +205,9 @@ protected:
                                              to_b_, 1, nullptr);
                          }),
                   0);
-        fi_msg_tagged probe{};
-        probe.addr = FI_ADDR_UNSPEC;
-        probe.tag = 1;
-        fi_cq_tagged_entry entry;
         ASSERT_TRUE(wait_for([&] {
             fi_cq_read(a_.transmit.get(), nullptr, 0);
-            return fi_trecvmsg(b_->ep.get(), &probe, FI_PEEK) == 0 &&
-                   next(b_->receive.get(), entry) == 0;
+            return has_come(*b_);
         }));
     }
     World world_a_, world_b_;
