@@ -305,14 +305,14 @@ void Channel::add_receive(std::uint32_t buffer) noexcept {
     if (to_post_.size() >= kReceivesAtOnce) ring_receives();
 }
 
+// Entries come back in the order of their completions, in which messages are dealt with: the one
+// that is posted next is one whose buffer is free.
+void Channel::post_free_receives() noexcept {
+    direct_srq_->post_again(kReceivesAtOnce);
+    until_posting_ = kReceivesAtOnce;
+}
+
 void Channel::ring_receives() noexcept {
-    if (direct_srq_) {
-        // Entries come back in the order of their completions, in which messages are dealt with:
-        // the one that is posted next is one whose buffer is free.
-        direct_srq_->post_again(kReceivesAtOnce);
-        until_posting_ = kReceivesAtOnce;
-        return;
-    }
     std::size_t taken = 0;
     for (; taken < to_post_.size(); ++taken) {
         ibv_sge piece = receive_into(to_post_[taken]);

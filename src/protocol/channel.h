@@ -203,9 +203,10 @@ private:
     void add_receive(std::uint32_t buffer) noexcept;
     void count_free_receive() noexcept {  // of the direct path
         if (--until_posting_ == 0) [[unlikely]]
-            ring_receives();
+            post_free_receives();
     }
-    void ring_receives() noexcept;
+    void post_free_receives() noexcept;  // of the direct path
+    void ring_receives() noexcept;       // of the other
     void completed(const post::Completion& completion);
     unsigned poll_verbs(unsigned most);
     [[gnu::noinline]] void other(const mlx5_cqe64& cqe) { completed(direct_cq_->completion(cqe)); }

@@ -21,34 +21,26 @@ namespace heddle::protocol {
     return sent.needs_completion() || connection.unsignaled() + 1 >= kSignalEvery;
 }
 
-// It is posted.
+// It is posted. What needs a completion is signaled.
 [[gnu::always_inline]] inline void Channel::note(Connection& connection, const Sent& sent,
                                                  bool signal) noexcept {
-    const std::uint32_t number = connection.posted_;
-    if (sent.needs_completion()) {
-        Connection::Record& record = connection.record(number);
-        if (sent.buffer != nullptr) record.buffer = send_buffers_.index_of(sent.buffer);
-        if (sent.part != nullptr) {
-            record.argument = sent.part;
-            record.user = sent.user->number_;
-            record.what = Connection::kSignaled;
-            record.told = Connection::Told::kPart;
-        } else if (sent.what != 0) {
-            record.argument = sent.context;
-            record.user = sent.user->number_;
-            record.what = sent.what | Connection::kSignaled;
-            record.told = Connection::Told::kUser;
-        } else {
-            record.what = Connection::kSignaled;
-        }
-    } else if (signal) {
-        connection.record(number).what = Connection::kSignaled;
+    const std::uint32_t number = connection.posted_++;
+    if (!signal) return;
+    Connection::Record& record = connection.record(number);
+    record.what = Connection::kSignaled;
+    if (sent.buffer != nullptr) record.buffer = send_buffers_.index_of(sent.buffer);
+    if (sent.part != nullptr) {
+        record.argument = sent.part;
+        record.user = sent.user->number_;
+        record.told = Connection::Told::kPart;
+    } else if (sent.what != 0) {
+        record.argument = sent.context;
+        record.user = sent.user->number_;
+        record.what |= sent.what;
+        record.told = Connection::Told::kUser;
     }
-    connection.posted_ = number + 1;
-    if (signal) {
-        connection.signaled_at_ = number + 1;
-        --signals_left_;
-    }
+    connection.signaled_at_ = connection.posted_;
+    --signals_left_;
 }
 
 template <bool kImmediate, class Taken>

@@ -271,6 +271,11 @@ public:
     PlainEntry& deliver_whole(Receive& receive, Peer& peer, std::uint64_t tag,
                               std::span<const std::byte> payload, const EntryOf& entry_of);
     bool read_next(PlainEntry& entry);
+    // Does a message begin as the next of who sent last does? `start`: without kTaggedStart.
+    bool is_of_last_source(std::uint64_t start, std::uint32_t qpn) const noexcept {
+        return start == last_source->expected && qpn == last_source_qpn &&
+               connector.removals() == source_removals;
+    }
     void arrived(Peer& peer, const Header& header, std::span<const std::byte> payload,
                  std::uint64_t data, bool has_data);
     void keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag,

@@ -21,8 +21,7 @@ namespace heddle::protocol {
     const std::uint64_t start = word_at(bytes.data());
     // Kind, flags, both endpoints and the sequence at once.
     Peer* peer = last_source;
-    if ((start & ~kTaggedStart) != peer->expected || qpn != last_source_qpn ||
-        connector.removals() != source_removals) [[unlikely]] {
+    if (!is_of_last_source(start & ~kTaggedStart, qpn)) [[unlikely]] {
         const std::uint16_t to = destination_of(bytes.data());
         if (to != name.endpoint)
             return channel->hand_over(to, bytes, has_immediate, immediate, qpn);
@@ -78,8 +77,7 @@ template <class EntryOf>
 [[gnu::always_inline]] inline bool RdmEndpoint::Body::read_next(PlainEntry& entry) {
     return channel->take_next([&](const std::byte* at, const auto& message) {
         Peer& peer = *last_source;
-        if ((word_at(at) ^ kTaggedStart) != peer.expected || message.qpn() != last_source_qpn ||
-            connector.removals() != source_removals) [[unlikely]]
+        if (!is_of_last_source(word_at(at) ^ kTaggedStart, message.qpn())) [[unlikely]]
             return false;
         const std::uint64_t tag = word_at(at + sizeof tag);
         const std::size_t bytes = message.bytes() - sizeof(Header);
