@@ -20,7 +20,7 @@ std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1)
 void Pool::Unmap::operator()(std::byte* memory) const noexcept { ::munmap(memory, bytes); }
 
 // Pages of its own, so that nothing else is registered, or made shared, with them.
-Pool::Pool(ibv_pd* pd, std::size_t bytes, std::uint32_t count)
+Pool::Pool(ibv_pd* pd, std::size_t bytes, std::uint32_t count, int access)
     : bytes_(rounded(bytes, kLine)), count_(count) {
     const std::size_t all = rounded(bytes_ * count_, kPage);
     void* const memory =
@@ -28,7 +28,7 @@ Pool::Pool(ibv_pd* pd, std::size_t bytes, std::uint32_t count)
     if (memory == MAP_FAILED)
         throw VerbsError("a pool of " + std::to_string(all) + " bytes", errno);
     memory_ = {static_cast<std::byte*>(memory), Unmap{all}};
-    mr_.reset(ibv_reg_mr(pd, memory, all, IBV_ACCESS_LOCAL_WRITE));
+    mr_.reset(ibv_reg_mr(pd, memory, all, IBV_ACCESS_LOCAL_WRITE | access));
     if (!mr_)
         throw VerbsError("registering a pool of " + std::to_string(all) + " bytes", errno,
                          errno == ENOMEM ? "look at `ulimit -l`" : "");

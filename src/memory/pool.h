@@ -16,12 +16,14 @@ namespace heddle::memory {
 
 class Pool {
 public:
-    // `count` buffers of `bytes` each, rounded up to cache lines. Throws VerbsError.
-    Pool(ibv_pd* pd, std::size_t bytes, std::uint32_t count);
+    // `count` buffers of `bytes` each, rounded up to cache lines; zeros. Peers may have more access
+    // (IBV_ACCESS_...). Throws VerbsError.
+    Pool(ibv_pd* pd, std::size_t bytes, std::uint32_t count, int access = 0);
 
     std::size_t bytes() const noexcept { return bytes_; }
     std::uint32_t count() const noexcept { return count_; }
     std::uint32_t key() const noexcept { return mr_->lkey; }
+    std::uint32_t remote_key() const noexcept { return mr_->rkey; }
     std::byte* at(std::uint32_t index) const noexcept { return memory_.get() + index * bytes_; }
     std::uint32_t index_of(const void* buffer) const noexcept {
         return static_cast<std::uint32_t>(

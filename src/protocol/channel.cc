@@ -16,6 +16,7 @@
 #include <string>
 
 #include "heddle/error.h"
+#include "protocol/eager_ring.h"
 #include "protocol/wire.h"
 #include "verbs/connection.h"
 
@@ -26,8 +27,8 @@ namespace {
 constexpr std::uint64_t kReceive = std::uint64_t{1} << 63;
 // Under way at once there are mostly fewer.
 constexpr std::uint32_t kFewWorks = 32;
-// Behind the header of the largest eager message: wide data.
-constexpr std::size_t kHeaderRoom = sizeof(Header) + 8;
+// Around the payload of the largest eager message: wide data, and the tail that rings have.
+constexpr std::size_t kHeaderRoom = sizeof(Header) + 8 + sizeof(RingTail);
 // RTS with all its segments must fit, whatever eager_bytes is.
 constexpr std::size_t kLeastBuffer = 512;
 constexpr std::uint32_t kCompletionsForSends = 1024, kCompletionsOfFailed = 2048;

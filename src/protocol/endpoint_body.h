@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The state of an RdmEndpoint and how its parts work together: send.cc (messages out), receive.cc
-// (messages in, matching), rendezvous.cc, rma.cc, atomic.cc, control.cc (small messages of the
-// protocol's own, what waits for room), rdm_endpoint.cc (life, progress).
+// (messages in, matching), rings.cc (eager messages that peers write), rendezvous.cc, rma.cc,
+// atomic.cc, control.cc (small messages of the protocol's own, what waits for room),
+// rdm_endpoint.cc (life, progress).
 #pragma once
 
 #include <chrono>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "protocol/bulk.h"
+#include "protocol/eager_ring.h"
 #include "protocol/matcher.h"
 #include "protocol/process.h"
 #include "protocol/rdm_endpoint.h"
@@ -52,11 +54,23 @@ struct Peer {
         return static_cast<std::uint16_t>(next_start / kSequenceOfStart);
     }
     void count_sent() noexcept { next_start += kSequenceOfStart; }
-    std::size_t ahead = 0;      // eager payload that it has not taken away yet
-    std::size_t taken = 0;      // of its eager payload, not yet told
-    std::uint32_t answers = 0;  // operations that wait for a message of its
-    bool has_left = false;      // so it seemed at the last tick
-    int failed = 0;             // errno: nothing can be sent any more
+    std::size_t ahead = 0;                      // eager payload that it has not taken away yet
+    std::size_t taken = 0;                      // of its eager payload, not yet told
+    std::uint32_t answers = 0;                  // operations that wait for a message of its
+    bool has_left = false;                      // so it seemed at the last tick
+    int failed = 0;                             // errno: nothing can be sent any more
+    std::uint16_t sequence_looked_at = 0;       // expected_sequence(), up to a second ago
+    std::unique_ptr<SendRing> send_ring;        // while it offers one
+    std::unique_ptr<ReceiveRing> receive_ring;  // while it has one here
+};
+
+// An eager message, as send.cc takes it apart.
+struct Outgoing {
+    Header header;
+    const iovec* iov;
+    std::size_t count, bytes;
+    std::uint64_t data;
+    bool has_data;
 };
 
 // Numbers for objects that a peer names in its answers: index and generation, so that a late or
@@ -214,19 +228,13 @@ public:
     bool send_few(Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag,
                   std::uint64_t data, std::uint8_t what, void* context) noexcept;
     ssize_t send_any(const SendArguments& arguments);
-    post::Posted send_inline(Peer& peer, const Header& header, const iovec* iov, std::size_t count,
-                             std::size_t bytes, std::uint64_t data, bool has_data,
-                             const Sent& sent);
-    post::Posted send_copied(Peer& peer, const Header& header, const iovec* iov, std::size_t count,
-                             std::uint64_t data, bool has_data, const Sent& sent);
+    // kOk: it is counted, too.
+    post::Posted send_eager(Peer& peer, const Outgoing& out, const Sent& sent);
+    post::Posted send_inline(Peer& peer, const Outgoing& out, bool ring, const Sent& sent);
+    post::Posted send_copied(Peer& peer, const Outgoing& out, bool ring, const Sent& sent);
     bool may_be_eager(const Peer& peer, std::size_t bytes) const noexcept {
         return bytes <= kFreeBytes ||
                (bytes <= options.eager_bytes && peer.ahead + bytes <= options.unexpected_bytes);
-    }
-    void went(Peer& peer, std::size_t bytes) noexcept {  // an eager message
-        peer.count_sent();
-        if (bytes > kFreeBytes) peer.ahead += bytes;
-        ++(bytes <= options.inject_bytes ? counts.inlined : counts.eager);
     }
     bool start(Transfer& transfer);  // kMessage: by the way that suits it. False: no room
     // control.cc
@@ -243,7 +251,8 @@ public:
         const bool open = peer.connection != nullptr && peer.connection->ready() &&
                           peer.waiting.empty() && peer.failed == 0;
         peer.open = open ? peer.connection : nullptr;
-        const bool small = open && peer.open->direct() && bindings.send_counter == nullptr;
+        const bool small = open && peer.open->direct() && bindings.send_counter == nullptr &&
+                           peer.send_ring == nullptr;
         peer.small = small ? peer.open : nullptr;
     }
     static void shut(Peer& peer) noexcept { peer.open = peer.small = nullptr; }
@@ -276,6 +285,10 @@ public:
         return start == last_source->expected && qpn == last_source_qpn &&
                connector.removals() == source_removals;
     }
+    void received_from(Peer& peer, std::span<const std::byte> bytes, bool has_immediate,
+                       std::uint32_t immediate);
+    void take_eager(Peer& peer, bool is_tagged, std::span<const std::byte> bytes,
+                    bool has_immediate, std::uint32_t immediate);
     void arrived(Peer& peer, const Header& header, std::span<const std::byte> payload,
                  std::uint64_t data, bool has_data);
     void keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag,
@@ -296,6 +309,17 @@ public:
     }
     PlainEntry& push_plain(Peer& peer);
     CompletionEntry* receive_entry(const Receive& receive, std::uint64_t flags, int error);
+    // rings.cc
+    unsigned take_from_rings(unsigned most);
+    unsigned take_from_ring(Peer& peer, unsigned most);
+    void look_who_talks(bool long_since);
+    void offer_ring(Peer& peer);
+    void stop_ring(Peer& peer);
+    bool stop_rings();
+    void got_ring(Peer& peer, const RingBody& ring);
+    void got_ring_taken(Peer& peer, const RingTakenBody& news);
+    void got_ring_stop(Peer& peer);
+    void got_ring_end(Peer& peer);
     // rendezvous.cc
     bool send_rts(Transfer& transfer);
     void begin_rendezvous(Receive& receive, Peer& peer, std::uint64_t tag, std::uint64_t data,
@@ -349,7 +373,10 @@ public:
     Peer* last_source = &nobody;
     std::uint32_t last_source_qpn = 0;
     std::uint64_t source_removals = 0;
-    std::vector<Peer*> blocked;  // with something waiting
+    std::vector<Peer*> blocked;           // with something waiting
+    std::vector<Peer*> ringed;            // with a receive_ring
+    bool no_rings = false;                // who sleeps is not woken by them
+    std::uint64_t look_who_talks_at = 0;  // when so many messages have come
 
     Matcher tagged, untagged;
     Numbered<Transfer> transfers;

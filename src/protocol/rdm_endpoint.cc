@@ -45,6 +45,7 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
     local.srq = channel->srq();
     local.cq = channel->cq();
     local.keep_targets = !channel->xrc();
+    if (options.rings == 0) look_who_talks_at = ~std::uint64_t{0};
     channel->attach(name.endpoint, *this);
     connector.add(local);
 }
@@ -84,6 +85,7 @@ void RdmEndpoint::Body::close() {
 
 // Flat: what a message passes through is one piece of code.
 [[gnu::flatten]] void RdmEndpoint::Body::progress(unsigned most) {
+    if (!ringed.empty()) most = std::max(most - take_from_rings(most), 1u);
     // The device is told of no more than that at once.
     for (;;) {
         const unsigned wanted = std::min(most, Channel::kPollAtOnce);
@@ -103,6 +105,8 @@ void RdmEndpoint::Body::close() {
             blocked.pop_back();
         }
     }
+    if (counts.received >= look_who_talks_at) [[unlikely]]
+        look_who_talks(false);
     if (++ticks >= kTickEvery) [[unlikely]]
         tick();
 }
@@ -115,6 +119,7 @@ void RdmEndpoint::Body::tick() {
     const auto now = Clock::now();
     if (now - last_probe < kProbeEvery) return;
     last_probe = now;
+    look_who_talks(true);
     for (const auto& peer : peers) {
         if (peer->answers == 0 || !can_send(*peer)) continue;
         if (connector.has_left(peer->name, name)) {
@@ -206,7 +211,7 @@ void RdmEndpoint::set_min_multi_receive(std::size_t bytes) noexcept {
 void RdmEndpoint::progress(unsigned most) { body_->progress(most); }
 int RdmEndpoint::wait_fd() const noexcept { return body_->channel->wait_fd(); }
 bool RdmEndpoint::arm() {
-    if (!body_->channel->arm()) return false;
+    if (!body_->stop_rings() || !body_->channel->arm()) return false;
     body_->tick_while_asleep();
     return true;
 }

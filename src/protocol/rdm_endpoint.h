@@ -82,7 +82,8 @@ struct Bindings {
 
 struct EndpointCounts {
     std::uint64_t eager = 0, inlined = 0, rendezvous = 0, rma = 0, atomics = 0, received = 0,
-                  unexpected = 0, unexpected_bytes_peak = 0, connections = 0, damaged = 0;
+                  unexpected = 0, unexpected_bytes_peak = 0, connections = 0, damaged = 0,
+                  by_ring = 0, from_rings = 0, rings = 0;
 };
 
 class RdmEndpoint {

@@ -185,54 +185,77 @@ void RdmEndpoint::Body::received(std::span<const std::byte> bytes, bool has_imme
         ++counts.damaged;
         return;
     }
+    received_from(*peer, bytes, has_immediate, immediate);
+}
+
+void RdmEndpoint::Body::received_from(Peer& peer, std::span<const std::byte> bytes,
+                                      bool has_immediate, std::uint32_t immediate) {
+    Header header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    // What had been sent before it lies in the ring.
+    if (is_numbered(header.kind) && header.sequence != peer.expected_sequence() &&
+        peer.receive_ring != nullptr && !peer.receive_ring->damaged)
+        take_from_ring(peer, ~0u);
     ++counts.received;
     if (header.kind == Kind::kEager) {
         std::size_t at = sizeof header;
         std::uint64_t data = immediate;
         if (header.flags & Header::kWideData) {
-            if (has_immediate || bytes.size() < at + sizeof data) return damaged(*peer);
+            if (has_immediate || bytes.size() < at + sizeof data) return damaged(peer);
             std::memcpy(&data, bytes.data() + at, sizeof data);
             at += sizeof data;
             has_immediate = true;
         }
-        if (header.sequence != peer->expected_sequence()) return damaged(*peer);
-        peer->count_received();
-        arrived(*peer, header, bytes.subspan(at), data, has_immediate);
+        if (header.sequence != peer.expected_sequence()) return damaged(peer);
+        peer.count_received();
+        arrived(peer, header, bytes.subspan(at), data, has_immediate);
         return;
     }
     Message message;
-    if (!parse(bytes, has_immediate, immediate, message)) return damaged(*peer);
+    if (!parse(bytes, has_immediate, immediate, message)) return damaged(peer);
     switch (header.kind) {
         case Kind::kRts:
         case Kind::kAtomic:
-            if (header.sequence != peer->expected_sequence()) return damaged(*peer);
-            peer->count_received();
+            if (header.sequence != peer.expected_sequence()) return damaged(peer);
+            peer.count_received();
             if (header.kind == Kind::kRts)
-                arrived_rts(*peer, message);
+                arrived_rts(peer, message);
             else
-                got_atomic(*peer, message);
+                got_atomic(peer, message);
             break;
         case Kind::kCts:
-            got_cts(*peer, message);
+            got_cts(peer, message);
             break;
         case Kind::kFin:
-            got_fin(*peer, message.fin);
+            got_fin(peer, message.fin);
             break;
         case Kind::kCredit:
-            peer->ahead -= std::min<std::size_t>(peer->ahead, message.credit.bytes);
+            peer.ahead -= std::min<std::size_t>(peer.ahead, message.credit.bytes);
             break;
         case Kind::kData: {
             CompletionEntry entry;
             entry.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
             entry.bytes = message.written.bytes;
             entry.data = message.data;
-            entry.source = address_of(*peer);
+            entry.source = address_of(peer);
             if (bindings.receive != nullptr) bindings.receive->push() = entry;
             if (bindings.remote_write_counter != nullptr) bindings.remote_write_counter->add(true);
             break;
         }
         case Kind::kAtomicReply:
-            got_atomic_reply(*peer, message);
+            got_atomic_reply(peer, message);
+            break;
+        case Kind::kRing:
+            got_ring(peer, message.ring);
+            break;
+        case Kind::kRingTaken:
+            got_ring_taken(peer, message.ring_taken);
+            break;
+        case Kind::kRingStop:
+            got_ring_stop(peer);
+            break;
+        case Kind::kRingEnd:
+            got_ring_end(peer);
             break;
         case Kind::kEager:
             break;

@@ -29,20 +29,27 @@ namespace heddle::protocol {
         if (peer == nullptr || (start & ~kTaggedStart) != peer->expected)
             return received(bytes, has_immediate, immediate, qpn);
     }
-    peer->count_received();
+    take_eager(*peer, (start & kTaggedStart) != 0, bytes, has_immediate, immediate);
+}
+
+// An eager message without wide data that is its peer's next.
+[[gnu::always_inline]] inline void RdmEndpoint::Body::take_eager(Peer& peer, bool is_tagged,
+                                                                 std::span<const std::byte> bytes,
+                                                                 bool has_immediate,
+                                                                 std::uint32_t immediate) {
+    peer.count_received();
     ++counts.received;
-    const bool is_tagged = (start & kTaggedStart) != 0;
-    const std::uint64_t tag = word_at(bytes.data() + sizeof start);
+    const std::uint64_t tag = word_at(bytes.data() + offsetof(Header, tag));
     const std::span<const std::byte> payload = bytes.subspan(sizeof(Header));
     PostedReceive* const posted =
-        is_tagged ? tagged.arrive_quickly(peer->number, tag) : untagged.arrive(peer->number, tag);
+        is_tagged ? tagged.arrive_quickly(peer.number, tag) : untagged.arrive(peer.number, tag);
     if (posted == nullptr)
-        return keep_eager(*peer, is_tagged, tag, payload, immediate, has_immediate);
+        return keep_eager(peer, is_tagged, tag, payload, immediate, has_immediate);
     auto& r = static_cast<Receive&>(*posted);
     if (!r.has_plain_room(payload.size())) [[unlikely]]
-        return deliver(r, *peer, tag, payload, immediate, has_immediate);
+        return deliver(r, peer, tag, payload, immediate, has_immediate);
     PlainEntry& entry =
-        deliver_whole(r, *peer, tag, payload, [&]() -> PlainEntry& { return plain_entry(*peer); });
+        deliver_whole(r, peer, tag, payload, [&]() -> PlainEntry& { return plain_entry(peer); });
     if (has_immediate) entry.add_data(immediate);
 }
 

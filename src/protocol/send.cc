@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Messages out. Small ones are copied into the work queue entry, larger ones into a registered
-// buffer; above the eager limit, or where the peer has as much ahead as it may, the peer is told
-// of the message and fetches it (rendezvous.cc).
+// buffer; by a SEND, or into the peer's ring (eager_ring.h). Above the eager limit, or where the
+// peer has as much ahead as it may, the peer is told of the message and fetches it (rendezvous.cc).
 #include <rdma/fi_errno.h>
 
 #include <cstring>
@@ -33,25 +33,18 @@ std::uint8_t tagged_flag(bool tagged) noexcept {
     return tagged ? std::uint8_t{Header::kTagged} : std::uint8_t{0};
 }
 
-// Header, and behind it data that does not fit into the immediate. Returns its end.
-std::byte* put_header(std::byte* to, Header header, std::uint64_t data, bool has_data,
-                      post::Work& work) noexcept {
-    work.opcode = post::Opcode::kSend;
-    bool wide = false;
-    if (has_data) {
-        wide = data > UINT32_MAX;
-        if (wide) {
-            header.flags |= Header::kWideData;
-        } else {
-            work.opcode = post::Opcode::kSendImm;
-            work.immediate = static_cast<std::uint32_t>(data);
-        }
-    }
+// Remote CQ data that does not fit into 32 bits travels behind the header.
+bool is_wide(const Outgoing& out) noexcept { return out.has_data && out.data > UINT32_MAX; }
+
+// What comes before the payload. Returns its end.
+std::byte* put_header(std::byte* to, const Outgoing& out) noexcept {
+    Header header = out.header;
+    if (is_wide(out)) header.flags |= Header::kWideData;
     std::memcpy(to, &header, sizeof header);
     to += sizeof header;
-    if (wide) {
-        std::memcpy(to, &data, sizeof data);
-        to += sizeof data;
+    if (is_wide(out)) {
+        std::memcpy(to, &out.data, sizeof out.data);
+        to += sizeof out.data;
     }
     return to;
 }
@@ -60,41 +53,94 @@ ibv_sge piece_of(const void* at, std::size_t bytes, std::uint32_t key = 0) noexc
     return {reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(bytes), key};
 }
 
+// To the receive queue of all that send to that endpoint.
+void address_send(post::Work& work, const Peer& peer, const Outgoing& out) noexcept {
+    const bool immediate = out.has_data && !is_wide(out);
+    work.opcode = immediate ? post::Opcode::kSendImm : post::Opcode::kSend;
+    work.immediate = static_cast<std::uint32_t>(out.data);
+    work.remote_srq = peer.name.srqn;
+}
+
+// Into the ring that the peer has for this endpoint: the tail goes to `end`, behind what begins at
+// `begin`. Returns the tail's end.
+std::byte* address_ring(post::Work& work, const Peer& peer, const Outgoing& out, std::byte* begin,
+                        std::byte* end) noexcept {
+    const auto bytes = static_cast<std::size_t>(end - begin);
+    RingTail tail = peer.send_ring->tail(bytes);
+    if (out.has_data && !is_wide(out)) {
+        tail.flags = RingTail::kImmediate;
+        tail.immediate = static_cast<std::uint32_t>(out.data);
+    }
+    std::memcpy(end, &tail, sizeof tail);
+    work.opcode = post::Opcode::kWrite;
+    work.remote_address = peer.send_ring->address(bytes);
+    work.remote_key = peer.send_ring->key();
+    work.remote_srq = peer.name.srqn;
+    return end + sizeof tail;
+}
+
+bool by_ring(const Peer& peer, const Outgoing& out) noexcept {
+    return peer.send_ring != nullptr &&
+           peer.send_ring->takes(sizeof(Header) + sizeof out.data + out.bytes);
+}
+
 }  // namespace
 
-post::Posted RdmEndpoint::Body::send_inline(Peer& peer, const Header& header, const iovec* iov,
-                                            std::size_t count, std::size_t bytes,
-                                            std::uint64_t data, bool has_data, const Sent& sent) {
-    std::byte flat[sizeof(Header) + 8 + 512];
+post::Posted RdmEndpoint::Body::send_eager(Peer& peer, const Outgoing& out, const Sent& sent) {
+    const bool ring = by_ring(peer, out);
+    const post::Posted posted = out.bytes <= options.inject_bytes
+                                    ? send_inline(peer, out, ring, sent)
+                                    : send_copied(peer, out, ring, sent);
+    if (posted != post::Posted::kOk) [[unlikely]]
+        return posted;
+    peer.count_sent();
+    if (ring) {
+        peer.send_ring->count_sent();
+        ++counts.by_ring;
+    }
+    if (out.bytes > kFreeBytes) peer.ahead += out.bytes;
+    ++(out.bytes <= options.inject_bytes ? counts.inlined : counts.eager);
+    return posted;
+}
+
+post::Posted RdmEndpoint::Body::send_inline(Peer& peer, const Outgoing& out, bool ring,
+                                            const Sent& sent) {
+    std::byte flat[sizeof(Header) + sizeof out.data + kMostInline + sizeof(RingTail)];
     post::Work work;
-    std::byte* end = put_header(flat, header, data, has_data, work);
+    std::byte* end = put_header(flat, out);
     ibv_sge pieces[2];
     std::size_t used = 1;
-    if (count == 1 && bytes != 0) {
-        pieces[1] = piece_of(iov[0].iov_base, bytes);
-        used = 2;
+    if (ring) {
+        end = gather(end, out.iov, out.count);
+        end = address_ring(work, peer, out, flat, end);
     } else {
-        end = gather(end, iov, count);
+        address_send(work, peer, out);
+        if (out.count == 1 && out.bytes != 0) {
+            pieces[1] = piece_of(out.iov[0].iov_base, out.bytes);
+            used = 2;
+        } else {
+            end = gather(end, out.iov, out.count);
+        }
     }
     pieces[0] = piece_of(flat, static_cast<std::size_t>(end - flat));
     work.pieces = {pieces, used};
     work.flags = post::kInline;
-    work.remote_srq = peer.name.srqn;
     return channel->post(*peer.connection, work, sent);
 }
 
-post::Posted RdmEndpoint::Body::send_copied(Peer& peer, const Header& header, const iovec* iov,
-                                            std::size_t count, std::uint64_t data, bool has_data,
+post::Posted RdmEndpoint::Body::send_copied(Peer& peer, const Outgoing& out, bool ring,
                                             const Sent& wanted) {
     memory::Pool& buffers = channel->send_buffers();
     std::byte* const buffer = buffers.take();
     if (buffer == nullptr) return post::Posted::kFull;
     post::Work work;
-    std::byte* end = put_header(buffer, header, data, has_data, work);
-    end = gather(end, iov, count);
+    std::byte* end = gather(put_header(buffer, out), out.iov, out.count);
+    if (ring)
+        end = address_ring(work, peer, out, buffer, end);
+    else
+        address_send(work, peer, out);
     const ibv_sge piece = piece_of(buffer, static_cast<std::size_t>(end - buffer), buffers.key());
     work.pieces = {&piece, 1};
-    work.remote_srq = peer.name.srqn;
     Sent sent = wanted;
     sent.buffer = buffer;
     const post::Posted posted = channel->post(*peer.connection, work, sent);
@@ -131,16 +177,17 @@ ssize_t RdmEndpoint::Body::send_any(const SendArguments& a) {
             sent.context = a.context;
             sent.what = what;
         }
-        const Header header{Kind::kEager,        tagged_flag(is_tagged), name.endpoint,
-                            peer->name.endpoint, peer->send_sequence(),  a.tag};
+        const Outgoing out{{Kind::kEager, tagged_flag(is_tagged), name.endpoint,
+                            peer->name.endpoint, peer->send_sequence(), a.tag},
+                           a.iov,
+                           a.iov_count,
+                           bytes,
+                           a.data,
+                           has_data};
         if (a.flags & FI_INJECT && bytes > options.inject_bytes) return -FI_EMSGSIZE;
         if (may_be_eager(*peer, bytes)) [[likely]] {
-            const post::Posted posted =
-                bytes <= options.inject_bytes
-                    ? send_inline(*peer, header, a.iov, a.iov_count, bytes, a.data, has_data, sent)
-                    : send_copied(*peer, header, a.iov, a.iov_count, a.data, has_data, sent);
+            const post::Posted posted = send_eager(*peer, out, sent);
             if (posted == post::Posted::kOk) [[likely]] {
-                went(*peer, bytes);
                 if (early) entry(what, false, a.context, 0, 0, 0, bindings.send_counter);
                 return 0;
             }
@@ -183,8 +230,6 @@ bool RdmEndpoint::Body::start(Transfer& t) {
     if (t.flags & FI_ATOMIC) return start_atomic(t);
     Peer& peer = *t.peer;
     const bool is_tagged = t.flags & FI_TAGGED, has_data = t.flags & FI_REMOTE_CQ_DATA;
-    const Header header{Kind::kEager,       tagged_flag(is_tagged), name.endpoint,
-                        peer.name.endpoint, peer.send_sequence(),   t.tag};
     if (t.flags & FI_MATCH_COMPLETE || !may_be_eager(peer, t.bytes)) {
         if (!t.bulk.local.use(*domain->body().cache, t.iov.data(), t.iov_count,
                               t.descriptors.data(), t.bytes, IBV_ACCESS_REMOTE_READ)) {
@@ -201,16 +246,19 @@ bool RdmEndpoint::Body::start(Transfer& t) {
         sent.context = t.context;
         sent.what = t.what;
     }
-    const post::Posted posted =
-        t.bytes <= options.inject_bytes
-            ? send_inline(peer, header, t.iov.data(), t.iov_count, t.bytes, t.data, has_data, sent)
-            : send_copied(peer, header, t.iov.data(), t.iov_count, t.data, has_data, sent);
+    const Outgoing out{{Kind::kEager, tagged_flag(is_tagged), name.endpoint, peer.name.endpoint,
+                        peer.send_sequence(), t.tag},
+                       t.iov.data(),
+                       t.iov_count,
+                       t.bytes,
+                       t.data,
+                       has_data};
+    const post::Posted posted = send_eager(peer, out, sent);
     if (posted == post::Posted::kFull) return false;
     if (posted == post::Posted::kInvalid) {
         finish(t, EINVAL, 0);
         return true;
     }
-    went(peer, t.bytes);
     transfers.give_back(t);
     return true;
 }

@@ -16,7 +16,8 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 static_assert(sizeof(Segment) == 24 && sizeof(RtsBody) == 24 && sizeof(CtsBody) == 32 &&
                   sizeof(FinBody) == 16 && sizeof(CreditBody) == 8 && sizeof(DataBody) == 8 &&
-                  sizeof(AtomicBody) == 32 && sizeof(AtomicReplyBody) == 16,
+                  sizeof(AtomicBody) == 32 && sizeof(AtomicReplyBody) == 16 &&
+                  sizeof(RingBody) == 24 && sizeof(RingTakenBody) == 8,
               "bodies travel as they lie in memory");
 
 // Bytes of any alignment, taken from the front.
@@ -52,6 +53,10 @@ bool flags_allowed(Kind kind, std::uint8_t flags) noexcept {
         case Kind::kFin:
         case Kind::kCredit:
         case Kind::kAtomicReply:
+        case Kind::kRing:
+        case Kind::kRingTaken:
+        case Kind::kRingStop:
+        case Kind::kRingEnd:
             return flags == 0;
     }
     return false;  // an unknown kind
@@ -92,6 +97,14 @@ bool atomic_allowed(const AtomicBody& body, std::size_t payload) noexcept {
     if (!atomic_valid(call, body.datatype, body.op)) return false;
     const std::uint64_t bytes = std::uint64_t{body.count} * atomic_size(body.datatype);
     return in_address_space(body.address, bytes) && bytes * atomic_operands(body.op) == payload;
+}
+
+bool ring_allowed(const RingBody& body) noexcept {
+    return std::has_single_bit(body.slots) && body.slots <= kMostRingSlots &&
+           body.slot_bytes >= kLeastRingSlot && body.slot_bytes <= kMostRingSlot &&
+           body.slot_bytes % alignof(std::uint64_t) == 0 &&
+           body.address % alignof(std::uint64_t) == 0 &&
+           in_address_space(body.address, std::uint64_t{body.slots} * body.slot_bytes);
 }
 
 }  // namespace
@@ -141,6 +154,16 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
             break;
         case Kind::kAtomicReply:
             good = reader.read(out.atomic_reply) && out.atomic_reply.bytes == reader.rest().size();
+            break;
+        case Kind::kRing:
+            good = reader.read(out.ring) && ring_allowed(out.ring) && reader.at_end();
+            break;
+        case Kind::kRingTaken:
+            good = reader.read(out.ring_taken) && reader.at_end();
+            break;
+        case Kind::kRingStop:
+        case Kind::kRingEnd:
+            good = reader.at_end();
             break;
     }
     out.payload = reader.rest();

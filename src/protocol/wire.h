@@ -23,7 +23,11 @@ enum class Kind : std::uint8_t {
     kData,         // remote CQ data of an RMA write that was posted before. DataBody
     kAtomic,       // AtomicBody, operands, compare values
     kAtomicReply,  // AtomicReplyBody, the values there were
-    kLast = kAtomicReply,
+    kRing,         // where eager messages may be written to from now on (eager_ring.h). RingBody
+    kRingTaken,    // so many of its buffers were emptied. RingTakenBody
+    kRingStop,     // no more of them may be used. To who wrote: no body
+    kRingEnd,      // none will be: all that were written had been before this. No body
+    kLast = kRingEnd,
 };
 
 struct Header {
@@ -50,10 +54,17 @@ inline std::uint64_t start_of(const Header& header) noexcept { return word_at(&h
 inline std::uint16_t destination_of(const std::byte* header) noexcept {
     return static_cast<std::uint16_t>(word_at(header) >> 32);
 }
+// Does its header have a sequence number?
+inline bool is_numbered(Kind kind) noexcept {
+    return kind == Kind::kEager || kind == Kind::kRts || kind == Kind::kAtomic;
+}
 inline constexpr std::uint64_t kTaggedStart = std::uint64_t{Header::kTagged} << 8;
 inline constexpr std::uint64_t kSequenceOfStart = std::uint64_t{1} << 48;
 
 inline constexpr std::size_t kMaxSegments = 8;
+// Of the rings that a peer may offer.
+inline constexpr std::uint32_t kMostRingSlots = 1 << 16, kLeastRingSlot = 64,
+                               kMostRingSlot = (1 << 20) + 256;
 // Eager payload up to this is never held back: at the receiver it takes no more than a rendezvous
 // request would. More of it counts against what a peer may send ahead, until CreditBody.
 inline constexpr std::size_t kFreeBytes = 128;
@@ -103,6 +114,17 @@ struct AtomicReplyBody {
     std::uint32_t status = 0;
     std::uint32_t bytes = 0;  // that follow
 };
+struct RingBody {
+    std::uint64_t address = 0;
+    std::uint32_t key = 0;
+    std::uint32_t slots = 0;       // a power of two
+    std::uint32_t slot_bytes = 0;  // of each
+    std::uint32_t reserved = 0;
+};
+struct RingTakenBody {
+    std::uint32_t taken = 0;  // since the ring was offered; free-running
+    std::uint32_t reserved = 0;
+};
 
 // A message as it was received. Body and segments may lie at any alignment: they are copied out.
 struct Message {
@@ -118,6 +140,8 @@ struct Message {
         DataBody written;
         AtomicBody atomic;
         AtomicReplyBody atomic_reply;
+        RingBody ring;
+        RingTakenBody ring_taken;
     };
     Segment segments[kMaxSegments];  // of kRts and kCts
     Message() : rts() {}

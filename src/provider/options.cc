@@ -111,7 +111,9 @@ constexpr OptionDeclaration kTable[] = {
     {"inject_size", FI_PARAM_SIZE_T, "128", "0 to 1024 bytes",
      "Messages up to this size are copied into the work queue entry itself; the largest that "
      "fi_inject takes.",
-     [](Text text, Options& o) { return number(text, 0, 1024, o.protocol.inject_bytes); }},
+     [](Text text, Options& o) {
+         return number(text, 0, protocol::kMostInline, o.protocol.inject_bytes);
+     }},
     {"unexpected_size", FI_PARAM_SIZE_T, "524288", "0 to 1073741824 bytes (K and M)",
      "Eager payload that a peer may send before its receives are posted. What is more goes by "
      "rendezvous: memory for unexpected messages is bounded.",
@@ -123,6 +125,10 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) { return number(text, 16, 16384, o.protocol.receive_buffers); }},
     {"send_depth", FI_PARAM_SIZE_T, "128", "16 to 8192", "Entries of a connection's work queue.",
      [](Text text, Options& o) { return number(text, 16, 8192, o.protocol.send_depth); }},
+    {"rings", FI_PARAM_SIZE_T, "0", "0 to 1024",
+     "Peers of an endpoint - those that talk to it most - whose eager messages are written by RDMA "
+     "into a ring of 32 buffers each, instead of sent to the receive buffers of all. 0: none.",
+     [](Text text, Options& o) { return number(text, 0, 1024, o.protocol.rings); }},
     {"mr_cache", FI_PARAM_SIZE_T, "1G", "0 to 1T bytes (K, M and G)",
      "Memory of a program that stays registered after it was used twice for messages above the "
      "eager size or for RMA; at most half of `ulimit -l`. 0: memory is registered for each "

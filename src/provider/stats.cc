@@ -46,6 +46,9 @@ void add(Sum& sum, const EndpointCounts& more) {
     to.unexpected_bytes_peak = std::max(to.unexpected_bytes_peak, more.unexpected_bytes_peak);
     to.connections += more.connections;
     to.damaged += more.damaged;
+    to.by_ring += more.by_ring;
+    to.from_rings += more.from_rings;
+    to.rings += more.rings;
     ++sum.endpoints;
 }
 
@@ -71,8 +74,11 @@ std::string written(const Sum& sum, const Domain& domain, bool json) {
         {"connections", "connections", c.connections},
         {"inlined", "messages sent inline", c.inlined},
         {"eager", "messages sent eagerly", c.eager},
+        {"by_ring", "of both, written to the peer's ring", c.by_ring},
         {"rendezvous", "messages sent by rendezvous", c.rendezvous},
         {"received", "messages received", c.received},
+        {"from_rings", "of those, written by the peer", c.from_rings},
+        {"rings", "rings for peers that talk much", c.rings},
         {"unexpected", "messages that came unexpected", c.unexpected},
         {"unexpected_bytes_peak", "bytes of them at most, of an endpoint", c.unexpected_bytes_peak},
         {"rma", "RMA operations", c.rma},

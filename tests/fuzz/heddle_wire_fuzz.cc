@@ -66,6 +66,13 @@ void check(const Message& message, std::span<const std::byte> bytes) {
             break;
         case Kind::kFin:
         case Kind::kCredit:
+        case Kind::kRingTaken:
+        case Kind::kRingStop:
+        case Kind::kRingEnd:
+            break;
+        case Kind::kRing:
+            if (message.ring.slots == 0 || message.ring.slot_bytes < 2 * sizeof(Header))
+                fail("a ring without room");
             break;
         case Kind::kData:
             if (!message.has_data) fail("nothing came");

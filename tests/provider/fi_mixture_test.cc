@@ -7,6 +7,7 @@
 #include <array>
 #include <deque>
 #include <random>
+#include <tuple>
 
 #include "tests/provider/fi_support.h"
 
@@ -29,13 +30,18 @@ std::byte content(const Plan& plan, std::uint32_t nth, std::size_t i) {
     return static_cast<std::byte>(plan.source * 91 + plan.tag * 57 + nth * 13 + i);
 }
 
-class Mixture : public testing::TestWithParam<unsigned> {
+// Seed, and peers that have a ring.
+class Mixture : public testing::TestWithParam<std::tuple<unsigned, const char*>> {
 protected:
     struct Slot {
         std::array<std::byte, kRoom> bytes;
     };
 
-    Mixture() : random_(GetParam()), station_(world_) {
+    Mixture()
+        : random_(std::get<0>(GetParam())),
+          rings_(setenv("FI_HEDDLE_RINGS", std::get<1>(GetParam()), 1)),
+          station_(world_) {
+        EXPECT_EQ(rings_, 0);
         station_.enable();
         for (std::size_t i = 0; i < kSources; ++i) {
             Source& source = sources_[i];
@@ -151,6 +157,7 @@ protected:
     };
 
     std::mt19937 random_;
+    const int rings_;
     std::vector<std::unique_ptr<Slot>> slots_;  // of this round; longer than what writes to them
     std::array<Source, kSources> sources_;
     World world_;
@@ -177,14 +184,15 @@ TEST_P(Mixture, IsReadInOrder) {
         const auto end = std::chrono::steady_clock::now() + kPatience;
         while (!HasFailure() && got < count && std::chrono::steady_clock::now() < end)
             got += read(1 + below(8));
-        ASSERT_FALSE(HasFailure()) << "round " << round << " of seed " << GetParam();
+        ASSERT_FALSE(HasFailure()) << "round " << round << " of seed " << std::get<0>(GetParam());
         ASSERT_EQ(got, count);
         ASSERT_EQ(read(1), 0u);
         slots_.clear();
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Mixture, testing::Range(1u, 5u));
+INSTANTIATE_TEST_SUITE_P(Seeds, Mixture,
+                         testing::Combine(testing::Range(1u, 5u), testing::Values("0", "2")));
 
 }  // namespace
 }  // namespace heddle::test
