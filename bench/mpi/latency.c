@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// latency [LARGEST]: between ranks 0 and 1, for 8 bytes to LARGEST (4 MiB): latency, half of a
-// ping-pong's time, and bandwidth of windows of nonblocking messages. Medians of repetitions that
-// alternate between the two, so that what disturbs the machine disturbs both. For any MPI.
+// latency [LARGEST | SIZE,SIZE,...]: between ranks 0 and 1, for 8 bytes to LARGEST (4 MiB), or for these
+// sizes: latency, half of a ping-pong's time, and bandwidth of windows of nonblocking messages.
+// Medians of repetitions that alternate between the two, so that what disturbs the machine disturbs
+// both. For any MPI.
+//
+// With LATENCY_TURNS=PATH two jobs can take turns, repetition by repetition (peers.py): ranks wait
+// asleep for a byte in PATH.RANK.go before each, tell its end by one in PATH.RANK.done, and rank 0
+// writes each repetition's seconds a message (latency, then stream) to its output.
+#include <fcntl.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { kWindow = 64, kRepetitions = 9 };
+enum { kWindow = 64, kRepetitions = 9, kMostSizes = 32 };
 
 static int g_rank;
+static int g_go = -1, g_done = -1;  // of turns
 
 static int ascending(const void* a, const void* b) {
     const double x = *(const double*)a, y = *(const double*)b;
@@ -58,6 +66,26 @@ static double stream(char* out, char* in, int size, int rounds) {
     return (MPI_Wtime() - begin) / rounds / kWindow;
 }
 
+static int opened(const char* turns, const char* what, int how) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s.%d.%s", turns, g_rank, what);
+    const int file = open(path, how);
+    if (file < 0) {
+        perror(path);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    return file;
+}
+
+static void begin_turn(void) {
+    char byte;
+    if (g_go >= 0 && read(g_go, &byte, 1) != 1) MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void end_turn(void) {
+    if (g_done >= 0 && write(g_done, ".", 1) != 1) MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
 // As many as take 20 ms, by rank 0's clock.
 static int rounds_for(double seconds) {
     int rounds = seconds * 10000 < 0.02 ? 10000 : (int)(0.02 / seconds) + 2;
@@ -74,38 +102,67 @@ static void check(const char* in, int size) {
         }
 }
 
+static void measure(int size, char* out, char* in) {
+    begin_turn();
+    const int rounds = rounds_for(2 * ping_pong(out, in, size, 5));
+    const int windows = rounds_for(kWindow * stream(out, in, size, 2));
+    end_turn();
+    double one_way[kRepetitions], streamed[kRepetitions];
+    for (int i = 0; i < kRepetitions; ++i) {
+        begin_turn();
+        one_way[i] = ping_pong(out, in, size, rounds);
+        streamed[i] = stream(out, in, size, windows);
+        if (g_go >= 0 && g_rank == 0) {
+            printf("turn %d %.9g %.9g\n", size, one_way[i], streamed[i]);
+            fflush(stdout);
+        }
+        end_turn();
+    }
+    if (g_rank < 2) check(in, size);
+    memset(in, 0, (size_t)size);
+    const double latency = median(one_way, kRepetitions), each = median(streamed, kRepetitions);
+    if (g_rank == 0 && g_go < 0) {
+        printf("%10d %14.2f %14.1f %14.0f\n", size, latency * 1e6, size / each / 1e6, 1 / each);
+        fflush(stdout);
+    }
+}
+
 int main(int argc, char** argv) {
     int ranks;
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &g_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    const int largest = argc > 1 ? atoi(argv[1]) : 4 << 20;
+    int sizes[kMostSizes], count = 0, largest = 4 << 20;
+    if (argc > 1 && strchr(argv[1], ',') != NULL) {
+        largest = 0;
+        for (const char* at = argv[1]; at != NULL && count < kMostSizes; ++count) {
+            sizes[count] = atoi(at);
+            if (sizes[count] > largest) largest = sizes[count];
+            if ((at = strchr(at, ',')) != NULL) ++at;
+        }
+    } else {
+        if (argc > 1) largest = atoi(argv[1]);
+        for (int size = 8; size <= largest && count < kMostSizes; size *= 2)
+            sizes[count++] = size;
+    }
     if (ranks < 2 || largest < 8) {
         if (g_rank == 0) fprintf(stderr, "latency: needs 2 ranks, and LARGEST of 8 or more\n");
         MPI_Finalize();
         return 2;
     }
+    const char* const turns = getenv("LATENCY_TURNS");
+    if (turns != NULL) {
+        g_go = opened(turns, "go", O_RDONLY);
+        g_done = opened(turns, "done", O_WRONLY);
+    }
     char *out = malloc((size_t)largest), *in = malloc((size_t)largest);
     for (int i = 0; i < largest; ++i)
         out[i] = (char)(i * 7 + g_rank);
     memset(in, 0, (size_t)largest);
-    if (g_rank == 0) printf("%10s %14s %14s %14s\n", "bytes", "latency us", "MB/s", "messages/s");
-    for (int size = 8; size <= largest; size *= 2) {
-        const int rounds = rounds_for(2 * ping_pong(out, in, size, 5));
-        const int windows = rounds_for(kWindow * stream(out, in, size, 2));
-        double one_way[kRepetitions], streamed[kRepetitions];
-        for (int i = 0; i < kRepetitions; ++i) {
-            one_way[i] = ping_pong(out, in, size, rounds);
-            streamed[i] = stream(out, in, size, windows);
-        }
-        if (g_rank < 2) check(in, size);
-        memset(in, 0, (size_t)size);
-        const double latency = median(one_way, kRepetitions), each = median(streamed, kRepetitions);
-        if (g_rank == 0) {
-            printf("%10d %14.2f %14.1f %14.0f\n", size, latency * 1e6, size / each / 1e6, 1 / each);
-            fflush(stdout);
-        }
-    }
+    if (g_rank == 0 && g_go < 0)
+        printf("%10s %14s %14s %14s\n", "bytes", "latency us", "MB/s", "messages/s");
+    for (int i = 0; i < count; ++i)
+        measure(sizes[i], out, in);
     free(out);
     free(in);
     MPI_Finalize();

@@ -1,32 +1,39 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """The same MPI program, over heddle and over UCX's rc_verbs, on the same software HCA: 8-byte latency
-and message rate, bandwidth at 8 KiB, 64 KiB and 1 MiB. Two ranks, MPI's own shared memory off; one
-run of each after the other, again and again; medians over the runs. Standard library only.
+and message rate, bandwidth at 8 KiB, 64 KiB and 1 MiB. Two ranks, MPI's own shared memory off. Both
+jobs are there at the same time and take turns, repetition by repetition of about 40 ms, as what the
+processors of a virtual machine are worth changes from second to second; each ratio is of two turns
+that follow each other. Medians over all turns of some runs. Standard library only.
 
 MPICH waits in its progress loop with sched_yield() on both sides: that is a floor under its latency.
 """
 
 import argparse
 import os
+import select
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "tests" / "mpi"))
 import mpis  # noqa: E402
 
-LARGEST = 1 << 20
-# What is shown: size, column of the program's table, unit, factor, is less better?
+SIZES = (8, 8192, 65536, 1 << 20)
+RANKS = 2
+TURNS = 1 + 9  # of each size in latency.c: how many fit, then repetitions
+PATIENCE = 120  # seconds, of a turn
+# What is shown: size, which of a turn's times, unit of seconds a message, is less better?
 SHOWN = {
-    "8 B latency, us": (8, 1, 1.0, True),
-    "8 B rate, M/s": (8, 3, 1e-6, False),
-    "8 KiB, MB/s": (8192, 2, 1.0, False),
-    "64 KiB, MB/s": (65536, 2, 1.0, False),
-    "1 MiB, MB/s": (LARGEST, 2, 1.0, False),
+    "8 B latency, us": (8, 0, lambda seconds: seconds * 1e6, True),
+    "8 B rate, M/s": (8, 1, lambda seconds: 1e-6 / seconds, False),
+    "8 KiB, MB/s": (8192, 1, lambda seconds: 8192e-6 / seconds, False),
+    "64 KiB, MB/s": (65536, 1, lambda seconds: 65536e-6 / seconds, False),
+    "1 MiB, MB/s": (1 << 20, 1, lambda seconds: (1 << 20) * 1e-6 / seconds, False),
 }
 
 
@@ -36,24 +43,89 @@ def over_ucx(mpi):
         environment.update(MPIR_CVAR_CH4_NETMOD="ucx", MPIR_CVAR_NOLOCAL="1")
     else:
         environment.update(OMPI_MCA_pml="ucx", OMPI_MCA_osc="ucx", OMPI_MCA_pml_ucx_tls="any",
-                           OMPI_MCA_pml_ucx_devices="any", OMPI_MCA_btl="^uct")
+                           OMPI_MCA_pml_ucx_devices="any", OMPI_MCA_btl="self")
     return environment
 
 
-def run(options, mpi, binary, environment):
-    argv = [options.softhca, "run", "--fabric", f"peers-{os.getpid()}", "--", *mpi.mpiexec(2),
-            binary, str(LARGEST)]
-    done = subprocess.run([str(word) for word in argv], env={**os.environ, **environment},
-                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300,
-                          check=False)
-    rows = {}
-    for line in done.stdout.splitlines():
-        words = line.split()
-        if len(words) == 4 and words[0].isdigit():
-            rows[int(words[0])] = [float(word) for word in words]
-    if done.returncode != 0 or LARGEST not in rows:
-        sys.exit(f"peers: {mpi.name} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return rows
+def over_heddle(mpi, path):
+    environment = mpi.environment("heddle", provider_path=path)
+    if mpi.is_openmpi:
+        # Messages alone: btl/ofi, for one-sided, would have an endpoint more to be polled.
+        environment["OMPI_MCA_btl"] = "self"
+    return environment
+
+
+class Job:
+    """One MPI job, asleep but for its turns."""
+
+    def __init__(self, name, argv, environment, folder):
+        self.name = name
+        self.turns = folder / name
+        self.go, self.done = [], []
+        for rank in range(RANKS):
+            for ends, what in ((self.go, "go"), (self.done, "done")):
+                path = f"{self.turns}.{rank}.{what}"
+                os.mkfifo(path)
+                ends.append(os.open(path, os.O_RDWR))  # so that nobody waits for the other end
+        self.output = open(f"{self.turns}.out", "w+", encoding="utf-8")
+        self.process = subprocess.Popen(
+            [str(word) for word in argv], stdin=subprocess.DEVNULL, stdout=self.output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment, "LATENCY_TURNS": str(self.turns)})
+
+    def turn(self):
+        for end in self.go:
+            os.write(end, b".")
+        until = time.monotonic() + PATIENCE
+        for end in self.done:
+            while not select.select([end], [], [], 1)[0]:
+                if self.process.poll() is not None or time.monotonic() > until:
+                    self.fail()
+            os.read(end, 1)
+
+    def times(self):
+        """By size: of each turn the seconds of a message, alone and in a stream."""
+        if self.process.wait(PATIENCE) != 0:
+            self.fail()
+        found = {size: [] for size in SIZES}
+        for line in self.text().splitlines():
+            words = line.split()
+            if words[:1] == ["turn"]:
+                found[int(words[1])].append((float(words[2]), float(words[3])))
+        return found
+
+    def text(self):
+        self.output.seek(0)
+        return self.output.read()
+
+    def fail(self):
+        ended = self.process.poll()
+        self.process.kill()
+        sys.exit(f"peers: {self.name} "
+                 + (f"ended with {ended}" if ended is not None else "does not go on")
+                 + f":\n{self.text()}")
+
+    def close(self):
+        for end in (*self.go, *self.done):
+            os.close(end)
+        self.output.close()
+
+
+def run(options, mpi, binary, sides):
+    """One run of all sides: by side and size, the times of each turn."""
+    fabric = f"peers-{os.getpid()}"
+    argv = [options.softhca, "run", "--fabric", fabric, "--", *mpi.mpiexec(RANKS), binary,
+            ",".join(map(str, SIZES))]
+    with tempfile.TemporaryDirectory() as folder:
+        jobs = [Job(side, argv, environment, Path(folder)) for side, environment in sides.items()]
+        for number in range(TURNS * len(SIZES)):
+            # who begins has what is warm of the other's; so both begin
+            for job in jobs if number % 2 else reversed(jobs):
+                job.turn()
+        times = {job.name: job.times() for job in jobs}
+        for job in jobs:
+            job.close()
+    return times
 
 
 def main():
@@ -64,7 +136,11 @@ def main():
     parser.add_argument("--venvs", type=Path, required=True,
                         help="folder of the MPIs; they are installed there")
     parser.add_argument("--mpi", choices=("mpich", "openmpi"), action="append")
-    parser.add_argument("--rounds", type=int, default=7, help="runs of each (default 7)")
+    parser.add_argument("--rounds", type=int, default=7, help="runs (default 7), of 9 turns each")
+    parser.add_argument("--heddle", metavar="VARIABLE=VALUE", action="append", default=[],
+                        help="for heddle's side, such as FI_HEDDLE_RINGS=8")
+    parser.add_argument("--against", choices=("ucx", "heddle"), default="ucx",
+                        help="heddle: beside itself without --heddle (default: ucx)")
     options = parser.parse_args()
     found, missing = mpis.find(options.mpi or ["mpich", "openmpi"], options.venvs)
     for reason in missing.values():
@@ -73,37 +149,42 @@ def main():
         for mpi in found.values():
             binary = Path(folder) / f"latency.{mpi.key}"
             subprocess.run([mpi.mpicc, "-O2", "-o", binary, HERE / "latency.c"], check=True)
-            sides = {
-                "heddle": mpi.environment("heddle", provider_path=options.provider_path.resolve()),
-                "ucx": over_ucx(mpi),
-            }
-            seen = {side: [] for side in sides}
+            ours = over_heddle(mpi, options.provider_path.resolve())
+            chosen = dict(each.split("=", 1) for each in options.heddle)
+            sides = {" ".join(["heddle", *options.heddle]): {**ours, **chosen}}
+            if options.against == "ucx":
+                sides["ucx rc_verbs"] = over_ucx(mpi)
+            else:
+                sides["heddle as it is"] = ours
+            seen = []
             for number in range(options.rounds):
-                for side, environment in sides.items():
-                    print(f"\rpeers: {mpi.name}, run {number + 1} of {options.rounds}, {side}   ",
-                          end="", file=sys.stderr, flush=True)
-                    seen[side].append(run(options, mpi, binary, environment))
+                print(f"\rpeers: {mpi.name}, run {number + 1} of {options.rounds}   ", end="",
+                      file=sys.stderr, flush=True)
+                seen.append(run(options, mpi, binary, sides))
             print(file=sys.stderr)
-            table(mpi, seen, options.rounds)
+            table(mpi, list(sides), seen)
     return 0 if found else 1
 
 
-def table(mpi, seen, rounds):
-    print(f"{mpi.name} ({' '.join(mpis.REQUIREMENTS[mpi.key])}), 2 ranks, medians of {rounds} runs "
-          f"(lower to upper quartile)\n")
-    print(f"| {'':16} | {'heddle':>24} | {'ucx rc_verbs':>24} | heddle is |")
-    print(f"|{'-' * 18}|{'-' * 25}:|{'-' * 25}:|-----------|")
-    for name, (size, column, factor, less) in SHOWN.items():
-        cells, medians = [], []
-        for rows in seen.values():
-            values = [row[size][column] * factor for row in rows]
-            medians.append(statistics.median(values))
-            low, _, high = statistics.quantiles(values, n=4) if len(values) > 1 else [values[0]] * 3
-            digits = 2 if medians[-1] < 100 else 0
-            cells.append(f"{medians[-1]:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})")
-        ratio = medians[1] / medians[0] if less else medians[0] / medians[1]
-        print(f"| {name:16} | {cells[0]:>24} | {cells[1]:>24} | {ratio:7.2f}   |")
-    print("\nheddle is: so many times as good; 1 and more is at or ahead.\n")
+def quartiles(values, digits):
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+def table(mpi, sides, seen):
+    turns = len(seen) * (TURNS - 1)
+    print(f"{mpi.name} ({' '.join(mpis.REQUIREMENTS[mpi.key])}), {RANKS} ranks, medians of {turns} "
+          f"turns in {len(seen)} runs (lower to upper quartile)\n")
+    print(f"| {'':16} | {sides[0]:>26} | {sides[1]:>26} | {'heddle is':>20} |")
+    print(f"|{'-' * 18}|{'-' * 27}:|{'-' * 27}:|{'-' * 21}:|")
+    for name, (size, which, unit, less) in SHOWN.items():
+        values = [[unit(turn[which]) for times in seen for turn in times[side][size]]
+                  for side in sides]
+        ratios = [b / a if less else a / b for a, b in zip(*values)]
+        digits = 2 if statistics.median(values[0]) < 100 else 0
+        cells = [quartiles(each, digits) for each in values]
+        print(f"| {name:16} | {cells[0]:>26} | {cells[1]:>26} | {quartiles(ratios, 2):>20} |")
+    print("\nheddle is: so many times as good, turn by turn; 1 and more is at or ahead.\n")
 
 
 if __name__ == "__main__":

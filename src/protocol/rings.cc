@@ -13,7 +13,7 @@ namespace heddle::protocol {
 namespace {
 
 constexpr std::uint16_t kTalks = 32;
-constexpr std::uint32_t kSlots = 32;
+constexpr std::uint32_t kSlots = 128;
 
 }  // namespace
 
@@ -93,7 +93,7 @@ void RdmEndpoint::Body::offer_ring(Peer& peer) {
     try {
         peer.receive_ring = std::make_unique<ReceiveRing>(
             domain->body().context->pd.get(), kSlots,
-            sizeof(Header) + sizeof(std::uint64_t) + options.eager_bytes);
+            sizeof(Header) + sizeof(std::uint64_t) + options.ring_bytes);
     } catch (const VerbsError&) {  // no memory that could be registered: by SEND, then
         no_rings = true;
         return;

@@ -127,8 +127,11 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) { return number(text, 16, 8192, o.protocol.send_depth); }},
     {"rings", FI_PARAM_SIZE_T, "0", "0 to 1024",
      "Peers of an endpoint - those that talk to it most - whose eager messages are written by RDMA "
-     "into a ring of 32 buffers each, instead of sent to the receive buffers of all. 0: none.",
+     "into a ring of 128 buffers each, instead of sent to the receive buffers of all. 0: none.",
      [](Text text, Options& o) { return number(text, 0, 1024, o.protocol.rings); }},
+    {"ring_size", FI_PARAM_SIZE_T, "1024", "64 to 1048576 bytes (K and M)",
+     "The largest message that is written into a ring; larger eager ones are sent as all others.",
+     [](Text text, Options& o) { return number(text, 64, 1 << 20, o.protocol.ring_bytes); }},
     {"mr_cache", FI_PARAM_SIZE_T, "1G", "0 to 1T bytes (K, M and G)",
      "Memory of a program that stays registered after it was used twice for messages above the "
      "eager size or for RMA; at most half of `ulimit -l`. 0: memory is registered for each "
