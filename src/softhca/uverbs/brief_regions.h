@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Does this process register memory for one operation each? To exchange pages costs more than to
 // reach them through the kernel a few times, so after some regions that did not live long the next
-// ones stay private (docs/softhca.md, "Memory").
+// ones stay private (docs/softhca.md, "Memory"). Of regions that peers may not write to: others are
+// always shared, and say nothing.
 #pragma once
 
 #include <atomic>

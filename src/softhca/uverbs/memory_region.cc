@@ -207,7 +207,7 @@ void free_mr(DeviceContext& context, std::uint32_t index) noexcept {
         bytes += region.extents.extent[i].length;
     context.fabric->self().shared_bytes.fetch_sub(bytes);
     if (region.pd < device::kMaxPds) segment.pds[region.pd].users.fetch_sub(1);
-    if (region.device_memory == device::kNone)
+    if (region.device_memory == device::kNone && !(region.access & kRemoteWrites))
         brief_regions.ended(device::now_ns() - region.registered_at);
     if (!quiet) return;  // a stopped process may still be writing: its pages and key are not reused
     memory::release(region.extents);
