@@ -138,11 +138,12 @@ void AddressMonitor::run() noexcept {
 }
 
 void AddressMonitor::read_events() noexcept {
+    changing_.store(true, std::memory_order_seq_cst);
     const std::scoped_lock lock(mutex_);
     uffd_msg messages[16];
     for (;;) {
         const ssize_t bytes = ::read(uffd_, messages, sizeof messages);
-        if (bytes < static_cast<ssize_t>(sizeof *messages)) return;
+        if (bytes < static_cast<ssize_t>(sizeof *messages)) break;
         for (std::size_t i = 0; i < static_cast<std::size_t>(bytes) / sizeof *messages; ++i) {
             const uffd_msg& message = messages[i];
             std::uintptr_t begin = 0, end = 0;
@@ -163,6 +164,7 @@ void AddressMonitor::read_events() noexcept {
                 each->gone(begin, end);
         }
     }
+    changing_.store(false, std::memory_order_seq_cst);
 }
 
 }  // namespace heddle::memory

@@ -39,6 +39,10 @@ public:
     AddressMonitor& operator=(const AddressMonitor&) = delete;
 
     std::mutex& mutex() noexcept { return mutex_; }
+    // Is there, perhaps, an event that listeners have not been told of yet? If not, what they have
+    // marked is all that had gone before: for who asks without the mutex. (An event is read, and
+    // who caused it goes on, only after this has become true.)
+    bool changing() const noexcept { return changing_.load(std::memory_order_seq_cst); }
     void add(Listener& listener) noexcept;     // takes the mutex
     void remove(Listener& listener) noexcept;  // takes the mutex
 
@@ -56,7 +60,8 @@ private:
     void read_events() noexcept;
 
     std::mutex mutex_;
-    Listener* listeners_ = nullptr;  // under mutex_
+    std::atomic<bool> changing_{false};  // by the thread; false only after all were told
+    Listener* listeners_ = nullptr;      // under mutex_
     std::once_flag once_;
     // By ready(), once; uffd_ again by the thread at its end, under mutex_.
     std::atomic<int> uffd_{-1};

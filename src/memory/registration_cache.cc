@@ -100,6 +100,45 @@ void RegistrationCache::put(Region* region) noexcept {
     if (last) this->end(region);
 }
 
+RegistrationCache::Region* RegistrationCache::hold(const void* address, std::size_t bytes,
+                                                   int access) noexcept {
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    const std::uintptr_t begin = at & ~kPageMask;
+    const std::uintptr_t end = (at + bytes + kPageMask) & ~kPageMask;
+    Region* dead = nullptr;
+    Region* region = nullptr;
+    {
+        const std::scoped_lock lock(monitor_->mutex());
+        std::swap(dead, dead_);
+        region = find(begin, end, access);
+        if (region != nullptr) ++region->users_;
+    }
+    end_all(dead);
+    if (region == nullptr && end - begin <= most_bytes_) region = add(begin, end, access);
+    if (region == nullptr) {
+        if (end - begin > most_bytes_) errno = EOPNOTSUPP;
+        return nullptr;
+    }
+    {
+        const std::scoped_lock lock(monitor_->mutex());
+        if (region->listed_) {
+            ++region->holders_;
+            return region;
+        }
+    }
+    put(region);
+    errno = EOPNOTSUPP;
+    return nullptr;
+}
+
+void RegistrationCache::release(Region* region) noexcept {
+    {
+        const std::scoped_lock lock(monitor_->mutex());
+        --region->holders_;
+    }
+    put(region);
+}
+
 CacheCounts RegistrationCache::counts() const noexcept {
     const std::scoped_lock lock(monitor_->mutex());
     return counts_;
@@ -208,6 +247,7 @@ void RegistrationCache::unlist(Region& region) noexcept {
         }
     unlink(region);
     region.listed_ = false;
+    region.gone_.store(true, std::memory_order_release);
     --counts_.regions;
     counts_.bytes -= region.end_ - region.begin_;
     monitor_->unwatch(region.begin_, region.end_);
@@ -242,9 +282,10 @@ RegistrationCache::Region* RegistrationCache::make_room(std::size_t bytes) noexc
          at != nullptr && (counts_.bytes > most || counts_.regions >= kMostRegions);) {
         Region& region = *at;
         at = region.newer_;
-        if (region.users_ != 0) continue;
+        if (region.users_ != region.holders_) continue;
         unlist(region);
         ++counts_.evictions;
+        if (region.users_ != 0) continue;  // ended by its last holder
         region.older_ = dead;
         dead = &region;
     }

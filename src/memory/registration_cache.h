@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -61,6 +62,9 @@ public:
     public:
         std::uint32_t local_key() const noexcept { return mr_->lkey; }
         std::uint32_t remote_key() const noexcept { return mr_->rkey; }
+        // It is not in the cache any more: its memory went, or others needed the room. Any thread;
+        // of who holds it, if the monitor is not changing().
+        bool gone() const noexcept { return gone_.load(std::memory_order_acquire); }
 
     private:
         friend class RegistrationCache;
@@ -68,8 +72,9 @@ public:
         int access_ = 0;
         ibv_mr* mr_ = nullptr;
         // Under the monitor's mutex.
-        std::uint32_t users_ = 0;
-        bool listed_ = false;  // in regions_
+        std::uint32_t users_ = 0, holders_ = 0;
+        bool listed_ = false;            // in regions_
+        std::atomic<bool> gone_{false};  // it was
         Region *newer_ = nullptr, *older_ = nullptr;
     };
 
@@ -80,6 +85,13 @@ public:
     // A registration of these bytes with at least that access (IBV_ACCESS_...). nullptr: errno.
     Region* get(const void* address, std::size_t bytes, int access) noexcept;
     void put(Region* region) noexcept;
+
+    // The same, of one that stays, for who uses it again and again without asking: as long as it is
+    // not gone(). It can go while it is held. nullptr: it cannot stay (errno: EOPNOTSUPP), or could
+    // not be registered. Until release().
+    Region* hold(const void* address, std::size_t bytes, int access) noexcept;
+    void release(Region* region) noexcept;
+    const AddressMonitor& monitor() const noexcept { return *monitor_; }
 
     CacheCounts counts() const noexcept;
 

@@ -218,7 +218,7 @@ void Channel::make_qp(Connection& connection, const Name& from) {
     ibv_qp_init_attr_ex attributes{};
     attributes.send_cq = cq_.get();
     attributes.cap.max_send_wr = options_.send_depth;
-    attributes.cap.max_send_sge = 2;
+    attributes.cap.max_send_sge = 3;  // header, data, a ring's tail
     attributes.cap.max_inline_data =
         static_cast<std::uint32_t>(options_.inject_bytes + kHeaderRoom);
     attributes.pd = lane_->qp_pd();

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <list>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "protocol/matcher.h"
 #include "protocol/process.h"
 #include "protocol/rdm_endpoint.h"
+#include "protocol/reuse.h"
 #include "protocol/wire.h"
 
 namespace heddle::protocol {
@@ -151,6 +153,26 @@ struct Transfer final : Waiting {
     void fail(int error) override;
 };
 
+// An operation of one work that moves small data from, or to, where the application has it; or that
+// reads into a buffer of ours, to be copied.
+struct Direct final : Part {
+    std::uint32_t index = 0, generation = 0;
+    bool in_use = false;
+    Direct* next_free = nullptr;
+
+    class RdmEndpoint::Body* body = nullptr;
+    Reuse::Buffer* reused = nullptr;
+    std::byte* copy_from = nullptr;  // of the channel's pool
+    void* copy_to = nullptr;
+    std::size_t bytes = 0;
+    std::uint8_t what = 0;
+    bool read = false;
+    void* context = nullptr;
+    Counter* counter = nullptr;
+
+    void done(int error, int device_error) override;
+};
+
 // A posted receive, or a message on its way into one.
 struct Receive final : PostedReceive, Waiting {
     std::uint32_t index = 0, generation = 0;
@@ -229,9 +251,20 @@ public:
                   std::uint64_t data, std::uint8_t what, void* context) noexcept;
     ssize_t send_any(const SendArguments& arguments);
     // kOk: it is counted, too.
-    post::Posted send_eager(Peer& peer, const Outgoing& out, const Sent& sent);
+    // may_stay: nobody is told before the payload is not needed any more.
+    post::Posted send_eager(Peer& peer, const Outgoing& out, const Sent& sent, bool may_stay);
     post::Posted send_inline(Peer& peer, const Outgoing& out, bool ring, const Sent& sent);
     post::Posted send_copied(Peer& peer, const Outgoing& out, bool ring, const Sent& sent);
+    post::Posted send_gathered(Peer& peer, const Outgoing& out, bool ring, const Sent& sent,
+                               Reuse::Buffer& reused);
+    // It is used once more; nullptr: by a copy.
+    [[gnu::always_inline]] Reuse::Buffer* frequent(std::optional<Reuse>& of, const iovec& buffer,
+                                                   ReuseCosts::Way way) noexcept {
+        if (buffer.iov_len < reuse_from[way]) return nullptr;
+        return of->use(buffer.iov_base, buffer.iov_len,
+                       [&](std::size_t bytes) { return uses_for(bytes, way); });
+    }
+    std::uint32_t uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept;
     bool may_be_eager(const Peer& peer, std::size_t bytes) const noexcept {
         return bytes <= kFreeBytes ||
                (bytes <= options.eager_bytes && peer.ahead + bytes <= options.unexpected_bytes);
@@ -332,6 +365,7 @@ public:
     // rma.cc
     ssize_t rma(const RmaArguments& arguments);
     bool start_rma(Transfer& transfer);
+    post::Posted rma_at_once(Peer& peer, const RmaArguments& arguments, std::uint8_t what);
     void moved(Transfer& transfer, int error, int device_error);
     // atomic.cc
     ssize_t atomic(const AtomicArguments& arguments);
@@ -381,6 +415,12 @@ public:
     Matcher tagged, untagged;
     Numbered<Transfer> transfers;
     Numbered<Receive> receives;
+    Numbered<Direct> directs;
+    // Buffers that are sent from, or written to peers; and that are read into. Where they may be
+    // kept.
+    std::optional<Reuse> sent_from, read_into;
+    // Less than that is copied without a look: where the costs are known, and there are no tables.
+    std::array<std::size_t, ReuseCosts::kWays> reuse_from;
     std::unordered_map<void*, Unexpected*> claimed;
     std::uint32_t ticks = 0;
     std::chrono::steady_clock::time_point last_probe{};

@@ -28,8 +28,12 @@ struct Options {
     std::size_t unexpected_bytes = 1 << 19;  // eager payload a peer may send ahead; then rendezvous
     std::uint32_t receive_buffers = 256;     // of an endpoint, each of eager_bytes and a header
     std::uint32_t send_depth = 128;          // work queue entries of a connection
+    // Uses of a buffer until small messages are sent from where it stands; 0: never. nullopt: as
+    // measured (reuse_costs.h), this much of the break-even.
+    std::optional<std::uint32_t> reuse_after;
+    unsigned speculation = 25;      // percent
     std::size_t ring_bytes = 1024;  // messages above this are sent to all's receive buffers
-    std::uint32_t rings = 0;  // peers of an endpoint whose eager messages are written to it
+    std::uint32_t rings = 0;        // peers of an endpoint whose eager messages are written to it
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
     unsigned connect_timeout_ms = 30'000;
 };

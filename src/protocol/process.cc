@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
+#include <filesystem>
 
 #include "heddle/error.h"
 
@@ -113,6 +115,24 @@ std::shared_ptr<memory::RegistrationCache> Process::cache(const endpoint::Shared
         known = cache;
     }
     return cache;
+}
+
+const ReuseCosts& Process::reuse_costs(const endpoint::SharedContext& context) noexcept {
+    std::call_once(costs_once_, [&] {
+        try {
+            const std::filesystem::path file = ReuseCosts::file(device);
+            if (const auto known = ReuseCosts::load(file)) {
+                costs_ = *known;
+                return;
+            }
+            costs_ = ReuseCosts::measure(context.context.get(), context.pd.get(),
+                                         std::max<std::size_t>(options.eager_bytes, 8192));
+            if (!file.empty()) costs_.save(file);
+        } catch (const std::exception&) {  // then all is copied
+            costs_ = {};
+        }
+    });
+    return costs_;
 }
 
 memory::CacheCounts Process::cache_counts() const {

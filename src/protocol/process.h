@@ -17,6 +17,7 @@
 #include "protocol/channel.h"
 #include "protocol/connector.h"
 #include "protocol/domain.h"
+#include "protocol/reuse_costs.h"
 
 namespace heddle::protocol {
 
@@ -36,6 +37,8 @@ public:
     std::shared_ptr<Channel> channel(const std::shared_ptr<endpoint::SharedContext>& context);
     // What its domains register memory with.
     std::shared_ptr<memory::RegistrationCache> cache(const endpoint::SharedContext& context);
+    // Measured at the first call, or known from an earlier process; never throws: nothing is known.
+    const ReuseCosts& reuse_costs(const endpoint::SharedContext& context) noexcept;
     std::uint16_t new_endpoint();
     void release_endpoint(std::uint16_t number);
 
@@ -57,6 +60,8 @@ private:
     std::bitset<65536> numbers_;   // under mutex_: endpoints that are there
     std::size_t next_number_ = 0;  // under mutex_
     std::atomic<int> registrations_{0};
+    std::once_flag costs_once_;
+    ReuseCosts costs_;  // by whoever asks first
 };
 
 // A registration that peers may name.

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "protocol/receive_message.h"
@@ -45,6 +46,12 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
     local.srq = channel->srq();
     local.cq = channel->cq();
     local.keep_targets = !channel->xrc();
+    reuse_from.fill(~std::size_t{0});
+    if (options.mr_cache_bytes != 0 && options.reuse_after != 0) {
+        reuse_from.fill(Reuse::kLeastBytes);
+        sent_from.emplace(*domain->body().cache, 0);
+        read_into.emplace(*domain->body().cache, IBV_ACCESS_LOCAL_WRITE);
+    }
     if (options.rings == 0) look_who_talks_at = ~std::uint64_t{0};
     channel->attach(name.endpoint, *this);
     connector.add(local);
@@ -172,6 +179,26 @@ void RdmEndpoint::Body::entry(std::uint8_t what, bool read, void* context, std::
     done.device_error = device_error;
 }
 
+std::uint32_t RdmEndpoint::Body::uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept {
+    if (options.reuse_after) return *options.reuse_after;
+    const ReuseCosts& costs = process->reuse_costs(*domain->body().context);
+    reuse_from[way] = costs.smallest(way);
+    return costs.uses_for(bytes, way, options.speculation);
+}
+
+void Direct::done(int error, int device_error) {
+    if (reused != nullptr) --reused->in_flight;
+    if (copy_from != nullptr) {
+        if (error == 0) std::memcpy(copy_to, copy_from, bytes);
+        body->channel->send_buffers().give_back(copy_from);
+    }
+    const Direct ended = *this;
+    body->directs.give_back(*this);
+    // An error is told even if success would not have been.
+    const std::uint8_t wanted = error != 0 ? ended.what | Sent::kEntry : ended.what;
+    ended.body->entry(wanted, ended.read, ended.context, 0, error, device_error, ended.counter);
+}
+
 void RdmEndpoint::Body::finish(Transfer& t, int error, int device_error) {
     if (t.step == Transfer::Step::kAnswer) --t.peer->answers;
     t.bulk.local.release();
@@ -214,6 +241,12 @@ bool RdmEndpoint::arm() {
     if (!body_->stop_rings() || !body_->channel->arm()) return false;
     body_->tick_while_asleep();
     return true;
+}
+ReuseCounts RdmEndpoint::reuse_counts() const noexcept {
+    ReuseCounts counts;
+    if (body_->sent_from) counts += body_->sent_from->counts();
+    if (body_->read_into) counts += body_->read_into->counts();
+    return counts;
 }
 EndpointCounts RdmEndpoint::counts() const noexcept { return body_->counts; }
 

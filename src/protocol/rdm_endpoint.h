@@ -20,6 +20,7 @@
 #include "protocol/completions.h"
 #include "protocol/domain.h"
 #include "protocol/name.h"
+#include "protocol/reuse.h"
 
 namespace heddle::protocol {
 
@@ -83,7 +84,8 @@ struct Bindings {
 struct EndpointCounts {
     std::uint64_t eager = 0, inlined = 0, rendezvous = 0, rma = 0, atomics = 0, received = 0,
                   unexpected = 0, unexpected_bytes_peak = 0, connections = 0, damaged = 0,
-                  by_ring = 0, from_rings = 0, rings = 0;
+                  by_ring = 0, from_rings = 0, rings = 0, gathered = 0, rma_copied = 0,
+                  rma_direct = 0;
 };
 
 class RdmEndpoint {
@@ -113,6 +115,7 @@ public:
     bool arm();
 
     EndpointCounts counts() const noexcept;
+    ReuseCounts reuse_counts() const noexcept;  // of sources and destinations
 
     class Body;  // endpoint_body.h
     Body& body() noexcept { return *body_; }

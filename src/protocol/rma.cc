@@ -36,24 +36,9 @@ ssize_t RdmEndpoint::Body::rma(const RmaArguments& a) {
     ++counts.rma;
 
     const bool has_data = a.flags & FI_REMOTE_CQ_DATA;
-    if (!read && bytes <= options.inject_bytes && bytes != 0 && a.iov_count == 1 &&
-        a.remote_count == 1 && !has_data && can_send(*peer)) {
-        ibv_sge piece{reinterpret_cast<std::uintptr_t>(a.iov->iov_base),
-                      static_cast<std::uint32_t>(bytes), 0};
-        post::Work work;
-        work.opcode = post::Opcode::kWrite;
-        work.flags = post::kInline;
-        work.pieces = {&piece, 1};
-        work.remote_address = a.remote->address;
-        work.remote_key = static_cast<std::uint32_t>(a.remote->key);
-        work.remote_srq = peer->name.srqn;
-        Sent sent;
-        if (what & (Sent::kEntry | Sent::kCount)) {
-            sent.user = this;
-            sent.context = a.context;
-            sent.what = what;
-        }
-        const post::Posted posted = channel->post(*peer->connection, work, sent);
+    if (a.iov_count == 1 && a.remote_count == 1 && bytes != 0 && bytes <= options.eager_bytes &&
+        !has_data && can_send(*peer)) {
+        const post::Posted posted = rma_at_once(*peer, a, what);
         if (posted == post::Posted::kOk) return 0;
         if (posted == post::Posted::kInvalid) return -FI_EINVAL;
     }
@@ -92,6 +77,75 @@ ssize_t RdmEndpoint::Body::rma(const RmaArguments& a) {
                                                     static_cast<std::uint32_t>(a.remote[i].key), 0};
     if (!can_send(*peer) || !start(t)) wait(*peer, t);
     return 0;
+}
+
+// Little data by one work: inline; from or to where it stands, if that is registered; through a
+// buffer of ours. To register memory costs more than to copy so much of it.
+post::Posted RdmEndpoint::Body::rma_at_once(Peer& peer, const RmaArguments& a, std::uint8_t what) {
+    const bool read = a.flags & FI_READ;
+    const iovec& user = *a.iov;
+    ibv_sge piece{reinterpret_cast<std::uintptr_t>(user.iov_base),
+                  static_cast<std::uint32_t>(user.iov_len), 0};
+    post::Work work;
+    work.opcode = read ? post::Opcode::kRead : post::Opcode::kWrite;
+    work.pieces = {&piece, 1};
+    work.remote_address = a.remote->address;
+    work.remote_key = static_cast<std::uint32_t>(a.remote->key);
+    work.remote_srq = peer.name.srqn;
+    Sent sent;
+    sent.user = this;
+    if (!read && user.iov_len <= options.inject_bytes) {
+        work.flags = post::kInline;
+        if (what & (Sent::kEntry | Sent::kCount)) {
+            sent.context = a.context;
+            sent.what = what;
+        } else {
+            sent.user = nullptr;
+        }
+        return channel->post(*peer.connection, work, sent);
+    }
+    if (a.flags & FI_INJECT) return post::Posted::kFull;
+    const auto* const own =
+        a.descriptors != nullptr
+            ? static_cast<const RegionHandle*>(static_cast<const fid_mr*>(a.descriptors[0]))
+            : nullptr;
+    Reuse::Buffer* const reused =
+        own != nullptr ? nullptr
+                       : frequent(read ? read_into : sent_from, user, ReuseCosts::kOneSided);
+    std::byte* copied = nullptr;
+    if (own != nullptr) {
+        piece.lkey = own->local_key;
+    } else if (reused != nullptr) {
+        piece.lkey = reused->key();
+    } else {
+        memory::Pool& buffers = channel->send_buffers();
+        copied = buffers.take();
+        if (copied == nullptr) return post::Posted::kFull;
+        if (!read) std::memcpy(copied, user.iov_base, user.iov_len);
+        piece.addr = reinterpret_cast<std::uintptr_t>(copied);
+        piece.lkey = buffers.key();
+    }
+    Direct& direct = directs.take();
+    direct.body = this;
+    direct.reused = reused;
+    direct.copy_from = read ? copied : nullptr;
+    direct.copy_to = user.iov_base;
+    direct.bytes = user.iov_len;
+    direct.what = what;
+    direct.read = read;
+    direct.context = a.context;
+    direct.counter = read ? bindings.read_counter : bindings.write_counter;
+    sent.part = &direct;
+    sent.buffer = read ? nullptr : copied;
+    const post::Posted posted = channel->post(*peer.connection, work, sent);
+    if (posted != post::Posted::kOk) {
+        directs.give_back(direct);
+        if (copied != nullptr) channel->send_buffers().give_back(copied);
+        return posted;
+    }
+    if (reused != nullptr) ++reused->in_flight;
+    ++(copied != nullptr ? counts.rma_copied : counts.rma_direct);
+    return posted;
 }
 
 // False: no room.

@@ -61,22 +61,21 @@ void address_send(post::Work& work, const Peer& peer, const Outgoing& out) noexc
     work.remote_srq = peer.name.srqn;
 }
 
-// Into the ring that the peer has for this endpoint: the tail goes to `end`, behind what begins at
-// `begin`. Returns the tail's end.
-std::byte* address_ring(post::Work& work, const Peer& peer, const Outgoing& out, std::byte* begin,
-                        std::byte* end) noexcept {
-    const auto bytes = static_cast<std::size_t>(end - begin);
+// Into the ring that the peer has for this endpoint, so many bytes with its header; the tail, which
+// is put there, goes behind them. Returns the tail's end.
+std::byte* address_ring(post::Work& work, const Peer& peer, const Outgoing& out, std::size_t bytes,
+                        std::byte* tail_at) noexcept {
     RingTail tail = peer.send_ring->tail(bytes);
     if (out.has_data && !is_wide(out)) {
         tail.flags = RingTail::kImmediate;
         tail.immediate = static_cast<std::uint32_t>(out.data);
     }
-    std::memcpy(end, &tail, sizeof tail);
+    std::memcpy(tail_at, &tail, sizeof tail);
     work.opcode = post::Opcode::kWrite;
     work.remote_address = peer.send_ring->address(bytes);
     work.remote_key = peer.send_ring->key();
     work.remote_srq = peer.name.srqn;
-    return end + sizeof tail;
+    return tail_at + sizeof tail;
 }
 
 bool by_ring(const Peer& peer, const Outgoing& out) noexcept {
@@ -86,11 +85,17 @@ bool by_ring(const Peer& peer, const Outgoing& out) noexcept {
 
 }  // namespace
 
-post::Posted RdmEndpoint::Body::send_eager(Peer& peer, const Outgoing& out, const Sent& sent) {
+post::Posted RdmEndpoint::Body::send_eager(Peer& peer, const Outgoing& out, const Sent& sent,
+                                           bool may_stay) {
     const bool ring = by_ring(peer, out);
+    Reuse::Buffer* const reused =
+        may_stay && out.count == 1 && out.bytes > options.inject_bytes
+            ? frequent(sent_from, out.iov[0], ring ? ReuseCosts::kRing : ReuseCosts::kSend)
+            : nullptr;
     const post::Posted posted = out.bytes <= options.inject_bytes
                                     ? send_inline(peer, out, ring, sent)
-                                    : send_copied(peer, out, ring, sent);
+                                : reused != nullptr ? send_gathered(peer, out, ring, sent, *reused)
+                                                    : send_copied(peer, out, ring, sent);
     if (posted != post::Posted::kOk) [[unlikely]]
         return posted;
     peer.count_sent();
@@ -112,7 +117,7 @@ post::Posted RdmEndpoint::Body::send_inline(Peer& peer, const Outgoing& out, boo
     std::size_t used = 1;
     if (ring) {
         end = gather(end, out.iov, out.count);
-        end = address_ring(work, peer, out, flat, end);
+        end = address_ring(work, peer, out, static_cast<std::size_t>(end - flat), end);
     } else {
         address_send(work, peer, out);
         if (out.count == 1 && out.bytes != 0) {
@@ -136,7 +141,7 @@ post::Posted RdmEndpoint::Body::send_copied(Peer& peer, const Outgoing& out, boo
     post::Work work;
     std::byte* end = gather(put_header(buffer, out), out.iov, out.count);
     if (ring)
-        end = address_ring(work, peer, out, buffer, end);
+        end = address_ring(work, peer, out, static_cast<std::size_t>(end - buffer), end);
     else
         address_send(work, peer, out);
     const ibv_sge piece = piece_of(buffer, static_cast<std::size_t>(end - buffer), buffers.key());
@@ -145,6 +150,47 @@ post::Posted RdmEndpoint::Body::send_copied(Peer& peer, const Outgoing& out, boo
     sent.buffer = buffer;
     const post::Posted posted = channel->post(*peer.connection, work, sent);
     if (posted != post::Posted::kOk) buffers.give_back(buffer);
+    return posted;
+}
+
+// From where it stands, behind a header of ours: two pieces, and with a ring's tail three
+// ("Exploiting application buffer reuse", section 3.2).
+post::Posted RdmEndpoint::Body::send_gathered(Peer& peer, const Outgoing& out, bool ring,
+                                              const Sent& wanted, Reuse::Buffer& reused) {
+    memory::Pool& buffers = channel->send_buffers();
+    std::byte* const buffer = buffers.take();
+    if (buffer == nullptr) return post::Posted::kFull;
+    post::Work work;
+    std::byte* const end = put_header(buffer, out);
+    const auto before = static_cast<std::size_t>(end - buffer);
+    ibv_sge pieces[3] = {piece_of(buffer, before, buffers.key()),
+                         piece_of(out.iov[0].iov_base, out.bytes, reused.key())};
+    std::size_t used = 2;
+    if (ring) {
+        address_ring(work, peer, out, before + out.bytes, end);
+        pieces[used++] = piece_of(end, sizeof(RingTail), buffers.key());
+    } else {
+        address_send(work, peer, out);
+    }
+    work.pieces = {pieces, used};
+    Direct& direct = directs.take();
+    direct.body = this;
+    direct.reused = &reused;
+    direct.what = wanted.what;
+    direct.context = wanted.context;
+    direct.counter = bindings.send_counter;
+    Sent sent;
+    sent.user = this;
+    sent.part = &direct;
+    sent.buffer = buffer;
+    const post::Posted posted = channel->post(*peer.connection, work, sent);
+    if (posted == post::Posted::kOk) [[likely]] {
+        ++reused.in_flight;
+        ++counts.gathered;
+    } else {
+        directs.give_back(direct);
+        buffers.give_back(buffer);
+    }
     return posted;
 }
 
@@ -186,7 +232,7 @@ ssize_t RdmEndpoint::Body::send_any(const SendArguments& a) {
                            has_data};
         if (a.flags & FI_INJECT && bytes > options.inject_bytes) return -FI_EMSGSIZE;
         if (may_be_eager(*peer, bytes)) [[likely]] {
-            const post::Posted posted = send_eager(*peer, out, sent);
+            const post::Posted posted = send_eager(*peer, out, sent, tells && !early);
             if (posted == post::Posted::kOk) [[likely]] {
                 if (early) entry(what, false, a.context, 0, 0, 0, bindings.send_counter);
                 return 0;
@@ -253,7 +299,7 @@ bool RdmEndpoint::Body::start(Transfer& t) {
                        t.bytes,
                        t.data,
                        has_data};
-    const post::Posted posted = send_eager(peer, out, sent);
+    const post::Posted posted = send_eager(peer, out, sent, false);
     if (posted == post::Posted::kFull) return false;
     if (posted == post::Posted::kInvalid) {
         finish(t, EINVAL, 0);

@@ -132,6 +132,24 @@ constexpr OptionDeclaration kTable[] = {
     {"ring_size", FI_PARAM_SIZE_T, "1024", "64 to 1048576 bytes (K and M)",
      "The largest message that is written into a ring; larger eager ones are sent as all others.",
      [](Text text, Options& o) { return number(text, 64, 1 << 20, o.protocol.ring_bytes); }},
+    {"reuse", FI_PARAM_STRING, "auto", "auto, off, or 1 to 65535 uses",
+     "Small messages and RMA of buffers that are used often move without a copy, from memory that "
+     "stays registered. auto: after as many uses as pay for it on this host (`heddle calibrate`); "
+     "a number: after so many.",
+     [](Text text, Options& o) {
+         if (equal(text, "auto")) {
+             o.protocol.reuse_after.reset();
+             return true;
+         }
+         std::uint32_t uses = 0;
+         if (!equal(text, "off") && !number(text, 1, 65535, uses)) return false;
+         o.protocol.reuse_after = uses;
+         return true;
+     }},
+    {"speculation", FI_PARAM_INT, "25", "1 to 100 percent",
+     "Of the uses that pay for a registration, so much is waited for: who was used that often will "
+     "be used again.",
+     [](Text text, Options& o) { return number(text, 1, 100, o.protocol.speculation); }},
     {"mr_cache", FI_PARAM_SIZE_T, "1G", "0 to 1T bytes (K, M and G)",
      "Memory of a program that stays registered after it was used twice for messages above the "
      "eager size or for RMA; at most half of `ulimit -l`. 0: memory is registered for each "

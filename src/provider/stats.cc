@@ -25,6 +25,7 @@ struct Sum {
     std::uint64_t endpoints = 0;
     Usage usage;  // when the most was in use
     memory::CacheCounts cache;
+    protocol::ReuseCounts reuse;
 };
 
 std::mutex mutex;
@@ -34,7 +35,9 @@ Sum closed;              // what has ended since the first domain
 
 bool wanted() noexcept { return options().stats != Stats::kOff; }
 
-void add(Sum& sum, const EndpointCounts& more) {
+void add(Sum& sum, const protocol::RdmEndpoint& endpoint) {
+    const EndpointCounts more = endpoint.counts();
+    sum.reuse += endpoint.reuse_counts();
     EndpointCounts& to = sum.counts;
     to.eager += more.eager;
     to.inlined += more.inlined;
@@ -49,6 +52,9 @@ void add(Sum& sum, const EndpointCounts& more) {
     to.by_ring += more.by_ring;
     to.from_rings += more.from_rings;
     to.rings += more.rings;
+    to.gathered += more.gathered;
+    to.rma_copied += more.rma_copied;
+    to.rma_direct += more.rma_direct;
     ++sum.endpoints;
 }
 
@@ -61,6 +67,7 @@ std::string written(const Sum& sum, const Domain& domain, bool json) {
     const Usage& u = sum.usage;
     const EndpointCounts& c = sum.counts;
     const memory::CacheCounts& m = sum.cache;
+    const protocol::ReuseCounts& r = sum.reuse;
     const Line lines[] = {
         {"endpoints", "endpoints", sum.endpoints},
         {"contexts", "contexts", u.contexts},
@@ -74,6 +81,7 @@ std::string written(const Sum& sum, const Domain& domain, bool json) {
         {"connections", "connections", c.connections},
         {"inlined", "messages sent inline", c.inlined},
         {"eager", "messages sent eagerly", c.eager},
+        {"gathered", "of those, from where they stand", c.gathered},
         {"by_ring", "of both, written to the peer's ring", c.by_ring},
         {"rendezvous", "messages sent by rendezvous", c.rendezvous},
         {"received", "messages received", c.received},
@@ -82,7 +90,18 @@ std::string written(const Sum& sum, const Domain& domain, bool json) {
         {"unexpected", "messages that came unexpected", c.unexpected},
         {"unexpected_bytes_peak", "bytes of them at most, of an endpoint", c.unexpected_bytes_peak},
         {"rma", "RMA operations", c.rma},
+        {"rma_copied", "of those, small ones by a copy", c.rma_copied},
+        {"rma_direct", "of those, small ones without", c.rma_direct},
         {"atomics", "atomic operations", c.atomics},
+        {"reuse_uses", "uses of small buffers looked up", r.uses},
+        {"reuse_frequent", "of those, of registered ones", r.frequent},
+        {"reuse_registered", "small buffers registered", r.promoted},
+        {"reuse_refused", "small buffers that could not be", r.refused},
+        {"reuse_gone", "of those that were, ended as memory went", r.gone},
+        {"reuse_aged", "of those that were, used no more", r.aged},
+        {"reuse_entries", "entries of the reuse tables", r.entries},
+        {"reuse_used", "of those in use", r.used},
+        {"reuse_rests", "epochs in which they rested", r.rests},
         {"registrations", "memory registrations for operations", m.registrations},
         {"registrations_kept", "of those kept after use", m.kept},
         {"registration_hits", "operations on memory that was registered", m.hits},
@@ -155,10 +174,9 @@ void domain_opened() {
 void endpoint_closing(Domain& domain, const protocol::RdmEndpoint& endpoint) {
     if (!wanted()) return;
     const Usage usage = domain.protocol->usage();
-    const EndpointCounts counts = endpoint.counts();
     const memory::CacheCounts cache = domain.protocol->cache_counts();
     const std::scoped_lock lock(mutex);
-    add(closed, counts);
+    add(closed, endpoint);
     if (usage.qps >= closed.usage.qps) closed.usage = usage;
     if (cache.registrations >= closed.cache.registrations) closed.cache = cache;
 }
@@ -175,7 +193,7 @@ void report(Domain& domain) {
     if (!wanted()) return;
     Sum now;
     for (const protocol::RdmEndpoint* each : domain.endpoints)
-        add(now, each->counts());
+        add(now, *each);
     now.usage = domain.protocol->usage();
     now.cache = domain.protocol->cache_counts();
     const std::scoped_lock lock(mutex);

@@ -17,6 +17,7 @@
 #include <random>
 #include <thread>
 
+#include "tests/provider/fi_memory.h"
 #include "tests/provider/fi_support.h"
 
 extern char** environ;
@@ -33,30 +34,6 @@ constexpr auto words_of_the_program() {
     return words;
 }
 constexpr std::array<std::uint64_t, kBytes / 8> kReadOnly = words_of_the_program();  // .rodata
-
-void* try_to_map(void* at, std::size_t bytes, int flags) {
-    return mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
-}
-
-std::byte* map(void* at, std::size_t bytes = kBytes, int flags = 0) {
-    void* const memory = try_to_map(at, bytes, flags);
-    EXPECT_NE(memory, MAP_FAILED);
-    return static_cast<std::byte*>(memory);
-}
-
-// Where nothing is; where something was that has gone, if it can be. Far below what the kernel
-// gives to who does not ask for an address: what is unmapped here must not become another thread's
-// before it is mapped again.
-std::byte* map_some(std::size_t bytes = kBytes) {
-    constexpr std::size_t kApart = std::size_t{16} << 30;
-    static std::byte* const theirs = map(nullptr);
-    for (std::size_t i = 1; i < 64; ++i) {
-        void* const memory = try_to_map(theirs - i * kApart, bytes, MAP_FIXED_NOREPLACE);
-        if (memory != MAP_FAILED) return static_cast<std::byte*>(memory);
-    }
-    ADD_FAILURE() << "no address left for " << bytes << " bytes";
-    std::abort();
-}
 
 // mremap(), or, where the range has become more than one mapping (as by the software HCA), what
 // realloc() does then. Nothing is left at `from`.
@@ -113,7 +90,7 @@ private:
 };
 
 TEST_P(Reuse, OfAnAddressThatWasUnmapped) {
-    std::byte* at = map_some();
+    std::byte* at = map_some(kBytes);
     for (int i = 0; i < 20; ++i) {
         fill(at);
         use(at);
@@ -125,7 +102,7 @@ TEST_P(Reuse, OfAnAddressThatWasUnmapped) {
 }
 
 TEST_P(Reuse, OfPartsThatWereUnmapped) {
-    std::byte* const at = map_some();
+    std::byte* const at = map_some(kBytes);
     for (const std::size_t hole : {std::size_t{0}, kBytes / 2, kBytes - 4096}) {
         use(at);
         munmap(at + hole, 4096);
@@ -136,7 +113,7 @@ TEST_P(Reuse, OfPartsThatWereUnmapped) {
 }
 
 TEST_P(Reuse, OfMemoryThatWasMappedOver) {
-    std::byte* const at = map_some();
+    std::byte* const at = map_some(kBytes);
     for (int i = 0; i < 5; ++i) {
         use(at);
         ASSERT_EQ(map(at, kBytes, MAP_FIXED), at);
@@ -148,10 +125,10 @@ TEST_P(Reuse, OfMemoryThatWasMappedOver) {
 }
 
 TEST_P(Reuse, OfMemoryThatMoves) {
-    std::byte* at = map_some();
+    std::byte* at = map_some(kBytes);
     for (int i = 0; i < 5; ++i) {
         use(at);
-        std::byte* const to = map_some();  // somewhere else
+        std::byte* const to = map_some(kBytes);  // somewhere else
         move(at, to);
         transfer(to, received.data(), kBytes);
         ASSERT_EQ(map(at, kBytes, MAP_FIXED_NOREPLACE), at);
@@ -178,7 +155,7 @@ TEST_P(Reuse, OfMemoryThatGrowsAndShrinks) {
 }
 
 TEST_P(Reuse, OfMemoryThatWasThrownAway) {
-    std::byte* const at = map_some();
+    std::byte* const at = map_some(kBytes);
     for (const int advice : {MADV_DONTNEED, MADV_FREE, MADV_DONTNEED}) {
         use(at);
         // The software HCA shares pages, which cannot be freed lazily.
@@ -206,8 +183,8 @@ TEST_P(Reuse, OfTheEndOfTheHeap) {
 }
 
 TEST_P(Reuse, OfWhatIsReceivedInto) {
-    std::byte* const from = map_some();
-    std::byte* at = map_some();
+    std::byte* const from = map_some(kBytes);
+    std::byte* at = map_some(kBytes);
     for (int i = 0; i < 10; ++i) {
         for (int j = 0; j < 3; ++j) {
             fill(from);
@@ -282,7 +259,7 @@ TEST_P(Reuse, OfStacksThatGoWithTheDomain) {
 }
 
 TEST_P(Reuse, AfterAFork) {
-    std::byte* const at = map_some();
+    std::byte* const at = map_some(kBytes);
     for (int i = 0; i < 3; ++i) {
         use(at);
         const pid_t child = fork();
@@ -340,14 +317,14 @@ TEST_P(Reuse, Stress) {
     std::mt19937 random(1);
     std::vector<std::byte*> buffers(12);
     for (auto& buffer : buffers)
-        buffer = map_some();
-    std::byte* into = map_some();
+        buffer = map_some(kBytes);
+    std::byte* into = map_some(kBytes);
     for (int i = 0; i < 600 && !HasFatalFailure(); ++i) {
         std::byte*& at = buffers[random() % buffers.size()];
         switch (random() % 8) {
             case 0:
                 munmap(at, kBytes);
-                at = map_some();
+                at = map_some(kBytes);
                 break;
             case 1:
                 map(at, kBytes, MAP_FIXED);
@@ -358,7 +335,7 @@ TEST_P(Reuse, Stress) {
             case 3:
                 move(at, into);
                 at = into;
-                into = map_some();
+                into = map_some(kBytes);
                 break;
             case 4:
                 madvise(into, kBytes, MADV_DONTNEED);

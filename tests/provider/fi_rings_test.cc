@@ -125,7 +125,7 @@ TEST_F(Rings, AreOfWhoTalks) {
     talk(*talkers_[0]);
     const auto counts = closed();
     EXPECT_EQ(counts["rings"], 1);
-    EXPECT_GT(counts["from_rings"], kMany / 2);
+    EXPECT_GT(counts["from_rings"], kMany / 4);  // after 64 messages, and as many more as it takes
     EXPECT_EQ(counts["from_rings"], counts["by_ring"]);
 }
 

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "memory/reuse_table.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <new>
+
+namespace heddle::memory {
+namespace {
+
+constexpr std::uint32_t kUsesOfEpoch = 4;  // times as many as there are entries
+constexpr std::uint32_t kRest = 15;        // epochs of rest; in the next it looks again
+constexpr std::uint16_t kMostUnused = 16;  // epochs: of its uses none count any more
+
+}  // namespace
+
+void ReuseTable::Free::operator()(Set* sets) const noexcept { std::free(sets); }
+
+// Zeroed pages are not touched before they are used.
+ReuseTable::Sets ReuseTable::make(std::size_t sets) {
+    auto* const memory = static_cast<Set*>(std::aligned_alloc(sizeof(Set), sets * sizeof(Set)));
+    if (memory == nullptr) throw std::bad_alloc();
+    std::uninitialized_value_construct_n(memory, sets);
+    return Sets(memory);
+}
+
+ReuseTable::ReuseTable() : sets_(make(kFewest / kWays)), count_(kFewest / kWays) {
+    shift_ = 64 - static_cast<unsigned>(std::countr_zero(count_));
+    until_epoch_ = static_cast<std::uint32_t>(kFewest * kUsesOfEpoch);
+}
+
+std::uint32_t ReuseTable::aged(std::uint32_t stamp) const noexcept {
+    const auto unused = static_cast<std::uint16_t>(epoch_ - (stamp >> 16) - 1);
+    return epoch_ << 16 | (stamp & kMostUses) >> std::min(unused, kMostUnused);
+}
+
+// The oldest goes; of one epoch, who was used least.
+[[gnu::noinline]] ReuseTable::Entry* ReuseTable::miss(Set& set, std::uint64_t key) noexcept {
+    ++misses_;
+    Entry* oldest = nullptr;
+    std::uint32_t least = 0;
+    for (Entry& entry : set) {
+        if (entry.value != 0) continue;
+        // by age: the epoch's number goes round
+        const std::uint32_t worth = entry.key == 0 ? 0 : entry.stamp - ((epoch_ + 1) << 16);
+        if (oldest == nullptr || worth < least) oldest = &entry, least = worth;
+    }
+    if (oldest == nullptr) {
+        ++overflows_;
+        return nullptr;
+    }
+    if (oldest->key != 0 && static_cast<std::uint16_t>(epoch_ - (oldest->stamp >> 16)) <= 1)
+        ++overflows_;
+    *oldest = {key, epoch_ << 16 | 1, 0};
+    return oldest;
+}
+
+[[gnu::noinline, gnu::cold]] void ReuseTable::end_epoch() noexcept {
+    const auto uses = static_cast<std::uint32_t>(count_ * kWays * kUsesOfEpoch);
+    until_epoch_ = uses;
+    past_.uses += uses;
+    past_.misses += misses_;
+    past_.overflows += overflows_;
+    epoch_ = (epoch_ + 1) & 0xffff;
+    if (resting_) {
+        ++past_.rests;
+        resting_ = --rest_ != 0;
+    } else if (overflows_ > uses / 4) {
+        const State now = state();
+        const bool worth = now.frequent * 5 >= now.entries;
+        if (now.entries < kFreely || (worth && now.entries < kMost)) {
+            grow();
+        } else if (!worth && frequent_used_ == 0) {
+            resting_ = true;
+            rest_ = kRest;
+        }
+    }
+    misses_ = overflows_ = frequent_used_ = 0;
+}
+
+// Twice as many; where a buffer belongs changes by one bit.
+void ReuseTable::grow() noexcept {
+    Sets larger;
+    try {
+        larger = make(2 * count_);
+    } catch (const std::bad_alloc&) {
+        return;
+    }
+    --shift_;
+    for (std::size_t i = 0; i < count_; ++i)
+        for (const Entry& entry : sets_[i]) {
+            if (entry.key == 0) continue;
+            Set& set = larger[entry.key * kSpread >> shift_];
+            *std::find_if(set.begin(), set.end(), [](const Entry& e) { return e.key == 0; }) =
+                entry;
+        }
+    sets_ = std::move(larger);
+    count_ *= 2;
+    until_epoch_ = static_cast<std::uint32_t>(count_ * kWays * kUsesOfEpoch);
+}
+
+void ReuseTable::forget(const void* address, std::size_t bytes) noexcept {
+    const std::uint64_t key = key_of(address, bytes);
+    for (Entry& entry : sets_[key * kSpread >> shift_])
+        if (entry.key == key) entry.forget();
+}
+
+ReuseTable::State ReuseTable::state() const noexcept {
+    State now = past_;
+    now.entries = count_ * kWays;
+    now.epoch = epoch_;
+    now.uses += count_ * kWays * kUsesOfEpoch - until_epoch_;
+    now.misses += misses_;
+    now.overflows += overflows_;
+    for (std::size_t i = 0; i < count_; ++i)
+        for (const Entry& entry : sets_[i]) {
+            now.used += entry.key != 0;
+            now.frequent += entry.value != 0;
+        }
+    return now;
+}
+
+}  // namespace heddle::memory

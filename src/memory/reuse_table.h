@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How often which buffers are used ("Exploiting application buffer reuse", sections 3.3 and 3.4).
+// The paper hashes (address, length) into 2^20 chains; this is a table of sets of four, each one
+// cache line, that is never larger than it is worth (bench/reuse_lookup measures it beside both of
+// the paper's). What a use costs is bounded: no list, no memory, no lock.
+//
+// Time goes by in epochs of some thousand uses. A count halves with each epoch in which its buffer
+// was not used, and in a full set the one that was used longest ago makes room. Where sets overflow
+// the table grows, but beyond a first size only while at least a fifth of its entries are of
+// buffers in frequent use; and where neither holds, and nothing that is frequent was used for an
+// epoch either, it rests: most programs that never use a buffer twice pay next to nothing (the two
+// conditions of section 3.4).
+//
+// One thread.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+namespace heddle::memory {
+
+class ReuseTable {
+public:
+    static constexpr std::size_t kWays = 4, kFewest = 1 << 10, kFreely = 1 << 13, kMost = 1 << 16;
+    static constexpr std::uint32_t kMostUses = 0xffff;
+
+    struct Entry {
+        std::uint64_t key = 0;    // 0: none
+        std::uint32_t stamp = 0;  // epoch of the last use << 16 | uses
+        // The caller's; not 0: this buffer is in frequent use, and its entry stays.
+        std::uint32_t value = 0;
+        std::uint32_t uses() const noexcept { return stamp & kMostUses; }
+        void forget() noexcept { stamp &= ~kMostUses, value = 0; }
+    };
+
+    // Of programs that count what it does.
+    struct State {
+        std::size_t entries = 0, used = 0, frequent = 0;
+        std::uint64_t uses = 0, misses = 0, overflows = 0, rests = 0;
+        std::uint32_t epoch = 0;
+    };
+
+    ReuseTable();
+    ReuseTable(const ReuseTable&) = delete;
+    ReuseTable& operator=(const ReuseTable&) = delete;
+
+    // One more use of these bytes; its entry, valid until the next call, or nullptr: the table
+    // rests, or has no room. Buffers of equal key (length and address differ by a multiple) share
+    // an entry: whoever keeps something for one looks at what it is.
+    [[gnu::always_inline]] Entry* use(const void* address, std::size_t bytes) noexcept {
+        if (--until_epoch_ == 0) [[unlikely]]
+            end_epoch();
+        if (resting_) [[unlikely]]
+            return nullptr;
+        const std::uint64_t key = key_of(address, bytes);
+        Set& set = sets_[key * kSpread >> shift_];
+        for (Entry& entry : set)
+            if (entry.key == key) [[likely]]
+                return &used(entry);
+        return miss(set, key);
+    }
+
+    // It is as new the next time.
+    void forget(const void* address, std::size_t bytes) noexcept;
+
+    // Of the last use. Changes by one.
+    std::uint32_t epoch() const noexcept { return epoch_; }
+    State state() const noexcept;
+
+private:
+    using Set = std::array<Entry, kWays>;
+    static_assert(sizeof(Set) == 64);
+    static constexpr std::uint64_t kSpread = 0x9e37'79b9'7f4a'7c15ull;
+    struct Free {
+        void operator()(Set* sets) const noexcept;
+    };
+    using Sets = std::unique_ptr<Set[], Free>;
+    static Sets make(std::size_t sets);
+    static std::uint64_t key_of(const void* address, std::size_t bytes) noexcept {
+        return reinterpret_cast<std::uintptr_t>(address) ^ static_cast<std::uint64_t>(bytes) << 48;
+    }
+
+    Entry& used(Entry& entry) noexcept {
+        const std::uint32_t now = epoch_ << 16;
+        std::uint32_t stamp = entry.stamp;
+        if (((stamp ^ now) >> 16) != 0) [[unlikely]]
+            stamp = aged(stamp);
+        if ((stamp & kMostUses) != kMostUses) ++stamp;
+        entry.stamp = stamp;
+        frequent_used_ |= entry.value;
+        return entry;
+    }
+    std::uint32_t aged(std::uint32_t stamp) const noexcept;
+    Entry* miss(Set& set, std::uint64_t key) noexcept;
+    void end_epoch() noexcept;
+    void grow() noexcept;
+
+    Sets sets_;
+    unsigned shift_ = 0;
+    std::size_t count_ = 0;  // of sets
+    std::uint32_t until_epoch_ = 0, epoch_ = 0;
+    std::uint32_t misses_ = 0, overflows_ = 0;  // of this epoch
+    std::uint32_t frequent_used_ = 0;           // in this epoch: not 0
+    bool resting_ = false;
+    std::uint32_t rest_ = 0;  // epochs that are left of it
+    State past_;              // sums
+};
+
+}  // namespace heddle::memory

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Break-even counts, and their file.
+#include "protocol/reuse_costs.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+namespace heddle::protocol {
+namespace {
+
+constexpr const char* kFirstLine = "heddle reuse costs 1";
+constexpr double kMostNanoseconds = 1e12;
+
+std::string harmless(const std::string& text) {
+    std::string name;
+    for (const char c : text)
+        name += std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' ? c : '_';
+    return name;
+}
+
+}  // namespace
+
+std::size_t ReuseCosts::index_of(std::size_t bytes) noexcept {
+    const auto steps = static_cast<std::size_t>(std::bit_width(bytes / kSmallest));
+    return std::min(steps == 0 ? 0 : steps - 1, kSizes - 1);
+}
+
+std::uint32_t ReuseCosts::uses_for(std::size_t bytes, Way way, unsigned percent) const noexcept {
+    const Cost& cost = costs[index_of(bytes)];
+    if (cost.registration <= 0 || !(cost.saved(way) > 0)) return kNever;
+    const double wanted = std::ceil(cost.uses(way) * percent / 100);
+    if (wanted >= kNever) return kNever;
+    return std::max(static_cast<std::uint32_t>(wanted), kFewestUses);
+}
+
+std::size_t ReuseCosts::smallest(Way way) const noexcept {
+    for (std::size_t i = 0; i < kSizes; ++i)
+        if (uses_for(size_of(i), way, 100) != kNever) return size_of(i);
+    return ~std::size_t{0};
+}
+
+std::filesystem::path ReuseCosts::file(const DeviceInfo& device) {
+    std::filesystem::path folder;
+    if (const char* const cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/')
+        folder = cache;
+    else if (const char* const home = std::getenv("HOME"); home != nullptr && *home == '/')
+        folder = std::filesystem::path(home) / ".cache";
+    else
+        return {};
+    char host[256] = "";
+    ::gethostname(host, sizeof host - 1);
+    return folder / "heddle" /
+           harmless(std::string("reuse-") + host + "-" + device.name + "-" + device.board + "-" +
+                    device.firmware + "-" + HEDDLE_VERSION);
+}
+
+std::string ReuseCosts::text() const {
+    std::string text = std::string(kFirstLine) + "\n";
+    for (std::size_t i = 0; i < kSizes; ++i) {
+        const Cost& cost = costs[i];
+        if (cost.registration <= 0) continue;
+        char line[256];
+        std::snprintf(line, sizeof line, "%zu %.1f %.1f %.2f", size_of(i), cost.registration,
+                      cost.copy, cost.lookup);
+        text += line;
+        for (std::size_t way = 0; way < kWays; ++way) {
+            std::snprintf(line, sizeof line, " %.1f %.1f", cost.copied[way], cost.gathered[way]);
+            text += line;
+        }
+        text += "\n";
+    }
+    return text;
+}
+
+std::optional<ReuseCosts> ReuseCosts::parse(const std::string& text) {
+    std::istringstream lines(text);
+    std::string line;
+    if (!std::getline(lines, line) || line != kFirstLine) return std::nullopt;
+    ReuseCosts all;
+    std::size_t found = 0;
+    while (std::getline(lines, line)) {
+        std::istringstream words(line);
+        words.imbue(std::locale::classic());
+        std::size_t size = 0;
+        Cost cost;
+        words >> size >> cost.registration >> cost.copy >> cost.lookup;
+        for (std::size_t way = 0; way < kWays; ++way)
+            words >> cost.copied[way] >> cost.gathered[way];
+        const auto time = [](double value) { return value >= 0 && value < kMostNanoseconds; };
+        const bool good = words && (words >> std::ws).eof() && size >= kSmallest &&
+                          size_of(index_of(size)) == size && time(cost.registration) &&
+                          time(cost.copy) && time(cost.lookup) &&
+                          std::all_of(cost.copied.begin(), cost.copied.end(), time) &&
+                          std::all_of(cost.gathered.begin(), cost.gathered.end(), time);
+        if (!good) return std::nullopt;
+        all.costs[index_of(size)] = cost;
+        ++found;
+    }
+    if (found == 0) return std::nullopt;
+    return all;
+}
+
+std::optional<ReuseCosts> ReuseCosts::load(const std::filesystem::path& file) {
+    if (file.empty()) return std::nullopt;
+    std::ifstream in(file);
+    std::string text(1 << 14, '\0');
+    in.read(text.data(), static_cast<std::streamsize>(text.size()));
+    text.resize(static_cast<std::size_t>(in.gcount()));
+    return parse(text);
+}
+
+// Beside it, and then in its place: other processes see the one or the other.
+bool ReuseCosts::save(const std::filesystem::path& file) const noexcept {
+    try {
+        std::error_code error;
+        std::filesystem::create_directories(file.parent_path(), error);
+        std::filesystem::path fresh = file;
+        fresh += "." + std::to_string(::getpid());
+        {
+            std::ofstream out(fresh);
+            out << text();
+            if (!out.flush()) {
+                std::filesystem::remove(fresh, error);
+                errno = EIO;
+                return false;
+            }
+        }
+        std::filesystem::rename(fresh, file, error);
+        if (error) std::filesystem::remove(fresh, error);
+        return !error;
+    } catch (const std::exception&) {
+        errno = ENOMEM;
+        return false;
+    }
+}
+
+}  // namespace heddle::protocol

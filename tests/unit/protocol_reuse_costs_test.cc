@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Break-even counts, and the file that they are kept in, whatever is in it.
+#include "protocol/reuse_costs.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+
+namespace heddle::protocol {
+namespace {
+
+ReuseCosts some() {
+    ReuseCosts costs;
+    for (std::size_t i = 0; i < 7; ++i) {
+        ReuseCosts::Cost& cost = costs.costs[i];
+        cost.registration = 10'000;
+        cost.copy = 50;
+        cost.lookup = 4;
+        cost.copied = {500, 400, 300};
+        // less than nothing, 46, and 96 are saved
+        cost.gathered = {520, 350, 200};
+    }
+    return costs;
+}
+
+TEST(ReuseCosts, BreakEven) {
+    const ReuseCosts costs = some();
+    EXPECT_EQ(costs.uses_for(4096, ReuseCosts::kSend, 100), ReuseCosts::kNever);
+    EXPECT_EQ(costs.uses_for(4096, ReuseCosts::kRing, 100), 218u);  // 10000 / 46
+    EXPECT_EQ(costs.uses_for(4096, ReuseCosts::kRing, 25), 55u);
+    EXPECT_EQ(costs.uses_for(4096, ReuseCosts::kOneSided, 100), 105u);
+    EXPECT_EQ(costs.uses_for(4096, ReuseCosts::kOneSided, 1), ReuseCosts::kFewestUses);
+    EXPECT_EQ(costs.uses_for(1 << 20, ReuseCosts::kRing, 100), ReuseCosts::kNever)
+        << "not measured";
+    EXPECT_EQ(costs.smallest(ReuseCosts::kRing), 128u);
+    EXPECT_EQ(costs.smallest(ReuseCosts::kSend), ~std::size_t{0});
+    EXPECT_EQ(ReuseCosts{}.uses_for(4096, ReuseCosts::kRing, 25), ReuseCosts::kNever);
+}
+
+TEST(ReuseCosts, SizesBelow) {
+    EXPECT_EQ(ReuseCosts::index_of(128), 0u);
+    EXPECT_EQ(ReuseCosts::index_of(255), 0u);
+    EXPECT_EQ(ReuseCosts::index_of(256), 1u);
+    EXPECT_EQ(ReuseCosts::index_of(8191), 5u);
+    EXPECT_EQ(ReuseCosts::index_of(8192), 6u);
+    EXPECT_EQ(ReuseCosts::index_of(std::size_t{1} << 40), ReuseCosts::kSizes - 1);
+    EXPECT_EQ(ReuseCosts::index_of(1), 0u);
+}
+
+TEST(ReuseCosts, FileAndBack) {
+    const std::filesystem::path file =
+        std::filesystem::path(testing::TempDir()) / ("costs-" + std::to_string(::getpid())) / "x";
+    EXPECT_FALSE(ReuseCosts::load(file));
+    ASSERT_TRUE(some().save(file));
+    const auto back = ReuseCosts::load(file);
+    ASSERT_TRUE(back);
+    EXPECT_EQ(back->text(), some().text());
+    std::filesystem::remove_all(file.parent_path());
+    EXPECT_FALSE(some().save("/proc/nowhere/x"));
+}
+
+TEST(ReuseCosts, OtherTextIsNotTaken) {
+    const std::string good = some().text();
+    ASSERT_TRUE(ReuseCosts::parse(good));
+    for (const char* text :
+         {"", "\n", "heddle reuse costs 1\n", "heddle reuse costs 2\n128 1 1 1 1 1 1 1 1 1\n",
+          "heddle reuse costs 1\n100 1 1 1 1 1 1 1 1 1\n", "heddle reuse costs 1\n128 1 1 1\n",
+          "heddle reuse costs 1\n128 -1 1 1 1 1 1 1 1 1\n",
+          "heddle reuse costs 1\n128 nan 1 1 1 1 1 1 1 1\n",
+          "heddle reuse costs 1\n128 1e30 1 1 1 1 1 1 1 1\n",
+          "heddle reuse costs 1\n128 1 1 1 1 1 1 1 1 1 1\n",
+          "heddle reuse costs 1\n99999999999999999999999 1 1 1 1 1 1 1 1 1\n"})
+        EXPECT_FALSE(ReuseCosts::parse(text)) << text;
+    std::mt19937 random(1);
+    for (int i = 0; i < 20'000; ++i) {  // bytes changed: a value, or nothing
+        std::string text = good;
+        for (unsigned n = 1 + random() % 4; n != 0; --n)
+            text[random() % text.size()] = static_cast<char>(random());
+        if (const auto costs = ReuseCosts::parse(text)) {
+            for (std::size_t bytes = 1; bytes < 100'000; bytes *= 2)
+                for (const auto way : {ReuseCosts::kSend, ReuseCosts::kRing, ReuseCosts::kOneSided})
+                    ASSERT_GE(costs->uses_for(bytes, way, 25), ReuseCosts::kFewestUses);
+        }
+    }
+}
+
+}  // namespace
+}  // namespace heddle::protocol
