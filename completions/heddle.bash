@@ -13,6 +13,7 @@ _heddle_values() {
     --post) echo "auto verbs direct" ;;
     --softhca) echo "auto always never" ;;
     --mpi) echo "auto mpich openmpi intel" ;;
+    --channel) echo "send ring both" ;;
     --within-node) echo "auto mpi heddle" ;;
     --device) ls /sys/class/infiniband 2>/dev/null ;;
     esac
@@ -20,6 +21,7 @@ _heddle_values() {
 
 _heddle_options() {
     local kernel="--category --path --depth --repetitions --device --patience --exchange --json --help"
+    local reuse="--repetitions --time --device --json --help"
     case $1 in
     run)
         echo "--endpoints --post --threads --stats --stats-file --softhca --mpi --within-node" \
@@ -27,6 +29,7 @@ _heddle_options() {
         ;;
     info) echo "--json --help" ;;
     options) echo "--json --markdown --man --help" ;;
+    calibrate) echo "--device --show --json --help" ;;
     plan)
         echo "--threads --qps-per-thread --processes --budget-uars --depth --device --measure" \
             "--kernels --json --help"
@@ -38,6 +41,10 @@ _heddle_options() {
         ;;
     global-array) echo "--matrix --tile --threads $kernel" ;;
     stencil) echo "--processes --threads --grid --iterations $kernel" ;;
+    reuse-pingpong) echo "--channel --bytes $reuse" ;;
+    reuse-spectrum) echo "--channel $reuse" ;;
+    reuse-put | reuse-get) echo "--bytes $reuse" ;;
+    reuse-bcast | reuse-scatter) echo "--channel --bytes --processes $reuse" ;;
     esac
 }
 
@@ -68,13 +75,14 @@ _heddle() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "run info plan bench options --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "run info plan bench options calibrate --help --version" -- "$current")
         return
     fi
     local command=${COMP_WORDS[1]}
     if [ "$command" = bench ]; then
         if [ "$COMP_CWORD" -eq 2 ]; then
-            mapfile -t COMPREPLY < <(compgen -W "message-rate global-array stencil --help" -- "$current")
+            mapfile -t COMPREPLY < <(compgen -W \
+                "message-rate global-array stencil reuse-pingpong reuse-spectrum reuse-put reuse-get reuse-bcast reuse-scatter --help" -- "$current")
             return
         fi
         command=${COMP_WORDS[2]}
@@ -90,7 +98,7 @@ _heddle() {
     fi
     case $previous in
     --category | --path | --kernels | --figure | --share | --device | --endpoints | --post | \
-        --softhca | --mpi | --within-node)
+        --softhca | --mpi | --within-node | --channel)
         mapfile -t COMPREPLY < <(compgen -W "$(_heddle_values "$previous")" -- "$current")
         # the number follows at once; outside a completion, as in a test, bash knows no compopt
         [ "$previous" = --share ] && compopt -o nospace 2>/dev/null

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// latency [LARGEST | SIZE,SIZE,...]: between ranks 0 and 1, for 8 bytes to LARGEST (4 MiB), or for these
-// sizes: latency, half of a ping-pong's time, and bandwidth of windows of nonblocking messages.
-// Medians of repetitions that alternate between the two, so that what disturbs the machine disturbs
-// both. For any MPI.
+// latency [LARGEST | SIZE,SIZE,...]: between ranks 0 and 1, for 8 bytes to LARGEST (4 MiB), or for
+// these sizes: latency, half of a ping-pong's time, and bandwidth of windows of nonblocking
+// messages. Medians of repetitions that alternate between the two, so that what disturbs the
+// machine disturbs both. For any MPI.
 //
 // With LATENCY_TURNS=PATH two jobs can take turns, repetition by repetition (peers.py): ranks wait
 // asleep for a byte in PATH.RANK.go before each, tell its end by one in PATH.RANK.done, and rank 0

@@ -111,8 +111,10 @@ class Bash(CompletionCase):
 
 
 class Heddle(CompletionCase):
-    COMMANDS = [("run",), ("info",), ("plan",), ("bench",), ("options",)]
-    EXPERIMENTS = [("bench", name) for name in ("message-rate", "global-array", "stencil")]
+    COMMANDS = [("run",), ("info",), ("plan",), ("bench",), ("options",), ("calibrate",)]
+    REUSE = ("pingpong", "spectrum", "put", "get", "bcast", "scatter")
+    EXPERIMENTS = [("bench", name) for name in (
+        "message-rate", "global-array", "stencil", *(f"reuse-{what}" for what in REUSE))]
 
     def heddle(self, *arguments):
         program = os.path.join(BUILD_DIR, "bin", "heddle")
@@ -131,7 +133,7 @@ class Heddle(CompletionCase):
         self.assertEqual(set(self.bash("heddle", "bench", "")), offered)
 
     def test_bash_offers_exactly_the_options_and_values(self):
-        for command in [*self.COMMANDS[:3], *self.EXPERIMENTS]:
+        for command in [*self.COMMANDS[:3], ("calibrate",), *self.EXPERIMENTS]:
             text = self.heddle(*command, "--help")
             options = set(re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", text, re.MULTILINE))
             self.assertEqual(set(self.bash("heddle", *command, "--")), options, command)

@@ -173,6 +173,7 @@ void add_bench_command(CLI::App& app, int* status) {
     CLI::App* command = app.add_subcommand("bench", "Experiments of the papers");
     command->require_subcommand(1);
     add_kernel_commands(*command, status);
+    add_reuse_commands(*command, status);
     CLI::App* rate = command->add_subcommand(
         "message-rate", "Small RDMA writes of n threads, each on its endpoint (ICPADS'18)");
     auto* request = new Request;  // lives as long as the program

@@ -19,7 +19,10 @@ void add_info_command(CLI::App& app, int* status);
 void add_plan_command(CLI::App& app, int* status);
 void add_bench_command(CLI::App& app, int* status);
 void add_options_command(CLI::App& app, int* status);
+void add_calibrate_command(CLI::App& app, int* status);
 // Below `bench`: global-array and stencil.
 void add_kernel_commands(CLI::App& bench, int* status);
+// reuse-pingpong, -spectrum, -put, -get, -bcast, -scatter.
+void add_reuse_commands(CLI::App& bench, int* status);
 
 }  // namespace heddle::cli

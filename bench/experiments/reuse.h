@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The experiments of "Exploiting application buffer reuse": messages and RMA from buffers that are
+// used again, with the provider's reuse and without, between processes of this machine. The
+// processes of both are there at once and take turns, so that both see the same machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "protocol/options.h"
+#include "protocol/reuse_costs.h"
+
+namespace heddle::bench {
+
+enum class ReuseKind : std::uint8_t { kPingPong, kPut, kGet, kBroadcast, kScatter };
+
+struct ReuseCase {
+    ReuseKind kind = ReuseKind::kPingPong;
+    std::size_t bytes = 4096;
+    std::uint32_t buffers = 1;    // that are sent from in turn
+    bool separate_pages = false;  // else one behind the other
+};
+
+struct ReuseRequest {
+    protocol::Options options;    // of the side with reuse; the other has it off
+    std::uint32_t processes = 2;  // of a side
+    std::uint32_t repetitions = 15;
+    double seconds = 0.01;  // of each repetition
+    std::vector<ReuseCase> cases;
+};
+
+struct ReuseResult {
+    // Seconds of an operation, by repetition, with reuse and without.
+    std::vector<double> with, without;
+    double gathered = 0;  // of the operations with reuse of process 0: those without a copy
+};
+
+// What is told while it goes on.
+using Told = void (*)(const std::string& what);
+
+// Registration and copies, measured by a process of its own, as the provider does. Throws
+// std::runtime_error, as do all here.
+protocol::ReuseCosts measure_reuse_costs(const protocol::Options& options);
+
+// A result for each case. Uses of each buffer before the first repetition: as many as the provider
+// wants, and some.
+std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const protocol::ReuseCosts& costs,
+                                   Told told);
+
+}  // namespace heddle::bench

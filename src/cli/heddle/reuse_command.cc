@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// heddle bench reuse-...: the experiments of "Exploiting application buffer reuse", section 4.
+// Beside the gain stands what the paper's equation 6 expects of it, (C - V) of the time without
+// reuse, with C and V as they are here.
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/heddle/bench_report.h"
+#include "cli/heddle/commands.h"
+#include "cli/text.h"
+#include "experiments/reuse.h"
+#include "protocol/process.h"
+
+namespace heddle::cli {
+namespace {
+
+using bench::ReuseCase;
+using bench::ReuseKind;
+using protocol::ReuseCosts;
+
+struct Experiment {
+    const char *name, *what;
+    ReuseKind kind;
+    bool spectrum;
+    std::uint32_t processes;
+    const char* paper;
+};
+constexpr Experiment kExperiments[] = {
+    {"reuse-pingpong", "Ping-pong from one buffer", ReuseKind::kPingPong, false, 2,
+     "up to 14 % at 8 KB (theory 15 %)"},
+    {"reuse-spectrum", "Ping-pong from 1 to 1000 buffers in turn", ReuseKind::kPingPong, true, 2,
+     "12.7 % at 8 KB"},
+    {"reuse-put", "RDMA writes from one buffer, each waited for", ReuseKind::kPut, false, 2,
+     "about 20 % at 8 KB, losses below 1 KB"},
+    {"reuse-get", "RDMA reads into one buffer, each waited for", ReuseKind::kGet, false, 2,
+     "about 17 % at 8 KB, losses below 1 KB"},
+    {"reuse-bcast", "Broadcasts by a binomial tree, from one buffer", ReuseKind::kBroadcast, false,
+     4, "over 25 % on 4 processes"},
+    {"reuse-scatter", "Scatters from one array", ReuseKind::kScatter, false, 4, "not given"},
+};
+
+struct Request {
+    std::string device, channel = "both";
+    std::uint32_t processes = 0, repetitions = 15;
+    std::vector<std::size_t> sizes{128, 256, 512, 1024, 2048, 4096, 8192};
+    double milliseconds = 10;
+    bool json = false;
+};
+
+std::vector<ReuseCase> cases_of(const Experiment& experiment, const Request& request) {
+    std::vector<ReuseCase> cases;
+    if (!experiment.spectrum) {
+        for (const std::size_t bytes : request.sizes)
+            cases.push_back({experiment.kind, bytes, 1, false});
+        return cases;
+    }
+    for (const bool separate : {false, true})
+        for (const std::size_t bytes : {std::size_t{1024}, std::size_t{4096}, std::size_t{8192}})
+            for (const std::uint32_t buffers : {1u, 10u, 100u, 1000u})
+                cases.push_back({experiment.kind, bytes, buffers, separate});
+    return cases;
+}
+
+// What the copies of one operation cost that are not made any more, in seconds.
+double expected(const Experiment& experiment, const ReuseCosts& costs, std::size_t bytes, bool ring,
+                std::uint32_t processes) {
+    const bool one_sided = experiment.kind == ReuseKind::kPut || experiment.kind == ReuseKind::kGet;
+    const auto way = one_sided ? ReuseCosts::kOneSided
+                     : ring    ? ReuseCosts::kRing
+                               : ReuseCosts::kSend;
+    double copies = 1;
+    if (experiment.kind == ReuseKind::kScatter) copies = processes - 1;
+    if (experiment.kind == ReuseKind::kBroadcast)  // those one after the other
+        for (copies = 0; (1u << static_cast<unsigned>(copies)) < processes;)
+            ++copies;
+    const ReuseCosts::Cost& cost = costs.costs[ReuseCosts::index_of(bytes)];
+    const double saved = cost.saved(way);
+    return saved > 0 ? copies * saved * 1e-9 : 0;
+}
+
+std::string percent(double share) { return fixed(100 * share, 1); }
+
+void told(const std::string& what) { std::fprintf(stderr, "heddle bench: %s\n", what.c_str()); }
+void silent(const std::string&) {}
+
+int run(const Experiment& experiment, const Request& request) {
+    const DeviceInfo info = device(request.device);
+    const bool rma = experiment.kind == ReuseKind::kPut || experiment.kind == ReuseKind::kGet;
+    bench::ReuseRequest wanted;
+    wanted.options.device = info.name;
+    wanted.processes = request.processes != 0 ? request.processes : experiment.processes;
+    wanted.repetitions = request.repetitions;
+    wanted.seconds = request.milliseconds * 1e-3;
+    wanted.cases = cases_of(experiment, request);
+    const ReuseCosts costs = bench::measure_reuse_costs(wanted.options);
+    if (const auto file = ReuseCosts::file(info); !file.empty()) costs.save(file);
+    softhca::cli::TextTable table({"channel", "bytes", "buffers", "pages", "us without", "us with",
+                                   "gain %", "quartiles", "expected %", "no copy %"});
+    std::vector<bool> rings;
+    if (rma || request.channel != "ring") rings.push_back(false);
+    if (!rma && request.channel != "send") rings.push_back(true);
+    for (const bool ring : rings) {
+        wanted.options.rings = ring ? wanted.processes : 0;
+        wanted.options.ring_bytes = 8192;
+        const std::vector<bench::ReuseResult> results =
+            run_reuse(wanted, costs, request.json ? silent : told);
+        for (std::size_t i = 0; i < results.size(); ++i) {
+            const ReuseCase& c = wanted.cases[i];
+            const bench::ReuseResult& result = results[i];
+            std::vector<double> gains;
+            for (std::size_t n = 0; n < result.with.size(); ++n)
+                gains.push_back(1 - result.with[n] / result.without[n]);
+            const double without = median(result.without);
+            const double theory =
+                expected(experiment, costs, c.bytes, ring, wanted.processes) / without;
+            const char* const channel = rma ? "rma" : ring ? "ring" : "send";
+            const char* const pages = c.buffers == 1 ? "-" : c.separate_pages ? "apart" : "shared";
+            if (!request.json) {
+                table.add({channel, std::to_string(c.bytes), std::to_string(c.buffers), pages,
+                           fixed(without * 1e6, 3), fixed(median(result.with) * 1e6, 3),
+                           percent(median(gains)),
+                           percent(quartile(gains, 1)) + " to " + percent(quartile(gains, 3)),
+                           percent(theory), percent(result.gathered)});
+                continue;
+            }
+            Json j{{"experiment", experiment.name}};
+            j.update(host_facts());
+            j.update(device_facts(info));
+            j.update(Json{{"version", HEDDLE_VERSION},
+                          {"processes", wanted.processes},
+                          {"channel", channel},
+                          {"bytes", c.bytes},
+                          {"buffers", c.buffers},
+                          {"separate_pages", c.separate_pages},
+                          {"seconds_without", result.without},
+                          {"seconds_with", result.with},
+                          {"gain", median(gains)},
+                          {"expected_gain", theory},
+                          {"without_copy", result.gathered},
+                          {"paper", experiment.paper}});
+            std::printf("%s\n", j.dump().c_str());
+            std::fflush(stdout);
+        }
+    }
+    if (request.json) return 0;
+    std::printf(
+        "%s: %s, %u processes; medians of %u repetitions of %.0f ms, with reuse and without in "
+        "turns\n\n%s\n"
+        "gain: of the time without reuse, turn by turn. expected: the copy less the look-up, as "
+        "measured here\n(heddle calibrate), of that time; a size whose copy costs less than a "
+        "gather is copied. no copy: of\nthe messages of process 0. Paper (MVAPICH2, ConnectX "
+        "DDR): %s.\n",
+        title_of(info).c_str(), experiment.what, wanted.processes, wanted.repetitions,
+        request.milliseconds, table.text().c_str(), experiment.paper);
+    return 0;
+}
+
+}  // namespace
+
+void add_reuse_commands(CLI::App& bench, int* status) {
+    for (const Experiment& each : kExperiments) {
+        CLI::App* command = bench.add_subcommand(each.name, each.what);
+        auto request = std::make_shared<Request>();
+        if (each.kind != ReuseKind::kPut && each.kind != ReuseKind::kGet)
+            command
+                ->add_option("--channel", request->channel,
+                             "of eager messages: send (receive queues), ring (RDMA writes), both")
+                ->check(CLI::IsMember({"send", "ring", "both"}))
+                ->capture_default_str();
+        if (!each.spectrum)
+            command->add_option("--bytes", request->sizes, "of messages (default: 128 to 8192)")
+                ->check(CLI::Range(1, 8192));
+        if (each.processes > 2)
+            command->add_option("--processes", request->processes, "default: 4")
+                ->check(CLI::Range(2, 8));
+        command->add_option("--repetitions", request->repetitions, "the median counts")
+            ->check(CLI::Range(1, 10000))
+            ->capture_default_str();
+        command->add_option("--time", request->milliseconds, "of a repetition, in ms")
+            ->check(CLI::Range(0.1, 10000.0))
+            ->capture_default_str();
+        command->add_option("--device", request->device, "default: the first with an active port");
+        command->add_flag("--json", request->json, "a line of JSON for each size");
+        command->callback([&each, request, status] { *status = run(each, *request); });
+    }
+}
+
+}  // namespace heddle::cli

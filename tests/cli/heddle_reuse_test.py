@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""heddle calibrate and heddle bench reuse-...: what they print, and the file that is kept."""
+
+import json
+import os
+
+from harness import BUILD_DIR, Case, main
+
+
+class Reuse(Case):
+    def heddle(self, *arguments, status=0, **environment):
+        program = os.path.join(BUILD_DIR, "bin", "heddle")
+        result = self.softhca("run", "--", program, *arguments,
+                              env={"XDG_CACHE_HOME": self.scratch, **environment})
+        self.assertEqual(result.returncode, status, result.stderr)
+        return result
+
+    def test_calibration_is_kept(self):
+        shown = self.heddle("calibrate", "--show", status=1)
+        self.assertRegex(shown.stderr, "nothing is known of mlx5_0 on this host yet")
+        measured = json.loads(self.heddle("calibrate", "--json").stdout)
+        self.assertTrue(measured["file"].startswith(self.scratch))
+        self.assertEqual([size["bytes"] for size in measured["sizes"]],
+                         [128 << i for i in range(7)])
+        for size in measured["sizes"]:
+            self.assertGreater(size["registration_ns"], 0)
+            self.assertEqual(set(size["ways"]), {"send", "ring", "one-sided"})
+        known = json.loads(self.heddle("calibrate", "--show", "--json").stdout)
+        self.assertEqual([size["bytes"] for size in known["sizes"]],
+                         [size["bytes"] for size in measured["sizes"]])
+        for before, after in zip(measured["sizes"], known["sizes"]):
+            self.assertAlmostEqual(before["registration_ns"], after["registration_ns"], delta=0.1)
+        self.assertRegex(self.heddle("calibrate", "--show").stdout, "(?m)^ *4096 ")
+
+    def test_damaged_file(self):
+        path = json.loads(self.heddle("calibrate", "--json").stdout)["file"]
+        with open(path, "w", encoding="utf-8") as file:
+            file.write("heddle reuse costs 1\n4096 -1 what\n")
+        self.heddle("calibrate", "--show", status=1)
+
+    def test_nowhere_to_keep_it(self):
+        done = self.heddle("calibrate", XDG_CACHE_HOME="/proc/nowhere")
+        self.assertRegex(done.stderr, "could not be written")
+        done = self.heddle("calibrate", XDG_CACHE_HOME="", HOME="")
+        self.assertRegex(done.stderr, "it is not kept")
+
+    def rows(self, *arguments):
+        done = self.heddle("bench", *arguments, "--json", "--time", "1", "--repetitions", "3")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def test_experiments(self):
+        for name, processes in (("pingpong", 2), ("bcast", 3), ("scatter", 3)):
+            more = ("--processes", "3") if processes == 3 else ()
+            rows = self.rows(f"reuse-{name}", "--bytes", "512", "8192", *more)
+            self.assertEqual([(row["channel"], row["bytes"]) for row in rows],
+                             [(channel, bytes_) for channel in ("send", "ring")
+                              for bytes_ in (512, 8192)])
+            for row in rows:
+                self.assertEqual(row["processes"], processes)
+                self.assertEqual(len(row["seconds_with"]), 3)
+                self.assertGreaterEqual(row["without_copy"], 0)
+                self.assertLessEqual(row["without_copy"], 1)
+        for name in ("put", "get"):
+            rows = self.rows(f"reuse-{name}", "--bytes", "256")
+            self.assertEqual([row["channel"] for row in rows], ["rma"])
+
+    def test_bad_arguments(self):
+        for arguments in (("--bytes", "0"), ("--bytes", "9000"), ("--channel", "pigeon")):
+            self.heddle("bench", "reuse-pingpong", *arguments, status=2)
+
+
+if __name__ == "__main__":
+    main()
