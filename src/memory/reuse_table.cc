@@ -5,12 +5,14 @@
 #include <bit>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 namespace heddle::memory {
 namespace {
 
 constexpr std::uint32_t kUsesOfEpoch = 4;  // times as many as there are entries
-constexpr std::uint32_t kRest = 15;        // epochs of rest; in the next it looks again
+// Epochs of rest; in the next it looks again.
+constexpr std::uint32_t kRest = 15, kFirstRests = 3;
 constexpr std::uint16_t kMostUnused = 16;  // epochs: of its uses none count any more
 
 }  // namespace
@@ -35,25 +37,21 @@ std::uint32_t ReuseTable::aged(std::uint32_t stamp) const noexcept {
     return epoch_ << 16 | (stamp & kMostUses) >> std::min(unused, kMostUnused);
 }
 
-// The oldest goes; of one epoch, who was used least.
-[[gnu::noinline]] ReuseTable::Entry* ReuseTable::miss(Set& set, std::uint64_t key) noexcept {
+// Not the first of its set. Who is found comes one place nearer, a new one comes first, and the
+// last goes.
+[[gnu::noinline]] ReuseTable::Entry* ReuseTable::find(Set& set, std::uint64_t key) noexcept {
+    for (std::size_t i = 1; i < kWays; ++i)
+        if (set[i].key == key) {
+            std::swap(set[i], set[i - 1]);
+            return &used(set[i - 1]);
+        }
     ++misses_;
-    Entry* oldest = nullptr;
-    std::uint32_t least = 0;
-    for (Entry& entry : set) {
-        if (entry.value != 0) continue;
-        // by age: the epoch's number goes round
-        const std::uint32_t worth = entry.key == 0 ? 0 : entry.stamp - ((epoch_ + 1) << 16);
-        if (oldest == nullptr || worth < least) oldest = &entry, least = worth;
-    }
-    if (oldest == nullptr) {
-        ++overflows_;
-        return nullptr;
-    }
-    if (oldest->key != 0 && static_cast<std::uint16_t>(epoch_ - (oldest->stamp >> 16)) <= 1)
-        ++overflows_;
-    *oldest = {key, epoch_ << 16 | 1, 0};
-    return oldest;
+    overflows_ += set[kWays - 1].key != 0;
+    if (set[kWays - 1].value != 0) return nullptr;
+    for (std::size_t i = kWays - 1; i != 0; --i)
+        set[i] = set[i - 1];
+    set[0] = {key, epoch_ << 16 | 1, 0};
+    return &set[0];
 }
 
 [[gnu::noinline, gnu::cold]] void ReuseTable::end_epoch() noexcept {
@@ -69,12 +67,12 @@ std::uint32_t ReuseTable::aged(std::uint32_t stamp) const noexcept {
     } else if (overflows_ > uses / 4) {
         const State now = state();
         const bool worth = now.frequent * 5 >= now.entries;
-        if (now.entries < kFreely || (worth && now.entries < kMost)) {
-            grow();
-        } else if (!worth && frequent_used_ == 0) {
+        if (frequent_used_ == 0 && !worth && uses - misses_ < uses / 16) {
+            // Perhaps what is used again comes too late: a larger table looks, the next time.
             resting_ = true;
-            rest_ = kRest;
+            rest_ = now.entries < kFreely ? kFirstRests : kRest;
         }
+        if (now.entries < kFreely || (worth && now.entries < kMost)) grow();
     }
     misses_ = overflows_ = frequent_used_ = 0;
 }

@@ -5,11 +5,11 @@
 // the paper's). What a use costs is bounded: no list, no memory, no lock.
 //
 // Time goes by in epochs of some thousand uses. A count halves with each epoch in which its buffer
-// was not used, and in a full set the one that was used longest ago makes room. Where sets overflow
-// the table grows, but beyond a first size only while at least a fifth of its entries are of
-// buffers in frequent use; and where neither holds, and nothing that is frequent was used for an
-// epoch either, it rests: most programs that never use a buffer twice pay next to nothing (the two
-// conditions of section 3.4).
+// was not used. A set is in the order of use, nearly: who was used longest ago makes room. Where
+// sets overflow the table grows, but beyond a first size only while at least a fifth of its entries
+// are of buffers in frequent use (the two conditions of section 3.4); and where hardly anything is
+// found, and nothing frequent was used for an epoch either, it rests, so that programs that never
+// use a buffer twice pay next to nothing.
 //
 // One thread.
 #pragma once
@@ -56,10 +56,7 @@ public:
             return nullptr;
         const std::uint64_t key = key_of(address, bytes);
         Set& set = sets_[key * kSpread >> shift_];
-        for (Entry& entry : set)
-            if (entry.key == key) [[likely]]
-                return &used(entry);
-        return miss(set, key);
+        return set[0].key == key ? &used(set[0]) : find(set, key);
     }
 
     // It is as new the next time.
@@ -93,7 +90,7 @@ private:
         return entry;
     }
     std::uint32_t aged(std::uint32_t stamp) const noexcept;
-    Entry* miss(Set& set, std::uint64_t key) noexcept;
+    Entry* find(Set& set, std::uint64_t key) noexcept;
     void end_epoch() noexcept;
     void grow() noexcept;
 
