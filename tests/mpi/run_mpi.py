@@ -31,6 +31,7 @@ PROGRAMS = {
     "pingpong": [],
     "matching": [],
     "requests": [],
+    "reuse": [],
     "datatypes": [],
     "collectives": ["collective"],
     "neighbors": ["collective"],
