@@ -32,6 +32,8 @@ set(HEDDLE_TEST_ENVIRONMENT
     HEDDLE_TEST_DIR=${HEDDLE_TEST_DIR}
     HEDDLE_FABRIC_PREFIX=${HEDDLE_FABRIC_PREFIX}
     HEDDLE_SANITIZE=${HEDDLE_SANITIZE}
+    # what registering and copying cost below a sanitizer is not for the programs of who runs tests
+    XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/cache
     PYTHONDONTWRITEBYTECODE=1)
 
 # The preloaded library is built with the sanitizer too, and the sanitizer's runtime has to come

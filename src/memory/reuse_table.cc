@@ -115,6 +115,8 @@ ReuseTable::State ReuseTable::state() const noexcept {
         for (const Entry& entry : sets_[i]) {
             now.used += entry.key != 0;
             now.frequent += entry.value != 0;
+            if (entry.key != 0)
+                ++now.by_uses[static_cast<std::size_t>(std::bit_width(entry.uses()))];
         }
     return now;
 }

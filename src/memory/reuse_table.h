@@ -40,6 +40,8 @@ public:
         std::size_t entries = 0, used = 0, frequent = 0;
         std::uint64_t uses = 0, misses = 0, overflows = 0, rests = 0;
         std::uint32_t epoch = 0;
+        // Of those used: so many buffers have been 2^(i-1) to 2^i - 1 times; lately, at least.
+        std::array<std::uint64_t, 17> by_uses{};
     };
 
     ReuseTable();

@@ -20,6 +20,8 @@ ReuseCounts& ReuseCounts::operator+=(const ReuseCounts& other) noexcept {
     entries += other.entries;
     used += other.used;
     rests += other.rests;
+    for (std::size_t i = 0; i < by_uses.size(); ++i)
+        by_uses[i] += other.by_uses[i];
     return *this;
 }
 
@@ -118,6 +120,7 @@ ReuseCounts Reuse::counts() const noexcept {
     counts.entries = state.entries;
     counts.used = state.used;
     counts.rests = state.rests;
+    counts.by_uses = state.by_uses;
     return counts;
 }
 

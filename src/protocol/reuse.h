@@ -10,6 +10,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -26,6 +27,7 @@ struct ReuseCounts {
     std::uint64_t promoted = 0, refused = 0;  // buffers that were registered, or could not be
     std::uint64_t gone = 0, aged = 0;         // that are no more: unmapped or evicted; not used
     std::uint64_t entries = 0, used = 0, rests = 0;  // of the table
+    std::array<std::uint64_t, 17> by_uses{};         // of the table, see there
     ReuseCounts& operator+=(const ReuseCounts& other) noexcept;
 };
 

@@ -149,7 +149,11 @@ post::Posted RdmEndpoint::Body::send_copied(Peer& peer, const Outgoing& out, boo
     Sent sent = wanted;
     sent.buffer = buffer;
     const post::Posted posted = channel->post(*peer.connection, work, sent);
-    if (posted != post::Posted::kOk) buffers.give_back(buffer);
+    if (posted != post::Posted::kOk) [[unlikely]] {
+        buffers.give_back(buffer);
+        return posted;
+    }
+    ++counts.copied_by_size[EndpointCounts::size_index(out.bytes)];
     return posted;
 }
 
@@ -187,6 +191,7 @@ post::Posted RdmEndpoint::Body::send_gathered(Peer& peer, const Outgoing& out, b
     if (posted == post::Posted::kOk) [[likely]] {
         ++reused.in_flight;
         ++counts.gathered;
+        ++counts.gathered_by_size[EndpointCounts::size_index(out.bytes)];
     } else {
         directs.give_back(direct);
         buffers.give_back(buffer);

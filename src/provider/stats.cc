@@ -55,7 +55,20 @@ void add(Sum& sum, const protocol::RdmEndpoint& endpoint) {
     to.gathered += more.gathered;
     to.rma_copied += more.rma_copied;
     to.rma_direct += more.rma_direct;
+    for (std::size_t i = 0; i < EndpointCounts::kSizes; ++i) {
+        to.copied_by_size[i] += more.copied_by_size[i];
+        to.gathered_by_size[i] += more.gathered_by_size[i];
+    }
     ++sum.endpoints;
+}
+
+// ,"key":[...], for `heddle run --reuse-report`.
+template <class Numbers>
+std::string json_list(const char* key, const Numbers& numbers) {
+    std::string text = std::string(",\"") + key + "\":[";
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+        text += (i != 0 ? "," : "") + std::to_string(numbers[i]);
+    return text + "]";
 }
 
 struct Line {
@@ -118,6 +131,9 @@ std::string written(const Sum& sum, const Domain& domain, bool json) {
                "\",\"category\":\"" + category + "\"";
         for (const Line& line : lines)
             text += std::string(",\"") + line.key + "\":" + std::to_string(line.value);
+        text += json_list("copied_by_size", c.copied_by_size);
+        text += json_list("gathered_by_size", c.gathered_by_size);
+        text += json_list("buffers_by_uses", r.by_uses);
         return text + "}\n";
     }
     text = "heddle: process " + pid + ", " + device + ", endpoints " + category + "\n";

@@ -4,7 +4,7 @@
 import json
 import os
 
-from harness import BUILD_DIR, Case, main
+from harness import BUILD_DIR, TEST_DIR, Case, main
 
 
 class Reuse(Case):
@@ -63,6 +63,20 @@ class Reuse(Case):
         for name in ("put", "get"):
             rows = self.rows(f"reuse-{name}", "--bytes", "256")
             self.assertEqual([row["channel"] for row in rows], ["rma"])
+
+    def test_report_of_a_program(self):
+        for program, status in (("true", 0), ("false", 1)):
+            done = self.softhca("run", "--softhca", "never", "--reuse-report", "--", program,
+                                command=os.path.join(BUILD_DIR, "bin", "heddle"))
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertIn("No process has used heddle to its end", done.stderr)
+        exchange = os.path.join(TEST_DIR, "fi_exchange")
+        done = self.softhca("run", "--reuse-report", "--", exchange,
+                            command=os.path.join(BUILD_DIR, "bin", "heddle"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stderr, r"Eager messages of \d+ processes")
+        self.assertRegex(done.stderr, r"(?m)^all +\d+ +\d+ ")
+        self.heddle("run", "--reuse-report", "--stats", "--", "true", status=2)
 
     def test_bad_arguments(self):
         for arguments in (("--bytes", "0"), ("--bytes", "9000"), ("--channel", "pigeon")):

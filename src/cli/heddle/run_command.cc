@@ -4,18 +4,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "cli/heddle/commands.h"
 #include "cli/heddle/mpi_switches.h"
+#include "cli/heddle/reuse_report.h"
 #include "cli/program.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
@@ -30,7 +35,7 @@ struct Request {
     std::string endpoints, post, stats_file;
     std::string softhca = "auto", mpi = "auto", within_node = "auto";
     unsigned threads = 1;
-    bool stats = false, verbose = false;
+    bool stats = false, reuse_report = false, verbose = false;
 };
 
 std::filesystem::path own_folder() {
@@ -191,6 +196,42 @@ void run(const Request& request, const std::vector<std::string>& command) {
     become(softhca, words, request.verbose);
 }
 
+// What the processes of the program wrote, when it has ended. Signals for it go to it.
+std::atomic<pid_t> reported{0};
+
+int run_and_report(Request request, const std::vector<std::string>& command) {
+    std::string file = (std::filesystem::temp_directory_path() / "heddle-reuse-XXXXXX").string();
+    const int fd = ::mkstemp(file.data());
+    if (fd < 0) throw ProgramError(softhca::cli::kRunFailed, file + ": " + std::strerror(errno));
+    ::close(fd);
+    request.stats_file = file;
+    std::fflush(nullptr);
+    const pid_t child = ::fork();
+    if (child == 0) {
+        try {
+            run(request, command);
+        } catch (const ProgramError& error) {
+            std::fprintf(stderr, "heddle run: %s\n", error.what());
+            std::_Exit(error.status());
+        }
+    }
+    if (child < 0) {
+        std::filesystem::remove(file);
+        throw ProgramError(softhca::cli::kRunFailed, "no more processes");
+    }
+    reported = child;
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+        std::signal(signal, [](int number) { ::kill(reported, number); });
+    int status = 0;
+    while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+    }
+    std::ostringstream lines;
+    lines << std::ifstream(file).rdbuf();
+    std::filesystem::remove(file);
+    std::fputs(("\n" + reuse_report(lines.str())).c_str(), stderr);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
 // A value that the provider would refuse is refused here.
 CLI::Validator possible(const char* option) {
     return {[option](std::string& text) -> std::string {
@@ -238,6 +279,11 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
                       "at the end each process says what it took of the device and did");
     run_app->add_option("--stats-file", request->stats_file, "the same as lines of JSON");
     run_app
+        ->add_flag("--reuse-report", request->reuse_report,
+                   "at the end: how small messages were sent, and how often buffers were used")
+        ->excludes("--stats")
+        ->excludes("--stats-file");
+    run_app
         ->add_option("--softhca", request->softhca,
                      "the software HCA: auto (if there is no device), always, never")
         ->check(CLI::IsMember({"auto", "always", "never"}));
@@ -253,7 +299,10 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
     run_app->add_flag("--verbose,-v", request->verbose, "say what is set and started");
     run_app->callback([request, &command, status] {
         try {
-            run(*request, command);
+            if (request->reuse_report)
+                *status = run_and_report(*request, command);
+            else
+                run(*request, command);
         } catch (const ProgramError& error) {
             std::fprintf(stderr, "heddle run: %s\n", error.what());
             *status = error.status();
