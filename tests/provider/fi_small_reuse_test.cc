@@ -262,6 +262,71 @@ TEST_P(SmallReuse, BesideMemoryThatOthersUnmap) {
     munmap(at, 4 * kPage);
 }
 
+// Two pages may stay registered, and more are used in turn.
+TEST_P(SmallReuse, WithRoomForFew) {
+    pair.reset();
+    world.reset();
+    setenv("FI_HEDDLE_MR_CACHE", "8192", 1);
+    open();
+    constexpr std::size_t kBuffers = 6;
+    std::byte* const at = map_some(kBuffers * 2 * kPage);
+    for (int round = 0; round < 3; ++round)
+        for (std::size_t i = 0; i < kBuffers; ++i)
+            ASSERT_NO_FATAL_FAILURE(use(at + i * 2 * kPage, 1000 + i));
+    for (int i = 0; i < 200; ++i)
+        for (std::size_t n = 0; n < kBuffers; ++n)
+            ASSERT_NO_FATAL_FAILURE(transfer(at + n * 2 * kPage, 1000 + n));
+    munmap(at, kBuffers * 2 * kPage);
+}
+
+// Each thread in a domain of its own, all from the same bytes and from some that overlap, while
+// another maps over what lies beside.
+TEST_P(SmallReuse, OfBuffersThatThreadsShare) {
+    constexpr std::size_t kThreads = 3;
+    std::byte* const at = map_some(4 * kPage);
+    fill(at + kPage, 2 * kPage);
+    std::vector<std::unique_ptr<World>> worlds;
+    std::vector<std::unique_ptr<Pair>> pairs;
+    for (std::size_t i = 0; i < kThreads; ++i) {
+        worlds.push_back(std::make_unique<World>());
+        pairs.push_back(std::make_unique<Pair>(*worlds.back()));
+    }
+    std::atomic<bool> stop{false};
+    std::thread other([&] {
+        for (std::size_t i = 0; !stop; ++i)
+            map(at + i % 2 * 3 * kPage, kPage, MAP_FIXED);
+    });
+    std::vector<std::thread> threads;
+    for (std::size_t i = 0; i < kThreads; ++i)
+        threads.emplace_back([&, i] {
+            Pair& own = *pairs[i];
+            std::vector<std::byte> into(kMost);
+            for (std::size_t n = 0; n < 300; ++n) {
+                // the same of all threads, and one of each
+                const std::byte* const from = at + kPage + (n % 2 != 0 ? 0 : 100 * i);
+                const std::size_t bytes = 2000 + (n % 4 < 2 ? 0 : 3000);
+                ASSERT_EQ(fi_trecv(own.b.ep.get(), into.data(), kMost, nullptr, FI_ADDR_UNSPEC, 1,
+                                   0, nullptr),
+                          0);
+                const auto send = [&] {
+                    return fi_tsend(own.a.ep.get(), from, bytes, nullptr, own.to_b, 1, nullptr);
+                };
+                ASSERT_EQ(insist(own.a.transmit.get(), send), 0);
+                fi_cq_tagged_entry entry;
+                ASSERT_EQ(next(own.b.receive.get(), entry, own.a.transmit.get()), 0);
+                ASSERT_EQ(next(own.a.transmit.get(), entry, own.b.receive.get()), 0);
+                ASSERT_EQ(std::memcmp(from, into.data(), bytes), 0) << n;
+            }
+        });
+    for (std::thread& thread : threads)
+        thread.join();
+    stop = true;
+    other.join();
+    pairs.clear();
+    worlds.clear();
+    munmap(at, 4 * kPage);
+}
+
 // All of it at random. HEDDLE_TEST_SECONDS: how long.
 TEST_P(SmallReuse, Stress) {
     const char* const asked = std::getenv("HEDDLE_TEST_SECONDS");
