@@ -132,7 +132,7 @@ constexpr OptionDeclaration kTable[] = {
     {"ring_size", FI_PARAM_SIZE_T, "1024", "64 to 1048576 bytes (K and M)",
      "The largest message that is written into a ring; larger eager ones are sent as all others.",
      [](Text text, Options& o) { return number(text, 64, 1 << 20, o.protocol.ring_bytes); }},
-    {"reuse", FI_PARAM_STRING, "auto", "auto, off, or 1 to 65535 uses",
+    {"reuse", FI_PARAM_STRING, "auto", "auto, off, or 4 to 65535 uses",
      "Small messages and RMA of buffers that are used often move without a copy, from memory that "
      "stays registered. auto: after as many uses as pay for it on this host (`heddle calibrate`); "
      "a number: after so many.",
@@ -142,7 +142,7 @@ constexpr OptionDeclaration kTable[] = {
              return true;
          }
          std::uint32_t uses = 0;
-         if (!equal(text, "off") && !number(text, 1, 65535, uses)) return false;
+         if (!equal(text, "off") && !number(text, 4, 65535, uses)) return false;
          o.protocol.reuse_after = uses;
          return true;
      }},
