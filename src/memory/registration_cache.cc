@@ -13,6 +13,13 @@ namespace {
 constexpr std::uintptr_t kPageMask = 4095;
 constexpr std::size_t kChunk = 1 << 16;
 
+struct Range {
+    std::uintptr_t begin, end;
+};
+Range whole_pages(std::uintptr_t at, std::size_t bytes) noexcept {
+    return {at & ~kPageMask, (at + bytes + kPageMask) & ~kPageMask};
+}
+
 }  // namespace
 
 void* KeptPages::do_allocate(std::size_t bytes, std::size_t) {
@@ -66,18 +73,25 @@ RegistrationCache::~RegistrationCache() {
     end_all(dead_);
 }
 
+template <class Look>
+void RegistrationCache::look_up(const Look& look) noexcept {
+    Region* dead = nullptr;
+    {
+        const std::scoped_lock lock(monitor_->mutex());
+        std::swap(dead, dead_);
+        look();
+    }
+    end_all(dead);
+}
+
 RegistrationCache::Region* RegistrationCache::get(const void* address, std::size_t bytes,
                                                   int access) noexcept {
     const auto at = reinterpret_cast<std::uintptr_t>(address);
     if (most_bytes_ == 0) return make(at, at + bytes, access);
-    const std::uintptr_t begin = at & ~kPageMask;
-    const std::uintptr_t end = (at + bytes + kPageMask) & ~kPageMask;
-    Region* dead = nullptr;
+    const auto [begin, end] = whole_pages(at, bytes);
     Region* found = nullptr;
     bool again = false;
-    {
-        const std::scoped_lock lock(monitor_->mutex());
-        std::swap(dead, dead_);
+    look_up([&, begin = begin, end = end] {
         found = find(begin, end, access);
         if (found != nullptr) {
             ++found->users_;
@@ -85,40 +99,27 @@ RegistrationCache::Region* RegistrationCache::get(const void* address, std::size
         } else {
             again = end - begin <= most_bytes_ && seen_before(begin, end, access);
         }
-    }
-    end_all(dead);
+    });
     if (found != nullptr) return found;
     return again ? add(begin, end, access) : make(at, at + bytes, access);
 }
 
-void RegistrationCache::put(Region* region) noexcept {
-    bool last = false;
-    {
-        const std::scoped_lock lock(monitor_->mutex());
-        last = --region->users_ == 0 && !region->listed_;
-    }
-    if (last) this->end(region);
-}
+void RegistrationCache::put(Region* region) noexcept { drop(region, false); }
 
 RegistrationCache::Region* RegistrationCache::hold(const void* address, std::size_t bytes,
                                                    int access) noexcept {
-    const auto at = reinterpret_cast<std::uintptr_t>(address);
-    const std::uintptr_t begin = at & ~kPageMask;
-    const std::uintptr_t end = (at + bytes + kPageMask) & ~kPageMask;
-    Region* dead = nullptr;
-    Region* region = nullptr;
-    {
-        const std::scoped_lock lock(monitor_->mutex());
-        std::swap(dead, dead_);
-        region = find(begin, end, access);
-        if (region != nullptr) ++region->users_;
-    }
-    end_all(dead);
-    if (region == nullptr && end - begin <= most_bytes_) region = add(begin, end, access);
-    if (region == nullptr) {
-        if (end - begin > most_bytes_) errno = EOPNOTSUPP;
+    const auto [begin, end] = whole_pages(reinterpret_cast<std::uintptr_t>(address), bytes);
+    if (end - begin > most_bytes_) {
+        errno = EOPNOTSUPP;
         return nullptr;
     }
+    Region* region = nullptr;
+    look_up([&, begin = begin, end = end] {
+        region = find(begin, end, access);
+        if (region != nullptr) ++region->users_;
+    });
+    if (region == nullptr) region = add(begin, end, access);
+    if (region == nullptr) return nullptr;
     {
         const std::scoped_lock lock(monitor_->mutex());
         if (region->listed_) {
@@ -131,12 +132,17 @@ RegistrationCache::Region* RegistrationCache::hold(const void* address, std::siz
     return nullptr;
 }
 
-void RegistrationCache::release(Region* region) noexcept {
+void RegistrationCache::release(Region* region) noexcept { drop(region, true); }
+
+// Of a user; `held`: who also holds it.
+void RegistrationCache::drop(Region* region, bool held) noexcept {
+    bool last = false;
     {
         const std::scoped_lock lock(monitor_->mutex());
-        --region->holders_;
+        region->holders_ -= held;
+        last = --region->users_ == 0 && !region->listed_;
     }
-    put(region);
+    if (last) this->end(region);
 }
 
 CacheCounts RegistrationCache::counts() const noexcept {
@@ -246,8 +252,7 @@ void RegistrationCache::unlist(Region& region) noexcept {
             break;
         }
     unlink(region);
-    region.listed_ = false;
-    region.gone_.store(true, std::memory_order_release);
+    region.listed_.store(false, std::memory_order_release);
     --counts_.regions;
     counts_.bytes -= region.end_ - region.begin_;
     monitor_->unwatch(region.begin_, region.end_);

@@ -64,7 +64,7 @@ public:
         std::uint32_t remote_key() const noexcept { return mr_->rkey; }
         // It is not in the cache any more: its memory went, or others needed the room. Any thread;
         // of who holds it, if the monitor is not changing().
-        bool gone() const noexcept { return gone_.load(std::memory_order_acquire); }
+        bool gone() const noexcept { return !listed_.load(std::memory_order_acquire); }
 
     private:
         friend class RegistrationCache;
@@ -73,8 +73,7 @@ public:
         ibv_mr* mr_ = nullptr;
         // Under the monitor's mutex.
         std::uint32_t users_ = 0, holders_ = 0;
-        bool listed_ = false;            // in regions_
-        std::atomic<bool> gone_{false};  // it was
+        std::atomic<bool> listed_{false};  // in regions_; written under the mutex, see gone()
         Region *newer_ = nullptr, *older_ = nullptr;
     };
 
@@ -100,6 +99,10 @@ private:
 
     void gone(std::uintptr_t begin, std::uintptr_t end) noexcept override;
     bool wants(std::uintptr_t begin, std::uintptr_t end) const noexcept override;
+    // look() under the mutex; then what had gone is ended without it.
+    template <class Look>
+    void look_up(const Look& look) noexcept;
+    void drop(Region* region, bool held) noexcept;
     Region* make(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
     Region* add(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
     void end(Region* region) noexcept;
