@@ -3,34 +3,22 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <new>
 #include <utility>
 
 namespace heddle::memory {
 namespace {
 
-constexpr std::uint32_t kUsesOfEpoch = 4;  // times as many as there are entries
 // Epochs of rest; in the next it looks again.
 constexpr std::uint32_t kRest = 15, kFirstRests = 3;
 constexpr std::uint16_t kMostUnused = 16;  // epochs: of its uses none count any more
 
 }  // namespace
 
-void ReuseTable::Free::operator()(Set* sets) const noexcept { std::free(sets); }
-
-// Zeroed pages are not touched before they are used.
-ReuseTable::Sets ReuseTable::make(std::size_t sets) {
-    auto* const memory = static_cast<Set*>(std::aligned_alloc(sizeof(Set), sets * sizeof(Set)));
-    if (memory == nullptr) throw std::bad_alloc();
-    std::uninitialized_value_construct_n(memory, sets);
-    return Sets(memory);
-}
-
-ReuseTable::ReuseTable() : sets_(make(kFewest / kWays)), count_(kFewest / kWays) {
-    shift_ = 64 - static_cast<unsigned>(std::countr_zero(count_));
-    until_epoch_ = static_cast<std::uint32_t>(kFewest * kUsesOfEpoch);
-}
+ReuseTable::ReuseTable()
+    : sets_(kFewest / kWays),
+      shift_(64 - static_cast<unsigned>(std::countr_zero(sets_.size()))),
+      until_epoch_(uses_of_epoch()) {}
 
 std::uint32_t ReuseTable::aged(std::uint32_t stamp) const noexcept {
     const auto unused = static_cast<std::uint16_t>(epoch_ - (stamp >> 16) - 1);
@@ -55,8 +43,7 @@ std::uint32_t ReuseTable::aged(std::uint32_t stamp) const noexcept {
 }
 
 [[gnu::noinline, gnu::cold]] void ReuseTable::end_epoch() noexcept {
-    const auto uses = static_cast<std::uint32_t>(count_ * kWays * kUsesOfEpoch);
-    until_epoch_ = uses;
+    const std::uint32_t uses = until_epoch_ = uses_of_epoch();
     past_.uses += uses;
     past_.misses += misses_;
     past_.overflows += overflows_;
@@ -79,23 +66,22 @@ std::uint32_t ReuseTable::aged(std::uint32_t stamp) const noexcept {
 
 // Twice as many; where a buffer belongs changes by one bit.
 void ReuseTable::grow() noexcept {
-    Sets larger;
+    std::vector<Set> larger;
     try {
-        larger = make(2 * count_);
+        larger.resize(2 * sets_.size());
     } catch (const std::bad_alloc&) {
         return;
     }
     --shift_;
-    for (std::size_t i = 0; i < count_; ++i)
-        for (const Entry& entry : sets_[i]) {
+    for (const Set& old : sets_)
+        for (const Entry& entry : old) {
             if (entry.key == 0) continue;
             Set& set = larger[entry.key * kSpread >> shift_];
             *std::find_if(set.begin(), set.end(), [](const Entry& e) { return e.key == 0; }) =
                 entry;
         }
     sets_ = std::move(larger);
-    count_ *= 2;
-    until_epoch_ = static_cast<std::uint32_t>(count_ * kWays * kUsesOfEpoch);
+    until_epoch_ = uses_of_epoch();
 }
 
 void ReuseTable::forget(const void* address, std::size_t bytes) noexcept {
@@ -106,13 +92,13 @@ void ReuseTable::forget(const void* address, std::size_t bytes) noexcept {
 
 ReuseTable::State ReuseTable::state() const noexcept {
     State now = past_;
-    now.entries = count_ * kWays;
+    now.entries = sets_.size() * kWays;
     now.epoch = epoch_;
-    now.uses += count_ * kWays * kUsesOfEpoch - until_epoch_;
+    now.uses += uses_of_epoch() - until_epoch_;
     now.misses += misses_;
     now.overflows += overflows_;
-    for (std::size_t i = 0; i < count_; ++i)
-        for (const Entry& entry : sets_[i]) {
+    for (const Set& set : sets_)
+        for (const Entry& entry : set) {
             now.used += entry.key != 0;
             now.frequent += entry.value != 0;
             if (entry.key != 0)

@@ -17,7 +17,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <vector>
 
 namespace heddle::memory {
 
@@ -69,14 +69,9 @@ public:
     State state() const noexcept;
 
 private:
-    using Set = std::array<Entry, kWays>;
+    struct alignas(64) Set : std::array<Entry, kWays> {};
     static_assert(sizeof(Set) == 64);
     static constexpr std::uint64_t kSpread = 0x9e37'79b9'7f4a'7c15ull;
-    struct Free {
-        void operator()(Set* sets) const noexcept;
-    };
-    using Sets = std::unique_ptr<Set[], Free>;
-    static Sets make(std::size_t sets);
     static std::uint64_t key_of(const void* address, std::size_t bytes) noexcept {
         return reinterpret_cast<std::uintptr_t>(address) ^ static_cast<std::uint64_t>(bytes) << 48;
     }
@@ -91,14 +86,16 @@ private:
         frequent_used_ |= entry.value;
         return entry;
     }
+    std::uint32_t uses_of_epoch() const noexcept {
+        return static_cast<std::uint32_t>(4 * kWays * sets_.size());
+    }
     std::uint32_t aged(std::uint32_t stamp) const noexcept;
     Entry* find(Set& set, std::uint64_t key) noexcept;
     void end_epoch() noexcept;
     void grow() noexcept;
 
-    Sets sets_;
-    unsigned shift_ = 0;
-    std::size_t count_ = 0;  // of sets
+    std::vector<Set> sets_;  // a power of two of them
+    unsigned shift_ = 0;     // of a hash, to an index of these
     std::uint32_t until_epoch_ = 0, epoch_ = 0;
     std::uint32_t misses_ = 0, overflows_ = 0;  // of this epoch
     std::uint32_t frequent_used_ = 0;           // in this epoch: not 0
