@@ -15,6 +15,7 @@
 #include "protocol/bulk.h"
 #include "protocol/eager_ring.h"
 #include "protocol/matcher.h"
+#include "protocol/numbered.h"
 #include "protocol/process.h"
 #include "protocol/rdm_endpoint.h"
 #include "protocol/reuse.h"
@@ -73,48 +74,6 @@ struct Outgoing {
     std::size_t count, bytes;
     std::uint64_t data;
     bool has_data;
-};
-
-// Numbers for objects that a peer names in its answers: index and generation, so that a late or
-// damaged answer never meets another object.
-template <class T>
-class Numbered {
-public:
-    T& take() {
-        if (free_ == nullptr) {
-            all_.push_back(std::make_unique<T>());
-            free_ = all_.back().get();
-            free_->index = static_cast<std::uint32_t>(all_.size() - 1);
-        }
-        T& object = *free_;
-        free_ = object.next_free;
-        object.in_use = true;
-        return object;
-    }
-    void give_back(T& object) noexcept {
-        object.in_use = false;
-        ++object.generation;
-        object.next_free = free_;
-        free_ = &object;
-    }
-    static std::uint64_t id(const T& object) noexcept {
-        return std::uint64_t{object.generation} << 32 | object.index;
-    }
-    T* find(std::uint64_t id) const noexcept {
-        const auto index = static_cast<std::uint32_t>(id);
-        if (index >= all_.size()) return nullptr;
-        T& object = *all_[index];
-        return object.in_use && object.generation == id >> 32 ? &object : nullptr;
-    }
-    template <class Use>
-    void for_each_in_use(Use&& use) {
-        for (std::size_t i = 0; i < all_.size(); ++i)
-            if (all_[i]->in_use) use(*all_[i]);
-    }
-
-private:
-    std::vector<std::unique_ptr<T>> all_;
-    T* free_ = nullptr;  // the first of those that are
 };
 
 // An operation of the application that is more than one work, or waits.
@@ -250,6 +209,8 @@ public:
     bool send_few(Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag,
                   std::uint64_t data, std::uint8_t what, void* context) noexcept;
     ssize_t send_any(const SendArguments& arguments);
+    template <class What>
+    Outgoing outgoing(const Peer& peer, const What& what, std::size_t bytes) const noexcept;
     // kOk: it is counted, too.
     // may_stay: nobody is told before the payload is not needed any more.
     post::Posted send_eager(Peer& peer, const Outgoing& out, const Sent& sent, bool may_stay);

@@ -26,8 +26,7 @@ ReuseCounts& ReuseCounts::operator+=(const ReuseCounts& other) noexcept {
 }
 
 Reuse::~Reuse() {
-    for (const Buffer& buffer : buffers_)
-        if (buffer.region != nullptr) cache_.release(buffer.region);
+    buffers_.for_each_in_use([this](Buffer& buffer) { cache_.release(buffer.region); });
 }
 
 Reuse::Buffer* Reuse::frequent(memory::ReuseTable::Entry& entry, const void* address,
@@ -36,7 +35,7 @@ Reuse::Buffer* Reuse::frequent(memory::ReuseTable::Entry& entry, const void* add
         sweep();
         if (entry.value == 0) return nullptr;
     }
-    Buffer& buffer = buffers_[entry.value - 1];
+    Buffer& buffer = buffers_.at(entry.value - 1);
     if (buffer.address != address || buffer.bytes != bytes) return nullptr;
     // In this order: what had gone before the application called us has either been marked, or is
     // being (address_monitor.h).
@@ -44,7 +43,7 @@ Reuse::Buffer* Reuse::frequent(memory::ReuseTable::Entry& entry, const void* add
     if (buffer.region->gone()) {
         if (buffer.in_flight == 0) {
             ++counts_.gone;
-            end(entry.value - 1);
+            end(buffer);
         }
         return nullptr;
     }
@@ -56,61 +55,50 @@ Reuse::Buffer* Reuse::frequent(memory::ReuseTable::Entry& entry, const void* add
 Reuse::Buffer* Reuse::promote(memory::ReuseTable::Entry& entry, const void* address,
                               std::size_t bytes) noexcept {
     if (table_.epoch() != swept_) sweep();
-    std::uint32_t index = free_;
-    if (index == 0) {
-        if (buffers_.size() == kMostFrequent) return nullptr;
-        try {
-            // Their users keep pointers to them while a work is under way.
-            if (buffers_.capacity() == 0) buffers_.reserve(kMostFrequent);
-            buffers_.emplace_back();
-        } catch (const std::bad_alloc&) {
-            return nullptr;
-        }
-        index = static_cast<std::uint32_t>(buffers_.size());
-    } else {
-        free_ = buffers_[index - 1].next_free;
-    }
-    Buffer& buffer = buffers_[index - 1];
-    buffer = {};
-    buffer.region = cache_.hold(address, bytes, access_);
-    if (buffer.region == nullptr) {
+    if (live_ == kMostFrequent) return nullptr;
+    memory::RegistrationCache::Region* const region = cache_.hold(address, bytes, access_);
+    if (region == nullptr) {
         ++counts_.refused;
-        buffer.next_free = free_;
-        free_ = index;
         // It is not asked for again before its entry has made room.
         entry.forget();
         return nullptr;
     }
+    try {
+        Buffer& buffer = buffers_.take();
+        buffer.region = region;
+        buffer.address = address;
+        buffer.bytes = bytes;
+        buffer.last_epoch = table_.epoch();
+        entry.value = buffer.index + 1;
+    } catch (const std::bad_alloc&) {
+        cache_.release(region);
+        return nullptr;
+    }
+    ++live_;
     ++counts_.promoted;
-    buffer.address = address;
-    buffer.bytes = bytes;
-    buffer.last_epoch = table_.epoch();
-    entry.value = index;
     return nullptr;  // this once by a copy: it may have gone while it was registered
 }
 
-void Reuse::end(std::uint32_t index) noexcept {
-    Buffer& buffer = buffers_[index];
+// Of one that nothing is under way from.
+void Reuse::end(Buffer& buffer) noexcept {
     table_.forget(buffer.address, buffer.bytes);
     cache_.release(buffer.region);
-    buffer = {};
-    buffer.next_free = free_;
-    free_ = index + 1;
+    buffers_.give_back(buffer);
+    --live_;
 }
 
 void Reuse::sweep() noexcept {
     swept_ = table_.epoch();
-    for (std::uint32_t i = 0; i < buffers_.size(); ++i) {
-        Buffer& buffer = buffers_[i];
-        if (buffer.region == nullptr || buffer.in_flight != 0) continue;
+    buffers_.for_each_in_use([this](Buffer& buffer) {
+        if (buffer.in_flight != 0) return;
         if (buffer.region->gone())
             ++counts_.gone;
         else if (((swept_ - buffer.last_epoch) & 0xffff) > kKeptEpochs)
             ++counts_.aged;
         else
-            continue;
-        end(i);
-    }
+            return;
+        end(buffer);
+    });
 }
 
 ReuseCounts Reuse::counts() const noexcept {

@@ -13,10 +13,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "memory/registration_cache.h"
 #include "memory/reuse_table.h"
+#include "protocol/numbered.h"
 #include "protocol/reuse_costs.h"
 
 namespace heddle::protocol {
@@ -45,7 +45,10 @@ public:
         std::size_t bytes = 0;
         std::uint32_t in_flight = 0;  // by who uses it: it stays registered meanwhile
         std::uint32_t last_epoch = 0;
-        std::uint32_t next_free = 0;
+
+        std::uint32_t index = 0, generation = 0;  // of Numbered
+        bool in_use = false;
+        Buffer* next_free = nullptr;
     };
 
     // access: what the device may do with it (IBV_ACCESS_...).
@@ -84,13 +87,13 @@ private:
                      std::size_t bytes) noexcept;
     Buffer* promote(memory::ReuseTable::Entry& entry, const void* address,
                     std::size_t bytes) noexcept;
-    void end(std::uint32_t index) noexcept;
+    void end(Buffer& buffer) noexcept;
 
     memory::RegistrationCache& cache_;
     const int access_;
     memory::ReuseTable table_;
-    std::vector<Buffer> buffers_;
-    std::uint32_t free_ = 0;  // of buffers_, by next_free; number + 1
+    Numbered<Buffer> buffers_;  // an entry's value: index + 1
+    std::uint32_t live_ = 0;    // of these
     std::uint32_t swept_ = 0;
     ReuseCounts counts_;
 };

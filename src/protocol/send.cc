@@ -29,10 +29,6 @@ std::byte* gather(std::byte* to, const iovec* iov, std::size_t count) noexcept {
     return to;
 }
 
-std::uint8_t tagged_flag(bool tagged) noexcept {
-    return tagged ? std::uint8_t{Header::kTagged} : std::uint8_t{0};
-}
-
 // Remote CQ data that does not fit into 32 bits travels behind the header.
 bool is_wide(const Outgoing& out) noexcept { return out.has_data && out.data > UINT32_MAX; }
 
@@ -84,6 +80,20 @@ bool by_ring(const Peer& peer, const Outgoing& out) noexcept {
 }
 
 }  // namespace
+
+// The next message to that peer. what: SendArguments, or a Transfer.
+template <class What>
+Outgoing RdmEndpoint::Body::outgoing(const Peer& peer, const What& what,
+                                     std::size_t bytes) const noexcept {
+    const std::uint8_t flags = what.flags & FI_TAGGED ? Header::kTagged : 0;
+    return {
+        {Kind::kEager, flags, name.endpoint, peer.name.endpoint, peer.send_sequence(), what.tag},
+        &what.iov[0],
+        what.iov_count,
+        bytes,
+        what.data,
+        (what.flags & FI_REMOTE_CQ_DATA) != 0};
+}
 
 post::Posted RdmEndpoint::Body::send_eager(Peer& peer, const Outgoing& out, const Sent& sent,
                                            bool may_stay) {
@@ -213,8 +223,7 @@ ssize_t RdmEndpoint::Body::send_any(const SendArguments& a) {
     if (peer == nullptr) [[unlikely]]
         return -FI_EINVAL;
     const std::size_t bytes = a.iov_count == 1 ? a.iov->iov_len : bytes_of(a.iov, a.iov_count);
-    const bool is_tagged = a.flags & FI_TAGGED, has_data = a.flags & FI_REMOTE_CQ_DATA;
-    std::uint8_t what = is_tagged ? Sent::kTagged : 0;
+    std::uint8_t what = a.flags & FI_TAGGED ? Sent::kTagged : 0;
     if (a.flags & FI_COMPLETION) what |= Sent::kEntry;
     if (bindings.send_counter != nullptr) what |= Sent::kCount;
     const bool tells = what & (Sent::kEntry | Sent::kCount);
@@ -228,13 +237,7 @@ ssize_t RdmEndpoint::Body::send_any(const SendArguments& a) {
             sent.context = a.context;
             sent.what = what;
         }
-        const Outgoing out{{Kind::kEager, tagged_flag(is_tagged), name.endpoint,
-                            peer->name.endpoint, peer->send_sequence(), a.tag},
-                           a.iov,
-                           a.iov_count,
-                           bytes,
-                           a.data,
-                           has_data};
+        const Outgoing out = outgoing(*peer, a, bytes);
         if (a.flags & FI_INJECT && bytes > options.inject_bytes) return -FI_EMSGSIZE;
         if (may_be_eager(*peer, bytes)) [[likely]] {
             const post::Posted posted = send_eager(*peer, out, sent, tells && !early);
@@ -280,7 +283,6 @@ bool RdmEndpoint::Body::start(Transfer& t) {
     if (t.flags & FI_RMA) return start_rma(t);
     if (t.flags & FI_ATOMIC) return start_atomic(t);
     Peer& peer = *t.peer;
-    const bool is_tagged = t.flags & FI_TAGGED, has_data = t.flags & FI_REMOTE_CQ_DATA;
     if (t.flags & FI_MATCH_COMPLETE || !may_be_eager(peer, t.bytes)) {
         if (!t.bulk.local.use(*domain->body().cache, t.iov.data(), t.iov_count,
                               t.descriptors.data(), t.bytes, IBV_ACCESS_REMOTE_READ)) {
@@ -297,13 +299,7 @@ bool RdmEndpoint::Body::start(Transfer& t) {
         sent.context = t.context;
         sent.what = t.what;
     }
-    const Outgoing out{{Kind::kEager, tagged_flag(is_tagged), name.endpoint, peer.name.endpoint,
-                        peer.send_sequence(), t.tag},
-                       t.iov.data(),
-                       t.iov_count,
-                       t.bytes,
-                       t.data,
-                       has_data};
+    const Outgoing out = outgoing(peer, t, t.bytes);
     const post::Posted posted = send_eager(peer, out, sent, false);
     if (posted == post::Posted::kFull) return false;
     if (posted == post::Posted::kInvalid) {

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Objects that come and go, are used again, and stay where they are.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace heddle::protocol {
+
+// Numbers for objects that a peer names in its answers: index and generation, so that a late or
+// damaged answer never meets another object.
+template <class T>
+class Numbered {
+public:
+    T& take() {
+        if (free_ == nullptr) {
+            all_.push_back(std::make_unique<T>());
+            free_ = all_.back().get();
+            free_->index = static_cast<std::uint32_t>(all_.size() - 1);
+        }
+        T& object = *free_;
+        free_ = object.next_free;
+        object.in_use = true;
+        return object;
+    }
+    void give_back(T& object) noexcept {
+        object.in_use = false;
+        ++object.generation;
+        object.next_free = free_;
+        free_ = &object;
+    }
+    // Of an object that is there.
+    T& at(std::uint32_t index) const noexcept { return *all_[index]; }
+    static std::uint64_t id(const T& object) noexcept {
+        return std::uint64_t{object.generation} << 32 | object.index;
+    }
+    T* find(std::uint64_t id) const noexcept {
+        const auto index = static_cast<std::uint32_t>(id);
+        if (index >= all_.size()) return nullptr;
+        T& object = *all_[index];
+        return object.in_use && object.generation == id >> 32 ? &object : nullptr;
+    }
+    template <class Use>
+    void for_each_in_use(Use&& use) const {
+        for (std::size_t i = 0; i < all_.size(); ++i)
+            if (all_[i]->in_use) use(*all_[i]);
+    }
+
+private:
+    std::vector<std::unique_ptr<T>> all_;
+    T* free_ = nullptr;  // the first of those that are
+};
+
+}  // namespace heddle::protocol
