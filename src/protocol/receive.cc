@@ -194,7 +194,7 @@ void RdmEndpoint::Body::received_from(Peer& peer, std::span<const std::byte> byt
     std::memcpy(&header, bytes.data(), sizeof header);
     // What had been sent before it lies in the ring.
     if (is_numbered(header.kind) && header.sequence != peer.expected_sequence() &&
-        peer.receive_ring != nullptr && !peer.receive_ring->damaged)
+        peer.receive_ring != nullptr)
         take_from_ring(peer, ~0u);
     ++counts.received;
     if (header.kind == Kind::kEager) {

@@ -21,13 +21,14 @@ constexpr std::uint32_t kSlots = 128;
 unsigned RdmEndpoint::Body::take_from_rings(unsigned most) {
     unsigned taken = 0;
     for (Peer* const peer : ringed)
-        if (taken < most && !peer->receive_ring->damaged)
-            taken += take_from_ring(*peer, most - taken);
+        if (taken < most) taken += take_from_ring(*peer, most - taken);
     return taken;
 }
 
 [[gnu::flatten]] unsigned RdmEndpoint::Body::take_from_ring(Peer& peer, unsigned most) {
     ReceiveRing& ring = *peer.receive_ring;
+    if (ring.damaged) [[unlikely]]
+        return 0;
     ReceiveRing::Found found;
     unsigned taken = 0;
     for (; taken < most; ++taken) {
@@ -140,7 +141,7 @@ void RdmEndpoint::Body::got_ring_stop(Peer& peer) {
 
 void RdmEndpoint::Body::got_ring_end(Peer& peer) {
     if (peer.receive_ring == nullptr || !peer.receive_ring->stopping) return damaged(peer);
-    if (!peer.receive_ring->damaged) take_from_ring(peer, ~0u);
+    take_from_ring(peer, ~0u);
     std::erase(ringed, &peer);
     peer.receive_ring.reset();
 }

@@ -99,8 +99,6 @@ post::Posted RdmEndpoint::Body::rma_at_once(Peer& peer, const RmaArguments& a, s
         if (what & (Sent::kEntry | Sent::kCount)) {
             sent.context = a.context;
             sent.what = what;
-        } else {
-            sent.user = nullptr;
         }
         return channel->post(*peer.connection, work, sent);
     }
