@@ -60,16 +60,7 @@ protected:
     }
     // From there to there, once.
     void transfer(const void* from, void* to, std::size_t bytes) {
-        ASSERT_EQ(fi_trecv(pair->b.ep.get(), to, bytes, nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr), 0);
-        const auto send = [&] {
-            return fi_tsend(pair->a.ep.get(), from, bytes, nullptr, pair->to_b, 1, nullptr);
-        };
-        ASSERT_EQ(insist(pair->a.transmit.get(), send), 0);
-        fi_cq_tagged_entry entry;
-        ASSERT_EQ(next(pair->b.receive.get(), entry, pair->a.transmit.get()), 0);
-        ASSERT_EQ(entry.len, bytes);
-        ASSERT_EQ(next(pair->a.transmit.get(), entry, pair->b.receive.get()), 0);
-        ASSERT_EQ(std::memcmp(from, to, bytes), 0) << "message " << seed_;
+        test::transfer(*pair, from, to, bytes, bytes, seed_);
     }
     // Sent as it is and with other contents, until it is kept.
     void use(std::byte* from, std::size_t bytes = kBytes) {

@@ -3,11 +3,9 @@
 // when it is full, that nobody sleeps beside one, and that all comes in order by whatever way.
 #include <array>
 #include <atomic>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "tests/provider/fi_statistics.h"
 #include "tests/provider/fi_support.h"
 
 namespace heddle::test {
@@ -30,11 +28,8 @@ protected:
 
     Rings() {
         setenv("FI_HEDDLE_RINGS", "1", 1);
-        setenv("FI_HEDDLE_STATS", file_.c_str(), 1);
-        std::filesystem::remove(file_);
         reader_world_.emplace();
     }
-    ~Rings() override { std::filesystem::remove(file_); }
 
     void open(std::size_t talkers, fi_wait_obj wait = FI_WAIT_NONE) {
         reader_.emplace(*reader_world_, wait);
@@ -51,9 +46,7 @@ protected:
         reader_.reset();
         talkers_.clear();
         reader_world_.reset();
-        nlohmann::json counts;
-        std::ifstream(file_) >> counts;
-        return counts;
+        return statistics_.read();
     }
 
     static std::size_t size_of(int number) {
@@ -112,7 +105,7 @@ protected:
         }
     }
 
-    const std::string file_ = testing::TempDir() + "rings-" + std::to_string(getpid()) + ".json";
+    Statistics statistics_;
     std::vector<std::vector<char>> buffers_;
     std::array<char, kRoom> room_;
     std::optional<World> reader_world_;

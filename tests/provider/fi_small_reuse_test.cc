@@ -8,13 +8,11 @@
 #include <array>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <thread>
 
 #include "tests/provider/fi_memory.h"
+#include "tests/provider/fi_statistics.h"
 #include "tests/provider/fi_support.h"
 
 namespace heddle::test {
@@ -31,11 +29,8 @@ protected:
         setenv("FI_HEDDLE_REUSE", std::to_string(kAfter).c_str(), 1);
         setenv("FI_HEDDLE_RINGS", GetParam(), 1);
         setenv("FI_HEDDLE_RING_SIZE", "8192", 1);
-        setenv("FI_HEDDLE_STATS", file_.c_str(), 1);
-        std::filesystem::remove(file_);
         open();
     }
-    ~SmallReuse() override { std::filesystem::remove(file_); }
     void open() {
         world.emplace();
         pair.emplace(*world);
@@ -43,9 +38,7 @@ protected:
     nlohmann::json closed() {
         pair.reset();
         world.reset();
-        nlohmann::json counts;
-        std::ifstream(file_) >> counts;
-        return counts;
+        return statistics_.read();
     }
 
     void fill(std::byte* buffer, std::size_t bytes) {
@@ -54,18 +47,7 @@ protected:
             buffer[i] = static_cast<std::byte>(i * 31 + seed_ * 7 + (i >> 8));
     }
     void transfer(const void* from, std::size_t bytes) {
-        ASSERT_EQ(fi_trecv(pair->b.ep.get(), received.data(), kMost, nullptr, FI_ADDR_UNSPEC, 1, 0,
-                           nullptr),
-                  0);
-        const auto send = [&] {
-            return fi_tsend(pair->a.ep.get(), from, bytes, nullptr, pair->to_b, 1, nullptr);
-        };
-        ASSERT_EQ(insist(pair->a.transmit.get(), send), 0);
-        fi_cq_tagged_entry entry;
-        ASSERT_EQ(next(pair->b.receive.get(), entry, pair->a.transmit.get()), 0);
-        ASSERT_EQ(entry.len, bytes);
-        ASSERT_EQ(next(pair->a.transmit.get(), entry, pair->b.receive.get()), 0);
-        ASSERT_EQ(std::memcmp(from, received.data(), bytes), 0) << "message " << seed_;
+        test::transfer(*pair, from, received.data(), bytes, kMost, seed_);
     }
     // Until it is in frequent use, and some more.
     void use(std::byte* buffer, std::size_t bytes) {
@@ -75,7 +57,7 @@ protected:
         }
     }
 
-    const std::string file_ = testing::TempDir() + "reuse-" + std::to_string(getpid()) + ".json";
+    Statistics statistics_;
     std::optional<World> world;
     std::optional<Pair> pair;
     std::array<std::byte, kMost> received{};
@@ -203,30 +185,12 @@ TEST_P(SmallReuse, PutAndGet) {
     const auto target = reinterpret_cast<std::uint64_t>(there);
     fid_cq* const cq = pair->a.transmit.get();
     fi_cq_tagged_entry entry;
-    for (const std::size_t bytes : {200u, 4096u, 8000u}) {
+    // What is here, or there, is new each time; before the last it is other memory at the same
+    // place.
+    const auto repeat = [&](std::byte* source, std::size_t bytes, const auto& move) {
         for (int i = 0; i < kAfter + 4; ++i) {
-            fill(at, bytes);
-            ASSERT_EQ(insist(cq,
-                             [&] {
-                                 return fi_write(pair->a.ep.get(), at, bytes, nullptr, pair->to_b,
-                                                 target, fi_mr_key(mr), nullptr);
-                             }),
-                      0);
-            ASSERT_EQ(next(cq, entry, pair->b.receive.get()), 0);
-            ASSERT_EQ(std::memcmp(at, there, bytes), 0) << bytes;
-            if (i == kAfter + 2) {  // the next into other memory at the same place
-                munmap(at, 2 * kPage);
-                ASSERT_EQ(map(at, 2 * kPage, MAP_FIXED_NOREPLACE), at);
-            }
-        }
-        for (int i = 0; i < kAfter + 4; ++i) {
-            fill(there, bytes);
-            ASSERT_EQ(insist(cq,
-                             [&] {
-                                 return fi_read(pair->a.ep.get(), at, bytes, nullptr, pair->to_b,
-                                                target, fi_mr_key(mr), nullptr);
-                             }),
-                      0);
+            fill(source, bytes);
+            ASSERT_EQ(insist(cq, move), 0);
             ASSERT_EQ(next(cq, entry, pair->b.receive.get()), 0);
             ASSERT_EQ(std::memcmp(at, there, bytes), 0) << bytes;
             if (i == kAfter + 2) {
@@ -234,6 +198,16 @@ TEST_P(SmallReuse, PutAndGet) {
                 ASSERT_EQ(map(at, 2 * kPage, MAP_FIXED_NOREPLACE), at);
             }
         }
+    };
+    for (const std::size_t bytes : {200u, 4096u, 8000u}) {
+        ASSERT_NO_FATAL_FAILURE(repeat(at, bytes, [&] {
+            return fi_write(pair->a.ep.get(), at, bytes, nullptr, pair->to_b, target, fi_mr_key(mr),
+                            nullptr);
+        }));
+        ASSERT_NO_FATAL_FAILURE(repeat(there, bytes, [&] {
+            return fi_read(pair->a.ep.get(), at, bytes, nullptr, pair->to_b, target, fi_mr_key(mr),
+                           nullptr);
+        }));
     }
     EXPECT_EQ(fi_close(&mr->fid), 0);
     munmap(at, 2 * kPage);
@@ -305,17 +279,8 @@ TEST_P(SmallReuse, OfBuffersThatThreadsShare) {
                 // the same of all threads, and one of each
                 const std::byte* const from = at + kPage + (n % 2 != 0 ? 0 : 100 * i);
                 const std::size_t bytes = 2000 + (n % 4 < 2 ? 0 : 3000);
-                ASSERT_EQ(fi_trecv(own.b.ep.get(), into.data(), kMost, nullptr, FI_ADDR_UNSPEC, 1,
-                                   0, nullptr),
-                          0);
-                const auto send = [&] {
-                    return fi_tsend(own.a.ep.get(), from, bytes, nullptr, own.to_b, 1, nullptr);
-                };
-                ASSERT_EQ(insist(own.a.transmit.get(), send), 0);
-                fi_cq_tagged_entry entry;
-                ASSERT_EQ(next(own.b.receive.get(), entry, own.a.transmit.get()), 0);
-                ASSERT_EQ(next(own.a.transmit.get(), entry, own.b.receive.get()), 0);
-                ASSERT_EQ(std::memcmp(from, into.data(), bytes), 0) << n;
+                test::transfer(own, from, into.data(), bytes, kMost, n);
+                if (testing::Test::HasFatalFailure()) return;
             }
         });
     for (std::thread& thread : threads)

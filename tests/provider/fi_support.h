@@ -215,4 +215,19 @@ ssize_t insist(fid_cq* cq, Call&& call) {
     return result;
 }
 
+// From there to there, where there is so much room, once; `number` is for who reads of a failure.
+inline void transfer(Pair& pair, const void* from, void* to, std::size_t bytes, std::size_t room,
+                     std::uint64_t number) {
+    ASSERT_EQ(fi_trecv(pair.b.ep.get(), to, room, nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr), 0);
+    const auto send = [&] {
+        return fi_tsend(pair.a.ep.get(), from, bytes, nullptr, pair.to_b, 1, nullptr);
+    };
+    ASSERT_EQ(insist(pair.a.transmit.get(), send), 0);
+    fi_cq_tagged_entry entry;
+    ASSERT_EQ(next(pair.b.receive.get(), entry, pair.a.transmit.get()), 0);
+    ASSERT_EQ(entry.len, bytes);
+    ASSERT_EQ(next(pair.a.transmit.get(), entry, pair.b.receive.get()), 0);
+    ASSERT_EQ(std::memcmp(from, to, bytes), 0) << "message " << number;
+}
+
 }  // namespace heddle::test
