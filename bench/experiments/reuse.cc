@@ -93,6 +93,11 @@ bool wait(Board& board, sem_t& semaphore) {
     return !board.failed;
 }
 
+// From one buffer to the next.
+std::size_t apart(const ReuseCase& c) {
+    return c.separate_pages ? (c.bytes + 4095) / 4096 * 4096 : c.bytes;
+}
+
 // One process of a side.
 class Player {
 public:
@@ -103,7 +108,6 @@ public:
           rank_(rank),
           size_(size),
           domain_(std::make_shared<protocol::Domain>(options)),
-          area_(area),
           memory_(map(area)),
           into_(map(most_bytes * kMostProcesses)),
           target_(map(most_bytes)),
@@ -144,12 +148,8 @@ public:
     // Messages of what is one operation to its user: on process 0.
     std::uint64_t messages(const ReuseCase& what) const {
         switch (what.kind) {
-            case ReuseKind::kBroadcast: {
-                std::uint64_t children = 0;
-                for (std::uint32_t bit = 1; bit < size_; bit *= 2)
-                    ++children;
-                return children;
-            }
+            case ReuseKind::kBroadcast:
+                return tree_depth(size_);
             case ReuseKind::kScatter:
                 return size_ - 1;
             default:
@@ -166,9 +166,7 @@ private:
     }
 
     std::byte* buffer(const ReuseCase& what, std::uint32_t number) const {
-        const std::size_t apart =
-            what.separate_pages ? (what.bytes + 4095) / 4096 * 4096 : what.bytes;
-        return memory_ + number % what.buffers * apart;
+        return memory_ + number % what.buffers * apart(what);
     }
 
     void progress() {
@@ -192,26 +190,28 @@ private:
         if (result != 0) throw std::runtime_error("an operation is not taken");
     }
 
+    // Arguments of a message, but for its peer.
+    template <class Arguments>
+    static Arguments message(const iovec& iov) {
+        Arguments a;
+        a.iov = &iov;
+        a.iov_count = 1;
+        a.tag = kTag;
+        a.flags = FI_TAGGED | FI_COMPLETION;
+        return a;
+    }
     // As MPI_Send and MPI_Recv do: until the buffer may be used again.
     void send(std::uint32_t to, const void* from, std::size_t bytes) {
         const iovec iov{const_cast<void*>(from), bytes};
-        protocol::SendArguments a;
-        a.iov = &iov;
-        a.iov_count = 1;
+        auto a = message<protocol::SendArguments>(iov);
         a.to = to;
-        a.tag = kTag;
-        a.flags = FI_TAGGED | FI_COMPLETION;
         insist([&] { return endpoint_->send(a); });
         take(sent_);
     }
     void post(std::uint32_t from, void* to, std::size_t bytes) {
         const iovec iov{to, bytes};
-        protocol::ReceiveArguments a;
-        a.iov = &iov;
-        a.iov_count = 1;
+        auto a = message<protocol::ReceiveArguments>(iov);
         a.from = from;
-        a.tag = kTag;
-        a.flags = FI_TAGGED | FI_COMPLETION;
         insist([&] { return endpoint_->receive(a); });
     }
     void receive(std::uint32_t from, void* to, std::size_t bytes) {
@@ -302,7 +302,6 @@ private:
     std::shared_ptr<protocol::Domain> domain_;
     protocol::AddressVector addresses_;
     protocol::Completions sent_, received_;
-    std::size_t area_;
     std::byte *memory_, *into_, *target_;
     std::unique_ptr<protocol::Region> region_;
     std::unique_ptr<protocol::RdmEndpoint> endpoint_;
@@ -310,8 +309,7 @@ private:
 };
 
 std::size_t area_of(const ReuseCase& c, std::uint32_t processes) {
-    const std::size_t apart = c.separate_pages ? (c.bytes + 4095) / 4096 * 4096 : c.bytes;
-    return c.buffers * apart + (c.kind == ReuseKind::kScatter ? processes * c.bytes : 0) + 4096;
+    return c.buffers * apart(c) + (c.kind == ReuseKind::kScatter ? processes * c.bytes : 0) + 4096;
 }
 
 void play(Board& board, Board::Side& side, std::uint32_t rank, const ReuseRequest& request,

@@ -4,6 +4,7 @@
 // processes of both are there at once and take turns, so that both see the same machine.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -22,6 +23,11 @@ struct ReuseCase {
     std::uint32_t buffers = 1;    // that are sent from in turn
     bool separate_pages = false;  // else one behind the other
 };
+
+// How many messages of a broadcast come one after the other; so many sends its root.
+inline std::uint32_t tree_depth(std::uint32_t processes) noexcept {
+    return static_cast<std::uint32_t>(std::bit_width(processes - 1));
+}
 
 struct ReuseRequest {
     protocol::Options options;    // of the side with reuse; the other has it off

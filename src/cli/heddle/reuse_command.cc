@@ -72,9 +72,7 @@ double expected(const Experiment& experiment, const ReuseCosts& costs, std::size
                                : ReuseCosts::kSend;
     double copies = 1;
     if (experiment.kind == ReuseKind::kScatter) copies = processes - 1;
-    if (experiment.kind == ReuseKind::kBroadcast)  // those one after the other
-        for (copies = 0; (1u << static_cast<unsigned>(copies)) < processes;)
-            ++copies;
+    if (experiment.kind == ReuseKind::kBroadcast) copies = bench::tree_depth(processes);
     const ReuseCosts::Cost& cost = costs.costs[ReuseCosts::index_of(bytes)];
     const double saved = cost.saved(way);
     return saved > 0 ? copies * saved * 1e-9 : 0;
