@@ -137,6 +137,7 @@ public:
     std::uint32_t srqn() const noexcept { return srqn_; }
     ibv_srq* srq() const noexcept { return srq_.get(); }
     ibv_cq* cq() const noexcept { return cq_.get(); }
+    ibv_comp_channel* events() const noexcept { return events_.get(); }
     std::size_t max_inline() const noexcept { return max_inline_; }
     std::size_t max_message() const noexcept { return max_message_; }
     memory::Pool& send_buffers() noexcept { return send_buffers_; }

@@ -89,6 +89,9 @@ public:
     // get lost. The request is not looked into afterwards.
     void abandon(ConnectionRequest& request);
 
+    // The peer's QP of that number has failed, and nothing of it shall arrive here any more: its
+    // target goes. (What it knows of its own QP only its owner has to believe.)
+    void drop(const Name& peer, std::uint32_t peer_qpn);
     // Who sends to the target QP of that number: the asking endpoint's name, of which `process` and
     // `context` hold for every endpoint that shares the QP.
     std::optional<Name> asker(std::uint32_t target_qpn) const;

@@ -103,6 +103,11 @@ void Connector::Service::remove(const Name& endpoint) {
     targets_.remove(endpoint);
 }
 
+void Connector::Service::drop(const Name& peer, std::uint32_t peer_qpn) {
+    const std::lock_guard lock(mutex_);
+    targets_.drop(peer.process, peer_qpn);
+}
+
 void Connector::Service::connect(ConnectionRequest& request) {
     assert(request.from.process == self_.process);
     {

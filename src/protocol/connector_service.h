@@ -45,6 +45,7 @@ public:
     void connect(ConnectionRequest& request);
     void stop(const ConnectionRequest& request);
     void abandon(const ConnectionRequest& request);
+    void drop(const Name& peer, std::uint32_t peer_qpn);
     bool has_left(const Name& peer, const Name& endpoint) const {
         return targets_.has_left(peer, endpoint);
     }

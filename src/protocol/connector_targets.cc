@@ -164,6 +164,14 @@ void ConnectorTargets::bye(const Datagram& bye) noexcept {
     if (std::none_of(endpoints_.begin(), endpoints_.end(), keeps)) destroy(target);
 }
 
+void ConnectorTargets::drop(const ProcessName& peer, std::uint32_t peer_qpn) noexcept {
+    const auto target = std::find_if(targets_.begin(), targets_.end(), [&](const auto& each) {
+        const Datagram& request = each.second.request;
+        return request.from.xrc() && request.from.process == peer && request.qpn == peer_qpn;
+    });
+    if (target != targets_.end()) destroy(target);
+}
+
 // A QP that cannot be destroyed is left to the context's end: nobody is told of it any more.
 ConnectorTargets::Targets::iterator ConnectorTargets::destroy(Targets::iterator target) noexcept {
     // Messages of it may still wait to be read: who sent them stays known.

@@ -33,6 +33,7 @@ public:
     // The reply to a request that parse() let pass.
     Datagram answer(const Datagram& request) noexcept;
     void bye(const Datagram& bye) noexcept;
+    void drop(const ProcessName& peer, std::uint32_t peer_qpn) noexcept;
 
     std::optional<Name> asker(std::uint32_t target_qpn) const;
     bool has_left(const Name& peer, const Name& endpoint) const;

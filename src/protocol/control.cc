@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "heddle/error.h"
-#include "protocol/endpoint_body.h"
+#include "protocol/tuples.h"
 
 namespace heddle::protocol {
 
@@ -111,6 +111,10 @@ void RdmEndpoint::Body::fail_peer(Peer& peer, int error) {
     waiting.swap(peer.waiting);
     for (Waiting* const each : waiting)
         each->fail(error);
+    if (tuples) {
+        tuples->sender.fail(peer, error);
+        tuples->receiver.fail(peer);
+    }
     if (peer.answers == 0) return;
     transfers.for_each_in_use([&](Transfer& transfer) {
         if (transfer.peer == &peer && transfer.step == Transfer::Step::kAnswer)
@@ -147,9 +151,9 @@ bool RdmEndpoint::Body::send_control(Peer& peer, std::span<const std::byte> byte
 }
 
 void RdmEndpoint::Body::control(Peer& peer, Kind kind, std::span<const std::byte> contents,
-                                std::span<const std::byte> more) {
+                                std::span<const std::byte> more, std::uint64_t tag) {
     if (peer.failed != 0) return;  // nobody is there to hear it
-    const Header header{kind, 0, name.endpoint, peer.name.endpoint, 0, 0};
+    const Header header{kind, 0, name.endpoint, peer.name.endpoint, 0, tag};
     std::vector<std::byte> bytes(sizeof header + contents.size() + more.size());
     std::memcpy(bytes.data(), &header, sizeof header);
     if (!contents.empty())

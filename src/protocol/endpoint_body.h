@@ -19,11 +19,16 @@
 #include "protocol/process.h"
 #include "protocol/rdm_endpoint.h"
 #include "protocol/reuse.h"
+#include "protocol/tuple.h"
+#include "protocol/tuple_device.h"
 #include "protocol/wire.h"
 
 namespace heddle::protocol {
 
 struct Peer;
+struct TupleIn;
+struct TupleOut;
+struct Tuples;
 
 // What could not be posted yet, in the order it was asked for: there is no connection, or no room.
 class Waiting {
@@ -65,6 +70,9 @@ struct Peer {
     std::uint16_t sequence_looked_at = 0;       // expected_sequence(), up to a second ago
     std::unique_ptr<SendRing> send_ring;        // while it offers one
     std::unique_ptr<ReceiveRing> receive_ring;  // while it has one here
+    // Bits of tags that its receives ignore, by which its tuples are told apart; as it said last.
+    std::uint64_t tuple_mask = 0, new_tuple_mask = 0;
+    std::uint32_t tuples = 0;  // with a queue there, or asked for
 };
 
 // An eager message, as send.cc takes it apart.
@@ -77,13 +85,14 @@ struct Outgoing {
 };
 
 // An operation of the application that is more than one work, or waits.
-struct Transfer final : Waiting {
+struct Transfer final : Waiting, Part, TupleWork {
     enum class Step : std::uint8_t {
         kMessage,  // not yet sent: its form is chosen when it goes
         kRts,      // RTS is to be sent
         kAnswer,   // a CTS, FIN or atomic reply is to come
         kBulk,     // bytes are moving
         kFin,      // RPUT: the FIN is to be sent
+        kTuple,    // it waits for its tuple's queue, or has been posted to it
     };
     std::uint32_t index = 0, generation = 0;
     bool in_use = false;
@@ -107,9 +116,14 @@ struct Transfer final : Waiting {
     std::size_t result_count = 0;
     std::uint64_t receive = 0;  // RPUT: the receiver's number
     Counter* counter = nullptr;
+    TupleOut* tuple = nullptr;    // kTuple
+    std::byte* buffer = nullptr;  // kTuple: of the channel's pool, with a copy
+    bool delivered = false, flushed = false;
 
     bool go() override;
     void fail(int error) override;
+    void done(int error, int device_error) override;
+    void completed(const ibv_wc& wc) override;
 };
 
 // An operation of one work that moves small data from, or to, where the application has it; or that
@@ -163,6 +177,8 @@ struct Receive final : PostedReceive, Waiting {
     bool started = false;  // the CTS is out, or reads are
     std::size_t message_bytes = 0, taken = 0;
     Bulk bulk;
+    TupleIn* tuple = nullptr;  // where it is posted instead of being matched here
+    bool tuple_cancelled = false;
 
     bool go() override;
     void fail(int error) override;
@@ -188,6 +204,15 @@ struct Control final : Waiting {
     void fail(int error) override;
 };
 
+// The beginning of a tuple's messages in its queue, that waits.
+struct TupleBeginning final : Waiting {
+    class RdmEndpoint::Body* body = nullptr;
+    std::uint64_t tuple = 0;
+    Peer* peer = nullptr;
+    bool go() override;
+    void fail(int error) override;
+};
+
 class RdmEndpoint::Body final : public ChannelUser {
 public:
     Body(std::shared_ptr<Domain> domain, const AddressVector& addresses, const Bindings& bindings);
@@ -209,6 +234,11 @@ public:
     bool send_few(Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag,
                   std::uint64_t data, std::uint8_t what, void* context) noexcept;
     ssize_t send_any(const SendArguments& arguments);
+    ssize_t send_by_software(Peer& peer, const SendArguments& arguments, std::size_t bytes);
+    ssize_t send_to_tuple(TupleOut& tuple, Peer& peer, const SendArguments& arguments,
+                          std::size_t bytes);
+    std::uint8_t told_of(const SendArguments& arguments) const noexcept;
+    Transfer& transfer_of(Peer& peer, const SendArguments& arguments, std::size_t bytes);
     template <class What>
     Outgoing outgoing(const Peer& peer, const What& what, std::size_t bytes) const noexcept;
     // kOk: it is counted, too.
@@ -246,7 +276,7 @@ public:
                           peer.waiting.empty() && peer.failed == 0;
         peer.open = open ? peer.connection : nullptr;
         const bool small = open && peer.open->direct() && bindings.send_counter == nullptr &&
-                           peer.send_ring == nullptr;
+                           peer.send_ring == nullptr && peer.tuples == 0 && tuples_from != 0;
         peer.small = small ? peer.open : nullptr;
     }
     static void shut(Peer& peer) noexcept { peer.open = peer.small = nullptr; }
@@ -255,17 +285,19 @@ public:
     void fail_peer(Peer& peer, int error);
     template <class Contents>
     void control(Peer& peer, Kind kind, const Contents& contents,
-                 std::span<const std::byte> more = {}) {
-        control(peer, kind, {reinterpret_cast<const std::byte*>(&contents), sizeof contents}, more);
+                 std::span<const std::byte> more = {}, std::uint64_t tag = 0) {
+        control(peer, kind, {reinterpret_cast<const std::byte*>(&contents), sizeof contents}, more,
+                tag);
     }
     void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
-                 std::span<const std::byte> more);
+                 std::span<const std::byte> more, std::uint64_t tag = 0);
     void control_message(Peer& peer, std::vector<std::byte>&& bytes);
     bool send_control(Peer& peer, std::span<const std::byte> bytes, const Sent& sent);
     // receive.cc
     ssize_t receive(const ReceiveArguments& arguments);
     ssize_t peek(const ReceiveArguments& arguments);
     ssize_t cancel(void* context);
+    void cancelled(Receive& receive);  // that is not queued any more
     void received(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
                   std::uint32_t qpn) override;
     void take_message(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
@@ -314,6 +346,9 @@ public:
     void got_ring_taken(Peer& peer, const RingTakenBody& news);
     void got_ring_stop(Peer& peer);
     void got_ring_end(Peer& peer);
+    // tuple_sender.cc, tuple_receiver.cc; here, so that all may call them
+    void tuple_sent(Transfer& transfer, bool delivered);
+    void got_tuple(Peer& peer, const Message& message);
     // rendezvous.cc
     bool send_rts(Transfer& transfer);
     void begin_rendezvous(Receive& receive, Peer& peer, std::uint64_t tag, std::uint64_t data,
@@ -382,6 +417,10 @@ public:
     std::optional<Reuse> sent_from, read_into;
     // Less than that is copied without a look: where the costs are known, and there are no tables.
     std::array<std::size_t, ReuseCosts::kWays> reuse_from;
+    std::unique_ptr<Tuples> tuples;  // unless there shall be none
+    // Messages from that size on are counted, and may come to have a queue of their tuple.
+    std::size_t tuples_from = ~std::size_t{0};
+    TupleCounts tuple_counts;
     std::unordered_map<void*, Unexpected*> claimed;
     std::uint32_t ticks = 0;
     std::chrono::steady_clock::time_point last_probe{};

@@ -204,6 +204,52 @@ PostedReceive* Matcher::find_receive(const std::function<bool(const PostedReceiv
     return oldest;
 }
 
+void Matcher::number(PostedReceive& receive) noexcept { receive.order = tables_->next_order++; }
+
+void Matcher::put_back(PostedReceive& receive) noexcept {
+    assert(!receive.queued);
+    Tables& t = *tables_;
+    receive.queued = true;
+    t.add(receive);
+    // To its place: behind the last that is older. Younger ones are few, mostly none.
+    Link* before = receive.link.previous;
+    Link& head = t.head_of(receive);
+    while (before != &head && receive_of(before).order > receive.order)
+        before = before->previous;
+    if (before == receive.link.previous) return;
+    unlink(receive.link);
+    append(*before->next, receive.link);
+}
+
+PostedReceive* Matcher::take_exact(std::uint32_t source, std::uint64_t tag,
+                                   std::uint64_t ignore) noexcept {
+    Tables& t = *tables_;
+    Link& head = (ignore & ~t.mask) == 0 ? t.of_source.at(t.hash_of(source, tag)) : t.others;
+    for (Link* link = head.next; link != &head; link = link->next) {
+        PostedReceive& receive = receive_of(link);
+        if (receive.source != source || receive.ignore != ignore || !fits(receive, tag)) continue;
+        t.remove(receive);
+        return &receive;
+    }
+    return nullptr;
+}
+
+bool Matcher::has_inexact(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) noexcept {
+    Tables& t = *tables_;
+    const auto look = [&](Link& chain) {
+        for (Link* link = chain.next; link != &chain; link = link->next) {
+            const PostedReceive& receive = receive_of(link);
+            const bool takes = (receive.source == kAnySource || receive.source == source) &&
+                               ((receive.tag ^ tag) & ~receive.ignore & ~ignore) == 0;
+            if (takes && (receive.source == kAnySource || receive.ignore != ignore)) return true;
+        }
+        return false;
+    };
+    return (t.other_count != 0 && look(t.others)) ||
+           (t.of_any_source.size() != 0 && look(t.of_any_source.at(t.hash_of(kAnySource, tag)))) ||
+           (t.of_source.size() != 0 && look(t.of_source.at(t.hash_of(source, tag))));
+}
+
 PostedReceive* Matcher::any_receive() {
     Tables& t = *tables_;
     Link* link = nullptr;

@@ -68,6 +68,15 @@ public:
     void take(PostedReceive& receive);  // cancelled
     // The oldest receive for which `wanted` holds (fi_cancel: by context), or nullptr.
     PostedReceive* find_receive(const std::function<bool(const PostedReceive&)>& wanted);
+    // For tuple queues, that receives are posted to instead, and come back from. A place in the
+    // order of posting without being queued; to where that place is; the oldest that takes
+    // messages of that source and tag, all bits of `ignore` but no others ignored (taken out), or
+    // nullptr; is there one that takes such messages, but others, too, or not all of them?
+    void number(PostedReceive& receive) noexcept;
+    void put_back(PostedReceive& receive) noexcept;
+    PostedReceive* take_exact(std::uint32_t source, std::uint64_t tag,
+                              std::uint64_t ignore) noexcept;
+    bool has_inexact(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) noexcept;
     // All of them, in no particular order, taken out: at close.
     PostedReceive* any_receive();
     UnexpectedMessage* any_message();

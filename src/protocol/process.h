@@ -42,6 +42,14 @@ public:
     std::uint16_t new_endpoint();
     void release_endpoint(std::uint16_t number);
 
+    // Tuple queues, of all endpoints. False: there are as many as there may be.
+    bool take_tuple() noexcept {
+        if (tuples_.fetch_add(1, std::memory_order_relaxed) < options.process_tuples) return true;
+        release_tuple();
+        return false;
+    }
+    void release_tuple() noexcept { tuples_.fetch_sub(1, std::memory_order_relaxed); }
+
     void count_registration(int change) noexcept { registrations_ += change; }
     Usage usage() const;
     memory::CacheCounts cache_counts() const;
@@ -60,6 +68,7 @@ private:
     std::bitset<65536> numbers_;   // under mutex_: endpoints that are there
     std::size_t next_number_ = 0;  // under mutex_
     std::atomic<int> registrations_{0};
+    std::atomic<std::uint32_t> tuples_{0};
     std::once_flag costs_once_;
     ReuseCosts costs_;  // by whoever asks first
 };

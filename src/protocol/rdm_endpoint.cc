@@ -11,12 +11,14 @@
 #include <utility>
 
 #include "protocol/receive_message.h"
+#include "protocol/tuples.h"
 
 namespace heddle::protocol {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kDrainFor = std::chrono::seconds(5);
+constexpr auto kCreditLook = std::chrono::microseconds(200);
 constexpr auto kProbeEvery = std::chrono::seconds(1);
 constexpr std::uint32_t kTickEvery = 4096;  // calls of progress()
 
@@ -52,6 +54,12 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
         sent_from.emplace(*domain->body().cache, 0);
         read_into.emplace(*domain->body().cache, IBV_ACCESS_LOCAL_WRITE);
     }
+    const bool by_tuples =
+        options.rendezvous == Rendezvous::kTuple || options.rendezvous == Rendezvous::kAuto;
+    if (by_tuples && channel->xrc() && options.tuples != 0) {
+        tuples = std::make_unique<Tuples>(*this);
+        tuples_from = options.rendezvous == Rendezvous::kTuple ? 0 : options.eager_bytes + 1;
+    }
     if (options.rings == 0) look_who_talks_at = ~std::uint64_t{0};
     channel->attach(name.endpoint, *this);
     connector.add(local);
@@ -63,9 +71,12 @@ RdmEndpoint::Body::~Body() {
     channel->forget(*this);
     channel->detach(name.endpoint);
     process->release_endpoint(name.endpoint);
+    tuples.reset();
     for (const auto& peer : peers)
-        for (Waiting* const waiting : peer->waiting)
+        for (Waiting* const waiting : peer->waiting) {
             if (auto* const control = dynamic_cast<Control*>(waiting)) delete control;
+            if (auto* const begin = dynamic_cast<TupleBeginning*>(waiting)) delete begin;
+        }
     for (Matcher* const matcher : {&tagged, &untagged}) {
         while (matcher->any_receive() != nullptr) {
         }
@@ -85,6 +96,10 @@ void RdmEndpoint::Body::close() {
         bool waiting = false;
         for (const auto& peer : peers)
             waiting = waiting || (peer->failed == 0 && !peer->waiting.empty());
+        if (tuples) {
+            waiting = !tuples->sender.close_all() || waiting;
+            waiting = !tuples->receiver.close_all() || waiting;
+        }
         if ((!waiting && channel->drained()) || Clock::now() >= deadline) return;
         ::sched_yield();
     }
@@ -92,6 +107,8 @@ void RdmEndpoint::Body::close() {
 
 // Flat: what a message passes through is one piece of code.
 [[gnu::flatten]] void RdmEndpoint::Body::progress(unsigned most) {
+    if (tuples) [[unlikely]]
+        tuples->progress();
     if (!ringed.empty()) most = std::max(most - take_from_rings(most), 1u);
     // The device is told of no more than that at once.
     for (;;) {
@@ -186,6 +203,37 @@ std::uint32_t RdmEndpoint::Body::uses_for(std::size_t bytes, ReuseCosts::Way way
     return costs.uses_for(bytes, way, options.speculation);
 }
 
+void RdmEndpoint::Body::tuple_sent(Transfer& transfer, bool delivered) {
+    tuples->sender.done(transfer, delivered);
+}
+
+// Who asks for a queue where there are none is told so; the rest then never comes.
+void RdmEndpoint::Body::got_tuple(Peer& peer, const Message& m) {
+    if (!tuples) {
+        if (m.header.kind != Kind::kTupleOpen) return damaged(peer);
+        TupleAnswerBody answer;
+        answer.tuple = m.tuple_open.sender;
+        answer.declined = static_cast<std::uint32_t>(TupleReason::kOther);
+        return control(peer, Kind::kTupleAnswer, answer);
+    }
+    switch (m.header.kind) {
+        case Kind::kTupleOpen:
+            return tuples->receiver.got_open(peer, m.header.tag, m.tuple_open);
+        case Kind::kTupleBegin:
+            return tuples->receiver.got_begin(peer, m.tuple_begin);
+        case Kind::kTupleDrained:
+            return tuples->receiver.got_drained(peer, m.tuple_drained);
+        case Kind::kTupleAnswer:
+            return tuples->sender.got_answer(peer, m.tuple_answer);
+        case Kind::kTupleRevoke:
+            return tuples->sender.got_revoke(peer, m.tuple_revoke);
+        case Kind::kTupleClosed:
+            return tuples->sender.got_closed(peer, m.tuple_closed);
+        default:
+            return;
+    }
+}
+
 void Direct::done(int error, int device_error) {
     if (reused != nullptr) --reused->in_flight;
     if (copy_from != nullptr) {
@@ -239,6 +287,11 @@ void RdmEndpoint::progress(unsigned most) { body_->progress(most); }
 int RdmEndpoint::wait_fd() const noexcept { return body_->channel->wait_fd(); }
 bool RdmEndpoint::arm() {
     if (!body_->stop_rings() || !body_->channel->arm()) return false;
+    if (body_->tuples) {
+        if (!body_->tuples->device.arm()) return false;
+        // Credit comes without an event.
+        if (body_->tuples->sender.waits()) body_->channel->wake_after(kCreditLook);
+    }
     body_->tick_while_asleep();
     return true;
 }
@@ -248,6 +301,7 @@ ReuseCounts RdmEndpoint::reuse_counts() const noexcept {
     if (body_->read_into) counts += body_->read_into->counts();
     return counts;
 }
+TupleCounts RdmEndpoint::tuple_counts() const noexcept { return body_->tuple_counts; }
 EndpointCounts RdmEndpoint::counts() const noexcept { return body_->counts; }
 
 }  // namespace heddle::protocol

@@ -24,6 +24,7 @@
 #include "protocol/domain.h"
 #include "protocol/name.h"
 #include "protocol/reuse.h"
+#include "protocol/tuple.h"
 
 namespace heddle::protocol {
 
@@ -126,6 +127,7 @@ public:
 
     EndpointCounts counts() const noexcept;
     ReuseCounts reuse_counts() const noexcept;  // of sources and destinations
+    TupleCounts tuple_counts() const noexcept;
 
     class Body;  // endpoint_body.h
     Body& body() noexcept { return *body_; }

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "protocol/endpoint_body.h"
+#include "protocol/tuples.h"
 
 namespace heddle::protocol {
 namespace {
@@ -73,7 +73,9 @@ ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
     r.ignore = a.ignore;
     Matcher& matcher = a.flags & FI_TAGGED ? tagged : untagged;
     r.stays = a.flags & FI_MULTI_RECV;
+    r.tuple = nullptr;
     if (!r.stays) {
+        if (tuples && a.flags & FI_TAGGED && tuples->receiver.take(r)) return 0;
         if (UnexpectedMessage* const message = matcher.post(r))
             deliver(r, static_cast<Unexpected&>(*message));
         return 0;
@@ -119,6 +121,7 @@ ssize_t RdmEndpoint::Body::peek(const ReceiveArguments& a) {
             r.bytes += a.iov[i].iov_len;
         }
         r.parent = nullptr;
+        r.tuple = nullptr;
         r.by_put = r.stays = false;
         deliver(r, *message);
         return 0;
@@ -130,6 +133,7 @@ ssize_t RdmEndpoint::Body::peek(const ReceiveArguments& a) {
         if (peer == nullptr) return -FI_EINVAL;
         from = peer->number;
     }
+    if (tuples) tuples->receiver.probed(from, a.tag, a.ignore);
     message = static_cast<Unexpected*>(tagged.find(from, a.tag, a.ignore));
     if (message == nullptr) {
         // A miss is an error in the queue, not one that is returned (Open MPI takes that as fatal).
@@ -160,19 +164,22 @@ ssize_t RdmEndpoint::Body::cancel(void* context) {
         });
         if (found == nullptr) continue;
         matcher->take(*found);
-        auto& r = static_cast<Receive&>(*found);
-        CompletionEntry entry;
-        entry.context = r.context;
-        entry.flags = FI_RECV | (r.flags & FI_TAGGED ? FI_TAGGED : FI_MSG);
-        if (r.flags & FI_MULTI_RECV) entry.flags |= FI_MULTI_RECV;
-        entry.tag = r.tag;
-        entry.error = FI_ECANCELED;
-        r.exhausted = true;
-        if (CompletionEntry* const told = receive_entry(r, entry.flags, entry.error)) *told = entry;
-        if (r.parts == 0) receives.give_back(r);
+        cancelled(static_cast<Receive&>(*found));
         return 0;
     }
-    return -FI_ENOENT;
+    return tuples && tuples->receiver.cancel(context) ? 0 : -FI_ENOENT;
+}
+
+void RdmEndpoint::Body::cancelled(Receive& r) {
+    CompletionEntry entry;
+    entry.context = r.context;
+    entry.flags = FI_RECV | (r.flags & FI_TAGGED ? FI_TAGGED : FI_MSG);
+    if (r.flags & FI_MULTI_RECV) entry.flags |= FI_MULTI_RECV;
+    entry.tag = r.tag;
+    entry.error = FI_ECANCELED;
+    r.exhausted = true;
+    if (CompletionEntry* const told = receive_entry(r, entry.flags, entry.error)) *told = entry;
+    if (r.parts == 0) receives.give_back(r);
 }
 
 // Whatever is not taken by take_message().
@@ -216,12 +223,15 @@ void RdmEndpoint::Body::received_from(Peer& peer, std::span<const std::byte> byt
     switch (header.kind) {
         case Kind::kRts:
         case Kind::kAtomic:
+        case Kind::kTupleBegin:
             if (header.sequence != peer.expected_sequence()) return damaged(peer);
             peer.count_received();
             if (header.kind == Kind::kRts)
                 arrived_rts(peer, message);
-            else
+            else if (header.kind == Kind::kAtomic)
                 got_atomic(peer, message);
+            else
+                got_tuple(peer, message);
             break;
         case Kind::kCts:
             got_cts(peer, message);
@@ -256,6 +266,13 @@ void RdmEndpoint::Body::received_from(Peer& peer, std::span<const std::byte> byt
             break;
         case Kind::kRingEnd:
             got_ring_end(peer);
+            break;
+        case Kind::kTupleOpen:
+        case Kind::kTupleAnswer:
+        case Kind::kTupleRevoke:
+        case Kind::kTupleDrained:
+        case Kind::kTupleClosed:
+            got_tuple(peer, message);
             break;
         case Kind::kEager:
             break;
@@ -333,6 +350,7 @@ Receive& RdmEndpoint::Body::part_of(Receive& whole, std::size_t bytes) {
     part.by_put = part.stays = part.exhausted = false;
     part.peer = nullptr;
     part.parent = &whole;
+    part.tuple = nullptr;
     part.parts = 0;
     part.iov_count = 1;
     part.bytes = whole.bytes - whole.used;

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "protocol/small_send.h"
+#include "protocol/tuples.h"
 
 namespace heddle::protocol {
 namespace {
@@ -223,45 +224,42 @@ ssize_t RdmEndpoint::Body::send_any(const SendArguments& a) {
     if (peer == nullptr) [[unlikely]]
         return -FI_EINVAL;
     const std::size_t bytes = a.iov_count == 1 ? a.iov->iov_len : bytes_of(a.iov, a.iov_count);
+    if (a.flags & FI_INJECT && bytes > options.inject_bytes) return -FI_EMSGSIZE;
+    if (!tuples || !(a.flags & FI_TAGGED)) [[likely]]
+        return send_by_software(*peer, a, bytes);
+    if (TupleOut* const tuple = tuples->sender.find(*peer, a.tag))
+        return send_to_tuple(*tuple, *peer, a, bytes);
+    const ssize_t sent = send_by_software(*peer, a, bytes);
+    if (sent == 0 && bytes >= tuples_from) tuples->sender.note(*peer, a);
+    return sent;
+}
+
+ssize_t RdmEndpoint::Body::send_to_tuple(TupleOut& tuple, Peer& peer, const SendArguments& a,
+                                         std::size_t bytes) {
+    if (TupleSender::is_full(tuple)) return -FI_EAGAIN;
+    tuples->sender.send(tuple, transfer_of(peer, a, bytes));
+    return 0;
+}
+
+// What the application is told in the end.
+std::uint8_t RdmEndpoint::Body::told_of(const SendArguments& a) const noexcept {
     std::uint8_t what = a.flags & FI_TAGGED ? Sent::kTagged : 0;
     if (a.flags & FI_COMPLETION) what |= Sent::kEntry;
     if (bindings.send_counter != nullptr) what |= Sent::kCount;
-    const bool tells = what & (Sent::kEntry | Sent::kCount);
+    return what;
+}
 
-    if (can_send(*peer) && !(a.flags & FI_MATCH_COMPLETE)) [[likely]] {
-        // What was copied is the application's again; it may be told so if that is all it asked.
-        const bool early = tells && a.flags & FI_INJECT_COMPLETE;
-        Sent sent;
-        if (tells && !early) {
-            sent.user = this;
-            sent.context = a.context;
-            sent.what = what;
-        }
-        const Outgoing out = outgoing(*peer, a, bytes);
-        if (a.flags & FI_INJECT && bytes > options.inject_bytes) return -FI_EMSGSIZE;
-        if (may_be_eager(*peer, bytes)) [[likely]] {
-            const post::Posted posted = send_eager(*peer, out, sent, tells && !early);
-            if (posted == post::Posted::kOk) [[likely]] {
-                if (early) entry(what, false, a.context, 0, 0, 0, bindings.send_counter);
-                return 0;
-            }
-            if (posted == post::Posted::kInvalid) return -FI_EINVAL;
-        }
-    }
-
-    if (a.flags & FI_INJECT && bytes > options.inject_bytes) return -FI_EMSGSIZE;
-    if (peer->failed != 0 && a.flags & FI_INJECT) return -peer->failed;
-    if (peer->waiting.size() >= kMostWaiting) return -FI_EAGAIN;
+Transfer& RdmEndpoint::Body::transfer_of(Peer& peer, const SendArguments& a, std::size_t bytes) {
     Transfer& transfer = transfers.take();
     transfer.body = this;
-    transfer.peer = peer;
+    transfer.peer = &peer;
     transfer.step = Transfer::Step::kMessage;
     transfer.flags = a.flags;
     transfer.context = a.context;
     transfer.tag = a.tag;
     transfer.data = a.data;
     transfer.bytes = bytes;
-    transfer.what = what;
+    transfer.what = told_of(a);
     transfer.read = false;
     transfer.counter = bindings.send_counter;
     transfer.iov_count = a.iov_count;
@@ -275,7 +273,36 @@ ssize_t RdmEndpoint::Body::send_any(const SendArguments& a) {
         transfer.iov[0] = {transfer.copy.data(), bytes};
         transfer.iov_count = 1;
     }
-    if (!can_send(*peer) || !start(transfer)) wait(*peer, transfer);
+    return transfer;
+}
+
+ssize_t RdmEndpoint::Body::send_by_software(Peer& peer, const SendArguments& a,
+                                            std::size_t bytes) {
+    const std::uint8_t what = told_of(a);
+    const bool tells = what & (Sent::kEntry | Sent::kCount);
+    if (can_send(peer) && !(a.flags & FI_MATCH_COMPLETE)) [[likely]] {
+        // What was copied is the application's again; it may be told so if that is all it asked.
+        const bool early = tells && a.flags & FI_INJECT_COMPLETE;
+        Sent sent;
+        if (tells && !early) {
+            sent.user = this;
+            sent.context = a.context;
+            sent.what = what;
+        }
+        const Outgoing out = outgoing(peer, a, bytes);
+        if (may_be_eager(peer, bytes)) [[likely]] {
+            const post::Posted posted = send_eager(peer, out, sent, tells && !early);
+            if (posted == post::Posted::kOk) [[likely]] {
+                if (early) entry(what, false, a.context, 0, 0, 0, bindings.send_counter);
+                return 0;
+            }
+            if (posted == post::Posted::kInvalid) return -FI_EINVAL;
+        }
+    }
+    if (peer.failed != 0 && a.flags & FI_INJECT) return -peer.failed;
+    if (peer.waiting.size() >= kMostWaiting) return -FI_EAGAIN;
+    Transfer& transfer = transfer_of(peer, a, bytes);
+    if (!can_send(peer) || !start(transfer)) wait(peer, transfer);
     return 0;
 }
 
@@ -320,6 +347,7 @@ bool Transfer::go() {
             return bulk.post();
         case Step::kAnswer:
         case Step::kFin:
+        case Step::kTuple:
             return true;
     }
     return true;

@@ -17,7 +17,11 @@ static_assert(std::endian::native == std::endian::little, "the wire is little-en
 static_assert(sizeof(Segment) == 24 && sizeof(RtsBody) == 24 && sizeof(CtsBody) == 32 &&
                   sizeof(FinBody) == 16 && sizeof(CreditBody) == 8 && sizeof(DataBody) == 8 &&
                   sizeof(AtomicBody) == 32 && sizeof(AtomicReplyBody) == 16 &&
-                  sizeof(RingBody) == 24 && sizeof(RingTakenBody) == 8,
+                  sizeof(RingBody) == 24 && sizeof(RingTakenBody) == 8 &&
+                  sizeof(TupleOpenBody) == 40 && sizeof(TupleAnswerBody) == 32 &&
+                  sizeof(TupleBeginBody) == 8 &&
+                  sizeof(TupleRevokeBody) == 16 && sizeof(TupleDrainedBody) == 16 &&
+                  sizeof(TupleClosedBody) == 16,
               "bodies travel as they lie in memory");
 
 // Bytes of any alignment, taken from the front.
@@ -57,6 +61,12 @@ bool flags_allowed(Kind kind, std::uint8_t flags) noexcept {
         case Kind::kRingTaken:
         case Kind::kRingStop:
         case Kind::kRingEnd:
+        case Kind::kTupleOpen:
+        case Kind::kTupleAnswer:
+        case Kind::kTupleBegin:
+        case Kind::kTupleRevoke:
+        case Kind::kTupleDrained:
+        case Kind::kTupleClosed:
             return flags == 0;
     }
     return false;  // an unknown kind
@@ -105,6 +115,12 @@ bool ring_allowed(const RingBody& body) noexcept {
            body.slot_bytes % alignof(std::uint64_t) == 0 &&
            body.address % alignof(std::uint64_t) == 0 &&
            in_address_space(body.address, std::uint64_t{body.slots} * body.slot_bytes);
+}
+
+bool tuple_open_allowed(const TupleOpenBody& body) noexcept {
+    return (body.flags & ~TupleOpenBody::kHasData) == 0 &&
+           body.credits % alignof(std::uint64_t) == 0 &&
+           in_address_space(body.credits, kTupleDepth * sizeof(std::uint64_t));
 }
 
 }  // namespace
@@ -164,6 +180,27 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
         case Kind::kRingStop:
         case Kind::kRingEnd:
             good = reader.at_end();
+            break;
+        case Kind::kTupleOpen:
+            good = reader.read(out.tuple_open) && tuple_open_allowed(out.tuple_open) &&
+                   reader.at_end();
+            break;
+        case Kind::kTupleAnswer:
+            good = reader.read(out.tuple_answer) && out.tuple_answer.srqn < 1u << 24 &&
+                   reader.at_end();
+            break;
+        case Kind::kTupleBegin:
+            good = reader.read(out.tuple_begin) && reader.at_end();
+            break;
+        case Kind::kTupleRevoke:
+            good = reader.read(out.tuple_revoke) && reader.at_end();
+            break;
+        case Kind::kTupleDrained:
+            good = reader.read(out.tuple_drained) && out.tuple_drained.qpn < 1u << 24 &&
+                   reader.at_end();
+            break;
+        case Kind::kTupleClosed:
+            good = reader.read(out.tuple_closed) && reader.at_end();
             break;
     }
     out.payload = reader.rest();

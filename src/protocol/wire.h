@@ -27,7 +27,15 @@ enum class Kind : std::uint8_t {
     kRingTaken,    // so many of its buffers were emptied. RingTakenBody
     kRingStop,     // no more of them may be used. To who wrote: no body
     kRingEnd,      // none will be: all that were written had been before this. No body
-    kLast = kRingEnd,
+    // Tuple queues (tuple.h). The sender of messages of that tag: open, begin, drained; the receiver
+    // the rest.
+    kTupleOpen,     // may it have a queue? TupleOpenBody
+    kTupleAnswer,   // TupleAnswerBody
+    kTupleBegin,    // messages from here on go to the queue. TupleBeginBody
+    kTupleRevoke,   // no more may be sent to the queue. TupleRevokeBody
+    kTupleDrained,  // none will be, and none is under way. TupleDrainedBody
+    kTupleClosed,   // so many had come; the queue is gone. TupleClosedBody
+    kLast = kTupleClosed,
 };
 
 struct Header {
@@ -40,7 +48,7 @@ struct Header {
     std::uint8_t flags = 0;
     std::uint16_t source = 0;       // endpoint of the sending process
     std::uint16_t destination = 0;  // endpoint of the receiving process
-    std::uint16_t sequence = 0;     // kEager, kRts, kAtomic: of this pair of endpoints, from 0
+    std::uint16_t sequence = 0;     // of what is_numbered(): of this pair of endpoints, from 0
     std::uint64_t tag = 0;
 };
 static_assert(sizeof(Header) == 16);
@@ -56,7 +64,8 @@ inline std::uint16_t destination_of(const std::byte* header) noexcept {
 }
 // Does its header have a sequence number?
 inline bool is_numbered(Kind kind) noexcept {
-    return kind == Kind::kEager || kind == Kind::kRts || kind == Kind::kAtomic;
+    return kind == Kind::kEager || kind == Kind::kRts || kind == Kind::kAtomic ||
+           kind == Kind::kTupleBegin;
 }
 inline constexpr std::uint64_t kTaggedStart = std::uint64_t{Header::kTagged} << 8;
 inline constexpr std::uint64_t kSequenceOfStart = std::uint64_t{1} << 48;
@@ -65,6 +74,8 @@ inline constexpr std::size_t kMaxSegments = 8;
 // Of the rings that a peer may offer.
 inline constexpr std::uint32_t kMostRingSlots = 1 << 16, kLeastRingSlot = 64,
                                kMostRingSlot = (1 << 20) + 256;
+// Receives that a tuple's queue holds.
+inline constexpr std::uint32_t kTupleDepth = 32;
 // Eager payload up to this is never held back: at the receiver it takes no more than a rendezvous
 // request would. More of it counts against what a peer may send ahead, until CreditBody.
 inline constexpr std::size_t kFreeBytes = 128;
@@ -126,6 +137,42 @@ struct RingTakenBody {
     std::uint32_t reserved = 0;
 };
 
+// The tuple is the number of it at who gets the message.
+struct TupleOpenBody {
+    std::uint64_t sender = 0;   // the sender's number of it
+    std::uint64_t mask = 0;     // of ignored bits, as the sender knows it
+    std::uint64_t credits = 0;  // where the receiver writes what it has posted (TupleCredit)
+    std::uint64_t data = 0;     // remote CQ data of each of its messages
+    std::uint32_t credits_key = 0;
+    std::uint32_t flags = 0;
+    static constexpr std::uint32_t kHasData = 1;
+};
+struct TupleAnswerBody {
+    std::uint64_t tuple = 0;
+    std::uint64_t receiver = 0;  // the receiver's number of it; of no meaning when it declines
+    std::uint64_t mask = 0;
+    std::uint32_t srqn = 0;
+    std::uint32_t declined = 0;  // a TupleReason
+};
+struct TupleBeginBody {
+    std::uint64_t tuple = 0;
+};
+struct TupleRevokeBody {
+    std::uint64_t tuple = 0;
+    std::uint32_t reason = 0;  // a TupleReason
+    std::uint32_t reserved = 0;
+};
+struct TupleDrainedBody {
+    std::uint64_t tuple = 0;
+    std::uint32_t delivered = 0;  // at least; free-running
+    std::uint32_t qpn = 0;  // of the sender's queue from which more may have been; 0: from none
+};
+struct TupleClosedBody {
+    std::uint64_t tuple = 0;
+    std::uint32_t delivered = 0;
+    std::uint32_t reserved = 0;
+};
+
 // A message as it was received. Body and segments may lie at any alignment: they are copied out.
 struct Message {
     Header header;
@@ -142,6 +189,12 @@ struct Message {
         AtomicReplyBody atomic_reply;
         RingBody ring;
         RingTakenBody ring_taken;
+        TupleOpenBody tuple_open;
+        TupleAnswerBody tuple_answer;
+        TupleBeginBody tuple_begin;
+        TupleRevokeBody tuple_revoke;
+        TupleDrainedBody tuple_drained;
+        TupleClosedBody tuple_closed;
     };
     Segment segments[kMaxSegments];  // of kRts and kCts
     Message() : rts() {}

@@ -92,10 +92,17 @@ constexpr OptionDeclaration kTable[] = {
      "Connect to processes instead of endpoints where the device has XRC: T x P queue pairs "
      "instead of T x T x P. Without: RC.",
      [](Text text, Options& o) { return truth(text, o.protocol.xrc); }},
-    {"rendezvous", FI_PARAM_STRING, "rget", "rget, rput",
-     "How messages above the eager size travel: the receiver reads them, or the sender writes "
-     "them.",
+    {"rndv", FI_PARAM_STRING, "rget", "auto, tupleq, rget, rput",
+     "How messages above the eager size travel: the receiver reads them (rget); the sender writes "
+     "them (rput); the device matches and places messages of all sizes, where a tag repeats, by "
+     "queues for tuples of sender and tag (tupleq); or those do so of which large messages repeat "
+     "and whose receives are mostly there before them (auto). What has no queue goes by rget.",
      [](Text text, Options& o) {
+         if (equal(text, "auto"))
+             o.protocol.rendezvous = protocol::Rendezvous::kAuto;
+         else if (equal(text, "tupleq"))
+             o.protocol.rendezvous = protocol::Rendezvous::kTuple;
+         else
          if (equal(text, "rget"))
              o.protocol.rendezvous = protocol::Rendezvous::kGet;
          else if (equal(text, "rput"))
@@ -104,6 +111,25 @@ constexpr OptionDeclaration kTable[] = {
              return false;
          return true;
      }},
+    {"tuples", FI_PARAM_SIZE_T, "256", "0 to 4096",
+     "Tuple queues of an endpoint: shared receive queues of the device, of 32 receives each. The one "
+     "that has been used least goes when another is wanted. 0: none.",
+     [](Text text, Options& o) { return number(text, 0, 4096, o.protocol.tuples); }},
+    {"process_tuples", FI_PARAM_SIZE_T, "1024", "0 to 65536",
+     "The same of all endpoints of a process together.",
+     [](Text text, Options& o) { return number(text, 0, 65536, o.protocol.process_tuples); }},
+    {"tuple_qps", FI_PARAM_SIZE_T, "2", "1 to 64",
+     "Queue pairs to a process on which messages of tuples wait, at the device, for receives. "
+     "Further tuples wait in the sender.",
+     [](Text text, Options& o) { return number(text, 1, 64, o.protocol.tuple_queues); }},
+    {"tuple_copy", FI_PARAM_SIZE_T, "8192", "0 to 1048576 bytes (K and M)",
+     "Messages of tuples below this size that have no receive yet are copied, and their senders go "
+     "on. Larger ones, or with 0 all, end when they have been received.",
+     [](Text text, Options& o) { return number(text, 0, 1 << 20, o.protocol.tuple_copy); }},
+    {"no_wildcards", FI_PARAM_BOOL, "no", "yes, no",
+     "A promise: the program receives from no MPI_ANY_SOURCE and no MPI_ANY_TAG and never probes, "
+     "where tuple queues are used.",
+     [](Text text, Options& o) { return truth(text, o.protocol.no_wildcards); }},
     {"eager_size", FI_PARAM_SIZE_T, "8192", "256 to 1048576 bytes (K and M are understood)",
      "Messages up to this size are sent at once, through buffers of the receiver; larger ones by "
      "rendezvous.",

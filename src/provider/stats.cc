@@ -26,6 +26,7 @@ struct Sum {
     Usage usage;  // when the most was in use
     memory::CacheCounts cache;
     protocol::ReuseCounts reuse;
+    protocol::TupleCounts tuples;
 };
 
 std::mutex mutex;
@@ -38,6 +39,7 @@ bool wanted() noexcept { return options().stats != Stats::kOff; }
 void add(Sum& sum, const protocol::RdmEndpoint& endpoint) {
     const EndpointCounts more = endpoint.counts();
     sum.reuse += endpoint.reuse_counts();
+    sum.tuples += endpoint.tuple_counts();
     EndpointCounts& to = sum.counts;
     to.eager += more.eager;
     to.inlined += more.inlined;
@@ -81,6 +83,7 @@ std::string written(const Sum& sum, const Domain& domain, bool json) {
     const EndpointCounts& c = sum.counts;
     const memory::CacheCounts& m = sum.cache;
     const protocol::ReuseCounts& r = sum.reuse;
+    const protocol::TupleCounts& t = sum.tuples;
     const Line lines[] = {
         {"endpoints", "endpoints", sum.endpoints},
         {"contexts", "contexts", u.contexts},
@@ -120,6 +123,17 @@ std::string written(const Sum& sum, const Domain& domain, bool json) {
         {"registration_hits", "operations on memory that was registered", m.hits},
         {"registration_evictions", "registrations ended for want of room", m.evictions},
         {"registration_invalidations", "registrations ended as memory went", m.invalidations},
+        {"tuples_asked", "tuple queues asked for", t.asked},
+        {"tuples_opened", "of those, opened", t.opened},
+        {"tuple_messages", "messages sent to tuple queues", t.sent},
+        {"tuple_blocking", "of those, before their receives", t.blocking},
+        {"tuple_held", "of those, held back for want of a queue pair", t.held},
+        {"tuple_copied", "of those, copied", t.copied},
+        {"tuple_again", "of those, sent again otherwise", t.again},
+        {"tuple_queues", "tuple queues for peers", t.queues},
+        {"tuple_queues_peak", "of those at once, of an endpoint", t.queues_peak},
+        {"tuple_posted", "receives posted to them", t.posted},
+        {"tuple_received", "of those, done", t.received},
         {"damaged", "damaged messages dropped", c.damaged},
     };
     const std::string category(heddle::name(domain.protocol->category()));

@@ -47,7 +47,7 @@ void move(std::byte* from, std::byte* to) {
 
 class Reuse : public testing::TestWithParam<const char*> {
 protected:
-    Reuse() { setenv("FI_HEDDLE_RENDEZVOUS", GetParam(), 1); }
+    Reuse() { setenv("FI_HEDDLE_RNDV", GetParam(), 1); }
     void SetUp() override {
         world.emplace();
         pair.emplace(*world);

@@ -102,7 +102,7 @@ class Info(Case):
             ("FI_HEDDLE_ENDPOINTS", "3xdynamic", "2xdynamic, dynamic"),
             ("FI_HEDDLE_POST", "fast", "auto, verbs, direct"),
             ("FI_HEDDLE_XRC", "perhaps", "yes, no"),
-            ("FI_HEDDLE_RENDEZVOUS", "get", "rget, rput"),
+            ("FI_HEDDLE_RNDV", "get", "rget, rput"),
             ("FI_HEDDLE_STATS", "json", "off, stderr"),
             ("FI_HEDDLE_CONNECT_TIMEOUT", "1", "100 to 600000"),
         ):

@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The receiver's side of tuple queues. A receive that only messages of the tuple can match is posted
+// to its queue, and the sender is told by an RDMA write that it is. One that could match others,
+// too, a probe or a cancelled receive ends the queues of all tuples that it concerns: the sender
+// stops, says so, and what is left comes back here, between the receives that were posted before
+// and after it.
+#include "protocol/tuple_receiver.h"
+
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "heddle/error.h"
+
+namespace heddle::protocol {
+namespace {
+
+// A queue whose place another tuple wants has not been used for so many receives, times the number
+// of queues there may be.
+constexpr std::uint64_t kUnused = 4;
+
+}  // namespace
+
+TupleReceiver::TupleReceiver(RdmEndpoint::Body& body, TupleDevice& device)
+    : body_(body), device_(device) {
+    device_.tell(*this);
+}
+
+TupleReceiver::~TupleReceiver() {
+    tuples_.for_each_in_use([&](TupleIn& tuple) {
+        tuple.queue.reset();
+        body_.process->release_tuple();
+        for (auto* const receives : {&tuple.returned, &tuple.posted, &tuple.pending})
+            for (Receive* const r : *receives)
+                r->bulk.local.release();
+    });
+}
+
+// Queues are for messages that one receive after the other takes; why those of a tuple are not, or
+// kNone.
+TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uint64_t mask) {
+    const std::uint64_t known = empty() ? body_.tagged.mask() : mask_;
+    if (mask != known) return TupleReason::kMask;
+    if (!TupleImmediate::possible(mask)) return TupleReason::kManyBits;
+    if (body_.closing) return TupleReason::kClosing;
+    if (by_key_.contains({peer.number, tag & ~mask})) return TupleReason::kOther;
+    if (body_.tagged.has_inexact(peer.number, tag, mask)) return TupleReason::kWildcard;
+    if (body_.options.rendezvous == Rendezvous::kAuto &&
+        body_.tagged.find(peer.number, tag, mask) != nullptr)
+        return TupleReason::kLate;
+    if (by_key_.size() >= body_.options.tuples) {
+        TupleIn* oldest = nullptr;
+        for (const auto& [key, tuple] : by_key_)
+            if (tuple->state == TupleIn::State::kOpen &&
+                (oldest == nullptr || tuple->used_at < oldest->used_at))
+                oldest = tuple;
+        if (oldest != nullptr && clock_ - oldest->used_at > kUnused * body_.options.tuples)
+            revoke(*oldest, TupleReason::kLimit);
+        return TupleReason::kLimit;  // there is room the next time
+    }
+    if (!body_.process->take_tuple()) return TupleReason::kLimit;
+    return TupleReason::kNone;
+}
+
+void TupleReceiver::got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody& open) {
+    TupleAnswerBody answer;
+    answer.tuple = open.sender;
+    TupleReason declined = why_not(peer, tag, open.mask);
+    std::unique_ptr<TupleQueue> queue;
+    if (declined == TupleReason::kNone) {
+        try {
+            queue = device_.make_queue();
+        } catch (const VerbsError&) {
+            body_.process->release_tuple();
+            declined = TupleReason::kDevice;
+        }
+    }
+    answer.mask = empty() ? body_.tagged.mask() : mask_;
+    if (declined != TupleReason::kNone) {
+        answer.declined = static_cast<std::uint32_t>(declined);
+        return body_.control(peer, Kind::kTupleAnswer, answer);
+    }
+    mask_ = open.mask;
+    TupleIn& tuple = tuples_.take();
+    tuple.state = TupleIn::State::kOffered;
+    tuple.peer = &peer;
+    tuple.tag = tag & ~mask_;
+    tuple.sender = open.sender;
+    tuple.credits = open.credits;
+    tuple.credits_key = open.credits_key;
+    tuple.has_data = open.flags & TupleOpenBody::kHasData;
+    tuple.data = open.data;
+    tuple.queue = std::move(queue);
+    tuple.posts = tuple.credited = tuple.received = tuple.delivered = 0;
+    tuple.used_at = ++clock_;
+    by_key_[{peer.number, tuple.tag}] = &tuple;
+    TupleCounts& counts = body_.tuple_counts;
+    ++counts.queues;
+    counts.queues_peak = std::max<std::uint64_t>(counts.queues_peak, by_key_.size());
+    answer.receiver = Numbered<TupleIn>::id(tuple);
+    answer.srqn = tuple.queue->number();
+    body_.control(peer, Kind::kTupleAnswer, answer);
+}
+
+// Whatever of the tuple came before has its receives, or waits for some, before those of the queue.
+void TupleReceiver::got_begin(Peer& peer, const TupleBeginBody& begin) {
+    TupleIn* const tuple = tuples_.find(begin.tuple);
+    if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleIn::State::kOffered)
+        return body_.damaged(peer);
+    tuple->state = TupleIn::State::kOpen;
+    if (body_.tagged.has_inexact(peer.number, tuple->tag, mask_))
+        return revoke(*tuple, TupleReason::kWildcard);
+    while (tuples_.find(begin.tuple) != nullptr && tuple->state == TupleIn::State::kOpen) {
+        PostedReceive* const posted = body_.tagged.take_exact(peer.number, tuple->tag, mask_);
+        if (posted == nullptr) break;
+        post(*tuple, static_cast<Receive&>(*posted));
+    }
+}
+
+bool TupleReceiver::take(Receive& r) {
+    if (empty()) return false;
+    const bool exact = r.source != kAnySource && r.ignore == mask_;
+    if (!exact) {
+        revoke_matching(r.source, r.tag, r.ignore);
+        return false;
+    }
+    const auto found = by_key_.find({r.source, r.tag & ~mask_});
+    if (found == by_key_.end()) return false;
+    TupleIn& tuple = *found->second;
+    tuple.used_at = ++clock_;
+    // What came before the queue was opened is older than what comes by it.
+    if (tuple.state != TupleIn::State::kOpen ||
+        body_.tagged.find(r.source, r.tag, r.ignore) != nullptr)
+        return false;
+    body_.tagged.number(r);
+    post(tuple, r);
+    return true;
+}
+
+void TupleReceiver::probed(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) {
+    if (!empty()) revoke_matching(source, tag, ignore);
+}
+
+void TupleReceiver::revoke_matching(std::uint32_t source, std::uint64_t tag,
+                                    std::uint64_t ignore) {
+    if (body_.options.no_wildcards) return;
+    tuples_.for_each_in_use([&](TupleIn& tuple) {
+        if ((source == kAnySource || source == tuple.peer->number) &&
+            ((tuple.tag ^ tag) & ~ignore & ~mask_) == 0)
+            revoke(tuple, TupleReason::kWildcard);
+    });
+}
+
+void TupleReceiver::revoke(TupleIn& tuple, TupleReason reason) {
+    if (tuple.state != TupleIn::State::kOpen) return;
+    tuple.state = TupleIn::State::kRevoked;
+    ++tuple.peer->answers;
+    body_.control(*tuple.peer, Kind::kTupleRevoke,
+                  TupleRevokeBody{tuple.sender, static_cast<std::uint32_t>(reason), 0});
+}
+
+// Numbered, and the youngest of its tuple.
+void TupleReceiver::post(TupleIn& tuple, Receive& r) {
+    r.tuple = &tuple;
+    r.tuple_cancelled = false;
+    if (!tuple.pending.empty() || tuple.posted.size() >= kTupleDepth) {
+        tuple.pending.push_back(&r);
+        return;
+    }
+    if (to_device(tuple, r)) return write_credits(tuple);
+    tuple.pending.push_back(&r);
+    revoke(tuple, TupleReason::kReceive);
+}
+
+bool TupleReceiver::to_device(TupleIn& tuple, Receive& r) {
+    if (r.iov_count > 1) return false;
+    const std::size_t room = std::min(r.bytes, body_.channel->max_message());
+    if (room != 0 &&
+        !r.bulk.local.use(*body_.domain->body().cache, r.iov.data(), r.iov_count, nullptr, room,
+                          IBV_ACCESS_LOCAL_WRITE))
+        return false;
+    if (!tuple.queue->post(r.iov[0].iov_base, static_cast<std::uint32_t>(room),
+                           room != 0 ? r.bulk.local.local_keys[0] : 0,
+                           Numbered<Receive>::id(r))) {
+        r.bulk.local.release();
+        return false;
+    }
+    tuple.posted.push_back(&r);
+    ++tuple.posts;
+    ++body_.tuple_counts.posted;
+    return true;
+}
+
+// Behind the posts, so that who has credit finds a receive.
+void TupleReceiver::write_credits(TupleIn& tuple) {
+    Peer& peer = *tuple.peer;
+    while (tuple.credited != tuple.posts) {
+        const std::size_t at = tuple.posted.size() - (tuple.posts - tuple.credited);
+        const TupleCredit credit{
+            tuple.credited + 1,
+            static_cast<std::uint32_t>(
+                std::min(tuple.posted[at]->bytes, body_.channel->max_message()))};
+        ibv_sge piece{reinterpret_cast<std::uintptr_t>(&credit), sizeof credit, 0};
+        post::Work work;
+        work.opcode = post::Opcode::kWrite;
+        work.flags = post::kInline;
+        work.pieces = {&piece, 1};
+        work.remote_address =
+            tuple.credits + tuple.credited % kTupleDepth * sizeof(TupleCredit);
+        work.remote_key = tuple.credits_key;
+        work.remote_srq = peer.name.srqn;
+        if (!RdmEndpoint::Body::can_send(peer) ||
+            body_.channel->post(*peer.connection, work, {}) != post::Posted::kOk)
+            return list(tuple);
+        ++tuple.credited;
+    }
+}
+
+void TupleReceiver::received(std::uint64_t id, const ibv_wc& wc) {
+    Receive* const found = body_.receives.find(id);
+    if (found == nullptr || found->tuple == nullptr) return;  // of a queue that was given up
+    Receive& r = *found;
+    TupleIn& tuple = *r.tuple;
+    Peer& peer = *tuple.peer;
+    const auto at = std::find(tuple.posted.begin(), tuple.posted.end(), &r);
+    if (at == tuple.posted.end()) return;
+    const auto left = static_cast<std::uint32_t>(tuple.posted.end() - at);
+    tuple.posted.erase(at);
+    r.bulk.local.release();
+    // Its credit need not be written any more: the message came without.
+    if (tuple.posts - tuple.credited >= left) ++tuple.credited;
+    if (wc.status != IBV_WC_SUCCESS) {
+        // A message that was too long for it, mostly: it comes again by the other way.
+        tuple.returned.push_back(&r);
+        return;
+    }
+    const auto immediate = wc.wc_flags & IBV_WC_WITH_IMM ? be32toh(wc.imm_data) : 0;
+    const bool good = wc.wc_flags & IBV_WC_WITH_IMM &&
+                      TupleImmediate::is_number(immediate, tuple.received);
+    ++tuple.received;
+    ++body_.tuple_counts.received;
+    ++body_.counts.received;
+    r.tuple = nullptr;
+    body_.finish(r, peer, TupleImmediate::tag_of(immediate, tuple.tag, mask_), tuple.data,
+                 tuple.has_data, r.iov_count != 0 ? r.iov[0].iov_base : nullptr, wc.byte_len,
+                 wc.byte_len, 0, 0);
+    if (!good) return body_.damaged(peer);
+    if (tuple.state == TupleIn::State::kDrained) return list(tuple);
+    while (tuple.state == TupleIn::State::kOpen && !tuple.pending.empty() &&
+           tuple.posted.size() < kTupleDepth) {
+        Receive& next = *tuple.pending.front();
+        if (!to_device(tuple, next)) return revoke(tuple, TupleReason::kReceive);
+        tuple.pending.pop_front();
+        write_credits(tuple);
+    }
+}
+
+void TupleReceiver::got_drained(Peer& peer, const TupleDrainedBody& drained) {
+    TupleIn* const tuple = tuples_.find(drained.tuple);
+    if (tuple == nullptr || tuple->peer != &peer || tuple->state == TupleIn::State::kDrained ||
+        tuple->state == TupleIn::State::kOffered)
+        return body_.damaged(peer);
+    if (tuple->state == TupleIn::State::kRevoked) --peer.answers;
+    // From a queue that has failed there may still be messages under way: not any more.
+    if (drained.qpn != 0) body_.connector.drop(peer.name, drained.qpn);
+    tuple->state = TupleIn::State::kDrained;
+    tuple->delivered = drained.delivered;
+    list(*tuple);
+}
+
+// All completions that there can be have been polled, once those are that the sender knows of.
+void TupleReceiver::look_if_complete(TupleIn& tuple) {
+    const std::uint64_t id = Numbered<TupleIn>::id(tuple);
+    while (device_.poll() != 0) {
+    }
+    if (tuples_.find(id) == nullptr) return;
+    if (static_cast<std::int32_t>(tuple.received - tuple.delivered) < 0) return list(tuple);
+    body_.control(*tuple.peer, Kind::kTupleClosed, TupleClosedBody{tuple.sender, tuple.received, 0});
+    end(tuple);
+}
+
+// Nobody sends there any more. The receives take their places again.
+void TupleReceiver::end(TupleIn& tuple) {
+    tuple.queue.reset();
+    body_.process->release_tuple();
+    by_key_.erase({tuple.peer->number, tuple.tag});
+    std::erase(listed_, &tuple);
+    tuple.listed = false;
+    std::deque<Receive*> left;
+    for (auto* const receives : {&tuple.returned, &tuple.posted, &tuple.pending}) {
+        left.insert(left.end(), receives->begin(), receives->end());
+        receives->clear();
+    }
+    tuples_.give_back(tuple);
+    for (Receive* const r : left) {
+        r->bulk.local.release();
+        r->tuple = nullptr;
+        if (r->tuple_cancelled)
+            body_.cancelled(*r);
+        else
+            body_.tagged.put_back(*r);
+    }
+}
+
+bool TupleReceiver::cancel(void* context) {
+    for (const auto& [key, tuple] : by_key_) {
+        for (auto* const receives : {&tuple->pending, &tuple->returned, &tuple->posted}) {
+            const auto found =
+                std::find_if(receives->begin(), receives->end(), [&](const Receive* r) {
+                    return r->context == context && !r->tuple_cancelled;
+                });
+            if (found == receives->end()) continue;
+            Receive& r = **found;
+            if (receives == &tuple->posted) {
+                r.tuple_cancelled = true;
+                revoke(*tuple, TupleReason::kCancel);
+            } else {
+                receives->erase(found);
+                r.tuple = nullptr;
+                body_.cancelled(r);
+            }
+            return true;
+        }
+    }
+    return false;
+}
+
+void TupleReceiver::list(TupleIn& tuple) {
+    if (tuple.listed) return;
+    tuple.listed = true;
+    listed_.push_back(&tuple);
+}
+
+void TupleReceiver::progress() {
+    std::vector<TupleIn*> now;
+    now.swap(listed_);
+    for (TupleIn* const tuple : now)
+        tuple->listed = false;
+    for (TupleIn* const tuple : now) {
+        if (!tuple->in_use) continue;
+        if (tuple->state == TupleIn::State::kDrained)
+            look_if_complete(*tuple);
+        else
+            write_credits(*tuple);
+    }
+}
+
+// Of a peer of which nothing can be believed, or that is gone: nobody answers.
+void TupleReceiver::fail(Peer& peer) {
+    while (device_.poll() != 0) {
+    }
+    tuples_.for_each_in_use([&](TupleIn& tuple) {
+        if (tuple.peer != &peer) return;
+        if (tuple.state == TupleIn::State::kRevoked) --peer.answers;
+        end(tuple);
+    });
+}
+
+bool TupleReceiver::close_all() {
+    bool all = true;
+    tuples_.for_each_in_use([&](TupleIn& tuple) {
+        if (tuple.posted.empty() && tuple.state <= TupleIn::State::kOpen) return;
+        all = false;
+        revoke(tuple, TupleReason::kClosing);
+    });
+    return all;
+}
+
+}  // namespace heddle::protocol

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Messages to tuple queues: which tuples have one, what is under way there, what waits for credit,
+// and how a queue is left without a message lost, doubled or out of order.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "memory/pool.h"
+#include "protocol/endpoint_body.h"
+#include "protocol/tuple.h"
+#include "protocol/tuple_device.h"
+
+namespace heddle::protocol {
+
+// A tuple with a queue at the receiver, asked for or open.
+struct TupleOut {
+    enum class State : std::uint8_t {
+        kAsked,      // its messages go on as before
+        kBeginning,  // they wait until the receiver has been told; that waits for room
+        kOpen,       // they go to the queue
+        kClosing,    // what is under way comes to an end
+        kDrained,    // the receiver is to tell how much has come
+    };
+    std::uint32_t index = 0, generation = 0;
+    bool in_use = false;
+    TupleOut* next_free = nullptr;
+
+    State state = State::kAsked;
+    Peer* peer = nullptr;
+    std::uint64_t tag = 0, mask = 0;  // tag: without ignored bits
+    bool has_data = false;
+    std::uint64_t data = 0;
+    std::uint64_t receiver = 0;  // its number there
+    std::uint32_t srqn = 0;
+    const std::byte* credits = nullptr;      // written by the receiver
+    std::uint32_t sent = 0, delivered = 0;   // messages, free-running
+    std::uint32_t outstanding = 0;           // of those, at the device
+    std::deque<Transfer*> under_way, waits;  // in order
+    BlockingQueue* blocking = nullptr;       // that has those under way; nullptr: the common one
+    std::uint32_t broken = 0;                // number of the one that had
+    bool listed = false;                     // among those that wait for something
+    std::uint32_t looked_at = 0, late = 0;   // of the last messages, how many found no credit
+    int failed = 0;
+};
+
+class TupleSender {
+public:
+    TupleSender(RdmEndpoint::Body& body, TupleDevice& device);
+    ~TupleSender();
+    TupleSender(const TupleSender&) = delete;
+    TupleSender& operator=(const TupleSender&) = delete;
+
+    // The tuple that a message belongs to, if it has a queue, which it then has to take.
+    TupleOut* find(const Peer& peer, std::uint64_t tag) noexcept;
+    // It is sent by the queue, or waits; takes the transfer.
+    void send(TupleOut& tuple, Transfer& transfer);
+    static bool is_full(const TupleOut& tuple) noexcept { return tuple.waits.size() >= kMostWait; }
+    // A message went otherwise: it may be time for a queue.
+    void note(Peer& peer, const SendArguments& arguments);
+
+    bool begin(std::uint64_t tuple);  // false: no room
+    void got_answer(Peer& peer, const TupleAnswerBody& answer);
+    void got_revoke(Peer& peer, const TupleRevokeBody& revoke);
+    void got_closed(Peer& peer, const TupleClosedBody& closed);
+    void done(Transfer& transfer, bool delivered);
+    void fail(Peer& peer, int error);
+
+    // Those that wait: for credit, for room, for a queue that may block.
+    void progress();
+    bool waits() const noexcept { return !waiting_.empty(); }
+    // The endpoint is about to be closed: all goes by the other way. True: it has.
+    bool close_all();
+
+private:
+    static constexpr std::size_t kMostWait = 65536;
+
+    void open(Peer& peer, const SendArguments& arguments, const TupleKey& key);
+    void advance(TupleOut& tuple);
+    enum class Way : std::uint8_t { kPosted, kWait, kClose };
+    Way post(TupleOut& tuple, Transfer& transfer, bool has_credit);
+    void copy(Transfer& transfer) noexcept;
+    void close(TupleOut& tuple, TupleReason reason);
+    void look_if_drained(TupleOut& tuple);
+    void end(TupleOut& tuple);
+    void send_otherwise(std::deque<Transfer*>& transfers);
+    void finish(Transfer& transfer, int error);
+    void list(TupleOut& tuple);
+    void leave_blocking(TupleOut& tuple) noexcept;
+    std::optional<TupleCredit> credit(const TupleOut& tuple, std::uint32_t number) const noexcept;
+
+    RdmEndpoint::Body& body_;
+    TupleDevice& device_;
+    std::optional<memory::Pool> credits_;
+    Numbered<TupleOut> tuples_;
+    std::unordered_map<TupleKey, TupleOut*, TupleKeyHash> by_key_;
+    std::vector<TupleOut*> waiting_;
+    TupleFilter filter_;
+    std::uint32_t copies_ = 0;  // buffers of the channel's that messages here have
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What an endpoint has of tuple queues.
+#pragma once
+
+#include "protocol/tuple_device.h"
+#include "protocol/tuple_receiver.h"
+#include "protocol/tuple_sender.h"
+
+namespace heddle::protocol {
+
+struct Tuples {
+    explicit Tuples(RdmEndpoint::Body& body)
+        : device(*body.channel, body.options.tuples * kTupleDepth),
+          receiver(body, device),
+          sender(body, device) {}
+
+    void progress() {
+        device.poll();
+        sender.progress();
+        receiver.progress();
+    }
+
+    TupleDevice device;
+    TupleReceiver receiver;
+    TupleSender sender;
+};
+
+}  // namespace heddle::protocol
