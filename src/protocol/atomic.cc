@@ -64,7 +64,7 @@ bool RdmEndpoint::Body::start_atomic(Transfer& t) {
                         t.peer->send_sequence(), 0};
     std::memcpy(t.copy.data(), &header, sizeof header);
     if (!send_control(*t.peer, t.copy, {})) return false;
-    t.peer->count_sent();
+    t.peer->count_numbered();
     t.step = Transfer::Step::kAnswer;
     ++t.peer->answers;
     return true;

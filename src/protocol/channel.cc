@@ -31,6 +31,8 @@ constexpr std::uint32_t kFewWorks = 32;
 constexpr std::size_t kHeaderRoom = sizeof(Header) + 8 + sizeof(RingTail);
 // RTS with all its segments must fit, whatever eager_bytes is.
 constexpr std::size_t kLeastBuffer = 512;
+// Receives are given back to the device so many at a time.
+constexpr std::uint32_t kReceivesAtOnce = 16;
 constexpr std::uint32_t kCompletionsForSends = 1024, kCompletionsOfFailed = 2048;
 
 std::size_t buffer_bytes(const Options& options) {
@@ -79,7 +81,8 @@ Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, b
     : options_(options),
       number_(number),
       lane_(std::move(lane)),
-      send_buffers_(lane_->shared->pd.get(), buffer_bytes(options), options.send_depth) {
+      send_buffers_(lane_->shared->pd.get(), buffer_bytes(options), options.send_depth),
+      receives_at_once_(std::clamp(options.receive_buffers / 4, 1u, kReceivesAtOnce)) {
     wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
     if (wake_ < 0 || epoll_ < 0) {
@@ -303,14 +306,14 @@ void Channel::add_receive(std::uint32_t buffer) noexcept {
         return;
     }
     to_post_.push_back(buffer);
-    if (to_post_.size() >= kReceivesAtOnce) ring_receives();
+    if (to_post_.size() >= receives_at_once_) ring_receives();
 }
 
 // Entries come back in the order of their completions, in which messages are dealt with: the one
 // that is posted next is one whose buffer is free.
 void Channel::post_free_receives() noexcept {
-    direct_srq_->post_again(kReceivesAtOnce);
-    until_posting_ = kReceivesAtOnce;
+    direct_srq_->post_again(receives_at_once_);
+    until_posting_ = receives_at_once_;
 }
 
 void Channel::ring_receives() noexcept {

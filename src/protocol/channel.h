@@ -121,7 +121,7 @@ private:
 
 class Channel {
 public:
-    static constexpr std::uint32_t kSignalEvery = 32, kPollAtOnce = 16, kReceivesAtOnce = 16;
+    static constexpr std::uint32_t kSignalEvery = 32, kPollAtOnce = 16;
 
     // Throws VerbsError.
     Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, bool direct,
@@ -232,7 +232,9 @@ private:
     int timer_ = -1;  // once it is needed
     // Receive buffers, until there are enough for a doorbell: which, or (direct) how many more.
     std::vector<std::uint32_t> to_post_;
-    std::uint32_t until_posting_ = kReceivesAtOnce;
+    // Not so many that the device could run out of them before.
+    const std::uint32_t receives_at_once_;
+    std::uint32_t until_posting_ = receives_at_once_;
     std::uint32_t signals_left_ = 0;   // so many more works may ask for an entry of the CQ
     std::vector<ChannelUser*> users_;  // by number
     std::array<post::Completion, kPollAtOnce> completions_;  // of poll()

@@ -54,6 +54,15 @@ struct Peer {
         return static_cast<std::uint16_t>(expected / kSequenceOfStart);
     }
     void count_received() noexcept { expected += kSequenceOfStart; }
+    // How many numbered messages of it have been dealt with; asked for more often than these are
+    // 65536 more.
+    std::uint64_t number_received() noexcept {
+        received += static_cast<std::uint16_t>(expected_sequence() - received_at);
+        received_at = expected_sequence();
+        return received;
+    }
+    std::uint64_t received = 0;
+    std::uint16_t received_at = 0;
     // Of the header of the next message to it, were it an eager one without a tag: what messages
     // of all kinds share.
     std::uint64_t next_start = 0;
@@ -62,11 +71,17 @@ struct Peer {
         return static_cast<std::uint16_t>(next_start / kSequenceOfStart);
     }
     void count_sent() noexcept { next_start += kSequenceOfStart; }
-    std::size_t ahead = 0;                      // eager payload that it has not taken away yet
-    std::size_t taken = 0;                      // of its eager payload, not yet told
-    std::uint32_t answers = 0;                  // operations that wait for a message of its
-    bool has_left = false;                      // so it seemed at the last tick
-    int failed = 0;                             // errno: nothing can be sent any more
+    void count_numbered() noexcept {
+        count_sent();
+        ++sent;
+    }
+    std::uint64_t sent = 0;       // numbered messages, but small ones while there are no tuples
+    std::uint32_t to_tuples = 0;  // messages that were to go by their queues
+    std::size_t ahead = 0;        // eager payload that it has not taken away yet
+    std::size_t taken = 0;        // of its eager payload, not yet told
+    std::uint32_t answers = 0;    // operations that wait for a message of its
+    bool has_left = false;        // so it seemed at the last tick
+    int failed = 0;               // errno: nothing can be sent any more
     std::uint16_t sequence_looked_at = 0;       // expected_sequence(), up to a second ago
     std::unique_ptr<SendRing> send_ring;        // while it offers one
     std::unique_ptr<ReceiveRing> receive_ring;  // while it has one here
@@ -116,7 +131,10 @@ struct Transfer final : Waiting, Part, TupleWork {
     std::size_t result_count = 0;
     std::uint64_t receive = 0;  // RPUT: the receiver's number
     Counter* counter = nullptr;
-    TupleOut* tuple = nullptr;    // kTuple
+    TupleOut* tuple = nullptr;  // kTuple
+    bool later = false;         // it was to go by its tuple's queue, when so much had been sent:
+    std::uint64_t place = 0;
+    std::uint32_t order = 0;
     std::byte* buffer = nullptr;  // kTuple: of the channel's pool, with a copy
     bool delivered = false, flushed = false;
 

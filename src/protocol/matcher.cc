@@ -171,6 +171,8 @@ PostedReceive* Matcher::arrive(std::uint32_t source, std::uint64_t tag) {
     };
     if (t.of_any_source.size() != 0) look(t.of_any_source.at(t.hash_of(kAnySource, tag)));
     if (t.other_count != 0) look(t.others);
+    if (oldest && oldest->waits) [[unlikely]]
+        return nullptr;
     if (oldest && !oldest->stays) t.remove(*oldest);
     return oldest;
 }
@@ -181,6 +183,29 @@ void Matcher::keep(UnexpectedMessage& message) {
     message.queued = true;
     append(t.arrivals, message.order_link);
     t.add(message);
+}
+
+void Matcher::keep_in_place(UnexpectedMessage& message) {
+    keep(message);
+    const auto later = [&](const UnexpectedMessage& other) {
+        return &other != &message && other.source == message.source &&
+               (other.place != message.place ? other.place > message.place
+                                             : other.order > message.order);
+    };
+    Link* before = nullptr;
+    for (Link* link = tables_->arrivals.next; link != &tables_->arrivals && !before;
+         link = link->next)
+        if (later(ordered_message(link))) before = link;
+    if (before == nullptr) return;
+    unlink(message.order_link);
+    append(*before, message.order_link);
+    Link& head = tables_->unexpected.at(tables_->hash_of(message.source, message.tag));
+    for (Link* link = head.next; link != &head; link = link->next)
+        if (later(hashed_message(link))) {
+            unlink(message.hash_link);
+            append(*link, message.hash_link);
+            return;
+        }
 }
 
 UnexpectedMessage* Matcher::find(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) {
@@ -196,7 +221,7 @@ void Matcher::take(UnexpectedMessage& message) {
 
 void Matcher::take(PostedReceive& receive) { tables_->remove(receive); }
 
-PostedReceive* Matcher::find_receive(const std::function<bool(const PostedReceive&)>& wanted) {
+PostedReceive* Matcher::find_receive(const std::function<bool(PostedReceive&)>& wanted) {
     PostedReceive* oldest = nullptr;
     tables_->each_receive([&](PostedReceive& receive) {
         if ((!oldest || receive.order < oldest->order) && wanted(receive)) oldest = &receive;
@@ -241,7 +266,9 @@ bool Matcher::has_inexact(std::uint32_t source, std::uint64_t tag, std::uint64_t
             const PostedReceive& receive = receive_of(link);
             const bool takes = (receive.source == kAnySource || receive.source == source) &&
                                ((receive.tag ^ tag) & ~receive.ignore & ~ignore) == 0;
-            if (takes && (receive.source == kAnySource || receive.ignore != ignore)) return true;
+            const bool exact = receive.source != kAnySource && receive.ignore == ignore &&
+                               !receive.stays && !receive.waits;
+            if (takes && !exact) return true;
         }
         return false;
     };

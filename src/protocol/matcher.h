@@ -28,6 +28,7 @@ struct PostedReceive {
     std::uint32_t source = kAnySource;  // number of the peer
     std::uint64_t tag = 0, ignore = 0;  // bits set in `ignore` do not matter
     bool stays = false;  // for many messages: arrive() leaves it where it is, until take()
+    bool waits = false;  // takes no message yet: what arrive() finds it for is kept instead
     // the matcher's own
     detail::Link link;
     std::uint64_t order = 0;
@@ -38,6 +39,9 @@ struct PostedReceive {
 struct UnexpectedMessage {
     std::uint32_t source = 0;
     std::uint64_t tag = 0;
+    // Its place among those of its source: they are in this order, whenever they were kept.
+    std::uint64_t place = 0;
+    std::uint32_t order = 0;
     // the matcher's own
     detail::Link hash_link, order_link;
     bool queued = false;
@@ -61,13 +65,14 @@ public:
     template <class Wanted>
     PostedReceive* arrive_if(std::uint32_t source, std::uint64_t tag, const Wanted& wanted);
     void keep(UnexpectedMessage& message);
+    void keep_in_place(UnexpectedMessage& message);  // not the last of its source, maybe
 
     // The oldest unexpected message that fits; stays where it is.
     UnexpectedMessage* find(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore);
     void take(UnexpectedMessage& message);
     void take(PostedReceive& receive);  // cancelled
     // The oldest receive for which `wanted` holds (fi_cancel: by context), or nullptr.
-    PostedReceive* find_receive(const std::function<bool(const PostedReceive&)>& wanted);
+    PostedReceive* find_receive(const std::function<bool(PostedReceive&)>& wanted);
     // For tuple queues, that receives are posted to instead, and come back from. A place in the
     // order of posting without being queued; to where that place is; the oldest that takes
     // messages of that source and tag, all bits of `ignore` but no others ignored (taken out), or

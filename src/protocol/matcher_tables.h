@@ -211,7 +211,9 @@ template <class Wanted>
 
 [[gnu::always_inline]] inline PostedReceive* Matcher::arrive_quickly(std::uint32_t source,
                                                                      std::uint64_t tag) {
-    const auto passes = [](const PostedReceive& receive) { return !receive.stays; };
+    const auto passes = [](const PostedReceive& receive) {
+        return !receive.stays && !receive.waits;
+    };
     PostedReceive* const found = arrive_if(source, tag, passes);
     return found != nullptr ? found : arrive(source, tag);
 }

@@ -14,7 +14,8 @@ namespace heddle::protocol {
 
 enum class PostPath : std::uint8_t { kAuto, kVerbs, kDirect };
 // How messages travel that are not sent at once: kTuple is for all there are, by tuple queues
-// wherever these are possible; kAuto for those tuples that gain by them. What has no queue: by kGet.
+// wherever these are possible; kAuto for those tuples that gain by them. What has no queue: by
+// kGet.
 enum class Rendezvous : std::uint8_t { kGet, kPut, kTuple, kAuto };
 
 inline constexpr std::size_t kMostInline = 1024;  // inject_bytes
@@ -25,11 +26,11 @@ struct Options {
     PostPath post = PostPath::kAuto;
     bool xrc = true;  // false: RC even where there is XRC
     Rendezvous rendezvous = Rendezvous::kGet;
-    std::size_t tuple_copy = 8192;   // of a tuple: less that has no receive yet is copied
-    std::uint32_t tuples = 256;      // queues of an endpoint
+    std::size_t tuple_copy = 8192;  // of a tuple: less that has no receive yet is copied
+    std::uint32_t tuples = 256;     // queues of an endpoint
     std::uint32_t process_tuples = 1024;
-    std::uint32_t tuple_queues = 2;  // to a process, that may block
-    bool no_wildcards = false;       // the program has none, nor probes
+    std::uint32_t tuple_queues = 2;          // to a process, that may block
+    bool no_wildcards = false;               // the program has none, nor probes
     std::size_t eager_bytes = 8192;          // messages above this go by rendezvous
     std::size_t inject_bytes = 128;          // these are copied into the work queue entry
     std::size_t unexpected_bytes = 1 << 19;  // eager payload a peer may send ahead; then rendezvous

@@ -60,7 +60,7 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
         tuples = std::make_unique<Tuples>(*this);
         tuples_from = options.rendezvous == Rendezvous::kTuple ? 0 : options.eager_bytes + 1;
     }
-    if (options.rings == 0) look_who_talks_at = ~std::uint64_t{0};
+    if (options.rings == 0 && !tuples) look_who_talks_at = ~std::uint64_t{0};
     channel->attach(name.endpoint, *this);
     connector.add(local);
 }
@@ -221,6 +221,8 @@ void RdmEndpoint::Body::got_tuple(Peer& peer, const Message& m) {
             return tuples->receiver.got_open(peer, m.header.tag, m.tuple_open);
         case Kind::kTupleBegin:
             return tuples->receiver.got_begin(peer, m.tuple_begin);
+        case Kind::kTupleEnd:
+            return tuples->receiver.got_end(peer, m.tuple_begin);
         case Kind::kTupleDrained:
             return tuples->receiver.got_drained(peer, m.tuple_drained);
         case Kind::kTupleAnswer:

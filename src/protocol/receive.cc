@@ -73,9 +73,10 @@ ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
     r.ignore = a.ignore;
     Matcher& matcher = a.flags & FI_TAGGED ? tagged : untagged;
     r.stays = a.flags & FI_MULTI_RECV;
+    r.waits = false;
     r.tuple = nullptr;
-    if (!r.stays) {
-        if (tuples && a.flags & FI_TAGGED && tuples->receiver.take(r)) return 0;
+    if (tuples && a.flags & FI_TAGGED && tuples->receiver.take(r)) return 0;
+    if (!r.stays) [[likely]] {
         if (UnexpectedMessage* const message = matcher.post(r))
             deliver(r, static_cast<Unexpected&>(*message));
         return 0;
@@ -133,8 +134,9 @@ ssize_t RdmEndpoint::Body::peek(const ReceiveArguments& a) {
         if (peer == nullptr) return -FI_EINVAL;
         from = peer->number;
     }
-    if (tuples) tuples->receiver.probed(from, a.tag, a.ignore);
-    message = static_cast<Unexpected*>(tagged.find(from, a.tag, a.ignore));
+    // What tuples' queues may hold is older, or its place is not known.
+    if (!tuples || !tuples->receiver.hides(from, a.tag, a.ignore))
+        message = static_cast<Unexpected*>(tagged.find(from, a.tag, a.ignore));
     if (message == nullptr) {
         // A miss is an error in the queue, not one that is returned (Open MPI takes that as fatal).
         CompletionEntry miss;
@@ -164,6 +166,7 @@ ssize_t RdmEndpoint::Body::cancel(void* context) {
         });
         if (found == nullptr) continue;
         matcher->take(*found);
+        if (found->waits) tuples->receiver.forget(static_cast<Receive&>(*found));
         cancelled(static_cast<Receive&>(*found));
         return 0;
     }
@@ -272,6 +275,7 @@ void RdmEndpoint::Body::received_from(Peer& peer, std::span<const std::byte> byt
         case Kind::kTupleRevoke:
         case Kind::kTupleDrained:
         case Kind::kTupleClosed:
+        case Kind::kTupleEnd:
             got_tuple(peer, message);
             break;
         case Kind::kEager:
@@ -307,6 +311,7 @@ void RdmEndpoint::Body::keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag
     message->data = has_data ? data : 0;
     message->has_data = has_data;
     message->bytes = payload.size();
+    message->place = peer.number_received();
     message->payload.assign(payload.begin(), payload.end());
     ++counts.unexpected;
     unexpected_bytes += payload.size();
@@ -337,7 +342,11 @@ void RdmEndpoint::Body::arrived_rts(Peer& peer, const Message& message) {
     kept->segment_count = segments.size();
     std::copy(segments.begin(), segments.end(), kept->segments.begin());
     ++counts.unexpected;
-    matcher.keep(*kept);
+    kept->place = peer.number_received();
+    if (!(message.header.flags & Header::kLater)) return matcher.keep(*kept);
+    kept->place -= 1 + std::min(message.place.behind, kept->place - 1);
+    kept->order = message.place.order;
+    matcher.keep_in_place(*kept);
 }
 
 // What a message of that size goes into: the receive itself, or a piece of one for many messages.

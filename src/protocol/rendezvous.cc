@@ -47,10 +47,11 @@ bool RdmEndpoint::Body::send_rts(Transfer& t) {
     if (t.flags & FI_TAGGED) header.flags |= Header::kTagged;
     if (put) header.flags |= Header::kPut;
     if (has_data) header.flags |= Header::kWideData;
+    if (t.later) header.flags |= Header::kLater;
     std::array<Segment, kMaxSegments> segments;
     const std::size_t count = put ? 0 : name_pieces(t.bulk.local, segments);
     const RtsBody body{Numbered<Transfer>::id(t), t.bytes, static_cast<std::uint32_t>(count), 0};
-    std::byte message[sizeof header + 8 + sizeof body + sizeof segments];
+    std::byte message[sizeof header + 8 + sizeof(PlaceBody) + sizeof body + sizeof segments];
     std::byte* at = message;
     const auto put_bytes = [&at](const void* from, std::size_t bytes) {
         std::memcpy(at, from, bytes);
@@ -58,10 +59,12 @@ bool RdmEndpoint::Body::send_rts(Transfer& t) {
     };
     put_bytes(&header, sizeof header);
     if (has_data) put_bytes(&t.data, sizeof t.data);
+    const PlaceBody place{t.peer->sent - t.place, t.order, 0};
+    if (t.later) put_bytes(&place, sizeof place);
     put_bytes(&body, sizeof body);
     put_bytes(segments.data(), count * sizeof segments[0]);
     if (!send_control(*t.peer, {message, static_cast<std::size_t>(at - message)}, {})) return false;
-    t.peer->count_sent();
+    t.peer->count_numbered();
     t.step = Transfer::Step::kAnswer;
     ++t.peer->answers;
     return true;

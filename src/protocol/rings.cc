@@ -14,6 +14,8 @@ namespace {
 
 constexpr std::uint16_t kTalks = 32;
 constexpr std::uint32_t kSlots = 128;
+// Of 16 bits of a sequence number, a part in which they cannot be mistaken.
+constexpr std::uint64_t kCountAgain = 8192;
 
 }  // namespace
 
@@ -68,6 +70,9 @@ unsigned RdmEndpoint::Body::take_from_rings(unsigned most) {
 
 // From time to time, as messages come; long_since: a second has passed since it last was true.
 void RdmEndpoint::Body::look_who_talks(bool long_since) {
+    for (const auto& peer : peers)
+        peer->number_received();
+    look_who_talks_at = tuples ? counts.received + kCountAgain : ~std::uint64_t{0};
     if (options.rings == 0 || no_rings || closing) return;
     look_who_talks_at = counts.received + std::max<std::uint64_t>(2 * kTalks, peers.size());
     Peer* silent = nullptr;

@@ -109,7 +109,7 @@ post::Posted RdmEndpoint::Body::send_eager(Peer& peer, const Outgoing& out, cons
                                                     : send_copied(peer, out, ring, sent);
     if (posted != post::Posted::kOk) [[unlikely]]
         return posted;
-    peer.count_sent();
+    peer.count_numbered();
     if (ring) {
         peer.send_ring->count_sent();
         ++counts.by_ring;
@@ -260,7 +260,7 @@ Transfer& RdmEndpoint::Body::transfer_of(Peer& peer, const SendArguments& a, std
     transfer.data = a.data;
     transfer.bytes = bytes;
     transfer.what = told_of(a);
-    transfer.read = false;
+    transfer.read = transfer.later = false;
     transfer.counter = bindings.send_counter;
     transfer.iov_count = a.iov_count;
     for (std::size_t i = 0; i < a.iov_count; ++i) {
@@ -276,8 +276,7 @@ Transfer& RdmEndpoint::Body::transfer_of(Peer& peer, const SendArguments& a, std
     return transfer;
 }
 
-ssize_t RdmEndpoint::Body::send_by_software(Peer& peer, const SendArguments& a,
-                                            std::size_t bytes) {
+ssize_t RdmEndpoint::Body::send_by_software(Peer& peer, const SendArguments& a, std::size_t bytes) {
     const std::uint8_t what = told_of(a);
     const bool tells = what & (Sent::kEntry | Sent::kCount);
     if (can_send(peer) && !(a.flags & FI_MATCH_COMPLETE)) [[likely]] {
@@ -310,7 +309,7 @@ bool RdmEndpoint::Body::start(Transfer& t) {
     if (t.flags & FI_RMA) return start_rma(t);
     if (t.flags & FI_ATOMIC) return start_atomic(t);
     Peer& peer = *t.peer;
-    if (t.flags & FI_MATCH_COMPLETE || !may_be_eager(peer, t.bytes)) {
+    if (t.flags & FI_MATCH_COMPLETE || t.later || !may_be_eager(peer, t.bytes)) {
         if (!t.bulk.local.use(*domain->body().cache, t.iov.data(), t.iov_count,
                               t.descriptors.data(), t.bytes, IBV_ACCESS_REMOTE_READ)) {
             finish(t, errno, 0);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Tuple queues ("TupleQ: Fully-Asynchronous and Zero-Copy MPI over InfiniBand", IPDPS'09): what both
-// sides of one agree on. A tuple is the messages of one endpoint to another whose tags are equal but
-// for the bits that every receive of the MPI ignores. It has a receive queue of its own at the
-// receiver (an XRC SRQ), to which the application's buffers are posted; the sender addresses its
-// SENDs to it. The device matches and places: there is no header, no copy, and after the posting no
-// software on either side.
+// Tuple queues ("TupleQ: Fully-Asynchronous and Zero-Copy MPI over InfiniBand", IPDPS'09): what
+// both sides of one agree on. A tuple is the messages of one endpoint to another whose tags are
+// equal but for the bits that every receive of the MPI ignores. It has a receive queue of its own
+// at the receiver (an XRC SRQ), to which the application's buffers are posted; the sender addresses
+// its SENDs to it. The device matches and places: there is no header, no copy, and after the
+// posting no software on either side.
 //
 // How one begins and ends is in docs/architecture.md ("Tuple queues"); the sender's side is
 // tuple_sender.cc, the receiver's tuple_receiver.cc.
@@ -90,15 +90,14 @@ struct TupleKey {
 };
 struct TupleKeyHash {
     std::size_t operator()(const TupleKey& key) const noexcept {
-        return static_cast<std::size_t>((key.tag ^ key.peer * 0x9e37'79b9'7f4a'7c15u) *
-                                        0xd6e8'feb8'6659'fd93u >>
-                                        8);
+        return static_cast<std::size_t>(
+            (key.tag ^ key.peer * 0x9e37'79b9'7f4a'7c15u) * 0xd6e8'feb8'6659'fd93u >> 8);
     }
 };
 
-// How often tags were sent lately, so that those that repeat are seen, whatever number of them there
-// is: some sets of few entries, where a new one takes the place of the one used least. A tuple whose
-// queue did not last has to repeat more often before it is asked for again.
+// How often tags were sent lately, so that those that repeat are seen, whatever number of them
+// there is: some sets of few entries, where a new one takes the place of the one used least. A
+// tuple whose queue did not last has to repeat more often before it is asked for again.
 class TupleFilter {
 public:
     static constexpr std::size_t kSets = 256, kWays = 4;

@@ -25,8 +25,8 @@ TupleQueue::TupleQueue(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_cq*
     ibv_srq_init_attr_ex attributes{};
     attributes.attr.max_wr = kTupleDepth;
     attributes.attr.max_sge = 1;
-    attributes.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD |
-                           IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    attributes.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
+                           IBV_SRQ_INIT_ATTR_CQ;
     attributes.srq_type = IBV_SRQT_XRC;
     attributes.pd = pd;
     attributes.xrcd = xrcd;
@@ -193,8 +193,8 @@ BlockingQueue* TupleDevice::take(Connector& connector, const Name& from, const N
     }
 }
 
-// One by one: of an entry of an SRQ that is gone libmlx5 makes an error of the call, and what it had
-// found before would be lost.
+// One by one: of an entry of an SRQ that is gone libmlx5 makes an error of the call, and what it
+// had found before would be lost.
 unsigned TupleDevice::poll() {
     if (!cq_) return 0;
     unsigned found = 0;

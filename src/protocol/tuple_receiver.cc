@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The receiver's side of tuple queues. A receive that only messages of the tuple can match is posted
-// to its queue, and the sender is told by an RDMA write that it is. One that could match others,
-// too, a probe or a cancelled receive ends the queues of all tuples that it concerns: the sender
-// stops, says so, and what is left comes back here, between the receives that were posted before
-// and after it.
+// The receiver's side of tuple queues. A receive that only messages of the tuple can match is
+// posted to its queue, and the sender is told by an RDMA write that it is. One that could match
+// others, too, a probe or a cancelled receive ends the queues of all tuples that it concerns: the
+// sender stops, says so, and what is left comes back here, between the receives that were posted
+// before and after it.
 #include "protocol/tuple_receiver.h"
 
 #include <rdma/fi_errno.h>
@@ -29,6 +29,7 @@ TupleReceiver::TupleReceiver(RdmEndpoint::Body& body, TupleDevice& device)
 
 TupleReceiver::~TupleReceiver() {
     tuples_.for_each_in_use([&](TupleIn& tuple) {
+        if (tuple.queue == nullptr) return;
         tuple.queue.reset();
         body_.process->release_tuple();
         for (auto* const receives : {&tuple.returned, &tuple.posted, &tuple.pending})
@@ -109,8 +110,10 @@ void TupleReceiver::got_begin(Peer& peer, const TupleBeginBody& begin) {
     if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleIn::State::kOffered)
         return body_.damaged(peer);
     tuple->state = TupleIn::State::kOpen;
-    if (body_.tagged.has_inexact(peer.number, tuple->tag, mask_))
+    if (body_.tagged.has_inexact(peer.number, tuple->tag, mask_)) {
+        park_queued(*tuple);
         return revoke(*tuple, TupleReason::kWildcard);
+    }
     while (tuples_.find(begin.tuple) != nullptr && tuple->state == TupleIn::State::kOpen) {
         PostedReceive* const posted = body_.tagged.take_exact(peer.number, tuple->tag, mask_);
         if (posted == nullptr) break;
@@ -119,37 +122,121 @@ void TupleReceiver::got_begin(Peer& peer, const TupleBeginBody& begin) {
 }
 
 bool TupleReceiver::take(Receive& r) {
-    if (empty()) return false;
-    const bool exact = r.source != kAnySource && r.ignore == mask_;
-    if (!exact) {
-        revoke_matching(r.source, r.tag, r.ignore);
-        return false;
+    if (empty() && parked_.empty()) return false;
+    if (is_exact(r)) {
+        const auto found = by_key_.find({r.source, r.tag & ~mask_});
+        if (found != by_key_.end()) {
+            TupleIn& tuple = *found->second;
+            tuple.used_at = ++clock_;
+            if (tuple.state == TupleIn::State::kOpen) {
+                // What came before the queue was opened is older than what comes by it.
+                if (body_.tagged.find(r.source, r.tag, r.ignore) != nullptr) return false;
+                body_.tagged.number(r);
+                post(tuple, r);
+                return true;
+            }
+        }
+    } else if (revoke_matching(r.source, r.tag, r.ignore)) {
+        park(r);
+        return true;
     }
-    const auto found = by_key_.find({r.source, r.tag & ~mask_});
-    if (found == by_key_.end()) return false;
-    TupleIn& tuple = *found->second;
-    tuple.used_at = ++clock_;
-    // What came before the queue was opened is older than what comes by it.
-    if (tuple.state != TupleIn::State::kOpen ||
-        body_.tagged.find(r.source, r.tag, r.ignore) != nullptr)
-        return false;
-    body_.tagged.number(r);
-    post(tuple, r);
+    if (parked_.empty()) return false;
+    park(r);
     return true;
 }
 
-void TupleReceiver::probed(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) {
-    if (!empty()) revoke_matching(source, tag, ignore);
+bool TupleReceiver::is_exact(const Receive& r) const noexcept {
+    return r.source != kAnySource && r.ignore == mask_ && !r.stays;
 }
 
-void TupleReceiver::revoke_matching(std::uint32_t source, std::uint64_t tag,
-                                    std::uint64_t ignore) {
-    if (body_.options.no_wildcards) return;
+bool TupleReceiver::could_take(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore,
+                               const TupleIn& tuple) const noexcept {
+    return (source == kAnySource || source == tuple.peer->number) &&
+           ((tuple.tag ^ tag) & ~ignore & ~mask_) == 0;
+}
+
+bool TupleReceiver::hides(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) {
+    if (empty() && parked_.empty()) return false;
+    return revoke_matching(source, tag, ignore) || !parked_.empty();
+}
+
+bool TupleReceiver::revoke_matching(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) {
+    if (body_.options.no_wildcards) return false;
+    bool any = false;
     tuples_.for_each_in_use([&](TupleIn& tuple) {
-        if ((source == kAnySource || source == tuple.peer->number) &&
-            ((tuple.tag ^ tag) & ~ignore & ~mask_) == 0)
-            revoke(tuple, TupleReason::kWildcard);
+        if (tuple.state == TupleIn::State::kOffered || !could_take(source, tag, ignore, tuple))
+            return;
+        any = true;
+        revoke(tuple, TupleReason::kWildcard);
     });
+    return any;
+}
+
+// It waits until what the queues hold that it could take has come, and everybody who is posted
+// later waits with it. Messages meanwhile are kept, where it would have been the first to take
+// them.
+void TupleReceiver::park(Receive& r) {
+    r.waits = true;
+    r.plain_room = -1;
+    body_.tagged.number(r);
+    body_.tagged.put_back(r);
+    parked_.push_back(&r);
+}
+
+// The same for receives that were there when the queue was about to begin.
+void TupleReceiver::park_queued(const TupleIn& tuple) {
+    std::vector<Receive*> queued;
+    body_.tagged.find_receive([&](PostedReceive& posted) {
+        queued.push_back(static_cast<Receive*>(&posted));
+        return false;
+    });
+    std::sort(queued.begin(), queued.end(),
+              [](const Receive* a, const Receive* b) { return a->order < b->order; });
+    bool later = false;
+    parked_.clear();
+    for (Receive* const r : queued) {
+        later =
+            later || r->waits || (could_take(r->source, r->tag, r->ignore, tuple) && !is_exact(*r));
+        if (!later) continue;
+        r->waits = true;
+        r->plain_room = -1;
+        parked_.push_back(r);
+    }
+}
+
+void TupleReceiver::unpark() {
+    if (unparking_) return;
+    unparking_ = true;
+    while (!parked_.empty()) {
+        Receive& r = *parked_.front();
+        bool blocked = false;
+        if (!is_exact(r))
+            tuples_.for_each_in_use([&](const TupleIn& tuple) {
+                blocked = blocked || (tuple.state != TupleIn::State::kOffered &&
+                                      could_take(r.source, r.tag, r.ignore, tuple));
+            });
+        if (blocked) break;
+        parked_.pop_front();
+        body_.tagged.take(r);
+        r.waits = false;
+        bool done = false;
+        while (!done) {
+            UnexpectedMessage* const message = body_.tagged.find(r.source, r.tag, r.ignore);
+            if (message == nullptr) break;
+            body_.tagged.take(*message);
+            done = !r.stays;
+            body_.deliver(r, static_cast<Unexpected&>(*message));
+            done = done || r.exhausted;
+        }
+        if (!done) body_.tagged.put_back(r);
+    }
+    unparking_ = false;
+}
+
+void TupleReceiver::forget(Receive& r) {
+    std::erase(parked_, &r);
+    r.waits = false;
+    unpark();
 }
 
 void TupleReceiver::revoke(TupleIn& tuple, TupleReason reason) {
@@ -176,13 +263,11 @@ void TupleReceiver::post(TupleIn& tuple, Receive& r) {
 bool TupleReceiver::to_device(TupleIn& tuple, Receive& r) {
     if (r.iov_count > 1) return false;
     const std::size_t room = std::min(r.bytes, body_.channel->max_message());
-    if (room != 0 &&
-        !r.bulk.local.use(*body_.domain->body().cache, r.iov.data(), r.iov_count, nullptr, room,
-                          IBV_ACCESS_LOCAL_WRITE))
+    if (room != 0 && !r.bulk.local.use(*body_.domain->body().cache, r.iov.data(), r.iov_count,
+                                       nullptr, room, IBV_ACCESS_LOCAL_WRITE))
         return false;
     if (!tuple.queue->post(r.iov[0].iov_base, static_cast<std::uint32_t>(room),
-                           room != 0 ? r.bulk.local.local_keys[0] : 0,
-                           Numbered<Receive>::id(r))) {
+                           room != 0 ? r.bulk.local.local_keys[0] : 0, Numbered<Receive>::id(r))) {
         r.bulk.local.release();
         return false;
     }
@@ -198,16 +283,14 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
     while (tuple.credited != tuple.posts) {
         const std::size_t at = tuple.posted.size() - (tuple.posts - tuple.credited);
         const TupleCredit credit{
-            tuple.credited + 1,
-            static_cast<std::uint32_t>(
-                std::min(tuple.posted[at]->bytes, body_.channel->max_message()))};
+            tuple.credited + 1, static_cast<std::uint32_t>(std::min(tuple.posted[at]->bytes,
+                                                                    body_.channel->max_message()))};
         ibv_sge piece{reinterpret_cast<std::uintptr_t>(&credit), sizeof credit, 0};
         post::Work work;
         work.opcode = post::Opcode::kWrite;
         work.flags = post::kInline;
         work.pieces = {&piece, 1};
-        work.remote_address =
-            tuple.credits + tuple.credited % kTupleDepth * sizeof(TupleCredit);
+        work.remote_address = tuple.credits + tuple.credited % kTupleDepth * sizeof(TupleCredit);
         work.remote_key = tuple.credits_key;
         work.remote_srq = peer.name.srqn;
         if (!RdmEndpoint::Body::can_send(peer) ||
@@ -236,8 +319,8 @@ void TupleReceiver::received(std::uint64_t id, const ibv_wc& wc) {
         return;
     }
     const auto immediate = wc.wc_flags & IBV_WC_WITH_IMM ? be32toh(wc.imm_data) : 0;
-    const bool good = wc.wc_flags & IBV_WC_WITH_IMM &&
-                      TupleImmediate::is_number(immediate, tuple.received);
+    const bool good =
+        wc.wc_flags & IBV_WC_WITH_IMM && TupleImmediate::is_number(immediate, tuple.received);
     ++tuple.received;
     ++body_.tuple_counts.received;
     ++body_.counts.received;
@@ -258,8 +341,8 @@ void TupleReceiver::received(std::uint64_t id, const ibv_wc& wc) {
 
 void TupleReceiver::got_drained(Peer& peer, const TupleDrainedBody& drained) {
     TupleIn* const tuple = tuples_.find(drained.tuple);
-    if (tuple == nullptr || tuple->peer != &peer || tuple->state == TupleIn::State::kDrained ||
-        tuple->state == TupleIn::State::kOffered)
+    if (tuple == nullptr || tuple->peer != &peer || tuple->state == TupleIn::State::kOffered ||
+        tuple->state >= TupleIn::State::kDrained)
         return body_.damaged(peer);
     if (tuple->state == TupleIn::State::kRevoked) --peer.answers;
     // From a queue that has failed there may still be messages under way: not any more.
@@ -276,40 +359,53 @@ void TupleReceiver::look_if_complete(TupleIn& tuple) {
     }
     if (tuples_.find(id) == nullptr) return;
     if (static_cast<std::int32_t>(tuple.received - tuple.delivered) < 0) return list(tuple);
-    body_.control(*tuple.peer, Kind::kTupleClosed, TupleClosedBody{tuple.sender, tuple.received, 0});
-    end(tuple);
+    tuple.state = TupleIn::State::kEnding;
+    take_back(tuple);
+    ++tuple.peer->answers;
+    body_.control(*tuple.peer, Kind::kTupleClosed,
+                  TupleClosedBody{tuple.sender, tuple.received, 0});
 }
 
 // Nobody sends there any more. The receives take their places again.
-void TupleReceiver::end(TupleIn& tuple) {
+void TupleReceiver::take_back(TupleIn& tuple) {
+    if (tuple.queue == nullptr) return;
     tuple.queue.reset();
     body_.process->release_tuple();
+    for (auto* const receives : {&tuple.returned, &tuple.posted, &tuple.pending}) {
+        for (Receive* const r : *receives) {
+            r->bulk.local.release();
+            r->tuple = nullptr;
+            if (r->tuple_cancelled)
+                body_.cancelled(*r);
+            else
+                body_.tagged.put_back(*r);
+        }
+        receives->clear();
+    }
+}
+
+void TupleReceiver::got_end(Peer& peer, const TupleBeginBody& ended) {
+    TupleIn* const tuple = tuples_.find(ended.tuple);
+    if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleIn::State::kEnding)
+        return body_.damaged(peer);
+    --peer.answers;
+    erase(*tuple);
+    unpark();
+}
+
+void TupleReceiver::erase(TupleIn& tuple) {
     by_key_.erase({tuple.peer->number, tuple.tag});
     std::erase(listed_, &tuple);
     tuple.listed = false;
-    std::deque<Receive*> left;
-    for (auto* const receives : {&tuple.returned, &tuple.posted, &tuple.pending}) {
-        left.insert(left.end(), receives->begin(), receives->end());
-        receives->clear();
-    }
     tuples_.give_back(tuple);
-    for (Receive* const r : left) {
-        r->bulk.local.release();
-        r->tuple = nullptr;
-        if (r->tuple_cancelled)
-            body_.cancelled(*r);
-        else
-            body_.tagged.put_back(*r);
-    }
 }
 
 bool TupleReceiver::cancel(void* context) {
     for (const auto& [key, tuple] : by_key_) {
         for (auto* const receives : {&tuple->pending, &tuple->returned, &tuple->posted}) {
-            const auto found =
-                std::find_if(receives->begin(), receives->end(), [&](const Receive* r) {
-                    return r->context == context && !r->tuple_cancelled;
-                });
+            const auto found = std::find_if(
+                receives->begin(), receives->end(),
+                [&](const Receive* r) { return r->context == context && !r->tuple_cancelled; });
             if (found == receives->end()) continue;
             Receive& r = **found;
             if (receives == &tuple->posted) {
@@ -352,15 +448,20 @@ void TupleReceiver::fail(Peer& peer) {
     }
     tuples_.for_each_in_use([&](TupleIn& tuple) {
         if (tuple.peer != &peer) return;
-        if (tuple.state == TupleIn::State::kRevoked) --peer.answers;
-        end(tuple);
+        if (tuple.state == TupleIn::State::kRevoked || tuple.state == TupleIn::State::kEnding)
+            --peer.answers;
+        take_back(tuple);
+        erase(tuple);
     });
+    unpark();
 }
 
 bool TupleReceiver::close_all() {
     bool all = true;
     tuples_.for_each_in_use([&](TupleIn& tuple) {
-        if (tuple.posted.empty() && tuple.state <= TupleIn::State::kOpen) return;
+        const bool quiet =
+            tuple.state <= TupleIn::State::kOpen || tuple.state == TupleIn::State::kEnding;
+        if (tuple.posted.empty() && quiet) return;
         all = false;
         revoke(tuple, TupleReason::kClosing);
     });

@@ -21,6 +21,7 @@ struct TupleIn {
         kOpen,
         kRevoked,  // the sender has been told, and will answer that nothing is under way
         kDrained,  // it has; completions may have yet to come
+        kEnding,   // its queue is gone; what it had not taken comes otherwise
     };
     std::uint32_t index = 0, generation = 0;
     bool in_use = false;
@@ -53,13 +54,16 @@ public:
     // A receive that is about to be posted: true, it was, to a tuple's queue. One that could take
     // messages of several tuples ends their queues.
     bool take(Receive& receive);
-    // Somebody asks for messages that may wait at a queue.
-    void probed(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore);
+    // Somebody asks for messages of which some may wait at queues. These end; true: it cannot be
+    // said yet which message is the first.
+    bool hides(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore);
+    void forget(Receive& receive);  // cancelled, of those that wait
     bool cancel(void* context);
     void received(std::uint64_t receive, const ibv_wc& wc) override;
 
     void got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody& open);
     void got_begin(Peer& peer, const TupleBeginBody& begin);
+    void got_end(Peer& peer, const TupleBeginBody& ended);
     void got_drained(Peer& peer, const TupleDrainedBody& drained);
     void fail(Peer& peer);
 
@@ -69,14 +73,21 @@ public:
 
 private:
     TupleReason why_not(const Peer& peer, std::uint64_t tag, std::uint64_t mask);
-    void revoke_matching(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore);
+    // True: there are some.
+    bool revoke_matching(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore);
+    bool could_take(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore,
+                    const TupleIn& tuple) const noexcept;
+    bool is_exact(const Receive& receive) const noexcept;
+    void park(Receive& receive);
+    void park_queued(const TupleIn& tuple);
+    void unpark();
+    void erase(TupleIn& tuple);
+    void take_back(TupleIn& tuple);
     void revoke(TupleIn& tuple, TupleReason reason);
     void post(TupleIn& tuple, Receive& receive);
     bool to_device(TupleIn& tuple, Receive& receive);
     void write_credits(TupleIn& tuple);
     void look_if_complete(TupleIn& tuple);
-    void end(TupleIn& tuple);
-    void cancelled(Receive& receive);
     void list(TupleIn& tuple);
 
     RdmEndpoint::Body& body_;
@@ -85,6 +96,8 @@ private:
     Numbered<TupleIn> tuples_;
     std::unordered_map<TupleKey, TupleIn*, TupleKeyHash> by_key_;
     std::vector<TupleIn*> listed_;
+    std::deque<Receive*> parked_;  // in order of posting
+    bool unparking_ = false;
     std::uint64_t clock_ = 0;
 };
 

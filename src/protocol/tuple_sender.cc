@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The sender's side of tuple queues. A message with credit - its receive is posted, and its size
-// known - goes on the connection of all messages, which so never blocks. One without goes on a queue
-// that may, which is its tuple's until that has drained; where there is none, it waits here for
-// credit. Messages of a tuple stay on the queue that holds the oldest of them under way, as two
+// known - goes on the connection of all messages, which so never blocks. One without goes on a
+// queue that may, which is its tuple's until that has drained; where there is none, it waits here
+// for credit. Messages of a tuple stay on the queue that holds the oldest of them under way, as two
 // queues have no order between them.
 //
 // Leaving a queue: nothing more is sent to it; what found no receive is flushed; the receiver is
@@ -37,9 +37,8 @@ TupleSender::~TupleSender() = default;
 TupleOut* TupleSender::find(const Peer& peer, std::uint64_t tag) noexcept {
     if (peer.tuples == 0) return nullptr;
     const auto found = by_key_.find({peer.number, tag & ~peer.tuple_mask});
-    return found != by_key_.end() && found->second->state != TupleOut::State::kAsked
-               ? found->second
-               : nullptr;
+    return found != by_key_.end() && found->second->state != TupleOut::State::kAsked ? found->second
+                                                                                     : nullptr;
 }
 
 void TupleSender::note(Peer& peer, const SendArguments& a) {
@@ -124,14 +123,14 @@ bool TupleSender::begin(std::uint64_t id) {
     TupleOut* const tuple = tuples_.find(id);
     if (tuple == nullptr || tuple->state != TupleOut::State::kBeginning) return true;
     Peer& peer = *tuple->peer;
-    const Header header{Kind::kTupleBegin,   0, body_.name.endpoint, peer.name.endpoint,
+    const Header header{Kind::kTupleBegin,    0, body_.name.endpoint, peer.name.endpoint,
                         peer.send_sequence(), 0};
     const TupleBeginBody begin{tuple->receiver};
     std::byte message[sizeof header + sizeof begin];
     std::memcpy(message, &header, sizeof header);
     std::memcpy(message + sizeof header, &begin, sizeof begin);
     if (!body_.send_control(peer, message, {})) return false;
-    peer.count_sent();
+    peer.count_numbered();
     tuple->state = TupleOut::State::kOpen;
     advance(*tuple);
     return true;
@@ -150,6 +149,8 @@ void TupleSender::send(TupleOut& tuple, Transfer& t) {
     t.tuple = &tuple;
     t.delivered = t.flushed = false;
     t.buffer = nullptr;
+    t.place = t.peer->sent;
+    t.order = ++t.peer->to_tuples;
     tuple.waits.push_back(&t);
     if (tuple.state == TupleOut::State::kOpen) advance(tuple);
     // Who sends a small message may go on; how much may so lie here is bounded.
@@ -185,8 +186,7 @@ void TupleSender::copy(Transfer& t) noexcept {
 std::optional<TupleCredit> TupleSender::credit(const TupleOut& tuple,
                                                std::uint32_t number) const noexcept {
     const std::byte* const at = tuple.credits + number % kTupleDepth * sizeof(TupleCredit);
-    const auto word =
-        __atomic_load_n(reinterpret_cast<const std::uint64_t*>(at), __ATOMIC_ACQUIRE);
+    const auto word = __atomic_load_n(reinterpret_cast<const std::uint64_t*>(at), __ATOMIC_ACQUIRE);
     const auto credit = std::bit_cast<TupleCredit>(word);
     if (credit.number != number + 1) return {};
     return credit;
@@ -229,8 +229,8 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, Transfer& t, bool has_credit
     const bool on_common = tuple.blocking == nullptr;
     if (!has_credit && on_common) {
         if (tuple.outstanding != 0) return Way::kWait;  // the common one must not block
-        BlockingQueue* const queue = device_.take(body_.connector, body_.name, peer.name,
-                                                  body_.options.tuple_queues);
+        BlockingQueue* const queue =
+            device_.take(body_.connector, body_.name, peer.name, body_.options.tuple_queues);
         if (queue == nullptr || queue->state() != BlockingQueue::State::kReady) return Way::kWait;
         queue->owner = &tuple;
         tuple.blocking = queue;
@@ -386,6 +386,8 @@ void TupleSender::end(TupleOut& tuple) {
     std::erase(waiting_, &tuple);
     tuple.listed = false;
     const int failed = tuple.failed;
+    const bool was_there = tuple.state == TupleOut::State::kDrained;
+    const TupleBeginBody ended{tuple.receiver};
     tuples_.give_back(tuple);
     // All tuples of a peer are hashed alike, so none may be there when that changes.
     if (--peer.tuples == 0) peer.tuple_mask = peer.new_tuple_mask;
@@ -394,6 +396,7 @@ void TupleSender::end(TupleOut& tuple) {
             finish(*t, failed);
     } else {
         send_otherwise(left);
+        if (was_there) body_.control(peer, Kind::kTupleEnd, ended);
         body_.look_if_open(peer);
     }
 }
@@ -409,8 +412,9 @@ void TupleSender::send_otherwise(std::deque<Transfer*>& transfers) {
             t->buffer = nullptr;
             --copies_;
         }
-            t->step = Transfer::Step::kMessage;
+        t->step = Transfer::Step::kMessage;
         t->tuple = nullptr;
+        t->later = true;
         if (!RdmEndpoint::Body::can_send(*t->peer) || !body_.start(*t)) body_.wait(*t->peer, *t);
     }
 }

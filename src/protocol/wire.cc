@@ -19,7 +19,7 @@ static_assert(sizeof(Segment) == 24 && sizeof(RtsBody) == 24 && sizeof(CtsBody) 
                   sizeof(AtomicBody) == 32 && sizeof(AtomicReplyBody) == 16 &&
                   sizeof(RingBody) == 24 && sizeof(RingTakenBody) == 8 &&
                   sizeof(TupleOpenBody) == 40 && sizeof(TupleAnswerBody) == 32 &&
-                  sizeof(TupleBeginBody) == 8 &&
+                  sizeof(TupleBeginBody) == 8 && sizeof(PlaceBody) == 16 &&
                   sizeof(TupleRevokeBody) == 16 && sizeof(TupleDrainedBody) == 16 &&
                   sizeof(TupleClosedBody) == 16,
               "bodies travel as they lie in memory");
@@ -49,7 +49,8 @@ bool flags_allowed(Kind kind, std::uint8_t flags) noexcept {
         case Kind::kEager:
             return (flags & ~(Header::kTagged | Header::kWideData)) == 0;
         case Kind::kRts:
-            return (flags & ~(Header::kTagged | Header::kWideData | Header::kPut)) == 0;
+            return (flags &
+                    ~(Header::kTagged | Header::kWideData | Header::kPut | Header::kLater)) == 0;
         case Kind::kData:
         case Kind::kAtomic:
             return (flags & ~Header::kWideData) == 0;
@@ -67,6 +68,7 @@ bool flags_allowed(Kind kind, std::uint8_t flags) noexcept {
         case Kind::kTupleRevoke:
         case Kind::kTupleDrained:
         case Kind::kTupleClosed:
+        case Kind::kTupleEnd:
             return flags == 0;
     }
     return false;  // an unknown kind
@@ -141,6 +143,9 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
         out.data = 0;
     }
 
+    out.place = {};
+    if (header.flags & Header::kLater && !reader.read(out.place)) return false;
+
     bool good = false;
     switch (header.kind) {
         case Kind::kEager:
@@ -190,6 +195,7 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
                    reader.at_end();
             break;
         case Kind::kTupleBegin:
+        case Kind::kTupleEnd:
             good = reader.read(out.tuple_begin) && reader.at_end();
             break;
         case Kind::kTupleRevoke:

@@ -27,15 +27,16 @@ enum class Kind : std::uint8_t {
     kRingTaken,    // so many of its buffers were emptied. RingTakenBody
     kRingStop,     // no more of them may be used. To who wrote: no body
     kRingEnd,      // none will be: all that were written had been before this. No body
-    // Tuple queues (tuple.h). The sender of messages of that tag: open, begin, drained; the receiver
-    // the rest.
+    // Tuple queues (tuple.h). The sender of messages of that tag: open, begin, drained; the
+    // receiver the rest.
     kTupleOpen,     // may it have a queue? TupleOpenBody
     kTupleAnswer,   // TupleAnswerBody
     kTupleBegin,    // messages from here on go to the queue. TupleBeginBody
     kTupleRevoke,   // no more may be sent to the queue. TupleRevokeBody
     kTupleDrained,  // none will be, and none is under way. TupleDrainedBody
     kTupleClosed,   // so many had come; the queue is gone. TupleClosedBody
-    kLast = kTupleClosed,
+    kTupleEnd,      // the rest has been sent otherwise. TupleBeginBody
+    kLast = kTupleEnd,
 };
 
 struct Header {
@@ -43,6 +44,7 @@ struct Header {
         kTagged = 1,
         kWideData = 2,  // 8 bytes of remote CQ data follow the header
         kPut = 4,       // of an RTS: by RPUT
+        kLater = 8,     // of an RTS: it has a place before others; PlaceBody follows the data
     };
     Kind kind = Kind::kEager;
     std::uint8_t flags = 0;
@@ -88,6 +90,13 @@ struct Segment {
     std::uint32_t reserved = 0;
 };
 
+// Of a message that was to go by a tuple's queue first: how many numbered messages were sent
+// between then and now, and a number to order those that were sent between the same two.
+struct PlaceBody {
+    std::uint64_t behind = 0;
+    std::uint32_t order = 0;
+    std::uint32_t reserved = 0;
+};
 struct RtsBody {
     std::uint64_t operation = 0;  // the sender's: comes back in CTS and FIN
     std::uint64_t bytes = 0;      // of the message
@@ -178,6 +187,7 @@ struct Message {
     Header header;
     std::uint64_t data = 0;
     bool has_data = false;
+    PlaceBody place;                     // kRts with kLater
     std::span<const std::byte> payload;  // behind the header, the data, and the body of its kind
     union {
         RtsBody rts;
