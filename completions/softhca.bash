@@ -7,6 +7,7 @@ _softhca_values() {
     --uar) echo "dynamic static" ;;
     --engine) echo "hybrid inline thread" ;;
     --memory) echo "auto cma" ;;
+    --memlock) echo "ignore enforce" ;;
     --log) echo "error warn info debug trace" ;;
     --fabric) softhca list --names 2>/dev/null ;;
     esac
@@ -14,7 +15,7 @@ _softhca_values() {
 
 _softhca_options() {
     case $1 in
-    run) echo "--uar --engine --memory --fabric --log --log-file --help" ;;
+    run) echo "--uar --engine --memory --memlock --fabric --log --log-file --help" ;;
     stat) echo "--fabric --json --help" ;;
     top) echo "--fabric --interval --once --json --help" ;;
     list) echo "--json --names --help" ;;
@@ -59,7 +60,7 @@ _softhca() {
         previous=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case $previous in
-    --uar | --engine | --memory | --log | --fabric)
+    --uar | --engine | --memory | --memlock | --log | --fabric)
         mapfile -t COMPREPLY < <(compgen -W "$(_softhca_values "$previous")" -- "$current")
         ;;
     --log-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;

@@ -107,6 +107,7 @@ public:
             const std::string_view command(process.command, sizeof process.command);
             use.command = printable(command.substr(0, command.find('\0')), sizeof process.command);
             use.shared_bytes = process.shared_bytes.load(std::memory_order_relaxed);
+            use.pinned_bytes = process.pinned_pages.load(std::memory_order_relaxed) * 4096;
             out_.processes.push_back(use);
         }
     }

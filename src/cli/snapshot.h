@@ -43,7 +43,7 @@ struct ProcessUse {
     std::uint64_t contexts = 0, pds = 0, mrs = 0, dms = 0, qps = 0, cqs = 0, srqs = 0, xrcds = 0,
                   channels = 0;
     std::uint64_t uar_pages = 0, uuars = 0;  // uuars: those that a queue pair uses
-    std::uint64_t mr_bytes = 0, dm_bytes = 0, queue_bytes = 0, shared_bytes = 0;
+    std::uint64_t mr_bytes = 0, dm_bytes = 0, queue_bytes = 0, shared_bytes = 0, pinned_bytes = 0;
     CounterValues counters;  // of its contexts
 };
 

@@ -64,14 +64,14 @@ std::string stat_text(const Snapshot& snapshot) {
                        duration(snapshot.age_ns) + "\n";
 
     TextTable processes({"PID", "COMMAND", "CTX", "PD", "MR", "QP", "CQ", "SRQ", "XRCD", "UAR",
-                         "uUAR", "QUEUES", "SHARED"});
+                         "uUAR", "QUEUES", "SHARED", "PINNED"});
     for (const ProcessUse& use : snapshot.processes)
         processes.add({number(static_cast<unsigned>(use.pid)),
                        printable(use.command, 16) + (use.alive ? "" : " (dead)"),
                        number(use.contexts), number(use.pds), number(use.mrs), number(use.qps),
                        number(use.cqs), number(use.srqs), number(use.xrcds), number(use.uar_pages),
                        number(use.uuars), short_bytes(use.queue_bytes),
-                       short_bytes(use.shared_bytes)});
+                       short_bytes(use.shared_bytes), short_bytes(use.pinned_bytes)});
     append(&text, "objects by process", processes);
 
     TextTable contexts(with_counters({"CONTEXT", "PID", "UARs", "QPs", "CQs"}));
@@ -139,6 +139,7 @@ Json stat_json(const Snapshot& snapshot) {
                              {"dm_bytes", use.dm_bytes},
                              {"queue_bytes", use.queue_bytes},
                              {"shared_bytes", use.shared_bytes},
+                             {"pinned_bytes", use.pinned_bytes},
                              {"counters", json_of(use.counters)}});
     Json& contexts = json["contexts"] = Json::array();
     for (const ContextUse& use : snapshot.contexts)

@@ -124,6 +124,9 @@ class Stat(FabricCase):
         self.assertEqual(len(stat["cqs"]), 2)
         self.assertEqual(len(stat["srqs"]), 1)
         self.assertGreater(process["queue_bytes"], 16 * 64)
+        # A page at least of the region, of each queue, and one of doorbell records.
+        self.assertGreaterEqual(process["pinned_bytes"], 7 * 4096)
+        self.assertEqual(process["pinned_bytes"] % 4096, 0)
 
     def test_uars_of_both_kernels(self):
         # Of a page that libmlx5 chose itself the device knows the page, not which half is used.

@@ -430,6 +430,8 @@ void Session::close_all() {
              static_cast<unsigned long long>(sharing.shared_bytes - sharing.idle_bytes));
     if (const std::uint64_t bytes = fabric->self().shared_bytes.load())
         fail("%llu registered bytes are left", static_cast<unsigned long long>(bytes));
+    if (const std::uint64_t pages = fabric->self().pinned_pages.load())
+        fail("%llu pinned pages are left", static_cast<unsigned long long>(pages));
     static std::size_t usual = 0;
     const std::size_t now = descriptors();
     if (!usual) {

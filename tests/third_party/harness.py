@@ -272,7 +272,7 @@ class Suite:
 
     def environment(self, extra=None):
         environment = dict(os.environ)
-        for name in ("SOFTHCA_UAR", "SOFTHCA_ENGINE", "SOFTHCA_MEMORY"):
+        for name in ("SOFTHCA_UAR", "SOFTHCA_ENGINE", "SOFTHCA_MEMORY", "SOFTHCA_MEMLOCK"):
             environment.pop(name, None)
         environment.update(extra or {})
         return environment

@@ -54,6 +54,7 @@ TEST(Options, DefaultsWithoutVariables) {
     EXPECT_EQ(all.options.uar, UarPolicy::kDynamic);
     EXPECT_EQ(all.options.engine, EnginePolicy::kHybrid);
     EXPECT_EQ(all.options.memory, MemoryPolicy::kAuto);
+    EXPECT_EQ(all.options.memlock, MemlockPolicy::kIgnore);
     EXPECT_EQ(all.options.log, LogLevel::kWarn);
     EXPECT_STREQ(all.options.fabric, "default");
     EXPECT_STREQ(all.options.log_file, "");
@@ -73,6 +74,8 @@ TEST(Options, EveryChoice) {
     EXPECT_EQ(read({{"SOFTHCA_ENGINE", "thread"}}).options.engine, EnginePolicy::kThread);
     EXPECT_EQ(read({{"SOFTHCA_MEMORY", "cma"}}).options.memory, MemoryPolicy::kCma);
     EXPECT_EQ(read({{"SOFTHCA_MEMORY", "auto"}}).options.memory, MemoryPolicy::kAuto);
+    EXPECT_EQ(read({{"SOFTHCA_MEMLOCK", "ignore"}}).options.memlock, MemlockPolicy::kIgnore);
+    EXPECT_EQ(read({{"SOFTHCA_MEMLOCK", "enforce"}}).options.memlock, MemlockPolicy::kEnforce);
     EXPECT_EQ(read({{"SOFTHCA_LOG", "error"}}).options.log, LogLevel::kError);
     EXPECT_EQ(read({{"SOFTHCA_LOG", "warn"}}).options.log, LogLevel::kWarn);
     EXPECT_EQ(read({{"SOFTHCA_LOG", "info"}}).options.log, LogLevel::kInfo);
@@ -161,7 +164,7 @@ TEST(Options, DeclarationsAreComplete) {
         }
         EXPECT_TRUE(initial_among_values);
     }
-    EXPECT_EQ(variables.size(), 6U);
+    EXPECT_EQ(variables.size(), 7U);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace {
 constexpr const char* kUarValues[] = {"dynamic", "static"};
 constexpr const char* kEngineValues[] = {"hybrid", "inline", "thread"};
 constexpr const char* kMemoryValues[] = {"auto", "cma"};
+constexpr const char* kMemlockValues[] = {"ignore", "enforce"};
 constexpr const char* kLogValues[] = {"error", "warn", "info", "debug", "trace"};
 
 // The enumerators of each choice stand in the order of its table.
@@ -89,6 +90,19 @@ constexpr OptionDeclaration kDeclarations[] = {
                 "always process_vm_readv and process_vm_writev (cma)",
         .apply = [](std::string_view value,
                     Options* options) { return choose(kMemoryValues, value, &options->memory); },
+    },
+    {
+        .variable = "SOFTHCA_MEMLOCK",
+        .flag = "memlock",
+        .metavar = "LIMIT",
+        .initial = "ignore",
+        .values = kMemlockValues,
+        .possible = "ignore or enforce",
+        .help =
+            "whether RLIMIT_MEMLOCK (ulimit -l) limits what is registered, as the kernel limits "
+            "what it pins for a real adapter; here nothing is pinned",
+        .apply = [](std::string_view value,
+                    Options* options) { return choose(kMemlockValues, value, &options->memlock); },
     },
     {
         .variable = "SOFTHCA_FABRIC",

@@ -14,6 +14,7 @@ namespace softhca {
 enum class UarPolicy { kDynamic, kStatic };
 enum class EnginePolicy { kHybrid, kInline, kThread };
 enum class MemoryPolicy { kAuto, kCma };
+enum class MemlockPolicy { kIgnore, kEnforce };
 enum class LogLevel { kError, kWarn, kInfo, kDebug, kTrace };
 
 inline constexpr std::size_t kMaxFabricName = 64;
@@ -22,6 +23,7 @@ struct Options {
     UarPolicy uar = UarPolicy::kDynamic;
     EnginePolicy engine = EnginePolicy::kHybrid;
     MemoryPolicy memory = MemoryPolicy::kAuto;
+    MemlockPolicy memlock = MemlockPolicy::kIgnore;
     LogLevel log = LogLevel::kWarn;
     char fabric[kMaxFabricName + 1] = "default";
     char log_file[PATH_MAX] = "";  // empty: standard error

@@ -266,6 +266,7 @@ bool Fabric::take_slot() noexcept {
         process.arena_inode = memory::arena_inode();
         process.threads_high.store(0);
         process.shared_bytes.store(0);
+        process.pinned_pages.store(0);
         process.memic_window.store(kNotShared);
         process.bell.store(0);
         process.sleeping.store(0);

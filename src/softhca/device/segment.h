@@ -24,7 +24,7 @@
 namespace softhca::device {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x736f'6674'6863'6101ULL;  // "softhca" 1
-inline constexpr std::uint32_t kSegmentVersion = 2;
+inline constexpr std::uint32_t kSegmentVersion = 3;
 
 enum ObjectState : std::uint32_t { kFree = 0, kReserved = 1, kLive = 2, kDying = 3 };
 
@@ -84,6 +84,7 @@ struct alignas(128) Process {
     char command[64];
     std::atomic<std::uint32_t> threads_high;  // epoch records in use are below this
     std::atomic<std::uint64_t> shared_bytes;
+    std::atomic<std::uint64_t> pinned_pages;  // as the kernel would count them: uverbs/pinned.h
     // Where in its arena this process keeps device memory: a place for every page of the device, of
     // which those in use hold memory; or kNotShared, before the first. By the process itself.
     std::atomic<std::uint64_t> memic_window;

@@ -107,8 +107,11 @@ inline std::uint32_t events_read(std::uint32_t sent, std::uint32_t removed) noex
 }
 void free_mr(DeviceContext& context, std::uint32_t index) noexcept;
 
-// Makes a piece of driver memory reachable by peers. 0 or an errno.
-int share_queue(std::uint64_t address, std::uint64_t length, device::QueueMemory* out,
-                device::memory::Extents* extents) noexcept;
+// Pins a piece of driver memory (pinned.h) and makes it reachable by peers: a buffer, or a doorbell
+// record. 0 or an errno; then `out` is empty.
+int share_queue(Command& command, std::uint64_t address, std::uint64_t length,
+                device::QueueMemory* out, device::memory::Extents* extents) noexcept;
+int share_record(Command& command, std::uint64_t address, device::QueueMemory* out,
+                 device::memory::Extents* extents) noexcept;
 
 }  // namespace softhca::uverbs

@@ -17,6 +17,7 @@
 #include "softhca/engine/queue_memory.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/extents.h"
+#include "softhca/uverbs/pinned.h"
 #include "softhca/uverbs/user_object.h"
 
 namespace softhca::uverbs {
@@ -102,10 +103,11 @@ int create_cq(Command& command) noexcept {
     cq->timestamps = 1;
     cq->user_handle = request.user_handle;
     QueueExtents extents;
-    int error = share_queue(driver.buf_addr, std::uint64_t{cq->cqe_count} * cq->cqe_size,
+    int error = share_queue(command, driver.buf_addr, std::uint64_t{cq->cqe_count} * cq->cqe_size,
                             &cq->buffer, &extents.buffer);
-    if (!error) error = share_queue(driver.db_addr, 8, &cq->record, &extents.record);
+    if (!error) error = share_record(command, driver.db_addr, &cq->record, &extents.record);
     if (error) {
+        unpin_queue(command.context, cq->buffer, cq->record);
         release_extents(extents);
         device::free_item(table, *cq);
         return error;
@@ -152,10 +154,11 @@ int resize_cq(Command& command) noexcept {
     }
     device::QueueMemory buffer{};
     device::memory::Extents extents{};
-    if (const int error =
-            share_queue(driver.buf_addr, std::uint64_t{entries} * cq->cqe_size, &buffer, &extents))
+    if (const int error = share_queue(command, driver.buf_addr,
+                                      std::uint64_t{entries} * cq->cqe_size, &buffer, &extents))
         return error;
     if (!cq->lock.lock()) {
+        unpin_queue(command.context, buffer, {});
         device::memory::release(extents);
         return EAGAIN;
     }
@@ -165,6 +168,7 @@ int resize_cq(Command& command) noexcept {
     // what is in it would not fit, or there is no room for the entry that ends the old buffer
     if (held >= entries || held >= cq->cqe_count) {
         cq->lock.unlock();
+        unpin_queue(command.context, buffer, {});
         device::memory::release(extents);
         return EINVAL;
     }
@@ -176,9 +180,11 @@ int resize_cq(Command& command) noexcept {
     engine::queue_write(command.fabric(), command.fabric().slot(), cq->buffer, at, &mark,
                         sizeof mark);
     ++cq->producer;
+    const device::QueueMemory old = cq->buffer;
     cq->buffer = buffer;
     cq->cqe_count = entries;
     cq->lock.unlock();
+    unpin_queue(command.context, old, {});  // as the kernel does, now
     // libmlx5 reads the old buffer until it has copied; its extent goes when the CQ goes
     keep_more_extents(ObjectKind::kCq, request.cq_handle, extents);
     ib_uverbs_resize_cq_resp response{};
@@ -200,6 +206,7 @@ EventsSent free_cq(DeviceContext& context, std::uint32_t index) noexcept {
     device::Context& record = context.fabric->segment().contexts[context.record];
     device::count(record.retired_cq.dma_write_cqe, cq.counters.dma_write_cqe.load());
     const EventsSent sent{cq.events_sent, cq.async_events_sent};
+    unpin_queue(context, cq.buffer, cq.record);
     if (!quiet) return sent;
     release_extents(take_extents(ObjectKind::kCq, index));
     device::free_item(context.fabric->segment().cqs, cq);

@@ -6,6 +6,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -33,9 +34,10 @@ struct DeviceContext {
     std::mutex mutex;
     int descriptors = 1;  // this one and its duplicates
     bool imported = false;
-    std::vector<std::uint32_t> static_pages;   // in Segment.uars
-    std::vector<std::uint32_t> bfreg_users;    // QPs on each static bfreg
-    std::vector<std::uint32_t> dynamic_pages;  // of ALLOC_WC, in Segment.uars
+    std::vector<std::uint32_t> static_pages;              // in Segment.uars
+    std::vector<std::uint32_t> bfreg_users;               // QPs on each static bfreg
+    std::vector<std::uint32_t> dynamic_pages;             // of ALLOC_WC, in Segment.uars
+    std::map<std::uint64_t, std::uint32_t> record_pages;  // doorbell records on each page
 };
 
 // The context behind a command descriptor of this process; empty when there is none.

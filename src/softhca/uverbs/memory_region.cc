@@ -10,6 +10,7 @@
 #include "softhca/device/table.h"
 #include "softhca/uverbs/brief_regions.h"
 #include "softhca/uverbs/command.h"
+#include "softhca/uverbs/pinned.h"
 
 namespace softhca::uverbs {
 
@@ -63,12 +64,34 @@ void account(Command& command, const memory::Extents& extents, bool add) noexcep
         shared.fetch_sub(bytes);
 }
 
+// Pages of a region to be; unpinned again unless they are kept. Memory on demand has none.
+struct Pinned {
+    Pinned(device::Fabric& owner, std::uint64_t start, std::uint64_t bytes,
+           std::uint32_t access) noexcept
+        : fabric(owner), address(start), length(on_demand(access) ? 0 : bytes) {
+        error = pin(fabric, address, length);
+        if (error) length = 0;
+    }
+    Pinned(const Pinned&) = delete;
+    Pinned& operator=(const Pinned&) = delete;
+    ~Pinned() { unpin(fabric, address, length); }
+    void keep() noexcept { length = 0; }
+
+    device::Fabric& fabric;
+    const std::uint64_t address;
+    std::uint64_t length;
+    int error;
+};
+
+void unpin_region(device::Fabric& fabric, const MemoryRegion& region) noexcept {
+    if (region.device_memory == device::kNone && !on_demand(region.access))
+        unpin(fabric, region.address, region.length);
+}
+
 BriefRegions brief_regions;
 
-}  // namespace
-
-int share_queue(std::uint64_t address, std::uint64_t length, QueueMemory* out,
-                memory::Extents* extents) noexcept {
+int share_driver_memory(std::uint64_t address, std::uint64_t length, QueueMemory* out,
+                        memory::Extents* extents) noexcept {
     *out = {address, length, device::kNotShared};
     *extents = {};
     if (!length) return 0;
@@ -89,6 +112,30 @@ int share_queue(std::uint64_t address, std::uint64_t length, QueueMemory* out,
     return 0;
 }
 
+}  // namespace
+
+int share_queue(Command& command, std::uint64_t address, std::uint64_t length, QueueMemory* out,
+                memory::Extents* extents) noexcept {
+    *out = {};
+    if (const int error = pin(command.fabric(), address, length)) return error;
+    const int error = share_driver_memory(address, length, out, extents);
+    if (!error) return 0;
+    unpin(command.fabric(), address, length);
+    *out = {};
+    return error;
+}
+
+int share_record(Command& command, std::uint64_t address, QueueMemory* out,
+                 memory::Extents* extents) noexcept {
+    *out = {};
+    if (const int error = pin_record(command.context, address)) return error;
+    const int error = share_driver_memory(address, 8, out, extents);
+    if (!error) return 0;
+    unpin_queue(command.context, {}, *out);
+    *out = {};
+    return error;
+}
+
 int reg_mr(Command& command) noexcept {
     ib_uverbs_reg_mr request;
     if (const int error = command.request(request)) return error;
@@ -100,6 +147,8 @@ int reg_mr(Command& command) noexcept {
     device::ProtectionDomain* pd = device::find_own(command.segment().pds, command.fabric(),
                                                     command.context.record, request.pd_handle);
     if (!pd) return EINVAL;
+    Pinned pinned(command.fabric(), request.start, request.length, request.access_flags);
+    if (pinned.error) return pinned.error;
     if (const int error = probe(request.start, request.length, request.access_flags)) return error;
     std::uint32_t index;
     auto& table = command.segment().mrs;
@@ -116,6 +165,7 @@ int reg_mr(Command& command) noexcept {
             return error;
         }
     }
+    pinned.keep();
     account(command, region->extents, true);
     region->key = index << 8 | (region->head.generation & 0xff);
     region->pd = request.pd_handle;
@@ -160,6 +210,10 @@ int rereg_mr(Command& command) noexcept {
     if (translate)
         if (const int error = check_range(request.start, request.length, request.hca_va))
             return error;
+    // The new pages are pinned beside the old ones (mlx5_ib_rereg_user_mr).
+    const bool repins = translate || on_demand(access) != on_demand(region->access);
+    Pinned pinned(command.fabric(), start, repins ? length : 0, access);
+    if (pinned.error) return pinned.error;
     if (translate || (request.flags & IBV_REREG_MR_CHANGE_ACCESS))
         if (const int error = probe(start, length, access)) return error;
     memory::Extents extents{};
@@ -172,6 +226,8 @@ int rereg_mr(Command& command) noexcept {
         device::publish(region->head);
         return EAGAIN;
     }
+    if (repins) unpin_region(command.fabric(), *region);
+    pinned.keep();
     if (translate) {
         account(command, region->extents, false);
         memory::release(region->extents);
@@ -206,6 +262,7 @@ void free_mr(DeviceContext& context, std::uint32_t index) noexcept {
     for (std::uint32_t i = 0; i < region.extents.count; ++i)
         bytes += region.extents.extent[i].length;
     context.fabric->self().shared_bytes.fetch_sub(bytes);
+    unpin_region(*context.fabric, region);
     if (region.pd < device::kMaxPds) segment.pds[region.pd].users.fetch_sub(1);
     if (region.device_memory == device::kNone && !(region.access & kRemoteWrites))
         brief_regions.ended(device::now_ns() - region.registered_at);

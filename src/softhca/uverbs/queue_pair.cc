@@ -17,6 +17,7 @@
 #include "softhca/engine/queue_memory.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/extents.h"
+#include "softhca/uverbs/pinned.h"
 #include "softhca/uverbs/qp_bfreg.h"
 #include "softhca/uverbs/uar.h"
 #include "softhca/uverbs/user_object.h"
@@ -156,16 +157,17 @@ void set_scatter(const Request& request, const Parts& parts, QueuePair& qp) noex
         qp.scatter_send = parts.send_cq->cqe_size == 128 ? 0 : 32;
 }
 
-int share_queues(const Request& request, QueuePair& qp, QueueExtents& extents) noexcept {
+int share_queues(Command& command, const Request& request, QueuePair& qp,
+                 QueueExtents& extents) noexcept {
     const mlx5_ib_create_qp& driver = request.driver;
     const std::uint64_t receive = std::uint64_t{qp.rq_count} << qp.rq_shift;
     const std::uint64_t bytes = receive + std::uint64_t{qp.sq_count} * 64;
     qp.sq_offset = static_cast<std::uint32_t>(receive);
-    if (const int error = share_queue(driver.buf_addr, bytes, &qp.buffer, &extents.buffer))
+    if (const int error = share_queue(command, driver.buf_addr, bytes, &qp.buffer, &extents.buffer))
         return error;
     if (!bytes) return 0;
     if (driver.db_addr & 7) return EINVAL;
-    return share_queue(driver.db_addr, 8, &qp.record, &extents.record);
+    return share_record(command, driver.db_addr, &qp.record, &extents.record);
 }
 
 void take_references(Parts& parts) noexcept {
@@ -263,13 +265,14 @@ int create_qp(Command& command) noexcept {
     qp->blueflame = placement.blueflame;
     qp->blueflame_use = command.context.blueflame_use;
     QueueExtents extents;
-    int error = share_queues(request, *qp, extents);
+    int error = share_queues(command, request, *qp, extents);
     if (!error && qp->record.length) {  // see create_cq about the record's page
         engine::record_write(command.fabric(), command.fabric().slot(), qp->record, 0, 0);
         engine::record_write(command.fabric(), command.fabric().slot(), qp->record, 1, 0);
     }
     engine::LocalQp* local = error ? nullptr : engine::add_local_qp(command.fabric(), index);
     if (!local) {
+        unpin_queue(command.context, qp->buffer, qp->record);
         release_extents(extents);
         unplace_qp(command.context, placement.bfreg);
         device::free_item(table, *qp);
@@ -361,6 +364,7 @@ EventsSent free_qp(DeviceContext& context, std::uint32_t index) noexcept {
     retire_counters(segment.contexts[context.record], qp);
     unplace_qp(context, recall_bfreg(index));
     const EventsSent sent{0, qp.async_events_sent.load()};
+    unpin_queue(context, qp.buffer, qp.record);
     if (!quiet) return sent;
     release_extents(take_extents(ObjectKind::kQp, index));
     device::free_item(segment.qps, qp);

@@ -18,6 +18,7 @@
 #include "softhca/engine/queue_memory.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/extents.h"
+#include "softhca/uverbs/pinned.h"
 
 namespace softhca::uverbs {
 
@@ -111,10 +112,12 @@ int create_srq(Command& command) noexcept {
     srq->uidx = driver.uidx & 0xffffff;
     srq->user_handle = request.user_handle;
     QueueExtents extents;
-    int error = share_queue(driver.buf_addr, std::uint64_t{srq->wqe_count} << srq->wqe_shift,
-                            &srq->buffer, &extents.buffer);
-    if (!error) error = share_queue(driver.db_addr, 8, &srq->record, &extents.record);
+    int error =
+        share_queue(command, driver.buf_addr, std::uint64_t{srq->wqe_count} << srq->wqe_shift,
+                    &srq->buffer, &extents.buffer);
+    if (!error) error = share_record(command, driver.db_addr, &srq->record, &extents.record);
     if (error) {
+        unpin_queue(command.context, srq->buffer, srq->record);
         release_extents(extents);
         device::free_item(segment.srqs, *srq);
         return error;
@@ -183,6 +186,7 @@ EventsSent free_srq(DeviceContext& context, std::uint32_t index) noexcept {
     if (srq.xrcd_handle < device::kMaxXrcdHandles)
         segment.xrcd_handles[srq.xrcd_handle].users.fetch_sub(1);
     const EventsSent sent{0, srq.async_events_sent.load()};
+    unpin_queue(context, srq.buffer, srq.record);
     if (!quiet) return sent;
     release_extents(take_extents(ObjectKind::kSrq, index));
     device::free_item(segment.srqs, srq);
