@@ -16,6 +16,7 @@
 #include "endpoint/queue_store.h"
 #include "verbs/connection.h"
 #include "verbs/handles.h"
+#include "verbs/memlock.h"
 #include "verbs/open_device.h"
 
 namespace heddle {
@@ -125,7 +126,7 @@ void EndpointSet::Parts::make_buffers() {
         if (!mr)
             throw VerbsError("registering " + std::to_string(to - from) + " bytes (region " +
                                  number_of(i, layout.mrs) + ")",
-                             errno, errno == ENOMEM ? "look at `ulimit -l`" : "");
+                             errno, verbs::memlock_hint(errno));
         mrs.push_back(std::move(mr));
     }
 }
@@ -181,7 +182,7 @@ verbs::CompletionQueue EndpointSet::Parts::make_cq(std::uint32_t index, bool loc
     if (!cq)
         throw VerbsError("completion queue " + number_of(index, layout.cqs_made()) + " of " +
                              std::to_string(entries) + " entries",
-                         errno, "mpi+threads needs one");
+                         errno, verbs::memlock_hint(errno, "mpi+threads needs one"));
     return cq;
 }
 
@@ -199,7 +200,7 @@ verbs::QueuePair EndpointSet::Parts::make_qp(std::uint32_t index, ibv_cq* cq) {
         throw VerbsError("queue pair " + number_of(index, layout.qps_made()) + " of depth " +
                              std::to_string(options.depth) + " with " +
                              std::to_string(options.max_inline) + " bytes inline",
-                         errno, "mpi+threads needs one");
+                         errno, verbs::memlock_hint(errno, "mpi+threads needs one"));
     return qp;
 }
 

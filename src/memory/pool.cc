@@ -7,6 +7,7 @@
 #include <string>
 
 #include "heddle/error.h"
+#include "verbs/memlock.h"
 
 namespace heddle::memory {
 namespace {
@@ -31,7 +32,7 @@ Pool::Pool(ibv_pd* pd, std::size_t bytes, std::uint32_t count, int access)
     mr_.reset(ibv_reg_mr(pd, memory, all, IBV_ACCESS_LOCAL_WRITE | access));
     if (!mr_)
         throw VerbsError("registering a pool of " + std::to_string(all) + " bytes", errno,
-                         errno == ENOMEM ? "look at `ulimit -l`" : "");
+                         verbs::memlock_hint(errno));
     free_.reserve(count_);
     for (std::uint32_t i = count_; i != 0; --i)
         free_.push_back(i - 1);

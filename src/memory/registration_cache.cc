@@ -150,7 +150,17 @@ CacheCounts RegistrationCache::counts() const noexcept {
     return counts_;
 }
 
-// For one user. Memory that it may lock can be what others keep registered.
+ibv_mr* RegistrationCache::reg_mr(std::uintptr_t begin, std::size_t bytes, int access) noexcept {
+    for (;;) {
+        ibv_mr* const mr = ibv_reg_mr(pd_, reinterpret_cast<void*>(begin), bytes, access);
+        if (mr != nullptr || errno != ENOMEM) return mr;
+        if (give_way(bytes)) continue;
+        errno = ENOMEM;
+        return nullptr;
+    }
+}
+
+// For one user.
 RegistrationCache::Region* RegistrationCache::make(std::uintptr_t begin, std::uintptr_t end,
                                                    int access) noexcept {
     auto* const region = new (std::nothrow) Region;
@@ -162,23 +172,7 @@ RegistrationCache::Region* RegistrationCache::make(std::uintptr_t begin, std::ui
     region->end_ = end;
     region->access_ = access;
     region->users_ = 1;
-    const auto reg = [&] {
-        return ibv_reg_mr(pd_, reinterpret_cast<void*>(begin), end - begin, access);
-    };
-    region->mr_ = reg();
-    while (region->mr_ == nullptr && errno == ENOMEM) {
-        Region* dead = nullptr;
-        {
-            const std::scoped_lock lock(monitor_->mutex());
-            dead = make_room(most_bytes_);
-        }
-        if (dead == nullptr) {
-            errno = ENOMEM;
-            break;
-        }
-        end_all(dead);
-        region->mr_ = reg();
-    }
+    region->mr_ = reg_mr(begin, end - begin, access);
     if (region->mr_ == nullptr) {
         const int error = errno;
         delete region;
@@ -287,14 +281,48 @@ RegistrationCache::Region* RegistrationCache::make_room(std::size_t bytes) noexc
          at != nullptr && (counts_.bytes > most || counts_.regions >= kMostRegions);) {
         Region& region = *at;
         at = region.newer_;
-        if (region.users_ != region.holders_) continue;
-        unlist(region);
-        ++counts_.evictions;
-        if (region.users_ != 0) continue;  // ended by its last holder
-        region.older_ = dead;
-        dead = &region;
+        evict(region, dead);
     }
     return dead;
+}
+
+// If nobody is using it.
+void RegistrationCache::evict(Region& region, Region*& dead) noexcept {
+    if (region.users_ != region.holders_) return;
+    unlist(region);
+    ++counts_.evictions;
+    if (region.users_ != 0) return;  // ended by its last holder
+    region.older_ = dead;
+    dead = &region;
+}
+
+// Ends so many bytes, if there are, least recently used first. False: nobody keeps anything unused.
+bool RegistrationCache::give_way(std::size_t bytes) noexcept {
+    Region* dead = nullptr;
+    std::size_t found = 0;
+    look_up([&] {
+        for (Region* at = oldest_; at != nullptr && found < bytes;) {
+            Region& region = *at;
+            at = region.newer_;
+            if (region.users_ != 0) continue;
+            found += region.end_ - region.begin_;
+            evict(region, dead);
+        }
+    });
+    end_all(dead);
+    return dead != nullptr;
+}
+
+void RegistrationCache::give_up_held() noexcept {
+    Region* dead = nullptr;
+    look_up([&] {
+        for (Region* at = oldest_; at != nullptr;) {
+            Region& region = *at;
+            at = region.newer_;
+            evict(region, dead);
+        }
+    });
+    end_all(dead);
 }
 
 void RegistrationCache::gone(std::uintptr_t begin, std::uintptr_t end) noexcept {

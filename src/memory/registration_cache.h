@@ -90,6 +90,11 @@ public:
     // not be registered. Until release().
     Region* hold(const void* address, std::size_t bytes, int access) noexcept;
     void release(Region* region) noexcept;
+    // ibv_reg_mr() for whoever: while the process may lock no more (ENOMEM), regions that nobody
+    // uses make room. nullptr: errno.
+    ibv_mr* reg_mr(std::uintptr_t begin, std::size_t bytes, int access) noexcept;
+    // Where that was not enough: what is only held is gone(), and ends when its holders release it.
+    void give_up_held() noexcept;
     const AddressMonitor& monitor() const noexcept { return *monitor_; }
 
     CacheCounts counts() const noexcept;
@@ -103,6 +108,7 @@ private:
     template <class Look>
     void look_up(const Look& look) noexcept;
     void drop(Region* region, bool held) noexcept;
+    bool give_way(std::size_t bytes) noexcept;
     Region* make(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
     Region* add(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
     void end(Region* region) noexcept;
@@ -112,6 +118,7 @@ private:
     bool seen_before(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
     void unlist(Region& region) noexcept;
     Region* make_room(std::size_t bytes) noexcept;
+    void evict(Region& region, Region*& dead) noexcept;
     void newest(Region& region) noexcept;
     void unlink(Region& region) noexcept;
 

@@ -5,9 +5,17 @@
 #include <cerrno>
 #include <utility>
 
-#include "protocol/domain.h"
+#include "protocol/process.h"
 
 namespace heddle::protocol {
+
+bool LocalPieces::use(Domain::Body& domain, const iovec* from, std::size_t pieces,
+                      void* const* descriptors, std::size_t bytes, int access) noexcept {
+    if (use(*domain.cache, from, pieces, descriptors, bytes, access)) return true;
+    if (errno != ENOMEM) return false;
+    domain.give_up_held();
+    return use(*domain.cache, from, pieces, descriptors, bytes, access);
+}
 
 bool LocalPieces::use(memory::RegistrationCache& cache, const iovec* from, std::size_t pieces,
                       void* const* descriptors, std::size_t bytes, int access) noexcept {

@@ -11,6 +11,7 @@
 
 #include "memory/registration_cache.h"
 #include "protocol/channel.h"
+#include "protocol/domain.h"
 #include "protocol/wire.h"
 
 namespace heddle::protocol {
@@ -24,8 +25,8 @@ public:
     LocalPieces& operator=(const LocalPieces&) = delete;
     ~LocalPieces() { release(); }
     // False: errno says why it could not be registered. The iov is copied. access: IBV_ACCESS_...
-    bool use(memory::RegistrationCache& cache, const iovec* iov, std::size_t count,
-             void* const* descriptors, std::size_t bytes, int access) noexcept;
+    bool use(Domain::Body& domain, const iovec* iov, std::size_t count, void* const* descriptors,
+             std::size_t bytes, int access) noexcept;
     void release() noexcept;
 
     std::size_t count = 0;
@@ -33,6 +34,9 @@ public:
     std::array<std::uint32_t, kMaxSegments> local_keys{}, remote_keys{};
 
 private:
+    bool use(memory::RegistrationCache& cache, const iovec* iov, std::size_t count,
+             void* const* descriptors, std::size_t bytes, int access) noexcept;
+
     memory::RegistrationCache* cache_ = nullptr;
     std::array<memory::RegistrationCache::Region*, kMaxSegments> registrations_{};
 };

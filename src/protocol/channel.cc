@@ -19,6 +19,7 @@
 #include "protocol/eager_ring.h"
 #include "protocol/wire.h"
 #include "verbs/connection.h"
+#include "verbs/memlock.h"
 
 namespace heddle::protocol {
 namespace {
@@ -161,7 +162,8 @@ void Channel::make_cq() {
             ibv_create_cq(context, static_cast<int>(attributes.cqe), nullptr, events_.get(), 0));
     if (!cq_)
         throw VerbsError("a completion queue of " + std::to_string(attributes.cqe) + " entries",
-                         errno, "FI_HEDDLE_RECEIVE_BUFFERS makes it smaller");
+                         errno,
+                         verbs::memlock_hint(errno, "FI_HEDDLE_RECEIVE_BUFFERS makes it smaller"));
 }
 
 void Channel::make_srq(bool direct) {
@@ -181,7 +183,8 @@ void Channel::make_srq(bool direct) {
     srq_.reset(ibv_create_srq_ex(lane_->shared->context.get(), &attributes));
     if (!srq_)
         throw VerbsError("a shared receive queue of " + std::to_string(options_.receive_buffers),
-                         errno, "FI_HEDDLE_RECEIVE_BUFFERS makes it smaller");
+                         errno,
+                         verbs::memlock_hint(errno, "FI_HEDDLE_RECEIVE_BUFFERS makes it smaller"));
     if (xrc() && ibv_get_srq_num(srq_.get(), &srqn_) != 0)
         throw VerbsError("the number of a shared receive queue", errno);
 }
@@ -236,8 +239,9 @@ void Channel::make_qp(Connection& connection, const Name& from) {
     connection.qp_.reset(ibv_create_qp_ex(lane_->shared->context.get(), &attributes));
     if (!connection.qp_)
         throw VerbsError("a queue pair for endpoint " + std::to_string(from.endpoint), errno,
-                         "the device has no more, or FI_HEDDLE_SEND_DEPTH, FI_HEDDLE_INJECT_SIZE "
-                         "are more than it can");
+                         verbs::memlock_hint(errno,
+                                             "the device has no more, or FI_HEDDLE_SEND_DEPTH, "
+                                             "FI_HEDDLE_INJECT_SIZE are more than it can"));
     max_inline_ = attributes.cap.max_inline_data;
     ibv_qp_attr init{};
     init.qp_state = IBV_QPS_INIT;

@@ -12,6 +12,7 @@
 
 #include "heddle/error.h"
 #include "verbs/connection.h"
+#include "verbs/memlock.h"
 
 namespace heddle::protocol {
 
@@ -60,7 +61,9 @@ ConnectorPort::ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives
     if (!memory_) throw VerbsError("memory for datagrams", ENOMEM);
     std::memset(memory_.get(), 0, bytes);
     region_.reset(ibv_reg_mr(pd, memory_.get(), bytes, IBV_ACCESS_LOCAL_WRITE));
-    if (!region_) throw VerbsError("registering memory for datagrams", errno);
+    if (!region_)
+        throw VerbsError("registering " + std::to_string(bytes) + " bytes for datagrams", errno,
+                         verbs::memlock_hint(errno));
 
     channel_.reset(ibv_create_comp_channel(context));
     if (!channel_) throw VerbsError("a completion channel for datagrams", errno);
@@ -70,7 +73,8 @@ ConnectorPort::ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives
     const unsigned entries = receives + kSends;
     cq_.reset(ibv_create_cq(context, static_cast<int>(entries), nullptr, channel_.get(), 0));
     if (!cq_)
-        throw VerbsError("a CQ of " + std::to_string(entries) + " entries for datagrams", errno);
+        throw VerbsError("a CQ of " + std::to_string(entries) + " entries for datagrams", errno,
+                         verbs::memlock_hint(errno));
 
     ibv_qp_init_attr wanted{};
     wanted.qp_type = IBV_QPT_UD;

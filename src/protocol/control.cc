@@ -75,8 +75,17 @@ Peer& RdmEndpoint::Body::peer_of(const Name& wanted) {
 
 void RdmEndpoint::Body::connect(Peer& peer) {
     if (peer.connection != nullptr || peer.failed != 0) return;
+    const auto make = [&] {
+        try {
+            return &channel->connection(connector, name, peer.name);
+        } catch (const VerbsError& error) {
+            if (error.error() != ENOMEM) throw;
+            domain->body().give_up_held();  // its queue counts against RLIMIT_MEMLOCK
+            return &channel->connection(connector, name, peer.name);
+        }
+    };
     try {
-        peer.connection = &channel->connection(connector, name, peer.name);
+        peer.connection = make();
         ++counts.connections;
         look_if_open(peer);
         if (peer.connection->failed()) fail_peer(peer, peer.connection->error());

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "heddle/error.h"
+#include "verbs/memlock.h"
 
 namespace heddle::protocol {
 namespace {
@@ -20,19 +21,20 @@ public:
         : domain_(domain) {
         // Verbs knows no region of nothing: a byte of our own stands for it.
         static std::byte nothing{};
-        mr_.reset(ibv_reg_mr(domain.context->pd.get(), bytes != 0 ? address : &nothing,
-                             bytes != 0 ? bytes : 1,
-                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-                                 (access & FI_REMOTE_WRITE || access == 0
-                                      ? IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
-                                      : 0)));
-        if (!mr_) {
-            // read-only memory can be read by peers all the same
-            mr_.reset(ibv_reg_mr(domain.context->pd.get(), address, bytes, IBV_ACCESS_REMOTE_READ));
-        }
+        const auto reg = [&](int verbs_access) {
+            void* const memory = bytes != 0 ? address : &nothing;
+            mr_.reset(domain.cache->reg_mr(reinterpret_cast<std::uintptr_t>(memory),
+                                           std::max<std::size_t>(bytes, 1), verbs_access));
+        };
+        reg(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
+            (access & FI_REMOTE_WRITE || access == 0
+                 ? IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
+                 : 0));
+        // Read-only memory can be read by peers all the same.
+        if (!mr_ && errno != ENOMEM) reg(IBV_ACCESS_REMOTE_READ);
         if (!mr_)
             throw VerbsError("registering " + std::to_string(bytes) + " bytes", errno,
-                             errno == ENOMEM ? "look at `ulimit -l`" : "");
+                             verbs::memlock_hint(errno));
         const std::lock_guard guard(domain_.mutex);
         domain_.regions[mr_->rkey] = {reinterpret_cast<std::uintptr_t>(address), bytes, access};
         domain_.process->count_registration(1);

@@ -17,6 +17,7 @@
 #include "protocol/channel.h"
 #include "protocol/connector.h"
 #include "protocol/domain.h"
+#include "protocol/reuse.h"
 #include "protocol/reuse_costs.h"
 
 namespace heddle::protocol {
@@ -93,6 +94,16 @@ public:
 
     std::mutex mutex;
     std::unordered_map<std::uint32_t, RegisteredMemory> regions;  // by key; under mutex
+
+    // Of its endpoints, for who has the domain: by the thread, or under the lock, that endpoints of
+    // it are used by.
+    std::vector<Reuse*> reuses;
+    // The process may lock no more: buffers in frequent use are copied again, for the moment.
+    void give_up_held() noexcept {
+        cache->give_up_held();
+        for (Reuse* const reuse : reuses)
+            reuse->sweep();
+    }
 };
 
 }  // namespace heddle::protocol

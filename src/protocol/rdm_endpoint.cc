@@ -53,6 +53,7 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
         reuse_from.fill(Reuse::kLeastBytes);
         sent_from.emplace(*domain->body().cache, 0);
         read_into.emplace(*domain->body().cache, IBV_ACCESS_LOCAL_WRITE);
+        domain->body().reuses.insert(domain->body().reuses.end(), {&*sent_from, &*read_into});
     }
     const bool by_tuples =
         options.rendezvous == Rendezvous::kTuple || options.rendezvous == Rendezvous::kAuto;
@@ -67,6 +68,9 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
 
 RdmEndpoint::Body::~Body() {
     close();
+    std::erase_if(domain->body().reuses, [this](const Reuse* reuse) {
+        return (sent_from && reuse == &*sent_from) || (read_into && reuse == &*read_into);
+    });
     connector.remove(name);
     channel->forget(*this);
     channel->detach(name.endpoint);

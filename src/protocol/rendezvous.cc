@@ -83,7 +83,7 @@ void RdmEndpoint::Body::begin_rendezvous(Receive& r, Peer& peer, std::uint64_t t
     r.by_put = by_put;
     const std::size_t taken = std::min(bytes, r.bytes);
     r.taken = taken;
-    if (!r.bulk.local.use(*domain->body().cache, r.iov.data(), r.iov_count, nullptr, taken,
+    if (!r.bulk.local.use(domain->body(), r.iov.data(), r.iov_count, nullptr, taken,
                           IBV_ACCESS_LOCAL_WRITE | (by_put ? IBV_ACCESS_REMOTE_WRITE : 0))) {
         const int error = errno;
         refuse_rendezvous(peer, operation, by_put, error);

@@ -68,8 +68,8 @@ public:
             return nullptr;
         return known(*entry, address, bytes, uses_for);
     }
-    // Registrations that are gone, or were not used for long, end. For who finds no memory to
-    // register.
+    // Registrations that are gone, or were not used for long, end: also after
+    // RegistrationCache::give_up_held().
     void sweep() noexcept;
     ReuseCounts counts() const noexcept;
 

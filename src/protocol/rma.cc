@@ -148,8 +148,8 @@ post::Posted RdmEndpoint::Body::rma_at_once(Peer& peer, const RmaArguments& a, s
 
 // False: no room.
 bool RdmEndpoint::Body::start_rma(Transfer& t) {
-    if (!t.bulk.local.use(*domain->body().cache, t.iov.data(), t.iov_count, t.descriptors.data(),
-                          t.bytes, t.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
+    if (!t.bulk.local.use(domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(), t.bytes,
+                          t.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
         finish(t, errno, 0);
         return true;
     }

@@ -263,8 +263,8 @@ void TupleReceiver::post(TupleIn& tuple, Receive& r) {
 bool TupleReceiver::to_device(TupleIn& tuple, Receive& r) {
     if (r.iov_count > 1) return false;
     const std::size_t room = std::min(r.bytes, body_.channel->max_message());
-    if (room != 0 && !r.bulk.local.use(*body_.domain->body().cache, r.iov.data(), r.iov_count,
-                                       nullptr, room, IBV_ACCESS_LOCAL_WRITE))
+    if (room != 0 && !r.bulk.local.use(body_.domain->body(), r.iov.data(), r.iov_count, nullptr,
+                                       room, IBV_ACCESS_LOCAL_WRITE))
         return false;
     if (!tuple.queue->post(r.iov[0].iov_base, static_cast<std::uint32_t>(room),
                            room != 0 ? r.bulk.local.local_keys[0] : 0, Numbered<Receive>::id(r))) {

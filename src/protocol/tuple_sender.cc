@@ -247,8 +247,8 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, Transfer& t, bool has_credit
         tuple.blocking != nullptr ? device_.max_inline : body_.channel->max_inline();
     const bool is_inline = t.bytes <= std::min(most_inline, body_.options.inject_bytes);
     if (!is_inline && t.buffer == nullptr && t.bulk.local.count == 0 &&
-        !t.bulk.local.use(*body_.domain->body().cache, t.iov.data(), t.iov_count,
-                          t.descriptors.data(), t.bytes, 0))
+        !t.bulk.local.use(body_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
+                          t.bytes, 0))
         return Way::kClose;
     const auto add = [&](const iovec& piece, std::uint32_t key) {
         if (piece.iov_len != 0)

@@ -12,7 +12,9 @@
 #include "protocol/receive_message.h"
 #include "provider/cq_strings.h"
 #include "provider/guarded.h"
+#include "provider/host.h"
 #include "provider/not_there.h"
+#include "verbs/memlock.h"
 
 namespace heddle::provider {
 namespace {
@@ -173,6 +175,10 @@ ssize_t read_error(fid_cq* handle, fi_cq_err_entry* out, std::uint64_t) {
         out->err = entry.error;
         out->prov_errno = entry.device_error;
         out->err_data = nullptr;  // there is none
+        if (entry.error == FI_ENOMEM)
+            log(FI_LOG_WARN,
+                "memory of an operation could not be registered, here or by its peer; %s",
+                verbs::memlock_hint(ENOMEM, "register less at once").c_str());
         if (cq.errors_have_size) out->err_data_size = 0;
         if (cq.errors_have_source) static_cast<ErrorEntryWithSource*>(out)->source = entry.source;
         cq.ring.pop();
