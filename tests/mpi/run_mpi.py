@@ -23,7 +23,7 @@ from harness import SOURCE_ROOT, Failure, Skip, Suite  # noqa: E402
 HERE = Path(__file__).resolve().parent
 ENDPOINTS = ("mpi-everywhere", "2xdynamic", "dynamic", "shared-dynamic", "static", "mpi+threads")
 FLAGS = ["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra", "-pthread"]
-HEADERS = ("support.h", "typed.h", "windows.h", "collective.h")
+HEADERS = ("support.h", "typed.h", "windows.h", "collective.h", "raw_memory.h", "reuse.c")
 
 # What each program is built from besides its own file and support.c.
 PROGRAMS = {
@@ -32,6 +32,7 @@ PROGRAMS = {
     "matching": [],
     "requests": [],
     "reuse": [],
+    "reuse_raw": [],
     "datatypes": [],
     "collectives": ["collective"],
     "neighbors": ["collective"],
