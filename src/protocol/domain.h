@@ -51,6 +51,10 @@ public:
     // Any thread. `access` as of fi_mr_reg. Zero bytes are possible. Throws VerbsError.
     std::unique_ptr<Region> register_memory(void* address, std::size_t bytes, std::uint64_t access);
 
+    // After register_memory() found no room: small buffers in frequent use are in its way no more,
+    // and are copied again. For who may use its endpoints.
+    void give_up_held() noexcept;
+
     // What all domains of the process have taken by now. Any thread.
     Usage usage() const;
     memory::CacheCounts cache_counts() const;

@@ -194,6 +194,7 @@ std::unique_ptr<Region> Domain::register_memory(void* address, std::size_t bytes
                                                 std::uint64_t access) {
     return std::make_unique<VerbsRegion>(*body_, address, bytes, access);
 }
+void Domain::give_up_held() noexcept { body_->give_up_held(); }
 Usage Domain::usage() const { return body_->process->usage(); }
 memory::CacheCounts Domain::cache_counts() const { return body_->process->cache_counts(); }
 

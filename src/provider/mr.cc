@@ -5,8 +5,10 @@
 
 #include <rdma/fi_endpoint.h>
 
+#include <cerrno>
 #include <memory>
 
+#include "heddle/error.h"
 #include "provider/domain.h"
 #include "provider/guarded.h"
 #include "provider/not_there.h"
@@ -66,9 +68,20 @@ int register_attributes(fid* handle, const fi_mr_attr* attributes, std::uint64_t
         return -FI_ENOSYS;
     return guarded("fi_mr_reg", [&] {
         const iovec memory = attributes->iov_count == 0 ? iovec{} : attributes->mr_iov[0];
-        auto region = std::make_unique<MemoryRegion>(
-            domain,
-            domain.protocol->register_memory(memory.iov_base, memory.iov_len, attributes->access));
+        const auto reg = [&] {
+            return std::make_unique<MemoryRegion>(
+                domain, domain.protocol->register_memory(memory.iov_base, memory.iov_len,
+                                                         attributes->access));
+        };
+        std::unique_ptr<MemoryRegion> region;
+        try {
+            region = reg();
+        } catch (const VerbsError& error) {
+            if (error.error() != ENOMEM) throw;
+            Guard guard(domain);
+            domain.protocol->give_up_held();
+            region = reg();
+        }
         describe(region->fid, FI_CLASS_MR, attributes->context, fid_table);
         *out = region.release();
         return 0;

@@ -137,6 +137,10 @@ TEST_P(Memlock, IsForTheProgramFirst) {
     std::byte* const large = map_some(4 * kLarge);
     for (int i = 0; i < 3; ++i)
         ASSERT_NO_FATAL_FAILURE(send(large, kLarge));  // it is kept, and so is where it arrives
+    std::byte* const small = map_some(60 * kPage);
+    for (int i = 0; i < kAfter + 4; ++i)
+        for (std::size_t n = 0; n < 60; ++n)
+            ASSERT_NO_FATAL_FAILURE(send(small + n * kPage, 600));
     const auto reg = [&](std::size_t bytes, Opened<fid_mr>& mr) {
         fid_mr* made = nullptr;
         const int result =
@@ -154,7 +158,8 @@ TEST_P(Memlock, IsForTheProgramFirst) {
     EXPECT_EQ(mr.close(), 0);
     ASSERT_NO_FATAL_FAILURE(send(large, kLarge));
     munmap(large, 4 * kLarge);
-    EXPECT_GE(closed()["registration_evictions"], 2);
+    munmap(small, 60 * kPage);
+    EXPECT_GE(closed()["registration_evictions"], 2 + 60 - 24);
 }
 
 // What cannot be registered is an error to those who wait for it, and what follows is none.
