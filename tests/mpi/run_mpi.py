@@ -8,7 +8,10 @@ environments below --scratch, once. `--provider tcp` runs the same over libfabri
 what fails there, too, is not heddle's fault.
 """
 
+import os
 import re
+import resource
+import shutil
 import sys
 import uuid
 from dataclasses import dataclass
@@ -41,6 +44,9 @@ PROGRAMS = {
     "atomics": ["windows", "typed"],
     "threads": [],
 }
+# KiB that a rank may lock where that is to be little: somewhat more than its endpoints have. Open MPI
+# has two for windows.
+MEMLOCK = {"mpich": 4096, "impi": 4096, "openmpi": 8064, "openmpi-debian": 8064}
 # Seconds until a case is ended; on a loaded machine a case takes a fifth of that over tcp.
 SECONDS = {"hello": 60, "one_sided": 400, "atomics": 400, "threads": 300}
 # What a library says although the job ends well.
@@ -63,11 +69,14 @@ class Case:
     arguments: tuple = ()
     threads: int = 1
     endpoints: str | None = None
+    memlock: int | None = None  # KiB that a rank may lock
 
     def __str__(self):
         words = [self.mpi, self.program, *map(str, self.arguments), f"{self.ranks} ranks"]
         if self.endpoints:
             words.append(self.endpoints)
+        if self.memlock:
+            words.append(f"{self.memlock} KiB to lock")
         return " ".join(words)
 
 
@@ -116,6 +125,7 @@ def short_set(keys):
             yield Case(key, program, 2, arguments)
         yield Case(key, "pingpong", 2, (64 << 20, "blocking", "both_ways"))
         yield Case(key, "threads", 2, (4,), threads=4)
+        yield Case(key, "reuse", 2, ("unmapped", "many", "one_sided"), memlock=MEMLOCK[key])
         yield Case(key, "matching", 4)
         yield Case(key, "requests", 4)
         yield Case(key, "collectives", 4)
@@ -189,6 +199,9 @@ def run_case(suite, case):
     if case.program == "hello":
         environment.update(SHOWS[case.mpi][0])
     argv = [*mpi.mpiexec(case.ranks), binary, *case.arguments]
+    if case.memlock:
+        environment["SOFTHCA_MEMLOCK"] = "enforce"
+        argv = [*with_memlock(case.memlock), *argv]
     seconds = SECONDS.get(case.program, 200)
     text = run_job(suite, argv, environment, seconds)
     found = re.search(
@@ -204,6 +217,20 @@ def run_case(suite, case):
                 + tail(text, 60)
             )
     return f"{found[1]} checks"
+
+
+def with_memlock(kib):
+    """Starts a command that may lock so much, and has not the capability to lock more."""
+    for tool in ("prlimit", "setpriv"):
+        if not shutil.which(tool):
+            raise Skip(f"no {tool} (util-linux)")
+    hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
+    if hard != resource.RLIM_INFINITY and hard < kib * 1024:
+        raise Skip(f"no more than {hard // 1024} KiB may be locked here")
+    prefix = ["prlimit", f"--memlock={kib * 1024}:{kib * 1024}"]
+    if os.geteuid() == 0:
+        prefix += ["setpriv", "--bounding-set", "-ipc_lock", "--inh-caps", "-ipc_lock"]
+    return prefix
 
 
 def run_job(suite, argv, environment, seconds, directory=None):
