@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// cg [N [NONZEROS [ITERATIONS]]]: the smallest eigenvalue of a random sparse symmetric matrix of N
+// rows (1400) by inverse iteration (15 steps), each of which solves a system by 25 steps of
+// conjugate gradients. NONZEROS (7) are drawn for each row, and as many come from the other rows.
+// In the manner of the NAS benchmark CG: a power of two of ranks in a grid has blocks of the
+// matrix; the ranks of a row of the grid add their parts of a product by point-to-point messages,
+// and give the sum to the column that needs it; scalars are added the same way, so half of all
+// messages have 8 bytes. In the end every rank compares its part of the vector with what rank 0
+// computed alone: other sums in other order, so equal but for rounding; and the eigenvalue too.
+#include <math.h>
+#include <mpi.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { kInnerSteps = 25, kMostStages = 32, kVector = 1, kTranspose = 2, kScalar = 3 };
+static const double kShift = 0.05;  // what the diagonal has beyond what makes it dominant
+static const double kMostResidual = 1e-9, kMostDifference = 1e-9;
+
+// The block of the matrix that a rank of the grid has, and with whom it exchanges. The product's
+// rows are `rows`, of which it has the sum of `sum_begin` up to `sum_count` in the end; vectors are
+// distributed by columns, the same in each row of the grid.
+struct part {
+    int n, grid_rows, grid_columns, row, column;
+    int first_row, rows, first_column, columns;
+    long* begins;
+    int* places;  // of the nonzeros, within the columns
+    double* values;
+    int partners[kMostStages], stages;
+    int halves, sum_begin, sum_count, transpose;
+    double *x, *z, *p, *q, *r, *w, *came;
+};
+
+static void* allocate(size_t count, size_t size) {
+    void* memory = calloc(count ? count : 1, size);
+    if (!memory) {
+        fprintf(stderr, "cg: no memory for %zu elements of %zu bytes\n", count, size);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    return memory;
+}
+
+// The same number on all ranks for row and draw.
+static uint64_t mix(uint64_t row, uint64_t draw) {
+    uint64_t x = (row << 24 ^ draw) + 0x9e3779b97f4a7c15u * (row + 1);
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+// The draw's column and value; it counts for (row, column) and (column, row).
+static int draw(int n, int row, int k, double* value) {
+    const uint64_t bits = mix((uint64_t)row, (uint64_t)k);
+    *value = (double)(bits >> 44) / (1 << 20) - 0.5;
+    return (int)((bits & 0xffffffff) % (uint64_t)n);
+}
+
+static void put(struct part* a, long* ends, int row, int column, double value) {
+    const int i = row - a->first_row, j = column - a->first_column;
+    if (i < 0 || i >= a->rows || j < 0 || j >= a->columns) return;
+    if (a->values) {
+        a->places[ends[i]] = j;
+        a->values[ends[i]] = value;
+    }
+    ++ends[i];
+}
+
+// All nonzeros, of which put() keeps those of the block: counted first, then stored.
+static void put_all(struct part* a, long* ends, int nonzeros, const double* diagonal) {
+    for (int i = 0; i < a->n; ++i) {
+        put(a, ends, i, i, diagonal[i]);
+        for (int k = 0; k < nonzeros; ++k) {
+            double value;
+            const int j = draw(a->n, i, k, &value);
+            if (j == i) continue;
+            put(a, ends, i, j, value);
+            put(a, ends, j, i, value);
+        }
+    }
+}
+
+static void make_matrix(struct part* a, int nonzeros) {
+    double* diagonal = allocate((size_t)a->n, sizeof *diagonal);
+    for (int i = 0; i < a->n; ++i) {
+        diagonal[i] += kShift;
+        for (int k = 0; k < nonzeros; ++k) {
+            double value;
+            const int j = draw(a->n, i, k, &value);
+            if (j == i) continue;
+            diagonal[i] += fabs(value);
+            diagonal[j] += fabs(value);
+        }
+    }
+    long* ends = allocate((size_t)a->rows, sizeof *ends);
+    put_all(a, ends, nonzeros, diagonal);
+    a->begins = allocate((size_t)a->rows + 1, sizeof *a->begins);
+    for (int i = 0; i < a->rows; ++i) {
+        a->begins[i + 1] = a->begins[i] + ends[i];
+        ends[i] = a->begins[i];
+    }
+    a->places = allocate((size_t)a->begins[a->rows], sizeof *a->places);
+    a->values = allocate((size_t)a->begins[a->rows], sizeof *a->values);
+    put_all(a, ends, nonzeros, diagonal);
+    free(ends);
+    free(diagonal);
+}
+
+// Where the grid has twice as many columns as rows, a row's sum goes to two columns: the first
+// exchange halves it, and the others are among the ranks that have the same half.
+static struct part make_part(int n, int nonzeros, int rank, int ranks) {
+    struct part a = {.n = n, .grid_rows = 1};
+    while (4 * a.grid_rows * a.grid_rows <= ranks)
+        a.grid_rows *= 2;
+    a.grid_columns = ranks / a.grid_rows;
+    a.halves = a.grid_columns / a.grid_rows;
+    a.row = rank / a.grid_columns;
+    a.column = rank % a.grid_columns;
+    a.rows = n / a.grid_rows;
+    a.columns = n / a.grid_columns;
+    a.first_row = a.row * a.rows;
+    a.first_column = a.column * a.columns;
+    a.sum_count = a.columns;
+    a.sum_begin = a.column % a.halves * a.sum_count;
+    for (int bit = 1; bit < a.grid_columns; bit *= 2)
+        a.partners[a.stages++] = a.row * a.grid_columns + (a.column ^ bit);
+    a.transpose = a.column / a.halves * a.grid_columns + a.row * a.halves + a.column % a.halves;
+    double** vectors[] = {&a.x, &a.z, &a.p, &a.q, &a.r, &a.w, &a.came};
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; ++i)
+        *vectors[i] = allocate((size_t)a.rows, sizeof(double));
+    make_matrix(&a, nonzeros);
+    return a;
+}
+
+static void free_part(struct part* a) {
+    void* all[] = {a->x, a->z, a->p, a->q, a->r, a->w, a->came, a->begins, a->places, a->values};
+    for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
+        free(all[i]);
+}
+
+static void exchange(const double* out, double* in, int count, int with, int tag) {
+    MPI_Request request;
+    MPI_Irecv(in, count, MPI_DOUBLE, with, tag, MPI_COMM_WORLD, &request);
+    MPI_Send(out, count, MPI_DOUBLE, with, tag, MPI_COMM_WORLD);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
+// All ranks add in the same order, but for a + b being b + a: they have the same bits.
+static double sum(const struct part* a, double value) {
+    for (int i = 0; i < a->stages; ++i) {
+        double came;
+        exchange(&value, &came, 1, a->partners[i], kScalar);
+        value += came;
+    }
+    return value;
+}
+
+static double dot(const struct part* a, const double* u, const double* v) {
+    double value = 0;
+    for (int i = 0; i < a->columns; ++i)
+        value += u[i] * v[i];
+    return sum(a, value);
+}
+
+// out = matrix * v, both distributed by columns.
+static void multiply(struct part* a, const double* v, double* out) {
+    for (int i = 0; i < a->rows; ++i) {
+        double value = 0;
+        for (long k = a->begins[i]; k < a->begins[i + 1]; ++k)
+            value += a->values[k] * v[a->places[k]];
+        a->w[i] = value;
+    }
+    double* mine = a->w + a->sum_begin;
+    for (int i = 0; i < a->stages; ++i) {
+        const int halves = i == 0 && a->halves == 2;
+        const double* out_half = halves ? a->w + (a->sum_count - a->sum_begin) : mine;
+        exchange(out_half, a->came, a->sum_count, a->partners[i], kVector);
+        for (int j = 0; j < a->sum_count; ++j)
+            mine[j] += a->came[j];
+    }
+    const int self = a->row * a->grid_columns + a->column;
+    if (a->transpose == self)
+        memcpy(out, mine, (size_t)a->sum_count * sizeof *out);
+    else
+        exchange(mine, out, a->sum_count, a->transpose, kTranspose);
+}
+
+// z = matrix^-1 * x, nearly; the norm of what is missing.
+static double solve(struct part* a) {
+    const size_t bytes = (size_t)a->columns * sizeof(double);
+    memset(a->z, 0, bytes);
+    memcpy(a->r, a->x, bytes);
+    memcpy(a->p, a->x, bytes);
+    double rho = dot(a, a->r, a->r);
+    for (int step = 0; step < kInnerSteps; ++step) {
+        multiply(a, a->p, a->q);
+        const double alpha = rho / dot(a, a->p, a->q), before = rho;
+        for (int i = 0; i < a->columns; ++i) {
+            a->z[i] += alpha * a->p[i];
+            a->r[i] -= alpha * a->q[i];
+        }
+        rho = dot(a, a->r, a->r);
+        for (int i = 0; i < a->columns; ++i)
+            a->p[i] = a->r[i] + rho / before * a->p[i];
+    }
+    multiply(a, a->z, a->q);
+    for (int i = 0; i < a->columns; ++i)
+        a->r[i] = a->x[i] - a->q[i];
+    return sqrt(dot(a, a->r, a->r));
+}
+
+// What comes of the iteration; x is the eigenvector then.
+struct answer {
+    double zeta, residual;
+};
+
+static struct answer iterate(struct part* a, int iterations, int prints) {
+    struct answer found = {0};
+    for (int i = 0; i < a->columns; ++i)
+        a->x[i] = 1 / sqrt(a->n);
+    for (int i = 1; i <= iterations; ++i) {
+        found.residual = solve(a);
+        const double length = sqrt(dot(a, a->z, a->z));
+        found.zeta = 1 / dot(a, a->x, a->z);
+        for (int j = 0; j < a->columns; ++j)
+            a->x[j] = a->z[j] / length;
+        if (prints) printf("cg: %3d  residual %.6e  zeta %.13f\n", i, found.residual, found.zeta);
+    }
+    return found;
+}
+
+// How many elements of this rank's vector differ from those that rank 0 computes alone.
+static int compare(const struct part* a, int nonzeros, int iterations, struct answer* alone) {
+    double* whole = allocate((size_t)a->n, sizeof *whole);
+    if (a->row == 0 && a->column == 0) {
+        struct part b = make_part(a->n, nonzeros, 0, 1);
+        *alone = iterate(&b, iterations, 0);
+        memcpy(whole, b.x, (size_t)a->n * sizeof *whole);
+        free_part(&b);
+    }
+    MPI_Bcast(whole, a->n, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    MPI_Bcast(alone, 2, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    int different = 0;
+    for (int i = 0; i < a->columns; ++i)
+        different += !(fabs(a->x[i] - whole[a->first_column + i]) <= kMostDifference);
+    free(whole);
+    return different;
+}
+
+static const char* refusal(int n, int nonzeros, int iterations, int ranks) {
+    if ((ranks & (ranks - 1)) != 0) return "needs a power of two of ranks";
+    if (n < 1 || nonzeros < 0 || nonzeros >= 1 << 24 || iterations < 1)
+        return "needs a row, no fewer than 0 nonzeros, and an iteration";
+    int columns = 1;
+    while (columns * columns < ranks)
+        columns *= 2;
+    return n % columns != 0 ? "needs so many rows that the columns of ranks have as many each"
+                            : NULL;
+}
+
+int main(int argc, char** argv) {
+    MPI_Init(&argc, &argv);
+    int rank, ranks;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    const int n = argc > 1 ? atoi(argv[1]) : 1400, nonzeros = argc > 2 ? atoi(argv[2]) : 7,
+              iterations = argc > 3 ? atoi(argv[3]) : 15;
+    const char* refused = refusal(n, nonzeros, iterations, ranks);
+    if (refused) {
+        if (rank == 0) fprintf(stderr, "cg: %s\n", refused);
+        MPI_Finalize();
+        return 2;
+    }
+    struct part a = make_part(n, nonzeros, rank, ranks);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = MPI_Wtime();
+    const struct answer found = iterate(&a, iterations, rank == 0);
+    const double seconds = MPI_Wtime() - begin;
+    struct answer alone;
+    int different = compare(&a, nonzeros, iterations, &alone);
+    int wrong = different != 0 || !(found.residual <= kMostResidual) ||
+                !(fabs(found.zeta - alone.zeta) <= kMostDifference * fabs(alone.zeta));
+    MPI_Allreduce(MPI_IN_PLACE, &different, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(MPI_IN_PLACE, &wrong, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (rank == 0) {
+        printf(
+            "cg: %d rows on %d x %d ranks: residual %.3g, zeta %.13f, one process's %.13f, %d "
+            "elements differ\n",
+            n, a.grid_rows, a.grid_columns, found.residual, found.zeta, alone.zeta, different);
+        printf("cg: %.3f s, %.3f ms an iteration: %s\n", seconds, 1e3 * seconds / iterations,
+               wrong ? "WRONG" : "correct");
+    }
+    free_part(&a);
+    MPI_Finalize();
+    return wrong;
+}
