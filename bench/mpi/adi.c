@@ -1,0 +1,412 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// adi [N [ITERATIONS]]: a steady state of five quantities at each of N x N x N points (36), by an
+// alternating direction implicit method (60 iterations): a system with five diagonals along every
+// line of the cube, in x, in y, in z. In the manner of the NAS benchmark SP: a square number of
+// ranks, q x q, has q cells each, placed so that every slab of cells has one of each rank: in each
+// step along a line all ranks have work. The faces of all cells travel to six neighbours while the
+// right hand side is computed inside; what a cell's lines end with travels to the next while its
+// receive is already posted; all of it nonblocking, and some 10 KB. The solution is known, as the
+// right hand side is made from it; in the end rank 0 compares every value with what it computes
+// alone: the same additions in the same order, so they must be equal.
+#include <math.h>
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { kValues = 5, kUpper = 2, kHalo = 2, kAxes = 3, kForward = 6, kBackward = 9, kWhole = 12 };
+static const double kCoupling = 0.05;
+// A row's five diagonals along an axis, but for the speed there: diffusion 1, flow 0.4, damping
+// 0.02.
+static const double kRow[] = {0.02, -1.28, 2.12, -0.88, 0.02};
+// Lengths of the time steps, in turn: each is good for errors of other wavelengths.
+static const double kSteps[] = {0.5, 2, 8, 32};
+
+// Per point, with a halo: the solution, its right hand side, what is missing and then the change;
+// and of the eliminated rows what is above the diagonal. `speed` has a line's coefficients.
+struct cell {
+    int place[kAxes], begin[kAxes], size[kAxes];
+    long strides[kAxes], points;
+    double *u, *f, *r, *upper, *speed;
+};
+
+// Cells of a rank by their z; in order[axis] they are by their place along that axis.
+struct grid {
+    int n, q, next[kAxes], before[kAxes];
+    struct cell *cells, **order[kAxes];
+    double* faces[4 * kAxes];  // out for each direction, then in
+};
+
+static int begin_of(int n, int part, int parts) { return (int)((long)n * part / parts); }
+
+static void* allocate(size_t count, size_t size) {
+    void* memory = calloc(count, size);
+    if (!memory) MPI_Abort(MPI_COMM_WORLD, 2);
+    return memory;
+}
+
+static long point(const struct cell* c, int i, int j, int k) {
+    return (i + kHalo) + (j + kHalo) * c->strides[1] + (k + kHalo) * c->strides[2];
+}
+
+static void solution(int n, double i, double j, double k, double* values) {
+    const double x = (i + 1) / (n + 1), y = (j + 1) / (n + 1), z = (k + 1) / (n + 1);
+    for (int m = 0; m < kValues; ++m)
+        values[m] = 0.5 + 0.3 * m + x * (2 - y) * (1 + m) - z * z * (1 + y) + m * x * y * z;
+}
+
+// One of the first three quantities is how fast things are in x, y or z.
+static double speed(const double* u, int axis) {
+    return 1 + 0.2 * u[axis] * u[axis] / (1 + u[axis] * u[axis]);
+}
+
+// What the system's left hand side is at a point.
+static void apply(const struct cell* c, long p, double* to) {
+    const double* here = c->u + p * kValues;
+    for (int m = 0; m < kValues; ++m)
+        to[m] = kCoupling * (here[m] - here[(m + 1) % kValues]);
+    for (int axis = 0; axis < kAxes; ++axis) {
+        const long s = c->strides[axis] * kValues;
+        const double fast = speed(here, axis);
+        for (int m = 0; m < kValues; ++m)
+            to[m] += fast * (kRow[0] * here[m - 2 * s] + kRow[1] * here[m - s] + kRow[2] * here[m] +
+                             kRow[3] * here[m + s] + kRow[4] * here[m + 2 * s]);
+    }
+}
+
+// A box of a field with so many values a point, from or to a message; where the message goes on.
+static double* copy_box(const struct cell* c, double* field, int values, const int from[kAxes],
+                        const int to[kAxes], double* message, int unpacks) {
+    const size_t run = (size_t)(to[0] - from[0]) * (size_t)values;
+    for (int k = from[2]; k < to[2]; ++k)
+        for (int j = from[1]; j < to[1]; ++j, message += run) {
+            double* place = field + point(c, from[0], j, k) * values;
+            memcpy(unpacks ? place : message, unpacks ? message : place, run * sizeof(double));
+        }
+    return message;
+}
+
+// The two layers at an end of the cell's lines, or of the halo there.
+static double* copy_layers(const struct cell* c, double* field, int values, int axis, int at_end,
+                           double* message, int unpacks) {
+    int from[kAxes] = {0}, to[kAxes] = {c->size[0], c->size[1], c->size[2]};
+    from[axis] = at_end ? c->size[axis] - (unpacks ? 0 : kHalo) : (unpacks ? -kHalo : 0);
+    to[axis] = from[axis] + kHalo;
+    return copy_box(c, field, values, from, to, message, unpacks);
+}
+
+// The faces of all cells that have a neighbour there. Both sides take them by their place on the
+// next axis, which is the same for both.
+static int copy_faces(struct grid* g, int axis, int at_end, double* message, int unpacks) {
+    double* end = message;
+    for (int i = 0; i < g->q; ++i) {
+        const struct cell* c = g->order[(axis + 1) % kAxes][i];
+        if (c->place[axis] != (at_end ? g->q - 1 : 0))
+            end = copy_layers(c, c->u, kValues, axis, at_end, end, unpacks);
+    }
+    return (int)(end - message);
+}
+
+// Direction 2 * axis goes back along it, the next one forward; a message comes in the way it went.
+static void start_faces(struct grid* g, MPI_Request* requests) {
+    const int most = kHalo * kValues * g->q * (g->n / g->q + 1) * (g->n / g->q + 1);
+    for (int d = 0; d < 2 * kAxes; ++d)
+        MPI_Irecv(g->faces[2 * kAxes + d], g->q > 1 ? most : 0, MPI_DOUBLE,
+                  d % 2 ? g->before[d / 2] : g->next[d / 2], d, MPI_COMM_WORLD, &requests[d]);
+    for (int d = 0; d < 2 * kAxes; ++d) {
+        const int count = copy_faces(g, d / 2, d % 2, g->faces[d], 0);
+        MPI_Isend(g->faces[d], count, MPI_DOUBLE, d % 2 ? g->next[d / 2] : g->before[d / 2], d,
+                  MPI_COMM_WORLD, &requests[2 * kAxes + d]);
+    }
+}
+
+static void finish_faces(struct grid* g, MPI_Request* requests) {
+    MPI_Waitall(4 * kAxes, requests, MPI_STATUSES_IGNORE);
+    for (int d = 0; d < 2 * kAxes; ++d)
+        copy_faces(g, d / 2, d % 2 == 0, g->faces[2 * kAxes + d], 1);
+}
+
+// What is missing, at the points that need no halo or at the others; the sum of its squares.
+static double missing(struct cell* c, double step, int inside) {
+    double sum = 0;
+    for (int k = 0; k < c->size[2]; ++k)
+        for (int j = 0; j < c->size[1]; ++j)
+            for (int i = 0; i < c->size[0]; ++i) {
+                const int needs_none = i >= kHalo && i < c->size[0] - kHalo && j >= kHalo &&
+                                       j < c->size[1] - kHalo && k >= kHalo &&
+                                       k < c->size[2] - kHalo;
+                if (needs_none != inside) continue;
+                const long p = point(c, i, j, k);
+                double left[kValues];
+                apply(c, p, left);
+                for (int m = 0; m < kValues; ++m) {
+                    const double rest = c->f[p * kValues + m] - left[m];
+                    sum += rest * rest;
+                    c->r[p * kValues + m] = step * rest;
+                }
+            }
+    return sum;
+}
+
+static void find_speeds(struct cell* c, int axis) {
+    for (int k = 0; k < c->size[2]; ++k)
+        for (int j = 0; j < c->size[1]; ++j)
+            for (long i = 0, p = point(c, 0, j, k); i < c->size[0]; ++i, ++p)
+                c->speed[p] = speed(c->u + p * kValues, axis);
+}
+
+// One row, with the two before it, which are eliminated: what is left of it has a diagonal of ones.
+static void eliminate(struct cell* c, long p, long s, double step) {
+    const double scale = step * c->speed[p], *one = c->upper + (p - s) * kUpper,
+                 *two = c->upper + (p - 2 * s) * kUpper;
+    const double lower = scale * kRow[1] - scale * kRow[0] * two[0];
+    const double diagonal = 1 + scale * kRow[2] - scale * kRow[0] * two[1] - lower * one[0];
+    double* r = c->r + p * kValues;
+    c->upper[p * kUpper] = (scale * kRow[3] - lower * one[1]) / diagonal;
+    c->upper[p * kUpper + 1] = scale * kRow[4] / diagonal;
+    for (int m = 0; m < kValues; ++m)
+        r[m] = (r[m] - scale * kRow[0] * r[m - 2 * s * kValues] - lower * r[m - s * kValues]) /
+               diagonal;
+}
+
+static void substitute(struct cell* c, long p, long s) {
+    double* r = c->r + p * kValues;
+    const double* upper = c->upper + p * kUpper;
+    for (int m = 0; m < kValues; ++m)
+        r[m] -= upper[0] * r[m + s * kValues] + upper[1] * r[m + 2 * s * kValues];
+}
+
+// All lines of a cell along an axis, forward (eliminating) or back (substituting).
+static void go_along(struct cell* c, int axis, double step, int forward) {
+    const int b = axis == 0 ? 1 : 0, a = axis == 2 ? 1 : 2, size = c->size[axis];
+    const long s = c->strides[axis];
+    for (int k = 0; k < c->size[a]; ++k)
+        for (int l = 0; l < size; ++l)
+            for (int j = 0; j < c->size[b]; ++j) {
+                const long p = point(c, 0, 0, 0) + k * c->strides[a] + j * c->strides[b] +
+                               (forward ? l : size - 1 - l) * s;
+                if (forward)
+                    eliminate(c, p, s, step);
+                else
+                    substitute(c, p, s);
+            }
+}
+
+// The lines along an axis through all cells, one after the other. A receive is posted while the
+// cell before is computed; a buffer is written again when what it had is away.
+static void sweep(struct grid* g, int axis, double step, int forward) {
+    const int from = forward ? g->before[axis] : g->next[axis],
+              to = forward ? g->next[axis] : g->before[axis],
+              tag = (forward ? kForward : kBackward) + axis, wide = g->n / g->q + 1,
+              most = kHalo * wide * wide * (kValues + kUpper);
+    MPI_Request receives[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL},
+                sends[2] = {MPI_REQUEST_NULL, MPI_REQUEST_NULL};
+    for (int stage = 0; stage < g->q; ++stage) {
+        struct cell* c = g->order[axis][forward ? stage : g->q - 1 - stage];
+        const int now = stage % 2, then = 1 - now;
+        if (stage + 1 < g->q)
+            MPI_Irecv(g->faces[2 * kAxes + then], most, MPI_DOUBLE, from, tag, MPI_COMM_WORLD,
+                      &receives[then]);
+        if (forward) find_speeds(c, axis);
+        MPI_Wait(&receives[now], MPI_STATUS_IGNORE);
+        double *in = g->faces[2 * kAxes + now], *out = g->faces[now], *end = out;
+        if (stage > 0) {
+            in = copy_layers(c, c->r, kValues, axis, !forward, in, 1);
+            if (forward) copy_layers(c, c->upper, kUpper, axis, 0, in, 1);
+        }
+        go_along(c, axis, step, forward);
+        if (stage + 1 == g->q) break;
+        MPI_Wait(&sends[now], MPI_STATUS_IGNORE);
+        end = copy_layers(c, c->r, kValues, axis, forward, out, 0);
+        if (forward) end = copy_layers(c, c->upper, kUpper, axis, 1, end, 0);
+        MPI_Isend(out, (int)(end - out), MPI_DOUBLE, to, tag, MPI_COMM_WORLD, &sends[now]);
+    }
+    MPI_Waitall(2, sends, MPI_STATUSES_IGNORE);
+}
+
+static double iterate(struct grid* g, int number) {
+    const double step = kSteps[number % (int)(sizeof kSteps / sizeof *kSteps)];
+    MPI_Request requests[4 * kAxes];
+    double sum = 0;
+    start_faces(g, requests);
+    for (int i = 0; i < g->q; ++i)
+        sum += missing(&g->cells[i], step, 1);
+    finish_faces(g, requests);
+    for (int i = 0; i < g->q; ++i)
+        sum += missing(&g->cells[i], step, 0);
+    for (int axis = 0; axis < kAxes; ++axis) {
+        sweep(g, axis, step, 1);
+        sweep(g, axis, step, 0);
+    }
+    for (int i = 0; i < g->q; ++i) {
+        struct cell* c = &g->cells[i];
+        for (int k = 0; k < c->size[2]; ++k)
+            for (int j = 0; j < c->size[1]; ++j)
+                for (long p = point(c, 0, j, k) * kValues, end = p + c->size[0] * kValues; p < end;
+                     ++p)
+                    c->u[p] += c->r[p];
+    }
+    return sum;
+}
+
+// Beyond the cube there is the solution, of which the right hand side is made; within, ones.
+static void make_cell(struct cell* c, int n, int q) {
+    c->points = 1;
+    for (int axis = 0; axis < kAxes; ++axis) {
+        c->begin[axis] = begin_of(n, c->place[axis], q);
+        c->size[axis] = begin_of(n, c->place[axis] + 1, q) - c->begin[axis];
+        c->strides[axis] = c->points;
+        c->points *= c->size[axis] + 2 * kHalo;
+    }
+    c->u = allocate((size_t)c->points, kValues * sizeof(double));
+    c->f = allocate((size_t)c->points, kValues * sizeof(double));
+    c->r = allocate((size_t)c->points, kValues * sizeof(double));
+    c->upper = allocate((size_t)c->points, kUpper * sizeof(double));
+    c->speed = allocate((size_t)c->points, sizeof(double));
+    const int *b = c->begin, *s = c->size;
+    for (int k = -kHalo; k < s[2] + kHalo; ++k)
+        for (int j = -kHalo; j < s[1] + kHalo; ++j)
+            for (int i = -kHalo; i < s[0] + kHalo; ++i)
+                solution(n, b[0] + i, b[1] + j, b[2] + k, c->u + point(c, i, j, k) * kValues);
+    for (int pass = 0; pass < 2; ++pass)
+        for (int k = 0; k < s[2]; ++k)
+            for (int j = 0; j < s[1]; ++j)
+                for (int i = 0; i < s[0]; ++i) {
+                    const long p = point(c, i, j, k);
+                    if (pass == 0) apply(c, p, c->f + p * kValues);
+                    for (int m = 0; pass == 1 && m < kValues; ++m)
+                        c->u[p * kValues + m] = 1;
+                }
+}
+
+static struct grid make_grid(int n, int q, int rank) {
+    struct grid g = {.n = n, .q = q, .cells = allocate((size_t)q, sizeof *g.cells)};
+    const int a = rank % q, b = rank / q;
+    for (int axis = 0; axis < kAxes; ++axis) {  // along z a and b fall
+        const int more_a = axis == 0   ? 1
+                           : axis == 2 ? q - 1
+                                       : 0,
+                  more_b = axis == 1   ? 1
+                           : axis == 2 ? q - 1
+                                       : 0;
+        g.next[axis] = q > 1 ? (b + more_b) % q * q + (a + more_a) % q : MPI_PROC_NULL;
+        g.before[axis] = q > 1 ? (b + q - more_b) % q * q + (a + q - more_a) % q : MPI_PROC_NULL;
+        g.order[axis] = allocate((size_t)q, sizeof *g.order[axis]);
+    }
+    for (int z = 0; z < q; ++z) {
+        struct cell* c = &g.cells[z];
+        const int place[kAxes] = {(a + z) % q, (b + z) % q, z};
+        memcpy(c->place, place, sizeof place);
+        make_cell(c, n, q);
+        for (int axis = 0; axis < kAxes; ++axis)
+            g.order[axis][place[axis]] = c;
+    }
+    const size_t wide = (size_t)(n / q + 1), most = kHalo * wide * wide * (size_t)(q + 1) * kValues;
+    for (int i = 0; i < 4 * kAxes; ++i)
+        g.faces[i] = allocate(most, sizeof(double));
+    return g;
+}
+
+static void free_grid(struct grid* g) {
+    for (int i = 0; i < g->q; ++i) {
+        double* all[] = {g->cells[i].u, g->cells[i].f, g->cells[i].r, g->cells[i].upper,
+                         g->cells[i].speed};
+        for (size_t j = 0; j < sizeof all / sizeof *all; ++j)
+            free(all[j]);
+    }
+    for (int axis = 0; axis < kAxes; ++axis)
+        free(g->order[axis]);
+    for (int i = 0; i < 4 * kAxes; ++i)
+        free(g->faces[i]);
+    free(g->cells);
+}
+
+// How many values of a cell are not those computed alone; and the largest error.
+static int compare_cell(const struct cell* c, const struct cell* alone, int n, double* error) {
+    int different = 0;
+    for (int k = 0; k < c->size[2]; ++k)
+        for (int j = 0; j < c->size[1]; ++j)
+            for (int i = 0; i < c->size[0]; ++i) {
+                const int x = c->begin[0] + i, y = c->begin[1] + j, z = c->begin[2] + k;
+                const double *ours = c->u + point(c, i, j, k) * kValues,
+                             *theirs = alone->u + point(alone, x, y, z) * kValues;
+                double right[kValues];
+                solution(n, x, y, z, right);
+                for (int m = 0; m < kValues; ++m) {
+                    different += ours[m] != theirs[m];
+                    *error = fmax(*error, fabs(ours[m] - right[m]));
+                }
+            }
+    return different;
+}
+
+// All cells go to rank 0, with their halos.
+static int compare(struct grid* g, int rank, int iterations, double* error) {
+    if (rank != 0) {
+        for (int z = 0; z < g->q; ++z)
+            MPI_Send(g->cells[z].u, (int)g->cells[z].points * kValues, MPI_DOUBLE, 0, kWhole,
+                     MPI_COMM_WORLD);
+        return 0;
+    }
+    struct grid alone = make_grid(g->n, 1, 0);
+    for (int i = 0; i < iterations; ++i)
+        iterate(&alone, i);
+    int different = 0;
+    for (int r = 0; r < g->q * g->q; ++r) {
+        struct grid theirs = make_grid(g->n, g->q, r);
+        for (int z = 0; z < g->q; ++z) {
+            struct cell* c = &theirs.cells[z];
+            if (r != 0)
+                MPI_Recv(c->u, (int)c->points * kValues, MPI_DOUBLE, r, kWhole, MPI_COMM_WORLD,
+                         MPI_STATUS_IGNORE);
+            different += compare_cell(r == 0 ? &g->cells[z] : c, &alone.cells[0], g->n, error);
+        }
+        free_grid(&theirs);
+    }
+    free_grid(&alone);
+    return different;
+}
+
+int main(int argc, char** argv) {
+    MPI_Init(&argc, &argv);
+    int rank, ranks, q = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    while ((q + 1) * (q + 1) <= ranks)
+        ++q;
+    const int n = argc > 1 ? atoi(argv[1]) : 36, iterations = argc > 2 ? atoi(argv[2]) : 60;
+    if (q * q != ranks || n < kHalo * q || n > 500 || iterations < 1) {
+        if (rank == 0)
+            fprintf(stderr,
+                    "adi: needs a square number of ranks (1, 4, 9, ...), two to 500 points a "
+                    "side for each cell, and an iteration\n");
+        MPI_Finalize();
+        return 2;
+    }
+    struct grid g = make_grid(n, q, rank);
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = MPI_Wtime();
+    double first = 0, rest = 0;
+    for (int i = 0; i < iterations; ++i) {
+        rest = iterate(&g, i);
+        if (i % 10 == 0 || i == iterations - 1)
+            MPI_Allreduce(MPI_IN_PLACE, &rest, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        if (i == 0) first = rest;
+    }
+    const double seconds = MPI_Wtime() - begin;
+    double error = 0;
+    int wrong = compare(&g, rank, iterations, &error);
+    if (rank == 0) {
+        printf(
+            "adi: %d^3 points on %d x %d ranks: residual from %.3g to %.3g, error %.3g, %d values "
+            "differ from one process's\n",
+            n, q, q, sqrt(first), sqrt(rest), error, wrong);
+        wrong = wrong != 0 || !(iterations == 1 || rest < first);
+        printf("adi: %.3f s, %.3f ms an iteration: %s\n", seconds, 1e3 * seconds / iterations,
+               wrong ? "WRONG" : "correct");
+    }
+    MPI_Bcast(&wrong, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    free_grid(&g);
+    MPI_Finalize();
+    return wrong;
+}
