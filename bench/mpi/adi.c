@@ -12,100 +12,12 @@
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { kValues = 5, kUpper = 2, kHalo = 2, kAxes = 3, kForward = 6, kBackward = 9, kWhole = 12 };
-static const double kCoupling = 0.05;
-// A row's five diagonals along an axis, but for the speed there: diffusion 1, flow 0.4, damping
-// 0.02.
-static const double kRow[] = {0.02, -1.28, 2.12, -0.88, 0.02};
+#include "adi_cells.h"
+
+enum { kForward = 6, kBackward = 9, kWhole = 12 };
 // Lengths of the time steps, in turn: each is good for errors of other wavelengths.
 static const double kSteps[] = {0.5, 2, 8, 32};
-
-// Per point, with a halo: the solution, its right hand side, what is missing and then the change;
-// and of the eliminated rows what is above the diagonal. `speed` has a line's coefficients.
-struct cell {
-    int place[kAxes], begin[kAxes], size[kAxes];
-    long strides[kAxes], points;
-    double *u, *f, *r, *upper, *speed;
-};
-
-// Cells of a rank by their z; in order[axis] they are by their place along that axis.
-struct grid {
-    int n, q, next[kAxes], before[kAxes];
-    struct cell *cells, **order[kAxes];
-    double* faces[4 * kAxes];  // out for each direction, then in
-};
-
-static int begin_of(int n, int part, int parts) { return (int)((long)n * part / parts); }
-
-static void* allocate(size_t count, size_t size) {
-    void* memory = calloc(count, size);
-    if (!memory) MPI_Abort(MPI_COMM_WORLD, 2);
-    return memory;
-}
-
-static long point(const struct cell* c, int i, int j, int k) {
-    return (i + kHalo) + (j + kHalo) * c->strides[1] + (k + kHalo) * c->strides[2];
-}
-
-static void solution(int n, double i, double j, double k, double* values) {
-    const double x = (i + 1) / (n + 1), y = (j + 1) / (n + 1), z = (k + 1) / (n + 1);
-    for (int m = 0; m < kValues; ++m)
-        values[m] = 0.5 + 0.3 * m + x * (2 - y) * (1 + m) - z * z * (1 + y) + m * x * y * z;
-}
-
-// One of the first three quantities is how fast things are in x, y or z.
-static double speed(const double* u, int axis) {
-    return 1 + 0.2 * u[axis] * u[axis] / (1 + u[axis] * u[axis]);
-}
-
-// What the system's left hand side is at a point.
-static void apply(const struct cell* c, long p, double* to) {
-    const double* here = c->u + p * kValues;
-    for (int m = 0; m < kValues; ++m)
-        to[m] = kCoupling * (here[m] - here[(m + 1) % kValues]);
-    for (int axis = 0; axis < kAxes; ++axis) {
-        const long s = c->strides[axis] * kValues;
-        const double fast = speed(here, axis);
-        for (int m = 0; m < kValues; ++m)
-            to[m] += fast * (kRow[0] * here[m - 2 * s] + kRow[1] * here[m - s] + kRow[2] * here[m] +
-                             kRow[3] * here[m + s] + kRow[4] * here[m + 2 * s]);
-    }
-}
-
-// A box of a field with so many values a point, from or to a message; where the message goes on.
-static double* copy_box(const struct cell* c, double* field, int values, const int from[kAxes],
-                        const int to[kAxes], double* message, int unpacks) {
-    const size_t run = (size_t)(to[0] - from[0]) * (size_t)values;
-    for (int k = from[2]; k < to[2]; ++k)
-        for (int j = from[1]; j < to[1]; ++j, message += run) {
-            double* place = field + point(c, from[0], j, k) * values;
-            memcpy(unpacks ? place : message, unpacks ? message : place, run * sizeof(double));
-        }
-    return message;
-}
-
-// The two layers at an end of the cell's lines, or of the halo there.
-static double* copy_layers(const struct cell* c, double* field, int values, int axis, int at_end,
-                           double* message, int unpacks) {
-    int from[kAxes] = {0}, to[kAxes] = {c->size[0], c->size[1], c->size[2]};
-    from[axis] = at_end ? c->size[axis] - (unpacks ? 0 : kHalo) : (unpacks ? -kHalo : 0);
-    to[axis] = from[axis] + kHalo;
-    return copy_box(c, field, values, from, to, message, unpacks);
-}
-
-// The faces of all cells that have a neighbour there. Both sides take them by their place on the
-// next axis, which is the same for both.
-static int copy_faces(struct grid* g, int axis, int at_end, double* message, int unpacks) {
-    double* end = message;
-    for (int i = 0; i < g->q; ++i) {
-        const struct cell* c = g->order[(axis + 1) % kAxes][i];
-        if (c->place[axis] != (at_end ? g->q - 1 : 0))
-            end = copy_layers(c, c->u, kValues, axis, at_end, end, unpacks);
-    }
-    return (int)(end - message);
-}
 
 // Direction 2 * axis goes back along it, the next one forward; a message comes in the way it went.
 static void start_faces(struct grid* g, MPI_Request* requests) {
@@ -247,78 +159,6 @@ static double iterate(struct grid* g, int number) {
                     c->u[p] += c->r[p];
     }
     return sum;
-}
-
-// Beyond the cube there is the solution, of which the right hand side is made; within, ones.
-static void make_cell(struct cell* c, int n, int q) {
-    c->points = 1;
-    for (int axis = 0; axis < kAxes; ++axis) {
-        c->begin[axis] = begin_of(n, c->place[axis], q);
-        c->size[axis] = begin_of(n, c->place[axis] + 1, q) - c->begin[axis];
-        c->strides[axis] = c->points;
-        c->points *= c->size[axis] + 2 * kHalo;
-    }
-    c->u = allocate((size_t)c->points, kValues * sizeof(double));
-    c->f = allocate((size_t)c->points, kValues * sizeof(double));
-    c->r = allocate((size_t)c->points, kValues * sizeof(double));
-    c->upper = allocate((size_t)c->points, kUpper * sizeof(double));
-    c->speed = allocate((size_t)c->points, sizeof(double));
-    const int *b = c->begin, *s = c->size;
-    for (int k = -kHalo; k < s[2] + kHalo; ++k)
-        for (int j = -kHalo; j < s[1] + kHalo; ++j)
-            for (int i = -kHalo; i < s[0] + kHalo; ++i)
-                solution(n, b[0] + i, b[1] + j, b[2] + k, c->u + point(c, i, j, k) * kValues);
-    for (int pass = 0; pass < 2; ++pass)
-        for (int k = 0; k < s[2]; ++k)
-            for (int j = 0; j < s[1]; ++j)
-                for (int i = 0; i < s[0]; ++i) {
-                    const long p = point(c, i, j, k);
-                    if (pass == 0) apply(c, p, c->f + p * kValues);
-                    for (int m = 0; pass == 1 && m < kValues; ++m)
-                        c->u[p * kValues + m] = 1;
-                }
-}
-
-static struct grid make_grid(int n, int q, int rank) {
-    struct grid g = {.n = n, .q = q, .cells = allocate((size_t)q, sizeof *g.cells)};
-    const int a = rank % q, b = rank / q;
-    for (int axis = 0; axis < kAxes; ++axis) {  // along z a and b fall
-        const int more_a = axis == 0   ? 1
-                           : axis == 2 ? q - 1
-                                       : 0,
-                  more_b = axis == 1   ? 1
-                           : axis == 2 ? q - 1
-                                       : 0;
-        g.next[axis] = q > 1 ? (b + more_b) % q * q + (a + more_a) % q : MPI_PROC_NULL;
-        g.before[axis] = q > 1 ? (b + q - more_b) % q * q + (a + q - more_a) % q : MPI_PROC_NULL;
-        g.order[axis] = allocate((size_t)q, sizeof *g.order[axis]);
-    }
-    for (int z = 0; z < q; ++z) {
-        struct cell* c = &g.cells[z];
-        const int place[kAxes] = {(a + z) % q, (b + z) % q, z};
-        memcpy(c->place, place, sizeof place);
-        make_cell(c, n, q);
-        for (int axis = 0; axis < kAxes; ++axis)
-            g.order[axis][place[axis]] = c;
-    }
-    const size_t wide = (size_t)(n / q + 1), most = kHalo * wide * wide * (size_t)(q + 1) * kValues;
-    for (int i = 0; i < 4 * kAxes; ++i)
-        g.faces[i] = allocate(most, sizeof(double));
-    return g;
-}
-
-static void free_grid(struct grid* g) {
-    for (int i = 0; i < g->q; ++i) {
-        double* all[] = {g->cells[i].u, g->cells[i].f, g->cells[i].r, g->cells[i].upper,
-                         g->cells[i].speed};
-        for (size_t j = 0; j < sizeof all / sizeof *all; ++j)
-            free(all[j]);
-    }
-    for (int axis = 0; axis < kAxes; ++axis)
-        free(g->order[axis]);
-    for (int i = 0; i < 4 * kAxes; ++i)
-        free(g->faces[i]);
-    free(g->cells);
 }
 
 // How many values of a cell are not those computed alone; and the largest error.

@@ -13,100 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { kValues = 5, kHalo = 2, kEast = 1, kWest, kSouth, kNorth, kWhole };
-static const double kOmega = 1.2, kSink = 0.3, kDamping = 0.02, kCoupling = 0.04;
+#include "lu_system.h"
 
-// A rank's columns: `width` x `height` of them from (`x`, `y`), with a halo all around. Neighbours:
-// west and east have other x, north and south other y.
-struct grid {
-    int n, x, y, width, height, west, east, north, south;
-    double *u, *f, *v, *out, *in;  // solution, right hand side, change; edges and faces
-};
-
-static size_t volume(const struct grid* g) {
-    return (size_t)(g->width + 2 * kHalo) * (size_t)(g->height + 2 * kHalo) *
-           (size_t)(g->n + 2 * kHalo) * kValues;
-}
-
-static double* at(const struct grid* g, double* field, int i, int j, int k) {
-    const long plane = (long)(k + kHalo) * (g->height + 2 * kHalo) + j + kHalo;
-    return field + (plane * (g->width + 2 * kHalo) + i + kHalo) * kValues;
-}
-
-static void solution(const struct grid* g, int i, int j, int k, double* values) {
-    const double x = (g->x + i + 1.0) / (g->n + 1), y = (g->y + j + 1.0) / (g->n + 1),
-                 z = (k + 1.0) / (g->n + 1);
-    for (int m = 0; m < kValues; ++m)
-        values[m] = 1 + 0.2 * m + x * (1 - y) * (2 + m) + z * z * (3 - x) - 0.5 * m * x * y * z;
-}
-
-// The block of five unknowns at a point with themselves.
-static void block(const struct grid* g, int i, int j, int k, double b[kValues][kValues]) {
-    const double here = 1 + ((g->x + i) * 3 + (g->y + j) * 5 + k * 7) % 11 / 44.0;
-    for (int m = 0; m < kValues; ++m)
-        for (int l = 0; l < kValues; ++l)
-            b[m][l] = m == l ? 6 + 6 * 3 * kDamping + kSink * here : (m < l ? 0.4 : -0.4) * here;
-}
-
-// What a neighbour before (`side` 1) or behind (-1) adds.
-static void add_neighbor(const double* from, double side, double factor, double* to) {
-    for (int m = 0; m < kValues; ++m)
-        to[m] +=
-            factor * ((1 + 0.06 * side * (m + 1)) * from[m] + kCoupling * from[(m + 1) % kValues]);
-}
-
-// The system's left hand side at a point: the block, six neighbours, and a damping of fourth order
-// for which the halo has two layers.
-static void apply(const struct grid* g, double* field, int i, int j, int k, double* to) {
-    double b[kValues][kValues];
-    block(g, i, j, k, b);
-    const long steps[] = {kValues, at(g, field, 0, 1, 0) - at(g, field, 0, 0, 0),
-                          at(g, field, 0, 0, 1) - at(g, field, 0, 0, 0)};
-    const double* here = at(g, field, i, j, k);
-    for (int m = 0; m < kValues; ++m) {
-        to[m] = 0;
-        for (int l = 0; l < kValues; ++l)
-            to[m] += b[m][l] * here[l];
-    }
-    for (int axis = 0; axis < 3; ++axis) {
-        const long s = steps[axis];
-        add_neighbor(here - s, 1, -1, to);
-        add_neighbor(here + s, -1, -1, to);
-        for (int m = 0; m < kValues; ++m)
-            to[m] += kDamping * (here[m - 2 * s] - 4 * here[m - s] + 3 * here[m] - 4 * here[m + s] +
-                                 here[m + 2 * s]);
-    }
-}
-
-// v = b^-1 * v, by elimination; the blocks are far from singular.
-static void divide(double b[kValues][kValues], double* v) {
-    for (int p = 0; p < kValues; ++p)
-        for (int m = p + 1; m < kValues; ++m) {
-            const double factor = b[m][p] / b[p][p];
-            for (int l = p + 1; l < kValues; ++l)
-                b[m][l] -= factor * b[p][l];
-            v[m] -= factor * v[p];
-        }
-    for (int m = kValues - 1; m >= 0; --m) {
-        for (int l = m + 1; l < kValues; ++l)
-            v[m] -= b[m][l] * v[l];
-        v[m] /= b[m][m];
-    }
-}
-
-// A box of columns, from or to a message. The number of doubles.
-static int copy_box(const struct grid* g, double* field, const int from[3], const int to[3],
-                    double* message, int unpacks) {
-    const size_t run = (size_t)(to[0] - from[0]) * kValues;
-    int count = 0;
-    for (int k = from[2]; k < to[2]; ++k)
-        for (int j = from[1]; j < to[1]; ++j, count += (int)run) {
-            double* place = at(g, field, from[0], j, k);
-            memcpy(unpacks ? place : message + count, unpacks ? message + count : place,
-                   run * sizeof(double));
-        }
-    return count;
-}
+enum { kEast = 1, kWest, kSouth, kNorth, kWhole };
+static const double kOmega = 1.2;
 
 // Layers of `field` go one way, and come into the halo at the other side. Blocking, like the
 // sweeps.
@@ -207,43 +117,6 @@ static double iterate(struct grid* g) {
                 for (int m = 0; m < kValues; ++m)
                     at(g, g->u, i, j, k)[m] += kOmega * (2 - kOmega) * at(g, g->v, i, j, k)[m];
     return missing;
-}
-
-static int begin_of(int n, int part, int parts) { return (int)((long)n * part / parts); }
-
-// Beyond the cube there is the solution, of which the right hand side is made; within, ones.
-static struct grid make_grid(int n, const int dims[2], int rank) {
-    const int column = rank % dims[0], row = rank / dims[0];
-    struct grid g = {.n = n, .x = begin_of(n, column, dims[0]), .y = begin_of(n, row, dims[1])};
-    g.width = begin_of(n, column + 1, dims[0]) - g.x;
-    g.height = begin_of(n, row + 1, dims[1]) - g.y;
-    g.west = column > 0 ? rank - 1 : MPI_PROC_NULL;
-    g.east = column < dims[0] - 1 ? rank + 1 : MPI_PROC_NULL;
-    g.north = row > 0 ? rank - dims[0] : MPI_PROC_NULL;
-    g.south = row < dims[1] - 1 ? rank + dims[0] : MPI_PROC_NULL;
-    double** all[] = {&g.u, &g.f, &g.v, &g.out, &g.in};
-    for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
-        if (!(*all[i] = calloc(volume(&g), sizeof(double)))) MPI_Abort(MPI_COMM_WORLD, 2);
-    for (int k = -kHalo; k < n + kHalo; ++k)
-        for (int j = -kHalo; j < g.height + kHalo; ++j)
-            for (int i = -kHalo; i < g.width + kHalo; ++i)
-                solution(&g, i, j, k, at(&g, g.u, i, j, k));
-    for (int pass = 0; pass < 2; ++pass)
-        for (int k = 0; k < n; ++k)
-            for (int j = 0; j < g.height; ++j)
-                for (int i = 0; i < g.width; ++i)
-                    if (pass == 0)
-                        apply(&g, g.u, i, j, k, at(&g, g.f, i, j, k));
-                    else
-                        for (int m = 0; m < kValues; ++m)
-                            at(&g, g.u, i, j, k)[m] = 1;
-    return g;
-}
-
-static void free_grid(struct grid* g) {
-    double* all[] = {g->u, g->f, g->v, g->out, g->in};
-    for (size_t i = 0; i < sizeof all / sizeof *all; ++i)
-        free(all[i]);
 }
 
 // At rank 0: how many values of all ranks are not those that it computes alone. And the largest
