@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// adi [N [ITERATIONS]]: a steady state of five quantities at each of N x N x N points (36), by an
-// alternating direction implicit method (60 iterations): a system with five diagonals along every
+// adi [N [ITERATIONS]]: a steady state of five quantities at each of N x N x N points (48), by an
+// alternating direction implicit method (80 iterations): a system with five diagonals along every
 // line of the cube, in x, in y, in z. In the manner of the NAS benchmark SP: a square number of
 // ranks, q x q, has q cells each, placed so that every slab of cells has one of each rank: in each
 // step along a line all ranks have work. The faces of all cells travel to six neighbours while the
@@ -214,7 +214,7 @@ int main(int argc, char** argv) {
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     while ((q + 1) * (q + 1) <= ranks)
         ++q;
-    const int n = argc > 1 ? atoi(argv[1]) : 36, iterations = argc > 2 ? atoi(argv[2]) : 60;
+    const int n = argc > 1 ? atoi(argv[1]) : 48, iterations = argc > 2 ? atoi(argv[2]) : 80;
     if (q * q != ranks || n < kHalo * q || n > 500 || iterations < 1) {
         if (rank == 0)
             fprintf(stderr,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // cg [N [NONZEROS [ITERATIONS]]]: the smallest eigenvalue of a random sparse symmetric matrix of N
-// rows (1400) by inverse iteration (15 steps), each of which solves a system by 25 steps of
+// rows (1400) by inverse iteration (40 steps), each of which solves a system by 25 steps of
 // conjugate gradients. NONZEROS (7) are drawn for each row, and as many come from the other rows.
 // In the manner of the NAS benchmark CG: a power of two of ranks in a grid has blocks of the
 // matrix; the ranks of a row of the grid add their parts of a product by point-to-point messages,
@@ -144,7 +144,7 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const int n = argc > 1 ? atoi(argv[1]) : 1400, nonzeros = argc > 2 ? atoi(argv[2]) : 7,
-              iterations = argc > 3 ? atoi(argv[3]) : 15;
+              iterations = argc > 3 ? atoi(argv[3]) : 40;
     const char* refused = refusal(n, nonzeros, iterations, ranks);
     if (refused) {
         if (rank == 0) fprintf(stderr, "cg: %s\n", refused);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// lu [N [ITERATIONS]]: a system of five unknowns at each of N x N x N points (32), by symmetric
-// successive over-relaxation (40 iterations). In the manner of the NAS benchmark LU: ranks have
+// lu [N [ITERATIONS]]: a system of five unknowns at each of N x N x N points (40), by symmetric
+// successive over-relaxation (50 iterations). In the manner of the NAS benchmark LU: ranks have
 // columns of the cube; a lower sweep goes from its first corner to its last as a wave, plane by
 // plane, each rank waiting for the edges of its west and north neighbours before it sends its own
 // on, and an upper sweep comes back: many small blocking messages, of five doubles a point. Before
@@ -166,7 +166,7 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     MPI_Dims_create(ranks, 2, dims);
-    const int n = argc > 1 ? atoi(argv[1]) : 32, iterations = argc > 2 ? atoi(argv[2]) : 40;
+    const int n = argc > 1 ? atoi(argv[1]) : 40, iterations = argc > 2 ? atoi(argv[2]) : 50;
     if (n < kHalo * dims[0] || n > 500 || iterations < 1) {
         if (rank == 0)
             fprintf(stderr,

@@ -274,7 +274,8 @@ def main():
                 outcomes.setdefault(reuse, []).append(
                     run(options, name, found[key], argv, proof, Path(folder), reuse))
     for reuse, each in outcomes.items():
-        print(f"### FI_HEDDLE_REUSE={reuse}, {options.ranks} ranks\n")
+        chosen = ", ".join([f"FI_HEDDLE_REUSE={reuse}", *options.set])
+        print(f"### {chosen}, {options.ranks} ranks\n")
         summary(each)
         for outcome in each:
             details(outcome)
