@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // cg [N [NONZEROS [ITERATIONS]]]: the smallest eigenvalue of a random sparse symmetric matrix of N
-// rows (1400) by inverse iteration (40 steps), each of which solves a system by 25 steps of
-// conjugate gradients. NONZEROS (7) are drawn for each row, and as many come from the other rows.
-// In the manner of the NAS benchmark CG: a power of two of ranks in a grid has blocks of the
-// matrix; the ranks of a row of the grid add their parts of a product by point-to-point messages,
-// and give the sum to the column that needs it; scalars are added the same way, so half of all
-// messages have 8 bytes. In the end every rank compares its part of the vector, and all
+// rows (1400) by inverse iteration (60 steps, anew every 10), each of which solves a system by 16
+// steps of conjugate gradients. NONZEROS (7) are drawn for each row, and as many come from the
+// other rows. In the manner of the NAS benchmark CG: a power of two of ranks in a grid has blocks
+// of the matrix; the ranks of a row of the grid add their parts of a product by point-to-point
+// messages, and give the sum to the column that needs it; scalars are added the same way, so half
+// of all messages have 8 bytes. In the end every rank compares its part of the vector, and all
 // steps' eigenvalues and residuals, with what rank 0 computes alone: sums in another order, so
 // equal but for rounding.
 #include <math.h>
@@ -16,8 +16,8 @@
 
 #include "cg_matrix.h"
 
-enum { kInnerSteps = 25, kVector = 1, kTranspose, kScalar };
-static const double kMostDifference = 1e-9;
+enum { kInnerSteps = 16, kOuterSteps = 10, kVector = 1, kTranspose, kScalar };
+static const double kMostDifference = 1e-12;
 
 static void exchange(const double* out, double* in, int count, int with, int tag) {
     MPI_Request request;
@@ -95,10 +95,19 @@ struct answer {
     double zeta, residual;
 };
 
-static void iterate(struct part* a, struct answer* found, int iterations, int prints) {
+// Another vector, from time to time: at one that has converged, messages have little but rounding
+// in them, and a wrong one would not matter.
+static void begin_anew(struct part* a, int number) {
     for (int i = 0; i < a->columns; ++i)
-        a->x[i] = 1 / sqrt(a->n);
+        a->x[i] = 1 + 0.5 * cos((number + 1.0) * (a->first_column + i));
+    const double length = sqrt(dot(a, a->x, a->x));
+    for (int i = 0; i < a->columns; ++i)
+        a->x[i] /= length;
+}
+
+static void iterate(struct part* a, struct answer* found, int iterations, int prints) {
     for (int i = 0; i < iterations; ++i) {
+        if (i % kOuterSteps == 0) begin_anew(a, i);
         found[i].residual = solve(a);
         const double length = sqrt(dot(a, a->z, a->z));
         found[i].zeta = 1 / dot(a, a->x, a->z);
@@ -130,14 +139,15 @@ static int compare(const struct part* a, int nonzeros, int iterations, struct an
 
 // Each iteration's answer is compared, as the next ones would heal what a wrong message did.
 static int is_like(const struct answer* found, const struct answer* alone) {
-    return found->residual <= 2 * alone->residual + kMostDifference &&
+    return fabs(found->residual - alone->residual) <= 1e-3 * alone->residual + kMostDifference &&
            fabs(found->zeta - alone->zeta) <= kMostDifference * fabs(alone->zeta);
 }
 
 static const char* refusal(int n, int nonzeros, int iterations, int ranks) {
     if ((ranks & (ranks - 1)) != 0) return "needs a power of two of ranks";
-    if (n < 1 || nonzeros < 0 || nonzeros >= 1 << 24 || iterations < 1)
-        return "needs a row, no fewer than 0 nonzeros, and an iteration";
+    // with less the system is solved exactly before the last step, which would divide by 0
+    if (n < 100 || nonzeros < 2 || nonzeros >= 1 << 24 || iterations < 1)
+        return "needs 100 rows, 2 nonzeros in each, and an iteration";
     int columns = 1;
     while (columns * columns < ranks)
         columns *= 2;
@@ -151,7 +161,7 @@ int main(int argc, char** argv) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     const int n = argc > 1 ? atoi(argv[1]) : 1400, nonzeros = argc > 2 ? atoi(argv[2]) : 7,
-              iterations = argc > 3 ? atoi(argv[3]) : 40;
+              iterations = argc > 3 ? atoi(argv[3]) : 60;
     const char* refused = refusal(n, nonzeros, iterations, ranks);
     if (refused) {
         if (rank == 0) fprintf(stderr, "cg: %s\n", refused);
