@@ -400,6 +400,17 @@ TEST_F(Memory, WhatCannotBe) {
 }
 
 // A peer that never reads a CQ answers all the same, where that was asked for.
+// As few as there may be: they are given back to the device before it has none.
+TEST(ReceiveBuffers, AreFew) {
+    setenv("FI_HEDDLE_RECEIVE_BUFFERS", "16", 1);
+    World world;
+    Pair pair(world);
+    for (std::uint64_t i = 0; i < 200; ++i) {
+        std::uint64_t in = 0;
+        transfer(pair, &i, &in, sizeof i, sizeof in, i);
+    }
+}
+
 TEST(AutomaticProgress, OfARendezvous) {
     const auto hints = [] {
         Info hints = usual_hints();
