@@ -24,7 +24,7 @@ _heddle_options() {
     local reuse="--repetitions --time --device --json --help"
     case $1 in
     run)
-        echo "--endpoints --post --threads --stats --stats-file --reuse-report --softhca --mpi --within-node" \
+        echo "--endpoints --post --rndv --threads --stats --stats-file --reuse-report --explain --softhca --mpi --within-node" \
             "--verbose --help"
         ;;
     info) echo "--json --help" ;;

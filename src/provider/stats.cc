@@ -73,6 +73,18 @@ std::string json_list(const char* key, const Numbers& numbers) {
     return text + "]";
 }
 
+// ,"key":{"reason":count,...}, of those that there were, for `heddle run --explain`.
+template <class Numbers>
+std::string json_reasons(const char* key, const Numbers& numbers) {
+    std::string text;
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+        if (numbers[i] != 0)
+            text += std::string(text.empty() ? "\"" : ",\"") +
+                    text_of(static_cast<protocol::TupleReason>(i)) +
+                    "\":" + std::to_string(numbers[i]);
+    return std::string(",\"") + key + "\":{" + text + "}";
+}
+
 struct Line {
     const char *key, *text;
     std::uint64_t value;
@@ -148,6 +160,8 @@ std::string written(const Sum& sum, const Domain& domain, bool json) {
         text += json_list("copied_by_size", c.copied_by_size);
         text += json_list("gathered_by_size", c.gathered_by_size);
         text += json_list("buffers_by_uses", r.by_uses);
+        text += json_reasons("tuples_declined", t.declined);
+        text += json_reasons("tuples_ended", t.ended);
         return text + "}\n";
     }
     text = "heddle: process " + pid + ", " + device + ", endpoints " + category + "\n";

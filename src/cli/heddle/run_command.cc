@@ -21,6 +21,7 @@
 #include "cli/heddle/commands.h"
 #include "cli/heddle/mpi_switches.h"
 #include "cli/heddle/reuse_report.h"
+#include "cli/heddle/tuple_report.h"
 #include "cli/program.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
@@ -32,10 +33,10 @@ namespace {
 using softhca::cli::ProgramError;
 
 struct Request {
-    std::string endpoints, post, stats_file;
+    std::string endpoints, post, rndv, stats_file;
     std::string softhca = "auto", mpi = "auto", within_node = "auto";
     unsigned threads = 1;
-    bool stats = false, reuse_report = false, verbose = false;
+    bool stats = false, reuse_report = false, explain = false, verbose = false;
 };
 
 std::filesystem::path own_folder() {
@@ -150,6 +151,7 @@ std::vector<Setting> own_settings(const Request& request) {
                              {"FI_PROVIDER_PATH", provider_folder(), true}};
     if (!request.endpoints.empty()) all.push_back({"FI_HEDDLE_ENDPOINTS", request.endpoints, true});
     if (!request.post.empty()) all.push_back({"FI_HEDDLE_POST", request.post, true});
+    if (!request.rndv.empty()) all.push_back({"FI_HEDDLE_RNDV", request.rndv, true});
     if (request.stats) all.push_back({"FI_HEDDLE_STATS", "stderr", true});
     if (!request.stats_file.empty())  // a path has a slash, whatever directory a rank is started in
         all.push_back(
@@ -200,7 +202,7 @@ void run(const Request& request, const std::vector<std::string>& command) {
 std::atomic<pid_t> reported{0};
 
 int run_and_report(Request request, const std::vector<std::string>& command) {
-    std::string file = (std::filesystem::temp_directory_path() / "heddle-reuse-XXXXXX").string();
+    std::string file = (std::filesystem::temp_directory_path() / "heddle-stats-XXXXXX").string();
     const int fd = ::mkstemp(file.data());
     if (fd < 0) throw ProgramError(softhca::cli::kRunFailed, file + ": " + std::strerror(errno));
     ::close(fd);
@@ -228,7 +230,8 @@ int run_and_report(Request request, const std::vector<std::string>& command) {
     std::ostringstream lines;
     lines << std::ifstream(file).rdbuf();
     std::filesystem::remove(file);
-    std::fputs(("\n" + reuse_report(lines.str())).c_str(), stderr);
+    if (request.reuse_report) std::fputs(("\n" + reuse_report(lines.str())).c_str(), stderr);
+    if (request.explain) std::fputs(("\n" + tuple_report(lines.str())).c_str(), stderr);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -271,6 +274,10 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
                      "how work reaches the device: " + possible_values("post"))
         ->check(possible("post"));
     run_app
+        ->add_option("--rndv", request->rndv,
+                     "how large messages travel: " + possible_values("rndv"))
+        ->check(possible("rndv"));
+    run_app
         ->add_option("--threads", request->threads,
                      "so many threads of a process call MPI at once, each on a communicator of its "
                      "own (MPICH: VCIs)")
@@ -281,6 +288,11 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
     run_app
         ->add_flag("--reuse-report", request->reuse_report,
                    "at the end: how small messages were sent, and how often buffers were used")
+        ->excludes("--stats")
+        ->excludes("--stats-file");
+    run_app
+        ->add_flag("--explain", request->explain,
+                   "at the end: by which ways messages went, and why not by tuple queues (--rndv)")
         ->excludes("--stats")
         ->excludes("--stats-file");
     run_app
@@ -299,7 +311,7 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
     run_app->add_flag("--verbose,-v", request->verbose, "say what is set and started");
     run_app->callback([request, &command, status] {
         try {
-            if (request->reuse_report)
+            if (request->reuse_report || request->explain)
                 *status = run_and_report(*request, command);
             else
                 run(*request, command);
