@@ -235,6 +235,10 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, Transfer& t, bool has_credit
         queue->owner = &tuple;
         tuple.blocking = queue;
     }
+    // Others wait for a queue that this one does not need: it drains.
+    if (!on_common && has_credit && waiting_.size() > tuple.listed && tuple.outstanding != 0 &&
+        credit(tuple, tuple.sent - 1))
+        return Way::kWait;
     if (tuple.blocking != nullptr ? !tuple.blocking->has_room()
                                   : !RdmEndpoint::Body::can_send(peer))
         return Way::kWait;
@@ -265,7 +269,7 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, Transfer& t, bool has_credit
     if (tuple.blocking != nullptr) {
         if (!tuple.blocking->post({pieces.data(), count}, is_inline, immediate, tuple.srqn, t))
             return Way::kWait;
-        ++body_.tuple_counts.blocking;
+        if (!has_credit) ++body_.tuple_counts.blocking;
         return Way::kPosted;
     }
     post::Work work;
