@@ -50,7 +50,7 @@ TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uin
     if (body_.options.rendezvous == Rendezvous::kAuto &&
         body_.tagged.find(peer.number, tag, mask) != nullptr)
         return TupleReason::kLate;
-    if (by_key_.size() >= body_.options.tuples) {
+    if (by_key_.size() >= body_.options.tuples || !body_.process->take_tuple()) {
         TupleIn* oldest = nullptr;
         for (const auto& [key, tuple] : by_key_)
             if (tuple->state == TupleIn::State::kOpen &&
@@ -60,7 +60,6 @@ TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uin
             revoke(*oldest, TupleReason::kLimit);
         return TupleReason::kLimit;  // there is room the next time
     }
-    if (!body_.process->take_tuple()) return TupleReason::kLimit;
     return TupleReason::kNone;
 }
 
@@ -123,11 +122,12 @@ void TupleReceiver::got_begin(Peer& peer, const TupleBeginBody& begin) {
 
 bool TupleReceiver::take(Receive& r) {
     if (empty() && parked_.empty()) return false;
+    ++clock_;
     if (is_exact(r)) {
         const auto found = by_key_.find({r.source, r.tag & ~mask_});
         if (found != by_key_.end()) {
             TupleIn& tuple = *found->second;
-            tuple.used_at = ++clock_;
+            tuple.used_at = clock_;
             if (tuple.state == TupleIn::State::kOpen) {
                 // What came before the queue was opened is older than what comes by it.
                 if (body_.tagged.find(r.source, r.tag, r.ignore) != nullptr) return false;
