@@ -1,68 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Who waits for a peer is told when there is nothing more to wait for: its process is killed, or
 // lives, but its endpoint is closed, or its way to us has failed.
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <atomic>
-#include <cstdlib>
-
-#include "tests/provider/fi_support.h"
+#include "tests/provider/fi_death.h"
 
 namespace heddle::test {
 namespace {
-
-template <class Condition>
-bool wait_for(Condition&& condition) {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
-    while (!condition()) {
-        if (std::chrono::steady_clock::now() > end) return false;
-        usleep(1000);
-    }
-    return true;
-}
-
-// What the processes tell each other: memory of all of them.
-struct Board {
-    std::byte name[kNameBytes];
-    std::atomic<bool> named, arrived, gone;
-    std::atomic<int> error;
-};
-
-// `arrived` in all; then the process that has the name is killed.
-class Death : public testing::Test {
-protected:
-    Death()
-        : board(static_cast<Board*>(mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE,
-                                         MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-    ~Death() override { munmap(board, sizeof(Board)); }
-    // Until both have ended.
-    template <class Dies, class Lives>
-    void run(const Dies& dies, const Lives& lives) {
-        const auto start = [&](const auto& program) {
-            const pid_t child = fork();
-            if (child == 0) std::exit(program(*board));
-            return child;
-        };
-        const pid_t one = start(dies), other = start(lives);
-        EXPECT_TRUE(wait_for([&] { return board->arrived.load(); }));
-        kill(one, SIGKILL);
-        int status = 0;
-        EXPECT_EQ(waitpid(one, &status, 0), one);
-        EXPECT_TRUE(WIFSIGNALED(status));
-        board->gone = true;
-        EXPECT_EQ(waitpid(other, &status, 0), other);
-        EXPECT_EQ(status, 0);
-    }
-    // Of a probe that nobody answered, or of one that the device had no more hope for.
-    void expect_told() const {
-        const int error = board->error.load();
-        EXPECT_TRUE(error == EHOSTUNREACH || error == ECONNABORTED) << std::strerror(error);
-    }
-    Board* const board;
-};
 
 // A message of tag 1 is there, and stays.
 bool has_come(Station& station) {
@@ -72,14 +14,6 @@ bool has_come(Station& station) {
     fi_cq_tagged_entry entry;
     return fi_trecvmsg(station.ep.get(), &probe, FI_PEEK) == 0 &&
            next(station.receive.get(), entry) == 0;
-}
-
-// The address of who has the name, once it has; or FI_ADDR_NOTAVAIL.
-fi_addr_t address_on(Board& board, Station& station) {
-    fi_addr_t address = FI_ADDR_NOTAVAIL;
-    if (wait_for([&] { return board.named.load(); }))
-        fi_av_insert(station.av.get(), board.name, 1, &address, 0, nullptr);
-    return address;
 }
 
 // Sees that a message came, takes it not, and is killed.
