@@ -69,6 +69,22 @@ void check(const Message& message, std::span<const std::byte> bytes) {
         case Kind::kRingTaken:
         case Kind::kRingStop:
         case Kind::kRingEnd:
+        case Kind::kTupleBegin:
+        case Kind::kTupleRevoke:
+        case Kind::kTupleClosed:
+        case Kind::kTupleEnd:
+            break;
+        case Kind::kTupleOpen:
+            if (message.tuple_open.credits % sizeof(std::uint64_t) != 0 ||
+                message.tuple_open.credits + kTupleDepth * sizeof(std::uint64_t) <
+                    message.tuple_open.credits)
+                fail("no place for credits");
+            break;
+        case Kind::kTupleAnswer:
+            if (message.tuple_answer.srqn > 0xffffff) fail("no queue has that number");
+            break;
+        case Kind::kTupleDrained:
+            if (message.tuple_drained.qpn > 0xffffff) fail("no queue pair has that number");
             break;
         case Kind::kRing:
             if (message.ring.slots == 0 || message.ring.slot_bytes < 2 * sizeof(Header))

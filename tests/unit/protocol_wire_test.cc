@@ -190,6 +190,13 @@ TEST(Wire, FlagsOfAKind) {
     allowed(Kind::kAtomic, atomic(FI_INT8, FI_ATOMIC_READ, AtomicBody::kFetch, 1),
             Header::kWideData);
     allowed(Kind::kAtomicReply, AtomicReplyBody{}, 0);
+    allowed(Kind::kTupleOpen, TupleOpenBody{}, 0);
+    allowed(Kind::kTupleAnswer, TupleAnswerBody{}, 0);
+    allowed(Kind::kTupleBegin, TupleBeginBody{}, 0);
+    allowed(Kind::kTupleRevoke, TupleRevokeBody{}, 0);
+    allowed(Kind::kTupleDrained, TupleDrainedBody{}, 0);
+    allowed(Kind::kTupleClosed, TupleClosedBody{}, 0);
+    allowed(Kind::kTupleEnd, TupleBeginBody{}, 0);
 }
 
 // RTS of an RGET, and CTS: the same rules for segments.
@@ -339,6 +346,70 @@ TEST(Wire, AtomicReply) {
     }
     body.bytes = ~0u;
     EXPECT_FALSE(std::move(Bytes(Kind::kAtomicReply).add(body).fill(8)).parses());
+}
+
+TEST(Wire, PlaceOfARts) {
+    PlaceBody place;
+    place.behind = kMost;
+    place.order = 5;
+    std::move(Bytes(Kind::kRts, Header::kLater).add(place).add(rts(0, 0))).expect_exact();
+    const std::uint64_t data = 99;
+    const unsigned both = Header::kLater | Header::kWideData | Header::kTagged;
+    const Bytes bytes = std::move(
+        Bytes(Kind::kRts, both).add(data).add(place).add(rts(8, 1)).add(segment(0x1000, 8)));
+    bytes.expect_exact();
+    Message out;
+    ASSERT_TRUE(bytes.parses(out));
+    EXPECT_EQ(out.data, 99u);
+    EXPECT_EQ(out.place.behind, kMost);
+    EXPECT_EQ(out.place.order, 5u);
+    EXPECT_EQ(out.rts.bytes, 8u);
+    ASSERT_TRUE(std::move(Bytes(Kind::kRts).add(rts(0, 0))).parses(out));
+    EXPECT_EQ(out.place.behind, 0u) << "of the message before";
+}
+
+TEST(Wire, TupleOpen) {
+    TupleOpenBody open;
+    const auto parses = [&] { return std::move(Bytes(Kind::kTupleOpen).add(open)).parses(); };
+    open.sender = open.mask = open.data = kMost;
+    open.credits_key = ~0u;
+    open.flags = TupleOpenBody::kHasData;
+    open.credits = 0x1000;
+    std::move(Bytes(Kind::kTupleOpen).add(open)).expect_exact();
+    open.flags = 2;
+    EXPECT_FALSE(parses()) << "an unknown flag";
+    open.flags = 0;
+    EXPECT_TRUE(parses());
+    open.credits = 0x1004;
+    EXPECT_FALSE(parses()) << "half of a credit";
+    open.credits = kMost - 7;
+    EXPECT_FALSE(parses()) << "it wraps around";
+    open.credits = 0 - std::uint64_t{kTupleDepth} * 8 - 8;
+    EXPECT_TRUE(parses());
+}
+
+TEST(Wire, OfTuples) {
+    TupleAnswerBody answer;
+    answer.tuple = answer.receiver = answer.mask = kMost;
+    answer.srqn = 0xffffff;
+    answer.declined = ~0u;
+    std::move(Bytes(Kind::kTupleAnswer).add(answer)).expect_exact();
+    answer.srqn = 0x1000000;
+    EXPECT_FALSE(std::move(Bytes(Kind::kTupleAnswer).add(answer)).parses());
+    TupleDrainedBody drained;
+    drained.tuple = kMost;
+    drained.delivered = ~0u;
+    drained.qpn = 0xffffff;
+    std::move(Bytes(Kind::kTupleDrained).add(drained)).expect_exact();
+    drained.qpn = 0x1000000;
+    EXPECT_FALSE(std::move(Bytes(Kind::kTupleDrained).add(drained)).parses());
+    std::move(Bytes(Kind::kTupleBegin).add(TupleBeginBody{kMost})).expect_exact();
+    std::move(Bytes(Kind::kTupleEnd).add(TupleBeginBody{kMost})).expect_exact();
+    std::move(Bytes(Kind::kTupleRevoke).add(TupleRevokeBody{kMost, ~0u, 0})).expect_exact();
+    std::move(Bytes(Kind::kTupleClosed).add(TupleClosedBody{kMost, ~0u, 0})).expect_exact();
+    EXPECT_FALSE(std::move(Bytes(Kind::kTupleBegin).add(TupleBeginBody{})).parses(true))
+        << "remote CQ data";
+    EXPECT_FALSE(std::move(Bytes(static_cast<Kind>(static_cast<int>(Kind::kLast) + 1))).parses());
 }
 
 }  // namespace
