@@ -43,12 +43,15 @@ PROGRAMS = {
     "one_sided": ["windows"],
     "atomics": ["windows", "typed"],
     "threads": [],
+    "tuples": [],
 }
+# How large messages travel (FI_HEDDLE_RNDV).
+WAYS = ("tupleq", "auto", "rget", "rput")
 # KiB that a rank may lock where that is to be little: somewhat more than its endpoints have. Open MPI
 # has two for windows.
 MEMLOCK = {"mpich": 4096, "impi": 4096, "openmpi": 8064, "openmpi-debian": 8064}
 # Seconds until a case is ended; on a loaded machine a case takes a fifth of that over tcp.
-SECONDS = {"hello": 60, "one_sided": 400, "atomics": 400, "threads": 300}
+SECONDS = {"hello": 60, "one_sided": 400, "atomics": 400, "threads": 300, "tuples": 400}
 # What a library says although the job ends well.
 COMPLAINTS = re.compile(r"^.*(?:failed an OFI Libfabric|Assertion.*failed|Fatal error).*", re.M)
 # How each MPI says which provider it took.
@@ -70,11 +73,14 @@ class Case:
     threads: int = 1
     endpoints: str | None = None
     memlock: int | None = None  # KiB that a rank may lock
+    way: str | None = None
 
     def __str__(self):
         words = [self.mpi, self.program, *map(str, self.arguments), f"{self.ranks} ranks"]
         if self.endpoints:
             words.append(self.endpoints)
+        if self.way:
+            words.append(self.way)
         if self.memlock:
             words.append(f"{self.memlock} KiB to lock")
         return " ".join(words)
@@ -119,7 +125,7 @@ def short_set(keys):
     for key in keys:
         yield Case(key, "hello", 4)
         for program in PROGRAMS:
-            if program in ("hello", "threads"):
+            if program in ("hello", "threads", "tuples"):
                 continue
             arguments = (1 << 20,) if program == "pingpong" else ()
             yield Case(key, program, 2, arguments)
@@ -130,6 +136,10 @@ def short_set(keys):
         yield Case(key, "requests", 4)
         yield Case(key, "collectives", 4)
         yield Case(key, "atomics", 4, ("counter", "fetched_values", "exclusive_lock"))
+        for way in ("tupleq", "auto"):
+            yield Case(key, "tuples", 2, way=way)
+            yield Case(key, "matching", 2, way=way)
+        yield Case(key, "tuples", 4, (), 4, way="tupleq")
 
 
 def full_matrix(keys, options):
@@ -140,15 +150,23 @@ def full_matrix(keys, options):
                 if program == "threads":
                     for threads in (1, 2, 4, 16):
                         yield Case(key, program, ranks, (threads,), threads)
-                else:
+                elif program != "tuples":
                     yield Case(key, program, ranks)
+        for way in WAYS if heddle else ():
+            for ranks in (2, 3, 4, 6):
+                yield Case(key, "tuples", ranks, (10_000,), 1 if ranks % 2 else 4, way=way)
+            for ranks in (2, 4) if way == "tupleq" else ():
+                for program in PROGRAMS:
+                    if program not in ("hello", "threads", "tuples"):
+                        arguments = (1 << 20,) if program == "pingpong" else ()
+                        yield Case(key, program, ranks, arguments, way=way)
         for endpoints in ENDPOINTS if heddle else ():
             for ranks in (2, 4):
                 for program in PROGRAMS:
                     if program == "threads":
                         for threads in (2, 4, 16):
                             yield Case(key, program, ranks, (threads,), threads, endpoints)
-                    else:
+                    elif program != "tuples":
                         arguments = (1 << 20,) if program == "pingpong" else ()
                         yield Case(key, program, ranks, arguments, 1, endpoints)
 
@@ -196,6 +214,8 @@ def run_case(suite, case):
     environment = mpi.environment(options.provider, threads=case.threads, provider_path=path)
     if case.endpoints:
         environment["FI_HEDDLE_ENDPOINTS"] = case.endpoints
+    if case.way:
+        environment["FI_HEDDLE_RNDV"] = case.way
     if case.program == "hello":
         environment.update(SHOWS[case.mpi][0])
     argv = [*mpi.mpiexec(case.ranks), binary, *case.arguments]
