@@ -14,6 +14,9 @@ _heddle_values() {
     --softhca) echo "auto always never" ;;
     --mpi) echo "auto mpich openmpi intel" ;;
     --channel) echo "send ring both" ;;
+    --way) echo "tupleq tupleq+copy rput rget auto" ;;
+    --side) echo "sender receiver both" ;;
+    --peer) echo "spin yield sleep" ;;
     --within-node) echo "auto mpi heddle" ;;
     --device) ls /sys/class/infiniband 2>/dev/null ;;
     esac
@@ -45,6 +48,11 @@ _heddle_options() {
     reuse-spectrum) echo "--channel $reuse" ;;
     reuse-put | reuse-get) echo "--bytes $reuse" ;;
     reuse-bcast | reuse-scatter) echo "--channel --bytes --processes $reuse" ;;
+    overlap) echo "--side --bytes --way --peer $reuse" ;;
+    tuple-latency) echo "--bytes --way $reuse" ;;
+    tuple-late) echo "--bytes --late --window --way $reuse" ;;
+    tuple-many) echo "--bytes --tags --window --way $reuse" ;;
+    tuple-wildcards) echo "--bytes --wildcards --window --way $reuse" ;;
     esac
 }
 
@@ -82,7 +90,8 @@ _heddle() {
     if [ "$command" = bench ]; then
         if [ "$COMP_CWORD" -eq 2 ]; then
             mapfile -t COMPREPLY < <(compgen -W \
-                "message-rate global-array stencil reuse-pingpong reuse-spectrum reuse-put reuse-get reuse-bcast reuse-scatter --help" -- "$current")
+                "message-rate global-array stencil overlap reuse-pingpong reuse-spectrum reuse-put reuse-get reuse-bcast \
+                reuse-scatter tuple-latency tuple-late tuple-many tuple-wildcards --help" -- "$current")
             return
         fi
         command=${COMP_WORDS[2]}
@@ -98,7 +107,7 @@ _heddle() {
     fi
     case $previous in
     --category | --path | --kernels | --figure | --share | --device | --endpoints | --post | \
-        --softhca | --mpi | --within-node | --channel)
+        --softhca | --mpi | --within-node | --channel | --way | --side | --peer)
         mapfile -t COMPREPLY < <(compgen -W "$(_heddle_values "$previous")" -- "$current")
         # the number follows at once; outside a completion, as in a test, bash knows no compopt
         [ "$previous" = --share ] && compopt -o nospace 2>/dev/null
@@ -108,7 +117,7 @@ _heddle() {
     # what takes a number, and the number behind --share cq=
     --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | \
         --seconds | --patience | --post-list | --signal-every | --bytes | --matrix | --tile | \
-        --grid | --iterations | context | pd | mr | cq | qp | buffer) ;;
+        --grid | --iterations | --late | --tags | --wildcards | --window | --time | context | pd | mr | cq | qp | buffer) ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$(_heddle_options "$command")" -- "$current") ;;
     esac
     return 0

@@ -113,8 +113,10 @@ class Bash(CompletionCase):
 class Heddle(CompletionCase):
     COMMANDS = [("run",), ("info",), ("plan",), ("bench",), ("options",), ("calibrate",)]
     REUSE = ("pingpong", "spectrum", "put", "get", "bcast", "scatter")
+    TUPLES = ("latency", "late", "many", "wildcards")
     EXPERIMENTS = [("bench", name) for name in (
-        "message-rate", "global-array", "stencil", *(f"reuse-{what}" for what in REUSE))]
+        "message-rate", "global-array", "stencil", "overlap", *(f"reuse-{what}" for what in REUSE),
+        *(f"tuple-{what}" for what in TUPLES))]
 
     def heddle(self, *arguments):
         program = os.path.join(BUILD_DIR, "bin", "heddle")

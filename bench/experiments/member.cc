@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "experiments/member.h"
+
+#include <sys/mman.h>
+
+namespace heddle::bench {
+namespace {
+
+// Arguments of a message, but for its peer.
+template <class Arguments>
+Arguments message(const iovec& iov, std::uint64_t tag) {
+    Arguments a;
+    a.iov = &iov;
+    a.iov_count = 1;
+    a.tag = tag;
+    a.flags = FI_TAGGED | FI_COMPLETION;
+    return a;
+}
+
+}  // namespace
+
+std::byte* map_memory(std::size_t bytes) {
+    void* const memory =
+        ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("no memory for buffers");
+    return static_cast<std::byte*>(memory);
+}
+
+Member::Member(Turns& turns, std::uint32_t team, std::uint32_t rank, std::uint32_t size,
+               const protocol::Options& options)
+    : turns_(turns),
+      team_(team),
+      rank_(rank),
+      size_(size),
+      domain_(std::make_shared<protocol::Domain>(options)) {}
+
+void Member::open() {
+    protocol::Bindings bindings;
+    bindings.transmit = &sent_;
+    bindings.receive = &received_;
+    endpoint_ = std::make_unique<protocol::RdmEndpoint>(domain_, addresses_, bindings);
+    turns_.name(team_, rank_) = endpoint_->name();
+}
+
+void Member::take_part() {
+    turns_.done(team_);
+    bool introduced = false;
+    while (turns_.next(team_, rank_)) {
+        if (!introduced)
+            for (std::uint32_t i = 0; i < size_; ++i)
+                addresses_.insert(turns_.name(team_, i));
+        introduced = true;
+        turn();
+        turns_.done(team_);
+    }
+}
+
+void Member::begin_send(std::uint32_t to, const void* from, std::size_t bytes, std::uint64_t tag) {
+    const iovec iov{const_cast<void*>(from), bytes};
+    auto a = message<protocol::SendArguments>(iov, tag);
+    a.to = to;
+    insist([&] { return endpoint_->send(a); });
+}
+
+void Member::post(std::uint64_t from, void* to, std::size_t bytes, std::uint64_t tag) {
+    const iovec iov{to, bytes};
+    auto a = message<protocol::ReceiveArguments>(iov, tag);
+    a.from = from;
+    insist([&] { return endpoint_->receive(a); });
+}
+
+void Member::barrier() {
+    std::atomic<std::uint32_t>& at_barrier = turns_.at_barrier(team_);
+    const std::uint32_t round = at_barrier.fetch_add(1) / size_ + 1;
+    while (at_barrier.load() < round * size_)
+        progress();
+}
+
+}  // namespace heddle::bench

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How much of a message's time its sender, or its receiver, has for itself: post, work, wait, as
+// in Sandia's micro-benchmark of MPI overhead (SMB). Without work an iteration takes the base
+// time; then there is more and more work, without a call of the library, until an iteration takes
+// half as long again. What it takes beyond the work is the overhead, and availability the share of
+// the base time that the overhead is not.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "protocol/options.h"
+
+namespace heddle::bench {
+
+enum class OverlapSide : std::uint8_t { kSender, kReceiver };
+// What the other side does while it waits: asks without a pause, gives its processor away each
+// time, or sleeps for some microseconds.
+enum class PeerWait : std::uint8_t { kSpin, kYield, kSleep };
+
+struct OverlapCase {
+    OverlapSide side = OverlapSide::kSender;
+    std::size_t bytes = 0;
+};
+
+struct OverlapRequest {
+    std::vector<protocol::Options> teams;  // what is compared: each has two processes
+    std::vector<OverlapCase> cases;
+    PeerWait peer = PeerWait::kYield;
+    std::uint32_t repetitions = 9;
+    double seconds = 0.004;  // of each step to more work
+};
+
+// Microseconds of an iteration: medians of one turn.
+struct OverlapSample {
+    double base = 0;            // without work
+    double overhead = 0;        // of an iteration with enough work, beyond that
+    double work = 0;            // so much was enough
+    double post = 0, wait = 0;  // the two calls then
+    double availability() const noexcept { return base > 0 ? 1 - overhead / base : 0; }
+};
+
+struct OverlapResult {
+    std::vector<OverlapSample> samples;  // by repetition
+    // Of all messages to or from the side that works.
+    double by_tuple = 0;  // share that went through tuple queues
+    double late = 0;      // share of which the sender found no receive
+    double switches = 0;  // for each, how often the thread that works had to make room for others
+};
+
+// Results by case, then by team. Throws std::runtime_error.
+std::vector<std::vector<OverlapResult>> run_overlap(
+    const OverlapRequest& request, const std::function<void(const OverlapCase&)>& told);
+
+}  // namespace heddle::bench

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Teams of processes of this machine that are all there at once and take turns, so that what is
+// compared sees the same machine; between their turns they sleep. One process drives them.
+#pragma once
+
+#include <semaphore.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "protocol/name.h"
+
+namespace heddle::bench {
+
+// An object that forked processes see, too.
+template <class T>
+class SharedObject {
+public:
+    SharedObject() : object_(make()) {}
+    T& operator*() const noexcept { return *object_; }
+    T* operator->() const noexcept { return object_.get(); }
+
+private:
+    struct Unmap {
+        void operator()(T* object) const noexcept { ::munmap(object, sizeof *object); }
+    };
+    static T* make() {
+        void* const memory =
+            ::mmap(nullptr, sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) throw std::runtime_error("no memory that processes share");
+        return new (memory) T;
+    }
+    std::unique_ptr<T, Unmap> object_;
+};
+
+class Turns {
+public:
+    static constexpr std::uint32_t kMostTeams = 8, kMostProcesses = 8;  // of a team
+
+    Turns();
+    ~Turns();  // those that were started end, however this does
+    Turns(const Turns&) = delete;
+    Turns& operator=(const Turns&) = delete;
+
+    // By who drives. All throw std::runtime_error if a process has failed.
+    // One more of a team begins: it runs `body` with its rank, prepares itself, says done(), and
+    // takes part as long as next() is true.
+    void start(std::uint32_t team, const std::function<void(std::uint32_t rank)>& body);
+    void wait_until_done(std::uint32_t team);
+    void turn(std::uint32_t team);
+    void end();  // no more turns; waits for all to end
+    // run(team) for each team, so often. Who comes second has what is warm of the first's, so each
+    // is the first in turn.
+    template <class Run>
+    void repeat(std::uint32_t teams, std::uint32_t repetitions, const Run& run) {
+        for (std::uint32_t i = 0; i < repetitions; ++i)
+            for (std::uint32_t n = 0; n < teams; ++n)
+                run((i + n) % teams);
+    }
+
+    // By those that were started.
+    bool next(std::uint32_t team, std::uint32_t rank);
+    void done(std::uint32_t team);
+    void throw_if_failed() const;
+    void fail(const std::string& why) noexcept;
+    protocol::Name& name(std::uint32_t team, std::uint32_t rank) noexcept {
+        return board_->teams[team].processes[rank].name;
+    }
+    // Counts who has come to barriers, of all rounds.
+    std::atomic<std::uint32_t>& at_barrier(std::uint32_t team) noexcept {
+        return board_->teams[team].at_barrier;
+    }
+
+private:
+    // A process's fields are written by itself before its first done().
+    struct Board {
+        struct Process {
+            sem_t go;
+            protocol::Name name;
+        };
+        struct Team {
+            Process processes[kMostProcesses];
+            sem_t done;  // once for each process
+            std::atomic<std::uint32_t> at_barrier{0};
+        };
+        Team teams[kMostTeams];
+        bool over = false;
+        std::atomic<bool> failed{false};
+        char why[200] = "";
+    };
+    bool wait(sem_t& semaphore) noexcept;
+    void wait_for_all() noexcept;
+
+    SharedObject<Board> board_;
+    std::uint32_t sizes_[kMostTeams] = {};
+    std::vector<pid_t> processes_;
+};
+
+}  // namespace heddle::bench

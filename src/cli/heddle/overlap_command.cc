@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// heddle bench overlap: availability of the processor while a message is under way, by each way
+// that messages travel ("TupleQ", section 5).
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cli/heddle/bench_report.h"
+#include "cli/heddle/commands.h"
+#include "cli/heddle/ways.h"
+#include "cli/text.h"
+#include "experiments/overlap.h"
+
+namespace heddle::cli {
+namespace {
+
+using bench::OverlapCase;
+using bench::OverlapResult;
+using bench::OverlapSample;
+using bench::OverlapSide;
+
+struct Request {
+    std::string device, side = "both", peer = "yield";
+    std::vector<std::string> ways = kWays;
+    std::vector<std::size_t> sizes{0,    8,     64,    512,    1024,    4096,
+                                   8192, 16384, 65536, 262144, 1048576, 4194304};
+    std::uint32_t repetitions = 9;
+    double milliseconds = 4;
+    bool json = false;
+};
+
+const char* text_of(OverlapSide side) {
+    return side == OverlapSide::kSender ? "sender" : "receiver";
+}
+
+template <class Field>
+std::vector<double> all(const OverlapResult& result, const Field& field) {
+    std::vector<double> values;
+    for (const OverlapSample& sample : result.samples)
+        values.push_back(field(sample));
+    return values;
+}
+
+Json json_of(const OverlapResult& result) {
+    const auto field = [&](double OverlapSample::*which) {
+        return all(result, [which](const OverlapSample& s) { return s.*which; });
+    };
+    const auto availability = all(result, [](const auto& s) { return s.availability(); });
+    return {{"base_us", field(&OverlapSample::base)},
+            {"overhead_us", field(&OverlapSample::overhead)},
+            {"post_us", field(&OverlapSample::post)},
+            {"wait_us", field(&OverlapSample::wait)},
+            {"work_us", field(&OverlapSample::work)},
+            {"availability", median(availability)},
+            {"quartiles", {quartile(availability, 1), quartile(availability, 3)}},
+            {"by_tuple", result.by_tuple},
+            {"found_no_receive", result.late},
+            {"switches", result.switches}};
+}
+
+void add_row(softhca::cli::TextTable& table, const OverlapCase& c, const std::string& way,
+             const OverlapResult& result) {
+    const auto middle = [&](double OverlapSample::*which) {
+        return fixed(median(all(result, [which](const auto& s) { return s.*which; })), 2);
+    };
+    const auto availability = all(result, [](const auto& s) { return 100 * s.availability(); });
+    table.add({text_of(c.side), std::to_string(c.bytes), way, middle(&OverlapSample::base),
+               middle(&OverlapSample::post), middle(&OverlapSample::wait),
+               middle(&OverlapSample::overhead), fixed(median(availability), 1),
+               fixed(quartile(availability, 1), 1) + " to " + fixed(quartile(availability, 3), 1),
+               fixed(100 * result.by_tuple, 0)});
+}
+
+bench::OverlapRequest wanted_of(const Request& request, const DeviceInfo& info) {
+    bench::OverlapRequest wanted;
+    for (const std::string& way : request.ways)
+        wanted.teams.push_back(options_of(way, info.name));
+    for (const OverlapSide side : {OverlapSide::kSender, OverlapSide::kReceiver})
+        if (request.side == "both" || request.side == text_of(side))
+            for (const std::size_t bytes : request.sizes)
+                wanted.cases.push_back({side, bytes});
+    wanted.peer = request.peer == "spin"    ? bench::PeerWait::kSpin
+                  : request.peer == "sleep" ? bench::PeerWait::kSleep
+                                            : bench::PeerWait::kYield;
+    wanted.repetitions = request.repetitions;
+    wanted.seconds = request.milliseconds * 1e-3;
+    return wanted;
+}
+
+int run(const Request& request) {
+    const DeviceInfo info = device(request.device);
+    const bench::OverlapRequest wanted = wanted_of(request, info);
+    std::vector<std::vector<OverlapResult>> results;
+    {
+        Progress progress(wanted.cases.size() * wanted.teams.size() * wanted.repetitions);
+        results = run_overlap(wanted, [&](const OverlapCase& c) {
+            progress.step(std::string(text_of(c.side)) + ", " + std::to_string(c.bytes) + " bytes");
+        });
+    }
+    softhca::cli::TextTable table({"side", "bytes", "way", "base us", "post us", "wait us",
+                                   "overhead us", "available %", "quartiles", "by tuple %"});
+    const Json host = host_facts(), adapter = device_facts(info);
+    for (std::size_t i = 0; i < results.size(); ++i)
+        for (std::size_t team = 0; team < request.ways.size(); ++team) {
+            const OverlapCase& c = wanted.cases[i];
+            if (!request.json) {
+                add_row(table, c, request.ways[team], results[i][team]);
+                continue;
+            }
+            Json j{{"experiment", "overlap"}};
+            j.update(host);
+            j.update(adapter);
+            j.update(Json{{"version", HEDDLE_VERSION},
+                          {"side", text_of(c.side)},
+                          {"bytes", c.bytes},
+                          {"way", request.ways[team]},
+                          {"peer", request.peer}});
+            j.update(json_of(results[i][team]));
+            std::printf("%s\n", j.dump().c_str());
+        }
+    if (request.json) return 0;
+    std::printf(
+        "%s: availability while a message is under way; medians of %u repetitions, all ways in "
+        "turns;\nthe peer %s while it waits\n\n%s\n"
+        "base: post and wait, with nothing between. post, wait, overhead: with as much work "
+        "between as makes an\niteration half as long again; overhead is the iteration less the "
+        "work. available: of the base, what the\noverhead is not. by tuple: of the messages.%s\n",
+        title_of(info).c_str(), wanted.repetitions,
+        request.peer == "spin"    ? "polls without a pause"
+        : request.peer == "sleep" ? "sleeps 20 us at a time"
+                                  : "gives its processor away between polls",
+        table.text().c_str(),
+        info.software ? "\nA software HCA: below 32 KiB the thread that posts does the device's "
+                        "work, within the post; above, another\nthread of the process, which has "
+                        "a processor that the peer wants, too."
+                      : "");
+    return 0;
+}
+
+}  // namespace
+
+void add_overlap_command(CLI::App& bench, int* status) {
+    CLI::App* command = bench.add_subcommand(
+        "overlap", "Post, work, wait: how much of a message's time its sides have for themselves");
+    auto request = std::make_shared<Request>();
+    command->add_option("--side", request->side, "that works: sender, receiver, both")
+        ->check(CLI::IsMember({"sender", "receiver", "both"}))
+        ->capture_default_str();
+    command
+        ->add_option("--bytes", request->sizes,
+                     "of messages (default: twelve sizes from 0 to 4194304)")
+        ->check(CLI::Range(0, 1 << 30));
+    command->add_option("--way", request->ways, "in which messages travel (default: all)")
+        ->check(CLI::IsMember(kWays));
+    command
+        ->add_option("--peer", request->peer,
+                     "while it waits: spin, yield (to the software HCA's threads), sleep")
+        ->check(CLI::IsMember({"spin", "yield", "sleep"}))
+        ->capture_default_str();
+    command->add_option("--repetitions", request->repetitions, "the median counts")
+        ->check(CLI::Range(1, 10000))
+        ->capture_default_str();
+    command->add_option("--time", request->milliseconds, "of each amount of work, in ms")
+        ->check(CLI::Range(0.1, 10000.0))
+        ->capture_default_str();
+    command->add_option("--device", request->device, "default: the first with an active port");
+    command->add_flag("--json", request->json, "a line of JSON for each side, size and way");
+    command->callback([request, status] { *status = run(*request); });
+}
+
+}  // namespace heddle::cli
