@@ -141,6 +141,7 @@ TEST(MatcherForTuples, KnowsInexactReceives) {
 TEST(MatcherForTuples, PutsReceivesBack) {
     std::mt19937 random(1);
     const auto below = [&](std::uint32_t n) { return random() % n; };
+    const auto a_source = [&] { return static_cast<std::uint32_t>(1 + below(2)); };
     for (int round = 0; round < 300; ++round) {
         Matcher matcher;
         std::deque<PostedReceive> all;
@@ -148,7 +149,7 @@ TEST(MatcherForTuples, PutsReceivesBack) {
         for (int i = 0; i < 40; ++i) {
             const std::uint64_t ignore = below(5) == 0 ? kMpich | 3 : kMpich;
             PostedReceive& it = all.emplace_back(
-                receive(below(6) == 0 ? kAnySource : 1 + below(2), below(3), ignore));
+                receive(below(6) == 0 ? kAnySource : a_source(), below(3), ignore));
             if (below(4) == 0) {  // never queued before
                 matcher.number(it);
                 out.push_back(&it);
@@ -156,7 +157,7 @@ TEST(MatcherForTuples, PutsReceivesBack) {
             }
             ASSERT_EQ(matcher.post(it), nullptr);
             if (below(3) != 0) continue;
-            if (PostedReceive* const taken = matcher.take_exact(1 + below(2), below(3), kMpich))
+            if (PostedReceive* const taken = matcher.take_exact(a_source(), below(3), kMpich))
                 out.push_back(taken);
         }
         std::shuffle(out.begin(), out.end(), random);
@@ -169,7 +170,7 @@ TEST(MatcherForTuples, PutsReceivesBack) {
         for (PostedReceive& it : all)
             left.push_back(&it);
         for (int i = 0; i < 60; ++i) {
-            const std::uint32_t source = 1 + below(2);
+            const std::uint32_t source = a_source();
             const std::uint64_t tag = below(3) | (below(2) << 54);
             const auto oldest = std::find_if(left.begin(), left.end(), [&](PostedReceive* it) {
                 return (it->source == kAnySource || it->source == source) &&
