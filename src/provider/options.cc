@@ -102,8 +102,7 @@ constexpr OptionDeclaration kTable[] = {
              o.protocol.rendezvous = protocol::Rendezvous::kAuto;
          else if (equal(text, "tupleq"))
              o.protocol.rendezvous = protocol::Rendezvous::kTuple;
-         else
-         if (equal(text, "rget"))
+         else if (equal(text, "rget"))
              o.protocol.rendezvous = protocol::Rendezvous::kGet;
          else if (equal(text, "rput"))
              o.protocol.rendezvous = protocol::Rendezvous::kPut;
@@ -112,7 +111,8 @@ constexpr OptionDeclaration kTable[] = {
          return true;
      }},
     {"tuples", FI_PARAM_SIZE_T, "256", "0 to 4096",
-     "Tuple queues of an endpoint: shared receive queues of the device, of 32 receives each. The one "
+     "Tuple queues of an endpoint: shared receive queues of the device, of 32 receives each. The "
+     "one "
      "that has been used least goes when another is wanted. 0: none.",
      [](Text text, Options& o) { return number(text, 0, 4096, o.protocol.tuples); }},
     {"process_tuples", FI_PARAM_SIZE_T, "1024", "0 to 65536",
