@@ -96,6 +96,7 @@ void RdmEndpoint::Body::connect(Peer& peer) {
 
 void RdmEndpoint::Body::wait(Peer& peer, Waiting& waiting) {
     peer.waiting.push_back(&waiting);
+    peer.to_number += waiting.is_numbered();
     shut(peer);
     if (peer.failed != 0) {
         fail_peer(peer, peer.failed);
@@ -107,8 +108,10 @@ void RdmEndpoint::Body::wait(Peer& peer, Waiting& waiting) {
 
 void RdmEndpoint::Body::flush(Peer& peer) {
     while (!peer.waiting.empty() && peer.connection != nullptr && peer.connection->ready()) {
+        const bool numbered = peer.waiting.front()->is_numbered();
         if (!peer.waiting.front()->go()) return;
         peer.waiting.pop_front();
+        peer.to_number -= numbered;
     }
     look_if_open(peer);
 }
@@ -118,6 +121,7 @@ void RdmEndpoint::Body::fail_peer(Peer& peer, int error) {
     shut(peer);
     std::list<Waiting*> waiting;
     waiting.swap(peer.waiting);
+    peer.to_number = 0;
     for (Waiting* const each : waiting)
         each->fail(error);
     if (tuples) {

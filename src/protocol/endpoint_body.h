@@ -37,6 +37,8 @@ public:
     // False: still no room. After true it may be gone.
     virtual bool go() = 0;
     virtual void fail(int error) = 0;  // after that it may be gone
+    // Will it count among the peer's numbered messages?
+    virtual bool is_numbered() const noexcept { return false; }
 };
 
 // Another endpoint, as this one knows it.
@@ -48,6 +50,7 @@ struct Peer {
     Connection* open = nullptr;                    // the same, while it is ready and nothing waits
     Connection* small = nullptr;                   // the same, while send_small() may use it
     std::list<Waiting*> waiting;  // empty, mostly, and then takes no memory of its own
+    std::uint64_t to_number = 0;  // of those that wait, so many will be numbered
     // How its next message begins, were it an eager one without a tag. Nothing begins so, at first.
     std::uint64_t expected = ~std::uint64_t{0};
     std::uint16_t expected_sequence() const noexcept {
@@ -140,6 +143,7 @@ struct Transfer final : Waiting, Part, TupleWork {
 
     bool go() override;
     void fail(int error) override;
+    bool is_numbered() const noexcept override;
     void done(int error, int device_error) override;
     void completed(const ibv_wc& wc) override;
 };
@@ -229,6 +233,7 @@ struct TupleBeginning final : Waiting {
     Peer* peer = nullptr;
     bool go() override;
     void fail(int error) override;
+    bool is_numbered() const noexcept override { return true; }
 };
 
 class RdmEndpoint::Body final : public ChannelUser {

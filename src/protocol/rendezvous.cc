@@ -59,7 +59,7 @@ bool RdmEndpoint::Body::send_rts(Transfer& t) {
     };
     put_bytes(&header, sizeof header);
     if (has_data) put_bytes(&t.data, sizeof t.data);
-    const PlaceBody place{t.peer->sent - t.place, t.order, 0};
+    const PlaceBody place{t.peer->sent - std::min(t.place, t.peer->sent), t.order, 0};
     if (t.later) put_bytes(&place, sizeof place);
     put_bytes(&body, sizeof body);
     put_bytes(segments.data(), count * sizeof segments[0]);

@@ -352,6 +352,10 @@ bool Transfer::go() {
     return true;
 }
 
+bool Transfer::is_numbered() const noexcept {
+    return (step == Step::kMessage && !(flags & FI_RMA)) || step == Step::kRts;
+}
+
 void Transfer::fail(int error) {
     if (step == Step::kBulk)
         bulk.post();  // it sees that the connection has failed, and ends when all works have

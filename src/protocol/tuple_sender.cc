@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <utility>
 
 #include "heddle/error.h"
@@ -22,17 +23,21 @@
 namespace heddle::protocol {
 namespace {
 
-constexpr std::uint32_t kCreditBlocks = 256;  // tuples of an endpoint at most
-constexpr std::uint32_t kLateLook = 32;       // messages
-constexpr std::uint32_t kPaidBack = 64;       // messages after which opening a queue was worth it
-constexpr std::size_t kMostPieces = 3;        // as the queues have
+constexpr std::size_t kCreditBlocks = 256;  // tuples of an endpoint, at least
+constexpr std::uint32_t kLateLook = 32;     // messages
+constexpr std::uint32_t kPaidBack = 64;     // messages after which opening a queue was worth it
+constexpr std::size_t kMostPieces = 3;      // as the queues have
 
 }  // namespace
 
 TupleSender::TupleSender(RdmEndpoint::Body& body, TupleDevice& device)
     : body_(body), device_(device) {}
 
-TupleSender::~TupleSender() = default;
+// Receivers that have not heard of the end write credit.
+TupleSender::~TupleSender() {
+    if (credits_ && !by_key_.empty())
+        body_.domain->body().context->keep(std::make_shared<memory::Pool>(std::move(*credits_)));
+}
 
 TupleOut* TupleSender::find(const Peer& peer, std::uint64_t tag) noexcept {
     if (peer.tuples == 0) return nullptr;
@@ -53,7 +58,9 @@ void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) 
     try {
         if (!credits_)
             credits_.emplace(body_.domain->body().context->pd.get(),
-                             kTupleDepth * sizeof(TupleCredit), kCreditBlocks,
+                             kTupleDepth * sizeof(TupleCredit),
+                             static_cast<std::uint32_t>(
+                                 std::max<std::size_t>(kCreditBlocks, body_.options.tuples)),
                              IBV_ACCESS_REMOTE_WRITE);
     } catch (const VerbsError&) {  // no memory that could be registered
         filter_.restart(key, true);
@@ -149,7 +156,7 @@ void TupleSender::send(TupleOut& tuple, Transfer& t) {
     t.tuple = &tuple;
     t.delivered = t.flushed = false;
     t.buffer = nullptr;
-    t.place = t.peer->sent;
+    t.place = t.peer->sent + t.peer->to_number;
     t.order = ++t.peer->to_tuples;
     tuple.waits.push_back(&t);
     if (tuple.state == TupleOut::State::kOpen) advance(tuple);
