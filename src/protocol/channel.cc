@@ -280,7 +280,7 @@ bool Connection::find_room(std::uint32_t depth) noexcept {
 }
 
 void Connection::find_quiet() noexcept {
-    quiet_until_ = posted_ + std::min(room_until_ - posted_,
+    quiet_until_ = posted_ + std::min(room_until_ - 1 - posted_,
                                       Channel::kSignalEvery - 1 -
                                           std::min(Channel::kSignalEvery - 1, unsignaled()));
 }

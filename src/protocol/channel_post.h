@@ -15,10 +15,12 @@ namespace heddle::protocol {
     return !signal || signals_left_ != 0;
 }
 
-// Is it to be told of? The last of many is, so that the others are known to be done.
+// Is it to be told of? The last of many is, so that the others are known to be done; and the last
+// that there is room for.
 [[gnu::always_inline]] inline bool Channel::is_signaled(const Connection& connection,
                                                         const Sent& sent) noexcept {
-    return sent.needs_completion() || connection.unsignaled() + 1 >= kSignalEvery;
+    return sent.needs_completion() || connection.unsignaled() + 1 >= kSignalEvery ||
+           connection.posted_ + 1 == connection.room_until_;
 }
 
 // It is posted. What needs a completion is signaled.
