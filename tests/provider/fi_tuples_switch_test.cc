@@ -207,6 +207,7 @@ TEST_P(TupleSwitch, ByAMessageWithData) {
 TEST_P(TupleSwitch, ByOtherTuples) {
     setenv("FI_HEDDLE_TUPLES", "2", 1);
     open(2);
+    ASSERT_NO_FATAL_FAILURE(warm(0, 1, 0x100, 0));
     for (int round = 0; round < 30; ++round)
         for (std::uint64_t tag = 0x100; tag < 0x400; tag += 0x100) {
             // One of them rests.
