@@ -24,15 +24,6 @@ struct SharedContext {
     verbs::Context context;
     verbs::ProtectionDomain pd;
     verbs::XrcDomain xrcd;  // null where the device has no XRC, or nobody wants it
-
-    // Stays until the context is closed: memory that peers may write to even when who had it is
-    // gone. A write that has no memory would end the connection of everybody else here. Any thread.
-    void keep(std::shared_ptr<void> what) {
-        const std::lock_guard lock(kept_mutex);
-        kept.push_back(std::move(what));
-    }
-    std::mutex kept_mutex;
-    std::vector<std::shared_ptr<void>> kept;
 };
 
 // What QPs of one thread are made in.

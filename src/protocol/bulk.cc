@@ -60,11 +60,12 @@ void LocalPieces::release() noexcept {
     count = 0;
 }
 
-void Bulk::begin(Channel& channel, ChannelUser& user, Connection& connection, post::Opcode opcode,
-                 std::size_t bytes, Done done, void* argument) noexcept {
+void Bulk::begin(Channel& channel, ChannelUser& user, Connection& connection, std::uint32_t srqn,
+                 post::Opcode opcode, std::size_t bytes, Done done, void* argument) noexcept {
     channel_ = &channel;
     user_ = &user;
     connection_ = &connection;
+    srqn_ = srqn;
     opcode_ = opcode;
     left_ = bytes;
     local_at_ = local_offset_ = remote_at_ = remote_offset_ = 0;
@@ -93,7 +94,7 @@ bool Bulk::post() noexcept {
         if (bytes != 0) work.pieces = {&piece, 1};
         work.remote_address = there.address + remote_offset_;
         work.remote_key = there.key;
-        work.remote_srq = connection_->to().srqn;
+        work.remote_srq = srqn_;
         if (bytes != 0) {
             Sent sent;
             sent.user = user_;

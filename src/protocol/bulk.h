@@ -49,9 +49,9 @@ public:
     std::array<Segment, kMaxSegments> remote{};
     std::size_t remote_count = 0;
 
-    // opcode: kRead or kWrite. Called once before post().
-    void begin(Channel& channel, ChannelUser& user, Connection& connection, post::Opcode opcode,
-               std::size_t bytes, Done done, void* argument) noexcept;
+    // srqn: the peer's. opcode: kRead or kWrite. Called once before post().
+    void begin(Channel& channel, ChannelUser& user, Connection& connection, std::uint32_t srqn,
+               post::Opcode opcode, std::size_t bytes, Done done, void* argument) noexcept;
     // Posts what there is room for; false: there is more, call again after a poll. `finished` may
     // be called before it returns.
     bool post() noexcept;
@@ -63,6 +63,7 @@ private:
     Channel* channel_ = nullptr;
     ChannelUser* user_ = nullptr;  // whose operation it is
     Connection* connection_ = nullptr;
+    std::uint32_t srqn_ = 0;
     post::Opcode opcode_ = post::Opcode::kRead;
     std::size_t left_ = 0;  // bytes not yet posted
     std::size_t local_at_ = 0, local_offset_ = 0, remote_at_ = 0, remote_offset_ = 0;

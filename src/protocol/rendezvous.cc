@@ -117,8 +117,8 @@ bool Receive::go() {
     }
     if (!started) {
         started = true;
-        bulk.begin(*body->channel, *body, *peer->connection, post::Opcode::kRead, taken,
-                   receive_read, this);
+        bulk.begin(*body->channel, *body, *peer->connection, peer->name.srqn, post::Opcode::kRead,
+                   taken, receive_read, this);
     }
     return bulk.post();
 }
@@ -157,8 +157,8 @@ void RdmEndpoint::Body::got_cts(Peer& peer, const Message& message) {
     t->step = Transfer::Step::kBulk;
     std::copy_n(message.segments, message.cts.segments, t->bulk.remote.begin());
     t->bulk.remote_count = message.cts.segments;
-    t->bulk.begin(*channel, *this, *peer.connection, post::Opcode::kWrite, message.cts.bytes,
-                  transfer_written, t);
+    t->bulk.begin(*channel, *this, *peer.connection, peer.name.srqn, post::Opcode::kWrite,
+                  message.cts.bytes, transfer_written, t);
     if (!peer.waiting.empty() || !t->bulk.post()) wait(peer, *t);
 }
 

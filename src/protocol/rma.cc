@@ -154,7 +154,7 @@ bool RdmEndpoint::Body::start_rma(Transfer& t) {
         return true;
     }
     t.step = Transfer::Step::kBulk;
-    t.bulk.begin(*channel, *this, *t.peer->connection,
+    t.bulk.begin(*channel, *this, *t.peer->connection, t.peer->name.srqn,
                  t.read ? post::Opcode::kRead : post::Opcode::kWrite, t.bytes, protocol::moved, &t);
     return t.bulk.post();
 }

@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <memory>
 #include <utility>
 
 #include "heddle/error.h"
@@ -33,11 +32,7 @@ constexpr std::size_t kMostPieces = 3;      // as the queues have
 TupleSender::TupleSender(RdmEndpoint::Body& body, TupleDevice& device)
     : body_(body), device_(device) {}
 
-// Receivers that have not heard of the end write credit.
-TupleSender::~TupleSender() {
-    if (credits_ && !by_key_.empty())
-        body_.domain->body().context->keep(std::make_shared<memory::Pool>(std::move(*credits_)));
-}
+TupleSender::~TupleSender() = default;
 
 TupleOut* TupleSender::find(const Peer& peer, std::uint64_t tag) noexcept {
     if (peer.tuples == 0) return nullptr;
