@@ -178,11 +178,15 @@ std::vector<std::vector<TupleResult>> run_tuples(
     std::size_t most = 0;
     for (const TupleCase& each : request.cases)
         most = std::max(most, each.bytes);
+    const std::vector<int> processors = allowed_cores();
     const auto teams = static_cast<std::uint32_t>(request.teams.size());
     for (std::uint32_t team = 0; team < teams; ++team) {
         for (int i = 0; i < 2; ++i)
             turns.start(team, [&, team](std::uint32_t rank) {
-                Player(turns, *board, team, rank, request, most).take_part();
+                Player player(turns, *board, team, rank, request, most);
+                // All teams alike, whatever else the machine does when one begins.
+                pin_to(processors[rank % processors.size()]);
+                player.take_part();
             });
         turns.wait_until_done(team);
     }

@@ -4,30 +4,13 @@
 // messages. Medians of repetitions that alternate between the two, so that what disturbs the
 // machine disturbs both. For any MPI.
 //
-// With LATENCY_TURNS=PATH two jobs can take turns, repetition by repetition (peers.py): ranks wait
-// asleep for a byte in PATH.RANK.go before each, tell its end by one in PATH.RANK.done, and rank 0
-// writes each repetition's seconds a message (latency, then stream) to its output.
-#include <fcntl.h>
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+// Two jobs can take turns (turns.h, peers.py); then rank 0 writes each repetition's seconds a
+// message (latency, then stream) to its output.
 #include <string.h>
-#include <unistd.h>
+
+#include "turns.h"
 
 enum { kWindow = 64, kRepetitions = 9, kMostSizes = 32 };
-
-static int g_rank;
-static int g_go = -1, g_done = -1;  // of turns
-
-static int ascending(const void* a, const void* b) {
-    const double x = *(const double*)a, y = *(const double*)b;
-    return (x > y) - (x < y);
-}
-
-static double median(double* values, int count) {
-    qsort(values, (size_t)count, sizeof *values, ascending);
-    return values[count / 2];
-}
 
 // Seconds of one message, one way.
 static double ping_pong(char* out, char* in, int size, int rounds) {
@@ -64,26 +47,6 @@ static double stream(char* out, char* in, int size, int rounds) {
             MPI_Send(NULL, 0, MPI_BYTE, 0, 3, MPI_COMM_WORLD);
     }
     return (MPI_Wtime() - begin) / rounds / kWindow;
-}
-
-static int opened(const char* turns, const char* what, int how) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s.%d.%s", turns, g_rank, what);
-    const int file = open(path, how);
-    if (file < 0) {
-        perror(path);
-        MPI_Abort(MPI_COMM_WORLD, 1);
-    }
-    return file;
-}
-
-static void begin_turn(void) {
-    char byte;
-    if (g_go >= 0 && read(g_go, &byte, 1) != 1) MPI_Abort(MPI_COMM_WORLD, 1);
-}
-
-static void end_turn(void) {
-    if (g_done >= 0 && write(g_done, ".", 1) != 1) MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 // As many as take 20 ms, by rank 0's clock.
@@ -150,11 +113,7 @@ int main(int argc, char** argv) {
         MPI_Finalize();
         return 2;
     }
-    const char* const turns = getenv("LATENCY_TURNS");
-    if (turns != NULL) {
-        g_go = opened(turns, "go", O_RDONLY);
-        g_done = opened(turns, "done", O_WRONLY);
-    }
+    take_turns();
     char *out = malloc((size_t)largest), *in = malloc((size_t)largest);
     for (int i = 0; i < largest; ++i)
         out[i] = (char)(i * 7 + g_rank);

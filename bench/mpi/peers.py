@@ -11,22 +11,16 @@ MPICH waits in its progress loop with sched_yield() on both sides: that is a flo
 
 import argparse
 import os
-import select
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parents[1] / "tests" / "mpi"))
-import mpis  # noqa: E402
+from jobs import HERE, RANKS, Job, mpis, over_heddle, over_ucx
 
 SIZES = (8, 8192, 65536, 1 << 20)
-RANKS = 2
 TURNS = 1 + 9  # of each size in latency.c: how many fit, then repetitions
-PATIENCE = 120  # seconds, of a turn
 # What is shown: size, which of a turn's times, unit of seconds a message, is less better?
 SHOWN = {
     "8 B latency, us": (8, 0, lambda seconds: seconds * 1e6, True),
@@ -37,78 +31,12 @@ SHOWN = {
 }
 
 
-def over_ucx(mpi):
-    environment = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_WARN_UNUSED_ENV_VARS": "n"}
-    if mpi.key == "mpich":
-        environment.update(MPIR_CVAR_CH4_NETMOD="ucx", MPIR_CVAR_NOLOCAL="1")
-    else:
-        environment.update(OMPI_MCA_pml="ucx", OMPI_MCA_osc="ucx", OMPI_MCA_pml_ucx_tls="any",
-                           OMPI_MCA_pml_ucx_devices="any", OMPI_MCA_btl="self")
-    return environment
-
-
-def over_heddle(mpi, path):
-    environment = mpi.environment("heddle", provider_path=path)
-    if mpi.is_openmpi:
-        # Messages alone: btl/ofi, for one-sided, would have an endpoint more to be polled.
-        environment["OMPI_MCA_btl"] = "self"
-    return environment
-
-
-class Job:
-    """One MPI job, asleep but for its turns."""
-
-    def __init__(self, name, argv, environment, folder):
-        self.name = name
-        self.turns = folder / name
-        self.go, self.done = [], []
-        for rank in range(RANKS):
-            for ends, what in ((self.go, "go"), (self.done, "done")):
-                path = f"{self.turns}.{rank}.{what}"
-                os.mkfifo(path)
-                ends.append(os.open(path, os.O_RDWR))  # so that nobody waits for the other end
-        self.output = open(f"{self.turns}.out", "w+", encoding="utf-8")
-        self.process = subprocess.Popen(
-            [str(word) for word in argv], stdin=subprocess.DEVNULL, stdout=self.output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment, "LATENCY_TURNS": str(self.turns)})
-
-    def turn(self):
-        for end in self.go:
-            os.write(end, b".")
-        until = time.monotonic() + PATIENCE
-        for end in self.done:
-            while not select.select([end], [], [], 1)[0]:
-                if self.process.poll() is not None or time.monotonic() > until:
-                    self.fail()
-            os.read(end, 1)
-
-    def times(self):
-        """By size: of each turn the seconds of a message, alone and in a stream."""
-        if self.process.wait(PATIENCE) != 0:
-            self.fail()
-        found = {size: [] for size in SIZES}
-        for line in self.text().splitlines():
-            words = line.split()
-            if words[:1] == ["turn"]:
-                found[int(words[1])].append((float(words[2]), float(words[3])))
-        return found
-
-    def text(self):
-        self.output.seek(0)
-        return self.output.read()
-
-    def fail(self):
-        ended = self.process.poll()
-        self.process.kill()
-        sys.exit(f"peers: {self.name} "
-                 + (f"ended with {ended}" if ended is not None else "does not go on")
-                 + f":\n{self.text()}")
-
-    def close(self):
-        for end in (*self.go, *self.done):
-            os.close(end)
-        self.output.close()
+def times_of(job):
+    """By size: of each turn the seconds of a message, alone and in a stream."""
+    found = {size: [] for size in SIZES}
+    for size, alone, stream in job.results():
+        found[int(size)].append((float(alone), float(stream)))
+    return found
 
 
 def run(options, mpi, binary, sides):
@@ -122,7 +50,7 @@ def run(options, mpi, binary, sides):
             # who begins has what is warm of the other's; so both begin
             for job in jobs if number % 2 else reversed(jobs):
                 job.turn()
-        times = {job.name: job.times() for job in jobs}
+        times = {job.name: times_of(job) for job in jobs}
         for job in jobs:
             job.close()
     return times

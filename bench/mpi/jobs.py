@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Jobs of the same MPI program that take turns (turns.h), and what puts an MPI's traffic on heddle or
+on UCX's rc_verbs, on the same device. Standard library only."""
+
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tests" / "mpi"))
+import mpis  # noqa: E402
+
+RANKS = 2
+PATIENCE = 120  # seconds, of a turn
+
+
+def over_ucx(mpi):
+    environment = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_WARN_UNUSED_ENV_VARS": "n"}
+    if mpi.key == "mpich":
+        environment.update(MPIR_CVAR_CH4_NETMOD="ucx", MPIR_CVAR_NOLOCAL="1")
+    else:
+        environment.update(OMPI_MCA_pml="ucx", OMPI_MCA_osc="ucx", OMPI_MCA_pml_ucx_tls="any",
+                           OMPI_MCA_pml_ucx_devices="any", OMPI_MCA_btl="self")
+    return environment
+
+
+def over_heddle(mpi, path):
+    environment = mpi.environment("heddle", provider_path=path)
+    if mpi.is_openmpi:
+        # Messages alone: btl/ofi, for one-sided, would have an endpoint more to be polled.
+        environment["OMPI_MCA_btl"] = "self"
+    return environment
+
+
+class Job:
+    """One MPI job, asleep but for its turns."""
+
+    def __init__(self, name, argv, environment, folder):
+        self.name = name
+        self.turns = folder / name
+        self.go, self.done = [], []
+        for rank in range(RANKS):
+            for ends, what in ((self.go, "go"), (self.done, "done")):
+                path = f"{self.turns}.{rank}.{what}"
+                os.mkfifo(path)
+                ends.append(os.open(path, os.O_RDWR))  # so that nobody waits for the other end
+        self.output = open(f"{self.turns}.out", "w+", encoding="utf-8")
+        self.process = subprocess.Popen(
+            [str(word) for word in argv], stdin=subprocess.DEVNULL, stdout=self.output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **environment, "TURNS": str(self.turns)})
+
+    def turn(self):
+        for end in self.go:
+            os.write(end, b".")
+        until = time.monotonic() + PATIENCE
+        for end in self.done:
+            while not select.select([end], [], [], 1)[0]:
+                if self.process.poll() is not None or time.monotonic() > until:
+                    self.fail()
+            os.read(end, 1)
+
+    def results(self):
+        """The words of what was written for each turn, once the job has ended."""
+        if self.process.wait(PATIENCE) != 0:
+            self.fail()
+        lines = (line.split() for line in self.text().splitlines())
+        return [words[1:] for words in lines if words[:1] == ["turn"]]
+
+    def text(self):
+        self.output.seek(0)
+        return self.output.read()
+
+    def fail(self):
+        ended = self.process.poll()
+        self.process.kill()
+        sys.exit(f"{self.name} "
+                 + (f"ended with {ended}" if ended is not None else "does not go on")
+                 + f":\n{self.text()}")
+
+    def close(self):
+        for end in (*self.go, *self.done):
+            os.close(end)
+        self.output.close()
