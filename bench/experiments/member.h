@@ -45,7 +45,7 @@ protected:
     void progress() {
         endpoint_->progress();
         if (++polls_ % 1024 == 0) {
-            ::sched_yield();  // more processes than processors
+            if (yields_) ::sched_yield();
             turns_.throw_if_failed();
         }
     }
@@ -83,6 +83,7 @@ protected:
     // Of the team, with progress meanwhile.
     void barrier();
 
+    bool yields_ = true;  // there may be more processes than processors
     Turns& turns_;
     const std::uint32_t team_, rank_, size_;
     std::shared_ptr<protocol::Domain> domain_;

@@ -2,7 +2,10 @@
 // Process 0 of a team sends and is measured, process 1 receives, or sends back.
 #include "experiments/tuples.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "common/measure.h"
@@ -12,6 +15,7 @@ namespace heddle::bench {
 namespace {
 
 constexpr std::uint32_t kWarmUp = 64;     // messages
+constexpr std::uint32_t kPart = 16;       // of a ping-pong, looked at as a whole
 constexpr std::uint64_t kAnswerTag = 1;   // of windows
 constexpr std::uint64_t kFirstTag = 256;  // of those that are measured
 // Each case has tags of its own: what was learnt of others is of another experiment.
@@ -20,7 +24,13 @@ constexpr unsigned kTagBits = 20;
 struct Board {
     struct Team {
         double seconds = 0;
-        std::uint64_t messages = 0, by_tuple = 0, late = 0, opened = 0;  // since the case began
+        std::uint64_t parts = 0, undisturbed = 0;           // since the case began
+        alignas(64) std::atomic<std::int64_t> switches{0};  // of process 1
+        alignas(64) std::uint64_t messages = 0, by_tuple = 0, late = 0, opened = 0;
+        void reset() noexcept {
+            parts = undisturbed = 0;
+            messages = by_tuple = late = opened = 0;
+        }
     };
     Team teams[Turns::kMostTeams];
     TupleCase command;
@@ -28,6 +38,13 @@ struct Board {
     std::uint32_t messages = 0;
     bool first = false;  // turn of the case: it is not measured
 };
+
+// How often this thread had to make room for another.
+std::int64_t own_switches() {
+    rusage usage{};
+    ::getrusage(RUSAGE_THREAD, &usage);
+    return usage.ru_nivcsw;
+}
 
 // A number that tells nothing of the next.
 std::uint64_t mixed(std::uint64_t value) noexcept {
@@ -53,8 +70,35 @@ public:
         std::memset(in_, 2, 2 * room_ * window_);
         open();
     }
+    void give_way(bool yields) { yields_ = yields; }
 
 private:
+    // Parts of a repetition: where others use the machine, too, the times of some are theirs.
+    void begin_parts() {
+        all_ = good_ = 0;
+        parts_ = good_parts_ = 0;
+        switches_ = own_switches() + own_.switches.load(std::memory_order_relaxed);
+        part_begin_ = now_us();
+    }
+    void end_part() {
+        const double time = now_us() - part_begin_;
+        const std::int64_t switches =
+            own_switches() + own_.switches.load(std::memory_order_relaxed);
+        all_ += time;
+        ++parts_;
+        if (switches == switches_) {
+            good_ += time;
+            ++good_parts_;
+        }
+        switches_ = switches;
+        part_begin_ = now_us();
+    }
+    double part_us() const {
+        return good_parts_ != 0 ? good_ / static_cast<double>(good_parts_)
+                                : all_ / static_cast<double>(parts_);
+    }
+    void tell_switches() { own_.switches.store(own_switches(), std::memory_order_relaxed); }
+
     void turn() override {
         const TupleCase& what = board_.command;
         if (board_.first) {
@@ -64,21 +108,22 @@ private:
         const protocol::TupleCounts before = endpoint_->tuple_counts();
         if (rank_ == 1 && !what.ping_pong && what.early) post_window(what, cursor_);
         barrier();
-        const double begin = now_us();
+        if (rank_ == 0) begin_parts();
         if (what.ping_pong)
             ping_pong(what, board_.messages);
         else if (rank_ == 0)
             send_windows(what, board_.messages / window_);
         else
             receive_windows(what, board_.messages / window_);
-        const double end = now_us();
         barrier();
         if (rank_ != 0) return;
         const std::uint32_t messages =
             what.ping_pong ? board_.messages : board_.messages / window_ * window_;
-        own_.seconds = (end - begin) * 1e-6 / messages / (what.ping_pong ? 2 : 1);
+        own_.seconds = part_us() * 1e-6 / (what.ping_pong ? 2 * kPart : window_);
         if (board_.first) return;
         const protocol::TupleCounts counts = endpoint_->tuple_counts();
+        own_.parts += parts_;
+        own_.undisturbed += good_parts_;
         own_.messages += messages;
         own_.by_tuple += counts.sent - before.sent;
         own_.late += counts.blocking - before.blocking;
@@ -101,6 +146,7 @@ private:
                 take(received_);
                 if (i + 1 < messages) post(other, in_, what.bytes, tag);
                 if (rank_ == 1) send(other, out_, what.bytes, tag);
+                end_round(i);
             }
             return;
         }
@@ -108,7 +154,15 @@ private:
             if (rank_ == 0) send(other, out_, what.bytes, tag);
             receive(other, in_, what.bytes, tag);
             if (rank_ == 1) send(other, out_, what.bytes, tag);
+            end_round(i);
         }
+    }
+    void end_round(std::uint32_t number) {
+        if ((number + 1) % kPart != 0) return;
+        if (rank_ == 0)
+            end_part();
+        else
+            tell_switches();
     }
 
     std::byte* received_at(std::uint64_t number) const noexcept {
@@ -125,6 +179,7 @@ private:
             for (std::uint32_t i = 0; i < window_; ++i)
                 take(sent_);
             receive(1, nullptr, 0, kAnswerTag);
+            end_part();
         }
     }
 
@@ -148,6 +203,7 @@ private:
                 take(received_);
             check(what);
             cursor_ += window_;
+            tell_switches();
             send(0, nullptr, 0, kAnswerTag);
         }
     }
@@ -167,6 +223,9 @@ private:
     const std::size_t warm_bytes_, room_;
     std::byte *const out_, *const in_;
     std::uint64_t cursor_ = 0;  // messages of the case
+    double all_ = 0, good_ = 0, part_begin_ = 0;
+    std::uint64_t parts_ = 0, good_parts_ = 0;
+    std::int64_t switches_ = 0;
 };
 
 }  // namespace
@@ -186,13 +245,14 @@ std::vector<std::vector<TupleResult>> run_tuples(
                 Player player(turns, *board, team, rank, request, most);
                 // All teams alike, whatever else the machine does when one begins.
                 pin_to(processors[rank % processors.size()]);
+                player.give_way(processors.size() < 2);
                 player.take_part();
             });
         turns.wait_until_done(team);
     }
     const auto turn = [&](std::uint32_t team, double messages) {
-        board->messages =
-            static_cast<std::uint32_t>(std::clamp(messages, 1.0 * request.window, 1e6));
+        board->messages = static_cast<std::uint32_t>(
+            std::clamp(messages, 1.0 * std::max(request.window, kPart), 1e6));
         turns.turn(team);
         return board->teams[team].seconds;
     };
@@ -205,12 +265,12 @@ std::vector<std::vector<TupleResult>> run_tuples(
         double messages = 0;
         for (std::uint32_t team = 0; team < teams; ++team) {
             told(each);
-            board->teams[team] = {};
+            board->teams[team].reset();
             board->first = true;
             turn(team, kWarmUp);
             board->first = false;
             messages = std::max(messages, request.seconds / turn(team, 4 * kWarmUp));
-            board->teams[team] = {};
+            board->teams[team].reset();
         }
         turns.repeat(teams, request.repetitions, [&](std::uint32_t team) {
             told(each);
@@ -222,6 +282,8 @@ std::vector<std::vector<TupleResult>> run_tuples(
             of_case[team].by_tuple = static_cast<double>(it.by_tuple) / sent;
             of_case[team].late = static_cast<double>(it.late) / sent;
             of_case[team].opened = it.opened;
+            of_case[team].undisturbed = static_cast<double>(it.undisturbed) /
+                                        static_cast<double>(std::max<std::uint64_t>(it.parts, 1));
         }
     }
     turns.end();

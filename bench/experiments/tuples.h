@@ -31,10 +31,13 @@ struct TupleRequest {
 };
 
 struct TupleResult {
-    std::vector<double> seconds;  // of a message, by repetition
-    double by_tuple = 0;          // share of the messages
-    double late = 0;              // share that found no receive
-    std::uint64_t opened = 0;     // queues, in all repetitions
+    // Of a message, by repetition: of those parts of it in which no process had to make room for
+    // another program; where there are none, of all.
+    std::vector<double> seconds;
+    double undisturbed = 0;    // share of the parts
+    double by_tuple = 0;       // share of the messages
+    double late = 0;           // share that found no receive
+    std::uint64_t opened = 0;  // queues, in all repetitions
 };
 
 // Results by case, then by team. Throws std::runtime_error: a message that is not the one expected,

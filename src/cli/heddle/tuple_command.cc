@@ -133,7 +133,8 @@ Json json_of(const Experiment& experiment, const TupleCase& c, const std::string
                   {"quartiles", {ratio.low, ratio.high}},
                   {"by_tuple", result.by_tuple},
                   {"found_no_receive", result.late},
-                  {"opened", result.opened}});
+                  {"opened", result.opened},
+                  {"undisturbed", result.undisturbed}});
     return j;
 }
 
