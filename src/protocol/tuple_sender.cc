@@ -24,8 +24,10 @@ namespace {
 
 constexpr std::size_t kCreditBlocks = 256;  // tuples of an endpoint, at least
 constexpr std::uint32_t kLateLook = 32;     // messages
-constexpr std::uint32_t kPaidBack = 64;     // messages after which opening a queue was worth it
-constexpr std::size_t kMostPieces = 3;      // as the queues have
+// Messages after which opening a queue and leaving it was worth it: that costs as much as some
+// hundred.
+constexpr std::uint32_t kPaidBack = 4096;
+constexpr std::size_t kMostPieces = 3;  // as the queues have
 
 }  // namespace
 
