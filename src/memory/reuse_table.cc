@@ -21,8 +21,8 @@ ReuseTable::ReuseTable()
       until_epoch_(uses_of_epoch()) {}
 
 std::uint32_t ReuseTable::aged(std::uint32_t stamp) const noexcept {
-    const auto unused = static_cast<std::uint16_t>(epoch_ - (stamp >> 16) - 1);
-    return epoch_ << 16 | (stamp & kMostUses) >> std::min(unused, kMostUnused);
+    const auto unused = static_cast<std::uint16_t>(epoch() - (stamp >> 16) - 1);
+    return now_ | (stamp & kMostUses) >> std::min(unused, kMostUnused);
 }
 
 // Not the first of its set. Who is found comes one place nearer, a new one comes first, and the
@@ -38,7 +38,7 @@ std::uint32_t ReuseTable::aged(std::uint32_t stamp) const noexcept {
     if (set[kWays - 1].value != 0) return nullptr;
     for (std::size_t i = kWays - 1; i != 0; --i)
         set[i] = set[i - 1];
-    set[0] = {key, epoch_ << 16 | 1, 0};
+    set[0] = {key, now_ | 1, 0};
     return &set[0];
 }
 
@@ -47,21 +47,22 @@ std::uint32_t ReuseTable::aged(std::uint32_t stamp) const noexcept {
     past_.uses += uses;
     past_.misses += misses_;
     past_.overflows += overflows_;
-    epoch_ = (epoch_ + 1) & 0xffff;
+    now_ += kMostUses + 1;
     if (resting_) {
         ++past_.rests;
         resting_ = --rest_ != 0;
     } else if (overflows_ > uses / 4) {
         const State now = state();
         const bool worth = now.frequent * 5 >= now.entries;
-        if (frequent_used_ == 0 && !worth && uses - misses_ < uses / 16) {
+        if (!frequent_used_ && !worth && uses - misses_ < uses / 16) {
             // Perhaps what is used again comes too late: a larger table looks, the next time.
             resting_ = true;
             rest_ = now.entries < kFreely ? kFirstRests : kRest;
         }
         if (now.entries < kFreely || (worth && now.entries < kMost)) grow();
     }
-    misses_ = overflows_ = frequent_used_ = 0;
+    misses_ = overflows_ = 0;
+    frequent_used_ = false;
 }
 
 // Twice as many; where a buffer belongs changes by one bit.
@@ -93,7 +94,7 @@ void ReuseTable::forget(const void* address, std::size_t bytes) noexcept {
 ReuseTable::State ReuseTable::state() const noexcept {
     State now = past_;
     now.entries = sets_.size() * kWays;
-    now.epoch = epoch_;
+    now.epoch = epoch();
     now.uses += uses_of_epoch() - until_epoch_;
     now.misses += misses_;
     now.overflows += overflows_;

@@ -276,7 +276,7 @@ public:
                                                    ReuseCosts::Way way) noexcept {
         if (buffer.iov_len < reuse_from[way]) return nullptr;
         return of->use(buffer.iov_base, buffer.iov_len,
-                       [&](std::size_t bytes) { return uses_for(bytes, way); });
+                       [this, way](std::size_t bytes) { return uses_for(bytes, way); });
     }
     std::uint32_t uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept;
     bool may_be_eager(const Peer& peer, std::size_t bytes) const noexcept {
@@ -440,6 +440,8 @@ public:
     std::optional<Reuse> sent_from, read_into;
     // Less than that is copied without a look: where the costs are known, and there are no tables.
     std::array<std::size_t, ReuseCosts::kWays> reuse_from;
+    // How many uses are enough, as far as it was asked; 0: it was not.
+    std::array<std::array<std::uint32_t, ReuseCosts::kSizes>, ReuseCosts::kWays> enough_uses{};
     std::unique_ptr<Tuples> tuples;  // unless there shall be none
     // Messages from that size on are counted, and may come to have a queue of their tuple.
     std::size_t tuples_from = ~std::size_t{0};

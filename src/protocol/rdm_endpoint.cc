@@ -51,8 +51,9 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
     reuse_from.fill(~std::size_t{0});
     if (options.mr_cache_bytes != 0 && options.reuse_after != 0) {
         reuse_from.fill(Reuse::kLeastBytes);
-        sent_from.emplace(*domain->body().cache, 0);
-        read_into.emplace(*domain->body().cache, IBV_ACCESS_LOCAL_WRITE);
+        const std::uint32_t fewest = options.reuse_after.value_or(ReuseCosts::kFewestUses);
+        sent_from.emplace(*domain->body().cache, 0, fewest);
+        read_into.emplace(*domain->body().cache, IBV_ACCESS_LOCAL_WRITE, fewest);
         domain->body().reuses.insert(domain->body().reuses.end(), {&*sent_from, &*read_into});
     }
     const bool by_tuples =
@@ -202,9 +203,15 @@ void RdmEndpoint::Body::entry(std::uint8_t what, bool read, void* context, std::
 
 std::uint32_t RdmEndpoint::Body::uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept {
     if (options.reuse_after) return *options.reuse_after;
-    const ReuseCosts& costs = process->reuse_costs(*domain->body().context);
-    reuse_from[way] = costs.smallest(way);
-    return costs.uses_for(bytes, way, options.speculation);
+    std::uint32_t& enough = enough_uses[way][ReuseCosts::index_of(bytes)];
+    if (enough == 0) {
+        const ReuseCosts& costs = process->reuse_costs(*domain->body().context);
+        reuse_from[way] = costs.smallest(way);
+        sent_from->set_fewest(costs.fewest_uses(options.speculation));
+        read_into->set_fewest(costs.fewest_uses(options.speculation));
+        enough = costs.uses_for(bytes, way, options.speculation);
+    }
+    return enough;
 }
 
 void RdmEndpoint::Body::tuple_sent(Transfer& transfer, bool delivered) {

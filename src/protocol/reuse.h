@@ -51,23 +51,27 @@ public:
         Buffer* next_free = nullptr;
     };
 
-    // access: what the device may do with it (IBV_ACCESS_...).
-    Reuse(memory::RegistrationCache& cache, int access) : cache_(cache), access_(access) {}
+    // access: what the device may do with it (IBV_ACCESS_...). fewest: uses below which none is
+    // registered.
+    Reuse(memory::RegistrationCache& cache, int access, std::uint32_t fewest)
+        : cache_(cache), access_(access), fewest_(fewest) {}
     Reuse(const Reuse&) = delete;
     Reuse& operator=(const Reuse&) = delete;
     ~Reuse();
 
     // One more use of a buffer of kLeastBytes or more. nullptr: by a copy, please. uses_for(bytes):
-    // so many are enough; asked for after the first few.
+    // so many are enough; asked for after the fewest. By value: so it needs no memory, which
+    // would be written at each use.
     template <class UsesFor>
     [[gnu::always_inline]] Buffer* use(const void* address, std::size_t bytes,
-                                       const UsesFor& uses_for) noexcept {
+                                       UsesFor uses_for) noexcept {
         memory::ReuseTable::Entry* const entry = table_.use(address, bytes);
-        if (entry == nullptr || (entry->value == 0 && entry->uses() < ReuseCosts::kFewestUses))
-            [[likely]]
+        if (entry == nullptr || (entry->value == 0 && entry->uses() < fewest_)) [[likely]]
             return nullptr;
         return known(*entry, address, bytes, uses_for);
     }
+    // When it is known.
+    void set_fewest(std::uint32_t uses) noexcept { fewest_ = uses; }
     // Registrations that are gone, or were not used for long, end: also after
     // RegistrationCache::give_up_held().
     void sweep() noexcept;
@@ -76,7 +80,7 @@ public:
 private:
     template <class UsesFor>
     [[gnu::noinline]] Buffer* known(memory::ReuseTable::Entry& entry, const void* address,
-                                    std::size_t bytes, const UsesFor& uses_for) noexcept {
+                                    std::size_t bytes, UsesFor uses_for) noexcept {
         if (entry.value == 0) {
             if (entry.uses() < uses_for(bytes)) return nullptr;
             return promote(entry, address, bytes);
@@ -91,6 +95,7 @@ private:
 
     memory::RegistrationCache& cache_;
     const int access_;
+    std::uint32_t fewest_;
     memory::ReuseTable table_;
     Numbered<Buffer> buffers_;  // an entry's value: index + 1
     std::uint32_t live_ = 0;    // of these

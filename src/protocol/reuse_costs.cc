@@ -41,6 +41,14 @@ std::uint32_t ReuseCosts::uses_for(std::size_t bytes, Way way, unsigned percent)
     return std::max(static_cast<std::uint32_t>(wanted), kFewestUses);
 }
 
+std::uint32_t ReuseCosts::fewest_uses(unsigned percent) const noexcept {
+    std::uint32_t fewest = kNever;
+    for (std::size_t i = 0; i < kSizes; ++i)
+        for (const Way way : {kSend, kRing, kOneSided})
+            fewest = std::min(fewest, uses_for(size_of(i), way, percent));
+    return fewest;
+}
+
 std::size_t ReuseCosts::smallest(Way way) const noexcept {
     for (std::size_t i = 0; i < kSizes; ++i)
         if (uses_for(size_of(i), way, 100) != kNever) return size_of(i);

@@ -52,6 +52,9 @@ struct ReuseCosts {
     // used that often will be used as often again (section 3.4). kNever: the copy costs less.
     std::uint32_t uses_for(std::size_t bytes, Way way, unsigned percent) const noexcept;
 
+    // Of any size, by any way.
+    std::uint32_t fewest_uses(unsigned percent) const noexcept;
+
     // The smallest that pays; all ones: none does.
     std::size_t smallest(Way way) const noexcept;
 

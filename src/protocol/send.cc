@@ -99,14 +99,16 @@ Outgoing RdmEndpoint::Body::outgoing(const Peer& peer, const What& what,
 post::Posted RdmEndpoint::Body::send_eager(Peer& peer, const Outgoing& out, const Sent& sent,
                                            bool may_stay) {
     const bool ring = by_ring(peer, out);
-    Reuse::Buffer* const reused =
-        may_stay && out.count == 1 && out.bytes > options.inject_bytes
-            ? frequent(sent_from, out.iov[0], ring ? ReuseCosts::kRing : ReuseCosts::kSend)
-            : nullptr;
-    const post::Posted posted = out.bytes <= options.inject_bytes
-                                    ? send_inline(peer, out, ring, sent)
-                                : reused != nullptr ? send_gathered(peer, out, ring, sent, *reused)
-                                                    : send_copied(peer, out, ring, sent);
+    const auto by_buffer = [&] {
+        Reuse::Buffer* const reused =
+            may_stay && out.count == 1
+                ? frequent(sent_from, out.iov[0], ring ? ReuseCosts::kRing : ReuseCosts::kSend)
+                : nullptr;
+        return reused != nullptr ? send_gathered(peer, out, ring, sent, *reused)
+                                 : send_copied(peer, out, ring, sent);
+    };
+    const post::Posted posted =
+        out.bytes <= options.inject_bytes ? send_inline(peer, out, ring, sent) : by_buffer();
     if (posted != post::Posted::kOk) [[unlikely]]
         return posted;
     peer.count_numbered();

@@ -34,6 +34,8 @@ TEST(ReuseCosts, BreakEven) {
     EXPECT_EQ(costs.uses_for(4096, ReuseCosts::kOneSided, 1), ReuseCosts::kFewestUses);
     EXPECT_EQ(costs.uses_for(1 << 20, ReuseCosts::kRing, 100), ReuseCosts::kNever)
         << "not measured";
+    EXPECT_EQ(costs.fewest_uses(100), 105u);
+    EXPECT_EQ(ReuseCosts{}.fewest_uses(100), ReuseCosts::kNever);
     EXPECT_EQ(costs.smallest(ReuseCosts::kRing), 128u);
     EXPECT_EQ(costs.smallest(ReuseCosts::kSend), ~std::size_t{0});
     EXPECT_EQ(ReuseCosts{}.uses_for(4096, ReuseCosts::kRing, 25), ReuseCosts::kNever);
