@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// provider_instructions [--json]: what the provider costs between an MPI library and the adapter,
-// for a message of 8 bytes: from fi_tinject and fi_tsend to the doorbell, and from a completion in
-// the device's queue to the entry that fi_cq_read gives for the receive it matches. Counted by
-// callgrind within these calls, without what the software HCA does itself. One thread
+// provider_instructions [--json] [--copied]: what the provider costs between an MPI library and the
+// adapter, for a message of 8 bytes: from fi_tinject and fi_tsend to the doorbell, and from a
+// completion in the device's queue to the entry that fi_cq_read gives for the receive it matches.
+// And what looking for buffers that are used again adds to fi_tsend of a message that is copied.
+// Counted by callgrind within these calls, without what the software HCA does itself. One thread
 // (FI_THREAD_DOMAIN).
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
@@ -13,6 +14,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -32,6 +34,24 @@ constexpr Part kParts[] = {
     {"tsend", "fi_tsend", "counted_send"},
     {"read", "fi_cq_read, a message", "counted_read"},
 };
+// Messages that are copied; of the provider alone, as how the C library copies is its own affair.
+struct Copied {
+    const char *name, *label;
+    const char* reuse;  // FI_HEDDLE_REUSE
+    bool again;         // from one buffer; else each from another
+    int messages;
+};
+// A table that finds nothing rests, and looks again from time to time: so many messages see it do
+// both, and grow; but the first 4096 it looks for all.
+constexpr int kFewMessages = 2048, kManyMessages = 32768;
+constexpr Copied kCopied[] = {
+    {"off", "off", "off", true, kFewMessages},
+    {"never_again", "never used again", "16", false, kManyMessages},
+    {"never_again_first", "of these, the first", "16", false, kFewMessages},
+    {"too_seldom", "used too seldom", "65535", true, kFewMessages},  // below its threshold
+};
+constexpr std::size_t kCopiedBytes[] = {1024, 4096};
+constexpr double kMostAdded = 40;
 constexpr int kMessages = 2048;
 
 void must(long result, const char* what) {
@@ -87,6 +107,10 @@ extern "C" {
 [[gnu::noinline]] ssize_t counted_send(fid_ep* ep, const void* data, fi_addr_t to) {
     return fi_tsend(ep, data, 8, nullptr, to, 1, nullptr);
 }
+[[gnu::noinline]] ssize_t counted_copied(fid_ep* ep, const void* data, std::size_t bytes,
+                                         fi_addr_t to) {
+    return fi_tsend(ep, data, bytes, nullptr, to, 1, nullptr);
+}
 [[gnu::noinline]] ssize_t counted_read(fid_cq* cq, fi_cq_tagged_entry* entry) {
     return fi_cq_read(cq, entry, 1);
 }
@@ -94,67 +118,184 @@ extern "C" {
 
 namespace {
 
-void run(const std::string& part) {
-    fi_info* const hints = fi_allocinfo();
-    hints->caps = FI_TAGGED;
-    hints->ep_attr->type = FI_EP_RDM;
-    hints->domain_attr->threading = FI_THREAD_DOMAIN;
-    fi_info* info = nullptr;
-    must(fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints, &info), "fi_getinfo");
-    fid_fabric* fabric = nullptr;
-    must(fi_fabric(info->fabric_attr, &fabric, nullptr), "fi_fabric");
-    Side a, b;  // domains of their own: reading b's queue is nothing of a's
-    a.open(fabric, info);
-    b.open(fabric, info);
-    const fi_addr_t to_b = a.add(b);
-    b.add(a);  // as MPI libraries do
-    fi_cq_tagged_entry entry;
-    std::uint64_t data = 0, got = 0;
-    bool connected = false;
-    for (int i = 0; i <= kMessages; ++i) {
-        must(fi_trecv(b.ep, &got, sizeof got, nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr), "fi_trecv");
-        ++data;
+// What is sent, and how.
+struct Messages {
+    std::string part;       // a name of kParts; else "copied"
+    std::size_t bytes = 8;  // also from one to the next
+    bool again = true;
+    int count = kMessages;
+};
+
+// Both sides, connected, and a message at a time from one to the other.
+class Run {
+public:
+    explicit Run(const Messages& what)
+        : what_(what),
+          data_(what.bytes * (what.again ? 1 : static_cast<std::size_t>(what.count) + 1)),
+          got_(what.bytes),
+          hints_(fi_allocinfo()) {
+        hints_->caps = FI_TAGGED;
+        hints_->ep_attr->type = FI_EP_RDM;
+        hints_->domain_attr->threading = FI_THREAD_DOMAIN;
+        must(fi_getinfo(FI_VERSION(1, 17), nullptr, nullptr, 0, hints_, &info_), "fi_getinfo");
+        must(fi_fabric(info_->fabric_attr, &fabric_, nullptr), "fi_fabric");
+        // domains of their own: reading b's queue is nothing of a's
+        a_.open(fabric_, info_);
+        b_.open(fabric_, info_);
+        to_b_ = a_.add(b_);
+        b_.add(a_);  // as MPI libraries do
+    }
+    Run(const Run&) = delete;
+    Run& operator=(const Run&) = delete;
+    ~Run() {
+        a_.close();
+        b_.close();
+        must(fi_close(&fabric_->fid), "fi_close");
+        fi_freeinfo(info_);
+        fi_freeinfo(hints_);
+    }
+
+    void message(int number) {
+        must(fi_trecv(b_.ep, got_.data(), got_.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr),
+             "fi_trecv");
+        std::byte* const data =
+            data_.data() + (what_.again ? 0 : what_.bytes * static_cast<std::size_t>(number));
+        std::memcpy(data, &number, sizeof number);
         ssize_t result = -FI_EAGAIN;
-        // The first one waits for the connection, and is not counted.
         while (result == -FI_EAGAIN)
-            result = !connected        ? fi_tinject(a.ep, &data, 8, to_b, 1)
-                     : part == "tsend" ? counted_send(a.ep, &data, to_b)
-                                       : counted_inject(a.ep, &data, to_b);
+            result = send(number, data);
         must(result, "a send");
-        while ((result = connected ? counted_read(b.received, &entry)
-                                   : fi_cq_read(b.received, &entry, 1)) == -FI_EAGAIN)
-            fi_cq_read(a.sent, nullptr, 0);
+        const bool counted = number != 0 && what_.part == "read";
+        fi_cq_tagged_entry entry;
+        while ((result = counted ? counted_read(b_.received, &entry)
+                                 : fi_cq_read(b_.received, &entry, 1)) == -FI_EAGAIN)
+            fi_cq_read(a_.sent, nullptr, 0);
         must(result, "fi_cq_read");
-        if (got != data) must(-FI_EOTHER, "the message");
-        if (connected && part == "tsend")
-            while ((result = fi_cq_read(a.sent, &entry, 1)) == -FI_EAGAIN) {
+        if (std::memcmp(got_.data(), data, what_.bytes) != 0) must(-FI_EOTHER, "the message");
+        if (number != 0 && (what_.part == "tsend" || what_.part == "copied"))
+            while ((result = fi_cq_read(a_.sent, &entry, 1)) == -FI_EAGAIN) {
             }
         else
-            fi_cq_read(a.sent, nullptr, 0);
-        connected = true;
+            fi_cq_read(a_.sent, nullptr, 0);
     }
-    a.close();
-    b.close();
-    must(fi_close(&fabric->fid), "fi_close");
-    fi_freeinfo(info);
-    fi_freeinfo(hints);
+
+private:
+    // The first one waits for the connection, and is not counted.
+    ssize_t send(int number, const std::byte* data) {
+        if (number == 0) return fi_tinject(a_.ep, data, 8, to_b_, 1);
+        if (what_.part == "copied") return counted_copied(a_.ep, data, what_.bytes, to_b_);
+        return what_.part == "tsend" ? counted_send(a_.ep, data, to_b_)
+                                     : counted_inject(a_.ep, data, to_b_);
+    }
+
+    const Messages what_;
+    std::vector<std::byte> data_, got_;
+    fi_info *hints_, *info_ = nullptr;
+    fid_fabric* fabric_ = nullptr;
+    Side a_, b_;
+    fi_addr_t to_b_ = FI_ADDR_NOTAVAIL;
+};
+
+void run(const Messages& what) {
+    Run run(what);
+    for (int i = 0; i <= what.count; ++i)
+        run.message(i);
+}
+
+using heddle::bench::Costs;
+using heddle::bench::Count;
+using heddle::bench::run_callgrind;
+
+Costs counted(const std::string& function, const std::vector<std::string>& part,
+              const char* label) {
+    return run_callgrind({"--toggle-collect=" + function}, part, label);
+}
+
+// The provider's instructions of a message that is copied.
+double copied(const Copied& part, std::size_t bytes) {
+    const Costs costs =
+        counted("counted_copied", {"--copied-part", part.name, std::to_string(bytes)}, part.label);
+    long sum = 0;
+    for (const auto& [function, cost] : costs.at("libheddle-fi.so"))
+        sum += cost;
+    return static_cast<double>(sum) / part.messages;
+}
+
+nlohmann::ordered_json measure_copied(bool json, const std::vector<std::size_t>& sizes) {
+    nlohmann::ordered_json all;
+    if (!json) {
+        std::printf(
+            "\nInstructions of fi_tsend for a message that is copied, without and with "
+            "FI_HEDDLE_REUSE\n(the provider's alone; at most %.0f are to be added, of many "
+            "messages)\n\n%-8s",
+            kMostAdded, "bytes");
+        for (const Copied& part : kCopied)
+            std::printf("%22s", part.label);
+    }
+    for (const std::size_t bytes : sizes) {
+        nlohmann::ordered_json& row = all[std::to_string(bytes)];
+        if (!json) std::printf("\n%-8zu", bytes);
+        for (const Copied& part : kCopied) {
+            const double count = copied(part, bytes);
+            row[part.name] = count;
+            if (json) continue;
+            char cell[40];
+            std::snprintf(cell, sizeof cell, "%.1f (+%.1f)", count,
+                          count - row["off"].get<double>());
+            std::printf("%22s", cell);
+            std::fflush(stdout);
+        }
+    }
+    if (!json) std::printf("\n");
+    all["most_added"] = kMostAdded;
+    return all;
+}
+
+nlohmann::ordered_json measure_parts(bool json) {
+    nlohmann::ordered_json all;
+    if (!json)
+        std::printf(
+            "Instructions of the provider for a message of 8 bytes\n"
+            "(callgrind; libfabric's own and the software HCA's left out)\n");
+    for (const Part& part : kParts) {
+        const Costs costs = counted(part.counted, {"--part", part.name}, part.label);
+        const Count count = heddle::bench::count_each(costs, {}, kMessages);
+        if (!json) print_count(part.label, count);
+        all[part.name] = {{"instructions", count.total}, {"by_object", count.by_object}};
+    }
+    return all;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    using namespace heddle::bench;
-    const std::string first = argc > 1 ? argv[1] : "";
-    if (first == "--part" && argc == 3) {
-        run(argv[2]);
+    const std::vector<std::string> words(argv + 1, argv + argc);
+    if (words.size() == 2 && words[0] == "--part") {
+        run({words[1]});
         return 0;
     }
-    if (!first.empty() && first != "--json") {
+    if (words.size() == 3 && words[0] == "--copied-part") {
+        for (const Copied& part : kCopied)
+            if (part.name == words[1]) {
+                setenv("FI_HEDDLE_REUSE", part.reuse, 1);
+                setenv("FI_HEDDLE_UNEXPECTED_SIZE", "64M", 1);  // none by rendezvous
+                run({"copied", std::stoul(words[2]), part.again, part.messages});
+            }
+        return 0;
+    }
+    bool json = false, copied_alone = false;
+    for (const std::string& word : words) {
+        json |= word == "--json";
+        copied_alone |= word == "--copied";
+        if (word == "--json" || word == "--copied") continue;
         std::fprintf(stderr,
-                     "usage: provider_instructions [--json]\n"
-                     "Counts the provider's instructions for a message of 8 bytes; needs valgrind "
-                     "and an mlx5 device, for instance `softhca run -- provider_instructions`.\n");
-        return first == "--help" ? 0 : 2;
+                     "usage: provider_instructions [--json] [--copied]\n"
+                     "Counts the provider's instructions for a message of 8 bytes, and those that "
+                     "looking for\nbuffers that are used again adds to one that is copied: at most "
+                     "%.0f (--copied: only\nthese, and of %zu bytes). Needs valgrind and an mlx5 "
+                     "device, for instance\n`softhca run -- provider_instructions`.\n",
+                     kMostAdded, kCopiedBytes[0]);
+        return word == "--help" ? 0 : 2;
     }
     // The provider beside this program, unless another one is asked for.
     const auto beside =
@@ -162,17 +303,9 @@ int main(int argc, char** argv) {
     setenv("FI_PROVIDER_PATH", beside.c_str(), 0);
     setenv("FI_PROVIDER", "heddle", 1);
     nlohmann::ordered_json line;
-    if (first.empty())
-        std::printf(
-            "Instructions of the provider for a message of 8 bytes\n"
-            "(callgrind; libfabric's own and the software HCA's left out)\n");
-    for (const Part& part : kParts) {
-        const Costs costs = run_callgrind({std::string("--toggle-collect=") + part.counted},
-                                          {"--part", part.name}, part.label);
-        const Count count = count_each(costs, {}, kMessages);
-        if (first.empty()) print_count(part.label, count);
-        line[part.name] = {{"instructions", count.total}, {"by_object", count.by_object}};
-    }
-    if (!first.empty()) std::printf("%s\n", line.dump().c_str());
+    if (!copied_alone) line = measure_parts(json);
+    line["copied"] = measure_copied(
+        json, {std::begin(kCopiedBytes), copied_alone ? kCopiedBytes + 1 : std::end(kCopiedBytes)});
+    if (json) std::printf("%s\n", line.dump().c_str());
     return 0;
 }
