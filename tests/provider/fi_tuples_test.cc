@@ -311,5 +311,29 @@ INSTANTIATE_TEST_SUITE_P(By, ManyTuples,
                                     std::get<1>(info.param);
                          });
 
+class HugeMessage : public TupleTest {
+protected:
+    HugeMessage() : TupleTest("tupleq") {}
+};
+
+// More than the device takes at once, on a tuple that has a queue: it goes by the other way, those
+// behind it, too, and there is a queue again later. Takes gigabytes.
+TEST_F(HugeMessage, OnATuple) {
+    if (std::getenv("HEDDLE_TEST_HUGE") == nullptr) GTEST_SKIP() << "HEDDLE_TEST_HUGE is not set";
+    constexpr std::size_t kHuge = (std::size_t{1} << 30) + 70'000;
+    open(2);
+    ASSERT_NO_FATAL_FAILURE(warm(0, 1, 5));
+    for (const std::size_t size : {kLarge, kHuge, kLarge, std::size_t{8}}) {
+        post(1, 0, 5, size);
+        send(0, 1, 5, size);
+    }
+    ASSERT_NO_FATAL_FAILURE(wait_for_all());
+    ASSERT_NO_FATAL_FAILURE(check_all());
+    ASSERT_NO_FATAL_FAILURE(warm(0, 1, 5, 10));
+    const auto counts = closed();
+    EXPECT_GT(counts["tuple_messages"], 0);
+    EXPECT_GE(counts["tuple_queues"], 2);
+}
+
 }  // namespace
 }  // namespace heddle::test
