@@ -128,6 +128,7 @@ TEST(MatcherForTuples, KnowsInexactReceives) {
     EXPECT_FALSE(inexact(receive(1, 0x100, kMpich | 0xff)));
     EXPECT_TRUE(inexact(receive(1, 7, 0))) << "of some of its messages";
     EXPECT_TRUE(inexact(receive(1, 7, 0x0040000000000000)));
+    EXPECT_TRUE(inexact(receive(1, 7 | 0x0080000000000000, 0)));
     EXPECT_TRUE(inexact(receive(1, 0, kMpich | 0xff)));
     EXPECT_TRUE(inexact(receive(kAnySource, 7, kMpich)));
     EXPECT_TRUE(inexact(receive(kAnySource, 0, ~std::uint64_t{0})));
