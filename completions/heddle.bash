@@ -47,6 +47,7 @@ _heddle_options() {
     reuse-pingpong) echo "--channel --bytes $reuse" ;;
     reuse-spectrum) echo "--channel $reuse" ;;
     reuse-put | reuse-get) echo "--bytes $reuse" ;;
+    reuse-never) echo "--runs --bytes $reuse" ;;
     reuse-bcast | reuse-scatter) echo "--channel --bytes --processes $reuse" ;;
     overlap) echo "--side --bytes --way --peer $reuse" ;;
     tuple-latency) echo "--bytes --way $reuse" ;;
@@ -91,7 +92,7 @@ _heddle() {
         if [ "$COMP_CWORD" -eq 2 ]; then
             mapfile -t COMPREPLY < <(compgen -W \
                 "message-rate global-array stencil overlap reuse-pingpong reuse-spectrum reuse-put reuse-get reuse-bcast \
-                reuse-scatter tuple-latency tuple-late tuple-many tuple-wildcards --help" -- "$current")
+                reuse-scatter reuse-never tuple-latency tuple-late tuple-many tuple-wildcards --help" -- "$current")
             return
         fi
         command=${COMP_WORDS[2]}
@@ -115,7 +116,7 @@ _heddle() {
     --stats-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     --exchange) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     # what takes a number, and the number behind --share cq=
-    --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | \
+    --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | --runs | \
         --seconds | --patience | --post-list | --signal-every | --bytes | --matrix | --tile | \
         --grid | --iterations | --late | --tags | --wildcards | --window | --time | context | pd | mr | cq | qp | buffer) ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$(_heddle_options "$command")" -- "$current") ;;

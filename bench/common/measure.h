@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What measuring programs share: pinning to a core, monotonic time, medians, and the end of a
-// program that cannot go on.
+// What measuring programs share: pinning to a core, monotonic and processor time, medians, and the
+// end of a program that cannot go on.
 #pragma once
 
 #include <sched.h>
@@ -32,6 +32,12 @@ inline double now_us() {
     timespec t = {};
     clock_gettime(CLOCK_MONOTONIC, &t);
     return static_cast<double>(t.tv_sec) * 1e6 + static_cast<double>(t.tv_nsec) * 1e-3;
+}
+
+inline double thread_cpu_seconds() noexcept {
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
 }
 
 // The cores this process may run on.

@@ -31,12 +31,6 @@ struct Shared {
     std::atomic<int> failed{0};  // an ibv_wc_status
 };
 
-double thread_cpu_seconds() noexcept {
-    timespec t{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_nsec) * 1e-9;
-}
-
 // Where a thread writes to.
 struct Target {
     std::uint64_t address;

@@ -3,6 +3,8 @@
 #include "experiments/reuse.h"
 
 #include <rdma/fi_rma.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -22,6 +24,9 @@ using protocol::ReuseCosts;
 
 constexpr std::uint32_t kMostProcesses = Turns::kMostProcesses;
 constexpr int kMeasurements = 9;
+constexpr std::size_t kSame = 4 << 20;
+// Until a table that finds nothing has its size, and rests.
+constexpr std::uint32_t kUntilAtRest = 1 << 18;
 
 // Memory of all processes. Fields of a side are written by its process 0, or the one that drives,
 // while the others sleep.
@@ -31,6 +36,7 @@ struct Board {
         std::uint64_t target = 0, key = 0;
         double seconds = 0;
         std::uint64_t gathered = 0;
+        protocol::ReuseCounts reuse;
     };
     Side sides[2];
     // What is next.
@@ -43,19 +49,41 @@ std::size_t apart(const ReuseCase& c) {
     return c.separate_pages ? (c.bytes + 4095) / 4096 * 4096 : c.bytes;
 }
 
+// For the buffers of all cases.
+struct Area {
+    std::size_t bytes = 0;
+    bool same = false;
+};
+
+// Addresses for many buffers, and little memory: it is the same again and again.
+std::byte* map_same(std::size_t bytes) {
+    const int file = ::memfd_create("heddle-bench", MFD_CLOEXEC);
+    if (file < 0 || ::ftruncate(file, kSame) != 0) throw std::runtime_error("no memory file");
+    void* const all =
+        ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED) throw std::runtime_error("no room for buffers");
+    auto* const begin = static_cast<std::byte*>(all);
+    for (std::size_t at = 0; at < bytes; at += kSame)
+        if (::mmap(begin + at, std::min(kSame, bytes - at), PROT_READ | PROT_WRITE,
+                   MAP_SHARED | MAP_FIXED | MAP_POPULATE, file, 0) == MAP_FAILED)
+            throw std::runtime_error("no room for buffers");
+    ::close(file);
+    return begin;
+}
+
 // One process of a side.
 class Player final : public Member {
 public:
     Player(Turns& turns, Board& board, std::uint32_t side, std::uint32_t rank, std::uint32_t size,
-           const protocol::Options& options, std::size_t most_bytes, std::size_t area)
+           const protocol::Options& options, std::size_t most_bytes, const Area& area)
         : Member(turns, side, rank, size, options),
           board_(board),
           side_(board.sides[side]),
-          memory_(map_memory(area)),
+          memory_(area.same ? map_same(area.bytes) : map_memory(area.bytes)),
           into_(map_memory(most_bytes * kMostProcesses)),
           target_(map_memory(most_bytes)),
           region_(domain_->register_memory(target_, most_bytes, FI_REMOTE_READ | FI_REMOTE_WRITE)) {
-        std::memset(memory_, 1, area);
+        if (!area.same) std::memset(memory_, 1, area.bytes);
         std::memset(into_, 1, most_bytes * kMostProcesses);
         open();
         if (rank != 1) return;
@@ -69,18 +97,24 @@ private:
         const double seconds = run(board_.command, board_.iterations);
         if (rank_ != 0) return;
         side_.seconds = seconds;
+        side_.reuse = endpoint_->reuse_counts();
         side_.gathered = (gathered() - before) / messages(board_.command);
     }
 
     // Seconds of an operation.
     double run(const ReuseCase& what, std::uint32_t iterations) {
         barrier();
-        const double begin = now_us();
+        const double begin = now(what);
         for (std::uint32_t i = 0; i < iterations; ++i)
-            once(what, i);
-        const double end = now_us();
+            once(what, number_++);
+        const double end = now(what);
         barrier();
         return (end - begin) * 1e-6 / iterations / (what.kind == ReuseKind::kPingPong ? 2 : 1);
+    }
+
+    // Who is alone is not slower for what others do meanwhile: by its own processor time.
+    static double now(const ReuseCase& what) {
+        return what.kind == ReuseKind::kSelf ? thread_cpu_seconds() * 1e6 : now_us();
     }
 
     std::uint64_t gathered() const {
@@ -131,6 +165,11 @@ private:
                     send(0, from, what.bytes);
                 }
                 break;
+            case ReuseKind::kSelf:
+                post(0, into_, what.bytes);
+                send(0, from, what.bytes);
+                take(received_);
+                break;
             case ReuseKind::kPut:
             case ReuseKind::kGet:
                 if (rank_ == 0) rma(what.kind == ReuseKind::kGet, from, what.bytes);
@@ -179,10 +218,27 @@ private:
     Board::Side& side_;
     std::byte *memory_, *into_, *target_;
     std::unique_ptr<protocol::Region> region_;
+    std::uint32_t number_ = 0;  // of operations, over all turns
 };
 
 std::size_t area_of(const ReuseCase& c, std::uint32_t processes) {
     return c.buffers * apart(c) + (c.kind == ReuseKind::kScatter ? processes * c.bytes : 0) + 4096;
+}
+
+// Until each buffer has been used as often as is wanted.
+std::uint32_t operations_before(const ReuseCase& each, const protocol::Options& options,
+                                const ReuseCosts& costs) {
+    if (each.kind == ReuseKind::kSelf) return kUntilAtRest;
+    const auto way = each.kind == ReuseKind::kPut || each.kind == ReuseKind::kGet
+                         ? ReuseCosts::kOneSided
+                     : options.rings != 0 ? ReuseCosts::kRing
+                                          : ReuseCosts::kSend;
+    const std::uint32_t wanted = options.reuse_after
+                                     ? *options.reuse_after
+                                     : costs.uses_for(each.bytes, way, options.speculation);
+    std::uint32_t uses = 16;
+    if (wanted != ReuseCosts::kNever) uses += std::min(wanted, 20000u) * 3 / 2;
+    return uses * each.buffers;
 }
 
 }  // namespace
@@ -227,10 +283,12 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
     Turns turns;
     protocol::Options options[2] = {request.options, request.options};
     options[1].reuse_after = 0;
-    std::size_t most = 0, area = 0;
+    std::size_t most = 0;
+    Area area;
     for (const ReuseCase& each : request.cases) {
         most = std::max(most, each.bytes);
-        area = std::max(area, area_of(each, request.processes));
+        area.bytes = std::max(area.bytes, area_of(each, request.processes));
+        area.same |= each.kind == ReuseKind::kSelf;
     }
     for (std::uint32_t side = 0; side < 2; ++side) {
         for (std::uint32_t i = 0; i < request.processes; ++i)
@@ -250,28 +308,22 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
     for (const ReuseCase& each : request.cases) {
         told(std::to_string(each.bytes) + " bytes");
         board->command = each;
-        // Until each buffer has been used as often as is wanted.
-        std::uint32_t uses = 16;
-        const auto way = each.kind == ReuseKind::kPut || each.kind == ReuseKind::kGet
-                             ? ReuseCosts::kOneSided
-                         : options[0].rings != 0 ? ReuseCosts::kRing
-                                                 : ReuseCosts::kSend;
-        const std::uint32_t wanted = options[0].reuse_after
-                                         ? *options[0].reuse_after
-                                         : costs.uses_for(each.bytes, way, options[0].speculation);
-        if (wanted != ReuseCosts::kNever) uses += std::min(wanted, 20000u) * 3 / 2;
+        const std::uint32_t before = operations_before(each, options[0], costs);
         std::uint32_t iterations = 0;
         for (std::uint32_t side = 0; side < 2; ++side) {
-            const double seconds = turn(side, uses * each.buffers);
+            const double seconds = turn(side, before);
             iterations = std::max<std::uint32_t>(
                 {iterations, static_cast<std::uint32_t>(request.seconds / seconds), 16});
         }
+        if (!each.again)
+            iterations = std::min(iterations, (each.buffers - before) / (request.repetitions + 1));
         ReuseResult result;
         turns.repeat(2, request.repetitions, [&](std::uint32_t side) {
             (side == 0 ? result.with : result.without).push_back(turn(side, iterations));
         });
         turn(0, iterations);
         result.gathered = static_cast<double>(board->sides[0].gathered) / iterations;
+        result.reuse = board->sides[0].reuse;
         results.push_back(result);
     }
     turns.end();

@@ -11,17 +11,26 @@
 #include <vector>
 
 #include "protocol/options.h"
+#include "protocol/reuse.h"
 #include "protocol/reuse_costs.h"
 
 namespace heddle::bench {
 
-enum class ReuseKind : std::uint8_t { kPingPong, kPut, kGet, kBroadcast, kScatter };
+enum class ReuseKind : std::uint8_t {
+    kPingPong,
+    kSelf,  // messages of a process to itself, by its processor time
+    kPut,
+    kGet,
+    kBroadcast,
+    kScatter,
+};
 
 struct ReuseCase {
     ReuseKind kind = ReuseKind::kPingPong;
     std::size_t bytes = 4096;
     std::uint32_t buffers = 1;    // that are sent from in turn
     bool separate_pages = false;  // else one behind the other
+    bool again = true;            // false: the turns end before a buffer is used again
 };
 
 // How many messages of a broadcast come one after the other; so many sends its root.
@@ -40,7 +49,8 @@ struct ReuseRequest {
 struct ReuseResult {
     // Seconds of an operation, by repetition, with reuse and without.
     std::vector<double> with, without;
-    double gathered = 0;  // of the operations with reuse of process 0: those without a copy
+    protocol::ReuseCounts reuse;  // of process 0, at the end
+    double gathered = 0;          // of the operations with reuse of process 0: those without a copy
 };
 
 // What is told while it goes on.

@@ -112,7 +112,7 @@ class Bash(CompletionCase):
 
 class Heddle(CompletionCase):
     COMMANDS = [("run",), ("info",), ("plan",), ("bench",), ("options",), ("calibrate",)]
-    REUSE = ("pingpong", "spectrum", "put", "get", "bcast", "scatter")
+    REUSE = ("pingpong", "spectrum", "put", "get", "bcast", "scatter", "never")
     TUPLES = ("latency", "late", "many", "wildcards")
     EXPERIMENTS = [("bench", name) for name in (
         "message-rate", "global-array", "stencil", "overlap", *(f"reuse-{what}" for what in REUSE),

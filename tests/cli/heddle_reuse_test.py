@@ -64,6 +64,22 @@ class Reuse(Case):
             rows = self.rows(f"reuse-{name}", "--bytes", "256")
             self.assertEqual([row["channel"] for row in rows], ["rma"])
 
+    def test_buffers_that_are_not_used_again(self):
+        rows = self.rows("reuse-never", "--bytes", "1024", "--runs", "1")
+        self.assertEqual([(row["reuse"], row["buffers"]) for row in rows],
+                         [(reuse, buffers) for reuse in ("off", "auto", "16")
+                          for buffers in (None, 1000000)])
+        for row in rows:
+            self.assertEqual(len(row["seconds_with"]), 3)
+            self.assertEqual(row["without_copy"], 0)
+            if row["reuse"] == "off":
+                self.assertEqual((row["looked_up"], row["table_bytes"]), (0, 0))
+                continue
+            self.assertGreater(row["looked_up"], 200000)
+            self.assertGreater(row["rests"], 0)
+            # 8192 entries of sources; that of destinations is not used
+            self.assertEqual(row["table_bytes"], 16 * (8192 + 1024))
+
     def test_report_of_a_program(self):
         for program, status in (("true", 0), ("false", 1)):
             done = self.softhca("run", "--softhca", "never", "--reuse-report", "--", program,

@@ -174,6 +174,7 @@ void add_bench_command(CLI::App& app, int* status) {
     command->require_subcommand(1);
     add_kernel_commands(*command, status);
     add_reuse_commands(*command, status);
+    add_reuse_never_command(*command, status);
     add_overlap_command(*command, status);
     add_tuple_commands(*command, status);
     CLI::App* rate = command->add_subcommand(

@@ -24,6 +24,7 @@ void add_calibrate_command(CLI::App& app, int* status);
 void add_kernel_commands(CLI::App& bench, int* status);
 // reuse-pingpong, -spectrum, -put, -get, -bcast, -scatter.
 void add_reuse_commands(CLI::App& bench, int* status);
+void add_reuse_never_command(CLI::App& bench, int* status);
 void add_overlap_command(CLI::App& bench, int* status);
 // tuple-latency, -late, -many, -wildcards.
 void add_tuple_commands(CLI::App& bench, int* status);

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// heddle bench reuse-never: what looking for buffers that are used again costs those programs for
+// which it is in vain: no buffer is ever used twice, or so many are used in turn that none is
+// remembered. And how large the tables become.
+#include <cstdio>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/heddle/bench_report.h"
+#include "cli/heddle/commands.h"
+#include "cli/text.h"
+#include "experiments/reuse.h"
+#include "memory/reuse_table.h"
+
+namespace heddle::cli {
+namespace {
+
+using bench::ReuseCase;
+using bench::ReuseKind;
+
+constexpr std::uint32_t kInTurn = 1'000'000;
+// If they are not enough, the turns are shorter.
+constexpr std::uint32_t kOnce = 1 << 22;
+
+struct Request {
+    std::string device;
+    std::uint32_t runs = 5, repetitions = 101;
+    std::vector<std::size_t> sizes{1024, 4096};
+    double milliseconds = 5;
+    bool json = false;
+};
+
+struct Setting {
+    const char* name;  // of FI_HEDDLE_REUSE
+    std::optional<std::uint32_t> reuse_after;
+};
+// Off beside off: what is not 0 there is the spread.
+const Setting kSettings[] = {{"off", 0}, {"auto", std::nullopt}, {"16", 16}};
+
+std::string percent(double share) { return fixed(100 * share, 2); }
+
+double sum(const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0);
+}
+
+// The turns of another run.
+void add(std::vector<bench::ReuseResult>& to, const std::vector<bench::ReuseResult>& more) {
+    for (std::size_t i = 0; i < to.size(); ++i) {
+        to[i].with.insert(to[i].with.end(), more[i].with.begin(), more[i].with.end());
+        to[i].without.insert(to[i].without.end(), more[i].without.begin(), more[i].without.end());
+    }
+}
+
+void told(const std::string& what) { std::fprintf(stderr, "heddle bench: %s\n", what.c_str()); }
+void silent(const std::string&) {}
+
+int run(const Request& request) {
+    const DeviceInfo info = device(request.device);
+    bench::ReuseRequest wanted;
+    wanted.options.device = info.name;
+    wanted.processes = 1;
+    wanted.repetitions = request.repetitions;
+    wanted.seconds = request.milliseconds * 1e-3;
+    for (const bool again : {false, true})
+        for (const std::size_t bytes : request.sizes)
+            wanted.cases.push_back(
+                {ReuseKind::kSelf, bytes, again ? kInTurn : kOnce, false, again});
+    softhca::cli::TextTable table({"buffers", "bytes", "reuse", "ns without", "ns with", "slower %",
+                                   "quartiles", "in all %", "tables KiB", "no copy %"});
+    const auto say = request.json ? silent : told;
+    for (const Setting& setting : kSettings) {
+        wanted.options.reuse_after = setting.reuse_after;
+        // Two processes differ by a few percent in where their memory lies: of one run, so much is
+        // not the look-up's.
+        std::vector<bench::ReuseResult> results = run_reuse(wanted, {}, say);
+        for (std::uint32_t run = 1; run < request.runs; ++run)
+            add(results, run_reuse(wanted, {}, say));
+        for (std::size_t i = 0; i < results.size(); ++i) {
+            const ReuseCase& c = wanted.cases[i];
+            const bench::ReuseResult& result = results[i];
+            std::vector<double> slower;
+            for (std::size_t n = 0; n < result.with.size(); ++n)
+                slower.push_back(result.with[n] / result.without[n] - 1);
+            // One turn in some is of an epoch in which the table does not rest: no median shows it.
+            const double in_all = sum(result.with) / sum(result.without) - 1;
+            const std::uint64_t kept = result.reuse.entries * sizeof(memory::ReuseTable::Entry);
+            if (!request.json) {
+                table.add({c.again ? std::to_string(c.buffers) : "used once",
+                           std::to_string(c.bytes), setting.name,
+                           fixed(median(result.without) * 1e9, 1),
+                           fixed(median(result.with) * 1e9, 1), percent(median(slower)),
+                           percent(quartile(slower, 1)) + " to " + percent(quartile(slower, 3)),
+                           percent(in_all), std::to_string(kept / 1024),
+                           fixed(100 * result.gathered, 1)});
+                continue;
+            }
+            Json j{{"experiment", "reuse-never"}};
+            j.update(host_facts());
+            j.update(device_facts(info));
+            j.update(Json{{"version", HEDDLE_VERSION},
+                          {"reuse", setting.name},
+                          {"bytes", c.bytes},
+                          {"buffers", c.again ? Json(c.buffers) : Json()},
+                          {"seconds_without", result.without},
+                          {"seconds_with", result.with},
+                          {"slower", median(slower)},
+                          {"slower_in_all", in_all},
+                          {"table_bytes", kept},
+                          {"looked_up", result.reuse.uses},
+                          {"rests", result.reuse.rests},
+                          {"without_copy", result.gathered}});
+            std::printf("%s\n", j.dump().c_str());
+            std::fflush(stdout);
+        }
+    }
+    if (request.json) return 0;
+    std::printf(
+        "%s: messages of a process to itself, from buffers that are used once or in turn; medians "
+        "of\n%u repetitions in %u runs, of up to %.0f ms of processor time, with reuse and without "
+        "in turns\n\n%s\n"
+        "slower: of the time without reuse, turn by turn, and of the sum of all turns; off beside "
+        "off is the\nspread, and at most 1 %% more is wanted. tables: of sources and destinations; "
+        "they grow to %zu KiB\neach, and to %zu if many buffers are in frequent use.\n",
+        title_of(info).c_str(), request.runs * request.repetitions, request.runs,
+        request.milliseconds, table.text().c_str(),
+        memory::ReuseTable::kFreely * sizeof(memory::ReuseTable::Entry) / 1024,
+        memory::ReuseTable::kMost * sizeof(memory::ReuseTable::Entry) / 1024);
+    return 0;
+}
+
+}  // namespace
+
+void add_reuse_never_command(CLI::App& bench, int* status) {
+    CLI::App* command = bench.add_subcommand(
+        "reuse-never", "Messages from buffers never used again, and from a million in turn");
+    auto request = std::make_shared<Request>();
+    command->add_option("--bytes", request->sizes, "of messages (default: 1024 and 4096)")
+        ->check(CLI::Range(1, 8192));
+    command->add_option("--runs", request->runs, "with new processes each")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    command->add_option("--repetitions", request->repetitions, "of each run; the median counts")
+        ->check(CLI::Range(1, 1000))
+        ->capture_default_str();
+    command->add_option("--time", request->milliseconds, "of a repetition, in ms")
+        ->check(CLI::Range(0.1, 10000.0))
+        ->capture_default_str();
+    command->add_option("--device", request->device, "default: the first with an active port");
+    command->add_flag("--json", request->json, "a line of JSON for each row");
+    command->callback([request, status] { *status = run(*request); });
+}
+
+}  // namespace heddle::cli
