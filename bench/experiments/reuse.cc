@@ -25,8 +25,6 @@ using protocol::ReuseCosts;
 constexpr std::uint32_t kMostProcesses = Turns::kMostProcesses;
 constexpr int kMeasurements = 9;
 constexpr std::size_t kSame = 4 << 20;
-// Until a table that finds nothing has its size, and rests.
-constexpr std::uint32_t kUntilAtRest = 1 << 18;
 
 // Memory of all processes. Fields of a side are written by its process 0, or the one that drives,
 // while the others sleep.

@@ -53,6 +53,10 @@ struct ReuseResult {
     double gathered = 0;          // of the operations with reuse of process 0: those without a copy
 };
 
+// Messages to itself before the first repetition: until a table that finds nothing has its size,
+// and rests.
+inline constexpr std::uint32_t kUntilAtRest = 1 << 18;
+
 // What is told while it goes on.
 using Told = void (*)(const std::string& what);
 

@@ -2,6 +2,8 @@
 // heddle bench reuse-never: what looking for buffers that are used again costs those programs for
 // which it is in vain: no buffer is ever used twice, or so many are used in turn that none is
 // remembered. And how large the tables become.
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <numeric>
@@ -22,8 +24,9 @@ using bench::ReuseCase;
 using bench::ReuseKind;
 
 constexpr std::uint32_t kInTurn = 1'000'000;
-// If they are not enough, the turns are shorter.
-constexpr std::uint32_t kOnce = 1 << 22;
+// At most so many are used once: the turns are shorter then.
+constexpr std::uint32_t kMostOnce = 1 << 22;
+constexpr double kFastest = 1e-7;  // seconds of a message
 
 struct Request {
     std::string device;
@@ -64,10 +67,12 @@ int run(const Request& request) {
     wanted.processes = 1;
     wanted.repetitions = request.repetitions;
     wanted.seconds = request.milliseconds * 1e-3;
+    const double enough = (request.repetitions + 1) * wanted.seconds / kFastest;
+    const auto once = static_cast<std::uint32_t>(
+        std::min<double>(kMostOnce, bench::kUntilAtRest + std::ceil(enough)));
     for (const bool again : {false, true})
         for (const std::size_t bytes : request.sizes)
-            wanted.cases.push_back(
-                {ReuseKind::kSelf, bytes, again ? kInTurn : kOnce, false, again});
+            wanted.cases.push_back({ReuseKind::kSelf, bytes, again ? kInTurn : once, false, again});
     softhca::cli::TextTable table({"buffers", "bytes", "reuse", "ns without", "ns with", "slower %",
                                    "quartiles", "in all %", "tables KiB", "no copy %"});
     const auto say = request.json ? silent : told;
