@@ -29,6 +29,8 @@ const char* text_of(TupleReason reason) noexcept {
             return "messages that do not fit the tuple";
         case TupleReason::kClosing:
             return "the endpoint's end";
+        case TupleReason::kSmall:
+            return "messages mostly as short as eager ones";
         case TupleReason::kOther:
         case TupleReason::kCount:
             break;

@@ -35,6 +35,7 @@ enum class TupleReason : std::uint32_t {
     kTruncation,    // a message longer than its receive
     kOtherMessage,  // one that is too large for one SEND, or with other remote CQ data
     kClosing,       // the endpoint is
+    kSmall,         // messages were mostly as short as eager ones, which cost less
     kCount,
 };
 const char* text_of(TupleReason reason) noexcept;

@@ -78,7 +78,7 @@ void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) 
     tuple.data = tuple.has_data ? a.data : 0;
     tuple.credits = credits;
     tuple.sent = tuple.delivered = tuple.outstanding = tuple.broken = 0;
-    tuple.looked_at = tuple.late = 0;
+    tuple.looked_at = tuple.late = tuple.small = 0;
     tuple.blocking = nullptr;
     tuple.failed = 0;
     by_key_[key] = &tuple;
@@ -220,11 +220,12 @@ void TupleSender::advance(TupleOut& tuple) {
         ++tuple.outstanding;
         ++body_.tuple_counts.sent;
         if (!has) ++tuple.late;
+        if (t.bytes <= body_.options.eager_bytes) ++tuple.small;
         if (++tuple.looked_at < kLateLook) continue;
-        const bool late = tuple.late > kLateLook / 2;
-        tuple.looked_at = tuple.late = 0;
-        if (late && body_.options.rendezvous == Rendezvous::kAuto)
-            return close(tuple, TupleReason::kLate);
+        const bool late = tuple.late > kLateLook / 2, small = tuple.small > kLateLook / 2;
+        tuple.looked_at = tuple.late = tuple.small = 0;
+        if ((late || small) && body_.options.rendezvous == Rendezvous::kAuto)
+            return close(tuple, late ? TupleReason::kLate : TupleReason::kSmall);
     }
 }
 

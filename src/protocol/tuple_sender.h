@@ -44,7 +44,8 @@ struct TupleOut {
     BlockingQueue* blocking = nullptr;       // that has those under way; nullptr: the common one
     std::uint32_t broken = 0;                // number of the one that had
     bool listed = false;                     // among those that wait for something
-    std::uint32_t looked_at = 0, late = 0;   // of the last messages, how many found no credit
+    // Of the last messages, how many found no credit, and how many could have been eager.
+    std::uint32_t looked_at = 0, late = 0, small = 0;
     int failed = 0;
 };
 
