@@ -286,8 +286,8 @@ void Connection::find_quiet() noexcept {
 }
 
 post::Posted Channel::post(Connection& connection, post::Work& work, const Sent& sent) noexcept {
-    const bool signal = is_signaled(connection, sent);
-    if (!has_room(connection, signal)) [[unlikely]]
+    bool signal = false;
+    if (!has_room(connection, sent, signal)) [[unlikely]]
         return post::Posted::kFull;
     if (signal) work.flags |= post::kSignaled;
     work.id = std::uint64_t{connection.index_} << 32 | connection.posted_;

@@ -198,7 +198,7 @@ private:
     void make_srq(bool direct);
     ibv_sge receive_into(std::uint32_t buffer) const noexcept;
     void make_qp(Connection& connection, const Name& from);
-    bool has_room(Connection& connection, bool signal) noexcept;
+    bool has_room(Connection& connection, const Sent& sent, bool& signal) noexcept;
     static bool is_signaled(const Connection& connection, const Sent& sent) noexcept;
     void note(Connection& connection, const Sent& sent, bool signal) noexcept;
     void add_receive(std::uint32_t buffer) noexcept;

@@ -7,20 +7,22 @@
 
 namespace heddle::protocol {
 
-// Is there room for one more, here and in the CQ?
-[[gnu::always_inline]] inline bool Channel::has_room(Connection& connection, bool signal) noexcept {
-    if (connection.posted_ == connection.room_until_ && !connection.find_room(options_.send_depth))
-        [[unlikely]]
-        return false;
-    return !signal || signals_left_ != 0;
-}
-
 // Is it to be told of? The last of many is, so that the others are known to be done; and the last
 // that there is room for.
 [[gnu::always_inline]] inline bool Channel::is_signaled(const Connection& connection,
                                                         const Sent& sent) noexcept {
     return sent.needs_completion() || connection.unsignaled() + 1 >= kSignalEvery ||
            connection.posted_ + 1 == connection.room_until_;
+}
+
+// Is there room for one more, here and, if it is to be signaled, in the CQ?
+[[gnu::always_inline]] inline bool Channel::has_room(Connection& connection, const Sent& sent,
+                                                     bool& signal) noexcept {
+    if (connection.posted_ == connection.room_until_ && !connection.find_room(options_.send_depth))
+        [[unlikely]]
+        return false;
+    signal = is_signaled(connection, sent);
+    return !signal || signals_left_ != 0;
 }
 
 // It is posted. What needs a completion is signaled.
@@ -53,8 +55,7 @@ template <bool kImmediate, class Taken>
     bool signal = false;
     if (sent.needs_completion() ||
         static_cast<std::int32_t>(connection.quiet_until_ - connection.posted_) <= 0) {
-        signal = is_signaled(connection, sent);
-        if (!has_room(connection, signal)) [[unlikely]]
+        if (!has_room(connection, sent, signal)) [[unlikely]]
             return post::Posted::kFull;
         if (!sent.needs_completion()) connection.find_quiet();
     }
