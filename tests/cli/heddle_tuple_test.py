@@ -16,8 +16,9 @@ class Tuples(Case):
         self.assertEqual(result.returncode, status, result.stderr)
         return result
 
-    def rows(self, *arguments):
-        done = self.heddle(*arguments, "--json", "--time", "0.5", "--repetitions", "2")
+    def rows(self, *arguments, repetitions=2):
+        done = self.heddle(*arguments, "--json", "--time", "0.5",
+                           "--repetitions", str(repetitions))
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         for row in rows:
             self.assertTrue(row["software_hca"])
@@ -25,16 +26,17 @@ class Tuples(Case):
         return rows
 
     def test_overlap(self):
-        rows = self.rows("overlap", "--bytes", "0", "65536")
+        # Few turns: each message is a hand-over, which takes a time slice where others compute.
+        rows = self.rows("overlap", "--bytes", "65536", repetitions=1)
         self.assertEqual([(row["side"], row["bytes"], row["way"]) for row in rows],
                          [(side, size, way) for side in ("sender", "receiver")
-                          for size in (0, 65536) for way in WAYS])
+                          for size in (65536,) for way in WAYS])
         for row in rows:
             for what in ("base_us", "overhead_us", "post_us", "wait_us", "work_us"):
-                self.assertEqual(len(row[what]), 2)
+                self.assertEqual(len(row[what]), 1)
             self.assertIsInstance(row["availability"], float)
             # Where there are queues, messages go through them once they are open.
-            if row["way"].startswith("tupleq") or (row["way"] == "auto" and row["bytes"] != 0):
+            if row["way"].startswith("tupleq") or row["way"] == "auto":
                 self.assertGreater(row["by_tuple"], 0.5)
             else:
                 self.assertEqual(row["by_tuple"], 0)
@@ -42,7 +44,7 @@ class Tuples(Case):
     def test_overlap_of_one_side(self):
         for peer in ("spin", "sleep"):
             rows = self.rows("overlap", "--side", "receiver", "--peer", peer, "--bytes", "16384",
-                             "--way", "rget")
+                             "--way", "rget", repetitions=1)
             self.assertEqual([(row["side"], row["way"], row["peer"]) for row in rows],
                              [("receiver", "rget", peer)])
 
