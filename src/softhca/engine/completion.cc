@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "softhca/base/log.h"
+#include "softhca/base/tsan.h"
 #include "softhca/device/clock.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/queue_memory.h"
@@ -168,6 +169,7 @@ Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
         }
         const auto op_own = static_cast<std::uint8_t>(completion.opcode << 4 | flags |
                                                       (completion.solicited ? 2 : 0) | owner);
+        tsan_release(&cq);
         if (std::byte* to = queue_pointer(fabric, process, cq.buffer, body, 64)) {
             store_entry(to, completion.cqe, op_own);
         } else {
