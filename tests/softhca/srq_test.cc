@@ -3,9 +3,14 @@
 // another order than posted, several QPs and processes that feed from one, waiting senders that are
 // served when it is replenished, and what modify and query say.
 
-#include <cerrno>
-#include <cstring>
+#include <dlfcn.h>
 
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "softhca/engine/counters.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -132,6 +137,49 @@ TEST_P(SharedReceiveQueue, OverflowIsRefusedAtThePost) {
     EXPECT_GE(posted, e.options.receive_depth);
     EXPECT_LT(posted, 4096u);
     EXPECT_EQ(e.post_receive(0, {e.memory->piece(0, 64)}), ENOMEM);
+}
+
+// Who waits for a receive is told of the next post, and does not spend a processor on asking every
+// ten microseconds, which is what the RNR timer says here.
+TEST_P(SharedReceiveQueue, WaitingSendersAreTold) {
+    if (GetParam() == Transport::kUd) GTEST_SKIP() << "datagrams without a receive are dropped";
+    using Query = int (*)(std::uint32_t, softhca_counters*);
+    const auto query = reinterpret_cast<Query>(dlsym(RTLD_DEFAULT, "softhca_query_qp"));
+    ASSERT_NE(query, nullptr);
+    Child child([](Channel& channel) {
+        Endpoint owner(options());
+        connect_over(channel, owner);
+        post(owner, 0, 1);  // now it is known that this process's posts are seen
+        channel.meet();
+        ASSERT_TRUE(succeeded(owner.wait_receive()));
+        for (int round = 0; round < 20; ++round) {
+            channel.meet();
+            post(owner, 0, 1);
+            ASSERT_TRUE(succeeded(owner.wait_receive()));
+        }
+        channel.meet();
+    });
+    Endpoint sender(options());
+    connect_over(child.channel(), sender);
+    child.channel().meet();
+    ASSERT_TRUE(sender.run(send_of(sender)));
+    softhca_counters before{}, after{};
+    for (int round = 0; round < 20; ++round) {
+        ASSERT_EQ(query(sender.qp->qp_num, &before), 0);
+        const auto begin = std::chrono::steady_clock::now();
+        ASSERT_EQ(sender.post(send_of(sender)), 0);
+        std::this_thread::sleep_for(milliseconds(20));
+        ASSERT_EQ(query(sender.qp->qp_num, &after), 0);
+        const std::chrono::duration<double, std::milli> waited =
+            std::chrono::steady_clock::now() - begin;
+        EXPECT_GE(after.rnr_naks - before.rnr_naks, 1u);
+        EXPECT_LE(static_cast<double>(after.rnr_naks - before.rnr_naks), waited.count() + 5)
+            << "NAKs in so many milliseconds";
+        child.channel().meet();
+        ASSERT_TRUE(succeeded(sender.wait_send()));
+    }
+    child.channel().meet();
+    child.expect_success();
 }
 
 // Two processes send to one SRQ of a third; its receives are few, so that senders wait (RC, XRC) in

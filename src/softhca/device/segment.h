@@ -93,6 +93,8 @@ struct alignas(128) Process {
     alignas(64) std::atomic<std::uint32_t> bell;
     std::atomic<std::uint32_t> sleeping;
     std::atomic<std::uint32_t> attention;  // some QP of this process has `attention` set
+    // Receives that this process waits for were posted, so often; by those who posted (awaited.h).
+    std::atomic<std::uint32_t> receives_posted;
     EpochRecord epochs[kMaxThreads];
 };
 
@@ -180,6 +182,8 @@ struct alignas(128) SharedReceiveQueue {
     std::uint64_t user_handle;
     QueueMemory buffer, record;
     std::atomic<std::uint32_t> users;
+    // Its owner's posts come by libmlx5's calls; who waits for one: see engine/awaited.h.
+    std::atomic<std::uint32_t> announced, awaited;
     // under lock
     alignas(64) SharedLock lock;
     std::uint32_t next;         // index of the WQE that the next message takes

@@ -9,6 +9,7 @@
 #include "softhca/base/log.h"
 #include "softhca/base/tsan.h"
 #include "softhca/device/epoch.h"
+#include "softhca/engine/awaited.h"
 #include "softhca/engine/completion.h"
 #include "softhca/engine/doorbell_count.h"
 #include "softhca/engine/posted.h"
@@ -71,6 +72,15 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     if (object.state.load(std::memory_order_acquire) == IBV_QPS_ERR) {
         epoch::Section section;
         if (local_qp(qp->qp_num)) flush_receives(*fabric, index);
+    }
+    return result;
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+    const int result = g_real.post_srq_recv(srq, wr, bad);
+    if (Fabric* fabric = Fabric::current()) {
+        epoch::Section section;
+        receives_posted(*fabric, srq->handle);
     }
     return result;
 }
@@ -174,6 +184,7 @@ bool hook_context(ibv_context* context) noexcept {
         return false;
     }
     ops.post_recv = post_recv;
+    ops.post_srq_recv = post_srq_recv;
     ops.req_notify_cq = req_notify_cq;
     ops.poll_cq = poll_cq;
     ops.post_send = post_send;

@@ -58,7 +58,10 @@ struct alignas(64) LocalQp {
     // Run lock. Glimpsed: a hint to those who have not got it.
     Unfinished unfinished;
     device::Glimpsed<Waiting> waiting = Waiting::kNo;
-    device::Glimpsed<std::uint64_t> wait_until = std::uint64_t{0};
+    // Not before wait_until; and then at look_at, or as soon as the process has been told of other
+    // posts than posts_seen (awaited.h).
+    device::Glimpsed<std::uint64_t> wait_until = std::uint64_t{0}, look_at = std::uint64_t{0};
+    device::Glimpsed<std::uint32_t> posts_seen = std::uint32_t{0};
     std::uint8_t rnr_left = 0, retry_left = 0;
     bool counting_rnr = false, counting_retries = false;
     // A message that no receive waits for: held until then (0: none is); and the QP for which that

@@ -22,6 +22,7 @@
 #include "softhca/device/memory/sharing.h"
 #include "softhca/device/peers.h"
 #include "softhca/device/reclaim.h"
+#include "softhca/engine/awaited.h"
 #include "softhca/engine/qp_error.h"
 #include "softhca/engine/queue_memory.h"
 #include "softhca/engine/receive.h"
@@ -69,7 +70,7 @@ LocalQp* pop() noexcept {
 }
 
 // For a thread that polls: the first of the next few that can go on now.
-LocalQp* pop_runnable(unsigned most) noexcept {
+LocalQp* pop_runnable(Fabric& fabric, unsigned most) noexcept {
     std::uint64_t now = 0;
     Guard<SpinLock> guard(g_list_lock);
     while (g_ring_head != g_ring_tail && !g_ring[g_ring_head & (device::kMaxQps - 1)])
@@ -81,7 +82,7 @@ LocalQp* pop_runnable(unsigned most) noexcept {
         LocalQp* local = entry;
         if (local->waiting == Waiting::kRnr || local->waiting == Waiting::kNoResponse) {
             if (!now) now = device::now_ns();
-            if (now < local->wait_until) continue;
+            if (!may_go_on(fabric, *local, now)) continue;
         }
         entry = nullptr;
         if (at == g_ring_head) ++g_ring_head;
@@ -216,14 +217,14 @@ Polling poll_direct(Fabric& fabric, Rounds& rounds) noexcept {
     return all_announced ? Polling::kSeldom : Polling::kOften;
 }
 
-void earliest_timer(Fabric&, Rounds& rounds) noexcept {
+void earliest_timer(Fabric& fabric, Rounds& rounds) noexcept {
     Guard<SpinLock> guard(g_list_lock);
     for (std::uint32_t at = g_ring_head; at != g_ring_tail; ++at) {
         const LocalQp* local = g_ring[at & (device::kMaxQps - 1)];
         if (!local) continue;
         // read without the run lock: a stale value costs one round
         if (local->waiting == Waiting::kRnr || local->waiting == Waiting::kNoResponse)
-            rounds.deadline = std::min<std::uint64_t>(rounds.deadline, local->wait_until);
+            rounds.deadline = std::min(rounds.deadline, goes_on_at(fabric, *local));
         else
             rounds.busy = true;
     }
@@ -379,7 +380,7 @@ namespace {
 
 void run_listed(Fabric& fabric, Runner runner, unsigned most, unsigned left) noexcept {
     for (; left; --left) {
-        LocalQp* local = runner == Runner::kProgress ? pop() : pop_runnable(most);
+        LocalQp* local = runner == Runner::kProgress ? pop() : pop_runnable(fabric, most);
         if (!local) return;
         if (run_send_queue(fabric, *local, runner) != Ran::kPending) continue;
         if (runner == Runner::kProgress)

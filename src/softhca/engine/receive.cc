@@ -219,14 +219,15 @@ void return_receive(Fabric& fabric, QueuePair& target, Receive& receive) noexcep
     release_receive(receive);
 }
 
+SharedReceiveQueue* shared_queue(Fabric& fabric, const QueuePair& target,
+                                 std::uint32_t xrc_srq) noexcept {
+    if (target.type == IB_UVERBS_QPT_XRC_TGT) return xrc_queue(fabric, target, xrc_srq);
+    return target.srq < device::kMaxSrqs ? &fabric.segment().srqs[target.srq] : nullptr;
+}
+
 bool receive_available(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq) noexcept {
     std::uint32_t posted;
-    const SharedReceiveQueue* srq = nullptr;
-    if (target.type == IB_UVERBS_QPT_XRC_TGT)
-        srq = xrc_queue(fabric, target, xrc_srq);
-    else if (target.srq < device::kMaxSrqs)
-        srq = &fabric.segment().srqs[target.srq];
-    if (srq)
+    if (const SharedReceiveQueue* srq = shared_queue(fabric, target, xrc_srq))
         return record_read(fabric, srq->head.process, srq->record, kReceiveRecord, &posted) &&
                (posted & 0xffff) != (srq->consumed & 0xffff);
     return target.rq_count &&

@@ -60,5 +60,8 @@ void clear_in_flight(device::QueuePair& target) noexcept;
 // The SRQ that an XRC message to this target names: live and of the target's domain, or nullptr.
 device::SharedReceiveQueue* xrc_queue(device::Fabric& fabric, const device::QueuePair& target,
                                       std::uint32_t number) noexcept;
+// The shared queue that messages to `target` take from, or nullptr: it has one of its own.
+device::SharedReceiveQueue* shared_queue(device::Fabric& fabric, const device::QueuePair& target,
+                                         std::uint32_t xrc_srq) noexcept;
 
 }  // namespace softhca::engine

@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "softhca/base/log.h"
+#include "softhca/engine/awaited.h"
 #include "softhca/engine/progress.h"
 #include "softhca/engine/qp_error.h"
 #include "softhca/engine/receive.h"
@@ -34,6 +35,8 @@ constexpr std::uint32_t kRnrTimer[32] = {65536, 1,    2,    3,     4,     6,    
                                          4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
 constexpr std::uint8_t kInfiniteRnr = 7;
 constexpr std::uint64_t kHoldNs = 50'000'000, kHoldPeriodNs = 50'000;
+// How long one who is told of posts waits for that before it looks all the same.
+constexpr std::uint64_t kUntoldNs = 1'000'000;
 constexpr std::uint64_t kForEverPeriodNs = 5'000'000;  // how often one who waits for ever looks
 
 // Entries that one turn executes (each takes two steps): the progress thread has other QPs to
@@ -134,12 +137,12 @@ void begin_finish(LocalQp& local, std::uint32_t blocks) noexcept {
 
 void wait_for(LocalQp& local, Waiting why, std::uint64_t until) noexcept {
     local.waiting = why;
-    local.wait_until = until;
+    local.wait_until = local.look_at = until;
 }
 
 // An RNR NAK: wait, or give up. True when the entry was completed in error.
-bool rnr_nak(LocalQp& local, QueuePair& qp, const Request& request, std::uint16_t counter,
-             std::uint8_t timer) noexcept {
+bool rnr_nak(Fabric& fabric, LocalQp& local, QueuePair& qp, const Request& request,
+             std::uint16_t counter, std::uint8_t timer) noexcept {
     count(qp.send.rnr_naks);
     if (!local.counting_rnr) {
         local.counting_rnr = true;
@@ -153,7 +156,16 @@ bool rnr_nak(LocalQp& local, QueuePair& qp, const Request& request, std::uint16_
         }
         --local.rnr_left;
     }
-    wait_for(local, Waiting::kRnr, device::now_ns() + rnr_wait_ns(timer));
+    const std::uint64_t end = device::now_ns() + rnr_wait_ns(timer);
+    wait_for(local, Waiting::kRnr, end);
+    if (qp.attr.rnr_retry != kInfiniteRnr) return false;  // each retry is to take its time
+    // the responder has answered, so its queue pair is there
+    QueuePair& target = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
+    if (const Awaited awaited = await_receive(fabric, target, request.srq_number);
+        awaited.announced) {
+        local.posts_seen = awaited.posts_seen;
+        local.look_at = end + kUntoldNs;
+    }
     return false;
 }
 
@@ -287,7 +299,7 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
             wait_for(local, Waiting::kBusy, 0);
             return false;
         case Answer::kRnr:
-            return rnr_nak(local, qp, request, counter, response.rnr_timer);
+            return rnr_nak(fabric, local, qp, request, counter, response.rnr_timer);
         case Answer::kSilent:
             if (response.target != device::kNone)
                 clear_in_flight(fabric.segment().qps[response.target]);
@@ -382,7 +394,7 @@ bool step(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept
         return true;
     }
     if (local.waiting == Waiting::kRnr || local.waiting == Waiting::kNoResponse)
-        if (device::now_ns() < local.wait_until) return false;
+        if (!may_go_on(fabric, local, device::now_ns())) return false;
     return execute(fabric, local, qp, counter, ahead, runner);
 }
 

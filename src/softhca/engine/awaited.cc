@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "softhca/engine/awaited.h"
+
+#include <rdma/ib_user_verbs.h>
+
+#include <algorithm>
+
+#include "softhca/device/reclaim.h"
+#include "softhca/engine/receive.h"
+
+namespace softhca::engine {
+
+using device::Fabric;
+using device::SharedReceiveQueue;
+
+namespace {
+
+// SharedReceiveQueue.awaited: nobody, one process (its slot and one), or more than one.
+constexpr std::uint32_t kNobody = 0, kSeveral = ~0u;
+
+void tell(Fabric& fabric, std::uint32_t slot) noexcept {
+    fabric.segment().processes[slot].receives_posted.fetch_add(1, std::memory_order_release);
+    device::ring_bell(fabric, slot);
+}
+
+}  // namespace
+
+Awaited await_receive(Fabric& fabric, device::QueuePair& target, std::uint32_t xrc_srq) noexcept {
+    SharedReceiveQueue* const srq = shared_queue(fabric, target, xrc_srq);
+    if (!srq || !srq->announced.load(std::memory_order_relaxed)) return {};
+    // read before anybody can be told
+    const Awaited awaited{true, fabric.self().receives_posted.load(std::memory_order_acquire)};
+    const std::uint32_t self = fabric.slot() + 1;
+    std::uint32_t there = srq->awaited.load(std::memory_order_relaxed);
+    while (there != self && there != kSeveral &&
+           !srq->awaited.compare_exchange_weak(there, there == kNobody ? self : kSeveral,
+                                               std::memory_order_relaxed)) {
+    }
+    // say that we wait, then look; receives_posted() posts, then looks who waits
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (receive_available(fabric, target, xrc_srq)) return {};
+    return awaited;
+}
+
+void receives_posted(Fabric& fabric, std::uint32_t index) noexcept {
+    if (index >= device::kMaxSrqs) return;
+    SharedReceiveQueue& srq = fabric.segment().srqs[index];
+    if (!srq.announced.load(std::memory_order_relaxed)) [[unlikely]]
+        srq.announced.store(1, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (srq.awaited.load(std::memory_order_relaxed) == kNobody) return;
+    const std::uint32_t who = srq.awaited.exchange(kNobody, std::memory_order_acq_rel);
+    if (who == kNobody) return;
+    if (who != kSeveral) {
+        if (who - 1 < device::kMaxProcesses) tell(fabric, who - 1);
+        return;
+    }
+    const std::uint32_t high = fabric.segment().processes_high.load(std::memory_order_acquire);
+    for (std::uint32_t slot = 0; slot < std::min<std::uint32_t>(high, device::kMaxProcesses);
+         ++slot)
+        if (fabric.segment().processes[slot].state.load(std::memory_order_acquire) == device::kLive)
+            tell(fabric, slot);
+}
+
+}  // namespace softhca::engine
