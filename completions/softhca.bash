@@ -5,7 +5,7 @@
 _softhca_values() {
     case $1 in
     --uar) echo "dynamic static" ;;
-    --engine) echo "hybrid inline thread" ;;
+    --engine) echo "hybrid inline thread dedicated" ;;
     --memory) echo "auto cma" ;;
     --memlock) echo "ignore enforce" ;;
     --log) echo "error warn info debug trace" ;;

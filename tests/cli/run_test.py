@@ -178,7 +178,7 @@ class Refused(Case):
     def test_wrong_option_values_name_what_is_possible(self):
         for flag, possible in [
             ("uar", "dynamic or static"),
-            ("engine", "hybrid, inline or thread"),
+            ("engine", "hybrid, inline, thread or dedicated"),
             ("memory", "auto or cma"),
             ("fabric", "not starting with a dot"),
             ("log", "trace"),
@@ -190,7 +190,7 @@ class Refused(Case):
     def test_wrong_environment_is_refused(self):
         result = self.softhca("run", "true", env={"SOFTHCA_ENGINE": "steam"})
         self.assert_run(result, 125, err='SOFTHCA_ENGINE="steam"')
-        self.assertIn("hybrid, inline or thread", result.stderr)
+        self.assertIn("hybrid, inline, thread or dedicated", result.stderr)
 
     def test_fabric_names(self):
         for name in ("x" * 64, "a", "9", "-dash", "A.b_c-d"):

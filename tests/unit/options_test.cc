@@ -72,6 +72,7 @@ TEST(Options, EveryChoice) {
     EXPECT_EQ(read({{"SOFTHCA_ENGINE", "hybrid"}}).options.engine, EnginePolicy::kHybrid);
     EXPECT_EQ(read({{"SOFTHCA_ENGINE", "inline"}}).options.engine, EnginePolicy::kInline);
     EXPECT_EQ(read({{"SOFTHCA_ENGINE", "thread"}}).options.engine, EnginePolicy::kThread);
+    EXPECT_EQ(read({{"SOFTHCA_ENGINE", "dedicated"}}).options.engine, EnginePolicy::kDedicated);
     EXPECT_EQ(read({{"SOFTHCA_MEMORY", "cma"}}).options.memory, MemoryPolicy::kCma);
     EXPECT_EQ(read({{"SOFTHCA_MEMORY", "auto"}}).options.memory, MemoryPolicy::kAuto);
     EXPECT_EQ(read({{"SOFTHCA_MEMLOCK", "ignore"}}).options.memlock, MemlockPolicy::kIgnore);

@@ -14,7 +14,7 @@ namespace softhca {
 namespace {
 
 constexpr const char* kUarValues[] = {"dynamic", "static"};
-constexpr const char* kEngineValues[] = {"hybrid", "inline", "thread"};
+constexpr const char* kEngineValues[] = {"hybrid", "inline", "thread", "dedicated"};
 constexpr const char* kMemoryValues[] = {"auto", "cma"};
 constexpr const char* kMemlockValues[] = {"ignore", "enforce"};
 constexpr const char* kLogValues[] = {"error", "warn", "info", "debug", "trace"};
@@ -73,9 +73,10 @@ constexpr OptionDeclaration kDeclarations[] = {
         .metavar = "ENGINE",
         .initial = "hybrid",
         .values = kEngineValues,
-        .possible = "hybrid, inline or thread",
+        .possible = "hybrid, inline, thread or dedicated",
         .help = "who executes work requests: the posting thread (inline), a progress thread "
-                "(thread), or each what suits it (hybrid)",
+                "(thread), each what suits it (hybrid), or a progress thread that never sleeps and "
+                "that nobody helps, as an adapter's processor (dedicated)",
         .apply = [](std::string_view value,
                     Options* options) { return choose(kEngineValues, value, &options->engine); },
     },

@@ -12,7 +12,10 @@
 namespace softhca {
 
 enum class UarPolicy { kDynamic, kStatic };
-enum class EnginePolicy { kHybrid, kInline, kThread };
+enum class EnginePolicy { kHybrid, kInline, kThread, kDedicated };
+constexpr bool leaves_all_to_thread(EnginePolicy engine) noexcept {
+    return engine == EnginePolicy::kThread || engine == EnginePolicy::kDedicated;
+}
 enum class MemoryPolicy { kAuto, kCma };
 enum class MemlockPolicy { kIgnore, kEnforce };
 enum class LogLevel { kError, kWarn, kInfo, kDebug, kTrace };

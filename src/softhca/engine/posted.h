@@ -14,7 +14,7 @@ namespace softhca::engine {
 // Inside an epoch.
 // Most posts are of one small request on a QP with nothing under way.
 [[gnu::always_inline]] inline void run_posted(device::Fabric& fabric, LocalQp& local) noexcept {
-    if (local.engine != EnginePolicy::kThread && local.run_lock.try_lock()) {
+    if (!leaves_all_to_thread(local.engine) && local.run_lock.try_lock()) {
         device::QueuePair& qp = fabric.segment().qps[local.index];
         const auto counter = static_cast<std::uint16_t>(qp.sq_consumer);
         const auto ahead = static_cast<std::uint16_t>(posted_so_far(local) - counter);

@@ -346,6 +346,10 @@ void* progress_main(void*) noexcept {
             }
             rounds.deadline = std::min(rounds.deadline, now + pause);
         }
+        if (options().engine == EnginePolicy::kDedicated) {
+            sched_yield();  // the processor may be another's, too
+            continue;
+        }
         sleep_until_rung(*fabric, rounds.deadline);
         if (polling == Polling::kOften) learn_from_sleep(rounds, rounds.deadline);
     }
@@ -401,7 +405,7 @@ void run_pending(Fabric& fabric, Runner runner, unsigned most) noexcept {
 }
 
 void run_or_list(Fabric& fabric, LocalQp& local, Runner runner) noexcept {
-    if (runner == Runner::kPoster && local.engine == EnginePolicy::kThread) {
+    if (runner == Runner::kPoster && leaves_all_to_thread(local.engine)) {
         add_pending(fabric, local);
         return;
     }

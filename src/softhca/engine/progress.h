@@ -28,7 +28,7 @@ void run_pending(device::Fabric& fabric, Runner runner, unsigned most) noexcept;
 inline bool work_while_empty() noexcept {
     if (g_pending.load(std::memory_order_relaxed)) {
         device::Fabric* fabric = device::Fabric::current();
-        if (!fabric) return false;
+        if (!fabric || options().engine == EnginePolicy::kDedicated) return false;
         device::epoch::Section section;
         run_pending(*fabric, Runner::kPoller, 4);
         return true;
