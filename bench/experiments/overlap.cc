@@ -19,7 +19,7 @@ namespace heddle::bench {
 namespace {
 
 constexpr std::uint64_t kReadyTag = 8;
-constexpr std::uint32_t kWarmUp = 16;  // iterations
+constexpr std::uint32_t kWarmUp = 256;  // iterations: auto has made up its mind
 constexpr std::uint32_t kLeast = 8, kMost = 4000;
 constexpr double kPatience = 5;  // so many times the time meant for them, where others compute
 constexpr double kFirstWork = 0.25, kMoreWork = 1.5, kEnough = 1.5;  // of the base time

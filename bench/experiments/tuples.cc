@@ -14,7 +14,7 @@
 namespace heddle::bench {
 namespace {
 
-constexpr std::uint32_t kWarmUp = 64;     // messages
+constexpr std::uint32_t kWarmUp = 256;    // messages: auto has made up its mind
 constexpr std::uint32_t kPart = 16;       // of a ping-pong, looked at as a whole
 constexpr std::uint64_t kAnswerTag = 1;   // of windows
 constexpr std::uint64_t kFirstTag = 256;  // of those that are measured

@@ -26,8 +26,9 @@ struct Options {
     PostPath post = PostPath::kAuto;
     bool xrc = true;  // false: RC even where there is XRC
     Rendezvous rendezvous = Rendezvous::kGet;
-    std::size_t tuple_copy = 8192;  // of a tuple: less that has no receive yet is copied
-    std::uint32_t tuples = 256;     // queues of an endpoint
+    std::size_t tuple_copy = 8192;    // of a tuple: less that has no receive yet is copied
+    std::uint32_t tuple_after = 128;  // messages of a tuple until kAuto asks for a queue
+    std::uint32_t tuples = 256;       // queues of an endpoint
     std::uint32_t process_tuples = 1024;
     std::uint32_t tuple_queues = 2;          // to a process, that may block
     bool no_wildcards = false;               // the program has none, nor probes

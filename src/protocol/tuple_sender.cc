@@ -24,9 +24,16 @@ namespace {
 
 constexpr std::size_t kCreditBlocks = 256;  // tuples of an endpoint, at least
 constexpr std::uint32_t kLateLook = 32;     // messages
+// So many of those, and their tuple is better off without a queue: a message that blocks waits for
+// the sender's device to try again, where a rendezvous is moved by who posts the receive.
+constexpr std::uint32_t kMostLate = 4, kMostSmall = kLateLook / 2;
 // Messages after which opening a queue and leaving it was worth it: that costs as much as some
 // hundred.
 constexpr std::uint32_t kPaidBack = 4096;
+// A queue is asked for at so many messages, but by auto: there at tuple_after, when not having had
+// one may have cost as much as opening one does, so that at most twice of that is lost whatever the
+// program does next.
+constexpr std::uint32_t kRepeats = 2;
 constexpr std::size_t kMostPieces = 3;  // as the queues have
 
 }  // namespace
@@ -46,8 +53,8 @@ TupleOut* TupleSender::find(const Peer& peer, std::uint64_t tag) noexcept {
 void TupleSender::note(Peer& peer, const SendArguments& a) {
     if (body_.closing || peer.failed != 0) return;
     const TupleKey key{peer.number, a.tag & ~peer.tuple_mask};
-    const std::uint32_t wanted = body_.options.rendezvous == Rendezvous::kTuple ? 2 : 4;
-    if (filter_.use(key, wanted)) open(peer, a, key);
+    const bool always = body_.options.rendezvous == Rendezvous::kTuple;
+    if (filter_.use(key, always ? kRepeats : body_.options.tuple_after)) open(peer, a, key);
 }
 
 void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) {
@@ -221,8 +228,8 @@ void TupleSender::advance(TupleOut& tuple) {
         ++body_.tuple_counts.sent;
         if (!has) ++tuple.late;
         if (t.bytes <= body_.options.eager_bytes) ++tuple.small;
-        if (++tuple.looked_at < kLateLook) continue;
-        const bool late = tuple.late > kLateLook / 2, small = tuple.small > kLateLook / 2;
+        const bool late = tuple.late > kMostLate, small = tuple.small > kMostSmall;
+        if (++tuple.looked_at < kLateLook && !late) continue;
         tuple.looked_at = tuple.late = tuple.small = 0;
         if ((late || small) && body_.options.rendezvous == Rendezvous::kAuto)
             return close(tuple, late ? TupleReason::kLate : TupleReason::kSmall);

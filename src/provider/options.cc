@@ -122,6 +122,10 @@ constexpr OptionDeclaration kTable[] = {
      "Queue pairs to a process on which messages of tuples wait, at the device, for receives. "
      "Further tuples wait in the sender.",
      [](Text text, Options& o) { return number(text, 1, 64, o.protocol.tuple_queues); }},
+    {"tuple_after", FI_PARAM_SIZE_T, "128", "1 to 65536",
+     "Messages of a tuple until auto asks for a queue: about as many as cost what opening one "
+     "does.",
+     [](Text text, Options& o) { return number(text, 1, 65536, o.protocol.tuple_after); }},
     {"tuple_copy", FI_PARAM_SIZE_T, "8192", "0 to 1048576 bytes (K and M)",
      "Messages of tuples below this size that have no receive yet are copied, and their senders go "
      "on. Larger ones, or with 0 all, end when they have been received.",

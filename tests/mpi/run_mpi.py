@@ -216,6 +216,7 @@ def run_case(suite, case):
         environment["FI_HEDDLE_ENDPOINTS"] = case.endpoints
     if case.way:
         environment["FI_HEDDLE_RNDV"] = case.way
+        environment["FI_HEDDLE_TUPLE_AFTER"] = "4"  # queues come and go, by auto
     if case.program == "hello":
         environment.update(SHOWS[case.mpi][0])
     argv = [*mpi.mpiexec(case.ranks), binary, *case.arguments]

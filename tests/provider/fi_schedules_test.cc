@@ -430,6 +430,7 @@ protected:
         const std::string way = GetParam();
         const bool few = way.ends_with("_few");
         setenv("FI_HEDDLE_RNDV", way.substr(0, way.find('_')).c_str(), 1);
+        setenv("FI_HEDDLE_TUPLE_AFTER", "4", 1);
         setenv("FI_HEDDLE_TUPLE_QPS", few ? "1" : "2", 1);
         setenv("FI_HEDDLE_TUPLES", few ? "2" : "64", 1);
         setenv("FI_HEDDLE_TUPLE_COPY", few ? "0" : "8192", 1);

@@ -27,6 +27,7 @@ protected:
         const std::size_t end = way.find('_');
         way_ = way.substr(0, end);
         setenv("FI_HEDDLE_RNDV", way_.c_str(), 1);
+        setenv("FI_HEDDLE_TUPLE_AFTER", "4", 1);  // queues come and go, by auto
         if (end != std::string::npos) setenv("FI_HEDDLE_POST", way.c_str() + end + 1, 1);
     }
     bool by_tuples() const { return way_ == "tupleq"; }
