@@ -8,6 +8,7 @@
 
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
+#include "cli/heddle/turn_options.h"
 #include "cli/heddle/ways.h"
 #include "cli/text.h"
 #include "experiments/overlap.h"
@@ -20,14 +21,12 @@ using bench::OverlapResult;
 using bench::OverlapSample;
 using bench::OverlapSide;
 
-struct Request {
-    std::string device, side = "both", peer = "yield";
+struct Request : TurnOptions {
+    Request() : TurnOptions(9, 4) {}
+    std::string side = "both", peer = "yield";
     std::vector<std::string> ways = kWays;
     std::vector<std::size_t> sizes{0,    8,     64,    512,    1024,    4096,
                                    8192, 16384, 65536, 262144, 1048576, 4194304};
-    std::uint32_t repetitions = 9;
-    double milliseconds = 4;
-    bool json = false;
 };
 
 const char* text_of(OverlapSide side) {
@@ -158,14 +157,9 @@ void add_overlap_command(CLI::App& bench, int* status) {
                      "while it waits: spin, yield (to the software HCA's threads), sleep")
         ->check(CLI::IsMember({"spin", "yield", "sleep"}))
         ->capture_default_str();
-    command->add_option("--repetitions", request->repetitions, "the median counts")
-        ->check(CLI::Range(1, 10000))
-        ->capture_default_str();
-    command->add_option("--time", request->milliseconds, "of each amount of work, in ms")
-        ->check(CLI::Range(0.1, 10000.0))
-        ->capture_default_str();
-    command->add_option("--device", request->device, "default: the first with an active port");
-    command->add_flag("--json", request->json, "a line of JSON for each side, size and way");
+    add_turn_options(*command, *request,
+                     {.json = "a line of JSON for each side, size and way",
+                      .time = "of each amount of work, in ms"});
     command->callback([request, status] { *status = run(*request); });
 }
 

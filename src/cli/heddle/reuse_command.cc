@@ -9,6 +9,7 @@
 
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
+#include "cli/heddle/turn_options.h"
 #include "cli/text.h"
 #include "experiments/reuse.h"
 #include "protocol/process.h"
@@ -41,12 +42,11 @@ constexpr Experiment kExperiments[] = {
     {"reuse-scatter", "Scatters from one array", ReuseKind::kScatter, false, 4, "not given"},
 };
 
-struct Request {
-    std::string device, channel = "both";
-    std::uint32_t processes = 0, repetitions = 15;
+struct Request : TurnOptions {
+    Request() : TurnOptions(15, 10) {}
+    std::string channel = "both";
+    std::uint32_t processes = 0;
     std::vector<std::size_t> sizes{128, 256, 512, 1024, 2048, 4096, 8192};
-    double milliseconds = 10;
-    bool json = false;
 };
 
 std::vector<ReuseCase> cases_of(const Experiment& experiment, const Request& request) {
@@ -80,9 +80,6 @@ double expected(const Experiment& experiment, const ReuseCosts& costs, std::size
 
 std::string percent(double share) { return fixed(100 * share, 1); }
 
-void told(const std::string& what) { std::fprintf(stderr, "heddle bench: %s\n", what.c_str()); }
-void silent(const std::string&) {}
-
 int run(const Experiment& experiment, const Request& request) {
     const DeviceInfo info = device(request.device);
     const bool rma = experiment.kind == ReuseKind::kPut || experiment.kind == ReuseKind::kGet;
@@ -102,8 +99,7 @@ int run(const Experiment& experiment, const Request& request) {
     for (const bool ring : rings) {
         wanted.options.rings = ring ? wanted.processes : 0;
         wanted.options.ring_bytes = 8192;
-        const std::vector<bench::ReuseResult> results =
-            run_reuse(wanted, costs, request.json ? silent : told);
+        const std::vector<bench::ReuseResult> results = run_reuse(wanted, costs, told(request));
         for (std::size_t i = 0; i < results.size(); ++i) {
             const ReuseCase& c = wanted.cases[i];
             const bench::ReuseResult& result = results[i];
@@ -173,14 +169,7 @@ void add_reuse_commands(CLI::App& bench, int* status) {
         if (each.processes > 2)
             command->add_option("--processes", request->processes, "default: 4")
                 ->check(CLI::Range(2, 8));
-        command->add_option("--repetitions", request->repetitions, "the median counts")
-            ->check(CLI::Range(1, 10000))
-            ->capture_default_str();
-        command->add_option("--time", request->milliseconds, "of a repetition, in ms")
-            ->check(CLI::Range(0.1, 10000.0))
-            ->capture_default_str();
-        command->add_option("--device", request->device, "default: the first with an active port");
-        command->add_flag("--json", request->json, "a line of JSON for each size");
+        add_turn_options(*command, *request, {.json = "a line of JSON for each size"});
         command->callback([&each, request, status] { *status = run(each, *request); });
     }
 }

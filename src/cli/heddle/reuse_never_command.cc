@@ -13,6 +13,7 @@
 
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
+#include "cli/heddle/turn_options.h"
 #include "cli/text.h"
 #include "experiments/reuse.h"
 #include "memory/reuse_table.h"
@@ -28,12 +29,10 @@ constexpr std::uint32_t kInTurn = 1'000'000;
 constexpr std::uint32_t kMostOnce = 1 << 22;
 constexpr double kFastest = 1e-7;  // seconds of a message
 
-struct Request {
-    std::string device;
-    std::uint32_t runs = 5, repetitions = 101;
+struct Request : TurnOptions {
+    Request() : TurnOptions(101, 5) {}
+    std::uint32_t runs = 5;
     std::vector<std::size_t> sizes{1024, 4096};
-    double milliseconds = 5;
-    bool json = false;
 };
 
 struct Setting {
@@ -57,9 +56,6 @@ void add(std::vector<bench::ReuseResult>& to, const std::vector<bench::ReuseResu
     }
 }
 
-void told(const std::string& what) { std::fprintf(stderr, "heddle bench: %s\n", what.c_str()); }
-void silent(const std::string&) {}
-
 int run(const Request& request) {
     const DeviceInfo info = device(request.device);
     bench::ReuseRequest wanted;
@@ -75,7 +71,7 @@ int run(const Request& request) {
             wanted.cases.push_back({ReuseKind::kSelf, bytes, again ? kInTurn : once, false, again});
     softhca::cli::TextTable table({"buffers", "bytes", "reuse", "ns without", "ns with", "slower %",
                                    "quartiles", "in all %", "tables KiB", "no copy %"});
-    const auto say = request.json ? silent : told;
+    const Told say = told(request);
     for (const Setting& setting : kSettings) {
         wanted.options.reuse_after = setting.reuse_after;
         // Two processes differ by a few percent in where their memory lies: of one run, so much is
@@ -147,14 +143,10 @@ void add_reuse_never_command(CLI::App& bench, int* status) {
     command->add_option("--runs", request->runs, "with new processes each")
         ->check(CLI::Range(1, 1000))
         ->capture_default_str();
-    command->add_option("--repetitions", request->repetitions, "of each run; the median counts")
-        ->check(CLI::Range(1, 1000))
-        ->capture_default_str();
-    command->add_option("--time", request->milliseconds, "of a repetition, in ms")
-        ->check(CLI::Range(0.1, 10000.0))
-        ->capture_default_str();
-    command->add_option("--device", request->device, "default: the first with an active port");
-    command->add_flag("--json", request->json, "a line of JSON for each row");
+    add_turn_options(*command, *request,
+                     {.json = "a line of JSON for each row",
+                      .repetitions = "of each run; the median counts",
+                      .most_repetitions = 1000});
     command->callback([request, status] { *status = run(*request); });
 }
 

@@ -8,6 +8,7 @@
 
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
+#include "cli/heddle/turn_options.h"
 #include "cli/heddle/ways.h"
 #include "cli/text.h"
 #include "experiments/tuples.h"
@@ -66,14 +67,12 @@ const Experiment kExperiments[] = {
 };
 constexpr std::uint32_t kWildcardTags = 8;
 
-struct Request {
-    std::string device;
+struct Request : TurnOptions {
+    Request() : TurnOptions(15, 20) {}
     std::vector<std::size_t> sizes;
     std::vector<double> values;
     std::vector<std::string> ways;
-    std::uint32_t window = 32, repetitions = 15;
-    double milliseconds = 20;
-    bool json = false;
+    std::uint32_t window = 32;
 };
 
 std::vector<TupleCase> cases_of(const Experiment& experiment, const Request& request) {
@@ -217,14 +216,7 @@ void add_tuple_commands(CLI::App& bench, int* status) {
         command->add_option("--way", request->ways, "in which messages travel, beside rget")
             ->check(CLI::IsMember(kWays))
             ->capture_default_str();
-        command->add_option("--repetitions", request->repetitions, "the median counts")
-            ->check(CLI::Range(1, 10000))
-            ->capture_default_str();
-        command->add_option("--time", request->milliseconds, "of a repetition, in ms")
-            ->check(CLI::Range(0.1, 10000.0))
-            ->capture_default_str();
-        command->add_option("--device", request->device, "default: the first with an active port");
-        command->add_flag("--json", request->json, "a line of JSON for each row");
+        add_turn_options(*command, *request, {.json = "a line of JSON for each row"});
         command->callback([&each, request, status] { *status = run(each, *request); });
     }
 }

@@ -25,11 +25,12 @@ void tell(Fabric& fabric, std::uint32_t slot) noexcept {
 
 }  // namespace
 
-Awaited await_receive(Fabric& fabric, device::QueuePair& target, std::uint32_t xrc_srq) noexcept {
+bool await_receive(Fabric& fabric, LocalQp& local, device::QueuePair& target,
+                   std::uint32_t xrc_srq) noexcept {
     SharedReceiveQueue* const srq = shared_queue(fabric, target, xrc_srq);
-    if (!srq || !srq->announced.load(std::memory_order_relaxed)) return {};
+    if (!srq || !srq->announced.load(std::memory_order_relaxed)) return false;
     // read before anybody can be told
-    const Awaited awaited{true, fabric.self().receives_posted.load(std::memory_order_acquire)};
+    local.posts_seen = fabric.self().receives_posted.load(std::memory_order_acquire);
     const std::uint32_t self = fabric.slot() + 1;
     std::uint32_t there = srq->awaited.load(std::memory_order_relaxed);
     while (there != self && there != kSeveral &&
@@ -38,8 +39,7 @@ Awaited await_receive(Fabric& fabric, device::QueuePair& target, std::uint32_t x
     }
     // say that we wait, then look; receives_posted() posts, then looks who waits
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (receive_available(fabric, target, xrc_srq)) return {};
-    return awaited;
+    return !receive_available(fabric, target, xrc_srq);
 }
 
 void receives_posted(Fabric& fabric, std::uint32_t index) noexcept {

@@ -86,12 +86,10 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 }
 
 // Something was polled: for ThreadSanitizer alone.
-void polled(std::uint32_t index) noexcept {
+void polled([[maybe_unused]] std::uint32_t index) noexcept {
 #if defined(__SANITIZE_THREAD__)
     if (Fabric* fabric = Fabric::current())
         tsan_acquire(&fabric->segment().cqs[index & (device::kMaxCqs - 1)]);
-#else
-    static_cast<void>(index);
 #endif
 }
 

@@ -148,23 +148,28 @@ SharedReceiveQueue* xrc_queue(Fabric& fabric, const QueuePair& target,
     return &srq;
 }
 
+SharedReceiveQueue* shared_queue(Fabric& fabric, const QueuePair& target,
+                                 std::uint32_t xrc_srq) noexcept {
+    if (target.type == IB_UVERBS_QPT_XRC_TGT) return xrc_queue(fabric, target, xrc_srq);
+    return target.srq < device::kMaxSrqs ? &fabric.segment().srqs[target.srq] : nullptr;
+}
+
 Take take_receive(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq, bool hold,
                   Receive& receive) noexcept {
     receive.held = nullptr;
     receive.srq = kNone;
     receive.cq = target.recv_cq;
     receive.uidx = target.uidx;
-    SharedReceiveQueue* srq = nullptr;
+    SharedReceiveQueue* const srq = shared_queue(fabric, target, xrc_srq);
     if (target.type == IB_UVERBS_QPT_XRC_TGT) {
-        srq = xrc_queue(fabric, target, xrc_srq);
         if (!srq) return Take::kBroken;
         receive.cq = srq->cq;
         receive.uidx = srq->uidx;
-    } else if (target.srq < device::kMaxSrqs) {
-        srq = &fabric.segment().srqs[target.srq];
-        if (!srq->head.live()) return Take::kBroken;
+    } else if (!srq) {
+        return take_own(fabric, target, hold, receive);
+    } else if (!srq->head.live()) {
+        return Take::kBroken;
     }
-    if (!srq) return take_own(fabric, target, hold, receive);
     receive.srq = static_cast<std::uint32_t>(srq - fabric.segment().srqs.items);
     return take_shared(fabric, *srq, hold, receive);
 }
@@ -217,12 +222,6 @@ void return_receive(Fabric& fabric, QueuePair& target, Receive& receive) noexcep
         --srq.consumed;
     }
     release_receive(receive);
-}
-
-SharedReceiveQueue* shared_queue(Fabric& fabric, const QueuePair& target,
-                                 std::uint32_t xrc_srq) noexcept {
-    if (target.type == IB_UVERBS_QPT_XRC_TGT) return xrc_queue(fabric, target, xrc_srq);
-    return target.srq < device::kMaxSrqs ? &fabric.segment().srqs[target.srq] : nullptr;
 }
 
 bool receive_available(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq) noexcept {

@@ -161,11 +161,7 @@ bool rnr_nak(Fabric& fabric, LocalQp& local, QueuePair& qp, const Request& reque
     if (qp.attr.rnr_retry != kInfiniteRnr) return false;  // each retry is to take its time
     // the responder has answered, so its queue pair is there
     QueuePair& target = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
-    if (const Awaited awaited = await_receive(fabric, target, request.srq_number);
-        awaited.announced) {
-        local.posts_seen = awaited.posts_seen;
-        local.look_at = end + kUntoldNs;
-    }
+    if (await_receive(fabric, local, target, request.srq_number)) local.look_at = end + kUntoldNs;
     return false;
 }
 
