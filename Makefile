@@ -13,7 +13,7 @@ TESTS ?=
 
 MAKEFLAGS += --no-print-directory
 CMAKE := cmake
-CTEST = ctest --output-on-failure --no-tests=error -j$(JOBS) $(TESTS)
+CTEST = ./scripts/run-ctest -j$(JOBS) $(TESTS)
 COMPILE = $(CMAKE) --build $(1) -j $(JOBS)
 # In `make test` a sanitizer and a fuzz run is a check that they still pass, not the hunt itself.
 SHORT_FUZZ_SECONDS ?= 5
