@@ -83,7 +83,7 @@ heddle lets unmodified MPI programs choose how much of an InfiniBand or RoCE
 adapter each thread has for itself. It is a provider for libfabric, a C++ library
 of scalable endpoints with headers, and a command that shows what they take.")
 set(CPACK_DEBIAN_HEDDLE_PACKAGE_SHLIBDEPS ON)
-# What loads the provider, and a device to try it on.
-set(CPACK_DEBIAN_HEDDLE_PACKAGE_RECOMMENDS "libfabric1")
+# What loads the provider, what the report is drawn with, and a device to try it on.
+set(CPACK_DEBIAN_HEDDLE_PACKAGE_RECOMMENDS "libfabric1, python3-matplotlib")
 set(CPACK_DEBIAN_HEDDLE_PACKAGE_SUGGESTS "softhca, libfabric-bin, mpich, libibverbs-dev, libhwloc-dev")
 include(CPack)

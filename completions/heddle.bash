@@ -18,6 +18,9 @@ _heddle_values() {
     --side) echo "sender receiver both" ;;
     --peer) echo "spin yield sleep" ;;
     --within-node) echo "auto mpi heddle" ;;
+    --only)
+        echo "endpoints reuse tupleq"
+        ;;
     --device) ls /sys/class/infiniband 2>/dev/null ;;
     esac
 }
@@ -33,6 +36,8 @@ _heddle_options() {
     info) echo "--json --help" ;;
     options) echo "--json --markdown --man --help" ;;
     calibrate) echo "--device --show --json --help" ;;
+    reproduce) echo "--quick --full --only --out --list --help" ;;
+    report) echo "--out --help" ;;
     plan)
         echo "--threads --qps-per-thread --processes --budget-uars --depth --device --measure" \
             "--kernels --json --help"
@@ -84,7 +89,7 @@ _heddle() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "run info plan bench options calibrate --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "run info plan bench options calibrate reproduce report --help --version" -- "$current")
         return
     fi
     local command=${COMP_WORDS[1]}
@@ -108,18 +113,23 @@ _heddle() {
     fi
     case $previous in
     --category | --path | --kernels | --figure | --share | --device | --endpoints | --post | \
-        --softhca | --mpi | --within-node | --channel | --way | --side | --peer)
+        --softhca | --mpi | --within-node | --channel | --way | --side | --peer | --only)
         mapfile -t COMPREPLY < <(compgen -W "$(_heddle_values "$previous")" -- "$current")
         # the number follows at once; outside a completion, as in a test, bash knows no compopt
         [ "$previous" = --share ] && compopt -o nospace 2>/dev/null
         ;;
     --stats-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     --exchange) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
+    --out) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     # what takes a number, and the number behind --share cq=
     --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | --runs | \
         --seconds | --patience | --post-list | --signal-every | --bytes | --matrix | --tile | \
         --grid | --iterations | --late | --tags | --wildcards | --window | --time | context | pd | mr | cq | qp | buffer) ;;
-    *) mapfile -t COMPREPLY < <(compgen -W "$(_heddle_options "$command")" -- "$current") ;;
+    *)
+        mapfile -t COMPREPLY < <(compgen -W "$(_heddle_options "$command")" -- "$current")
+        [ "$command" = report ] && [[ $current != -* ]] &&
+            mapfile -t COMPREPLY < <(compgen -d -- "$current")
+        ;;
     esac
     return 0
 }

@@ -44,7 +44,7 @@ class CompletionCase(Case):
 class Agreement(CompletionCase):
     def options_of(self, command):
         text = self.assert_run(self.softhca(command, "--help"), 0).stdout
-        return set(re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", text, re.MULTILINE))
+        return set(re.findall(r"^ +(?:-\w, ?)?(--[a-z-]+)", text, re.MULTILINE))
 
     def test_commands(self):
         text = self.assert_run(self.softhca("--help"), 0).stdout
@@ -111,7 +111,8 @@ class Bash(CompletionCase):
 
 
 class Heddle(CompletionCase):
-    COMMANDS = [("run",), ("info",), ("plan",), ("bench",), ("options",), ("calibrate",)]
+    COMMANDS = [("run",), ("info",), ("plan",), ("bench",), ("options",), ("calibrate",),
+                ("reproduce",), ("report",)]
     REUSE = ("pingpong", "spectrum", "put", "get", "bcast", "scatter", "never")
     TUPLES = ("latency", "late", "many", "wildcards")
     EXPERIMENTS = [("bench", name) for name in (
@@ -135,9 +136,10 @@ class Heddle(CompletionCase):
         self.assertEqual(set(self.bash("heddle", "bench", "")), offered)
 
     def test_bash_offers_exactly_the_options_and_values(self):
-        for command in [*self.COMMANDS[:3], ("calibrate",), *self.EXPERIMENTS]:
+        for command in [*self.COMMANDS[:3], ("calibrate",), ("reproduce",), ("report",),
+                        *self.EXPERIMENTS]:
             text = self.heddle(*command, "--help")
-            options = set(re.findall(r"^ +(?:-\w,)?(--[a-z-]+)", text, re.MULTILINE))
+            options = set(re.findall(r"^ +(?:-\w, ?)?(--[a-z-]+)", text, re.MULTILINE))
             self.assertEqual(set(self.bash("heddle", *command, "--")), options, command)
             for option, values in re.findall(r"(--[a-z-]+) TEXT:\{(.*?)\}", text):
                 offered = set(self.bash("heddle", *command, option, ""))

@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
     heddle::cli::add_bench_command(app, &status);
     heddle::cli::add_options_command(app, &status);
     heddle::cli::add_calibrate_command(app, &status);
+    heddle::cli::add_report_commands(app, &status);
     try {
         std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
         if (!arguments.empty() && arguments.front() == "run")

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`heddle reproduce` and `heddle report`; the command `heddle` starts this with its own path."""
+
+import argparse
+import datetime
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from . import catalogue, runner, samples
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(prog="heddle", description="The papers' experiments.")
+    parser.add_argument("--heddle", type=Path, default=Path("heddle"), help=argparse.SUPPRESS)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    reproduce = commands.add_parser(
+        "reproduce", help="run the papers' experiments and write the report",
+        description="Runs every experiment of the papers that this machine can run, then writes "
+        "DIR/report.html. What is in DIR already is not run again: after an interruption, the same "
+        "command goes on.")
+    length = reproduce.add_mutually_exclusive_group()
+    length.add_argument("--quick", dest="mode", action="store_const", const="quick",
+                        help="few repetitions: shapes (default)")
+    length.add_argument("--full", dest="mode", action="store_const", const="full",
+                        help="as many as a figure to be quoted wants")
+    reproduce.add_argument("--only", action="append", metavar="PAPER", default=[],
+                           help=f"{', '.join(catalogue.PAPERS)}, or one experiment (see --list); "
+                           "may be repeated")
+    reproduce.add_argument("--out", type=Path, metavar="DIR",
+                           help="where to (default: heddle-DATE below the working directory)")
+    reproduce.add_argument("--list", action="store_true", help="which experiments there are")
+    reproduce.set_defaults(mode="quick")
+
+    report = commands.add_parser(
+        "report", help="one page of one run, or several beside each other",
+        description="Writes a page of what `heddle reproduce` has measured. Several folders are "
+        "compared: before and after, this machine and that one.")
+    report.add_argument("runs", nargs="+", type=Path, metavar="DIR")
+    report.add_argument("--out", type=Path, metavar="FILE",
+                        help="default: report.html in the last DIR, comparison.html if there are "
+                        "several")
+    options = parser.parse_args(arguments)
+    if options.command == "reproduce":
+        options.experiments = chosen(parser, options.only)
+    return options
+
+
+def chosen(parser, only):
+    experiments = catalogue.all_experiments()
+    known = {*catalogue.PAPERS, *(each.key for each in experiments)}
+    for name in only:
+        if name not in known:
+            parser.exit(USAGE, f"heddle reproduce: --only {name}: there is no such paper or "
+                        f"experiment; papers are {', '.join(catalogue.PAPERS)}, and `heddle "
+                        "reproduce --list` shows the experiments\n")
+    return [each for each in experiments
+            if not only or each.paper in only or each.key in only]
+
+
+def list_them(options):
+    width = max(len(each.key) for each in options.experiments)
+    for each in options.experiments:
+        quick, full = (runner.duration(each.seconds[mode]) for mode in ("quick", "full"))
+        print(f"{each.key:{width}}  {quick:>7} {full:>12}  {each.title} ({each.where})")
+    quick, full = (runner.duration(sum(each.seconds[mode] for each in options.experiments))
+                   for mode in ("quick", "full"))
+    print(f"\n{'all':{width}}  {quick:>7} {full:>12}  --quick and --full, on 2 processors")
+
+
+def with_matplotlib():
+    """Goes on in the distribution's Python if only that one has matplotlib."""
+    usual = "/usr/bin/python3"
+    if importlib.util.find_spec("matplotlib") is None and os.access(usual, os.X_OK) and \
+            os.path.realpath(sys.executable) != os.path.realpath(usual):
+        sys.stdout.flush()
+        os.execv(usual, [usual, "-m", "heddle_report", *sys.argv[1:]])
+
+
+def write_report(folders, to, experiments):
+    try:
+        from . import page  # needs matplotlib, which a run does not
+    except ModuleNotFoundError as error:
+        raise samples.Broken(
+            f"the page needs Python's {error.name} (Debian and Ubuntu: python3-{error.name}); "
+            f"everything that was measured is in {folders[0]}, and `heddle report {folders[0]}` "
+            "makes the page later") from None
+    page.write(folders, to, experiments)
+    print(to)
+
+
+def reproduce(options):
+    if options.list:
+        list_them(options)
+        return 0
+    folder = options.out or Path(f"heddle-{datetime.date.today().isoformat()}")
+    tools = runner.Tools(options.heddle)
+    if why := tools.why_none():
+        print(f"heddle reproduce: {why}", file=sys.stderr)
+        return FAILED
+    print(f"On {'the software HCA' if tools.is_software else 'the RDMA device'}, into {folder}; "
+          f"{len(options.experiments)} experiments, {options.mode}", file=sys.stderr)
+    try:
+        ended = runner.run(tools, options.experiments, options.mode, folder)
+    except runner.Interrupted as error:
+        print(f"\nheddle reproduce: {error}. What was finished is in {folder}; the same command "
+              f"with --out {folder} goes on.", file=sys.stderr)
+        return INTERRUPTED
+    write_report([folder], folder / "report.html", catalogue.all_experiments())
+    failed = [key for key, outcome in ended.items() if outcome.status == "failed"]
+    if failed:
+        print(f"heddle reproduce: failed: {', '.join(failed)}; the report says why",
+              file=sys.stderr)
+    return FAILED if failed else 0
+
+
+def report(options):
+    to = options.out or options.runs[-1] / ("report.html" if len(options.runs) == 1
+                                            else "comparison.html")
+    write_report(options.runs, to, catalogue.all_experiments())
+    return 0
+
+
+def main(arguments=None):
+    options = parse(arguments)
+    if arguments is None:
+        with_matplotlib()
+    try:
+        return (reproduce if options.command == "reproduce" else report)(options)
+    except samples.Broken as error:
+        print(f"heddle {options.command}: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"heddle {options.command}: {error.filename}: {error.strerror}", file=sys.stderr)
+    return FAILED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""One HTML file that needs nothing else: an overview, then each experiment with its plots, its table, how
+it was obtained, in what it differs from the paper, and its samples. Of several runs each has its own plots,
+and a table compares them."""
+
+import base64
+from pathlib import Path
+
+from . import catalogue, samples
+from .plots import escape, svg
+
+STATES = {"like": "as in the paper", "unlike": "unlike the paper", "none": "no statement",
+          "failed": "failed", "skipped": "skipped"}
+
+
+class Run:
+    def __init__(self, folder, experiments):
+        self.folder = Path(folder)
+        self.facts = samples.load_run(folder)
+        self.outcomes = {each.key: samples.load_outcome(folder, each) for each in experiments}
+        self.name = self.folder.resolve().name
+
+    def state_of(self, experiment):
+        """The word of its state, and the verdict's line."""
+        outcome = self.outcomes[experiment.key]
+        if outcome is None:
+            return "skipped", "It has not been run."
+        if outcome.status != "done":
+            return outcome.status, outcome.reason
+        verdict = experiment.verdict(outcome.rows)
+        return verdict.state, verdict.text
+
+
+def value_text(value):
+    if value is None:
+        return "–"
+    size = abs(value)
+    return f"{value:.0f}" if size >= 1000 else f"{value:.{1 if size >= 100 else 2 if size >= 1 else 3}f}"
+
+
+def table(head, rows, words=1):
+    """words: so many columns at the left are text."""
+    def cells(tag, row):
+        return "".join(f"<{tag}{' class=words' if at < words else ''}>{escape(cell)}</{tag}>"
+                       for at, cell in enumerate(row))
+    return ("<div class=wide tabindex=0 role=region aria-label=\"Table of values\"><table><thead><tr>"
+            f"{cells('th', head)}</tr></thead><tbody>"
+            + "".join(f"<tr>{cells('td', row)}</tr>" for row in rows) + "</tbody></table></div>")
+
+
+def key_cells(point):
+    return [str(part) for part in point.key]
+
+
+def points_table(experiment, outcome):
+    points = experiment.points(outcome.rows)
+    paper = any(point.paper is not None for point in points)
+    head = [*experiment.columns, "median", "quartiles", *(["paper"] if paper else [])]
+    rows = [[*key_cells(each), value_text(each.value),
+             "–" if each.low is None else f"{value_text(each.low)} to {value_text(each.high)}",
+             *([value_text(each.paper)] if paper else [])] for each in points]
+    return f"<p class=soft>In {escape(experiment.unit)}.</p>" + table(head, rows,
+                                                                     len(experiment.columns))
+
+
+def comparison(experiment, runs):
+    """Of two runs and more: the values beside each other, and each as a multiple of the first's."""
+    each_run = [{point.key: point for point in experiment.points(run.outcomes[experiment.key].rows)}
+                for run in runs]
+    keys = [key for key in each_run[0] if all(key in points for points in each_run[1:])]
+    if not keys:
+        return "<p>These runs have no value in common.</p>"
+    head = [*experiment.columns, *(run.name for run in runs),
+            *(f"{run.name} / {runs[0].name}" for run in runs[1:])]
+    rows = []
+    for key in keys:
+        values = [points[key].value for points in each_run]
+        ratios = [value_text(value / values[0]) if values[0] else "–" for value in values[1:]]
+        rows.append([*map(str, key), *map(value_text, values), *ratios])
+    better = "more" if experiment.more_is_better else "less"
+    return (f"<p class=soft>In {escape(experiment.unit)}; {better} is better.</p>"
+            + table(head, rows, len(experiment.columns)))
+
+
+def command_text(outcome):
+    return "\n".join(" ".join(words) for words in outcome.commands)
+
+
+def adapter(facts):
+    names = ", ".join(each.get("device", "?") for each in facts.get("devices", []))
+    return f"software HCA ({names})" if facts.get("software_hca") else names or "unknown"
+
+
+def environment(facts, outcome):
+    row = outcome.rows[0]
+    host = row["host"] if isinstance(row.get("host"), dict) else row
+    libraries = ", ".join(filter(None, (host.get("libibverbs"), host.get("libmlx5"))))
+    fields = {"host": facts.get("host"), "processor": f"{facts.get('processor')}, "
+              f"{facts.get('processors')} usable", "kernel": facts.get("kernel"),
+              "device": adapter(facts), "UAR kernel": row.get("uar_kernel"),
+              "versions": ", ".join(filter(None, (facts.get("heddle"), libraries))),
+              "begun": outcome.started, "took": f"{outcome.seconds:.0f} s ({outcome.mode})"}
+    return "<dl>" + "".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>"
+                            for name, value in fields.items() if value) + "</dl>"
+
+
+def download(outcome, run):
+    data = base64.b64encode(outcome.raw).decode()
+    return (f'<p><a download="{outcome.key}-{escape(run.name)}.jsonl" href="data:application/x-ndjson;'
+            f'base64,{data}">All samples ({len(outcome.raw) / 1024:.0f} KiB, JSON lines)</a></p>')
+
+
+def panels(experiment, run):
+    drawn = []
+    for panel in experiment.panels(run.outcomes[experiment.key].rows):
+        curves = ", ".join(series.name for series in panel.series)
+        description = f"{experiment.title}, {panel.title}: {panel.y_label} by {panel.x_label}; {curves}"
+        drawn.append(f"<figure>{svg(panel, f'{description} ({run.name})')}</figure>")
+    return "<div class=panels>" + "".join(drawn) + "</div>"
+
+
+def how(experiment, run):
+    outcome = run.outcomes[experiment.key]
+    return (f"<details><summary>How it was obtained{of(run)}</summary>"
+            f"<pre tabindex=0>{escape(command_text(outcome))}</pre>"
+            f"{environment(run.facts, outcome)}{download(outcome, run)}</details>")
+
+
+def of(run):
+    return f" – {escape(run.name)}" if run.has_others else ""
+
+
+def section(experiment, runs):
+    parts = [f'<section id="{experiment.key}"><h3>{escape(experiment.title)} '
+             f'<span class=soft>({escape(experiment.where)})</span></h3>'
+             f"<p>{escape(experiment.question)}</p>"]
+    done = []
+    for run in runs:
+        state, text = run.state_of(experiment)
+        parts.append(f'<p><span class="state {state}">{escape(STATES[state])}{of(run)}.</span> '
+                     f"{escape(text)}</p>")
+        outcome = run.outcomes[experiment.key]
+        if outcome is None or outcome.status != "done":
+            if outcome is not None and outcome.commands:
+                parts.append(f"<pre tabindex=0>{escape(command_text(outcome))}</pre>")
+            continue
+        done.append(run)
+        parts.append(panels(experiment, run))
+    if len(done) > 1:
+        parts.append(f"<details open><summary>The runs beside each other</summary>"
+                     f"{comparison(experiment, done)}</details>")
+    parts.append(f"<p><strong>Unlike the paper:</strong> {escape(experiment.differences)}</p>")
+    for run in done:
+        values = points_table(experiment, run.outcomes[experiment.key])
+        parts.append(f"<details><summary>All values{of(run)}</summary>{values}</details>"
+                     f"{how(experiment, run)}")
+    return "".join(parts) + "</section>"
+
+
+def card(experiment, run):
+    state, text = run.state_of(experiment)
+    picture = ""
+    outcome = run.outcomes[experiment.key]
+    if outcome is not None and outcome.status == "done":
+        drawn = experiment.panels(outcome.rows)
+        if drawn:
+            picture = svg(drawn[0], f"{experiment.title}, in small", small=True)
+    return (f'<li><a href="#{experiment.key}"><span class=name>{escape(experiment.title)}</span>'
+            f'<span class=soft>{escape(experiment.where)}</span>{picture}<span class="state {state}">'
+            f"{escape(STATES[state])}.</span> {escape(text)}</a></li>")
+
+
+def heading(runs):
+    facts = runs[-1].facts
+    lines = [f"<p class=soft>{escape(run.name)}: {escape(adapter(run.facts))}, "
+             f"{escape(run.facts.get('processor'))}, {escape(run.facts.get('processors'))} processors, "
+             f"{escape(run.facts.get('kernel'))}, {escape(run.facts.get('heddle'))}, "
+             f"{escape(run.facts.get('started'))}, {escape(run.facts.get('mode'))}</p>" for run in runs]
+    if any(run.facts.get("software_hca") for run in runs):
+        lines.append("<p class=notice>Measured on a <strong>software HCA</strong>: locks, cache lines, "
+                     "copies and system calls of this machine, and no rates of an adapter. What the "
+                     "papers have measured stands beside in a colour of its own; shapes compare, "
+                     "numbers do not.</p>")
+    title = "Heddle beside the papers" if len(runs) == 1 else "Heddle: runs beside each other"
+    return f"<header><h1>{title}</h1>{''.join(lines)}</header>", title, facts
+
+
+def html(runs, experiments):
+    for run in runs:
+        run.has_others = len(runs) > 1
+    head, title, _ = heading(runs)
+    body = [head, "<main>"]
+    shown = [each for each in experiments if any(run.outcomes[each.key] for run in runs)]
+    missing = [each for each in experiments if each not in shown]
+    for paper, (name, source) in catalogue.PAPERS.items():
+        mine = [each for each in shown if each.paper == paper]
+        if mine:
+            body.append(f"<h2>{escape(name)}</h2><p class=soft>{escape(source)}</p>"
+                        f"<ul class=overview>{''.join(card(each, runs[-1]) for each in mine)}</ul>")
+    body += [section(each, runs) for each in shown]
+    if missing:
+        names = ", ".join(f"{each.title} ({each.key})" for each in missing)
+        body.append(f"<h2>Not run</h2><p>Not asked for: {escape(names)}.</p>")
+    css = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
+    return ('<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><meta name=viewport '
+            f'content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>'
+            f"\n{css}</style></head><body>{''.join(body)}</main><footer>Medians; bars are from the lower "
+            "to the upper quartile. Every value comes from the samples that can be downloaded here."
+            "</footer></body></html>\n")
+
+
+def write(folders, to, experiments):
+    """Throws samples.Broken where a folder is no run."""
+    runs = [Run(folder, experiments) for folder in folders]
+    samples.write(Path(to), html(runs, experiments))

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""Runs experiments, one after the other, into a folder (samples.py). What is there already, by the
+same commands, is not run again: a run that was interrupted goes on where it was."""
+
+import datetime
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from . import samples
+
+SHOWN_LINES = 3  # of what a command that failed has said
+
+
+class Interrupted(Exception):
+    """By the user, or by a signal."""
+
+
+def now():
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
+
+
+def duration(seconds):
+    """ "40 s", "3 min", "1 h 20 min"; rounded up as time that is left should be."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = -int(-seconds // 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+class Tools:
+    """The commands, the devices, and whether there are any without starting the software HCA."""
+
+    def __init__(self, heddle):
+        self.heddle = Path(heddle)
+        self.softhca = self.heddle.with_name("softhca")
+        self.devices = self._devices([])
+        self.starts_softhca = not self.devices
+        if self.starts_softhca and os.access(self.softhca, os.X_OK):
+            self.devices = self._devices([str(self.softhca), "run", "--"])
+        self.is_software = all(each.get("software") for each in self.devices)
+
+    def _devices(self, before):
+        done = subprocess.run([*before, str(self.heddle), "info", "--json"], capture_output=True,
+                              text=True, check=False)
+        if done.returncode != 0:
+            return []
+        try:
+            found = json.loads(done.stdout)
+        except json.JSONDecodeError:
+            return []
+        return found.get("devices", []) if isinstance(found, dict) else []
+
+    def why_none(self):
+        """Empty: there is a device to measure on."""
+        if self.devices:
+            return ""
+        if not os.access(self.softhca, os.X_OK):
+            return f"there is no RDMA device, and no software one: {self.softhca} is not there"
+        return f"there is no RDMA device, and `{self.softhca} run -- heddle info` found none, too"
+
+    def words(self, experiment, command):
+        before = [str(self.softhca), "run", *experiment.softhca, "--"]
+        return [*(before if self.starts_softhca else []), str(self.heddle), *command]
+
+    def facts(self):
+        return {"heddle": subprocess.run([str(self.heddle), "--version"], capture_output=True,
+                                         text=True, check=False).stdout.strip(),
+                "software_hca": self.is_software, "devices": self.devices}
+
+
+def processor():
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.machine()
+
+
+def facts_of(tools, mode):
+    return {"started": now(), "mode": mode, "host": platform.node(), "processor": processor(),
+            "processors": len(os.sched_getaffinity(0)), "kernel": f"{platform.system()} "
+            f"{platform.release()}", "load_at_start": round(os.getloadavg()[0], 2), **tools.facts()}
+
+
+class Progress:
+    """What runs, and how long the rest will take: a line that is written over on a terminal, else a
+    line for each experiment."""
+
+    def __init__(self, plan, mode, to=sys.stderr):
+        self.left = [experiment.seconds[mode] for experiment in plan]
+        self.all, self.to, self.mode = len(plan), to, mode
+        self.is_terminal = to.isatty()
+        self.expected = self.taken = 0.0
+
+    def remaining(self, since):
+        """By what is expected, corrected by how long it took so far."""
+        factor = (self.taken + 30) / (self.expected + 30)
+        current = max(self.left[0] * factor - since, 1) if self.left else 0
+        return current + sum(self.left[1:]) * factor
+
+    def line(self, experiment, since):
+        number = self.all - len(self.left) + 1
+        return (f"{number} of {self.all}: {experiment.title} ({duration(since)}; about "
+                f"{duration(self.remaining(since))} left)")
+
+    def show(self, experiment, since, first=False):
+        if self.is_terminal:
+            width = shutil.get_terminal_size().columns - 1
+            print(f"\r\033[K{self.line(experiment, since)[:width]}", end="", file=self.to, flush=True)
+        elif first:
+            print(self.line(experiment, since).replace("1 s; ", ""), file=self.to, flush=True)
+
+    def ended(self, experiment, outcome, seconds):
+        self.taken += seconds
+        self.expected += self.left.pop(0)
+        if self.is_terminal:
+            print("\r\033[K", end="", file=self.to)
+        if outcome.status != "done":
+            print(f"{experiment.key}: {outcome.status}: {outcome.reason}", file=self.to, flush=True)
+
+
+def run_command(words, output, log, tick):
+    """Its status. Ends it, with all that it started, if we are interrupted."""
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=output, stderr=log,
+                               start_new_session=True)
+    ended = threading.Event()
+    threading.Thread(target=lambda: (process.wait(), ended.set()), daemon=True).start()
+    try:
+        while not ended.wait(1):
+            tick()
+    except BaseException:
+        for kind in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                os.killpg(process.pid, kind)
+            except ProcessLookupError:
+                break
+            if ended.wait(5):
+                break
+        raise
+    return process.returncode
+
+
+def said(log):
+    lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").splitlines()
+    return " / ".join(line for line in lines[-SHOWN_LINES:] if line.strip())
+
+
+def run_one(tools, experiment, mode, folder, progress):
+    commands = [tools.words(experiment, command) for command in experiment.commands(mode)]
+    outcome = samples.Outcome(experiment.key, "done", commands, mode=mode, started=now())
+    rows = folder / "samples" / f"{experiment.key}.jsonl"
+    log = rows.with_suffix(".log")
+    begun = time.monotonic()
+    progress.show(experiment, 0, first=True)
+    part = rows.with_name(rows.name + ".part")
+    with open(part, "wb") as output, open(log, "wb") as errors:
+        for words in commands:
+            try:
+                status = run_command(words, output, errors, lambda: progress.show(
+                    experiment, time.monotonic() - begun))
+            except OSError as error:
+                outcome.status, outcome.reason = "failed", f"{words[0]}: {error.strerror}"
+                break
+            if status != 0:
+                ended = f"status {status}" if status > 0 else f"signal {-status}"
+                outcome.status = "failed"
+                outcome.reason = f"`{' '.join(words)}` ended with {ended}: {said(log)}"
+                break
+    outcome.seconds = time.monotonic() - begun
+    if outcome.status == "done":
+        try:
+            samples.parse_rows(part.read_bytes(), part, experiment.needs)
+        except samples.Broken as error:
+            outcome.status, outcome.reason = "failed", str(error)
+    os.replace(part, rows)
+    samples.save_outcome(folder, outcome)
+    progress.ended(experiment, outcome, outcome.seconds)
+    return outcome
+
+
+def is_there(tools, experiment, mode, folder):
+    found = samples.load_outcome(folder, experiment)
+    return (found is not None and found.status == "done" and found.mode == mode and
+            found.commands == [tools.words(experiment, each) for each in experiment.commands(mode)])
+
+
+def run(tools, experiments, mode, folder):
+    """Outcomes by key. Throws Interrupted; what was finished is kept."""
+    (folder / "samples").mkdir(parents=True, exist_ok=True)
+    if not (folder / "run.json").exists():
+        samples.save_run(folder, facts_of(tools, mode))
+    samples.load_run(folder)
+    plan = [each for each in experiments if not is_there(tools, each, mode, folder)]
+    if len(plan) < len(experiments):
+        print(f"{len(experiments) - len(plan)} of {len(experiments)} experiments are in {folder} "
+              "already", file=sys.stderr)
+    progress = Progress(plan, mode)
+
+    def stop(number, _frame):
+        raise Interrupted(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        return {each.key: run_one(tools, each, mode, folder, progress) for each in plan}
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// `heddle reproduce` and `heddle report`: a Python package (report/heddle_report), which is given
+// this command's place and declares its options itself.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "cli/heddle/commands.h"
+
+namespace heddle::cli {
+namespace {
+
+int start(const std::string& command, const std::vector<std::string>& arguments) {
+    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
+    const std::filesystem::path package =
+        (self.parent_path() / HEDDLE_REPORT_FROM_BIN).lexically_normal();
+    if (!std::filesystem::exists(package / "heddle_report" / "__main__.py")) {
+        std::fprintf(stderr, "heddle %s: its Python package is not in %s\n", command.c_str(),
+                     package.c_str());
+        return kFailed;
+    }
+    const char* const before = std::getenv("PYTHONPATH");
+    const std::string path =
+        package.string() + (before != nullptr && *before != 0 ? ":" + std::string(before) : "");
+    ::setenv("PYTHONPATH", path.c_str(), 1);
+    std::vector<std::string> words{"python3", "-m", "heddle_report", "--heddle", self, command};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& word : words)
+        argv.push_back(word.data());
+    argv.push_back(nullptr);
+    ::execvp(argv[0], argv.data());
+    std::fprintf(stderr, "heddle %s: python3: %s\n", command.c_str(), std::strerror(errno));
+    return kFailed;
+}
+
+}  // namespace
+
+void add_report_commands(CLI::App& app, int* status) {
+    for (const auto& [name, what] :
+         {std::pair{"reproduce", "Run the papers' experiments, and write a page of what came out"},
+          std::pair{"report", "A page of one such run, or of several beside each other"}}) {
+        CLI::App* const command = app.add_subcommand(name, what);
+        command->set_help_flag();  // the package's
+        command->prefix_command();
+        command->callback(
+            [command, status] { *status = start(command->get_name(), command->remaining()); });
+    }
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""Stands for the command `heddle` where experiments are run but not measured: prints the lines that its
+experiments print, of made-up values. Appends each call to $FAKE_LOG. $FAKE_FAIL: the experiment of that
+name fails; $FAKE_SLOW: it never ends."""
+
+import json
+import os
+import sys
+import time
+
+HOST = {"name": "loom", "libibverbs": "libibverbs.so.1.14", "libmlx5": "libmlx5.so.1.24"}
+CATEGORIES = ("mpi-everywhere", "2xdynamic", "dynamic", "shared-dynamic", "static", "mpi+threads")
+
+
+def message_rate(_):
+    for curve, factor in (("All", 2.0), ("w/o Inlining", 1.0)):
+        for path in ("verbs", "direct"):
+            for x in (1, 2, 4):
+                rate = factor * x
+                yield {"series": curve, "x": x, "x_is": "threads", "path": path,
+                       "oversubscribed": False, "mmsgs_per_s": rate,
+                       "quartiles": [0.9 * rate, 1.1 * rate], "mmsgs_per_cpu_s": rate,
+                       "cpu_quartiles": [rate, rate], "paper_mmsgs_per_s": 10 * rate, "host": HOST}
+
+
+def kernel(_):
+    for category in CATEGORIES:
+        yield {"category": category, "path": "verbs", "read_mmsgs_per_s": 1.5,
+               "write_mmsgs_per_s": 2.5, "processes": 4, "threads": 4, "messages": 1000,
+               "mmsgs_per_s": 1.0, "samples": [1e-3, 2e-3], "result": "correct", **HOST}
+
+
+def reuse(_):
+    for channel in ("send", "ring"):
+        for size in (1024, 8192):
+            yield {"channel": channel, "bytes": size, "buffers": 1, "separate_pages": False,
+                   "seconds_without": [2e-6, 2e-6], "seconds_with": [1.8e-6, 1.9e-6], "gain": 0.07,
+                   "expected_gain": 0.05, "without_copy": 1, **HOST}
+
+
+def overlap(_):
+    for side in ("receiver", "sender"):
+        for way in ("tupleq", "rget", "rput"):
+            for size in (0, 65536, 1 << 20):
+                yield {"side": side, "bytes": size, "way": way, "base_us": [10, 10],
+                       "overhead_us": [0.5, 0.6] if way == "tupleq" else [9, 9.5], **HOST}
+
+
+def sweep(field):
+    def rows(_):
+        for x in (0, 10, 100):
+            yield {"way": "auto", "bytes": 1024, field: x, "ratio": 0.98, "quartiles": [0.9, 1.1],
+                   **HOST}
+    return rows
+
+
+def calibrate(_):
+    way = {"copied_ns": 100.0, "gathered_ns": 50.0, "uses": 60.0}
+    yield {"sizes": [{"bytes": size, "ways": {"send": way, "ring": {**way, "uses": None},
+                                              "one-sided": way}} for size in (512, 8192)]}
+
+
+EXPERIMENTS = {
+    "message-rate": message_rate, "global-array": kernel, "stencil": kernel, "overlap": overlap,
+    "tuple-late": sweep("late"), "tuple-many": sweep("tags"), "tuple-wildcards": sweep("wildcards"),
+    **{f"reuse-{name}": reuse for name in ("pingpong", "spectrum", "put", "get", "bcast", "scatter")},
+}
+
+
+def main(words):
+    if words == ["--version"]:
+        print("heddle 9.9.9")
+    elif words == ["info", "--json"]:
+        print(json.dumps({"devices": [{"device": "mlx5_7", "software": True}]}))
+    elif words[0] == "calibrate":
+        print(json.dumps(next(calibrate(words)), indent=2))
+    elif words[0] == "bench":
+        with open(os.environ["FAKE_LOG"], "a", encoding="utf-8") as log:
+            print(" ".join(words), file=log)
+        rows = list(EXPERIMENTS[words[1]](words))
+        print(json.dumps(rows[0]), flush=True)
+        if words[1] == os.environ.get("FAKE_FAIL"):
+            print("heddle: no more queue pairs <&>", file=sys.stderr)
+            return 3
+        if words[1] == os.environ.get("FAKE_SLOW"):
+            time.sleep(600)
+        for row in rows[1:]:
+            print(json.dumps(row))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

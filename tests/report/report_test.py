@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`heddle reproduce` and `heddle report`: what is run and what not, what an interruption leaves, and that
+the page is whole, needs nothing else, and shows nothing without saying how it came about."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "cli"), str(HERE.parents[1] / "report")]
+from heddle_report.catalogue import all_experiments  # noqa: E402
+from heddle_report.samples import load_outcome  # noqa: E402
+from harness import BUILD_DIR, SOURCE_DIR, Case, main  # noqa: E402
+
+VOID = {"meta", "link", "br", "img", "input", "hr", "col"}
+
+
+class Page(HTMLParser):
+    """Fails where tags do not close as they open, or an id is there twice."""
+
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.open, self.ids, self.links, self.text, self.tags = [], [], [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        self.tags.append((tag, attributes))
+        if "id" in attributes:
+            assert attributes["id"] not in self.ids, attributes["id"]
+            self.ids.append(attributes["id"])
+        self.links += [value for name, value in attributes.items()
+                       if name in ("href", "src", "xlink:href")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open[-1] == tag, (tag, self.open[-3:], self.getpos())
+        self.open.pop()
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+class Reports(Case):
+    def setUp(self):
+        super().setUp()
+        self.log = self.path("calls")
+        self.environment.update(PYTHONPATH=os.path.join(SOURCE_DIR, "report"), FAKE_LOG=self.log)
+        self.environment.pop("LD_PRELOAD", None)
+
+    def words(self, *arguments):
+        return ["/usr/bin/python3", "-m", "heddle_report", "--heddle", str(HERE / "fake_heddle.py"),
+                *map(str, arguments)]
+
+    def heddle(self, *arguments, status=0, **environment):
+        done = subprocess.run(self.words(*arguments), env={**self.environment, **environment},
+                              capture_output=True, text=True, check=False, timeout=240)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done
+
+    def calls(self):
+        if not os.path.exists(self.log):
+            return []
+        return Path(self.log).read_text(encoding="utf-8").splitlines()
+
+    def reason(self):
+        """Why this run's tupleq-late is of no use."""
+        experiment = next(each for each in all_experiments() if each.key == "tupleq-late")
+        outcome = load_outcome(self.path("run"), experiment)
+        self.assertEqual(outcome.status, "failed")
+        return outcome.reason
+
+    def page(self, *names):
+        return Page(Path(self.path(*names)).read_text(encoding="utf-8"))
+
+    def test_a_whole_run(self):
+        self.heddle("reproduce", "--out", self.path("all"))
+        page = self.page("all", "report.html")
+        listed = self.heddle("reproduce", "--list").stdout
+        for key in re.findall(r"^([a-z]+-[\w-]+) ", listed, re.M):
+            self.assertIn(key, page.ids)
+            self.assertIn(f"#{key}", page.links)
+        outside = [link for link in page.links if not link.startswith(("#", "data:"))]
+        self.assertEqual(outside, [])
+        self.assertNotIn("@import", "".join(page.text))
+        targets = [link[1:] for link in page.links if link.startswith("#")]
+        self.assertEqual([target for target in targets if target not in page.ids], [])
+        text = "".join(page.text)
+        self.assertIn("software HCA", text)
+        # how each was obtained, and its samples
+        self.assertEqual(text.count("How it was obtained"), text.count("All samples"))
+        self.assertIn("bench message-rate --figure 2b --path both --json", text)
+        for tag, attributes in page.tags:
+            if tag == "svg":
+                self.assertEqual(attributes.get("role"), "img")
+                self.assertTrue(attributes.get("aria-label"))
+
+    def test_colours_are_the_pages(self):
+        self.heddle("reproduce", "--only", "endpoints-3", "--out", self.path("one"))
+        text = Path(self.path("one", "report.html")).read_text(encoding="utf-8")
+        drawn = "".join(re.findall(r"<svg.*?</svg>", text, re.S))
+        self.assertEqual(set(re.findall(r"#[0-9a-f]{6}\b", drawn)) - {"#ffffff", "#000000"}, set())
+        used = set(re.findall(r"var\((--[\w-]+)\)", drawn))
+        self.assertIn("--paper", used)
+        for theme in text.split("<style>")[1].split("@media (prefers-color-scheme: dark)")[:2]:
+            self.assertLessEqual(used, set(re.findall(r"(--[\w-]+):", theme)))
+
+    def test_what_is_there_is_not_run_again(self):
+        self.heddle("reproduce", "--only", "endpoints-3", "--out", self.path("run"))
+        first = self.calls()
+        again = self.heddle("reproduce", "--only", "endpoints-3", "--only", "tupleq-late", "--out",
+                            self.path("run"))
+        self.assertIn("1 of 2 experiments are in", again.stderr)
+        self.assertEqual(len(self.calls()), len(first) + 1)
+        # other repetitions are another measurement
+        self.heddle("reproduce", "--full", "--only", "endpoints-3", "--out", self.path("run"))
+        self.assertEqual(len(self.calls()), len(first) + 2)
+
+    def test_interrupted_and_gone_on(self):
+        arguments = ("reproduce", "--only", "tupleq-overlap", "--only", "tupleq-late", "--out",
+                     self.path("run"))
+        process = subprocess.Popen(self.words(*arguments), stderr=subprocess.PIPE, text=True,
+                                   env={**self.environment, "FAKE_SLOW": "tuple-late"})
+        until = time.monotonic() + 60
+        while len(self.calls()) < 2 and time.monotonic() < until:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, said)
+        self.assertIn("goes on", said)
+        self.assertTrue(os.path.exists(self.path("run", "samples", "tupleq-overlap.json")))
+        self.assertFalse(os.path.exists(self.path("run", "samples", "tupleq-late.json")))
+        self.heddle(*arguments)
+        self.assertEqual(sum("overlap" in call for call in self.calls()), 1)
+        self.assertIn("tupleq-late", self.page("run", "report.html").ids)
+
+    def test_what_failed_says_why_and_the_rest_goes_on(self):
+        done = self.heddle("reproduce", "--only", "tupleq", "--out", self.path("run"), status=1,
+                           FAKE_FAIL="tuple-late")
+        self.assertIn("failed: tupleq-late", done.stderr)
+        text = "".join(self.page("run", "report.html").text)
+        self.assertIn("no more queue pairs <&>", text)
+        self.assertIn("status 3", text)
+        self.assertIn("bench tuple-late", text)
+        # and is tried again
+        self.heddle("reproduce", "--only", "tupleq", "--out", self.path("run"))
+        self.assertNotIn("status 3", "".join(self.page("run", "report.html").text))
+
+    def test_damaged_files(self):
+        self.heddle("reproduce", "--only", "tupleq", "--out", self.path("run"))
+        late = Path(self.path("run", "samples", "tupleq-late.jsonl"))
+        lines = late.read_text(encoding="utf-8").splitlines()
+        good = json.loads(lines[0])
+        damages = {
+            lines[0] + "\n{\"way\": \"au": "line 2: not JSON",
+            "\n".join([lines[0], "[1]"]): "line 2: not an object",
+            json.dumps({key: value for key, value in good.items() if key != "ratio"}): "has no ratio",
+            json.dumps({**good, "quartiles": 7}): "cannot be made sense of",
+            json.dumps({**good, "ratio": "much"}): "cannot be made sense of",
+            "": "has no lines",
+        }
+        for text, message in damages.items():
+            late.write_text(text, encoding="utf-8")
+            self.assertIn(message, self.reason())
+            self.assertIn("tupleq-late.jsonl", self.reason())
+        late.write_bytes(b"\xff\xfe")
+        self.assertIn("is not UTF-8", self.reason())
+        late.unlink()
+        self.assertIn("cannot be read: No such file", self.reason())
+        late.with_suffix(".json").write_text("{", encoding="utf-8")
+        self.assertIn("tupleq-late.json, line 1: not JSON", self.reason())
+        # and the page is there all the same, with the reason
+        self.heddle("report", self.path("run"))
+        self.assertIn("tupleq-late.json, line 1: not JSON",
+                      "".join(self.page("run", "report.html").text))
+
+    def test_no_run(self):
+        self.assertIn("is no folder", self.heddle("report", self.path("none"), status=1).stderr)
+        os.mkdir(self.path("empty"))
+        self.assertIn("run.json is not there",
+                      self.heddle("report", self.path("empty"), status=1).stderr)
+        self.write("later/run.json", '{"format": 99}')
+        self.assertIn("format 99", self.heddle("report", self.path("later"), status=1).stderr)
+
+    def test_unknown_names(self):
+        said = self.heddle("reproduce", "--only", "tuplek", status=2).stderr
+        self.assertIn("endpoints, reuse, tupleq", said)
+
+    def test_runs_beside_each_other(self):
+        for name in ("before", "after"):
+            self.heddle("reproduce", "--only", "tupleq-late", "--out", self.path(name))
+        late = Path(self.path("after", "samples", "tupleq-late.jsonl"))
+        late.write_text(late.read_text(encoding="utf-8").replace('"ratio": 0.98', '"ratio": 1.96'),
+                        encoding="utf-8")
+        self.heddle("report", self.path("before"), self.path("after"))
+        text = "".join(self.page("after", "comparison.html").text)
+        self.assertIn("after / before", text)
+        self.assertIn("2.00", text)
+
+    def test_the_command(self):
+        """The real one, on the software HCA."""
+        heddle = os.path.join(BUILD_DIR, "bin", "heddle")
+        done = subprocess.run([heddle, "reproduce", "--only", "reuse-break-even", "--out",
+                               self.path("real")], capture_output=True, text=True, check=False,
+                              timeout=240, env={**self.environment, "PYTHONPATH": "",
+                                                "XDG_CACHE_HOME": self.scratch})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        text = "".join(self.page("real", "report.html").text)
+        self.assertIn("mlx5_0", text)
+        self.assertIn("softhca run", text)
+
+
+if __name__ == "__main__":
+    main()
