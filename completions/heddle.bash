@@ -19,7 +19,7 @@ _heddle_values() {
     --peer) echo "spin yield sleep" ;;
     --within-node) echo "auto mpi heddle" ;;
     --only)
-        echo "endpoints reuse tupleq"
+        echo "endpoints reuse direct tupleq peers"
         ;;
     --device) ls /sys/class/infiniband 2>/dev/null ;;
     esac

@@ -38,18 +38,18 @@ def over_heddle(mpi, path):
 class Job:
     """One MPI job, asleep but for its turns."""
 
-    def __init__(self, name, argv, environment, folder):
+    def __init__(self, name, argv, environment, folder, ranks=RANKS):
         self.name = name
         self.turns = folder / name
         self.go, self.done = [], []
-        for rank in range(RANKS):
+        for rank in range(ranks):
             for ends, what in ((self.go, "go"), (self.done, "done")):
                 path = f"{self.turns}.{rank}.{what}"
                 os.mkfifo(path)
                 ends.append(os.open(path, os.O_RDWR))  # so that nobody waits for the other end
         self.output = open(f"{self.turns}.out", "w+", encoding="utf-8")
         self.process = subprocess.Popen(
-            [str(word) for word in argv], stdin=subprocess.DEVNULL, stdout=self.output,
+            list(map(str, argv)), stdin=subprocess.DEVNULL, stdout=self.output,
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment, "TURNS": str(self.turns)})
 

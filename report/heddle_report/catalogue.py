@@ -11,8 +11,11 @@ PAPERS = {
                   "Applications, ICPADS 2018. ConnectX-4 EDR, 16 cores (Haswell)"),
     "reuse": ("Buffer reuse", "Exploiting application buffer reuse to improve MPI small message "
               "transfer protocols. MVAPICH2 1.0.3, ConnectX DDR"),
+    "direct": ("Direct verbs", "Direct posting to mlx5 instead of libibverbs under MPI. "
+               "MVAPICH2-3.0a on UCX 1.13.1, ConnectX-6 HDR100"),
     "tupleq": ("TupleQ", "TupleQ: Fully-Asynchronous and Zero-Copy MPI over InfiniBand. ConnectX, "
                "MVAPICH, 64 processes"),
+    "peers": ("Against the peers", "The same programs over other libraries, on the same device"),
 }
 
 
@@ -68,7 +71,8 @@ class Experiment:
     where: str  # in the paper: "Fig. 3"
     title: str
     question: str  # what is to be seen, in a sentence
-    # "quick" or "full" -> commands, each the words behind `heddle`
+    # "quick" or "full" -> commands, each the words behind `heddle`, or a script of the source tree
+    # and its words
     commands: Callable
     seconds: dict  # how long they take on 2 processors, by "quick" and "full"
     columns: tuple  # what the parts of a point's key are
@@ -79,6 +83,7 @@ class Experiment:
     differences: str  # from the paper; paragraphs
     needs: tuple = ()  # fields without which a row is of no use
     more_is_better: bool = True
+    needs_source: bool = False  # it is a script of bench/, which is not installed
     softhca: tuple = field(default=())  # options of `softhca run`
 
 
@@ -114,5 +119,6 @@ def bytes_text(count):
 
 
 def all_experiments():
-    from .experiments import endpoints, reuse, tupleq
-    return [*endpoints.EXPERIMENTS, *reuse.EXPERIMENTS, *tupleq.EXPERIMENTS]
+    from .experiments import direct, endpoints, peers, reuse, tupleq
+    return [*endpoints.EXPERIMENTS, *reuse.EXPERIMENTS, *direct.EXPERIMENTS, *tupleq.EXPERIMENTS,
+            *peers.EXPERIMENTS]

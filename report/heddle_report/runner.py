@@ -16,6 +16,7 @@ from pathlib import Path
 
 from . import samples
 
+SOURCE = Path(__file__).resolve().parents[2]
 SHOWN_LINES = 3  # of what a command that failed has said
 
 
@@ -66,7 +67,16 @@ class Tools:
             return f"there is no RDMA device, and no software one: {self.softhca} is not there"
         return f"there is no RDMA device, and `{self.softhca} run -- heddle info` found none, too"
 
+    def why_not(self, experiment):
+        """Empty: this experiment can be run here."""
+        if experiment.needs_source and not (SOURCE / "bench" / "mpi").is_dir():
+            return "it is a script of heddle's source tree, which is not beside this program"
+        return ""
+
     def words(self, experiment, command):
+        if command[0].endswith(".py"):
+            return [sys.executable, str(SOURCE / command[0]), "--heddle", str(self.heddle),
+                    *([] if self.starts_softhca else ["--hardware"]), *command[1:]]
         before = [str(self.softhca), "run", *experiment.softhca, "--"]
         return [*(before if self.starts_softhca else []), str(self.heddle), *command]
 
@@ -158,6 +168,11 @@ def said(log):
 def run_one(tools, experiment, mode, folder, progress):
     commands = [tools.words(experiment, command) for command in experiment.commands(mode)]
     outcome = samples.Outcome(experiment.key, "done", commands, mode=mode, started=now())
+    if why := tools.why_not(experiment):
+        outcome.status, outcome.reason, outcome.commands = "skipped", why, []
+        samples.save_outcome(folder, outcome)
+        progress.ended(experiment, outcome, 0)
+        return outcome
     rows = folder / "samples" / f"{experiment.key}.jsonl"
     log = rows.with_suffix(".log")
     begun = time.monotonic()

@@ -5,6 +5,7 @@ the page is whole, needs nothing else, and shows nothing without saying how it c
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -59,7 +60,15 @@ class Reports(Case):
     def setUp(self):
         super().setUp()
         self.log = self.path("calls")
-        self.environment.update(PYTHONPATH=os.path.join(SOURCE_DIR, "report"), FAKE_LOG=self.log)
+        tree = Path(self.path("tree"))
+        shutil.copytree(Path(SOURCE_DIR, "report"), tree / "report",
+                        ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(Path(SOURCE_DIR, "bench", "reference"), tree / "bench" / "reference")
+        self.scripts = tree / "bench" / "mpi"
+        self.scripts.mkdir()
+        for name in ("operations.py", "heap.py"):
+            shutil.copy(HERE / "fake_mpi.py", self.scripts / name)
+        self.environment.update(PYTHONPATH=str(tree / "report"), FAKE_LOG=self.log)
         self.environment.pop("LD_PRELOAD", None)
 
     def words(self, *arguments):
@@ -160,6 +169,12 @@ class Reports(Case):
         self.heddle("reproduce", "--only", "tupleq", "--out", self.path("run"))
         self.assertNotIn("status 3", "".join(self.page("run", "report.html").text))
 
+    def test_what_needs_the_source_is_skipped_without_it(self):
+        shutil.rmtree(self.scripts)
+        self.heddle("reproduce", "--only", "direct-heap", "--out", self.path("run"))
+        text = "".join(self.page("run", "report.html").text)
+        self.assertIn("skipped. it is a script of heddle's source tree", text)
+
     def test_damaged_files(self):
         self.heddle("reproduce", "--only", "tupleq", "--out", self.path("run"))
         late = Path(self.path("run", "samples", "tupleq-late.jsonl"))
@@ -198,7 +213,7 @@ class Reports(Case):
 
     def test_unknown_names(self):
         said = self.heddle("reproduce", "--only", "tuplek", status=2).stderr
-        self.assertIn("endpoints, reuse, tupleq", said)
+        self.assertIn("endpoints, reuse, direct, tupleq, peers", said)
 
     def test_runs_beside_each_other(self):
         for name in ("before", "after"):
