@@ -30,7 +30,7 @@ _heddle_options() {
     local reuse="--repetitions --time --device --json --help"
     case $1 in
     run)
-        echo "--endpoints --post --rndv --threads --stats --stats-file --reuse-report --explain --softhca --mpi --within-node" \
+        echo "--ranks --endpoints --post --rndv --threads --stats --stats-file --reuse-report --explain --softhca --mpi --within-node" \
             "--verbose --help"
         ;;
     info) echo "--json --help" ;;
@@ -122,7 +122,7 @@ _heddle() {
     --exchange) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     --out) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     # what takes a number, and the number behind --share cq=
-    --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | --runs | \
+    --ranks | --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | --runs | \
         --seconds | --patience | --post-list | --signal-every | --bytes | --matrix | --tile | \
         --grid | --iterations | --late | --tags | --wildcards | --window | --time | context | pd | mr | cq | qp | buffer) ;;
     *)

@@ -154,6 +154,59 @@ class HeddleRun(Case):
         seen = self.of_mpi("--softhca", "never", command=command)
         self.assertEqual(seen["FI_PROVIDER_PATH"], os.path.realpath(self.path("lib")))
 
+    def mpi(self, name):
+        """A folder with an mpiexec that says what it is asked for, and a program of that MPI."""
+        os.makedirs(self.path(name, "lib"))
+        self.write(f"{name}/bin/mpiexec", f'#!/bin/sh\necho "{name}: $@"; env\n', 0o755)
+        library = self.path(name, "lib", "libmpi.so.40")
+        source = self.write("mpi.c", "int MPI_Init(void) { return 0; }\n")
+        subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.40", "-o", library, source],
+                       check=True)
+        source = self.write("main.c", "int MPI_Init(void);\nint main(void) { return MPI_Init(); }\n")
+        subprocess.run(["cc", "-o", self.path("program"), source, library,
+                        f"-Wl,-rpath,{os.path.dirname(library)}"], check=True)
+        return self.path("program")
+
+    def test_ranks_by_the_mpi_of_the_program(self):
+        program = self.mpi("own")
+        self.write("other/mpiexec", "#!/bin/sh\necho other\n", 0o755)
+        path = {"PATH": self.path("other") + ":" + os.environ["PATH"]}
+        result = self.assert_run(self.heddle("-n", "3", program, "--size", "4", env=path), 0,
+                                 err="own/bin/mpiexec, of the MPI it is linked with; on ")
+        self.assertIn(f"own: -n 3 {program} --size 4", result.stdout)
+        self.assertIn("FI_PROVIDER=heddle", result.stdout)
+        if "on the software HCA" in result.stderr:  # more ranks than processors are let be
+            self.assertIn("PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe", result.stdout)
+
+    def test_ranks_of_a_script(self):
+        script = self.write("script", "#!/bin/sh\n", 0o755)
+        self.write("bin/mpiexec", '#!/bin/sh\necho "found: $@"\n', 0o755)
+        path = {"PATH": self.path("bin") + ":" + os.environ["PATH"]}
+        result = self.assert_run(self.heddle("-n", "2", script, env=path), 0, err="found in PATH")
+        self.assertIn(f"found: -n 2 {script}", result.stdout)
+
+    def test_ranks_in_a_job_of_slurm(self):
+        script = self.write("script", "#!/bin/sh\n", 0o755)
+        self.write("bin/srun", '#!/bin/sh\necho "srun: $@"\n', 0o755)
+        for tool in ("sh", "ldd"):
+            os.symlink(shutil.which(tool), self.path("bin", tool))
+        path = {"PATH": self.path("bin"), "SLURM_JOB_ID": "7"}
+        result = self.assert_run(self.heddle("-n", "2", script, env=path), 0, err="job of Slurm's")
+        self.assertIn(f"srun: -n 2 {script}", result.stdout)
+
+    def test_ranks_without_an_mpi(self):
+        script = self.write("script", "#!/bin/sh\n", 0o755)
+        tree = self.path("tree", "bin")  # without what `make demo` may have installed
+        os.makedirs(tree)
+        for name in ("heddle", "softhca"):
+            shutil.copy(os.path.join(BUILD_DIR, "bin", name), tree)
+        os.symlink(os.path.join(BUILD_DIR, "lib"), self.path("tree", "lib"))
+        result = self.heddle("-n", "2", script, env={"PATH": tree},
+                             command=os.path.join(tree, "heddle"))
+        self.assert_run(result, 127, err="no mpiexec")
+        for tried in ("is linked with no MPI", "PATH", "venvs"):
+            self.assertIn(tried, result.stderr)
+
     def test_help(self):
         result = subprocess.run(
             [HEDDLE, "run", "--help"], env=self.environment, capture_output=True, text=True, check=False

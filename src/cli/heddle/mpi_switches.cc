@@ -51,4 +51,9 @@ std::vector<Setting> mpi_settings(const Wishes& wishes) {
     return all;
 }
 
+std::vector<Setting> more_ranks_than_processors() {
+    return {{"OMPI_MCA_rmaps_base_oversubscribe", "1"},                    // 4
+            {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"}};  // 5
+}
+
 }  // namespace heddle::cli

@@ -26,4 +26,7 @@ struct Wishes {
 
 std::vector<Setting> mpi_settings(const Wishes& wishes);
 
+// For Open MPI's launcher, which else refuses: a software HCA is there to try things on a laptop.
+std::vector<Setting> more_ranks_than_processors();
+
 }  // namespace heddle::cli

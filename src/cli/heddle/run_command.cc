@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cli/heddle/commands.h"
+#include "cli/heddle/launcher.h"
 #include "cli/heddle/mpi_switches.h"
 #include "cli/heddle/reuse_report.h"
 #include "cli/heddle/tuple_report.h"
@@ -35,7 +36,7 @@ using softhca::cli::ProgramError;
 struct Request {
     std::string endpoints, post, rndv, stats_file;
     std::string softhca = "auto", mpi = "auto", within_node = "auto";
-    unsigned threads = 1;
+    unsigned threads = 1, ranks = 0;  // ranks 0: the command has an mpiexec of its own
     bool stats = false, reuse_report = false, explain = false, verbose = false;
 };
 
@@ -166,16 +167,29 @@ Mpi mpi_of(const std::string& name) {
     return found == names.end() ? Mpi::kAuto : found->second;
 }
 
-void run(const Request& request, const std::vector<std::string>& command) {
+// Beside bin/ in the build tree: `make demo` installs an MPI there.
+std::filesystem::path demo_venvs() { return (own_folder() / "../venvs").lexically_normal(); }
+
+void run(const Request& request, std::vector<std::string> command) {
     if (command.empty())
         throw ProgramError(softhca::cli::kRunFailed,
-                           "no command to run; for instance: heddle run -- mpiexec -n 4 ./program");
-    const std::string program = softhca::cli::find_program(command.front());
+                           "no command to run; for instance: heddle run -n 4 ./program");
+    std::string program = softhca::cli::find_program(command.front());
+    Launcher launcher;
+    if (request.ranks != 0) {
+        launcher = find_launcher(request.ranks, program, demo_venvs());
+        command.insert(command.begin(), launcher.words.begin(), launcher.words.end());
+        program = command.front();
+    }
     const Machine machine = look(request.verbose);
     const bool on_softhca =
         request.softhca == "always" || (request.softhca == "auto" && !machine.device);
     const bool starts_softhca = on_softhca && !machine.software;
-    if (starts_softhca && request.softhca == "auto")
+    if (request.ranks != 0)
+        std::fprintf(stderr, "heddle run: %u ranks by %s, %s; on %s\n", request.ranks,
+                     program.c_str(), launcher.why.c_str(),
+                     on_softhca || machine.software ? "the software HCA" : "the RDMA device");
+    else if (starts_softhca && request.softhca == "auto")
         std::fprintf(stderr, "heddle run: no RDMA device here; on the software HCA\n");
 
     Wishes wishes;
@@ -190,6 +204,9 @@ void run(const Request& request, const std::vector<std::string>& command) {
         environment.set(setting);
     for (const Setting& setting : mpi_settings(wishes))
         environment.set(setting);
+    if (launcher.is_openmpi && (on_softhca || machine.software))
+        for (const Setting& setting : more_ranks_than_processors())
+            environment.set(setting);
 
     if (!starts_softhca) become(program, command, request.verbose);
     const std::string softhca = softhca_command();
@@ -260,11 +277,18 @@ std::string possible_values(const char* option) {
 
 void add_run_command(CLI::App& app, const std::vector<std::string>& command, int* status) {
     CLI::App* run_app = app.add_subcommand(
-        "run", "Start COMMAND (mpiexec, say) so that its MPI library runs over heddle");
+        "run", "Start COMMAND (mpiexec, or with -n an MPI program) so that MPI runs over heddle");
     auto request = std::make_shared<Request>();
     run_app->footer(
         "The options end at -- or at the first word that is none. For instance:\n"
+        "  heddle run -n 4 ./program\n"
         "  heddle run --endpoints dynamic --threads 4 -- mpiexec -n 2 ./program");
+    run_app
+        ->add_option(
+            "--ranks,-n", request->ranks,
+            "COMMAND is an MPI program: start so many of it, by the mpiexec of the MPI it is "
+            "linked with (else: in PATH, srun in a job of Slurm's, make demo's)")
+        ->check(CLI::Range(1, 1'000'000));
     run_app
         ->add_option("--endpoints", request->endpoints,
                      "how much threads share: " + possible_values("endpoints"))
