@@ -132,7 +132,7 @@ def of(run):
 
 def section(experiment, runs):
     parts = [f'<section id="{experiment.key}"><h3>{escape(experiment.title)} '
-             f'<span class=soft>({escape(experiment.where)})</span></h3>'
+             f'<span class=soft>{escape(experiment.where)}</span></h3>'
              f"<p>{escape(experiment.question)}</p>"]
     done = []
     for run in runs:
@@ -166,8 +166,8 @@ def card(experiment, run):
         if drawn:
             picture = svg(drawn[0], f"{experiment.title}, in small", small=True)
     return (f'<li><a href="#{experiment.key}"><span class=name>{escape(experiment.title)}</span>'
-            f'<span class=soft>{escape(experiment.where)}</span>{picture}<span class="state {state}">'
-            f"{escape(STATES[state])}.</span> {escape(text)}</a></li>")
+            f'<span class="soft where">{escape(experiment.where)}</span>{picture}<span class=verdict>'
+            f'<span class="state {state}">{escape(STATES[state])}.</span> {escape(text)}</span></a></li>')
 
 
 def heading(runs):

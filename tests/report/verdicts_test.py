@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the experiments say of samples whose answer is known: also that a wrong result, or one that is behind,
+is not called good."""
+
+import sys
+import unittest
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "report")]
+import fake_heddle  # noqa: E402
+import fake_mpi  # noqa: E402
+from heddle_report import catalogue, runner  # noqa: E402
+from heddle_report.reference import table  # noqa: E402
+
+EXPERIMENTS = {each.key: each for each in catalogue.all_experiments()}
+
+
+def verdict(key, rows):
+    return EXPERIMENTS[key].verdict(list(rows))
+
+
+class Verdicts(unittest.TestCase):
+    def test_keys_and_times(self):
+        self.assertEqual(len(EXPERIMENTS), len(catalogue.all_experiments()))
+        for each in EXPERIMENTS.values():
+            self.assertIn(each.paper, catalogue.PAPERS)
+            self.assertEqual(set(each.seconds), {"quick", "full"})
+            self.assertGreater(len(each.differences), 40)
+            self.assertNotEqual(each.commands("quick"), [])
+
+    def test_rates_are_compared_by_shape(self):
+        rows = list(fake_heddle.message_rate(None))  # a tenth of the paper's, throughout
+        self.assertEqual(verdict("endpoints-3", rows).state, "like")
+        for row in rows:
+            row["mmsgs_per_s"] = 1.0 if row["x"] > 1 else 30.0
+        self.assertEqual(verdict("endpoints-3", rows).state, "unlike")
+        for row in rows:
+            row["paper_mmsgs_per_s"] = None
+        self.assertEqual(verdict("endpoints-6", rows).state, "none")
+
+    def test_processor_time_where_threads_take_turns(self):
+        rows = list(fake_heddle.message_rate(None))
+        for row in rows:
+            row.update(oversubscribed=True, mmsgs_per_s=1.0)
+        self.assertEqual(verdict("endpoints-3", rows).state, "like")
+
+    def test_a_wrong_result_is_said(self):
+        rows = list(fake_heddle.kernel(None))
+        self.assertNotIn("WRONG", verdict("endpoints-14", rows).text)
+        rows[1]["result"] = "wrong"
+        for key in ("endpoints-12", "endpoints-14"):
+            self.assertEqual(verdict(key, rows).state, "unlike")
+            self.assertIn("1 of 6 results are WRONG", verdict(key, rows).text)
+
+    def test_reuse(self):
+        rows = list(fake_heddle.reuse(None))
+        self.assertEqual(verdict("reuse-pingpong", rows).state, "like")
+        for row in rows:
+            row["seconds_with"] = [2.1e-6, 2.1e-6]
+        self.assertEqual(verdict("reuse-pingpong", rows).state, "unlike")
+        for row in rows:
+            row["expected_gain"] = 0
+        self.assertEqual(verdict("reuse-pingpong", rows).state, "none")
+
+    def test_a_registration_that_never_pays(self):
+        rows = list(fake_heddle.calibrate(None))
+        self.assertIn("ring never", verdict("reuse-break-even", rows).text)
+        self.assertEqual(verdict("reuse-break-even", rows).state, "unlike")
+        points = EXPERIMENTS["reuse-break-even"].points(rows)
+        self.assertNotIn("ring (the paper's fast path)", {point.key[0] for point in points})
+        self.assertEqual({point.paper for point in points if point.key == ("SEND", 512)}, {1568})
+
+    def test_overlap(self):
+        rows = list(fake_heddle.overlap(None))
+        self.assertEqual(verdict("tupleq-overlap", rows).state, "like")
+        for row in rows:
+            row["overhead_us"] = [5, 5]
+        self.assertEqual(verdict("tupleq-overlap", rows).state, "unlike")
+
+    def test_auto_must_not_be_behind(self):
+        rows = list(fake_heddle.sweep("late")(None))
+        self.assertEqual(verdict("tupleq-late", rows).state, "like")
+        rows[1]["ratio"] = 0.94
+        self.assertEqual(verdict("tupleq-late", rows).state, "unlike")
+        self.assertIn("1 of 3 points", verdict("tupleq-late", rows).text)
+
+    def test_peers(self):
+        rows = list(fake_mpi.operations(["--way", "heddle", "--way", "ucx"]))
+        self.assertEqual(verdict("peers-ucx", rows).state, "like")
+        for row in rows:
+            if (row["operation"], row["bytes"], row["way"]) == ("latency", 8, "heddle"):
+                row["seconds"] = [2e-6, 4e-6]
+        self.assertEqual(verdict("peers-ucx", rows).state, "unlike")
+        self.assertIn("MPICH latency of 8 B (0.50)", verdict("peers-ucx", rows).text)
+
+    def test_heap(self):
+        rows = list(fake_mpi.heap(None))
+        self.assertEqual(verdict("direct-heap", rows).state, "unlike")  # it grows on both paths
+        for row in rows:
+            row["heap_bytes"] = [20000] if row["way"] == "direct" else row["heap_bytes"]
+        self.assertEqual(verdict("direct-heap", rows).state, "like")
+
+    def test_values_of_the_papers(self):
+        self.assertEqual(len(table("icpads18-applications")), 42)
+        self.assertEqual(table("not-there"), ())
+
+    def test_durations(self):
+        for seconds, text in ((0.2, "1 s"), (89, "89 s"), (91, "2 min"), (3599, "1 h 00 min"),
+                              (3601, "1 h 01 min")):
+            self.assertEqual(runner.duration(seconds), text)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
