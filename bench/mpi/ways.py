@@ -10,6 +10,7 @@ prints `Time in seconds = S` and `SUCCESSFUL` as the NAS benchmarks do. Standard
 """
 
 import argparse
+import json
 import re
 import statistics
 import subprocess
@@ -38,8 +39,8 @@ def once(options, mpi, command, way):
     """Seconds; None: it failed, or its answer is wrong."""
     environment = mpi.environment("heddle", provider_path=options.heddle.parent.parent / "lib")
     environment.update(WAYS[way])
-    words = [options.heddle.parent / "softhca", "run", "--", "env",
-             *(f"{key}={value}" for key, value in environment.items()),
+    device = [] if options.hardware else [options.heddle.parent / "softhca", "run", "--"]
+    words = [*device, "env", *(f"{key}={value}" for key, value in environment.items()),
              *mpi.mpiexec(options.ranks), *command]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False,
                           timeout=options.patience)
@@ -58,7 +59,10 @@ def spread(values):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--heddle", type=Path, required=True, help="build/bin/heddle")
-    parser.add_argument("--venvs", type=Path, default=Path("build/venvs"))
+    parser.add_argument("--venvs", type=Path,
+                        help="folder of the MPIs, which are installed there (default: build/venvs)")
+    parser.add_argument("--hardware", action="store_true", help="without the software HCA")
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each way")
     parser.add_argument("--mpi", choices=mpis.KEYS, default="mpich")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5, help="at least 2")
@@ -66,7 +70,9 @@ def main():
     parser.add_argument("command", nargs="*", metavar="COMMAND")
     options = parser.parse_args()
     options.heddle = options.heddle.resolve()
-    found, why = mpis.find([options.mpi], options.venvs.resolve())
+    venvs = options.venvs or options.heddle.parent.parent / "venvs"
+    found, why = mpis.find([options.mpi], venvs.resolve(),
+                           say=lambda text: print(text, file=sys.stderr))
     if options.mpi not in found:
         print(f"ways.py: {why[options.mpi]}", file=sys.stderr)
         return 2
@@ -81,6 +87,12 @@ def main():
                 if taken[way][-1] is None:
                     return 1
         print("\r", end="", file=sys.stderr)
+    if options.json:
+        for way, seconds in taken.items():
+            print(json.dumps({"experiment": "ways", "program": Path(command[0]).name,
+                              "ranks": options.ranks, "mpi": mpi.name, "way": way,
+                              "seconds": seconds}))
+        return 0
     print(f"{Path(command[0]).name}, {options.ranks} ranks, {mpi.name}, {len(taken['rget'])} rounds, "
           "software HCA; all answers right\n")
     print("| way | s | of rget's time |")

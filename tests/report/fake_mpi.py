@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stands for bench/mpi/operations.py and heap.py, under their names: lines of made-up values."""
+"""Stands for operations.py, heap.py and ways.py of bench/mpi, under their names: lines of made-up values."""
 
 import json
 import sys
@@ -23,6 +23,12 @@ def heap(_):
             yield {"way": way, "ranks": ranks, "heap_bytes": [20000 * ranks]}
 
 
+def ways(_):
+    for way, seconds in (("rget", 2.0), ("rput", 2.1), ("tupleq", 1.5), ("tupleq, copy", 1.6),
+                         ("auto", 1.9)):
+        yield {"program": "adi", "way": way, "seconds": [seconds, seconds * 1.1]}
+
+
 if __name__ == "__main__":
-    for row in {"operations": operations, "heap": heap}[Path(__file__).stem](sys.argv):
+    for row in {"operations": operations, "heap": heap, "ways": ways}[Path(__file__).stem](sys.argv):
         print(json.dumps(row))

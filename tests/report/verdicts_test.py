@@ -101,6 +101,13 @@ class Verdicts(unittest.TestCase):
             row["heap_bytes"] = [20000] if row["way"] == "direct" else row["heap_bytes"]
         self.assertEqual(verdict("direct-heap", rows).state, "like")
 
+    def test_program(self):
+        rows = list(fake_mpi.ways(None))
+        self.assertEqual(verdict("tupleq-adi", rows).state, "like")
+        self.assertIn("0.75 times as long as by rget (paper: 0.74)", verdict("tupleq-adi", rows).text)
+        self.assertEqual(verdict("tupleq-adi", [{**row, "seconds": [2.0]} for row in rows]).state,
+                         "unlike")
+
     def test_values_of_the_papers(self):
         self.assertEqual(len(table("icpads18-applications")), 42)
         self.assertEqual(table("not-there"), ())

@@ -87,7 +87,22 @@ def sweep_panels(rows):
             series.append(Series("paper", paper, paper=True))
         panels.append(Panel(name, xs, rows[0]["x_is"], "rate, relative to the mean of all", series,
                             x_scale="log2"))
-    return panels
+    return [*panels, *resource_panel(rows, xs)]
+
+
+def resource_panel(rows, xs):
+    """Registers that the endpoints took; the same for all curves mostly, then one is drawn."""
+    by = {(row["series"], row["x"]): row.get("uuars") for row in rows}
+    curves = {}
+    for name in distinct(row["series"] for row in rows):
+        curves.setdefault(tuple(by.get((name, x)) for x in xs), []).append(name)
+    series = [Series(", ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} more",
+                     list(values))
+              for values, names in curves.items() if any(value is not None for value in values)]
+    if not series:
+        return []
+    return [Panel("What they take of the device", xs, rows[0]["x_is"], "uUARs allocated", series,
+                  x_scale="log2")]
 
 
 def sweep_verdict(rows):
