@@ -25,7 +25,7 @@ def verdict(rows):
 
 def experiment(key, title, question, which, sizes, paper, seconds):
     def commands(mode):
-        turns = "5" if mode == "quick" else "31"
+        turns = "15" if mode == "quick" else "61"
         chosen = [word for name in which for word in ("--operation", name)]
         return [[operations.SCRIPT, "--turns", turns, *chosen, "--bytes", *map(str, sizes)]]
 
@@ -75,19 +75,19 @@ EXPERIMENTS = [
     experiment("direct-point-to-point", "Latency, bandwidth, bidirectional bandwidth", "Two ranks over "
                "MPI, by the verbs path and by the direct one, in turns.",
                ("latency", "bandwidth", "bidirectional"), (8, 64, 512, 4096, 16384, 65536, 1 << 20),
-               "gains below 5 % from 4 KB on, none beyond 16 KB", {"quick": 15, "full": 60}),
+               "gains below 5 % from 4 KB on, none beyond 16 KB", {"quick": 12, "full": 40}),
     experiment("direct-collectives", "Collectives", "Four ranks over MPI, by the verbs path and by the "
                "direct one, in turns.",
                ("allgather", "alltoall", "scatter", "gather", "allreduce", "bcast"),
                (8, 512, 8192, 65536), "allgather up to 30 %; scatter over 50 % at 1 MB on 16 nodes, up "
-               "to 20 % on 128", {"quick": 25, "full": 100}),
+               "to 20 % on 128", {"quick": 12, "full": 40}),
     Experiment(
         key="direct-heap", paper="direct", where="Fig. 10", title="Heap by the number of processes",
         question="What a process has allocated once it has sent to all others, by the verbs path and by "
         "the direct one.",
         commands=lambda mode: [["bench/mpi/heap.py", "--ranks", *(
             ("2", "4", "8") if mode == "quick" else ("2", "4", "8", "16", "32"))]],
-        seconds={"quick": 15, "full": 60}, columns=("way", "processes"), unit="KiB",
+        seconds={"quick": 10, "full": 60}, columns=("way", "processes"), unit="KiB",
         points=heap_points, panels=heap_panels, verdict=heap_verdict, more_is_better=False,
         differences="The paper: constant by direct verbs, where verbs grows with the processes. Counted "
         "is what malloc has given out in rank 0 (mallinfo2), MPI's own included. Queue pairs are made by "

@@ -119,7 +119,7 @@ def sweep(figure):
     title, question = SWEEPS[figure]
 
     def commands(mode):
-        length = (["--repetitions", "3", "--seconds", "0.02"] if mode == "quick" else
+        length = (["--repetitions", "5", "--seconds", "0.03"] if mode == "quick" else
                   ["--repetitions", "9", "--seconds", "0.15"])
         return [["bench", "message-rate", "--figure", figure, "--path", "both", "--json", *length]]
 
@@ -139,7 +139,9 @@ def sweep(figure):
                "cpu_quartiles", "oversubscribed", "paper_mmsgs_per_s"))
 
 
-SECONDS = {figure: {"quick": 10, "full": 100} for figure in SWEEPS}
+# By the number of points mostly, and of repetitions of 30 and of 150 ms.
+QUICK_SECONDS = {"2b": 6, "3": 16, "5": 24, "6": 6, "7": 32, "8": 22, "9": 24, "10": 75, "11": 24}
+SECONDS = {figure: {"quick": quick, "full": 8 * quick} for figure, quick in QUICK_SECONDS.items()}
 
 
 # The applications.
@@ -247,7 +249,7 @@ EXPERIMENTS = [
         "endpoints; the product is checked.",
         commands=lambda mode: [["bench", "global-array", "--threads", "16", "--path", "both",
                                 "--json", *repetitions(mode)]],
-        seconds={"quick": 15, "full": 60}, columns=("operation", "category", "path"),
+        seconds={"quick": 2, "full": 10}, columns=("operation", "category", "path"),
         unit="million messages a second", points=global_array_points, panels=global_array_panels,
         verdict=application_verdict(global_array_points),
         differences="The benchmark that the paper's authors published has no warm-up runs and its "
@@ -261,7 +263,7 @@ EXPERIMENTS = [
         commands=lambda mode: [["bench", "stencil", "--processes", str(16 // threads), "--threads",
                                 str(threads), "--path", "both", "--json", *repetitions(mode)]
                                for threads in (1, 2, 4, 8, 16)],
-        seconds={"quick": 60, "full": 300}, columns=("split", "category", "path"),
+        seconds={"quick": 20, "full": 90}, columns=("split", "category", "path"),
         unit="million messages a second", points=stencil_points, panels=stencil_panels,
         verdict=application_verdict(stencil_points),
         differences="16 threads on fewer processors than 16 wait for each other most of the time, and "

@@ -30,12 +30,12 @@ EXPERIMENTS = [Experiment(
     question="The same MPI library and program over heddle and over UCX's rc_verbs, on the same "
     "device, in turns.",
     commands=lambda mode: [[operations.SCRIPT, "--way", "heddle", "--way", "ucx", "--mpi", "mpich",
-                            "--mpi", "openmpi", "--turns", "7" if mode == "quick" else "31",
+                            "--mpi", "openmpi", "--turns", "15" if mode == "quick" else "61",
                             *(word for name in ("latency", "bandwidth", "bidirectional", "allgather",
                                                 "alltoall", "allreduce", "bcast")
                               for word in ("--operation", name)),
                             "--bytes", "8", "8192", "65536", str(1 << 20)]],
-    seconds={"quick": 60, "full": 220},
+    seconds={"quick": 45, "full": 180},
     columns=("MPI", "operation", "bytes", "heddle, us", "UCX, us"), unit=Y_LABEL,
     points=operations.points("heddle", "ucx"), panels=operations.panels("heddle", "ucx", Y_LABEL),
     verdict=verdict,

@@ -84,15 +84,15 @@ def verdict(rows):
                    "least 0.8 of what is expected.")
 
 
-def experiment(name, title, question, paper, differences, panels=size_panels, full=120):
+def experiment(name, title, question, paper, differences, panels=size_panels,
+               repetitions=(21, 61), seconds=(5, 15)):
     def commands(mode):
-        length = (["--repetitions", "7", "--time", "5"] if mode == "quick" else
-                  ["--repetitions", "31", "--time", "10"])
+        length = ["--repetitions", str(repetitions[mode == "full"]), "--time", "10"]
         return [["bench", f"reuse-{name}", "--json", *length]]
 
     return Experiment(
         key=f"reuse-{name}", paper="reuse", where="Figs. 3 to 8", title=title, question=question,
-        commands=commands, seconds={"quick": 12, "full": full}, columns=("by", "bytes"),
+        commands=commands, seconds=dict(zip(("quick", "full"), seconds)), columns=("by", "bytes"),
         unit="% of the time without reuse", points=points, panels=panels, verdict=verdict,
         differences=f"The paper: {paper}. {ABOUT}{differences}", needs=NEEDS)
 
@@ -142,7 +142,7 @@ EXPERIMENTS = [
         title="When a registration has paid",
         question="What registering, copying, looking up and gathering cost here, and after how many "
         "uses of a buffer the copies saved outweigh its registration.",
-        commands=lambda mode: [["calibrate", "--json"]], seconds={"quick": 10, "full": 10},
+        commands=lambda mode: [["calibrate", "--json"]], seconds={"quick": 2, "full": 2},
         columns=("channel", "bytes"), unit="uses", points=break_even_points,
         panels=break_even_panels, verdict=break_even_verdict, more_is_better=False,
         differences="Where no point is shown a gather costs more than the copy, so that a registration "
@@ -156,7 +156,7 @@ EXPERIMENTS = [
     experiment("spectrum", "Ping-pong from 1 to 1000 buffers", "Whether the gain holds when many "
                "buffers are used in turn.", "12.7 % at 8 KB",
                "With more buffers than the look-up's table keeps, messages are copied.",
-               spectrum_panels, 400),
+               spectrum_panels, (7, 31), (60, 260)),
     experiment("put", "RDMA writes", "MPI_Put with a wait for each: the copy into a registered buffer "
                "saved.", "about 20 % at 8 KB, losses below 1 KB", ""),
     experiment("get", "RDMA reads", "MPI_Get with a wait for each: the copy out of a registered buffer "

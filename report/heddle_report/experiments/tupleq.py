@@ -106,13 +106,13 @@ def sweep_verdict(rows):
 
 def sweep(name, title, question, field, label, scale):
     def commands(mode):
-        length = (["--repetitions", "7", "--time", "10"] if mode == "quick" else
-                  ["--repetitions", "31", "--time", "20"])
+        length = (["--repetitions", "15", "--time", "20"] if mode == "quick" else
+                  ["--repetitions", "61", "--time", "20"])
         return [["bench", f"tuple-{name}", "--json", *length]]
 
     return Experiment(
         key=f"tupleq-{name}", paper="tupleq", where="not in the paper", title=title,
-        question=question, commands=commands, seconds={"quick": 20, "full": 150},
+        question=question, commands=commands, seconds={"quick": 20, "full": 80},
         columns=("way", "bytes", field), unit="times rget's rate", points=sweep_points(field),
         panels=sweep_panels(field, label, scale), verdict=sweep_verdict,
         differences="The paper's prototype does not have this case: it gives every tag a queue for "
@@ -164,8 +164,8 @@ EXPERIMENTS = [
         question="How much of a message's time sender and receiver have for themselves, as in "
         "Sandia's micro-benchmark: by tuple queues, by RGET and by RPUT.",
         commands=lambda mode: [["bench", "overlap", "--json", *(
-            ["--repetitions", "3", "--time", "2"] if mode == "quick" else ["--repetitions", "9"])]],
-        seconds={"quick": 40, "full": 200}, columns=("side", "way", "bytes"),
+            ["--repetitions", "5", "--time", "2"] if mode == "quick" else ["--repetitions", "15"])]],
+        seconds={"quick": 12, "full": 60}, columns=("side", "way", "bytes"),
         unit="% of the message's time", points=overlap_points, panels=overlap_panels,
         verdict=overlap_verdict,
         differences="The paper: near 100 % at all sizes, where RPUT and RGET fall to 0 at 8 KB. Of a "
@@ -180,7 +180,7 @@ EXPERIMENTS = [
         "is verified. By each way that large messages can take.",
         commands=lambda mode: [["bench/mpi/ways.py", "--json", "--rounds",
                                 "3" if mode == "quick" else "9"]],
-        seconds={"quick": 40, "full": 120}, columns=("way",), unit="times rget's time",
+        seconds={"quick": 60, "full": 180}, columns=("way",), unit="times rget's time",
         points=program_points, panels=program_panels, verdict=program_verdict, more_is_better=False,
         differences="The paper had a processor for each process and an adapter that works while they "
         "compute. Four ranks on fewer processors than that, with a software HCA that takes their time, "
