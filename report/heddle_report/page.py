@@ -11,6 +11,11 @@ from .plots import escape, svg
 
 STATES = {"like": "as in the paper", "unlike": "unlike the paper", "none": "no statement",
           "failed": "failed", "skipped": "skipped"}
+BESIDE_PEERS = {**STATES, "like": "level or ahead", "unlike": "behind"}
+
+
+def state_text(experiment, state):
+    return (BESIDE_PEERS if experiment.paper == "peers" else STATES)[state]
 
 
 class Run:
@@ -137,7 +142,7 @@ def section(experiment, runs):
     done = []
     for run in runs:
         state, text = run.state_of(experiment)
-        parts.append(f'<p><span class="state {state}">{escape(STATES[state])}{of(run)}.</span> '
+        parts.append(f'<p><span class="state {state}">{escape(state_text(experiment, state))}{of(run)}.</span> '
                      f"{escape(text)}</p>")
         outcome = run.outcomes[experiment.key]
         if outcome is None or outcome.status != "done":
@@ -149,7 +154,8 @@ def section(experiment, runs):
     if len(done) > 1:
         parts.append(f"<details open><summary>The runs beside each other</summary>"
                      f"{comparison(experiment, done)}</details>")
-    parts.append(f"<p><strong>Unlike the paper:</strong> {escape(experiment.differences)}</p>")
+    about = "What is compared" if experiment.paper == "peers" else "Unlike the paper"
+    parts.append(f"<p><strong>{about}:</strong> {escape(experiment.differences)}</p>")
     for run in done:
         values = points_table(experiment, run.outcomes[experiment.key])
         parts.append(f"<details><summary>All values{of(run)}</summary>{values}</details>"
@@ -167,7 +173,8 @@ def card(experiment, run):
             picture = svg(drawn[0], f"{experiment.title}, in small", small=True)
     return (f'<li><a href="#{experiment.key}"><span class=name>{escape(experiment.title)}</span>'
             f'<span class="soft where">{escape(experiment.where)}</span>{picture}<span class=verdict>'
-            f'<span class="state {state}">{escape(STATES[state])}.</span> {escape(text)}</span></a></li>')
+            f'<span class="state {state}">{escape(state_text(experiment, state))}.</span> '
+            f"{escape(text)}</span></a></li>")
 
 
 def heading(runs):

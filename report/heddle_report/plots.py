@@ -92,6 +92,9 @@ def draw(panel, small=False):
             (draw_bars if panel.is_bars else draw_lines)(axes, panel)
             if panel.y_scale == "log":
                 axes.set_yscale("log")
+                low, high = axes.get_ylim()
+                axes.yaxis.set_major_locator(ticker.LogLocator(
+                    subs=(1, 2, 5) if high / low < 50 else (1,), numticks=12))
                 axes.yaxis.set_major_formatter(number_text)
                 axes.yaxis.set_minor_locator(ticker.NullLocator())
             elif panel.y_from_zero:

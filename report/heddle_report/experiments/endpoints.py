@@ -85,9 +85,13 @@ def sweep_panels(rows):
         paper = [next((values[key][2] for key in values if key[:2] == (name, x)), None) for x in xs]
         if any(value is not None for value in paper):
             series.append(Series("paper", paper, paper=True))
-        panels.append(Panel(name, xs, rows[0]["x_is"], "rate, relative to the mean of all", series,
+        panels.append(Panel(name, xs, x_label(rows), "rate, relative to the mean of all", series,
                             x_scale="log2"))
     return [*panels, *resource_panel(rows, xs)]
+
+
+def x_label(rows):
+    return "threads that share one" if rows[0]["x_is"] == "x" else rows[0]["x_is"]
 
 
 def resource_panel(rows, xs):
@@ -101,7 +105,7 @@ def resource_panel(rows, xs):
               for values, names in curves.items() if any(value is not None for value in values)]
     if not series:
         return []
-    return [Panel("What they take of the device", xs, rows[0]["x_is"], "uUARs allocated", series,
+    return [Panel("What they take of the device", xs, x_label(rows), "uUARs allocated", series,
                   x_scale="log2")]
 
 
