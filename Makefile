@@ -97,6 +97,12 @@ demo: ## what it looks like: Debian's perftest on softhca, PyPI's MPICH over hed
 	@$(MAKE) build NO_INSTALL=1
 	@./scripts/demo build
 
+.PHONY: docs
+docs: ## the documentation as a site, build/site/index.html
+	@$(call install_deps,docs)
+	@mkdocs build --quiet --clean
+	@echo build/site/index.html
+
 package: ## a Debian package, build/*.deb
 	@$(call install_deps,build package)
 	@$(MAKE) build NO_INSTALL=1
