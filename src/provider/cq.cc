@@ -74,10 +74,24 @@ ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* so
     return static_cast<ssize_t>(got);
 }
 
+// Without sleeping, but not at the cost of who else wants the processor.
+template <class Entry>
+ssize_t take_or_give_way(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* sources) {
+    ssize_t got;
+    {
+        Guard guard(cq.domain);
+        got = take<Entry>(cq, buffer, count, sources);
+    }
+    if (got == -FI_EAGAIN)
+        cq.courtesy.in_vain();
+    else
+        cq.courtesy.found();
+    return got;
+}
+
 template <class Entry>
 [[gnu::noinline]] ssize_t read_any(CompletionQueue& cq, void* buffer, std::size_t count) {
-    Guard guard(cq.domain);
-    return take<Entry>(cq, buffer, count, nullptr);
+    return take_or_give_way<Entry>(cq, buffer, count, nullptr);
 }
 
 // Messages that need no progress but their own (Body::read_next), as long as there are some.
@@ -110,8 +124,7 @@ template <class Entry>
 ssize_t read_from(fid_cq* handle, void* buffer, std::size_t count, fi_addr_t* sources) {
     auto& cq = static_cast<CompletionQueue&>(*handle);
     return guarded("fi_cq_readfrom", [&]() -> ssize_t {
-        Guard guard(cq.domain);
-        return take<Entry>(cq, buffer, count, sources);
+        return take_or_give_way<Entry>(cq, buffer, count, sources);
     });
 }
 

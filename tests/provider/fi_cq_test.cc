@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Completion queues: formats, errors, sleeping readers, file descriptors.
 #include <poll.h>
+#include <sched.h>
 
 #include <atomic>
 #include <thread>
@@ -338,6 +339,36 @@ TEST(SleepingReaders, FileDescriptor) {
     EXPECT_EQ(got, 1);
     EXPECT_EQ(entry.len, 8u);
     sender.join();
+}
+
+// Who polls in vain leaves the processor to a thread that wants it, too: what is waited for may be
+// that thread's to do. Open MPI's blocking sends poll without a yield of their own.
+TEST(Pollers, GiveWay) {
+    cpu_set_t before, one;
+    ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    World world;
+    Pair pair(world);
+    if (sched_setaffinity(0, sizeof one, &one) != 0) GTEST_SKIP() << "no processor can be chosen";
+    std::atomic<bool> done{false};
+    std::atomic<int> turns{0};
+    std::thread other([&] {  // on the same processor: it inherits the set
+        while (!done) {
+            ++turns;
+            std::this_thread::yield();
+        }
+    });
+    fi_cq_tagged_entry entry;
+    // Without a yield, a time slice for each turn: some ten thousand reads.
+    constexpr int kTurns = 200, kMost = 2000 * kTurns;
+    int reads = 0;
+    for (; turns < kTurns && reads < kMost; ++reads)
+        ASSERT_EQ(fi_cq_read(pair.b.receive.get(), &entry, 1), -FI_EAGAIN);
+    EXPECT_GE(turns, kTurns) << "in " << reads << " reads of an empty queue";
+    done = true;
+    other.join();
+    sched_setaffinity(0, sizeof before, &before);
 }
 
 TEST(SleepingReaders, Threshold) {
