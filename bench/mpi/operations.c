@@ -13,6 +13,7 @@
 
 enum { kWindow = 64, kMostSizes = 32 };
 static const double kTurn = 0.01;  // seconds
+enum { kMostRounds = 20000 };
 
 static int g_ranks, g_size;
 static unsigned char *g_out, *g_in;
@@ -150,11 +151,21 @@ static double seconds(const struct operation* what, int rounds) {
     return slowest;
 }
 
+// So many that a turn takes its time. What the first ones last says little: connections are made,
+// and processes moved to processors.
+static int rounds_of_a_turn(const struct operation* what) {
+    for (int rounds = 8;;) {
+        const double all = seconds(what, rounds) * what->messages * rounds;
+        if (all >= kTurn / 2 || rounds >= kMostRounds) return rounds;
+        rounds = all * 8 < kTurn ? rounds * 8 : (int)(rounds * kTurn / all) + 1;
+        if (rounds > kMostRounds) rounds = kMostRounds;
+    }
+}
+
 static void measure(const struct operation* what, int turns) {
     begin_turn();
     seconds(what, 2);
-    const double one = seconds(what, 8) * what->messages;
-    const int rounds = one * 20000 < kTurn ? 20000 : (int)(kTurn / one) + 1;
+    const int rounds = rounds_of_a_turn(what);
     end_turn();
     for (int i = 0; i < turns; ++i) {
         begin_turn();
