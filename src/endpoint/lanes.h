@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The categories of endpoints for users that come one by one, as the domains of an MPI process do:
-// each gets a lane, and the lanes share what the category says (DESIGN "Endpoints"). Of an
+// each gets a lane, and the lanes share what the category says (docs/architecture.md). Of an
 // EndpointSet all are made at once.
 #pragma once
 

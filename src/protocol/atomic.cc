@@ -78,7 +78,9 @@ void RdmEndpoint::Body::got_atomic(Peer& peer, const Message& message) {
     reply.operation = a.operation;
     std::vector<std::byte> values;
     Domain::Body& regions = domain->body();
-    {
+    if (fetch && sizeof(Header) + sizeof reply + bytes > channel->send_buffers().bytes()) {
+        reply.status = EMSGSIZE;  // who asks has larger buffers than we
+    } else {
         // Held while the memory is used: it cannot be deregistered meanwhile.
         const std::lock_guard guard(regions.mutex);
         const auto region = regions.regions.find(a.key);
@@ -112,7 +114,8 @@ void RdmEndpoint::Body::got_atomic(Peer& peer, const Message& message) {
 void RdmEndpoint::Body::got_atomic_reply(Peer& peer, const Message& message) {
     Transfer* const t = transfers.find(message.atomic_reply.operation);
     if (t == nullptr || t->peer != &peer || t->step != Transfer::Step::kAnswer ||
-        !(t->flags & FI_ATOMIC))
+        !(t->flags & FI_ATOMIC) ||
+        message.payload.size() != (t->read && message.atomic_reply.status == 0 ? t->bytes : 0))
         return damaged(peer);
     --peer.answers;
     t->step = Transfer::Step::kFin;
@@ -122,7 +125,7 @@ void RdmEndpoint::Body::got_atomic_reply(Peer& peer, const Message& message) {
         if (bytes != 0) std::memcpy(t->results[i].iov_base, values.data(), bytes);
         values = values.subspan(bytes);
     }
-    finish(*t, static_cast<int>(message.atomic_reply.status), 0);
+    finish(*t, errno_of(message.atomic_reply.status), 0);
 }
 
 }  // namespace heddle::protocol

@@ -18,6 +18,7 @@ void Connector::connect(ConnectionRequest& request) { service_->connect(request)
 void Connector::cancel(ConnectionRequest& request) { service_->stop(request); }
 void Connector::disconnect(ConnectionRequest& request) { service_->stop(request); }
 void Connector::abandon(ConnectionRequest& request) { service_->abandon(request); }
+void Connector::refuse(const Name& peer, const Name& endpoint) { service_->refuse(peer, endpoint); }
 void Connector::drop(const Name& peer, std::uint32_t peer_qpn) { service_->drop(peer, peer_qpn); }
 bool Connector::has_left(const Name& peer, const Name& endpoint) const {
     return service_->has_left(peer, endpoint);

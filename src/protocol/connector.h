@@ -92,6 +92,9 @@ public:
     // The peer's QP of that number has failed, and nothing of it shall arrive here any more: its
     // target goes. (What it knows of its own QP only its owner has to believe.)
     void drop(const Name& peer, std::uint32_t peer_qpn);
+    // What came from that peer to this endpoint cannot be believed: nothing of its channel arrives
+    // there any more, and its works fail, so that it does not wait for answers.
+    void refuse(const Name& peer, const Name& endpoint);
     // Who sends to the target QP of that number: the asking endpoint's name, of which `process` and
     // `context` hold for every endpoint that shares the QP.
     std::optional<Name> asker(std::uint32_t target_qpn) const;

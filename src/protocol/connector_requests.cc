@@ -21,8 +21,7 @@ ConnectorRequests::ConnectorRequests(const Name& self, ibv_mtu mtu,
     : self_(self),
       mtu_(mtu),
       first_pause_(std::max(options.first_repeat_ms, 1u)),
-      patience_(options.give_up_ms),
-      random_(self.process.nonce) {}
+      patience_(options.give_up_ms) {}
 
 void ConnectorRequests::start(ConnectionRequest& request, Clock::time_point now) {
     assert(request.state.load(std::memory_order_relaxed) == ConnectionRequest::kConnecting);
@@ -32,12 +31,12 @@ void ConnectorRequests::start(ConnectionRequest& request, Clock::time_point now)
     Datagram& d = asked.datagram;
     d.kind = DatagramKind::kRequest;
     do
-        d.id = random_();
+        d.id = std::uint64_t{random_()} << 32 | random_();
     while (asked_.contains(d.id));
     d.from = request.from;
     d.to = request.to;
     d.qpn = request.qp->qp_num;
-    d.psn = static_cast<std::uint32_t>(random_()) & 0xff'ffff;
+    d.psn = random_() & 0xff'ffff;
     d.mtu = static_cast<std::uint8_t>(mtu_);
     d.reads = verbs::most_reads(request.qp->context);
     asked.give_up = now + patience_;

@@ -69,7 +69,7 @@ private:
     const Name self_;
     const ibv_mtu mtu_;
     const std::chrono::milliseconds first_pause_, patience_;
-    std::mt19937_64 random_;
+    std::random_device random_;  // what a name does not tell: a BYE has to have the number
     Table asked_;
     std::unordered_map<const ConnectionRequest*, std::uint64_t> ids_;
     std::multimap<Clock::time_point, std::uint64_t> timers_;

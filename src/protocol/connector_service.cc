@@ -108,6 +108,11 @@ void Connector::Service::drop(const Name& peer, std::uint32_t peer_qpn) {
     targets_.drop(peer.process, peer_qpn);
 }
 
+void Connector::Service::refuse(const Name& peer, const Name& endpoint) {
+    const std::lock_guard lock(mutex_);
+    targets_.refuse(peer, endpoint);
+}
+
 void Connector::Service::connect(ConnectionRequest& request) {
     assert(request.from.process == self_.process);
     {

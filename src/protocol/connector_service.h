@@ -46,6 +46,7 @@ public:
     void stop(const ConnectionRequest& request);
     void abandon(const ConnectionRequest& request);
     void drop(const Name& peer, std::uint32_t peer_qpn);
+    void refuse(const Name& peer, const Name& endpoint);
     bool has_left(const Name& peer, const Name& endpoint) const {
         return targets_.has_left(peer, endpoint);
     }

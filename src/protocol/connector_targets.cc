@@ -32,13 +32,17 @@ ibv_qp* create_target(const LocalEndpoint& endpoint) noexcept {
     return ibv_create_qp_ex(endpoint.context, &wanted);
 }
 
+// A QP between contexts (XRC) reaches all endpoints of the one, and is of all endpoints of the
+// other that share its channel, whoever of them asked.
+bool reaches(const Name& to, const Name& endpoint) noexcept {
+    return to == endpoint || (to.xrc() && endpoint.xrc() && to.process == endpoint.process &&
+                              to.context == endpoint.context);
+}
+
 }  // namespace
 
 ConnectorTargets::ConnectorTargets(const Name& self, ibv_mtu mtu, std::size_t most)
-    : self_(self),
-      mtu_(mtu),
-      most_(most),
-      random_(static_cast<std::uint32_t>(self.process.nonce >> 7)) {}
+    : self_(self), mtu_(mtu), most_(most) {}
 
 ConnectorTargets::~ConnectorTargets() {
     while (!targets_.empty())
@@ -104,7 +108,8 @@ Datagram ConnectorTargets::answer(const Datagram& request) noexcept {
     reply = target.reply;
     try {
         const std::unique_lock lock(askers_mutex_);
-        if (!askers_.insert_or_assign(target.qp->qp_num, Asker{request.from, request.to, false})
+        if (!askers_
+                 .insert_or_assign(target.qp->qp_num, Asker{request.from, request.to, false, false})
                  .second)
             removals_.fetch_add(1, std::memory_order_release);
         targets_.emplace(key, target);
@@ -131,7 +136,7 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
     verbs::ConnectionAttributes attributes;
     attributes.mtu = std::min(mtu_, static_cast<ibv_mtu>(request.mtu));
     attributes.receive_psn = request.psn;
-    attributes.send_psn = static_cast<std::uint32_t>(random_()) & 0xff'ffff;
+    attributes.send_psn = random_() & 0xff'ffff;
     attributes.reads = std::min(request.reads, verbs::most_reads(endpoint.context));
     attributes.min_rnr_timer = kMinRnrTimer;
     int error = verbs::to_init(qp);
@@ -169,7 +174,26 @@ void ConnectorTargets::drop(const ProcessName& peer, std::uint32_t peer_qpn) noe
         const Datagram& request = each.second.request;
         return request.from.xrc() && request.from.process == peer && request.qpn == peer_qpn;
     });
-    if (target != targets_.end()) destroy(target);
+    if (target == targets_.end()) return;
+    {
+        const std::unique_lock lock(askers_mutex_);
+        const auto asker = askers_.find(target->second.qp->qp_num);
+        if (asker != askers_.end()) asker->second.dropped = true;
+    }
+    destroy(target);
+}
+
+// In the error state a target acknowledges nothing.
+void ConnectorTargets::refuse(const Name& peer, const Name& endpoint) noexcept {
+    for (const auto& [key, target] : targets_) {
+        const Name& from = target.request.from;
+        if (from.process != peer.process || from.channel != peer.channel ||
+            !reaches(target.request.to, endpoint))
+            continue;
+        ibv_qp_attr error{};
+        error.qp_state = IBV_QPS_ERR;
+        ibv_modify_qp(target.qp, &error, IBV_QP_STATE);
+    }
 }
 
 // A QP that cannot be destroyed is left to the context's end: nobody is told of it any more.
@@ -187,17 +211,11 @@ std::optional<Name> ConnectorTargets::asker(std::uint32_t target_qpn) const {
 }
 
 bool ConnectorTargets::has_left(const Name& peer, const Name& endpoint) const {
-    // A QP between contexts (XRC) reaches all endpoints of the one, and is of all endpoints of the
-    // other that share its channel, whoever of them asked.
-    const auto reaches = [&](const Name& to) {
-        return to == endpoint || (to.xrc() && endpoint.xrc() && to.process == endpoint.process &&
-                                  to.context == endpoint.context);
-    };
     const std::shared_lock lock(askers_mutex_);
     bool left = false;
     for (const auto& [qpn, asker] : askers_) {
-        if (asker.from.process != peer.process || asker.from.channel != peer.channel ||
-            !reaches(asker.to))
+        if (asker.dropped || asker.from.process != peer.process ||
+            asker.from.channel != peer.channel || !reaches(asker.to, endpoint))
             continue;
         if (!asker.left) return false;
         left = true;

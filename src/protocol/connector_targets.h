@@ -34,6 +34,7 @@ public:
     Datagram answer(const Datagram& request) noexcept;
     void bye(const Datagram& bye) noexcept;
     void drop(const ProcessName& peer, std::uint32_t peer_qpn) noexcept;
+    void refuse(const Name& peer, const Name& endpoint) noexcept;
 
     std::optional<Name> asker(std::uint32_t target_qpn) const;
     bool has_left(const Name& peer, const Name& endpoint) const;
@@ -63,14 +64,15 @@ private:
     const Name self_;
     const ibv_mtu mtu_;
     const std::size_t most_;
-    std::minstd_rand random_;
+    std::random_device random_;
     std::vector<LocalEndpoint> endpoints_;
     Targets targets_;
     mutable std::shared_mutex askers_mutex_;
     // By QP number, of targets that are gone, too, until there is another of that number.
     struct Asker {
         Name from, to;
-        bool left = false;  // it said BYE
+        bool left = false;     // it said BYE
+        bool dropped = false;  // its target is gone, and says nothing of who asked
     };
     std::unordered_map<std::uint32_t, Asker> askers_;
     std::atomic<std::uint64_t> removals_{0};  // how often that was so

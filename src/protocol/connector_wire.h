@@ -21,7 +21,8 @@ enum class DatagramKind : std::uint8_t {
     kBye,          // the connection is over, or nobody wants it any more
 };
 
-// One struct for all kinds; what a kind has not is zero.
+// One struct for all kinds; what a kind has not is zero, but that each name has its magic and
+// version.
 struct Datagram {
     DatagramKind kind = DatagramKind::kRequest;
     std::uint64_t id = 0;

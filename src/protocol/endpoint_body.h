@@ -109,7 +109,7 @@ struct Transfer final : Waiting, Part, TupleWork {
         kRts,      // RTS is to be sent
         kAnswer,   // a CTS, FIN or atomic reply is to come
         kBulk,     // bytes are moving
-        kFin,      // RPUT: the FIN is to be sent
+        kFin,      // its end is being told
         kTuple,    // it waits for its tuple's queue, or has been posted to it
     };
     std::uint32_t index = 0, generation = 0;
@@ -334,8 +334,8 @@ public:
         return start == last_source->expected && qpn == last_source_qpn &&
                connector.removals() == source_removals;
     }
-    void received_from(Peer& peer, std::span<const std::byte> bytes, bool has_immediate,
-                       std::uint32_t immediate);
+    void received_from(Peer& peer, const Header& header, std::span<const std::byte> bytes,
+                       bool has_immediate, std::uint32_t immediate);
     void take_eager(Peer& peer, bool is_tagged, std::span<const std::byte> bytes,
                     bool has_immediate, std::uint32_t immediate);
     void arrived(Peer& peer, const Header& header, std::span<const std::byte> payload,

@@ -195,19 +195,20 @@ void RdmEndpoint::Body::received(std::span<const std::byte> bytes, bool has_imme
         ++counts.damaged;
         return;
     }
-    received_from(*peer, bytes, has_immediate, immediate);
+    received_from(*peer, header, bytes, has_immediate, immediate);
 }
 
-void RdmEndpoint::Body::received_from(Peer& peer, std::span<const std::byte> bytes,
-                                      bool has_immediate, std::uint32_t immediate) {
-    Header header;
-    std::memcpy(&header, bytes.data(), sizeof header);
+// `header` is a copy of where the bytes begin: who writes into a ring may change these meanwhile.
+void RdmEndpoint::Body::received_from(Peer& peer, const Header& header,
+                                      std::span<const std::byte> bytes, bool has_immediate,
+                                      std::uint32_t immediate) {
     // What had been sent before it lies in the ring.
     if (is_numbered(header.kind) && header.sequence != peer.expected_sequence() &&
         peer.receive_ring != nullptr)
         take_from_ring(peer, ~0u);
     ++counts.received;
     if (header.kind == Kind::kEager) {
+        if (header.flags & ~(Header::kTagged | Header::kWideData)) return damaged(peer);
         std::size_t at = sizeof header;
         std::uint64_t data = immediate;
         if (header.flags & Header::kWideData) {
@@ -286,6 +287,7 @@ void RdmEndpoint::Body::received_from(Peer& peer, std::span<const std::byte> byt
 // Bytes that this protocol never sends: what else comes from there cannot be believed, either.
 void RdmEndpoint::Body::damaged(Peer& peer) {
     ++counts.damaged;
+    connector.refuse(peer.name, name);  // it waits for answers, maybe: its next work fails
     fail_peer(peer, EPROTO);
 }
 

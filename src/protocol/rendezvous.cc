@@ -150,6 +150,7 @@ void RdmEndpoint::Body::refuse_rendezvous(Peer& peer, std::uint64_t operation, b
 void RdmEndpoint::Body::got_cts(Peer& peer, const Message& message) {
     Transfer* const t = transfers.find(message.cts.operation);
     if (t == nullptr || t->peer != &peer || t->step != Transfer::Step::kAnswer ||
+        t->flags & FI_ATOMIC || options.rendezvous != Rendezvous::kPut ||
         message.cts.bytes > t->bytes)
         return damaged(peer);
     --peer.answers;
@@ -166,15 +167,16 @@ void RdmEndpoint::Body::got_fin(Peer& peer, const FinBody& fin) {
     if (fin.put != 0) {
         Receive* const r = receives.find(fin.operation);
         if (r == nullptr || r->peer != &peer || !r->by_put || !r->started) return damaged(peer);
-        rendezvous_done(*r, static_cast<int>(fin.status), 0);
+        rendezvous_done(*r, errno_of(fin.status), 0);
         return;
     }
     Transfer* const t = transfers.find(fin.operation);
-    if (t == nullptr || t->peer != &peer || t->step != Transfer::Step::kAnswer)
+    if (t == nullptr || t->peer != &peer || t->step != Transfer::Step::kAnswer ||
+        t->flags & FI_ATOMIC)
         return damaged(peer);
     --peer.answers;
     t->step = Transfer::Step::kFin;
-    finish(*t, static_cast<int>(fin.status), 0);
+    finish(*t, errno_of(fin.status), 0);
 }
 
 }  // namespace heddle::protocol

@@ -59,7 +59,7 @@ unsigned RdmEndpoint::Body::take_from_rings(unsigned most) {
                 damaged(peer);
                 break;
             }
-            received_from(peer, found.bytes, found.has_immediate, found.immediate);
+            received_from(peer, header, found.bytes, found.has_immediate, found.immediate);
         }
         ring.pop();
         if (ring.has_news()) control(peer, Kind::kRingTaken, ring.news());

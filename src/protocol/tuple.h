@@ -46,7 +46,8 @@ inline TupleReason reason_of(std::uint32_t number) noexcept {
 }
 
 // What the receiver writes to the sender for each receive that it has posted, in eight bytes that
-// are stored at once: its number, from 1, and its room. The n-th goes to place n % kTupleDepth.
+// are stored at once: its number, from 1, and its room. The n-th goes to place (n - 1) %
+// kTupleDepth.
 struct TupleCredit {
     std::uint32_t number = 0;
     std::uint32_t bytes = 0;

@@ -50,6 +50,7 @@ TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uin
     if (body_.options.rendezvous == Rendezvous::kAuto &&
         body_.tagged.find(peer.number, tag, mask) != nullptr)
         return TupleReason::kLate;
+    if (by_key_.size() >= body_.options.tuples) forget_who_left();
     if (by_key_.size() >= body_.options.tuples || !body_.process->take_tuple()) {
         TupleIn* oldest = nullptr;
         for (const auto& [key, tuple] : by_key_)
@@ -63,7 +64,20 @@ TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uin
     return TupleReason::kNone;
 }
 
+// Queues that were offered to somebody who has gone meanwhile. (Of those in use, a revocation has
+// no answer, and that is noticed.)
+void TupleReceiver::forget_who_left() {
+    tuples_.for_each_in_use([&](TupleIn& tuple) {
+        if (tuple.state != TupleIn::State::kOffered ||
+            !body_.connector.has_left(tuple.peer->name, body_.name))
+            return;
+        take_back(tuple);
+        erase(tuple);
+    });
+}
+
 void TupleReceiver::got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody& open) {
+    if (peer.failed != 0) return;  // nobody would hear the answer
     TupleAnswerBody answer;
     answer.tuple = open.sender;
     TupleReason declined = why_not(peer, tag, open.mask);
@@ -342,7 +356,8 @@ void TupleReceiver::received(std::uint64_t id, const ibv_wc& wc) {
 void TupleReceiver::got_drained(Peer& peer, const TupleDrainedBody& drained) {
     TupleIn* const tuple = tuples_.find(drained.tuple);
     if (tuple == nullptr || tuple->peer != &peer || tuple->state == TupleIn::State::kOffered ||
-        tuple->state >= TupleIn::State::kDrained)
+        tuple->state >= TupleIn::State::kDrained ||
+        static_cast<std::int32_t>(tuple->posts - drained.delivered) < 0)
         return body_.damaged(peer);
     if (tuple->state == TupleIn::State::kRevoked) --peer.answers;
     // From a queue that has failed there may still be messages under way: not any more.
@@ -437,7 +452,7 @@ void TupleReceiver::progress() {
         if (!tuple->in_use) continue;
         if (tuple->state == TupleIn::State::kDrained)
             look_if_complete(*tuple);
-        else
+        else if (tuple->state < TupleIn::State::kDrained)
             write_credits(*tuple);
     }
 }

@@ -73,6 +73,7 @@ public:
 
 private:
     TupleReason why_not(const Peer& peer, std::uint64_t tag, std::uint64_t mask);
+    void forget_who_left();
     // True: there are some.
     bool revoke_matching(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore);
     bool could_take(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore,

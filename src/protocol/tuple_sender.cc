@@ -360,7 +360,9 @@ void TupleSender::look_if_drained(TupleOut& tuple) {
         tuple.broken = tuple.blocking->qpn();
         tuple.blocking->flush();
     }
-    leave_blocking(tuple);
+    // A broken one stays this tuple's until the receiver, who finds it by its number, has let go of
+    // it.
+    if (tuple.broken == 0) leave_blocking(tuple);
     tuple.state = TupleOut::State::kDrained;
     ++tuple.peer->answers;
     body_.control(*tuple.peer, Kind::kTupleDrained,

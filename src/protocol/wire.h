@@ -7,6 +7,7 @@
 // Bytes come from another process: nothing here is used before `parse` has checked it.
 #pragma once
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -115,6 +116,11 @@ struct FinBody {
     std::uint32_t status = 0;  // 0, or an errno of the peer
     std::uint32_t put = 0;     // 1: to the receiver of an RPUT
 };
+// A status as the error that it is told as: one that no system has is no error number.
+inline int errno_of(std::uint32_t status) noexcept {
+    constexpr std::uint32_t kMostErrno = 4095;
+    return status <= kMostErrno ? static_cast<int>(status) : EPROTO;
+}
 struct CreditBody {
     std::uint64_t bytes = 0;
 };

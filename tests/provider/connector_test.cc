@@ -251,6 +251,23 @@ TEST_P(Transports, SayThatTheyAreGoneWhateverIsLost) {
     }
 }
 
+// A target that was dropped says nothing of who asked for it; the others do.
+TEST_P(Transports, SayThatTheyAreGoneWhateverWasDropped) {
+    if (!xrc()) return;  // only those are ever dropped
+    Peer b(xrc());
+    {
+        Peer a(xrc());
+        const auto one = a.connect(b.name()), other = a.connect(b.name());
+        ASSERT_TRUE(a.wait(*one));
+        ASSERT_TRUE(a.wait(*other));
+        b.connector->drop(a.name(), other->qp->qp_num);
+        EXPECT_TRUE(b.soon([](const auto& counts) { return counts.targets == 1; }));
+        EXPECT_FALSE(b.connector->has_left(a.name(), b.name()));
+        a.connector->disconnect(one->request);
+        EXPECT_TRUE(b.soon([&](const auto&) { return b.connector->has_left(a.name(), b.name()); }));
+    }
+}
+
 // Requests that wait when the connector goes are told so, before it is gone.
 TEST_P(Transports, FailWhatWaitsWhenTheyEnd) {
     Connector::Options deaf;

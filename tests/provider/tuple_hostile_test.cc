@@ -11,17 +11,15 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <random>
-#include <vector>
 
-#include "protocol/tuples.h"
+#include "tests/provider/hostile_support.h"
 
 namespace heddle::protocol::test {
 namespace {
 
 constexpr std::size_t kBytes = 10'000;
-constexpr std::uint64_t kTag = 5, kFriendTag = 0x1005;
+constexpr std::uint64_t kFriendTag = 0x1005;
 
 Options options() {
     Options options;
@@ -29,45 +27,6 @@ Options options() {
     options.rendezvous = Rendezvous::kTuple;
     return options;
 }
-
-// An endpoint, with what libfabric's side of the provider has of it.
-struct End {
-    End() {
-        Bindings bindings;
-        bindings.transmit = &transmit;
-        bindings.receive = &receive;
-        endpoint = std::make_unique<RdmEndpoint>(domain, addresses, bindings);
-    }
-    RdmEndpoint::Body& body() { return endpoint->body(); }
-    void send(std::uint64_t to, std::vector<char>& bytes, std::uint64_t tag = kTag) {
-        iovec piece{bytes.data(), bytes.size()};
-        SendArguments a;
-        a.iov = &piece;
-        a.iov_count = 1;
-        a.to = to;
-        a.tag = tag;
-        a.flags = FI_TAGGED | FI_COMPLETION;
-        a.context = this;
-        endpoint->send(a);
-    }
-    void post(std::uint64_t from, std::vector<char>& room, void* context, std::uint64_t ignore = 0,
-              std::uint64_t tag = kTag) {
-        iovec piece{room.data(), room.size()};
-        ReceiveArguments a;
-        a.iov = &piece;
-        a.iov_count = 1;
-        a.from = from;
-        a.tag = tag;
-        a.ignore = ignore;
-        a.flags = FI_TAGGED | FI_COMPLETION;
-        a.context = context;
-        endpoint->receive(a);
-    }
-    const std::shared_ptr<Domain> domain = std::make_shared<Domain>(options());
-    AddressVector addresses;
-    Completions transmit, receive;
-    std::unique_ptr<RdmEndpoint> endpoint;
-};
 
 class Attack {
 public:
@@ -241,8 +200,8 @@ private:
 
     std::mt19937_64 random_;
     int rooms_ = 0;  // the context of receives that may end any way
-    End victim_, friend_;
-    std::unique_ptr<End> hostile_ = std::make_unique<End>();
+    End victim_{options()}, friend_{options()};
+    std::unique_ptr<End> hostile_ = std::make_unique<End>(options());
     std::uint64_t to_hostile_ = 0, to_friend_ = 0, from_hostile_ = 0, from_friend_ = 0;
 };
 

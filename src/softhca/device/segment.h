@@ -37,7 +37,7 @@ struct ObjectHead {
     bool live() const noexcept { return state.load(std::memory_order_acquire) == kLive; }
 };
 
-// Counters (DESIGN section 3). Those of a send queue are written by whoever holds its run lock;
+// Counters (docs/softhca.md). Those of a send queue are written by whoever holds its run lock;
 // those of receive and completion queues under that queue's shared lock; read by anyone.
 struct Counters {
     std::atomic<std::uint64_t> doorbells, blueflame, wqes;

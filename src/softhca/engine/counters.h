@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reading counters (DESIGN section 3) and the C struct in which softhca_query_qp returns them.
+// Reading counters (docs/softhca.md) and the C struct in which softhca_query_qp returns them.
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Endpoints below libfabric's interface, by which a test can send what no program would.
+#pragma once
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_tagged.h>
+
+#include <memory>
+#include <vector>
+
+#include "protocol/tuples.h"
+
+namespace heddle::protocol::test {
+
+inline constexpr std::uint64_t kTag = 5;
+
+// An endpoint, with what libfabric's side of the provider has of it.
+struct End {
+    explicit End(const Options& options) : domain(std::make_shared<Domain>(options)) {
+        Bindings bindings;
+        bindings.transmit = &transmit;
+        bindings.receive = &receive;
+        endpoint = std::make_unique<RdmEndpoint>(domain, addresses, bindings);
+    }
+    RdmEndpoint::Body& body() { return endpoint->body(); }
+    void send(std::uint64_t to, std::vector<char>& bytes, std::uint64_t tag = kTag) {
+        iovec piece{bytes.data(), bytes.size()};
+        SendArguments a;
+        a.iov = &piece;
+        a.iov_count = 1;
+        a.to = to;
+        a.tag = tag;
+        a.flags = FI_TAGGED | FI_COMPLETION;
+        a.context = this;
+        endpoint->send(a);
+    }
+    void post(std::uint64_t from, std::vector<char>& room, void* context, std::uint64_t ignore = 0,
+              std::uint64_t tag = kTag) {
+        iovec piece{room.data(), room.size()};
+        ReceiveArguments a;
+        a.iov = &piece;
+        a.iov_count = 1;
+        a.from = from;
+        a.tag = tag;
+        a.ignore = ignore;
+        a.flags = FI_TAGGED | FI_COMPLETION;
+        a.context = context;
+        endpoint->receive(a);
+    }
+    const std::shared_ptr<Domain> domain;
+    AddressVector addresses;
+    Completions transmit, receive;
+    std::unique_ptr<RdmEndpoint> endpoint;
+};
+
+}  // namespace heddle::protocol::test

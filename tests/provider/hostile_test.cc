@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Single messages that this protocol never sends, or not then. Who gets one lets go of that peer,
+// who notices; nothing crashes, and no operation ends with what is no error.
+#include <gtest/gtest.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_errno.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+
+#include "tests/provider/hostile_support.h"
+
+namespace heddle::protocol::test {
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(30);
+constexpr std::size_t kLarge = 100'000;
+
+Options options() {
+    Options options;
+    options.endpoints = Category::kMpiEverywhere;
+    return options;
+}
+
+class Hostile : public ::testing::Test {
+protected:
+    void meet() {
+        to_hostile = victim.addresses.insert(hostile->endpoint->name());
+        to_victim = hostile->addresses.insert(victim.endpoint->name());
+        std::vector<char> one(8, 'x');
+        victim.send(to_hostile, one);
+        hostile->send(to_victim, one);
+        ASSERT_TRUE(until([&] { return !victim.transmit.empty() && !hostile->transmit.empty(); }));
+        victim.transmit.pop();
+        hostile->transmit.pop();
+        // Kept at both: what is sent next is sent at once.
+        ASSERT_TRUE(until([&] {
+            return victim.endpoint->counts().unexpected == 1 &&
+                   hostile->endpoint->counts().unexpected == 1;
+        }));
+    }
+    bool until(const std::function<bool()>& true_at_last, bool both = true) {
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        while (!true_at_last()) {
+            if (std::chrono::steady_clock::now() > end) return false;
+            victim.endpoint->progress();
+            if (both) hostile->endpoint->progress();
+        }
+        return true;
+    }
+    // What the hostile one says. As it makes no progress of its own, nothing else.
+    template <class Contents>
+    void say(Kind kind, const Contents& contents, std::span<const std::byte> more = {}) {
+        RdmEndpoint::Body& body = hostile->body();
+        body.control(*body.peer_at(to_victim), kind, std::as_bytes(std::span(&contents, 1)), more);
+    }
+    // Of the one operation that the victim waits for an answer to.
+    std::uint64_t operation() {
+        std::uint64_t id = 0;
+        victim.body().transfers.for_each_in_use(
+            [&](const Transfer& transfer) { id = Numbered<Transfer>::id(transfer); });
+        return id;
+    }
+    void begin_atomic() {
+        region = hostile->domain->register_memory(&value, sizeof value, 0);
+        iovec result{&result_value, sizeof result_value};
+        AtomicArguments a;
+        a.operand = &operand;
+        a.results = &result;
+        a.result_count = 1;
+        a.count = 1;
+        a.datatype = FI_UINT64;
+        a.op = FI_SUM;
+        a.to = to_hostile;
+        a.address = reinterpret_cast<std::uintptr_t>(&value);
+        a.key = region->key();
+        a.flags = FI_COMPLETION;
+        ASSERT_EQ(victim.endpoint->atomic(a), 0);
+    }
+    void begin_rendezvous() {
+        large.assign(kLarge, 'l');
+        victim.send(to_hostile, large);
+    }
+    // Its operation ends with an error, once it has heard what was said.
+    void expect_end(int error) {
+        ASSERT_TRUE(until([&] { return !victim.transmit.empty(); }, false));
+        EXPECT_EQ(victim.transmit.front().error, error);
+    }
+    void expect_damage() {
+        ASSERT_NO_FATAL_FAILURE(expect_end(EPROTO));
+        EXPECT_EQ(victim.endpoint->counts().damaged, 1);
+    }
+
+    End victim{options()};
+    std::unique_ptr<End> hostile = std::make_unique<End>(options());
+    std::uint64_t to_hostile = 0, to_victim = 0;
+    std::uint64_t value = 7, operand = 1, result_value = 0;
+    std::unique_ptr<Region> region;
+    std::vector<char> large;
+};
+
+TEST_F(Hostile, NamesAnAtomicInACts) {
+    ASSERT_NO_FATAL_FAILURE(meet());
+    ASSERT_NO_FATAL_FAILURE(begin_atomic());
+    const CtsBody cts{operation(), 1, sizeof value, 1, 0};
+    const Segment segment{reinterpret_cast<std::uintptr_t>(&value), sizeof value, 0, 0};
+    say(Kind::kCts, cts, std::as_bytes(std::span(&segment, 1)));
+    expect_damage();
+}
+
+TEST_F(Hostile, NamesAnAtomicInAFin) {
+    ASSERT_NO_FATAL_FAILURE(meet());
+    ASSERT_NO_FATAL_FAILURE(begin_atomic());
+    say(Kind::kFin, FinBody{operation(), 0, 0});
+    expect_damage();
+}
+
+TEST_F(Hostile, AnswersAnAtomicWithoutValues) {
+    ASSERT_NO_FATAL_FAILURE(meet());
+    ASSERT_NO_FATAL_FAILURE(begin_atomic());
+    say(Kind::kAtomicReply, AtomicReplyBody{operation(), 0, 0});
+    expect_damage();
+}
+
+TEST_F(Hostile, WantsToBeWrittenToWhatItIsToRead) {
+    ASSERT_NO_FATAL_FAILURE(meet());
+    begin_rendezvous();
+    const CtsBody cts{operation(), 1, sizeof value, 1, 0};
+    const Segment segment{reinterpret_cast<std::uintptr_t>(&value), sizeof value, 0, 0};
+    say(Kind::kCts, cts, std::as_bytes(std::span(&segment, 1)));
+    expect_damage();
+}
+
+TEST_F(Hostile, SaysThatSomethingFailedWithWhatIsNoError) {
+    ASSERT_NO_FATAL_FAILURE(meet());
+    begin_rendezvous();
+    say(Kind::kFin, FinBody{operation(), 0x8000'0001, 0});
+    expect_end(EPROTO);
+    EXPECT_EQ(victim.endpoint->counts().damaged, 0);
+}
+
+TEST_F(Hostile, SetsFlagsThatThereAreNot) {
+    ASSERT_NO_FATAL_FAILURE(meet());
+    begin_rendezvous();  // to see that the peer has failed
+    RdmEndpoint::Body& body = hostile->body();
+    Peer& peer = *body.peer_at(to_victim);
+    const Header header{Kind::kEager,       Header::kTagged | Header::kPut, body.name.endpoint,
+                        peer.name.endpoint, peer.send_sequence(),           kTag};
+    std::vector<std::byte> bytes(sizeof header + 8);
+    std::memcpy(bytes.data(), &header, sizeof header);
+    body.control_message(peer, std::move(bytes));
+    expect_damage();
+}
+
+// It is not left waiting for answers that never come.
+TEST_F(Hostile, IsToldThatItIsNotBelieved) {
+    ASSERT_NO_FATAL_FAILURE(meet());
+    std::vector<char> bytes(kLarge, 'h');
+    hostile->send(to_victim, bytes);  // no receive is posted
+    say(Kind::kTupleEnd, TupleBeginBody{17});
+    ASSERT_TRUE(until([&] { return victim.endpoint->counts().damaged == 1; }));
+    ASSERT_TRUE(until([&] { return !hostile->transmit.empty(); }));
+    EXPECT_NE(hostile->transmit.front().error, 0);
+}
+
+// Also without any harm meant: with a larger FI_HEDDLE_EAGER_SIZE its buffers would hold them.
+TEST_F(Hostile, AsksForMoreValuesThanAnAnswerHolds) {
+    ASSERT_NO_FATAL_FAILURE(meet());
+    std::vector<std::uint64_t> there(1 << 20, 1);
+    const auto known = victim.domain->register_memory(there.data(), there.size() * sizeof there[0],
+                                                      FI_REMOTE_READ);
+    RdmEndpoint::Body& body = hostile->body();
+    Peer& peer = *body.peer_at(to_victim);
+    AtomicBody ask;
+    ask.operation = ~std::uint64_t{0};
+    ask.address = reinterpret_cast<std::uintptr_t>(there.data());
+    ask.key = static_cast<std::uint32_t>(known->key());
+    ask.count = static_cast<std::uint32_t>(there.size());
+    ask.datatype = FI_UINT64;
+    ask.op = FI_ATOMIC_READ;
+    ask.flags = AtomicBody::kFetch;
+    const Header header{Kind::kAtomic,        0, body.name.endpoint, peer.name.endpoint,
+                        peer.send_sequence(), 0};
+    std::vector<std::byte> bytes(sizeof header + sizeof ask);
+    std::memcpy(bytes.data(), &header, sizeof header);
+    std::memcpy(bytes.data() + sizeof header, &ask, sizeof ask);
+    body.control_message(peer, std::move(bytes));
+    peer.count_numbered();
+    // An answer comes, to what it had not asked in earnest.
+    ASSERT_TRUE(until([&] { return hostile->endpoint->counts().damaged == 1; }));
+    EXPECT_EQ(victim.endpoint->counts().damaged, 0);
+}
+
+// Offered queues do not stay with those who went without a word.
+TEST(HostileTuple, AsksForAQueueAndLeaves) {
+    Options few = options();
+    few.rendezvous = Rendezvous::kTuple;
+    few.tuples = 1;
+    End victim(few), other(few);
+    const std::uint64_t to_other = victim.addresses.insert(other.endpoint->name());
+    const std::uint64_t from_other = other.addresses.insert(victim.endpoint->name());
+    {
+        End hostile(few);
+        RdmEndpoint::Body& body = hostile.body();
+        Peer& peer = *body.peer_at(hostile.addresses.insert(victim.endpoint->name()));
+        TupleOpenBody open;
+        body.control(peer, Kind::kTupleOpen, std::as_bytes(std::span(&open, 1)), {}, kTag);
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        while (victim.endpoint->tuple_counts().queues == 0) {
+            ASSERT_LT(std::chrono::steady_clock::now(), end);
+            hostile.endpoint->progress();
+            victim.endpoint->progress();
+        }
+    }
+    std::vector<char> bytes(kLarge, 'o'), room(kLarge);
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (victim.endpoint->tuple_counts().queues != 2) {
+        ASSERT_LT(std::chrono::steady_clock::now(), end) << "no queue for the other";
+        victim.post(to_other, room, nullptr);
+        other.send(from_other, bytes);
+        while (other.transmit.empty() || victim.receive.empty()) {
+            ASSERT_LT(std::chrono::steady_clock::now(), end);
+            victim.endpoint->progress();
+            other.endpoint->progress();
+        }
+        other.transmit.pop();
+        victim.receive.pop();
+    }
+}
+
+}  // namespace
+}  // namespace heddle::protocol::test
