@@ -33,6 +33,7 @@ _heddle_options() {
         echo "--ranks --endpoints --post --rndv --threads --stats --stats-file --reuse-report --explain --softhca --mpi --within-node" \
             "--verbose --help"
         ;;
+    top) echo "--pid --interval --once --json --help" ;;
     info) echo "--json --help" ;;
     options) echo "--json --markdown --man --help" ;;
     calibrate) echo "--device --show --json --help" ;;
@@ -89,7 +90,7 @@ _heddle() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "run info plan bench options calibrate reproduce report --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "run top info plan bench options calibrate reproduce report --help --version" -- "$current")
         return
     fi
     local command=${COMP_WORDS[1]}
@@ -118,13 +119,14 @@ _heddle() {
         # the number follows at once; outside a completion, as in a test, bash knows no compopt
         [ "$previous" = --share ] && compopt -o nospace 2>/dev/null
         ;;
+    --pid) mapfile -t COMPREPLY < <(compgen -W "$(ps -u "$(id -u)" -o pid= 2>/dev/null)" -- "$current") ;;
     --stats-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     --exchange) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     --out) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     # what takes a number, and the number behind --share cq=
     --ranks | --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | --runs | \
         --seconds | --patience | --post-list | --signal-every | --bytes | --matrix | --tile | \
-        --grid | --iterations | --late | --tags | --wildcards | --window | --time | context | pd | mr | cq | qp | buffer) ;;
+        --grid | --iterations | --late | --tags | --wildcards | --interval | --window | --time | context | pd | mr | cq | qp | buffer) ;;
     *)
         mapfile -t COMPREPLY < <(compgen -W "$(_heddle_options "$command")" -- "$current")
         [ "$command" = report ] && [[ $current != -* ]] &&

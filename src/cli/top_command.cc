@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// `softhca top`: the rates of a fabric's counters, live. Plain ANSI control sequences (ECMA-48) and
-// termios(3): nothing to install, works wherever a terminal does.
-#include <poll.h>
-#include <sys/ioctl.h>
-#include <termios.h>
+// `softhca top`: the rates of a fabric's counters, live.
 #include <unistd.h>
 
 #include <chrono>
-#include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <optional>
 #include <thread>
 
 #include "cli/commands.h"
+#include "cli/screen.h"
 #include "cli/stat_view.h"
 
 namespace softhca::cli {
@@ -25,71 +20,6 @@ struct Arguments {
     std::string fabric;
     double interval = 1;
     bool once = false, json = false;
-};
-
-volatile std::sig_atomic_t g_stop = 0;
-void stop(int) { g_stop = 1; }
-
-// The alternate screen without echo or line editing, until the end of the scope.
-class Screen {
-public:
-    Screen() {
-        struct sigaction action {};
-        action.sa_handler = stop;
-        for (const int number : {SIGINT, SIGTERM, SIGHUP})
-            ::sigaction(number, &action, nullptr);
-        // A new size interrupts poll(), which is all that is wanted.
-        action.sa_handler = [](int) {};
-        ::sigaction(SIGWINCH, &action, nullptr);
-        if (::tcgetattr(STDIN_FILENO, &before_) == 0) {
-            termios keys = before_;
-            keys.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
-            restore_ = ::tcsetattr(STDIN_FILENO, TCSANOW, &keys) == 0;
-        }
-        std::fputs("\x1b[?1049h\x1b[?25l", stdout);
-    }
-    ~Screen() {
-        std::fputs("\x1b[?25h\x1b[?1049l", stdout);
-        std::fflush(stdout);
-        if (restore_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
-    }
-    Screen(const Screen&) = delete;
-    Screen& operator=(const Screen&) = delete;
-
-    void draw(const Rates& rates, const std::string& note) {
-        winsize size{};
-        if (::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) {
-            size.ws_col = 80;
-            size.ws_row = 24;
-        }
-        const std::string text = top_text(rates, size.ws_col, size.ws_row);
-        // Home, each line with the rest of it cleared, then all below: no flicker.
-        std::string out = "\x1b[H";
-        for (const char c : text)
-            out += c == '\n' ? std::string("\x1b[K\n") : std::string(1, c);
-        out += note.substr(0, size.ws_col) + "\x1b[K\x1b[J";
-        std::fputs(out.c_str(), stdout);
-        std::fflush(stdout);
-    }
-
-    // Waits until `time`, a new size (true: draw again) or a reason to end.
-    enum class Event { kTime, kResize, kEnd };
-    Event wait(Clock::time_point time) {
-        const double left = std::chrono::duration<double, std::milli>(time - Clock::now()).count();
-        pollfd input{STDIN_FILENO, POLLIN, 0};
-        const int ready =
-            ::poll(&input, listen_ ? 1 : 0, std::max(0, static_cast<int>(std::ceil(left))));
-        if (g_stop) return Event::kEnd;
-        if (ready < 0) return Event::kResize;
-        if (ready == 0) return Event::kTime;
-        char key = 0;
-        if (::read(STDIN_FILENO, &key, 1) <= 0) listen_ = false;  // no more keys, but go on
-        return key == 'q' || key == 'Q' || key == 4 ? Event::kEnd : Event::kResize;
-    }
-
-private:
-    termios before_{};
-    bool restore_ = false, listen_ = true;
 };
 
 // The rates since `*before`, which becomes the present; nothing when the fabric has ended.
@@ -113,11 +43,13 @@ void watch_screen(const std::string& name, Clock::duration interval) {
     std::string note = "q quits";
     Screen screen;
     for (;;) {
-        screen.draw(rates, note);
+        const Screen::Size size = screen.size();
+        screen.draw(top_text(rates, size.columns, size.lines), note);
         switch (screen.wait(next)) {
             case Screen::Event::kEnd:
                 return;
-            case Screen::Event::kResize:
+            case Screen::Event::kDraw:
+            case Screen::Event::kKey:
                 continue;
             case Screen::Event::kTime:
                 break;

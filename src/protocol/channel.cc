@@ -213,6 +213,8 @@ Connection& Channel::connection(Connector& connector, const Name& from, const Na
     make_qp(*fresh, from);
     fresh->request_.qp = fresh->qp_.get();
     connections_.push_back(std::move(fresh));
+    connection_count_.store(static_cast<std::uint32_t>(connections_.size()),
+                            std::memory_order_relaxed);
     Connection& connection = *connections_.back();
     known = &connection;
     connecting_.push_back(&connection);
@@ -457,6 +459,13 @@ bool Channel::drained() noexcept {
             connection->signaled_at_ = connection->posted_ - 1;
     }
     return all;
+}
+
+std::uint64_t Channel::under_way() const noexcept {
+    std::uint64_t works = 0;
+    for (const auto& connection : connections_)
+        works += connection->posted_ - connection->done_;
+    return works;
 }
 
 void Channel::forget(ChannelUser& user) noexcept {

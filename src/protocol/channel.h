@@ -141,9 +141,10 @@ public:
     std::size_t max_inline() const noexcept { return max_inline_; }
     std::size_t max_message() const noexcept { return max_message_; }
     memory::Pool& send_buffers() noexcept { return send_buffers_; }
-    std::uint32_t connections() const noexcept {
-        return static_cast<std::uint32_t>(connections_.size());
+    std::uint32_t connections() const noexcept {  // any thread
+        return connection_count_.load(std::memory_order_relaxed);
     }
+    std::uint64_t under_way() const noexcept;  // works of all of them
 
     void attach(std::uint16_t number, ChannelUser& user);
     void detach(std::uint16_t number);
@@ -240,6 +241,7 @@ private:
     std::array<post::Completion, kPollAtOnce> completions_;  // of poll()
     Connector* connector_ = nullptr;
     std::vector<std::unique_ptr<Connection>> connections_;
+    std::atomic<std::uint32_t> connection_count_{0};  // written by the owner
     std::unordered_map<Name, Connection*, NameHash> by_name_;
     std::vector<Connection*> connecting_;
     std::atomic<bool> changed_{false};  // by the connector's thread: a connection's state

@@ -316,5 +316,23 @@ ReuseCounts RdmEndpoint::reuse_counts() const noexcept {
 }
 TupleCounts RdmEndpoint::tuple_counts() const noexcept { return body_->tuple_counts; }
 EndpointCounts RdmEndpoint::counts() const noexcept { return body_->counts; }
+EndpointState RdmEndpoint::state() const noexcept {
+    const Body& body = *body_;
+    EndpointState state;
+    state.peers = body.channel->connections();
+    state.under_way = body.channel->under_way();
+    for (const auto& peer : body.peers) {
+        state.held += peer->waiting.size();
+        state.answers += peer->answers;
+    }
+    state.receives = body.tagged.receives() + body.untagged.receives();
+    state.messages = body.tagged.messages() + body.untagged.messages();
+    if (body.tuples) {
+        state.held += body.tuples->sender.held();
+        state.tuples_out = body.tuples->sender.count();
+        state.tuples_in = body.tuples->receiver.count();
+    }
+    return state;
+}
 
 }  // namespace heddle::protocol

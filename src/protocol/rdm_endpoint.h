@@ -99,6 +99,18 @@ struct EndpointCounts {
     std::array<std::uint64_t, kSizes> copied_by_size{}, gathered_by_size{};
 };
 
+// What there is at this moment.
+struct EndpointState {
+    std::uint64_t peers = 0;       // connections
+    std::uint64_t under_way = 0;   // works at the device, of the channel
+    std::uint64_t held = 0;        // operations that wait for room, credit or a connection
+    std::uint64_t answers = 0;     // that peers owe
+    std::uint64_t receives = 0;    // posted, not to tuple queues
+    std::uint64_t messages = 0;    // unexpected ones
+    std::uint64_t tuples_out = 0;  // tuple queues sent to, or asked for
+    std::uint64_t tuples_in = 0;
+};
+
 class RdmEndpoint {
 public:
     // Throws VerbsError.
@@ -126,6 +138,7 @@ public:
     bool arm();
 
     EndpointCounts counts() const noexcept;
+    EndpointState state() const noexcept;
     ReuseCounts reuse_counts() const noexcept;  // of sources and destinations
     TupleCounts tuple_counts() const noexcept;
 

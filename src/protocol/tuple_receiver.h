@@ -51,6 +51,7 @@ public:
     TupleReceiver& operator=(const TupleReceiver&) = delete;
 
     bool empty() const noexcept { return by_key_.empty(); }
+    std::size_t count() const noexcept { return by_key_.size(); }
     // A receive that is about to be posted: true, it was, to a tuple's queue. One that could take
     // messages of several tuples ends their queues.
     bool take(Receive& receive);

@@ -50,6 +50,13 @@ TupleOut* TupleSender::find(const Peer& peer, std::uint64_t tag) noexcept {
                                                                                      : nullptr;
 }
 
+std::size_t TupleSender::held() const noexcept {
+    std::size_t messages = 0;
+    for (const auto& [key, tuple] : by_key_)
+        messages += tuple->waits.size();
+    return messages;
+}
+
 void TupleSender::note(Peer& peer, const SendArguments& a) {
     if (body_.closing || peer.failed != 0) return;
     const TupleKey key{peer.number, a.tag & ~peer.tuple_mask};

@@ -74,6 +74,8 @@ public:
     // Those that wait: for credit, for room, for a queue that may block.
     void progress();
     bool waits() const noexcept { return !waiting_.empty(); }
+    std::size_t count() const noexcept { return by_key_.size(); }
+    std::size_t held() const noexcept;  // messages that wait for credit, or a queue
     // The endpoint is about to be closed: all goes by the other way. True: it has.
     bool close_all();
 

@@ -147,6 +147,7 @@ void Domain::enabled(protocol::RdmEndpoint& endpoint) {
         if (progress_event_.open()) set_event(progress_event_.get());
     }
     endpoints.push_back(&endpoint);
+    live_.add(*this, endpoint);
     look_who_reads();
 }
 
@@ -159,6 +160,7 @@ void Domain::look_who_reads() noexcept {
 
 void Domain::closing(protocol::RdmEndpoint& endpoint) noexcept {
     std::erase(endpoints, &endpoint);
+    live_.remove(endpoint);
     look_who_reads();
     if (endpoints_epoll_.open() && !watched(endpoint.wait_fd()))
         unwatch(endpoints_epoll_.get(), endpoint.wait_fd());

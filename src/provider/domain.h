@@ -16,6 +16,7 @@
 #include "protocol/domain.h"
 #include "protocol/rdm_endpoint.h"
 #include "provider/fabric.h"
+#include "provider/live.h"
 #include "provider/object.h"
 #include "provider/sleeper.h"
 #include "provider/stats.h"
@@ -50,6 +51,8 @@ struct Domain : fid_domain {
             each->progress(most);
         if (reports_asked.load(std::memory_order_relaxed) != reports_seen_) [[unlikely]]
             make_report();
+        if (--until_live_ == 0) [[unlikely]]
+            show_live();
     }
     // False: an endpoint has something already.
     bool arm();
@@ -64,12 +67,20 @@ private:
     void look_who_reads() noexcept;
     void progress_by_itself();
     void make_report();
+    void show_live() noexcept {
+        until_live_ = kProgressesUntilLive;
+        live_.look(*this);
+    }
     bool watched(int fd) const noexcept;  // of an enabled endpoint
 
     std::recursive_mutex own_lock_;
     FabricUse fabric_use_;
     Descriptor endpoints_epoll_;
     unsigned reports_seen_ = 0;
+    // So that the clock is not read each time.
+    static constexpr unsigned kProgressesUntilLive = 64;
+    unsigned until_live_ = 1;
+    LiveEndpoints live_;
     // FI_PROGRESS_AUTO
     std::thread progress_thread_;
     Descriptor progress_event_;

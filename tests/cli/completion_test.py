@@ -111,7 +111,7 @@ class Bash(CompletionCase):
 
 
 class Heddle(CompletionCase):
-    COMMANDS = [("run",), ("info",), ("plan",), ("bench",), ("options",), ("calibrate",),
+    COMMANDS = [("run",), ("top",), ("info",), ("plan",), ("bench",), ("options",), ("calibrate",),
                 ("reproduce",), ("report",)]
     REUSE = ("pingpong", "spectrum", "put", "get", "bcast", "scatter", "never")
     TUPLES = ("latency", "late", "many", "wildcards")
@@ -136,7 +136,7 @@ class Heddle(CompletionCase):
         self.assertEqual(set(self.bash("heddle", "bench", "")), offered)
 
     def test_bash_offers_exactly_the_options_and_values(self):
-        for command in [*self.COMMANDS[:3], ("calibrate",), ("reproduce",), ("report",),
+        for command in [*self.COMMANDS[:4], ("calibrate",), ("reproduce",), ("report",),
                         *self.EXPERIMENTS]:
             text = self.heddle(*command, "--help")
             options = set(re.findall(r"^ +(?:-\w, ?)?(--[a-z-]+)", text, re.MULTILINE))

@@ -5,9 +5,7 @@ import contextlib
 import fcntl
 import json
 import os
-import pty
 import re
-import select
 import signal
 import struct
 import subprocess
@@ -15,7 +13,9 @@ import termios
 import time
 
 from harness import SOFTHCA, SOURCE_DIR, TEST_DIR, Case, main
+from terminal import Terminal
 
+TOP = [SOFTHCA, "top", "--interval", "0.2"]
 FABRICS = f"/dev/shm/softhca-{os.getuid()}"
 
 
@@ -336,7 +336,7 @@ class Directory(Case):
         os.chmod(directory, mode)
 
 
-class Top(FabricCase):
+class Top(FabricCase, Terminal):
     def test_rates_add_up(self):
         holder = Holder(self)
         with subprocess.Popen(
@@ -369,49 +369,10 @@ class Top(FabricCase):
             self.assert_run(self.softhca("top", "--interval=" + interval), 2, err="--interval")
         self.assert_run(self.softhca("top"), 1, err="no fabric")
 
-    def screen(self, columns, actions):
-        """What top wrote to a terminal while it was given `actions`, and its exit status."""
-        terminal, inner = pty.openpty()
-        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        before = termios.tcgetattr(inner)
-        with subprocess.Popen(
-            [SOFTHCA, "top", "--interval", "0.2"],
-            env=self.environment,
-            stdin=inner,
-            stdout=inner,
-            stderr=inner,
-            start_new_session=True,
-        ) as process:
-            text = b""
-            for wait_for, action in actions:
-                end = time.monotonic() + 30
-                start = len(text)
-                while wait_for not in text[start:] and time.monotonic() < end:
-                    if select.select([terminal], [], [], 0.1)[0]:
-                        text += os.read(terminal, 65536)
-                self.assertIn(wait_for, text[start:])
-                action(terminal, process)
-            end = time.monotonic() + 30
-            while time.monotonic() < end and b"\x1b[?1049l" not in text:
-                if select.select([terminal], [], [], 0.1)[0]:
-                    text += os.read(terminal, 65536)
-            status = process.wait(30)
-        self.assertEqual(termios.tcgetattr(inner), before, "the terminal is as it was")
-        os.close(terminal)
-        os.close(inner)
-        return text.decode(), status
-
-    def check_screen(self, text, columns):
-        self.assertTrue(text.startswith("\x1b[?1049h"))
-        self.assertTrue(text.endswith("\x1b[?1049l"))
-        for picture in text.split("\x1b[H"):
-            for line in re.sub(r"\x1b\[\??[0-9]*[A-Za-z]", "", picture).splitlines():
-                self.assertLessEqual(len(line), columns)
-
     def test_q_quits(self):
         Holder(self)
         text, status = self.screen(
-            80, [(b"cli_holder", lambda terminal, _: os.write(terminal, b"q"))]
+            TOP, 80, [(b"cli_holder", lambda terminal, _: os.write(terminal, b"q"))]
         )
         self.assertEqual(status, 0)
         self.check_screen(text, 80)
@@ -419,7 +380,7 @@ class Top(FabricCase):
     def test_interrupt_restores_the_terminal(self):
         Holder(self)
         text, status = self.screen(
-            80, [(b"cli_holder", lambda _, top: top.send_signal(signal.SIGINT))]
+            TOP, 80, [(b"cli_holder", lambda _, top: top.send_signal(signal.SIGINT))]
         )
         self.assertEqual(status, 0)
         self.check_screen(text, 80)
@@ -432,6 +393,7 @@ class Top(FabricCase):
             process.send_signal(signal.SIGWINCH)
 
         text, status = self.screen(
+            TOP,
             80,
             [
                 (b"cli_holder", shrink),
@@ -446,6 +408,7 @@ class Top(FabricCase):
     def test_fabric_ends_meanwhile(self):
         holder = Holder(self)
         text, status = self.screen(
+            TOP,
             80,
             [
                 (b"cli_holder", lambda *_: self.assertEqual(holder.end(), 0)),

@@ -20,6 +20,7 @@ void add_plan_command(CLI::App& app, int* status);
 void add_bench_command(CLI::App& app, int* status);
 void add_options_command(CLI::App& app, int* status);
 void add_calibrate_command(CLI::App& app, int* status);
+void add_top_command(CLI::App& app, int* status);
 void add_report_commands(CLI::App& app, int* status);  // reproduce, report
 // Below `bench`: global-array and stencil.
 void add_kernel_commands(CLI::App& bench, int* status);

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
     int status = 0;
     std::vector<std::string> program;  // what `heddle run` is to start
     heddle::cli::add_run_command(app, program, &status);
+    heddle::cli::add_top_command(app, &status);
     heddle::cli::add_info_command(app, &status);
     heddle::cli::add_plan_command(app, &status);
     heddle::cli::add_bench_command(app, &status);

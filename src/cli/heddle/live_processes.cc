@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "cli/heddle/live_processes.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "cli/snapshot.h"
+#include "cli/text.h"
+
+namespace heddle::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using provider::LiveProcess;
+
+// What the kernel calls it among the file descriptors.
+const std::string kLink = std::string("/memfd:") + provider::kLiveName + " (deleted)";
+
+std::optional<int> number_of(const std::string& name) {
+    int value = 0;
+    const char* const end = name.data() + name.size();
+    const auto [rest, error] = std::from_chars(name.data(), end, value);
+    if (error != std::errc{} || rest != end || value <= 0) return {};
+    return value;
+}
+
+std::string contents(const fs::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+}
+
+// As the process itself knows it: in a container it has another.
+int own_number(const fs::path& process) {
+    std::istringstream status(contents(process / "status"));
+    for (std::string line; std::getline(status, line);) {
+        if (!line.starts_with("NSpid:")) continue;
+        std::istringstream numbers(line.substr(6));
+        int number = 0;
+        while (numbers >> number) {
+        }
+        return number;
+    }
+    return 0;
+}
+
+struct Found {
+    bool any = false;  // it has a segment
+    std::optional<LiveProcess> live;
+};
+
+Found read_segment(const fs::path& link) {
+    Found found;
+    const int fd = ::open(link.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return found;
+    struct stat size {};
+    // Only what cannot shrink under our eyes.
+    const int seals = ::fcntl(fd, F_GET_SEALS);
+    if (::fstat(fd, &size) == 0 && size.st_size > 0 && seals >= 0 && (seals & F_SEAL_SHRINK) != 0) {
+        const auto bytes = static_cast<std::size_t>(size.st_size);
+        void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
+        if (memory != MAP_FAILED) {
+            found.any = true;
+            found.live = provider::read_live({static_cast<const std::byte*>(memory), bytes});
+            ::munmap(memory, bytes);
+        }
+    }
+    ::close(fd);
+    return found;
+}
+
+Found look_at(const fs::path& process) {
+    std::error_code error;
+    for (const auto& descriptor : fs::directory_iterator(process / "fd", error)) {
+        std::error_code gone;
+        if (fs::read_symlink(descriptor.path(), gone) != kLink) continue;
+        Found found = read_segment(descriptor.path());
+        // Of a parent that it was forked from.
+        if (found.live && found.live->pid != own_number(process)) found = {};
+        if (found.any) return found;
+    }
+    return {};
+}
+
+// The software HCA's fabric that the process was started with.
+std::string fabric_of(const fs::path& process) {
+    const std::string environment = contents(process / "environ");
+    const std::string wanted = "SOFTHCA_FABRIC=";
+    for (std::size_t at = 0; at < environment.size();) {
+        const std::size_t end = std::min(environment.find('\0', at), environment.size());
+        if (environment.compare(at, wanted.size(), wanted) == 0)
+            return environment.substr(at + wanted.size(), end - at - wanted.size());
+        at = end + 1;
+    }
+    return "default";
+}
+
+class RnrCounters {
+public:
+    void look(RunningProcess& process) {
+        const fs::path folder = fs::path("/proc") / std::to_string(process.pid);
+        const std::string text = contents("/sys/class/infiniband/" + process.live.device +
+                                          "/ports/1/hw_counters/out_of_buffer");
+        if (!text.empty()) {
+            process.rnr = std::strtoull(text.c_str(), nullptr, 10);
+            process.rnr_of_port = true;
+            return;
+        }
+        const std::string fabric = fabric_of(folder);
+        if (!fabrics_.contains(fabric)) fabrics_[fabric] = counts_of(fabric);
+        const auto& counts = fabrics_[fabric];
+        const auto found = counts.find(process.live.pid);
+        if (found != counts.end()) process.rnr = found->second;
+    }
+
+private:
+    using Counts = std::map<int, std::uint64_t>;  // by process
+    static Counts counts_of(const std::string& fabric) {
+        Counts counts;
+        try {
+            for (const auto& each : softhca::cli::take_snapshot(fabric).processes)
+                counts[each.pid] = each.counters.rnr_naks;
+        } catch (const std::exception&) {  // there is none
+        }
+        return counts;
+    }
+    std::map<std::string, Counts> fabrics_;
+};
+
+}  // namespace
+
+Running running_processes(const std::vector<int>& only) {
+    Running running;
+    RnrCounters rnr;
+    const auto add = [&](int pid) {
+        const fs::path folder = fs::path("/proc") / std::to_string(pid);
+        Found found = look_at(folder);
+        if (!found.any) return;
+        if (!found.live) {
+            ++running.other_versions;
+            return;
+        }
+        RunningProcess process;
+        process.pid = pid;
+        std::string command = contents(folder / "comm");
+        command.erase(std::min(command.find('\n'), command.size()));
+        process.command = softhca::cli::printable(command, 15);
+        process.live = std::move(*found.live);
+        rnr.look(process);
+        running.processes.push_back(std::move(process));
+    };
+    if (!only.empty()) {
+        std::for_each(only.begin(), only.end(), add);
+    } else {
+        std::error_code error;
+        for (const auto& entry : fs::directory_iterator("/proc", error))
+            if (const auto pid = number_of(entry.path().filename().string())) add(*pid);
+    }
+    std::sort(running.processes.begin(), running.processes.end(),
+              [](const auto& a, const auto& b) { return a.pid < b.pid; });
+    return running;
+}
+
+}  // namespace heddle::cli

@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// `heddle top`: what running processes do, live.
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <thread>
+
+#include "cli/heddle/commands.h"
+#include "cli/heddle/top_view.h"
+#include "cli/screen.h"
+
+namespace heddle::cli {
+namespace {
+
+using softhca::cli::Screen;
+using Clock = std::chrono::steady_clock;
+using Seconds = std::chrono::duration<double>;
+
+constexpr double kLeastInterval = 0.2, kMostInterval = 3600;
+
+struct Arguments {
+    std::vector<int> pids;
+    double interval = 1;
+    bool once = false, json = false;
+};
+
+std::uint64_t now_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000u +
+           static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+// What has changed since the last look.
+class Watch {
+public:
+    explicit Watch(const std::vector<int>& pids)
+        : pids_(pids), before_(running_processes(pids)), then_(Clock::now()) {}
+    TopRates look() {
+        Running now = running_processes(pids_);
+        const Clock::time_point time = Clock::now();
+        TopRates rates = rates_between(before_, now, Seconds(time - then_).count(), now_ns());
+        before_ = std::move(now);
+        then_ = time;
+        return rates;
+    }
+
+private:
+    const std::vector<int>& pids_;
+    Running before_;
+    Clock::time_point then_;
+};
+
+Clock::duration duration_of(double seconds) {
+    return std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
+}
+
+// What a key changes. False: it has no meaning.
+bool press(int key, TopForm& form, std::size_t page, double& interval, bool& paused, bool& help) {
+    switch (key) {
+        case '1':
+        case '2':
+        case '3':
+            form.view = static_cast<TopView>(key - '1');
+            form.first = 0;
+            break;
+        case '\t':
+            form.view = static_cast<TopView>((static_cast<int>(form.view) + 1) % kTopViews);
+            form.first = 0;
+            break;
+        case 'e':
+            form.by_process = !form.by_process;
+            form.first = 0;
+            break;
+        case 's':
+            form.busiest_first = !form.busiest_first;
+            break;
+        case 'p':
+        case ' ':
+            paused = !paused;
+            break;
+        case 'h':
+        case '?':
+            help = !help;
+            return true;
+        case '+':
+            interval = std::min(interval * 2, kMostInterval);
+            break;
+        case '-':
+            interval = std::max(interval / 2, kLeastInterval);
+            break;
+        case Screen::kUp:
+            form.first -= std::min<std::size_t>(form.first, 1);
+            break;
+        case Screen::kDown:
+            ++form.first;
+            break;
+        case Screen::kPageUp:
+            form.first -= std::min(form.first, page);
+            break;
+        case Screen::kPageDown:
+            form.first += page;
+            break;
+        case Screen::kHome:
+            form.first = 0;
+            break;
+        case Screen::kEndKey:
+            form.first = ~std::size_t{0} / 2;
+            break;
+        default:
+            return false;
+    }
+    help = false;
+    return true;
+}
+
+void watch_screen(const Arguments& arguments) {
+    Watch watch(arguments.pids);
+    double interval = arguments.interval;
+    Clock::time_point next = Clock::now() + duration_of(std::min(interval, 0.5));
+    TopRates rates = watch.look();
+    TopForm form;
+    bool paused = false, help = false;
+    Screen screen;
+    for (;;) {
+        const Screen::Size size = screen.size();
+        char note[120];
+        std::snprintf(note, sizeof note, "%severy %g s   1 2 3 Tab  e  s  p  + -   h help   q quit",
+                      paused ? "PAUSED   " : "", interval);
+        screen.draw(help ? top_help() : top_text(rates, form, size.columns, size.lines), note);
+        switch (screen.wait(paused ? Clock::now() + std::chrono::hours(1) : next)) {
+            case Screen::Event::kEnd:
+                return;
+            case Screen::Event::kDraw:
+                continue;
+            case Screen::Event::kKey:
+                press(screen.key(), form, top_rows(size.lines), interval, paused, help);
+                next = std::min(next, Clock::now() + duration_of(interval));
+                continue;
+            case Screen::Event::kTime:
+                break;
+        }
+        next = Clock::now() + duration_of(interval);
+        if (!paused) rates = watch.look();
+    }
+}
+
+void watch_lines(const Arguments& arguments) {
+    Watch watch(arguments.pids);
+    do {
+        std::this_thread::sleep_for(duration_of(arguments.interval));
+        const TopRates rates = watch.look();
+        std::string text;
+        if (arguments.json) {
+            text = top_json(rates).dump() + "\n";
+        } else {
+            TopForm form;
+            for (int view = 0; view < kTopViews; ++view) {
+                form.view = static_cast<TopView>(view);
+                text += (view != 0 ? "\n" : "") + top_text(rates, form, 200, 100000);
+                if (rates.processes.empty()) break;
+            }
+        }
+        if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return;
+    } while (!arguments.once);
+}
+
+}  // namespace
+
+void add_top_command(CLI::App& app, int* status) {
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App* top = app.add_subcommand("top", "What running programs do over heddle, live");
+    top->footer("Keys:\n" + top_help());
+    top->add_option("--pid", arguments->pids, "only of these processes (default: all of yours)")
+        ->type_name("PID ...")
+        ->check(CLI::PositiveNumber.description(""));
+    top->add_option("--interval", arguments->interval,
+                    "time between two pictures, 0.2 to 3600 [default 1]")
+        ->type_name("SECONDS")
+        ->check(CLI::Range(kLeastInterval, kMostInterval).description(""));
+    top->add_flag("--once", arguments->once, "one interval, all tables, as plain text");
+    top->add_flag("--json", arguments->json, "one line of JSON an interval");
+    top->callback([arguments, status] {
+        if (!arguments->json && !arguments->once && !::isatty(STDOUT_FILENO))
+            arguments->once = true;
+        if (arguments->json || arguments->once)
+            watch_lines(*arguments);
+        else
+            watch_screen(*arguments);
+        *status = 0;
+    });
+}
+
+}  // namespace heddle::cli
