@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""What a process has on its heap once it has talked to all others (heap.c), by the number of processes,
-over heddle by the verbs path and by the direct one. A line of JSON for each. Standard library only."""
+"""What a process has in memory once it has talked to all others (heap.c), by the number of processes:
+over heddle by the verbs path and by the direct one, or over UCX; and queue pairs, where the device is
+a software HCA. A line of JSON for each. Standard library only."""
 
 import argparse
 import json
@@ -10,23 +11,51 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
-from jobs import HERE, PATIENCE, mpis, over_heddle
+from jobs import HERE, PATIENCE, mpis, over_heddle, over_ucx
 
 RUNS = 3
 
 
-def heap(options, mpi, binary, ranks, path):
-    before = [] if options.hardware else [options.heddle.with_name("softhca"), "run", "--"]
-    environment = over_heddle(mpi, options.heddle.parent.parent / "lib")
-    done = subprocess.run(list(map(str, [*before, *mpi.mpiexec(ranks), binary])),
-                          env={**os.environ, **environment, "FI_HEDDLE_POST": path},
-                          capture_output=True, text=True, check=False, timeout=PATIENCE)
-    found = re.search(r"^heap \d+ (\d+)$", done.stdout, re.M)
-    if done.returncode != 0 or found is None:
-        sys.exit(f"heap: {path}, {ranks} processes: {done.stdout[-1000:]}{done.stderr[-1000:]}")
-    return int(found[1])
+def environment_of(options, mpi, way):
+    if way == "ucx":
+        return over_ucx(mpi)
+    ours = over_heddle(mpi, options.heddle.parent.parent / "lib")
+    return ours if way == "heddle" else {**ours, "FI_HEDDLE_POST": way}
+
+
+def queue_pairs(options, fabric):
+    """Of a process of the program, on average."""
+    shown = subprocess.run([options.heddle.with_name("softhca"), "stat", "--fabric", fabric, "--json"],
+                           capture_output=True, text=True, check=True)
+    counts = [process["qps"] for process in json.loads(shown.stdout)["processes"] if process["qps"]]
+    return sum(counts) / max(len(counts), 1)
+
+
+def heap(options, mpi, binary, ranks, way):
+    """Bytes on the heap and in memory of rank 0, and queue pairs of a process or None."""
+    fabric = f"heap-{os.getpid()}"
+    before = [] if options.hardware else [options.heddle.with_name("softhca"), "run", "--fabric",
+                                          fabric, "--"]
+    with subprocess.Popen(list(map(str, [*before, *mpi.mpiexec(ranks), binary])),
+                          env={**os.environ, **environment_of(options, mpi, way)}, text=True,
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT) as process:
+        # Whoever does not come to its end says so.
+        watchdog = threading.Timer(PATIENCE, process.kill)
+        watchdog.start()
+        said, found = [], None
+        while found is None and (line := process.stdout.readline()):
+            said.append(line)
+            found = re.match(r"heap \d+ (\d+) (\d+)$", line)
+        qps = None if found is None or options.hardware else queue_pairs(options, fabric)
+        rest = process.communicate()[0]
+        watchdog.cancel()
+    if process.returncode != 0 or found is None:
+        sys.exit(f"heap: {way}, {ranks} processes: {''.join(said)[-1000:]}{rest[-1000:]}")
+    return int(found[1]), int(found[2]), qps
 
 
 def main():
@@ -36,6 +65,8 @@ def main():
                         help="folder of the MPIs, which are installed there (default: build/venvs)")
     parser.add_argument("--hardware", action="store_true", help="without the software HCA")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
+    parser.add_argument("--way", choices=("verbs", "direct", "heddle", "ucx"), action="append",
+                        help="may be repeated (default: verbs, direct)")
     options = parser.parse_args()
     options.heddle = options.heddle.resolve()
     venvs = (options.venvs or options.heddle.parent.parent / "venvs").resolve()
@@ -47,11 +78,13 @@ def main():
         binary = Path(folder) / "heap"
         subprocess.run([mpi.mpicc, "-O2", "-o", binary, HERE / "heap.c"], check=True)
         for ranks in options.ranks:
-            for path in ("verbs", "direct"):
+            for way in options.way or ("verbs", "direct"):
+                heaps, memories, qps = zip(*(heap(options, mpi, binary, ranks, way)
+                                             for _ in range(RUNS)))
                 print(json.dumps({"experiment": "mpi-heap", "mpi": mpi.name, "ranks": ranks,
-                                  "way": path, "version": " ".join(mpis.REQUIREMENTS["mpich"]),
-                                  "heap_bytes": [heap(options, mpi, binary, ranks, path)
-                                                 for _ in range(RUNS)]}), flush=True)
+                                  "way": way, "version": " ".join(mpis.REQUIREMENTS["mpich"]),
+                                  "heap_bytes": heaps, "memory_bytes": memories, "qps": qps[-1]}),
+                      flush=True)
     return 0
 
 

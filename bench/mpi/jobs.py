@@ -17,18 +17,20 @@ RANKS = 2
 PATIENCE = 120  # seconds, of a turn
 
 
-def over_ucx(mpi):
+def over_ucx(mpi, threads=1):
     environment = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_WARN_UNUSED_ENV_VARS": "n"}
     if mpi.key == "mpich":
         environment.update(MPIR_CVAR_CH4_NETMOD="ucx", MPIR_CVAR_NOLOCAL="1")
+        if threads > 1:
+            environment["MPIR_CVAR_CH4_NUM_VCIS"] = str(threads)
     else:
         environment.update(OMPI_MCA_pml="ucx", OMPI_MCA_osc="ucx", OMPI_MCA_pml_ucx_tls="any",
                            OMPI_MCA_pml_ucx_devices="any", OMPI_MCA_btl="self")
     return environment
 
 
-def over_heddle(mpi, path):
-    environment = mpi.environment("heddle", provider_path=path)
+def over_heddle(mpi, path, threads=1):
+    environment = mpi.environment("heddle", threads=threads, provider_path=path)
     if mpi.is_openmpi:
         # Messages alone: btl/ofi, for one-sided, would have an endpoint more to be polled.
         environment["OMPI_MCA_btl"] = "self"

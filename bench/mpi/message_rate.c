@@ -2,16 +2,17 @@
 // message_rate [THREADS [BYTES]]: THREADS (2) threads of rank 0, each with a communicator of its
 // own from MPI_Comm_dup, send windows of small messages to the same thread of rank 1; both
 // directions. One line: messages a second of all threads together, the median of repetitions. For
-// any MPI with MPI_THREAD_MULTIPLE; in MPICH set MPIR_CVAR_CH4_NUM_VCIS to THREADS.
-#include <mpi.h>
+// any MPI with MPI_THREAD_MULTIPLE; in MPICH set MPIR_CVAR_CH4_NUM_VCIS to THREADS. In turns with
+// other jobs (turns.h), the first of them to find out how many messages, also a line for each:
+// turn rate THREADS BYTES, and the seconds of a message.
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
+
+#include "turns.h"
 
 enum { kWindow = 64, kRepetitions = 7, kMostBytes = 8192 };
 
-static int g_rank, g_threads = 2, g_bytes = 8, g_rounds;
+static int g_threads = 2, g_bytes = 8, g_rounds;
 static pthread_barrier_t g_barrier;
 static double g_seconds[kRepetitions];
 
@@ -20,6 +21,9 @@ struct thread {
     int index;
     MPI_Comm comm;
 };
+
+// In both directions, by all threads.
+static double messages(void) { return 2.0 * g_rounds * kWindow * g_threads; }
 
 static void exchange(const struct thread* t, char* out, char* in, int rounds) {
     MPI_Request requests[2 * kWindow];
@@ -53,18 +57,26 @@ static void* body(void* argument) {
     char *out = malloc(size), *in = calloc(1, size);
     for (size_t i = 0; i < size; ++i)
         out[i] = (char)(i * 3 + (size_t)t->index * 5 + (size_t)g_rank);
+    if (t->index == 0) begin_turn();
+    pthread_barrier_wait(&g_barrier);
     exchange(t, out, in, 4);
     choose_rounds(t, out, in);
+    if (t->index == 0) end_turn();
     for (int i = 0; i < kRepetitions; ++i) {
         pthread_barrier_wait(&g_barrier);
         if (t->index == 0) {
+            begin_turn();
             MPI_Barrier(MPI_COMM_WORLD);
             g_seconds[i] = MPI_Wtime();
         }
         pthread_barrier_wait(&g_barrier);
         exchange(t, out, in, g_rounds);
         pthread_barrier_wait(&g_barrier);
-        if (t->index == 0) g_seconds[i] = MPI_Wtime() - g_seconds[i];
+        if (t->index != 0) continue;
+        g_seconds[i] = MPI_Wtime() - g_seconds[i];
+        if (g_rank == 0 && g_go >= 0)
+            printf("turn rate %d %d %.9g\n", g_threads, g_bytes, g_seconds[i] / messages());
+        end_turn();
     }
     for (size_t i = 0; i < size; ++i)
         if (in[i] != (char)(i * 3 + (size_t)t->index * 5 + 1 - (size_t)g_rank)) {
@@ -74,11 +86,6 @@ static void* body(void* argument) {
     free(out);
     free(in);
     return NULL;
-}
-
-static int ascending(const void* a, const void* b) {
-    const double x = *(const double*)a, y = *(const double*)b;
-    return (x > y) - (x < y);
 }
 
 int main(int argc, char** argv) {
@@ -96,6 +103,7 @@ int main(int argc, char** argv) {
         MPI_Finalize();
         return 2;
     }
+    take_turns();
     struct thread* threads = calloc((size_t)g_threads, sizeof *threads);
     pthread_barrier_init(&g_barrier, NULL, (unsigned)g_threads);
     for (int i = 0; i < g_threads; ++i) {
@@ -109,11 +117,11 @@ int main(int argc, char** argv) {
     for (int i = 1; i < g_threads; ++i)
         pthread_join(threads[i].id, NULL);
     qsort(g_seconds, kRepetitions, sizeof *g_seconds, ascending);
-    const double messages = 2.0 * g_rounds * kWindow * g_threads;
+    const double sent = messages();
     if (g_rank == 0)
         printf("%d threads, %d B: %.0f messages/s (%.0f to %.0f)\n", g_threads, g_bytes,
-               messages / g_seconds[kRepetitions / 2], messages / g_seconds[kRepetitions - 1],
-               messages / g_seconds[0]);
+               sent / g_seconds[kRepetitions / 2], sent / g_seconds[kRepetitions - 1],
+               sent / g_seconds[0]);
     for (int i = 0; i < g_threads; ++i)
         MPI_Comm_free(&threads[i].comm);
     free(threads);

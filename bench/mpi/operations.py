@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """operations.c in several ways at the same time: over heddle by the verbs path and the direct one, and
-over UCX's rc_verbs, on the same device. All jobs are there at once and take turns, so that what is
-compared has seen the same machine. Prints a line of JSON for each operation, size and way, with the
+over UCX's rc_verbs, on the same device, and over libfabric's tcp and shm. All jobs are there at once and
+take turns, so that what is compared has seen the same machine. With --threads also message_rate.c. Prints a line of JSON for each operation, size and way, with the
 seconds of every turn; those of one place in two ways belong together. Standard library only.
 """
 
@@ -19,36 +19,64 @@ from jobs import HERE, Job, mpis, over_heddle, over_ucx
 POINT_TO_POINT = ("latency", "bandwidth", "bidirectional")
 COLLECTIVES = ("allgather", "alltoall", "scatter", "gather", "allreduce", "bcast")
 SIZES = (8, 512, 8192, 65536, 1 << 20)
+WAYS = ("verbs", "direct", "heddle", "ucx", "tcp", "shm")
+RATE_TURNS = 7  # in message_rate.c
 
 
-def ways_of(mpi, provider, names):
+def ways_of(mpi, provider, names, threads):
     """The environment of each way."""
-    ours = over_heddle(mpi, provider)
+    ours = over_heddle(mpi, provider, threads)
     every = {"verbs": {**ours, "FI_HEDDLE_POST": "verbs"},
-             "direct": {**ours, "FI_HEDDLE_POST": "direct"}, "heddle": ours, "ucx": over_ucx(mpi)}
+             "direct": {**ours, "FI_HEDDLE_POST": "direct"}, "heddle": ours,
+             "ucx": over_ucx(mpi, threads), "tcp": mpi.environment("tcp", threads=threads),
+             "shm": mpi.environment("shm", threads=threads)}
     return {name: every[name] for name in names}
 
 
-def run(options, mpi, binary, operations, ranks):
-    """By way, operation and size: the seconds of each turn."""
+def run(options, mpi, program, turns, ranks, threads=1):
+    """What was printed for each turn, by way."""
     before = [] if options.hardware else [options.heddle.with_name("softhca"), "run", "--fabric",
                                           f"operations-{os.getpid()}", "--"]
-    argv = [*before, *mpi.mpiexec(ranks), binary, ",".join(operations),
-            ",".join(map(str, options.bytes)), options.turns]
-    turns = (1 + options.turns) * len(operations) * len(options.bytes)
+    argv = [*before, *mpi.mpiexec(ranks), *program]
     with tempfile.TemporaryDirectory() as folder:
         jobs = [Job(way, argv, environment, Path(folder), ranks) for way, environment
-                in ways_of(mpi, options.provider, options.way).items()]
+                in ways_of(mpi, options.provider, options.way, threads).items()]
         for number in range(turns):
             first = number % len(jobs)  # who begins has what is warm of the other's
             for job in jobs[first:] + jobs[:first]:
                 job.turn()
-        found = {}
+        found = {job.name: job.results() for job in jobs}
         for job in jobs:
-            for operation, size, seconds in job.results():
-                found.setdefault((operation, int(size), job.name), []).append(float(seconds))
             job.close()
     return found
+
+
+def measured(options, mpi, folder, wanted):
+    """(operation, bytes, ranks), way and the seconds of its turns."""
+    for group, ranks in ((POINT_TO_POINT, 2), (COLLECTIVES, options.ranks)):
+        names = [each for each in group if each in wanted]
+        if not names:
+            continue
+        program = [compiled(mpi, folder, "operations"), ",".join(names),
+                   ",".join(map(str, options.bytes)), options.turns]
+        turns = (1 + options.turns) * len(names) * len(options.bytes)
+        by = {}
+        for way, lines in run(options, mpi, program, turns, ranks).items():
+            for name, size, seconds in lines:
+                by.setdefault(((name, int(size), ranks), way), []).append(float(seconds))
+        yield from by.items()
+    for threads in options.threads:
+        program = [compiled(mpi, folder, "message_rate"), threads, 8]
+        name = f"rate of {threads} thread{'s' if threads != 1 else ''}"
+        for way, lines in run(options, mpi, program, 1 + RATE_TURNS, 2, threads).items():
+            yield ((name, 8, 2), way), [float(words[-1]) for words in lines]
+
+
+def compiled(mpi, folder, name):
+    binary = folder / f"{name}.{mpi.key}"
+    if not binary.exists():
+        subprocess.run([mpi.mpicc, "-O2", "-pthread", "-o", binary, HERE / f"{name}.c"], check=True)
+    return binary
 
 
 def main():
@@ -58,10 +86,12 @@ def main():
                         help="folder of the MPIs, which are installed there (default: build/venvs)")
     parser.add_argument("--hardware", action="store_true", help="without the software HCA")
     parser.add_argument("--mpi", choices=("mpich", "openmpi"), action="append")
-    parser.add_argument("--way", choices=("verbs", "direct", "heddle", "ucx"), action="append",
+    parser.add_argument("--way", choices=WAYS, action="append",
                         help="may be repeated (default: verbs, direct)")
     parser.add_argument("--operation", choices=(*POINT_TO_POINT, *COLLECTIVES), action="append",
-                        help="may be repeated (default: all)")
+                        help="may be repeated (default: all, or none with --threads)")
+    parser.add_argument("--threads", type=int, nargs="+", default=[],
+                        help="rates of messages of so many threads")
     parser.add_argument("--bytes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--ranks", type=int, default=4, help="of collectives (default 4)")
     parser.add_argument("--turns", type=int, default=9, help="of each (default 9)")
@@ -69,7 +99,7 @@ def main():
     options.heddle = options.heddle.resolve()
     options.provider = options.heddle.parent.parent / "lib"
     options.way = options.way or ["verbs", "direct"]
-    wanted = options.operation or (*POINT_TO_POINT, *COLLECTIVES)
+    wanted = options.operation or ([] if options.threads else (*POINT_TO_POINT, *COLLECTIVES))
     venvs = (options.venvs or options.heddle.parent.parent / "venvs").resolve()
     found, missing = mpis.find(options.mpi or ["mpich"], venvs,
                                say=lambda text: print(text, file=sys.stderr))
@@ -77,18 +107,11 @@ def main():
         print(f"operations: {reason}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         for mpi in found.values():
-            binary = Path(folder) / f"operations.{mpi.key}"
-            subprocess.run([mpi.mpicc, "-O2", "-o", binary, HERE / "operations.c"], check=True)
-            for group, ranks in ((POINT_TO_POINT, 2), (COLLECTIVES, options.ranks)):
-                operations = [each for each in group if each in wanted]
-                if not operations:
-                    continue
-                for (operation, size, way), seconds in run(options, mpi, binary, operations,
-                                                           ranks).items():
-                    print(json.dumps({"experiment": "mpi-operations", "mpi": mpi.name,
-                                      "version": " ".join(mpis.REQUIREMENTS[mpi.key]),
-                                      "operation": operation, "bytes": size, "ranks": ranks,
-                                      "way": way, "seconds": seconds}), flush=True)
+            for ((name, size, ranks), way), seconds in measured(options, mpi, Path(folder), wanted):
+                print(json.dumps({"experiment": "mpi-operations", "mpi": mpi.name,
+                                  "version": " ".join(mpis.REQUIREMENTS[mpi.key]),
+                                  "operation": name, "bytes": size, "ranks": ranks, "way": way,
+                                  "seconds": seconds}), flush=True)
     return 1 if missing else 0
 
 

@@ -10,6 +10,7 @@ process above.
 """
 
 import argparse
+import json
 import os
 import statistics
 import subprocess
@@ -27,8 +28,9 @@ WAYS = ("tupleq", "auto", "rput", "rget")
 
 def run(options, mpi, binary, ways):
     """One run of all ways: by way, side and size the turns' (base, overhead, post, wait)."""
-    argv = [options.softhca, "run", "--fabric", f"overlap-{os.getpid()}", "--",
-            *mpi.mpiexec(RANKS), binary, ",".join(map(str, options.bytes))]
+    before = [] if options.hardware else [options.heddle.with_name("softhca"), "run", "--fabric",
+                                          f"overlap-{os.getpid()}", "--"]
+    argv = [*before, *mpi.mpiexec(RANKS), binary, ",".join(map(str, options.bytes))]
     turns = TURNS * len(SIDES) * len(options.bytes)
     with tempfile.TemporaryDirectory() as folder:
         jobs = [Job(way, argv, environment, Path(folder)) for way, environment in ways.items()]
@@ -63,34 +65,48 @@ def table(mpi, ways, found, sizes, runs):
         print()
 
 
+def lines(mpi, found):
+    for (way, side, size), turns in found.items():
+        print(json.dumps({"experiment": "mpi-overlap", "mpi": mpi.name,
+                          "version": " ".join(mpis.REQUIREMENTS[mpi.key]), "way": way, "side": side,
+                          "bytes": size, "base": [turn[0] for turn in turns],
+                          "overhead": [turn[1] for turn in turns]}), flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--softhca", type=Path, required=True, help="the command")
-    parser.add_argument("--provider-path", type=Path, required=True, help="of libheddle-fi.so")
-    parser.add_argument("--venvs", type=Path, required=True,
-                        help="folder of the MPIs; they are installed there")
+    parser.add_argument("--heddle", type=Path, required=True, help="build/bin/heddle")
+    parser.add_argument("--venvs", type=Path,
+                        help="folder of the MPIs, which are installed there (default: build/venvs)")
+    parser.add_argument("--hardware", action="store_true", help="without the software HCA")
     parser.add_argument("--mpi", choices=("mpich", "openmpi"), action="append")
     parser.add_argument("--way", choices=(*WAYS, "ucx"), action="append",
                         help="may be repeated (default: all)")
     parser.add_argument("--bytes", type=int, nargs="+", default=list(SIZES))
+    parser.add_argument("--json", action="store_true", help="a line of JSON for each")
     parser.add_argument("--rounds", type=int, default=1, help="runs, of 5 turns each (default 1)")
     options = parser.parse_args()
-    found, missing = mpis.find(options.mpi or ["mpich", "openmpi"], options.venvs)
+    options.heddle = options.heddle.resolve()
+    venvs = (options.venvs or options.heddle.parent.parent / "venvs").resolve()
+    found, missing = mpis.find(options.mpi or ["mpich", "openmpi"], venvs)
     for reason in missing.values():
         print(f"overlap: {reason}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         for mpi in found.values():
             binary = Path(folder) / f"overlap.{mpi.key}"
             subprocess.run([mpi.mpicc, "-O2", "-o", binary, HERE / "overlap.c"], check=True)
-            ours = over_heddle(mpi, options.provider_path.resolve())
+            ours = over_heddle(mpi, options.heddle.parent.parent / "lib")
             ways = {way: over_ucx(mpi) if way == "ucx" else {**ours, "FI_HEDDLE_RNDV": way}
                     for way in options.way or (*WAYS, "ucx")}
             seen = {}
             for _ in range(options.rounds):
                 for key, turns in run(options, mpi, binary, ways).items():
                     seen.setdefault(key, []).extend(turns)
-            table(mpi, list(ways), seen, options.bytes, options.rounds)
+            if options.json:
+                lines(mpi, seen)
+            else:
+                table(mpi, list(ways), seen, options.bytes, options.rounds)
     return 0 if found else 1
 
 

@@ -1,26 +1,38 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stands for operations.py, heap.py and ways.py of bench/mpi, under their names: lines of made-up values."""
+"""Stands for operations.py, heap.py, overlap.py and ways.py of bench/mpi, under their names: lines of made-up values."""
 
 import json
 import sys
 from pathlib import Path
 
 
+def ways_in(words):
+    return [after for word, after in zip(words, words[1:]) if word == "--way"] or ["verbs", "direct"]
+
+
 def operations(words):
-    ways = [after for word, after in zip(words, words[1:]) if word == "--way"]
-    for operation in ("latency", "bandwidth", "allreduce"):
-        for size in (8, 8192, 1 << 20):
-            for way in ways or ("verbs", "direct"):
-                faster = 1 if way in ("verbs", "ucx") else 0.5
+    rates = [f"rate of {count}" for count in ("1 thread", "2 threads")] if "--threads" in words else []
+    for operation in rates or ("latency", "bandwidth", "allreduce"):
+        for size in (8,) if rates else (8, 8192, 1 << 20):
+            for way in ways_in(words):
+                faster = 0.5 if way in ("direct", "heddle") else 1
                 yield {"mpi": "MPICH", "operation": operation, "bytes": size, "ranks": 2, "way": way,
                        "seconds": [1e-6 * faster, 2e-6 * faster]}
 
 
-def heap(_):
+def heap(words):
     for ranks in (2, 4):
-        for way in ("verbs", "direct"):
-            yield {"way": way, "ranks": ranks, "heap_bytes": [20000 * ranks]}
+        for way in ways_in(words):
+            yield {"way": way, "ranks": ranks, "heap_bytes": [20000 * ranks], "qps": 2.0 * ranks,
+                   "memory_bytes": [(5 if way == "ucx" else 2) * (1 << 20) * ranks]}
+
+
+def overlap(words):
+    for side in ("sender", "receiver"):
+        for way in ways_in(words):
+            yield {"mpi": "MPICH", "way": way, "side": side, "bytes": 1 << 16, "base": [10e-6, 12e-6],
+                   "overhead": [8e-6, 9e-6] if way in ("rget", "ucx") else [1e-6, 1e-6]}
 
 
 def ways(_):
@@ -30,5 +42,6 @@ def ways(_):
 
 
 if __name__ == "__main__":
-    for row in {"operations": operations, "heap": heap, "ways": ways}[Path(__file__).stem](sys.argv):
+    made_up = {"operations": operations, "heap": heap, "overlap": overlap, "ways": ways}
+    for row in made_up[Path(__file__).stem](sys.argv):
         print(json.dumps(row))

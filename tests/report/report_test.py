@@ -66,7 +66,7 @@ class Reports(Case):
         shutil.copytree(Path(SOURCE_DIR, "bench", "reference"), tree / "bench" / "reference")
         self.scripts = tree / "bench" / "mpi"
         self.scripts.mkdir()
-        for name in ("operations.py", "heap.py", "ways.py"):
+        for name in ("operations.py", "heap.py", "overlap.py", "ways.py"):
             shutil.copy(HERE / "fake_mpi.py", self.scripts / name)
         self.environment.update(PYTHONPATH=str(tree / "report"), FAKE_LOG=self.log)
         self.environment.pop("LD_PRELOAD", None)

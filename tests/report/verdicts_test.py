@@ -94,8 +94,37 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(verdict("peers-ucx", rows).state, "unlike")
         self.assertIn("MPICH latency of 8 B (0.50)", verdict("peers-ucx", rows).text)
 
+    def test_rates_of_peers(self):
+        words = ["--way", "heddle", "--way", "ucx", "--threads", "1", "2"]
+        rows = list(fake_mpi.operations(words))
+        self.assertEqual(verdict("peers-rate", rows).state, "like")
+        rows[2]["seconds"] = [3e-6, 6e-6]
+        self.assertEqual(verdict("peers-rate", rows).state, "unlike")
+        self.assertIn("rate of 2 threads", verdict("peers-rate", rows).text)
+
+    def test_overlap_of_peers(self):
+        rows = list(fake_mpi.overlap(["--way", "auto", "--way", "rget", "--way", "ucx"]))
+        self.assertEqual(verdict("peers-overlap", rows).state, "like")
+        for row in rows:
+            row["overhead"] = [9e-6, 11e-6] if row["way"] == "auto" else row["overhead"]
+        self.assertEqual(verdict("peers-overlap", rows).state, "unlike")
+        self.assertEqual(verdict("peers-overlap", rows[:1]).state, "none")
+
+    def test_memory_of_peers(self):
+        rows = list(fake_mpi.heap(["--way", "heddle", "--way", "ucx"]))
+        self.assertEqual(verdict("peers-memory", rows).state, "like")
+        for row in rows:
+            row["memory_bytes"] = [1 << 30] if row["way"] == "heddle" else row["memory_bytes"]
+        self.assertEqual(verdict("peers-memory", rows).state, "unlike")
+
+    def test_marks_are_no_peers(self):
+        rows = list(fake_mpi.operations(["--way", "heddle", "--way", "tcp", "--way", "shm"]))
+        said = verdict("peers-marks", rows)
+        self.assertEqual(said.state, "none")
+        self.assertIn("2 to 2 times as fast as tcp", said.text)
+
     def test_heap(self):
-        rows = list(fake_mpi.heap(None))
+        rows = list(fake_mpi.heap([]))
         self.assertEqual(verdict("direct-heap", rows).state, "unlike")  # it grows on both paths
         for row in rows:
             row["heap_bytes"] = [20000] if row["way"] == "direct" else row["heap_bytes"]

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Heddle against UCX, on the same device."""
 
-from ..catalogue import Experiment, Verdict, bytes_text, middle
+from ..catalogue import Experiment, Panel, Point, Series, Verdict, bytes_text, distinct, middle, quartiles
 from . import operations
 
 Y_LABEL = "heddle, times as fast as UCX"
 # What heddle is to be at or ahead in.
-WANTED = (("latency", 8), ("bandwidth", 8), ("bandwidth", 1 << 20), ("allreduce", 8))
+WANTED = (("latency", 8), ("bandwidth", 1 << 20), ("allreduce", 8), ("rate of 1 thread", 8),
+          ("rate of 2 threads", 8))
 LEVEL = 0.97  # what is within the spread of two equal sides
 
 
@@ -21,16 +22,171 @@ def verdict(rows):
     if behind:
         return Verdict("unlike", f"Behind in {', '.join(behind)}; level or ahead in "
                        f"{len(seen) - len(behind)} of {len(seen)}.")
-    return Verdict("like", f"Level or ahead in all {len(seen)} of 8 B latency and rate, 1 MiB bandwidth "
-                   "and 8 B allreduce.")
+    return Verdict("like", f"Level or ahead in all {len(seen)} of what is wanted.")
 
+
+# Rates of messages, by threads.
+
+def rate_panels(rows):
+    by = operations.pairs(rows, "heddle", "ucx")
+    names = sorted(distinct(key[1] for key in by))
+    series = []
+    for mpi in distinct(key[0] for key in by):
+        each = [operations.ratios(by[mpi, name, 8]) if (mpi, name, 8) in by else None
+                for name in names]
+        series.append(Series(mpi, [cell and middle(cell) for cell in each],
+                             [cell and quartiles(cell)[0] for cell in each],
+                             [cell and quartiles(cell)[1] for cell in each]))
+    return [Panel("Messages of 8 B a second, both directions", names, "", Y_LABEL, series,
+                  marks=((1, "equal"),))]
+
+
+# Marks from outside: what is on every machine.
+
+MARKS = ("tcp", "shm")
+
+
+def mark_points(rows):
+    result = []
+    for other in MARKS:
+        for (mpi, operation, size), pair in operations.pairs(rows, "heddle", other).items():
+            each = operations.ratios(pair)
+            result.append(Point((mpi, other, operation, size,
+                                 f"{middle(pair[0]['seconds']) * 1e6:.2f}",
+                                 f"{middle(pair[1]['seconds']) * 1e6:.2f}"), middle(each),
+                                *quartiles(each)))
+    return result
+
+
+def mark_panels(rows):
+    result = []
+    for operation in distinct(row["operation"] for row in rows):
+        sizes = sorted(distinct(row["bytes"] for row in rows if row["operation"] == operation))
+        series = []
+        for way in ("heddle", *MARKS):
+            by = {row["bytes"]: [second * 1e6 for second in row["seconds"]] for row in rows
+                  if row["operation"] == operation and row["way"] == way}
+            series.append(Series(way, [middle(by.get(size, [])) for size in sizes],
+                                 [quartiles(by.get(size, []))[0] for size in sizes],
+                                 [quartiles(by.get(size, []))[1] for size in sizes]))
+        result.append(Panel(operation, sizes, "bytes", "us", series, x_scale="log2", y_scale="log",
+                            y_from_zero=False))
+    return result
+
+
+def mark_verdict(rows):
+    parts = []
+    for other in MARKS:
+        found = operations.pairs(rows, "heddle", other)
+        if found:
+            each = [middle(operations.ratios(pair)) for pair in found.values()]
+            parts.append(f"{min(each):.2g} to {max(each):.2g} times as fast as {other}")
+    if not parts:
+        return Verdict("none", "Nothing was measured beside heddle.")
+    return Verdict("none", "By operation and size " + ", ".join(parts) + ".")
+
+
+# Overlap.
+
+WAYS = ("auto", "tupleq", "rget", "ucx")
+SIDES = ("sender", "receiver")
+
+
+def availability(row):
+    """In percent, of each turn."""
+    return [100 * (1 - overhead / base) for base, overhead in zip(row["base"], row["overhead"])]
+
+
+def overlap_points(rows):
+    return [Point((row["mpi"], row["side"], row["way"], row["bytes"]), middle(availability(row)),
+                  *quartiles(availability(row))) for row in rows]
+
+
+def overlap_panels(rows):
+    result = []
+    for mpi in distinct(row["mpi"] for row in rows):
+        for side in SIDES:
+            of = [row for row in rows if row["mpi"] == mpi and row["side"] == side]
+            sizes = sorted(distinct(row["bytes"] for row in of))
+            series = []
+            for way in WAYS:
+                by = {row["bytes"]: middle(availability(row)) for row in of if row["way"] == way}
+                if by:
+                    series.append(Series(way, [by.get(size) for size in sizes]))
+            result.append(Panel(f"{mpi}, {side}", sizes, "bytes", "available, %", series,
+                                x_scale="log2"))
+    return result
+
+
+def overlap_verdict(rows):
+    by = {(row["mpi"], row["side"], row["way"]): middle(availability(row)) for row in rows
+          if row["bytes"] == 1 << 16}
+    text, behind, compared = [], False, 0
+    for mpi in distinct(key[0] for key in by):
+        for side in SIDES:
+            ours = max((by[mpi, side, way] for way in ("auto", "tupleq")
+                        if (mpi, side, way) in by), default=None)
+            theirs = by.get((mpi, side, "ucx"))
+            if ours is None or theirs is None:
+                continue
+            compared += 1
+            behind = behind or ours < theirs - 3
+            text.append(f"{mpi}, {side}: {ours:.0f} % (UCX {theirs:.0f})")
+    if not compared:
+        return Verdict("none", "64 KiB was not measured both ways.")
+    return Verdict("unlike" if behind else "like", "Available at 64 KiB: " + "; ".join(text) + ".")
+
+
+# Memory.
+
+def memory_points(rows):
+    return [Point((row["way"], row["ranks"], "-" if row["qps"] is None else f"{row['qps']:.0f}",
+                   f"{middle(row['heap_bytes']) / (1 << 20):.1f}"),
+                  middle(row["memory_bytes"]) / (1 << 20),
+                  *(each / (1 << 20) for each in quartiles(row["memory_bytes"]))) for row in rows]
+
+
+def memory_panels(rows):
+    ranks = sorted(distinct(row["ranks"] for row in rows))
+
+    def panel(title, label, value):
+        series = []
+        for way in ("heddle", "ucx"):
+            by = {row["ranks"]: value(row) for row in rows if row["way"] == way}
+            series.append(Series(way, [by.get(count) for count in ranks]))
+        return Panel(title, ranks, "processes", label, series, x_scale="log2")
+
+    result = [panel("Memory of a process that has talked to all", "MiB",
+                    lambda row: middle(row["memory_bytes"]) / (1 << 20))]
+    if all(row["qps"] is not None for row in rows):
+        result.append(panel("Queue pairs of a process", "queue pairs", lambda row: row["qps"]))
+    return result
+
+
+def memory_verdict(rows):
+    by = {(row["way"], row["ranks"]): middle(row["memory_bytes"]) / (1 << 20) for row in rows}
+    ranks = sorted({count for way, count in by if (("heddle", count) in by and ("ucx", count) in by)})
+    if len(ranks) < 2:
+        return Verdict("none", "Too little was measured both ways.")
+    first, last = ranks[0], ranks[-1]
+
+    def growth(way):
+        return 1024 * (by[way, last] - by[way, first]) / (last - first)
+
+    like = by["heddle", last] <= by["ucx", last]
+    return Verdict("like" if like else "unlike",
+                   f"{last} processes: {by['heddle', last]:.1f} MiB a process, UCX "
+                   f"{by['ucx', last]:.1f}; a further one {growth('heddle'):.0f} KiB, UCX "
+                   f"{growth('ucx'):.0f}.")
+
+
+BOTH = ["--way", "heddle", "--way", "ucx", "--mpi", "mpich", "--mpi", "openmpi"]
 
 EXPERIMENTS = [Experiment(
     key="peers-ucx", paper="peers", where="", title="Heddle against UCX rc_verbs",
     question="The same MPI library and program over heddle and over UCX's rc_verbs, on the same "
     "device, in turns.",
-    commands=lambda mode: [[operations.SCRIPT, "--way", "heddle", "--way", "ucx", "--mpi", "mpich",
-                            "--mpi", "openmpi", "--turns", "15" if mode == "quick" else "61",
+    commands=lambda mode: [[operations.SCRIPT, *BOTH, "--turns", "15" if mode == "quick" else "61",
                             *(word for name in ("latency", "bandwidth", "bidirectional", "allgather",
                                                 "alltoall", "allreduce", "bcast")
                               for word in ("--operation", name)),
@@ -42,4 +198,60 @@ EXPERIMENTS = [Experiment(
     differences="No paper: the best known software for the same work. MPI's own shared memory is off on "
     "both sides. A bandwidth of 8 bytes is a message rate: what is shown is the time of a message. UCX "
     "has rc_mlx5, too, for adapters that it may drive by itself; a software HCA is one below "
-    "libibverbs.", needs=operations.NEEDS, needs_source=True)]
+    "libibverbs. With more ranks than processors, as 4 may be, the scheduler is part of a collective.",
+    needs=operations.NEEDS, needs_source=True),
+    Experiment(
+        key="peers-rate", paper="peers", where="", title="Rates of small messages, by threads",
+        question="Windows of 64 messages of 8 B in both directions, each thread with a communicator of its "
+        "own, over heddle and over UCX, in turns.",
+        commands=lambda mode: [[operations.SCRIPT, *BOTH, "--threads", "1", "2"]
+                               for _ in range(1 if mode == "quick" else 5)],
+        seconds={"quick": 45, "full": 200},
+        columns=("MPI", "operation", "bytes", "heddle, us", "UCX, us"), unit=Y_LABEL,
+        points=operations.points("heddle", "ucx"), panels=rate_panels, verdict=verdict,
+        differences="No paper. The time shown is that of a message, of all threads together. MPICH has a "
+        "virtual communication interface for each thread, on both sides; Open MPI has one of its endpoint "
+        "for all. Two ranks of two threads on two processors take turns with each other, too.",
+        needs=operations.NEEDS, needs_source=True),
+    Experiment(
+        key="peers-overlap", paper="peers", where="", title="Overlap beside UCX",
+        question="How much of a message's time its sender, and its receiver, have for work of their own, by "
+        "tuple queues, by reading (rget) and over UCX, in turns.",
+        commands=lambda mode: [["bench/mpi/overlap.py", "--json", *(
+            word for way in WAYS for word in ("--way", way)), "--rounds", "1" if mode == "quick" else "5",
+            "--bytes", *(("1024", "65536", str(1 << 20)) if mode == "quick" else
+                         ("0", "8", "1024", "8192", "16384", "65536", "262144", str(1 << 20),
+                          str(4 << 20)))]],
+        seconds={"quick": 60, "full": 900}, columns=("MPI", "side", "way", "bytes"), unit="available, %",
+        points=overlap_points, panels=overlap_panels, verdict=overlap_verdict,
+        differences="As in Sandia's micro-benchmark: availability is what the work may take of a message's "
+        "time before that gets longer. On a software HCA the work of the device is done by processors, too: "
+        "by who posts up to 32 KiB, by a thread of its own above.",
+        needs=("mpi", "way", "side", "bytes", "base", "overhead"), needs_source=True),
+    Experiment(
+        key="peers-memory", paper="peers", where="", title="Memory and queue pairs beside UCX",
+        question="What a process has in memory, and how many queue pairs, once it has talked to all others.",
+        commands=lambda mode: [["bench/mpi/heap.py", "--way", "heddle", "--way", "ucx", "--ranks", *(
+            ("2", "4", "8") if mode == "quick" else ("2", "4", "8", "16", "32"))]],
+        seconds={"quick": 30, "full": 120}, columns=("way", "processes", "queue pairs", "heap, MiB"),
+        unit="MiB", points=memory_points, panels=memory_panels, verdict=memory_verdict,
+        more_is_better=False,
+        differences="Anonymous and shared memory that is there (RssAnon and RssShmem of rank 0), and what malloc "
+        "has given out; MPICH, whose own part is on both sides. Heddle's connections go one way, so two "
+        "processes have two queue pairs each; by XRC these reach all endpoints of the other, so that more "
+        "endpoints, of threads, are no more queue pairs there.",
+        needs=("way", "ranks", "heap_bytes", "memory_bytes"), needs_source=True),
+    Experiment(
+        key="peers-marks", paper="peers", where="", title="Beside libfabric's tcp and shm",
+        question="The same MPI and program over heddle, over TCP and through shared memory: what is on every "
+        "machine.",
+        commands=lambda mode: [[operations.SCRIPT, "--way", "heddle", "--way", "tcp", "--way", "shm",
+                                "--turns", "9" if mode == "quick" else "41",
+                                *(word for name in ("latency", "bandwidth", "allreduce")
+                                  for word in ("--operation", name)),
+                                "--bytes", "8", "8192", "65536", str(1 << 20)]],
+        seconds={"quick": 20, "full": 60},
+        columns=("MPI", "mark", "operation", "bytes", "heddle, us", "mark, us"),
+        unit="heddle, times as fast", points=mark_points, panels=mark_panels, verdict=mark_verdict,
+        differences="Marks from outside, no peers: shm is no network, and tcp no RDMA. On a software HCA all "
+        "three move bytes by the processor, on one machine.", needs=operations.NEEDS, needs_source=True)]
