@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "heddle/error.h"
+#include "protocol/post_costs.h"
 #include "verbs/memlock.h"
 
 namespace heddle::protocol {
@@ -70,6 +71,8 @@ Process::Process(const Options& wanted)
     : options(wanted),
       device(heddle::device(wanted.device)),
       lanes(device.name, wanted.endpoints, wanted.xrc && device.xrc),
+      direct_pays_(wanted.post != PostPath::kAuto ||
+                   PostCosts::load(PostCosts::file(device)).value_or(PostCosts{}).direct_pays()),
       monitor_(std::make_shared<memory::AddressMonitor>()) {}
 
 bool Process::direct() const {
@@ -77,7 +80,7 @@ bool Process::direct() const {
     if (options.post == PostPath::kDirect && !device.mlx5)
         throw VerbsError("FI_HEDDLE_POST=direct on " + device.name, ENODEV,
                          "it needs an mlx5 device; verbs works on all");
-    return device.mlx5;
+    return device.mlx5 && direct_pays_;
 }
 
 Connector& Process::connector(const std::shared_ptr<endpoint::SharedContext>& context) {

@@ -64,6 +64,7 @@ private:
     std::weak_ptr<Channel> common_;  // of mpi+threads
     std::vector<std::weak_ptr<Channel>> channels_;
     std::uint32_t last_channel_ = 0;
+    const bool direct_pays_;  // as far as is known; of PostPath::kAuto
     const std::shared_ptr<memory::AddressMonitor> monitor_;
     std::map<std::uint16_t, std::weak_ptr<memory::RegistrationCache>> caches_;  // by context
     std::bitset<65536> numbers_;   // under mutex_: endpoints that are there

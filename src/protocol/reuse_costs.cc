@@ -2,29 +2,19 @@
 // Break-even counts, and their file.
 #include "protocol/reuse_costs.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <sstream>
+
+#include "protocol/calibration_file.h"
 
 namespace heddle::protocol {
 namespace {
 
 constexpr const char* kFirstLine = "heddle reuse costs 1";
 constexpr double kMostNanoseconds = 1e12;
-
-std::string harmless(const std::string& text) {
-    std::string name;
-    for (const char c : text)
-        name += std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' ? c : '_';
-    return name;
-}
 
 }  // namespace
 
@@ -56,18 +46,7 @@ std::size_t ReuseCosts::smallest(Way way) const noexcept {
 }
 
 std::filesystem::path ReuseCosts::file(const DeviceInfo& device) {
-    std::filesystem::path folder;
-    if (const char* const cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/')
-        folder = cache;
-    else if (const char* const home = std::getenv("HOME"); home != nullptr && *home == '/')
-        folder = std::filesystem::path(home) / ".cache";
-    else
-        return {};
-    char host[256] = "";
-    ::gethostname(host, sizeof host - 1);
-    return folder / "heddle" /
-           harmless(std::string("reuse-") + host + "-" + device.name + "-" + device.board + "-" +
-                    device.firmware + "-" + HEDDLE_VERSION);
+    return calibration_file("reuse", device);
 }
 
 std::string ReuseCosts::text() const {
@@ -117,37 +96,11 @@ std::optional<ReuseCosts> ReuseCosts::parse(const std::string& text) {
 }
 
 std::optional<ReuseCosts> ReuseCosts::load(const std::filesystem::path& file) {
-    if (file.empty()) return std::nullopt;
-    std::ifstream in(file);
-    std::string text(1 << 14, '\0');
-    in.read(text.data(), static_cast<std::streamsize>(text.size()));
-    text.resize(static_cast<std::size_t>(in.gcount()));
-    return parse(text);
+    return parse(read_calibration(file));
 }
 
-// Beside it, and then in its place: other processes see the one or the other.
 bool ReuseCosts::save(const std::filesystem::path& file) const noexcept {
-    try {
-        std::error_code error;
-        std::filesystem::create_directories(file.parent_path(), error);
-        std::filesystem::path fresh = file;
-        fresh += "." + std::to_string(::getpid());
-        {
-            std::ofstream out(fresh);
-            out << text();
-            if (!out.flush()) {
-                std::filesystem::remove(fresh, error);
-                errno = EIO;
-                return false;
-            }
-        }
-        std::filesystem::rename(fresh, file, error);
-        if (error) std::filesystem::remove(fresh, error);
-        return !error;
-    } catch (const std::exception&) {
-        errno = ENOMEM;
-        return false;
-    }
+    return write_calibration(file, text());
 }
 
 }  // namespace heddle::protocol

@@ -76,7 +76,8 @@ constexpr OptionDeclaration kTable[] = {
      }},
     {"post", FI_PARAM_STRING, "auto", "auto, verbs, direct",
      "How work reaches the device: by libibverbs, or written into an mlx5 device's queues and "
-     "registers directly. auto: directly where the device is one.",
+     "registers directly. auto: directly where the device is one, unless heddle calibrate has "
+     "found that to take longer.",
      [](Text text, Options& o) {
          if (equal(text, "auto"))
              o.protocol.post = protocol::PostPath::kAuto;

@@ -30,7 +30,14 @@ class Reuse(Case):
                          [size["bytes"] for size in measured["sizes"]])
         for before, after in zip(measured["sizes"], known["sizes"]):
             self.assertAlmostEqual(before["registration_ns"], after["registration_ns"], delta=0.1)
-        self.assertRegex(self.heddle("calibrate", "--show").stdout, "(?m)^ *4096 ")
+        self.assertEqual(measured["post"], known["post"])
+        self.assertEqual([size["bytes"] for size in known["post"]["sizes"]],
+                         [8, 64, 512, 4096, 8192])
+        for size in known["post"]["sizes"]:
+            self.assertGreater(min(size["verbs_ns"], size["direct_ns"]), 0)
+        shown = self.heddle("calibrate", "--show").stdout
+        self.assertRegex(shown, "(?m)^ *4096 ")
+        self.assertIn(f"FI_HEDDLE_POST=auto is {known['post']['auto']}", shown)
 
     def test_damaged_file(self):
         path = json.loads(self.heddle("calibrate", "--json").stdout)["file"]

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <functional>
 
-#include "tests/provider/hostile_support.h"
+#include "tests/provider/endpoint_support.h"
 
 namespace heddle::protocol::test {
 namespace {

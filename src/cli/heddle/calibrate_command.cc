@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // heddle calibrate: what registering and copying small buffers costs on this host and device, and
-// how often a buffer must be used until its registration has paid; beside the paper's Table 2.
+// how often a buffer must be used until its registration has paid; beside the paper's Table 2. And
+// what posting takes by libibverbs and directly.
 // Measures anew, and keeps it for the programs of this user.
 #include <cerrno>
 #include <cmath>
@@ -8,11 +9,13 @@
 #include <cstring>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "cli/heddle/commands.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
+#include "protocol/post_costs.h"
 #include "protocol/reuse_costs.h"
 #include "verbs/open_device.h"
 
@@ -20,6 +23,7 @@ namespace heddle::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using protocol::PostCosts;
 using protocol::ReuseCosts;
 
 struct Request {
@@ -45,6 +49,16 @@ std::string number(double value) {
     char text[32];
     std::snprintf(text, sizeof text, "%.0f", std::ceil(value));
     return text;
+}
+
+void print_posts(const PostCosts& posts, const std::string& file) {
+    std::printf("\nFrom the post to the completion, ns\n\n%8s %8s %8s\n", "bytes", "verbs",
+                "direct");
+    for (std::size_t i = 0; i < PostCosts::kSizes.size(); ++i)
+        std::printf("%8zu %8.0f %8.0f\n", PostCosts::kSizes[i], posts.costs[i].verbs,
+                    posts.costs[i].direct);
+    std::printf("\nFI_HEDDLE_POST=auto is %s\n", posts.direct_pays() ? "direct" : "verbs");
+    if (!file.empty()) std::printf("Kept in %s\n", file.c_str());
 }
 
 void print(const ReuseCosts& costs, const DeviceInfo& device, const std::string& file) {
@@ -78,6 +92,15 @@ void print(const ReuseCosts& costs, const DeviceInfo& device, const std::string&
     if (!file.empty()) std::printf("Kept in %s\n", file.c_str());
 }
 
+Json json_of(const PostCosts& posts) {
+    Json sizes = Json::array();
+    for (std::size_t i = 0; i < PostCosts::kSizes.size(); ++i)
+        sizes.push_back({{"bytes", PostCosts::kSizes[i]},
+                         {"verbs_ns", posts.costs[i].verbs},
+                         {"direct_ns", posts.costs[i].direct}});
+    return {{"auto", posts.direct_pays() ? "direct" : "verbs"}, {"sizes", sizes}};
+}
+
 Json json_of(const ReuseCosts& costs, const DeviceInfo& device, const std::string& file) {
     Json sizes = Json::array();
     for (std::size_t i = 0; i < ReuseCosts::kSizes; ++i) {
@@ -103,10 +126,24 @@ Json json_of(const ReuseCosts& costs, const DeviceInfo& device, const std::strin
             {"sizes", sizes}};
 }
 
+// Clears the name of a file that could not be written.
+template <class Costs>
+void keep(const Costs& costs, std::string& file) {
+    if (file.empty()) {
+        std::fprintf(stderr, "heddle calibrate: without HOME or XDG_CACHE_HOME it is not kept\n");
+    } else if (!costs.save(file)) {
+        std::fprintf(stderr, "heddle calibrate: %s could not be written: %s\n", file.c_str(),
+                     std::strerror(errno));
+        file.clear();
+    }
+}
+
 int calibrate(const Request& request) {
     const DeviceInfo device = heddle::device(request.device);
     std::string file = ReuseCosts::file(device).string();
+    std::string post_file = PostCosts::file(device).string();
     ReuseCosts costs;
+    std::optional<PostCosts> posts;
     if (request.show) {
         const auto known = ReuseCosts::load(file);
         if (!known) {
@@ -117,24 +154,26 @@ int calibrate(const Request& request) {
             return kFailed;
         }
         costs = *known;
+        if (device.mlx5) posts = PostCosts::load(post_file);
     } else {
         const verbs::Context context = verbs::open_device(device.name);
         const verbs::ProtectionDomain pd(ibv_alloc_pd(context.get()));
         if (!pd) throw VerbsError("a protection domain", errno);
         costs = ReuseCosts::measure(context.get(), pd.get(), ReuseCosts::size_of(6));
-        if (file.empty()) {
-            std::fprintf(stderr,
-                         "heddle calibrate: without HOME or XDG_CACHE_HOME it is not kept\n");
-        } else if (!costs.save(file)) {
-            std::fprintf(stderr, "heddle calibrate: %s could not be written: %s\n", file.c_str(),
-                         std::strerror(errno));
-            file.clear();
+        keep(costs, file);
+        if (device.mlx5) {
+            posts = PostCosts::measure(device.name);
+            keep(*posts, post_file);
         }
     }
-    if (request.json)
-        std::printf("%s\n", json_of(costs, device, file).dump(2).c_str());
-    else
+    if (request.json) {
+        Json all = json_of(costs, device, file);
+        all["post"] = posts ? json_of(*posts) : Json(nullptr);
+        std::printf("%s\n", all.dump(2).c_str());
+    } else {
         print(costs, device, file);
+        if (posts) print_posts(*posts, post_file);
+    }
     return 0;
 }
 
@@ -142,7 +181,8 @@ int calibrate(const Request& request) {
 
 void add_calibrate_command(CLI::App& app, int* status) {
     CLI::App* command = app.add_subcommand(
-        "calibrate", "Measure when registering a small buffer pays, and keep it");
+        "calibrate",
+        "Measure when registering a small buffer pays, and which path posts faster; keep it");
     auto request = std::make_shared<Request>();
     command->add_option("--device", request->device, "which (default: the first that is active)");
     command->add_flag("--show", request->show, "what is known, without measuring");

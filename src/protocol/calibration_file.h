@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Where what was measured on this host is kept, for the programs of a user: text files, one for
+// each kind, host, device, firmware and version, in $XDG_CACHE_HOME or ~/.cache.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "heddle/device.h"
+
+namespace heddle::protocol {
+
+// Of that kind ("reuse") and device; an empty path: there is no home for it.
+std::filesystem::path calibration_file(const std::string& kind, const DeviceInfo& device);
+// Empty: there is none. At most 16 KiB.
+std::string read_calibration(const std::filesystem::path& file);
+// Other processes see all of it, or what was there. False: errno says why not.
+bool write_calibration(const std::filesystem::path& file, const std::string& text) noexcept;
+
+}  // namespace heddle::protocol

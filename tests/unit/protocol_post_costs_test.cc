@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Which path posts faster, and the file that this is kept in, whatever is in it.
+#include "protocol/post_costs.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <random>
+
+namespace heddle::protocol {
+namespace {
+
+PostCosts costs(double verbs, double direct) {
+    PostCosts costs;
+    costs.costs.fill({verbs, direct});
+    return costs;
+}
+
+TEST(PostCosts, Choice) {
+    EXPECT_TRUE(PostCosts{}.direct_pays()) << "nothing is known";
+    EXPECT_TRUE(costs(500, 300).direct_pays());
+    EXPECT_TRUE(costs(500, 500).direct_pays());
+    EXPECT_FALSE(costs(500, 600).direct_pays());
+    PostCosts mixed = costs(500, 400);
+    mixed.costs[4] = {500, 1000};
+    EXPECT_TRUE(mixed.direct_pays());
+    mixed.costs[3] = {500, 1000};
+    EXPECT_FALSE(mixed.direct_pays());
+}
+
+TEST(PostCosts, FileAndBack) {
+    const std::filesystem::path file =
+        std::filesystem::path(testing::TempDir()) / ("posts-" + std::to_string(::getpid())) / "x";
+    EXPECT_FALSE(PostCosts::load(file));
+    ASSERT_TRUE(costs(510.5, 99).save(file));
+    const auto back = PostCosts::load(file);
+    ASSERT_TRUE(back);
+    EXPECT_EQ(back->text(), costs(510.5, 99).text());
+    EXPECT_FALSE(costs(1, 1).save("/proc/nowhere/x"));
+    std::filesystem::remove_all(file.parent_path());
+}
+
+TEST(PostCosts, DamagedFiles) {
+    const std::string good = costs(500, 400).text();
+    for (const char* bad : {"", "heddle post costs 2\n", "heddle post costs 1\n",
+                            "heddle post costs 1\n8 500 400\n", "heddle reuse costs 1\n"})
+        EXPECT_FALSE(PostCosts::parse(bad)) << bad;
+    for (const char* line :
+         {"8 500", "8 500 -1", "8 500 nan", "9 500 400", "8 500 400 300", "8 0 400"})
+        EXPECT_FALSE(PostCosts::parse("heddle post costs 1\n" + std::string(line) +
+                                      good.substr(good.find('\n', good.find('\n') + 1))))
+            << line;
+    EXPECT_FALSE(PostCosts::parse(good + "16384 500 400\n"));
+    std::mt19937 random(1);
+    for (int i = 0; i < 20'000; ++i) {
+        std::string text = good;
+        for (unsigned n = 1 + random() % 4; n != 0; --n)
+            text[random() % text.size()] = static_cast<char>(random());
+        const auto parsed = PostCosts::parse(text);
+        if (!parsed) continue;
+        for (const PostCosts::Cost& cost : parsed->costs)
+            ASSERT_TRUE(cost.verbs > 0 && cost.direct > 0) << text;
+    }
+}
+
+}  // namespace
+}  // namespace heddle::protocol
