@@ -17,12 +17,12 @@ RANKS = 2
 PATIENCE = 120  # seconds, of a turn
 
 
-def over_ucx(mpi, threads=1):
+def over_ucx(mpi):
+    """With one VCI whatever the number of threads: MPICH 5.0.2 with its ucx netmod and two of them hangs in
+    MPI_Comm_dup, over TCP as well as over verbs."""
     environment = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_WARN_UNUSED_ENV_VARS": "n"}
     if mpi.key == "mpich":
         environment.update(MPIR_CVAR_CH4_NETMOD="ucx", MPIR_CVAR_NOLOCAL="1")
-        if threads > 1:
-            environment["MPIR_CVAR_CH4_NUM_VCIS"] = str(threads)
     else:
         environment.update(OMPI_MCA_pml="ucx", OMPI_MCA_osc="ucx", OMPI_MCA_pml_ucx_tls="any",
                            OMPI_MCA_pml_ucx_devices="any", OMPI_MCA_btl="self")

@@ -28,7 +28,7 @@ def ways_of(mpi, provider, names, threads):
     ours = over_heddle(mpi, provider, threads)
     every = {"verbs": {**ours, "FI_HEDDLE_POST": "verbs"},
              "direct": {**ours, "FI_HEDDLE_POST": "direct"}, "heddle": ours,
-             "ucx": over_ucx(mpi, threads), "tcp": mpi.environment("tcp", threads=threads),
+             "ucx": over_ucx(mpi), "tcp": mpi.environment("tcp", threads=threads),
              "shm": mpi.environment("shm", threads=threads)}
     return {name: every[name] for name in names}
 

@@ -209,9 +209,9 @@ EXPERIMENTS = [Experiment(
         seconds={"quick": 45, "full": 200},
         columns=("MPI", "operation", "bytes", "heddle, us", "UCX, us"), unit=Y_LABEL,
         points=operations.points("heddle", "ucx"), panels=rate_panels, verdict=verdict,
-        differences="No paper. The time shown is that of a message, of all threads together. MPICH has a "
-        "virtual communication interface for each thread, on both sides; Open MPI has one of its endpoint "
-        "for all. Two ranks of two threads on two processors take turns with each other, too.",
+        differences="No paper. The time shown is that of a message, of all threads together. MPICH over heddle "
+        "has a virtual communication interface for each thread; over UCX one for all, as MPICH 5.0.2 with two "
+        "of them hangs in MPI_Comm_dup, by TCP, too. Open MPI has one endpoint for all. Two ranks of two threads on two processors take turns with each other, too.",
         needs=operations.NEEDS, needs_source=True),
     Experiment(
         key="peers-overlap", paper="peers", where="", title="Overlap beside UCX",
