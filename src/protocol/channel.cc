@@ -317,7 +317,12 @@ void Channel::add_receive(std::uint32_t buffer) noexcept {
 
 // Entries come back in the order of their completions, in which messages are dealt with: the one
 // that is posted next is one whose buffer is free.
+//
+// Their completions are given back to the device no sooner: no more come before these receives are
+// there again, and the cache line of that counter, in which the device looks for each message
+// whether the queue is armed, changes a sixteenth as often.
 void Channel::post_free_receives() noexcept {
+    direct_cq_->publish();
     direct_srq_->post_again(receives_at_once_);
     until_posting_ = receives_at_once_;
 }

@@ -15,6 +15,7 @@ template <class User>
     if (!direct_cq_) return poll_verbs(most);
     auto& cq = *direct_cq_;
     unsigned found = 0;
+    bool others = false;
     for (const mlx5_cqe64* cqe = cq.first(); cqe != nullptr; cqe = cq.next()) {
         cq.pop();
         if (cq.is_message(*cqe)) [[likely]] {
@@ -30,10 +31,11 @@ template <class User>
             }
         } else {
             other(*cqe);
+            others = true;
         }
         if (++found == most) break;
     }
-    if (found != 0) cq.publish();
+    if (others) cq.publish();
     return found;
 }
 
@@ -47,7 +49,6 @@ template <class Take>
         !take(receive_buffers_->at(entry), message)) [[unlikely]]
         return false;
     cq.pop();
-    cq.publish();
     direct_srq_->release_own(entry);
     count_free_receive();
     return true;
