@@ -31,7 +31,7 @@ ssize_t RdmEndpoint::Body::atomic(const AtomicArguments& a) {
     Peer* const peer = peer_at(a.to);
     if (peer == nullptr || a.result_count > kMaxSegments) return -FI_EINVAL;
     if (peer->failed != 0 && a.flags & FI_INJECT) return -peer->failed;
-    Transfer& t = transfers.take();
+    Transfer& t = new_transfer();
     t.body = this;
     t.peer = peer;
     t.step = Transfer::Step::kMessage;

@@ -433,6 +433,15 @@ public:
 
     Matcher tagged, untagged;
     Numbered<Transfer> transfers;
+    std::size_t open_transfers = 0;
+    Transfer& new_transfer() {
+        ++open_transfers;
+        return transfers.take();
+    }
+    void end_transfer(Transfer& transfer) noexcept {
+        --open_transfers;
+        transfers.give_back(transfer);
+    }
     Numbered<Receive> receives;
     Numbered<Direct> directs;
     // Buffers that are sent from, or written to peers; and that are read into. Where they may be

@@ -267,7 +267,7 @@ void RdmEndpoint::Body::finish(Transfer& t, int error, int device_error) {
     // An error is told even if success would not have been.
     if (error != 0 && !(t.flags & FI_INJECT)) what |= Sent::kEntry;
     entry(what, t.read, t.context, t.flags, error, device_error, t.counter);
-    transfers.give_back(t);
+    end_transfer(t);
 }
 
 void RdmEndpoint::Body::changed(Connection& connection) {
@@ -315,6 +315,7 @@ ReuseCounts RdmEndpoint::reuse_counts() const noexcept {
     return counts;
 }
 TupleCounts RdmEndpoint::tuple_counts() const noexcept { return body_->tuple_counts; }
+bool RdmEndpoint::waits() const noexcept { return body_->open_transfers != 0; }
 EndpointCounts RdmEndpoint::counts() const noexcept { return body_->counts; }
 EndpointState RdmEndpoint::state() const noexcept {
     const Body& body = *body_;

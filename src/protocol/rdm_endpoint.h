@@ -139,6 +139,8 @@ public:
 
     EndpointCounts counts() const noexcept;
     EndpointState state() const noexcept;
+    // For others: operations are open that have not gone out as they are, in one work.
+    bool waits() const noexcept;
     ReuseCounts reuse_counts() const noexcept;  // of sources and destinations
     TupleCounts tuple_counts() const noexcept;
 

@@ -43,7 +43,7 @@ ssize_t RdmEndpoint::Body::rma(const RmaArguments& a) {
         if (posted == post::Posted::kInvalid) return -FI_EINVAL;
     }
     if (peer->failed != 0 && a.flags & FI_INJECT) return -peer->failed;
-    Transfer& t = transfers.take();
+    Transfer& t = new_transfer();
     t.body = this;
     t.peer = peer;
     t.step = Transfer::Step::kMessage;

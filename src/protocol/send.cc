@@ -252,7 +252,7 @@ std::uint8_t RdmEndpoint::Body::told_of(const SendArguments& a) const noexcept {
 }
 
 Transfer& RdmEndpoint::Body::transfer_of(Peer& peer, const SendArguments& a, std::size_t bytes) {
-    Transfer& transfer = transfers.take();
+    Transfer& transfer = new_transfer();
     transfer.body = this;
     transfer.peer = &peer;
     transfer.step = Transfer::Step::kMessage;
@@ -334,7 +334,7 @@ bool RdmEndpoint::Body::start(Transfer& t) {
         finish(t, EINVAL, 0);
         return true;
     }
-    transfers.give_back(t);
+    end_transfer(t);
     return true;
 }
 

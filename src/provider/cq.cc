@@ -77,15 +77,18 @@ ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* so
 // Without sleeping, but not at the cost of who else wants the processor.
 template <class Entry>
 ssize_t take_or_give_way(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* sources) {
+    bool give_way = false;
     ssize_t got;
     {
         Guard guard(cq.domain);
         got = take<Entry>(cq, buffer, count, sources);
+        if (got != -FI_EAGAIN)
+            cq.courtesy.found();
+        else if (cq.courtesy.in_vain()) [[unlikely]]
+            give_way = cq.domain.waits();
     }
-    if (got == -FI_EAGAIN)
-        cq.courtesy.in_vain();
-    else
-        cq.courtesy.found();
+    if (give_way) [[unlikely]]
+        cq.courtesy.give_way();
     return got;
 }
 

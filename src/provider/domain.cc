@@ -151,6 +151,11 @@ void Domain::enabled(protocol::RdmEndpoint& endpoint) {
     look_who_reads();
 }
 
+bool Domain::waits() const noexcept {
+    return std::any_of(endpoints.begin(), endpoints.end(),
+                       [](const protocol::RdmEndpoint* each) { return each->waits(); });
+}
+
 void Domain::look_who_reads() noexcept {
     reads_next = nullptr;
     if (lock != nullptr || endpoints.size() != 1) return;

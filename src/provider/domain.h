@@ -54,6 +54,8 @@ struct Domain : fid_domain {
         if (--until_live_ == 0) [[unlikely]]
             show_live();
     }
+    // An operation of an endpoint is open that others must bring to its end.
+    bool waits() const noexcept;
     // False: an endpoint has something already.
     bool arm();
     void enabled(protocol::RdmEndpoint& endpoint);

@@ -341,8 +341,8 @@ TEST(SleepingReaders, FileDescriptor) {
     sender.join();
 }
 
-// Who polls in vain leaves the processor to a thread that wants it, too: what is waited for may be
-// that thread's to do. Open MPI's blocking sends poll without a yield of their own.
+// Who waits for the end of an operation that is the peer's to bring about leaves the processor to a
+// thread that wants it, too. Open MPI's blocking sends poll without a yield of their own.
 TEST(Pollers, GiveWay) {
     cpu_set_t before, one;
     ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
@@ -350,6 +350,13 @@ TEST(Pollers, GiveWay) {
     CPU_SET(sched_getcpu(), &one);
     World world;
     Pair pair(world);
+    std::vector<char> large(1 << 20);
+    ASSERT_EQ(insist(pair.a.transmit.get(),
+                     [&] {
+                         return fi_tsend(pair.a.ep.get(), large.data(), large.size(), nullptr,
+                                         pair.to_b, 42, nullptr);
+                     }),
+              0);
     if (sched_setaffinity(0, sizeof one, &one) != 0) GTEST_SKIP() << "no processor can be chosen";
     std::atomic<bool> done{false};
     std::atomic<int> turns{0};
@@ -364,7 +371,7 @@ TEST(Pollers, GiveWay) {
     constexpr int kTurns = 200, kMost = 2000 * kTurns;
     int reads = 0;
     for (; turns < kTurns && reads < kMost; ++reads)
-        ASSERT_EQ(fi_cq_read(pair.b.receive.get(), &entry, 1), -FI_EAGAIN);
+        ASSERT_EQ(fi_cq_read(pair.a.transmit.get(), &entry, 1), -FI_EAGAIN);
     EXPECT_GE(turns, kTurns) << "in " << reads << " reads of an empty queue";
     done = true;
     other.join();
