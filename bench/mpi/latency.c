@@ -65,10 +65,21 @@ static void check(const char* in, int size) {
         }
 }
 
+// Of some: in the first connections are made, and processes moved to processors.
+static double quickest(double (*go)(char*, char*, int, int), char* out, char* in, int size,
+                       int rounds) {
+    double least = go(out, in, size, rounds);
+    for (int i = 0; i < 6; ++i) {
+        const double again = go(out, in, size, rounds);
+        if (again < least) least = again;
+    }
+    return least;
+}
+
 static void measure(int size, char* out, char* in) {
     begin_turn();
-    const int rounds = rounds_for(2 * ping_pong(out, in, size, 5));
-    const int windows = rounds_for(kWindow * stream(out, in, size, 2));
+    const int rounds = rounds_for(2 * quickest(ping_pong, out, in, size, 8));
+    const int windows = rounds_for(kWindow * quickest(stream, out, in, size, 2));
     end_turn();
     double one_way[kRepetitions], streamed[kRepetitions];
     for (int i = 0; i < kRepetitions; ++i) {
