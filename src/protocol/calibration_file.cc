@@ -5,6 +5,7 @@
 
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <fstream>
 
@@ -69,6 +70,11 @@ bool write_calibration(const std::filesystem::path& file, const std::string& tex
         errno = ENOMEM;
         return false;
     }
+}
+
+std::string exact(double value) {
+    char digits[64];
+    return std::string(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
 }  // namespace heddle::protocol

@@ -16,5 +16,8 @@ std::filesystem::path calibration_file(const std::string& kind, const DeviceInfo
 std::string read_calibration(const std::filesystem::path& file);
 // Other processes see all of it, or what was there. False: errno says why not.
 bool write_calibration(const std::filesystem::path& file, const std::string& text) noexcept;
+// Digits that are read back as exactly this, in any locale: who reads a file decides as who wrote
+// it did.
+std::string exact(double value);
 
 }  // namespace heddle::protocol

@@ -5,7 +5,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <locale>
 #include <sstream>
 #include <vector>
@@ -109,12 +108,9 @@ std::filesystem::path PostCosts::file(const DeviceInfo& device) {
 
 std::string PostCosts::text() const {
     std::string text = std::string(kFirstLine) + "\n";
-    for (std::size_t i = 0; i < kSizes.size(); ++i) {
-        char line[128];
-        std::snprintf(line, sizeof line, "%zu %.1f %.1f\n", kSizes[i], costs[i].verbs,
-                      costs[i].direct);
-        text += line;
-    }
+    for (std::size_t i = 0; i < kSizes.size(); ++i)
+        text += std::to_string(kSizes[i]) + " " + exact(costs[i].verbs) + " " +
+                exact(costs[i].direct) + "\n";
     return text;
 }
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstdio>
 #include <sstream>
 
 #include "protocol/calibration_file.h"
@@ -54,14 +53,11 @@ std::string ReuseCosts::text() const {
     for (std::size_t i = 0; i < kSizes; ++i) {
         const Cost& cost = costs[i];
         if (cost.registration <= 0) continue;
-        char line[256];
-        std::snprintf(line, sizeof line, "%zu %.1f %.1f %.2f", size_of(i), cost.registration,
-                      cost.copy, cost.lookup);
-        text += line;
-        for (std::size_t way = 0; way < kWays; ++way) {
-            std::snprintf(line, sizeof line, " %.1f %.1f", cost.copied[way], cost.gathered[way]);
-            text += line;
-        }
+        text += std::to_string(size_of(i));
+        for (const double value : {cost.registration, cost.copy, cost.lookup})
+            text += " " + exact(value);
+        for (std::size_t way = 0; way < kWays; ++way)
+            text += " " + exact(cost.copied[way]) + " " + exact(cost.gathered[way]);
         text += "\n";
     }
     return text;
