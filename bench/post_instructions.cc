@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "common/callgrind.h"
+#include "common/self_writes.h"
 #include "heddle/endpoint.h"
 
 namespace heddle::bench {
@@ -36,28 +37,7 @@ void write_messages(const Part& part, int count) {
     EndpointSet set("", part.category, 1, options);
     Endpoint& e = set[0];
     e.connect(e.address());
-    const auto address = reinterpret_cast<std::uintptr_t>(e.buffer());
-    const std::uint32_t local_key = e.mr()->lkey, remote_key = e.mr()->rkey;
-    e.visit([&](auto& queues) {
-        auto& send = queues.send();
-        auto& completions = queues.completions();
-        post::Completion completion;
-        for (int i = 0; i < count; ++i) {
-            // as a runtime does it: which operation is known when it is compiled, of what is not
-            const ibv_sge piece{address, 8, local_key};
-            post::Work work;
-            work.opcode = post::Opcode::kWrite;
-            work.flags = post::kInline | post::kSignaled;
-            work.pieces = {&piece, 1};
-            work.remote_address = address + 64;
-            work.remote_key = remote_key;
-            work.id = static_cast<std::uint64_t>(i);
-            if (send.post_now(work) != post::Posted::kOk) std::abort();
-            while (completions.poll(&completion, 1) == 0) {
-            }
-            if (completion.status != IBV_WC_SUCCESS) std::abort();
-        }
-    });
+    write_to_itself(e, count);
 }
 
 Count measure(const Part& part) {

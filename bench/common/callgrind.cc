@@ -90,7 +90,7 @@ Costs run_callgrind(const std::vector<std::string>& options,
             posix_spawnp(&child, "valgrind", nullptr, nullptr, list.data(), environ)) {
         std::fprintf(stderr, "cannot start valgrind: %s%s\n", std::strerror(error),
                      error == ENOENT ? " (install valgrind)" : "");
-        std::exit(1);
+        std::exit(error == ENOENT ? kNoValgrind : 1);
     }
     int status;
     if (waitpid(child, &status, 0) != child || status != 0) {

@@ -12,6 +12,8 @@ namespace heddle::bench {
 // Self cost of each function of each object (short name).
 using Costs = std::map<std::string, std::map<std::string, long>>;
 
+constexpr int kNoValgrind = 77;  // the status then; what skipped tests end with
+
 // Runs this program with those arguments below callgrind and reads what it counted. Ends the
 // process with a message where that is not possible. `options`: of callgrind.
 Costs run_callgrind(const std::vector<std::string>& options,

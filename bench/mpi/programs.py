@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Programs in the manner of real ones over heddle, and what their messages were: which way they
 went, how many were sent from buffers that are used often, how often buffers were used, what was
-registered. Prints Markdown. MPI's own shared memory is off, so all messages are heddle's.
+registered. Prints Markdown, or JSON. MPI's own shared memory is off, so all messages are heddle's.
 
 jacobi, cg, lu and adi of this folder on PyPI's MPICH (or --mpi), and there mpi4py's own benchmarks;
 multigrid (hypre) and LAMMPS's melt on the distribution's Open MPI, which Debian builds them with. What
@@ -47,8 +47,8 @@ pair_coeff 1 1 1.0 1.0 2.5
 neighbor 0.3 bin
 neigh_modify every 20 delay 0 check no
 fix 1 all nve
-thermo 50
-run 250
+thermo {shown}
+run {steps}
 """
 
 
@@ -56,7 +56,7 @@ class Unavailable(Exception):
     """A program that cannot be had here; the text says why."""
 
 
-def own(name):
+def own(name, *arguments):
     """A program of this folder: of its name, and what has its name before an underscore."""
 
     def make(mpi, folder):
@@ -69,17 +69,20 @@ def own(name):
                               capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Unavailable(f"cannot be built: {done.stderr.strip()[-300:]}")
-        return [binary]
+        return [binary, *arguments]
 
     return make
 
 
-def lammps(mpi, folder):
-    program = mpi.home / "bin" / "lmp"
-    if not os.access(program, os.X_OK):
-        raise Unavailable("no LAMMPS (Debian: lammps)")
-    (folder / "in.melt").write_text(MELT, encoding="ascii")
-    return [program, "-in", "in.melt", "-log", "none"]
+def lammps(steps):
+    def make(mpi, folder):
+        program = mpi.home / "bin" / "lmp"
+        if not os.access(program, os.X_OK):
+            raise Unavailable("no LAMMPS (Debian: lammps)")
+        (folder / "in.melt").write_text(MELT.format(steps=steps, shown=steps // 5), encoding="ascii")
+        return [program, "-in", "in.melt", "-log", "none"]
+
+    return make
 
 
 def python(*words):
@@ -106,7 +109,7 @@ def said(pattern, times=1):
 def energy_kept(text, _):
     """Of LAMMPS's six lines, first and last: the total energy of an atom stays."""
     lines = [line.split() for line in re.findall(r"^ +\d+(?: +[-\d.e+]+){5} *$", text, re.M)]
-    if len(lines) != 6 or lines[-1][0] != "250":
+    if len(lines) != 6 or int(lines[-1][0]) != 5 * int(lines[1][0]):
         return None
     first, last = (float(line[4]) for line in (lines[0], lines[-1]))
     return f"energy {first} to {last}" if abs(last - first) < 0.01 * abs(first) else None
@@ -121,7 +124,7 @@ def greeted(text, ranks):
 PROGRAMS = {
     **{name: (None, own(name), said(rf"{name}: .*: correct")) for name in ("jacobi", "cg", "lu", "adi")},
     "multigrid": (DEBIAN, own("multigrid"), said("multigrid: .*: correct")),
-    "LAMMPS melt": (DEBIAN, lammps, energy_kept),
+    "LAMMPS melt": (DEBIAN, lammps(250), energy_kept),
     "mpi4py helloworld": (None, python("helloworld"), greeted),
     "mpi4py ringtest": (None, python("ringtest", "-n", "4096", "-s", "10", "-l", "500"),
                         said("500 loops")),
@@ -239,12 +242,35 @@ def summary(outcomes):
            "hits", "evictions", "invalidations"), kept)
 
 
+def report(options, outcomes, missing):
+    for reuse, each in outcomes.items():
+        chosen = ", ".join([f"FI_HEDDLE_REUSE={reuse}", *options.set])
+        print(f"### {chosen}, {options.ranks} ranks\n")
+        summary(each)
+        for outcome in each:
+            details(outcome)
+    for name, reason in missing.items():
+        print(f"{name}: not run: {reason}\n")
+
+
+def lines(options, outcomes, missing):
+    for reuse, each in outcomes.items():
+        for one in each:
+            print(json.dumps({"experiment": "programs", "program": one.name, "missing": None,
+                              "mpi": one.mpi, "ranks": options.ranks, "reuse": reuse,
+                              "good": one.good, "proof": one.proof, "counts": one.counts}))
+    for name, reason in missing.items():
+        print(json.dumps({"experiment": "programs", "program": name, "missing": str(reason)}))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--heddle", type=Path, required=True, help="the command")
-    parser.add_argument("--venvs", type=Path, required=True,
-                        help="folder of the MPIs; they are installed there")
+    parser.add_argument("--venvs", type=Path,
+                        help="folder of the MPIs, which are installed there (default: build/venvs)")
+    parser.add_argument("--hardware", action="store_true",
+                        help="nothing, as `heddle run` finds the device; other scripts have it")
     parser.add_argument("--mpi", choices=("mpich", "openmpi"), default="mpich",
                         help="of this folder's programs and mpi4py (default mpich)")
     parser.add_argument("--ranks", type=int, default=4, help="(default 4)")
@@ -252,9 +278,12 @@ def main():
     parser.add_argument("--set", metavar="VARIABLE=VALUE", action="append", default=[],
                         help="for all programs, such as FI_HEDDLE_RINGS=8")
     parser.add_argument("--only", default="", help="programs whose name matches")
+    parser.add_argument("--json", action="store_true",
+                        help="a line of JSON for each program, also for what is not to be had")
     options = parser.parse_args()
     options.heddle = options.heddle.resolve()
-    found, why = mpis.find([options.mpi, DEBIAN], options.venvs.resolve(), for_python=True,
+    venvs = options.venvs or options.heddle.parent.parent / "venvs"
+    found, why = mpis.find([options.mpi, DEBIAN], venvs.resolve(), for_python=True,
                            say=lambda text: print(f"programs: {text}", file=sys.stderr))
     outcomes, missing = {}, {}
     with tempfile.TemporaryDirectory() as folder:
@@ -273,14 +302,10 @@ def main():
                 print(f"programs: {name}, reuse {reuse}", file=sys.stderr, flush=True)
                 outcomes.setdefault(reuse, []).append(
                     run(options, name, found[key], argv, proof, Path(folder), reuse))
-    for reuse, each in outcomes.items():
-        chosen = ", ".join([f"FI_HEDDLE_REUSE={reuse}", *options.set])
-        print(f"### {chosen}, {options.ranks} ranks\n")
-        summary(each)
-        for outcome in each:
-            details(outcome)
-    for name, reason in missing.items():
-        print(f"{name}: not run: {reason}\n")
+    if options.json:
+        lines(options, outcomes, missing)
+    else:
+        report(options, outcomes, missing)
     return 0 if all(one.good for each in outcomes.values() for one in each) else 1
 
 

@@ -1,11 +1,14 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""One program by each way that large messages can take (FI_HEDDLE_RNDV), in rounds, each way once a
-round: the seconds that it says it took, medians and quartiles, and those of each round against
-rget's. The program is adi of this folder, which verifies its answer, or COMMAND: a program that
-prints `Time in seconds = S` and `SUCCESSFUL` as the NAS benchmarks do. Standard library only.
+"""One program by each way that large messages can take (FI_HEDDLE_RNDV), or by each path to the device
+(FI_HEDDLE_POST), in rounds, each way once a round: the seconds that it says it took, medians and
+quartiles, and those of each round against the first way's. The program is one that verifies its answer:
+adi or cg of this folder, LAMMPS's melt (with the distribution's Open MPI), or COMMAND, which prints
+`Time in seconds = S` and `SUCCESSFUL` as the NAS benchmarks do. Ends with status 77 if it cannot be had
+here. Standard library only.
 
     bench/mpi/ways.py --heddle build/bin/heddle --venvs build/venvs --rounds 7
+    bench/mpi/ways.py --heddle build/bin/heddle --vary post --program lammps
     bench/mpi/ways.py --heddle build/bin/heddle --mpi openmpi-debian -- bin/sp.A.x
 """
 
@@ -21,34 +24,48 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "tests" / "mpi"), str(HERE)]
 import mpis  # noqa: E402
-from programs import own  # noqa: E402
+from programs import DEBIAN, Unavailable, energy_kept, lammps, own  # noqa: E402
 
-# What is set for each way.
+# What is set for each way; the first is what others are compared with.
 WAYS = {
-    "rget": {"FI_HEDDLE_RNDV": "rget"},
-    "rput": {"FI_HEDDLE_RNDV": "rput"},
-    "tupleq": {"FI_HEDDLE_RNDV": "tupleq", "FI_HEDDLE_TUPLE_COPY": "0"},
-    "tupleq, copy": {"FI_HEDDLE_RNDV": "tupleq"},
-    "auto": {"FI_HEDDLE_RNDV": "auto"},
+    "rndv": {
+        "rget": {"FI_HEDDLE_RNDV": "rget"},
+        "rput": {"FI_HEDDLE_RNDV": "rput"},
+        "tupleq": {"FI_HEDDLE_RNDV": "tupleq", "FI_HEDDLE_TUPLE_COPY": "0"},
+        "tupleq, copy": {"FI_HEDDLE_RNDV": "tupleq"},
+        "auto": {"FI_HEDDLE_RNDV": "auto"},
+    },
+    "post": {path: {"FI_HEDDLE_POST": path} for path in ("verbs", "direct")},
 }
-SECONDS = re.compile(r"^adi: ([\d.]+) s|Time in seconds *= *([\d.]+)", re.M)
-RIGHT = re.compile(r"^adi:.*\bcorrect\b|^ Verification *= *SUCCESSFUL", re.M)
+SECONDS = re.compile(
+    r"^(?:adi|cg): ([\d.]+) s|^Loop time of ([\d.]+) on|Time in seconds *= *([\d.]+)", re.M)
+RIGHT = re.compile(r"^(?:adi|cg):.*\bcorrect\b|^ Verification *= *SUCCESSFUL", re.M)
 
 
-def once(options, mpi, command, way):
+def is_right(text, ranks):
+    return RIGHT.search(text) or energy_kept(text, ranks)
+
+
+# Which MPI (None: that of --mpi), and its command: of about half a second.
+PROGRAMS = {"adi": (None, own("adi")), "cg": (None, own("cg", "1400", "7", "1200")),
+            "lammps": (DEBIAN, lammps(500))}
+NOT_HERE = 77  # as a test that is skipped
+
+
+def once(options, mpi, command, way, folder):
     """Seconds; None: it failed, or its answer is wrong."""
     environment = mpi.environment("heddle", provider_path=options.heddle.parent.parent / "lib")
-    environment.update(WAYS[way])
+    environment.update(WAYS[options.vary][way], OMP_NUM_THREADS="1")
     device = [] if options.hardware else [options.heddle.parent / "softhca", "run", "--"]
     words = [*device, "env", *(f"{key}={value}" for key, value in environment.items()),
              *mpi.mpiexec(options.ranks), *command]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False,
-                          timeout=options.patience)
+                          timeout=options.patience, cwd=folder)
     seconds = SECONDS.search(done.stdout)
-    if done.returncode != 0 or not RIGHT.search(done.stdout) or seconds is None:
+    if done.returncode != 0 or not is_right(done.stdout, options.ranks) or seconds is None:
         print(f"{way}: {done.stdout[-1000:]}{done.stderr[-1000:]}", file=sys.stderr)
         return None
-    return float(seconds[1] or seconds[2])
+    return float(next(each for each in seconds.groups() if each))
 
 
 def spread(values):
@@ -64,41 +81,55 @@ def main():
     parser.add_argument("--hardware", action="store_true", help="without the software HCA")
     parser.add_argument("--json", action="store_true", help="a line of JSON for each way")
     parser.add_argument("--mpi", choices=mpis.KEYS, default="mpich")
+    parser.add_argument("--vary", choices=WAYS, default="rndv",
+                        help="FI_HEDDLE_RNDV, or FI_HEDDLE_POST")
+    parser.add_argument("--program", choices=PROGRAMS, default="adi")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5, help="at least 2")
     parser.add_argument("--patience", type=float, default=600, metavar="SECONDS", help="of a run")
     parser.add_argument("command", nargs="*", metavar="COMMAND")
     options = parser.parse_args()
     options.heddle = options.heddle.resolve()
+    options.command = [str(Path(word).resolve()) if Path(word).exists() else word
+                       for word in options.command]
+    key, make = (None, None) if options.command else PROGRAMS[options.program]
+    key = key or options.mpi
     venvs = options.venvs or options.heddle.parent.parent / "venvs"
-    found, why = mpis.find([options.mpi], venvs.resolve(),
-                           say=lambda text: print(text, file=sys.stderr))
-    if options.mpi not in found:
-        print(f"ways.py: {why[options.mpi]}", file=sys.stderr)
-        return 2
-    mpi = found[options.mpi]
+    found, why = mpis.find([key], venvs.resolve(), say=lambda text: print(text, file=sys.stderr))
+    ways = WAYS[options.vary]
     with tempfile.TemporaryDirectory() as folder:
-        command = options.command or own("adi")(mpi, Path(folder))
-        taken = {way: [] for way in WAYS}
+        try:
+            if key not in found:
+                raise Unavailable(why[key])
+            mpi = found[key]
+            command = options.command or make(mpi, Path(folder))
+        except Unavailable as reason:
+            print(f"ways: {reason}", file=sys.stderr)
+            return NOT_HERE
+        taken = {way: [] for way in ways}
         for number in range(max(options.rounds, 2)):
-            for way in WAYS:
-                print(f"\rround {number + 1}, {way}          ", end="", file=sys.stderr)
-                taken[way].append(once(options, mpi, command, way))
+            # Each as often before the other as after it.
+            for way in list(ways) if number % 2 == 0 else reversed(ways):
+                if sys.stderr.isatty():
+                    print(f"\rround {number + 1}, {way}          ", end="", file=sys.stderr)
+                taken[way].append(once(options, mpi, command, way, folder))
                 if taken[way][-1] is None:
                     return 1
-        print("\r", end="", file=sys.stderr)
+        if sys.stderr.isatty():
+            print("\r\033[K", end="", file=sys.stderr)
+    first = next(iter(ways))
+    name = Path(command[0]).name if options.command else options.program
     if options.json:
         for way, seconds in taken.items():
-            print(json.dumps({"experiment": "ways", "program": Path(command[0]).name,
-                              "ranks": options.ranks, "mpi": mpi.name, "way": way,
-                              "seconds": seconds}))
+            print(json.dumps({"experiment": "ways", "program": name, "ranks": options.ranks,
+                              "mpi": mpi.name, "way": way, "seconds": seconds}))
         return 0
-    print(f"{Path(command[0]).name}, {options.ranks} ranks, {mpi.name}, {len(taken['rget'])} rounds, "
-          "software HCA; all answers right\n")
-    print("| way | s | of rget's time |")
+    print(f"{name}, {options.ranks} ranks, {mpi.name}, {len(taken[first])} rounds, "
+          f"{'' if options.hardware else 'software HCA; '}all answers right\n")
+    print(f"| way | s | of {first}'s time |")
     print("|-----|--:|--:|")
     for way, seconds in taken.items():
-        ratios = [one / base for one, base in zip(seconds, taken["rget"])]
+        ratios = [one / base for one, base in zip(seconds, taken[first])]
         print(f"| {way} | {spread(seconds)} | {spread(ratios)} |")
     return 0
 

@@ -3,6 +3,7 @@
 what ours differs from it."""
 
 from dataclasses import dataclass, field
+from math import comb
 from statistics import median
 from typing import Callable
 
@@ -72,7 +73,7 @@ class Experiment:
     title: str
     question: str  # what is to be seen, in a sentence
     # "quick" or "full" -> commands, each the words behind `heddle`, or a script of the source tree
-    # and its words
+    # and its words, or a program beside `heddle` (runner.BESIDE) and its words
     commands: Callable
     seconds: dict  # how long they take on 2 processors, by "quick" and "full"
     columns: tuple  # what the parts of a point's key are
@@ -104,6 +105,16 @@ def quartiles(values):
         return ordered[below] + (where - below) * (ordered[above] - ordered[below])
 
     return at(0.25), at(0.75)
+
+
+def middle_between(values):
+    """Where the median is with 95 % confidence, whatever is distributed how: the order statistics that
+    a binomial law gives. Of less than 6 values: all of them, which is less sure."""
+    ordered = sorted(values)
+    below, outside = 0, 0.5 ** len(ordered)  # chance that the median is below ordered[below]
+    while 2 * (outside + (more := comb(len(ordered), below + 1) * 0.5 ** len(ordered))) <= 0.05:
+        below, outside = below + 1, outside + more
+    return ordered[below], ordered[-1 - below]
 
 
 def distinct(values):

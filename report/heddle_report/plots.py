@@ -81,6 +81,11 @@ def draw_bars(axes, panel):
         axes.bar(xs, ys, width * 0.92, label=series.name, zorder=3,
                  **({"facecolor": "none", "edgecolor": color, "hatch": "////"} if series.paper else
                     {"color": color}))
+        if series.low is not None and series.high is not None:
+            there = [i for i, value in enumerate(series.values)
+                     if None not in (value, series.low[i], series.high[i])]
+            axes.vlines([xs[i] for i in there], [series.low[i] for i in there],
+                        [series.high[i] for i in there], color=INK, linewidth=1, zorder=4)
     axes.set_xticks(range(len(panel.x)), panel.x, rotation=28, ha="right", fontsize=8.5)
 
 

@@ -18,6 +18,9 @@ from . import samples
 
 SOURCE = Path(__file__).resolve().parents[2]
 SHOWN_LINES = 3  # of what a command that failed has said
+NOT_HERE = 77  # the status of a command that has not what it needs, and says so in its last line
+# Programs of their own, beside `heddle`.
+BESIDE = ("post_instructions", "post_counters", "reuse_lookup")
 
 
 class Interrupted(Exception):
@@ -69,6 +72,9 @@ class Tools:
 
     def why_not(self, experiment):
         """Empty: this experiment can be run here."""
+        for command in experiment.commands("quick"):
+            if command[0] in BESIDE and not os.access(self.heddle.with_name(command[0]), os.X_OK):
+                return f"{command[0]} is not beside {self.heddle}"
         if experiment.needs_source and not (SOURCE / "bench" / "mpi").is_dir():
             return "it is a script of heddle's source tree, which is not beside this program"
         return ""
@@ -78,7 +84,9 @@ class Tools:
             return [sys.executable, str(SOURCE / command[0]), "--heddle", str(self.heddle),
                     *([] if self.starts_softhca else ["--hardware"]), *command[1:]]
         before = [str(self.softhca), "run", *experiment.softhca, "--"]
-        return [*(before if self.starts_softhca else []), str(self.heddle), *command]
+        program = ([str(self.heddle.with_name(command[0])), *command[1:]] if command[0] in BESIDE
+                   else [str(self.heddle), *command])
+        return [*(before if self.starts_softhca else []), *program]
 
     def facts(self):
         return {"heddle": subprocess.run([str(self.heddle), "--version"], capture_output=True,
@@ -185,6 +193,9 @@ def run_one(tools, experiment, mode, folder, progress):
                     experiment, time.monotonic() - begun))
             except OSError as error:
                 outcome.status, outcome.reason = "failed", f"{words[0]}: {error.strerror}"
+                break
+            if status == NOT_HERE:
+                outcome.status, outcome.reason = "skipped", said(log).rpartition(" / ")[2]
                 break
             if status != 0:
                 ended = f"status {status}" if status > 0 else f"signal {-status}"

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stands for operations.py, heap.py, overlap.py and ways.py of bench/mpi, under their names: lines of made-up values."""
+"""Stands for operations.py, heap.py, overlap.py, ways.py and programs.py of bench/mpi, under their names:
+lines of made-up values. $FAKE_MISSING: a program that ways.py says it has not."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -35,13 +37,28 @@ def overlap(words):
                    "overhead": [8e-6, 9e-6] if way in ("rget", "ucx") else [1e-6, 1e-6]}
 
 
-def ways(_):
-    for way, seconds in (("rget", 2.0), ("rput", 2.1), ("tupleq", 1.5), ("tupleq, copy", 1.6),
-                         ("auto", 1.9)):
-        yield {"program": "adi", "way": way, "seconds": [seconds, seconds * 1.1]}
+def ways(words):
+    words = words or []
+    program = words[words.index("--program") + 1] if "--program" in words else "adi"
+    if program == os.environ.get("FAKE_MISSING"):
+        print(f"installing this and that\nways: no {program} <&>", file=sys.stderr)
+        sys.exit(77)
+    by = ({"verbs": 2.0, "direct": 1.9} if "post" in words else
+          {"rget": 2.0, "rput": 2.1, "tupleq": 1.5, "tupleq, copy": 1.6, "auto": 1.9})
+    for way, seconds in by.items():
+        yield {"program": program, "way": way, "seconds": [seconds, seconds * 1.1]}
+
+
+def programs(_):
+    counts = {"inlined": 5, "rendezvous": 7, "copied_by_size": [0] * 10 + [3],
+              "gathered_by_size": [0] * 10 + [9], "buffers_by_uses": [0, 2, 3, 4, 5, 6, 7, 8, 9]}
+    for name in ("cg", "adi"):
+        yield {"program": name, "missing": None, "good": True, "counts": counts}
+    yield {"program": "multigrid", "missing": "no hypre <&>"}
 
 
 if __name__ == "__main__":
-    made_up = {"operations": operations, "heap": heap, "overlap": overlap, "ways": ways}
+    made_up = {"operations": operations, "heap": heap, "overlap": overlap, "ways": ways,
+               "programs": programs}
     for row in made_up[Path(__file__).stem](sys.argv):
         print(json.dumps(row))

@@ -66,13 +66,18 @@ class Reports(Case):
         shutil.copytree(Path(SOURCE_DIR, "bench", "reference"), tree / "bench" / "reference")
         self.scripts = tree / "bench" / "mpi"
         self.scripts.mkdir()
-        for name in ("operations.py", "heap.py", "overlap.py", "ways.py"):
+        for name in ("operations.py", "heap.py", "overlap.py", "ways.py", "programs.py"):
             shutil.copy(HERE / "fake_mpi.py", self.scripts / name)
+        self.programs = tree / "bin"
+        self.programs.mkdir()
+        shutil.copy(HERE / "fake_heddle.py", self.programs / "heddle")
+        for name in ("post_instructions", "post_counters", "reuse_lookup"):
+            shutil.copy(HERE / "fake_counts.py", self.programs / name)
         self.environment.update(PYTHONPATH=str(tree / "report"), FAKE_LOG=self.log)
         self.environment.pop("LD_PRELOAD", None)
 
     def words(self, *arguments):
-        return ["/usr/bin/python3", "-m", "heddle_report", "--heddle", str(HERE / "fake_heddle.py"),
+        return ["/usr/bin/python3", "-m", "heddle_report", "--heddle", str(self.programs / "heddle"),
                 *map(str, arguments)]
 
     def heddle(self, *arguments, status=0, **environment):
@@ -174,6 +179,19 @@ class Reports(Case):
         self.heddle("reproduce", "--only", "direct-heap", "--out", self.path("run"))
         text = "".join(self.page("run", "report.html").text)
         self.assertIn("skipped. it is a script of heddle's source tree", text)
+
+    def test_what_is_not_to_be_had_is_skipped_with_the_reason(self):
+        (self.programs / "reuse_lookup").unlink()
+        self.heddle("reproduce", "--only", "direct-lammps", "--only", "direct-cg", "--only",
+                    "reuse-lookup", "--out", self.path("run"), FAKE_MISSING="lammps")
+        text = "".join(self.page("run", "report.html").text)
+        self.assertIn("skipped. ways: no lammps <&>", text)
+        self.assertNotIn("installing this and that", text)
+        self.assertRegex(text, "skipped. reuse_lookup is not beside .*heddle")
+        self.assertIn("ways.py --heddle", text)
+        # and is tried again
+        self.heddle("reproduce", "--only", "direct-lammps", "--out", self.path("run"))
+        self.assertNotIn("no lammps", "".join(self.page("run", "report.html").text))
 
     def test_damaged_files(self):
         self.heddle("reproduce", "--only", "tupleq", "--out", self.path("run"))

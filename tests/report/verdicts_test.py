@@ -8,6 +8,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "report")]
+import fake_counts  # noqa: E402
 import fake_heddle  # noqa: E402
 import fake_mpi  # noqa: E402
 from heddle_report import catalogue, runner  # noqa: E402
@@ -52,6 +53,46 @@ class Verdicts(unittest.TestCase):
         for key in ("endpoints-12", "endpoints-14"):
             self.assertEqual(verdict(key, rows).state, "unlike")
             self.assertIn("1 of 6 results are WRONG", verdict(key, rows).text)
+
+    def test_counts(self):
+        rows = [dict(fake_counts.MADE_UP[name]) for name in ("post_instructions", "post_counters")]
+        said = verdict("direct-instructions", rows)
+        self.assertEqual(said.state, "like")
+        self.assertIn("60% fewer", said.text)
+        self.assertIn("Not counted: cycles (this machine", said.text)
+        points = {point.key: point.value for point in EXPERIMENTS["direct-instructions"].points(rows)}
+        self.assertEqual(points["processor time, ns", "direct"], 105.0)
+        rows[0]["direct"] = fake_counts.part(151.0)
+        self.assertEqual(verdict("direct-instructions", rows).state, "unlike")
+        self.assertEqual(verdict("direct-instructions", rows[1:]).state, "none")
+
+    def test_programs_by_path(self):
+        rows = [{"program": "cg", "way": "verbs", "seconds": [2.0] * 6},
+                {"program": "cg", "way": "direct", "seconds": [1.8, 1.9, 1.9, 1.8, 1.9, 1.9]}]
+        self.assertEqual(verdict("direct-cg", rows).state, "like")
+        rows[1]["seconds"][2] = 2.3  # six of six are needed
+        self.assertEqual(verdict("direct-cg", rows).state, "none")
+        rows[1]["seconds"] = [2.1, 2.2, 2.3, 2.1, 2.2, 2.3]
+        self.assertEqual(verdict("direct-cg", rows).state, "unlike")
+
+    def test_medians(self):
+        # the table of the sign test: 6 of 6, 8 of 9 with 95 %, the 8th to 18th of 25, 40th to 61st of 100
+        for count, first in ((5, 1), (6, 1), (9, 2), (25, 8), (100, 40)):
+            self.assertEqual(catalogue.middle_between(range(1, count + 1)), (first, count + 1 - first))
+        self.assertEqual(catalogue.middle_between([7]), (7, 7))
+
+    def test_lookups(self):
+        self.assertIn("31 instructions", verdict("reuse-lookup", [fake_counts.MADE_UP["reuse_lookup"]]).text)
+
+    def test_what_programs_send(self):
+        rows = list(fake_mpi.programs(None))
+        said = verdict("reuse-programs", rows).text
+        self.assertIn("68 to 68 % were used 16 times", said)  # 30 of 44
+        self.assertIn("multigrid: not run: no hypre", said)
+        self.assertEqual(EXPERIMENTS["reuse-programs"].points(rows)[0].value, 75)  # 9 of 12
+        rows[1]["good"] = False
+        self.assertEqual(verdict("reuse-programs", rows),
+                         catalogue.Verdict("unlike", "Failed or wrong: adi."))
 
     def test_reuse(self):
         rows = list(fake_heddle.reuse(None))

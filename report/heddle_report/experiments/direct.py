@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Posting by the adapter's own entries instead of libibverbs' (direct verbs)."""
 
-from ..catalogue import Experiment, Panel, Point, Series, Verdict, distinct, middle, quartiles
+from ..catalogue import (Experiment, Panel, Point, Series, Verdict, distinct, middle, middle_between,
+                         quartiles)
 from . import operations
 
 Y_LABEL = "direct, times as fast as verbs"
@@ -71,6 +72,114 @@ def heap_verdict(rows):
                    f"{growth['direct']:.1f} KiB directly.")
 
 
+# Instructions, and what the processor counts.
+
+POSTS = {"verbs-locked": "verbs, QP locked", "verbs-thread-domain": "verbs, thread domain",
+         "direct": "direct, thread domain"}
+LIBRARIES = {"post_instructions": "heddle"}
+COUNTED = {"cycles": "cycles", "instructions": "instructions of the whole thread", "cache_misses":
+           "misses of the last cache", "branch_misses": "mispredicted branches",
+           "task_clock_ns": "processor time, ns"}
+
+
+def instructions(rows):
+    """By path: (all, by library)."""
+    return {POSTS[name]: (row[name]["instructions"], row[name]["by_object"])
+            for row in rows if "direct" in row for name in POSTS}
+
+
+def counters(rows):
+    """What was counted: name -> path -> samples."""
+    return {COUNTED[name]: each for row in rows if "counters" in row
+            for name, each in row["counters"].items() if name in COUNTED and "why_not" not in each}
+
+
+def not_counted(rows):
+    return {COUNTED[name]: each["why_not"] for row in rows if "counters" in row
+            for name, each in row["counters"].items() if name in COUNTED and "why_not" in each}
+
+
+def count_points(rows):
+    found = [Point(("instructions", path), count) for path, (count, _) in instructions(rows).items()]
+    for name, each in counters(rows).items():
+        found += [Point((name, path), middle(each[path]), *quartiles(each[path]))
+                  for path in ("verbs", "direct")]
+    return found
+
+
+def count_panels(rows):
+    by = instructions(rows)
+    libraries = sorted({name for _, objects in by.values() for name in objects})
+    found = []
+    if by:
+        found.append(Panel("Instructions of a write and its completion", list(by), "", "instructions",
+                           [Series("all", [count for count, _ in by.values()])] +
+                           [Series(LIBRARIES.get(library, library), [objects.get(library) for _, objects in by.values()])
+                            for library in libraries]))
+    for name, each in counters(rows).items():
+        found.append(Panel(name[0].upper() + name[1:], ["verbs", "direct"], "", "of a write", [
+            Series(name, [middle(each[path]) for path in ("verbs", "direct")],
+                   *zip(*(quartiles(each[path]) for path in ("verbs", "direct"))))]))
+    return found
+
+
+def count_verdict(rows):
+    by = instructions(rows)
+    if not by:
+        return Verdict("none", "Instructions were not counted.")
+    verbs, direct = by[POSTS["verbs-thread-domain"]][0], by[POSTS["direct"]][0]
+    text = (f"Posting and polling takes {verbs:.0f} instructions by verbs, {direct:.0f} directly: "
+            f"{1 - direct / verbs:.0%} fewer.")
+    if missing := not_counted(rows):
+        reasons = distinct(missing.values())
+        text += f" Not counted: {', '.join(missing)} ({'; '.join(reasons)})."
+    return Verdict("like" if direct <= 0.5 * verbs else "unlike", text)
+
+
+# Programs.
+
+def shares(rows):
+    """Of each path's time of verbs', round by round."""
+    by = {row["way"]: row["seconds"] for row in rows}
+    return {way: [mine / base for mine, base in zip(seconds, by["verbs"])]
+            for way, seconds in by.items()}
+
+
+def program_points(rows):
+    by, each = {row["way"]: row for row in rows}, shares(rows)
+    return [Point((way, f"{middle(by[way]['seconds']):.3f}"), middle(each[way]),
+                  *quartiles(each[way])) for way in each]
+
+
+def program_panels(rows):
+    by = shares(rows)
+    return [Panel("Time of the program", list(by), "", "of the time by verbs", [
+        Series(rows[0]["program"], [middle(each) for each in by.values()],
+               *zip(*(quartiles(each) for each in by.values())))])]
+
+
+def program_verdict(rows):
+    low, high = middle_between(shares(rows)["direct"])
+    value = middle(shares(rows)["direct"])
+    text = (f"All answers are right. Directly it takes {value:.2f} times as long as by verbs "
+            f"({low:.2f} to {high:.2f} with 95 % confidence).")
+    if low < 1 < high:
+        return Verdict("none", text + " No difference is shown.")
+    return Verdict("like" if value < 1 else "unlike", text)
+
+
+def program(key, where, title, question, name, paper, seconds):
+    return Experiment(
+        key=key, paper="direct", where=where, title=title, question=question,
+        commands=lambda mode: [["bench/mpi/ways.py", "--json", "--vary", "post", "--program", name,
+                                "--ranks", "2", "--rounds", "12" if mode == "quick" else "40"]],
+        seconds=seconds, columns=("way", "seconds"), unit="times verbs' time", points=program_points,
+        panels=program_panels, verdict=program_verdict, more_is_better=False,
+        differences=f"The paper has {paper}; its values are not at hand. Here are two ranks, and a program spends "
+        "most of its time computing: what a path saves is some tenths of a microsecond a message.",
+        needs=("program", "way", "seconds"), needs_source=True)
+
+
 EXPERIMENTS = [
     experiment("direct-point-to-point", "Latency, bandwidth, bidirectional bandwidth", "Two ranks over "
                "MPI, by the verbs path and by the direct one, in turns.",
@@ -93,4 +202,22 @@ EXPERIMENTS = [
         "is what malloc has given out in rank 0 (mallinfo2), MPI's own included. Queue pairs are made by "
         "libibverbs on both of heddle's paths, so libmlx5's part of each is on both sides.",
         needs=("way", "ranks", "heap_bytes"), needs_source=True),
+    Experiment(
+        key="direct-instructions", paper="direct", where="its explanation of Figs. 1 to 5",
+        title="Instructions, and what the processor counts",
+        question="What one 8-byte write costs the processor that posts it and polls for its completion, "
+        "by verbs and directly.",
+        commands=lambda mode: [["post_instructions", "--json"], ["post_counters", "--json"]],
+        seconds={"quick": 8, "full": 8}, columns=("count", "path"), unit="of a write",
+        points=count_points, panels=count_panels, verdict=count_verdict, more_is_better=False,
+        differences="The paper counts instructions, cycles, misses and mispredictions by the processor. "
+        "Instructions of the library are counted by callgrind, without the software HCA's own: exact, and "
+        "the same on a busy machine. The processor's own counters (perf_event_open) count all that the "
+        "thread does, so with a software HCA also what that does in it; virtual machines often have none."),
+    program("direct-cg", "its applications", "Conjugate gradients", "A sparse system by conjugate "
+            "gradients, in the manner of NAS CG, on two ranks; its answer is verified. By both paths, in "
+            "turns.", "cg", "a lattice code that solves by conjugate gradients", {"quick": 34, "full": 115}),
+    program("direct-lammps", "its applications", "LAMMPS, 3-D Lennard-Jones melt", "The distribution's "
+            "LAMMPS and Open MPI, on two ranks; the energy must stay. By both paths, in turns.", "lammps",
+            "LAMMPS's melt", {"quick": 34, "full": 115}),
 ]
