@@ -133,7 +133,25 @@ class Verdicts(unittest.TestCase):
             if (row["operation"], row["bytes"], row["way"]) == ("latency", 8, "heddle"):
                 row["seconds"] = [2e-6, 4e-6]
         self.assertEqual(verdict("peers-ucx", rows).state, "unlike")
-        self.assertIn("MPICH latency of 8 B (0.50)", verdict("peers-ucx", rows).text)
+        self.assertIn("behind in MPICH latency of 8 B (0.50; 0.50 to 0.50)",
+                      verdict("peers-ucx", rows).text)
+
+    def test_peers_that_are_not_to_be_told_apart(self):
+        row = {"mpi": "MPICH", "operation": "latency", "bytes": 8, "ranks": 2}
+
+        def rows(*ratios):
+            return [{**row, "way": "heddle", "seconds": [1.0] * len(ratios)},
+                    {**row, "way": "ucx", "seconds": list(ratios)}]
+
+        eight = (0.7, 0.8, 0.9, 0.95, 1.0, 1.1, 1.2, 1.3)
+        said = verdict("peers-ucx", rows(*eight))
+        self.assertEqual(said.state, "none")
+        self.assertIn("not to be told in this spread: MPICH latency of 8 B (0.97; 0.70 to 1.30)",
+                      said.text)
+        # and the turns of several runs count together
+        both = rows(*eight) + rows(*[1.2] * 40)
+        self.assertEqual(verdict("peers-ucx", both).state, "like")
+        self.assertEqual(EXPERIMENTS["peers-ucx"].points(both)[0].value, 1.2)
 
     def test_rates_of_peers(self):
         words = ["--way", "heddle", "--way", "ucx", "--threads", "1", "2"]

@@ -8,8 +8,12 @@ SCRIPT = "bench/mpi/operations.py"
 
 
 def pairs(rows, ours, others):
-    """By MPI, operation and size: (row of ours, row of the others)."""
-    by = {(row["mpi"], row["operation"], row["bytes"], row["way"]): row for row in rows}
+    """By MPI, operation and size: (row of ours, row of the others), each with the turns of all runs."""
+    by = {}
+    for row in rows:
+        key = (row["mpi"], row["operation"], row["bytes"], row["way"])
+        before = by[key]["seconds"] if key in by else []
+        by[key] = {**row, "seconds": [*before, *row["seconds"]]}
     return {key[:3]: (row, by[(*key[:3], others)]) for key, row in by.items()
             if key[3] == ours and (*key[:3], others) in by}
 
