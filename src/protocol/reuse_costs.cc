@@ -24,7 +24,7 @@ std::size_t ReuseCosts::index_of(std::size_t bytes) noexcept {
 
 std::uint32_t ReuseCosts::uses_for(std::size_t bytes, Way way, unsigned percent) const noexcept {
     const Cost& cost = costs[index_of(bytes)];
-    if (cost.registration <= 0 || !(cost.saved(way) > 0)) return kNever;
+    if (!cost.pays(way)) return kNever;
     const double wanted = std::ceil(cost.uses(way) * percent / 100);
     if (wanted >= kNever) return kNever;
     return std::max(static_cast<std::uint32_t>(wanted), kFewestUses);

@@ -32,15 +32,21 @@ struct ReuseCosts {
     };
     static constexpr std::size_t kSmallest = 128, kSizes = 14;  // 128 B to 1 MiB, by factors of 2
     static constexpr std::uint32_t kFewestUses = 4;             // however cheap it is
+    static constexpr double kLeastShare = 0.05;                 // of the operation with the copy
     static constexpr std::uint32_t kNever = ~std::uint32_t{0};
 
     // Nanoseconds; medians. 0: not measured.
     struct Cost {
         double registration = 0, copy = 0, lookup = 0;  // copy: the memcpy alone
         std::array<double, kWays> copied{}, gathered{};
-        // Of the break-even.
+        // Of the break-even, registration / saved.
         double saved(Way way) const noexcept { return copied[way] - gathered[way] - lookup; }
-        double uses(Way way) const noexcept { return registration / saved(way); }
+        // What is saved is worth looking for: buffers that are not used again pay for the look-up,
+        // and less than this is what a clock of steps of 10 ns makes of nothing.
+        bool pays(Way way) const noexcept {
+            return registration > 0 && saved(way) >= kLeastShare * copied[way] && saved(way) > 0;
+        }
+        double uses(Way way) const noexcept { return pays(way) ? registration / saved(way) : 0; }
     };
     std::array<Cost, kSizes> costs{};
 

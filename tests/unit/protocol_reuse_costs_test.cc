@@ -41,6 +41,17 @@ TEST(ReuseCosts, BreakEven) {
     EXPECT_EQ(ReuseCosts{}.uses_for(4096, ReuseCosts::kRing, 25), ReuseCosts::kNever);
 }
 
+TEST(ReuseCosts, WhatSavesNextToNothingIsNotLookedFor) {
+    ReuseCosts costs = some();
+    for (ReuseCosts::Cost& cost : costs.costs)
+        cost.gathered[ReuseCosts::kRing] = 377;  // 19 of 400
+    EXPECT_EQ(costs.uses_for(4096, ReuseCosts::kRing, 100), ReuseCosts::kNever);
+    EXPECT_EQ(costs.smallest(ReuseCosts::kRing), ~std::size_t{0});
+    for (ReuseCosts::Cost& cost : costs.costs)
+        cost.gathered[ReuseCosts::kRing] = 376;
+    EXPECT_EQ(costs.uses_for(4096, ReuseCosts::kRing, 100), 500u);  // 10000 / 20
+}
+
 TEST(ReuseCosts, SizesBelow) {
     EXPECT_EQ(ReuseCosts::index_of(128), 0u);
     EXPECT_EQ(ReuseCosts::index_of(255), 0u);

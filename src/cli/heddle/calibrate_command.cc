@@ -88,7 +88,8 @@ void print(const ReuseCosts& costs, const DeviceInfo& device, const std::string&
     std::printf(
         "\nsaves: ns that an operation takes less from its post to its completion without the "
         "copy, of\nthe time with it. never: the copy costs less than what the device does "
-        "instead.\n");
+        "instead, or less\nthan %.0f %% are saved.\n",
+        100 * ReuseCosts::kLeastShare);
     if (!file.empty()) std::printf("Kept in %s\n", file.c_str());
 }
 

@@ -74,8 +74,7 @@ double expected(const Experiment& experiment, const ReuseCosts& costs, std::size
     if (experiment.kind == ReuseKind::kScatter) copies = processes - 1;
     if (experiment.kind == ReuseKind::kBroadcast) copies = bench::tree_depth(processes);
     const ReuseCosts::Cost& cost = costs.costs[ReuseCosts::index_of(bytes)];
-    const double saved = cost.saved(way);
-    return saved > 0 ? copies * saved * 1e-9 : 0;
+    return cost.pays(way) ? copies * cost.saved(way) * 1e-9 : 0;
 }
 
 std::string percent(double share) { return fixed(100 * share, 1); }
