@@ -20,6 +20,9 @@ PAPERS = {
 }
 
 
+NOT_IN_THE_PAPER = "not in the paper"  # an Experiment's `where`
+
+
 @dataclass(frozen=True)
 class Series:
     """A curve, or the bars of one colour. Values that are not there are None."""

@@ -12,10 +12,13 @@ from .plots import escape, svg
 STATES = {"like": "as in the paper", "unlike": "unlike the paper", "none": "no statement",
           "failed": "failed", "skipped": "skipped"}
 BESIDE_PEERS = {**STATES, "like": "level or ahead", "unlike": "behind"}
+OF_OURS = {**STATES, "like": "as wanted", "unlike": "not as wanted"}
 
 
 def state_text(experiment, state):
-    return (BESIDE_PEERS if experiment.paper == "peers" else STATES)[state]
+    of = (BESIDE_PEERS if experiment.paper == "peers" else
+          OF_OURS if experiment.where == catalogue.NOT_IN_THE_PAPER else STATES)
+    return of[state]
 
 
 class Run:

@@ -77,13 +77,12 @@ def draw_bars(axes, panel):
     for at, series in enumerate(panel.series):
         color = color_of(panel, series)
         xs = [place - 0.4 + (at + 0.5) * width for place in range(len(panel.x))]
-        ys = [value if value is not None else 0 for value in series.values]
-        axes.bar(xs, ys, width * 0.92, label=series.name, zorder=3,
+        known = [i for i, value in enumerate(series.values) if value is not None]
+        axes.bar([xs[i] for i in known], [series.values[i] for i in known], width * 0.92, label=series.name, zorder=3,
                  **({"facecolor": "none", "edgecolor": color, "hatch": "////"} if series.paper else
                     {"color": color}))
         if series.low is not None and series.high is not None:
-            there = [i for i, value in enumerate(series.values)
-                     if None not in (value, series.low[i], series.high[i])]
+            there = [i for i in known if None not in (series.low[i], series.high[i])]
             axes.vlines([xs[i] for i in there], [series.low[i] for i in there],
                         [series.high[i] for i in there], color=INK, linewidth=1, zorder=4)
     axes.set_xticks(range(len(panel.x)), panel.x, rotation=28, ha="right", fontsize=8.5)

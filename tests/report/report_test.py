@@ -115,6 +115,8 @@ class Reports(Case):
         self.assertEqual([target for target in targets if target not in page.ids], [])
         text = "".join(page.text)
         self.assertIn("software HCA", text)
+        late = text[text.index("Late receivers"):]
+        self.assertIn("as wanted. auto is never below", late[:late.index("Many tags")])
         # how each was obtained, and its samples
         self.assertEqual(text.count("How it was obtained"), text.count("All samples"))
         self.assertIn("bench message-rate --figure 2b --path both --json", text)

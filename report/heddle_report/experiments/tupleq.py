@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """TupleQ: Fully-Asynchronous and Zero-Copy MPI over InfiniBand."""
 
-from ..catalogue import (Experiment, Panel, Point, Series, Verdict, bytes_text, distinct, middle,
-                         quartiles)
+from ..catalogue import (NOT_IN_THE_PAPER, Experiment, Panel, Point, Series, Verdict, bytes_text,
+                         distinct, middle, quartiles)
 from ..reference import table
 
 SIDES = ("receiver", "sender")
@@ -111,7 +111,7 @@ def sweep(name, title, question, field, label, scale):
         return [["bench", f"tuple-{name}", "--json", *length]]
 
     return Experiment(
-        key=f"tupleq-{name}", paper="tupleq", where="not in the paper", title=title,
+        key=f"tupleq-{name}", paper="tupleq", where=NOT_IN_THE_PAPER, title=title,
         question=question, commands=commands, seconds={"quick": 20, "full": 80},
         columns=("way", "bytes", field), unit="times rget's rate", points=sweep_points(field),
         panels=sweep_panels(field, label, scale), verdict=sweep_verdict,
