@@ -194,21 +194,27 @@ RegistrationCache::Region* RegistrationCache::add(std::uintptr_t begin, std::uin
     Region* dead = nullptr;
     {
         const std::scoped_lock lock(monitor_->mutex());
-        if (!monitor_->watch(begin, end)) return region;
+        // Before it is watched: what goes may lie over it, and its pages are then watched no more.
         dead = make_room(end - begin);
-        try {
-            regions_.emplace(begin, region);
-            region->listed_ = true;
-            longest_ = std::max(longest_, end - begin);
-            newest(*region);
-            ++counts_.kept;
-            ++counts_.regions;
-            counts_.bytes += end - begin;
-        } catch (const std::bad_alloc&) {  // stays for this operation only
-        }
+        if (monitor_->watch(begin, end)) list(*region);
     }
     end_all(dead);
     return region;
+}
+
+// Its pages are watched.
+void RegistrationCache::list(Region& region) noexcept {
+    try {
+        regions_.emplace(region.begin_, &region);
+    } catch (const std::bad_alloc&) {
+        return;  // stays for this operation only
+    }
+    region.listed_ = true;
+    longest_ = std::max(longest_, region.end_ - region.begin_);
+    newest(region);
+    ++counts_.kept;
+    ++counts_.regions;
+    counts_.bytes += region.end_ - region.begin_;
 }
 
 RegistrationCache::Region* RegistrationCache::find(std::uintptr_t begin, std::uintptr_t end,

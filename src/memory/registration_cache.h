@@ -116,6 +116,7 @@ private:
     // Under the mutex:
     Region* find(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
     bool seen_before(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
+    void list(Region& region) noexcept;
     void unlist(Region& region) noexcept;
     Region* make_room(std::size_t bytes) noexcept;
     void evict(Region& region, Region*& dead) noexcept;

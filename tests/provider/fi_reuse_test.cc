@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "tests/provider/fi_memory.h"
+#include "tests/provider/fi_statistics.h"
 #include "tests/provider/fi_support.h"
 
 extern char** environ;
@@ -345,6 +346,40 @@ TEST_P(Reuse, Stress) {
 
 INSTANTIATE_TEST_SUITE_P(By, Reuse, testing::Values("rget", "rput"),
                          [](const auto& info) { return std::string(info.param); });
+
+// What gives way for want of room is not watched any more; what lies over it is.
+TEST(ReuseWithLittleRoom, OfMemoryOverWhatGaveWay) {
+    constexpr std::size_t kPart = 32 << 10;
+    constexpr unsigned kTimes = 5;
+    setenv("FI_HEDDLE_RNDV", "rget", 1);
+    setenv("FI_HEDDLE_MR_CACHE", "208K",
+           1);  // of two: one that is sent from, one that is received into
+    const Statistics statistics;
+    {
+        World world;
+        Pair pair(world);
+        std::byte* const at = map_some(kBytes + kPart);
+        std::vector<std::byte> into(kBytes);
+        unsigned number = 0;
+        const auto use = [&](std::byte* from) {
+            std::memset(from, static_cast<int>(++number), kBytes);
+            transfer(pair, from, into.data(), kBytes, kBytes, number);
+        };
+        for (unsigned i = 0; i < kTimes; ++i) {
+            for (std::byte* const from : {at, at + kPart})  // the first gives way to the second
+                for (int j = 0; j < 3; ++j)
+                    use(from);
+            // of both
+            ASSERT_EQ(munmap(at + kPart, kBytes - kPart), 0);
+            ASSERT_EQ(map(at + kPart, kBytes - kPart, MAP_FIXED_NOREPLACE), at + kPart);
+            use(at + kPart);
+        }
+        munmap(at, kBytes + kPart);
+    }
+    const auto counts = statistics.read();
+    EXPECT_GE(counts["registration_evictions"], kTimes) << counts;
+    EXPECT_GE(counts["registration_invalidations"], kTimes) << counts;
+}
 
 struct Limit {
     const char *name, *value;
