@@ -82,7 +82,7 @@ struct Peer {
     std::uint32_t to_tuples = 0;  // messages that were to go by their queues
     std::size_t ahead = 0;        // eager payload that it has not taken away yet
     std::size_t taken = 0;        // of its eager payload, not yet told
-    std::uint32_t answers = 0;    // operations that wait for a message of its
+    std::uint32_t answers = 0;    // that wait for a message of its, or for credit
     bool has_left = false;        // so it seemed at the last tick
     int failed = 0;               // errno: nothing can be sent any more
     std::uint16_t sequence_looked_at = 0;       // expected_sequence(), up to a second ago

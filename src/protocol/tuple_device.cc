@@ -16,6 +16,8 @@ namespace {
 
 constexpr std::uint32_t kPieces = 3;
 constexpr unsigned kPollAtOnce = 16;
+// A queue that could not be had is not asked for again before.
+constexpr auto kPause = std::chrono::milliseconds(10);
 // Ids are addresses of works, or, with this bit, numbers of receives.
 constexpr std::uint64_t kReceive = 1;
 
@@ -180,15 +182,21 @@ BlockingQueue* TupleDevice::take(Connector& connector, const Name& from, const N
         soon = queue.get();
     }
     if (soon != nullptr) return soon;
-    std::erase_if(pool->queues, [](const auto& queue) {
-        return queue->state() == BlockingQueue::State::kFailed && queue->idle();
-    });
-    if (alive >= most) return nullptr;
+    // The peer has gone, mostly, or has no room: who waits is told of the one, and goes by credit
+    // with the other.
+    if (std::erase_if(pool->queues, [](const auto& queue) {
+            return queue->state() == BlockingQueue::State::kFailed && queue->idle();
+        }) != 0)
+        pool->again_at = Clock::now() + kPause;
+    if (alive >= most || (pool->again_at != Clock::time_point{} && Clock::now() < pool->again_at))
+        return nullptr;
+    pool->again_at = {};
     try {
         open();
         pool->queues.push_back(std::make_unique<BlockingQueue>(*this, connector, from, to));
         return pool->queues.back().get();
     } catch (const VerbsError&) {  // credit will come
+        pool->again_at = Clock::now() + kPause;
         return nullptr;
     }
 }

@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -99,7 +100,7 @@ public:
     void tell(TupleReceives& receives) noexcept { receives_ = &receives; }
     std::unique_ptr<TupleQueue> make_queue();  // throws VerbsError
     // One that nobody has, ready or on its way there; nullptr: `most` are in use, or the device
-    // has no more.
+    // or the peer has no more, for now.
     BlockingQueue* take(Connector& connector, const Name& from, const Name& to, unsigned most);
 
     unsigned poll();  // tells works
@@ -110,10 +111,12 @@ public:
     std::uint32_t max_inline = 0;  // of blocking queues
 
 private:
+    using Clock = std::chrono::steady_clock;
     void open();
     struct Pool {
         Name to;
         std::vector<std::unique_ptr<BlockingQueue>> queues;
+        Clock::time_point again_at;  // a queue is asked for again
     };
     Channel& channel_;
     TupleReceives* receives_ = nullptr;

@@ -409,7 +409,7 @@ void TupleSender::end(TupleOut& tuple) {
     left.insert(left.end(), tuple.waits.begin(), tuple.waits.end());
     tuple.waits.clear();
     std::erase(waiting_, &tuple);
-    tuple.listed = false;
+    unlist(tuple);
     const int failed = tuple.failed;
     const bool was_there = tuple.state == TupleOut::State::kDrained;
     const TupleBeginBody ended{tuple.receiver};
@@ -455,10 +455,17 @@ void TupleSender::finish(Transfer& t, int error) {
     body_.finish(t, error, 0);
 }
 
+// Its peer owes it credit meanwhile: that it has gone is noticed like that of one who owes an
+// answer.
 void TupleSender::list(TupleOut& tuple) {
     if (tuple.listed) return;
     tuple.listed = true;
+    ++tuple.peer->answers;
     waiting_.push_back(&tuple);
+}
+
+void TupleSender::unlist(TupleOut& tuple) noexcept {
+    if (std::exchange(tuple.listed, false)) --tuple.peer->answers;
 }
 
 void TupleSender::progress() {
@@ -466,7 +473,7 @@ void TupleSender::progress() {
         TupleOut& tuple = *waiting_[i];
         waiting_[i] = waiting_.back();
         waiting_.pop_back();
-        tuple.listed = false;
+        unlist(tuple);
         const std::size_t before = waiting_.size();
         advance(tuple);
         // It waits again, at the end of the list: not now.

@@ -93,6 +93,7 @@ private:
     void send_otherwise(std::deque<Transfer*>& transfers);
     void finish(Transfer& transfer, int error);
     void list(TupleOut& tuple);
+    static void unlist(TupleOut& tuple) noexcept;
     void leave_blocking(TupleOut& tuple) noexcept;
     std::optional<TupleCredit> credit(const TupleOut& tuple, std::uint32_t number) const noexcept;
 

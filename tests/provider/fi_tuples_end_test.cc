@@ -53,6 +53,22 @@ TEST_P(TupleEnds, OfAReceiverWithMessagesAtItsQueue) {
     others_go_on(0, 2);
 }
 
+// Nothing is under way that could fail: there is neither credit nor a queue that may block, and
+// none can be connected any more.
+TEST_P(TupleEnds, OfAReceiverBeforeMessagesForIt) {
+    open(3);
+    for (const std::size_t to : {1u, 2u})
+        ASSERT_NO_FATAL_FAILURE(warm(0, to, 5));
+    close_while_others_look(1);
+    for (int i = 0; i < 5; ++i)
+        send(0, 1, 5, kLarge);
+    for (int i = 0; i < 5; ++i) {
+        ASSERT_NO_FATAL_FAILURE(wait(sent_[static_cast<std::size_t>(i)]));
+        EXPECT_NE(sent_[static_cast<std::size_t>(i)].error, 0);
+    }
+    others_go_on(0, 2);
+}
+
 // Receives are at its queue: the sender is told before they go.
 TEST_P(TupleEnds, OfAReceiverThatWaits) {
     open(3);
