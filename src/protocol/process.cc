@@ -114,8 +114,11 @@ std::shared_ptr<memory::RegistrationCache> Process::cache(const endpoint::Shared
     if (!cache) {
         std::size_t most = options.mr_cache_bytes;
         rlimit limit{};
-        if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-            most = std::min<std::size_t>(most, limit.rlim_cur / 2);
+        if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur / 2 < most) {
+            if (!held_to_memlock_)
+                held_to_memlock_ = verbs::is_held_to_memlock(context.pd.get(), limit.rlim_cur);
+            if (*held_to_memlock_) most = limit.rlim_cur / 2;
+        }
         cache = std::make_shared<memory::RegistrationCache>(monitor_, context.pd.get(), most);
         known = cache;
     }

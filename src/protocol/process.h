@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -67,6 +68,7 @@ private:
     const bool direct_pays_;  // as far as is known; of PostPath::kAuto
     const std::shared_ptr<memory::AddressMonitor> monitor_;
     std::map<std::uint16_t, std::weak_ptr<memory::RegistrationCache>> caches_;  // by context
+    std::optional<bool> held_to_memlock_;                                       // once known
     std::bitset<65536> numbers_;   // under mutex_: endpoints that are there
     std::size_t next_number_ = 0;  // under mutex_
     std::atomic<int> registrations_{0};

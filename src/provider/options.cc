@@ -183,8 +183,8 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) { return number(text, 1, 100, o.protocol.speculation); }},
     {"mr_cache", FI_PARAM_SIZE_T, "1G", "0 to 1T bytes (K, M and G)",
      "Memory of a program that stays registered after it was used twice for messages above the "
-     "eager size or for RMA; at most half of `ulimit -l`. 0: memory is registered for each "
-     "operation.",
+     "eager size or for RMA; at most half of `ulimit -l`, where the process is held to that. 0: "
+     "memory is registered for each operation.",
      [](Text text, Options& o) { return number(text, 0, 1ULL << 40, o.protocol.mr_cache_bytes); }},
     {"connect_timeout", FI_PARAM_INT, "30000", "100 to 600000 ms",
      "How long a peer that does not answer is asked for a connection, before operations to it "

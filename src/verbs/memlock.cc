@@ -1,11 +1,27 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "verbs/memlock.h"
 
+#include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cerrno>
 
 namespace heddle::verbs {
+
+bool is_held_to_memlock(ibv_pd* pd, std::size_t limit) noexcept {
+    constexpr std::size_t kMostAsked = std::size_t{64} << 20;
+    if (limit > kMostAsked) return true;
+    const std::size_t bytes = limit + static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    void* const memory =
+        ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) return true;
+    // Refused before a page is touched (kernel: ib_umem_get).
+    ibv_mr* const mr = ibv_reg_mr(pd, memory, bytes, 0);
+    if (mr != nullptr) ibv_dereg_mr(mr);
+    ::munmap(memory, bytes);
+    return mr == nullptr;
+}
 
 std::string memlock_hint(int error, const std::string& otherwise) {
     rlimit limit{};

@@ -22,7 +22,7 @@ constexpr int kAfter = 8;  // uses
 class Memlock : public testing::TestWithParam<const char*> {
 protected:
     Memlock() {
-        setenv("FI_HEDDLE_RENDEZVOUS", GetParam(), 1);
+        setenv("FI_HEDDLE_RNDV", GetParam(), 1);
         setenv("FI_HEDDLE_REUSE", std::to_string(kAfter).c_str(), 1);
         setenv("FI_HEDDLE_RECEIVE_BUFFERS", "32", 1);  // the hard limit may be small, too
         limit.lift();
@@ -181,6 +181,27 @@ TEST_P(Memlock, IsNotEnoughForALargerMessage) {
         ASSERT_NO_FATAL_FAILURE(send(from, kLarge));
     munmap(from, kTooMuch);
     munmap(to, kTooMuch);
+}
+
+// The rest is for all else.
+TEST_P(Memlock, IsHalfForWhatIsKept) {
+    setenv("FI_HEDDLE_SEND_DEPTH", "64", 1);
+    ASSERT_NO_FATAL_FAILURE(open(0));
+    const std::size_t all_else = device_stat()["pinned_bytes"];
+    const std::size_t may = 3 * all_else;
+    closed();
+    limit.set(may);
+    world.emplace();
+    pair.emplace(*world);
+    const std::size_t buffers = may / kLarge;
+    std::byte* const large = map_some(buffers * kLarge);
+    for (std::size_t n = 0; n < buffers; ++n)
+        for (int i = 0; i < 3; ++i)
+            ASSERT_NO_FATAL_FAILURE(send(large + n * kLarge, kLarge));
+    const std::size_t pinned = device_stat()["pinned_bytes"];
+    EXPECT_LE(pinned, all_else + may / 2 + kLarge);
+    EXPECT_GT(pinned, may / 2);
+    munmap(large, buffers * kLarge);
 }
 
 // Which endpoint cannot be had, how much it asked for, and what the limit is.

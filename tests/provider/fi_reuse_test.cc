@@ -20,6 +20,7 @@
 #include "tests/provider/fi_memory.h"
 #include "tests/provider/fi_statistics.h"
 #include "tests/provider/fi_support.h"
+#include "tests/softhca/memlock_limit.h"
 
 extern char** environ;
 
@@ -379,6 +380,21 @@ TEST(ReuseWithLittleRoom, OfMemoryOverWhatGaveWay) {
     const auto counts = statistics.read();
     EXPECT_GE(counts["registration_evictions"], kTimes) << counts;
     EXPECT_GE(counts["registration_invalidations"], kTimes) << counts;
+}
+
+// Half of what may be locked, and so less than one buffer; but nobody holds this process to that.
+TEST(ReuseWithLittleToLock, OfMemoryThatIsNotPinned) {
+    const softhca::test::MemlockLimit limit(kBytes);
+    const Statistics statistics;
+    {
+        World world;
+        Pair pair(world);
+        std::vector<std::byte> from(kBytes, std::byte{1}), into(kBytes);
+        for (unsigned number = 1; number <= 5; ++number)
+            transfer(pair, from.data(), into.data(), kBytes, kBytes, number);
+    }
+    const auto counts = statistics.read();
+    EXPECT_GE(counts["registration_hits"], 4) << counts;
 }
 
 struct Limit {

@@ -45,7 +45,7 @@ std::byte* place(std::size_t number) {
 class StaticProgram : public testing::TestWithParam<const char*> {
 protected:
     StaticProgram() {
-        setenv("FI_HEDDLE_RENDEZVOUS", GetParam(), 1);
+        setenv("FI_HEDDLE_RNDV", GetParam(), 1);
         setenv("FI_HEDDLE_REUSE", std::to_string(kAfter).c_str(), 1);
         world.emplace();
         pair.emplace(*world);
