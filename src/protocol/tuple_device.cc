@@ -168,7 +168,7 @@ BlockingQueue* TupleDevice::take(Connector& connector, const Name& from, const N
     auto pool = std::find_if(pools_.begin(), pools_.end(),
                              [&](const Pool& each) { return each.to == context; });
     if (pool == pools_.end()) {
-        pools_.push_back({context, {}});
+        pools_.push_back({context, {}, {}});
         pool = pools_.end() - 1;
     }
     unsigned alive = 0;
