@@ -26,7 +26,7 @@ constexpr double kFirstWork = 0.25, kMoreWork = 1.5, kEnough = 1.5;  // of the b
 constexpr double kGiveUp = 50;
 constexpr long kSleepNs = 20'000;
 
-struct Board {
+struct OverlapBoard {
     struct Team {
         // Numbers of iterations: the one that is wanted, and the one that the peer is ready for.
         alignas(64) std::atomic<std::uint64_t> wanted{0};
@@ -74,7 +74,7 @@ double units_in_a_us() {
 
 class Worker final : public Member {
 public:
-    Worker(Turns& turns, Board& board, std::uint32_t team, std::uint32_t rank,
+    Worker(Turns& turns, OverlapBoard& board, std::uint32_t team, std::uint32_t rank,
            const OverlapRequest& request, std::size_t most)
         : Member(turns, team, rank, 2, request.teams[team]),
           board_(board),
@@ -233,8 +233,8 @@ private:
         own_.switches += static_cast<std::uint64_t>(usage.ru_nivcsw - usage_before.ru_nivcsw);
     }
 
-    Board& board_;
-    Board::Team& own_;
+    OverlapBoard& board_;
+    OverlapBoard::Team& own_;
     const OverlapRequest& request_;
     const std::size_t most_;
     std::byte* const buffer_;
@@ -246,7 +246,7 @@ private:
 
 std::vector<std::vector<OverlapResult>> run_overlap(
     const OverlapRequest& request, const std::function<void(const OverlapCase&)>& told) {
-    const SharedObject<Board> board;
+    const SharedObject<OverlapBoard> board;
     Turns turns;
     std::size_t most = 0;
     for (const OverlapCase& each : request.cases)
@@ -268,7 +268,7 @@ std::vector<std::vector<OverlapResult>> run_overlap(
         board->command = each;
         std::vector<OverlapResult>& of_case = results.emplace_back(teams);
         for (std::uint32_t team = 0; team < teams; ++team) {
-            Board::Team& it = board->teams[team];
+            OverlapBoard::Team& it = board->teams[team];
             it.messages = it.by_tuple = it.late = it.switches = 0;
         }
         turns.repeat(teams, request.repetitions, [&](std::uint32_t team) {
@@ -277,7 +277,7 @@ std::vector<std::vector<OverlapResult>> run_overlap(
             of_case[team].samples.push_back(board->teams[team].sample);
         });
         for (std::uint32_t team = 0; team < teams; ++team) {
-            const Board::Team& it = board->teams[team];
+            const OverlapBoard::Team& it = board->teams[team];
             const auto messages = static_cast<double>(std::max<std::uint64_t>(it.messages, 1));
             of_case[team].by_tuple = static_cast<double>(it.by_tuple) / messages;
             of_case[team].late = static_cast<double>(it.late) / messages;

@@ -28,7 +28,7 @@ constexpr std::size_t kSame = 4 << 20;
 
 // Memory of all processes. Fields of a side are written by its process 0, or the one that drives,
 // while the others sleep.
-struct Board {
+struct ReuseBoard {
     struct Side {
         // Of RMA: of process 1.
         std::uint64_t target = 0, key = 0;
@@ -72,8 +72,9 @@ std::byte* map_same(std::size_t bytes) {
 // One process of a side.
 class Player final : public Member {
 public:
-    Player(Turns& turns, Board& board, std::uint32_t side, std::uint32_t rank, std::uint32_t size,
-           const protocol::Options& options, std::size_t most_bytes, const Area& area)
+    Player(Turns& turns, ReuseBoard& board, std::uint32_t side, std::uint32_t rank,
+           std::uint32_t size, const protocol::Options& options, std::size_t most_bytes,
+           const Area& area)
         : Member(turns, side, rank, size, options),
           board_(board),
           side_(board.sides[side]),
@@ -212,8 +213,8 @@ private:
         }
     }
 
-    Board& board_;
-    Board::Side& side_;
+    ReuseBoard& board_;
+    ReuseBoard::Side& side_;
     std::byte *memory_, *into_, *target_;
     std::unique_ptr<protocol::Region> region_;
     std::uint32_t number_ = 0;  // of operations, over all turns
@@ -277,7 +278,7 @@ ReuseCosts measure_reuse_costs(const protocol::Options& options) {
 
 std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts& costs,
                                    Told told) {
-    const SharedObject<Board> board;
+    const SharedObject<ReuseBoard> board;
     Turns turns;
     protocol::Options options[2] = {request.options, request.options};
     options[1].reuse_after = 0;

@@ -63,16 +63,16 @@ private:
 };
 
 // What a neighbour needs of a thread.
-struct Address {
+struct CellAddress {
     QpAddress qps[kSides];
     std::uint64_t memory = 0;
     std::uint32_t key = 0;
 };
 
-class Worker {
+class StencilWorker {
 public:
-    Worker(const Stencil& s, const Partition& p, const Layout& layout, std::uint32_t index,
-           Endpoint& endpoint)
+    StencilWorker(const Stencil& s, const Partition& p, const Layout& layout, std::uint32_t index,
+                  Endpoint& endpoint)
         : s_(s),
           layout_(layout),
           endpoint_(endpoint),
@@ -80,15 +80,15 @@ public:
           rows_(p.first_row(index + 1) - first_),
           has_{index != 0, index + 1 != p.workers()} {}
 
-    Address address() const {
-        Address a;
+    CellAddress address() const {
+        CellAddress a;
         for (std::uint32_t k = 0; k < kSides; ++k)
             a.qps[k] = endpoint_.address(k);
         a.memory = address_of(endpoint_.buffer());
         a.key = endpoint_.mr()->rkey;
         return a;
     }
-    void set_neighbour(std::uint32_t side, const Address& a) { neighbours_[side] = a; }
+    void set_neighbour(std::uint32_t side, const CellAddress& a) { neighbours_[side] = a; }
 
     // The grid as it is at the beginning. Not while a neighbour runs.
     void reset(const std::vector<double>& grid) {
@@ -140,7 +140,7 @@ private:
 
     template <class Poster>
     void send(Poster& poster, std::uint32_t side) {
-        const Address& to = neighbours_[side];
+        const CellAddress& to = neighbours_[side];
         const ibv_sge row{address_of(at(layout_.block(side == kUp ? 0 : rows_ - 1, step_))),
                           static_cast<std::uint32_t>(layout_.row_bytes()), endpoint_.mr()->lkey};
         Work work;
@@ -178,26 +178,26 @@ private:
     Endpoint& endpoint_;
     std::uint32_t first_, rows_;
     bool has_[kSides];
-    Address neighbours_[kSides];
+    CellAddress neighbours_[kSides];
     std::uint64_t step_ = 0;  // goes on from one repetition to the next
 };
 
 // The workers around a ring: the QPs of the first and the last that lead out of the grid are
 // connected to each other, and not used.
 void connect(Team& team, const Partition& p, bool shared_qps, EndpointSet& set,
-             std::vector<Worker>& workers) {
-    std::vector<Address> mine;
-    for (const Worker& worker : workers)
+             std::vector<StencilWorker>& workers) {
+    std::vector<CellAddress> mine;
+    for (const StencilWorker& worker : workers)
         mine.push_back(worker.address());
-    const std::vector<std::vector<Address>> all = team.all_gather_rows(mine);
-    const auto address = [&](std::uint32_t index) -> const Address& {
+    const std::vector<std::vector<CellAddress>> all = team.all_gather_rows(mine);
+    const auto address = [&](std::uint32_t index) -> const CellAddress& {
         return all[p.process_of(index)][p.thread_of(index)];
     };
     const std::uint32_t count = p.workers();
     for (std::uint32_t t = 0; t < p.threads; ++t) {
         const std::uint32_t index = p.worker(team.rank(), t);
-        const Address& above = address((index + count - 1) % count);
-        const Address& below = address((index + 1) % count);
+        const CellAddress& above = address((index + count - 1) % count);
+        const CellAddress& below = address((index + 1) % count);
         workers[t].set_neighbour(kUp, above);
         workers[t].set_neighbour(kDown, below);
         if (shared_qps && t != 0) continue;
@@ -266,7 +266,7 @@ StencilResult run_stencil(Team& team, const Stencil& s) {
 
     Workers threads(team, s.processors, team.rank() * s.threads);
     Ledger ledger(s.threads, kSides);
-    std::vector<Worker> workers;
+    std::vector<StencilWorker> workers;
     std::vector<Posting> postings;
     for (std::uint32_t t = 0; t < s.threads; ++t) {
         workers.emplace_back(s, p, layout, p.worker(team.rank(), t), set[t]);
@@ -276,7 +276,7 @@ StencilResult run_stencil(Team& team, const Stencil& s) {
 
     StencilResult result;
     std::uint64_t messages = 0;
-    for (const Worker& worker : workers)
+    for (const StencilWorker& worker : workers)
         messages += worker.messages();
     for (const std::uint64_t count : team.all_gather_values(messages))
         result.messages += count;
@@ -285,7 +285,7 @@ StencilResult run_stencil(Team& team, const Stencil& s) {
     std::vector<double> expected;
     if (team.rank() == 0) expected = serial_stencil(s.rows, s.columns, s.iterations);
     for (int r = -1; r < s.repetitions; ++r) {
-        for (Worker& worker : workers)
+        for (StencilWorker& worker : workers)
             worker.reset(initial);
         team.barrier();
         std::vector<double> took(s.threads);
@@ -300,7 +300,7 @@ StencilResult run_stencil(Team& team, const Stencil& s) {
         const auto all = team.all_gather_values(*std::ranges::max_element(took));
         if (r >= 0) result.seconds.push_back(*std::ranges::max_element(all));
         std::vector<double> block;
-        for (const Worker& worker : workers)
+        for (const StencilWorker& worker : workers)
             worker.append_result(block);
         const auto blocks = team.all_gather_rows(block);
         if (team.rank() != 0) continue;

@@ -14,14 +14,14 @@
 namespace heddle::bench {
 namespace {
 
-constexpr std::uint32_t kWarmUp = 256;    // messages: auto has made up its mind
-constexpr std::uint32_t kPart = 16;       // of a ping-pong, looked at as a whole
-constexpr std::uint64_t kAnswerTag = 1;   // of windows
-constexpr std::uint64_t kFirstTag = 256;  // of those that are measured
+constexpr std::uint32_t kTupleWarmUp = 256;  // messages: auto has made up its mind
+constexpr std::uint32_t kPart = 16;          // of a ping-pong, looked at as a whole
+constexpr std::uint64_t kAnswerTag = 1;      // of windows
+constexpr std::uint64_t kFirstTag = 256;     // of those that are measured
 // Each case has tags of its own: what was learnt of others is of another experiment.
 constexpr unsigned kTagBits = 20;
 
-struct Board {
+struct TupleBoard {
     struct Team {
         double seconds = 0;
         std::uint64_t parts = 0, undisturbed = 0;           // since the case began
@@ -54,10 +54,10 @@ std::uint64_t mixed(std::uint64_t value) noexcept {
     return value ^ value >> 31;
 }
 
-class Player final : public Member {
+class TuplePlayer final : public Member {
 public:
-    Player(Turns& turns, Board& board, std::uint32_t team, std::uint32_t rank,
-           const TupleRequest& request, std::size_t most)
+    TuplePlayer(Turns& turns, TupleBoard& board, std::uint32_t team, std::uint32_t rank,
+                const TupleRequest& request, std::size_t most)
         : Member(turns, team, rank, 2, request.teams[team]),
           board_(board),
           own_(board.teams[team]),
@@ -103,7 +103,7 @@ private:
         const TupleCase& what = board_.command;
         if (board_.first) {
             cursor_ = 0;
-            if (what.warm) ping_pong({.ping_pong = true, .bytes = warm_bytes_}, kWarmUp);
+            if (what.warm) ping_pong({.ping_pong = true, .bytes = warm_bytes_}, kTupleWarmUp);
         }
         const protocol::TupleCounts before = endpoint_->tuple_counts();
         if (rank_ == 1 && !what.ping_pong && what.early) post_window(what, cursor_);
@@ -217,8 +217,8 @@ private:
                                          " is not the one that was expected");
     }
 
-    Board& board_;
-    Board::Team& own_;
+    TupleBoard& board_;
+    TupleBoard::Team& own_;
     const std::uint32_t window_;
     const std::size_t warm_bytes_, room_;
     std::byte *const out_, *const in_;
@@ -232,7 +232,7 @@ private:
 
 std::vector<std::vector<TupleResult>> run_tuples(
     const TupleRequest& request, const std::function<void(const TupleCase&)>& told) {
-    const SharedObject<Board> board;
+    const SharedObject<TupleBoard> board;
     Turns turns;
     std::size_t most = 0;
     for (const TupleCase& each : request.cases)
@@ -242,7 +242,7 @@ std::vector<std::vector<TupleResult>> run_tuples(
     for (std::uint32_t team = 0; team < teams; ++team) {
         for (int i = 0; i < 2; ++i)
             turns.start(team, [&, team](std::uint32_t rank) {
-                Player player(turns, *board, team, rank, request, most);
+                TuplePlayer player(turns, *board, team, rank, request, most);
                 // All teams alike, whatever else the machine does when one begins.
                 pin_to(processors[rank % processors.size()]);
                 player.give_way(processors.size() < 2);
@@ -267,9 +267,9 @@ std::vector<std::vector<TupleResult>> run_tuples(
             told(each);
             board->teams[team].reset();
             board->first = true;
-            turn(team, kWarmUp);
+            turn(team, kTupleWarmUp);
             board->first = false;
-            messages = std::max(messages, request.seconds / turn(team, 4 * kWarmUp));
+            messages = std::max(messages, request.seconds / turn(team, 4 * kTupleWarmUp));
             board->teams[team].reset();
         }
         turns.repeat(teams, request.repetitions, [&](std::uint32_t team) {
@@ -277,7 +277,7 @@ std::vector<std::vector<TupleResult>> run_tuples(
             of_case[team].seconds.push_back(turn(team, messages));
         });
         for (std::uint32_t team = 0; team < teams; ++team) {
-            const Board::Team& it = board->teams[team];
+            const TupleBoard::Team& it = board->teams[team];
             const auto sent = static_cast<double>(std::max<std::uint64_t>(it.messages, 1));
             of_case[team].by_tuple = static_cast<double>(it.by_tuple) / sent;
             of_case[team].late = static_cast<double>(it.late) / sent;

@@ -14,7 +14,7 @@
 namespace heddle::bench {
 namespace {
 
-constexpr int kPatience = 60;  // seconds
+constexpr int kTurnPatience = 60;  // seconds
 
 }  // namespace
 
@@ -50,7 +50,7 @@ void Turns::throw_if_failed() const {
 bool Turns::wait(sem_t& semaphore) noexcept {
     timespec until{};
     ::clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += kPatience;
+    until.tv_sec += kTurnPatience;
     while (::sem_timedwait(&semaphore, &until) != 0)
         if (errno != EINTR) {
             fail("a process does not come");

@@ -11,7 +11,7 @@
 namespace softhca::cli {
 namespace {
 
-struct Arguments {
+struct CleanArguments {
     std::string fabric;
     bool all = false, dry_run = false, force = false;
 };
@@ -26,7 +26,7 @@ bool exists(const std::string& name) {
 }
 
 // False if live processes were in the way.
-bool clean(const std::string& name, const Arguments& arguments) {
+bool clean(const std::string& name, const CleanArguments& arguments) {
     unsigned live = 0;
     std::uint64_t dead = 0;
     if (const std::unique_ptr<FabricFile> file = FabricFile::open(name)) {
@@ -57,7 +57,7 @@ bool clean(const std::string& name, const Arguments& arguments) {
 }  // namespace
 
 void add_clean_command(CLI::App& app, int* status) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<CleanArguments>();
     CLI::App* command = app.add_subcommand("clean", "remove what killed processes have left");
     CLI::Option* fabric = add_fabric_option(*command, &arguments->fabric);
     command->add_flag("--all", arguments->all, "every fabric of this user that is not in use")

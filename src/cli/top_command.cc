@@ -16,7 +16,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-struct Arguments {
+struct TopArguments {
     std::string fabric;
     double interval = 1;
     bool once = false, json = false;
@@ -66,7 +66,7 @@ void watch_screen(const std::string& name, Clock::duration interval) {
     }
 }
 
-void watch_lines(const std::string& name, Clock::duration interval, const Arguments& arguments) {
+void watch_lines(const std::string& name, Clock::duration interval, const TopArguments& arguments) {
     Snapshot before = take_snapshot(name);
     Clock::time_point then = Clock::now();
     do {
@@ -85,7 +85,7 @@ void watch_lines(const std::string& name, Clock::duration interval, const Argume
 }  // namespace
 
 void add_top_command(CLI::App& app, int* status) {
-    auto arguments = std::make_shared<Arguments>();
+    auto arguments = std::make_shared<TopArguments>();
     CLI::App* top = app.add_subcommand("top", "show the rates of the counters, live");
     const CLI::Option* fabric = add_fabric_option(*top, &arguments->fabric);
     top->add_option("--interval", arguments->interval,

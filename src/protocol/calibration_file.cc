@@ -2,6 +2,7 @@
 #include "protocol/calibration_file.h"
 
 #include <unistd.h>
+#include <algorithm>
 
 #include <cctype>
 #include <cerrno>
@@ -75,6 +76,12 @@ bool write_calibration(const std::filesystem::path& file, const std::string& tex
 std::string exact(double value) {
     char digits[64];
     return std::string(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
+double median(std::vector<double>& times) {
+    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::nth_element(times.begin(), middle, times.end());
+    return *middle;
 }
 
 }  // namespace heddle::protocol

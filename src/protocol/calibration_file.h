@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "heddle/device.h"
 
@@ -19,5 +20,11 @@ bool write_calibration(const std::filesystem::path& file, const std::string& tex
 // Digits that are read back as exactly this, in any locale: who reads a file decides as who wrote
 // it did.
 std::string exact(double value);
+
+// A longer time in a calibration file was not measured.
+constexpr double kMostNanoseconds = 1e12;
+
+// The middle one of `times`, which must not be empty; reorders them.
+double median(std::vector<double>& times);
 
 }  // namespace heddle::protocol

@@ -15,16 +15,15 @@
 namespace heddle::protocol {
 namespace {
 
-constexpr const char* kFirstLine = "heddle post costs 1";
-constexpr double kMostNanoseconds = 1e12;
-constexpr int kTurns = 41, kOperations = 8;
+constexpr const char* kPostCostsLine = "heddle post costs 1";
+constexpr int kTurns = 41, kPosts = 8;
 // What two equal sides differ by.
 constexpr double kLevel = 1.02;
 
 // An endpoint that writes to itself.
-class Loop {
+class PostLoop {
 public:
-    Loop(const std::string& device, Path path)
+    PostLoop(const std::string& device, Path path)
         : set_(device, Category::kMpiEverywhere, 1, options(path)) {
         set_[0].connect(set_[0].address());
     }
@@ -45,7 +44,7 @@ public:
         const auto begin = Clock::now();
         e.visit([&](auto& queues) {
             post::Completion done;
-            for (int i = 0; i < kOperations; ++i) {
+            for (int i = 0; i < kPosts; ++i) {
                 if (queues.send().post_now(work) != post::Posted::kOk)
                     throw VerbsError("an operation to measure posting with", EIO);
                 while (queues.completions().poll(&done, 1) == 0)
@@ -55,7 +54,7 @@ public:
                     throw VerbsError("an operation to measure posting with", EIO);
             }
         });
-        return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / kOperations;
+        return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / kPosts;
     }
 
 private:
@@ -71,12 +70,6 @@ private:
     EndpointSet set_;
 };
 
-double median(std::vector<double>& times) {
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
-    return *middle;
-}
-
 }  // namespace
 
 bool PostCosts::direct_pays() const noexcept {
@@ -89,7 +82,7 @@ bool PostCosts::direct_pays() const noexcept {
 }
 
 PostCosts PostCosts::measure(const std::string& device) {
-    Loop verbs(device, Path::kVerbs), direct(device, Path::kDirect);
+    PostLoop verbs(device, Path::kVerbs), direct(device, Path::kDirect);
     PostCosts all;
     for (std::size_t i = 0; i < kSizes.size(); ++i) {
         std::vector<double> by_verbs, directly;
@@ -107,7 +100,7 @@ std::filesystem::path PostCosts::file(const DeviceInfo& device) {
 }
 
 std::string PostCosts::text() const {
-    std::string text = std::string(kFirstLine) + "\n";
+    std::string text = std::string(kPostCostsLine) + "\n";
     for (std::size_t i = 0; i < kSizes.size(); ++i)
         text += std::to_string(kSizes[i]) + " " + exact(costs[i].verbs) + " " +
                 exact(costs[i].direct) + "\n";
@@ -117,7 +110,7 @@ std::string PostCosts::text() const {
 std::optional<PostCosts> PostCosts::parse(const std::string& text) {
     std::istringstream lines(text);
     std::string line;
-    if (!std::getline(lines, line) || line != kFirstLine) return std::nullopt;
+    if (!std::getline(lines, line) || line != kPostCostsLine) return std::nullopt;
     PostCosts all;
     for (std::size_t i = 0; i < kSizes.size(); ++i) {
         if (!std::getline(lines, line)) return std::nullopt;

@@ -12,8 +12,7 @@
 namespace heddle::protocol {
 namespace {
 
-constexpr const char* kFirstLine = "heddle reuse costs 1";
-constexpr double kMostNanoseconds = 1e12;
+constexpr const char* kReuseCostsLine = "heddle reuse costs 1";
 
 }  // namespace
 
@@ -49,7 +48,7 @@ std::filesystem::path ReuseCosts::file(const DeviceInfo& device) {
 }
 
 std::string ReuseCosts::text() const {
-    std::string text = std::string(kFirstLine) + "\n";
+    std::string text = std::string(kReuseCostsLine) + "\n";
     for (std::size_t i = 0; i < kSizes; ++i) {
         const Cost& cost = costs[i];
         if (cost.registration <= 0) continue;
@@ -66,7 +65,7 @@ std::string ReuseCosts::text() const {
 std::optional<ReuseCosts> ReuseCosts::parse(const std::string& text) {
     std::istringstream lines(text);
     std::string line;
-    if (!std::getline(lines, line) || line != kFirstLine) return std::nullopt;
+    if (!std::getline(lines, line) || line != kReuseCostsLine) return std::nullopt;
     ReuseCosts all;
     std::size_t found = 0;
     while (std::getline(lines, line)) {

@@ -28,12 +28,6 @@ double nanoseconds(Clock::duration time) {
     return std::chrono::duration<double, std::nano>(time).count();
 }
 
-double median(std::vector<double>& times) {
-    const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
-    std::nth_element(times.begin(), middle, times.end());
-    return *middle;
-}
-
 // Pages of their own, as an application's.
 class Pages {
 public:
@@ -55,9 +49,9 @@ private:
 };
 
 // Two queue pairs that are connected to each other.
-class Loop {
+class SelfLoop {
 public:
-    Loop(ibv_context* context, ibv_pd* pd, std::size_t largest)
+    SelfLoop(ibv_context* context, ibv_pd* pd, std::size_t largest)
         : pd_(pd),
           cq_(ibv_create_cq(context, 16, nullptr, nullptr, 0)),
           user_(largest),
@@ -191,7 +185,7 @@ double lookup() {
 ReuseCosts ReuseCosts::measure(ibv_context* context, ibv_pd* pd, std::size_t largest) {
     ReuseCosts all;
     const double of_lookup = lookup();
-    Loop loop(context, pd, size_of(kSizes - 1));
+    SelfLoop loop(context, pd, size_of(kSizes - 1));
     for (std::size_t i = 0; i < kSizes && size_of(i) <= largest; ++i) {
         const std::size_t bytes = size_of(i);
         Cost& cost = all.costs[i];

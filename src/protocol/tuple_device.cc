@@ -19,7 +19,7 @@ constexpr unsigned kPollAtOnce = 16;
 // A queue that could not be had is not asked for again before.
 constexpr auto kPause = std::chrono::milliseconds(10);
 // Ids are addresses of works, or, with this bit, numbers of receives.
-constexpr std::uint64_t kReceive = 1;
+constexpr std::uint64_t kReceiveBit = 1;
 
 }  // namespace
 
@@ -45,7 +45,7 @@ bool TupleQueue::post(void* buffer, std::uint32_t bytes, std::uint32_t key,
                       std::uint64_t receive) noexcept {
     ibv_sge piece{reinterpret_cast<std::uintptr_t>(buffer), bytes, key};
     ibv_recv_wr wr{}, *bad = nullptr;
-    wr.wr_id = receive << 1 | kReceive;
+    wr.wr_id = receive << 1 | kReceiveBit;
     wr.sg_list = &piece;
     wr.num_sge = bytes != 0 ? 1 : 0;  // zero would stand for 2 GiB
     return ibv_post_srq_recv(srq_.get(), &wr, &bad) == 0;
@@ -211,7 +211,7 @@ unsigned TupleDevice::poll() {
         const int count = ibv_poll_cq(cq_.get(), 1, &wc);
         if (count == 0) break;
         if (count < 0) continue;
-        if (wc.wr_id & kReceive)
+        if (wc.wr_id & kReceiveBit)
             receives_->received(wc.wr_id >> 1, wc);
         else
             reinterpret_cast<TupleWork*>(static_cast<std::uintptr_t>(wc.wr_id))->completed(wc);

@@ -126,17 +126,17 @@ ssize_t writev(fid_ep* ep, const fi_ioc* iov, void**, std::size_t count, fi_addr
     return by_default(
         ep, {AtomicCall::kWrite, {iov, count}, {}, {}, to, address, key, datatype, op, context});
 }
-ssize_t write(fid_ep* ep, const void* buffer, std::size_t count, void*, fi_addr_t to,
-              std::uint64_t address, std::uint64_t key, fi_datatype datatype, fi_op op,
-              void* context) {
+ssize_t write_atomic(fid_ep* ep, const void* buffer, std::size_t count, void*, fi_addr_t to,
+                     std::uint64_t address, std::uint64_t key, fi_datatype datatype, fi_op op,
+                     void* context) {
     const fi_ioc iov{{const_cast<void*>(buffer)}, count};
     return writev(ep, &iov, nullptr, 1, to, address, key, datatype, op, context);
 }
 ssize_t writemsg(fid_ep* ep, const fi_msg_atomic* message, std::uint64_t flags) {
     return by_message(ep, AtomicCall::kWrite, *message, {}, {}, flags);
 }
-ssize_t inject(fid_ep* ep, const void* buffer, std::size_t count, fi_addr_t to,
-               std::uint64_t address, std::uint64_t key, fi_datatype datatype, fi_op op) {
+ssize_t inject_atomic(fid_ep* ep, const void* buffer, std::size_t count, fi_addr_t to,
+                      std::uint64_t address, std::uint64_t key, fi_datatype datatype, fi_op op) {
     const fi_ioc iov{{const_cast<void*>(buffer)}, count};
     const Request request{AtomicCall::kWrite, {&iov, 1}, {},     {}, to, address, key,
                           datatype,           op,        nullptr};
@@ -215,12 +215,12 @@ int compwritevalid(fid_ep*, fi_datatype datatype, fi_op op, std::size_t* count) 
     return valid(AtomicCall::kCompare, datatype, op, count);
 }
 
-fi_ops_atomic table = {
+fi_ops_atomic atomic_ops = {
     .size = sizeof(fi_ops_atomic),
-    .write = write,
+    .write = write_atomic,
     .writev = writev,
     .writemsg = writemsg,
-    .inject = inject,
+    .inject = inject_atomic,
     .readwrite = readwrite,
     .readwritev = readwritev,
     .readwritemsg = readwritemsg,
@@ -234,6 +234,6 @@ fi_ops_atomic table = {
 
 }  // namespace
 
-fi_ops_atomic& atomic_table() noexcept { return table; }
+fi_ops_atomic& atomic_table() noexcept { return atomic_ops; }
 
 }  // namespace heddle::provider

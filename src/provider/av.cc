@@ -102,7 +102,7 @@ const char* text(fid_av*, const void* address, char* buffer, std::size_t* bytes)
     return buffer;
 }
 
-int bind(fid* handle, fid* other, std::uint64_t flags) {
+int bind_av(fid* handle, fid* other, std::uint64_t flags) {
     auto& av = object<AddressVectorObject>(handle);
     if (other->fclass != FI_CLASS_EQ) return -FI_EINVAL;
     if (flags != 0) return -FI_EBADFLAGS;
@@ -119,16 +119,16 @@ int close_av(fid* handle) {
     return 0;
 }
 
-fi_ops fid_table = {
+fi_ops av_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_av,
-    .bind = bind,
+    .bind = bind_av,
     .control = not_there,
     .ops_open = not_there,
     .tostr = not_there,
     .ops_set = not_there,
 };
-fi_ops_av table = {
+fi_ops_av av_ops = {
     .size = sizeof(fi_ops_av),
     .insert = insert,
     .insertsvc = not_there,
@@ -161,8 +161,8 @@ int open_address_vector(fid_domain* domain, fi_av_attr* attributes, fid_av** out
         }
         auto av = std::make_unique<AddressVectorObject>(static_cast<Domain&>(*domain),
                                                         (wanted.flags & FI_EVENT) != 0);
-        av->ops = &table;
-        describe(av->fid, FI_CLASS_AV, context, fid_table);
+        av->ops = &av_ops;
+        describe(av->fid, FI_CLASS_AV, context, av_fid_ops);
         *out = av.release();
         return 0;
     });

@@ -22,7 +22,7 @@ void progress(CounterObject& counter) noexcept {
     });
 }
 
-std::uint64_t read(fid_cntr* handle) {
+std::uint64_t read_cntr(fid_cntr* handle) {
     auto& counter = counter_of(handle);
     progress(counter);
     return counter.done();
@@ -93,22 +93,22 @@ int close_counter(fid* handle) {
     });
 }
 
-int control(fid* handle, int command, void* argument) {
+int control_cntr(fid* handle, int command, void* argument) {
     return object<CounterObject>(handle).sleeper.control(command, argument);
 }
 
-fi_ops fid_table = {
+fi_ops cntr_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_counter,
     .bind = not_there,
-    .control = control,
+    .control = control_cntr,
     .ops_open = not_there,
     .tostr = not_there,
     .ops_set = not_there,
 };
-fi_ops_cntr table = {
+fi_ops_cntr cntr_ops = {
     .size = sizeof(fi_ops_cntr),
-    .read = read,
+    .read = read_cntr,
     .readerr = read_error,
     .add = add,
     .set = set,
@@ -167,8 +167,8 @@ int open_counter(fid_domain* domain, fi_cntr_attr* attributes, fid_cntr** out,
         auto& of = static_cast<Domain&>(*domain);
         Guard guard(of);
         auto counter = std::make_unique<CounterObject>(of, kind);
-        counter->ops = &table;
-        describe(counter->fid, FI_CLASS_CNTR, context, fid_table);
+        counter->ops = &cntr_ops;
+        describe(counter->fid, FI_CLASS_CNTR, context, cntr_fid_ops);
         *out = counter.release();
         return 0;
     });

@@ -110,7 +110,7 @@ std::size_t read_messages(CompletionQueue& cq, protocol::PlainEntry* to, std::si
 }
 
 template <class Entry>
-[[gnu::flatten]] ssize_t read(fid_cq* handle, void* buffer, std::size_t count) {
+[[gnu::flatten]] ssize_t read_cq(fid_cq* handle, void* buffer, std::size_t count) {
     auto& cq = static_cast<CompletionQueue&>(*handle);
     return guarded("fi_cq_read", [&]() -> ssize_t {
         if constexpr (std::is_same_v<Entry, fi_cq_tagged_entry>) {
@@ -221,23 +221,23 @@ int close_cq(fid* handle) {
     });
 }
 
-int control(fid* handle, int command, void* argument) {
+int control_cq(fid* handle, int command, void* argument) {
     return object<CompletionQueue>(handle).sleeper.control(command, argument);
 }
 
-fi_ops fid_table = {
+fi_ops cq_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_cq,
     .bind = not_there,
-    .control = control,
+    .control = control_cq,
     .ops_open = not_there,
     .tostr = not_there,
     .ops_set = not_there,
 };
 template <class Entry>
-fi_ops_cq table = {
+fi_ops_cq cq_ops = {
     .size = sizeof(fi_ops_cq),
-    .read = read<Entry>,
+    .read = read_cq<Entry>,
     .readfrom = read_from<Entry>,
     .readerr = read_error,
     .sread = sleep_and_read<Entry>,
@@ -297,21 +297,21 @@ int open_completion_queue(fid_domain* domain, fi_cq_attr* attributes, fid_cq** o
         auto cq = std::make_unique<CompletionQueue>(of, wanted);
         switch (cq->format) {
             case FI_CQ_FORMAT_CONTEXT:
-                cq->ops = &table<fi_cq_entry>;
+                cq->ops = &cq_ops<fi_cq_entry>;
                 break;
             case FI_CQ_FORMAT_MSG:
-                cq->ops = &table<fi_cq_msg_entry>;
+                cq->ops = &cq_ops<fi_cq_msg_entry>;
                 break;
             case FI_CQ_FORMAT_DATA:
-                cq->ops = &table<fi_cq_data_entry>;
+                cq->ops = &cq_ops<fi_cq_data_entry>;
                 break;
             case FI_CQ_FORMAT_TAGGED:
-                cq->ops = &table<fi_cq_tagged_entry>;
+                cq->ops = &cq_ops<fi_cq_tagged_entry>;
                 break;
             default:
                 return -FI_ENOSYS;
         }
-        describe(cq->fid, FI_CLASS_CQ, context, fid_table);
+        describe(cq->fid, FI_CLASS_CQ, context, cq_fid_ops);
         if (wanted.format == FI_CQ_FORMAT_UNSPEC && attributes != nullptr)
             attributes->format = cq->format;
         *out = cq.release();

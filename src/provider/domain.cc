@@ -48,7 +48,7 @@ int open_endpoint2(fid_domain* domain, fi_info* info, fid_ep** endpoint, std::ui
     return flags == 0 ? open_endpoint(domain, info, endpoint, context) : -FI_ENOSYS;
 }
 
-fi_ops fid_table = {
+fi_ops domain_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_domain,
     .bind = bind_domain,
@@ -57,7 +57,7 @@ fi_ops fid_table = {
     .tostr = not_there,
     .ops_set = not_there,
 };
-fi_ops_domain table = {
+fi_ops_domain domain_ops = {
     .size = sizeof(fi_ops_domain),
     .av_open = open_address_vector,
     .cq_open = open_completion_queue,
@@ -192,8 +192,8 @@ int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** out, void* conte
     return guarded("fi_domain", [&] {
         if (info == nullptr || info->domain_attr == nullptr) return -FI_EINVAL;
         auto domain = std::make_unique<Domain>(static_cast<Fabric&>(*fabric), *info);
-        describe(domain->fid, FI_CLASS_DOMAIN, context, fid_table);
-        domain->ops = &table;
+        describe(domain->fid, FI_CLASS_DOMAIN, context, domain_fid_ops);
+        domain->ops = &domain_ops;
         domain->mr = &registration_table();
         domain_opened();
         *out = domain.release();

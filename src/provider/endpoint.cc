@@ -55,7 +55,7 @@ int bind_counter(Endpoint& endpoint, CounterObject& counter, std::uint64_t flags
     return 0;
 }
 
-int bind(fid* handle, fid* other, std::uint64_t flags) {
+int bind_endpoint(fid* handle, fid* other, std::uint64_t flags) {
     auto& endpoint = object<Endpoint>(handle);
     if (endpoint.rdm != nullptr) return -FI_EOPBADSTATE;
     return guarded("fi_ep_bind", [&] {
@@ -143,7 +143,7 @@ int operation_flags(Endpoint& endpoint, std::uint64_t& flags, bool set) {
     return 0;
 }
 
-int control(fid* handle, int command, void* argument) {
+int control_endpoint(fid* handle, int command, void* argument) {
     auto& endpoint = object<Endpoint>(handle);
     return guarded("fi_control of an endpoint", [&] {
         switch (command) {
@@ -186,11 +186,11 @@ int get_name(fid* handle, void* address, std::size_t* bytes) {
     return 0;
 }
 
-fi_ops fid_table = {
+fi_ops endpoint_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_endpoint,
-    .bind = bind,
-    .control = control,
+    .bind = bind_endpoint,
+    .control = control_endpoint,
     .ops_open = not_there,
     .tostr = not_there,
     .ops_set = not_there,
@@ -223,7 +223,7 @@ fi_ops_collective collective_table = {
 };
 
 void fill_tables(Endpoint& endpoint, void* context) {
-    describe(endpoint.fid, FI_CLASS_EP, context, fid_table);
+    describe(endpoint.fid, FI_CLASS_EP, context, endpoint_fid_ops);
     endpoint.ops = &option_table();
     endpoint.cm = &cm_table;
     endpoint.msg = &message_table();

@@ -120,7 +120,7 @@ ssize_t receive_left(fid_ep* handle) {
     return operate(handle, [](Endpoint&) { return static_cast<ssize_t>(kReceiveSize); });
 }
 
-fi_ops_ep table = {
+fi_ops_ep endpoint_ops = {
     .size = sizeof(fi_ops_ep),
     .cancel = cancel,
     .getopt = get_option,
@@ -133,6 +133,6 @@ fi_ops_ep table = {
 
 }  // namespace
 
-fi_ops_ep& option_table() noexcept { return table; }
+fi_ops_ep& option_table() noexcept { return endpoint_ops; }
 
 }  // namespace heddle::provider

@@ -35,8 +35,8 @@ ssize_t take(EventQueue& eq, std::uint32_t* kind, void* buffer, std::size_t byte
     return static_cast<ssize_t>(size);
 }
 
-ssize_t read(fid_eq* handle, std::uint32_t* kind, void* buffer, std::size_t bytes,
-             std::uint64_t flags) {
+ssize_t read_eq(fid_eq* handle, std::uint32_t* kind, void* buffer, std::size_t bytes,
+                std::uint64_t flags) {
     return guarded("fi_eq_read",
                    [&] { return take(queue_of(handle), kind, buffer, bytes, flags); });
 }
@@ -52,8 +52,8 @@ ssize_t read_error(fid_eq* handle, fi_eq_err_entry* out, std::uint64_t flags) {
     });
 }
 
-ssize_t write(fid_eq* handle, std::uint32_t kind, const void* entry, std::size_t bytes,
-              std::uint64_t flags) {
+ssize_t write_eq(fid_eq* handle, std::uint32_t kind, const void* entry, std::size_t bytes,
+                 std::uint64_t flags) {
     auto& eq = queue_of(handle);
     if (!eq.writable) return -FI_EINVAL;
     if (flags != 0) return -FI_EBADFLAGS;
@@ -92,7 +92,7 @@ int close_eq(fid* handle) {
     return 0;
 }
 
-int control(fid* handle, int command, void* argument) {
+int control_eq(fid* handle, int command, void* argument) {
     auto& eq = object<EventQueue>(handle);
     switch (command) {
         case FI_GETWAIT:
@@ -107,20 +107,20 @@ int control(fid* handle, int command, void* argument) {
     }
 }
 
-fi_ops fid_table = {
+fi_ops eq_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_eq,
     .bind = not_there,
-    .control = control,
+    .control = control_eq,
     .ops_open = not_there,
     .tostr = not_there,
     .ops_set = not_there,
 };
-fi_ops_eq table = {
+fi_ops_eq eq_ops = {
     .size = sizeof(fi_ops_eq),
-    .read = read,
+    .read = read_eq,
     .readerr = read_error,
-    .write = write,
+    .write = write_eq,
     .sread = sleep_and_read,
     .strerror = error_text,
 };
@@ -174,8 +174,8 @@ int open_event_queue(fid_fabric* fabric, fi_eq_attr* attributes, fid_eq** out,
         }
         auto eq = std::make_unique<EventQueue>(static_cast<Fabric&>(*fabric), wanted.wait_obj,
                                                (wanted.flags & FI_WRITE) != 0);
-        eq->ops = &table;
-        describe(eq->fid, FI_CLASS_EQ, context, fid_table);
+        eq->ops = &eq_ops;
+        describe(eq->fid, FI_CLASS_EQ, context, eq_fid_ops);
         *out = eq.release();
         return 0;
     });

@@ -49,7 +49,7 @@ int open_domain2(fid_fabric* fabric, fi_info* info, fid_domain** domain, std::ui
     return flags == 0 ? open_domain(fabric, info, domain, context) : -FI_ENOSYS;
 }
 
-fi_ops fid_table = {
+fi_ops fabric_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_fabric,
     .bind = not_there,
@@ -58,7 +58,7 @@ fi_ops fid_table = {
     .tostr = not_there,
     .ops_set = not_there,
 };
-fi_ops_fabric table = {
+fi_ops_fabric fabric_ops = {
     .size = sizeof(fi_ops_fabric),
     .domain = open_domain,
     .passive_ep = not_there,
@@ -74,8 +74,8 @@ int open_fabric(fi_fabric_attr* attributes, fid_fabric** out, void* context) noe
     return guarded("fi_fabric", [&] {
         if (attributes->name != nullptr && !is_fabric_name(attributes->name)) return -FI_ENODATA;
         auto fabric = std::make_unique<Fabric>();
-        describe(fabric->fid, FI_CLASS_FABRIC, context, fid_table);
-        fabric->ops = &table;
+        describe(fabric->fid, FI_CLASS_FABRIC, context, fabric_fid_ops);
+        fabric->ops = &fabric_ops;
         fabric->api_version = attributes->api_version;
         fabric->name = attributes->name != nullptr ? attributes->name : "";
         *out = fabric.release();

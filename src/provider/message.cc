@@ -38,7 +38,7 @@ ssize_t injectdata(fid_ep* ep, const void* buffer, std::size_t bytes, std::uint6
     return inject(ep, buffer, bytes, to, 0, data, FI_REMOTE_CQ_DATA);
 }
 
-fi_ops_msg table = {
+fi_ops_msg message_ops = {
     .size = sizeof(fi_ops_msg),
     .recv = recv,
     .recvv = recvv,
@@ -53,6 +53,6 @@ fi_ops_msg table = {
 
 }  // namespace
 
-fi_ops_msg& message_table() noexcept { return table; }
+fi_ops_msg& message_table() noexcept { return message_ops; }
 
 }  // namespace heddle::provider

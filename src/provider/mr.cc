@@ -38,16 +38,16 @@ int close_mr(fid* handle) {
 
 // There are no registrations that belong to an endpoint, but programs that go through the motions
 // (fi_mr_bind, fi_mr_enable) for those that have are not sent away.
-int bind(fid*, fid* other, std::uint64_t flags) {
+int bind_region(fid*, fid* other, std::uint64_t flags) {
     return other->fclass == FI_CLASS_EP && flags == 0 ? 0 : -FI_ENOSYS;
 }
-int control(fid*, int command, void*) { return command == FI_ENABLE ? 0 : -FI_ENOSYS; }
+int control_region(fid*, int command, void*) { return command == FI_ENABLE ? 0 : -FI_ENOSYS; }
 
-fi_ops fid_table = {
+fi_ops mr_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_mr,
-    .bind = bind,
-    .control = control,
+    .bind = bind_region,
+    .control = control_region,
     .ops_open = not_there,
     .tostr = not_there,
     .ops_set = not_there,
@@ -82,7 +82,7 @@ int register_attributes(fid* handle, const fi_mr_attr* attributes, std::uint64_t
             domain.protocol->give_up_held();
             region = reg();
         }
-        describe(region->fid, FI_CLASS_MR, attributes->context, fid_table);
+        describe(region->fid, FI_CLASS_MR, attributes->context, mr_fid_ops);
         *out = region.release();
         return 0;
     });
@@ -108,7 +108,7 @@ int register_plain(fid* handle, const void* buffer, std::size_t bytes, std::uint
     return register_vector(handle, &memory, 1, access, offset, requested_key, flags, out, context);
 }
 
-fi_ops_mr table = {
+fi_ops_mr mr_ops = {
     .size = sizeof(fi_ops_mr),
     .reg = register_plain,
     .regv = register_vector,
@@ -117,6 +117,6 @@ fi_ops_mr table = {
 
 }  // namespace
 
-fi_ops_mr& registration_table() noexcept { return table; }
+fi_ops_mr& registration_table() noexcept { return mr_ops; }
 
 }  // namespace heddle::provider

@@ -95,7 +95,7 @@ int close_set(fid* handle) {
     return 0;
 }
 
-fi_ops fid_table = {
+fi_ops poll_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_set,
     .bind = not_there,
@@ -104,7 +104,7 @@ fi_ops fid_table = {
     .tostr = not_there,
     .ops_set = not_there,
 };
-fi_ops_poll table = {
+fi_ops_poll poll_ops = {
     .size = sizeof(fi_ops_poll),
     .poll = poll,
     .poll_add = add,
@@ -117,8 +117,8 @@ int open_poll_set(fid_domain* domain, fi_poll_attr* attributes, fid_poll** out) 
     return guarded("fi_poll_open", [&] {
         if (attributes != nullptr && attributes->flags != 0) return -FI_EBADFLAGS;
         auto set = std::make_unique<PollSet>(static_cast<Domain&>(*domain));
-        set->ops = &table;
-        describe(set->fid, FI_CLASS_POLL, nullptr, fid_table);
+        set->ops = &poll_ops;
+        describe(set->fid, FI_CLASS_POLL, nullptr, poll_fid_ops);
         *out = set.release();
         return 0;
     });

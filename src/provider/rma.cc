@@ -87,8 +87,8 @@ ssize_t inject_write(fid_ep* handle, const void* buffer, std::size_t bytes, fi_a
     });
 }
 
-ssize_t read(fid_ep* ep, void* buffer, std::size_t bytes, void* descriptor, fi_addr_t from,
-             std::uint64_t address, std::uint64_t key, void* context) {
+ssize_t read_remote(fid_ep* ep, void* buffer, std::size_t bytes, void* descriptor, fi_addr_t from,
+                    std::uint64_t address, std::uint64_t key, void* context) {
     return move_one(ep, buffer, bytes, descriptor, from, address, key, 0, FI_READ, context);
 }
 ssize_t readv(fid_ep* ep, const iovec* iov, void** descriptors, std::size_t count, fi_addr_t from,
@@ -99,8 +99,8 @@ ssize_t readmsg(fid_ep* ep, const fi_msg_rma* message, std::uint64_t flags) {
     if ((flags & (FI_INJECT | FI_REMOTE_CQ_DATA)) != 0) return -FI_EBADFLAGS;
     return move_message(ep, *message, FI_READ, flags);
 }
-ssize_t write(fid_ep* ep, const void* buffer, std::size_t bytes, void* descriptor, fi_addr_t to,
-              std::uint64_t address, std::uint64_t key, void* context) {
+ssize_t write_remote(fid_ep* ep, const void* buffer, std::size_t bytes, void* descriptor,
+                     fi_addr_t to, std::uint64_t address, std::uint64_t key, void* context) {
     return move_one(ep, buffer, bytes, descriptor, to, address, key, 0, FI_WRITE, context);
 }
 ssize_t writev(fid_ep* ep, const iovec* iov, void** descriptors, std::size_t count, fi_addr_t to,
@@ -110,8 +110,8 @@ ssize_t writev(fid_ep* ep, const iovec* iov, void** descriptors, std::size_t cou
 ssize_t writemsg(fid_ep* ep, const fi_msg_rma* message, std::uint64_t flags) {
     return move_message(ep, *message, FI_WRITE, flags);
 }
-ssize_t inject(fid_ep* ep, const void* buffer, std::size_t bytes, fi_addr_t to,
-               std::uint64_t address, std::uint64_t key) {
+ssize_t inject_remote(fid_ep* ep, const void* buffer, std::size_t bytes, fi_addr_t to,
+                      std::uint64_t address, std::uint64_t key) {
     return inject_write(ep, buffer, bytes, to, address, key, 0, 0);
 }
 ssize_t writedata(fid_ep* ep, const void* buffer, std::size_t bytes, void* descriptor,
@@ -125,21 +125,21 @@ ssize_t injectdata(fid_ep* ep, const void* buffer, std::size_t bytes, std::uint6
     return inject_write(ep, buffer, bytes, to, address, key, data, FI_REMOTE_CQ_DATA);
 }
 
-fi_ops_rma table = {
+fi_ops_rma rma_ops = {
     .size = sizeof(fi_ops_rma),
-    .read = read,
+    .read = read_remote,
     .readv = readv,
     .readmsg = readmsg,
-    .write = write,
+    .write = write_remote,
     .writev = writev,
     .writemsg = writemsg,
-    .inject = inject,
+    .inject = inject_remote,
     .writedata = writedata,
     .injectdata = injectdata,
 };
 
 }  // namespace
 
-fi_ops_rma& rma_table() noexcept { return table; }
+fi_ops_rma& rma_table() noexcept { return rma_ops; }
 
 }  // namespace heddle::provider

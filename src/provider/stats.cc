@@ -29,7 +29,7 @@ struct Sum {
     protocol::TupleCounts tuples;
 };
 
-std::mutex mutex;
+std::mutex g_mutex;
 unsigned open_domains = 0;
 bool listening = false;  // to SIGUSR2
 Sum closed;              // what has ended since the first domain
@@ -210,7 +210,7 @@ void forget_signal() noexcept {
 
 void domain_opened() {
     if (!wanted()) return;
-    const std::scoped_lock lock(mutex);
+    const std::scoped_lock lock(g_mutex);
     ++open_domains;
     listen_to_signal();
 }
@@ -219,7 +219,7 @@ void endpoint_closing(Domain& domain, const protocol::RdmEndpoint& endpoint) {
     if (!wanted()) return;
     const Usage usage = domain.protocol->usage();
     const memory::CacheCounts cache = domain.protocol->cache_counts();
-    const std::scoped_lock lock(mutex);
+    const std::scoped_lock lock(g_mutex);
     add(closed, endpoint);
     if (usage.qps >= closed.usage.qps) closed.usage = usage;
     if (cache.registrations >= closed.cache.registrations) closed.cache = cache;
@@ -227,7 +227,7 @@ void endpoint_closing(Domain& domain, const protocol::RdmEndpoint& endpoint) {
 
 void domain_closing(Domain& domain) {
     if (!wanted()) return;
-    const std::scoped_lock lock(mutex);
+    const std::scoped_lock lock(g_mutex);
     if (--open_domains != 0) return;
     write_out(closed, domain);
     closed = {};
@@ -240,7 +240,7 @@ void report(Domain& domain) {
         add(now, *each);
     now.usage = domain.protocol->usage();
     now.cache = domain.protocol->cache_counts();
-    const std::scoped_lock lock(mutex);
+    const std::scoped_lock lock(g_mutex);
     write_out(now, domain);
 }
 

@@ -46,7 +46,7 @@ ssize_t sendmsg(fid_ep* ep, const fi_msg_tagged* message, std::uint64_t flags) {
     return inject(ep, buffer, bytes, to, tag, data, FI_TAGGED | FI_REMOTE_CQ_DATA);
 }
 
-fi_ops_tagged table = {
+fi_ops_tagged tagged_ops = {
     .size = sizeof(fi_ops_tagged),
     .recv = recv,
     .recvv = recvv,
@@ -61,6 +61,6 @@ fi_ops_tagged table = {
 
 }  // namespace
 
-fi_ops_tagged& tagged_table() noexcept { return table; }
+fi_ops_tagged& tagged_table() noexcept { return tagged_ops; }
 
 }  // namespace heddle::provider

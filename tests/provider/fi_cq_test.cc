@@ -368,9 +368,9 @@ TEST(Pollers, GiveWay) {
     });
     fi_cq_tagged_entry entry;
     // Without a yield, a time slice for each turn: some ten thousand reads.
-    constexpr int kTurns = 200, kMost = 2000 * kTurns;
+    constexpr int kTurns = 200, kMostEntries = 2000 * kTurns;
     int reads = 0;
-    for (; turns < kTurns && reads < kMost; ++reads)
+    for (; turns < kTurns && reads < kMostEntries; ++reads)
         ASSERT_EQ(fi_cq_read(pair.a.transmit.get(), &entry, 1), -FI_EAGAIN);
     EXPECT_GE(turns, kTurns) << "in " << reads << " reads of an empty queue";
     done = true;

@@ -15,8 +15,9 @@ namespace heddle::test {
 namespace {
 
 constexpr std::size_t kRoom = 300;
-constexpr std::size_t kSources = 3, kTags = 2;
-constexpr std::uint64_t kIgnored = 0xffff00;  // of tags, by receives: which message of which source
+constexpr std::size_t kSources = 3, kMixtureTags = 2;
+constexpr std::uint64_t kMixtureIgnored =
+    0xffff00;  // of tags, by receives: which message of which source
 
 struct Plan {
     std::size_t source = 0;
@@ -62,9 +63,9 @@ protected:
         for (bool& each : directed_)
             each = below(2) != 0;
         for (std::size_t i = 0; i < count; ++i) {
-            static constexpr std::size_t kSizes[] = {8, 8, 8, 0, 1, 16, 40, kRoom};
-            plans_.push_back(
-                {below(kSources), below(kTags), kSizes[below(std::size(kSizes))], below(3) == 0});
+            static constexpr std::size_t kMixtureSizes[] = {8, 8, 8, 0, 1, 16, 40, kRoom};
+            plans_.push_back({below(kSources), below(kMixtureTags),
+                              kMixtureSizes[below(std::size(kMixtureSizes))], below(3) == 0});
         }
         receives_ = plans_;
         std::shuffle(receives_.begin(), receives_.end(), random_);
@@ -110,7 +111,7 @@ protected:
         slots_.push_back(std::make_unique<Slot>());
         Slot* const slot = slots_.back().get();
         ASSERT_EQ(fi_trecv(station_.ep.get(), slot->bytes.data(), kRoom, nullptr, from, plan.tag,
-                           kIgnored, slot),
+                           kMixtureIgnored, slot),
                   0);
     }
 
@@ -128,8 +129,8 @@ protected:
 
     void check(const fi_cq_tagged_entry& entry) {
         const auto& bytes = static_cast<Slot*>(entry.op_context)->bytes;
-        const std::uint64_t tag = entry.tag & ~kIgnored;
-        ASSERT_LT(tag, kTags);
+        const std::uint64_t tag = entry.tag & ~kMixtureIgnored;
+        ASSERT_LT(tag, kMixtureTags);
         ASSERT_EQ(entry.buf, bytes.data());
         const std::size_t source = entry.tag >> 16;
         ASSERT_LT(source, kSources);
@@ -153,7 +154,7 @@ protected:
         std::unique_ptr<World> world;
         std::unique_ptr<Station> station;
         fi_addr_t to_us = FI_ADDR_UNSPEC, address = FI_ADDR_UNSPEC;
-        std::uint32_t sent[kTags] = {};
+        std::uint32_t sent[kMixtureTags] = {};
     };
 
     std::mt19937 random_;
@@ -162,10 +163,10 @@ protected:
     std::array<Source, kSources> sources_;
     World world_;
     Station station_;
-    bool directed_[kTags] = {};
-    std::deque<Plan> plans_, receives_;                               // of this round
-    std::array<std::array<std::deque<Plan>, kTags>, kSources> sent_;  // and not yet read
-    std::uint32_t read_[kSources][kTags] = {};
+    bool directed_[kMixtureTags] = {};
+    std::deque<Plan> plans_, receives_;                                      // of this round
+    std::array<std::array<std::deque<Plan>, kMixtureTags>, kSources> sent_;  // and not yet read
+    std::uint32_t read_[kSources][kMixtureTags] = {};
 };
 
 TEST_P(Mixture, IsReadInOrder) {

@@ -13,7 +13,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kRoom = 4096;
+constexpr std::size_t kRingRoom = 4096;
 constexpr int kMany = 200;  // more than it takes to get a ring, and than are in one
 
 class Rings : public testing::Test {
@@ -50,8 +50,8 @@ protected:
     }
 
     static std::size_t size_of(int number) {
-        static constexpr std::size_t kSizes[] = {8, 0, 3000, 300, 64, 1, 4000, 129};
-        return kSizes[static_cast<std::size_t>(number) % std::size(kSizes)];
+        static constexpr std::size_t kRingSizes[] = {8, 0, 3000, 300, 64, 1, 4000, 129};
+        return kRingSizes[static_cast<std::size_t>(number) % std::size(kRingSizes)];
     }
     static char content(int number, std::size_t at) {
         return static_cast<char>(number * 31 + static_cast<int>(at) * 7);
@@ -79,8 +79,8 @@ protected:
     }
 
     void post() {
-        ASSERT_EQ(fi_trecv(reader_->ep.get(), room_.data(), kRoom, nullptr, FI_ADDR_UNSPEC, 9, 0,
-                           nullptr),
+        ASSERT_EQ(fi_trecv(reader_->ep.get(), room_.data(), kRingRoom, nullptr, FI_ADDR_UNSPEC, 9,
+                           0, nullptr),
                   0);
     }
     void check(const fi_cq_tagged_entry& entry, int number) {
@@ -113,7 +113,7 @@ protected:
 
     Statistics statistics_;
     std::vector<std::vector<char>> buffers_;
-    std::array<char, kRoom> room_;
+    std::array<char, kRingRoom> room_;
     std::optional<World> reader_world_;
     std::optional<Station> reader_;
     std::vector<std::unique_ptr<Talker>> talkers_;

@@ -25,7 +25,7 @@ constexpr unsigned kMostPeers = 64;
 constexpr std::size_t kBytesForPeer = 4096;
 
 // What the processes tell each other: memory of all of them.
-struct Board {
+struct ScaleBoard {
     std::byte names[kMostPeers][kNameBytes];
     std::atomic<unsigned> named, received, wrong, hub_done, leave;
     std::size_t bytes_before, bytes_after, bare_bytes;
@@ -37,7 +37,7 @@ std::size_t allocated() {
 }
 
 template <class Condition>
-bool wait_for(Condition&& condition, std::chrono::seconds patience) {
+bool wait_at_most(Condition&& condition, std::chrono::seconds patience) {
     const auto end = std::chrono::steady_clock::now() + patience;
     while (!condition()) {
         if (std::chrono::steady_clock::now() > end) return false;
@@ -48,7 +48,7 @@ bool wait_for(Condition&& condition, std::chrono::seconds patience) {
 constexpr std::chrono::seconds kLong{90};
 
 // One endpoint; each of the hub's sends it a message with its number.
-int peer(Board& board, unsigned number, unsigned endpoints) {
+int peer(ScaleBoard& board, unsigned number, unsigned endpoints) {
     World world;
     Station station(world);
     station.enable();
@@ -73,7 +73,7 @@ int peer(Board& board, unsigned number, unsigned endpoints) {
             usleep(200);
         }
     }
-    return wait_for([&] { return board.leave.load() != 0; }, kLong) ? 0 : 1;
+    return wait_at_most([&] { return board.leave.load() != 0; }, kLong) ? 0 : 1;
 }
 
 // Of one queue pair as the provider makes them, without the provider.
@@ -107,7 +107,7 @@ std::size_t bare_queue_pair() {
     return bytes;
 }
 
-int hub(Board& board, unsigned endpoints, unsigned peers) {
+int hub(ScaleBoard& board, unsigned endpoints, unsigned peers) {
     World world;
     std::vector<std::unique_ptr<Station>> stations;
     std::vector<std::vector<fi_addr_t>> addresses(endpoints);
@@ -116,7 +116,7 @@ int hub(Board& board, unsigned endpoints, unsigned peers) {
         stations.back()->enable();
     }
     board.bare_bytes = bare_queue_pair();
-    if (!wait_for([&] { return board.named.load() == peers; }, kLong)) return 1;
+    if (!wait_at_most([&] { return board.named.load() == peers; }, kLong)) return 1;
     for (unsigned i = 0; i < endpoints; ++i) {
         addresses[i].resize(peers);
         for (unsigned p = 0; p < peers; ++p)
@@ -144,7 +144,7 @@ int hub(Board& board, unsigned endpoints, unsigned peers) {
     }
     board.bytes_after = allocated();
     ++board.hub_done;
-    return wait_for([&] { return board.leave.load() != 0; }, kLong) ? 0 : 1;
+    return wait_at_most([&] { return board.leave.load() != 0; }, kLong) ? 0 : 1;
 }
 
 template <class Run>
@@ -160,15 +160,15 @@ struct Found {
 };
 
 Found connect_all(unsigned endpoints, unsigned peers) {
-    auto* const board = static_cast<Board*>(
-        mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    auto* const board = static_cast<ScaleBoard*>(mmap(
+        nullptr, sizeof(ScaleBoard), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     std::vector<pid_t> children;
     for (unsigned p = 0; p < peers; ++p)
         children.push_back(start([&] { return peer(*board, p, endpoints); }));
     const pid_t hub_pid = start([&] { return hub(*board, endpoints, peers); });
     children.push_back(hub_pid);
     Found found;
-    if (wait_for([&] { return board->hub_done.load() != 0; }, kLong)) {
+    if (wait_at_most([&] { return board->hub_done.load() != 0; }, kLong)) {
         const auto stat = fabric_stat();
         for (const auto& process : stat["processes"]) {
             const auto pairs = process["qps"].get<unsigned>();
@@ -187,7 +187,7 @@ Found connect_all(unsigned endpoints, unsigned peers) {
         EXPECT_EQ(status, 0) << (child == hub_pid ? "of the hub" : "of a peer");
     }
     EXPECT_EQ(board->wrong.load(), 0u);
-    munmap(board, sizeof(Board));
+    munmap(board, sizeof(ScaleBoard));
     return found;
 }
 

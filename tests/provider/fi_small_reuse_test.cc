@@ -18,9 +18,9 @@
 namespace heddle::test {
 namespace {
 
-constexpr std::size_t kPage = 4096, kMost = 8192;
+constexpr std::size_t kPage = 4096, kMostBytes = 8192;
 constexpr int kAfter = 8;  // uses
-alignas(64) constexpr char kReadOnly[4096] = "what never changes";
+alignas(64) constexpr char kSmallReadOnly[4096] = "what never changes";
 
 // FI_HEDDLE_RINGS.
 class SmallReuse : public testing::TestWithParam<const char*> {
@@ -47,7 +47,7 @@ protected:
             buffer[i] = static_cast<std::byte>(i * 31 + seed_ * 7 + (i >> 8));
     }
     void transfer(const void* from, std::size_t bytes) {
-        test::transfer(*pair, from, received.data(), bytes, kMost, seed_);
+        test::transfer(*pair, from, received.data(), bytes, kMostBytes, seed_);
     }
     // Until it is in frequent use, and some more.
     void use(std::byte* buffer, std::size_t bytes) {
@@ -60,7 +60,7 @@ protected:
     Statistics statistics_;
     std::optional<World> world;
     std::optional<Pair> pair;
-    std::array<std::byte, kMost> received{};
+    std::array<std::byte, kMostBytes> received{};
     unsigned seed_ = 0;
 };
 
@@ -140,7 +140,7 @@ TEST_P(SmallReuse, OfTheStackAndOfConstants) {
     std::array<std::byte, 2048> local;
     ASSERT_NO_FATAL_FAILURE(use(local.data(), local.size()));
     for (int i = 0; i < kAfter + 4; ++i)
-        ASSERT_NO_FATAL_FAILURE(transfer(kReadOnly, sizeof kReadOnly));
+        ASSERT_NO_FATAL_FAILURE(transfer(kSmallReadOnly, sizeof kSmallReadOnly));
 }
 
 // The parent's memory is the parent's, though a child writes to what it has of it.
@@ -274,12 +274,12 @@ TEST_P(SmallReuse, OfBuffersThatThreadsShare) {
     for (std::size_t i = 0; i < kThreads; ++i)
         threads.emplace_back([&, i] {
             Pair& own = *pairs[i];
-            std::vector<std::byte> into(kMost);
+            std::vector<std::byte> into(kMostBytes);
             for (std::size_t n = 0; n < 300; ++n) {
                 // the same of all threads, and one of each
                 const std::byte* const from = at + kPage + (n % 2 != 0 ? 0 : 100 * i);
                 const std::size_t bytes = 2000 + (n % 4 < 2 ? 0 : 3000);
-                test::transfer(own, from, into.data(), bytes, kMost, n);
+                test::transfer(own, from, into.data(), bytes, kMostBytes, n);
                 if (testing::Test::HasFatalFailure()) return;
             }
         });

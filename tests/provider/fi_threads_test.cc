@@ -17,7 +17,7 @@
 namespace heddle::test {
 namespace {
 
-constexpr std::size_t kSizes[] = {0, 8, 100, 129, 4000, 8192, 8193, 70'000};
+constexpr std::size_t kThreadSizes[] = {0, 8, 100, 129, 4000, 8192, 8193, 70'000};
 constexpr std::size_t kMost = 70'000;
 constexpr unsigned kWindow = 8;
 
@@ -34,7 +34,9 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.category << " with " 
 class Threads : public testing::TestWithParam<Case> {
 protected:
     static constexpr unsigned kMessages = 400;
-    static std::size_t size_of(unsigned message) { return kSizes[message % std::size(kSizes)]; }
+    static std::size_t size_of(unsigned message) {
+        return kThreadSizes[message % std::size(kThreadSizes)];
+    }
 
     struct Buffers {
         std::array<std::vector<std::byte>, kWindow> each;

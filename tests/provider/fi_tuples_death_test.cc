@@ -6,8 +6,8 @@
 namespace heddle::test {
 namespace {
 
-constexpr std::uint64_t kTags = 4;
-constexpr std::size_t kBytes = 20'000;
+constexpr std::uint64_t kDeathTags = 4;
+constexpr std::size_t kDeathBytes = 20'000;
 constexpr int kWarm = 12;
 
 // In memory of both: who the sender is, and how far they are.
@@ -39,12 +39,12 @@ int tuple_receiver(Board& board) {
     if (!wait_for([] { return names->named.load(); })) return 1;
     fi_addr_t from = FI_ADDR_NOTAVAIL;
     fi_av_insert(station.av.get(), names->sender, 1, &from, 0, nullptr);
-    std::vector<char> room(kBytes);
+    std::vector<char> room(kDeathBytes);
     fi_cq_tagged_entry entry;
     for (int i = 0; i < kWarm; ++i)
-        for (std::uint64_t tag = 0; tag < kTags; ++tag)
-            if (fi_trecv(station.ep.get(), room.data(), kBytes, nullptr, from, tag, 0, nullptr) !=
-                    0 ||
+        for (std::uint64_t tag = 0; tag < kDeathTags; ++tag)
+            if (fi_trecv(station.ep.get(), room.data(), kDeathBytes, nullptr, from, tag, 0,
+                         nullptr) != 0 ||
                 next(station.receive.get(), entry) != 0)
                 return 2;
     for (;;) {
@@ -55,12 +55,14 @@ int tuple_receiver(Board& board) {
 
 // One message, through a tuple from the third on, to somebody else.
 bool goes_on(Station& station, Station& other, fi_addr_t to_other, fi_addr_t from) {
-    std::vector<char> room(kBytes), bytes(kBytes, 'x');
+    std::vector<char> room(kDeathBytes), bytes(kDeathBytes, 'x');
     fi_cq_tagged_entry entry;
     for (int i = 0; i < 5; ++i) {
-        room.assign(kBytes, ' ');
-        if (fi_trecv(other.ep.get(), room.data(), kBytes, nullptr, from, 77, 0, nullptr) != 0 ||
-            fi_tsend(station.ep.get(), bytes.data(), kBytes, nullptr, to_other, 77, &other) != 0 ||
+        room.assign(kDeathBytes, ' ');
+        if (fi_trecv(other.ep.get(), room.data(), kDeathBytes, nullptr, from, 77, 0, nullptr) !=
+                0 ||
+            fi_tsend(station.ep.get(), bytes.data(), kDeathBytes, nullptr, to_other, 77, &other) !=
+                0 ||
             next(other.receive.get(), entry, station.transmit.get()) != 0 || room != bytes)
             return false;
         while (next(station.transmit.get(), entry, other.receive.get()) == 0)
@@ -81,15 +83,15 @@ int tuple_sender(Board& board) {
     names->named = true;
     const fi_addr_t to = address_on(board, station), to_other = station.add(other),
                     from = other.add(station);
-    const std::vector<char> bytes(kBytes, 'y');
+    const std::vector<char> bytes(kDeathBytes, 'y');
     fi_cq_tagged_entry entry;
     const auto send = [&](std::uint64_t tag) {
         return insist(station.transmit.get(), [&] {
-            return fi_tsend(station.ep.get(), bytes.data(), kBytes, nullptr, to, tag, nullptr);
+            return fi_tsend(station.ep.get(), bytes.data(), kDeathBytes, nullptr, to, tag, nullptr);
         });
     };
     for (int i = 0; i < kWarm; ++i)
-        for (std::uint64_t tag = 0; tag < kTags; ++tag)
+        for (std::uint64_t tag = 0; tag < kDeathTags; ++tag)
             if (send(tag) != 0 || next(station.transmit.get(), entry) != 0) return 1;
     if (!goes_on(station, other, to_other, from)) return 2;
     const auto send_all = [&] {
@@ -120,7 +122,7 @@ TEST_F(TupleDeath, EndsAMessageAtTheDevice) {
     expect_told();
 }
 TEST_F(TupleDeath, EndsMessagesThatWaitForAQueuePair) {
-    run(tuple_receiver, tuple_sender<true, kTags>);
+    run(tuple_receiver, tuple_sender<true, kDeathTags>);
     expect_told();
 }
 TEST_F(TupleDeath, EndsAMessageThatIsSentLater) {
@@ -128,7 +130,7 @@ TEST_F(TupleDeath, EndsAMessageThatIsSentLater) {
     expect_told();
 }
 TEST_F(TupleDeath, EndsMessagesThatAreSentLater) {
-    run(tuple_receiver, tuple_sender<false, kTags>);
+    run(tuple_receiver, tuple_sender<false, kDeathTags>);
     expect_told();
 }
 

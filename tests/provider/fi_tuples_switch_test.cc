@@ -9,7 +9,7 @@
 namespace heddle::test {
 namespace {
 
-constexpr std::uint64_t kAnyTag = 0x7f0000ff;
+constexpr std::uint64_t kWholeTag = 0x7f0000ff;
 
 class TupleSwitch : public EachWay {
 protected:
@@ -68,7 +68,7 @@ TEST_P(TupleSwitch, ToAQueue) {
 
 TEST_P(TupleSwitch, ByAReceiveOfAnyTag) {
     open(2);
-    change("any tag", [&](std::uint64_t tag) { post(1, 0, tag, kLarge, kAnyTag); });
+    change("any tag", [&](std::uint64_t tag) { post(1, 0, tag, kLarge, kWholeTag); });
     expect_tuples();
 }
 
@@ -114,7 +114,7 @@ TEST_P(TupleSwitch, ByAClaim) {
             fi_msg_tagged message{};
             message.addr = i == 1 ? FI_ADDR_UNSPEC : end(1).to[0];
             message.tag = tag;
-            message.ignore = i == 2 ? kAnyTag : kIgnored;
+            message.ignore = i == 2 ? kWholeTag : kIgnored;
             message.context = &taken;
             fid_ep* const ep = end(1).station.ep.get();
             ASSERT_TRUE(until([&] {
@@ -246,7 +246,7 @@ TEST_P(TupleSwitch, KeepsThePlaceBehindMessagesThatWait) {
             order.push_back(tag);
         }
         for (std::size_t i = 0; i < order.size(); ++i)
-            post(1, 0, tag, kLarge, kAnyTag);
+            post(1, 0, tag, kLarge, kWholeTag);
         ASSERT_NO_FATAL_FAILURE(wait_for_all());
         for (std::size_t i = 0; i < order.size(); ++i)
             ASSERT_EQ(posted_[i].message_tag & ~kIgnored, order[i]) << i;

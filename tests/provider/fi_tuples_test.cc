@@ -11,12 +11,12 @@ namespace {
 
 class Tuples : public EachWay {};
 
-constexpr std::size_t kSizes[] = {0, 8, 100, 1000, 8192, 8193, 1 << 20};
+constexpr std::size_t kTupleSizes[] = {0, 8, 100, 1000, 8192, 8193, 1 << 20};
 
 TEST_P(Tuples, TakeAllSizes) {
     open(2);
     ASSERT_NO_FATAL_FAILURE(warm(0, 1, 5));
-    for (const std::size_t size : kSizes)
+    for (const std::size_t size : kTupleSizes)
         for (int late = 0; late < 2; ++late) {
             SCOPED_TRACE(testing::Message() << size << " bytes, late: " << late);
             for (int i = 0; i < 3; ++i) {
@@ -30,7 +30,7 @@ TEST_P(Tuples, TakeAllSizes) {
         }
     const auto counts = closed();
     if (!by_tuples()) return;
-    EXPECT_GE(counts["tuple_messages"], 6 * std::size(kSizes));
+    EXPECT_GE(counts["tuple_messages"], 6 * std::size(kTupleSizes));
     EXPECT_GT(counts["tuple_blocking"], 0);
     EXPECT_GT(counts["tuple_copied"], 0);
     EXPECT_EQ(counts["tuple_messages"], counts["tuple_received"]);

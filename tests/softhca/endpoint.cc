@@ -12,14 +12,6 @@
 
 namespace softhca::test {
 
-namespace {
-
-void require(int error, const std::string& what) {
-    if (error != 0) fail(what, error);
-}
-
-}  // namespace
-
 const char* name(Transport transport) {
     switch (transport) {
         case Transport::kRc:

@@ -21,14 +21,14 @@ void fail(const std::string& what, int error) {
                        ")");
 }
 
+void require(int error, const std::string& what) {
+    if (error != 0) fail(what, error);
+}
+
 namespace {
 
 void destroyed(int error, const char* what) {
     EXPECT_EQ(error, 0) << what << ": " << std::strerror(error);
-}
-
-void require(int error, const std::string& what) {
-    if (error != 0) fail(what, error);
 }
 
 }  // namespace

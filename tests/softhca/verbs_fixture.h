@@ -35,6 +35,8 @@ public:
 
 // Throws with the text of `error` (default: errno).
 [[noreturn]] void fail(const std::string& what, int error = -1);
+// Throws as fail() does unless `error` is 0.
+void require(int error, const std::string& what);
 
 template <typename T>
 T* check(T* object, const char* what) {

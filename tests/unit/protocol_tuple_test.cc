@@ -15,10 +15,11 @@
 namespace heddle::protocol {
 namespace {
 
-constexpr std::uint64_t kMpich = 0x00c0000000000000, kScattered = 0x8000100000000401;
+constexpr std::uint64_t kIgnoredByMpich = 0x00c0000000000000, kScattered = 0x8000100000000401;
 
 TEST(TupleImmediate, CarriesIgnoredBitsAndTheNumber) {
-    for (const std::uint64_t mask : {std::uint64_t{0}, kMpich, kScattered, std::uint64_t{0xff}}) {
+    for (const std::uint64_t mask :
+         {std::uint64_t{0}, kIgnoredByMpich, kScattered, std::uint64_t{0xff}}) {
         ASSERT_TRUE(TupleImmediate::possible(mask));
         // Of all their values.
         for (std::uint64_t bits = mask;; bits = (bits - 1) & mask) {
@@ -38,7 +39,7 @@ TEST(TupleImmediate, CarriesIgnoredBitsAndTheNumber) {
     EXPECT_FALSE(TupleImmediate::possible(0x1ff00));
     EXPECT_FALSE(TupleImmediate::possible(~std::uint64_t{0}));
     // Bits that the mask has not are nobody's.
-    EXPECT_EQ(TupleImmediate::tag_of(0xff000000, 5, kMpich), 5 | kMpich);
+    EXPECT_EQ(TupleImmediate::tag_of(0xff000000, 5, kIgnoredByMpich), 5 | kIgnoredByMpich);
 }
 
 TEST(TupleFilter, SeesWhatRepeats) {
@@ -87,7 +88,7 @@ TEST(TupleFilter, IsOfWhatIsUsedLately) {
     EXPECT_TRUE(seen);
 }
 
-PostedReceive receive(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) {
+PostedReceive posted_receive(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) {
     PostedReceive it;
     it.source = source;
     it.tag = tag;
@@ -97,18 +98,21 @@ PostedReceive receive(std::uint32_t source, std::uint64_t tag, std::uint64_t ign
 
 TEST(MatcherForTuples, TakesTheOldestExactReceive) {
     Matcher matcher;
-    PostedReceive wide = receive(1, 7, kMpich | 0xff), any = receive(kAnySource, 7, kMpich),
-                  narrow = receive(1, 7, 0), first = receive(1, 7, kMpich),
-                  second = receive(1, 7 | 0x0040000000000000, kMpich),
-                  other = receive(2, 7, kMpich), teach = receive(9, 9, kMpich);
+    PostedReceive wide = posted_receive(1, 7, kIgnoredByMpich | 0xff),
+                  any = posted_receive(kAnySource, 7, kIgnoredByMpich),
+                  narrow = posted_receive(1, 7, 0), first = posted_receive(1, 7, kIgnoredByMpich),
+                  second = posted_receive(1, 7 | 0x0040000000000000, kIgnoredByMpich),
+                  other = posted_receive(2, 7, kIgnoredByMpich),
+                  teach = posted_receive(9, 9, kIgnoredByMpich);
     for (PostedReceive* it : {&teach, &wide, &any, &narrow, &first, &other, &second})
         ASSERT_EQ(matcher.post(*it), nullptr);
-    EXPECT_EQ(matcher.take_exact(1, 7, kMpich), &first);
-    EXPECT_EQ(matcher.take_exact(1, 7, kMpich), &second) << "the bit is ignored";
-    EXPECT_EQ(matcher.take_exact(1, 7, kMpich), nullptr);
-    EXPECT_EQ(matcher.take_exact(1, 8, kMpich), nullptr);
-    EXPECT_EQ(matcher.take_exact(1, 7, kMpich | 0xff), &wide) << "though the mask is another";
-    EXPECT_EQ(matcher.take_exact(2, 7, kMpich), &other);
+    EXPECT_EQ(matcher.take_exact(1, 7, kIgnoredByMpich), &first);
+    EXPECT_EQ(matcher.take_exact(1, 7, kIgnoredByMpich), &second) << "the bit is ignored";
+    EXPECT_EQ(matcher.take_exact(1, 7, kIgnoredByMpich), nullptr);
+    EXPECT_EQ(matcher.take_exact(1, 8, kIgnoredByMpich), nullptr);
+    EXPECT_EQ(matcher.take_exact(1, 7, kIgnoredByMpich | 0xff), &wide)
+        << "though the mask is another";
+    EXPECT_EQ(matcher.take_exact(2, 7, kIgnoredByMpich), &other);
     EXPECT_FALSE(first.queued);
     EXPECT_EQ(matcher.receives(), 3u);
 }
@@ -116,23 +120,23 @@ TEST(MatcherForTuples, TakesTheOldestExactReceive) {
 TEST(MatcherForTuples, KnowsInexactReceives) {
     const auto inexact = [](PostedReceive it) {
         Matcher matcher;
-        PostedReceive teach = receive(9, 9, kMpich);
+        PostedReceive teach = posted_receive(9, 9, kIgnoredByMpich);
         matcher.post(teach);
         matcher.post(it);
-        return matcher.has_inexact(1, 7, kMpich);
+        return matcher.has_inexact(1, 7, kIgnoredByMpich);
     };
-    EXPECT_FALSE(inexact(receive(1, 7, kMpich)));
-    EXPECT_FALSE(inexact(receive(1, 8, kMpich)));
-    EXPECT_FALSE(inexact(receive(2, 7, kMpich | 0xff)));
-    EXPECT_FALSE(inexact(receive(kAnySource, 8, kMpich)));
-    EXPECT_FALSE(inexact(receive(1, 0x100, kMpich | 0xff)));
-    EXPECT_TRUE(inexact(receive(1, 7, 0))) << "of some of its messages";
-    EXPECT_TRUE(inexact(receive(1, 7, 0x0040000000000000)));
-    EXPECT_TRUE(inexact(receive(1, 7 | 0x0080000000000000, 0)));
-    EXPECT_TRUE(inexact(receive(1, 0, kMpich | 0xff)));
-    EXPECT_TRUE(inexact(receive(kAnySource, 7, kMpich)));
-    EXPECT_TRUE(inexact(receive(kAnySource, 0, ~std::uint64_t{0})));
-    PostedReceive stays = receive(1, 7, kMpich), waits = stays;
+    EXPECT_FALSE(inexact(posted_receive(1, 7, kIgnoredByMpich)));
+    EXPECT_FALSE(inexact(posted_receive(1, 8, kIgnoredByMpich)));
+    EXPECT_FALSE(inexact(posted_receive(2, 7, kIgnoredByMpich | 0xff)));
+    EXPECT_FALSE(inexact(posted_receive(kAnySource, 8, kIgnoredByMpich)));
+    EXPECT_FALSE(inexact(posted_receive(1, 0x100, kIgnoredByMpich | 0xff)));
+    EXPECT_TRUE(inexact(posted_receive(1, 7, 0))) << "of some of its messages";
+    EXPECT_TRUE(inexact(posted_receive(1, 7, 0x0040000000000000)));
+    EXPECT_TRUE(inexact(posted_receive(1, 7 | 0x0080000000000000, 0)));
+    EXPECT_TRUE(inexact(posted_receive(1, 0, kIgnoredByMpich | 0xff)));
+    EXPECT_TRUE(inexact(posted_receive(kAnySource, 7, kIgnoredByMpich)));
+    EXPECT_TRUE(inexact(posted_receive(kAnySource, 0, ~std::uint64_t{0})));
+    PostedReceive stays = posted_receive(1, 7, kIgnoredByMpich), waits = stays;
     stays.stays = waits.waits = true;
     EXPECT_TRUE(inexact(stays));
     EXPECT_TRUE(inexact(waits));
@@ -148,9 +152,9 @@ TEST(MatcherForTuples, PutsReceivesBack) {
         std::deque<PostedReceive> all;
         std::vector<PostedReceive*> out;
         for (int i = 0; i < 40; ++i) {
-            const std::uint64_t ignore = below(5) == 0 ? kMpich | 3 : kMpich;
+            const std::uint64_t ignore = below(5) == 0 ? kIgnoredByMpich | 3 : kIgnoredByMpich;
             PostedReceive& it = all.emplace_back(
-                receive(below(6) == 0 ? kAnySource : a_source(), below(3), ignore));
+                posted_receive(below(6) == 0 ? kAnySource : a_source(), below(3), ignore));
             if (below(4) == 0) {  // never queued before
                 matcher.number(it);
                 out.push_back(&it);
@@ -158,7 +162,8 @@ TEST(MatcherForTuples, PutsReceivesBack) {
             }
             ASSERT_EQ(matcher.post(it), nullptr);
             if (below(3) != 0) continue;
-            if (PostedReceive* const taken = matcher.take_exact(a_source(), below(3), kMpich))
+            if (PostedReceive* const taken =
+                    matcher.take_exact(a_source(), below(3), kIgnoredByMpich))
                 out.push_back(taken);
         }
         std::shuffle(out.begin(), out.end(), random);
@@ -188,7 +193,7 @@ TEST(MatcherForTuples, PutsReceivesBack) {
 // A receive that waits takes nothing, and nothing passes it by.
 TEST(MatcherForTuples, KeepsMessagesForReceivesThatWait) {
     Matcher matcher;
-    PostedReceive waits = receive(kAnySource, 7, 0), later = receive(1, 7, 0);
+    PostedReceive waits = posted_receive(kAnySource, 7, 0), later = posted_receive(1, 7, 0);
     waits.waits = true;
     matcher.number(waits);
     matcher.put_back(waits);
@@ -206,7 +211,7 @@ TEST(MatcherForTuples, KeepsMessagesInPlace) {
     std::mt19937 random(1);
     for (int round = 0; round < 200; ++round) {
         Matcher matcher;
-        PostedReceive teach = receive(9, 9, kMpich);
+        PostedReceive teach = posted_receive(9, 9, kIgnoredByMpich);
         matcher.post(teach);
         std::deque<UnexpectedMessage> all(40);
         std::vector<UnexpectedMessage*> in_time, late, order;
@@ -228,7 +233,8 @@ TEST(MatcherForTuples, KeepsMessagesInPlace) {
             matcher.keep_in_place(*it);
         while (!order.empty()) {
             const auto source = static_cast<std::uint32_t>(1 + random() % 2);
-            const std::uint64_t tag = random() % 3, ignore = random() % 2 == 0 ? kMpich : 3;
+            const std::uint64_t tag = random() % 3,
+                                ignore = random() % 2 == 0 ? kIgnoredByMpich : 3;
             const auto first = std::find_if(order.begin(), order.end(), [&](auto* it) {
                 return it->source == source && ((it->tag ^ tag) & ~ignore) == 0;
             });

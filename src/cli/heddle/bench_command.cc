@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::uint32_t kPaperThreads = 16;
 
-struct Request {
+struct BenchRequest {
     bench::MessageRate rate;
     Selection selection;
     std::string figure;
@@ -28,7 +28,7 @@ struct Request {
     bool no_inline = false, no_blueflame = false, json = false;
 };
 
-struct Row {
+struct BenchRow {
     std::string label;
     Path path;
     bench::MessageRateRun run;
@@ -60,8 +60,8 @@ void apply_share(const std::string& text, Sharing* sharing) {
     *place = static_cast<std::uint32_t>(ways);
 }
 
-std::vector<Row> make_rows(const Request& request) {
-    std::vector<Row> rows;
+std::vector<BenchRow> make_rows(const BenchRequest& request) {
+    std::vector<BenchRow> rows;
     for (const Category c : request.selection.categories())
         for (const Path path : request.selection.paths()) {
             bench::MessageRate m = request.rate;
@@ -76,10 +76,10 @@ std::vector<Row> make_rows(const Request& request) {
     return rows;
 }
 
-void print_json(const Request& request, const DeviceInfo& device, const bench::Pinning& pins,
-                const std::vector<Row>& rows) {
+void print_json(const BenchRequest& request, const DeviceInfo& device, const bench::Pinning& pins,
+                const std::vector<BenchRow>& rows) {
     const Json host = host_facts(), adapter = device_facts(device);
-    for (const Row& row : rows) {
+    for (const BenchRow& row : rows) {
         Json j{{"experiment", "message-rate"}};
         j.update(adapter);
         j.update(Json{{"version", HEDDLE_VERSION},
@@ -106,15 +106,15 @@ void print_json(const Request& request, const DeviceInfo& device, const bench::P
     }
 }
 
-void print_table(const Request& request, const DeviceInfo& device, const bench::Pinning& pins,
-                 const std::vector<Row>& rows) {
+void print_table(const BenchRequest& request, const DeviceInfo& device, const bench::Pinning& pins,
+                 const std::vector<BenchRow>& rows) {
     std::printf("%s: %s\n%u B, depth %u, lists of %u, a completion for %u; median of %d\n\n",
                 title_of(device).c_str(), text_of(pins).c_str(), request.rate.bytes,
                 request.rate.depth, request.rate.post_list, request.rate.signal_every,
                 request.repetitions);
     softhca::cli::TextTable table(
         {"category", "path", "Mmsg/s", "+-", "per CPU s", "+-", "QPs", "CQs", "UARs"});
-    for (const Row& row : rows) {
+    for (const BenchRow& row : rows) {
         const Usage& u = row.run.usage();
         table.add({row.label, text_of(row.path), fixed(median(row.samples), 2),
                    fixed(spread(row.samples), 2), fixed(median(row.cpu_samples), 2),
@@ -126,17 +126,17 @@ void print_table(const Request& request, const DeviceInfo& device, const bench::
         table.text().c_str());
 }
 
-void message_rate(Request request) {
+void message_rate(BenchRequest request) {
     const DeviceInfo info = device(request.rate.device);
     const bench::Pinning pins = bench::pinning(place_of(info), request.rate.threads);
     request.rate.processors = pins.processors;
-    std::vector<Row> rows = make_rows(request);
-    for (Row& row : rows)
+    std::vector<BenchRow> rows = make_rows(request);
+    for (BenchRow& row : rows)
         row.run.warm_up();
     {
         Progress progress(rows.size() * static_cast<std::size_t>(request.repetitions));
         for (int r = 0; r < request.repetitions; ++r)
-            for (Row& row : rows) {
+            for (BenchRow& row : rows) {
                 progress.step(row.label + ", " + text_of(row.path));
                 const bench::Rate rate = row.run.repeat();
                 row.samples.push_back(rate.per_second);
@@ -149,7 +149,7 @@ void message_rate(Request request) {
         print_table(request, info, pins, rows);
 }
 
-void sweep(const Request& request, bool threads_given) {
+void sweep(const BenchRequest& request, bool threads_given) {
     SweepRequest s;
     s.figure = request.figure;
     s.base = request.rate;
@@ -179,7 +179,7 @@ void add_bench_command(CLI::App& app, int* status) {
     add_tuple_commands(*command, status);
     CLI::App* rate = command->add_subcommand(
         "message-rate", "Small RDMA writes of n threads, each on its endpoint (ICPADS'18)");
-    auto* request = new Request;  // lives as long as the program
+    auto* request = new BenchRequest;  // lives as long as the program
     CLI::Option* figure = rate->add_option(
         "--figure", request->figure, "a sweep of the paper, its values beside: " + figure_list());
     figure->check(CLI::IsMember(bench::figure_names()));

@@ -26,12 +26,12 @@ using Json = nlohmann::ordered_json;
 using protocol::PostCosts;
 using protocol::ReuseCosts;
 
-struct Request {
+struct CalibrateRequest {
     std::string device;
     bool show = false, json = false;
 };
 
-constexpr const char* kWays[ReuseCosts::kWays] = {"send", "ring", "one-sided"};
+constexpr const char* kChannels[ReuseCosts::kWays] = {"send", "ring", "one-sided"};
 
 // "Exploiting application buffer reuse", Table 2: MVAPICH2 1.0.3 on ConnectX DDR. -1: not given.
 struct OfPaper {
@@ -65,9 +65,9 @@ void print(const ReuseCosts& costs, const DeviceInfo& device, const std::string&
     std::printf("%s%s: uses of a buffer until its registration has paid\n\n", device.name.c_str(),
                 device.software ? " (software HCA)" : "");
     std::printf("%8s %12s %8s %9s", "bytes", "register us", "copy ns", "look-up");
-    for (const char* way : kWays)
+    for (const char* way : kChannels)
         std::printf("  %16s", (std::string(way) + " saves").c_str());
-    for (const char* way : kWays)
+    for (const char* way : kChannels)
         std::printf(" %10s", way);
     std::printf("   paper: send ring one-sided\n");
     for (std::size_t i = 0; i < ReuseCosts::kSizes; ++i) {
@@ -110,9 +110,9 @@ Json json_of(const ReuseCosts& costs, const DeviceInfo& device, const std::strin
         Json ways;
         for (std::size_t way = 0; way < ReuseCosts::kWays; ++way) {
             const double uses = cost.uses(static_cast<ReuseCosts::Way>(way));
-            ways[kWays[way]] = {{"copied_ns", cost.copied[way]},
-                                {"gathered_ns", cost.gathered[way]},
-                                {"uses", uses > 0 ? Json(std::ceil(uses)) : Json(nullptr)}};
+            ways[kChannels[way]] = {{"copied_ns", cost.copied[way]},
+                                    {"gathered_ns", cost.gathered[way]},
+                                    {"uses", uses > 0 ? Json(std::ceil(uses)) : Json(nullptr)}};
         }
         sizes.push_back({{"bytes", ReuseCosts::size_of(i)},
                          {"registration_ns", cost.registration},
@@ -139,7 +139,7 @@ void keep(const Costs& costs, std::string& file) {
     }
 }
 
-int calibrate(const Request& request) {
+int calibrate(const CalibrateRequest& request) {
     const DeviceInfo device = heddle::device(request.device);
     std::string file = ReuseCosts::file(device).string();
     std::string post_file = PostCosts::file(device).string();
@@ -184,7 +184,7 @@ void add_calibrate_command(CLI::App& app, int* status) {
     CLI::App* command = app.add_subcommand(
         "calibrate",
         "Measure when registering a small buffer pays, and which path posts faster; keep it");
-    auto request = std::make_shared<Request>();
+    auto request = std::make_shared<CalibrateRequest>();
     command->add_option("--device", request->device, "which (default: the first that is active)");
     command->add_flag("--show", request->show, "what is known, without measuring");
     command->add_flag("--json", request->json, "as JSON");

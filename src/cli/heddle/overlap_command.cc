@@ -21,15 +21,15 @@ using bench::OverlapResult;
 using bench::OverlapSample;
 using bench::OverlapSide;
 
-struct Request : TurnOptions {
-    Request() : TurnOptions(9, 4) {}
+struct OverlapChoice : TurnOptions {
+    OverlapChoice() : TurnOptions(9, 4) {}
     std::string side = "both", peer = "yield";
     std::vector<std::string> ways = kWays;
     std::vector<std::size_t> sizes{0,    8,     64,    512,    1024,    4096,
                                    8192, 16384, 65536, 262144, 1048576, 4194304};
 };
 
-const char* text_of(OverlapSide side) {
+const char* side_name(OverlapSide side) {
     return side == OverlapSide::kSender ? "sender" : "receiver";
 }
 
@@ -64,19 +64,19 @@ void add_row(softhca::cli::TextTable& table, const OverlapCase& c, const std::st
         return fixed(median(all(result, [which](const auto& s) { return s.*which; })), 2);
     };
     const auto availability = all(result, [](const auto& s) { return 100 * s.availability(); });
-    table.add({text_of(c.side), std::to_string(c.bytes), way, middle(&OverlapSample::base),
+    table.add({side_name(c.side), std::to_string(c.bytes), way, middle(&OverlapSample::base),
                middle(&OverlapSample::post), middle(&OverlapSample::wait),
                middle(&OverlapSample::overhead), fixed(median(availability), 1),
                fixed(quartile(availability, 1), 1) + " to " + fixed(quartile(availability, 3), 1),
                fixed(100 * result.by_tuple, 0)});
 }
 
-bench::OverlapRequest wanted_of(const Request& request, const DeviceInfo& info) {
+bench::OverlapRequest wanted_of(const OverlapChoice& request, const DeviceInfo& info) {
     bench::OverlapRequest wanted;
     for (const std::string& way : request.ways)
         wanted.teams.push_back(options_of(way, info.name));
     for (const OverlapSide side : {OverlapSide::kSender, OverlapSide::kReceiver})
-        if (request.side == "both" || request.side == text_of(side))
+        if (request.side == "both" || request.side == side_name(side))
             for (const std::size_t bytes : request.sizes)
                 wanted.cases.push_back({side, bytes});
     wanted.peer = request.peer == "spin"    ? bench::PeerWait::kSpin
@@ -87,14 +87,15 @@ bench::OverlapRequest wanted_of(const Request& request, const DeviceInfo& info) 
     return wanted;
 }
 
-int run(const Request& request) {
+int run(const OverlapChoice& request) {
     const DeviceInfo info = device(request.device);
     const bench::OverlapRequest wanted = wanted_of(request, info);
     std::vector<std::vector<OverlapResult>> results;
     {
         Progress progress(wanted.cases.size() * wanted.teams.size() * wanted.repetitions);
         results = run_overlap(wanted, [&](const OverlapCase& c) {
-            progress.step(std::string(text_of(c.side)) + ", " + std::to_string(c.bytes) + " bytes");
+            progress.step(std::string(side_name(c.side)) + ", " + std::to_string(c.bytes) +
+                          " bytes");
         });
     }
     softhca::cli::TextTable table({"side", "bytes", "way", "base us", "post us", "wait us",
@@ -111,7 +112,7 @@ int run(const Request& request) {
             j.update(host);
             j.update(adapter);
             j.update(Json{{"version", HEDDLE_VERSION},
-                          {"side", text_of(c.side)},
+                          {"side", side_name(c.side)},
                           {"bytes", c.bytes},
                           {"way", request.ways[team]},
                           {"peer", request.peer}});
@@ -142,7 +143,7 @@ int run(const Request& request) {
 void add_overlap_command(CLI::App& bench, int* status) {
     CLI::App* command = bench.add_subcommand(
         "overlap", "Post, work, wait: how much of a message's time its sides have for themselves");
-    auto request = std::make_shared<Request>();
+    auto request = std::make_shared<OverlapChoice>();
     command->add_option("--side", request->side, "that works: sender, receiver, both")
         ->check(CLI::IsMember({"sender", "receiver", "both"}))
         ->capture_default_str();

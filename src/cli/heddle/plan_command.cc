@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct Request {
+struct PlanRequest {
     std::string device;
     std::uint32_t threads = 0, qps_per_thread = 1, processes = 1;
     std::optional<std::uint32_t> budget_uars;
@@ -28,7 +28,7 @@ struct Request {
     bool json = false, measure = true;
 };
 
-struct Row {
+struct PlanRow {
     Category category;
     std::optional<Usage> usage;  // of one process; nothing: it could not be made
     std::optional<UuarThreads> registers;
@@ -58,10 +58,10 @@ const char* shared_with(Category category) {
     return "";
 }
 
-std::vector<Row> measure(const Request& request) {
-    std::vector<Row> rows;
+std::vector<PlanRow> measure(const PlanRequest& request) {
+    std::vector<PlanRow> rows;
     for (const Category category : kCategories) {
-        Row row{category, std::nullopt, std::nullopt, ""};
+        PlanRow row{category, std::nullopt, std::nullopt, ""};
         try {
             EndpointOptions options;
             options.depth = request.depth;
@@ -79,7 +79,7 @@ std::vector<Row> measure(const Request& request) {
 
 // What of the device's limits the processes together would go beyond: "QPs (131072 of 65472)", or
 // empty. How many UARs a device has no driver tells: a budget stands for them.
-std::string beyond_device(const Request& request, const DeviceInfo& device, const Usage& u) {
+std::string beyond_device(const PlanRequest& request, const DeviceInfo& device, const Usage& u) {
     const struct {
         const char* what;
         std::uint32_t each, limit;
@@ -103,7 +103,7 @@ std::size_t paper_bytes(const Usage& u) {
     return u.contexts * kContext + u.pds * kPd + u.mrs * kMr + u.qps * kQp + u.cqs * kCq;
 }
 
-bool within_budget(const Request& request, const Usage& usage) {
+bool within_budget(const PlanRequest& request, const Usage& usage) {
     return !request.budget_uars || !usage.uars ||
            std::uint64_t{*usage.uars} * request.processes <= *request.budget_uars;
 }
@@ -112,9 +112,10 @@ Json optional_number(const std::optional<std::uint32_t>& value, std::uint32_t ti
     return value ? Json(*value * times) : Json(nullptr);
 }
 
-Json to_json(const Request& request, const DeviceInfo& device, const std::vector<Row>& rows) {
+Json to_json(const PlanRequest& request, const DeviceInfo& device,
+             const std::vector<PlanRow>& rows) {
     Json categories = Json::array();
-    for (const Row& row : rows) {
+    for (const PlanRow& row : rows) {
         Json j{{"category", name(row.category)}};
         if (!row.usage) {
             j["error"] = row.error;
@@ -157,7 +158,7 @@ Json to_json(const Request& request, const DeviceInfo& device, const std::vector
             {"categories", categories}};
 }
 
-void print(const Request& request, const DeviceInfo& device, const std::vector<Row>& rows) {
+void print(const PlanRequest& request, const DeviceInfo& device, const std::vector<PlanRow>& rows) {
     using softhca::cli::short_bytes;
     std::printf("%s%s, %s UAR kernel: %u thread%s, %u QP%s a thread, %u process%s; measured\n\n",
                 device.name.c_str(), device.software ? " (software HCA)" : "",
@@ -171,7 +172,7 @@ void print(const Request& request, const DeviceInfo& device, const std::vector<R
         return value ? std::to_string(*value * request.processes) : std::string("-");
     };
     std::uint32_t cq_pages = 0;
-    for (const Row& row : rows) {
+    for (const PlanRow& row : rows) {
         if (!row.usage) {
             table.add(
                 {std::string(name(row.category)), "-", "-", "-", "-", "-", "-", "-", "-", "no"});
@@ -190,7 +191,7 @@ void print(const Request& request, const DeviceInfo& device, const std::vector<R
         cq_pages = std::max(cq_pages, u.cq_uars.value_or(0));
     }
     std::printf("%s\n", table.text().c_str());
-    for (const Row& row : rows) {
+    for (const PlanRow& row : rows) {
         const std::string beyond =
             row.usage ? beyond_device(request, device, *row.usage) : std::string();
         if (!row.usage)
@@ -204,7 +205,7 @@ void print(const Request& request, const DeviceInfo& device, const std::vector<R
     if (cq_pages != 0)
         std::printf("Besides, each context has a page for doorbells of CQs alone.\n");
     std::printf("Shared by the threads of a process:\n");
-    for (const Row& row : rows) {
+    for (const PlanRow& row : rows) {
         std::printf("  %-15s %s\n", std::string(name(row.category)).c_str(),
                     shared_with(row.category));
         if (!row.registers) continue;
@@ -216,7 +217,7 @@ void print(const Request& request, const DeviceInfo& device, const std::vector<R
     }
 }
 
-std::vector<std::string> arguments_of(const Request& r) {
+std::vector<std::string> arguments_of(const PlanRequest& r) {
     std::vector<std::string> all{"plan"};
     const auto add = [&](const char* option, const std::string& value) {
         all.insert(all.end(), {option, value});
@@ -236,7 +237,7 @@ std::vector<std::string> arguments_of(const Request& r) {
 void add_plan_command(CLI::App& app, int* status) {
     CLI::App* command =
         app.add_subcommand("plan", "What each category of endpoints takes for so many threads");
-    auto* request = new Request;  // lives as long as the program
+    auto* request = new PlanRequest;  // lives as long as the program
     command->add_option("--threads", request->threads, "threads of a process")
         ->required()
         ->check(CLI::Range(1, 65536));
@@ -276,7 +277,7 @@ void add_plan_command(CLI::App& app, int* status) {
                 std::printf("\n%s%s", other.output.c_str(), other.why_not.c_str());
         }
         *status = other.status;
-        for (const Row& row : rows)
+        for (const PlanRow& row : rows)
             if (!row.usage) *status = kFailed;
     });
 }

@@ -21,14 +21,14 @@ using bench::ReuseCase;
 using bench::ReuseKind;
 using protocol::ReuseCosts;
 
-struct Experiment {
+struct ReuseExperiment {
     const char *name, *what;
     ReuseKind kind;
     bool spectrum;
     std::uint32_t processes;
     const char* paper;
 };
-constexpr Experiment kExperiments[] = {
+constexpr ReuseExperiment kReuseExperiments[] = {
     {"reuse-pingpong", "Ping-pong from one buffer", ReuseKind::kPingPong, false, 2,
      "up to 14 % at 8 KB (theory 15 %)"},
     {"reuse-spectrum", "Ping-pong from 1 to 1000 buffers in turn", ReuseKind::kPingPong, true, 2,
@@ -42,14 +42,14 @@ constexpr Experiment kExperiments[] = {
     {"reuse-scatter", "Scatters from one array", ReuseKind::kScatter, false, 4, "not given"},
 };
 
-struct Request : TurnOptions {
-    Request() : TurnOptions(15, 10) {}
+struct ReuseRequest : TurnOptions {
+    ReuseRequest() : TurnOptions(15, 10) {}
     std::string channel = "both";
     std::uint32_t processes = 0;
     std::vector<std::size_t> sizes{128, 256, 512, 1024, 2048, 4096, 8192};
 };
 
-std::vector<ReuseCase> cases_of(const Experiment& experiment, const Request& request) {
+std::vector<ReuseCase> cases_of(const ReuseExperiment& experiment, const ReuseRequest& request) {
     std::vector<ReuseCase> cases;
     if (!experiment.spectrum) {
         for (const std::size_t bytes : request.sizes)
@@ -64,8 +64,8 @@ std::vector<ReuseCase> cases_of(const Experiment& experiment, const Request& req
 }
 
 // What the copies of one operation cost that are not made any more, in seconds.
-double expected(const Experiment& experiment, const ReuseCosts& costs, std::size_t bytes, bool ring,
-                std::uint32_t processes) {
+double expected(const ReuseExperiment& experiment, const ReuseCosts& costs, std::size_t bytes,
+                bool ring, std::uint32_t processes) {
     const bool one_sided = experiment.kind == ReuseKind::kPut || experiment.kind == ReuseKind::kGet;
     const auto way = one_sided ? ReuseCosts::kOneSided
                      : ring    ? ReuseCosts::kRing
@@ -79,7 +79,7 @@ double expected(const Experiment& experiment, const ReuseCosts& costs, std::size
 
 std::string percent(double share) { return fixed(100 * share, 1); }
 
-int run(const Experiment& experiment, const Request& request) {
+int run(const ReuseExperiment& experiment, const ReuseRequest& request) {
     const DeviceInfo info = device(request.device);
     const bool rma = experiment.kind == ReuseKind::kPut || experiment.kind == ReuseKind::kGet;
     bench::ReuseRequest wanted;
@@ -153,9 +153,9 @@ int run(const Experiment& experiment, const Request& request) {
 }  // namespace
 
 void add_reuse_commands(CLI::App& bench, int* status) {
-    for (const Experiment& each : kExperiments) {
+    for (const ReuseExperiment& each : kReuseExperiments) {
         CLI::App* command = bench.add_subcommand(each.name, each.what);
-        auto request = std::make_shared<Request>();
+        auto request = std::make_shared<ReuseRequest>();
         if (each.kind != ReuseKind::kPut && each.kind != ReuseKind::kGet)
             command
                 ->add_option("--channel", request->channel,

@@ -29,20 +29,20 @@ constexpr std::uint32_t kInTurn = 1'000'000;
 constexpr std::uint32_t kMostOnce = 1 << 22;
 constexpr double kFastest = 1e-7;  // seconds of a message
 
-struct Request : TurnOptions {
-    Request() : TurnOptions(101, 5) {}
+struct ReuseNeverRequest : TurnOptions {
+    ReuseNeverRequest() : TurnOptions(101, 5) {}
     std::uint32_t runs = 5;
     std::vector<std::size_t> sizes{1024, 4096};
 };
 
-struct Setting {
+struct ReuseSetting {
     const char* name;  // of FI_HEDDLE_REUSE
     std::optional<std::uint32_t> reuse_after;
 };
 // Off beside off: what is not 0 there is the spread.
-const Setting kSettings[] = {{"off", 0}, {"auto", std::nullopt}, {"16", 16}};
+const ReuseSetting kSettings[] = {{"off", 0}, {"auto", std::nullopt}, {"16", 16}};
 
-std::string percent(double share) { return fixed(100 * share, 2); }
+std::string percent_to_hundredths(double share) { return fixed(100 * share, 2); }
 
 double sum(const std::vector<double>& values) {
     return std::accumulate(values.begin(), values.end(), 0.0);
@@ -56,7 +56,7 @@ void add(std::vector<bench::ReuseResult>& to, const std::vector<bench::ReuseResu
     }
 }
 
-int run(const Request& request) {
+int run(const ReuseNeverRequest& request) {
     const DeviceInfo info = device(request.device);
     bench::ReuseRequest wanted;
     wanted.options.device = info.name;
@@ -72,7 +72,7 @@ int run(const Request& request) {
     softhca::cli::TextTable table({"buffers", "bytes", "reuse", "ns without", "ns with", "slower %",
                                    "quartiles", "in all %", "tables KiB", "no copy %"});
     const Told say = told(request);
-    for (const Setting& setting : kSettings) {
+    for (const ReuseSetting& setting : kSettings) {
         wanted.options.reuse_after = setting.reuse_after;
         // Two processes differ by a few percent in where their memory lies: of one run, so much is
         // not the look-up's.
@@ -89,13 +89,14 @@ int run(const Request& request) {
             const double in_all = sum(result.with) / sum(result.without) - 1;
             const std::uint64_t kept = result.reuse.entries * sizeof(memory::ReuseTable::Entry);
             if (!request.json) {
-                table.add({c.again ? std::to_string(c.buffers) : "used once",
-                           std::to_string(c.bytes), setting.name,
-                           fixed(median(result.without) * 1e9, 1),
-                           fixed(median(result.with) * 1e9, 1), percent(median(slower)),
-                           percent(quartile(slower, 1)) + " to " + percent(quartile(slower, 3)),
-                           percent(in_all), std::to_string(kept / 1024),
-                           fixed(100 * result.gathered, 1)});
+                table.add(
+                    {c.again ? std::to_string(c.buffers) : "used once", std::to_string(c.bytes),
+                     setting.name, fixed(median(result.without) * 1e9, 1),
+                     fixed(median(result.with) * 1e9, 1), percent_to_hundredths(median(slower)),
+                     percent_to_hundredths(quartile(slower, 1)) + " to " +
+                         percent_to_hundredths(quartile(slower, 3)),
+                     percent_to_hundredths(in_all), std::to_string(kept / 1024),
+                     fixed(100 * result.gathered, 1)});
                 continue;
             }
             Json j{{"experiment", "reuse-never"}};
@@ -137,7 +138,7 @@ int run(const Request& request) {
 void add_reuse_never_command(CLI::App& bench, int* status) {
     CLI::App* command = bench.add_subcommand(
         "reuse-never", "Messages from buffers never used again, and from a million in turn");
-    auto request = std::make_shared<Request>();
+    auto request = std::make_shared<ReuseNeverRequest>();
     command->add_option("--bytes", request->sizes, "of messages (default: 1024 and 4096)")
         ->check(CLI::Range(1, 8192));
     command->add_option("--runs", request->runs, "with new processes each")

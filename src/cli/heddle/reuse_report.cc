@@ -13,10 +13,10 @@
 namespace heddle::cli {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 
 // What all processes have together.
-struct Sum {
+struct ReuseSum {
     unsigned processes = 0, strange = 0;
     std::vector<std::uint64_t> copied, gathered, by_uses;
     std::uint64_t inlined = 0, rendezvous = 0, by_ring = 0, rma_copied = 0, rma_direct = 0,
@@ -30,8 +30,8 @@ void add(std::vector<std::uint64_t>& to, const Json& from) {
         to[i] += more[i];
 }
 
-void add(Sum& sum, const Json& j) {
-    Sum with = sum;  // all of a line, or nothing
+void add(ReuseSum& sum, const Json& j) {
+    ReuseSum with = sum;  // all of a line, or nothing
     add(with.copied, j.at("copied_by_size"));
     add(with.gathered, j.at("gathered_by_size"));
     add(with.by_uses, j.at("buffers_by_uses"));
@@ -60,7 +60,7 @@ std::string share(std::uint64_t part, std::uint64_t rest) {
 }  // namespace
 
 std::string reuse_report(const std::string& lines) {
-    Sum sum;
+    ReuseSum sum;
     std::istringstream in(lines);
     for (std::string line; std::getline(in, line);) {
         try {

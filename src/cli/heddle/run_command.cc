@@ -33,7 +33,7 @@ namespace {
 
 using softhca::cli::ProgramError;
 
-struct Request {
+struct RunRequest {
     std::string endpoints, post, rndv, stats_file;
     std::string softhca = "auto", mpi = "auto", within_node = "auto";
     unsigned threads = 1, ranks = 0;  // ranks 0: the command has an mpiexec of its own
@@ -147,7 +147,7 @@ private:
                        program + ": " + std::strerror(reason));
 }
 
-std::vector<Setting> own_settings(const Request& request) {
+std::vector<Setting> own_settings(const RunRequest& request) {
     std::vector<Setting> all{{"FI_PROVIDER", "heddle", true},
                              {"FI_PROVIDER_PATH", provider_folder(), true}};
     if (!request.endpoints.empty()) all.push_back({"FI_HEDDLE_ENDPOINTS", request.endpoints, true});
@@ -170,7 +170,7 @@ Mpi mpi_of(const std::string& name) {
 // Beside bin/ in the build tree: `make demo` installs an MPI there.
 std::filesystem::path demo_venvs() { return (own_folder() / "../venvs").lexically_normal(); }
 
-void run(const Request& request, std::vector<std::string> command) {
+void run(const RunRequest& request, std::vector<std::string> command) {
     if (command.empty())
         throw ProgramError(softhca::cli::kRunFailed,
                            "no command to run; for instance: heddle run -n 4 ./program");
@@ -218,7 +218,7 @@ void run(const Request& request, std::vector<std::string> command) {
 // What the processes of the program wrote, when it has ended. Signals for it go to it.
 std::atomic<pid_t> reported{0};
 
-int run_and_report(Request request, const std::vector<std::string>& command) {
+int run_and_report(RunRequest request, const std::vector<std::string>& command) {
     std::string file = (std::filesystem::temp_directory_path() / "heddle-stats-XXXXXX").string();
     const int fd = ::mkstemp(file.data());
     if (fd < 0) throw ProgramError(softhca::cli::kRunFailed, file + ": " + std::strerror(errno));
@@ -278,7 +278,7 @@ std::string possible_values(const char* option) {
 void add_run_command(CLI::App& app, const std::vector<std::string>& command, int* status) {
     CLI::App* run_app = app.add_subcommand(
         "run", "Start COMMAND (mpiexec, or with -n an MPI program) so that MPI runs over heddle");
-    auto request = std::make_shared<Request>();
+    auto request = std::make_shared<RunRequest>();
     run_app->footer(
         "The options end at -- or at the first word that is none. For instance:\n"
         "  heddle run -n 4 ./program\n"

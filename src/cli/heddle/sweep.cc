@@ -15,7 +15,7 @@
 namespace heddle::cli {
 namespace {
 
-struct Row {
+struct SweepRow {
     bench::FigurePoint point;
     std::optional<Usage> usage;
     std::vector<double> samples, cpu_samples;
@@ -24,12 +24,12 @@ struct Row {
     double cpu_rate() const { return median(cpu_samples); }
 };
 
-std::vector<Row> rows_of(const SweepRequest& request, const bench::Figure& figure,
-                         const Place& place) {
-    std::vector<Row> rows;
+std::vector<SweepRow> rows_of(const SweepRequest& request, const bench::Figure& figure,
+                              const Place& place) {
+    std::vector<SweepRow> rows;
     for (const bench::FigurePoint& point : figure.points)
         for (const Path path : request.paths) {
-            Row row{point, std::nullopt, {}, {}};
+            SweepRow row{point, std::nullopt, {}, {}};
             row.point.rate.path = path;
             row.point.rate.processors = bench::pinning(place, point.rate.threads).processors;
             rows.push_back(std::move(row));
@@ -37,15 +37,16 @@ std::vector<Row> rows_of(const SweepRequest& request, const bench::Figure& figur
     return rows;
 }
 
-std::string name_of(const bench::Figure& figure, const Row& row) {
+std::string name_of(const bench::Figure& figure, const SweepRow& row) {
     return "figure " + figure.name + ", " + row.point.series + ", " + figure.x_name + " " +
            std::to_string(row.point.x) + ", " + text_of(row.point.rate.path);
 }
 
-void measure(const SweepRequest& request, const bench::Figure& figure, std::vector<Row>& rows) {
+void measure(const SweepRequest& request, const bench::Figure& figure,
+             std::vector<SweepRow>& rows) {
     Progress progress(rows.size() * static_cast<std::size_t>(request.repetitions));
     for (int r = 0; r < request.repetitions; ++r)
-        for (Row& row : rows) {
+        for (SweepRow& row : rows) {
             progress.step(name_of(figure, row));
             try {
                 bench::MessageRateRun run(row.point.rate);
@@ -62,9 +63,9 @@ void measure(const SweepRequest& request, const bench::Figure& figure, std::vect
 }
 
 void print_json(const bench::Figure& figure, const DeviceInfo& device, const Place& place,
-                const std::vector<Row>& rows) {
+                const std::vector<SweepRow>& rows) {
     const Json host = host_facts(), adapter = device_facts(device);
-    for (const Row& row : rows) {
+    for (const SweepRow& row : rows) {
         const bench::MessageRate& m = row.point.rate;
         const bench::Pinning pins = bench::pinning(place, m.threads);
         Json j{{"experiment", "message-rate"},
@@ -97,14 +98,14 @@ void print_json(const bench::Figure& figure, const DeviceInfo& device, const Pla
 }
 
 // Of the same path, the figure's first point: what relative values are relative to.
-const Row& first_of(const std::vector<Row>& rows, Path path) {
-    for (const Row& row : rows)
+const SweepRow& first_of(const std::vector<SweepRow>& rows, Path path) {
+    for (const SweepRow& row : rows)
         if (row.point.rate.path == path) return row;
     return rows.front();
 }
 
 void print_table(const SweepRequest& request, const bench::Figure& figure, const DeviceInfo& device,
-                 const Place& place, const std::vector<Row>& rows) {
+                 const Place& place, const std::vector<SweepRow>& rows) {
     std::printf("Figure %s: %s\n%s, up to %s; median of %d repetitions of %g s, interleaved\n\n",
                 figure.name.c_str(), figure.title.c_str(), title_of(device).c_str(),
                 text_of(bench::pinning(place, request.base.threads)).c_str(), request.repetitions,
@@ -112,8 +113,8 @@ void print_table(const SweepRequest& request, const bench::Figure& figure, const
     const char* const here = device.software ? "software HCA, Mmsg/s" : "Mmsg/s";
     softhca::cli::TextTable table({"curve", figure.x_name, "path", here, "quartiles", "per CPU s",
                                    "relative", "paper, Mmsg/s", "paper, relative"});
-    for (const Row& row : rows) {
-        const Row& first = first_of(rows, row.point.rate.path);
+    for (const SweepRow& row : rows) {
+        const SweepRow& first = first_of(rows, row.point.rate.path);
         const auto& paper = row.point.paper;
         table.add({row.point.series, std::to_string(row.point.x), text_of(row.point.rate.path),
                    fixed(row.rate(), 2),
@@ -138,7 +139,7 @@ void run_sweep(const SweepRequest& request) {
     const DeviceInfo info = device(request.base.device);
     const Place place = place_of(info);
     const bench::Figure figure = bench::figure(request.figure, request.base);
-    std::vector<Row> rows = rows_of(request, figure, place);
+    std::vector<SweepRow> rows = rows_of(request, figure, place);
     measure(request, figure, rows);
     if (request.json)
         print_json(figure, info, place, rows);

@@ -66,15 +66,15 @@ double activity(const EndpointRates& endpoint) {
            endpoint.of(EndpointValue::kReceived);
 }
 
-struct Row {
+struct EndpointRow {
     const ProcessRates* process;
     EndpointRates endpoint;
     std::string number;  // of the endpoint, or of how many
 };
 
-std::vector<Row> rows_of(const TopRates& rates, const TopForm& form) {
+std::vector<EndpointRow> rows_of(const TopRates& rates, const TopForm& form) {
     const bool by_process = form.by_process || form.view == TopView::kResources;
-    std::vector<Row> rows;
+    std::vector<EndpointRow> rows;
     for (const ProcessRates& process : rates.processes) {
         if (by_process)
             rows.push_back({&process, sum_of(process), std::to_string(process.endpoints.size())});
@@ -83,7 +83,7 @@ std::vector<Row> rows_of(const TopRates& rates, const TopForm& form) {
                 rows.push_back({&process, each, std::to_string(each.number)});
     }
     if (form.busiest_first)
-        std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+        std::stable_sort(rows.begin(), rows.end(), [](const EndpointRow& a, const EndpointRow& b) {
             return activity(a.endpoint) > activity(b.endpoint);
         });
     return rows;
@@ -126,7 +126,7 @@ std::vector<std::string> heading_of(const TopForm& form, bool wide) {
     return heading;
 }
 
-std::vector<std::string> cells_of(const Row& row, const TopForm& form, bool wide) {
+std::vector<std::string> cells_of(const EndpointRow& row, const TopForm& form, bool wide) {
     const RunningProcess& process = row.process->process;
     std::vector<std::string> cells = {std::to_string(process.pid),
                                       process.live.rank.empty() ? "-" : process.live.rank};
@@ -155,7 +155,7 @@ std::vector<std::string> cells_of(const Row& row, const TopForm& form, bool wide
     return cells;
 }
 
-const char* title_of(TopView view) {
+const char* view_title(TopView view) {
     switch (view) {
         case TopView::kMessages:
             return "messages per second";
@@ -224,7 +224,7 @@ std::string top_text(const TopRates& rates, TopForm& form, std::size_t columns, 
         [](std::size_t sum, const ProcessRates& each) { return sum + each.endpoints.size(); });
     char heading[200];
     std::snprintf(heading, sizeof heading, "heddle: %s; %zu process%s, %zu endpoint%s, %.1f s",
-                  title_of(form.view), rates.processes.size(),
+                  view_title(form.view), rates.processes.size(),
                   rates.processes.size() == 1 ? "" : "es", endpoints, endpoints == 1 ? "" : "s",
                   rates.seconds);
     std::string text = heading;
@@ -236,7 +236,7 @@ std::string top_text(const TopRates& rates, TopForm& form, std::size_t columns, 
     if (rates.other_versions != 0)
         text += std::to_string(rates.other_versions) + " more, over another version of heddle\n";
 
-    const std::vector<Row> rows = rows_of(rates, form);
+    const std::vector<EndpointRow> rows = rows_of(rates, form);
     if (rows.empty()) return cut(text, columns);
     const std::size_t room = top_rows(lines);
     form.first = std::min(form.first, rows.size() > room ? rows.size() - room : 0);

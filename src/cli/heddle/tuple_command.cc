@@ -19,7 +19,7 @@ namespace {
 using bench::TupleCase;
 using bench::TupleResult;
 
-struct Experiment {
+struct TupleExperiment {
     const char *name, *what;
     const char *option, *help;  // what is varied, and the column that shows it
     std::vector<double> values;
@@ -27,7 +27,7 @@ struct Experiment {
     std::vector<std::size_t> sizes;
     std::vector<std::string> ways;  // beside rget
 };
-const Experiment kExperiments[] = {
+const TupleExperiment kTupleExperiments[] = {
     {"tuple-latency",
      "Ping-pong of small messages through a tuple that is warm, beside eager messages",
      nullptr,
@@ -67,15 +67,15 @@ const Experiment kExperiments[] = {
 };
 constexpr std::uint32_t kWildcardTags = 8;
 
-struct Request : TurnOptions {
-    Request() : TurnOptions(15, 20) {}
+struct TupleRequest : TurnOptions {
+    TupleRequest() : TurnOptions(15, 20) {}
     std::vector<std::size_t> sizes;
     std::vector<double> values;
     std::vector<std::string> ways;
     std::uint32_t window = 32;
 };
 
-std::vector<TupleCase> cases_of(const Experiment& experiment, const Request& request) {
+std::vector<TupleCase> cases_of(const TupleExperiment& experiment, const TupleRequest& request) {
     const std::string name = experiment.name;
     std::vector<TupleCase> cases;
     for (const std::size_t bytes : request.sizes) {
@@ -103,7 +103,7 @@ std::vector<TupleCase> cases_of(const Experiment& experiment, const Request& req
 }
 
 // What is varied beside the size.
-std::string varied(const Experiment& experiment, const TupleCase& c) {
+std::string varied(const TupleExperiment& experiment, const TupleCase& c) {
     if (c.ping_pong) return c.early ? "before" : "when its turn comes";
     const std::string name = experiment.name;
     if (name == "tuple-late") return fixed(c.late_us, c.late_us < 1 && c.late_us > 0 ? 2 : 0);
@@ -120,7 +120,7 @@ Comparison compare(const TupleResult& way, const TupleResult& rget) {
     return {median(ratios), quartile(ratios, 1), quartile(ratios, 3)};
 }
 
-Json json_of(const Experiment& experiment, const TupleCase& c, const std::string& way,
+Json json_of(const TupleExperiment& experiment, const TupleCase& c, const std::string& way,
              const TupleResult& result, const TupleResult& rget) {
     const Comparison ratio = compare(result, rget);
     Json j{{"experiment", experiment.name}, {"bytes", c.bytes}, {"way", way}};
@@ -137,7 +137,7 @@ Json json_of(const Experiment& experiment, const TupleCase& c, const std::string
     return j;
 }
 
-bench::TupleRequest wanted_of(const Experiment& experiment, const Request& request,
+bench::TupleRequest wanted_of(const TupleExperiment& experiment, const TupleRequest& request,
                               const DeviceInfo& info) {
     bench::TupleRequest wanted;
     for (const std::string& way : request.ways)
@@ -150,7 +150,7 @@ bench::TupleRequest wanted_of(const Experiment& experiment, const Request& reque
     return wanted;
 }
 
-int run(const Experiment& experiment, const Request& request) {
+int run(const TupleExperiment& experiment, const TupleRequest& request) {
     const DeviceInfo info = device(request.device);
     const bench::TupleRequest wanted = wanted_of(experiment, request, info);
     std::vector<std::vector<TupleResult>> results;
@@ -196,9 +196,9 @@ int run(const Experiment& experiment, const Request& request) {
 }  // namespace
 
 void add_tuple_commands(CLI::App& bench, int* status) {
-    for (const Experiment& each : kExperiments) {
+    for (const TupleExperiment& each : kTupleExperiments) {
         CLI::App* command = bench.add_subcommand(each.name, each.what);
-        auto request = std::make_shared<Request>();
+        auto request = std::make_shared<TupleRequest>();
         request->sizes = each.sizes;
         request->values = each.values;
         request->ways = each.ways;

@@ -12,7 +12,7 @@
 namespace heddle::cli {
 namespace {
 
-using Json = nlohmann::json;
+using Json = nlohmann::ordered_json;
 using Counts = std::map<std::string, std::uint64_t>;
 
 constexpr std::array kKeys{"inlined",        "eager",         "rendezvous",   "tuple_messages",
@@ -20,7 +20,7 @@ constexpr std::array kKeys{"inlined",        "eager",         "rendezvous",   "t
                            "tuples_asked",   "tuples_opened", "tuple_queues", "tuple_posted",
                            "tuple_received"};
 
-struct Sum {
+struct TupleSum {
     unsigned processes = 0, strange = 0;
     Counts counts, declined, ended;
     std::uint64_t at_once = 0;  // queues of an endpoint
@@ -28,8 +28,8 @@ struct Sum {
     std::string of(const char* key) const { return std::to_string(counts.at(key)); }
 };
 
-void add(Sum& sum, const Json& line) {
-    Sum with = sum;  // all of a line, or nothing
+void add(TupleSum& sum, const Json& line) {
+    TupleSum with = sum;  // all of a line, or nothing
     for (const char* const key : kKeys)
         with.counts[key] += line.at(key).get<std::uint64_t>();
     for (const auto& [key, to] :
@@ -44,7 +44,7 @@ void add(Sum& sum, const Json& line) {
 }  // namespace
 
 std::string tuple_report(const std::string& lines) {
-    Sum sum;
+    TupleSum sum;
     std::istringstream in(lines);
     for (std::string line; std::getline(in, line);) {
         try {

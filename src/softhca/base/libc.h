@@ -85,6 +85,8 @@ void* mremap(void* address, std::size_t old_length, std::size_t new_length, int 
              void* new_address = nullptr) noexcept;
 int mprotect(void* address, std::size_t length, int prot) noexcept;
 int madvise(void* address, std::size_t length, int advice) noexcept;
+// Advice of Linux 5.14, newer than some distributions' headers.
+constexpr int kMadvPopulateRead = 22, kMadvPopulateWrite = 23;
 ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long local_count,
                          const iovec* remote, unsigned long remote_count) noexcept;
 ssize_t process_vm_writev(pid_t pid, const iovec* local, unsigned long local_count,

@@ -34,7 +34,7 @@ struct Real {
     int (*req_notify_cq)(ibv_cq*, int);
 };
 Real g_real{};
-device::SpinLock g_lock;
+device::SpinLock g_tables_lock;
 
 using StartPoll = int (*)(ibv_cq_ex*, ibv_poll_cq_attr*);
 using WrStart = void (*)(ibv_qp_ex*);
@@ -169,7 +169,7 @@ void wr_start(ibv_qp_ex* qp) {
 // True when posts through this context come to us.
 bool hook_context(ibv_context* context) noexcept {
     ibv_context_ops& ops = context->ops;
-    device::Guard<device::SpinLock> guard(g_lock);
+    device::Guard<device::SpinLock> guard(g_tables_lock);
     if (ops.post_send == post_send) return true;
     const Real real{ops.post_send, ops.post_recv, ops.post_srq_recv, ops.poll_cq,
                     ops.req_notify_cq};

@@ -19,7 +19,7 @@ void leave() noexcept {
     if (!in_borrowed_memory()) uverbs::leave_fabric_abruptly();
 }
 
-__attribute__((constructor)) void start() { std::at_quick_exit(leave); }
+__attribute__((constructor)) void catch_quick_exit() { std::at_quick_exit(leave); }
 
 }  // namespace
 

@@ -52,10 +52,10 @@ struct Listing {
 
 constexpr std::size_t kMaxListings = 64;
 Listing listings[kMaxListings];
-std::atomic<unsigned> tracked{0};
+std::atomic<unsigned> g_listings{0};
 
 Listing* find(const DIR* stream) noexcept {
-    if (tracked.load(std::memory_order_relaxed) == 0) [[likely]] {
+    if (g_listings.load(std::memory_order_relaxed) == 0) [[likely]] {
         return nullptr;
     }
     for (Listing& listing : listings) {
@@ -118,7 +118,7 @@ void track_listing(DIR* stream) noexcept {
             listing.parent = parent;
             listing.shown = 0;
             listing.stream.store(stream, std::memory_order_release);
-            tracked.fetch_add(1, std::memory_order_relaxed);
+            g_listings.fetch_add(1, std::memory_order_relaxed);
             return;
         }
     }
@@ -128,7 +128,7 @@ void track_listing(DIR* stream) noexcept {
 
 void forget_listing(DIR* stream) noexcept {
     if (Listing* listing = find(stream)) {
-        tracked.fetch_sub(1, std::memory_order_relaxed);
+        g_listings.fetch_sub(1, std::memory_order_relaxed);
         listing->stream.store(nullptr, std::memory_order_release);
     }
 }

@@ -29,13 +29,13 @@ using device::QueuePair;
 
 namespace {
 
-struct Request {
+struct CreateRequest {
     std::uint32_t create_flags;
     mlx5_ib_create_qp driver;
     ib_uverbs_create_qp core;  // last: it ends in a flexible array
 };
 
-int read_request(Command& command, Request& out) noexcept {
+int read_create_request(Command& command, CreateRequest& out) noexcept {
     out.create_flags = 0;
     if (!command.extended) {
         if (const int error = command.request(out.core)) return error;
@@ -88,7 +88,7 @@ int check_type(std::uint32_t type) noexcept {
 }
 
 // set_rq_size and set_user_buf_size of the kernel driver.
-int check_sizes(const Request& request) noexcept {
+int check_sizes(const CreateRequest& request) noexcept {
     const ib_uverbs_create_qp& core = request.core;
     const mlx5_ib_create_qp& driver = request.driver;
     constexpr std::uint32_t kFlags = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_BFREG_INDEX |
@@ -145,7 +145,7 @@ int find_parts(Command& command, const ib_uverbs_create_qp& core, Parts& parts) 
 }
 
 // How much of a message goes into CQEs: configure_responder_scat_cqe, configure_requester_scat_cqe.
-void set_scatter(const Request& request, const Parts& parts, QueuePair& qp) noexcept {
+void set_scatter(const CreateRequest& request, const Parts& parts, QueuePair& qp) noexcept {
     if (!(request.driver.flags & MLX5_QP_FLAG_SCATTER_CQE)) return;
     const std::uint32_t type = request.core.qp_type;
     if (type == IB_UVERBS_QPT_RC || type == IB_UVERBS_QPT_UC)
@@ -157,7 +157,7 @@ void set_scatter(const Request& request, const Parts& parts, QueuePair& qp) noex
         qp.scatter_send = parts.send_cq->cqe_size == 128 ? 0 : 32;
 }
 
-int share_queues(Command& command, const Request& request, QueuePair& qp,
+int share_queues(Command& command, const CreateRequest& request, QueuePair& qp,
                  QueueExtents& extents) noexcept {
     const mlx5_ib_create_qp& driver = request.driver;
     const std::uint64_t receive = std::uint64_t{qp.rq_count} << qp.rq_shift;
@@ -178,7 +178,7 @@ void take_references(Parts& parts) noexcept {
     if (parts.xrcd) parts.xrcd->users.fetch_add(1);
 }
 
-void fill(const Request& request, const Parts& parts, QueuePair& qp) noexcept {
+void fill(const CreateRequest& request, const Parts& parts, QueuePair& qp) noexcept {
     const ib_uverbs_create_qp& core = request.core;
     qp.type = core.qp_type;
     qp.alias_of = kNone;
@@ -236,8 +236,8 @@ std::uint32_t number_of(const QueuePair& qp, std::uint32_t index) noexcept {
 }  // namespace
 
 int create_qp(Command& command) noexcept {
-    Request request;
-    if (const int error = read_request(command, request)) return error;
+    CreateRequest request;
+    if (const int error = read_create_request(command, request)) return error;
     if (const int error = check_type(request.core.qp_type)) return error;
     if (request.create_flags) return EOPNOTSUPP;
     if (const int error = check_sizes(request)) return error;

@@ -25,7 +25,7 @@ using device::UarPage;
 
 namespace {
 
-constexpr std::uint32_t kPage = device::kUarPageBytes;
+constexpr std::uint32_t kUarPage = device::kUarPageBytes;
 
 // The registers of a page, as if nobody had ever rung: see softhca_doorbell().
 void clear_registers(int fd, std::uint64_t offset) noexcept {
@@ -100,7 +100,9 @@ std::uint32_t static_bfreg(DeviceContext& context) noexcept {
 
 }  // namespace
 
-std::uint64_t command_fd_bytes() noexcept { return (kObjectPages + device::kMaxUarPages) * kPage; }
+std::uint64_t command_fd_bytes() noexcept {
+    return (kObjectPages + device::kMaxUarPages) * kUarPage;
+}
 
 int alloc_uar(DeviceContext& context, std::uint32_t type, UarObject* out) noexcept {
     if (context.is_static || context.record == kNone) return EPROTONOSUPPORT;
@@ -112,8 +114,8 @@ int alloc_uar(DeviceContext& context, std::uint32_t type, UarObject* out) noexce
         return error;
     device::Context* record = record_of(context);
     (nc ? record->nc_uars : record->dynamic_uars).fetch_add(1);
-    out->length = kPage;
-    out->mmap_offset = (kObjectPages + out->page) * kPage;
+    out->length = kUarPage;
+    out->mmap_offset = (kObjectPages + out->page) * kUarPage;
     return 0;
 }
 
@@ -202,12 +204,12 @@ void* map(int fd, void* address, std::size_t length, int prot, int flags, off_t 
     const std::shared_ptr<DeviceContext> found = find_context(fd);
     if (!found) return fail(EIO);
     DeviceContext& context = *found;
-    const std::uint64_t page = static_cast<std::uint64_t>(offset) / kPage;
-    if (context.record == kNone || offset % kPage || (prot & PROT_EXEC)) return fail(EINVAL);
+    const std::uint64_t page = static_cast<std::uint64_t>(offset) / kUarPage;
+    if (context.record == kNone || offset % kUarPage || (prot & PROT_EXEC)) return fail(EINVAL);
     if (page < kObjectPages && decode_offset(page).command == MLX5_IB_MMAP_DEVICE_MEM)
         return map_device_memory(context, decode_offset(page).index,
                                  {address, length, prot, flags, fd, offset});
-    if (length != kPage) return fail(EINVAL);
+    if (length != kUarPage) return fail(EINVAL);
     auto& table = context.fabric->segment().uars;
     std::uint32_t dynamic_page = kNone;
     std::lock_guard<std::mutex> guard(context.mutex);

@@ -25,8 +25,6 @@ namespace softhca::device::memory {
 
 namespace {
 
-constexpr int kMadvPopulateRead = 22;           // Linux 5.14
-constexpr int kMadvPopulateWrite = 23;          // Linux 5.14
 constexpr std::uint64_t kPresent = 1ULL << 63;  // bits of /proc/PID/pagemap
 constexpr std::uint64_t kSwapped = 1ULL << 62;
 
@@ -191,7 +189,7 @@ bool Sharing::copy_in(const WriteGuard::Held& held, bool plain, std::uint64_t of
         };
         if (huge && known && pages * page == kHugeBytes &&
             std::all_of(entries.begin(), entries.begin() + pages, has_content))
-            libc::madvise(arena_base() + offset + at, kHugeBytes, kMadvPopulateWrite);
+            libc::madvise(arena_base() + offset + at, kHugeBytes, libc::kMadvPopulateWrite);
         for (std::uint64_t i = 0; i < pages; ++i, at += page) {
             if (!has_content(entries[i])) continue;
             if (at != run_end) {
@@ -252,7 +250,7 @@ Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t lengt
         // The pages that were there are there again, without a page fault each.
         for (unsigned i = 0; i < runs.count; ++i)
             libc::madvise(pointer(address + (runs.run[i].at - offset)), runs.run[i].length,
-                          kMadvPopulateRead);
+                          libc::kMadvPopulateRead);
     }
     ++counters_.conversions;
     return {held.bytes, held.bytes == length ? Left::kNothing
@@ -277,7 +275,7 @@ void Sharing::copy_out(std::uint64_t offset, std::uint64_t length, std::uint64_t
         const std::uint64_t size = hole - data;
         char* const target = static_cast<char*>(pointer(to + (data - offset)));
         // Both sides without a page fault each.
-        libc::madvise(target, size, kMadvPopulateWrite);
+        libc::madvise(target, size, libc::kMadvPopulateWrite);
         if (fd < 0 ||
             libc::pread(fd, target, size, static_cast<off_t>(data)) != static_cast<ssize_t>(size))
             std::memcpy(target, window + data, size);

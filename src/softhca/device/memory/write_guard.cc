@@ -37,9 +37,7 @@ struct UffdioMove {
 };
 constexpr unsigned long kUffdioMove = _IOWR(UFFDIO, 0x05, UffdioMove);
 constexpr std::uint64_t kMoveAllowSourceHoles = 1ULL << 1;
-constexpr int kUserModeOnly = 1;        // UFFD_USER_MODE_ONLY, Linux 5.11
-constexpr int kMadvPopulateRead = 22;   // Linux 5.14
-constexpr int kMadvPopulateWrite = 23;  // Linux 5.14
+constexpr int kUserModeOnly = 1;  // UFFD_USER_MODE_ONLY, Linux 5.11
 
 constexpr std::uint64_t kCureBytes = 64ULL << 10;
 
@@ -70,7 +68,8 @@ std::uint64_t handshake(int fd, std::uint64_t features) noexcept {
 // Reads a byte of every page, so that each has an entry that can be protected. By a system call:
 // the application may unmap the range at any time.
 void touch(std::uint64_t address, std::uint64_t length) noexcept {
-    if (libc::madvise(reinterpret_cast<void*>(address), length, kMadvPopulateRead) == 0) return;
+    if (libc::madvise(reinterpret_cast<void*>(address), length, libc::kMadvPopulateRead) == 0)
+        return;
     char sink;
     for (std::uint64_t at = address; at < address + length; at += page_bytes()) {
         const iovec local{&sink, 1};
@@ -211,7 +210,7 @@ WriteGuard::Held WriteGuard::hold_by_move(std::uint64_t address, std::uint64_t l
         const std::uint64_t rest = address + done;
         const std::uint64_t some = std::min(length - done, kCureBytes);
         unregister_range(rest, length - done);
-        if (libc::madvise(reinterpret_cast<void*>(rest), some, kMadvPopulateWrite) != 0 ||
+        if (libc::madvise(reinterpret_cast<void*>(rest), some, libc::kMadvPopulateWrite) != 0 ||
             !register_range(rest, length - done, kMode))
             return {to, done, false};
         const std::uint64_t more = move(to + done, rest, length - done, &error);
