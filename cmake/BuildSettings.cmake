@@ -81,6 +81,12 @@ if(HEDDLE_SANITIZE)
     endif()
 endif()
 
+if(HEDDLE_COVERAGE)
+    # Several threads and processes count; what they do not use is optimised away with the rest.
+    add_compile_options(--coverage -fprofile-update=atomic -O1)
+    add_link_options(--coverage)
+endif()
+
 # For tests and commands, whose own speed nobody measures and which use large libraries
 # (GoogleTest, CLI11, nlohmann-json).
 function(heddle_compile_quickly target)
