@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # A short face for CMake; `make help` lists what it does. Build trees: build/ (release), build-dev/,
-# build-asan/, build-tsan/, build-fuzz/. What is missing is installed by scripts/install-deps on
+# build-asan/, build-tsan/, build-fuzz/, build-coverage/. What is missing is installed by scripts/install-deps on
 # Debian and Ubuntu (as root; else it says what to install). NO_INSTALL=1 leaves the system alone.
 
 JOBS ?= $(shell nproc)
@@ -13,10 +13,9 @@ TESTS ?=
 
 MAKEFLAGS += --no-print-directory
 CMAKE := cmake
-CTEST = ./scripts/run-ctest -j$(JOBS) $(TESTS)
+CTEST = ./scripts/run-ctest $(TESTS)
 COMPILE = $(CMAKE) --build $(1) -j $(JOBS)
-# In `make test` a sanitizer and a fuzz run is a check that they still pass, not the hunt itself.
-SHORT_FUZZ_SECONDS ?= 5
+STAGE = @./scripts/stage
 CLANG_TOOL = $(firstword $(foreach v,16 17 18 19 20 15,$(shell command -v $(1)-$(v))) $(shell command -v $(1)))
 SOURCES = $(shell find src tests bench include -name '*.cc' -o -name '*.c' -o -name '*.h' 2>/dev/null)
 
@@ -27,54 +26,66 @@ install_deps = :
 endif
 
 .DEFAULT_GOAL := build
-.PHONY: build help test test-release test-asan test-tsan test-all fuzz demo package install format \
-	format-check tidy dev clean
+.PHONY: build help test test-asan test-tsan fuzz demo package install format format-check tidy dev \
+	clean
 
 build: ## release build into build/ (the default)
 	@$(call install_deps,build)
 	@test -f build/build.ninja || $(CMAKE) --preset release
 	@$(call COMPILE,build)
 
-test: ## short tests: release, ASan and UBSan, TSan, some seconds of each fuzz target
-	@$(call install_deps,build test fuzz)
-	@$(MAKE) test-release
-	@$(MAKE) test-asan
-	@$(MAKE) test-tsan
-	@$(MAKE) run-fuzz FUZZ_SECONDS=$(SHORT_FUZZ_SECONDS)
+test: ## build and everyday tests of the release tree
+	$(STAGE) "  packages" $(MAKE) test-packages
+	$(STAGE) "  build" $(MAKE) build-tests
+	$(STAGE) "  tests" $(CTEST) --test-dir build -LE long
+	@echo "Left out: make test-sanitizers (the same cases under ASan, UBSan and TSan), make fuzz,"
+	@echo "make test-long (every MPI, verbs program and mode in full, aarch64; hours)."
 
-test-release:
+.PHONY: test-packages build-tests test-sanitizers test-long
+test-packages:
 	@$(call install_deps,build test)
+build-tests:
 	@$(CMAKE) --preset release -DBUILD_TESTING=ON -DHEDDLE_WERROR=$(WERROR)
 	@$(call COMPILE,build)
-	@$(CTEST) --test-dir build -LE 'long'
 
-# The short set under sanitizers: the unit tests, and of the verbs programs each case by itself;
-# `make test-all` runs everything. The fuzz targets drive the whole device under ASan and UBSan, too.
-# Two tests count mappings, which a sanitizer's own memory changes; the others take long: the same
-# cases in other modes, and what makes thousands of objects or messages.
-UNSANITIZED = LeavesAloneWhatIsNotPlainMemory|KeepsProtectionAndLock
-LONG_SANITIZED = ^softhca\.(cma|thread|inline|static|doorbell_count|limits|ring_wrap)\.
-LONG_CASES = NothingLeaks|FedByTwoProcesses|QueuePairsGrow
-SANITIZED = -L '^(unit|softhca)$$' -E '$(UNSANITIZED)|$(LONG_SANITIZED)|$(LONG_CASES)'
+test-sanitizers: test-asan test-tsan ## the same cases under ASan and UBSan, and under TSan
+
+# The suites of our own programs, each in one mode; `make test-long` runs everything. The fuzz targets
+# drive the whole device under ASan and UBSan, too.
+OTHER_MODES = ^softhca\.(cma|thread|inline|static|doorbell_count)\.|^endpoint\.static
+SANITIZED = -L '^(unit|softhca|endpoint|protocol|fi)$$' -E '$(OTHER_MODES)' -LE 'long|foreign'
 test-asan test-tsan: test-%:
 	@$(call install_deps,build test)
+	$(STAGE) "  build" $(MAKE) build-$*
+	$(STAGE) "  tests" $(CTEST) --test-dir build-$* $(SANITIZED)
+build-asan build-tsan: build-%:
 	@$(CMAKE) --preset $* -DHEDDLE_WERROR=$(WERROR)
 	@$(call COMPILE,build-$*)
-	@$(CTEST) --test-dir build-$* $(SANITIZED) -LE 'long|foreign'
+.PHONY: build-asan build-tsan
 
-test-all: ## every test, also the long ones, in both UAR kernels and all engine and memory modes
+test-long: ## every test, also the long ones, in both UAR kernels and all engine and memory modes
 	@$(call install_deps,build test fuzz)
-	@$(CMAKE) --preset release -DBUILD_TESTING=ON -DHEDDLE_WERROR=$(WERROR)
-	@$(call COMPILE,build)
+	@$(MAKE) build-tests
 	@$(CTEST) --test-dir build
 	@for mode in SOFTHCA_UAR=static SOFTHCA_ENGINE=inline SOFTHCA_ENGINE=thread \
 		SOFTHCA_MEMORY=cma; do \
-		echo "With $$mode"; env $$mode $(CTEST) --test-dir build -L softhca || exit 1; done
+		echo "With $$mode"; env $$mode $(CTEST) --test-dir build -L 'softhca|protocol|fi' \
+			|| exit 1; done
 	@for tree in asan tsan; do \
-		$(CMAKE) --preset $$tree -DHEDDLE_WERROR=$(WERROR) && $(call COMPILE,build-$$tree) && \
-		$(CTEST) --test-dir build-$$tree -LE foreign || exit 1; done
+		$(MAKE) build-$$tree && $(CTEST) --test-dir build-$$tree -LE foreign || exit 1; done
 	@$(MAKE) run-fuzz
 	@$(MAKE) aarch64
+
+# Instructions are counted of optimised code only.
+coverage: ## which lines and branches `make test` covers, build-coverage/coverage.txt
+	@$(call install_deps,build test coverage)
+	@$(CMAKE) --preset coverage
+	@$(call COMPILE,build-coverage)
+	@find build-coverage -name '*.gcda' -delete
+	@$(CTEST) --test-dir build-coverage -LE long -E instructions || \
+		echo "Some tests failed: what they cover is counted as far as it ran."
+	@./scripts/coverage build-coverage
+.PHONY: coverage
 
 .PHONY: aarch64
 aarch64: ## compile the libraries for aarch64, run the unit tests under qemu
@@ -132,7 +143,7 @@ tidy: ## clang-tidy over the sources
 	@./scripts/run-tidy "$(call CLANG_TOOL,clang-tidy)" build-dev $(JOBS)
 
 clean: ## remove the build trees
-	rm -rf build build-dev build-asan build-tsan build-fuzz
+	rm -rf build build-dev build-asan build-tsan build-fuzz build-coverage
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # How tests are registered with ctest. Offers
-#   heddle_verbs_test(TARGET SOURCE...)   a GoogleTest binary; each of its cases is one ctest test
-#                                         that runs under `softhca run` on a fabric of its own
+#   heddle_verbs_test(TARGET LABEL label [SPLIT suite=parts...] [EACH suite...] SOURCES source...)
+#                                         a GoogleTest binary; each of its suites is one ctest test, as
+#                                         many as SPLIT says, or one for each case, and runs under
+#                                         `softhca run` on a fabric of its own
 #   heddle_unit_test(TARGET SOURCE...)    a GoogleTest binary that needs no device
 #   heddle_program(TARGET SOURCE)         a verbs program for tests to start, in tests/
+#   heddle_suites_of(VARIABLE SOURCE...)  a --gtest_filter of the suites in these sources
 #   heddle_test_properties(TEST... LABELS label... [TIMEOUT seconds] [WRAPPED])
-#                                         environment, labels and timeout, for any other test;
+#                                         environment, labels, and by tests/costs.txt the limit of
+#                                         time (else TIMEOUT) and what runs beside, for any other test;
 #                                         WRAPPED: its command is `softhca run ...` on a fabric
 #                                         whose name begins with HEDDLE_FABRIC_PREFIX
 # Labels say which part a test belongs to; `long` keeps it out of `make test`, and `foreign` (it runs
@@ -22,7 +26,11 @@ string(MD5 HEDDLE_TREE_HASH ${PROJECT_BINARY_DIR})
 string(SUBSTRING ${HEDDLE_TREE_HASH} 0 6 HEDDLE_TREE_HASH)
 set(HEDDLE_FABRIC_PREFIX t${HEDDLE_TREE_HASH}-)
 
-set(HEDDLE_TEST_TIMEOUT 60)
+include(TestCosts)
+set(HEDDLE_TREE release)
+# Words in the names of cases: what takes long, and what does not work at all in this tree.
+set(HEDDLE_LONG_WORDS Long)
+set(HEDDLE_EXCLUDED_WORDS "")
 set(HEDDLE_TEST_LAUNCHER "") # put before a program that a sanitizer needs help to start
 set(HEDDLE_TEST_ENVIRONMENT
     SOFTHCA=${SOFTHCA_COMMAND}
@@ -39,15 +47,21 @@ set(HEDDLE_TEST_ENVIRONMENT
 # The preloaded library is built with the sanitizer too, and the sanitizer's runtime has to come
 # before it: then a call goes program -> runtime's interceptor -> libsofthca -> libc.
 if(HEDDLE_SANITIZE)
-    set(HEDDLE_TEST_TIMEOUT 300)
+    set(HEDDLE_UNMEASURED_LIMIT 600)
+    # They make thousands of objects or messages.
+    list(APPEND HEDDLE_LONG_WORDS NothingLeaks FedByTwoProcesses QueuePairsGrow)
+    # They count mappings, of which a sanitizer has some of its own.
+    set(HEDDLE_EXCLUDED_WORDS LeavesAloneWhatIsNotPlainMemory KeepsProtectionAndLock)
     set(suppressions ${PROJECT_SOURCE_DIR}/tests/sanitizers)
     if(HEDDLE_SANITIZE STREQUAL "thread")
         set(runtime libtsan.so)
+        set(HEDDLE_TREE tsan)
         list(APPEND HEDDLE_TEST_ENVIRONMENT
             # die_after_fork: softhca starts its progress thread in forked children, too
             TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:second_deadlock_stack=1:die_after_fork=0)
     else()
         set(runtime libasan.so)
+        set(HEDDLE_TREE asan)
         list(APPEND HEDDLE_TEST_ENVIRONMENT
             ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
             LSAN_OPTIONS=suppressions=${suppressions}/lsan.supp:print_suppressions=0
@@ -109,23 +123,26 @@ endif()
 
 function(heddle_test_properties)
     cmake_parse_arguments(PARSE_ARGV 0 arg "WRAPPED" "TIMEOUT" "LABELS")
-    if(NOT arg_TIMEOUT)
-        set(arg_TIMEOUT ${HEDDLE_TEST_TIMEOUT})
-    endif()
-    set_tests_properties(${arg_UNPARSED_ARGUMENTS} PROPERTIES
-        LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT} SKIP_RETURN_CODE 77
-        ENVIRONMENT "${HEDDLE_TEST_ENVIRONMENT}")
-    if(arg_WRAPPED)
-        set_tests_properties(${arg_UNPARSED_ARGUMENTS} PROPERTIES FIXTURES_REQUIRED fabrics)
-        if(HEDDLE_SANITIZER_PRELOAD)
-            set_property(TEST ${arg_UNPARSED_ARGUMENTS} APPEND PROPERTY
-                ENVIRONMENT LD_PRELOAD=${HEDDLE_SANITIZER_PRELOAD})
+    foreach(test IN LISTS arg_UNPARSED_ARGUMENTS)
+        heddle_test_cost(${test} ${HEDDLE_TREE} cost slots limit)
+        if(arg_TIMEOUT)
+            set(limit ${arg_TIMEOUT})
         endif()
-    endif()
+        set_tests_properties(${test} PROPERTIES
+            LABELS "${arg_LABELS}" TIMEOUT ${limit} COST ${cost} PROCESSORS ${slots}
+            SKIP_RETURN_CODE 77 ENVIRONMENT "${HEDDLE_TEST_ENVIRONMENT}")
+        if(arg_WRAPPED)
+            set_tests_properties(${test} PROPERTIES FIXTURES_REQUIRED fabrics)
+            if(HEDDLE_SANITIZER_PRELOAD)
+                set_property(TEST ${test} APPEND PROPERTY
+                    ENVIRONMENT LD_PRELOAD=${HEDDLE_SANITIZER_PRELOAD})
+            endif()
+        endif()
+    endforeach()
 endfunction()
 
-# Lists the cases of a GoogleTest binary after each link and registers them, see the script.
-function(heddle_discover target label wrapped)
+# Lists the suites of a GoogleTest binary after each link and registers them, see the script.
+function(heddle_discover target label wrapped split each)
     set(script ${CMAKE_CURRENT_BINARY_DIR}/${target}_cases.cmake)
     set(environment ${HEDDLE_TEST_ENVIRONMENT})
     if(wrapped AND HEDDLE_SANITIZER_PRELOAD)
@@ -140,24 +157,46 @@ function(heddle_discover target label wrapped)
     set(settings ${CMAKE_CURRENT_BINARY_DIR}/${target}_settings.cmake)
     file(CONFIGURE OUTPUT ${settings} @ONLY CONTENT [[
 set(label "@label@")
+set(tree "@HEDDLE_TREE@")
+set(split "@split@")
+set(each "@each@")
+set(long_words "@HEDDLE_LONG_WORDS@")
+set(excluded_words "@HEDDLE_EXCLUDED_WORDS@")
 set(launcher "@HEDDLE_TEST_LAUNCHER@")
 set(softhca "@softhca@")
 set(fixture "@fixture@")
 set(fabric_prefix "@HEDDLE_FABRIC_PREFIX@")
-set(timeout "@HEDDLE_TEST_TIMEOUT@")
+set(HEDDLE_UNMEASURED_LIMIT "@HEDDLE_UNMEASURED_LIMIT@")
 set(environment "@environment@")
 ]])
-    add_custom_command(TARGET ${target} POST_BUILD
+    set(scripts ${PROJECT_SOURCE_DIR}/cmake/DiscoverCases.cmake
+        ${PROJECT_SOURCE_DIR}/cmake/TestCosts.cmake ${HEDDLE_COSTS_FILE})
+    # Only when what it reads has changed; a test that is listed again is not linked again.
+    add_custom_command(OUTPUT ${script}
         COMMAND ${CMAKE_COMMAND} -D BINARY=$<TARGET_FILE:${target}> -D SETTINGS=${settings}
             -D OUTPUT=${script} -P ${PROJECT_SOURCE_DIR}/cmake/DiscoverCases.cmake
-        BYPRODUCTS ${script} VERBATIM)
-    set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS
-        ${settings} ${PROJECT_SOURCE_DIR}/cmake/DiscoverCases.cmake)
+        DEPENDS ${target} ${settings} ${scripts} VERBATIM)
+    add_custom_target(${target}_cases ALL DEPENDS ${script})
     # Until the binary is built, one test says so.
     set(include ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake)
     file(WRITE ${include} "if(EXISTS \"${script}\")\n  include(\"${script}\")\nelse()\n"
         "  add_test(${target}_NOT_BUILT ${target}_NOT_BUILT)\nendif()\n")
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${include})
+endfunction()
+
+function(heddle_suites_of variable)
+    set(filter "")
+    foreach(source IN LISTS ARGN)
+        file(STRINGS ${source} tests REGEX "^(TYPED_)?TEST(_F|_P)?\\(")
+        foreach(test IN LISTS tests)
+            string(REGEX REPLACE "^[A-Z_]*\\(([A-Za-z0-9_]+).*" "\\1" suite "${test}")
+            list(APPEND filter ${suite}.* */${suite}.* ${suite}/*.*)
+        endforeach()
+        set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+    endforeach()
+    list(REMOVE_DUPLICATES filter)
+    list(JOIN filter ":" filter)
+    set(${variable} "${filter}" PARENT_SCOPE)
 endfunction()
 
 function(heddle_test_target target)
@@ -169,17 +208,24 @@ function(heddle_test_target target)
     heddle_compile_quickly(${target})
 endfunction()
 
+# The main() of GoogleTest binaries.
+if(NOT HEDDLE_FUZZ)
+    add_library(heddle_gtest_main OBJECT ${PROJECT_SOURCE_DIR}/tests/support/gtest_main.cc)
+    heddle_compile_quickly(heddle_gtest_main)
+endif()
+
 function(heddle_unit_test target)
     heddle_test_target(${target} ${ARGN})
-    target_link_libraries(${target} PRIVATE GTest::gmock GTest::gtest_main)
-    heddle_discover(${target} unit "")
+    target_link_libraries(${target} PRIVATE heddle_gtest_main GTest::gmock)
+    heddle_discover(${target} unit "" "" "")
 endfunction()
 
 function(heddle_verbs_test target)
-    heddle_test_target(${target} ${ARGN})
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL" "SPLIT;EACH;SOURCES")
+    heddle_test_target(${target} ${arg_SOURCES})
     target_link_libraries(${target} PRIVATE
-        GTest::gmock GTest::gtest_main ${IBVERBS_LIBRARY} ${MLX5_LIBRARY})
-    heddle_discover(${target} softhca TRUE)
+        heddle_gtest_main GTest::gmock ${IBVERBS_LIBRARY} ${MLX5_LIBRARY})
+    heddle_discover(${target} ${arg_LABEL} TRUE "${arg_SPLIT}" "${arg_EACH}")
 endfunction()
 
 function(heddle_program target)

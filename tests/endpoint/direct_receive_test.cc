@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "heddle/endpoint.h"
+#include "tests/endpoint/address_of.h"
 #include "verbs/connection.h"
 #include "verbs/handles.h"
 #include "verbs/open_device.h"
@@ -21,8 +22,6 @@ namespace {
 
 constexpr std::uint32_t kDepth = 16;
 constexpr std::size_t kOut = 0, kIn = 4096, kSlot = 512, kMemory = kIn + kDepth * kSlot;
-
-std::uint64_t address(const std::byte* at) { return reinterpret_cast<std::uint64_t>(at); }
 
 // 1 to n.
 std::uint32_t below(std::mt19937& random, std::uint32_t n) {
@@ -46,7 +45,7 @@ struct Memory {
                                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
                                           IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_REMOTE_WRITE)};
     ibv_sge piece(std::size_t at, std::size_t length) const {
-        return {address(bytes.data()) + at, static_cast<std::uint32_t>(length), mr->lkey};
+        return {address_of(bytes.data()) + at, static_cast<std::uint32_t>(length), mr->lkey};
     }
 };
 
@@ -412,7 +411,7 @@ TEST(DirectAnswers, ComeWhereTheyWereAskedFor) {
         Work work;
         work.opcode = Opcode::kRead;
         work.pieces = into;
-        work.remote_address = address(memory.bytes.data());
+        work.remote_address = address_of(memory.bytes.data());
         work.remote_key = memory.mr->rkey;
         ASSERT_EQ(loop.send.post_now(work), Posted::kOk);
         ASSERT_EQ(loop.wait().status, IBV_WC_SUCCESS);

@@ -13,6 +13,8 @@
 #include <thread>
 #include <vector>
 
+#include "tests/endpoint/address_of.h"
+
 namespace heddle {
 namespace {
 
@@ -23,8 +25,6 @@ using testing::HasSubstr;
 
 constexpr std::uint32_t kThreads = 4, kMessages = 300;
 
-std::uint64_t address(const std::byte* at) { return reinterpret_cast<std::uint64_t>(at); }
-
 // A thread's part: writes of growing numbers from the first half of its buffer to the second.
 template <class SendQueue, class CompletionQueue>
 void move_bytes(Endpoint& e, SendQueue& send, CompletionQueue& cq, std::uint32_t thread) {
@@ -32,12 +32,12 @@ void move_bytes(Endpoint& e, SendQueue& send, CompletionQueue& cq, std::uint32_t
     for (std::uint32_t i = 1; i <= kMessages; ++i) {
         const std::uint64_t value = std::uint64_t{thread} << 32 | i;
         std::memcpy(e.buffer(), &value, sizeof value);
-        const ibv_sge piece{address(e.buffer()), sizeof value, e.mr()->lkey};
+        const ibv_sge piece{address_of(e.buffer()), sizeof value, e.mr()->lkey};
         Work work;
         work.opcode = Opcode::kWrite;
         work.flags = post::kSignaled | (i % 2 != 0 ? post::kInline : 0);
         work.pieces = {&piece, 1};
-        work.remote_address = address(to);
+        work.remote_address = address_of(to);
         work.remote_key = e.mr()->rkey;
         work.id = value;
         ASSERT_EQ(send.post_now(work), Posted::kOk);

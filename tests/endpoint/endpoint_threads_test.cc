@@ -15,6 +15,8 @@
 
 #include "heddle/endpoint.h"
 
+#include "tests/endpoint/address_of.h"
+
 namespace heddle {
 namespace {
 
@@ -22,14 +24,12 @@ using post::Opcode;
 using post::Posted;
 using post::Work;
 
-std::uint64_t address(const std::byte* at) { return reinterpret_cast<std::uint64_t>(at); }
-
 Work write_of(Endpoint& e, const ibv_sge& piece, std::uint64_t id) {
     Work work;
     work.opcode = Opcode::kWrite;
     work.flags = post::kSignaled | (id % 2 != 0 ? post::kInline : 0);
     work.pieces = {&piece, 1};
-    work.remote_address = address(e.buffer()) + 64;
+    work.remote_address = address_of(e.buffer()) + 64;
     work.remote_key = e.mr()->rkey;
     work.id = id;
     return work;
@@ -50,7 +50,7 @@ TEST(Threads, OnRegistersThatSeveralQpsShare) {
         set[t].connect(set[t].address());
         threads.emplace_back([&, t] {
             Endpoint& e = set[t];
-            const ibv_sge piece{address(e.buffer()), 8, e.mr()->lkey};
+            const ibv_sge piece{address_of(e.buffer()), 8, e.mr()->lkey};
             for (std::uint64_t i = 1; i <= kMessages; ++i) {
                 const std::uint64_t value = std::uint64_t{t} << 32 | i;
                 std::memcpy(e.buffer(), &value, sizeof value);
@@ -99,7 +99,7 @@ TEST(Threads, OnOneQpAndCq) {
         for (std::uint32_t t = 0; t < kThreads; ++t)
             threads.emplace_back([&, t] {
                 Endpoint& e = set[t];
-                const ibv_sge piece{address(e.buffer()), 8, e.mr()->lkey};
+                const ibv_sge piece{address_of(e.buffer()), 8, e.mr()->lkey};
                 for (std::uint32_t i = 0; i < kMessages; ++i) {
                     const Work work = write_of(e, piece, t * kMessages + i);
                     Posted posted;

@@ -17,7 +17,7 @@ bool is_static() {
     return kernel != nullptr && std::string_view(kernel) == "static";
 }
 
-constexpr std::uint32_t kThreads[] = {1, 2, 4, 8, 16};
+constexpr std::uint32_t kThreadCounts[] = {1, 2, 4, 8, 16};
 
 std::uint32_t half(std::uint32_t n) { return (n + 1) / 2; }
 
@@ -40,7 +40,7 @@ std::uint32_t uars_of(Category category, std::uint32_t n, std::uint32_t qps) {
 
 TEST(Resources, OfTheCategoriesAreThoseOfThePaper) {
     if (!is_static()) GTEST_SKIP() << "the paper's kernel: softhca run --uar static";
-    for (const std::uint32_t n : kThreads)
+    for (const std::uint32_t n : kThreadCounts)
         for (const std::uint32_t qps : {1u, 2u})  // two: the stencil, one for each neighbour
             for (const Category category : kCategories) {
                 SCOPED_TRACE(testing::Message()
@@ -90,7 +90,7 @@ TEST(Resources, OfTheStencilAreThoseOfFigure14b) {
 TEST(Resources, OfSharedContextsAreThoseOfFigure7) {
     if (!is_static()) GTEST_SKIP() << "the paper's kernel: softhca run --uar static";
     constexpr std::uint32_t kAll = 16;
-    for (const std::uint32_t x : kThreads) {
+    for (const std::uint32_t x : kThreadCounts) {
         const auto uars = [&](Placement placement) {
             Sharing sharing;
             sharing.context = sharing.pd = sharing.mr = x;
@@ -114,7 +114,7 @@ TEST(Resources, SixteenStaticQueuePairsHaveFifteenUuars) {
 // Today's kernels: nothing before it is needed, and a page for doorbells of CQs in each context.
 TEST(Resources, OfTodaysKernelGrowOnDemand) {
     if (is_static()) GTEST_SKIP() << "the kernel of 2018";
-    for (const std::uint32_t n : kThreads) {
+    for (const std::uint32_t n : kThreadCounts) {
         SCOPED_TRACE(testing::Message() << n << " threads");
         const auto usage = [&](Category category) { return EndpointSet("", category, n).usage(); };
         EXPECT_EQ(usage(Category::kMpiEverywhere).uars, n);

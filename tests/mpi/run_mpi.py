@@ -129,7 +129,7 @@ def short_set(keys):
                 continue
             arguments = (1 << 20,) if program == "pingpong" else ()
             yield Case(key, program, 2, arguments)
-        yield Case(key, "pingpong", 2, (64 << 20, "blocking", "both_ways"))
+        yield Case(key, "pingpong", 2, (16 << 20, "blocking", "both_ways"))
         yield Case(key, "threads", 2, (4,), threads=4)
         yield Case(key, "reuse", 2, ("unmapped", "many", "one_sided"), memlock=MEMLOCK[key])
         yield Case(key, "matching", 4)

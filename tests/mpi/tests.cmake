@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # Registers the scripts of this folder with ctest, each with its short set and, labelled `long`, with
-# the whole matrix. See README.md. One after the other: the ranks need the processors.
+# the whole matrix. See README.md.
 set(mpi_tests ${CMAKE_CURRENT_LIST_DIR})
 foreach(length short full)
     set(suffix "")
     set(labels mpi foreign)
-    set(timeout 900)
+    set(timeout "")
     if(length STREQUAL "full")
         set(suffix .full)
         list(APPEND labels long)
@@ -16,13 +16,15 @@ foreach(length short full)
         add_test(NAME ${name} COMMAND ${HEDDLE_PYTHON} ${mpi_tests}/run_mpi.py --${length}
             --mpi ${mpi} --softhca ${SOFTHCA_COMMAND} --scratch ${PROJECT_BINARY_DIR}/mpi
             --venvs ${PROJECT_BINARY_DIR}/venvs)
-        # Every day MPICH, which asks the most of a provider; the others in `make test-all`.
+        # Every day MPICH, which asks the most of a provider; the others in `make test-long`.
         set(labels_here ${labels})
         if(NOT mpi STREQUAL "mpich")
             list(APPEND labels_here long)
         endif()
         heddle_test_properties(${name} LABELS ${labels_here} TIMEOUT ${timeout})
-        set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+        if(length STREQUAL "full" OR NOT mpi STREQUAL "mpich")
+            set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+        endif()
     endforeach()
 endforeach()
 

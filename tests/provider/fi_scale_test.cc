@@ -191,7 +191,7 @@ Found connect_all(unsigned endpoints, unsigned peers) {
     return found;
 }
 
-// `make test-all` sets 64.
+// `make test-long` sets 64.
 unsigned scale() {
     const char* const wanted = std::getenv("HEDDLE_TEST_SCALE");
     return wanted != nullptr ? std::min(static_cast<unsigned>(std::atoi(wanted)), kMostPeers) : 8;

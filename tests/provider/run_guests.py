@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Processes that come and go: some endpoints send each other messages of all ways, while at random
-one is started, stopped or killed, sixty times (--full: a thousand). Who is stopped ends by itself,
+one is started, stopped or killed, forty times (--full: a thousand). Who is stopped ends by itself,
 with all it received undamaged and nothing that waits for ever; what the killed leave goes with the last.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "third_party"))
 from harness import SOURCE_ROOT, Failure, Suite  # noqa: E402
 
-SHORT, FULL = 60, 1000
+SHORT, FULL = 40, 1000
 MOST = 6  # at once
 CASES = 4  # the steps are spread over so many fabrics
 PATIENT = 0.8  # of those that start this part is waited for

@@ -38,7 +38,7 @@ ibv_cq* next_event(ibv_comp_channel* channel, milliseconds time) {
     return cq;
 }
 
-Work send_of(const Endpoint& e, unsigned flags = IBV_SEND_SIGNALED) {
+Work flagged_send(const Endpoint& e, unsigned flags = IBV_SEND_SIGNALED) {
     Work work;
     work.flags = flags;
     work.pieces = {e.memory->piece(0, 16)};
@@ -49,14 +49,14 @@ TEST(CompletionEvents, ComeOnceForEachArming) {
     Pair pair(with_events());
     for (int i = 0; i < 10; ++i)
         ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 64)}), 0);
-    ASSERT_TRUE(pair.a.run(send_of(pair.a)));
+    ASSERT_TRUE(pair.a.run(flagged_send(pair.a)));
     EXPECT_FALSE(readable(pair.b.channel.get(), milliseconds(30))) << "it was not armed";
     ASSERT_TRUE(succeeded(pair.b.wait_receive()));
     for (int round = 0; round < 3; ++round) {
         ASSERT_EQ(ibv_req_notify_cq(pair.b.receive_cq.get(), 0), 0);
         EXPECT_FALSE(readable(pair.b.channel.get(), milliseconds(10)));
         for (int i = 0; i < 3; ++i)
-            ASSERT_TRUE(pair.a.run(send_of(pair.a)));
+            ASSERT_TRUE(pair.a.run(flagged_send(pair.a)));
         EXPECT_EQ(next_event(pair.b.channel.get(), milliseconds(5000)), pair.b.receive_cq.get());
         EXPECT_FALSE(readable(pair.b.channel.get(), milliseconds(30))) << "one arming, one event";
         for (int i = 0; i < 3; ++i)
@@ -69,7 +69,7 @@ TEST(CompletionEvents, ComeOnceForEachArming) {
 TEST(CompletionEvents, ComeForCompletionsThatWereNotPolled) {
     Pair pair(with_events());
     ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 64)}), 0);
-    ASSERT_TRUE(pair.a.run(send_of(pair.a)));
+    ASSERT_TRUE(pair.a.run(flagged_send(pair.a)));
     ASSERT_EQ(ibv_req_notify_cq(pair.b.receive_cq.get(), 0), 0);
     EXPECT_EQ(next_event(pair.b.channel.get(), milliseconds(5000)), pair.b.receive_cq.get());
     ASSERT_TRUE(succeeded(pair.b.wait_receive()));
@@ -80,15 +80,15 @@ TEST(CompletionEvents, SolicitedOnlyWakesForSolicitedAndErrors) {
     for (int i = 0; i < 10; ++i)
         ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 64)}), 0);
     ASSERT_EQ(ibv_req_notify_cq(pair.b.receive_cq.get(), 1), 0);
-    ASSERT_TRUE(pair.a.run(send_of(pair.a)));
+    ASSERT_TRUE(pair.a.run(flagged_send(pair.a)));
     EXPECT_FALSE(readable(pair.b.channel.get(), milliseconds(50))) << "it was not solicited";
-    ASSERT_TRUE(pair.a.run(send_of(pair.a, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)));
+    ASSERT_TRUE(pair.a.run(flagged_send(pair.a, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED)));
     EXPECT_EQ(next_event(pair.b.channel.get(), milliseconds(5000)), pair.b.receive_cq.get());
     for (int i = 0; i < 2; ++i)
         ASSERT_TRUE(succeeded(pair.b.wait_receive()));
     // Write with immediate is solicited by its flag too; a plain write makes no completion there.
     ASSERT_EQ(ibv_req_notify_cq(pair.b.receive_cq.get(), 1), 0);
-    Work work = send_of(pair.a, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
+    Work work = flagged_send(pair.a, IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
     work.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     ASSERT_TRUE(pair.a.run(work));
     EXPECT_EQ(next_event(pair.b.channel.get(), milliseconds(5000)), pair.b.receive_cq.get());
@@ -96,7 +96,7 @@ TEST(CompletionEvents, SolicitedOnlyWakesForSolicitedAndErrors) {
     // "Any" after "solicited" widens the arming.
     ASSERT_EQ(ibv_req_notify_cq(pair.b.receive_cq.get(), 1), 0);
     ASSERT_EQ(ibv_req_notify_cq(pair.b.receive_cq.get(), 0), 0);
-    ASSERT_TRUE(pair.a.run(send_of(pair.a)));
+    ASSERT_TRUE(pair.a.run(flagged_send(pair.a)));
     EXPECT_EQ(next_event(pair.b.channel.get(), milliseconds(5000)), pair.b.receive_cq.get());
     ASSERT_TRUE(succeeded(pair.b.wait_receive()));
     ASSERT_EQ(ibv_req_notify_cq(pair.b.receive_cq.get(), 1), 0);
@@ -129,7 +129,7 @@ TEST(CompletionEvents, OfSeveralCqsOnOneChannelNameTheirCq) {
         if (i % 2 == 0) expected[queues.back().get()] = 1;
     }
     for (std::size_t i = 0; i < near.size(); i += 2)
-        ASSERT_TRUE(near[i]->run(send_of(*near[i])));
+        ASSERT_TRUE(near[i]->run(flagged_send(*near[i])));
     for (std::size_t i = 0; i < expected.size(); ++i) {
         ibv_cq* cq = next_event(base.channel.get(), milliseconds(5000));
         ASSERT_NE(cq, nullptr);
@@ -159,7 +159,7 @@ TEST(CompletionEvents, DestroyWithUnreadEventsDoesNotHang) {
         for (int i = 0; i < 4; ++i) {
             ASSERT_EQ(far.post_receive(1, {far.memory->piece(0, 64)}), 0);
             ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
-            ASSERT_TRUE(near.run(send_of(near)));
+            ASSERT_TRUE(near.run(flagged_send(near)));
             ASSERT_TRUE(poll_for(cq.get(), kDeadline));
             if (i < round % 4) {
                 EXPECT_EQ(next_event(base.channel.get(), milliseconds(5000)), cq.get());
@@ -197,7 +197,7 @@ void sleep_and_wake(Placement placement, Transport transport, std::uint32_t mess
             for (std::uint32_t i = 0; i < messages; ++i) {
                 std::memcpy(e.memory->data(), &i, sizeof i);
                 ASSERT_EQ(ibv_req_notify_cq(cq, 0), 0);
-                ASSERT_EQ(e.post(send_of(e)), 0);
+                ASSERT_EQ(e.post(flagged_send(e)), 0);
                 ibv_wc wc;
                 int count = 0;
                 while ((count = ibv_poll_cq(cq, 1, &wc)) == 0) {

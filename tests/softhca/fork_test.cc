@@ -17,13 +17,6 @@
 namespace softhca::test {
 namespace {
 
-Work write_of(const Endpoint& e, std::size_t length) {
-    Work work;
-    work.opcode = IBV_WR_RDMA_WRITE;
-    work.pieces = {e.memory->piece(0, length)};
-    return work;
-}
-
 // Traffic in both directions with checked contents.
 void exchange(Pair& pair, std::uint32_t seed) {
     for (std::uint32_t i = 0; i < 50; ++i) {

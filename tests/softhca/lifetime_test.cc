@@ -28,19 +28,6 @@ Endpoint::Options impatient() {
     return options;
 }
 
-Work write_of(const Endpoint& e, std::size_t length = 64) {
-    Work work;
-    work.opcode = IBV_WR_RDMA_WRITE;
-    work.pieces = {e.memory->piece(0, length)};
-    return work;
-}
-
-Work send_of(const Endpoint& e, std::size_t length = 64) {
-    Work work;
-    work.pieces = {e.memory->piece(0, length)};
-    return work;
-}
-
 // A sender that writes and sends as fast as it can until something fails; what it got in the end.
 ibv_wc_status hammer(Endpoint& e, std::size_t length) {
     const auto end = Clock::now() + kDeadline;

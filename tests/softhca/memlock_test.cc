@@ -15,7 +15,7 @@
 namespace softhca::test {
 namespace {
 
-constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPageBytes = 4096;
 
 bool enforced() {
     const char* const policy = std::getenv("SOFTHCA_MEMLOCK");
@@ -24,10 +24,11 @@ bool enforced() {
 
 class Memlock : public testing::Test {
 protected:
-    ~Memlock() override { munmap(memory, kPages * kPage); }
+    ~Memlock() override { munmap(memory, kPages * kPageBytes); }
     Owned<ibv_mr> region(std::size_t first, std::size_t pages, int access = kAllAccess) {
         errno = 0;
-        return Owned<ibv_mr>(ibv_reg_mr(pd.get(), memory + first * kPage, pages * kPage, access));
+        return Owned<ibv_mr>(
+            ibv_reg_mr(pd.get(), memory + first * kPageBytes, pages * kPageBytes, access));
     }
     // It is refused with that error; where limits are ignored it is not.
     static void expect_refused(bool made, int error) {
@@ -39,14 +40,14 @@ protected:
     }
 
     static constexpr std::size_t kPages = 64;
-    std::uint8_t* const memory = static_cast<std::uint8_t*>(
-        mmap(nullptr, kPages* kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    std::uint8_t* const memory = static_cast<std::uint8_t*>(mmap(
+        nullptr, kPages* kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     Owned<ibv_context> context = open_device();
     Owned<ibv_pd> pd{ibv_alloc_pd(context.get())};
 };
 
 TEST_F(Memlock, LimitsAllRegionsTogether) {
-    const MemlockLimit limit(16 * kPage);
+    const MemlockLimit limit(16 * kPageBytes);
     auto first = region(0, 8);
     const auto second = region(8, 8);
     ASSERT_TRUE(first && second) << std::strerror(errno);
@@ -60,9 +61,9 @@ TEST_F(Memlock, LimitsAllRegionsTogether) {
 
 // Two bytes can be two pages.
 TEST_F(Memlock, CountsPages) {
-    const MemlockLimit limit(3 * kPage);
+    const MemlockLimit limit(3 * kPageBytes);
     const auto two = [&](std::size_t page) {
-        return Owned<ibv_mr>(ibv_reg_mr(pd.get(), memory + page * kPage - 1, 2, kAllAccess));
+        return Owned<ibv_mr>(ibv_reg_mr(pd.get(), memory + page * kPageBytes - 1, 2, kAllAccess));
     };
     const auto first = two(1);
     ASSERT_TRUE(first);
@@ -76,15 +77,15 @@ TEST_F(Memlock, OfNothingIsNotAllowed) {
 }
 
 TEST_F(Memlock, IsNotForThePrivileged) {
-    const MemlockLimit limit(kPage, true);
+    const MemlockLimit limit(kPageBytes, true);
     if (!limit.may_be_privileged()) GTEST_SKIP() << "needs CAP_IPC_LOCK";
     EXPECT_TRUE(region(0, 32)) << std::strerror(errno);
 }
 
 // What is refused for another reason is not counted.
 TEST_F(Memlock, CountsNothingThatFailed) {
-    const MemlockLimit limit(4 * kPage);
-    ASSERT_EQ(mprotect(memory, 4 * kPage, PROT_NONE), 0);
+    const MemlockLimit limit(4 * kPageBytes);
+    ASSERT_EQ(mprotect(memory, 4 * kPageBytes, PROT_NONE), 0);
     for (int i = 0; i < 10; ++i) {
         EXPECT_FALSE(region(0, 4));
         EXPECT_EQ(errno, EFAULT);
@@ -94,7 +95,7 @@ TEST_F(Memlock, CountsNothingThatFailed) {
 
 // A CQ of 64 entries has a page, and all records of a context are on another.
 TEST_F(Memlock, LimitsQueues) {
-    const MemlockLimit limit(3 * kPage);
+    const MemlockLimit limit(3 * kPageBytes);
     const auto cq = [&] {
         errno = 0;
         return Owned<ibv_cq>(ibv_create_cq(context.get(), 63, nullptr, nullptr, 0));
@@ -113,7 +114,7 @@ TEST_F(Memlock, LimitsQueues) {
 }
 
 TEST_F(Memlock, FollowsQueuesThatAreResized) {
-    MemlockLimit limit(12 * kPage);
+    MemlockLimit limit(12 * kPageBytes);
     const Owned<ibv_cq> cq(ibv_create_cq(context.get(), 63, nullptr, nullptr, 0));
     ASSERT_TRUE(cq);
     ASSERT_EQ(ibv_resize_cq(cq.get(), 255), 0);  // four pages
@@ -128,12 +129,12 @@ TEST_F(Memlock, FollowsQueuesThatAreResized) {
 }
 
 TEST_F(Memlock, FollowsRegionsThatAreRegisteredAnew) {
-    const MemlockLimit limit(12 * kPage);
+    const MemlockLimit limit(12 * kPageBytes);
     const auto mr = region(0, 4);
     ASSERT_TRUE(mr);
     const auto move = [&](std::size_t pages) {
         return ibv_rereg_mr(mr.get(), IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, memory,
-                            pages * kPage, 0);
+                            pages * kPageBytes, 0);
     };
     EXPECT_EQ(move(9) == 0, !enforced()) << "both are pinned for a while";
     EXPECT_EQ(move(8), 0);
@@ -143,7 +144,7 @@ TEST_F(Memlock, FollowsRegionsThatAreRegisteredAnew) {
 }
 
 TEST_F(Memlock, LimitsQueuePairs) {
-    MemlockLimit limit(64 * kPage);
+    MemlockLimit limit(64 * kPageBytes);
     Owned<ibv_cq> cq(ibv_create_cq(context.get(), 63, nullptr, nullptr, 0));
     ASSERT_TRUE(cq);
     ibv_qp_init_attr wanted{};
@@ -156,7 +157,7 @@ TEST_F(Memlock, LimitsQueuePairs) {
     };
     auto qp = make();
     ASSERT_TRUE(qp) << std::strerror(errno);
-    limit.set(3 * kPage);
+    limit.set(3 * kPageBytes);
     expect_refused(make() != nullptr, ENOMEM);
     qp.reset();
     EXPECT_TRUE(region(0, 1)) << std::strerror(errno);
@@ -167,14 +168,14 @@ TEST_F(Memlock, LimitsQueuePairs) {
 
 // The child's pages are its own.
 TEST_F(Memlock, IsOfEachProcess) {
-    const MemlockLimit limit(4 * kPage);
+    const MemlockLimit limit(4 * kPageBytes);
     const auto mine = region(0, 4);
     ASSERT_TRUE(mine);
     Child child([&](Channel&) {
         const auto own = open_device();
         const Owned<ibv_pd> own_pd(ibv_alloc_pd(own.get()));
         const auto reg = [&](std::size_t pages) {
-            return Owned<ibv_mr>(ibv_reg_mr(own_pd.get(), memory, pages * kPage, kAllAccess));
+            return Owned<ibv_mr>(ibv_reg_mr(own_pd.get(), memory, pages * kPageBytes, kAllAccess));
         };
         EXPECT_TRUE(reg(4)) << std::strerror(errno);
         EXPECT_EQ(reg(5) == nullptr, enforced());

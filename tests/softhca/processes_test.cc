@@ -28,19 +28,6 @@ Endpoint::Options impatient() {
     return options;
 }
 
-Work write_of(const Endpoint& e, std::size_t length) {
-    Work work;
-    work.opcode = IBV_WR_RDMA_WRITE;
-    work.pieces = {e.memory->piece(0, length)};
-    return work;
-}
-
-Work send_of(const Endpoint& e, std::size_t length) {
-    Work work;
-    work.pieces = {e.memory->piece(0, length)};
-    return work;
-}
-
 // A partner that sends, writes, reads and receives without end, on several QPs.
 void busy(Channel& channel) {
     Endpoint e;

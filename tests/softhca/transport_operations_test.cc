@@ -15,9 +15,9 @@
 namespace softhca::test {
 namespace {
 
-constexpr std::size_t kLength = 3001;      // odd, below the MTU so that UD can carry it
-constexpr std::size_t kTarget = 4096 + 8;  // where the far side is written and read
-constexpr std::size_t kReceive = 16384;    // where it receives
+constexpr std::size_t kLength = 3001;            // odd, below the MTU so that UD can carry it
+constexpr std::size_t kTargetOffset = 4096 + 8;  // where the far side is written and read
+constexpr std::size_t kReceive = 16384;          // where it receives
 constexpr std::size_t kSource = 512 + 1;
 
 std::vector<ibv_wr_opcode> operations(Transport transport) {
@@ -71,9 +71,9 @@ void respond(Channel& channel, Endpoint& e) {
         SCOPED_TRACE(testing::Message() << "responder, opcode " << opcode);
         ++round;
         std::memset(e.memory->data(), 0xee, e.memory->size());
-        if (opcode == IBV_WR_RDMA_READ) e.memory->fill(kTarget, kLength, round);
-        if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP) set_word(e, kTarget, 77);
-        if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) set_word(e, kTarget, ~0ULL);
+        if (opcode == IBV_WR_RDMA_READ) e.memory->fill(kTargetOffset, kLength, round);
+        if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP) set_word(e, kTargetOffset, 77);
+        if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) set_word(e, kTargetOffset, ~0ULL);
         if (takes_receive(opcode)) {
             ASSERT_EQ(e.post_receive(round, {e.memory->piece(kReceive, kLength + e.grh())}), 0);
         }
@@ -105,15 +105,15 @@ void respond(Channel& channel, Endpoint& e) {
                 break;
             case IBV_WR_RDMA_WRITE:
             case IBV_WR_RDMA_WRITE_WITH_IMM:
-                EXPECT_TRUE(e.memory->holds(kTarget, kLength, round));
-                EXPECT_TRUE(e.memory->untouched(0, kTarget, 0xee));
-                EXPECT_TRUE(e.memory->untouched(kTarget + kLength, 16384, 0xee));
+                EXPECT_TRUE(e.memory->holds(kTargetOffset, kLength, round));
+                EXPECT_TRUE(e.memory->untouched(0, kTargetOffset, 0xee));
+                EXPECT_TRUE(e.memory->untouched(kTargetOffset + kLength, 16384, 0xee));
                 break;
             case IBV_WR_ATOMIC_CMP_AND_SWP:
-                EXPECT_EQ(word(e, kTarget), 1234u);
+                EXPECT_EQ(word(e, kTargetOffset), 1234u);
                 break;
             case IBV_WR_ATOMIC_FETCH_AND_ADD:
-                EXPECT_EQ(word(e, kTarget), 41u);
+                EXPECT_EQ(word(e, kTargetOffset), 41u);
                 break;
             default:
                 break;
@@ -139,7 +139,7 @@ void initiate(Channel& channel, Endpoint& e) {
         work.id = 100 + round;
         work.pieces = {e.memory->piece(kSource, atomic ? 8 : kLength)};
         work.immediate = 0xfeed0000u + round;
-        work.remote = e.peer.memory + kTarget;
+        work.remote = e.peer.memory + kTargetOffset;
         work.compare_add = opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? 77 : 42;
         work.swap = 1234;
         ASSERT_EQ(e.post(work), 0);
@@ -175,7 +175,8 @@ protected:
     Placement placement() const { return std::get<1>(GetParam()); }
 };
 
-std::string case_name(const testing::TestParamInfo<std::tuple<Transport, Placement>>& info) {
+std::string operation_case_name(
+    const testing::TestParamInfo<std::tuple<Transport, Placement>>& info) {
     return std::string(name(std::get<0>(info.param))) + name(std::get<1>(info.param));
 }
 
@@ -219,16 +220,16 @@ TEST(AtomicOperations, CompareThatFailsDoesNotSwap) {
         Endpoint::Options options;
         options.transport = transport;
         Pair pair(options);
-        set_word(pair.b, kTarget, 5);
+        set_word(pair.b, kTargetOffset, 5);
         Work work;
         work.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
         work.pieces = {pair.a.memory->piece(0, 8)};
-        work.remote = pair.b.memory->address(kTarget);
+        work.remote = pair.b.memory->address(kTargetOffset);
         work.compare_add = 6;
         work.swap = 7;
         ASSERT_TRUE(pair.a.run(work));
         EXPECT_EQ(word(pair.a, 0), 5u);
-        EXPECT_EQ(word(pair.b, kTarget), 5u);
+        EXPECT_EQ(word(pair.b, kTargetOffset), 5u);
     }
 }
 
@@ -238,7 +239,7 @@ TEST(AtomicOperations, OfManyQueuePairsDoNotLoseAnAddition) {
     constexpr int kRounds = 2000;
     Endpoint::Options options;
     Endpoint owner(options);
-    set_word(owner, kTarget, 0);
+    set_word(owner, kTargetOffset, 0);
     std::vector<std::unique_ptr<Endpoint>> near;
     std::vector<std::unique_ptr<Endpoint>> far;
     for (int i = 0; i < kPairs; ++i) {
@@ -256,7 +257,7 @@ TEST(AtomicOperations, OfManyQueuePairsDoNotLoseAnAddition) {
                 Work work;
                 work.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
                 work.pieces = {e.memory->piece(0, 8)};
-                work.remote = owner.memory->address(kTarget);
+                work.remote = owner.memory->address(kTargetOffset);
                 work.rkey = owner.memory->mr()->rkey;
                 work.compare_add = 1;
                 if (!e.run(work)) return;
@@ -266,7 +267,7 @@ TEST(AtomicOperations, OfManyQueuePairsDoNotLoseAnAddition) {
     }
     for (auto& thread : threads)
         thread.join();
-    EXPECT_EQ(word(owner, kTarget), std::uint64_t{kPairs} * kRounds);
+    EXPECT_EQ(word(owner, kTargetOffset), std::uint64_t{kPairs} * kRounds);
     std::vector<bool> once(kPairs * kRounds, false);
     for (const auto& values : seen) {
         for (const std::uint64_t value : values) {
@@ -282,7 +283,7 @@ INSTANTIATE_TEST_SUITE_P(Each, Operations,
                                                           Transport::kUd, Transport::kXrc),
                                           testing::Values(Placement::kThreads,
                                                           Placement::kProcesses)),
-                         case_name);
+                         operation_case_name);
 
 }  // namespace
 }  // namespace softhca::test

@@ -66,7 +66,7 @@ protected:
     }
 };
 
-std::string case_name(const testing::TestParamInfo<std::tuple<Transport, Placement>>& info) {
+std::string sized_case_name(const testing::TestParamInfo<std::tuple<Transport, Placement>>& info) {
     return std::string(name(std::get<0>(info.param))) + name(std::get<1>(info.param));
 }
 
@@ -333,7 +333,7 @@ INSTANTIATE_TEST_SUITE_P(Each, Sizes,
                                                           Transport::kUd, Transport::kXrc),
                                           testing::Values(Placement::kThreads,
                                                           Placement::kProcesses)),
-                         case_name);
+                         sized_case_name);
 
 // More inline data or pieces than the QP was made for is refused by the post, and nothing is sent.
 TEST(SizeLimits, TooMuchIsRefusedAtThePost) {

@@ -249,4 +249,17 @@ bool static_uars() {
     return value != nullptr && std::strcmp(value, "static") == 0;
 }
 
+Work write_of(const Endpoint& e, std::size_t length) {
+    Work work;
+    work.opcode = IBV_WR_RDMA_WRITE;
+    work.pieces = {e.memory->piece(0, length)};
+    return work;
+}
+
+Work send_of(const Endpoint& e, std::size_t length) {
+    Work work;
+    work.pieces = {e.memory->piece(0, length)};
+    return work;
+}
+
 }  // namespace softhca::test

@@ -288,6 +288,10 @@ void connect_over(Channel& channel, Endpoint& endpoint);
 void with_environment(const std::vector<std::pair<std::string, std::string>>& variables,
                       const std::function<void()>& body);
 
+// A write to the peer's buffer, and a SEND, of the first `length` bytes of the endpoint's own.
+Work write_of(const Endpoint& e, std::size_t length = 64);
+Work send_of(const Endpoint& e, std::size_t length = 64);
+
 // The kernel that this run models (SOFTHCA_UAR).
 bool static_uars();
 

@@ -67,12 +67,6 @@ int post_to(ibv_srq* srq, std::uint64_t id, ibv_sge piece) {
     return ibv_post_srq_recv(srq, &wr, &bad);
 }
 
-Work send_of(const Endpoint& e, std::size_t length = 64) {
-    Work work;
-    work.pieces = {e.memory->piece(0, length)};
-    return work;
-}
-
 // One connection, many SRQs: the request says which.
 TEST(Xrc, OneConnectionReachesEverySrqOfTheProcess) {
     Pair pair(xrc());

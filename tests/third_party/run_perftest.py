@@ -80,11 +80,12 @@ def short_set():
     runs += [Run("send", "bw", options=("--use-srq", "-q", "4"))]
     # Shifted by one after each round, so that no mode falls to latencies or bandwidths alone.
     paired = [(run, UAR_BY_MEMORY[(n + n // 4) % 4]) for n, run in enumerate(runs)]
-    # perftest takes a good fifth of a second for each size to find out the CPU's clock.
+    # All sizes once: perftest takes a good fifth of a second for each to find out the CPU's clock.
+    largest = ("-s", str(LARGEST))
     paired += [
-        (Run("write", "bw", options=("-a",), iterations=20), Mode(uar="dynamic", memory="auto")),
+        (Run("write", "bw", options=largest, iterations=20), Mode(uar="dynamic", memory="auto")),
         (Run("send", "bw", options=("-a",), iterations=20), Mode(uar="static", memory="cma")),
-        (Run("read", "lat", options=("-a",), iterations=20), Mode(uar="static", memory="auto")),
+        (Run("read", "lat", options=largest, iterations=20), Mode(uar="static", memory="auto")),
     ]
     return paired
 

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace heddle {
+
+// An address as work requests have it.
+inline std::uint64_t address_of(const std::byte* at) { return reinterpret_cast<std::uint64_t>(at); }
+
+}  // namespace heddle
