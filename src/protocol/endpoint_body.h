@@ -444,6 +444,20 @@ public:
     }
     Numbered<Receive> receives;
     Numbered<Direct> directs;
+    // All fields but its number are as new: its last use may have been another kind of operation.
+    Direct& new_direct(std::uint8_t what, void* context, Counter* counter) {
+        Direct& direct = directs.take();
+        Direct fresh;
+        fresh.index = direct.index;
+        fresh.generation = direct.generation;
+        fresh.in_use = true;
+        fresh.body = this;
+        fresh.what = what;
+        fresh.context = context;
+        fresh.counter = counter;
+        direct = fresh;
+        return direct;
+    }
     // Buffers that are sent from, or written to peers; and that are read into. Where they may be
     // kept.
     std::optional<Reuse> sent_from, read_into;

@@ -123,16 +123,13 @@ post::Posted RdmEndpoint::Body::rma_at_once(Peer& peer, const RmaArguments& a, s
         piece.addr = reinterpret_cast<std::uintptr_t>(copied);
         piece.lkey = buffers.key();
     }
-    Direct& direct = directs.take();
-    direct.body = this;
+    Direct& direct =
+        new_direct(what, a.context, read ? bindings.read_counter : bindings.write_counter);
     direct.reused = reused;
     direct.copy_from = read ? copied : nullptr;
     direct.copy_to = user.iov_base;
     direct.bytes = user.iov_len;
-    direct.what = what;
     direct.read = read;
-    direct.context = a.context;
-    direct.counter = read ? bindings.read_counter : bindings.write_counter;
     sent.part = &direct;
     sent.buffer = read ? nullptr : copied;
     const post::Posted posted = channel->post(*peer.connection, work, sent);

@@ -190,12 +190,8 @@ post::Posted RdmEndpoint::Body::send_gathered(Peer& peer, const Outgoing& out, b
         address_send(work, peer, out);
     }
     work.pieces = {pieces, used};
-    Direct& direct = directs.take();
-    direct.body = this;
+    Direct& direct = new_direct(wanted.what, wanted.context, bindings.send_counter);
     direct.reused = &reused;
-    direct.what = wanted.what;
-    direct.context = wanted.context;
-    direct.counter = bindings.send_counter;
     Sent sent;
     sent.user = this;
     sent.part = &direct;

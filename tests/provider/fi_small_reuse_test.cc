@@ -217,6 +217,37 @@ TEST_P(SmallReuse, PutAndGet) {
     EXPECT_GE(counts["rma_copied"], 2 * 3 * kAfter);
 }
 
+// Both take their notes from one pool: a send must not finish the read that had its note before.
+TEST_P(SmallReuse, SendsAfterReadsWriteNothing) {
+    constexpr std::size_t kReads = 50, kBytes = 64;
+    std::byte* const at = map_some(kPage);
+    std::byte* const there = map_some(kPage);
+    fid_mr* mr = nullptr;
+    ASSERT_EQ(fi_mr_reg(world->domain.get(), there, kPage, FI_REMOTE_READ, 0, 0, 0, &mr, nullptr),
+              0);
+    fill(there, kPage);
+    fid_cq* const cq = pair->a.transmit.get();
+    std::vector<std::byte> into(kReads * kBytes);
+    for (std::size_t i = 0; i < kReads; ++i) {
+        const auto read = [&] {
+            return fi_read(pair->a.ep.get(), &into[i * kBytes], kBytes, nullptr, pair->to_b,
+                           reinterpret_cast<std::uint64_t>(there), fi_mr_key(mr), nullptr);
+        };
+        fi_cq_tagged_entry entry;
+        ASSERT_EQ(insist(cq, read), 0);
+        ASSERT_EQ(next(cq, entry, pair->b.receive.get()), 0);
+        ASSERT_EQ(std::memcmp(&into[i * kBytes], there, kBytes), 0);
+    }
+    const std::vector<std::byte> mine(into.size(), std::byte{0x5a});
+    into = mine;
+    ASSERT_NO_FATAL_FAILURE(use(at, 1024));
+    EXPECT_EQ(into, mine);
+    EXPECT_EQ(fi_close(&mr->fid), 0);
+    munmap(at, kPage);
+    munmap(there, kPage);
+    EXPECT_GT(closed()["gathered"], 0);
+}
+
 // Another thread maps and unmaps what lies beside.
 TEST_P(SmallReuse, BesideMemoryThatOthersUnmap) {
     std::byte* const at = map_some(4 * kPage);
