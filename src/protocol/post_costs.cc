@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "protocol/post_costs.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>

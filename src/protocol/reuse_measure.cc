@@ -2,7 +2,6 @@
 // Measuring what ReuseCosts says: two queue pairs of this process, one operation after the other.
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include "heddle/error.h"
 #include "memory/pool.h"
 #include "memory/reuse_table.h"
+#include "protocol/calibration_file.h"
 #include "protocol/eager_ring.h"
 #include "protocol/reuse_costs.h"
 #include "protocol/wire.h"
