@@ -147,4 +147,4 @@ clean: ## remove the build trees
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
-		awk -F'|' '{ printf "%-20s %s\n", $$1, $$2 }'
+		awk -F'|' '{ printf "%-23s %s\n", $$1, $$2 }'

@@ -51,6 +51,8 @@ class Holder:
     def stopped(self):
         """While it is stopped it reclaims nothing."""
         self.process.send_signal(signal.SIGSTOP)
+        # The signal is sent; this returns when all of its threads have stopped.
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
         try:
             yield
         finally:
