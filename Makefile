@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # A short face for CMake; `make help` lists what it does. Build trees: build/ (release), build-dev/,
-# build-asan/, build-tsan/, build-fuzz/, build-coverage/. What is missing is installed by scripts/install-deps on
+# build-asan/, build-tsan/, build-fuzz/, build-coverage/. scripts/install-deps installs what is missing on
 # Debian and Ubuntu (as root; else it says what to install). NO_INSTALL=1 leaves the system alone.
 
 JOBS ?= $(shell nproc)

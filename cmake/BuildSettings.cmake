@@ -23,7 +23,7 @@ foreach(language C CXX)
     set(CMAKE_${language}_FLAGS_DEBUG "-Og -g")
 endforeach()
 if(HEDDLE_SANITIZE)
-    # What a sanitizer adds is most of the code: -O2 takes half again as long to compile.
+    # What a sanitizer adds is most of the code, and nobody measures its speed.
     foreach(language C CXX)
         set(CMAKE_${language}_FLAGS_RELWITHDEBINFO "-O1 -g1")
     endforeach()

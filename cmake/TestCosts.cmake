@@ -8,7 +8,7 @@
 
 set(HEDDLE_COSTS_FILE ${CMAKE_CURRENT_LIST_DIR}/../tests/costs.txt)
 set(HEDDLE_LEAST_LIMIT 30) # seconds: a busy machine needs some to start a process
-# How much longer tests take under a sanitizer: most are within half of that.
+# How much longer tests may take under a sanitizer; an allowance, not measured test by test.
 set(HEDDLE_SLOWER_asan 4)
 set(HEDDLE_SLOWER_tsan 10)
 set(HEDDLE_SLOWER_release 1)

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """Processes that come and go: some endpoints send each other messages of all ways, while at random
-one is started, stopped or killed, forty times (--full: a thousand). Who is stopped ends by itself,
+one is started, stopped or killed, forty times (--full: a thousand). A process that is stopped ends by itself,
 with all it received undamaged and nothing that waits for ever; what the killed leave goes with the last.
 """
 
