@@ -168,8 +168,12 @@ TEST_P(SharedReceiveQueue, WaitingSendersAreTold) {
         ASSERT_EQ(query(sender.qp->qp_num, &before), 0);
         const auto begin = std::chrono::steady_clock::now();
         ASSERT_EQ(sender.post(send_of(sender)), 0);
-        std::this_thread::sleep_for(milliseconds(20));
-        ASSERT_EQ(query(sender.qp->qp_num, &after), 0);
+        // The engine's thread may not have run yet on a busy machine.
+        do {
+            std::this_thread::sleep_for(milliseconds(20));
+            ASSERT_EQ(query(sender.qp->qp_num, &after), 0);
+        } while (after.rnr_naks == before.rnr_naks &&
+                 std::chrono::steady_clock::now() - begin < std::chrono::seconds(20));
         const std::chrono::duration<double, std::milli> waited =
             std::chrono::steady_clock::now() - begin;
         EXPECT_GE(after.rnr_naks - before.rnr_naks, 1u);
