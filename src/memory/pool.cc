@@ -33,6 +33,7 @@ Pool::Pool(ibv_pd* pd, std::size_t bytes, std::uint32_t count, int access)
     if (!mr_)
         throw VerbsError("registering a pool of " + std::to_string(all) + " bytes", errno,
                          verbs::memlock_hint(errno));
+    out_ = std::make_unique<bool[]>(count_);
     free_.reserve(count_);
     for (std::uint32_t i = count_; i != 0; --i)
         free_.push_back(i - 1);

@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,12 +35,18 @@ public:
     // nullptr: all are out.
     std::byte* take() noexcept {
         if (free_.empty()) return nullptr;
-        std::byte* const buffer = at(free_.back());
+        const std::uint32_t index = free_.back();
         free_.pop_back();
-        return buffer;
+        out_[index] = true;
+        return at(index);
     }
     void give_back(const void* buffer) noexcept { give_back(index_of(buffer)); }
-    void give_back(std::uint32_t index) noexcept { free_.push_back(index); }
+    // A buffer that is given back twice would be two messages' at once.
+    void give_back(std::uint32_t index) noexcept {
+        assert(index < count_ && out_[index]);
+        out_[index] = false;
+        free_.push_back(index);
+    }
 
 private:
     struct Unmap {
@@ -51,6 +58,7 @@ private:
     std::unique_ptr<std::byte, Unmap> memory_{nullptr, Unmap{}};
     verbs::MemoryRegion mr_;
     std::vector<std::uint32_t> free_;  // never grows: reserved
+    std::unique_ptr<bool[]> out_;      // by index: taken, and not given back
 };
 
 }  // namespace heddle::memory

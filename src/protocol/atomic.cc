@@ -34,16 +34,13 @@ ssize_t RdmEndpoint::Body::atomic(const AtomicArguments& a) {
     Transfer& t = new_transfer();
     t.body = this;
     t.peer = peer;
-    t.step = Transfer::Step::kMessage;
     t.read = a.results != nullptr;
     t.flags = (a.flags & ~(FI_RMA | FI_TAGGED)) | FI_ATOMIC;
     t.context = a.context;
     t.bytes = bytes;
     t.counter = t.read ? bindings.read_counter : bindings.write_counter;
-    t.what = 0;
     if (a.flags & FI_COMPLETION) t.what |= Sent::kEntry;
     if (t.counter != nullptr) t.what |= Sent::kCount;
-    t.iov_count = 0;
     t.result_count = a.result_count;
     for (std::size_t i = 0; i < a.result_count; ++i)
         t.results[i] = a.results[i];

@@ -5,6 +5,7 @@
 // rdm_endpoint.cc (life, progress).
 #pragma once
 
+#include <cassert>
 #include <chrono>
 #include <list>
 #include <memory>
@@ -26,6 +27,7 @@
 namespace heddle::protocol {
 
 struct Peer;
+struct Receive;
 struct TupleIn;
 struct TupleOut;
 struct Tuples;
@@ -103,7 +105,7 @@ struct Outgoing {
 };
 
 // An operation of the application that is more than one work, or waits.
-struct Transfer final : Waiting, Part, TupleWork {
+struct Transfer final : Waiting, Part, TupleWork, NumberedSlot<Transfer> {
     enum class Step : std::uint8_t {
         kMessage,  // not yet sent: its form is chosen when it goes
         kRts,      // RTS is to be sent
@@ -112,10 +114,6 @@ struct Transfer final : Waiting, Part, TupleWork {
         kFin,      // its end is being told
         kTuple,    // it waits for its tuple's queue, or has been posted to it
     };
-    std::uint32_t index = 0, generation = 0;
-    bool in_use = false;
-    Transfer* next_free = nullptr;
-
     class RdmEndpoint::Body* body = nullptr;
     Peer* peer = nullptr;
     Step step = Step::kMessage;
@@ -150,11 +148,7 @@ struct Transfer final : Waiting, Part, TupleWork {
 
 // An operation of one work that moves small data from, or to, where the application has it; or that
 // reads into a buffer of ours, to be copied.
-struct Direct final : Part {
-    std::uint32_t index = 0, generation = 0;
-    bool in_use = false;
-    Direct* next_free = nullptr;
-
+struct Direct final : Part, NumberedSlot<Direct> {
     class RdmEndpoint::Body* body = nullptr;
     Reuse::Buffer* reused = nullptr;
     std::byte* copy_from = nullptr;  // of the channel's pool
@@ -168,16 +162,11 @@ struct Direct final : Part {
     void done(int error, int device_error) override;
 };
 
-// A posted receive, or a message on its way into one.
-struct Receive final : PostedReceive, Waiting {
-    std::uint32_t index = 0, generation = 0;
-    bool in_use = false;
-    Receive* next_free = nullptr;
-
+// What of a Receive is as new each time it is posted.
+struct ReceiveFields {
     class RdmEndpoint::Body* body = nullptr;
     void* context = nullptr;
     std::uint64_t flags = 0;  // FI_TAGGED, FI_MULTI_RECV, FI_COMPLETION
-    std::array<iovec, kMaxSegments> iov{};
     std::size_t iov_count = 0;
     std::size_t bytes = 0;  // room
     // The same, of one that deliver_whole() is for; otherwise less than nothing.
@@ -198,10 +187,21 @@ struct Receive final : PostedReceive, Waiting {
     bool has_data = false, by_put = false;
     bool started = false;  // the CTS is out, or reads are
     std::size_t message_bytes = 0, taken = 0;
-    Bulk bulk;
     TupleIn* tuple = nullptr;  // where it is posted instead of being matched here
     bool tuple_cancelled = false;
+};
 
+// A posted receive, or a message on its way into one.
+struct Receive final : PostedReceive, ReceiveFields, Waiting, NumberedSlot<Receive> {
+    std::array<iovec, kMaxSegments> iov{};  // as many as iov_count says
+    Bulk bulk;                              // between begin_rendezvous() and its end
+
+    // Of Numbered. The rest has no meaning before these fields say so, and would cost each message.
+    void renew() noexcept {
+        assert(!queued && bulk.local.count == 0);
+        static_cast<PostedReceive&>(*this) = {};
+        static_cast<ReceiveFields&>(*this) = {};
+    }
     bool go() override;
     void fail(int error) override;
 };
@@ -444,18 +444,12 @@ public:
     }
     Numbered<Receive> receives;
     Numbered<Direct> directs;
-    // All fields but its number are as new: its last use may have been another kind of operation.
     Direct& new_direct(std::uint8_t what, void* context, Counter* counter) {
         Direct& direct = directs.take();
-        Direct fresh;
-        fresh.index = direct.index;
-        fresh.generation = direct.generation;
-        fresh.in_use = true;
-        fresh.body = this;
-        fresh.what = what;
-        fresh.context = context;
-        fresh.counter = counter;
-        direct = fresh;
+        direct.body = this;
+        direct.what = what;
+        direct.context = context;
+        direct.counter = counter;
         return direct;
     }
     // Buffers that are sent from, or written to peers; and that are read into. Where they may be

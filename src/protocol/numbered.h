@@ -2,6 +2,7 @@
 // Objects that come and go, are used again, and stay where they are.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -9,11 +10,21 @@
 
 namespace heddle::protocol {
 
+// What Numbered keeps in each object: base of T. Nobody else writes it.
+template <class T>
+struct NumberedSlot {
+    std::uint32_t index = 0, generation = 0;
+    bool in_use = false;
+    T* next_free = nullptr;
+};
+
 // Numbers for objects that a peer names in its answers: index and generation, so that a late or
 // damaged answer never meets another object.
 template <class T>
 class Numbered {
 public:
+    // All fields have their initial values: the last use may have been another kind of operation.
+    // A T whose construction costs too much says itself how it becomes new: renew().
     T& take() {
         if (free_ == nullptr) {
             all_.push_back(std::make_unique<T>());
@@ -21,11 +32,21 @@ public:
             free_->index = static_cast<std::uint32_t>(all_.size() - 1);
         }
         T& object = *free_;
+        assert(!object.in_use);
         free_ = object.next_free;
+        if constexpr (requires { object.renew(); }) {
+            object.renew();
+        } else {
+            const NumberedSlot<T> slot = object;
+            std::destroy_at(&object);
+            std::construct_at(&object);
+            static_cast<NumberedSlot<T>&>(object) = slot;
+        }
         object.in_use = true;
         return object;
     }
     void give_back(T& object) noexcept {
+        assert(object.in_use);
         object.in_use = false;
         ++object.generation;
         object.next_free = free_;

@@ -45,7 +45,6 @@ ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
     r.context = a.context;
     r.flags = a.flags;
     r.iov_count = a.iov_count;
-    r.bytes = 0;
     for (std::size_t i = 0; i < a.iov_count; ++i) {
         r.iov[i] = a.iov[i];
         r.bytes += a.iov[i].iov_len;
@@ -54,13 +53,6 @@ ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
     const bool plain = a.iov_count == 1 && (a.flags & (kPlain | FI_MULTI_RECV)) == kPlain &&
                        bindings.receive != nullptr && bindings.receive_counter == nullptr;
     r.plain_room = plain ? static_cast<std::int64_t>(r.bytes) : -1;
-    r.used = 0;
-    r.parts = 0;
-    r.exhausted = false;
-    r.parent = nullptr;
-    r.peer = nullptr;
-    r.by_put = false;
-    r.source = kAnySource;
     if (a.from != FI_ADDR_UNSPEC) {
         const Peer* const peer = peer_at(a.from);
         if (peer == nullptr) {
@@ -73,8 +65,6 @@ ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
     r.ignore = a.ignore;
     Matcher& matcher = a.flags & FI_TAGGED ? tagged : untagged;
     r.stays = a.flags & FI_MULTI_RECV;
-    r.waits = false;
-    r.tuple = nullptr;
     if (tuples && a.flags & FI_TAGGED && tuples->receiver.take(r)) return 0;
     if (!r.stays) [[likely]] {
         if (UnexpectedMessage* const message = matcher.post(r))
@@ -116,14 +106,10 @@ ssize_t RdmEndpoint::Body::peek(const ReceiveArguments& a) {
         r.context = a.context;
         r.flags = a.flags;
         r.iov_count = a.iov_count;
-        r.bytes = 0;
         for (std::size_t i = 0; i < a.iov_count; ++i) {
             r.iov[i] = a.iov[i];
             r.bytes += a.iov[i].iov_len;
         }
-        r.parent = nullptr;
-        r.tuple = nullptr;
-        r.by_put = r.stays = false;
         deliver(r, *message);
         return 0;
     }
@@ -358,11 +344,7 @@ Receive& RdmEndpoint::Body::part_of(Receive& whole, std::size_t bytes) {
     part.body = this;
     part.context = whole.context;
     part.flags = whole.flags;
-    part.by_put = part.stays = part.exhausted = false;
-    part.peer = nullptr;
     part.parent = &whole;
-    part.tuple = nullptr;
-    part.parts = 0;
     part.iov_count = 1;
     part.bytes = whole.bytes - whole.used;
     part.iov[0] = {static_cast<std::byte*>(whole.iov[0].iov_base) + whole.used, part.bytes};

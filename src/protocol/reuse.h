@@ -37,7 +37,7 @@ public:
     static constexpr std::uint32_t kMostFrequent = 4096;
 
     // A buffer that is registered.
-    struct Buffer {
+    struct Buffer : NumberedSlot<Buffer> {
         std::uint32_t key() const noexcept { return region->local_key(); }
 
         memory::RegistrationCache::Region* region = nullptr;
@@ -45,10 +45,6 @@ public:
         std::size_t bytes = 0;
         std::uint32_t in_flight = 0;  // by who uses it: it stays registered meanwhile
         std::uint32_t last_epoch = 0;
-
-        std::uint32_t index = 0, generation = 0;  // of Numbered
-        bool in_use = false;
-        Buffer* next_free = nullptr;
     };
 
     // access: what the device may do with it (IBV_ACCESS_...). fewest: uses below which none is

@@ -46,7 +46,6 @@ ssize_t RdmEndpoint::Body::rma(const RmaArguments& a) {
     Transfer& t = new_transfer();
     t.body = this;
     t.peer = peer;
-    t.step = Transfer::Step::kMessage;
     t.flags = (a.flags & ~(FI_SEND | FI_TAGGED)) | FI_RMA;
     t.context = a.context;
     t.data = a.data;
@@ -70,7 +69,6 @@ ssize_t RdmEndpoint::Body::rma(const RmaArguments& a) {
         t.descriptors[0] = nullptr;
         t.iov_count = 1;
     }
-    t.bulk.remote_count = 0;
     for (std::size_t i = 0; i < a.remote_count; ++i)
         if (a.remote[i].bytes != 0)
             t.bulk.remote[t.bulk.remote_count++] = {a.remote[i].address, a.remote[i].bytes,

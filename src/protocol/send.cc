@@ -251,14 +251,12 @@ Transfer& RdmEndpoint::Body::transfer_of(Peer& peer, const SendArguments& a, std
     Transfer& transfer = new_transfer();
     transfer.body = this;
     transfer.peer = &peer;
-    transfer.step = Transfer::Step::kMessage;
     transfer.flags = a.flags;
     transfer.context = a.context;
     transfer.tag = a.tag;
     transfer.data = a.data;
     transfer.bytes = bytes;
     transfer.what = told_of(a);
-    transfer.read = transfer.later = false;
     transfer.counter = bindings.send_counter;
     transfer.iov_count = a.iov_count;
     for (std::size_t i = 0; i < a.iov_count; ++i) {

@@ -106,7 +106,6 @@ void TupleReceiver::got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody&
     tuple.has_data = open.flags & TupleOpenBody::kHasData;
     tuple.data = open.data;
     tuple.queue = std::move(queue);
-    tuple.posts = tuple.credited = tuple.received = tuple.delivered = 0;
     tuple.used_at = ++clock_;
     by_key_[{peer.number, tuple.tag}] = &tuple;
     TupleCounts& counts = body_.tuple_counts;

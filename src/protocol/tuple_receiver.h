@@ -15,7 +15,7 @@
 
 namespace heddle::protocol {
 
-struct TupleIn {
+struct TupleIn : NumberedSlot<TupleIn> {
     enum class State : std::uint8_t {
         kOffered,  // its messages still come as before
         kOpen,
@@ -23,10 +23,6 @@ struct TupleIn {
         kDrained,  // it has; completions may have yet to come
         kEnding,   // its queue is gone; what it had not taken comes otherwise
     };
-    std::uint32_t index = 0, generation = 0;
-    bool in_use = false;
-    TupleIn* next_free = nullptr;
-
     State state = State::kOpen;
     Peer* peer = nullptr;
     std::uint64_t tag = 0;     // without ignored bits

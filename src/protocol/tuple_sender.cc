@@ -91,10 +91,6 @@ void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) 
     tuple.has_data = a.flags & FI_REMOTE_CQ_DATA;
     tuple.data = tuple.has_data ? a.data : 0;
     tuple.credits = credits;
-    tuple.sent = tuple.delivered = tuple.outstanding = tuple.broken = 0;
-    tuple.looked_at = tuple.late = tuple.small = 0;
-    tuple.blocking = nullptr;
-    tuple.failed = 0;
     by_key_[key] = &tuple;
     ++peer.tuples;
     ++peer.answers;

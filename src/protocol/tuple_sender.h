@@ -18,7 +18,7 @@
 namespace heddle::protocol {
 
 // A tuple with a queue at the receiver, asked for or open.
-struct TupleOut {
+struct TupleOut : NumberedSlot<TupleOut> {
     enum class State : std::uint8_t {
         kAsked,      // its messages go on as before
         kBeginning,  // they wait until the receiver has been told; that waits for room
@@ -26,10 +26,6 @@ struct TupleOut {
         kClosing,    // what is under way comes to an end
         kDrained,    // the receiver is to tell how much has come
     };
-    std::uint32_t index = 0, generation = 0;
-    bool in_use = false;
-    TupleOut* next_free = nullptr;
-
     State state = State::kAsked;
     Peer* peer = nullptr;
     std::uint64_t tag = 0, mask = 0;  // tag: without ignored bits
