@@ -402,6 +402,13 @@ public:
     void tick();
     void tick_while_asleep();
     void close();
+    struct Unfetched {
+        std::size_t messages = 0;
+        const Peer* peer = nullptr;  // of one of them
+    };
+    Unfetched unfetched() const;
+    void warn_of(const Unfetched& left) const;
+    void refuse_unexpected();
 
     const std::shared_ptr<Domain> domain;
     const std::shared_ptr<Process> process;

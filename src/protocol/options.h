@@ -9,6 +9,7 @@
 #include <string>
 
 #include "heddle/category.h"
+#include "protocol/name.h"
 
 namespace heddle::protocol {
 
@@ -45,6 +46,10 @@ struct Options {
     std::uint32_t rings = 0;        // peers of an endpoint whose eager messages are written to it
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
     unsigned connect_timeout_ms = 30'000;
+    unsigned close_timeout_s = 300;  // for messages that a peer has yet to fetch
+    // Tells the user one line about a peer that no return value can carry; nullptr: nothing is said.
+    // Called by any thread.
+    void (*warn)(const char* text, const Name& peer) = nullptr;
 };
 
 }  // namespace heddle::protocol

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "protocol/receive_message.h"
@@ -92,10 +93,12 @@ RdmEndpoint::Body::~Body() {
         delete message;
 }
 
-// What was injected, and answers that peers wait for, still go out.
+// What was injected, and answers that peers wait for, still go out. A message whose send the
+// application was told is complete stays until its receiver has fetched it, as nobody else has it.
 void RdmEndpoint::Body::close() {
     closing = true;
-    const auto deadline = Clock::now() + kDrainFor;
+    refuse_unexpected();
+    const auto start = Clock::now();
     for (;;) {
         progress(~0u);
         bool waiting = false;
@@ -105,9 +108,49 @@ void RdmEndpoint::Body::close() {
             waiting = !tuples->sender.close_all() || waiting;
             waiting = !tuples->receiver.close_all() || waiting;
         }
-        if ((!waiting && channel->drained()) || Clock::now() >= deadline) return;
+        const Unfetched left = unfetched();
+        if (left.messages == 0 && !waiting && channel->drained()) return;
+        const auto waited = Clock::now() - start;
+        if (left.messages == 0 && waited >= kDrainFor) return;
+        if (left.messages != 0 && waited >= std::chrono::seconds(options.close_timeout_s)) {
+            warn_of(left);
+            return;
+        }
         ::sched_yield();
     }
+}
+
+// Messages of which the application thinks that they are sent, and their receivers have not got.
+RdmEndpoint::Body::Unfetched RdmEndpoint::Body::unfetched() const {
+    Unfetched left;
+    transfers.for_each_in_use([&](const Transfer& t) {
+        const bool is_message = !(t.flags & (FI_RMA | FI_ATOMIC));
+        const bool will_be_told = t.what & (Sent::kEntry | Sent::kCount) && !(t.flags & FI_INJECT);
+        if (!is_message || will_be_told || t.peer->failed != 0) return;
+        ++left.messages;
+        left.peer = t.peer;
+    });
+    return left;
+}
+
+void RdmEndpoint::Body::warn_of(const Unfetched& left) const {
+    if (options.warn == nullptr) return;
+    const std::string text =
+        std::to_string(left.messages) +
+        (left.messages == 1 ? " message is lost: it was" : " messages are lost: they were") +
+        " not received within " + std::to_string(options.close_timeout_s) +
+        " s after the sender closed its endpoint (FI_HEDDLE_CLOSE_TIMEOUT); one was for";
+    options.warn(text.c_str(), left.peer->name);
+}
+
+// The application will post no receive for them any more: their senders need not wait.
+void RdmEndpoint::Body::refuse_unexpected() {
+    for (Matcher* const matcher : {&tagged, &untagged})
+        while (auto* const message = static_cast<Unexpected*>(matcher->any_message())) {
+            if (message->rendezvous && message->peer->failed == 0)
+                refuse_rendezvous(*message->peer, message->operation, message->by_put, ECONNRESET);
+            delete message;
+        }
 }
 
 // Flat: what a message passes through is one piece of code.

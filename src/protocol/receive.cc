@@ -310,6 +310,7 @@ void RdmEndpoint::Body::keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag
 void RdmEndpoint::Body::arrived_rts(Peer& peer, const Message& message) {
     const bool by_put = message.header.flags & Header::kPut;
     const std::span<const Segment> segments{message.segments, message.rts.segments};
+    if (closing) return refuse_rendezvous(peer, message.rts.operation, by_put, ECONNRESET);
     Matcher& matcher = message.header.flags & Header::kTagged ? tagged : untagged;
     if (PostedReceive* const posted = matcher.arrive(peer.number, message.header.tag)) {
         begin_rendezvous(part_of(static_cast<Receive&>(*posted), message.rts.bytes), peer,

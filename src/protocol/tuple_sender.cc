@@ -195,6 +195,7 @@ void TupleSender::copy(Transfer& t) noexcept {
     body_.entry(t.what, false, t.context, 0, 0, 0, t.counter);
     t.what = 0;
     t.flags |= FI_INJECT;  // nobody is told again
+    t.context = nullptr;   // the application's to reuse
 }
 
 std::optional<TupleCredit> TupleSender::credit(const TupleOut& tuple,

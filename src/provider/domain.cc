@@ -12,8 +12,10 @@
 #include "provider/endpoint.h"
 #include "provider/eq.h"
 #include "provider/guarded.h"
+#include "provider/host.h"
 #include "provider/limits.h"
 #include "provider/mr.h"
+#include "provider/name_text.h"
 #include "provider/not_there.h"
 #include "provider/parameters.h"
 #include "provider/poll.h"
@@ -74,6 +76,11 @@ fi_ops_domain domain_ops = {
 
 protocol::Options options_for(const char* device) {
     protocol::Options chosen = options().protocol;
+    chosen.warn = [](const char* text, const protocol::Name& peer) {
+        char name[kNameText];
+        name_text(peer, name);
+        complain("%s: %s", text, name);
+    };
     if (device != nullptr) chosen.device = device;
     return chosen;
 }

@@ -192,6 +192,10 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) {
          return number(text, 100, 600'000, o.protocol.connect_timeout_ms);
      }},
+    {"close_timeout", FI_PARAM_INT, "300", "0 to 86400 s",
+     "How long closing an endpoint waits for peers that have yet to fetch messages whose sends the "
+     "program was told are complete. Then these messages are lost, which is reported.",
+     [](Text text, Options& o) { return number(text, 0, 86'400, o.protocol.close_timeout_s); }},
     {"stats", FI_PARAM_STRING, "off", "off, stderr, or the path of a file",
      "What the process's endpoints took of the device and did, when its last domain is closed and "
      "whenever it gets SIGUSR2: a table on stderr, or a line of JSON appended to the file.",
