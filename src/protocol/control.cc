@@ -128,6 +128,9 @@ void RdmEndpoint::Body::fail_peer(Peer& peer, int error) {
         tuples->sender.fail(peer, error);
         tuples->receiver.fail(peer);
     }
+    // What it had written before is in its ring, in front of the receives.
+    if (peer.receive_ring != nullptr) take_from_ring(peer, ~0u);
+    fail_receives(peer);
     if (peer.answers == 0) return;
     transfers.for_each_in_use([&](Transfer& transfer) {
         if (transfer.peer == &peer && transfer.step == Transfer::Step::kAnswer)

@@ -2,7 +2,7 @@
 // The state of an RdmEndpoint and how its parts work together: send.cc (messages out), receive.cc
 // (messages in, matching), rings.cc (eager messages that peers write), rendezvous.cc, rma.cc,
 // atomic.cc, control.cc (small messages of the protocol's own, what waits for room),
-// rdm_endpoint.cc (life, progress).
+// rdm_endpoint.cc (life, progress), liveness.cc (which peers are still there).
 #pragma once
 
 #include <cassert>
@@ -84,10 +84,12 @@ struct Peer {
     std::uint32_t to_tuples = 0;  // messages that were to go by their queues
     std::size_t ahead = 0;        // eager payload that it has not taken away yet
     std::size_t taken = 0;        // of its eager payload, not yet told
+    std::size_t kept = 0;         // memory of its messages that have no receive
     std::uint32_t answers = 0;    // that wait for a message of its, or for credit
     bool has_left = false;        // so it seemed at the last tick
     int failed = 0;               // errno: nothing can be sent any more
     std::uint16_t sequence_looked_at = 0;       // expected_sequence(), up to a second ago
+    std::uint16_t sequence_at_keepalive = 0;    // the same, when its turn of keep_alive() was
     std::unique_ptr<SendRing> send_ring;        // while it offers one
     std::unique_ptr<ReceiveRing> receive_ring;  // while it has one here
     // Bits of tags that its receives ignore, by which its tuples are told apart; as it said last.
@@ -212,6 +214,7 @@ struct Unexpected final : UnexpectedMessage {
     bool has_data = false, rendezvous = false, by_put = false;
     std::size_t bytes = 0;
     std::vector<std::byte> payload;
+    std::size_t memory() const noexcept { return sizeof *this + payload.size(); }
     std::uint64_t operation = 0;
     std::size_t segment_count = 0;
     std::array<Segment, kMaxSegments> segments{};
@@ -321,6 +324,8 @@ public:
     ssize_t peek(const ReceiveArguments& arguments);
     ssize_t cancel(void* context);
     void cancelled(Receive& receive);  // that is not queued any more
+    // Ends a receive that is not queued any more and has taken no message.
+    void end_unmatched(Receive& receive, int error);
     void received(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
                   std::uint32_t qpn) override;
     void take_message(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
@@ -344,6 +349,8 @@ public:
                     std::span<const std::byte> payload, std::uint64_t data, bool has_data);
     void arrived_rts(Peer& peer, const Message& message);
     void damaged(Peer& peer);
+    bool may_keep(Peer& peer, std::size_t bytes);
+    void discard(Unexpected& message);  // it is not kept any more
     void deliver(Receive& receive, Peer& peer, std::uint64_t tag,
                  std::span<const std::byte> payload, std::uint64_t data, bool has_data);
     void deliver(Receive& receive, Unexpected& message);
@@ -399,8 +406,14 @@ public:
     void entry(std::uint8_t what, bool read, void* context, std::uint64_t extra, int error,
                int device_error, Counter* counter);
     void finish(Transfer& transfer, int error, int device_error);
+    // liveness.cc
+    static constexpr std::uint32_t kTickEvery = 4096;  // calls of progress()
     void tick();
     void tick_while_asleep();
+    void look_after(Peer& peer);
+    void keep_alive(std::chrono::steady_clock::duration passed);
+    void fail_receives(Peer& peer);
+    // rdm_endpoint.cc
     void close();
     struct Unfetched {
         std::size_t messages = 0;
@@ -473,6 +486,8 @@ public:
     std::unordered_map<void*, Unexpected*> claimed;
     std::uint32_t ticks = 0;
     std::chrono::steady_clock::time_point last_probe{};
+    double keepalive_due = 0;        // so many peers are due for a turn of keep_alive()
+    std::size_t keepalive_next = 0;  // the last that had one
     bool closing = false;
 };
 

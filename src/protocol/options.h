@@ -36,8 +36,10 @@ struct Options {
     std::size_t eager_bytes = 8192;          // messages above this go by rendezvous
     std::size_t inject_bytes = 128;          // these are copied into the work queue entry
     std::size_t unexpected_bytes = 1 << 19;  // eager payload a peer may send ahead; then rendezvous
-    std::uint32_t receive_buffers = 256;     // of an endpoint, each of eager_bytes and a header
-    std::uint32_t send_depth = 128;          // work queue entries of a connection
+    // Memory that a peer may make us keep for messages without a receive, whatever it sends.
+    std::size_t unexpected_limit = std::size_t{1} << 30;
+    std::uint32_t receive_buffers = 256;  // of an endpoint, each of eager_bytes and a header
+    std::uint32_t send_depth = 128;       // work queue entries of a connection
     // Uses of a buffer until small messages are sent from where it stands; 0: never. nullopt: as
     // measured (reuse_costs.h), this much of the break-even.
     std::optional<std::uint32_t> reuse_after;
@@ -46,9 +48,10 @@ struct Options {
     std::uint32_t rings = 0;        // peers of an endpoint whose eager messages are written to it
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
     unsigned connect_timeout_ms = 30'000;
+    unsigned keepalive_s = 20;       // a silent peer is probed so often; 0: never
     unsigned close_timeout_s = 300;  // for messages that a peer has yet to fetch
-    // Tells the user one line about a peer that no return value can carry; nullptr: nothing is said.
-    // Called by any thread.
+    // Tells the user one line about a peer that no return value can carry; nullptr: nothing is
+    // said. Called by any thread.
     void (*warn)(const char* text, const Name& peer) = nullptr;
 };
 

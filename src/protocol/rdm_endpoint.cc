@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The life of an endpoint, and its progress.
+// The life of an endpoint, and its progress. Whether its peers are alive: liveness.cc.
 #include "protocol/rdm_endpoint.h"
 
 #include <rdma/fi_errno.h>
@@ -20,8 +20,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kDrainFor = std::chrono::seconds(5);
 constexpr auto kCreditLook = std::chrono::microseconds(200);
-constexpr auto kProbeEvery = std::chrono::seconds(1);
-constexpr std::uint32_t kTickEvery = 4096;  // calls of progress()
 
 }  // namespace
 
@@ -149,7 +147,7 @@ void RdmEndpoint::Body::refuse_unexpected() {
         while (auto* const message = static_cast<Unexpected*>(matcher->any_message())) {
             if (message->rendezvous && message->peer->failed == 0)
                 refuse_rendezvous(*message->peer, message->operation, message->by_put, ECONNRESET);
-            delete message;
+            discard(*message);
         }
 }
 
@@ -181,43 +179,6 @@ void RdmEndpoint::Body::refuse_unexpected() {
         look_who_talks(false);
     if (++ticks >= kTickEvery) [[unlikely]]
         tick();
-}
-
-// Who waits for an answer of a peer posts nothing that would tell it of that peer's death: an empty
-// write does. And a peer that lives, but whose way to us has failed or is closed, has told the
-// connector so.
-void RdmEndpoint::Body::tick() {
-    ticks = 0;
-    const auto now = Clock::now();
-    if (now - last_probe < kProbeEvery) return;
-    last_probe = now;
-    look_who_talks(true);
-    for (const auto& peer : peers) {
-        if (peer->answers == 0 || !can_send(*peer)) continue;
-        if (connector.has_left(peer->name, name)) {
-            // What had come before has been read by the next time.
-            if (std::exchange(peer->has_left, true)) fail_peer(*peer, ECONNRESET);
-            continue;
-        }
-        peer->has_left = false;
-        if (!peer->connection->silent()) continue;
-        post::Work work;
-        work.opcode = post::Opcode::kWrite;
-        work.remote_srq = peer->name.srqn;
-        Sent sent;
-        sent.user = this;
-        sent.what = Sent::kRma;  // signaled, and nobody is told
-        channel->post(*peer->connection, work, sent);
-    }
-}
-
-// Nobody makes progress meanwhile: who waits for an answer looks again in time for the next tick.
-void RdmEndpoint::Body::tick_while_asleep() {
-    const bool waits = std::any_of(peers.begin(), peers.end(),
-                                   [](const auto& peer) { return peer->answers != 0; });
-    if (!waits) return;
-    ticks = kTickEvery;
-    channel->wake_after(kProbeEvery);
 }
 
 void RdmEndpoint::Body::sent(const Sent& sent, int error, int device_error) {

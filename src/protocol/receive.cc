@@ -5,7 +5,9 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
+#include <string>
 
 #include "protocol/tuples.h"
 
@@ -53,6 +55,7 @@ ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
     const bool plain = a.iov_count == 1 && (a.flags & (kPlain | FI_MULTI_RECV)) == kPlain &&
                        bindings.receive != nullptr && bindings.receive_counter == nullptr;
     r.plain_room = plain ? static_cast<std::int64_t>(r.bytes) : -1;
+    const Peer* failed = nullptr;
     if (a.from != FI_ADDR_UNSPEC) {
         const Peer* const peer = peer_at(a.from);
         if (peer == nullptr) {
@@ -60,6 +63,8 @@ ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
             return -FI_EINVAL;
         }
         r.source = peer->number;
+        if (peer->failed != 0) [[unlikely]]
+            failed = peer;
     }
     r.tag = a.tag;
     r.ignore = a.ignore;
@@ -67,8 +72,12 @@ ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
     r.stays = a.flags & FI_MULTI_RECV;
     if (tuples && a.flags & FI_TAGGED && tuples->receiver.take(r)) return 0;
     if (!r.stays) [[likely]] {
-        if (UnexpectedMessage* const message = matcher.post(r))
+        if (UnexpectedMessage* const message = matcher.post(r)) {
             deliver(r, static_cast<Unexpected&>(*message));
+        } else if (failed != nullptr) [[unlikely]] {
+            matcher.take(r);
+            end_unmatched(r, FI_ECONNRESET);
+        }
         return 0;
     }
     // Takes all messages that are there, as long as it has room.
@@ -87,8 +96,7 @@ ssize_t RdmEndpoint::Body::peek(const ReceiveArguments& a) {
             refuse_rendezvous(*message->peer, message->operation, message->by_put, 0);
         else
             took(*message->peer, message->payload.size());
-        unexpected_bytes -= message->payload.size();
-        delete message;
+        this->discard(*message);
     };
     const auto claim = claimed.find(a.context);
     if (!(a.flags & FI_PEEK) && claim != claimed.end()) {
@@ -159,13 +167,15 @@ ssize_t RdmEndpoint::Body::cancel(void* context) {
     return tuples && tuples->receiver.cancel(context) ? 0 : -FI_ENOENT;
 }
 
-void RdmEndpoint::Body::cancelled(Receive& r) {
+void RdmEndpoint::Body::cancelled(Receive& r) { end_unmatched(r, FI_ECANCELED); }
+
+void RdmEndpoint::Body::end_unmatched(Receive& r, int error) {
     CompletionEntry entry;
     entry.context = r.context;
     entry.flags = FI_RECV | (r.flags & FI_TAGGED ? FI_TAGGED : FI_MSG);
     if (r.flags & FI_MULTI_RECV) entry.flags |= FI_MULTI_RECV;
     entry.tag = r.tag;
-    entry.error = FI_ECANCELED;
+    entry.error = error;
     r.exhausted = true;
     if (CompletionEntry* const told = receive_entry(r, entry.flags, entry.error)) *told = entry;
     if (r.parts == 0) receives.give_back(r);
@@ -233,6 +243,11 @@ void RdmEndpoint::Body::received_from(Peer& peer, const Header& header,
             peer.ahead -= std::min<std::size_t>(peer.ahead, message.credit.bytes);
             break;
         case Kind::kData: {
+            // Nobody counts which of the entries that wait to be read are of this peer.
+            const std::size_t waiting = bindings.receive != nullptr
+                                            ? bindings.receive->size() * sizeof(CompletionEntry)
+                                            : 0;
+            if (waiting > options.unexpected_limit && !may_keep(peer, waiting)) break;
             CompletionEntry entry;
             entry.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
             entry.bytes = message.written.bytes;
@@ -277,6 +292,25 @@ void RdmEndpoint::Body::damaged(Peer& peer) {
     fail_peer(peer, EPROTO);
 }
 
+// The sender's own limits are not believed: a peer that makes this process keep more than the limit
+// fails, and what comes of it after that is dropped.
+bool RdmEndpoint::Body::may_keep(Peer& peer, std::size_t bytes) {
+    if (peer.kept + bytes <= options.unexpected_limit) [[likely]]
+        return true;
+    if (peer.failed == 0) {
+        if (options.warn != nullptr)
+            options.warn(
+                ("no more is taken from a peer that has sent " + std::to_string(peer.kept + bytes) +
+                 " bytes of messages and remote completions for which there is no receive "
+                 "(FI_HEDDLE_UNEXPECTED_LIMIT)")
+                    .c_str(),
+                peer.name);
+        connector.refuse(peer.name, name);
+        fail_peer(peer, ENOBUFS);
+    }
+    return false;
+}
+
 void RdmEndpoint::Body::arrived(Peer& peer, const Header& header,
                                 std::span<const std::byte> payload, std::uint64_t data,
                                 bool has_data) {
@@ -292,6 +326,7 @@ void RdmEndpoint::Body::arrived(Peer& peer, const Header& header,
 void RdmEndpoint::Body::keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag,
                                    std::span<const std::byte> payload, std::uint64_t data,
                                    bool has_data) {
+    if (!may_keep(peer, sizeof(Unexpected) + payload.size())) return;
     auto* const message = new Unexpected;
     message->source = peer.number;
     message->tag = tag;
@@ -301,6 +336,7 @@ void RdmEndpoint::Body::keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag
     message->bytes = payload.size();
     message->place = peer.number_received();
     message->payload.assign(payload.begin(), payload.end());
+    peer.kept += message->memory();
     ++counts.unexpected;
     unexpected_bytes += payload.size();
     counts.unexpected_bytes_peak = std::max(counts.unexpected_bytes_peak, unexpected_bytes);
@@ -318,6 +354,7 @@ void RdmEndpoint::Body::arrived_rts(Peer& peer, const Message& message) {
                          message.rts.bytes, segments, by_put);
         return;
     }
+    if (!may_keep(peer, sizeof(Unexpected))) return;
     auto* const kept = new Unexpected;
     kept->source = peer.number;
     kept->tag = message.header.tag;
@@ -330,6 +367,7 @@ void RdmEndpoint::Body::arrived_rts(Peer& peer, const Message& message) {
     kept->operation = message.rts.operation;
     kept->segment_count = segments.size();
     std::copy(segments.begin(), segments.end(), kept->segments.begin());
+    peer.kept += kept->memory();
     ++counts.unexpected;
     kept->place = peer.number_received();
     if (!(message.header.flags & Header::kLater)) return matcher.keep(*kept);
@@ -375,9 +413,15 @@ void RdmEndpoint::Body::deliver(Receive& whole, Unexpected& message) {
                          message.has_data, message.operation, message.bytes,
                          {message.segments.data(), message.segment_count}, message.by_put);
     } else {
-        unexpected_bytes -= message.payload.size();
         deliver(whole, peer, message.tag, message.payload, message.data, message.has_data);
     }
+    discard(message);
+}
+
+void RdmEndpoint::Body::discard(Unexpected& message) {
+    assert(message.peer->kept >= message.memory());
+    message.peer->kept -= message.memory();
+    unexpected_bytes -= message.payload.size();
     delete &message;
 }
 

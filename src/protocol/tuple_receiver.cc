@@ -241,7 +241,11 @@ void TupleReceiver::unpark() {
             body_.deliver(r, static_cast<Unexpected&>(*message));
             done = done || r.exhausted;
         }
-        if (!done) body_.tagged.put_back(r);
+        if (done) continue;
+        if (r.source != kAnySource && body_.peers[r.source]->failed != 0)
+            body_.end_unmatched(r, FI_ECONNRESET);
+        else
+            body_.tagged.put_back(r);
     }
     unparking_ = false;
 }

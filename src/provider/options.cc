@@ -151,6 +151,12 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) {
          return number(text, 0, 1ULL << 30, o.protocol.unexpected_bytes);
      }},
+    {"unexpected_limit", FI_PARAM_SIZE_T, "1G", "65536 to 1T bytes (K, M and G)",
+     "Memory that messages of one peer may take here before their receives are posted, small ones "
+     "and requests of large ones included. A peer that exceeds it fails.",
+     [](Text text, Options& o) {
+         return number(text, 65'536, 1ULL << 40, o.protocol.unexpected_limit);
+     }},
     {"receive_buffers", FI_PARAM_SIZE_T, "256", "16 to 16384",
      "Buffers of an endpoint for messages that come in, each of the eager size and a header.",
      [](Text text, Options& o) { return number(text, 16, 16384, o.protocol.receive_buffers); }},
@@ -192,6 +198,10 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) {
          return number(text, 100, 600'000, o.protocol.connect_timeout_ms);
      }},
+    {"keepalive", FI_PARAM_INT, "20", "0 to 86400 s",
+     "Peers that have sent nothing for so long are probed with an empty RDMA write, so that "
+     "receives from a process that has died end with ECONNRESET. 0: never.",
+     [](Text text, Options& o) { return number(text, 0, 86'400, o.protocol.keepalive_s); }},
     {"close_timeout", FI_PARAM_INT, "300", "0 to 86400 s",
      "How long closing an endpoint waits for peers that have yet to fetch messages whose sends the "
      "program was told are complete. Then these messages are lost, which is reported.",

@@ -26,8 +26,8 @@ bool wait_for(Condition&& condition) {
 
 // What the processes tell each other: memory of all of them.
 struct Board {
-    std::byte name[kNameBytes];
-    std::atomic<bool> named, arrived, gone;
+    std::byte name[kNameBytes], other[kNameBytes];
+    std::atomic<bool> named, other_named, arrived, gone;
     std::atomic<int> error;
 };
 

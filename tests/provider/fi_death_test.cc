@@ -120,6 +120,83 @@ TEST_F(Death, LeavesRoomForMessagesToOthers) {
     expect_told();
 }
 
+// Sends one message, and is killed after the receiver has it.
+int talker(Board& board) {
+    World world;
+    Station station(world);
+    station.enable();
+    const fi_addr_t to = address_on(board, station);
+    if (to == FI_ADDR_NOTAVAIL) return 1;
+    std::memcpy(board.other, station.name, kNameBytes);
+    board.other_named = true;
+    fi_cq_tagged_entry entry;
+    const auto send = [&] { return fi_tsend(station.ep.get(), "", 0, nullptr, to, 1, nullptr); };
+    if (insist(station.transmit.get(), send) != 0 || next(station.transmit.get(), entry) != 0)
+        return 1;
+    for (;;)
+        pause();
+}
+
+// Waits for another message of that peer, to which it has never sent anything itself. It has one
+// more receive, from any source, which others could still satisfy.
+template <bool kAsleep>
+int listener(Board& board) {
+    setenv("FI_HEDDLE_KEEPALIVE", "1", 1);
+    World world;
+    Station station(world, kAsleep ? FI_WAIT_FD : FI_WAIT_NONE);
+    station.enable();
+    std::memcpy(board.name, station.name, kNameBytes);
+    board.named = true;
+    fi_addr_t from = FI_ADDR_NOTAVAIL;
+    if (!wait_for([&] { return board.other_named.load(); }) ||
+        fi_av_insert(station.av.get(), board.other, 1, &from, 0, nullptr) != 1)
+        return 1;
+    fid_ep* const ep = station.ep.get();
+    fid_cq* const cq = station.receive.get();
+    char room[8];
+    fi_cq_tagged_entry entry;
+    const auto post = [&](fi_addr_t source, std::uint64_t tag, void* context) {
+        return fi_trecv(ep, room, sizeof room, nullptr, source, tag, 0, context) == 0;
+    };
+    int first = 0, awaited = 0, any = 0;
+    if (!post(from, 1, &first) || next(cq, entry) != 0) return 1;
+    if (!post(FI_ADDR_UNSPEC, 3, &any) || !post(from, 2, &awaited)) return 1;
+    // Longer than an interval: a peer that lives is not taken for dead.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+    while (std::chrono::steady_clock::now() < end)
+        if ((kAsleep ? fi_cq_sread(cq, &entry, 1, nullptr, 500) : fi_cq_read(cq, &entry, 1)) !=
+            -FI_EAGAIN)
+            return 2;
+    board.arrived = true;
+    const auto ended = [&](void* context) {
+        const int patience = static_cast<int>(std::chrono::milliseconds(kPatience).count());
+        if (kAsleep && fi_cq_sread(cq, &entry, 1, nullptr, patience) != -FI_EAVAIL) return false;
+        fi_cq_err_entry error{};
+        if (!wait_for([&] {
+                fi_cq_read(cq, &entry, 0);
+                return fi_cq_readerr(cq, &error, 0) == 1;
+            }))
+            return false;
+        board.error = error.err;
+        return error.op_context == context;
+    };
+    if (!ended(&awaited) || board.error != ECONNRESET) return 3;
+    // It is not waited for any more.
+    int late = 0;
+    if (!post(from, 2, &late) || !ended(&late) || board.error != ECONNRESET) return 4;
+    return fi_cancel(&ep->fid, &any) == 0 && ended(&any) ? 0 : 5;
+}
+
+TEST_F(Death, ReceiverOfNothingMoreIsTold) {
+    run(talker, listener<false>);
+    EXPECT_EQ(board->error.load(), ECANCELED);  // of the last: ECONNRESET was checked before
+}
+
+TEST_F(Death, ReceiverThatSleepsIsTold) {
+    run(talker, listener<true>);
+    EXPECT_EQ(board->error.load(), ECANCELED);
+}
+
 // A message by rendezvous from a to b, of two domains: b has seen its request and has not taken it.
 class Unanswered : public testing::TestWithParam<bool> {
 protected:

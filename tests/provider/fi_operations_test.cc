@@ -132,8 +132,7 @@ protected:
                 if (op.kind == kSend) {
                     op.left = 2;
                     result = insist(cq, [&] {
-                        return fi_tsend(ep, local->at, op.bytes, nullptr, from.other, op.tag,
-                                        &op);
+                        return fi_tsend(ep, local->at, op.bytes, nullptr, from.other, op.tag, &op);
                     });
                 } else {
                     result = insist(cq, [&] {

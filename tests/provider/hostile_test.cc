@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "tests/provider/endpoint_support.h"
 
@@ -191,6 +193,71 @@ TEST_F(Hostile, AsksForMoreValuesThanAnAnswerHolds) {
     ASSERT_TRUE(until([&] { return hostile->endpoint->counts().damaged == 1; }));
     EXPECT_EQ(victim.endpoint->counts().damaged, 0);
 }
+
+// A sender that does not keep to the credit that it was given, or knows another: what it sends.
+class Flood : public ::testing::TestWithParam<const char*> {
+protected:
+    static constexpr std::size_t kLimit = 65'536;
+    static Options bounded() {
+        Options small = options();
+        small.unexpected_limit = kLimit;
+        small.warn = [](const char* text, const Name&) { said = text; };
+        return small;
+    }
+    static Options boundless() {
+        Options all = options();
+        all.unexpected_bytes = std::size_t{1} << 30;
+        return all;
+    }
+    void send_one(const std::string& what) {
+        if (what == "eager") return hostile.send(to_victim, eager);
+        if (what == "small") return hostile.send(to_victim, small);
+        if (what == "large") return hostile.send(to_victim, large);
+        RdmEndpoint::Body& body = hostile.body();
+        Peer& peer = *body.peer_at(to_victim);
+        const Header header{
+            Kind::kData, Header::kWideData, body.name.endpoint, peer.name.endpoint, 0, 0};
+        const std::uint64_t data = 1;
+        const DataBody written{8};
+        std::vector<std::byte> bytes(sizeof header + sizeof data + sizeof written);
+        std::memcpy(bytes.data(), &header, sizeof header);
+        std::memcpy(bytes.data() + sizeof header, &data, sizeof data);
+        std::memcpy(bytes.data() + sizeof header + sizeof data, &written, sizeof written);
+        body.control_message(peer, std::move(bytes));
+    }
+
+    static inline std::string said;
+    End victim{bounded()}, hostile{boundless()};
+    std::uint64_t to_victim = 0, to_hostile = 0;
+    std::vector<char> small = std::vector<char>(8, 's'), eager = std::vector<char>(1000, 'e'),
+                      large = std::vector<char>(kLarge, 'l');
+};
+
+TEST_P(Flood, EndsAtTheLimitOfTheReceiver) {
+    said.clear();
+    to_victim = hostile.addresses.insert(victim.endpoint->name());
+    to_hostile = victim.addresses.insert(hostile.endpoint->name());
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    for (int sent = 0; said.empty(); ++sent) {
+        ASSERT_LT(std::chrono::steady_clock::now(), end) << sent << " are sent";
+        if (hostile.endpoint->state().held < 64) send_one(GetParam());
+        hostile.endpoint->progress();
+        victim.endpoint->progress();
+    }
+    EXPECT_NE(said.find("FI_HEDDLE_UNEXPECTED_LIMIT"), std::string::npos) << said;
+    // Whoever deals with that peer hears of it, and nothing more is kept.
+    victim.send(to_hostile, small);
+    while (victim.transmit.empty()) {
+        ASSERT_LT(std::chrono::steady_clock::now(), end);
+        victim.endpoint->progress();
+    }
+    EXPECT_EQ(victim.transmit.front().error, ENOBUFS);
+    EXPECT_LE(victim.endpoint->state().messages * 1000, 10 * kLimit);
+    EXPECT_LE(victim.receive.size() * sizeof(CompletionEntry), kLimit + sizeof(CompletionEntry));
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, Flood, testing::Values("eager", "small", "large", "data"),
+                         [](const auto& each) { return std::string(each.param); });
 
 // Offered queues do not stay with those who went without a word.
 TEST(HostileTuple, AsksForAQueueAndLeaves) {

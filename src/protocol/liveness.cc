@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Is a peer still there? An operation that waits for a peer's message, and not for its device, has
+// nothing under way that would fail when the peer dies. So the endpoint probes such peers with an
+// empty RDMA write, which does nothing and fails after the retries if nobody answers: once a second
+// a peer that owes an answer, and once in FI_HEDDLE_KEEPALIVE seconds every other one that has been
+// silent since (UCX's UCX_KEEPALIVE_INTERVAL is the same idea). A peer that lives but cannot use
+// its connection any more says so by the connector's BYE.
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "protocol/tuples.h"
+
+namespace heddle::protocol {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kProbeEvery = std::chrono::seconds(1);
+
+}  // namespace
+
+void RdmEndpoint::Body::tick() {
+    ticks = 0;
+    const auto now = Clock::now();
+    if (now - last_probe < kProbeEvery) return;
+    const auto passed = now - last_probe;
+    last_probe = now;
+    look_who_talks(true);
+    for (const auto& peer : peers)
+        if (peer->answers != 0 || peer->has_left) look_after(*peer);
+    if (options.keepalive_s != 0) keep_alive(passed);
+}
+
+// Of a peer that something waits for: has it left? If not, and nothing is under way to it that ends
+// with a completion, it is probed.
+void RdmEndpoint::Body::look_after(Peer& peer) {
+    if (!can_send(peer)) return;
+    if (connector.has_left(peer.name, name)) {
+        // What had come before has been read by the next time.
+        if (std::exchange(peer.has_left, true)) fail_peer(peer, ECONNRESET);
+        return;
+    }
+    peer.has_left = false;
+    if (!peer.connection->silent()) return;
+    post::Work work;
+    work.opcode = post::Opcode::kWrite;
+    work.remote_srq = peer.name.srqn;
+    Sent sent;
+    sent.user = this;
+    sent.what = Sent::kRma;  // signaled, and nobody is told
+    channel->post(*peer.connection, work, sent);
+}
+
+// The share of all peers that is due: each has its turn once in the interval, so that many peers
+// are not probed at once. A peer that a receive names is connected to for that, if it never was.
+void RdmEndpoint::Body::keep_alive(Clock::duration passed) {
+    const std::chrono::duration<double> interval = std::chrono::seconds(options.keepalive_s);
+    keepalive_due += static_cast<double>(peers.size()) * (passed / interval);
+    auto due = static_cast<std::size_t>(std::min(keepalive_due, static_cast<double>(peers.size())));
+    if (due == 0) return;
+    keepalive_due = 0;
+    std::vector<bool> awaited(peers.size());
+    for (Matcher* const matcher : {&tagged, &untagged})
+        matcher->find_receive([&](const PostedReceive& posted) {
+            if (posted.source != kAnySource) awaited[posted.source] = true;
+            return false;
+        });
+    for (; due != 0; --due) {
+        if (++keepalive_next >= peers.size()) keepalive_next = 0;
+        Peer& peer = *peers[keepalive_next];
+        const std::uint16_t heard = peer.expected_sequence();
+        const bool was_silent = std::exchange(peer.sequence_at_keepalive, heard) == heard;
+        if (peer.failed != 0 || peer.answers != 0 || !was_silent) continue;
+        if (awaited[keepalive_next]) connect(peer);
+        look_after(peer);
+    }
+}
+
+// Nobody makes progress meanwhile: an endpoint that waits for a peer looks again in time.
+void RdmEndpoint::Body::tick_while_asleep() {
+    const bool answers = std::any_of(peers.begin(), peers.end(),
+                                     [](const auto& peer) { return peer->answers != 0; });
+    const bool receives_wait = tagged.receives() + untagged.receives() != 0 && !peers.empty();
+    if (!answers && (!receives_wait || options.keepalive_s == 0)) return;
+    ticks = kTickEvery;
+    channel->wake_after(kProbeEvery);
+}
+
+// Receives that only the peer could have satisfied, in the order of posting.
+void RdmEndpoint::Body::fail_receives(Peer& peer) {
+    for (Matcher* const matcher : {&tagged, &untagged}) {
+        std::vector<Receive*> lost;
+        matcher->find_receive([&](PostedReceive& posted) {
+            if (posted.source == peer.number) lost.push_back(static_cast<Receive*>(&posted));
+            return false;
+        });
+        std::sort(lost.begin(), lost.end(),
+                  [](const Receive* a, const Receive* b) { return a->order < b->order; });
+        for (Receive* const receive : lost) {
+            if (!receive->queued) continue;  // forget() let it have a message that was kept
+            matcher->take(*receive);
+            if (receive->waits) tuples->receiver.forget(*receive);
+            end_unmatched(*receive, FI_ECONNRESET);
+        }
+    }
+}
+
+}  // namespace heddle::protocol
