@@ -96,6 +96,20 @@ class FabricCase(Case):
         return json.loads(self.assert_run(self.softhca("stat", "--json"), 0).stdout)
 
 
+class Identity(FabricCase):
+    def guid(self, fabric):
+        path = "/sys/class/infiniband/mlx5_0/node_guid"
+        shown = self.softhca("run", "--fabric", fabric, "--", "/usr/bin/cat", path)
+        return self.assert_run(shown, 0).stdout.strip()
+
+    def test_each_fabric_has_a_guid(self):
+        other = self.fabric[:60] + "-2"
+        first, second = self.guid(self.fabric), self.guid(other)
+        self.assertRegex(first, r"^0250:4f[0-9a-f]{2}:[0-9a-f]{4}:[0-9a-f]{4}$")
+        self.assertNotEqual(first, second)
+        self.assertEqual(self.guid(self.fabric), first)
+
+
 class Stat(FabricCase):
     def test_objects(self):
         holder = Holder(self)

@@ -169,7 +169,11 @@ TEST(Limits, TablesOfThePort) {
     ibv_gid gid = {};
     ASSERT_EQ(ibv_query_gid(context.get(), 1, 0, &gid), 0);
     EXPECT_EQ(be64toh(gid.global.subnet_prefix), 0xfe80000000000000ULL);
-    EXPECT_NE(gid.global.interface_id, 0u);
+    EXPECT_EQ(gid.global.interface_id, ibv_get_device_guid(context->device));
+    ibv_device_attr device = {};
+    ASSERT_EQ(ibv_query_device(context.get(), &device), 0);
+    EXPECT_EQ(gid.global.interface_id, device.node_guid);
+    EXPECT_EQ(be64toh(device.node_guid) >> 40, 0x02504fu);
     EXPECT_NE(ibv_query_gid(context.get(), 1, port.gid_tbl_len, &gid), 0);
     __be16 pkey = 0;
     ASSERT_EQ(ibv_query_pkey(context.get(), 1, 0, &pkey), 0);

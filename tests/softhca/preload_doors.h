@@ -16,7 +16,7 @@
 
 namespace softhca::test {
 
-inline constexpr const char* kGuid = "0250:4fff:fe00:0001\n";
+inline constexpr const char* kBoard = "SFT0000000001\n";
 inline constexpr const char* kClass = "/sys/class/infiniband/mlx5_0";
 inline constexpr const char* kPci = "/sys/devices/pci5afc:00/5afc:00:00.0";
 inline constexpr const char* kDevice = "/dev/infiniband/uverbs0";

@@ -135,8 +135,8 @@ TEST(PreloadStat, OtherQuestions) {
     EXPECT_EQ(::statfs(kClass, &filesystem), 0);
     EXPECT_EQ(::statvfs(kClass, &virtual_filesystem), 0);
     EXPECT_GT(::pathconf(kClass, _PC_NAME_MAX), 0);
-    EXPECT_EQ(::access(at(kClass, "node_guid").c_str(), R_OK), 0);
-    EXPECT_EQ(::access(at(kClass, "node_guid").c_str(), W_OK), -1);
+    EXPECT_EQ(::access(at(kClass, "board_id").c_str(), R_OK), 0);
+    EXPECT_EQ(::access(at(kClass, "board_id").c_str(), W_OK), -1);
     EXPECT_EQ(errno, EACCES);
     EXPECT_EQ(::access(kDevice, R_OK | W_OK), 0);
     EXPECT_EQ(::eaccess(kDevice, R_OK | W_OK), 0);
@@ -166,10 +166,10 @@ TEST(PreloadNames, LinksAndRealPaths) {
     EXPECT_EQ(std::string(allocated).find("softhca"), std::string::npos);
     std::free(allocated);
 
-    const int fd = ::open(at(kClass, "node_guid").c_str(), O_RDONLY);
+    const int fd = ::open(at(kClass, "board_id").c_str(), O_RDONLY);
     char link[64];
     std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    const std::string expected = at(kPci, "infiniband/mlx5_0/node_guid");
+    const std::string expected = at(kPci, "infiniband/mlx5_0/board_id");
     std::memset(text, '#', sizeof text);
     EXPECT_EQ(::readlink(link, text, PATH_MAX), static_cast<ssize_t>(expected.size()));
     EXPECT_EQ(std::string(text, expected.size()), expected);
@@ -193,7 +193,7 @@ TEST(PreloadNames, WorkingDirectory) {
     allocated = ::get_current_dir_name();
     EXPECT_STREQ(allocated, ports.c_str());
     std::free(allocated);
-    EXPECT_EQ(drain(::open("../node_guid", O_RDONLY)), kGuid);
+    EXPECT_EQ(drain(::open("../board_id", O_RDONLY)), kBoard);
     EXPECT_EQ(drain(::open("1/lid", O_RDONLY)), "0x1\n");
     EXPECT_STREQ(::realpath(".", text), ports.c_str());
     EXPECT_EQ(::chdir("../../../../../../class/net"), 0);

@@ -19,29 +19,29 @@ namespace softhca::test {
 namespace {
 
 TEST(PreloadOpen, EveryDoor) {
-    const std::string guid = at(kClass, "node_guid");
-    const char* path = guid.c_str();
+    const std::string board = at(kClass, "board_id");
+    const char* path = board.c_str();
     for (const char* name : {"open", "open64", "__open", "__open64"}) {
-        EXPECT_EQ(drain(door<int(const char*, int, ...)>(name)(path, O_RDONLY)), kGuid) << name;
+        EXPECT_EQ(drain(door<int(const char*, int, ...)>(name)(path, O_RDONLY)), kBoard) << name;
     }
     for (const char* name : {"openat", "openat64"}) {
         auto* function = door<int(int, const char*, int, ...)>(name);
-        EXPECT_EQ(drain(function(AT_FDCWD, path, O_RDONLY)), kGuid) << name;
-        EXPECT_EQ(drain(function(-5, path, O_RDONLY)), kGuid) << name << ", directory ignored";
+        EXPECT_EQ(drain(function(AT_FDCWD, path, O_RDONLY)), kBoard) << name;
+        EXPECT_EQ(drain(function(-5, path, O_RDONLY)), kBoard) << name << ", directory ignored";
     }
     for (const char* name : {"__open_2", "__open64_2"}) {
-        EXPECT_EQ(drain(door<int(const char*, int)>(name)(path, O_RDONLY)), kGuid) << name;
+        EXPECT_EQ(drain(door<int(const char*, int)>(name)(path, O_RDONLY)), kBoard) << name;
     }
     for (const char* name : {"__openat_2", "__openat64_2"}) {
         auto* function = door<int(int, const char*, int)>(name);
-        EXPECT_EQ(drain(function(AT_FDCWD, path, O_RDONLY)), kGuid) << name;
+        EXPECT_EQ(drain(function(AT_FDCWD, path, O_RDONLY)), kBoard) << name;
     }
     for (const char* name : {"fopen", "fopen64"}) {
         std::FILE* file = door<std::FILE*(const char*, const char*)>(name)(path, "re");
         ASSERT_NE(file, nullptr) << name;
         char line[64] = "";
         EXPECT_NE(std::fgets(line, sizeof line, file), nullptr);
-        EXPECT_STREQ(line, kGuid) << name;
+        EXPECT_STREQ(line, kBoard) << name;
         EXPECT_EQ(::fcntl(::fileno(file), F_GETFD), FD_CLOEXEC) << name;
         std::fclose(file);
     }
@@ -50,41 +50,40 @@ TEST(PreloadOpen, EveryDoor) {
     ASSERT_NE(file, nullptr);
     char line[64] = "";
     EXPECT_NE(std::fgets(line, sizeof line, file), nullptr);
-    EXPECT_STREQ(line, kGuid);
+    EXPECT_STREQ(line, kBoard);
     std::fclose(file);
 
     std::ifstream stream(path);
     std::string word;
     stream >> word;
-    EXPECT_EQ(word + "\n", kGuid);
+    EXPECT_EQ(word + "\n", kBoard);
 }
 
 TEST(PreloadOpen, EverySpelling) {
     for (const char* path :
-         {"//sys//class/infiniband///mlx5_0/node_guid",
-          "/sys/./class/infiniband/mlx5_0/./node_guid",
-          "/sys/class/net/../infiniband/mlx5_0/node_guid",
-          "/tmp/../sys/class/infiniband/mlx5_0/node_guid",
-          "/sys/class/infiniband/mlx5_0/ports/../node_guid",
-          "/sys/class/infiniband/mlx5_0/../mlx5_0/node_guid",
-          "/sys/class/infiniband/mlx5_0/../../infiniband/mlx5_0/node_guid",
-          "/sys/class/infiniband/mlx5_0/device/infiniband/mlx5_0/node_guid",
-          "/sys/class/infiniband_verbs/uverbs0/device/infiniband/mlx5_0/node_guid",
-          "/sys/bus/pci/devices/5afc:00:00.0/infiniband/mlx5_0/node_guid",
-          "/sys/dev/char/231:192/device/infiniband/mlx5_0/node_guid",
-          "/sys/devices/pci5afc:00/5afc:00:00.0/infiniband/mlx5_0/node_guid"}) {
-        EXPECT_EQ(drain(::open(path, O_RDONLY)), kGuid) << path;
+         {"//sys//class/infiniband///mlx5_0/board_id", "/sys/./class/infiniband/mlx5_0/./board_id",
+          "/sys/class/net/../infiniband/mlx5_0/board_id",
+          "/tmp/../sys/class/infiniband/mlx5_0/board_id",
+          "/sys/class/infiniband/mlx5_0/ports/../board_id",
+          "/sys/class/infiniband/mlx5_0/../mlx5_0/board_id",
+          "/sys/class/infiniband/mlx5_0/../../infiniband/mlx5_0/board_id",
+          "/sys/class/infiniband/mlx5_0/device/infiniband/mlx5_0/board_id",
+          "/sys/class/infiniband_verbs/uverbs0/device/infiniband/mlx5_0/board_id",
+          "/sys/bus/pci/devices/5afc:00:00.0/infiniband/mlx5_0/board_id",
+          "/sys/dev/char/231:192/device/infiniband/mlx5_0/board_id",
+          "/sys/devices/pci5afc:00/5afc:00:00.0/infiniband/mlx5_0/board_id"}) {
+        EXPECT_EQ(drain(::open(path, O_RDONLY)), kBoard) << path;
     }
 }
 
 TEST(PreloadOpen, RelativeToDirectories) {
     const int root = ::open("/", O_PATH | O_DIRECTORY);
-    EXPECT_EQ(drain(::openat(root, "sys/class/infiniband/mlx5_0/node_guid", O_RDONLY)), kGuid);
+    EXPECT_EQ(drain(::openat(root, "sys/class/infiniband/mlx5_0/board_id", O_RDONLY)), kBoard);
     const int sys_class = ::openat(root, "sys/class", O_RDONLY | O_DIRECTORY);
-    EXPECT_EQ(drain(::openat(sys_class, "infiniband/mlx5_0/node_guid", O_RDONLY)), kGuid);
+    EXPECT_EQ(drain(::openat(sys_class, "infiniband/mlx5_0/board_id", O_RDONLY)), kBoard);
     const int ours = ::openat(sys_class, "infiniband/mlx5_0", O_RDONLY | O_DIRECTORY);
-    EXPECT_EQ(drain(::openat(ours, "node_guid", O_RDONLY)), kGuid);
-    EXPECT_EQ(drain(::openat(ours, "../mlx5_0/node_guid", O_RDONLY)), kGuid);
+    EXPECT_EQ(drain(::openat(ours, "board_id", O_RDONLY)), kBoard);
+    EXPECT_EQ(drain(::openat(ours, "../mlx5_0/board_id", O_RDONLY)), kBoard);
     EXPECT_EQ(drain(::openat(ours, "../../vendor", O_RDONLY)), "0x15b3\n");
     // The way out leads to the host.
     const int net = ::openat(ours, "../../../../../class/net", O_RDONLY | O_DIRECTORY);
@@ -153,7 +152,7 @@ TEST(PreloadOpen, WhatIsAbsentIsAbsent) {
         EXPECT_EQ(::opendir(path), nullptr) << path;
         EXPECT_EQ(::realpath(path, nullptr), nullptr) << path;
     }
-    EXPECT_EQ(::open(at(kClass, "node_guid/").c_str(), O_RDONLY), -1);
+    EXPECT_EQ(::open(at(kClass, "board_id/").c_str(), O_RDONLY), -1);
     EXPECT_EQ(errno, ENOTDIR);
     EXPECT_EQ(::open(at(kDevice, "").c_str(), O_RDWR), -1);
     EXPECT_EQ(errno, ENOTDIR);

@@ -63,7 +63,7 @@ TEST(PreloadDescriptors, TheFabricsOwnStayOpen) {
 }
 
 // Tests with a child that ends by _exit() join first, so that the fabric is the parent's.
-void join() { ASSERT_EQ(drain(::open(at(kClass, "node_guid").c_str(), O_RDONLY)), kGuid); }
+void join() { ASSERT_EQ(drain(::open(at(kClass, "board_id").c_str(), O_RDONLY)), kBoard); }
 
 TEST(PreloadDescriptors, ClosingAllKeepsTheDevice) {
     join();
@@ -78,7 +78,7 @@ TEST(PreloadDescriptors, ClosingAllKeepsTheDevice) {
         if (::fstat(fd, &status) == 0) ::_exit(4);
         for (int i = 3; i < 4096; ++i)
             ::close(i);
-        if (drain(::open(at(kClass, "node_guid").c_str(), O_RDONLY)) != kGuid) ::_exit(5);
+        if (drain(::open(at(kClass, "board_id").c_str(), O_RDONLY)) != kBoard) ::_exit(5);
         fd = ::open(kDevice, O_RDWR);
         if (fd < 0 || ::fstat(fd, &status) != 0 || !is_device(status)) ::_exit(6);
         // A kernel that knows a flag less, a range the wrong way round: as ever.
@@ -100,8 +100,8 @@ TEST(PreloadProcesses, AVforkChildLeavesTheParentAlone) {
         ::close(fd);
         ::close_range(3, ~0U, 0);
         ::execl("/bin/sh", "sh", "-c",
-                "read guid < /sys/class/infiniband/mlx5_0/node_guid && "
-                "test \"$guid\" = 0250:4fff:fe00:0001 && test -c /dev/infiniband/uverbs0",
+                "read board < /sys/class/infiniband/mlx5_0/board_id && "
+                "test \"$board\" = SFT0000000001 && test -c /dev/infiniband/uverbs0",
                 static_cast<char*>(nullptr));
         ::_exit(127);
     }
@@ -181,7 +181,7 @@ TEST(PreloadProcesses, AForkedChildHasTheDevice) {
         struct stat status {};
         const int fd = ::open(kDevice, O_RDWR);
         const bool good = fd >= 0 && ::fstat(fd, &status) == 0 && is_device(status) &&
-                          drain(::open(at(kClass, "node_guid").c_str(), O_RDONLY)) == kGuid;
+                          drain(::open(at(kClass, "board_id").c_str(), O_RDONLY)) == kBoard;
         ::_exit(good ? 0 : 1);
     }
     int status = 0;
@@ -194,10 +194,10 @@ volatile std::sig_atomic_t in_handler_good = 0;
 void look_from_handler(int) {
     const int saved_errno = errno;
     struct stat status {};
-    const int fd = ::open("/sys/class/infiniband/mlx5_0/node_guid", O_RDONLY);
+    const int fd = ::open("/sys/class/infiniband/mlx5_0/board_id", O_RDONLY);
     char text[64];
     const bool good = ::stat(kDevice, &status) == 0 && is_device(status) && fd >= 0 &&
-                      ::read(fd, text, sizeof text) == static_cast<ssize_t>(std::strlen(kGuid)) &&
+                      ::read(fd, text, sizeof text) == static_cast<ssize_t>(std::strlen(kBoard)) &&
                       ::access("/dev/null", R_OK) == 0;
     ::close(fd);
     in_handler_good = in_handler_good + (good ? 1 : 0);
@@ -205,7 +205,7 @@ void look_from_handler(int) {
 }
 
 TEST(PreloadProcesses, FromASignalHandler) {
-    ASSERT_EQ(drain(::open(at(kClass, "node_guid").c_str(), O_RDONLY)), kGuid);
+    ASSERT_EQ(drain(::open(at(kClass, "board_id").c_str(), O_RDONLY)), kBoard);
     struct sigaction action {
     }, old{};
     action.sa_handler = look_from_handler;
@@ -229,7 +229,7 @@ TEST(PreloadProcesses, ThreadsMeetInTheirFirstCall) {
                     struct stat status {};
                     const bool fine =
                         i % 2 == 0
-                            ? drain(::open(at(kClass, "node_guid").c_str(), O_RDONLY)) == kGuid
+                            ? drain(::open(at(kClass, "board_id").c_str(), O_RDONLY)) == kBoard
                             : ::stat(kDevice, &status) == 0 && is_device(status);
                     good += fine ? 1 : 0;
                 }

@@ -22,6 +22,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::uint64_t kGuid = 0x0250'4f01'2345'6789ULL;
+
 class Tree : public testing::Test {
 protected:
     void SetUp() override {
@@ -45,14 +47,14 @@ protected:
 };
 
 TEST_F(Tree, WhatLibibverbsReads) {
-    ASSERT_EQ(write_tree(root_.string()), 0);
+    ASSERT_EQ(write_tree(root_.string(), kGuid), 0);
     const fs::path uverbs = "sys/class/infiniband_verbs/uverbs0";
     EXPECT_EQ(read("sys/class/infiniband_verbs/abi_version"), "6\n");
     EXPECT_EQ(read(uverbs / "abi_version"), "1\n");
     EXPECT_EQ(read(uverbs / "ibdev"), "mlx5_0\n");
     EXPECT_EQ(read(uverbs / "dev"), "231:192\n");
     EXPECT_EQ(read(class_ / "node_type"), "1: CA\n");
-    EXPECT_EQ(read(class_ / "node_guid"), "0250:4fff:fe00:0001\n");
+    EXPECT_EQ(read(class_ / "node_guid"), "0250:4f01:2345:6789\n");
     EXPECT_EQ(read(class_ / "fw_ver"), "20.31.1014\n");
     EXPECT_EQ(read(class_ / "hca_type"), "MT4123\n");
     // What makes it choose the mlx5 provider.
@@ -61,7 +63,7 @@ TEST_F(Tree, WhatLibibverbsReads) {
 }
 
 TEST_F(Tree, ThePort) {
-    ASSERT_EQ(write_tree(root_.string()), 0);
+    ASSERT_EQ(write_tree(root_.string(), kGuid), 0);
     const fs::path port = class_ / "ports/1";
     EXPECT_EQ(read(port / "state"), "4: ACTIVE\n");
     EXPECT_EQ(read(port / "phys_state"), "5: LinkUp\n");
@@ -69,7 +71,7 @@ TEST_F(Tree, ThePort) {
     EXPECT_EQ(read(port / "lid"), "0x1\n");
     EXPECT_EQ(read(port / "link_layer"), "InfiniBand\n");
     EXPECT_EQ(read(port / "cap_mask"), "0x2651e848\n");
-    EXPECT_EQ(read(port / "gids/0"), "fe80:0000:0000:0000:0250:4fff:fe00:0001\n");
+    EXPECT_EQ(read(port / "gids/0"), "fe80:0000:0000:0000:0250:4f01:2345:6789\n");
     EXPECT_EQ(read(port / "gids/1"), "0000:0000:0000:0000:0000:0000:0000:0000\n");
     EXPECT_EQ(read(port / "gid_attrs/types/0"), "IB/RoCE v1\n");
     EXPECT_EQ(read(port / "pkeys/0"), "0xffff\n");
@@ -84,7 +86,7 @@ TEST_F(Tree, ThePort) {
 }
 
 TEST_F(Tree, ThePciDevice) {
-    ASSERT_EQ(write_tree(root_.string()), 0);
+    ASSERT_EQ(write_tree(root_.string(), kGuid), 0);
     const fs::path pci = "sys/bus/pci/devices/5afc:00:00.0";
     EXPECT_EQ(read(pci / "vendor"), "0x15b3\n");
     EXPECT_EQ(read(pci / "device"), "0x101b\n");
@@ -101,7 +103,7 @@ TEST_F(Tree, ThePciDevice) {
 }
 
 TEST_F(Tree, EveryLinkIsRelativeAndLeadsSomewhereInside) {
-    ASSERT_EQ(write_tree(root_.string()), 0);
+    ASSERT_EQ(write_tree(root_.string(), kGuid), 0);
     unsigned links = 0;
     for (const auto& entry : fs::recursive_directory_iterator(root_)) {
         if (!entry.is_symlink()) {
@@ -121,7 +123,7 @@ TEST_F(Tree, EveryLinkIsRelativeAndLeadsSomewhereInside) {
 
 TEST_F(Tree, OnlyItsOwnerHasAccess) {
     const mode_t old = ::umask(0);
-    ASSERT_EQ(write_tree(root_.string()), 0);
+    ASSERT_EQ(write_tree(root_.string(), kGuid), 0);
     ::umask(old);
     struct stat status {};
     ASSERT_EQ(::lstat(root_.c_str(), &status), 0);
@@ -139,9 +141,9 @@ TEST_F(Tree, OnlyItsOwnerHasAccess) {
 TEST_F(Tree, ReplacesWhatAKilledProcessLeft) {
     fs::create_directories(root_ / "sys/class/stale/deep");
     std::ofstream(root_ / "sys/class/stale/deep/file") << "x";
-    ASSERT_EQ(write_tree(root_.string()), 0);
+    ASSERT_EQ(write_tree(root_.string(), kGuid), 0);
     EXPECT_FALSE(fs::exists(root_ / "sys/class/stale"));
-    ASSERT_EQ(write_tree(root_.string()), 0) << "a second time";
+    ASSERT_EQ(write_tree(root_.string(), kGuid), 0) << "a second time";
     EXPECT_EQ(read(class_ / "node_type"), "1: CA\n");
 }
 
@@ -149,7 +151,7 @@ TEST_F(Tree, RemovalFollowsNoLink) {
     const fs::path other = above_ / "other";
     fs::create_directory(other);
     std::ofstream(other / "precious") << "x";
-    ASSERT_EQ(write_tree(root_.string()), 0);
+    ASSERT_EQ(write_tree(root_.string(), kGuid), 0);
     fs::create_directory_symlink(other, root_ / "sys/class/trap");
     remove_tree(root_.string());
     EXPECT_FALSE(fs::exists(root_));
@@ -159,7 +161,7 @@ TEST_F(Tree, RemovalFollowsNoLink) {
     fs::create_directory_symlink(other, root_);
     remove_tree(root_.string());
     EXPECT_TRUE(fs::exists(other / "precious"));
-    EXPECT_NE(write_tree(root_.string()), 0);
+    EXPECT_NE(write_tree(root_.string(), kGuid), 0);
     EXPECT_TRUE(fs::exists(other / "precious"));
     EXPECT_EQ(std::distance(fs::directory_iterator(other), fs::directory_iterator()), 1);
 }
@@ -176,7 +178,7 @@ TEST_F(Tree, RemovesManyEntriesAndToleratesNothing) {
 }
 
 TEST_F(Tree, AnErrorLeavesNothing) {
-    EXPECT_EQ(write_tree((above_ / "missing/NAME.tree").string()), ENOENT);
+    EXPECT_EQ(write_tree((above_ / "missing/NAME.tree").string(), kGuid), ENOENT);
     EXPECT_FALSE(fs::exists(above_ / "missing"));
 }
 

@@ -19,6 +19,7 @@
 #include "softhca/base/options.h"
 #include "softhca/device/clock.h"
 #include "softhca/device/epoch.h"
+#include "softhca/device/guid.h"
 #include "softhca/device/memory/arena.h"
 #include "softhca/device/peers.h"
 #include "softhca/device/reclaim.h"
@@ -234,6 +235,7 @@ bool Fabric::open_locked() noexcept {
         segment_->bytes_low = static_cast<std::uint32_t>(sizeof(Segment));
         segment_->created_ns = now_ns();
         segment_->clock_factor = measure_clock_factor();
+        segment_->node_guid = node_guid(options().fabric, st.st_dev);
         segment_->magic.store(kSegmentMagic, std::memory_order_release);
     } else if (segment_->magic.load(std::memory_order_acquire) != kSegmentMagic ||
                segment_->version != kSegmentVersion ||
@@ -244,7 +246,7 @@ bool Fabric::open_locked() noexcept {
     epoch::prepare(*segment_, alone);
     if (!take_slot()) return false;
     if (alone) {
-        if (const int error = write_tree(tree_path_)) {
+        if (const int error = write_tree(tree_path_, segment_->node_guid)) {
             LOG_ERROR("cannot write the device tree %s: %s", tree_path_.c_str(), strerror(error));
             return false;  // the last one out removes what there is of it
         }

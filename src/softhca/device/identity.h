@@ -26,8 +26,7 @@ inline constexpr std::uint16_t kFirmwareMinor = 31;
 inline constexpr std::uint16_t kFirmwareSub = 1014;
 inline constexpr std::uint32_t kHardwareRevision = 0;
 
-// Locally administered EUI-64 ("soft" in the low bytes), host byte order.
-inline constexpr std::uint64_t kNodeGuid = 0x0250'4fff'fe00'0001ULL;
+// The device's GUID differs by fabric: guid.h.
 inline constexpr std::uint64_t kGidPrefix = 0xfe80'0000'0000'0000ULL;
 
 // One InfiniBand port, HDR 4x.

@@ -24,7 +24,7 @@
 namespace softhca::device {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x736f'6674'6863'6101ULL;  // "softhca" 1
-inline constexpr std::uint32_t kSegmentVersion = 3;
+inline constexpr std::uint32_t kSegmentVersion = 4;
 
 enum ObjectState : std::uint32_t { kFree = 0, kReserved = 1, kLive = 2, kDying = 3 };
 
@@ -287,6 +287,7 @@ struct Segment {
     std::uint32_t bytes_low;  // sizeof(Segment), to refuse another build's layout
     std::uint64_t created_ns;
     std::uint64_t clock_factor;  // see clock.h
+    std::uint64_t node_guid;     // see guid.h; host byte order
     std::uint32_t light_epochs;  // see epoch.h
     std::uint32_t uar_policy;    // of the first process; contexts have their own
     SharedLock process_lock;     // slots of the process table, reclaiming

@@ -205,7 +205,7 @@ void write_pci(Writer& w, const std::string& pci) {
     w.link(pci + "/driver", std::string("../../../bus/pci/drivers/") + kDriverName);
 }
 
-void write_port(Writer& w, const std::string& port) {
+void write_port(Writer& w, const std::string& port, std::uint64_t node_guid) {
     w.directory(port);
     w.line(port + "/state", "4: ACTIVE");
     w.line(port + "/phys_state", "5: LinkUp");
@@ -225,7 +225,7 @@ void write_port(Writer& w, const std::string& port) {
     for (unsigned i = 0; i < kGidTableLength; ++i) {
         const bool used = i == 0;
         w.line(port + "/gids/" + number(i), "%s",
-               groups(used ? kGidPrefix : 0, used ? kNodeGuid : 0).c_str());
+               groups(used ? kGidPrefix : 0, used ? node_guid : 0).c_str());
         w.line(port + "/gid_attrs/types/" + number(i), "IB/RoCE v1");
     }
     w.directory(port + "/pkeys");
@@ -270,12 +270,12 @@ void write_port(Writer& w, const std::string& port) {
     w.line(port + "/hw_counters/lifespan", "10");
 }
 
-void write_rdma_device(Writer& w, const std::string& pci) {
+void write_rdma_device(Writer& w, const std::string& pci, std::uint64_t node_guid) {
     const std::string device = pci + "/infiniband/" + kDeviceName;
     w.directory(device);
     w.line(device + "/node_type", "1: CA");
-    w.line(device + "/node_guid", "%s", guid(kNodeGuid).c_str());
-    w.line(device + "/sys_image_guid", "%s", guid(kNodeGuid).c_str());
+    w.line(device + "/node_guid", "%s", guid(node_guid).c_str());
+    w.line(device + "/sys_image_guid", "%s", guid(node_guid).c_str());
     w.line(device + "/node_desc", "softhca %s", kDeviceName);
     w.line(device + "/fw_ver", "%d.%d.%04d", kFirmwareMajor, kFirmwareMinor, kFirmwareSub);
     w.line(device + "/hw_rev", "%x", kHardwareRevision);
@@ -285,7 +285,7 @@ void write_rdma_device(Writer& w, const std::string& pci) {
     w.link(device + "/device", std::string("../../../") + kPciAddress);
     w.link(device + "/subsystem", "../../../../../class/infiniband");
     for (unsigned port = 1; port <= kPorts; ++port) {
-        write_port(w, device + "/ports/" + number(port));
+        write_port(w, device + "/ports/" + number(port), node_guid);
     }
 }
 
@@ -363,7 +363,7 @@ void remove_below(int directory) noexcept {
 
 }  // namespace
 
-int write_tree(const std::string& root) noexcept {
+int write_tree(const std::string& root, std::uint64_t node_guid) noexcept {
     remove_tree(root);
     if (libc::mkdir(root.c_str(), 0700) != 0) {
         const int error = errno;
@@ -379,7 +379,7 @@ int write_tree(const std::string& root) noexcept {
             Writer w(fd);
             const std::string pci = pci_path();
             write_pci(w, pci);
-            write_rdma_device(w, pci);
+            write_rdma_device(w, pci, node_guid);
             write_uverbs(w, pci);
             write_names(w, pci);
             error = w.error();

@@ -5,14 +5,16 @@
 // values come from identity.h. preload/ lets programs see ROOT/sys/... as /sys/...
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace softhca::device {
 
-// Makes the tree in `root`, a directory that must not exist, or be what an earlier process left
-// behind (it is removed first). Directories are 0700, files 0600. 0 or an errno; on an error
-// nothing is left. Not for concurrent calls on one root: the fabric's lock is held.
-int write_tree(const std::string& root) noexcept;
+// Makes the tree of a device of that GUID (host byte order) in `root`, a directory that must not
+// exist, or be what an earlier process left behind (it is removed first). Directories are 0700,
+// files 0600. 0 or an errno; on an error nothing is left. Not for concurrent calls on one root: the
+// fabric's lock is held.
+int write_tree(const std::string& root, std::uint64_t node_guid) noexcept;
 
 // Removes all below `root` and itself; follows no symbolic link. What is not there is no error.
 void remove_tree(const std::string& root) noexcept;

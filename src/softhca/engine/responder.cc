@@ -120,7 +120,7 @@ void local_error(Response& response, std::uint8_t syndrome) noexcept {
 }
 
 // IBTA 8.3: the global route header that a receiver of datagrams finds before the payload.
-void build_grh(const Request& request, std::byte* grh) noexcept {
+void build_grh(Fabric& fabric, const Request& request, std::byte* grh) noexcept {
     memset(grh, 0, kGrhBytes);
     const std::uint32_t word =
         htobe32(0x6000'0000u | std::uint32_t{request.traffic_class} << 20 | request.flow_label);
@@ -129,7 +129,8 @@ void build_grh(const Request& request, std::byte* grh) noexcept {
     memcpy(grh + 4, &length, 2);
     grh[6] = std::byte{0x1b};
     grh[7] = static_cast<std::byte>(request.hop_limit);
-    const std::uint64_t prefix = htobe64(device::kGidPrefix), guid = htobe64(device::kNodeGuid);
+    const std::uint64_t prefix = htobe64(device::kGidPrefix);
+    const std::uint64_t guid = htobe64(fabric.segment().node_guid);
     memcpy(grh + 8, &prefix, 8);
     memcpy(grh + 16, &guid, 8);
     memcpy(grh + 24, request.dgid, 16);
@@ -177,7 +178,7 @@ void deliver(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& r
     } else {
         if (datagram && request.has_grh) {
             std::byte grh[kGrhBytes];
-            build_grh(request, grh);
+            build_grh(fabric, request, grh);
             SpanList header, place;
             header.process = fabric.slot();
             header.add(grh, 0, kGrhBytes);

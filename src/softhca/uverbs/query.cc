@@ -14,12 +14,12 @@ namespace {
 
 using namespace softhca::device;
 
-ib_uverbs_query_device_resp device_attributes() noexcept {
+ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept {
     ib_uverbs_query_device_resp out{};
     out.fw_ver =
         std::uint64_t{kFirmwareMajor} << 32 | std::uint64_t{kFirmwareMinor} << 16 | kFirmwareSub;
-    out.node_guid = htobe64(kNodeGuid);
-    out.sys_image_guid = htobe64(kNodeGuid);
+    out.node_guid = htobe64(node_guid);
+    out.sys_image_guid = htobe64(node_guid);
     out.max_mr_size = ~0ull;
     out.page_size_cap = 0xfffffffffffff000ull;
     out.vendor_id = kVendorOui;
@@ -66,12 +66,13 @@ ib_uverbs_odp_caps paging_capabilities() noexcept {
 }  // namespace
 
 int query_device(Command& command) noexcept {
-    if (!command.extended) return command.respond(device_attributes());
+    const std::uint64_t node_guid = command.fabric().segment().node_guid;
+    if (!command.extended) return command.respond(device_attributes(node_guid));
     ib_uverbs_ex_query_device request;
     if (const int error = command.request(request)) return error;
     if (request.comp_mask || request.reserved) return EINVAL;
     ib_uverbs_ex_query_device_resp out{};
-    out.base = device_attributes();
+    out.base = device_attributes(node_guid);
     out.response_length = sizeof out;
     out.timestamp_mask = ~0ull;
     out.hca_core_clock = kClockKhz;
