@@ -60,6 +60,8 @@ public:
         unsigned receives = 512;        // datagrams that may wait for the thread
         // Target QPs, of all peers together; who asks for one more is refused with ENOBUFS.
         std::size_t most_targets = 65'536;
+        // Takes one line for each peer process that cannot be connected to. nullptr: stderr.
+        void (*complain)(const char* line) = nullptr;
         // For tests: each datagram is dropped, or sent twice, with this probability.
         double drop = 0, repeat = 0;
         std::uint64_t seed = 1;

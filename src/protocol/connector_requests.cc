@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cerrno>
 
+#include "protocol/connector_report.h"
 #include "verbs/connection.h"
 
 namespace heddle::protocol {
@@ -39,6 +40,7 @@ void ConnectorRequests::start(ConnectionRequest& request, Clock::time_point now)
     d.psn = random_() & 0xff'ffff;
     d.mtu = static_cast<std::uint8_t>(mtu_);
     d.reads = verbs::most_reads(request.qp->context);
+    asked.started = now;
     asked.give_up = now + patience_;
     asked.pause = first_pause_;
     asked.timer = timers_.emplace(now, d.id);
@@ -62,7 +64,7 @@ std::optional<ConnectorRequests::Outgoing> ConnectorRequests::stop(
     const auto asked = asked_.find(id->second);
     const Outgoing out = bye(asked->second);
     if (!asked->second.connected) timers_.erase(asked->second.timer);
-    const bool heard_of = asked->second.sent;
+    const bool heard_of = asked->second.times_sent != 0;
     asked_.erase(asked);
     ids_.erase(id);
     if (!heard_of) return {};
@@ -85,7 +87,8 @@ void ConnectorRequests::abandon(const ConnectionRequest& request, Clock::time_po
 // Everything is done with the request once its state is stored: its owner may free it then.
 void ConnectorRequests::end(const Asked& asked, int error, std::vector<Ended>& ended) {
     ConnectionRequest& request = *asked.request;
-    ended.push_back({&request, request.changed, request.argument});
+    ended.push_back({&request, request.changed, request.argument, error, asked.datagram.to,
+                     Clock::now() - asked.started, asked.times_sent});
     request.error = error;
     request.state.store(error == 0 ? ConnectionRequest::kConnected : ConnectionRequest::kFailed,
                         std::memory_order_release);
@@ -148,7 +151,13 @@ std::vector<ConnectorRequests::Outgoing> ConnectorRequests::due(Clock::time_poin
         const auto at = asked_.find(timers_.begin()->second);
         timers_.erase(timers_.begin());
         Asked& asked = at->second;
-        if (asked.sent && now >= asked.give_up) {
+        if (!asked.abandoned && is_on_another_fabric(self_, asked.datagram.to)) {
+            end(asked, EHOSTUNREACH, ended);
+            ids_.erase(asked.request);
+            asked_.erase(at);
+            continue;
+        }
+        if (asked.times_sent != 0 && now >= asked.give_up) {
             out.push_back(bye(asked));
             if (!asked.abandoned) {
                 end(asked, ETIMEDOUT, ended);
@@ -157,9 +166,10 @@ std::vector<ConnectorRequests::Outgoing> ConnectorRequests::due(Clock::time_poin
             asked_.erase(at);
             continue;
         }
-        out.push_back(asked.abandoned ? bye(asked)
-                                      : Outgoing{asked.datagram, asked.datagram.to, asked.sent});
-        asked.sent = true;
+        out.push_back(asked.abandoned
+                          ? bye(asked)
+                          : Outgoing{asked.datagram, asked.datagram.to, asked.times_sent != 0});
+        ++asked.times_sent;
         // A quarter more or less: those that lost a datagram together do not come together again.
         const auto pause = asked.pause * static_cast<int>(96 + random_() % 65) / 128;
         asked.pause = std::min(asked.pause * 2, kLongestPause);
@@ -177,7 +187,7 @@ std::optional<ConnectorRequests::Clock::time_point> ConnectorRequests::next() co
 std::vector<ConnectorRequests::Outgoing> ConnectorRequests::stop_all(std::vector<Ended>& ended) {
     std::vector<Outgoing> out;
     for (const auto& [id, asked] : asked_) {
-        if (asked.sent) out.push_back(bye(asked));
+        if (asked.times_sent != 0) out.push_back(bye(asked));
         if (!asked.connected) end(asked, ECANCELED, ended);
     }
     asked_.clear();

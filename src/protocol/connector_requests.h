@@ -27,6 +27,10 @@ public:
         const ConnectionRequest* request;
         void (*changed)(void*);
         void* argument;
+        int error;  // 0 or an errno
+        Name to;
+        Clock::duration waited;
+        unsigned times_sent;
     };
     // What is to be sent where.
     struct Outgoing {
@@ -55,9 +59,9 @@ private:
         ConnectionRequest* request = nullptr;  // never looked into once it is connected
         Datagram datagram;
         bool connected = false;
-        bool sent = false;
+        unsigned times_sent = 0;
         bool abandoned = false;  // by its owner: `request` is nullptr
-        Clock::time_point give_up;
+        Clock::time_point started, give_up;
         std::chrono::milliseconds pause{};
         std::multimap<Clock::time_point, std::uint64_t>::iterator timer;
     };

@@ -11,9 +11,12 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
+#include <new>
 
 #include "heddle/error.h"
+#include "protocol/connector_report.h"
 #include "verbs/connection.h"
 
 namespace heddle::protocol {
@@ -23,6 +26,7 @@ using std::chrono::milliseconds;
 
 // How long a process that ends waits for its last datagrams to be on their way.
 constexpr milliseconds kFarewell{100};
+constexpr std::size_t kMostComplaints = 100;  // lines of a process
 
 Name name_of(const QpAddress& address) {
     Name name;
@@ -76,6 +80,7 @@ void WakeUp::clear() const noexcept {
 Connector::Service::Service(ibv_context* context, ibv_pd* pd, const Options& options)
     : options_(options),
       port_(context, pd, options.receives),
+      device_(ibv_get_device_name(context->device)),
       mtu_(verbs::query_port(context).active_mtu),
       self_(name_of(port_.address())),
       targets_(self_, mtu_, options.most_targets),
@@ -187,11 +192,30 @@ void Connector::Service::tell(std::unique_lock<std::mutex>& lock) {
     if (ended_.empty()) return;
     const std::vector<ConnectorRequests::Ended> ended = ended_;
     lock.unlock();
-    for (const ConnectorRequests::Ended& e : ended)
+    for (const ConnectorRequests::Ended& e : ended) {
+        if (e.error != 0 && e.error != ECANCELED) complain(e);
         if (e.changed != nullptr) e.changed(e.argument);
+    }
     lock.lock();
     ended_.clear();  // nobody else adds to it
     told_.notify_all();
+}
+
+// The application learns an error number at most: the user needs to know which peer, and by which
+// port it was looked for.
+void Connector::Service::complain(const ConnectorRequests::Ended& ended) noexcept {
+    try {
+        if (complained_of_.size() >= kMostComplaints ||
+            !complained_of_.insert(ended.to.process).second)
+            return;
+        const std::string line = unreachable_text(
+            {device_, self_, ended.to, ended.error, ended.waited, ended.times_sent});
+        if (options_.complain != nullptr)
+            options_.complain(line.c_str());
+        else
+            std::fprintf(stderr, "heddle: %s\n", line.c_str());
+    } catch (const std::bad_alloc&) {  // then it is not said
+    }
 }
 
 void Connector::Service::sleep() noexcept {

@@ -7,7 +7,9 @@
 #include <condition_variable>
 #include <mutex>
 #include <random>
+#include <string>
 #include <thread>
+#include <unordered_set>
 #include <vector>
 
 #include "protocol/connector.h"
@@ -61,16 +63,19 @@ private:
     void send(const Datagram& datagram, const Name& to) noexcept;
     void send(const ConnectorRequests::Outgoing& out) noexcept { send(out.datagram, out.to); }
     void tell(std::unique_lock<std::mutex>& lock);
+    void complain(const ConnectorRequests::Ended& ended) noexcept;
 
     const Options options_;
     WakeUp wake_up_;
     ConnectorPort port_;
+    const std::string device_;
     const ibv_mtu mtu_;
     const Name self_;
     mutable std::mutex mutex_;
     ConnectorTargets targets_;
     ConnectorRequests requests_;
     std::vector<ConnectorRequests::Ended> ended_;
+    std::unordered_set<ProcessName, ProcessNameHash> complained_of_;  // by the thread
     std::condition_variable told_;
     Counts counts_;
     std::mt19937_64 luck_;

@@ -10,6 +10,7 @@
 #include <list>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -125,6 +126,7 @@ struct Transfer final : Waiting, Part, TupleWork, NumberedSlot<Transfer> {
     std::size_t bytes = 0;
     std::uint8_t what = 0;  // Sent::What: what its end means to the application
     bool read = false;      // an RMA read
+    bool reported = false;  // its end, to the application, before it was sent
     std::array<iovec, kMaxSegments> iov{};
     std::array<void*, kMaxSegments> descriptors{};
     std::size_t iov_count = 0;
@@ -350,6 +352,7 @@ public:
     void arrived_rts(Peer& peer, const Message& message);
     void damaged(Peer& peer);
     bool may_keep(Peer& peer, std::size_t bytes);
+    void complain_of(const Peer& peer, const std::string& text) const;
     void discard(Unexpected& message);  // it is not kept any more
     void deliver(Receive& receive, Peer& peer, std::uint64_t tag,
                  std::span<const std::byte> payload, std::uint64_t data, bool has_data);

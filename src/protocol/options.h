@@ -50,9 +50,8 @@ struct Options {
     unsigned connect_timeout_ms = 30'000;
     unsigned keepalive_s = 20;       // a silent peer is probed so often; 0: never
     unsigned close_timeout_s = 300;  // for messages that a peer has yet to fetch
-    // Tells the user one line about a peer that no return value can carry; nullptr: nothing is
-    // said. Called by any thread.
-    void (*warn)(const char* text, const Name& peer) = nullptr;
+    // Takes a line that the program's user must read, from any thread. nullptr: it goes to stderr.
+    void (*complain)(const char* line) = nullptr;
 };
 
 }  // namespace heddle::protocol

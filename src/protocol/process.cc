@@ -88,6 +88,7 @@ Connector& Process::connector(const std::shared_ptr<endpoint::SharedContext>& co
     if (!connector_) {
         Connector::Options connecting;
         connecting.give_up_ms = options.connect_timeout_ms;
+        connecting.complain = options.complain;
         connector_context_ = context;
         connector_ =
             std::make_unique<Connector>(context->context.get(), context->pd.get(), connecting);

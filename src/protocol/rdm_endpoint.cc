@@ -7,10 +7,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
 
+#include "protocol/connector_report.h"
 #include "protocol/receive_message.h"
 #include "protocol/tuples.h"
 
@@ -132,13 +134,20 @@ RdmEndpoint::Body::Unfetched RdmEndpoint::Body::unfetched() const {
 }
 
 void RdmEndpoint::Body::warn_of(const Unfetched& left) const {
-    if (options.warn == nullptr) return;
-    const std::string text =
-        std::to_string(left.messages) +
-        (left.messages == 1 ? " message is lost: it was" : " messages are lost: they were") +
-        " not received within " + std::to_string(options.close_timeout_s) +
-        " s after the sender closed its endpoint (FI_HEDDLE_CLOSE_TIMEOUT); one was for";
-    options.warn(text.c_str(), left.peer->name);
+    complain_of(*left.peer,
+                std::to_string(left.messages) +
+                    (left.messages == 1 ? " message is lost: it was" : " messages are lost: they were") +
+                    " not received within " + std::to_string(options.close_timeout_s) +
+                    " s after the sender closed its endpoint (FI_HEDDLE_CLOSE_TIMEOUT)");
+}
+
+// One line for the program's user, that no return value can carry.
+void RdmEndpoint::Body::complain_of(const Peer& peer, const std::string& text) const {
+    const std::string line = text + "; the peer is at " + peer_text(peer.name);
+    if (options.complain != nullptr)
+        options.complain(line.c_str());
+    else
+        std::fprintf(stderr, "heddle: %s\n", line.c_str());
 }
 
 // The application will post no receive for them any more: their senders need not wait.
@@ -268,8 +277,9 @@ void RdmEndpoint::Body::finish(Transfer& t, int error, int device_error) {
     if (t.step == Transfer::Step::kAnswer) --t.peer->answers;
     t.bulk.local.release();
     std::uint8_t what = t.what;
-    // An error is told even if success would not have been.
-    if (error != 0 && !(t.flags & FI_INJECT)) what |= Sent::kEntry;
+    // An error is reported even if success would not have been, as of what was injected: but no
+    // operation is reported twice.
+    if (error != 0 && !t.reported) what |= Sent::kEntry;
     entry(what, t.read, t.context, t.flags, error, device_error, t.counter);
     end_transfer(t);
 }

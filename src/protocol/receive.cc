@@ -298,13 +298,10 @@ bool RdmEndpoint::Body::may_keep(Peer& peer, std::size_t bytes) {
     if (peer.kept + bytes <= options.unexpected_limit) [[likely]]
         return true;
     if (peer.failed == 0) {
-        if (options.warn != nullptr)
-            options.warn(
-                ("no more is taken from a peer that has sent " + std::to_string(peer.kept + bytes) +
-                 " bytes of messages and remote completions for which there is no receive "
-                 "(FI_HEDDLE_UNEXPECTED_LIMIT)")
-                    .c_str(),
-                peer.name);
+        complain_of(peer, "no more is taken from a peer that has sent " +
+                              std::to_string(peer.kept + bytes) +
+                              " bytes of messages and remote completions for which there is no "
+                              "receive (FI_HEDDLE_UNEXPECTED_LIMIT)");
         connector.refuse(peer.name, name);
         fail_peer(peer, ENOBUFS);
     }

@@ -176,7 +176,7 @@ void TupleSender::send(TupleOut& tuple, Transfer& t) {
 
 // What is small is copied, and its end told: nobody has to wait until there is a receive for it.
 void TupleSender::copy(Transfer& t) noexcept {
-    if (t.buffer != nullptr || t.bytes >= body_.options.tuple_copy || t.flags & FI_INJECT ||
+    if (t.reported || t.bytes >= body_.options.tuple_copy || t.flags & FI_INJECT ||
         t.flags & FI_MATCH_COMPLETE)
         return;
     memory::Pool& buffers = body_.channel->send_buffers();
@@ -194,8 +194,7 @@ void TupleSender::copy(Transfer& t) noexcept {
     t.iov_count = 1;
     body_.entry(t.what, false, t.context, 0, 0, 0, t.counter);
     t.what = 0;
-    t.flags |= FI_INJECT;  // nobody is told again
-    t.context = nullptr;   // the application's to reuse
+    t.reported = true;
 }
 
 std::optional<TupleCredit> TupleSender::credit(const TupleOut& tuple,

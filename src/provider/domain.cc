@@ -15,7 +15,6 @@
 #include "provider/host.h"
 #include "provider/limits.h"
 #include "provider/mr.h"
-#include "provider/name_text.h"
 #include "provider/not_there.h"
 #include "provider/parameters.h"
 #include "provider/poll.h"
@@ -76,12 +75,8 @@ fi_ops_domain domain_ops = {
 
 protocol::Options options_for(const char* device) {
     protocol::Options chosen = options().protocol;
-    chosen.warn = [](const char* text, const protocol::Name& peer) {
-        char name[kNameText];
-        name_text(peer, name);
-        complain("%s: %s", text, name);
-    };
     if (device != nullptr) chosen.device = device;
+    chosen.complain = [](const char* line) { complain("%s", line); };
     return chosen;
 }
 

@@ -98,6 +98,9 @@ def main():
         if options.ranks and case.ranks not in options.ranks:
             continue
         suite.case(str(case), run_case, suite, case)
+    if options.provider == "heddle" and (not options.ranks or 2 in options.ranks):
+        for key in keys:
+            suite.case(f"{key} hello on two fabrics", run_on_two_fabrics, suite, key)
     runner = Runner(suite)
     suite.runner = runner
     return suite.main()
@@ -238,6 +241,42 @@ def run_case(suite, case):
                 + tail(text, 60)
             )
     return f"{found[1]} checks"
+
+
+def run_on_two_fabrics(suite, key):
+    """Ranks that cannot reach each other: the job ends with an error, which names the peer."""
+    mpi = suite.runner.mpi(key)
+    binary = suite.runner.program("hello", mpi)
+    options = suite.options
+    marker = uuid.uuid4().hex
+    environment = mpi.environment("heddle", provider_path=options.provider_path)
+    environment |= {"FI_HEDDLE_CONNECT_TIMEOUT": "1000", jobs.MARKER: marker}
+    fabrics = [f"{suite.fabric}-{letter}" for letter in "ab"]
+    first, second = (
+        [str(options.softhca), "run", "--fabric", fabric, "--", str(binary)] for fabric in fabrics
+    )
+    job = suite.start_plain(
+        [*mpi.mpiexec(1), *first, ":", "-n", "1", *second], environment=environment
+    )
+    try:
+        ended = job.wait(suite.scaled(SECONDS["hello"]))
+        stacks = "" if ended else jobs.where(marker)
+    finally:
+        jobs.end(job, marker)
+        for fabric in fabrics:  # of ranks that were ended by their launcher
+            suite.run_plain([options.softhca, "clean", "--fabric", fabric], expect=None)
+    if not ended:
+        raise Failure(f"the job hangs\n{job.describe(45)}\n{stacks}")
+    if job.code == 0:
+        raise Failure(f"the job ends as if its ranks had met\n{job.describe(45)}")
+    named = re.search(
+        r"the peer at LID 1, GID (\S+), UD QP \d+ .*asked by mlx5_0, LID 1, "
+        r"GID (\S+): .* on another fabric",
+        job.output(),
+    )
+    if not named or named[1] == named[2]:
+        raise Failure(f"no line names the peer\n{job.describe(45)}")
+    return f"exit code {job.code}"
 
 
 def with_memlock(kib):

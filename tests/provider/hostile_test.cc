@@ -201,7 +201,7 @@ protected:
     static Options bounded() {
         Options small = options();
         small.unexpected_limit = kLimit;
-        small.warn = [](const char* text, const Name&) { said = text; };
+        small.complain = [](const char* line) { said = line; };
         return small;
     }
     static Options boundless() {
