@@ -58,8 +58,11 @@ public:
         unsigned first_repeat_ms = 50;  // then twice as long each time, up to 1 s
         unsigned give_up_ms = 30'000;   // then the connection fails with ETIMEDOUT
         unsigned receives = 512;        // datagrams that may wait for the thread
-        // Target QPs, of all peers together; who asks for one more is refused with ENOBUFS.
-        std::size_t most_targets = 65'536;
+        // Target QPs: of all peers together, and of one peer process. A peer that asks for one more
+        // is refused with ENOBUFS.
+        std::size_t most_targets = 65'536, most_targets_of_peer = 16'384;
+        // Target QPs that are gone whose askers stay known: their last messages may yet be read.
+        std::size_t most_gone = 16'384;
         // Takes one line for each peer process that cannot be connected to. nullptr: stderr.
         void (*complain)(const char* line) = nullptr;
         // For tests: each datagram is dropped, or sent twice, with this probability.

@@ -53,10 +53,11 @@ ibv_ah* PathCache::find(const Name& name) noexcept {
     return handle;
 }
 
-ConnectorPort::ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives)
-    : receives_(receives), paths_(pd) {
+ConnectorPort::ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives,
+                             std::uint32_t qkey, Clock::duration repair_every)
+    : receives_(receives), qkey_(qkey), repair_every_(repair_every), paths_(pd) {
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    const std::size_t bytes = ((receives + kSends) * kSlot + page - 1) / page * page;
+    const std::size_t bytes = ((receives + kSends) * kSlot + kOverflow + page - 1) / page * page;
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(page, bytes)));
     if (!memory_) throw VerbsError("memory for datagrams", ENOMEM);
     std::memset(memory_.get(), 0, bytes);
@@ -81,7 +82,8 @@ ConnectorPort::ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives
     wanted.send_cq = wanted.recv_cq = cq_.get();
     wanted.cap.max_send_wr = kSends;
     wanted.cap.max_recv_wr = receives;
-    wanted.cap.max_send_sge = wanted.cap.max_recv_sge = 1;
+    wanted.cap.max_send_sge = 1;
+    wanted.cap.max_recv_sge = 2;
     qp_.reset(ibv_create_qp(pd, &wanted));
     if (!qp_)
         throw VerbsError("a UD QP of " + std::to_string(kSends) + " sends and " +
@@ -99,7 +101,7 @@ int ConnectorPort::to_ready() noexcept {
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;
     a.port_num = verbs::kPort;
-    a.qkey = kConnectorQkey;
+    a.qkey = qkey_;
     int error =
         ibv_modify_qp(qp_.get(), &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);
     if (error != 0) return error;
@@ -112,11 +114,12 @@ int ConnectorPort::to_ready() noexcept {
 }
 
 void ConnectorPort::post_receive(std::uint64_t k) noexcept {
-    ibv_sge piece{reinterpret_cast<std::uint64_t>(slot(k)), kSlot, region_->lkey};
+    ibv_sge pieces[] = {{reinterpret_cast<std::uint64_t>(slot(k)), kSlot, region_->lkey},
+                        {reinterpret_cast<std::uint64_t>(overflow()), kOverflow, region_->lkey}};
     ibv_recv_wr work{};
     work.wr_id = k;
-    work.sg_list = &piece;
-    work.num_sge = 1;
+    work.sg_list = pieces;
+    work.num_sge = 2;
     ibv_recv_wr* bad = nullptr;
     if (ibv_post_recv(qp_.get(), &work, &bad) != 0) broken_ = true;
 }
@@ -141,7 +144,7 @@ bool ConnectorPort::send(const Datagram& datagram, const Name& to) noexcept {
     work.send_flags = IBV_SEND_SIGNALED;
     work.wr.ud.ah = path;
     work.wr.ud.remote_qpn = to.process.ud_qpn;
-    work.wr.ud.remote_qkey = kConnectorQkey;
+    work.wr.ud.remote_qkey = to.process.qkey();
     ibv_send_wr* bad = nullptr;
     if (ibv_post_send(qp_.get(), &work, &bad) != 0) return false;
     free_sends_.pop_back();
@@ -163,9 +166,15 @@ bool ConnectorPort::is_arrival(const ibv_wc& completion) noexcept {
     return completion.status == IBV_WC_SUCCESS;
 }
 
-std::span<const std::byte> ConnectorPort::bytes_of(const ibv_wc& completion) const noexcept {
-    const std::size_t length = std::min<std::size_t>(completion.byte_len, kSlot);
-    return {slot(completion.wr_id) + kGrh, length > kGrh ? length - kGrh : 0};
+ConnectorPort::Arrival ConnectorPort::arrival_of(const ibv_wc& completion) const noexcept {
+    const std::byte* const at = slot(completion.wr_id);
+    Arrival arrival;
+    if (completion.byte_len > kGrh) arrival.length = completion.byte_len - kGrh;
+    arrival.bytes = {at + kGrh, std::min(arrival.length, kSlot - kGrh)};
+    arrival.source.qpn = completion.src_qp;
+    arrival.source.lid = completion.slid;
+    if (completion.wc_flags & IBV_WC_GRH) arrival.source.grh = {at, kGrh};
+    return arrival;
 }
 
 bool ConnectorPort::arm() noexcept {
@@ -181,14 +190,15 @@ bool ConnectorPort::arm() noexcept {
     return !armed_;
 }
 
-// The QP keeps its number, by which the others know us.
-void ConnectorPort::repair() noexcept {
-    if (repairs_left_ == 0) return;
-    --repairs_left_;
-    broken_ = false;
+// The QP keeps its number, by which the others know us. Whatever breaks it may do so again at once:
+// no processor is to be spent on that.
+bool ConnectorPort::repair() noexcept {
+    const Clock::time_point now = Clock::now();
+    if (now < repair_from_) return false;
+    repair_from_ = now + repair_every_;
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_RESET;
-    if (ibv_modify_qp(qp_.get(), &a, IBV_QP_STATE) != 0) return;
+    if (ibv_modify_qp(qp_.get(), &a, IBV_QP_STATE) != 0) return false;
     // The reset has done away with what was posted; completions of it must not be met later.
     ibv_wc completions[kBatch];
     while (poll(completions) != 0) {
@@ -196,7 +206,10 @@ void ConnectorPort::repair() noexcept {
     free_sends_.clear();
     for (std::uint32_t k = kSends; k-- != 0;)
         free_sends_.push_back(receives_ + k);
-    if (to_ready() == 0) post_all_receives();
+    if (to_ready() != 0) return false;
+    broken_ = false;
+    post_all_receives();  // it may break again
+    return !broken_;
 }
 
 void ConnectorPort::drain(std::chrono::milliseconds most) noexcept {
@@ -206,9 +219,8 @@ void ConnectorPort::drain(std::chrono::milliseconds most) noexcept {
         const unsigned n = poll(completions);
         for (unsigned i = 0; i < n; ++i)
             if (is_arrival(completions[i])) post_receive(completions[i].wr_id);
-        if (n != 0) continue;
         if (std::chrono::steady_clock::now() >= end) return;
-        std::this_thread::yield();
+        if (n == 0) std::this_thread::yield();
     }
 }
 

@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -56,52 +57,78 @@ private:
 
 class ConnectorPort {
 public:
-    // Throws VerbsError.
-    ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives);
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::chrono::milliseconds kRepairEvery{100};
+    // How many datagrams receive() takes at most.
+    static constexpr unsigned kAtOnce = 64;
+    struct Arrival {
+        std::span<const std::byte> bytes;  // all that came, or as much as a slot has
+        std::size_t length = 0;            // so much came
+        DatagramSource source;
+    };
 
+    // A QP that breaks is repaired no sooner than `repair_every` after its last repair. Throws
+    // VerbsError.
+    ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives, std::uint32_t qkey,
+                  Clock::duration repair_every = kRepairEvery);
+
+    ibv_qp* qp() const noexcept { return qp_.get(); }
     const QpAddress& address() const noexcept { return address_; }
     int fd() const noexcept { return channel_->fd; }
     // False: it is lost, for want of a slot or of a path.
     bool send(const Datagram& datagram, const Name& to) noexcept;
-    // Calls arrived(bytes, QP number of the sender) for all that is there, then arms the
-    // descriptor. `arrived` may send.
+    // Calls arrived(Arrival) for what is there, then arms the descriptor. `arrived` may send.
+    // False: there may be more, and the descriptor is not armed.
     template <class Arrived>
-    void receive(Arrived&& arrived) {
-        do {
-            unsigned n;
+    bool receive(Arrived&& arrived) {
+        for (unsigned taken = 0; taken < kAtOnce;) {
             ibv_wc completions[kBatch];
-            while ((n = poll(completions)) != 0)
-                for (unsigned i = 0; i < n; ++i)
-                    if (is_arrival(completions[i])) {
-                        arrived(bytes_of(completions[i]), completions[i].src_qp);
-                        post_receive(completions[i].wr_id);
-                    }
-            if (broken_) repair();
-        } while (!arm());
+            const unsigned n = poll(completions);
+            for (unsigned i = 0; i < n; ++i)
+                if (is_arrival(completions[i])) {
+                    arrived(arrival_of(completions[i]));
+                    post_receive(completions[i].wr_id);
+                }
+            taken += n;
+            if (n != 0) continue;
+            if ((broken_ && !repair()) || arm()) return true;
+        }
+        return false;
+    }
+    // When receive() has to be called although the descriptor is not readable: the QP is broken.
+    std::optional<Clock::time_point> next_repair() const noexcept {
+        if (!broken_) return {};
+        return repair_from_;
     }
     // Until all that was sent is on its way; what arrives is dropped. For the end.
     void drain(std::chrono::milliseconds most) noexcept;
 
 private:
     static constexpr unsigned kBatch = 16, kSends = 256;
-    static constexpr std::size_t kGrh = 40, kSlot = 192;  // whole cache lines
+    static constexpr std::size_t kGrh = DatagramSource::kGrhBytes, kSlot = 192;  // cache lines
+    // Behind every slot's bytes: what is longer than a slot ends there, and so does not break the
+    // QP. UD messages have a packet's length, 4096 bytes at most.
+    static constexpr std::size_t kOverflow = 4096;
     static_assert(kGrh + kDatagramBytes <= kSlot && kSends < PathCache::kMost);
 
     unsigned poll(ibv_wc (&completions)[kBatch]) noexcept;
     // Takes a send's slot back; notes errors.
     bool is_arrival(const ibv_wc& completion) noexcept;
-    std::span<const std::byte> bytes_of(const ibv_wc& completion) const noexcept;
+    Arrival arrival_of(const ibv_wc& completion) const noexcept;
     void post_receive(std::uint64_t slot) noexcept;
     bool arm() noexcept;  // false: look again
     int to_ready() noexcept;
     void post_all_receives() noexcept;
-    void repair() noexcept;
+    bool repair() noexcept;  // false: later
     std::byte* slot(std::uint64_t k) const noexcept { return memory_.get() + k * kSlot; }
+    std::byte* overflow() const noexcept { return slot(receives_ + kSends); }
 
     struct Free {
         void operator()(std::byte* memory) const noexcept { std::free(memory); }
     };
-    unsigned receives_;  // slots; those of sends are behind them
+    unsigned receives_;  // slots; those of sends are behind them, the overflow behind these
+    const std::uint32_t qkey_;
+    const Clock::duration repair_every_;
     std::unique_ptr<std::byte, Free> memory_;
     verbs::MemoryRegion region_;
     verbs::CompletionChannel channel_;
@@ -111,8 +138,8 @@ private:
     QpAddress address_;
     std::vector<std::uint32_t> free_sends_;
     bool broken_ = false;
-    bool armed_ = false;            // the next completion makes the descriptor readable
-    unsigned repairs_left_ = 1000;  // a QP that breaks whatever is done is left alone in the end
+    Clock::time_point repair_from_{};  // no repair before
+    bool armed_ = false;               // the next completion makes the descriptor readable
 };
 
 }  // namespace heddle::protocol

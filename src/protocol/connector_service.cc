@@ -26,17 +26,29 @@ using std::chrono::milliseconds;
 
 // How long a process that ends waits for its last datagrams to be on their way.
 constexpr milliseconds kFarewell{100};
+constexpr int kMostYields = 1000;
 constexpr std::size_t kMostComplaints = 100;  // lines of a process
 
-Name name_of(const QpAddress& address) {
+std::uint64_t draw_nonce() {
+    std::uint64_t nonce = 0;
+    if (getrandom(&nonce, sizeof nonce, 0) != static_cast<ssize_t>(sizeof nonce))
+        throw VerbsError("random bytes for the name of a process", errno);
+    return nonce;
+}
+
+std::uint32_t qkey_of(std::uint64_t nonce) noexcept {
+    ProcessName name;
+    name.nonce = nonce;
+    return name.qkey();
+}
+
+Name name_of(const QpAddress& address, std::uint64_t nonce) {
     Name name;
     name.flags = address.ethernet ? Name::kEthernet : 0;
     std::copy_n(address.gid, sizeof address.gid, name.process.gid);
     name.process.ud_qpn = address.qpn;
     name.process.lid = address.lid;
-    if (getrandom(&name.process.nonce, sizeof name.process.nonce, 0) !=
-        static_cast<ssize_t>(sizeof name.process.nonce))
-        throw VerbsError("random bytes for the name of a process", errno);
+    name.process.nonce = nonce;
     return name;
 }
 
@@ -79,11 +91,12 @@ void WakeUp::clear() const noexcept {
 
 Connector::Service::Service(ibv_context* context, ibv_pd* pd, const Options& options)
     : options_(options),
-      port_(context, pd, options.receives),
+      nonce_(draw_nonce()),
+      port_(context, pd, options.receives, qkey_of(nonce_)),
       device_(ibv_get_device_name(context->device)),
       mtu_(verbs::query_port(context).active_mtu),
-      self_(name_of(port_.address())),
-      targets_(self_, mtu_, options.most_targets),
+      self_(name_of(port_.address(), nonce_)),
+      targets_(self_, mtu_, options),
       requests_(self_, mtu_, options),
       luck_(options.seed) {
     thread_ = quiet_thread("heddle-connect", [this] { run(); });
@@ -99,36 +112,36 @@ Connector::Service::~Service() {
 }
 
 void Connector::Service::add(const LocalEndpoint& endpoint) {
-    const std::lock_guard lock(mutex_);
+    const auto lock = enter();
     targets_.add(endpoint);
 }
 
 void Connector::Service::remove(const Name& endpoint) {
-    const std::lock_guard lock(mutex_);
+    const auto lock = enter();
     targets_.remove(endpoint);
 }
 
 void Connector::Service::drop(const Name& peer, std::uint32_t peer_qpn) {
-    const std::lock_guard lock(mutex_);
+    const auto lock = enter();
     targets_.drop(peer.process, peer_qpn);
 }
 
 void Connector::Service::refuse(const Name& peer, const Name& endpoint) {
-    const std::lock_guard lock(mutex_);
+    const auto lock = enter();
     targets_.refuse(peer, endpoint);
 }
 
 void Connector::Service::connect(ConnectionRequest& request) {
     assert(request.from.process == self_.process);
     {
-        const std::lock_guard lock(mutex_);
+        const auto lock = enter();
         requests_.start(request, ConnectorRequests::Clock::now());
     }
     wake_up_.signal();
 }
 
 void Connector::Service::stop(const ConnectionRequest& request) {
-    std::unique_lock lock(mutex_);
+    auto lock = enter();
     if (const auto bye = requests_.stop(request)) send(*bye);
     if (std::this_thread::get_id() == thread_.get_id()) return;  // it is being told
     // Who is about to be told of its end must not be gone before that.
@@ -140,14 +153,14 @@ void Connector::Service::stop(const ConnectionRequest& request) {
 
 void Connector::Service::abandon(const ConnectionRequest& request) {
     {
-        const std::lock_guard lock(mutex_);
+        const auto lock = enter();
         requests_.abandon(request, ConnectorRequests::Clock::now());
     }
     wake_up_.signal();
 }
 
 Connector::Counts Connector::Service::counts() const {
-    const std::lock_guard lock(mutex_);
+    const auto lock = enter();
     Counts counts = counts_;
     counts.targets = targets_.size();
     return counts;
@@ -163,9 +176,13 @@ void Connector::Service::send(const Datagram& datagram, const Name& to) noexcept
     if (twice) port_.send(datagram, to);
 }
 
-void Connector::Service::arrived(std::span<const std::byte> bytes, std::uint32_t source_qpn) {
-    const std::optional<Datagram> datagram = parse(bytes);
-    if (!datagram || datagram->from.process.ud_qpn != source_qpn) {
+void Connector::Service::arrived(const ConnectorPort::Arrival& arrival) {
+    std::optional<Datagram> datagram;
+    if (arrival.length == kDatagramBytes) datagram = parse(arrival.bytes);
+    // The name decides to whom answers go: a datagram whose name is not that of the port and the QP
+    // it came from is nobody's.
+    if (!datagram || ((datagram->from.flags ^ self_.flags) & Name::kEthernet) != 0 ||
+        !is_of(arrival.source, datagram->from)) {
         ++counts_.malformed;
         return;
     }
@@ -223,7 +240,10 @@ void Connector::Service::sleep() noexcept {
     {
         const std::lock_guard lock(mutex_);
         if (leaving_) return;
-        if (const auto next = requests_.next()) {
+        auto next = requests_.next();
+        if (const auto repair = port_.next_repair(); repair && (!next || *repair < *next))
+            next = repair;
+        if (next) {
             const auto left = *next - ConnectorRequests::Clock::now();
             const auto rounded = std::chrono::ceil<milliseconds>(left).count();
             timeout = static_cast<int>(std::clamp<long>(rounded, 0, 60'000));
@@ -234,12 +254,17 @@ void Connector::Service::sleep() noexcept {
     wake_up_.clear();
 }
 
+// A mutex is not fair: who unlocks it and locks it again is mostly the next to have it.
+void Connector::Service::let_in() const noexcept {
+    for (int i = 0; i < kMostYields && entering_.load(std::memory_order_relaxed) != 0; ++i)
+        std::this_thread::yield();
+}
+
 void Connector::Service::run() noexcept {
     std::unique_lock lock(mutex_);
     while (!leaving_) {
-        port_.receive([this](std::span<const std::byte> bytes, std::uint32_t source_qpn) {
-            arrived(bytes, source_qpn);
-        });
+        const bool all =
+            port_.receive([this](const ConnectorPort::Arrival& arrival) { arrived(arrival); });
         for (const auto& out : requests_.due(ConnectorRequests::Clock::now(), ended_)) {
             if (out.datagram.kind == DatagramKind::kRequest)
                 ++(out.again ? counts_.repeated : counts_.requests_sent);
@@ -247,7 +272,10 @@ void Connector::Service::run() noexcept {
         }
         tell(lock);
         lock.unlock();
-        sleep();
+        if (all)
+            sleep();
+        else
+            let_in();
         lock.lock();
     }
     for (const auto& out : requests_.stop_all(ended_)) {

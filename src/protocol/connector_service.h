@@ -4,6 +4,7 @@
 // never while it tells an owner that a request has ended.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <random>
@@ -59,19 +60,30 @@ public:
 private:
     void run() noexcept;
     void sleep() noexcept;
-    void arrived(std::span<const std::byte> bytes, std::uint32_t source_qpn);
+    // The lock, for a call. The thread lets go of it between two batches of datagrams while
+    // somebody waits for it, so that nobody who floods the port keeps callers out.
+    std::unique_lock<std::mutex> enter() const {
+        entering_.fetch_add(1, std::memory_order_relaxed);
+        std::unique_lock lock(mutex_);
+        entering_.fetch_sub(1, std::memory_order_relaxed);
+        return lock;
+    }
+    void let_in() const noexcept;
+    void arrived(const ConnectorPort::Arrival& arrival);
     void send(const Datagram& datagram, const Name& to) noexcept;
     void send(const ConnectorRequests::Outgoing& out) noexcept { send(out.datagram, out.to); }
     void tell(std::unique_lock<std::mutex>& lock);
     void complain(const ConnectorRequests::Ended& ended) noexcept;
 
     const Options options_;
+    const std::uint64_t nonce_;
     WakeUp wake_up_;
     ConnectorPort port_;
     const std::string device_;
     const ibv_mtu mtu_;
     const Name self_;
     mutable std::mutex mutex_;
+    mutable std::atomic<unsigned> entering_{0};  // callers that wait for the mutex
     ConnectorTargets targets_;
     ConnectorRequests requests_;
     std::vector<ConnectorRequests::Ended> ended_;

@@ -39,10 +39,26 @@ bool reaches(const Name& to, const Name& endpoint) noexcept {
                               to.context == endpoint.context);
 }
 
+// What a datagram's sender cannot choose: the port and the UD QP it sends from (is_of()).
+ProcessName source_of(const Name& from) noexcept {
+    ProcessName source;
+    source.ud_qpn = from.process.ud_qpn;
+    if (from.flags & Name::kEthernet)
+        std::copy_n(from.process.gid, sizeof source.gid, source.gid);
+    else
+        source.lid = from.process.lid;
+    source.nonce = source.lid;  // which is hashed
+    return source;
+}
+
 }  // namespace
 
-ConnectorTargets::ConnectorTargets(const Name& self, ibv_mtu mtu, std::size_t most)
-    : self_(self), mtu_(mtu), most_(most) {}
+ConnectorTargets::ConnectorTargets(const Name& self, ibv_mtu mtu, const Connector::Options& options)
+    : self_(self),
+      mtu_(mtu),
+      most_(options.most_targets),
+      most_of_peer_(options.most_targets_of_peer),
+      most_gone_(options.most_gone) {}
 
 ConnectorTargets::~ConnectorTargets() {
     while (!targets_.empty())
@@ -94,7 +110,7 @@ Datagram ConnectorTargets::answer(const Datagram& request) noexcept {
         reply.error = EPROTOTYPE;
         return reply;
     }
-    if (targets_.size() >= most_) {
+    if (targets_.size() >= most_ || is_at_limit(request.from)) {
         reply.error = ENOBUFS;
         return reply;
     }
@@ -107,12 +123,12 @@ Datagram ConnectorTargets::answer(const Datagram& request) noexcept {
     }
     reply = target.reply;
     try {
+        std::size_t& of_peer = by_source_[source_of(request.from)];
         const std::unique_lock lock(askers_mutex_);
-        if (!askers_
-                 .insert_or_assign(target.qp->qp_num, Asker{request.from, request.to, false, false})
-                 .second)
+        if (!askers_.insert_or_assign(target.qp->qp_num, Asker{request.from, request.to}).second)
             removals_.fetch_add(1, std::memory_order_release);
         targets_.emplace(key, target);
+        ++of_peer;
     } catch (const std::bad_alloc&) {
         ibv_destroy_qp(target.qp);
         reply = {};
@@ -163,10 +179,13 @@ void ConnectorTargets::bye(const Datagram& bye) noexcept {
         const auto asker = askers_.find(target->second.qp->qp_num);
         if (asker != askers_.end()) asker->second.left = true;
     }
-    const auto keeps = [&](const LocalEndpoint& endpoint) {
-        return endpoint.keep_targets && endpoint.name == target->second.request.to;
-    };
-    if (std::none_of(endpoints_.begin(), endpoints_.end(), keeps)) destroy(target);
+    if (!keeps_targets(target->second.request.to)) destroy(target);
+}
+
+bool ConnectorTargets::keeps_targets(const Name& endpoint) const noexcept {
+    return std::any_of(endpoints_.begin(), endpoints_.end(), [&](const LocalEndpoint& each) {
+        return each.keep_targets && each.name == endpoint;
+    });
 }
 
 void ConnectorTargets::drop(const ProcessName& peer, std::uint32_t peer_qpn) noexcept {
@@ -199,8 +218,48 @@ void ConnectorTargets::refuse(const Name& peer, const Name& endpoint) noexcept {
 // A QP that cannot be destroyed is left to the context's end: nobody is told of it any more.
 ConnectorTargets::Targets::iterator ConnectorTargets::destroy(Targets::iterator target) noexcept {
     // Messages of it may still wait to be read: who sent them stays known.
+    const std::uint32_t number = target->second.qp->qp_num;
     ibv_destroy_qp(target->second.qp);
+    const auto of_peer = by_source_.find(source_of(target->second.request.from));
+    assert(of_peer != by_source_.end() && of_peer->second != 0);
+    if (--of_peer->second == 0) by_source_.erase(of_peer);
+    note_gone(number);
     return targets_.erase(target);
+}
+
+void ConnectorTargets::note_gone(std::uint32_t number) noexcept {
+    const std::unique_lock lock(askers_mutex_);
+    const auto asker = askers_.find(number);
+    if (asker == askers_.end()) return;
+    try {
+        gone_.push_back({number, last_gone_ + 1});
+        asker->second.gone_as = ++last_gone_;
+    } catch (const std::bad_alloc&) {  // then it goes at once
+        askers_.erase(asker);
+        removals_.fetch_add(1, std::memory_order_release);
+    }
+    while (gone_.size() > most_gone_) {
+        const auto oldest = askers_.find(gone_.front().number);
+        if (oldest != askers_.end() && oldest->second.gone_as == gone_.front().gone_as) {
+            askers_.erase(oldest);
+            removals_.fetch_add(1, std::memory_order_release);
+        }
+        gone_.pop_front();
+    }
+}
+
+bool ConnectorTargets::is_at_limit(const Name& from) noexcept {
+    const ProcessName source = source_of(from);
+    const auto of_peer = by_source_.find(source);
+    if (of_peer == by_source_.end() || of_peer->second < most_of_peer_) return false;
+    const std::size_t before = targets_.size();
+    for (auto target = targets_.begin(); target != targets_.end();) {
+        const Name& other = target->second.request.from;
+        const bool gone = other.process.nonce != from.process.nonce && source_of(other) == source &&
+                          !keeps_targets(target->second.request.to);
+        target = gone ? destroy(target) : std::next(target);
+    }
+    return targets_.size() == before;
 }
 
 std::optional<Name> ConnectorTargets::asker(std::uint32_t target_qpn) const {

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <random>
 #include <shared_mutex>
@@ -23,7 +24,7 @@ namespace heddle::protocol {
 class ConnectorTargets {
 public:
     // `self`: who answers, process and flags. `mtu`: of the port.
-    ConnectorTargets(const Name& self, ibv_mtu mtu, std::size_t most);
+    ConnectorTargets(const Name& self, ibv_mtu mtu, const Connector::Options& options);
     ~ConnectorTargets();
     ConnectorTargets(const ConnectorTargets&) = delete;
     ConnectorTargets& operator=(const ConnectorTargets&) = delete;
@@ -60,22 +61,36 @@ private:
     // 0 or an errno.
     int make(const LocalEndpoint& endpoint, const Datagram& request, Target& target) noexcept;
     Targets::iterator destroy(Targets::iterator target) noexcept;
+    bool keeps_targets(const Name& endpoint) const noexcept;
+    // Has that peer as many targets as it may? Those of a process that had its UD QP before go.
+    bool is_at_limit(const Name& from) noexcept;
+    void note_gone(std::uint32_t number) noexcept;
 
     const Name self_;
     const ibv_mtu mtu_;
-    const std::size_t most_;
+    const std::size_t most_, most_of_peer_, most_gone_;
     std::random_device random_;
     std::vector<LocalEndpoint> endpoints_;
     Targets targets_;
+    // By what the device tells of an asker (source_of()): how many there are.
+    std::unordered_map<ProcessName, std::size_t, ProcessNameHash> by_source_;
     mutable std::shared_mutex askers_mutex_;
-    // By QP number, of targets that are gone, too, until there is another of that number.
+    // By QP number. Of targets that are gone, too, until there is another of that number, or
+    // most_gone_ have gone since.
     struct Asker {
         Name from, to;
-        bool left = false;     // it said BYE
-        bool dropped = false;  // its target is gone, and says nothing of who asked
+        bool left = false;          // it said BYE
+        bool dropped = false;       // its target is gone, and says nothing of who asked
+        std::uint64_t gone_as = 0;  // the how-manieth target to go; 0: it is there
     };
     std::unordered_map<std::uint32_t, Asker> askers_;
-    std::atomic<std::uint64_t> removals_{0};  // how often that was so
+    struct Gone {
+        std::uint32_t number;
+        std::uint64_t gone_as;
+    };
+    std::deque<Gone> gone_;
+    std::uint64_t last_gone_ = 0;
+    std::atomic<std::uint64_t> removals_{0};  // how often an asker has become another, or unknown
 };
 
 }  // namespace heddle::protocol

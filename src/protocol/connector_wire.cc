@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "protocol/connector_wire.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <type_traits>
 
 namespace heddle::protocol {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x4e4f'4348;  // "HCON"
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
 constexpr std::uint32_t kMost24 = 0xff'ffff;
 constexpr std::uint8_t kMtu256 = 1, kMtu4096 = 5, kMostReads = 128;
 constexpr std::uint16_t kMostErrno = 4095;
@@ -41,6 +43,21 @@ bool plausible_qp(const Wire& wire) noexcept {
 }
 
 }  // namespace
+
+bool is_of(const DatagramSource& source, const Name& name) noexcept {
+    if (source.qpn != name.process.ud_qpn) return false;
+    if (!(name.flags & Name::kEthernet)) return source.lid == name.process.lid;
+    if (source.grh.size() != DatagramSource::kGrhBytes) return false;
+    const auto* const gid = reinterpret_cast<const std::byte*>(name.process.gid);
+    constexpr std::size_t kSourceGid = 8, kIpv4 = 20, kSourceIpv4 = kIpv4 + 12;
+    if (std::equal(gid, gid + sizeof name.process.gid, source.grh.begin() + kSourceGid))
+        return true;
+    constexpr std::byte kMapped[12] = {
+        {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, std::byte{0xff}, std::byte{0xff}};
+    return source.grh[kIpv4] == std::byte{0x45} && std::equal(kMapped, std::end(kMapped), gid) &&
+           std::equal(gid + sizeof kMapped, gid + sizeof name.process.gid,
+                      source.grh.begin() + kSourceIpv4);
+}
 
 void write(const Datagram& datagram, std::span<std::byte, kDatagramBytes> to) noexcept {
     Wire wire;

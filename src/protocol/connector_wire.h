@@ -12,9 +12,6 @@
 
 namespace heddle::protocol {
 
-// Of every connector's UD QP. Below 2^31: not a privileged one.
-inline constexpr std::uint32_t kConnectorQkey = 0x4e48'4331;
-
 enum class DatagramKind : std::uint8_t {
     kRequest = 1,  // from, to, qpn, psn, mtu, reads: of the QP that sends
     kReply,        // error, or of the QP that was made for it: qpn, psn, mtu, reads
@@ -39,6 +36,17 @@ struct Datagram {
 
 // A datagram of any kind has this length, so that it can be checked before all else.
 inline constexpr std::size_t kDatagramBytes = 128;
+
+// Where a datagram came from, as the device tells: nobody can write it into a datagram.
+struct DatagramSource {
+    static constexpr std::size_t kGrhBytes = 40;
+    std::uint32_t qpn = 0;
+    std::uint16_t lid = 0;
+    std::span<const std::byte> grh;  // kGrhBytes, or nothing: the datagram had none
+};
+// Is that the port and the UD QP of the name? By LID on InfiniBand; on Ethernet by the GID in the
+// GRH, in whose place RoCEv2 has an IPv4 header behind 20 undefined bytes (IBTA annex A17.4.5).
+bool is_of(const DatagramSource& source, const Name& name) noexcept;
 
 void write(const Datagram& datagram, std::span<std::byte, kDatagramBytes> to) noexcept;
 // Nothing if anything in it cannot be so.

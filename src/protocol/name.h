@@ -18,13 +18,18 @@ struct ProcessName {
     std::uint16_t lid = 0;
     std::uint16_t reserved = 0;
 
+    // Of the UD QP: only a process that was given the name can send datagrams to it. Below 2^31,
+    // as those above are privileged (IBTA 10.2.5).
+    std::uint32_t qkey() const noexcept {
+        return static_cast<std::uint32_t>(nonce ^ nonce >> 32) & 0x7fff'ffff;
+    }
     bool operator==(const ProcessName&) const = default;
 };
 
 // 48 bytes, little-endian as both architectures are; sent as it stands.
 struct Name {
     static constexpr std::uint16_t kMagic = 0x4e48;  // "HN"
-    static constexpr std::uint8_t kVersion = 1;
+    static constexpr std::uint8_t kVersion = 2;
     enum Flags : std::uint8_t { kXrc = 1, kEthernet = 2 };
 
     std::uint16_t magic = kMagic;

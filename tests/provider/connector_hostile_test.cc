@@ -19,14 +19,15 @@ namespace {
 
 using Bytes = std::array<std::byte, kDatagramBytes>;
 
-// Somebody with a UD QP who knows the Q_Key.
+// Somebody with a UD QP who knows the name, and so the Q_Key.
 class Stranger {
 public:
-    explicit Stranger(const ProcessName& to) : endpoint_(options()) {
+    explicit Stranger(const ProcessName& to) : Stranger(to, to.qkey()) {}
+    Stranger(const ProcessName& to, std::uint32_t qkey) : endpoint_(options()) {
         softhca::test::Address address;
         address.target_qpn = to.ud_qpn;
         address.lid = to.lid;
-        address.qkey = kConnectorQkey;
+        address.qkey = qkey;
         endpoint_.connect(address);
     }
     void send(std::span<const std::byte> bytes) {
@@ -99,8 +100,119 @@ TEST(HostileDatagrams, AreCountedAndIgnored) {
     Datagram false_name = request_of(stranger, b.name());
     false_name.from.process = a.connector->process();
     send(bytes_of(false_name));
+    // From another port than it was sent from, and by another kind of network.
+    false_name = request_of(stranger, b.name());
+    ++false_name.from.process.lid;
+    send(bytes_of(false_name));
+    false_name = request_of(stranger, b.name());
+    false_name.from.flags |= Name::kEthernet;
+    send(bytes_of(false_name));
     EXPECT_EQ(b.connector->counts().requests_received, 0u);
     EXPECT_TRUE(a.wait(*a.connect(b.name())));
+}
+
+// Whoever may send a datagram may send one as long as a packet: that costs the receiver a look.
+TEST(HostileDatagrams, OfAnyLengthDoNotBreakTheQueue) {
+    Peer a(true), b(true);
+    Stranger stranger(b.connector->process());
+    const std::vector<std::byte> longest(4096), longer(kDatagramBytes + 25);
+    constexpr std::uint64_t kMany = 1200;
+    for (std::uint64_t sent = 0; sent < kMany; ++sent)
+        ASSERT_NO_FATAL_FAILURE(stranger.send(sent % 2 != 0 ? longest : longer));
+    // Each has been read, or has found no receive: none is lost for good.
+    const auto channel = a.connect(b.name());
+    ASSERT_TRUE(a.wait(*channel));
+    const std::uint64_t before = b.connector->counts().malformed;
+    EXPECT_GT(before, 0u);
+    for (std::uint64_t more = 1; more <= 600; ++more) {
+        ASSERT_NO_FATAL_FAILURE(stranger.send(longest));
+        ASSERT_TRUE(b.soon([&](const auto& counts) { return counts.malformed == before + more; }));
+    }
+    b.post_receive();
+    ASSERT_TRUE(a.send(*channel, 1));
+    EXPECT_TRUE(b.receive(1, a.name()));
+}
+
+// Numbers of queue pairs can be guessed, names cannot.
+TEST(HostileDatagrams, WithoutTheNameDoNotArrive) {
+    Peer a(true), b(true);
+    Stranger stranger(b.connector->process(), a.connector->process().qkey());
+    for (int k = 0; k < 10; ++k)
+        ASSERT_NO_FATAL_FAILURE(stranger.send(bytes_of(request_of(stranger, b.name()))));
+    EXPECT_TRUE(a.wait(*a.connect(b.name())));
+    EXPECT_EQ(b.connector->counts().requests_received, 1u);
+    EXPECT_EQ(b.connector->counts().malformed, 0u);
+}
+
+// A broken queue pair is repaired as often as it breaks, but not all the time.
+class PortRepairs : public testing::Test {
+protected:
+    explicit PortRepairs() { pd_.reset(check(ibv_alloc_pd(context_.get()), "ibv_alloc_pd")); }
+    static constexpr std::uint32_t kQkey = 17;
+    static constexpr unsigned kReceives = 4;
+    void break_it(ConnectorPort& port) {
+        ibv_qp_attr error{};
+        error.qp_state = IBV_QPS_ERR;
+        ASSERT_EQ(ibv_modify_qp(port.qp(), &error, IBV_QP_STATE), 0);
+    }
+    static bool receive(ConnectorPort& port) {
+        return port.receive([](const ConnectorPort::Arrival&) { ADD_FAILURE(); });
+    }
+    static ibv_qp_state state(ConnectorPort& port) {
+        ibv_qp_attr attributes{};
+        ibv_qp_init_attr unused{};
+        EXPECT_EQ(ibv_query_qp(port.qp(), &attributes, IBV_QP_STATE, &unused), 0);
+        return attributes.qp_state;
+    }
+    const Owned<ibv_context> context_ = softhca::test::open_device();
+    Owned<ibv_pd> pd_;
+};
+
+TEST_F(PortRepairs, AreNotCounted) {
+    ConnectorPort port(context_.get(), pd_.get(), kReceives, kQkey, std::chrono::seconds(0));
+    for (int k = 0; k < 1100; ++k) {
+        ASSERT_NO_FATAL_FAILURE(break_it(port));
+        ASSERT_TRUE(receive(port));
+        ASSERT_EQ(state(port), IBV_QPS_RTS) << "repair " << k;
+        ASSERT_FALSE(port.next_repair());
+    }
+}
+
+TEST_F(PortRepairs, HaveAPauseBetweenThem) {
+    ConnectorPort port(context_.get(), pd_.get(), kReceives, kQkey, std::chrono::hours(1));
+    ASSERT_NO_FATAL_FAILURE(break_it(port));
+    ASSERT_TRUE(receive(port));
+    EXPECT_EQ(state(port), IBV_QPS_RTS) << "the first at once";
+    ASSERT_NO_FATAL_FAILURE(break_it(port));
+    ASSERT_TRUE(receive(port));
+    EXPECT_EQ(state(port), IBV_QPS_ERR);
+    ASSERT_TRUE(port.next_repair());
+    EXPECT_GT(*port.next_repair(), ConnectorPort::Clock::now());
+}
+
+// The thread holds a mutex that callers need.
+TEST_F(PortRepairs, TakeNoMoreDatagramsAtOnceThanBounded) {
+    constexpr unsigned kMany = 3 * ConnectorPort::kAtOnce;
+    ConnectorPort port(context_.get(), pd_.get(), kMany, kQkey);
+    ProcessName to;
+    to.ud_qpn = port.address().qpn;
+    to.lid = port.address().lid;
+    Stranger stranger(to, kQkey);
+    for (unsigned k = 0; k < kMany; ++k)
+        ASSERT_NO_FATAL_FAILURE(stranger.send(std::vector<std::byte>(k % 2 != 0 ? 1 : 4096)));
+    std::size_t taken = 0, most = 0;
+    for (bool all = false; !all;) {
+        const std::size_t before = taken;
+        all = port.receive([&](const ConnectorPort::Arrival& arrival) {
+            EXPECT_EQ(arrival.length, taken % 2 != 0 ? 1u : 4096u);
+            EXPECT_EQ(arrival.source.qpn, stranger.qpn());
+            EXPECT_EQ(arrival.source.lid, to.lid);
+            ++taken;
+        });
+        most = std::max(most, taken - before);
+    }
+    EXPECT_EQ(taken, kMany);
+    EXPECT_LT(most, 2 * ConnectorPort::kAtOnce);
 }
 
 // What can be parsed and is wrong all the same.

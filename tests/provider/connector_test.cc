@@ -148,9 +148,9 @@ TEST_P(Transports, RefuseAnEndpointThatIsNotThere) {
     Name nobody = b.name();
     nobody.endpoint = 77;
     EXPECT_TRUE(a.wait(*a.connect(nobody), ECONNREFUSED));
-    // The process that had the QP number before.
+    // A process that had the QP number before, and by chance the Q_Key.
     Name stale = b.name();
-    stale.process.nonce ^= 1;
+    stale.process.nonce ^= 0x1'0000'0001;
     EXPECT_TRUE(a.wait(*a.connect(stale), ECONNREFUSED));
     EXPECT_EQ(b.connector->counts().refused, 2u);
     EXPECT_EQ(b.connector->counts().targets, 0u);
@@ -168,6 +168,45 @@ TEST_P(Transports, RefuseMoreThanTheirMost) {
     a.connector->disconnect(first->request);
     ASSERT_TRUE(b.soon([](const auto& counts) { return counts.targets == 1; }));
     EXPECT_TRUE(a.wait(*a.connect(b.name())));
+}
+
+TEST_P(Transports, RefuseMoreThanTheMostOfAPeer) {
+    Connector::Options options;
+    options.most_targets_of_peer = 2;
+    Peer a(xrc()), b(xrc(), options), c(xrc());
+    const auto first = a.connect(b.name()), second = a.connect(b.name());
+    ASSERT_TRUE(a.wait(*first));
+    ASSERT_TRUE(a.wait(*second));
+    EXPECT_TRUE(a.wait(*a.connect(b.name()), ENOBUFS));
+    EXPECT_TRUE(c.wait(*c.connect(b.name()))) << "another one";
+    a.connector->disconnect(first->request);
+    ASSERT_TRUE(b.soon([](const auto& counts) { return counts.targets == 1; }));
+    EXPECT_TRUE(a.wait(*a.connect(b.name())));
+}
+
+// For each QP that ever was there would be an entry, whatever comes and goes.
+TEST_P(Transports, ForgetWhoAskedForTargetsLongGone) {
+    Connector::Options options;
+    options.most_gone = 2;
+    Peer a(xrc()), b(xrc(), options);
+    std::vector<std::uint32_t> numbers;
+    const std::uint64_t removals = b.connector->removals();
+    for (int k = 0; k < 4; ++k) {
+        const auto channel = a.connect(b.name());
+        ASSERT_TRUE(a.wait(*channel));
+        ibv_qp_attr attributes{};
+        ibv_qp_init_attr unused{};
+        ASSERT_EQ(ibv_query_qp(channel->qp.get(), &attributes, IBV_QP_DEST_QPN, &unused), 0);
+        numbers.push_back(attributes.dest_qp_num);
+        EXPECT_TRUE(b.connector->asker(numbers.back()));
+        a.connector->disconnect(channel->request);
+        ASSERT_TRUE(b.soon([](const auto& counts) { return counts.targets == 0; }));
+    }
+    EXPECT_FALSE(b.connector->asker(numbers[0]));
+    EXPECT_FALSE(b.connector->asker(numbers[1]));
+    EXPECT_EQ(b.connector->asker(numbers[2]), a.name());
+    EXPECT_EQ(b.connector->asker(numbers[3]), a.name());
+    EXPECT_EQ(b.connector->removals(), removals + 2) << "users know some of them by heart";
 }
 
 TEST_P(Transports, FailInTimeWhenThePeerIsDead) {

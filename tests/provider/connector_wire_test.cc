@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 
 namespace heddle::protocol {
@@ -35,6 +36,32 @@ Datagram datagram(DatagramKind kind) {
     d.mtu = 5;
     d.reads = 16;
     return d;
+}
+
+TEST(DatagramSource, IsComparedWithTheName) {
+    Name name;
+    name.process.ud_qpn = 5;
+    name.process.lid = 7;
+    EXPECT_TRUE(is_of({5, 7, {}}, name));
+    EXPECT_FALSE(is_of({6, 7, {}}, name));
+    EXPECT_FALSE(is_of({5, 8, {}}, name));
+    // On Ethernet, where there are no LIDs.
+    name.flags = Name::kEthernet;
+    const std::uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 9};
+    std::copy_n(mapped, sizeof mapped, name.process.gid);
+    std::array<std::byte, DatagramSource::kGrhBytes> grh{};
+    EXPECT_FALSE(is_of({5, 7, {}}, name)) << "no GRH";
+    EXPECT_FALSE(is_of({5, 7, grh}, name));
+    for (std::size_t i = 0; i < sizeof mapped; ++i)
+        grh[8 + i] = static_cast<std::byte>(mapped[i]);
+    EXPECT_TRUE(is_of({5, 0, grh}, name));
+    grh = {};
+    grh[20] = std::byte{0x45};  // an IPv4 header, its source at 12
+    grh[32] = std::byte{10};
+    grh[35] = std::byte{9};
+    EXPECT_TRUE(is_of({5, 0, grh}, name));
+    name.process.gid[10] = 0;
+    EXPECT_FALSE(is_of({5, 0, grh}, name)) << "not one of IPv4";
 }
 
 Bytes bytes_of(const Datagram& d) {
@@ -77,7 +104,7 @@ TEST(ConnectorWire, ReadsNoValuesThatCannotBe) {
     EXPECT_TRUE(refuses([](Datagram& d) { d.reads = 0; }));
     EXPECT_TRUE(refuses([](Datagram& d) { d.reads = 129; }));
     EXPECT_TRUE(refuses([](Datagram& d) { d.error = 1; })) << "a request has none";
-    EXPECT_TRUE(refuses([](Datagram& d) { d.from.version = 2; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.from.version = 1; }));
     EXPECT_TRUE(refuses([](Datagram& d) { d.from.flags = 0x80; }));
     EXPECT_TRUE(refuses([](Datagram& d) { d.from.process.ud_qpn = 0; }));
     EXPECT_TRUE(refuses([](Datagram& d) { d.to.magic = 0; }));
