@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "heddle/error.h"
 
@@ -107,6 +108,7 @@ void TupleReceiver::got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody&
     tuple.data = open.data;
     tuple.queue = std::move(queue);
     tuple.used_at = ++clock_;
+    tuple.from_qpn = 0;
     by_key_[{peer.number, tuple.tag}] = &tuple;
     TupleCounts& counts = body_.tuple_counts;
     ++counts.queues;
@@ -317,6 +319,21 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
     }
 }
 
+// Its messages have no header: whoever is connected to this process and knows, or guesses, the
+// number of its queue can send to it.
+bool TupleReceiver::is_from_sender(TupleIn& tuple, std::uint32_t qpn) const {
+    const std::uint64_t removals = body_.connector.removals();
+    if (tuple.from_qpn == qpn && tuple.from_removals == removals) return true;
+    const std::optional<Name> asker = body_.connector.asker(qpn);
+    const Name& sender = tuple.peer->name;
+    if (!asker || asker->process != sender.process || asker->context != sender.context ||
+        asker->channel != sender.channel)
+        return false;
+    tuple.from_qpn = qpn;
+    tuple.from_removals = removals;
+    return true;
+}
+
 void TupleReceiver::received(std::uint64_t id, const ibv_wc& wc) {
     Receive* const found = body_.receives.find(id);
     if (found == nullptr || found->tuple == nullptr) return;  // of a queue that was given up
@@ -334,6 +351,14 @@ void TupleReceiver::received(std::uint64_t id, const ibv_wc& wc) {
         // A message that was too long for it, mostly: it comes again by the other way.
         tuple.returned.push_back(&r);
         return;
+    }
+    if (!is_from_sender(tuple, wc.qp_num)) {
+        // The receive is spent on it, so that the sender has credit for more than there are.
+        if (const std::optional<Name> stranger = body_.connector.asker(wc.qp_num))
+            body_.connector.refuse(*stranger, body_.name);
+        r.tuple = nullptr;
+        body_.finish(r, peer, tuple.tag, 0, false, nullptr, 0, 0, EPROTO, 0);
+        return body_.damaged(peer);
     }
     const auto immediate = wc.wc_flags & IBV_WC_WITH_IMM ? be32toh(wc.imm_data) : 0;
     const bool good =

@@ -36,6 +36,9 @@ struct TupleIn : NumberedSlot<TupleIn> {
     std::uint32_t posts = 0, credited = 0, received = 0;  // free-running
     std::uint32_t delivered = 0;                          // at least, says the sender
     std::uint64_t used_at = 0;
+    // The target QP that its sender's last message came by, and Connector::removals() then.
+    std::uint32_t from_qpn = 0;
+    std::uint64_t from_removals = 0;
     bool listed = false;  // among those that have something to be done
 };
 
@@ -76,6 +79,7 @@ private:
     bool could_take(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore,
                     const TupleIn& tuple) const noexcept;
     bool is_exact(const Receive& receive) const noexcept;
+    bool is_from_sender(TupleIn& tuple, std::uint32_t qpn) const;
     void park(Receive& receive);
     void park_queued(const TupleIn& tuple);
     void unpark();

@@ -112,7 +112,9 @@ void TupleSender::got_answer(Peer& peer, const TupleAnswerBody& answer) {
     if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleOut::State::kAsked)
         return body_.damaged(peer);
     --peer.answers;
-    const TupleReason declined = reason_of(answer.declined);
+    TupleReason declined = reason_of(answer.declined);
+    if (declined == TupleReason::kMask && !TupleImmediate::possible(answer.mask))
+        declined = TupleReason::kManyBits;
     if (declined != TupleReason::kNone) {
         ++body_.tuple_counts.declined[static_cast<std::size_t>(declined)];
         filter_.restart({peer.number, tuple->tag}, declined != TupleReason::kMask);

@@ -259,6 +259,98 @@ TEST_P(Flood, EndsAtTheLimitOfTheReceiver) {
 INSTANTIATE_TEST_SUITE_P(Of, Flood, testing::Values("eager", "small", "large", "data"),
                          [](const auto& each) { return std::string(each.param); });
 
+// A mask of more bits than an immediate has room for would be shifted out of it.
+TEST(HostileTuple, NamesAMaskOfTooManyBits) {
+    Options tuples = options();
+    tuples.rendezvous = Rendezvous::kTuple;
+    End victim(tuples), hostile(tuples);
+    const std::uint64_t to_hostile = victim.addresses.insert(hostile.endpoint->name());
+    const std::uint64_t to_victim = hostile.addresses.insert(victim.endpoint->name());
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    const auto until = [&](auto&& true_at_last) {
+        while (!true_at_last()) {
+            ASSERT_LT(std::chrono::steady_clock::now(), end);
+            victim.endpoint->progress();
+        }
+    };
+    // Asked for after the second message, and the answer is not what an honest one would be.
+    std::vector<char> bytes(8, 'v');
+    victim.send(to_hostile, bytes);
+    victim.send(to_hostile, bytes);
+    until([&] { return victim.endpoint->tuple_counts().asked == 1; });
+    TupleAnswerBody answer;  // to the first tuple of the victim's
+    answer.declined = static_cast<std::uint32_t>(TupleReason::kMask);
+    answer.mask = ~std::uint64_t{0};
+    RdmEndpoint::Body& body = hostile.body();
+    body.control(*body.peer_at(to_victim), Kind::kTupleAnswer, std::as_bytes(std::span(&answer, 1)),
+                 {});
+    Peer& peer = *victim.body().peer_at(to_hostile);
+    ASSERT_EQ(peer.tuples, 1u);
+    until([&] {
+        hostile.endpoint->progress();
+        return peer.tuples == 0;
+    });
+    EXPECT_EQ(peer.tuple_mask, 0u);
+    const TupleCounts counts = victim.endpoint->tuple_counts();
+    EXPECT_EQ(counts.declined[static_cast<std::size_t>(TupleReason::kManyBits)], 1u);
+}
+
+// Messages of a queue have no header that says whose they are.
+TEST(HostileTuple, SendsToTheQueueOfAnother) {
+    Options tuples = options();
+    tuples.rendezvous = Rendezvous::kTuple;
+    End victim(tuples), other(tuples), hostile(tuples);
+    const std::uint64_t to_other = victim.addresses.insert(other.endpoint->name());
+    const std::uint64_t from_other = other.addresses.insert(victim.endpoint->name());
+    const std::uint64_t from_hostile = hostile.addresses.insert(victim.endpoint->name());
+    const auto until = [&](auto&& true_at_last) {
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        while (!true_at_last()) {
+            ASSERT_LT(std::chrono::steady_clock::now(), end);
+            for (End* const each : {&victim, &other, &hostile})
+                each->endpoint->progress();
+        }
+    };
+    std::vector<char> small(8, 's'), bytes(kLarge, 'o'), room(kLarge);
+    hostile.send(from_hostile, small, kTag + 1);
+    ASSERT_NO_FATAL_FAILURE(until([&] { return victim.endpoint->counts().unexpected == 1; }));
+    Peer& peer = *other.body().peer_at(from_other);
+    const TupleOut* queue = nullptr;
+    ASSERT_NO_FATAL_FAILURE(until([&] {
+        victim.post(to_other, room, nullptr);
+        other.send(from_other, bytes);
+        until([&] { return !other.transmit.empty() && !victim.receive.empty(); });
+        EXPECT_EQ(victim.receive.front().error, 0);
+        other.transmit.pop();
+        victim.receive.pop();
+        queue = other.body().tuples->sender.find(peer, kTag);
+        return queue != nullptr && queue->state == TupleOut::State::kOpen;
+    }));
+    victim.post(to_other, room, &room);
+    RdmEndpoint::Body& body = hostile.body();
+    post::Work work;
+    work.opcode = post::Opcode::kSendImm;
+    work.immediate = TupleImmediate::put(kTag, 0, queue->sent);
+    work.remote_srq = queue->srqn;
+    work.flags = post::kInline;
+    ibv_sge piece{reinterpret_cast<std::uintptr_t>(small.data()), 8, 0};
+    work.pieces = {&piece, 1};
+    ASSERT_EQ(body.channel->post(*body.peer_at(from_hostile)->connection, work, {}),
+              post::Posted::kOk);
+    ASSERT_NO_FATAL_FAILURE(until([&] { return !victim.receive.empty(); }));
+    EXPECT_EQ(victim.receive.front().error, EPROTO) << "taken for a message of the other";
+    EXPECT_EQ(victim.receive.front().context, &room);
+    EXPECT_EQ(victim.endpoint->counts().damaged, 1u);
+    // The one who did it is not believed any more, either.
+    victim.receive.pop();
+    ASSERT_NO_FATAL_FAILURE(until([&] {
+        hostile.send(from_hostile, small, kTag + 1);
+        while (!hostile.transmit.empty() && hostile.transmit.front().error == 0)
+            hostile.transmit.pop();
+        return !hostile.transmit.empty();
+    }));
+}
+
 // Offered queues do not stay with those who went without a word.
 TEST(HostileTuple, AsksForAQueueAndLeaves) {
     Options few = options();

@@ -150,6 +150,7 @@ Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_
     const MemoryRegion& region = *found;
     const std::uint64_t start = address - region.iova;
     const std::uint32_t process = region.head.process;
+    if (process >= device::kMaxProcesses) return Access::kBadKey;
     if (list.count == 0)
         list.process = process;
     else if (list.process != process)
