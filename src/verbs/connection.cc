@@ -10,9 +10,10 @@
 namespace heddle::verbs {
 namespace {
 
-// ConnectX's usual choices: 4.096 us * 2^14 = 67 ms of patience a try, seven tries; an RNR NAK is
-// waited out for ever, because a receiver that is late is not an error.
-constexpr std::uint8_t kAckTimeout = 14, kRetries = 7, kRnrForEver = 7;
+// A try waits 4.096 us * 2^14 = 67 ms for an answer. It is repeated six times: the kernel's rxe
+// takes 7 for no limit (rxe_qp_from_attr), so that a peer that has died would never be noticed. An
+// RNR NAK is waited out for ever, because a receiver that is late is not an error.
+constexpr std::uint8_t kAckTimeout = 14, kRetries = 6, kRnrForEver = 7;
 
 void require(int error, ibv_qp* qp, const char* what) {
     if (error != 0)

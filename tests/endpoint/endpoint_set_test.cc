@@ -92,6 +92,18 @@ INSTANTIATE_TEST_SUITE_P(Each, Endpoints, testing::ValuesIn(cases()), [](const a
     return text + (info.param.path == Path::kVerbs ? "Verbs" : "Direct");
 });
 
+// The kernel's rxe takes 7 for no limit: a peer that has died would never be noticed.
+TEST(ConnectedEndpoint, GivesUpOnAPeerThatDoesNotAnswer) {
+    EndpointSet set("", Category::kStatic, 1);
+    set[0].connect(set[0].address());
+    ibv_qp_attr attributes{};
+    ibv_qp_init_attr ignored{};
+    ASSERT_EQ(ibv_query_qp(set[0].qp(), &attributes, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT, &ignored),
+              0);
+    EXPECT_NE(attributes.timeout, 0);
+    EXPECT_LT(attributes.retry_cnt, 7);
+}
+
 std::string refusal(const std::function<void()>& attempt) {
     try {
         attempt();
