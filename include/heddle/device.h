@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "heddle/category.h"
+
 namespace heddle {
 
 struct DeviceInfo {
@@ -25,7 +27,13 @@ struct DeviceInfo {
                   max_srqs = 0;
     std::uint32_t max_sge = 0;
     bool xrc = false, atomics = false;
+    // A QP of one thread can do without the driver's lock. Tried, since drivers have no flag for
+    // it.
+    bool thread_domains = false;
 };
+
+// What a category becomes on a device: kStatic if it consists of thread domains and there are none.
+Category made_on(const DeviceInfo& device, Category wanted) noexcept;
 
 // All devices, in libibverbs' order. Thread-safe. Throws VerbsError when the list cannot be had.
 std::vector<DeviceInfo> devices();

@@ -112,7 +112,9 @@ class EndpointSet {
 public:
     // n endpoints on the device of that name (empty: the first with an active port).
     // Throws VerbsError: which resource was short, how many there are, and which category would
-    // fit.
+    // fit. On a device without thread domains (DeviceInfo::thread_domains) a category that consists
+    // of them is made as static, and usage().thread_domains is 0; a Sharing that asks for them is
+    // refused (EOPNOTSUPP).
     EndpointSet(const std::string& device, Category category, std::uint32_t threads,
                 const EndpointOptions& options = {});
     EndpointSet(const std::string& device, const Sharing& sharing, std::uint32_t threads,

@@ -5,6 +5,8 @@
 #include <array>
 #include <cstddef>
 
+#include "heddle/device.h"
+
 namespace heddle {
 namespace {
 
@@ -46,6 +48,11 @@ Sharing sharing_of(Category category, std::uint32_t threads) noexcept {
             break;
     }
     return sharing;
+}
+
+Category made_on(const DeviceInfo& device, Category wanted) noexcept {
+    const bool can = device.thread_domains || sharing_of(wanted, 1).placement == Placement::kDriver;
+    return can ? wanted : Category::kStatic;
 }
 
 }  // namespace heddle

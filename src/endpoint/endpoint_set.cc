@@ -41,11 +41,11 @@ std::string number_of(std::uint32_t index, std::uint32_t count) {
 // Declared in the order of creation: destroyed in the reverse one.
 struct EndpointSet::Parts {
     Parts(const std::string& device, const Sharing& sharing, std::uint32_t threads,
-          const EndpointOptions& options);
+          const EndpointOptions& options, bool of_category);
 
     void make_contexts(const std::string& device);
     void make_buffers();
-    void make_domains();
+    void make_domains(bool can_do_without);
     void make_queues();
     void give_out();
     verbs::CompletionQueue make_cq(std::uint32_t index, bool locked);
@@ -68,7 +68,7 @@ struct EndpointSet::Parts {
 };
 
 EndpointSet::Parts::Parts(const std::string& device, const Sharing& sharing, std::uint32_t threads,
-                          const EndpointOptions& wanted)
+                          const EndpointOptions& wanted, bool of_category)
     : layout(endpoint::layout(sharing, threads, wanted.qps_per_thread)), options(wanted) {
     if (options.depth == 0) throw VerbsError("queues of depth 0", EINVAL, "at least 1");
     if (options.buffer_alignment == 0 || options.buffer_alignment > kPage)
@@ -78,7 +78,7 @@ EndpointSet::Parts::Parts(const std::string& device, const Sharing& sharing, std
     const endpoint::Measurement measurement;
     make_contexts(device);
     make_buffers();
-    make_domains();
+    make_domains(of_category);
     make_queues();
     std::vector<ibv_qp*> all_qps;
     for (const auto& qp : qps)
@@ -131,7 +131,8 @@ void EndpointSet::Parts::make_buffers() {
     }
 }
 
-void EndpointSet::Parts::make_domains() {
+// can_do_without: if the driver has none, its own placement will do.
+void EndpointSet::Parts::make_domains(bool can_do_without) {
     if (layout.domains_per_qp == 0) return;
     // Of a group, the first (and, doubled, the third) is used: alone on its page, see layout.cc.
     const std::uint32_t step = layout.sharing.placement == Placement::kPaired ? 1 : 2;
@@ -142,13 +143,15 @@ void EndpointSet::Parts::make_domains() {
         for (std::uint32_t d = 0; d < layout.domains_per_qp; ++d) {
             ibv_td_init_attr nothing{};
             verbs::ThreadDomain domain(ibv_alloc_td(context, &nothing));
+            if (!domain && can_do_without && verbs::means_no_thread_domains(errno)) {
+                layout.leave_to_driver();
+                return;
+            }
             if (!domain)
                 throw VerbsError(
                     "thread domain " +
                         number_of(static_cast<std::uint32_t>(domains.size()), layout.domains()),
-                    errno,
-                    "the context or the device has no UAR left; shared-dynamic takes half as "
-                    "many as dynamic, static and mpi+threads take none");
+                    errno, endpoint::hint_without_thread_domain(errno));
             domains.push_back(std::move(domain));
             if (d % step != 0) continue;
             ibv_parent_domain_init_attr attributes{};
@@ -243,11 +246,12 @@ void EndpointSet::Parts::give_out() {
 
 EndpointSet::EndpointSet(const std::string& device, Category category, std::uint32_t threads,
                          const EndpointOptions& options)
-    : EndpointSet(device, sharing_of(category, threads), threads, options) {}
+    : parts_(
+          std::make_unique<Parts>(device, sharing_of(category, threads), threads, options, true)) {}
 
 EndpointSet::EndpointSet(const std::string& device, const Sharing& sharing, std::uint32_t threads,
                          const EndpointOptions& options)
-    : parts_(std::make_unique<Parts>(device, sharing, threads, options)) {}
+    : parts_(std::make_unique<Parts>(device, sharing, threads, options, false)) {}
 
 EndpointSet::EndpointSet(EndpointSet&&) noexcept = default;
 EndpointSet& EndpointSet::operator=(EndpointSet&&) noexcept = default;

@@ -57,9 +57,7 @@ std::unique_ptr<Lane> Lanes::lane(const std::shared_ptr<SharedContext>& context)
         verbs::ThreadDomain domain(ibv_alloc_td(context->context.get(), &nothing));
         if (!domain)
             throw VerbsError("a thread domain for endpoint " + std::to_string(lanes_ + 1), errno,
-                             "the context or the device has no UAR left; shared-dynamic takes "
-                             "half as many as dynamic, static and mpi+threads take none "
-                             "(FI_HEDDLE_ENDPOINTS)");
+                             hint_without_thread_domain(errno) + " (FI_HEDDLE_ENDPOINTS)");
         lane->domains.push_back(std::move(domain));
         ++thread_domains_;
     }

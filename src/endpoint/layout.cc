@@ -5,6 +5,7 @@
 #include <string>
 
 #include "heddle/error.h"
+#include "verbs/open_device.h"
 
 namespace heddle::endpoint {
 namespace {
@@ -43,6 +44,14 @@ std::uint32_t domains_for(Placement placement) noexcept {
             return 4;
     }
     return 0;
+}
+
+std::string hint_without_thread_domain(int error) {
+    if (verbs::means_no_thread_domains(error))
+        return "the device's driver has no thread domains; mpi-everywhere, static and mpi+threads "
+               "need none";
+    return "the context or the device has no UAR left; shared-dynamic takes half as many as "
+           "dynamic, static and mpi+threads take none";
 }
 
 Layout layout(const Sharing& sharing, std::uint32_t threads, std::uint32_t qps_per_thread) {

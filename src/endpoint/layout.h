@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "heddle/category.h"
 
@@ -20,6 +21,11 @@ struct Layout {
     }
     std::uint32_t cqs_made() const noexcept {
         return sharing.placement == Placement::kDoubled ? 2 * cqs : cqs;
+    }
+    // Without thread domains a category is made as static: what else it shares is the same.
+    void leave_to_driver() noexcept {
+        sharing.placement = Placement::kDriver;
+        domains_per_qp = 0;
     }
     std::uint32_t domains() const noexcept { return domains_per_qp * qps; }
     // The first of the threads that share QP `qp` (of those that are used), or CQ `cq`.
@@ -39,5 +45,8 @@ Layout layout(const Sharing& sharing, std::uint32_t threads, std::uint32_t qps_p
 
 // Thread domains that a QP placed so needs.
 std::uint32_t domains_for(Placement placement) noexcept;
+
+// What is possible after ibv_alloc_td() has failed with `error`.
+std::string hint_without_thread_domain(int error);
 
 }  // namespace heddle::endpoint

@@ -53,6 +53,12 @@ private:
     verbs::MemoryRegion mr_;
 };
 
+// The category of a process's endpoints there. Nothing: Lanes choose.
+std::optional<Category> category_on(const DeviceInfo& device, std::optional<Category> wanted) {
+    if (device.thread_domains) return wanted;
+    return made_on(device, wanted.value_or(Category::k2xDynamic));
+}
+
 std::mutex processes_mutex;
 // By device; under processes_mutex. Never destroyed: programs close domains from exit handlers.
 auto& processes = *new std::map<std::string, std::weak_ptr<Process>>;
@@ -70,7 +76,7 @@ std::shared_ptr<Process> Process::get(const Options& options) {
 Process::Process(const Options& wanted)
     : options(wanted),
       device(heddle::device(wanted.device)),
-      lanes(device.name, wanted.endpoints, wanted.xrc && device.xrc),
+      lanes(device.name, category_on(device, wanted.endpoints), wanted.xrc && device.xrc),
       direct_pays_(wanted.post != PostPath::kAuto ||
                    PostCosts::load(PostCosts::file(device)).value_or(PostCosts{}).direct_pays()),
       monitor_(std::make_shared<memory::AddressMonitor>()) {}

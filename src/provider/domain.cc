@@ -3,6 +3,8 @@
 #include "provider/domain.h"
 
 #include <algorithm>
+#include <atomic>
+#include <optional>
 
 #include "protocol/endpoint_body.h"
 #include "provider/atomics.h"
@@ -78,6 +80,21 @@ protocol::Options options_for(const char* device) {
     if (device != nullptr) chosen.device = device;
     chosen.complain = [](const char* line) { complain("%s", line); };
     return chosen;
+}
+
+// The user learns once that the category is not the one of the options. Without an option nobody
+// asked for a certain one: a line in the log will do.
+void say_if_made_as_static(const protocol::Domain& domain) {
+    const std::optional<Category> wanted = domain.options().endpoints;
+    if (domain.device().thread_domains || wanted == domain.category()) return;
+    static std::atomic_flag said;
+    if (said.test_and_set()) return;
+    constexpr const char* kText =
+        "%s has no thread domains: endpoints are made as static (FI_HEDDLE_ENDPOINTS)";
+    if (wanted)
+        complain(kText, domain.device().name.c_str());
+    else
+        log(FI_LOG_WARN, kText, domain.device().name.c_str());
 }
 
 }  // namespace
@@ -195,6 +212,7 @@ int open_domain(fid_fabric* fabric, fi_info* info, fid_domain** out, void* conte
         if (info == nullptr || info->domain_attr == nullptr) return -FI_EINVAL;
         auto domain = std::make_unique<Domain>(static_cast<Fabric&>(*fabric), *info);
         describe(domain->fid, FI_CLASS_DOMAIN, context, domain_fid_ops);
+        say_if_made_as_static(*domain->protocol);
         domain->ops = &domain_ops;
         domain->mr = &registration_table();
         domain_opened();

@@ -61,7 +61,8 @@ constexpr OptionDeclaration kTable[] = {
     {"endpoints", FI_PARAM_STRING, "auto",
      "auto, mpi-everywhere, 2xdynamic, dynamic, shared-dynamic, static, mpi+threads",
      "How much of the device the endpoints of a process share (docs/endpoints.md). auto: 2xdynamic "
-     "for as many domains as there are cores, dynamic beyond.",
+     "for as many domains as there are cores, dynamic beyond; static where the device has no "
+     "thread domains.",
      [](Text text, Options& o) {
          if (equal(text, "auto")) {
              o.protocol.endpoints.reset();

@@ -59,6 +59,7 @@ DeviceInfo describe(ibv_device* device) {
         info.xrc = (a.device_cap_flags & IBV_DEVICE_XRC) != 0;
         info.atomics = a.atomic_cap != IBV_ATOMIC_NONE;
     }
+    info.thread_domains = verbs::has_thread_domains(context.get());
     ibv_port_attr port{};
     if (ibv_query_port(context.get(), 1, &port) == 0) {
         info.port_active = port.state == IBV_PORT_ACTIVE;
@@ -120,6 +121,17 @@ DeviceInfo device(const std::string& name) {
 }
 
 namespace verbs {
+
+bool means_no_thread_domains(int error) noexcept {
+    // libibverbs for a driver without the function, and before version 22
+    return error == EOPNOTSUPP || error == ENOSYS;
+}
+
+bool has_thread_domains(ibv_context* context) noexcept {
+    ibv_td_init_attr nothing{};
+    const ThreadDomain domain(ibv_alloc_td(context, &nothing));
+    return domain != nullptr || !means_no_thread_domains(errno);
+}
 
 Context open_device(const std::string& name) {
     const DeviceList list;

@@ -15,6 +15,12 @@ TEST_DIR = os.environ["HEDDLE_TEST_DIR"]
 SANITIZER = os.environ.get("HEDDLE_SANITIZER_PRELOAD", "")
 
 
+def preload(*libraries):
+    """LD_PRELOAD for libraries of the tests: a sanitizer's runtime comes before them."""
+    paths = [os.path.join(TEST_DIR, library) for library in libraries]
+    return ":".join([SANITIZER, *paths] if SANITIZER else paths)
+
+
 class Case(unittest.TestCase):
     """A test case with a scratch directory, a clean environment and a fabric of its own."""
 

@@ -5,7 +5,7 @@ import csv
 import json
 import os
 
-from harness import BUILD_DIR, SOURCE_DIR, Case, main
+from harness import BUILD_DIR, SOURCE_DIR, Case, main, preload
 
 HEDDLE = os.path.join(BUILD_DIR, "bin", "heddle")
 CATEGORIES = ["mpi-everywhere", "2xdynamic", "dynamic", "shared-dynamic", "static", "mpi+threads"]
@@ -25,6 +25,30 @@ class Heddle(Case):
         self.assertGreater(device["max_qps"], 10000)
         self.assertEqual([c["category"] for c in device["categories"]], CATEGORIES)
         self.assertTrue(all(c["as_in_paper"] for c in device["categories"]))
+
+    def test_device_without_thread_domains(self):
+        """`info` says what the endpoints are made as, and so they are made."""
+        self.environment["LD_PRELOAD"] = preload("libwithout_thread_domains.so")
+        others = ["2xdynamic", "dynamic", "shared-dynamic"]
+        said = "made as static, since the driver has no thread domains"
+        self.assertIn(f"{', '.join(others)}: {said}", self.heddle("info").stdout)
+        device = json.loads(self.heddle("info", "--json").stdout)["devices"][0]
+        self.assertFalse(device["thread_domains"])
+        self.assertEqual(
+            [c["category"] for c in device["categories"] if not c["as_in_paper"]], others
+        )
+        text = self.heddle("plan", "--threads", "2").stdout
+        self.assertIn(said, text)
+        rows = json.loads(self.heddle("plan", "--threads", "2", "--json").stdout)["categories"]
+        made = {row["category"]: row for row in rows}
+        for category, row in made.items():
+            self.assertEqual(row["made_as"], "static" if category in others else category)
+            self.assertEqual(row["qps"], 1 if category == "mpi+threads" else 2)
+            self.assertEqual(row["thread_domains"], 0)
+        arguments = ("bench", "message-rate", "--seconds", "0.01", "--repetitions", "1")
+        self.assertIn("no thread domains", self.heddle(*arguments).stdout)
+        result = self.heddle(*arguments, "--figure", "3", "--threads", "1", status=1)
+        self.assertIn("the device's driver has no thread domains", result.stderr)
 
     def test_info_knows_the_place(self):
         allowed = sorted(os.sched_getaffinity(0))

@@ -12,7 +12,16 @@ import time
 import unittest
 
 sys.path.insert(0, os.path.join(os.environ["HEDDLE_SOURCE_DIR"], "tests", "cli"))
-from harness import BUILD_DIR, SANITIZER, SOFTHCA, SOURCE_DIR, Case, main  # noqa: E402
+from harness import (  # noqa: E402
+    BUILD_DIR,
+    SANITIZER,
+    SOFTHCA,
+    SOURCE_DIR,
+    TEST_DIR,
+    Case,
+    main,
+    preload,
+)
 
 PROVIDER = os.path.join(BUILD_DIR, "lib", "libheddle-fi.so")
 HEDDLE = os.path.join(BUILD_DIR, "bin", "heddle")
@@ -190,6 +199,38 @@ class Statistics(Case):
             reports = [json.loads(line) for line in text]
         self.assertEqual(len(reports), 2, "on the signal, and at the end")
         self.assertEqual(reports[0]["endpoints"], 2)
+
+
+class WithoutThreadDomains(Case):
+    """A device of another vendor, whose driver has none."""
+
+    PROGRAM = os.path.join(TEST_DIR, "fi_exchange")
+    SAID = "mlx5_0 has no thread domains: endpoints are made as static"
+
+    def exchange(self, **variables):
+        variables["LD_PRELOAD"] = preload("libwithout_thread_domains.so")
+        result = self.softhca("run", "--", self.PROGRAM, env=variables)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stderr
+
+    def test_default_settings_work(self):
+        self.assertEqual(self.exchange(), "")
+        self.assertEqual(self.exchange(FI_LOG_LEVEL="warn").count(self.SAID), 1)
+
+    def test_another_category_than_was_asked_for_is_said_once(self):
+        for category in ("2xdynamic", "dynamic", "shared-dynamic"):
+            with self.subTest(category=category):
+                said = self.exchange(FI_HEDDLE_ENDPOINTS=category)
+                self.assertEqual(said, f"heddle: {self.SAID} (FI_HEDDLE_ENDPOINTS)\n")
+
+    def test_what_needs_none_is_made_as_ever(self):
+        for category in ("mpi-everywhere", "static", "mpi+threads"):
+            with self.subTest(category=category):
+                self.assertEqual(self.exchange(FI_HEDDLE_ENDPOINTS=category), "")
+
+    def test_statistics_have_the_category_that_was_made(self):
+        said = self.exchange(FI_HEDDLE_STATS="stderr")
+        self.assertRegex(said, r"heddle: process \d+, mlx5_0, endpoints static\n")
 
 
 class Documentation(unittest.TestCase):

@@ -60,7 +60,7 @@ void apply_share(const std::string& text, Sharing* sharing) {
     *place = static_cast<std::uint32_t>(ways);
 }
 
-std::vector<BenchRow> make_rows(const BenchRequest& request) {
+std::vector<BenchRow> make_rows(const BenchRequest& request, const DeviceInfo& device) {
     std::vector<BenchRow> rows;
     for (const Category c : request.selection.categories())
         for (const Path path : request.selection.paths()) {
@@ -68,7 +68,7 @@ std::vector<BenchRow> make_rows(const BenchRequest& request) {
             m.path = path;
             m.inlining = !request.no_inline;
             m.blueflame = !request.no_blueflame;
-            m.sharing = sharing_of(c, m.threads);
+            m.sharing = sharing_of(made_on(device, c), m.threads);
             for (const std::string& share : request.shares)
                 apply_share(share, &m.sharing);
             rows.push_back({std::string(name(c)), path, bench::MessageRateRun(m), {}, {}});
@@ -130,7 +130,7 @@ void message_rate(BenchRequest request) {
     const DeviceInfo info = device(request.rate.device);
     const bench::Pinning pins = bench::pinning(place_of(info), request.rate.threads);
     request.rate.processors = pins.processors;
-    std::vector<BenchRow> rows = make_rows(request);
+    std::vector<BenchRow> rows = make_rows(request, info);
     for (BenchRow& row : rows)
         row.run.warm_up();
     {

@@ -63,6 +63,7 @@ Json device_facts(const DeviceInfo& device) {
             {"software_hca", device.software},
             {"firmware", device.firmware},
             {"board", device.board},
+            {"thread_domains", device.thread_domains},
             {"uar_kernel", !kernel                         ? Json(nullptr)
                            : *kernel == UarKernel::kStatic ? Json("static")
                                                            : Json("dynamic")}};
@@ -112,7 +113,10 @@ std::string fixed(double value, int decimals) {
 }
 
 std::string title_of(const DeviceInfo& device) {
-    return device.name + (device.software ? " (software HCA)" : "");
+    return device.name + (device.software ? " (software HCA)" : "") +
+           (device.thread_domains ? ""
+                                  : " (no thread domains: 2xdynamic, dynamic and "
+                                    "shared-dynamic are static)");
 }
 
 std::string text_of(const bench::Pinning& p) {

@@ -49,11 +49,10 @@ struct Possible {
 std::vector<Possible> possible(const DeviceInfo& d) {
     std::vector<Possible> all;
     for (const Category c : kCategories) {
-        const bool domains = sharing_of(c, 1).placement != Placement::kDriver;
-        if (d.mlx5 || !domains)
+        if (made_on(d, c) == c)
             all.push_back({c, true, ""});
         else
-            all.push_back({c, false, "as static: the driver has no thread domains"});
+            all.push_back({c, false, "made as static: the driver has no thread domains"});
     }
     return all;
 }
@@ -84,7 +83,7 @@ Json to_json(const DeviceInfo& d, const Place& place) {
             {"xrc", d.xrc},
             {"atomics", d.atomics},
             {"paths", d.mlx5 ? Json{"verbs", "direct"} : Json{"verbs"}},
-            {"thread_domains", d.mlx5},
+            {"thread_domains", d.thread_domains},
             {"categories", categories}};
 }
 
@@ -123,7 +122,7 @@ void print(const DeviceInfo& d, const Place& place) {
     }
     line("categories", as_in_paper);
     if (!others.empty())
-        line("", others + ": by context and QP as static, for the driver has no thread domains");
+        line("", others + ": made as static, since the driver has no thread domains");
 }
 
 }  // namespace

@@ -141,7 +141,8 @@ Json to_json(const PlanRequest& request, const DeviceInfo& device,
         j["fits_device"] = beyond.empty();
         if (!beyond.empty()) j["beyond_device"] = beyond;
         j["fits_budget"] = within_budget(request, u);
-        j["shared"] = shared_with(row.category);
+        j["made_as"] = name(made_on(device, row.category));
+        j["shared"] = shared_with(made_on(device, row.category));
         // of each process, from 0
         j["uuar_threads"] = row.registers ? Json(row.registers->uuars) : Json(nullptr);
         j["uar_threads"] = row.registers ? Json(row.registers->pages) : Json(nullptr);
@@ -204,10 +205,14 @@ void print(const PlanRequest& request, const DeviceInfo& device, const std::vect
     std::printf("(paper): bytes of the same objects by table I of ICPADS'18.\n");
     if (cq_pages != 0)
         std::printf("Besides, each context has a page for doorbells of CQs alone.\n");
+    if (!device.thread_domains)
+        std::printf(
+            "2xdynamic, dynamic and shared-dynamic: made as static, since the driver has no thread "
+            "domains.\n");
     std::printf("Shared by the threads of a process:\n");
     for (const PlanRow& row : rows) {
         std::printf("  %-15s %s\n", std::string(name(row.category)).c_str(),
-                    shared_with(row.category));
+                    shared_with(made_on(device, row.category)));
         if (!row.registers) continue;
         const std::string uuars = text_of(row.registers->uuars);
         const std::string pages = text_of(row.registers->pages);
