@@ -8,6 +8,7 @@ _softhca_values() {
     --engine) echo "hybrid inline thread dedicated" ;;
     --memory) echo "auto cma" ;;
     --memlock) echo "ignore enforce" ;;
+    --lost-peer) echo "silent flush" ;;
     --log) echo "error warn info debug trace" ;;
     --fabric) softhca list --names 2>/dev/null ;;
     esac
@@ -15,7 +16,7 @@ _softhca_values() {
 
 _softhca_options() {
     case $1 in
-    run) echo "--uar --engine --memory --memlock --fabric --log --log-file --help" ;;
+    run) echo "--uar --engine --memory --memlock --lost-peer --fabric --log --log-file --help" ;;
     stat) echo "--fabric --json --help" ;;
     top) echo "--fabric --interval --once --json --help" ;;
     list) echo "--json --names --help" ;;
@@ -60,7 +61,7 @@ _softhca() {
         previous=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case $previous in
-    --uar | --engine | --memory | --memlock | --log | --fabric)
+    --uar | --engine | --memory | --memlock | --lost-peer | --log | --fabric)
         mapfile -t COMPREPLY < <(compgen -W "$(_softhca_values "$previous")" -- "$current")
         ;;
     --log-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 SOURCE_ROOT = Path(__file__).resolve().parent.parent.parent
@@ -51,17 +51,18 @@ class Mode:
     uar: str | None = None
     engine: str | None = None
     memory: str | None = None
+    lost_peer: str | None = None
 
     def flags(self):
         flags = []
-        for option in ("uar", "engine", "memory"):
+        for option in ("uar", "engine", "memory", "lost_peer"):
             value = getattr(self, option)
             if value is not None:
-                flags += [f"--{option}", value]
+                flags += [f"--{option.replace('_', '-')}", value]
         return flags
 
     def __str__(self):
-        chosen = [value for value in (self.uar, self.engine, self.memory) if value]
+        chosen = [value for value in astuple(self) if value]
         return "/".join(chosen) or "defaults"
 
 

@@ -55,6 +55,7 @@ TEST(Options, DefaultsWithoutVariables) {
     EXPECT_EQ(all.options.engine, EnginePolicy::kHybrid);
     EXPECT_EQ(all.options.memory, MemoryPolicy::kAuto);
     EXPECT_EQ(all.options.memlock, MemlockPolicy::kIgnore);
+    EXPECT_EQ(all.options.lost_peer, LostPeerPolicy::kSilent);
     EXPECT_EQ(all.options.log, LogLevel::kWarn);
     EXPECT_STREQ(all.options.fabric, "default");
     EXPECT_STREQ(all.options.log_file, "");
@@ -77,6 +78,8 @@ TEST(Options, EveryChoice) {
     EXPECT_EQ(read({{"SOFTHCA_MEMORY", "auto"}}).options.memory, MemoryPolicy::kAuto);
     EXPECT_EQ(read({{"SOFTHCA_MEMLOCK", "ignore"}}).options.memlock, MemlockPolicy::kIgnore);
     EXPECT_EQ(read({{"SOFTHCA_MEMLOCK", "enforce"}}).options.memlock, MemlockPolicy::kEnforce);
+    EXPECT_EQ(read({{"SOFTHCA_LOST_PEER", "silent"}}).options.lost_peer, LostPeerPolicy::kSilent);
+    EXPECT_EQ(read({{"SOFTHCA_LOST_PEER", "flush"}}).options.lost_peer, LostPeerPolicy::kFlush);
     EXPECT_EQ(read({{"SOFTHCA_LOG", "error"}}).options.log, LogLevel::kError);
     EXPECT_EQ(read({{"SOFTHCA_LOG", "warn"}}).options.log, LogLevel::kWarn);
     EXPECT_EQ(read({{"SOFTHCA_LOG", "info"}}).options.log, LogLevel::kInfo);

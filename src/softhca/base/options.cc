@@ -17,6 +17,7 @@ constexpr const char* kUarValues[] = {"dynamic", "static"};
 constexpr const char* kEngineValues[] = {"hybrid", "inline", "thread", "dedicated"};
 constexpr const char* kMemoryValues[] = {"auto", "cma"};
 constexpr const char* kMemlockValues[] = {"ignore", "enforce"};
+constexpr const char* kLostPeerValues[] = {"silent", "flush"};
 constexpr const char* kLogValues[] = {"error", "warn", "info", "debug", "trace"};
 
 // The enumerators of each choice stand in the order of its table.
@@ -104,6 +105,21 @@ constexpr OptionDeclaration kDeclarations[] = {
             "what it pins for a real adapter; here nothing is pinned",
         .apply = [](std::string_view value,
                     Options* options) { return choose(kMemlockValues, value, &options->memlock); },
+    },
+    {
+        .variable = "SOFTHCA_LOST_PEER",
+        .flag = "lost-peer",
+        .metavar = "ANSWER",
+        .initial = "silent",
+        .values = kLostPeerValues,
+        .possible = "silent or flush",
+        .help = "what a connected queue pair that only receives learns when its peer's queue pair "
+                "is destroyed or dies with its process: nothing, as on a wire (silent), or that "
+                "its receives are flushed (flush)",
+        .apply =
+            [](std::string_view value, Options* options) {
+                return choose(kLostPeerValues, value, &options->lost_peer);
+            },
     },
     {
         .variable = "SOFTHCA_FABRIC",

@@ -18,6 +18,7 @@ constexpr bool leaves_all_to_thread(EnginePolicy engine) noexcept {
 }
 enum class MemoryPolicy { kAuto, kCma };
 enum class MemlockPolicy { kIgnore, kEnforce };
+enum class LostPeerPolicy { kSilent, kFlush };
 enum class LogLevel { kError, kWarn, kInfo, kDebug, kTrace };
 
 inline constexpr std::size_t kMaxFabricName = 64;
@@ -27,6 +28,7 @@ struct Options {
     EnginePolicy engine = EnginePolicy::kHybrid;
     MemoryPolicy memory = MemoryPolicy::kAuto;
     MemlockPolicy memlock = MemlockPolicy::kIgnore;
+    LostPeerPolicy lost_peer = LostPeerPolicy::kSilent;
     LogLevel log = LogLevel::kWarn;
     char fabric[kMaxFabricName + 1] = "default";
     char log_file[PATH_MAX] = "";  // empty: standard error

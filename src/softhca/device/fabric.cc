@@ -21,6 +21,7 @@
 #include "softhca/device/epoch.h"
 #include "softhca/device/guid.h"
 #include "softhca/device/memory/arena.h"
+#include "softhca/device/memory/remote.h"
 #include "softhca/device/peers.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/device/tree.h"
@@ -318,6 +319,17 @@ bool Fabric::alive(std::uint32_t slot, std::uint32_t generation) noexcept {
     return alive(slot);
 }
 
+bool Fabric::going(std::uint32_t slot) noexcept {
+    if (slot == slot_) return false;
+    if (slot >= kMaxProcesses) return true;
+    const Process& process = segment_->processes[slot];
+    // The kernel takes memory and descriptors away before it releases the lock: at exit from a
+    // process that says so, at exec descriptors alone.
+    return process.state.load(std::memory_order_acquire) != kLive || !alive(slot) ||
+           memory::is_ending(process.pid) ||
+           !memory::arena_is_open(process.pid, process.arena_fd, process.arena_inode);
+}
+
 unsigned Fabric::reclaim_dead() noexcept {
     unsigned reclaimed = 0;
     const std::uint32_t high = segment_->processes_high.load(std::memory_order_acquire);
@@ -364,6 +376,7 @@ void Fabric::leave() noexcept {
 }
 
 void Fabric::leave_abruptly() noexcept {
+    silence_qps(*this, slot_);
     // Never waits for long: the thread that a signal interrupted may hold the directory itself.
     for (int attempt = 0; attempt < 100; ++attempt) {
         const DirectoryLock lock(directory_, LOCK_EX | LOCK_NB);

@@ -33,6 +33,9 @@ public:
     // Is the process of this slot and generation still there? One system call.
     bool alive(std::uint32_t slot, std::uint32_t generation) noexcept;
     bool alive(std::uint32_t slot) noexcept;
+    // Why an access to the memory of that process failed: it is gone or about to be (exit, exec),
+    // so that nobody can answer for it. Several system calls; for failures only.
+    bool going(std::uint32_t slot) noexcept;
 
     // Frees the objects of every process that is gone. Cheap when none is. Returns how many were.
     unsigned reclaim_dead() noexcept;
@@ -45,8 +48,9 @@ public:
 
     // At exit, and in a forked child (which has no share in the parent's objects).
     void leave() noexcept;
-    // At _exit(), perhaps in a signal handler: only takes the fabric's files away when nobody else
-    // is in it. Objects go as those of a process that was killed. Async-signal-safe.
+    // At _exit(), perhaps in a signal handler: silences its QPs, and takes the fabric's files away
+    // when nobody else is in it. Objects go as those of a process that was killed.
+    // Async-signal-safe.
     void leave_abruptly() noexcept;
     static void forget_after_fork() noexcept;
 

@@ -41,27 +41,6 @@ void free_all(Table<T, N>& table, std::uint32_t slot) noexcept {
     }
 }
 
-bool connected(std::uint32_t type) noexcept {
-    return type == IB_UVERBS_QPT_RC || type == IB_UVERBS_QPT_XRC_INI ||
-           type == IB_UVERBS_QPT_XRC_TGT;
-}
-
-// From the state on which it has one, a QP's connection does not change until it is reset, and then
-// only when nobody is inside an epoch who saw that state.
-bool has_connection(const QueuePair& qp) noexcept {
-    const std::uint32_t state = qp.state.load(std::memory_order_acquire);
-    return connected(qp.type) && state >= IBV_QPS_RTR && state <= IBV_QPS_SQE;
-}
-
-void tell_peer(Fabric& fabric, const QueuePair& qp) noexcept {
-    const epoch::Section section;
-    if (!has_connection(qp)) return;
-    QueuePair& peer = fabric.segment().qps[qp.attr.dest_qpn & (kMaxQps - 1)];
-    if (&peer == &qp || !peer.head.live() || peer.number != qp.attr.dest_qpn) return;
-    if (!has_connection(peer) || peer.attr.dest_qpn != qp.number) return;
-    call_attention(fabric, peer, kAttentionPeerLost);
-}
-
 }  // namespace
 
 void ring_bell(Fabric& fabric, std::uint32_t slot) noexcept {
@@ -107,6 +86,18 @@ void drop_qp_references(Fabric& fabric, QueuePair& qp) noexcept {
         segment.uars[qp.uar_page].users[qp.uuar].fetch_sub(1);
 }
 
+void silence_qps(Fabric& fabric, std::uint32_t slot) noexcept {
+    auto& table = fabric.segment().qps;
+    for (std::uint32_t i = 0; i < used(table); ++i) {
+        QueuePair& qp = table[i];
+        // an XRC target may be others' as well: it is left to who reclaims this process
+        if (qp.head.process != slot || qp.type == IB_UVERBS_QPT_XRC_TGT) continue;
+        std::uint32_t live = kLive;  // another thread may be destroying it
+        qp.head.state.compare_exchange_strong(live, kDying, std::memory_order_release,
+                                              std::memory_order_relaxed);
+    }
+}
+
 bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
     Segment& segment = fabric.segment();
     // An XRC target that another process has opened outlives the process that made it.
@@ -116,8 +107,6 @@ bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
         if (qp.type == IB_UVERBS_QPT_XRC_TGT && qp.alias_of == kNone &&
             qp.references.fetch_sub(1) > 1)
             qp.head.process = qp.head.context = kNone;
-        else
-            tell_peer(fabric, qp);
     }
     condemn(segment.qps, slot);
     condemn(segment.srqs, slot);

@@ -8,10 +8,13 @@ namespace softhca::device {
 
 class Fabric;
 
-// Frees everything the process in this slot owned and tells the owners of connected QPs that their
-// peer is lost. Under Segment.process_lock. False if a stopped process keeps them from being freed
-// now; then a later call goes on.
+// Frees everything the process in this slot owned. Under Segment.process_lock. False if a stopped
+// process keeps them from being freed now; then a later call goes on.
 bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept;
+
+// The process is about to end without reclaiming: its QPs answer nobody from now on, as those that
+// a kernel destroys before the process can be waited for. Async-signal-safe.
+void silence_qps(Fabric& fabric, std::uint32_t slot) noexcept;
 
 // What else a QP holds: drops its references when it is freed (by its owner or by reclaim).
 struct QueuePair;
@@ -20,8 +23,7 @@ void drop_qp_references(Fabric& fabric, QueuePair& qp) noexcept;
 void drop_xrc_domain(Fabric& fabric, std::uint32_t domain) noexcept;
 
 // QueuePair.attention
-inline constexpr std::uint32_t kAttentionState = 1;     // its state was changed by a peer
-inline constexpr std::uint32_t kAttentionPeerLost = 2;  // the process at the other end is gone
+inline constexpr std::uint32_t kAttentionState = 1;  // its state was changed by a peer
 
 // Asks the owner of a QP to look at it.
 void call_attention(Fabric& fabric, QueuePair& qp, std::uint32_t what) noexcept;

@@ -63,6 +63,7 @@ int peer_end(Fabric& fabric, std::uint32_t index, const Channel& channel) noexce
     if (libc::fstat(fd, &st) != 0 || !S_ISFIFO(st.st_mode) || st.st_uid != geteuid() ||
         st.st_ino != channel.inode) {
         libc::close(fd);
+        errno = ENOENT;  // another file has that number now
         return -1;
     }
     if (const int high = libc::fcntl(fd, F_DUPFD_CLOEXEC, 700); high >= 0) {
@@ -102,9 +103,10 @@ bool send(Fabric& fabric, std::uint32_t index, std::uint32_t generation, const v
     if (!channel.lock.lock()) return false;
     const int saved = errno;
     const ssize_t written = put(fabric, index, channel, record, length);
-    if (written < 0 && errno != EAGAIN && errno != EPIPE)
+    if (const int error = errno;
+        written < 0 && error != EAGAIN && error != EPIPE && !fabric.going(channel.head.process))
         LOG_WARN("cannot deliver an event to process %d: errno %d",
-                 fabric.segment().processes[channel.head.process].pid, errno);
+                 fabric.segment().processes[channel.head.process].pid, error);
     errno = saved;
     channel.lock.unlock();
     return written == static_cast<ssize_t>(length);

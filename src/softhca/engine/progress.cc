@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <rdma/ib_user_verbs.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -112,15 +113,14 @@ std::uint64_t patience_ns(const QueuePair& qp) noexcept {
 struct Rounds {
     std::uint64_t next_liveness = 0;
     std::uint64_t last_direct_work = 0;
-    std::vector<std::uint32_t> lost;  // QPs whose peer is gone, until their patience ends
-    bool busy = false;                // somebody waits for a lock
-    bool had_others = false;          // there were other processes at the last look
+    bool busy = false;        // somebody waits for a lock
+    bool had_others = false;  // there were other processes at the last look
     std::uint64_t deadline = ~0ull;
     // Programs spin on all processors: see direct_pause().
     std::uint64_t crowded_until = 0, crowded_for = kCrowdedLeast;
 };
 
-void look_at_attention(Fabric& fabric, Rounds& rounds) noexcept {
+void look_at_attention(Fabric& fabric) noexcept {
     if (!fabric.self().attention.exchange(0, std::memory_order_acquire)) return;
     const std::uint32_t high = g_local_qps_high.load(std::memory_order_acquire);
     for (std::uint32_t i = 0; i < high; ++i) {
@@ -128,10 +128,6 @@ void look_at_attention(Fabric& fabric, Rounds& rounds) noexcept {
         if (!local) continue;
         QueuePair& qp = fabric.segment().qps[i];
         const std::uint32_t what = qp.attention.exchange(0, std::memory_order_acquire);
-        if (what & device::kAttentionPeerLost) {
-            local->peer_lost_at = device::now_ns();
-            rounds.lost.push_back(i);
-        }
         if (what & device::kAttentionState) {
             run_or_list(fabric, *local, Runner::kProgress);
             if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) flush_receives(fabric, i);
@@ -139,33 +135,31 @@ void look_at_attention(Fabric& fabric, Rounds& rounds) noexcept {
     }
 }
 
-// A connected QP whose peer's process died hears nothing more: as long as its own retries would
-// take it may hope, then it fails, so that a program that only receives learns of it too.
-void look_at_lost(Fabric& fabric, Rounds& rounds) noexcept {
+// Has this QP a connection on which it may wait for messages?
+bool waits_for_peer(const QueuePair& qp) noexcept {
+    const std::uint32_t state = qp.state.load(std::memory_order_acquire);
+    return qp.type != IB_UVERBS_QPT_UD && qp.type != IB_UVERBS_QPT_XRC_INI &&
+           state >= IBV_QPS_RTR && state <= IBV_QPS_SQE;
+}
+
+// SOFTHCA_LOST_PEER=flush: a connected QP whose peer's QP is no more hears nothing again. As long
+// as its own retries would take it may hope, then it fails, so that a program that only receives
+// learns of it. In which state the other one went makes no difference: its number tells.
+void fail_lost(Fabric& fabric) noexcept {
     const std::uint64_t now = device::now_ns();
-    for (std::size_t n = 0; n < rounds.lost.size();) {
-        const std::uint32_t index = rounds.lost[n];
-        LocalQp* local = g_local_qps[index].load(std::memory_order_acquire);
-        QueuePair& qp = fabric.segment().qps[index];
-        const std::uint32_t state = qp.state.load(std::memory_order_acquire);
-        bool done = !local || !local->peer_lost_at || state < IBV_QPS_RTR || state > IBV_QPS_SQE;
-        if (!done) {
-            const std::uint64_t end = local->peer_lost_at + patience_ns(qp);
-            const bool sends = state == IBV_QPS_RTS && has_work(qp, *local);
-            if (now >= end && !sends) {  // a sender is ended by its own retries
-                LOG_DEBUG("QP 0x%x: its peer's process is gone", qp.number);
-                fail_qp(fabric, index, kNoEvent, false);
-                done = true;
-            } else {
-                rounds.deadline = std::min(rounds.deadline, std::max(end, now + kMillisecond));
-            }
-        }
-        if (done) {
-            if (local) local->peer_lost_at = 0;
-            rounds.lost[n] = rounds.lost.back();
-            rounds.lost.pop_back();
-        } else {
-            ++n;
+    const std::uint32_t high = g_local_qps_high.load(std::memory_order_acquire);
+    for (std::uint32_t i = 0; i < high; ++i) {
+        LocalQp* local = g_local_qps[i].load(std::memory_order_acquire);
+        if (!local) continue;
+        const QueuePair& qp = fabric.segment().qps[i];
+        const QueuePair& peer = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
+        if (!waits_for_peer(qp) || (peer.head.live() && peer.number == qp.attr.dest_qpn)) {
+            local->peer_lost_at = 0;
+        } else if (!local->peer_lost_at) {
+            local->peer_lost_at = now;
+        } else if (now >= local->peer_lost_at + patience_ns(qp) && !has_work(qp, *local)) {
+            LOG_DEBUG("QP 0x%x: its peer is gone", qp.number);  // (a sender's own retries end it)
+            fail_qp(fabric, i, kNoEvent, false);
         }
     }
 }
@@ -309,18 +303,23 @@ void* progress_main(void*) noexcept {
         {
             device::memory::SharingPause pause;
             device::epoch::Section section;
-            look_at_attention(*fabric, rounds);
-            look_at_lost(*fabric, rounds);
+            look_at_attention(*fabric);
             run_pending(*fabric, Runner::kProgress, device::kMaxQps);
             polling = poll_direct(*fabric, rounds);
             earliest_timer(*fabric, rounds);
         }
         const std::uint64_t now = device::now_ns();
         const bool others = others_alive(*fabric);
-        if (others || rounds.had_others) {
+        const bool flushes = options().lost_peer == LostPeerPolicy::kFlush;
+        if (others || rounds.had_others || flushes) {
             if (now >= rounds.next_liveness) {
                 fabric->reclaim_dead();
                 device::peers::collect();
+                if (flushes) {
+                    device::memory::SharingPause pause;
+                    device::epoch::Section section;
+                    fail_lost(*fabric);
+                }
                 rounds.next_liveness = now + kLivenessPeriod;
                 rounds.had_others = others;
             }

@@ -82,10 +82,12 @@ Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& re
         be16toh(next.next_wqe_index) >= srq.wqe_count ||
         !fetch_list(fabric, process, srq.buffer, at + sizeof next,
                     (std::size_t{1} << srq.wqe_shift) - sizeof next, receive)) {
-        // the owner has damaged its list: the queue fails, as for a WQE fetched with an error
-        srq.failed = 1;
-        send_async_event(fabric, srq.head.context, IBV_EVENT_SRQ_ERR, srq.user_handle,
-                         &srq.async_events_sent);
+        if (!fabric.going(process)) {
+            // the owner has damaged its list: the queue fails, as for a WQE fetched with an error
+            srq.failed = 1;
+            send_async_event(fabric, srq.head.context, IBV_EVENT_SRQ_ERR, srq.user_handle,
+                             &srq.async_events_sent);
+        }
         srq.lock.unlock();
         return Take::kBroken;
     }

@@ -308,6 +308,7 @@ bool atomic_on_shared(std::byte* at, const Request& request, std::uint64_t* old)
 int atomic_on_private(Fabric& fabric, const SpanList& remote, const Request& request,
                       std::uint64_t* old) noexcept {
     const pid_t pid = fabric.segment().processes[remote.process].pid;
+    if (!fabric.alive(remote.process)) return ESRCH;
     if (!fabric.segment().atomics_lock.try_lock_briefly()) return EBUSY;
     iovec local{old, 8};
     iovec there{reinterpret_cast<void*>(static_cast<std::uintptr_t>(remote.spans[0].address)), 8};
@@ -421,6 +422,17 @@ void rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& requ
     }
 }
 
+// Whose memory the request was to reach, if it is the target's.
+bool responder_is_going(Fabric& fabric, const QueuePair& target, const Request& request) noexcept {
+    if (!target.head.live()) return true;
+    const std::uint32_t owner = target.head.process;  // none: an XRC target whose maker is gone
+    if (owner != kNone && fabric.going(owner)) return true;
+    const auto* srq = is_send(request) || request.opcode == MLX5_OPCODE_RDMA_WRITE_IMM
+                          ? shared_queue(fabric, target, request.srq_number)
+                          : nullptr;
+    return srq && srq->head.process != owner && fabric.going(srq->head.process);
+}
+
 }  // namespace
 
 void respond(Fabric& fabric, QueuePair& requester, Request& request, Response& response) noexcept {
@@ -433,6 +445,14 @@ void respond(Fabric& fabric, QueuePair& requester, Request& request, Response& r
         send(fabric, requester, *target, request, response);
     else
         rdma(fabric, requester, *target, request, response);
+    // What failed because the other process ends is not an error of the request: the queue pair is
+    // about to go with it, and a wire is silent from then on.
+    if (response.answer == Answer::kError && !response.local_error &&
+        responder_is_going(fabric, *target, request)) {
+        response.answer = Answer::kSilent;
+        response.has_completion = response.responder_failed = false;
+        response.event = kNoEvent;
+    }
     // a responder that does not acknowledge has no way to refuse either (IBTA 9.8.2.2)
     if (!reliable(requester.type) && response.answer == Answer::kError && !response.local_error &&
         !response.has_completion && response.responder_failed) {

@@ -106,7 +106,6 @@ void reset(Command& command, QueuePair& qp, std::uint32_t index) noexcept {
     if (local) {
         local->unfinished = {};
         engine::restart_counters(*local);
-        local->peer_lost_at = 0;
         local->run_lock.unlock();
     }
 }

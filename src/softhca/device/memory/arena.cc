@@ -311,6 +311,14 @@ std::byte* arena_map_peer(pid_t pid, int fd, std::uint64_t inode, std::uint64_t*
     return base;
 }
 
+bool arena_is_open(pid_t pid, int fd, std::uint64_t inode) noexcept {
+    char path[64];
+    std::snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
+    struct stat status;
+    if (libc::stat(path, &status) != 0) return errno != ENOENT && errno != ESRCH;
+    return status.st_ino == inode;
+}
+
 void arena_unmap_peer(std::byte* base) noexcept {
     Arena& a = arena();
     std::lock_guard lock(a.mutex);

@@ -49,6 +49,8 @@ void* arena_map_own(void* address, std::uint64_t length, int prot, int flags,
 std::byte* arena_map_peer(pid_t pid, int fd, std::uint64_t inode,
                           std::uint64_t* bytes = nullptr) noexcept;
 void arena_unmap_peer(std::byte* base) noexcept;
+// Does the process still have that arena open? True as well where the system does not say.
+bool arena_is_open(pid_t pid, int fd, std::uint64_t inode) noexcept;
 
 // Descriptors that this folder holds for itself; the application must not close or replace them.
 bool owns_fd(int fd) noexcept;

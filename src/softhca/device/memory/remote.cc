@@ -179,6 +179,27 @@ int copy_from(pid_t pid, const iovec* local, unsigned nlocal, const iovec* remot
     return copy(Direction::kFrom, pid, {local, nlocal}, {remote, nremote}, bytes);
 }
 
+bool is_ending(pid_t pid) noexcept {
+    char path[32], text[512];
+    std::snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    const int file = libc::open(path, O_RDONLY | O_CLOEXEC);
+    if (file < 0) return errno == ENOENT || errno == ESRCH;
+    const ssize_t length = libc::read(file, text, sizeof text - 1);
+    const bool gone = length < 0 && errno == ESRCH;
+    libc::close(file);
+    if (length <= 0) return gone;
+    text[length] = '\0';
+    // proc_pid_stat(5): the name in parentheses may contain anything; then the state and, six
+    // numbers later, the flags (PF_EXITING of the kernel's include/linux/sched.h)
+    constexpr unsigned kExiting = 4;
+    const char* rest = std::strrchr(text, ')');
+    char state;
+    unsigned flags;
+    if (!rest || std::sscanf(rest + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2)
+        return false;
+    return state == 'Z' || state == 'X' || (flags & kExiting);
+}
+
 bool copy_refused() noexcept { return g_refused.load(std::memory_order_relaxed); }
 
 void allow_peer_copies() noexcept { prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0); }

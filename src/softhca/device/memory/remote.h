@@ -22,6 +22,10 @@ int copy_to(pid_t pid, const iovec* local, unsigned nlocal, const iovec* remote,
 int copy_from(pid_t pid, const iovec* local, unsigned nlocal, const iovec* remote, unsigned nremote,
               std::size_t bytes) noexcept;
 
+// Is that process, or its main thread, ending or gone? The kernel says so before it takes memory
+// and descriptors away. False where the system does not say.
+bool is_ending(pid_t pid) noexcept;
+
 // Has the system refused a copy since this process started?
 bool copy_refused() noexcept;
 
