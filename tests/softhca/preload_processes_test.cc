@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Descriptors and processes: closing everything, dup, netlink; fork, vfork, signal handlers,
-// threads.
+// Descriptors and processes: closing everything, dup; fork, vfork, signal handlers, threads.
 #include <atomic>
 #include <cerrno>
 #include <climits>
@@ -14,8 +13,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/netlink.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,15 +21,6 @@
 
 namespace softhca::test {
 namespace {
-
-TEST(PreloadDescriptors, NetlinkIsRefusedOnlyForRdma) {
-    constexpr int kNetlinkRdma = 20;
-    EXPECT_EQ(::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, kNetlinkRdma), -1);
-    EXPECT_EQ(errno, EPROTONOSUPPORT);
-    const int route = ::socket(AF_NETLINK, SOCK_RAW, NETLINK_ROUTE);
-    EXPECT_GE(route, 0);
-    ::close(route);
-}
 
 // The descriptor whose lock says that this process lives, of all descriptors the one to lose last.
 int fabric_descriptor() {

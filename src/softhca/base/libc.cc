@@ -111,6 +111,14 @@ int socket(int domain, int type, int protocol) noexcept {
     return call<int>(SYS_socket, domain, type, protocol);
 }
 
+ssize_t sendto(int fd, const void* buffer, std::size_t size, int flags) noexcept {
+    return call<ssize_t>(SYS_sendto, fd, buffer, size, flags, nullptr, 0);
+}
+
+ssize_t recvfrom(int fd, void* buffer, std::size_t size, int flags) noexcept {
+    return call<ssize_t>(SYS_recvfrom, fd, buffer, size, flags, nullptr, nullptr);
+}
+
 int poll(pollfd* fds, nfds_t count, int timeout_ms) noexcept {
     if (timeout_ms < 0) {
         return call<int>(SYS_ppoll, fds, count, nullptr, nullptr, 0UL);

@@ -44,6 +44,9 @@ int pipe2(int fds[2], int flags) noexcept;
 int eventfd(unsigned value, int flags) noexcept;
 int memfd_create(const char* name, unsigned flags) noexcept;
 int socket(int domain, int type, int protocol) noexcept;
+// To and from the peer that the socket is connected to.
+ssize_t sendto(int fd, const void* buffer, std::size_t size, int flags) noexcept;
+ssize_t recvfrom(int fd, void* buffer, std::size_t size, int flags) noexcept;
 int poll(pollfd* fds, nfds_t count, int timeout_ms) noexcept;
 
 // Names

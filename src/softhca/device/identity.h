@@ -4,6 +4,8 @@
 // mlx5_core_pci_table and rdma-core's providers/mlx5 match table).
 #pragma once
 
+#include <rdma/ib_user_verbs.h>
+
 #include <cstdint>
 
 namespace softhca::device {
@@ -25,6 +27,11 @@ inline constexpr std::uint16_t kFirmwareMajor = 20;
 inline constexpr std::uint16_t kFirmwareMinor = 31;
 inline constexpr std::uint16_t kFirmwareSub = 1014;
 inline constexpr std::uint32_t kHardwareRevision = 0;
+inline constexpr unsigned kDriverAbiVersion = 1;  // MLX5_IB_UVERBS_ABI_VERSION
+// memory windows, local invalidate, raw IP checksums, managed flow steering: not there
+inline constexpr std::uint32_t kDeviceCapFlags =
+    IB_UVERBS_DEVICE_XRC | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN | IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT |
+    IB_UVERBS_DEVICE_SYS_IMAGE_GUID;
 
 // The device's GUID differs by fabric: guid.h.
 inline constexpr std::uint64_t kGidPrefix = 0xfe80'0000'0000'0000ULL;

@@ -31,7 +31,6 @@ constexpr unsigned kSubsystemVendor = kVendorId;
 constexpr unsigned kSubsystemDevice = 0x0008;
 constexpr unsigned kPciClass = 0x020700;   // network controller, InfiniBand
 constexpr unsigned kUverbsAbiVersion = 6;  // of the command interface
-constexpr unsigned kDriverAbiVersion = 1;  // MLX5_IB_UVERBS_ABI_VERSION
 constexpr const char* kDriverName = "mlx5_core";
 constexpr const char* kLinkSpeed = "16.0 GT/s PCIe";
 constexpr unsigned kLinkWidth = 16;

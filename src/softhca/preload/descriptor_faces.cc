@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Faces of libc that end descriptors: close, close_range, closefrom, fclose, dup2, dup3; and
-// socket, where libibverbs would ask the kernel's RDMA netlink for devices.
+// Faces of libc that end descriptors: close, close_range, closefrom, fclose, dup2, dup3.
 //
-// uverbs learns of each of its descriptors before it is closed. Internal descriptors stay open
-// whatever the program does: daemons close every descriptor they can think of. In a vfork child
-// (which usually closes them all before it calls exec) the kernel alone is told.
+// uverbs and nldev learn of each of their descriptors before it is closed. Internal descriptors
+// stay open whatever the program does: daemons close every descriptor they can think of. In a vfork
+// child (which usually closes them all before it calls exec) the kernel alone is told.
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -12,27 +11,29 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
-#include <linux/netlink.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
+#include "softhca/nldev/sockets.h"
 #include "softhca/preload/face.h"
 #include "softhca/preload/next.h"
 #include "softhca/preload/process.h"
 #include "softhca/uverbs/uverbs.h"
-
-#ifndef NETLINK_RDMA
-#define NETLINK_RDMA 20
-#endif
 
 namespace softhca::preload {
 
 namespace {
 
 bool special(int fd) noexcept {
-    return fd >= 0 && (uverbs::owns(fd) || uverbs::owns_channel(fd) || uverbs::is_internal(fd));
+    return fd >= 0 && (uverbs::owns(fd) || uverbs::owns_channel(fd) || uverbs::is_internal(fd) ||
+                       nldev::owns(fd));
+}
+
+// Before the program's descriptor `fd` is closed.
+void tell_of_closing(int fd) noexcept {
+    uverbs::closing(fd);
+    nldev::closing(fd);
 }
 
 __attribute__((noinline)) int close_special(int fd) noexcept {
@@ -42,7 +43,7 @@ __attribute__((noinline)) int close_special(int fd) noexcept {
     if (uverbs::is_internal(fd)) {
         return 0;
     }
-    uverbs::closing(fd);
+    tell_of_closing(fd);
     return libc::close(fd);
 }
 
@@ -119,7 +120,7 @@ int close_all(unsigned first, unsigned last, unsigned flags) noexcept {
             const int fd = found.fds[i];
             const auto number = static_cast<unsigned>(fd);
             if (!uverbs::is_internal(fd)) {
-                uverbs::closing(fd);
+                tell_of_closing(fd);
                 continue;
             }
             if (number > from && libc::close_range(from, number - 1, flags) != 0) {
@@ -156,7 +157,7 @@ bool release_target(int target) noexcept {
         errno = EBUSY;
         return false;
     }
-    uverbs::closing(target);
+    tell_of_closing(target);
     return true;
 }
 
@@ -198,7 +199,7 @@ int fclose_face(std::FILE* stream) noexcept {
     const int fd = ::fileno(stream);
     errno = saved_errno;
     if (special(fd) && !in_borrowed_memory()) [[unlikely]] {
-        uverbs::closing(fd);
+        tell_of_closing(fd);
     }
     return next<int(std::FILE*)>(Next::kFclose)(stream);
 }
@@ -219,16 +220,6 @@ int dup3_face(int fd, int target, int flags) noexcept {
         return -1;
     }
     return libc::dup3(fd, target, flags);
-}
-
-SOFTHCA_FACE(socket, int, socket_face, (int domain, int type, int protocol) noexcept);
-int socket_face(int domain, int type, int protocol) noexcept {
-    if (domain == AF_NETLINK && protocol == NETLINK_RDMA) [[unlikely]] {
-        // As a kernel without RDMA: libibverbs then looks for devices in sysfs.
-        errno = EPROTONOSUPPORT;
-        return -1;
-    }
-    return libc::socket(domain, type, protocol);
 }
 
 }  // namespace softhca::preload

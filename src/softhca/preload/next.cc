@@ -20,6 +20,10 @@ constexpr const char* kNames[kNextCount] = {
     "__realpath_chk", "__readlink_chk", "__readlinkat_chk",
     "getcwd",         "__getcwd_chk",   "get_current_dir_name",
     "faccessat",      "statvfs",        "pathconf",
+    "send",           "sendto",         "sendmsg",
+    "sendmmsg",       "recv",           "recvfrom",
+    "recvmsg",        "recvmmsg",       "__recv_chk",
+    "__recvfrom_chk",
 };
 
 std::atomic<void*> addresses[kNextCount];

@@ -30,6 +30,16 @@ enum class Next : unsigned {
     kFaccessat,
     kStatvfs,
     kPathconf,
+    kSend,
+    kSendto,
+    kSendmsg,
+    kSendmmsg,
+    kRecv,
+    kRecvfrom,
+    kRecvmsg,
+    kRecvmmsg,
+    kRecvChk,
+    kRecvfromChk,
     kCount,
 };
 

@@ -27,9 +27,7 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     out.hw_ver = kHardwareRevision;
     out.max_qp = kMaxQps - kFirstQp;
     out.max_qp_wr = kMaxQpWr;
-    // memory windows, local invalidate, raw IP checksums, managed flow steering: not there
-    out.device_cap_flags = IB_UVERBS_DEVICE_XRC | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN |
-                           IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT | IB_UVERBS_DEVICE_SYS_IMAGE_GUID;
+    out.device_cap_flags = kDeviceCapFlags;
     out.max_sge = kMaxSge;
     out.max_sge_rd = kMaxSge;
     out.max_cq = kMaxCqs - kFirstCq;

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Requests and answers: see conversation.h.
+#include "softhca/nldev/conversation.h"
+
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "softhca/device/identity.h"
+#include "softhca/nldev/abi.h"
+#include "softhca/nldev/device.h"
+#include "softhca/nldev/resources.h"
+
+namespace softhca::nldev {
+namespace {
+
+using device::Segment;
+
+constexpr int kAnswered = -1;  // a dump: neither an error nor an acknowledgement
+
+constexpr std::uint16_t message_type(std::uint16_t command) noexcept {
+    return static_cast<std::uint16_t>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command));
+}
+
+bool can_dump(std::uint16_t command) noexcept {
+    return command == RDMA_NLDEV_CMD_GET || command == RDMA_NLDEV_CMD_PORT_GET ||
+           command == RDMA_NLDEV_CMD_RES_GET || resource_of(command) != nullptr;
+}
+
+bool is_known(std::uint16_t command) noexcept {
+    return can_dump(command) || command == RDMA_NLDEV_CMD_GET_CHARDEV ||
+           command == RDMA_NLDEV_CMD_SYS_GET;
+}
+
+bool is_port(std::uint32_t port) noexcept { return port >= 1 && port <= device::kPorts; }
+
+// The kernel has one errno for a missing, a malformed and a wrong device index.
+int check_device(const Attributes& attributes, const Segment* segment) noexcept {
+    const auto index = attributes.u32(RDMA_NLDEV_ATTR_DEV_INDEX);
+    return attributes.valid() && index && *index == kDeviceIndex && segment ? 0 : EINVAL;
+}
+
+// nldev.c: res_get_common_doit.
+int fill_resource(const Resource& resource, const Attributes& attributes, const Segment& segment,
+                  Datagram* out) {
+    const auto number = attributes.u32(resource.number_attribute);
+    const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
+    if (!number || (port && !is_port(*port)) || port.has_value() == resource.per_device)
+        return EINVAL;
+    for (std::uint32_t i = 0; i < resource.end(segment); ++i) {
+        if (!resource.live(segment, i) || resource.number(segment, i) != *number) continue;
+        if (port && resource.port(segment, i) != *port) return EAGAIN;
+        fill_handle(out);
+        resource.fill(segment, i, out);
+        return 0;
+    }
+    return ENOENT;
+}
+
+int fill_chardev(const Attributes& attributes, const Segment* segment, Datagram* out) noexcept {
+    const auto type = attributes.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE);
+    const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
+    const bool of_device = attributes.u32(RDMA_NLDEV_ATTR_DEV_INDEX).has_value();
+    if (!attributes.valid() || !type) return EINVAL;
+    if (of_device && check_device(attributes, segment) != 0) return EINVAL;
+    if (port && (!of_device || !is_port(*port))) return EINVAL;
+    if (*type != "uverbs") return ENOENT;
+    if (!of_device) return EOPNOTSUPP;  // each of its devices has one, the subsystem none
+    fill_character_device(out);
+    return 0;
+}
+
+int fill_answer(std::uint16_t command, const Attributes& attributes, const Segment* segment,
+                Datagram* out) {
+    if (command == RDMA_NLDEV_CMD_GET_CHARDEV) return fill_chardev(attributes, segment, out);
+    if (command == RDMA_NLDEV_CMD_SYS_GET) {
+        if (!attributes.valid()) return EINVAL;
+        fill_subsystem(out);
+        return 0;
+    }
+    if (const int error = check_device(attributes, segment)) return error;
+    switch (command) {
+        case RDMA_NLDEV_CMD_GET:
+            fill_device(out);
+            return 0;
+        case RDMA_NLDEV_CMD_PORT_GET: {
+            const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
+            if (!port || !is_port(*port)) return EINVAL;
+            fill_port(*port, out);
+            return 0;
+        }
+        case RDMA_NLDEV_CMD_RES_GET:
+            fill_summary(*segment, out);
+            return 0;
+        default:
+            return fill_resource(*resource_of(command), attributes, *segment, out);
+    }
+}
+
+// One message of as many objects as there is room for, from *next on. False: there are no more.
+bool fill_resources(const Resource& resource, const Segment& segment, std::uint32_t physical_port,
+                    std::uint32_t* next, Datagram* out) {
+    const std::uint32_t end = resource.end(segment);
+    bool filled = false;
+    fill_handle(out);
+    const Datagram::Mark table = out->begin_nest(resource.table);
+    for (; *next < end; ++*next) {
+        if (!resource.live(segment, *next)) continue;
+        if (physical_port && resource.port(segment, *next) != physical_port) continue;
+        const Datagram::Mark entry = out->begin_nest(resource.entry);
+        resource.fill(segment, *next, out);
+        if (out->overflowed()) {
+            out->take_back(entry);
+            break;
+        }
+        out->end_nest(entry);
+        filled = true;
+    }
+    out->end_nest(table);
+    return filled;
+}
+
+}  // namespace
+
+bool Conversation::request(std::span<const std::byte> datagram, const Recipient& recipient,
+                           const Segment* segment) noexcept {
+    try {
+        while (datagram.size() >= sizeof(nlmsghdr)) {
+            nlmsghdr header;
+            std::memcpy(&header, datagram.data(), sizeof header);
+            if (header.nlmsg_len < sizeof header || header.nlmsg_len > datagram.size()) return true;
+            if (unread_.size() >= kMostUnread) return false;
+            const auto whole = datagram.first(header.nlmsg_len);
+            const Request request{header, whole, Attributes(whole.subspan(sizeof header))};
+            const int error = answer(request, recipient, segment);
+            if (error > 0 || (error == 0 && (header.nlmsg_flags & NLM_F_ACK)))
+                acknowledge(request, recipient, error);
+            datagram = datagram.subspan(std::min(aligned(header.nlmsg_len), datagram.size()));
+        }
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
+int Conversation::answer(const Request& request, const Recipient& recipient,
+                         const Segment* segment) {
+    const std::uint16_t type = request.header.nlmsg_type;
+    // Neither control messages nor answers are answered.
+    if (!(request.header.nlmsg_flags & NLM_F_REQUEST) || type < NLMSG_MIN_TYPE) return 0;
+    if (RDMA_NL_GET_CLIENT(type) != RDMA_NL_NLDEV) return EINVAL;
+    if (!is_known(RDMA_NL_GET_OP(type))) return EOPNOTSUPP;
+    return request.header.nlmsg_flags & NLM_F_DUMP ? start_dump(request, recipient, segment)
+                                                   : answer_at_once(request, recipient, segment);
+}
+
+int Conversation::answer_at_once(const Request& request, const Recipient& recipient,
+                                 const Segment* segment) {
+    const std::uint16_t command = RDMA_NL_GET_OP(request.header.nlmsg_type);
+    Datagram out;
+    const Datagram::Mark message =
+        out.begin_message(message_type(command), 0, request.header.nlmsg_seq, recipient.port);
+    if (const int error = fill_answer(command, request.attributes, segment, &out)) return error;
+    if (out.overflowed()) return EMSGSIZE;
+    out.end_message(message);
+    unread_.push_back(out.release());
+    return 0;
+}
+
+// What is wrong with the request of a dump its NLMSG_DONE tells.
+int Conversation::start_dump(const Request& request, const Recipient& recipient,
+                             const Segment* segment) {
+    const std::uint16_t command = RDMA_NL_GET_OP(request.header.nlmsg_type);
+    if (!can_dump(command)) return EINVAL;
+    if (dump_) return EBUSY;
+    Dump dump{command, request.header.nlmsg_seq, recipient.port, 0, 0, 0};
+    const Attributes& attributes = request.attributes;
+    if (resource_of(command) || command == RDMA_NLDEV_CMD_PORT_GET) {
+        dump.error = check_device(attributes, segment);
+        const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
+        if (port && resource_of(command)) {
+            if (!is_port(*port)) dump.error = EINVAL;
+            dump.physical_port = resource_of(command)->per_device ? 0 : *port;
+        }
+    }
+    dump_ = dump;
+    return kAnswered;
+}
+
+void Conversation::acknowledge(const Request& request, const Recipient& recipient, int error) {
+    const bool whole = error && !recipient.capped_acks;
+    const std::size_t copied = whole ? request.whole.size() : sizeof(nlmsghdr);
+    Datagram out(sizeof(nlmsghdr) + sizeof(nlmsgerr) + aligned(copied));
+    const Datagram::Mark message = out.begin_message(NLMSG_ERROR, whole ? 0 : NLM_F_CAPPED,
+                                                     request.header.nlmsg_seq, recipient.port);
+    const int negative = -error;
+    out.raw(&negative, sizeof negative);
+    out.raw(request.whole.data(), copied);
+    out.end_message(message);
+    unread_.push_back(out.release());
+}
+
+// False: this was the last datagram.
+bool Conversation::continue_dump(Dump* dump, const Segment* segment, Datagram* out) noexcept {
+    const auto end = [&](int error) {
+        out->take_back(0);
+        const Datagram::Mark done =
+            out->begin_message(NLMSG_DONE, NLM_F_MULTI, dump->sequence, dump->port);
+        const int negative = -error;
+        out->raw(&negative, sizeof negative);
+        out->end_message(done);
+        return false;
+    };
+    if (dump->error || !segment) return end(dump->error);
+    try {
+        const Datagram::Mark message = out->begin_message(message_type(dump->command), NLM_F_MULTI,
+                                                          dump->sequence, dump->port);
+        if (const Resource* resource = resource_of(dump->command)) {
+            if (!fill_resources(*resource, *segment, dump->physical_port, &dump->next, out))
+                return end(0);
+        } else if (dump->command == RDMA_NLDEV_CMD_PORT_GET) {
+            if (++dump->next > device::kPorts) return end(0);
+            fill_port(dump->next, out);
+        } else {
+            if (dump->next++ > 0) return end(0);
+            if (dump->command == RDMA_NLDEV_CMD_GET)
+                fill_device(out);
+            else
+                fill_summary(*segment, out);
+        }
+        out->end_message(message);
+        return true;
+    } catch (const std::bad_alloc&) {
+        return end(ENOMEM);
+    }
+}
+
+bool Conversation::next(const Segment* segment, std::vector<std::byte>* out) noexcept {
+    if (!unread_.empty()) {
+        *out = std::move(unread_.front());
+        unread_.pop_front();
+        return true;
+    }
+    if (!dump_) return false;
+    try {
+        Datagram datagram;
+        if (!continue_dump(&*dump_, segment, &datagram)) dump_.reset();
+        *out = datagram.release();
+        return true;
+    } catch (const std::bad_alloc&) {
+        return false;
+    }
+}
+
+void Conversation::give_back(std::vector<std::byte> datagram) noexcept {
+    try {
+        unread_.push_front(std::move(datagram));
+    } catch (const std::bad_alloc&) {
+        dump_
+            .reset();  // lost, as when the kernel has no memory: the reader is not left half a dump
+    }
+}
+
+}  // namespace softhca::nldev
