@@ -16,7 +16,7 @@ _softhca_values() {
 
 _softhca_options() {
     case $1 in
-    run) echo "--uar --engine --memory --memlock --lost-peer --fabric --log --log-file --help" ;;
+    run) echo "--uar --engine --memory --memlock --lost-peer --fabric --directory --log --log-file --help" ;;
     stat) echo "--fabric --json --help" ;;
     top) echo "--fabric --interval --once --json --help" ;;
     list) echo "--json --names --help" ;;
@@ -64,6 +64,7 @@ _softhca() {
     --uar | --engine | --memory | --memlock | --lost-peer | --log | --fabric)
         mapfile -t COMPREPLY < <(compgen -W "$(_softhca_values "$previous")" -- "$current")
         ;;
+    --directory) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     --log-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     --interval) ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$(_softhca_options "$command")" -- "$current") ;;

@@ -18,6 +18,7 @@
 
 #include "cli/commands.h"
 #include "softhca/device/fabric.h"
+#include "softhca/device/fabric_directory.h"
 #include "softhca/device/tree.h"
 
 namespace softhca::cli {
@@ -25,21 +26,6 @@ namespace {
 
 [[noreturn]] void fail(const std::string& what) {
     throw CommandError(what + ": " + std::strerror(errno));
-}
-
-// The rules of the library for its directory, with a message of our own. False if it is not there.
-bool check_directory(const std::string& directory) {
-    struct stat status;
-    if (::lstat(directory.c_str(), &status) != 0) {
-        if (errno == ENOENT) return false;
-        fail(directory);
-    }
-    if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() ||
-        (status.st_mode & 07777) != 0700)
-        throw CommandError(directory +
-                           " is not a directory of this user with mode 0700: somebody "
-                           "else made it, and softhca does not use it. Remove it.");
-    return true;
 }
 
 // Joining, leaving and removing fabrics exclude each other by a lock on the directory.
@@ -71,24 +57,40 @@ struct flock liveness_lock(std::uint32_t slot, std::uint32_t count) {
 }  // namespace
 
 std::vector<std::string> fabric_names() {
-    const std::string directory = device::fabric_directory();
-    if (!check_directory(directory)) return {};
-    DIR* listing = ::opendir(directory.c_str());
-    if (!listing) fail("cannot list " + directory);
     std::set<std::string> names;
-    while (const dirent* entry = ::readdir(listing)) {
-        const std::string_view file = entry->d_name;
-        for (const std::string_view suffix : {".fabric", ".tree"})
-            if (file.size() > suffix.size() && file.ends_with(suffix))
-                names.emplace(file.substr(0, file.size() - suffix.size()));
+    std::string distrusted;
+    bool usable = false;
+    for (const std::string& directory : device::fabric_directories()) {
+        std::string reason;
+        const int error = device::inspect_fabric_directory(directory, &reason);
+        usable = usable || error == 0 || error == ENOENT;
+        if (error != 0) {
+            if (error != ENOENT) distrusted += (distrusted.empty() ? "" : "; ") + reason;
+            continue;
+        }
+        DIR* listing = ::opendir(directory.c_str());
+        if (!listing) {
+            if (errno == ENOENT) continue;  // its last process just left
+            fail("cannot list " + directory);
+        }
+        while (const dirent* entry = ::readdir(listing)) {
+            const std::string_view file = entry->d_name;
+            for (const std::string_view suffix : {".fabric", ".tree"})
+                if (file.size() > suffix.size() && file.ends_with(suffix))
+                    names.emplace(file.substr(0, file.size() - suffix.size()));
+        }
+        ::closedir(listing);
     }
-    ::closedir(listing);
+    if (!usable)
+        throw CommandError("no fabric can be there: " + distrusted +
+                           ". Remove it, or set SOFTHCA_DIRECTORY to a directory of your own");
     return {names.begin(), names.end()};
 }
 
 std::unique_ptr<FabricFile> FabricFile::open(const std::string& name) {
-    if (!check_directory(device::fabric_directory())) return nullptr;
-    const std::string path = device::fabric_segment_path(name.c_str());
+    const std::string directory = device::find_fabric(name);
+    if (directory.empty()) return nullptr;
+    const std::string path = device::fabric_segment_path(directory, name);
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
         if (errno == ENOENT) return nullptr;
@@ -149,16 +151,17 @@ void reclaim_dead(const std::string& name) {
 }
 
 bool remove_fabric(const std::string& name, bool force) {
-    if (!check_directory(device::fabric_directory())) return true;  // its last process just left
-    const DirectoryLock lock(device::fabric_directory());
+    const std::string directory = device::find_fabric(name);
+    if (directory.empty()) return true;  // its last process just left
+    const DirectoryLock lock(directory);
     const std::unique_ptr<FabricFile> file = FabricFile::open(name);
     if (file && !force && file->live_processes() > 0) return false;
-    const std::string path = device::fabric_segment_path(name.c_str());
+    const std::string path = device::fabric_segment_path(directory, name);
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail("cannot remove " + path);
-    const std::string tree = device::fabric_tree_path(name.c_str());
+    const std::string tree = device::fabric_tree_path(directory, name);
     device::remove_tree(tree);
     if (::access(tree.c_str(), F_OK) == 0) fail("cannot remove " + tree);
-    ::rmdir(device::fabric_directory().c_str());  // succeeds when it was the last
+    ::rmdir(directory.c_str());  // succeeds when it was the last
     return true;
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "softhca/device/fabric.h"
+#include "softhca/device/fabric_directory.h"
 #include "softhca/device/memory/sharing.h"
 #include "softhca/device/tree.h"
 #include "softhca/uverbs/uverbs.h"
@@ -37,7 +38,8 @@ namespace {
 
 // Of processes that are gone: PREFIX, the number of the process, and a suffix.
 void remove_leftovers(const std::string& prefix) {
-    DIR* directory = opendir(device::fabric_directory().c_str());
+    const std::string path = device::fabric_directories().front();
+    DIR* directory = opendir(path.c_str());
     if (!directory) return;
     std::vector<std::string> names;
     while (const dirent* entry = readdir(directory)) {
@@ -49,8 +51,8 @@ void remove_leftovers(const std::string& prefix) {
     }
     closedir(directory);
     for (const std::string& name : names) {
-        unlink(device::fabric_segment_path(name.c_str()).c_str());
-        device::remove_tree(device::fabric_tree_path(name.c_str()));
+        unlink(device::fabric_segment_path(path, name).c_str());
+        device::remove_tree(device::fabric_tree_path(path, name));
     }
 }
 

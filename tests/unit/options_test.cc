@@ -58,6 +58,7 @@ TEST(Options, DefaultsWithoutVariables) {
     EXPECT_EQ(all.options.lost_peer, LostPeerPolicy::kSilent);
     EXPECT_EQ(all.options.log, LogLevel::kWarn);
     EXPECT_STREQ(all.options.fabric, "default");
+    EXPECT_STREQ(all.options.directory, "");
     EXPECT_STREQ(all.options.log_file, "");
 }
 
@@ -120,6 +121,14 @@ TEST(Options, FabricNames) {
     }
 }
 
+TEST(Options, Directory) {
+    EXPECT_STREQ(read({{"SOFTHCA_DIRECTORY", "/a b"}}).options.directory, "/a b");
+    for (const std::string& bad : {std::string("here"), "/" + std::string(3800, 'x')}) {
+        EXPECT_EQ(read({{"SOFTHCA_DIRECTORY", bad}}).wrong, 1U);
+        EXPECT_STREQ(read({{"SOFTHCA_DIRECTORY", bad}}).options.directory, "");
+    }
+}
+
 TEST(Options, LogFile) {
     EXPECT_STREQ(read({{"SOFTHCA_LOG_FILE", "/x/y.log"}}).options.log_file, "/x/y.log");
     const Read all = read({{"SOFTHCA_LOG_FILE", "/" + std::string(PATH_MAX, 'x')}});
@@ -168,7 +177,7 @@ TEST(Options, DeclarationsAreComplete) {
         }
         EXPECT_TRUE(initial_among_values);
     }
-    EXPECT_EQ(variables.size(), 7U);
+    EXPECT_EQ(variables.size(), 8U);
 }
 
 }  // namespace

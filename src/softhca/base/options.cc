@@ -137,6 +137,23 @@ constexpr OptionDeclaration kDeclarations[] = {
             },
     },
     {
+        .variable = "SOFTHCA_DIRECTORY",
+        .flag = "directory",
+        .metavar = "DIRECTORY",
+        .initial = "",
+        .values = {},
+        .possible = "an absolute path of at most 3800 bytes",
+        .help = "a directory that exists, in which fabrics are kept (in softhca-UID) instead of "
+                "/dev/shm; all processes of a fabric, and the commands that look at it, need the "
+                "same",
+        .apply =
+            [](std::string_view value, Options* options) {
+                // File names of the tree are added to it.
+                return value.starts_with('/') && value.size() <= 3800 &&
+                       copy_text(value, options->directory, sizeof options->directory);
+            },
+    },
+    {
         .variable = "SOFTHCA_LOG",
         .flag = "log",
         .metavar = "LEVEL",

@@ -31,7 +31,8 @@ struct Options {
     LostPeerPolicy lost_peer = LostPeerPolicy::kSilent;
     LogLevel log = LogLevel::kWarn;
     char fabric[kMaxFabricName + 1] = "default";
-    char log_file[PATH_MAX] = "";  // empty: standard error
+    char directory[PATH_MAX] = "";  // empty: device/fabric_directory.h chooses
+    char log_file[PATH_MAX] = "";   // empty: standard error
 };
 
 // What one variable is. `values` holds the values of a choice, in their order, the default among

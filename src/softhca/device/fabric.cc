@@ -19,6 +19,7 @@
 #include "softhca/base/options.h"
 #include "softhca/device/clock.h"
 #include "softhca/device/epoch.h"
+#include "softhca/device/fabric_directory.h"
 #include "softhca/device/guid.h"
 #include "softhca/device/memory/arena.h"
 #include "softhca/device/memory/remote.h"
@@ -76,6 +77,25 @@ bool locked_by_another(int fd, std::uint32_t slot, std::uint32_t count) noexcept
     return lock.l_type != F_UNLCK;
 }
 
+bool is_own_segment(const struct stat& st) noexcept {
+    return S_ISREG(st.st_mode) && st.st_uid == geteuid();
+}
+
+// Opens the segment, made if need be, with mode 0600 whatever the umask; under the directory's
+// lock. A file that lacks permissions of its owner was left by a process that was killed as it made
+// it. One that others may read is not touched.
+int open_segment(const std::string& path) noexcept {
+    constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+    struct stat st {};
+    const auto lacks = [&] {
+        return is_own_segment(st) && (st.st_mode & 0177) == 0 && (st.st_mode & 0777) != 0600;
+    };
+    if (libc::lstat(path.c_str(), &st) == 0 && lacks()) chmod(path.c_str(), 0600);
+    const int fd = libc::open(path.c_str(), kFlags, 0600);
+    if (fd >= 0 && libc::fstat(fd, &st) == 0 && lacks()) libc::fchmod(fd, 0600);
+    return fd;
+}
+
 int high_descriptor(int fd) noexcept {
     const int high = libc::fcntl(fd, F_DUPFD_CLOEXEC, 700);
     if (high < 0) return fd;
@@ -90,30 +110,6 @@ std::uint64_t now_ns() noexcept {
     clock_gettime(CLOCK_MONOTONIC, &t);
     return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u +
            static_cast<std::uint64_t>(t.tv_nsec);
-}
-
-std::string fabric_directory() { return "/dev/shm/softhca-" + std::to_string(geteuid()); }
-std::string fabric_segment_path(const char* name) {
-    return fabric_directory() + "/" + name + ".fabric";
-}
-std::string fabric_tree_path(const char* name) { return fabric_directory() + "/" + name + ".tree"; }
-
-int check_fabric_directory(const std::string& directory, bool create) noexcept {
-    if (create && mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-        const int error = errno;
-        LOG_ERROR("cannot make %s for the fabric: %s", directory.c_str(), strerror(error));
-        return error;
-    }
-    struct stat st {};
-    if (libc::lstat(directory.c_str(), &st) != 0) return errno;
-    if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 07777) != 0700) {
-        LOG_ERROR(
-            "%s must be a directory of user %u with mode 0700 (it has mode %o and belongs to "
-            "user %u): not used, so that no other user can reach this fabric; remove it",
-            directory.c_str(), geteuid(), static_cast<unsigned>(st.st_mode & 07777), st.st_uid);
-        return EPERM;
-    }
-    return 0;
 }
 
 Fabric* Fabric::current() noexcept { return g_fabric.load(std::memory_order_acquire); }
@@ -138,16 +134,13 @@ Fabric* Fabric::attach() noexcept {
 
 bool Fabric::join() noexcept {
     const char* name = options().fabric;
-    directory_ = fabric_directory();
-    segment_path_ = fabric_segment_path(name);
-    tree_path_ = fabric_tree_path(name);
     // The directory may vanish between making and locking it when the last user of another fabric
     // leaves: try again.
     for (int attempt = 0; attempt < 100; ++attempt) {
-        if (check_fabric_directory(directory_, true) != 0) {
-            if (errno == ENOENT) continue;
-            return false;
-        }
+        directory_ = choose_fabric_directory(name);
+        if (directory_.empty()) return false;
+        segment_path_ = fabric_segment_path(directory_, name);
+        tree_path_ = fabric_tree_path(directory_, name);
         DirectoryLock lock(directory_);
         if (!lock.held()) continue;
         // the lock may be that of a directory that has been removed meanwhile
@@ -191,7 +184,7 @@ void Fabric::remove_if_last() noexcept {
 }
 
 bool Fabric::open_locked() noexcept {
-    int fd = libc::open(segment_path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    int fd = open_segment(segment_path_);
     if (fd < 0) {
         LOG_ERROR("cannot open the fabric %s: %s", segment_path_.c_str(), strerror(errno));
         return false;
@@ -199,8 +192,7 @@ bool Fabric::open_locked() noexcept {
     fd = high_descriptor(fd);
     lock_fd_ = fd;
     struct stat st {};
-    if (libc::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != geteuid() ||
-        (st.st_mode & 0777) != 0600) {
+    if (libc::fstat(fd, &st) != 0 || !is_own_segment(st) || (st.st_mode & 0777) != 0600) {
         LOG_ERROR("%s must be a regular file of user %u with mode 0600: not used",
                   segment_path_.c_str(), geteuid());
         libc::close(fd);

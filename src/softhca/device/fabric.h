@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A fabric as one process sees it: the mapped segment, the process's slot in it, and joining and
-// leaving. A fabric is a file /dev/shm/softhca-<uid>/NAME.fabric and, while anyone uses it, a
-// folder NAME.tree with what sysfs says of the device. The last process to leave removes both.
+// leaving. A fabric is a file DIRECTORY/NAME.fabric (fabric_directory.h) and, while anyone uses
+// it, a folder NAME.tree with what sysfs says of the device. The last process to leave removes
+// both.
 //
 // Liveness is a write lock (open file description lock) on one byte of the file for each process
 // slot, held through a close-on-exec descriptor: exec, exit and SIGKILL all release it, a zombie
@@ -66,14 +67,6 @@ private:
     int lock_fd_ = -1;
     std::string directory_, segment_path_, tree_path_;
 };
-
-// Names of a fabric's parts on disk, shared with the command-line tool.
-std::string fabric_directory();                     // /dev/shm/softhca-<uid>
-std::string fabric_segment_path(const char* name);  // DIRECTORY/NAME.fabric
-std::string fabric_tree_path(const char* name);     // DIRECTORY/NAME.tree
-// Makes the directory or checks the one that is there: a real directory, ours, mode 0700.
-// 0, or an errno with the reason logged.
-int check_fabric_directory(const std::string& directory, bool create) noexcept;
 
 // Where the liveness byte of a slot lies.
 inline constexpr off_t kLivenessBase = off_t{1} << 40;

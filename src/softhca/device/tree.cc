@@ -46,7 +46,9 @@ public:
     void directory(const std::string& path) {
         for (std::size_t slash = path.find('/');; slash = path.find('/', slash + 1)) {
             const std::string part = path.substr(0, slash);
-            if (error_ == 0 && libc::mkdirat(root_, part.c_str(), 0700) != 0 && errno != EEXIST) {
+            if (error_ == 0 && libc::mkdirat(root_, part.c_str(), 0700) == 0) {
+                fchmodat(root_, part.c_str(), 0700, 0);  // whatever the umask
+            } else if (error_ == 0 && errno != EEXIST) {
                 fail(part);
             }
             if (slash == std::string::npos) {
@@ -65,6 +67,7 @@ public:
             fail(path);
             return;
         }
+        libc::fchmod(fd, 0600);  // whatever the umask
         while (!bytes.empty()) {
             const ssize_t written = libc::write(fd, bytes.data(), bytes.size());
             if (written < 0 && errno == EINTR) {
@@ -369,12 +372,12 @@ int write_tree(const std::string& root, std::uint64_t node_guid) noexcept {
         LOG_ERROR("cannot make the discovery tree %s: %s", root.c_str(), std::strerror(error));
         return error;
     }
+    // Whatever the umask: the tree is its owner's, and the owner can always read it.
+    chmod(root.c_str(), 0700);
     const int fd = libc::open(root.c_str(), kDirectoryFlags);
     int error = fd < 0 ? errno : 0;
     if (fd >= 0) {
         try {
-            // Whatever the umask: the tree is its owner's, and the owner can always read it.
-            libc::fchmod(fd, 0700);
             Writer w(fd);
             const std::string pci = pci_path();
             write_pci(w, pci);

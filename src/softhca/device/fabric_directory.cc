@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Finding and making the directories of fabrics: see fabric_directory.h.
+#include "softhca/device/fabric_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "softhca/base/libc.h"
+#include "softhca/base/log.h"
+#include "softhca/base/options.h"
+#include "softhca/device/fabric.h"
+
+namespace softhca::device {
+namespace {
+
+constexpr mode_t kMode = 0700;
+
+// As the XDG Base Directory Specification asks of it: nobody else may write there.
+bool is_own_base(const std::string& base) noexcept {
+    struct stat st {};
+    return !base.empty() && base[0] == '/' && libc::stat(base.c_str(), &st) == 0 &&
+           S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 022) == 0;
+}
+
+bool exists(const std::string& path) noexcept {
+    struct stat st {};
+    return libc::lstat(path.c_str(), &st) == 0;
+}
+
+// Whether a live process holds one of the segment's liveness bytes.
+bool is_in_use(const std::string& segment) noexcept {
+    const int fd = libc::open(segment.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return false;
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = kLivenessBase;
+    lock.l_len = kMaxProcesses;
+    const bool told = libc::fcntl(fd, F_OFD_GETLK, reinterpret_cast<long>(&lock)) == 0;
+    libc::close(fd);
+    return told && lock.l_type != F_UNLCK;
+}
+
+std::string describe(const struct stat& st) {
+    if (S_ISLNK(st.st_mode)) return "is a symbolic link";
+    if (!S_ISDIR(st.st_mode)) return "is no directory";
+    if (st.st_uid != geteuid()) return "belongs to user " + std::to_string(st.st_uid);
+    char mode[16];
+    std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(st.st_mode & 07777));
+    return std::string("has mode ") + mode + " instead of 0700";
+}
+
+// Makes the directory, or takes the one that is there. As inspect_fabric_directory().
+int make_fabric_directory(const std::string& directory, std::string* reason) {
+    if (mkdir(directory.c_str(), kMode) == 0) {
+        chmod(directory.c_str(), kMode);  // whatever the umask has taken away
+    } else if (errno != EEXIST) {
+        const int error = errno;
+        *reason = directory + " cannot be made (" + strerror(error) + ")";
+        return error;
+    }
+    struct stat st {};
+    // One that its maker has not opened to itself yet: nobody else has ever had access to it.
+    if (libc::lstat(directory.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+        (st.st_mode & 0077) == 0 && (st.st_mode & 07777) != kMode)
+        chmod(directory.c_str(), kMode);
+    return inspect_fabric_directory(directory, reason);
+}
+
+}  // namespace
+
+std::vector<std::string> fabric_directories() {
+    std::vector<std::string> bases;
+    if (options().directory[0] != '\0') {
+        bases.emplace_back(options().directory);
+    } else {
+        bases.emplace_back("/dev/shm");
+        const char* runtime = secure_getenv("XDG_RUNTIME_DIR");
+        for (const std::string& base :
+             {std::string(runtime ? runtime : ""), "/run/user/" + std::to_string(geteuid())})
+            if (is_own_base(base) && std::find(bases.begin(), bases.end(), base) == bases.end())
+                bases.push_back(base);
+    }
+    for (std::string& base : bases)
+        base += "/softhca-" + std::to_string(geteuid());
+    return bases;
+}
+
+int inspect_fabric_directory(const std::string& directory, std::string* reason) {
+    struct stat st {};
+    if (libc::lstat(directory.c_str(), &st) != 0) {
+        const int error = errno;
+        *reason = directory + " cannot be used (" + strerror(error) + ")";
+        return error;
+    }
+    if (S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 07777) == kMode) return 0;
+    *reason = directory + " " + describe(st);
+    return EPERM;
+}
+
+std::string find_fabric(const std::string& name) {
+    std::string with_files, reason;
+    for (const std::string& directory : fabric_directories()) {
+        if (inspect_fabric_directory(directory, &reason) != 0) continue;
+        const std::string segment = fabric_segment_path(directory, name);
+        if (is_in_use(segment)) return directory;
+        if (with_files.empty() && (exists(segment) || exists(fabric_tree_path(directory, name))))
+            with_files = directory;
+    }
+    return with_files;
+}
+
+std::string choose_fabric_directory(const std::string& name) {
+    const std::vector<std::string> directories = fabric_directories();
+    std::string reasons, reason;
+    for (const std::string& directory : directories)
+        if (inspect_fabric_directory(directory, &reason) == 0 &&
+            is_in_use(fabric_segment_path(directory, name)))
+            return directory;
+    for (const std::string& directory : directories) {
+        if (make_fabric_directory(directory, &reason) == 0) return directory;
+        reasons += (reasons.empty() ? "" : "; ") + reason;
+    }
+    LOG_ERROR(
+        "there is no directory for the fabric: %s. Remove it if you can, or name a directory of "
+        "your own: SOFTHCA_DIRECTORY=DIRECTORY, or softhca run --directory DIRECTORY",
+        reasons.c_str());
+    return {};
+}
+
+std::string fabric_segment_path(const std::string& directory, const std::string& name) {
+    return directory + "/" + name + ".fabric";
+}
+
+std::string fabric_tree_path(const std::string& directory, const std::string& name) {
+    return directory + "/" + name + ".tree";
+}
+
+}  // namespace softhca::device
