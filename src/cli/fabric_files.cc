@@ -2,7 +2,6 @@
 // Fabrics as files: see fabric_files.h, and softhca/device/fabric.h for what they mean.
 #include "cli/fabric_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -14,7 +13,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
-#include <string_view>
 
 #include "cli/commands.h"
 #include "softhca/device/fabric.h"
@@ -31,11 +29,14 @@ namespace {
 // Joining, leaving and removing fabrics exclude each other by a lock on the directory.
 class DirectoryLock {
 public:
-    explicit DirectoryLock(const std::string& directory)
+    explicit DirectoryLock(const std::string& directory, int how = LOCK_EX)
         : fd_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)) {
         if (fd_ < 0) fail("cannot open " + directory);
-        while (::flock(fd_, LOCK_EX) != 0)
-            if (errno != EINTR) fail("cannot lock " + directory);
+        while (::flock(fd_, how) != 0)
+            if (errno != EINTR) {
+                ::close(fd_);
+                fail("cannot lock " + directory);
+            }
     }
     ~DirectoryLock() { ::close(fd_); }
     DirectoryLock(const DirectoryLock&) = delete;
@@ -44,6 +45,15 @@ public:
 private:
     int fd_;
 };
+
+// Under the directory's lock.
+void remove_files(const std::string& directory, const std::string& name) {
+    const std::string path = device::fabric_segment_path(directory, name);
+    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail("cannot remove " + path);
+    const std::string tree = device::fabric_tree_path(directory, name);
+    device::remove_tree(tree);
+    if (::access(tree.c_str(), F_OK) == 0) fail("cannot remove " + tree);
+}
 
 struct flock liveness_lock(std::uint32_t slot, std::uint32_t count) {
     struct flock lock {};
@@ -68,18 +78,8 @@ std::vector<std::string> fabric_names() {
             if (error != ENOENT) distrusted += (distrusted.empty() ? "" : "; ") + reason;
             continue;
         }
-        DIR* listing = ::opendir(directory.c_str());
-        if (!listing) {
-            if (errno == ENOENT) continue;  // its last process just left
-            fail("cannot list " + directory);
-        }
-        while (const dirent* entry = ::readdir(listing)) {
-            const std::string_view file = entry->d_name;
-            for (const std::string_view suffix : {".fabric", ".tree"})
-                if (file.size() > suffix.size() && file.ends_with(suffix))
-                    names.emplace(file.substr(0, file.size() - suffix.size()));
-        }
-        ::closedir(listing);
+        for (std::string& name : device::fabrics_in(directory))
+            names.insert(std::move(name));
     }
     if (!usable)
         throw CommandError("no fabric can be there: " + distrusted +
@@ -156,13 +156,29 @@ bool remove_fabric(const std::string& name, bool force) {
     const DirectoryLock lock(directory);
     const std::unique_ptr<FabricFile> file = FabricFile::open(name);
     if (file && !force && file->live_processes() > 0) return false;
-    const std::string path = device::fabric_segment_path(directory, name);
-    if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail("cannot remove " + path);
-    const std::string tree = device::fabric_tree_path(directory, name);
-    device::remove_tree(tree);
-    if (::access(tree.c_str(), F_OK) == 0) fail("cannot remove " + tree);
+    remove_files(directory, name);
     ::rmdir(directory.c_str());  // succeeds when it was the last
     return true;
+}
+
+void remove_dead_fabrics() {
+    for (const std::string& directory : device::fabric_directories()) {
+        std::string reason;
+        if (device::inspect_fabric_directory(directory, &reason) != 0) continue;
+        try {
+            // Who holds the lock joins or leaves: another `softhca run` will come.
+            const DirectoryLock lock(directory, LOCK_EX | LOCK_NB);
+            for (const std::string& name : device::fabrics_in(directory)) {
+                const device::SegmentUse use =
+                    device::segment_use(device::fabric_segment_path(directory, name));
+                if (use == device::SegmentUse::kUnused || use == device::SegmentUse::kNoFile)
+                    remove_files(directory, name);
+            }
+            ::rmdir(directory.c_str());  // succeeds when none is left
+        } catch (const CommandError&) {
+            // It is no business of the program that is to run.
+        }
+    }
 }
 
 }  // namespace softhca::cli

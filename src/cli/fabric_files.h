@@ -46,4 +46,8 @@ void reclaim_dead(const std::string& name);
 // false, and nothing was done. Throws CommandError if something cannot be removed.
 bool remove_fabric(const std::string& name, bool force);
 
+// Removes all fabrics of this user that no live process uses: those of killed jobs, as each process
+// that ends by itself takes them away if it is the last. Never waits; what cannot be removed stays.
+void remove_dead_fabrics();
+
 }  // namespace softhca::cli

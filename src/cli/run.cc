@@ -12,6 +12,7 @@
 #include <filesystem>
 
 #include "cli/commands.h"
+#include "cli/fabric_files.h"
 #include "cli/program.h"
 
 namespace softhca::cli {
@@ -70,6 +71,7 @@ int run(const Settings& settings, const std::vector<std::string>& command) {
         set_variable("LD_PRELOAD", preload_list(before ? before : "", find_library()));
         for (const auto& [name, value] : settings)
             set_variable(name, value);
+        remove_dead_fabrics();
 
         std::vector<char*> arguments;
         arguments.reserve(command.size() + 1);

@@ -6,9 +6,11 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
+import tempfile
 import termios
 import time
 
@@ -16,7 +18,6 @@ from harness import SOFTHCA, SOURCE_DIR, TEST_DIR, Case, main
 from terminal import Terminal
 
 TOP = [SOFTHCA, "top", "--interval", "0.2"]
-FABRICS = f"/dev/shm/softhca-{os.getuid()}"
 
 
 class Holder:
@@ -78,6 +79,12 @@ class Holder:
 class FabricCase(Case):
     def setUp(self):
         super().setUp()
+        # In a directory of its own: each `softhca run` removes the fabrics of killed processes,
+        # which other tests start meanwhile.
+        base = tempfile.mkdtemp(prefix="softhca-test-", dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, base)
+        self.environment["SOFTHCA_DIRECTORY"] = base
+        self.folder = os.path.join(base, f"softhca-{os.getuid()}")
         # After all holders have ended (cleanups run backwards), nothing may be left.
         self.addCleanup(self.check_nothing_left)
 
@@ -85,12 +92,13 @@ class FabricCase(Case):
         self.softhca("clean")
         self.assertEqual(self.files(), [])
 
-    def files(self):
+    def files(self, fabric=None):
+        """What there is of a fabric, of this test's without an argument."""
         try:
-            names = os.listdir(FABRICS)
+            names = os.listdir(self.folder)
         except FileNotFoundError:
             return []
-        return sorted(name for name in names if name.rsplit(".", 1)[0] == self.fabric)
+        return sorted(name for name in names if name.rsplit(".", 1)[0] == (fabric or self.fabric))
 
     def stat(self):
         return json.loads(self.assert_run(self.softhca("stat", "--json"), 0).stdout)
@@ -280,13 +288,13 @@ class Clean(FabricCase):
 
     def test_half_a_fabric(self):
         Holder(self).kill()
-        os.unlink(os.path.join(FABRICS, self.fabric + ".fabric"))
+        os.unlink(os.path.join(self.folder, self.fabric + ".fabric"))
         self.assert_run(self.softhca("clean"), 0, out="removed")
         self.assertEqual(self.files(), [])
 
     def test_damaged_segment(self):
         Holder(self).kill()
-        with open(os.path.join(FABRICS, self.fabric + ".fabric"), "r+b") as file:
+        with open(os.path.join(self.folder, self.fabric + ".fabric"), "r+b") as file:
             file.write(b"\xff" * 4096)
         self.assert_run(self.softhca("stat"), 1, err="another version")
         self.assert_run(self.softhca("list"), 0, out=self.fabric)
@@ -296,7 +304,7 @@ class Clean(FabricCase):
     def test_random_segments_do_not_hurt(self):
         holder = Holder(self)
         holder.kill()
-        path = os.path.join(FABRICS, self.fabric + ".fabric")
+        path = os.path.join(self.folder, self.fabric + ".fabric")
         # Behind the heading everything may be anything.
         for seed in (b"\xff", b"\x01", b"\x02\x00\x00\x00"):
             with open(path, "r+b") as file:
@@ -316,6 +324,55 @@ class Clean(FabricCase):
 
     def test_all_excludes_a_name(self):
         self.assert_run(self.softhca("clean", "--all", "--fabric", "x"), 2)
+
+
+class DeadFabrics(FabricCase):
+    """Whatever `softhca run` starts, it first removes the fabrics that killed jobs have left."""
+
+    OTHER = "cli-dead-fabrics-other"
+
+    def run_something(self):
+        self.assert_run(self.softhca("run", "--fabric", "cli-dead-fabrics-new", "--", "true"), 0)
+
+    def test_they_go(self):
+        Holder(self).kill()
+        Holder(self, self.OTHER).kill()
+        # The second `softhca run` has removed what the first job left.
+        self.assertEqual(self.files(), [])
+        self.assertNotEqual(self.files(self.OTHER), [])
+        self.run_something()
+        self.assertFalse(os.path.exists(self.folder))
+
+    def test_those_in_use_stay(self):
+        holder = Holder(self)
+        killed = Holder(self, self.OTHER)
+        survivor = Holder(self, self.OTHER)
+        killed.kill()
+        self.run_something()
+        for process in (holder, survivor):
+            self.assertEqual(process.tell("write 3"), "done")
+        with holder.stopped():
+            survivor.kill()
+            self.run_something()
+            self.assertEqual(self.files(self.OTHER), [])
+            self.assertNotEqual(self.files(), [])
+        self.assertEqual(holder.tell("write 3"), "done")
+        self.assertEqual(len(self.stat()["processes"]), 1)
+
+    def test_those_of_another_version_go(self):
+        Holder(self).kill()
+        os.truncate(os.path.join(self.folder, self.fabric + ".fabric"), 4096)
+        self.run_something()
+        self.assertEqual(self.files(), [])
+
+    def test_nobody_waits_for_the_lock(self):
+        Holder(self).kill()
+        directory = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        self.addCleanup(os.close, directory)
+        fcntl.flock(directory, fcntl.LOCK_EX)
+        self.run_something()
+        self.assertNotEqual(self.files(), [])
+        fcntl.flock(directory, fcntl.LOCK_UN)
 
 
 class Directory(Case):

@@ -144,8 +144,8 @@ constexpr OptionDeclaration kDeclarations[] = {
         .values = {},
         .possible = "an absolute path of at most 3800 bytes",
         .help = "a directory that exists, in which fabrics are kept (in softhca-UID) instead of "
-                "/dev/shm; all processes of a fabric, and the commands that look at it, need the "
-                "same",
+                "/dev/shm; best in memory (tmpfs); all processes of a fabric, and the commands "
+                "that look at it, need the same",
         .apply =
             [](std::string_view value, Options* options) {
                 // File names of the tree are added to it.

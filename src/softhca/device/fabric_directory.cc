@@ -2,6 +2,7 @@
 // Finding and making the directories of fabrics: see fabric_directory.h.
 #include "softhca/device/fabric_directory.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
@@ -31,20 +33,6 @@ bool is_own_base(const std::string& base) noexcept {
 bool exists(const std::string& path) noexcept {
     struct stat st {};
     return libc::lstat(path.c_str(), &st) == 0;
-}
-
-// Whether a live process holds one of the segment's liveness bytes.
-bool is_in_use(const std::string& segment) noexcept {
-    const int fd = libc::open(segment.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return false;
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    lock.l_start = kLivenessBase;
-    lock.l_len = kMaxProcesses;
-    const bool told = libc::fcntl(fd, F_OFD_GETLK, reinterpret_cast<long>(&lock)) == 0;
-    libc::close(fd);
-    return told && lock.l_type != F_UNLCK;
 }
 
 std::string describe(const struct stat& st) {
@@ -104,12 +92,42 @@ int inspect_fabric_directory(const std::string& directory, std::string* reason) 
     return EPERM;
 }
 
+SegmentUse segment_use(const std::string& segment) noexcept {
+    const int fd = libc::open(segment.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0) return errno == ENOENT ? SegmentUse::kNoFile : SegmentUse::kUnknown;
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = kLivenessBase;
+    lock.l_len = kMaxProcesses;
+    const bool told = libc::fcntl(fd, F_OFD_GETLK, reinterpret_cast<long>(&lock)) == 0;
+    libc::close(fd);
+    if (!told) return SegmentUse::kUnknown;
+    return lock.l_type == F_UNLCK ? SegmentUse::kUnused : SegmentUse::kUsed;
+}
+
+std::vector<std::string> fabrics_in(const std::string& directory) {
+    std::vector<std::string> names;
+    DIR* listing = opendir(directory.c_str());
+    if (!listing) return names;
+    while (const dirent* entry = readdir(listing)) {
+        const std::string_view file = entry->d_name;
+        for (const std::string_view suffix : {".fabric", ".tree"})
+            if (file.size() > suffix.size() && file.ends_with(suffix))
+                names.emplace_back(file.substr(0, file.size() - suffix.size()));
+    }
+    closedir(listing);
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    return names;
+}
+
 std::string find_fabric(const std::string& name) {
     std::string with_files, reason;
     for (const std::string& directory : fabric_directories()) {
         if (inspect_fabric_directory(directory, &reason) != 0) continue;
         const std::string segment = fabric_segment_path(directory, name);
-        if (is_in_use(segment)) return directory;
+        if (segment_use(segment) == SegmentUse::kUsed) return directory;
         if (with_files.empty() && (exists(segment) || exists(fabric_tree_path(directory, name))))
             with_files = directory;
     }
@@ -121,7 +139,7 @@ std::string choose_fabric_directory(const std::string& name) {
     std::string reasons, reason;
     for (const std::string& directory : directories)
         if (inspect_fabric_directory(directory, &reason) == 0 &&
-            is_in_use(fabric_segment_path(directory, name)))
+            segment_use(fabric_segment_path(directory, name)) == SegmentUse::kUsed)
             return directory;
     for (const std::string& directory : directories) {
         if (make_fabric_directory(directory, &reason) == 0) return directory;

@@ -23,6 +23,14 @@ std::vector<std::string> fabric_directories();
 // says what is wrong with it.
 int inspect_fabric_directory(const std::string& directory, std::string* reason);
 
+// Whether live processes hold liveness bytes of a segment (fabric.h). Under the directory's lock
+// nobody else can come.
+enum class SegmentUse { kNoFile, kUnused, kUsed, kUnknown };
+SegmentUse segment_use(const std::string& segment) noexcept;
+
+// The names of the fabrics that have files in a directory, in order. Empty if it cannot be read.
+std::vector<std::string> fabrics_in(const std::string& directory);
+
 // The directory where a process of `name` lives; else the first that has files of that name; else
 // "". Only those to be trusted are looked at.
 std::string find_fabric(const std::string& name);
