@@ -15,6 +15,7 @@
 
 #include "heddle/error.h"
 #include "verbs/handles.h"
+#include "verbs/missing_device.h"
 #include "verbs/open_device.h"
 
 namespace heddle {
@@ -77,10 +78,12 @@ struct DeviceList {
     int count = 0;
     ibv_device** list = ibv_get_device_list(&count);
     DeviceList() {
-        if (list == nullptr)
-            throw VerbsError("listing RDMA devices", errno, "is libibverbs allowed to read /sys?");
+        // ENOSYS: without ib_uverbs the kernel has none.
+        if (list == nullptr && errno != ENOSYS) throw VerbsError("listing RDMA devices", errno);
     }
-    ~DeviceList() { ibv_free_device_list(list); }
+    ~DeviceList() {
+        if (list != nullptr) ibv_free_device_list(list);
+    }
     DeviceList(const DeviceList&) = delete;
     DeviceList& operator=(const DeviceList&) = delete;
 };
@@ -94,8 +97,7 @@ std::string names_of(const DeviceList& devices) {
 
 ibv_device* find(const DeviceList& devices, const std::string& name) {
     if (devices.count == 0)
-        throw VerbsError("finding an RDMA device", ENODEV,
-                         "there is none on this machine; `softhca run` gives a program one");
+        throw VerbsError("finding an RDMA device", ENODEV, verbs::missing_device("/sys", "/dev"));
     for (int i = 0; i < devices.count; ++i) {
         if (!name.empty() && name == ibv_get_device_name(devices.list[i])) return devices.list[i];
         if (name.empty() && describe(devices.list[i]).port_active) return devices.list[i];
@@ -131,6 +133,9 @@ bool has_thread_domains(ibv_context* context) noexcept {
     ibv_td_init_attr nothing{};
     const ThreadDomain domain(ibv_alloc_td(context, &nothing));
     return domain != nullptr || !means_no_thread_domains(errno);
+std::optional<std::string> why_no_device() {
+    if (DeviceList().count != 0) return std::nullopt;
+    return missing_device("/sys", "/dev");
 }
 
 Context open_device(const std::string& name) {
