@@ -8,59 +8,19 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/help.h"
 #include "cli/program.h"
-#include "cli/text.h"
 #include "cli/words.h"
 
 namespace {
 
+using softhca::cli::command_names;
 using softhca::cli::CommandError;
 using softhca::cli::cut_command;
 using softhca::cli::find_command;
-using softhca::cli::kColumns;
 using softhca::cli::kFailed;
 using softhca::cli::kRunFailed;
 using softhca::cli::kUsage;
-
-// CLI11's help, but wrapped to a terminal of 80 columns.
-class Formatter : public CLI::Formatter {
-public:
-    std::string make_usage(const CLI::App* app, std::string name) const override {
-        const std::string command = app->get_parent() ? "softhca " + app->get_name() : "";
-        if (command.empty()) return "Usage: " + name + " COMMAND ...\n";
-        return "Usage: " + command + " [OPTION...]" +
-               (app->get_name() == "run" ? " [--] COMMAND [ARGUMENT...]\n" : "\n");
-    }
-    std::string make_option(const CLI::Option* option, bool positional) const override {
-        return entry(make_option_name(option, positional) + make_option_opts(option),
-                     make_option_desc(option));
-    }
-    std::string make_option_opts(const CLI::Option* option) const override {
-        return option->get_type_name().empty() ? "" : " " + option->get_type_name();
-    }
-    std::string make_subcommand(const CLI::App* command) const override {
-        return entry(command->get_name(), command->get_description());
-    }
-
-private:
-    static constexpr std::size_t kIndent = 18;
-    static std::string entry(const std::string& name, const std::string& description) {
-        std::string head = "  " + name;
-        std::string text = softhca::cli::wrapped(description, kIndent, kColumns);
-        if (head.size() + 2 <= kIndent && !text.empty()) {
-            head.resize(kIndent, ' ');
-            return head + text.substr(kIndent);
-        }
-        return head + "\n" + text;
-    }
-};
-
-std::string command_names(const CLI::App& app) {
-    std::string names;
-    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
-        names += (names.empty() ? "" : ", ") + command->get_name();
-    return names;
-}
 
 int complain(const std::string& who, const std::string& what, int status) {
     std::fprintf(stderr, "%s: %s\n", who.c_str(), what.c_str());
@@ -70,7 +30,7 @@ int complain(const std::string& who, const std::string& what, int status) {
 }
 
 void declare_commands(CLI::App& app, const std::vector<std::string>& program, int* status) {
-    app.formatter(std::make_shared<Formatter>());
+    app.formatter(std::make_shared<softhca::cli::HelpFormatter>());
     app.set_version_flag("--version", "softhca " SOFTHCA_VERSION, "print the version");
     app.require_subcommand(1);
     softhca::cli::add_run_command(app, program, status);
@@ -92,6 +52,8 @@ void declare_commands(CLI::App& app, const std::vector<std::string>& program, in
 int execute(CLI::App& app, std::vector<std::string> arguments, const std::string& who,
             const int* status, int usage, int failed) {
     try {
+        if (const std::string wrong = softhca::cli::wrong_word(app, arguments).what; !wrong.empty())
+            return complain(who, wrong, usage);
         std::reverse(arguments.begin(), arguments.end());  // as CLI::App::parse wants them
         app.parse(std::move(arguments));
         return *status;
@@ -121,10 +83,10 @@ int softhca_main(std::vector<std::string> arguments) {
     if (name.starts_with('-')) return execute(app, arguments, "softhca", &status, kUsage, kFailed);
     const CLI::App* command = find_command(app, name);
     if (!command)
-        return complain("softhca",
-                        "there is no command '" + name + "', but " + command_names(app) +
-                            ". To start a program: softhca run " + name,
-                        kUsage);
+        return complain(
+            "softhca",
+            softhca::cli::no_such_command(app, name) + " To start a program: softhca run " + name,
+            kUsage);
     if (name != "run") return execute(app, arguments, "softhca " + name, &status, kUsage, kFailed);
     program = cut_command(*command, &arguments);
     return execute(app, arguments, "softhca run", &status, kRunFailed, kRunFailed);

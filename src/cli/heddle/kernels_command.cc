@@ -230,9 +230,9 @@ void add_kernel_commands(CLI::App& bench, int* status) {
         "Sizes are chosen for small machines.");
     static Common array_common;  // lives as long as the program
     static bench::GlobalArray global;
-    array->add_option("--matrix", global.matrix, "rows and columns of each (128)")
+    array->add_option("--matrix", global.matrix, "rows and columns of each")
         ->check(CLI::Range(1, 16384));
-    array->add_option("--tile", global.tile, "rows and columns of a tile (8); a row is a message")
+    array->add_option("--tile", global.tile, "rows and columns of a tile; a row is a message")
         ->check(CLI::Range(1, 4096));
     array->add_option("--threads", global.threads, "of the process that computes")
         ->check(CLI::Range(1, 1024));
@@ -259,8 +259,8 @@ void add_kernel_commands(CLI::App& bench, int* status) {
         ->check(CLI::Range(1, 1024));
     grid->add_option("--threads", parameters.threads, "of each process")
         ->check(CLI::Range(1, 1024));
-    grid->add_option("--grid", size, "ROWSxCOLUMNS, without the fixed border (256x256)");
-    grid->add_option("--iterations", parameters.iterations, "of a repetition (200)")
+    grid->add_option("--grid", size, "ROWSxCOLUMNS, without the fixed border");
+    grid->add_option("--iterations", parameters.iterations, "of a repetition")
         ->check(CLI::Range(1, 1 << 30));
     add_common(*grid, grid_common, parameters.device, parameters.repetitions, parameters.depth);
     grid->callback([status, grid] {

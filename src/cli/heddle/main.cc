@@ -2,45 +2,110 @@
 // The command `heddle`. This file parses the command line; each command has a file of its own.
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cli/heddle/commands.h"
+#include "cli/help.h"
 #include "cli/words.h"
 #include "heddle/error.h"
+#include "verbs/missing_device.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+using heddle::cli::kFailed;
+using heddle::cli::kUsage;
+
+void declare_commands(CLI::App& app, const std::vector<std::string>& program, int* status) {
+    app.formatter(std::make_shared<softhca::cli::HelpFormatter>());
+    app.option_defaults()->always_capture_default();
+    app.set_version_flag("--version", "heddle " HEDDLE_VERSION, "print the version");
+    app.require_subcommand(1);
+    heddle::cli::add_run_command(app, program, status);
+    heddle::cli::add_top_command(app, status);
+    heddle::cli::add_info_command(app, status);
+    heddle::cli::add_plan_command(app, status);
+    heddle::cli::add_bench_command(app, status);
+    heddle::cli::add_options_command(app, status);
+    heddle::cli::add_calibrate_command(app, status);
+    heddle::cli::add_report_commands(app, status);
+    app.footer(
+        "'heddle COMMAND --help' says more of each. First steps:\n"
+        "  heddle run -n 2 ./program\n"
+        "  softhca run -- heddle info");
+    for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+        if (command->get_footer() == app.get_footer()) command->footer("");
+}
+
+// The command that the words name, as far as CLI11 got.
+const CLI::App& named_command(const CLI::App& app) {
+    const std::vector<CLI::App*> commands = app.get_subcommands();
+    return commands.empty() ? app : named_command(*commands.front());
+}
+
+int complain(const CLI::App& command, const std::string& what) {
+    const std::string name = softhca::cli::full_name(command);
+    std::fprintf(stderr, "%s: %s\nTry '%s --help'.\n", name.c_str(), what.c_str(), name.c_str());
+    return kUsage;
+}
+
+// What to type where a command failed for want of a device: the same, on the software one.
+void propose_softhca(const std::vector<std::string>& arguments) {
+    if (!heddle::verbs::why_no_device()) return;
+    std::string line;
+    for (const std::string& word : arguments)
+        line += " " + word;
+    std::fprintf(stderr, "On the software HCA: softhca run -- heddle%s\n", line.c_str());
+}
+
+int heddle_main(std::vector<std::string> arguments) {
     CLI::App app(
         "Scalable communication endpoints for MPI+threads on InfiniBand and RoCE.\n"
         "MPI programs: heddle run -- mpiexec ...\n"
-        "The other commands without RDMA hardware: softhca run -- heddle ...");
-    app.name("heddle");
-    app.set_version_flag("--version", "heddle " HEDDLE_VERSION);
-    app.require_subcommand(1);
+        "The other commands without RDMA hardware: softhca run -- heddle ...",
+        "heddle");
     int status = 0;
     std::vector<std::string> program;  // what `heddle run` is to start
-    heddle::cli::add_run_command(app, program, &status);
-    heddle::cli::add_top_command(app, &status);
-    heddle::cli::add_info_command(app, &status);
-    heddle::cli::add_plan_command(app, &status);
-    heddle::cli::add_bench_command(app, &status);
-    heddle::cli::add_options_command(app, &status);
-    heddle::cli::add_calibrate_command(app, &status);
-    heddle::cli::add_report_commands(app, &status);
+    declare_commands(app, program, &status);
+    if (arguments.empty()) {
+        std::fputs(app.help().c_str(), stderr);
+        return kUsage;
+    }
+    if (arguments.front() == "run")
+        program = softhca::cli::cut_command(*softhca::cli::find_command(app, "run"), &arguments,
+                                            {{"-np", "--np"}});  // mpiexec's
+    if (const auto wrong = softhca::cli::wrong_word(app, arguments); !wrong.what.empty())
+        return complain(*wrong.command, wrong.what);
     try {
-        std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-        if (!arguments.empty() && arguments.front() == "run")
-            program =
-                softhca::cli::cut_command(*softhca::cli::find_command(app, "run"), &arguments);
-        std::reverse(arguments.begin(), arguments.end());  // as CLI::App::parse wants them
-        app.parse(std::move(arguments));
+        std::vector<std::string> words(arguments.rbegin(), arguments.rend());
+        app.parse(std::move(words));  // which wants the last one first
+    } catch (const CLI::CallForHelp& request) {
+        return app.exit(request);
+    } catch (const CLI::CallForVersion& request) {
+        return app.exit(request);
     } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : heddle::cli::kUsage;
-    } catch (const std::exception& error) {
+        const CLI::App& command = named_command(app);
+        const std::string names = softhca::cli::command_names(command);
+        return complain(command, names.empty() ? error.what() : "a command is missing: " + names);
+    } catch (const heddle::VerbsError& error) {
         std::fprintf(stderr, "heddle: %s\n", error.what());
-        return heddle::cli::kFailed;
+        if (error.error() == ENODEV) propose_softhca(arguments);
+        return kFailed;
     }
     return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        return heddle_main({argv + (argc > 0 ? 1 : 0), argv + argc});
+    } catch (const std::exception& error) {
+        std::fprintf(stderr, "heddle: %s\n", error.what());
+        return kFailed;
+    }
 }
