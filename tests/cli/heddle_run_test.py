@@ -4,6 +4,7 @@
 import os
 import shutil
 import subprocess
+import sys
 import unittest
 
 from harness import BUILD_DIR, Case, main
@@ -157,7 +158,7 @@ class HeddleRun(Case):
     def mpi(self, name):
         """A folder with an mpiexec that says what it is asked for, and a program of that MPI."""
         os.makedirs(self.path(name, "lib"))
-        self.write(f"{name}/bin/mpiexec", f'#!/bin/sh\necho "{name}: $@"; env\n', 0o755)
+        self.write(f"{name}/bin/mpiexec", f"#!/bin/sh\necho '{name}:' \"$@\"; env\n", 0o755)
         library = self.path(name, "lib", "libmpi.so.40")
         source = self.write("mpi.c", "int MPI_Init(void) { return 0; }\n")
         subprocess.run(["cc", "-shared", "-fPIC", "-Wl,-soname,libmpi.so.40", "-o", library, source],
@@ -177,6 +178,118 @@ class HeddleRun(Case):
         self.assertIn("FI_PROVIDER=heddle", result.stdout)
         if "on the software HCA" in result.stderr:  # more ranks than processors are let be
             self.assertIn("PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe", result.stdout)
+
+    def test_ranks_as_mpiexec_spells_them(self):
+        program = self.mpi("own")
+        for flag in ("-n", "-np", "--np", "--ranks"):
+            result = self.assert_run(self.heddle(flag, "2", program, "-np", "3"), 0, err="2 ranks by")
+            self.assertIn(f"own: -n 2 {program} -np 3\n", result.stdout)
+        self.assert_run(self.heddle("-np", "1", program), 0, err="heddle run: 1 rank by")
+
+    def test_no_device_and_no_software_hca(self):
+        if os.path.isdir("/sys/class/infiniband") and os.listdir("/sys/class/infiniband"):
+            self.skipTest("there is a device")
+        result = self.assert_run(self.heddle("-n", "2", "--softhca", "never", self.mpi("own")), 0,
+                                 err="; on no device")
+        self.assertNotIn("on the RDMA device", result.stderr)
+        self.assert_run(self.heddle("--softhca", "never", "true"), 0,
+                        err="there is no RDMA device with an active port")
+
+    def elsewhere(self):
+        """PATH with an mpiexec of another MPI first."""
+        self.write("other/mpiexec", "#!/bin/sh\necho \"other: $@\"\n", 0o755)
+        return {"PATH": self.path("other") + ":" + os.environ["PATH"]}
+
+    def environment_of_python(self):
+        """A virtual environment with an mpiexec, as PyPI's MPI libraries make it."""
+        os.makedirs(self.path("venv", "bin"))
+        python = self.path("venv", "bin", "python")
+        os.symlink(shutil.which("python3"), python)
+        self.write("venv/pyvenv.cfg", f"home = {os.path.dirname(shutil.which('python3'))}\n")
+        self.write("venv/bin/mpiexec", '#!/bin/sh\necho "venv: $@"\n', 0o755)
+        self.write("x.py", "")
+        return python
+
+    def mpi4py_linked_with(self, library, name="MPI.cpython-3-linux-gnu.so"):
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        self.write(f"venv/lib/{version}/site-packages/mpi4py/__init__.py", "raise SystemError\n")
+        source = self.write("module.c", "int MPI_Init(void);\nint module(void) { return MPI_Init(); }\n")
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-o",
+             self.path("venv", "lib", version, "site-packages", "mpi4py", name), source, library,
+             f"-Wl,-rpath,{os.path.dirname(library)}"], check=True)
+
+    def test_ranks_of_a_virtual_environment(self):
+        python = self.environment_of_python()
+        script = self.write("venv/bin/tool", f"#!{python}\n", 0o755)
+        for command in ((python, "x.py"), (script, "--size")):
+            result = self.assert_run(self.heddle("-n", "2", *command, env=self.elsewhere()), 0,
+                                     err="venv/bin/mpiexec, beside the interpreter; on ")
+            self.assertEqual(result.stdout, f"venv: -n 2 {' '.join(command)}\n")
+
+    def test_ranks_by_the_mpi_of_mpi4py(self):
+        python = self.environment_of_python()
+        self.mpi("own")
+        self.mpi4py_linked_with(self.path("own", "lib", "libmpi.so.40"))
+        result = self.assert_run(self.heddle("-n", "2", python, "x.py", env=self.elsewhere()), 0,
+                                 err="own/bin/mpiexec, of the MPI that mpi4py is linked with; on ")
+        self.assertIn(f"own: -n 2 {python} x.py\n", result.stdout)
+        # A wheel of PyPI's has a module for each MPI, and takes the one of its environment.
+        self.mpi4py_linked_with(self.path("own", "lib", "libmpi.so.40"), "MPI.mpich.so")
+        self.assert_run(self.heddle("-n", "2", python, "x.py", env=self.elsewhere()), 0,
+                        out="venv: -n 2", err="beside the interpreter")
+
+    def test_nothing_of_the_working_directory_is_run(self):
+        python = self.environment_of_python()
+        for module in ("importlib", "mpi4py", "json"):
+            self.write(f"work/{module}/__init__.py", f"open({self.path('run')!r}, 'w').close()\n")
+        for path in ("", "."):
+            self.assert_run(self.heddle("-n", "2", python, "x.py", cwd=self.path("work"),
+                                        env={**self.elsewhere(), "PYTHONPATH": path}), 0,
+                            out="venv: -n 2")
+        self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_what_others_may_write_is_not_started(self):
+        program = self.mpi("own")
+        for name, mode in (("own/bin/mpiexec", 0o777), ("own/bin", 0o777), ("own", 0o757)):
+            before = os.stat(self.path(name)).st_mode & 0o7777
+            os.chmod(self.path(name), mode)
+            result = self.heddle("-n", "2", program, env=self.elsewhere())
+            self.assert_run(result, 0, out=f"other: -n 2 {program}", err="found in PATH")
+            self.assertIn("not started: " + os.path.realpath(self.path("own", "bin", "mpiexec")) +
+                          ": everybody may write " + os.path.realpath(self.path(name)),
+                          result.stderr)
+            os.chmod(self.path(name), before)
+        self.assert_run(self.heddle("-n", "2", program, env=self.elsewhere()), 0, out="own: -n 2")
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root makes files of others")
+    def test_what_belongs_to_others_is_not_started(self):
+        program = self.mpi("own")
+        for name in ("own/bin/mpiexec", "own/bin", "own"):
+            os.chown(self.path(name), 12345, 0)
+            self.assert_run(self.heddle("-n", "2", program, env=self.elsewhere()), 0,
+                            out="other: -n 2", err=" belongs to user 12345")
+            os.chown(self.path(name), 0, 0)
+
+    def test_launchers_are_not_looked_for_far_above(self):
+        """Of a library in /home/user/project/build/lib, /home/bin is none of its MPI."""
+        program = self.mpi("far/a/b/c")
+        os.rename(self.path("far/a/b/c/bin"), self.path("far/bin"))
+        self.assert_run(self.heddle("-n", "2", program, env=self.elsewhere()), 0, out="other: -n 2")
+        os.rename(self.path("far/bin"), self.path("far/a/b/bin"))  # as of lib/x86_64-linux-gnu
+        self.assert_run(self.heddle("-n", "2", program, env=self.elsewhere()), 0,
+                        out="far/a/b/c: -n 2")
+
+    def test_no_shell_reads_a_name(self):
+        for name in ("$(touch run)", "a; touch run; b", "`touch run`", "-v"):
+            program = self.mpi(name + " lib")
+            named = self.path("work", name)
+            os.makedirs(self.path("work"), exist_ok=True)
+            shutil.move(program, named)
+            result = self.heddle("-n", "2", "./" + name, "$(touch run)", cwd=self.path("work"))
+            self.assert_run(result, 0, err="of the MPI it is linked with")
+            self.assertIn(f"{name} lib: -n 2 ./{name} $(touch run)\n", result.stdout)
+            self.assertFalse(os.path.exists(self.path("work", "run")), name)
 
     def test_ranks_of_a_script(self):
         script = self.write("script", "#!/bin/sh\n", 0o755)

@@ -9,8 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <fstream>
+#include <set>
 #include <sstream>
 
+#include "cli/heddle/python_path.h"
+#include "cli/heddle/trusted_file.h"
 #include "cli/program.h"
 
 extern char** environ;
@@ -25,18 +29,22 @@ bool is_executable(const fs::path& path) {
     return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// What ldd prints of a program; empty: it says nothing (a script, or ldd is not there).
-std::string dependencies_of(const std::string& program) {
+// What a program prints; empty: nothing, or it cannot be started. No shell reads the words.
+std::string output_of(std::vector<std::string> words) {
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
     ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    std::string name = "ldd", argument = program;
-    char* const words[] = {name.data(), argument.data(), nullptr};
+    std::vector<char*> arguments;
+    for (std::string& word : words)
+        arguments.push_back(word.data());
+    arguments.push_back(nullptr);
     pid_t child = -1;
-    const int failed = ::posix_spawnp(&child, "ldd", &actions, nullptr, words, environ);
+    const int failed =
+        ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
     ::posix_spawn_file_actions_destroy(&actions);
     ::close(ends[1]);
     std::string text;
@@ -52,46 +60,73 @@ std::string dependencies_of(const std::string& program) {
     return text;
 }
 
-// Where "libmpi.so.12 => /somewhere/lib/libmpi.so.12 (0x...)" points to; empty: nowhere.
-fs::path mpi_library_of(const std::string& program) {
-    std::istringstream lines(dependencies_of(program));
+// Where "libmpi.so.12 => /somewhere/lib/libmpi.so.12 (0x...)" points to; empty: nowhere. ldd says
+// nothing of a script, and nothing where it is not installed.
+fs::path mpi_library_of(const fs::path& program) {
+    // A path with a slash: what begins with a dash would be an option of ldd's.
+    std::istringstream lines(output_of({"ldd", fs::absolute(program).string()}));
     for (std::string line; std::getline(lines, line);) {
-        std::istringstream words(line);
-        std::string name, arrow, path;
-        words >> name >> arrow >> path;
-        if (arrow == "=>" && path.starts_with('/') &&
-            (name.starts_with("libmpi.so") || name.starts_with("libmpich.so")))
-            return path;
+        const std::size_t name = line.find_first_not_of(" \t"), arrow = line.find(" => /"),
+                          address = line.rfind(" (0x");
+        if (name == std::string::npos || arrow == std::string::npos ||
+            address == std::string::npos || address < arrow)
+            continue;
+        const std::string_view library = std::string_view(line).substr(name);
+        if (library.starts_with("libmpi.so") || library.starts_with("libmpich.so"))
+            return line.substr(arrow + 4, address - arrow - 4);
     }
     return {};
 }
 
+bool is_openmpi(const fs::path& library) {
+    return library.filename().string().starts_with("libmpi.so.40");
+}
+
 // Distributions have several side by side, told apart by the end of the name.
 std::vector<std::string> names_for(const fs::path& library) {
-    const std::string name = library.filename();
-    if (name.starts_with("libmpich.so")) return {"mpiexec.mpich", "mpiexec"};
-    if (name.starts_with("libmpi.so.40")) return {"mpiexec.openmpi", "mpiexec"};
+    if (library.filename().string().starts_with("libmpich.so")) return {"mpiexec.mpich", "mpiexec"};
+    if (is_openmpi(library)) return {"mpiexec.openmpi", "mpiexec"};
     return {"mpiexec"};
 }
 
-// Beside the folder of the library, or some folders above it.
-fs::path mpiexec_above(const fs::path& library) {
-    constexpr int kLevels = 5;
-    fs::path folder = library.parent_path();
-    for (int level = 0; level < kLevels && folder.has_relative_path();
-         ++level, folder = folder.parent_path())
-        for (const std::string& name : names_for(library))
-            if (const fs::path found = folder / "bin" / name; is_executable(found)) return found;
-    return {};
-}
+// Looks for an mpiexec in folders, and notes what it may not start there.
+class Search {
+public:
+    fs::path in_folder(const fs::path& folder, const std::vector<std::string>& names) {
+        for (const std::string& name : names) {
+            const fs::path found = (folder / name).lexically_normal();
+            if (!is_executable(found)) continue;
+            const std::string why = why_not_trusted(found);
+            if (why.empty()) return found;
+            refused_.insert(found.string() + ": " + why);
+        }
+        return {};
+    }
 
-// Also where the library really is: distributions have /lib as a link to /usr/lib.
-fs::path mpiexec_of(const fs::path& library) {
-    if (const fs::path found = mpiexec_above(library); !found.empty()) return found;
-    std::error_code error;
-    const fs::path real = fs::canonical(library, error);
-    return error ? fs::path() : mpiexec_above(real);
-}
+    // lib/../bin (most installations, PyPI's wheels, Fedora's lib64/openmpi), lib/KIND/../../bin
+    // (Debian's multiarch folders, Intel MPI's lib/release); and /usr/bin for all below /usr
+    // (Debian's lib/x86_64-linux-gnu/openmpi/lib). Not higher: of a library in /home/user/build/lib
+    // that would be /home/bin.
+    fs::path of_library(const fs::path& library) {
+        std::error_code error;
+        const fs::path real = fs::canonical(library, error);
+        const std::vector<std::string> names = names_for(library);
+        for (const fs::path& each : {library, error ? library : real}) {
+            const fs::path folder = each.parent_path();
+            for (const fs::path& bin :
+                 {folder.parent_path() / "bin", folder.parent_path().parent_path() / "bin"})
+                if (fs::path found = in_folder(bin, names); !found.empty()) return found;
+            if (each.string().starts_with("/usr/"))
+                if (fs::path found = in_folder("/usr/bin", names); !found.empty()) return found;
+        }
+        return {};
+    }
+
+    std::vector<std::string> refused() const { return {refused_.begin(), refused_.end()}; }
+
+private:
+    std::set<std::string> refused_;
+};
 
 fs::path in_path(const std::string& name) {
     try {
@@ -101,31 +136,113 @@ fs::path in_path(const std::string& name) {
     }
 }
 
+// The Python that runs `program`: itself, or the one that a script begins with. Empty: none does.
+fs::path python_of(const fs::path& program) {
+    fs::path interpreter = program;
+    std::string line;
+    if (std::ifstream file(program, std::ios::binary);
+        file && file.get() == '#' && file.get() == '!' && std::getline(file, line)) {
+        std::istringstream words(line.substr(0, 4096));
+        std::string first, second;
+        words >> first >> second;
+        interpreter = fs::path(first).filename() == "env" ? in_path(second) : fs::path(first);
+    }
+    if (!interpreter.filename().string().starts_with("python")) return {};
+    return is_executable(interpreter) ? interpreter : fs::path();
+}
+
+// The shared objects of the mpi4py that this Python would import. A wheel of PyPI's has one for
+// each MPI, and chooses when it is imported.
+std::vector<fs::path> mpi4py_modules(const fs::path& python) {
+    const std::string where =
+        std::string(kWithoutWorkingDirectory) +
+        "import importlib.util; spec = importlib.util.find_spec('mpi4py')\n"
+        "print(*(spec.submodule_search_locations if spec else []), sep='\\n')\n";
+    const std::vector<std::string> words{"env", "PYTHONPATH=" + absolute_python_path(),
+                                         fs::absolute(python).string(), "-c", where};
+    std::vector<fs::path> modules;
+    std::istringstream folders(output_of(words));
+    for (std::string folder; std::getline(folders, folder);) {
+        std::error_code error;
+        for (const auto& entry : fs::directory_iterator(folder, error)) {
+            const std::string name = entry.path().filename();
+            if (name.starts_with("MPI.") && name.ends_with(".so")) modules.push_back(entry.path());
+        }
+    }
+    return modules;
+}
+
+// The mpiexec of a virtual environment (venv, conda) is for the programs of its Python.
+bool is_of_environment(const fs::path& python) {
+    const fs::path prefix = fs::absolute(python).parent_path().parent_path();
+    std::error_code error;
+    return fs::exists(prefix / "pyvenv.cfg", error) || fs::exists(prefix / "conda-meta", error);
+}
+
+bool has_openmpi(const fs::path& mpiexec) {
+    std::error_code error;
+    return fs::exists(mpiexec.parent_path().parent_path() / "lib" / "libmpi.so.40", error);
+}
+
+Launcher of_python(const fs::path& python, const std::string& count, Search& search) {
+    const std::vector<fs::path> modules = mpi4py_modules(python);
+    const auto by_modules = [&]() -> Launcher {
+        for (const fs::path& module : modules)
+            if (const fs::path library = mpi_library_of(module); !library.empty())
+                if (const fs::path found = search.of_library(library); !found.empty())
+                    return {{found, "-n", count},
+                            "of the MPI that mpi4py is linked with",
+                            is_openmpi(library),
+                            {}};
+        return {};
+    };
+    if (modules.size() == 1)
+        if (Launcher launcher = by_modules(); !launcher.words.empty()) return launcher;
+    if (is_of_environment(python)) {
+        const fs::path folder = fs::absolute(python).parent_path();
+        if (const fs::path found = search.in_folder(folder, {"mpiexec"}); !found.empty())
+            return {{found, "-n", count}, "beside the interpreter", has_openmpi(found), {}};
+    }
+    return modules.size() > 1 ? by_modules() : Launcher{};
+}
+
 }  // namespace
 
 Launcher find_launcher(unsigned ranks, const std::string& program, const fs::path& venvs) {
     const std::string count = std::to_string(ranks);
     const fs::path library = mpi_library_of(program);
-    const bool is_openmpi = library.filename().string().starts_with("libmpi.so.40");
+    const bool with_openmpi = is_openmpi(library);
+    Search search;
+    const auto chosen = [&](Launcher launcher) {
+        launcher.refused = search.refused();
+        return launcher;
+    };
     if (!library.empty())
-        if (const fs::path found = mpiexec_of(library); !found.empty())
-            return {{found, "-n", count}, "of the MPI it is linked with", is_openmpi};
+        if (const fs::path found = search.of_library(library); !found.empty())
+            return chosen({{found, "-n", count}, "of the MPI it is linked with", with_openmpi, {}});
+    if (const fs::path python = python_of(program); library.empty() && !python.empty())
+        if (Launcher launcher = of_python(python, count, search); !launcher.words.empty())
+            return chosen(std::move(launcher));
     if (const fs::path found = in_path("mpiexec"); !found.empty())
-        return {{found, "-n", count}, "found in PATH", is_openmpi};
+        return chosen({{found, "-n", count}, "found in PATH", with_openmpi, {}});
     if (const fs::path found = in_path("srun"); !found.empty() && std::getenv("SLURM_JOB_ID"))
-        return {{found, "-n", count}, "as this is a job of Slurm's", false};
+        return chosen({{found, "-n", count}, "as this is a job of Slurm's", false, {}});
     for (const char* each : {"mpich", "openmpi", "impi"})
-        if (const fs::path found = venvs / each / "bin" / "mpiexec"; is_executable(found))
-            return {{found, "-n", count},
-                    "which `make demo` has installed",
-                    std::string_view(each) == "openmpi"};
-    throw softhca::cli::ProgramError(softhca::cli::kNotFound,
-                                     "-n " + count + ": no mpiexec: " +
-                                         (library.empty() ? program + " is linked with no MPI"
-                                                          : "none beside " + library.string()) +
-                                         ", none is in PATH, none in " + venvs.string() +
-                                         "; name one: heddle run -- /path/of/mpiexec -n " + count +
-                                         " " + program);
+        if (const fs::path found = search.in_folder(venvs / each / "bin", {"mpiexec"});
+            !found.empty())
+            return chosen({{found, "-n", count},
+                           "which `make demo` has installed",
+                           std::string_view(each) == "openmpi",
+                           {}});
+    std::string text =
+        "-n " + count + ": no mpiexec: " +
+        (library.empty() ? program + " is linked with no MPI" : "none beside " + library.string()) +
+        ", none is in PATH, none in " + venvs.string();
+    for (const std::string& each : search.refused())
+        text += "; not started: " + each;
+    throw softhca::cli::ProgramError(
+        softhca::cli::kNotFound,
+        text + "; name one: heddle run -- /path/of/mpiexec -n " + count + " " + program);
 }
 
 }  // namespace heddle::cli

@@ -12,11 +12,14 @@ struct Launcher {
     std::vector<std::string> words;  // what stands before the program
     std::string why;                 // this one, in a few words
     bool is_openmpi = false;
+    std::vector<std::string> refused;  // what was nearer, and why it is not started
 };
 
-// The mpiexec of the MPI that the program is linked with; of a program that is linked with none (a
-// script, say), mpiexec in PATH, then srun within a job of Slurm's, then one that is installed in
-// `venvs` (as `make demo` does). Throws softhca::cli::ProgramError, which names what was tried.
+// The mpiexec of the MPI that the program is linked with. For a Python program, the one that mpi4py
+// is linked with, or the one in the interpreter's virtual environment. Else mpiexec in PATH, then
+// srun within a job of Slurm's, then one that is installed in `venvs` (as `make demo` does). What
+// PATH does not name is started only if why_not_trusted() has nothing against it. Throws
+// softhca::cli::ProgramError, which names what was tried.
 Launcher find_launcher(unsigned ranks, const std::string& program,
                        const std::filesystem::path& venvs);
 

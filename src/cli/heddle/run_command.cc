@@ -178,6 +178,8 @@ void run(const RunRequest& request, std::vector<std::string> command) {
     Launcher launcher;
     if (request.ranks != 0) {
         launcher = find_launcher(request.ranks, program, demo_venvs());
+        for (const std::string& each : launcher.refused)
+            std::fprintf(stderr, "heddle run: not started: %s\n", each.c_str());
         command.insert(command.begin(), launcher.words.begin(), launcher.words.end());
         program = command.front();
     }
@@ -185,12 +187,19 @@ void run(const RunRequest& request, std::vector<std::string> command) {
     const bool on_softhca =
         request.softhca == "always" || (request.softhca == "auto" && !machine.device);
     const bool starts_softhca = on_softhca && !machine.software;
+    const bool is_software = on_softhca || machine.software;
     if (request.ranks != 0)
-        std::fprintf(stderr, "heddle run: %u ranks by %s, %s; on %s\n", request.ranks,
-                     program.c_str(), launcher.why.c_str(),
-                     on_softhca || machine.software ? "the software HCA" : "the RDMA device");
+        std::fprintf(stderr, "heddle run: %u rank%s by %s, %s; on %s\n", request.ranks,
+                     request.ranks == 1 ? "" : "s", program.c_str(), launcher.why.c_str(),
+                     is_software      ? "the software HCA"
+                     : machine.device ? "the RDMA device"
+                                      : "no device");
     else if (starts_softhca && request.softhca == "auto")
         std::fprintf(stderr, "heddle run: no RDMA device here; on the software HCA\n");
+    if (!is_software && !machine.device)
+        std::fprintf(stderr,
+                     "heddle run: there is no RDMA device with an active port, and --softhca never "
+                     "keeps the software HCA away: MPI will not find heddle\n");
 
     Wishes wishes;
     wishes.mpi = mpi_of(request.mpi);
@@ -285,9 +294,10 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
         "  heddle run --endpoints dynamic --threads 4 -- mpiexec -n 2 ./program");
     run_app
         ->add_option(
-            "--ranks,-n", request->ranks,
+            "--ranks,--np,-n", request->ranks,
             "COMMAND is an MPI program: start so many of it, by the mpiexec of the MPI it is "
-            "linked with (else: in PATH, srun in a job of Slurm's, make demo's)")
+            "linked with (else: in PATH, srun in a job of Slurm's, make demo's); also -np N")
+        ->default_str("")
         ->check(CLI::Range(1, 1'000'000));
     run_app
         ->add_option("--endpoints", request->endpoints,
