@@ -4,7 +4,9 @@
 import json
 import os
 import re
+import shutil
 import subprocess
+import sys
 import unittest
 
 from harness import BUILD_DIR, SOFTHCA, TEST_DIR, Case, main
@@ -109,10 +111,64 @@ class HeddleTop(Case, Terminal):
         self.assertEqual(status, 0)
         self.check_screen(text, 60)
 
+    def once(self, pid, *arguments):
+        return self.softhca("top", "--pid", str(pid), "--once", "--interval", "0.2", *arguments,
+                            command=HEDDLE)
+
     def test_nobody(self):
-        result = self.softhca("top", "--pid", str(os.getpid()), "--once", "--interval", "0.2",
-                              command=HEDDLE)
-        self.assert_run(result, 0, out="no process of yours runs over heddle now")
+        with open("/proc/self/comm", encoding="utf-8") as file:
+            command = file.read().strip()
+        result = self.assert_run(self.once(os.getpid()), 0)
+        self.assertIn(f"process {os.getpid()}: {command} does not run over heddle\n", result.stdout)
+        (absent,) = json.loads(self.once(os.getpid(), "--json").stdout)["absent"]
+        self.assertEqual(absent["pid"], os.getpid())
+
+    def test_no_such_process(self):
+        with subprocess.Popen(["true"]) as process:
+            process.wait(60)
+        self.assert_run(self.once(process.pid), 1,
+                        out=f"process {process.pid}: there is no such process")
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can become another user")
+    def test_a_process_of_another_user(self):
+        def nobody():
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+
+        program = shutil.copy(HEDDLE, self.scratch)
+        os.chmod(self.scratch, 0o755)
+        result = subprocess.run(
+            [program, "top", "--pid", str(os.getpid()), "--once", "--interval", "0.2"],
+            preexec_fn=nobody, capture_output=True, text=True, timeout=60, check=False,
+            env=self.environment)
+        self.assert_run(result, 1, out=" is a process of user root, whose files this one may not "
+                        "look at (Permission denied): run heddle top as that user or as root")
+
+    def test_what_only_has_the_name_is_not_opened(self):
+        """The opening of a FIFO waits until another process writes it."""
+        code = (
+            "import os, subprocess, sys\n"
+            "subprocess.run(['mount', '-t', 'tmpfs', 'none', sys.argv[1]], check=True)\n"
+            "path = sys.argv[1] + '/memfd:heddle-live (deleted)'\n"
+            "os.mkfifo(path)\n"
+            "fifo = os.open(path, os.O_RDONLY | os.O_NONBLOCK)\n"
+            "subprocess.run(['umount', '-l', sys.argv[1]], check=True)\n"
+            "print('ready', flush=True)\n"
+            "sys.stdin.read()\n")
+        process = subprocess.Popen(
+            ["unshare", "-rm", sys.executable, "-c", code, self.scratch], text=True,
+            env={**self.environment, "LD_PRELOAD": ""},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait, 60)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stdin.close)
+        if process.stdout.readline() != "ready\n":
+            self.skipTest("no name spaces for users here")
+        folder = f"/proc/{process.pid}/fd"
+        self.assertIn("/memfd:heddle-live (deleted)",
+                      [os.readlink(os.path.join(folder, name)) for name in os.listdir(folder)])
+        self.assert_run(self.once(process.pid), 0, out=f"process {process.pid}: ")
 
     def test_one_that_is_killed_is_gone(self):
         guests = self.guests()

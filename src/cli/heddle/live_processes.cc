@@ -2,6 +2,7 @@
 #include "cli/heddle/live_processes.h"
 
 #include <fcntl.h>
+#include <pwd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -60,23 +61,40 @@ struct Found {
     std::optional<LiveProcess> live;
 };
 
+class Descriptor {
+public:
+    Descriptor(const std::string& path, int flags) : fd_(::open(path.c_str(), flags | O_CLOEXEC)) {}
+    ~Descriptor() {
+        if (fd_ >= 0) ::close(fd_);
+    }
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+    int get() const { return fd_; }
+
+private:
+    int fd_;
+};
+
+// The name of a link is the process's choice: it may be of a FIFO or a device, which an open()
+// waits for or acts upon. O_PATH opens none of them, and what it found is then opened by its
+// number.
 Found read_segment(const fs::path& link) {
     Found found;
-    const int fd = ::open(link.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return found;
+    const Descriptor seen(link, O_PATH);
     struct stat size {};
+    if (seen.get() < 0 || ::fstat(seen.get(), &size) != 0 || !S_ISREG(size.st_mode) ||
+        size.st_size <= 0)
+        return found;
+    const Descriptor file("/proc/self/fd/" + std::to_string(seen.get()), O_RDONLY);
     // Only what cannot shrink under our eyes.
-    const int seals = ::fcntl(fd, F_GET_SEALS);
-    if (::fstat(fd, &size) == 0 && size.st_size > 0 && seals >= 0 && (seals & F_SEAL_SHRINK) != 0) {
-        const auto bytes = static_cast<std::size_t>(size.st_size);
-        void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, fd, 0);
-        if (memory != MAP_FAILED) {
-            found.any = true;
-            found.live = provider::read_live({static_cast<const std::byte*>(memory), bytes});
-            ::munmap(memory, bytes);
-        }
-    }
-    ::close(fd);
+    const int seals = file.get() < 0 ? -1 : ::fcntl(file.get(), F_GET_SEALS);
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || ::fstat(file.get(), &size) != 0) return found;
+    const auto bytes = static_cast<std::size_t>(size.st_size);
+    void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, file.get(), 0);
+    if (memory == MAP_FAILED) return found;
+    found.any = true;
+    found.live = provider::read_live({static_cast<const std::byte*>(memory), bytes});
+    ::munmap(memory, bytes);
     return found;
 }
 
@@ -91,6 +109,29 @@ Found look_at(const fs::path& process) {
         if (found.any) return found;
     }
     return {};
+}
+
+std::string command_of(const fs::path& process) {
+    std::string command = contents(process / "comm");
+    command.erase(std::min(command.find('\n'), command.size()));
+    return softhca::cli::printable(command, 15);
+}
+
+// Why a process that was asked for shows nothing.
+AbsentProcess absent_process(int pid, const fs::path& process) {
+    struct stat status {};
+    if (::stat(process.c_str(), &status) != 0) return {pid, "there is no such process", false};
+    const std::string command = command_of(process);
+    std::error_code error;
+    const fs::directory_iterator descriptors(process / "fd", error);
+    if (!error) return {pid, command + " does not run over heddle", true};
+    const ::passwd* const owner = ::getpwuid(status.st_uid);
+    return {pid,
+            command + " is a process of user " +
+                (owner != nullptr ? owner->pw_name : std::to_string(status.st_uid)) +
+                ", whose files this one may not look at (" + error.message() +
+                "): run heddle top as that user or as root",
+            false};
 }
 
 // The software HCA's fabric that the process was started with.
@@ -146,16 +187,17 @@ Running running_processes(const std::vector<int>& only) {
     const auto add = [&](int pid) {
         const fs::path folder = fs::path("/proc") / std::to_string(pid);
         Found found = look_at(folder);
-        if (!found.any) return;
+        if (!found.any) {
+            if (!only.empty()) running.absent.push_back(absent_process(pid, folder));
+            return;
+        }
         if (!found.live) {
             ++running.other_versions;
             return;
         }
         RunningProcess process;
         process.pid = pid;
-        std::string command = contents(folder / "comm");
-        command.erase(std::min(command.find('\n'), command.size()));
-        process.command = softhca::cli::printable(command, 15);
+        process.command = command_of(folder);
         process.live = std::move(*found.live);
         rnr.look(process);
         running.processes.push_back(std::move(process));

@@ -22,8 +22,16 @@ struct RunningProcess {
     bool rnr_of_port = false;
 };
 
+// One that was asked for by number and cannot be shown.
+struct AbsentProcess {
+    int pid = 0;
+    std::string why;        // "does not run over heddle"
+    bool readable = false;  // it may come to run over heddle; else it will not be seen
+};
+
 struct Running {
     std::vector<RunningProcess> processes;  // by number
+    std::vector<AbsentProcess> absent;      // of those asked for, in their order
     unsigned other_versions = 0;            // that another version of heddle shows itself of
 };
 

@@ -149,11 +149,18 @@ void watch_screen(const Arguments& arguments) {
     }
 }
 
-void watch_lines(const Arguments& arguments) {
+// The exit status: whether the last look could be taken at any of the processes asked for.
+int watch_lines(const Arguments& arguments) {
+    int status = 0;
     Watch watch(arguments.pids);
     do {
         std::this_thread::sleep_for(duration_of(arguments.interval));
         const TopRates rates = watch.look();
+        const bool nothing_to_see =
+            rates.processes.empty() && rates.other_versions == 0 && !rates.absent.empty() &&
+            std::none_of(rates.absent.begin(), rates.absent.end(),
+                         [](const AbsentProcess& each) { return each.readable; });
+        status = nothing_to_see ? kFailed : 0;
         std::string text;
         if (arguments.json) {
             text = top_json(rates).dump() + "\n";
@@ -165,8 +172,9 @@ void watch_lines(const Arguments& arguments) {
                 if (rates.processes.empty()) break;
             }
         }
-        if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return;
+        if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return status;
     } while (!arguments.once);
+    return status;
 }
 
 }  // namespace
@@ -187,11 +195,11 @@ void add_top_command(CLI::App& app, int* status) {
     top->callback([arguments, status] {
         if (!arguments->json && !arguments->once && !::isatty(STDOUT_FILENO))
             arguments->once = true;
+        *status = 0;
         if (arguments->json || arguments->once)
-            watch_lines(*arguments);
+            *status = watch_lines(*arguments);
         else
             watch_screen(*arguments);
-        *status = 0;
     });
 }
 

@@ -184,6 +184,7 @@ TopRates rates_between(const Running& before, const Running& now, double seconds
     TopRates rates;
     rates.seconds = seconds;
     rates.other_versions = now.other_versions;
+    rates.absent = now.absent;
     for (const RunningProcess& process : now.processes) {
         ProcessRates out;
         out.process = process;
@@ -232,7 +233,10 @@ std::string top_text(const TopRates& rates, TopForm& form, std::size_t columns, 
         text += "; " + rates.processes.front().process.live.device + ", " +
                 rates.processes.front().process.live.category;
     text = text.substr(0, columns) + "\n\n";
-    if (rates.processes.empty()) text += "no process of yours runs over heddle now\n";
+    for (const AbsentProcess& each : rates.absent)
+        text += "process " + std::to_string(each.pid) + ": " + each.why + "\n";
+    if (rates.processes.empty() && rates.absent.empty())
+        text += "no process of yours runs over heddle now\n";
     if (rates.other_versions != 0)
         text += std::to_string(rates.other_versions) + " more, over another version of heddle\n";
 
@@ -273,6 +277,11 @@ std::string top_help() {
 
 Json top_json(const TopRates& rates) {
     Json json = {{"seconds", rates.seconds}, {"other_versions", rates.other_versions}};
+    if (!rates.absent.empty()) {
+        Json& absent = json["absent"] = Json::array();
+        for (const AbsentProcess& each : rates.absent)
+            absent.push_back({{"pid", each.pid}, {"why", each.why}});
+    }
     Json& processes = json["processes"] = Json::array();
     const auto put = [](Json& to, const auto& fields, const auto& values, const auto& per_second) {
         for (std::size_t i = 0; i < fields.size(); ++i) {

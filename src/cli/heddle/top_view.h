@@ -31,6 +31,7 @@ struct TopRates {
     double seconds = 0;
     unsigned other_versions = 0;
     std::vector<ProcessRates> processes;
+    std::vector<AbsentProcess> absent;
 };
 
 // now_ns: CLOCK_MONOTONIC. Counters of who was not there before have no rate yet.
