@@ -37,7 +37,7 @@ _heddle_options() {
     info) echo "--json --help" ;;
     options) echo "--json --markdown --man --help" ;;
     calibrate) echo "--device --show --json --help" ;;
-    reproduce) echo "--quick --full --only --out --list --help" ;;
+    reproduce) echo "--quick --full --only --out --no-page --list --help" ;;
     report) echo "--out --help" ;;
     plan)
         echo "--threads --qps-per-thread --processes --budget-uars --depth --device --measure" \

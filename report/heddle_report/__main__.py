@@ -33,6 +33,9 @@ def parse(arguments):
                            "may be repeated")
     reproduce.add_argument("--out", type=Path, metavar="DIR",
                            help="where to (default: heddle-DATE below the working directory)")
+    reproduce.add_argument("--no-page", dest="page", action="store_false",
+                           help="only measure, without matplotlib; `heddle report DIR` makes the "
+                           "page")
     reproduce.add_argument("--list", action="store_true", help="which experiments there are")
     reproduce.set_defaults(mode="quick")
 
@@ -66,7 +69,8 @@ def list_them(options):
     width = max(len(each.key) for each in options.experiments)
     for each in options.experiments:
         quick, full = (runner.duration(each.seconds[mode]) for mode in ("quick", "full"))
-        print(f"{each.key:{width}}  {quick:>7} {full:>12}  {each.title} ({each.where})")
+        where = f" ({each.where})" if each.where else ""
+        print(f"{each.key:{width}}  {quick:>7} {full:>12}  {each.title}{where}")
     quick, full = (runner.duration(sum(each.seconds[mode] for each in options.experiments))
                    for mode in ("quick", "full"))
     print(f"\n{'all':{width}}  {quick:>7} {full:>12}  --quick and --full, on 2 processors")
@@ -78,18 +82,20 @@ def with_matplotlib():
     if importlib.util.find_spec("matplotlib") is None and os.access(usual, os.X_OK) and \
             os.path.realpath(sys.executable) != os.path.realpath(usual):
         sys.stdout.flush()
-        os.execv(usual, [usual, "-m", "heddle_report", *sys.argv[1:]])
+        os.execv(usual, [usual, *sys.orig_argv[1:]])
 
 
-def write_report(folders, to, experiments):
+def page_module(otherwise):
     try:
         from . import page  # needs matplotlib, which a run does not
     except ModuleNotFoundError as error:
-        raise samples.Broken(
-            f"the page needs Python's {error.name} (Debian and Ubuntu: python3-{error.name}); "
-            f"everything that was measured is in {folders[0]}, and `heddle report {folders[0]}` "
-            "makes the page later") from None
-    page.write(folders, to, experiments)
+        raise samples.Broken(f"the page needs Python's {error.name} (Debian and Ubuntu: "
+                             f"python3-{error.name}); {otherwise}") from None
+    return page
+
+
+def write_report(folders, to, experiments):
+    page_module(f"what was measured stays in {folders[0]}").write(folders, to, experiments)
     print(to)
 
 
@@ -102,6 +108,8 @@ def reproduce(options):
     if why := tools.why_none():
         print(f"heddle reproduce: {why}", file=sys.stderr)
         return FAILED
+    if options.page:  # before the hours that are in vain without it
+        page_module("--no-page measures without it, and `heddle report` makes the page later")
     print(f"On {'the software HCA' if tools.is_software else 'the RDMA device'}, into {folder}; "
           f"{len(options.experiments)} experiments, {options.mode}", file=sys.stderr)
     try:
@@ -110,7 +118,8 @@ def reproduce(options):
         print(f"\nheddle reproduce: {error}. What was finished is in {folder}; the same command "
               f"with --out {folder} goes on.", file=sys.stderr)
         return INTERRUPTED
-    write_report([folder], folder / "report.html", catalogue.all_experiments())
+    if options.page:
+        write_report([folder], folder / "report.html", catalogue.all_experiments())
     failed = [key for key, outcome in ended.items() if outcome.status == "failed"]
     if failed:
         print(f"heddle reproduce: failed: {', '.join(failed)}; the report says why",

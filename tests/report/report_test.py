@@ -231,6 +231,42 @@ class Reports(Case):
         self.write("later/run.json", '{"format": 99}')
         self.assertIn("format 99", self.heddle("report", self.path("later"), status=1).stderr)
 
+    def test_matplotlib_is_looked_for_before_measuring(self):
+        """A stub stands for a Python without it."""
+        self.write("stub/matplotlib/__init__.py", "raise ModuleNotFoundError(name='matplotlib')\n")
+        path = self.path("stub") + ":" + self.environment["PYTHONPATH"]
+        run = ("reproduce", "--only", "tupleq-late", "--out", self.path("run"))
+        said = self.heddle(*run, status=1, PYTHONPATH=path).stderr
+        self.assertIn("the page needs Python's matplotlib (Debian and Ubuntu: python3-matplotlib)",
+                      said)
+        self.assertIn("--no-page measures without it", said)
+        self.assertEqual([call for call in self.calls() if "tuple-late" in call], [])
+        self.heddle(*run, "--no-page", PYTHONPATH=path)
+        self.assertNotEqual([call for call in self.calls() if "tuple-late" in call], [])
+        self.assertFalse(os.path.exists(self.path("run", "report.html")))
+        self.heddle("report", self.path("run"))
+        self.assertTrue(os.path.exists(self.path("run", "report.html")))
+
+    def test_the_list_names_places_of_the_papers_only_where_there_are_any(self):
+        listed = self.heddle("reproduce", "--list").stdout
+        self.assertIn("(Fig. 3)", listed)
+        self.assertNotIn("()", listed)
+
+    def test_nothing_of_the_working_directory_is_run(self):
+        heddle = os.path.join(BUILD_DIR, "bin", "heddle")
+        for name in ("json", "argparse", "datetime", "runpy", "importlib", "heddle_report"):
+            self.write(f"work/{name}.py", f"open({self.path('run')!r}, 'w').close()\n")
+        for python_path in (None, "", ".", ":" + self.path("none")):
+            environment = {name: value for name, value in self.environment.items()
+                           if name != "PYTHONPATH"}
+            if python_path is not None:
+                environment["PYTHONPATH"] = python_path
+            for words, status in ((("reproduce", "--list"), 0), (("report", "none"), 1)):
+                done = subprocess.run([heddle, *words], cwd=self.path("work"), env=environment,
+                                      capture_output=True, text=True, check=False, timeout=240)
+                self.assertEqual(done.returncode, status, done.stderr)
+                self.assertFalse(os.path.exists(self.path("run")), (words, python_path))
+
     def test_unknown_names(self):
         said = self.heddle("reproduce", "--only", "tuplek", status=2).stderr
         self.assertIn("endpoints, reuse, direct, tupleq, peers", said)

@@ -12,9 +12,16 @@
 #include <vector>
 
 #include "cli/heddle/commands.h"
+#include "cli/heddle/python_path.h"
 
 namespace heddle::cli {
 namespace {
+
+// `python3 -m` would look for modules in the working directory first.
+const std::string kStart =
+    std::string(kWithoutWorkingDirectory) +
+    "sys.path.insert(0, sys.argv.pop(1))\n"
+    "import runpy; runpy.run_module('heddle_report', run_name='__main__', alter_sys=True)\n";
 
 int start(const std::string& command, const std::vector<std::string>& arguments) {
     const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
@@ -25,11 +32,8 @@ int start(const std::string& command, const std::vector<std::string>& arguments)
                      package.c_str());
         return kFailed;
     }
-    const char* const before = std::getenv("PYTHONPATH");
-    const std::string path =
-        package.string() + (before != nullptr && *before != 0 ? ":" + std::string(before) : "");
-    ::setenv("PYTHONPATH", path.c_str(), 1);
-    std::vector<std::string> words{"python3", "-m", "heddle_report", "--heddle", self, command};
+    ::setenv("PYTHONPATH", absolute_python_path().c_str(), 1);  // empty: as if unset
+    std::vector<std::string> words{"python3", "-c", kStart, package, "--heddle", self, command};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& word : words)
