@@ -2,6 +2,7 @@
 // `softhca run`. LD_PRELOAD is described in ld.so(8).
 #include "cli/run.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,6 +24,27 @@ constexpr const char* kLibraryName = "libsofthca.so";
 void set_variable(const std::string& name, const std::string& value) {
     if (::setenv(name.c_str(), value.c_str(), 1) != 0)
         throw ProgramError(kRunFailed, "cannot set " + name + ": " + std::strerror(errno));
+}
+
+// A log file that cannot be written would be noticed when it is missing. Nothing is created here: a
+// program that logs nothing leaves no file.
+void check_log_file(const std::string& file) {
+    if (file.empty()) return;
+    const auto refuse = [&](const std::string& why) {
+        throw CommandError("the log file " + file + " cannot be written: " + why, kUsage);
+    };
+    struct stat status {};
+    if (::lstat(file.c_str(), &status) == 0) {
+        if (S_ISLNK(status.st_mode))
+            refuse("it is a symbolic link, which is not followed; name what it leads to");
+        if (S_ISDIR(status.st_mode)) refuse(std::strerror(EISDIR));
+        if (::access(file.c_str(), W_OK) != 0) refuse(std::strerror(errno));
+        return;
+    }
+    if (errno != ENOENT) refuse(std::strerror(errno));
+    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+    const std::string in = folder.empty() ? "." : folder.string();
+    if (::access(in.c_str(), W_OK | X_OK) != 0) refuse(in + ": " + std::strerror(errno));
 }
 
 }  // namespace
@@ -107,6 +129,8 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
         Settings settings;
         for (const Flag& flag : *flags) {
             const std::string value = option_value(*flag.declaration, *flag.option);
+            if (std::strcmp(flag.declaration->variable, "SOFTHCA_LOG_FILE") == 0)
+                check_log_file(value);
             if (flag.option->count() > 0) settings.emplace_back(flag.declaration->variable, value);
         }
         if (command.empty()) throw CommandError("no command to run", kUsage);

@@ -50,6 +50,28 @@ class Environment(Case):
             },
         )
 
+    def test_a_log_file_that_cannot_be_written_is_refused(self):
+        os.symlink(self.path("target"), self.path("link"))
+        for name, why in (("none/log", "none: No such file or directory"), ("", "Is a directory"),
+                          ("link", "it is a symbolic link")):
+            file = self.path(name)
+            for result in (self.softhca("run", "--log-file", file, "true"),
+                           self.softhca("run", "true", env={"SOFTHCA_LOG_FILE": file})):
+                self.assert_run(result, 125, err=f"the log file {file} cannot be written: ")
+                self.assertIn(why, result.stderr)
+        self.assert_run(self.softhca("run", "--log-file", self.path("log"), "true"), 0)
+        self.assertFalse(os.path.exists(self.path("log")), "nothing was logged")
+
+    def test_a_log_file_that_goes_is_said_once(self):
+        os.makedirs(self.path("folder"))
+        result = self.softhca(
+            "run", "--log", "debug", "--log-file", self.path("folder", "log"), "--", "sh", "-c",
+            'rm -r "$1" && exec ibv_devinfo -l', "sh", self.path("folder"))
+        self.assert_run(result, 0)
+        said = f"SOFTHCA_LOG_FILE {self.path('folder', 'log')} cannot be written (No such file"
+        self.assertEqual(result.stderr.count(said), 1, result.stderr)
+        self.assertGreater(len(result.stderr.splitlines()), 1)
+
     def test_options_override_the_environment(self):
         seen = self.variables(
             "--uar", "dynamic", env={"SOFTHCA_UAR": "static", "SOFTHCA_MEMORY": "cma"}

@@ -69,6 +69,24 @@ void write_whole(int fd, const char* text, std::size_t size) noexcept {
     } while (written < 0 && errno == EINTR);
 }
 
+// Once a process: the lines that follow go to standard error, too.
+void report_unwritable(const char* path, int reason) noexcept {
+    static std::atomic<bool> reported{false};
+    if (reported.exchange(true, std::memory_order_relaxed)) {
+        return;
+    }
+    char line[kMaxLine];
+    errno = reason;  // for %m
+    const int length =
+        std::snprintf(line, sizeof line,
+                      "softhca[%d]: error: SOFTHCA_LOG_FILE %.*s cannot be written (%m): messages "
+                      "go to standard error\n",
+                      libc::getpid(), static_cast<int>(kMaxLine / 2), path);
+    if (length > 0) {
+        write_whole(STDERR_FILENO, line, static_cast<std::size_t>(length));
+    }
+}
+
 }  // namespace
 
 void set_log_level(LogLevel level) noexcept {
@@ -104,7 +122,7 @@ void log_line(LogLevel level, const char* format, ...) noexcept {
     line[length++] = '\n';
 
     int fd = STDERR_FILENO;
-    const char* path = log_path();
+    const char* const path = log_path();
     if (path[0] != '\0') {
         fd = libc::open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY,
                         0600);
@@ -113,6 +131,7 @@ void log_line(LogLevel level, const char* format, ...) noexcept {
         write_whole(fd, line, length);
     } else {
         // Better a line in the wrong place than none.
+        report_unwritable(path, errno);
         write_whole(STDERR_FILENO, line, length);
     }
     if (fd > STDERR_FILENO) {
