@@ -192,7 +192,7 @@ ssize_t read_error(fid_cq* handle, fi_cq_err_entry* out, std::uint64_t) {
         out->prov_errno = entry.device_error;
         out->err_data = nullptr;  // there is none
         if (entry.error == FI_ENOMEM)
-            log(FI_LOG_WARN,
+            complain_of_memlock(
                 "memory of an operation could not be registered, here or by its peer; %s",
                 verbs::memlock_hint(ENOMEM, "register less at once").c_str());
         if (cq.errors_have_size) out->err_data_size = 0;

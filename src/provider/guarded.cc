@@ -5,6 +5,7 @@
 #include <rdma/fi_errno.h>
 
 #include <new>
+#include <string>
 
 #include "heddle/error.h"
 #include "provider/host.h"
@@ -15,7 +16,9 @@ int caught(const char* what) noexcept {
     try {
         throw;
     } catch (const VerbsError& error) {
-        log(FI_LOG_WARN, "%s: %s", what, error.what());
+        const bool is_memlock = error.hint().find("RLIMIT_MEMLOCK") != std::string::npos;
+        is_memlock ? complain_of_memlock("%s: %s", what, error.what())
+                   : log(FI_LOG_WARN, "%s: %s", what, error.what());
         return error.error() > 0 ? -error.error() : -FI_EOTHER;
     } catch (const std::bad_alloc&) {
         log(FI_LOG_WARN, "%s: out of memory", what);

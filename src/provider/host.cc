@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -22,6 +23,13 @@ void log_text(fi_log_level level, const char* text) noexcept {
     const int saved = errno;
     found.log(&self(), level, FI_LOG_CORE, "heddle", 0, "%s\n", text);
     errno = saved;
+}
+
+void complain_text(const char* text) noexcept {
+    if (logged(FI_LOG_WARN))
+        log_text(FI_LOG_WARN, text);
+    else
+        std::fprintf(stderr, "heddle: %s\n", text);
 }
 
 }  // namespace
@@ -64,10 +72,19 @@ void complain(const char* format, ...) noexcept {
     va_start(arguments, format);
     std::vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    if (logged(FI_LOG_WARN))
-        log_text(FI_LOG_WARN, text);
-    else
-        std::fprintf(stderr, "heddle: %s\n", text);
+    complain_text(text);
+}
+
+void complain_of_memlock(const char* format, ...) noexcept {
+    static std::atomic<bool> complained{false};
+    const bool is_first = !complained.exchange(true, std::memory_order_relaxed);
+    if (!is_first && !logged(FI_LOG_WARN)) return;
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    complain_text(text);
 }
 
 }  // namespace heddle::provider

@@ -28,5 +28,8 @@ bool logged(fi_log_level level) noexcept;  // would a message of that level be s
 [[gnu::format(printf, 2, 3)]] void log(fi_log_level level, const char* format, ...) noexcept;
 // For what the user has to know even where libfabric logs nothing: a wrong option.
 [[gnu::format(printf, 1, 2)]] void complain(const char* format, ...) noexcept;
+// For RLIMIT_MEMLOCK, of which MPI only prints "Cannot allocate memory": the first time in a
+// process as complain(), then as log(FI_LOG_WARN), as each operation may fail by it.
+[[gnu::format(printf, 1, 2)]] void complain_of_memlock(const char* format, ...) noexcept;
 
 }  // namespace heddle::provider
