@@ -3,32 +3,39 @@
 include(CMakePackageConfigHelpers)
 
 set(packaging ${PROJECT_SOURCE_DIR}/packaging)
-set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/softhca)
-set(cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/softhca)
+# Not in the multiarch folder: projects without languages (NONE) do not look there.
+set(cmake_dir ${CMAKE_INSTALL_DATADIR}/cmake/softhca)
 
-configure_file(${PROJECT_SOURCE_DIR}/man/softhca.1 ${PROJECT_BINARY_DIR}/man/softhca.1 @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/man/softhca.1
-    DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT softhca)
-configure_file(${PROJECT_SOURCE_DIR}/man/heddle.1 ${PROJECT_BINARY_DIR}/man/heddle.1 @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/man/heddle.1
-    DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT heddle)
-configure_file(${PROJECT_SOURCE_DIR}/man/fi_heddle.7 ${PROJECT_BINARY_DIR}/man/fi_heddle.7 @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/man/fi_heddle.7
-    DESTINATION ${CMAKE_INSTALL_MANDIR}/man7 COMPONENT heddle)
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/heddle RENAME copyright
-    COMPONENT heddle)
-install(FILES docs/options.md docs/endpoints.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/heddle
-    COMPONENT heddle)
-install(FILES ${PROJECT_SOURCE_DIR}/completions/softhca.bash
-    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME softhca
-    COMPONENT softhca)
-install(FILES ${PROJECT_SOURCE_DIR}/completions/heddle.bash
-    DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME heddle
-    COMPONENT heddle)
-install(FILES ${PROJECT_SOURCE_DIR}/completions/_softhca
-    DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT softhca)
-install(FILES README.md CHANGELOG.md DESTINATION ${doc_dir} COMPONENT softhca)
-install(FILES LICENSE DESTINATION ${doc_dir} RENAME copyright COMPONENT softhca)
+# The version is not in the sources of the manual, which `man -l` shows as they are.
+function(heddle_install_manual name section component)
+    set(source ${PROJECT_SOURCE_DIR}/man/${name}.${section})
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+    file(READ ${source} text)
+    string(REGEX REPLACE "(\n\\.TH [^\n]*) \"${component}\"" "\\1 \"${component} ${PROJECT_VERSION}\""
+        text "${text}")
+    file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/man/${name}.${section} CONTENT "${text}" @ONLY)
+    install(FILES ${PROJECT_BINARY_DIR}/man/${name}.${section}
+        DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section} COMPONENT ${component})
+endfunction()
+heddle_install_manual(softhca 1 softhca)
+heddle_install_manual(heddle 1 heddle)
+heddle_install_manual(fi_heddle 7 heddle)
+
+foreach(component softhca heddle)
+    set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/${component})
+    install(FILES README.md CHANGELOG.md DESTINATION ${doc_dir} COMPONENT ${component})
+    install(FILES LICENSE DESTINATION ${doc_dir} RENAME copyright COMPONENT ${component})
+    install(FILES ${PROJECT_SOURCE_DIR}/completions/${component}.bash
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ${component}
+        COMPONENT ${component})
+    install(FILES ${PROJECT_SOURCE_DIR}/completions/_${component}
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT ${component})
+endforeach()
+# What users read; how to contribute is for those who have the sources.
+install(FILES docs/softhca.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/softhca COMPONENT softhca)
+file(GLOB documents CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
+list(FILTER documents EXCLUDE REGEX "/(softhca|contributing)\\.md$")
+install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/heddle COMPONENT heddle)
 
 # Paths in the .pc file are relative to its own place, so that the tree can be moved.
 file(RELATIVE_PATH prefix_from_pc
@@ -54,22 +61,24 @@ set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME softhca)
 set(CPACK_PACKAGE_VENDOR "The Heddle authors")
 set(CPACK_PACKAGE_CONTACT "The Heddle authors <heddle@localhost>")
-set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "software ConnectX host channel adapter in user space")
-set(CPACK_PACKAGE_DESCRIPTION
-"softhca gives unmodified verbs programs an mlx5 InfiniBand device on a machine
-that has none: no hardware, no kernel module, no root. It sits beneath libibverbs
-and libmlx5 at the kernel interface and offers RC, UC, UD and XRC transports,
-shared receive queues, thread domains and mlx5 direct verbs between the processes
-of one machine. It models function, not time.")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_VERBATIM_VARIABLES ON)
 set(CPACK_COMPONENTS_ALL softhca heddle)
+set(CPACK_PRE_BUILD_SCRIPTS ${packaging}/debian.cmake)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_SOFTHCA_PACKAGE_NAME softhca)
 set(CPACK_DEBIAN_SOFTHCA_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_SOFTHCA_PACKAGE_SECTION utils)
-set(CPACK_DEBIAN_SOFTHCA_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
+# CPack would begin the description of each package with the project's.
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "")
+set(CPACK_DEBIAN_SOFTHCA_DESCRIPTION
+"software ConnectX host channel adapter in user space
+softhca gives unmodified verbs programs an mlx5 InfiniBand device on a machine
+that has none: no hardware, no kernel module, no root. It sits beneath
+libibverbs and libmlx5 at the kernel interface and offers RC, UC, UD and XRC
+transports, shared receive queues, thread domains and mlx5 direct verbs
+between the processes of one machine. It models function, not time.")
 set(CPACK_DEBIAN_SOFTHCA_PACKAGE_SHLIBDEPS ON)
 # The driver that programs load; perftest and the others are what to try first.
 set(CPACK_DEBIAN_SOFTHCA_PACKAGE_RECOMMENDS "ibverbs-providers")
@@ -77,11 +86,12 @@ set(CPACK_DEBIAN_SOFTHCA_PACKAGE_SUGGESTS "ibverbs-utils, perftest, ucx-utils, r
 set(CPACK_DEBIAN_HEDDLE_PACKAGE_NAME heddle)
 set(CPACK_DEBIAN_HEDDLE_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_HEDDLE_PACKAGE_SECTION net)
-set(CPACK_COMPONENT_HEDDLE_DESCRIPTION
+set(CPACK_DEBIAN_HEDDLE_DESCRIPTION
 "libfabric provider over InfiniBand verbs with scalable endpoints
 heddle lets unmodified MPI programs choose how much of an InfiniBand or RoCE
-adapter each thread has for itself. It is a provider for libfabric, a C++ library
-of scalable endpoints with headers, and a command that shows what they take.")
+adapter each thread has for itself. It is a provider for libfabric, a C++
+library of scalable endpoints with headers, and a command that shows what
+they take.")
 set(CPACK_DEBIAN_HEDDLE_PACKAGE_SHLIBDEPS ON)
 # What loads the provider, what the report is drawn with, and a device to try it on.
 set(CPACK_DEBIAN_HEDDLE_PACKAGE_RECOMMENDS "libfabric1, python3-matplotlib")

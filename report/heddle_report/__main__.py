@@ -16,6 +16,7 @@ FAILED, USAGE, INTERRUPTED = 1, 2, 130
 def parse(arguments):
     parser = argparse.ArgumentParser(prog="heddle", description="The papers' experiments.")
     parser.add_argument("--heddle", type=Path, default=Path("heddle"), help=argparse.SUPPRESS)
+    parser.add_argument("--libexec", type=Path, help=argparse.SUPPRESS)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     reproduce = commands.add_parser(
@@ -104,7 +105,7 @@ def reproduce(options):
         list_them(options)
         return 0
     folder = options.out or Path(f"heddle-{datetime.date.today().isoformat()}")
-    tools = runner.Tools(options.heddle)
+    tools = runner.Tools(options.heddle, options.libexec)
     if why := tools.why_none():
         print(f"heddle reproduce: {why}", file=sys.stderr)
         return FAILED

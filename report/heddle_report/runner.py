@@ -19,7 +19,7 @@ from . import samples
 SOURCE = Path(__file__).resolve().parents[2]
 SHOWN_LINES = 3  # of what a command that failed has said
 NOT_HERE = 77  # the status of a command that has not what it needs, and says so in its last line
-# Programs of their own, beside `heddle`.
+# Programs of their own: beside `heddle` in a build tree, in a folder of their own once installed.
 BESIDE = ("post_instructions", "post_counters", "reuse_lookup")
 
 
@@ -42,8 +42,9 @@ def duration(seconds):
 class Tools:
     """The commands, the devices, and whether there are any without starting the software HCA."""
 
-    def __init__(self, heddle):
+    def __init__(self, heddle, libexec=None):
         self.heddle = Path(heddle)
+        self.libexec = libexec
         self.softhca = self.heddle.with_name("softhca")
         self.devices = self._devices([])
         self.starts_softhca = not self.devices
@@ -73,18 +74,25 @@ class Tools:
     def why_not(self, experiment):
         """Empty: this experiment can be run here."""
         for command in experiment.commands("quick"):
-            if command[0] in BESIDE and not os.access(self.heddle.with_name(command[0]), os.X_OK):
-                return f"{command[0]} is not beside {self.heddle}"
+            if command[0] in BESIDE and not os.access(self.program(command[0]), os.X_OK):
+                return (f"{command[0]} is not beside {self.heddle}"
+                        + (f", nor in {self.libexec}" if self.libexec else ""))
         if experiment.needs_source and not (SOURCE / "bench" / "mpi").is_dir():
             return "it is a script of heddle's source tree, which is not beside this program"
         return ""
+
+    def program(self, name):
+        beside = self.heddle.with_name(name)
+        if self.libexec is None or os.access(beside, os.X_OK):
+            return beside
+        return self.libexec / name
 
     def words(self, experiment, command):
         if command[0].endswith(".py"):
             return [sys.executable, str(SOURCE / command[0]), "--heddle", str(self.heddle),
                     *([] if self.starts_softhca else ["--hardware"]), *command[1:]]
         before = [str(self.softhca), "run", *experiment.softhca, "--"]
-        program = ([str(self.heddle.with_name(command[0])), *command[1:]] if command[0] in BESIDE
+        program = ([str(self.program(command[0])), *command[1:]] if command[0] in BESIDE
                    else [str(self.heddle), *command])
         return [*(before if self.starts_softhca else []), *program]
 

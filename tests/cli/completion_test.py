@@ -60,8 +60,16 @@ class Agreement(CompletionCase):
                 self.assertRegex(manual, rf"(?m)^\.(TP\n\.)?(BI?|BR|RB)\b.*{option}\b", command)
         for variable in json.loads(self.softhca("env", "--json").stdout):
             self.assertRegex(manual, rf'(?m)^\.B {variable["variable"]}$')
+            entry = manual.split(f'\n.B {variable["variable"]}\n')[1].split("\n.TP\n")[0]
             for value in variable["values"]:
-                self.assertIn(value, manual)
+                self.assertIn(value, entry, variable["variable"])
+
+    def test_manual_does_not_deny_what_the_device_has(self):
+        with open(os.path.join(SOURCE_DIR, "man", "softhca.1"), encoding="utf-8") as file:
+            missing = re.search(r"\.SH BUGS(.*?)\.SH", file.read(), re.DOTALL)[1]
+        device = self.assert_run(self.softhca("run", "ibv_devinfo", "-v"), 0).stdout
+        has = re.search(r"general_odp_caps:\n\s+ODP_SUPPORT", device) is not None
+        self.assertEqual("on-demand paging" in missing, not has, device)
 
     def test_bash_offers_exactly_the_options(self):
         for command in COMMANDS:
@@ -86,9 +94,8 @@ class Agreement(CompletionCase):
     def test_zsh_accepts_it(self):
         if not shutil.which("zsh"):
             self.skipTest("zsh is not installed")
-        subprocess.run(
-            ["zsh", "-n", os.path.join(SOURCE_DIR, "completions", "_softhca")], check=True
-        )
+        for name in ("_softhca", "_heddle"):
+            subprocess.run(["zsh", "-n", os.path.join(SOURCE_DIR, "completions", name)], check=True)
 
 
 class Bash(CompletionCase):
@@ -148,6 +155,14 @@ class Heddle(CompletionCase):
                 if values := re.search(r"\? not in \{(.*?)\}", refused.stderr):
                     offered = set(self.bash("heddle", *command, option, ""))
                     self.assertEqual(offered, set(values[1].split(",")), (command, option))
+
+    def test_zsh_has_every_command_and_option(self):
+        with open(os.path.join(SOURCE_DIR, "completions", "_heddle"), encoding="utf-8") as file:
+            text = file.read()
+        for command in [*self.COMMANDS, *self.EXPERIMENTS]:
+            self.assertRegex(text, rf"['\"]{command[-1]}:", command)
+            for option in self.bash("heddle", *command, "--"):
+                self.assertRegex(text, rf"{option}\b", (command, option))
 
     def test_programs_after_the_options_of_run(self):
         for before in ([], ["--"], ["--post", "verbs"], ["--stats", "--mpi", "=", "intel", "--"]):

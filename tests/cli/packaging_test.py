@@ -2,6 +2,7 @@
 """The library as a file, the installed tree, pkg-config, and the CMake and Debian packages."""
 
 import glob
+import gzip
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ VERSION = re.search(
     r"VERSION (\d+\.\d+\.\d+)",
     open(os.path.join(SOURCE_DIR, "CMakeLists.txt"), encoding="utf-8").read(),
 ).group(1)
+MANUALS = ("softhca.1", "heddle.1", "fi_heddle.7")
 
 
 def output_of(*command, **options):
@@ -72,24 +74,41 @@ class Installed(Case):
             "completions/softhca",
             "completions/heddle",
             "_softhca",
+            "zsh/vendor-completions/_heddle",
+            "doc/heddle/README.md",
+            "doc/heddle/tuning.md",
+            "doc/heddle/protocol.md",
+            "doc/softhca/softhca.md",
             "softhca.pc",
             "softhcaConfig.cmake",
             "softhcaConfigVersion.cmake",
-            "README.md",
+            "doc/softhca/README.md",
             "fi_heddle.7",
             "libfabric/libheddle-fi.so",
             "doc/softhca/copyright",
             "doc/heddle/copyright",
         ):
             self.find(prefix, pattern)
-        with open(self.find(prefix, "softhca.1"), encoding="utf-8") as file:
-            self.assertIn(VERSION, file.read())
+        for name in MANUALS:
+            with open(self.find(prefix, name), encoding="utf-8") as file:
+                heading = next(line for line in file if line.startswith(".TH"))
+            self.assertRegex(heading, rf'"(softhca|heddle) {VERSION}"')
+        self.assertEqual(sorted(os.listdir(os.path.join(prefix, "bin"))), ["heddle", "softhca"])
+        programs = os.path.dirname(self.find(prefix, "libexec/heddle/post_instructions"))
+        self.assertEqual(sorted(os.listdir(programs)),
+                         ["post_counters", "post_instructions", "reuse_lookup"])
+
+    def test_sources_of_the_manual_can_be_read(self):
+        """By `man -l man/*`, without a build."""
+        for name in MANUALS:
+            with open(os.path.join(SOURCE_DIR, "man", name), encoding="utf-8") as file:
+                self.assertNotRegex(file.read(), r"@\w+@", name)
 
     def test_manual_is_clean(self):
         if not shutil.which("man"):
             self.skipTest("man is not installed")
         prefix = self.install()
-        for name in ("softhca.1", "heddle.1", "fi_heddle.7"):
+        for name in MANUALS:
             result = subprocess.run(
                 ["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", self.find(prefix, name)],
                 capture_output=True,
@@ -211,11 +230,39 @@ class Debian(Case):
                 self.assertNotRegex(line[:10], r"^.{8}w", "writable by others: " + line)
             output_of("dpkg-deb", "-x", package, root)
         self.assertFalse(os.path.exists(os.path.join(root, "usr/local")))
-        self.assertTrue(glob.glob(os.path.join(root, "usr/lib*/**/libheddle-fi.so"), recursive=True))
+        self.assertTrue(field(heddle, "Description").startswith("libfabric provider over"))
+        self.assertNotIn("software ConnectX", field(heddle, "Description"))
+        self.assertTrue(field(softhca, "Description").startswith("software ConnectX"))
+        self.assertEqual(sorted(os.listdir(os.path.join(root, "usr/bin"))), ["heddle", "softhca"])
+        self.check_documents(root)
+        self.check_libraries(root)
         result = self.softhca(
             "run", "cat", "/proc/self/maps", command=os.path.join(root, "usr/bin/softhca")
         )
         self.assert_run(result, 0, out=os.path.join(root, "usr/lib"))
+        result = self.softhca(
+            "run", "env", command=os.path.join(root, "usr/bin/heddle"), env={"FI_PROVIDER_PATH": None}
+        )
+        self.assert_run(result, 0, out="FI_PROVIDER_PATH=" + os.path.join(root, "usr/lib"))
+
+    def check_documents(self, root):
+        manuals = glob.glob(os.path.join(root, "usr/share/man/*/*"))
+        self.assertEqual(sorted(map(os.path.basename, manuals)),
+                         sorted(name + ".gz" for name in MANUALS))
+        for name in ("softhca", "heddle"):
+            changes = os.path.join(root, "usr/share/doc", name, "changelog.gz")
+            self.assertIn("Unreleased", gzip.open(changes, "rt", encoding="utf-8").read())
+
+    def check_libraries(self, root):
+        """The provider is where the distribution's libfabric looks for providers."""
+        multiarch = output_of("gcc", "-print-multiarch").strip()
+        if not multiarch:
+            self.skipTest("no multiarch folders here")
+        folder = os.path.join(root, "usr/lib", multiarch)
+        hint = "a build tree of before keeps its folder: cmake -U CMAKE_INSTALL_LIBDIR BUILD_DIR"
+        for name in ("libsofthca.so", "libfabric/libheddle-fi.so", "pkgconfig/heddle.pc"):
+            self.assertTrue(os.path.exists(os.path.join(folder, name)), hint)
+        self.assertEqual(os.listdir(os.path.join(root, "usr/lib")), [multiarch])
 
 
 if __name__ == "__main__":

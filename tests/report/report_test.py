@@ -182,6 +182,15 @@ class Reports(Case):
         text = "".join(self.page("run", "report.html").text)
         self.assertIn("skipped. it is a script of heddle's source tree", text)
 
+    def test_programs_of_an_installed_tree(self):
+        libexec = Path(self.path("tree", "libexec"))
+        libexec.mkdir()
+        os.rename(self.programs / "reuse_lookup", libexec / "reuse_lookup")
+        self.heddle("--libexec", libexec, "reproduce", "--only", "reuse-lookup", "--out",
+                    self.path("run"))
+        experiment = next(each for each in all_experiments() if each.key == "reuse-lookup")
+        self.assertEqual(load_outcome(self.path("run"), experiment).status, "done")
+
     def test_what_is_not_to_be_had_is_skipped_with_the_reason(self):
         (self.programs / "reuse_lookup").unlink()
         self.heddle("reproduce", "--only", "direct-lammps", "--only", "direct-cg", "--only",

@@ -33,7 +33,10 @@ int start(const std::string& command, const std::vector<std::string>& arguments)
         return kFailed;
     }
     ::setenv("PYTHONPATH", absolute_python_path().c_str(), 1);  // empty: as if unset
-    std::vector<std::string> words{"python3", "-c", kStart, package, "--heddle", self, command};
+    const std::filesystem::path programs =
+        (self.parent_path() / HEDDLE_LIBEXEC_FROM_BIN).lexically_normal();
+    std::vector<std::string> words{"python3", "-c",        kStart,   package, "--heddle",
+                                   self,      "--libexec", programs, command};
     words.insert(words.end(), arguments.begin(), arguments.end());
     std::vector<char*> argv;
     for (std::string& word : words)
