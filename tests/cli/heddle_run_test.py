@@ -2,6 +2,7 @@
 """`heddle run`: what a program sees, on which device, what is refused and how."""
 
 import os
+import pwd
 import shutil
 import subprocess
 import sys
@@ -270,6 +271,12 @@ class HeddleRun(Case):
             self.assert_run(self.heddle("-n", "2", program, env=self.elsewhere()), 0,
                             out="other: -n 2", err=" belongs to user 12345")
             os.chown(self.path(name), 0, 0)
+        nobody = pwd.getpwnam("nobody")
+        os.chmod(self.path("own"), 0o775)
+        self.assert_run(self.heddle("-n", "2", program, env=self.elsewhere()), 0, out="own: -n 2")
+        os.chown(self.path("own"), 0, nobody.pw_gid)
+        self.assert_run(self.heddle("-n", "2", program, env=self.elsewhere()), 0, out="other: -n 2",
+                        err=f"group {nobody.pw_gid} may write ")
 
     def test_launchers_are_not_looked_for_far_above(self):
         """Of a library in /home/user/project/build/lib, /home/bin is none of its MPI."""

@@ -12,21 +12,25 @@
 namespace heddle::cli {
 namespace {
 
+std::string name_of(const ::passwd* user) { return user != nullptr ? user->pw_name : ""; }
+
 // Debian gives each user a group of the same name, and /usr/local to a group without members.
 bool has_other_members(gid_t group) {
     if (group == 0) return false;
+    const std::string self = name_of(::getpwuid(::getuid()));
     const ::group* const entry = ::getgrgid(group);
-    if (entry == nullptr) return true;
-    const std::string name = entry->gr_name;
-    std::string member;
-    for (char** each = entry->gr_mem; *each != nullptr; ++each)
-        if (member.empty()) member = *each;
-    const bool has_more = !member.empty() && entry->gr_mem[1] != nullptr;
-    const ::passwd* const self = ::getpwuid(::getuid());
-    if (self == nullptr) return true;
-    if (has_more || (!member.empty() && member != self->pw_name)) return true;
-    // As a main group it has members that are not listed: a group of all users, say.
-    return self->pw_gid == group && name != self->pw_name;
+    if (entry == nullptr || self.empty()) return true;
+    const bool is_own = self == entry->gr_name;
+    for (char** member = entry->gr_mem; *member != nullptr; ++member)
+        if (self != *member) return true;
+    if (is_own) return false;
+    // Those whose main group it is are not listed.
+    bool found = false;
+    ::setpwent();
+    while (const ::passwd* user = ::getpwent())
+        found = found || (user->pw_gid == group && user->pw_uid != 0);
+    ::endpwent();
+    return found;
 }
 
 std::string why_not(const std::filesystem::path& path) {
