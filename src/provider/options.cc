@@ -209,7 +209,8 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) { return number(text, 0, 86'400, o.protocol.close_timeout_s); }},
     {"stats", FI_PARAM_STRING, "off", "off, stderr, or the path of a file",
      "What the process's endpoints took of the device and did, when its last domain is closed and "
-     "whenever it gets SIGUSR2: a table on stderr, or a line of JSON appended to the file.",
+     "whenever it gets SIGUSR2: a table on stderr of what is not zero, or a line of JSON appended "
+     "to the file. SIGUSR2 always gives the table, too.",
      [](Text text, Options& o) {
          o.stats_file.clear();
          if (equal(text, "off"))

@@ -8,12 +8,14 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <iterator>
 #include <mutex>
 #include <string>
 
 #include "provider/domain.h"
 #include "provider/host.h"
 #include "provider/parameters.h"
+#include "provider/stat_names.h"
 
 namespace heddle::provider {
 namespace {
@@ -85,76 +87,95 @@ std::string json_reasons(const char* key, const Numbers& numbers) {
     return std::string(",\"") + key + "\":{" + text + "}";
 }
 
+const char* rendezvous_name() noexcept {
+    switch (options().protocol.rendezvous) {
+        case protocol::Rendezvous::kGet:
+            return "rget";
+        case protocol::Rendezvous::kPut:
+            return "rput";
+        case protocol::Rendezvous::kTuple:
+            return "tupleq";
+        case protocol::Rendezvous::kAuto:
+            break;
+    }
+    return "auto";
+}
+
 struct Line {
-    const char *key, *text;
+    const char* key;
     std::uint64_t value;
 };
 
-std::string written(const Sum& sum, const Domain& domain, bool json) {
+enum class When { kEnd, kSignal };
+
+std::string written(const Sum& sum, const Domain& domain, bool json, When when) {
     const Usage& u = sum.usage;
     const EndpointCounts& c = sum.counts;
     const memory::CacheCounts& m = sum.cache;
     const protocol::ReuseCounts& r = sum.reuse;
     const protocol::TupleCounts& t = sum.tuples;
     const Line lines[] = {
-        {"endpoints", "endpoints", sum.endpoints},
-        {"contexts", "contexts", u.contexts},
-        {"qps", "queue pairs", u.qps},
-        {"cqs", "completion queues", u.cqs},
-        {"mrs", "memory regions", u.mrs},
-        {"uars", "UAR pages", u.uars.value_or(0)},
-        {"uuars", "doorbell registers", u.uuars.value_or(0)},
-        {"uuars_used", "doorbell registers in use", u.uuars_used.value_or(0)},
-        {"bytes", "bytes of the driver", u.bytes},
-        {"connections", "connections", c.connections},
-        {"inlined", "messages sent inline", c.inlined},
-        {"eager", "messages sent eagerly", c.eager},
-        {"gathered", "of those, from where they stand", c.gathered},
-        {"by_ring", "of both, written to the peer's ring", c.by_ring},
-        {"rendezvous", "messages sent by rendezvous", c.rendezvous},
-        {"received", "messages received", c.received},
-        {"from_rings", "of those, written by the peer", c.from_rings},
-        {"rings", "rings for peers that talk much", c.rings},
-        {"unexpected", "messages that came unexpected", c.unexpected},
-        {"unexpected_bytes_peak", "bytes of them at most, of an endpoint", c.unexpected_bytes_peak},
-        {"rma", "RMA operations", c.rma},
-        {"rma_copied", "of those, small ones by a copy", c.rma_copied},
-        {"rma_direct", "of those, small ones without", c.rma_direct},
-        {"atomics", "atomic operations", c.atomics},
-        {"reuse_uses", "uses of small buffers looked up", r.uses},
-        {"reuse_frequent", "of those, of registered ones", r.frequent},
-        {"reuse_registered", "small buffers registered", r.promoted},
-        {"reuse_refused", "small buffers that could not be", r.refused},
-        {"reuse_gone", "of those that were, ended as memory went", r.gone},
-        {"reuse_aged", "of those that were, used no more", r.aged},
-        {"reuse_entries", "entries of the reuse tables", r.entries},
-        {"reuse_used", "of those in use", r.used},
-        {"reuse_rests", "epochs in which they rested", r.rests},
-        {"registrations", "memory registrations for operations", m.registrations},
-        {"registrations_kept", "of those kept after use", m.kept},
-        {"registration_hits", "operations on memory that was registered", m.hits},
-        {"registration_evictions", "registrations ended for want of room", m.evictions},
-        {"registration_invalidations", "registrations ended as memory went", m.invalidations},
-        {"tuples_asked", "tuple queues asked for", t.asked},
-        {"tuples_opened", "of those, opened", t.opened},
-        {"tuple_messages", "messages sent to tuple queues", t.sent},
-        {"tuple_blocking", "of those, before their receives", t.blocking},
-        {"tuple_held", "of those, held back for want of a queue pair", t.held},
-        {"tuple_copied", "of those, copied", t.copied},
-        {"tuple_again", "of those, sent again otherwise", t.again},
-        {"tuple_queues", "tuple queues for peers", t.queues},
-        {"tuple_queues_peak", "of those at once, of an endpoint", t.queues_peak},
-        {"tuple_posted", "receives posted to them", t.posted},
-        {"tuple_received", "of those, done", t.received},
-        {"damaged", "damaged messages dropped", c.damaged},
+        {"endpoints", sum.endpoints},
+        {"contexts", u.contexts},
+        {"qps", u.qps},
+        {"cqs", u.cqs},
+        {"mrs", u.mrs},
+        {"uars", u.uars.value_or(0)},
+        {"uuars", u.uuars.value_or(0)},
+        {"uuars_used", u.uuars_used.value_or(0)},
+        {"bytes", u.bytes},
+        {"connections", c.connections},
+        {"inlined", c.inlined},
+        {"eager", c.eager},
+        {"gathered", c.gathered},
+        {"by_ring", c.by_ring},
+        {"rendezvous", c.rendezvous},
+        {"received", c.received},
+        {"from_rings", c.from_rings},
+        {"rings", c.rings},
+        {"unexpected", c.unexpected},
+        {"unexpected_bytes_peak", c.unexpected_bytes_peak},
+        {"rma", c.rma},
+        {"rma_copied", c.rma_copied},
+        {"rma_direct", c.rma_direct},
+        {"atomics", c.atomics},
+        {"reuse_uses", r.uses},
+        {"reuse_frequent", r.frequent},
+        {"reuse_registered", r.promoted},
+        {"reuse_refused", r.refused},
+        {"reuse_gone", r.gone},
+        {"reuse_aged", r.aged},
+        {"reuse_entries", r.entries},
+        {"reuse_used", r.used},
+        {"reuse_rests", r.rests},
+        {"registrations", m.registrations},
+        {"registrations_kept", m.kept},
+        {"registration_hits", m.hits},
+        {"registration_evictions", m.evictions},
+        {"registration_invalidations", m.invalidations},
+        {"tuples_asked", t.asked},
+        {"tuples_opened", t.opened},
+        {"tuple_messages", t.sent},
+        {"tuple_blocking", t.blocking},
+        {"tuple_held", t.held},
+        {"tuple_copied", t.copied},
+        {"tuple_again", t.again},
+        {"tuple_queues", t.queues},
+        {"tuple_queues_peak", t.queues_peak},
+        {"tuple_posted", t.posted},
+        {"tuple_received", t.received},
+        {"damaged", c.damaged},
     };
+    static_assert(std::size(lines) == std::size(kStatNames));
     const std::string category(heddle::name(domain.protocol->category()));
     const std::string device = domain.protocol->device().name;
     const std::string pid = std::to_string(getpid());
     std::string text;
     if (json) {
         text = "{\"provider\":\"heddle\",\"pid\":" + pid + ",\"device\":\"" + device +
-               "\",\"category\":\"" + category + "\"";
+               "\",\"software\":" + (domain.protocol->device().software ? "true" : "false") +
+               ",\"category\":\"" + category + "\",\"rndv\":\"" + rendezvous_name() +
+               "\",\"when\":\"" + (when == When::kEnd ? "end" : "signal") + "\"";
         for (const Line& line : lines)
             text += std::string(",\"") + line.key + "\":" + std::to_string(line.value);
         text += json_list("copied_by_size", c.copied_by_size);
@@ -166,27 +187,34 @@ std::string written(const Sum& sum, const Domain& domain, bool json) {
     }
     text = "heddle: process " + pid + ", " + device + ", endpoints " + category + "\n";
     for (const Line& line : lines) {
+        if (line.value == 0) continue;
         char row[96];
-        std::snprintf(row, sizeof row, "heddle:   %-40s %12llu\n", line.text,
+        std::snprintf(row, sizeof row, "heddle:   %-40s %12llu\n", stat_text(line.key).data(),
                       static_cast<unsigned long long>(line.value));
         text += row;
     }
     return text;
 }
 
-void write_out(const Sum& sum, const Domain& domain) {
+// In one write each: the processes of a job share stderr and the file. On a signal somebody is
+// there to read, so the table goes to stderr in any case.
+void write_out(const Sum& sum, const Domain& domain, When when) {
     const bool to_file = options().stats == Stats::kFile;
-    const std::string text = written(sum, domain, to_file);
-    std::FILE* file = to_file ? std::fopen(options().stats_file.c_str(), "ae") : stderr;
+    if (!to_file || when == When::kSignal) {
+        const std::string text = written(sum, domain, false, when);
+        std::fwrite(text.data(), 1, text.size(), stderr);
+    }
+    if (!to_file) return;
+    std::FILE* file = std::fopen(options().stats_file.c_str(), "ae");
     if (file == nullptr) {
         complain("FI_HEDDLE_STATS: %s cannot be written: %s", options().stats_file.c_str(),
                  std::strerror(errno));
         return;
     }
-    // In one write: the processes of a job append to the same file.
-    std::setvbuf(file, nullptr, to_file ? _IOFBF : _IONBF, to_file ? text.size() + 1 : 0);
+    const std::string text = written(sum, domain, true, when);
+    std::setvbuf(file, nullptr, _IOFBF, text.size() + 1);
     std::fwrite(text.data(), 1, text.size(), file);
-    if (to_file) std::fclose(file);
+    std::fclose(file);
 }
 
 // As libfabric's programs may have a use of their own for the signal, it is taken only where there
@@ -229,7 +257,7 @@ void domain_closing(Domain& domain) {
     if (!wanted()) return;
     const std::scoped_lock lock(g_mutex);
     if (--open_domains != 0) return;
-    write_out(closed, domain);
+    write_out(closed, domain, When::kEnd);
     closed = {};
 }
 
@@ -241,7 +269,7 @@ void report(Domain& domain) {
     now.usage = domain.protocol->usage();
     now.cache = domain.protocol->cache_counts();
     const std::scoped_lock lock(g_mutex);
-    write_out(now, domain);
+    write_out(now, domain, When::kSignal);
 }
 
 }  // namespace heddle::provider

@@ -35,6 +35,10 @@ class Reuse(Case):
         shown = self.heddle("calibrate", "--show").stdout
         self.assertRegex(shown, "(?m)^ *4096 ")
         self.assertIn(f"FI_HEDDLE_POST=auto is {known['post']['auto']}", shown)
+        self.assertIn("Conclusion: " + known["conclusion"], " ".join(shown.split()))
+        for way in ("send", "ring", "one-sided"):
+            self.assertIn(way, known["conclusion"])
+        self.assertIn("a simulator", known["conclusion"])
 
     def test_damaged_file(self):
         path = json.loads(self.heddle("calibrate", "--json").stdout)["file"]
@@ -94,8 +98,13 @@ class Reuse(Case):
         done = self.softhca("run", "--reuse-report", "--", exchange,
                             command=os.path.join(BUILD_DIR, "bin", "heddle"))
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertRegex(done.stderr, r"Eager messages of \d+ processes")
+        self.assertRegex(done.stderr, r"Eager messages of \d+ process(es)? ")
         self.assertRegex(done.stderr, r"(?m)^all +\d+ +\d+ ")
+        self.assertRegex(done.stderr, r"Conclusion: \S+")
+        done = self.softhca("run", "--explain", "--", exchange,
+                            command=os.path.join(BUILD_DIR, "bin", "heddle"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("Conclusion: Tuple queues were not asked for. 33 % of the messages", done.stderr)
         self.heddle("run", "--reuse-report", "--stats", "--", "true", status=2)
 
     def test_bad_arguments(self):

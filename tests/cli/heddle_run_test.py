@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from harness import BUILD_DIR, Case, main
+from harness import BUILD_DIR, TEST_DIR, Case, main
 
 HEDDLE = os.path.join(BUILD_DIR, "bin", "heddle")
 PROVIDER = os.path.join(BUILD_DIR, "lib", "libheddle-fi.so")
@@ -64,11 +64,32 @@ class HeddleRun(Case):
         )
         self.assertEqual(seen["FI_HEDDLE_ENDPOINTS"], "shared-dynamic")
         self.assertEqual(seen["FI_HEDDLE_POST"], "verbs")
-        self.assertEqual(seen["FI_HEDDLE_STATS"], "stderr")
+        self.assertTrue(os.path.isabs(seen["FI_HEDDLE_STATS"]))
+        self.assertFalse(os.path.exists(seen["FI_HEDDLE_STATS"]), "gone with the report")
         self.assertEqual(seen["MPIR_CVAR_CH4_NUM_VCIS"], "4")
         self.assertEqual(seen["I_MPI_THREAD_SPLIT"], "1")
         seen = self.of_mpi("--stats-file", "numbers", "--softhca", "always", cwd=self.scratch)
         self.assertEqual(seen["FI_HEDDLE_STATS"], os.path.realpath(self.path("numbers")))
+
+    def test_stats_of_a_job(self):
+        exchange = os.path.join(TEST_DIR, "fi_exchange")
+        result = self.assert_run(self.heddle("--stats", "--softhca", "always", exchange), 0)
+        self.assertRegex(result.stderr, r"heddle: 1 process, mlx5_0 \(software HCA\), endpoints \S+; "
+                         r"3 messages sent: 33 % inline, 33 % eager, 33 % by rendezvous")
+        self.assertRegex(result.stderr, r"(?m)^messages sent by rendezvous +1$")
+        self.assertNotRegex(result.stderr, r"(?m) 0$", "what is zero is left out")
+        # Two processes, and a file that has lines of another job.
+        known = self.write("known.json", '{"of": "another job"}\n')
+        both = f"{exchange} && {exchange}"
+        result = self.heddle("--stats", "--stats-file", known, "--softhca", "always", "sh", "-c", both)
+        self.assert_run(result, 0)
+        self.assertRegex(result.stderr, r"heddle: 2 processes, .*; 6 messages sent")
+        self.assertRegex(result.stderr, r"(?m)^messages sent by rendezvous +2 +1 +1$")
+        self.assertNotIn("not counted", result.stderr)
+        with open(known, encoding="utf-8") as file:
+            self.assertEqual(len(file.readlines()), 3)
+        result = self.heddle("--stats", "--softhca", "never", "sh", "-c", "exit 4")
+        self.assert_run(result, 4, err="no process has used heddle")
 
     def test_what_the_user_has_set_stays(self):
         env = {"OMPI_MCA_pml": "ob1", "FI_PROVIDER": "tcp", "MPIR_CVAR_NOLOCAL": "0"}

@@ -152,6 +152,7 @@ class Statistics(Case):
         self.assertRegex(result.stderr, r"heddle: process \d+, mlx5_0, endpoints 2xdynamic\n")
         self.assertRegex(result.stderr, r"heddle:   endpoints +2\n")
         self.assertRegex(result.stderr, r"heddle:   messages sent by rendezvous +1\n")
+        self.assertNotRegex(result.stderr, r"(?m) 0$", "what is zero is left out")
 
     def test_as_json_in_a_file(self):
         file = self.path("stats.json")
@@ -186,6 +187,7 @@ class Statistics(Case):
             env={**self.environment, "FI_HEDDLE_STATS": file},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         ) as process:
             self.assertEqual(process.stdout.readline(), "ready\n")
@@ -194,11 +196,14 @@ class Statistics(Case):
             while not os.path.exists(file) and time.monotonic() < end:
                 time.sleep(0.01)
             process.stdin.close()
+            shown = process.stderr.read()
             self.assertEqual(process.wait(timeout=20), 0)
+        self.assertEqual(shown.count("heddle: process "), 1, "the signal's table")
         with open(file, encoding="utf-8") as text:
             reports = [json.loads(line) for line in text]
         self.assertEqual(len(reports), 2, "on the signal, and at the end")
         self.assertEqual(reports[0]["endpoints"], 2)
+        self.assertEqual([report["when"] for report in reports], ["signal", "end"])
 
 
 class WithoutThreadDomains(Case):

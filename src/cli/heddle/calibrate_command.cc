@@ -13,6 +13,7 @@
 #include <string>
 
 #include "cli/heddle/commands.h"
+#include "cli/text.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
 #include "protocol/post_costs.h"
@@ -93,6 +94,51 @@ void print(const ReuseCosts& costs, const DeviceInfo& device, const std::string&
     if (!file.empty()) std::printf("Kept in %s\n", file.c_str());
 }
 
+// "from 4096 bytes after 63 uses" of a way; empty: never.
+std::string paying(const ReuseCosts& costs, ReuseCosts::Way way) {
+    for (std::size_t i = 0; i < ReuseCosts::kSizes; ++i)
+        if (costs.costs[i].pays(way))
+            return "from " + std::to_string(ReuseCosts::size_of(i)) + " bytes after " +
+                   number(costs.costs[i].uses(way)) + " uses";
+    return {};
+}
+
+// Mean saving of the direct path, in percent; negative: it takes longer.
+double saved_by_direct(const PostCosts& posts) {
+    double sum = 0;
+    for (const PostCosts::Cost& cost : posts.costs)
+        sum += 1 - cost.direct / cost.verbs;
+    return 100 * sum / static_cast<double>(posts.costs.size());
+}
+
+std::string conclusion(const ReuseCosts& costs, const std::optional<PostCosts>& posts,
+                       const DeviceInfo& device) {
+    std::string pays, never;
+    for (std::size_t way = 0; way < ReuseCosts::kWays; ++way) {
+        const std::string when = paying(costs, static_cast<ReuseCosts::Way>(way));
+        std::string& list = when.empty() ? never : pays;
+        list += (list.empty() ? "" : ", ") + std::string(kChannels[way]);
+        if (!when.empty()) list += " " + when;
+    }
+    std::string text = pays.empty()
+                           ? "Registering small buffers never pays here, so all are copied."
+                           : "Registering a small buffer pays for " + pays +
+                                 (never.empty() ? "." : "; never for " + never + ".");
+    if (posts) {
+        const double saved = saved_by_direct(*posts);
+        char sentence[160];
+        std::snprintf(sentence, sizeof sentence,
+                      " The direct path takes %.0f %% %s than libibverbs, so FI_HEDDLE_POST=auto "
+                      "uses %s.",
+                      std::fabs(saved), saved >= 0 ? "less" : "more",
+                      posts->direct_pays() ? "the direct path" : "libibverbs");
+        text += sentence;
+    }
+    if (device.software)
+        text += " This device is softhca, a simulator: none of this predicts an adapter.";
+    return text;
+}
+
 Json json_of(const PostCosts& posts) {
     Json sizes = Json::array();
     for (std::size_t i = 0; i < PostCosts::kSizes.size(); ++i)
@@ -170,10 +216,14 @@ int calibrate(const CalibrateRequest& request) {
     if (request.json) {
         Json all = json_of(costs, device, file);
         all["post"] = posts ? json_of(*posts) : Json(nullptr);
+        all["conclusion"] = conclusion(costs, posts, device);
         std::printf("%s\n", all.dump(2).c_str());
     } else {
         print(costs, device, file);
         if (posts) print_posts(*posts, post_file);
+        std::printf(
+            "\n%s",
+            softhca::cli::wrapped("Conclusion: " + conclusion(costs, posts, device), 0).c_str());
     }
     return 0;
 }

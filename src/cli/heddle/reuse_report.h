@@ -6,10 +6,20 @@
 
 #include <string>
 
+#include "cli/heddle/job_counts.h"
+
 namespace heddle::cli {
 
-// `lines`: a line of JSON of each process, as FI_HEDDLE_STATS=FILE writes them. What is none is
-// left out, and counted.
-std::string reuse_report(const std::string& lines);
+std::string reuse_report(const JobCounts& job);
+
+// In a sentence: whether the program gains by reuse, and what to change.
+std::string reuse_conclusion(const JobCounts& job);
+
+// Buffers in the tables that were used often, and all of them.
+struct BufferUse {
+    static constexpr std::uint64_t kOften = 64;
+    std::uint64_t often = 0, all = 0;
+};
+BufferUse buffer_use(const JobCounts& job);
 
 }  // namespace heddle::cli

@@ -22,6 +22,7 @@
 #include "cli/heddle/launcher.h"
 #include "cli/heddle/mpi_switches.h"
 #include "cli/heddle/reuse_report.h"
+#include "cli/heddle/stats_report.h"
 #include "cli/heddle/tuple_report.h"
 #include "cli/program.h"
 #include "heddle/device.h"
@@ -153,7 +154,6 @@ std::vector<Setting> own_settings(const RunRequest& request) {
     if (!request.endpoints.empty()) all.push_back({"FI_HEDDLE_ENDPOINTS", request.endpoints, true});
     if (!request.post.empty()) all.push_back({"FI_HEDDLE_POST", request.post, true});
     if (!request.rndv.empty()) all.push_back({"FI_HEDDLE_RNDV", request.rndv, true});
-    if (request.stats) all.push_back({"FI_HEDDLE_STATS", "stderr", true});
     if (!request.stats_file.empty())  // a path has a slash, whatever directory a rank is started in
         all.push_back(
             {"FI_HEDDLE_STATS", std::filesystem::absolute(request.stats_file).string(), true});
@@ -224,15 +224,50 @@ void run(const RunRequest& request, std::vector<std::string> command) {
     become(softhca, words, request.verbose);
 }
 
-// What the processes of the program wrote, when it has ended. Signals for it go to it.
+// Where the processes of a job write their counts: a temporary file, or the one that the user
+// named, of which only what this job appends is read.
+class CountsFile {
+public:
+    explicit CountsFile(const std::string& named) : path_(named), temporary_(named.empty()) {
+        if (!temporary_) {
+            std::error_code nothing_yet;
+            const auto size = std::filesystem::file_size(path_, nothing_yet);
+            if (!nothing_yet) begin_ = static_cast<std::streamoff>(size);
+            return;
+        }
+        path_ = (std::filesystem::temp_directory_path() / "heddle-stats-XXXXXX").string();
+        const int fd = ::mkstemp(path_.data());
+        if (fd < 0)
+            throw ProgramError(softhca::cli::kRunFailed, path_ + ": " + std::strerror(errno));
+        ::close(fd);
+    }
+    CountsFile(const CountsFile&) = delete;
+    CountsFile& operator=(const CountsFile&) = delete;
+    ~CountsFile() {
+        std::error_code ignored;
+        if (temporary_) std::filesystem::remove(path_, ignored);
+    }
+    const std::string& path() const { return path_; }
+    JobCounts read() const {
+        std::ifstream file(path_);
+        file.seekg(begin_);
+        std::ostringstream lines;
+        if (file.peek() != std::ifstream::traits_type::eof()) lines << file.rdbuf();
+        return job_counts(lines.str());
+    }
+
+private:
+    std::string path_;
+    bool temporary_;
+    std::streamoff begin_ = 0;
+};
+
+// Signals for the program go to it.
 std::atomic<pid_t> reported{0};
 
 int run_and_report(RunRequest request, const std::vector<std::string>& command) {
-    std::string file = (std::filesystem::temp_directory_path() / "heddle-stats-XXXXXX").string();
-    const int fd = ::mkstemp(file.data());
-    if (fd < 0) throw ProgramError(softhca::cli::kRunFailed, file + ": " + std::strerror(errno));
-    ::close(fd);
-    request.stats_file = file;
+    const CountsFile file(request.stats_file);
+    request.stats_file = file.path();
     std::fflush(nullptr);
     const pid_t child = ::fork();
     if (child == 0) {
@@ -243,21 +278,17 @@ int run_and_report(RunRequest request, const std::vector<std::string>& command) 
             std::_Exit(error.status());
         }
     }
-    if (child < 0) {
-        std::filesystem::remove(file);
-        throw ProgramError(softhca::cli::kRunFailed, "no more processes");
-    }
+    if (child < 0) throw ProgramError(softhca::cli::kRunFailed, "no more processes");
     reported = child;
     for (const int signal : {SIGINT, SIGTERM, SIGHUP})
         std::signal(signal, [](int number) { ::kill(reported, number); });
     int status = 0;
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
-    std::ostringstream lines;
-    lines << std::ifstream(file).rdbuf();
-    std::filesystem::remove(file);
-    if (request.reuse_report) std::fputs(("\n" + reuse_report(lines.str())).c_str(), stderr);
-    if (request.explain) std::fputs(("\n" + tuple_report(lines.str())).c_str(), stderr);
+    const JobCounts job = file.read();
+    if (request.stats) std::fputs(stats_report(job, request.ranks).c_str(), stderr);
+    if (request.reuse_report) std::fputs(("\n" + reuse_report(job)).c_str(), stderr);
+    if (request.explain) std::fputs(("\n" + tuple_report(job)).c_str(), stderr);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
@@ -317,8 +348,10 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
                      "own (MPICH: VCIs)")
         ->check(CLI::Range(1, 1024));
     run_app->add_flag("--stats", request->stats,
-                      "at the end each process says what it took of the device and did");
-    run_app->add_option("--stats-file", request->stats_file, "the same as lines of JSON");
+                      "at the end: what the job took of the device and did, in a line; then all "
+                      "counters that are not zero");
+    run_app->add_option("--stats-file", request->stats_file,
+                        "each process appends its counters to this file, as a line of JSON");
     run_app
         ->add_flag("--reuse-report", request->reuse_report,
                    "at the end: how small messages were sent, and how often buffers were used")
@@ -345,7 +378,7 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
     run_app->add_flag("--verbose,-v", request->verbose, "say what is set and started");
     run_app->callback([request, &command, status] {
         try {
-            if (request->reuse_report || request->explain)
+            if (request->stats || request->reuse_report || request->explain)
                 *status = run_and_report(*request, command);
             else
                 run(*request, command);

@@ -5,10 +5,13 @@
 
 #include <string>
 
+#include "cli/heddle/job_counts.h"
+
 namespace heddle::cli {
 
-// `lines`: a line of JSON of each process, as FI_HEDDLE_STATS=FILE writes them. What is none is
-// left out, and counted.
-std::string tuple_report(const std::string& lines);
+std::string tuple_report(const JobCounts& job);
+
+// In a sentence: whether tuple queues suit the program, and what to change.
+std::string tuple_conclusion(const JobCounts& job);
 
 }  // namespace heddle::cli

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The counters of FI_HEDDLE_STATS: their keys in a line of JSON, and what a table calls them. The
+// provider writes them; the command `heddle` reads them and adds up those of a job.
+#pragma once
+
+#include <string_view>
+
+namespace heddle::provider {
+
+struct StatName {
+    const char *key, *text;
+    bool is_peak = false;  // of several processes the largest counts, not the sum
+};
+
+// A text names its counter without the line above, which is left out where it is zero.
+inline constexpr StatName kStatNames[] = {
+    {"endpoints", "endpoints"},
+    {"contexts", "contexts"},
+    {"qps", "queue pairs"},
+    {"cqs", "completion queues"},
+    {"mrs", "memory regions"},
+    {"uars", "UAR pages"},
+    {"uuars", "doorbell registers"},
+    {"uuars_used", "doorbell registers in use"},
+    {"bytes", "bytes of the driver"},
+    {"connections", "connections"},
+    {"inlined", "messages sent inline"},
+    {"eager", "messages sent eagerly"},
+    {"gathered", "eager messages sent without a copy"},
+    {"by_ring", "messages written to a peer's ring"},
+    {"rendezvous", "messages sent by rendezvous"},
+    {"received", "messages received"},
+    {"from_rings", "messages received by a ring"},
+    {"rings", "rings for peers that talk much"},
+    {"unexpected", "unexpected messages"},
+    {"unexpected_bytes_peak", "unexpected bytes at most, endpoint", true},
+    {"rma", "RMA operations"},
+    {"rma_copied", "small RMA operations, copied"},
+    {"rma_direct", "small RMA operations, not copied"},
+    {"atomics", "atomic operations"},
+    {"reuse_uses", "uses of small buffers, looked up"},
+    {"reuse_frequent", "uses of small registered buffers"},
+    {"reuse_registered", "small buffers registered"},
+    {"reuse_refused", "small buffers not registered"},
+    {"reuse_gone", "small buffers ended as memory went"},
+    {"reuse_aged", "small buffers ended for want of use"},
+    {"reuse_entries", "reuse table entries"},
+    {"reuse_used", "reuse table entries in use"},
+    {"reuse_rests", "reuse table epochs at rest"},
+    {"registrations", "memory registrations"},
+    {"registrations_kept", "memory registrations kept after use"},
+    {"registration_hits", "operations on registered memory"},
+    {"registration_evictions", "registrations ended for want of room"},
+    {"registration_invalidations", "registrations ended as memory went"},
+    {"tuples_asked", "tuple queues requested"},
+    {"tuples_opened", "tuple queues opened by peers"},
+    {"tuple_messages", "messages sent to tuple queues"},
+    {"tuple_blocking", "tuple messages before their receive"},
+    {"tuple_held", "tuple messages held for want of a QP"},
+    {"tuple_copied", "tuple messages copied"},
+    {"tuple_again", "tuple messages sent again otherwise"},
+    {"tuple_queues", "tuple queues opened for peers"},
+    {"tuple_queues_peak", "tuple queues at once, endpoint", true},
+    {"tuple_posted", "receives posted to tuple queues"},
+    {"tuple_received", "receives done by tuple queues"},
+    {"damaged", "damaged messages dropped"},
+};
+
+// The text of a key; the key itself if it is not in the table.
+constexpr std::string_view stat_text(std::string_view key) noexcept {
+    for (const StatName& each : kStatNames)
+        if (key == each.key) return each.text;
+    return key;
+}
+
+}  // namespace heddle::provider
