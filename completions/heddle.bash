@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# Completion of heddle(1) for bash. After `heddle run OPTIONS` it completes the program as the shell
+# Completion of heddle(1) for bash. After `heddle run OPTIONS` (or `compare`) it completes the program as the shell
 # would by itself.
 
 _heddle_values() {
@@ -18,6 +18,7 @@ _heddle_values() {
     --side) echo "sender receiver both" ;;
     --peer) echo "spin yield sleep" ;;
     --within-node) echo "auto mpi heddle" ;;
+    --format) echo "text json csv" ;;
     --only)
         echo "endpoints reuse direct tupleq peers"
         ;;
@@ -33,6 +34,7 @@ _heddle_options() {
         echo "--ranks --endpoints --post --rndv --threads --stats --stats-file --reuse-report --explain --softhca --mpi --within-node" \
             "--verbose --help"
         ;;
+    compare) echo "--ranks --rounds --warmup --patience --null --format --json --help" ;;
     top) echo "--pid --interval --once --json --help" ;;
     info) echo "--json --help" ;;
     options) echo "--json --markdown --man --help" ;;
@@ -63,13 +65,13 @@ _heddle_options() {
     esac
 }
 
-# Completes the program of `heddle run` and its arguments; fails while its options are not over.
+# Completes the program of `heddle run` or `compare` and its arguments; fails while its options are not over.
 _heddle_program() {
     local i=2
     while [ "$i" -lt "$COMP_CWORD" ]; do
         case ${COMP_WORDS[i]} in
         --) i=$((i + 1)) && break ;;
-        --help | --stats | --verbose | -v) i=$((i + 1)) ;;
+        --help | --stats | --reuse-report | --explain | --verbose | -v | --null | --json) i=$((i + 1)) ;;
         -*) i=$((i + 2)) && [ "${COMP_WORDS[i - 1]}" = "=" ] && i=$((i + 1)) ;;
         *) break ;;
         esac
@@ -90,7 +92,7 @@ _heddle() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "run top info plan bench options calibrate reproduce report --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "run compare top info plan bench options calibrate reproduce report --help --version" -- "$current")
         return
     fi
     local command=${COMP_WORDS[1]}
@@ -103,7 +105,7 @@ _heddle() {
         fi
         command=${COMP_WORDS[2]}
     fi
-    if [ "$command" = run ] && _heddle_program "$current"; then
+    if { [ "$command" = run ] || [ "$command" = compare ]; } && _heddle_program "$current"; then
         return
     fi
     # "=" is a word of its own for bash; --flag=value is completed as --flag value.
@@ -114,7 +116,7 @@ _heddle() {
     fi
     case $previous in
     --category | --path | --kernels | --figure | --share | --device | --endpoints | --post | \
-        --softhca | --mpi | --within-node | --channel | --way | --side | --peer | --only)
+        --softhca | --mpi | --within-node | --channel | --way | --side | --peer | --only | --format)
         mapfile -t COMPREPLY < <(compgen -W "$(_heddle_values "$previous")" -- "$current")
         # the number follows at once; outside a completion, as in a test, bash knows no compopt
         [ "$previous" = --share ] && compopt -o nospace 2>/dev/null
@@ -124,7 +126,7 @@ _heddle() {
     --exchange) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     --out) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     # what takes a number, and the number behind --share cq=
-    --ranks | --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | --runs | \
+    --ranks | -n | --rounds | --warmup | --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | --runs | \
         --seconds | --patience | --post-list | --signal-every | --bytes | --matrix | --tile | \
         --grid | --iterations | --late | --tags | --wildcards | --interval | --window | --time | context | pd | mr | cq | qp | buffer) ;;
     *)

@@ -119,7 +119,7 @@ class Bash(CompletionCase):
 
 
 class Heddle(CompletionCase):
-    COMMANDS = [("run",), ("top",), ("info",), ("plan",), ("bench",), ("options",), ("calibrate",),
+    COMMANDS = [("run",), ("compare",), ("top",), ("info",), ("plan",), ("bench",), ("options",), ("calibrate",),
                 ("reproduce",), ("report",)]
     REUSE = ("pingpong", "spectrum", "put", "get", "bcast", "scatter", "never")
     TUPLES = ("latency", "late", "many", "wildcards")
@@ -143,7 +143,7 @@ class Heddle(CompletionCase):
         self.assertEqual(set(self.bash("heddle", "bench", "")), offered)
 
     def test_bash_offers_exactly_the_options_and_values(self):
-        for command in [*self.COMMANDS[:4], ("calibrate",), ("reproduce",), ("report",),
+        for command in [*self.COMMANDS[:5], ("calibrate",), ("reproduce",), ("report",),
                         *self.EXPERIMENTS]:
             text = self.heddle(*command, "--help")
             options = set(re.findall(r"^ +(?:-\w, ?)?(--[a-z-]+)", text, re.MULTILINE))
@@ -167,6 +167,10 @@ class Heddle(CompletionCase):
     def test_programs_after_the_options_of_run(self):
         for before in ([], ["--"], ["--post", "verbs"], ["--stats", "--mpi", "=", "intel", "--"]):
             self.assertIn("bash", self.bash("heddle", "run", *before, "bas"), before)
+        for before in ([], ["--"], ["--explain"], ["--reuse-report", "--"]):
+            self.assertIn("bash", self.bash("heddle", "run", *before, "bas"), before)
+        for before in ([], ["--"], ["--null"], ["--rounds", "9"], ["--json", "-n", "2", "--"]):
+            self.assertIn("bash", self.bash("heddle", "compare", *before, "bas"), before)
         self.assertNotIn("--post", self.bash("heddle", "run", "true", "--"))
 
     def test_categories(self):

@@ -15,6 +15,8 @@ inline constexpr int kUsage = 2;
 // `command` is what follows the options of `heddle run`. Its exit statuses are those of `softhca
 // run`.
 void add_run_command(CLI::App& app, const std::vector<std::string>& command, int* status);
+// The same of `heddle compare`; 1 also if a run has failed.
+void add_compare_command(CLI::App& app, const std::vector<std::string>& command, int* status);
 void add_info_command(CLI::App& app, int* status);
 void add_plan_command(CLI::App& app, int* status);
 void add_bench_command(CLI::App& app, int* status);

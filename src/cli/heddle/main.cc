@@ -26,6 +26,7 @@ void declare_commands(CLI::App& app, const std::vector<std::string>& program, in
     app.set_version_flag("--version", "heddle " HEDDLE_VERSION, "print the version");
     app.require_subcommand(1);
     heddle::cli::add_run_command(app, program, status);
+    heddle::cli::add_compare_command(app, program, status);
     heddle::cli::add_top_command(app, status);
     heddle::cli::add_info_command(app, status);
     heddle::cli::add_plan_command(app, status);
@@ -69,15 +70,16 @@ int heddle_main(std::vector<std::string> arguments) {
         "The other commands without RDMA hardware: softhca run -- heddle ...",
         "heddle");
     int status = 0;
-    std::vector<std::string> program;  // what `heddle run` is to start
+    std::vector<std::string> program;  // what `heddle run` or `compare` is to start
     declare_commands(app, program, &status);
     if (arguments.empty()) {
         std::fputs(app.help().c_str(), stderr);
         return kUsage;
     }
-    if (arguments.front() == "run")
-        program = softhca::cli::cut_command(*softhca::cli::find_command(app, "run"), &arguments,
-                                            {{"-np", "--np"}});  // mpiexec's
+    if (arguments.front() == "run" || arguments.front() == "compare")
+        program =
+            softhca::cli::cut_command(*softhca::cli::find_command(app, arguments.front()),
+                                      &arguments, {{"-np", "--np"}});  // mpiexec's
     if (const auto wrong = softhca::cli::wrong_word(app, arguments); !wrong.what.empty())
         return complain(*wrong.command, wrong.what);
     try {
