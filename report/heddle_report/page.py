@@ -11,6 +11,15 @@ from .plots import escape, svg
 
 STATES = {"like": "as in the paper", "unlike": "unlike the paper", "none": "no statement",
           "failed": "failed", "skipped": "skipped"}
+# For browsers whose style sheets cannot unfold <details> on paper.
+UNFOLD = """
+let folded = [];
+addEventListener("beforeprint", () => {
+  folded = [...document.querySelectorAll("details:not([open], .missing)")];
+  folded.forEach(each => { each.open = true; });
+});
+addEventListener("afterprint", () => folded.forEach(each => { each.open = false; }));
+"""
 BESIDE_PEERS = {**STATES, "like": "level or ahead", "unlike": "behind"}
 OF_OURS = {**STATES, "like": "as wanted", "unlike": "not as wanted"}
 
@@ -114,7 +123,7 @@ def environment(facts, outcome):
 
 def download(outcome, run):
     data = base64.b64encode(outcome.raw).decode()
-    return (f'<p><a download="{outcome.key}-{escape(run.name)}.jsonl" href="data:application/x-ndjson;'
+    return (f'<p class=download><a download="{outcome.key}-{escape(run.name)}.jsonl" href="data:application/x-ndjson;'
             f'base64,{data}">All samples ({len(outcome.raw) / 1024:.0f} KiB, JSON lines)</a></p>')
 
 
@@ -157,7 +166,7 @@ def section(experiment, runs):
     if len(done) > 1:
         parts.append(f"<details open><summary>The runs beside each other</summary>"
                      f"{comparison(experiment, done)}</details>")
-    about = "What is compared" if experiment.paper == "peers" else "Unlike the paper"
+    about = "What is compared" if experiment.paper == "peers" else "Differences in set-up"
     parts.append(f"<p><strong>{about}:</strong> {escape(experiment.differences)}</p>")
     for run in done:
         values = points_table(experiment, run.outcomes[experiment.key])
@@ -210,10 +219,11 @@ def html(runs, experiments):
     body += [section(each, runs) for each in shown]
     if missing:
         names = ", ".join(f"{each.title} ({each.key})" for each in missing)
-        body.append(f"<h2>Not run</h2><p>Not asked for: {escape(names)}.</p>")
+        body.append(f"<details class=missing><summary>Not run: {len(missing)} of {len(experiments)} "
+                    f"experiments</summary><p>Not asked for: {escape(names)}.</p></details>")
     css = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
     return ('<!DOCTYPE html>\n<html lang=en><head><meta charset=utf-8><meta name=viewport '
-            f'content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>'
+            f'content="width=device-width, initial-scale=1"><script>{UNFOLD}</script><title>{escape(title)}</title><style>'
             f"\n{css}</style></head><body>{''.join(body)}</main><footer>Medians; bars are from the lower "
             "to the upper quartile. Every value comes from the samples that can be downloaded here."
             "</footer></body></html>\n")

@@ -125,6 +125,24 @@ class Reports(Case):
                 self.assertEqual(attributes.get("role"), "img")
                 self.assertTrue(attributes.get("aria-label"))
 
+    def test_the_page_as_a_document(self):
+        self.heddle("reproduce", "--only", "endpoints-3", "--only", "tupleq-late", "--out",
+                    self.path("two"))
+        page = self.page("two", "report.html")
+        text = "".join(page.text)
+        self.assertIn("Differences in set-up:", text)
+        self.assertNotIn("Unlike the paper", text)
+        self.assertRegex(text, r"Not run: \d+ of \d+ experiments")
+        folded = [attributes for tag, attributes in page.tags if tag == "details"]
+        self.assertIn("missing", [attributes.get("class") for attributes in folded])
+        self.assertTrue(all("open" not in attributes for attributes in folded))
+        # what is folded is printed: by the style sheet, and by a script for older browsers
+        printed = text.split("@media print")[1]
+        self.assertIn("details::details-content", printed)
+        self.assertNotRegex(printed, r"details[^{]*\{ *display: none")
+        self.assertNotRegex(printed, r"section[^{]*\{[^}]*break-inside: avoid")
+        self.assertIn('addEventListener("beforeprint"', text)
+
     def test_colours_are_the_pages(self):
         self.heddle("reproduce", "--only", "endpoints-3", "--out", self.path("one"))
         text = Path(self.path("one", "report.html")).read_text(encoding="utf-8")
