@@ -31,6 +31,12 @@ class Series:
     low: list | None = None  # quartiles
     high: list | None = None
     paper: bool = False
+    hue: str = ""  # curves of one hue have one colour; by default each has its own
+    run: int = 0  # of several runs that are drawn over each other, which
+
+    @property
+    def is_empty(self):
+        return all(value is None for value in self.values)
 
 
 @dataclass(frozen=True)
@@ -46,9 +52,16 @@ class Panel:
     y_from_zero: bool = True
     marks: tuple = ()  # horizontal lines: (value, what it is)
 
+    limits: tuple | None = None  # of y; the panels of a figure share theirs
+
     @property
     def is_bars(self):
         return bool(self.x) and isinstance(self.x[0], str)
+
+    @property
+    def drawn(self):
+        """The series that have a value."""
+        return [series for series in self.series if not series.is_empty]
 
 
 @dataclass(frozen=True)

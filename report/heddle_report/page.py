@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """One HTML file that needs nothing else: an overview, then each experiment with its plots, its table, how
-it was obtained, in what it differs from the paper, and its samples. Of several runs each has its own plots,
-and a table compares them."""
+it was obtained, how its set-up differs from the paper's, and its samples. Several runs are drawn over each
+other, and a table compares them. Printed, it is a document: whatever is folded on a screen is printed."""
 
 import base64
 from pathlib import Path
 
-from . import catalogue, samples
+from . import catalogue, panels, samples
 from .plots import escape, svg
 
 STATES = {"like": "as in the paper", "unlike": "unlike the paper", "none": "no statement",
@@ -127,13 +127,20 @@ def download(outcome, run):
             f'base64,{data}">All samples ({len(outcome.raw) / 1024:.0f} KiB, JSON lines)</a></p>')
 
 
-def panels(experiment, run):
-    drawn = []
-    for panel in experiment.panels(run.outcomes[experiment.key].rows):
-        curves = ", ".join(series.name for series in panel.series)
-        description = f"{experiment.title}, {panel.title}: {panel.y_label} by {panel.x_label}; {curves}"
-        drawn.append(f"<figure>{svg(panel, f'{description} ({run.name})')}</figure>")
-    return "<div class=panels>" + "".join(drawn) + "</div>"
+def figures(experiment, runs):
+    """Of one run, or of several over each other."""
+    rows = [(run.name, run.outcomes[experiment.key].rows) for run in runs]
+    drawn = (panels.overlaid(experiment, rows) if len(rows) > 1 else
+             panels.of_run(experiment, rows[0][1]))
+    parts = []
+    for panel in drawn:
+        curves = ", ".join(series.name for series in panel.drawn)
+        by = f" by {panel.x_label}" if panel.x_label else ""
+        description = f"{experiment.title}, {panel.title}: {panel.y_label}{by}; {curves}"
+        note = panels.notes(panel)
+        parts.append(f"<figure>{svg(panel, description)}"
+                     + (f"<figcaption>{escape(note)}</figcaption>" if note else "") + "</figure>")
+    return "<div class=panels>" + "".join(parts) + "</div>" if parts else "<p>There is no value to draw.</p>"
 
 
 def how(experiment, run):
@@ -162,7 +169,8 @@ def section(experiment, runs):
                 parts.append(f"<pre tabindex=0>{escape(command_text(outcome))}</pre>")
             continue
         done.append(run)
-        parts.append(panels(experiment, run))
+    if done:
+        parts.append(figures(experiment, done))
     if len(done) > 1:
         parts.append(f"<details open><summary>The runs beside each other</summary>"
                      f"{comparison(experiment, done)}</details>")
@@ -180,7 +188,7 @@ def card(experiment, run):
     picture = ""
     outcome = run.outcomes[experiment.key]
     if outcome is not None and outcome.status == "done":
-        drawn = experiment.panels(outcome.rows)
+        drawn = panels.of_run(experiment, outcome.rows)
         if drawn:
             picture = svg(drawn[0], f"{experiment.title}, in small", small=True)
     return (f'<li><a href="#{experiment.key}"><span class=name>{escape(experiment.title)}</span>'

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Panels as SVG. matplotlib draws; its colours are then made variables of the page, so that one drawing
 serves light and dark. Each curve has a marker and a dash of its own, too: colour is never all that tells
-two apart. The paper's values are always grey squares on a dotted line, or hatched bars."""
+two apart. The paper's values are always squares on a dotted line, grey or in the colour of the curve they
+belong to, or hatched bars."""
 
 import hashlib
 import io
@@ -12,6 +13,8 @@ import matplotlib
 matplotlib.use("svg")
 from matplotlib import pyplot, ticker  # noqa: E402
 
+from .panels import bars_of  # noqa: E402
+
 # Stand-ins; page.css gives each its colours. The first eight are of curves.
 CURVES = [f"#0102{number:02x}" for number in range(1, 9)]
 PAPER, INK, GRID, BAND = "#010301", "#010302", "#010303", "#010304"
@@ -20,6 +23,7 @@ VARIABLES = {**{color: f"var(--curve-{number})" for number, color in enumerate(C
 MARKERS = ("o", "^", "D", "v", "P", "X", "<", ">")
 DASHES = ("-", (0, (6, 2)), (0, (4, 1.5, 1, 1.5)), (0, (2, 1.5)), "-", (0, (6, 2)),
           (0, (4, 1.5, 1, 1.5)), (0, (2, 1.5)))
+RUN_DASHES = ("-", (0, (3, 1.3)), (0, (1, 1.2)), (0, (5, 1, 1, 1)))  # from the last run back
 WIDTH, HEIGHT = 4.6, 3.1  # inches of 72 points; the page scales
 STYLE = {"svg.fonttype": "none", "font.family": "sans-serif", "font.size": 10, "text.color": INK,
          "axes.labelcolor": INK, "axes.edgecolor": GRID, "xtick.color": INK, "ytick.color": INK,
@@ -38,30 +42,62 @@ def number_text(value, _=None):
     return f"{value:g}"
 
 
+def hue_of(series):
+    return series.hue or series.name
+
+
+def place_of(panel, series):
+    """The number of its hue, among those that are not only the paper's."""
+    hues = list(dict.fromkeys(hue_of(each) for each in panel.series if not each.paper))
+    return hues.index(hue_of(series)) if hue_of(series) in hues else None
+
+
 def color_of(panel, series):
-    """By its place among those that are not the paper's."""
-    own = [each for each in panel.series if not each.paper]
-    return PAPER if series.paper else CURVES[own.index(series) % len(CURVES)]
+    place = place_of(panel, series)
+    return PAPER if place is None else CURVES[place % len(CURVES)]
+
+
+def draw_cut_off(axes, panel, x, ends, color):
+    """Arrows where error bars go beyond the scale."""
+    if panel.limits is None:
+        return
+    for end, edge, marker in ((ends[0], panel.limits[0], "v"), (ends[1], panel.limits[1], "^")):
+        if (marker == "v" and end < edge) or (marker == "^" and end > edge):
+            axes.plot([x], [edge], color=color, marker=marker, markersize=5, linestyle="none",
+                      clip_on=False, zorder=5)
+
+
+def line_style(panel, series):
+    """Colour and marker tell curves apart; the dash does, too, or tells the runs apart: the last is
+    drawn through and filled. The paper's points are squares on dots."""
+    place, last = place_of(panel, series), max(each.run for each in panel.series)
+    if series.paper:
+        return {"marker": "s", "markersize": 4, "linewidth": 1.3, "linestyle": (0, (1, 1.5)), "zorder": 2,
+                "markerfacecolor": "none" if place is not None else PAPER}
+    style = {"marker": MARKERS[place % len(MARKERS)], "markersize": 4.5, "linewidth": 1.6,
+             "linestyle": DASHES[place % len(DASHES)], "zorder": 3}
+    if last:
+        style["linestyle"] = RUN_DASHES[(last - series.run) % len(RUN_DASHES)]
+        if series.run != last:
+            style["markerfacecolor"] = "none"
+    return style
 
 
 def draw_lines(axes, panel):
-    own = 0
-    for series in panel.series:
+    papers_named = set()
+    for series in panel.drawn:
         color = color_of(panel, series)
         there = [i for i, value in enumerate(series.values) if value is not None]
         xs, ys = [panel.x[i] for i in there], [series.values[i] for i in there]
-        if series.paper:
-            axes.plot(xs, ys, color=color, marker="s", markersize=4, linewidth=1.3,
-                      linestyle=(0, (1, 1.5)), label="paper", zorder=2)
-            continue
-        axes.plot(xs, ys, color=color, marker=MARKERS[own % len(MARKERS)], markersize=4.5,
-                  linewidth=1.6, linestyle=DASHES[own % len(DASHES)], label=series.name, zorder=3)
-        if series.low is not None and series.high is not None:
-            for i in there:
-                if series.low[i] is not None and series.high[i] is not None:
-                    axes.vlines(panel.x[i], series.low[i], series.high[i], color=color,
-                                linewidth=1, alpha=0.6, zorder=1)
-        own += 1
+        name = series.name
+        if series.paper:  # of several curves with the paper's beside, one entry for these is enough
+            name = "paper" if color == PAPER else "paper (dotted)"
+            name = "_" + name if name in papers_named else name
+            papers_named.add(name)
+        axes.plot(xs, ys, color=color, label=name, **line_style(panel, series))
+        for i, low, high in bars_of(series):
+            axes.vlines(panel.x[i], low, high, color=color, linewidth=1, alpha=0.6, zorder=1)
+            draw_cut_off(axes, panel, panel.x[i], (low, high), color)
     if panel.x_scale == "log2":
         axes.set_xscale("log", base=2)
     elif panel.x_scale == "log10":
@@ -73,19 +109,29 @@ def draw_lines(axes, panel):
 
 
 def draw_bars(axes, panel):
-    width = 0.8 / max(len(panel.series), 1)
-    for at, series in enumerate(panel.series):
+    width = 0.8 / max(len(panel.drawn), 1)
+    last = max(each.run for each in panel.series)
+    for at, series in enumerate(panel.drawn):
         color = color_of(panel, series)
         xs = [place - 0.4 + (at + 0.5) * width for place in range(len(panel.x))]
         known = [i for i, value in enumerate(series.values) if value is not None]
         axes.bar([xs[i] for i in known], [series.values[i] for i in known], width * 0.92, label=series.name, zorder=3,
                  **({"facecolor": "none", "edgecolor": color, "hatch": "////"} if series.paper else
-                    {"color": color}))
-        if series.low is not None and series.high is not None:
-            there = [i for i in known if None not in (series.low[i], series.high[i])]
-            axes.vlines([xs[i] for i in there], [series.low[i] for i in there],
-                        [series.high[i] for i in there], color=INK, linewidth=1, zorder=4)
+                    {"color": color, "alpha": 1 if series.run == last else 0.5}))
+        for i, low, high in bars_of(series):
+            axes.vlines(xs[i], low, high, color=INK, linewidth=1, zorder=4)
+            draw_cut_off(axes, panel, xs[i], (low, high), INK)
     axes.set_xticks(range(len(panel.x)), panel.x, rotation=28, ha="right", fontsize=8.5)
+
+
+def draw_legend(axes, panel):
+    names = axes.get_legend_handles_labels()[1]
+    if len(names) < 2:
+        return
+    longest = max(map(len, names))
+    columns = 4 if longest < 12 else 3 if longest < 20 else 2 if longest < 34 else 1
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.36 if panel.is_bars else -0.2),
+                ncols=min(len(names), columns), columnspacing=1.2, handlelength=2.6)
 
 
 def draw(panel, small=False):
@@ -96,12 +142,15 @@ def draw(panel, small=False):
             (draw_bars if panel.is_bars else draw_lines)(axes, panel)
             if panel.y_scale == "log":
                 axes.set_yscale("log")
+            if panel.limits is not None:
+                axes.set_ylim(*panel.limits)
+            if panel.y_scale == "log":
                 low, high = axes.get_ylim()
                 axes.yaxis.set_major_locator(ticker.LogLocator(
                     subs=(1, 2, 5) if high / low < 50 else (1,), numticks=12))
                 axes.yaxis.set_major_formatter(number_text)
                 axes.yaxis.set_minor_locator(ticker.NullLocator())
-            elif panel.y_from_zero:
+            elif panel.y_from_zero and panel.limits is None:
                 axes.set_ylim(bottom=0)
             for value, text in panel.marks:
                 axes.axhline(value, color=BAND, linewidth=1, zorder=1)
@@ -116,11 +165,7 @@ def draw(panel, small=False):
                 axes.set_title(panel.title, loc="left")
                 axes.set_xlabel(panel.x_label)
                 axes.set_ylabel(panel.y_label)
-                if len(panel.series) > 1:
-                    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.36 if panel.is_bars
-                                                                    else -0.2),
-                                ncols=min(len(panel.series), 4), columnspacing=1.2,
-                                handlelength=2.6)
+                draw_legend(axes, panel)
             to = io.StringIO()
             figure.savefig(to, format="svg", transparent=True, bbox_inches="tight", pad_inches=0.04,
                            metadata={"Date": None})

@@ -144,7 +144,7 @@ class Reports(Case):
         self.assertIn('addEventListener("beforeprint"', text)
 
     def test_colours_are_the_pages(self):
-        self.heddle("reproduce", "--only", "endpoints-3", "--out", self.path("one"))
+        self.heddle("reproduce", "--only", "endpoints-11", "--out", self.path("one"))
         text = Path(self.path("one", "report.html")).read_text(encoding="utf-8")
         drawn = "".join(re.findall(r"<svg.*?</svg>", text, re.S))
         self.assertEqual(set(re.findall(r"#[0-9a-f]{6}\b", drawn)) - {"#ffffff", "#000000"}, set())
@@ -307,6 +307,11 @@ class Reports(Case):
         self.heddle("report", self.path("before"), self.path("after"))
         text = "".join(self.page("after", "comparison.html").text)
         self.assertIn("after / before", text)
+        alone = Path(self.path("after", "report.html")).read_text(encoding="utf-8")
+        both = Path(self.path("after", "comparison.html")).read_text(encoding="utf-8")
+        self.assertEqual(both.count("<figure>"), alone.count("<figure>"))
+        for name in ("auto, before", "auto, after"):
+            self.assertIn(f">{name}</text>", both)
         self.assertIn("2.00", text)
 
     def test_the_command(self):

@@ -11,7 +11,8 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "report")]
 import fake_counts  # noqa: E402
 import fake_heddle  # noqa: E402
 import fake_mpi  # noqa: E402
-from heddle_report import catalogue, runner  # noqa: E402
+from heddle_report import catalogue, panels, runner  # noqa: E402
+from heddle_report.catalogue import Panel, Series  # noqa: E402
 from heddle_report.reference import table  # noqa: E402
 
 EXPERIMENTS = {each.key: each for each in catalogue.all_experiments()}
@@ -19,6 +20,82 @@ EXPERIMENTS = {each.key: each for each in catalogue.all_experiments()}
 
 def verdict(key, rows):
     return EXPERIMENTS[key].verdict(list(rows))
+
+
+def panel(title, *series, **options):
+    return Panel(title, [1, 2, 3], "bytes", "gain, %", list(series),
+                 **{"y_from_zero": False, **options})
+
+
+def drawn(*of):
+    return panels.with_common_scale(list(of))
+
+
+class Panels(unittest.TestCase):
+    def test_panels_of_a_figure_share_their_scale(self):
+        one, other, rate = drawn(panel("one", Series("a", [0, 1, 2])),
+                                 panel("other", Series("a", [40, 50, 60])),
+                                 Panel("rate", [1], "threads", "M/s", [Series("a", [1000])]))
+        self.assertEqual(one.limits, other.limits)
+        self.assertLess(one.limits[0], 0)
+        self.assertGreater(one.limits[1], 60)
+        self.assertLess(one.limits[1], 100)
+        self.assertEqual(rate.limits[0], 0, "another quantity, from zero on")
+        self.assertGreater(rate.limits[1], 1000)
+        log, of_log = drawn(panel("log", Series("a", [1, 2, 4]), y_scale="log"),
+                            panel("more", Series("a", [100, 200, 400]), y_scale="log"))
+        self.assertEqual(log.limits, of_log.limits)
+        self.assertTrue(0 < log.limits[0] < 1 and log.limits[1] > 400)
+
+    def test_error_bars_leave_the_values_room(self):
+        wild = Series("a", [5, 10, 15], [-412, 9, 14], [6, 11, 300])
+        calm = Series("b", [5, 10, 15], [4, 9, 14], [6, 11, 16])
+        found, = drawn(panel("gain", wild, calm))
+        low, high = found.limits
+        self.assertTrue(-10 < low < 5 and 15 < high < 30, found.limits)
+        self.assertEqual(panels.notes(found),
+                         "Error bars cut off at the arrows: 2, reaching -412 and 300.")
+        found, = drawn(panel("gain", calm))
+        self.assertEqual(panels.notes(found), "")
+        self.assertTrue(found.limits[0] < 4 and found.limits[1] > 16)
+
+    def test_what_has_no_value_is_not_drawn_and_said(self):
+        found, = drawn(panel("uses", Series("here", [None] * 3), Series("paper", [1, 2, 3], paper=True)))
+        self.assertEqual([series.name for series in found.drawn], ["paper"])
+        self.assertEqual(panels.notes(found), "No value: here.")
+        rows = list(fake_heddle.calibrate(None))
+        self.assertEqual([each.title for each in panels.of_run(EXPERIMENTS["reuse-break-even"], rows)
+                          if each.title.startswith("ring")], ["ring (the paper's fast path)"])
+        for each in rows[0]["sizes"]:
+            each["bytes"] = 77  # of which the paper has no value, either
+        self.assertEqual([each.title for each in panels.of_run(EXPERIMENTS["reuse-break-even"], rows)
+                          if each.title.startswith("ring")], [])
+
+    def test_runs_are_drawn_over_each_other(self):
+        before, after = (list(fake_heddle.message_rate(None)) for _ in range(2))
+        after = [row for row in after if row["x"] != 4]  # fewer places, in the middle of the other's
+        single = panels.of_run(EXPERIMENTS["endpoints-11"], before)
+        both = panels.overlaid(EXPERIMENTS["endpoints-11"], [("before", before), ("after", after)])
+        self.assertEqual([each.title for each in both], [each.title for each in single])
+        for each in both:
+            self.assertEqual(each.x, [1, 2, 4])
+            names = [series.name for series in each.series]
+            self.assertEqual(names, ["verbs, before", "verbs, after", "direct, before",
+                                     "direct, after", "paper"])
+            self.assertEqual([series.run for series in each.series], [0, 1, 0, 1, 0])
+            self.assertEqual(each.series[0].hue, each.series[1].hue)
+            self.assertEqual(each.series[1].values[2], None)
+            self.assertNotEqual(each.series[0].values[2], None)
+
+    def test_features_are_in_one_panel(self):
+        rows = list(fake_heddle.message_rate(None))
+        verbs, direct = panels.of_run(EXPERIMENTS["endpoints-3"], rows)
+        self.assertEqual((verbs.title, direct.title), ("All features, verbs", "All features, direct"))
+        self.assertEqual(verbs.limits, direct.limits)
+        self.assertEqual([series.name for series in verbs.series],
+                         ["All", "w/o Inlining", "paper: All", "paper: w/o Inlining"])
+        self.assertEqual([series.hue for series in verbs.series if series.paper],
+                         ["All", "w/o Inlining"])
 
 
 class Verdicts(unittest.TestCase):

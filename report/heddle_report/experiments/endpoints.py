@@ -71,6 +71,9 @@ def relative(rows):
     return found
 
 
+RELATIVE = "rate, relative to the mean of all"
+
+
 def sweep_panels(rows):
     values = relative(rows)
     xs = distinct(row["x"] for row in rows)
@@ -85,8 +88,26 @@ def sweep_panels(rows):
         paper = [next((values[key][2] for key in values if key[:2] == (name, x)), None) for x in xs]
         if any(value is not None for value in paper):
             series.append(Series("paper", paper, paper=True))
-        panels.append(Panel(name, xs, x_label(rows), "rate, relative to the mean of all", series,
-                            x_scale="log2"))
+        panels.append(Panel(name, xs, x_label(rows), RELATIVE, series, x_scale="log2"))
+    return [*panels, *resource_panel(rows, xs)]
+
+
+def feature_panels(rows):
+    """As the paper draws Fig. 3: all features in one pair of axes; here one for each path."""
+    values = relative(rows)
+    xs = distinct(row["x"] for row in rows)
+    panels = []
+    for path in distinct(row["path"] for row in rows):
+        series, papers = [], []
+        for name in distinct(row["series"] for row in rows):
+            cells = [values.get((name, x, path)) for x in xs]
+            series.append(Series(name, [cell and cell[0] for cell in cells],
+                                 [cell and cell[1][0] for cell in cells],
+                                 [cell and cell[1][1] for cell in cells]))
+            papers.append(Series(f"paper: {name}", [cell and cell[2] for cell in cells], paper=True,
+                                 hue=name))
+        panels.append(Panel(f"All features, {path}", xs, x_label(rows), RELATIVE,
+                            [*series, *papers], x_scale="log2"))
     return [*panels, *resource_panel(rows, xs)]
 
 
@@ -137,7 +158,7 @@ def sweep(figure):
         key=f"endpoints-{figure}", paper="endpoints", where=f"Fig. {figure}", title=title,
         question=f"Message rate of small RDMA writes: {question}.", commands=commands,
         seconds=SECONDS[figure], columns=("curve", "x", "path"), unit="million messages a second",
-        points=sweep_points, panels=sweep_panels, verdict=sweep_verdict,
+        points=sweep_points, panels=feature_panels if figure == "3" else sweep_panels, verdict=sweep_verdict,
         differences=ABOUT_PROCESSORS + own, softhca=("--uar", "static"),
         needs=("series", "x", "x_is", "path", "mmsgs_per_s", "quartiles", "mmsgs_per_cpu_s",
                "cpu_quartiles", "oversubscribed", "paper_mmsgs_per_s"))
