@@ -216,6 +216,17 @@ class Compare(Case):
         self.assertIn("heddle does not help here", report["conclusion"])
         self.assertIn("softhca, which does an adapter's work", report["conclusion"])
 
+    def test_many_small_messages(self):
+        """They suggest rings, which the program then has."""
+        program = self.script(f"{OVER_HEDDLE} || exit 0\nexec {TEST_DIR}/fi_exchange small 2500\n")
+        report = self.result("--rounds", "1", "--warmup", "0", "--", program)
+        self.assertEqual(report["profile"]["inlined"], 2501)
+        self.assertGreaterEqual(report["profile"]["received"], 2503)
+        suggested = report["variants"][2]
+        self.assertRegex(suggested["command"], r"^FI_HEDDLE_RINGS=\d+ heddle run -- ")
+        self.assertIsNone(suggested["failure"])
+        self.assertRegex(report["profile"]["suggested"][0], "^100 % of the messages are small")
+
     def test_csv(self):
         result = self.compare("--format", "csv", "--rounds", "2", "--", "true")
         rows = list(csv.DictReader(io.StringIO(result.stdout)))
