@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <limits>
+#include <utility>
 
 namespace heddle::provider {
 namespace {
@@ -240,7 +241,11 @@ std::string variable_of(const OptionDeclaration& declaration) {
 
 bool apply_option(const OptionDeclaration& declaration, std::string_view value, Options& options,
                   std::string& message) {
-    if (declaration.apply(value, options)) return true;
+    Options changed = options;
+    if (declaration.apply(value, changed)) {
+        options = std::move(changed);
+        return true;
+    }
     message = variable_of(declaration) + "='" + std::string(value) +
               "' is not possible: it must be " + declaration.possible;
     return false;
