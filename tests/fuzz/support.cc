@@ -8,10 +8,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdarg>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -23,16 +22,6 @@
 #include "softhca/uverbs/uverbs.h"
 
 namespace softhca::fuzz {
-
-void fail(const char* format, ...) {
-    std::va_list arguments;
-    va_start(arguments, format);
-    std::fputs("FOUND: ", stderr);
-    std::vfprintf(stderr, format, arguments);
-    std::fputc('\n', stderr);
-    va_end(arguments);
-    std::abort();
-}
 
 namespace {
 

@@ -1,54 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the fuzz targets share: reading decisions from the input, a fabric of their own, ioctl calls
-// as libibverbs makes them (rdma/rdma_user_ioctl_cmds.h), and memory between inaccessible pages.
+// What the fuzz targets of softhca share: a fabric of their own, ioctl calls as libibverbs makes
+// them (rdma/rdma_user_ioctl_cmds.h), and memory between inaccessible pages.
 #pragma once
 
 #include <rdma/rdma_user_ioctl_cmds.h>
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+
+#include "input.h"
 
 namespace softhca::fuzz {
-
-// Prints the reason and aborts: a finding.
-[[noreturn, gnu::format(printf, 1, 2)]] void fail(const char* format, ...);
-
-// The input as a sequence of decisions; zeros once it has ended.
-class Input {
-public:
-    Input(const std::uint8_t* data, std::size_t size) : at_(data), end_(data + size) {}
-    bool empty() const { return at_ == end_; }
-
-    void bytes(void* to, std::size_t length) {
-        const std::size_t there = std::min(length, static_cast<std::size_t>(end_ - at_));
-        std::memset(to, 0, length);
-        if (there) std::memcpy(to, at_, there);
-        at_ += there;
-    }
-    template <class T>
-    T value() {
-        T value;
-        bytes(&value, sizeof value);
-        return value;
-    }
-    std::uint8_t byte() { return value<std::uint8_t>(); }
-    std::uint32_t word() { return value<std::uint32_t>(); }
-    std::uint32_t below(std::uint32_t limit) {
-        return limit <= 256 ? byte() % limit : value<std::uint16_t>() % limit;
-    }
-    bool one_in(std::uint32_t n) { return below(n) == n - 1; }
-    template <class T, std::size_t N>
-    T pick(const T (&values)[N]) {
-        return values[below(N)];
-    }
-
-private:
-    const std::uint8_t* at_;
-    const std::uint8_t* end_;
-};
 
 // Names a fabric for this process alone, before anything joins it, and removes what earlier runs of
 // the same target left when they crashed.

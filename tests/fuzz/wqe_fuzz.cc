@@ -7,6 +7,9 @@
 #include <infiniband/verbs.h>
 #include <sys/mman.h>
 
+#include <memory>
+#include <vector>
+
 #include "softhca/device/epoch.h"
 #include "softhca/engine/completion.h"
 #include "softhca/engine/doorbell_count.h"
@@ -102,6 +105,36 @@ struct Entry {
         units += more;
     }
 };
+
+// The segment's record of a region as any process of the fabric can leave it: whose it is, and of
+// how many shared pieces. It is as it was when the input has ended.
+class DamagedRegion {
+public:
+    DamagedRegion(device::MemoryRegion& region, Input& input)
+        : region_(region), process_(region.head.process), count_(region.extents.count) {
+        if (input.one_in(2))
+            region.extents.count = input.one_in(2) ? input.byte() : input.word();
+        else
+            region.head.process = input.one_in(2) ? input.byte() : input.word();
+    }
+    ~DamagedRegion() {
+        region_.head.process = process_;
+        region_.extents.count = count_;
+    }
+    DamagedRegion(const DamagedRegion&) = delete;
+    DamagedRegion& operator=(const DamagedRegion&) = delete;
+
+private:
+    device::MemoryRegion& region_;
+    const std::uint32_t process_;
+    const decltype(device::MemoryRegion::extents.count) count_;
+};
+std::vector<std::unique_ptr<DamagedRegion>> damaged_regions;
+
+void damage_region(World& w, Input& input) {
+    const std::uint32_t key = w.regions[input.byte() % w.regions.size()].key;
+    damaged_regions.push_back(std::make_unique<DamagedRegion>(w.segment().mrs[key >> 8], input));
+}
 
 // What libmlx5 would write, and then some bytes of it damaged.
 Entry send_entry(World& w, Queue& queue, std::uint16_t counter, Input& input) {
@@ -336,7 +369,7 @@ void remap(World& w, Input& input) {
 }
 
 void one_operation(World& w, Input& input) {
-    switch (input.below(24)) {
+    switch (input.below(25)) {
         case 0:
         case 1:
         case 2:
@@ -374,6 +407,8 @@ void one_operation(World& w, Input& input) {
             return count_post(w, input);
         case 22:
             return flush(w, input);
+        case 23:
+            return damage_region(w, input);
         default:
             return remap(w, input);
     }
@@ -400,6 +435,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (size & 1)  // flushing, too
         for (Queue& queue : w.queues)
             w.modify(queue, IBV_QPS_ERR);
+    while (!damaged_regions.empty())  // the first that was damaged last
+        damaged_regions.pop_back();
     w.check();
     return 0;
 }

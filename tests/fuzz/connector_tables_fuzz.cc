@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The connector's tables, both sides: datagrams from several ports that say anything, while
+// endpoints come and go and connections are asked for, abandoned and stopped. Verbs are stubs that
+// fail when the input says so; time is what the input says.
+//
+// No queue pair is lost or destroyed twice, limits hold, each request ends once.
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+#include <chrono>
+#include <list>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "input.h"
+#include "protocol/connector_requests.h"
+#include "protocol/connector_targets.h"
+
+namespace {
+
+using softhca::fuzz::fail;
+using softhca::fuzz::Input;
+
+Input* input = nullptr;
+std::map<std::uint32_t, ibv_qp*> queue_pairs;  // that are there
+std::uint32_t next_number = 100;
+
+ibv_qp* make_qp(ibv_context* context) {
+    if (input->one_in(16)) {
+        errno = ENOMEM;
+        return nullptr;
+    }
+    auto* const qp = new ibv_qp{};
+    qp->context = context;
+    // Numbers come again, as a device's do.
+    qp->qp_num = next_number = 100 + (next_number + 1) % 64;
+    while (queue_pairs.contains(qp->qp_num))
+        ++qp->qp_num;
+    queue_pairs[qp->qp_num] = qp;
+    return qp;
+}
+
+}  // namespace
+
+// What the tables use of libibverbs.
+extern "C" {
+// What ibv_create_qp_ex calls where it needs no more.
+ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr*) { return make_qp(pd->context); }
+int ibv_destroy_qp(ibv_qp* qp) {
+    if (queue_pairs.erase(qp->qp_num) == 0) fail("a queue pair is destroyed twice");
+    delete qp;
+    return 0;
+}
+int ibv_modify_qp(ibv_qp* qp, ibv_qp_attr*, int) {
+    if (!queue_pairs.contains(qp->qp_num)) fail("a queue pair is used that is gone");
+    return input->one_in(32) ? EINVAL : 0;
+}
+int ibv_query_device(ibv_context*, ibv_device_attr* attributes) {
+    *attributes = {};
+    attributes->max_qp_rd_atom = 16;
+    return 0;
+}
+}
+
+namespace heddle::protocol {
+namespace {
+
+constexpr std::size_t kMost = 12, kMostOfPeer = 5, kMostGone = 4, kPeers = 3;
+
+struct FakeContext {
+    verbs_context verbs{};
+    FakeContext() {
+        verbs.sz = sizeof verbs;
+        verbs.context.abi_compat = __VERBS_ABI_IS_EXTENDED;
+        verbs.create_qp_ex = [](ibv_context* context, ibv_qp_init_attr_ex*) {
+            return make_qp(context);
+        };
+    }
+    ibv_context* get() { return &verbs.context; }
+};
+
+class Tables {
+public:
+    explicit Tables(Input& input)
+        : input_(input),
+          targets_(self(), IBV_MTU_4096, options()),
+          requests_(self(), IBV_MTU_4096, options()) {}
+    ~Tables() {
+        std::vector<ConnectorRequests::Ended> ended;
+        requests_.stop_all(ended);
+        take(ended);
+        for (Asked& asked : asked_) {
+            if (!asked.ended && !asked.stopped) fail("a request never ends");
+            ibv_destroy_qp(asked.request.qp);
+        }
+    }
+
+    void run() {
+        while (!input_.empty()) {
+            step();
+            check();
+        }
+    }
+
+private:
+    struct Asked {
+        ConnectionRequest request;
+        bool ended = false, stopped = false, abandoned = false;
+    };
+
+    static Connector::Options options() {
+        Connector::Options options;
+        options.most_targets = kMost;
+        options.most_targets_of_peer = kMostOfPeer;
+        options.most_gone = kMostGone;
+        options.give_up_ms = 3000;
+        return options;
+    }
+    static Name self() {
+        Name name;
+        name.process.nonce = 1;
+        name.process.ud_qpn = 10;
+        name.process.lid = 1;
+        return name;
+    }
+    // Of few, so that the same come again.
+    Name peer() {
+        Name name;
+        name.flags = input_.one_in(8) ? 0 : Name::kXrc;
+        name.endpoint = static_cast<std::uint16_t>(input_.below(2));
+        name.context = static_cast<std::uint16_t>(input_.below(2));
+        name.channel = input_.below(2);
+        name.process.ud_qpn = 20 + input_.below(kPeers);
+        name.process.lid = 2;
+        name.process.nonce = name.process.ud_qpn * 10 + (input_.one_in(4) ? input_.below(3) : 0);
+        return name;
+    }
+    Name local() {
+        Name name = self();
+        name.flags = input_.one_in(4) ? 0 : Name::kXrc;
+        name.endpoint = static_cast<std::uint16_t>(input_.below(3));
+        name.context = static_cast<std::uint16_t>(input_.below(2));
+        return name;
+    }
+    std::uint64_t id() {
+        if (!sent_.empty() && input_.one_in(2)) return sent_[input_.below(256) % sent_.size()].id;
+        return input_.below(6);
+    }
+    Asked* some() {
+        if (asked_.empty()) return nullptr;
+        auto at = asked_.begin();
+        std::advance(at, input_.below(256) % asked_.size());
+        return &*at;
+    }
+    void take(std::vector<ConnectorRequests::Ended>& ended) {
+        for (const auto& each : ended) {
+            auto& asked = *static_cast<Asked*>(each.argument);
+            if (asked.ended || asked.stopped) fail("a request ends twice");
+            asked.ended = true;
+            const auto state = asked.request.state.load();
+            if ((state == ConnectionRequest::kConnected) != (each.error == 0))
+                fail("the state is not that of error %d", each.error);
+        }
+        ended.clear();
+    }
+
+    void step() {
+        std::vector<ConnectorRequests::Ended> ended;
+        switch (input_.below(12)) {
+            case 0:
+            case 1:
+            case 2: {
+                Datagram request;
+                request.id = input_.below(6);
+                request.from = peer();
+                request.to = local();
+                request.qpn = 2 + input_.below(4);
+                request.psn = input_.below(2);
+                request.mtu = static_cast<std::uint8_t>(1 + input_.below(5));
+                request.reads = 1;
+                const Datagram reply = targets_.answer(request);
+                if (reply.kind != DatagramKind::kReply || reply.id != request.id)
+                    fail("no answer to what was asked");
+                if (reply.error == 0 && !queue_pairs.contains(reply.qpn))
+                    fail("an answer names no queue pair");
+                if (reply.error == 0 && !targets_.asker(reply.qpn)) fail("nobody asked");
+                break;
+            }
+            case 3: {
+                Datagram bye;
+                bye.kind = DatagramKind::kBye;
+                bye.id = input_.below(6);
+                bye.from = peer();
+                targets_.bye(bye);
+                break;
+            }
+            case 4: {
+                LocalEndpoint endpoint;
+                endpoint.name = local();
+                endpoint.context = context_.get();
+                endpoint.pd = &pd_;
+                static ibv_xrcd xrcd;
+                endpoint.xrcd = endpoint.name.xrc() ? &xrcd : nullptr;
+                endpoint.keep_targets = !endpoint.name.xrc();
+                targets_.remove(endpoint.name);
+                targets_.add(endpoint);
+                break;
+            }
+            case 5:
+                targets_.remove(local());
+                break;
+            case 6:
+                targets_.drop(peer().process, 2 + input_.below(4));
+                break;
+            case 7:
+                targets_.refuse(peer(), local());
+                targets_.has_left(peer(), local());
+                targets_.asker(100 + input_.below(70));
+                break;
+            case 8: {
+                ibv_qp* const qp = make_qp(context_.get());
+                if (qp == nullptr) break;
+                Asked& asked = asked_.emplace_back();
+                asked.request.qp = qp;
+                asked.request.from = local();
+                asked.request.to = input_.one_in(8) ? local() : peer();
+                if (input_.one_in(8)) asked.request.to.process.lid = self().process.lid;
+                asked.request.argument = &asked;
+                requests_.start(asked.request, now_);
+                break;
+            }
+            case 9: {
+                Datagram reply;
+                reply.kind = DatagramKind::kReply;
+                reply.id = id();
+                reply.from = peer();
+                for (const Datagram& each : sent_)
+                    if (each.id == reply.id && input_.below(4) != 0) reply.from = each.to;
+                reply.error = input_.one_in(4) ? ECONNREFUSED : 0;
+                reply.qpn = 2 + input_.below(4);
+                reply.mtu = static_cast<std::uint8_t>(1 + input_.below(5));
+                reply.reads = static_cast<std::uint8_t>(1 + input_.below(20));
+                requests_.answered(reply, ended);
+                break;
+            }
+            case 10: {
+                now_ += std::chrono::milliseconds(input_.value<std::uint16_t>() % 2000);
+                const auto next = requests_.next();
+                for (const auto& out : requests_.due(now_, ended))
+                    if (out.datagram.kind == DatagramKind::kRequest) sent_.push_back(out.datagram);
+                if (next && *next <= now_ && requests_.next() && *requests_.next() <= now_)
+                    fail("what was due is still due");
+                break;
+            }
+            default: {
+                Asked* const asked = some();
+                if (asked == nullptr || asked->abandoned) break;
+                const auto state = asked->request.state.load();
+                if (state == ConnectionRequest::kConnected && input_.one_in(2)) {
+                    requests_.abandon(asked->request, now_);
+                    asked->abandoned = true;
+                } else if (!asked->stopped) {
+                    requests_.stop(asked->request);
+                    if (!asked->ended) asked->stopped = true;
+                }
+                break;
+            }
+        }
+        take(ended);
+    }
+
+    void check() {
+        if (targets_.size() > kMost) fail("%zu targets", targets_.size());
+        if (queue_pairs.size() != targets_.size() + asked_.size())
+            fail("%zu queue pairs, %zu targets, %zu requests", queue_pairs.size(), targets_.size(),
+                 asked_.size());
+        std::size_t known = 0;
+        for (std::uint32_t number = 100; number < 300; ++number)
+            known += targets_.asker(number).has_value();
+        if (known > targets_.size() + kMostGone) fail("%zu askers are known", known);
+    }
+
+    Input& input_;
+    FakeContext context_;
+    ibv_pd pd_{context_.get(), 0};
+    std::list<Asked> asked_;
+    ConnectorTargets targets_;
+    ConnectorRequests requests_;
+    std::vector<Datagram> sent_;
+    ConnectorRequests::Clock::time_point now_{};
+};
+
+}  // namespace
+}  // namespace heddle::protocol
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    Input bytes(data, size);
+    input = &bytes;
+    { heddle::protocol::Tables(bytes).run(); }
+    if (!queue_pairs.empty()) fail("%zu queue pairs are left", queue_pairs.size());
+    return 0;
+}

@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Whole conversations of an endpoint with peers that say what the input says: messages of all
+// kinds, with identifiers that may be right, among honest ones; writes into rings, SENDs to tuple
+// queues. All endpoints are in this process, on the software HCA, which the target preloads.
+//
+// Nothing crashes, no operation ends twice, and a peer that is honest is served to the end.
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_tagged.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "input.h"
+#include "protocol/tuples.h"
+
+namespace heddle::protocol {
+namespace {
+
+using softhca::fuzz::fail;
+using softhca::fuzz::Input;
+
+constexpr Rendezvous kWays[] = {Rendezvous::kGet, Rendezvous::kPut, Rendezvous::kTuple};
+constexpr std::size_t kSizes[] = {0, 8, 200, 300, 5000};
+constexpr std::size_t kHostile = 2, kMostSteps = 60;
+
+Options options_for(Rendezvous way) {
+    Options options;
+    options.endpoints = Category::kMpiEverywhere;  // what breaks is its owner's alone
+    options.post = PostPath::kVerbs;
+    options.rendezvous = way;
+    options.eager_bytes = 256;
+    options.inject_bytes = 64;
+    options.receive_buffers = 32;
+    options.send_depth = 32;
+    options.rings = 2;
+    options.tuples = 4;
+    options.unexpected_bytes = 4096;
+    options.reuse_after = 0;
+    options.complain = [](const char*) {};
+    return options;
+}
+
+struct End {
+    explicit End(const Options& options) : domain(std::make_shared<Domain>(options)) {
+        Bindings bindings;
+        bindings.transmit = &transmit;
+        bindings.receive = &receive;
+        endpoint = std::make_unique<RdmEndpoint>(domain, addresses, bindings);
+    }
+    RdmEndpoint::Body& body() { return endpoint->body(); }
+    const std::shared_ptr<Domain> domain;
+    AddressVector addresses;
+    Completions transmit, receive;
+    std::unique_ptr<RdmEndpoint> endpoint;
+};
+
+// An operation of the victim's application, with memory that it may use until its end.
+struct Operation {
+    bool started = false, ended = false;
+    std::vector<char> memory;
+};
+
+class Conversation {
+public:
+    Conversation(Input& input, const Options& options)
+        : input_(input), options_(options), victim_(options) {
+        for (std::size_t i = 0; i < kHostile; ++i) {
+            hostile_.push_back(std::make_unique<End>(options));
+            to_hostile_.push_back(victim_.addresses.insert(hostile_[i]->endpoint->name()));
+            to_victim_.push_back(hostile_[i]->addresses.insert(victim_.endpoint->name()));
+        }
+    }
+    // No destructor of an endpoint is to wait for answers that never come.
+    ~Conversation() {
+        for (const auto& each : hostile_)
+            give_up(*each);
+        give_up(victim_);
+        look(3);
+    }
+
+    void run() {
+        meet();
+        for (std::size_t i = 0; i < kMostSteps && !input_.empty(); ++i) {
+            step();
+            look(input_.below(4));
+        }
+        look(4);
+    }
+
+private:
+    static void give_up(End& end) {
+        for (const auto& peer : end.body().peers)
+            if (peer->failed == 0) end.body().fail_peer(*peer, EPROTO);
+    }
+    End& hostile() { return *hostile_[at_]; }
+    Peer& victim_peer() { return *hostile().body().peer_at(to_victim_[at_]); }
+
+    // Both ways are there before the first step, so that the input decides what happens, not time.
+    void meet() {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(8);
+        for (at_ = 0; at_ < kHostile; ++at_) {
+            victim_.body().connect(*victim_.body().peer_at(to_hostile_[at_]));
+            hostile().body().connect(victim_peer());
+        }
+        for (bool all = false; !all;) {
+            if (std::chrono::steady_clock::now() > end) fail("no connection");
+            look(1);
+            all = true;
+            for (at_ = 0; at_ < kHostile; ++at_)
+                all = all && RdmEndpoint::Body::can_send(victim_peer()) &&
+                      RdmEndpoint::Body::can_send(*victim_.body().peer_at(to_hostile_[at_]));
+        }
+        at_ = 0;
+    }
+
+    void look(std::size_t times) {
+        for (std::size_t i = 0; i < times; ++i) {
+            victim_.endpoint->progress();
+            for (const auto& each : hostile_) {
+                each->endpoint->progress();
+                while (!each->transmit.empty())
+                    each->transmit.pop();
+                while (!each->receive.empty())
+                    each->receive.pop();
+            }
+            read(victim_.transmit);
+            read(victim_.receive);
+        }
+    }
+    void read(Completions& completions) {
+        for (; !completions.empty(); completions.pop()) {
+            const CompletionEntry& entry = completions.front();
+            auto* const operation = static_cast<Operation*>(entry.context);
+            if (operation == nullptr) continue;  // of remote CQ data
+            if (operation->ended) fail("an operation ends twice");
+            if (entry.error == 0 && entry.bytes > operation->memory.size())
+                fail("%zu bytes in %zu", entry.bytes, operation->memory.size());
+            operation->ended = true;
+        }
+    }
+    Operation& operation(std::size_t bytes) {
+        operations_.emplace_back();
+        operations_.back().memory.assign(bytes, 'v');
+        return operations_.back();
+    }
+
+    std::uint64_t identifier() {
+        if (input_.one_in(8)) return input_.value<std::uint64_t>();
+        return input_.below(4) | std::uint64_t{input_.below(4)} << 32;
+    }
+    std::uint32_t count() {
+        static constexpr std::uint32_t kCounts[] = {0, 1, 2, 8, 9, 31, 32, 33, 64, 1u << 31, ~0u};
+        return input_.one_in(16) ? input_.word() : input_.pick(kCounts);
+    }
+    std::uint64_t tag() {
+        return input_.one_in(8) ? input_.value<std::uint64_t>() : input_.below(3);
+    }
+
+    void step() {
+        at_ = input_.below(kHostile);
+        switch (input_.below(12)) {
+            case 0:
+            case 1:
+            case 2:
+                return say();
+            case 3:
+                return write_into_ring();
+            case 4:
+                return send_to_queue();
+            case 5: {
+                honest_.emplace_back(input_.pick(kSizes), 'h');
+                return send(hostile(), to_victim_[at_], honest_.back(), nullptr);
+            }
+            case 6: {
+                Operation& sent = operation(input_.pick(kSizes));
+                return send(victim_, to_hostile_[at_], sent.memory, &sent);
+            }
+            case 7:
+                return receive();
+            case 8: {
+                if (operations_.empty()) return;
+                victim_.endpoint->cancel(&operations_[input_.below(256) % operations_.size()]);
+                return;
+            }
+            case 9: {
+                ReceiveArguments probe;
+                probe.from = FI_ADDR_UNSPEC;
+                probe.ignore = ~std::uint64_t{0};
+                probe.flags = FI_PEEK | FI_TAGGED;
+                victim_.endpoint->receive(probe);
+                while (!victim_.receive.empty() && victim_.receive.front().context == nullptr)
+                    victim_.receive.pop();
+                return;
+            }
+            case 10:
+                return atomic();
+            default:
+                victim_.body().look_who_talks(true);
+                return;
+        }
+    }
+
+    void send(End& from, std::uint64_t to, std::vector<char>& bytes, void* context) {
+        const iovec piece{bytes.data(), bytes.size()};
+        SendArguments a;
+        a.iov = &piece;
+        a.iov_count = 1;
+        a.to = to;
+        a.tag = input_.below(3);
+        a.flags = FI_COMPLETION | (input_.one_in(8) ? 0 : FI_TAGGED);
+        if (input_.one_in(4)) {
+            a.flags |= FI_REMOTE_CQ_DATA;
+            a.data = input_.value<std::uint64_t>();
+        }
+        a.context = context;
+        from.endpoint->send(a);
+    }
+    void receive() {
+        Operation& posted = operation(input_.pick(kSizes));
+        const iovec piece{posted.memory.data(), posted.memory.size()};
+        ReceiveArguments a;
+        a.iov = &piece;
+        a.iov_count = 1;
+        a.from = input_.one_in(4) ? FI_ADDR_UNSPEC : to_hostile_[at_];
+        a.tag = input_.below(3);
+        a.ignore = input_.one_in(4) ? 3 : 0;
+        a.flags = FI_COMPLETION | (input_.one_in(8) ? 0 : FI_TAGGED);
+        a.context = &posted;
+        victim_.endpoint->receive(a);
+    }
+    void atomic() {
+        Operation& done = operation(8);
+        iovec result{done.memory.data(), done.memory.size()};
+        const std::uint64_t operand = 1;
+        AtomicArguments a;
+        a.operand = &operand;
+        a.results = &result;
+        a.result_count = 1;
+        a.count = 1;
+        a.datatype = FI_UINT64;
+        a.op = FI_SUM;
+        a.to = to_hostile_[at_];
+        a.flags = FI_COMPLETION;
+        a.context = &done;
+        victim_.endpoint->atomic(a);
+    }
+
+    // A message of any kind, whose body is of that kind more often than not.
+    void say() {
+        RdmEndpoint::Body& body = hostile().body();
+        Peer& peer = victim_peer();
+        Header header;
+        header.kind = static_cast<Kind>(1 + input_.below(static_cast<std::uint32_t>(Kind::kLast)));
+        header.flags = input_.one_in(4) ? input_.byte() & 15 : 0;
+        header.source = input_.one_in(16) ? input_.byte() : body.name.endpoint;
+        header.destination = peer.name.endpoint;
+        header.sequence = peer.send_sequence();
+        if (input_.one_in(16)) header.sequence = input_.value<std::uint16_t>();
+        header.tag = tag();
+        std::vector<std::byte> bytes(sizeof header);
+        std::memcpy(bytes.data(), &header, sizeof header);
+        const auto add = [&](const auto& value) {
+            const auto* const at = reinterpret_cast<const std::byte*>(&value);
+            bytes.insert(bytes.end(), at, at + sizeof value);
+        };
+        if (header.flags & Header::kWideData) add(input_.value<std::uint64_t>());
+        add_body(header, add);
+        if (input_.one_in(8)) bytes.resize(bytes.size() + input_.below(64));
+        if (input_.one_in(8))
+            bytes.resize(bytes.size() - input_.below(static_cast<std::uint32_t>(
+                                            bytes.size() - sizeof header + 1)));
+        bytes.resize(std::min<std::size_t>(bytes.size(), body.channel->send_buffers().bytes()));
+        if (!RdmEndpoint::Body::can_send(peer) || !body.send_control(peer, bytes, {})) return;
+        if (is_numbered(header.kind)) peer.count_numbered();
+    }
+    template <class Add>
+    void add_body(const Header& header, const Add& add) {
+        const auto add_segments = [&](std::uint32_t segments, std::uint64_t bytes) {
+            for (std::uint32_t i = 0; i < segments && i < kMaxSegments; ++i)
+                add(Segment{input_.value<std::uint64_t>() >> 1,
+                            i + 1 == segments ? bytes - i * (bytes / segments) : bytes / segments,
+                            input_.word(), 0});
+        };
+        switch (header.kind) {
+            case Kind::kRts: {
+                if (header.flags & Header::kLater) add(PlaceBody{count(), count(), 0});
+                RtsBody rts{identifier(), input_.pick(kSizes), 0, 0};
+                if (!(header.flags & Header::kPut)) rts.segments = 1 + input_.below(kMaxSegments);
+                add(rts);
+                return add_segments(rts.segments, rts.bytes);
+            }
+            case Kind::kCts: {
+                const CtsBody cts{identifier(), identifier(), input_.pick(kSizes),
+                                  1 + input_.below(kMaxSegments), 0};
+                add(cts);
+                return add_segments(cts.segments, cts.bytes);
+            }
+            case Kind::kFin:
+                return add(FinBody{identifier(), count(), input_.below(2)});
+            case Kind::kCredit:
+            case Kind::kData:
+                return add(CreditBody{count()});
+            case Kind::kAtomic: {
+                AtomicBody ask;
+                ask.operation = identifier();
+                ask.address = input_.value<std::uint64_t>();
+                ask.key = input_.word();
+                ask.count = input_.below(9);
+                ask.datatype = input_.byte() % 16;
+                ask.op = input_.byte() % 32;
+                ask.flags = input_.byte() % 4;
+                add(ask);
+                for (std::uint32_t i = 0; i < ask.count * input_.below(3); ++i)
+                    add(input_.value<std::uint64_t>());
+                return;
+            }
+            case Kind::kAtomicReply:
+                add(AtomicReplyBody{identifier(), count(), 8});
+                return add(std::uint64_t{5});
+            case Kind::kRing:
+                return add(RingBody{input_.value<std::uint64_t>() >> 1, input_.word(),
+                                    1u << input_.below(20), 64u << input_.below(16), 0});
+            case Kind::kRingTaken:
+                return add(RingTakenBody{count(), 0});
+            case Kind::kTupleOpen: {
+                TupleOpenBody open;
+                open.sender = identifier();
+                open.mask = input_.one_in(3) ? input_.value<std::uint64_t>() : 0;
+                open.credits = input_.value<std::uint64_t>() & ~std::uint64_t{7} >> 1;
+                open.credits_key = input_.word();
+                open.flags = input_.below(2);
+                return add(open);
+            }
+            case Kind::kTupleAnswer: {
+                TupleAnswerBody answer;
+                answer.tuple = identifier();
+                answer.receiver = identifier();
+                answer.mask = input_.one_in(3) ? input_.value<std::uint64_t>() : 0;
+                answer.srqn = input_.word() & 0xff'ffff;
+                answer.declined = input_.below(20);
+                return add(answer);
+            }
+            case Kind::kTupleBegin:
+            case Kind::kTupleEnd:
+                return add(TupleBeginBody{identifier()});
+            case Kind::kTupleRevoke:
+                return add(TupleRevokeBody{identifier(), count(), 0});
+            case Kind::kTupleDrained:
+                return add(TupleDrainedBody{identifier(), count(), input_.word() & 0xff'ffff});
+            case Kind::kTupleClosed:
+                return add(TupleClosedBody{identifier(), count(), 0});
+            default:
+                for (std::uint32_t i = 0; i < input_.below(64); ++i)
+                    add(input_.byte());
+                return;
+        }
+    }
+
+    // Whatever the ring's owner takes for a message.
+    void write_into_ring() {
+        RdmEndpoint::Body& body = hostile().body();
+        Peer& peer = victim_peer();
+        if (peer.send_ring == nullptr || !RdmEndpoint::Body::can_send(peer)) return;
+        std::byte bytes[48] = {};
+        const Header header{static_cast<Kind>(input_.one_in(4) ? input_.byte() : 1),
+                            static_cast<std::uint8_t>(input_.below(4)),
+                            body.name.endpoint,
+                            peer.name.endpoint,
+                            peer.send_sequence(),
+                            tag()};
+        std::memcpy(bytes + 8, &header, sizeof header);
+        RingTail tail = peer.send_ring->tail(24);
+        if (input_.one_in(2)) tail.bytes = count();
+        if (input_.one_in(4)) tail.round = count();
+        tail.flags = input_.below(4);
+        std::memcpy(bytes + sizeof bytes - sizeof tail, &tail, sizeof tail);
+        write(peer, bytes, peer.send_ring->address(sizeof bytes - sizeof tail),
+              peer.send_ring->key());
+        if (input_.one_in(4)) return;
+        peer.send_ring->count_sent();
+        peer.count_numbered();
+    }
+    void write(Peer& peer, std::span<std::byte> bytes, std::uint64_t to, std::uint32_t key) {
+        RdmEndpoint::Body& body = hostile().body();
+        const ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes.data()),
+                            static_cast<std::uint32_t>(bytes.size()), 0};
+        post::Work work;
+        work.opcode = post::Opcode::kWrite;
+        work.flags = post::kInline;
+        work.pieces = {&piece, 1};
+        work.remote_address = to;
+        work.remote_key = key;
+        work.remote_srq = peer.name.srqn;
+        body.channel->post(*peer.connection, work, {});
+    }
+
+    // To a queue that was opened for it, or for the other one.
+    void send_to_queue() {
+        RdmEndpoint::Body& body = hostile().body();
+        Peer& peer = victim_peer();
+        if (body.tuples == nullptr || !RdmEndpoint::Body::can_send(peer)) return;
+        End& of = *hostile_[input_.below(kHostile)];
+        Peer& of_peer = *of.body().peers[0];
+        const TupleOut* const queue = of.body().tuples->sender.find(of_peer, input_.below(3));
+        if (queue == nullptr || queue->srqn == 0) return;
+        const std::uint32_t number = input_.one_in(4) ? count() : queue->sent;
+        // With credit only: without, the connection of all messages would wait for a receive.
+        const auto* const credit = queue->credits + queue->sent % kTupleDepth * sizeof(TupleCredit);
+        TupleCredit there;
+        std::memcpy(&there, credit, sizeof there);
+        if (there.number != queue->sent + 1) return;
+        std::byte bytes[8] = {};
+        const ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes), input_.below(9), 0};
+        post::Work work;
+        work.opcode = input_.one_in(8) ? post::Opcode::kSend : post::Opcode::kSendImm;
+        work.flags = post::kInline;
+        if (piece.length != 0) work.pieces = {&piece, 1};
+        work.immediate = std::uint32_t{input_.byte()} << 24 | (number & 0xff'ffff);
+        work.remote_srq = queue->srqn;
+        body.channel->post(*peer.connection, work, {});
+    }
+
+    Input& input_;
+    const Options options_;
+    std::deque<Operation> operations_;  // before the endpoints, which use their memory
+    std::deque<std::vector<char>> honest_;
+    End victim_;
+    std::vector<std::unique_ptr<End>> hostile_;
+    std::vector<std::uint64_t> to_hostile_, to_victim_;
+    std::size_t at_ = 0;
+};
+
+}  // namespace
+}  // namespace heddle::protocol
+
+// The device is preloaded, so the target starts itself once more.
+extern "C" int LLVMFuzzerInitialize(int*, char*** arguments) {
+    if (std::getenv("SOFTHCA_FUZZ_STARTED") != nullptr) {
+        unsetenv("LD_PRELOAD");  // libFuzzer starts symbolizers
+        return 0;
+    }
+    const std::string fabric = "fuzz-conversation-" + std::to_string(::getpid());
+    setenv("SOFTHCA_FUZZ_STARTED", "1", 1);
+    setenv("SOFTHCA_FABRIC", fabric.c_str(), 1);
+    setenv("SOFTHCA_LOG", "error", 0);
+    setenv("LD_PRELOAD", SOFTHCA_LIBRARY, 1);
+    ::execv("/proc/self/exe", *arguments);
+    softhca::fuzz::fail("cannot start itself with " SOFTHCA_LIBRARY);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+    using namespace heddle::protocol;
+    // A process has one set of options while it has a domain.
+    static std::shared_ptr<Domain> domain;
+    static Rendezvous way{};
+    Input input(data, size);
+    const Rendezvous wanted = input.pick(kWays);
+    if (!domain || wanted != way) {
+        domain.reset();
+        domain = std::make_shared<Domain>(options_for(wanted));
+        way = wanted;
+    }
+    Conversation(input, options_for(wanted)).run();
+    return 0;
+}
