@@ -7,11 +7,15 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cinttypes>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "verbs_fixture.h"
 
@@ -230,6 +234,75 @@ TEST_F(Registration, OfMemoryThatWasUnmappedAndMappedAnew) {
         mr.reset();
         munmap(memory, length);
     }
+}
+
+// What the kernel says of the mapping at this address: the two-letter flags of smaps.
+std::string flags_of(const void* address) {
+    std::ifstream smaps("/proc/self/smaps");
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    bool here = false;
+    for (std::string line; std::getline(smaps, line);) {
+        std::uintptr_t start, end;
+        if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " ", &start, &end) == 2)
+            here = start <= at && at < end;
+        else if (here && line.starts_with("VmFlags:"))
+            return line + ' ';
+    }
+    return {};
+}
+
+// Secrets: pages that are not dumped, and pages that children find empty.
+TEST_F(Registration, KeepsAdviceAboutDumpsAndChildren) {
+    constexpr std::size_t kPart = 8 * 4096;
+    for (const int advice : {MADV_DONTDUMP, MADV_WIPEONFORK}) {
+        const char* const flag = advice == MADV_DONTDUMP ? " dd " : " wf ";
+        SCOPED_TRACE(flag);
+        auto* memory = static_cast<std::uint8_t*>(
+            mmap(nullptr, 3 * kPart, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+        ASSERT_NE(memory, MAP_FAILED);
+        std::memset(memory, 0x5a, 3 * kPart);
+        std::uint8_t* const secret = memory + kPart;
+        ASSERT_EQ(madvise(secret, kPart, advice), 0) << std::strerror(errno);
+        ASSERT_NE(flags_of(secret).find(flag), std::string::npos) << flags_of(secret);
+        auto mr = register_memory(local->pd.get(), memory, 3 * kPart);
+        ASSERT_TRUE(mr) << std::strerror(errno);
+        EXPECT_NE(flags_of(secret).find(flag), std::string::npos) << flags_of(secret);
+        EXPECT_NE(flags_of(secret + kPart - 1).find(flag), std::string::npos);
+        exercise(memory, 3 * kPart, mr->rkey);
+        std::memset(memory, 0x5a, 3 * kPart);
+        const pid_t child = fork();
+        if (child == 0) {
+            const bool wiped = secret[0] == 0 && secret[kPart - 1] == 0;
+            const bool others = memory[kPart - 1] == 0x5a && secret[kPart] == 0x5a;
+            _exit((wiped ? 1 : 0) | (others ? 2 : 0));
+        }
+        int status = 0;
+        ASSERT_EQ(waitpid(child, &status, 0), child);
+        ASSERT_TRUE(WIFEXITED(status));
+        EXPECT_EQ(WEXITSTATUS(status), advice == MADV_WIPEONFORK ? 3 : 2);
+        mr.reset();
+        EXPECT_NE(flags_of(secret).find(flag), std::string::npos) << flags_of(secret);
+        munmap(memory, 3 * kPart);
+    }
+}
+
+// Advice that was taken back, and mappings that are gone, are no reason any more.
+TEST_F(Registration, SharesAgainWhatMayBeDumpedAgain) {
+    constexpr std::size_t kBytes = 16 * 4096;
+    auto* memory = static_cast<std::uint8_t*>(
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    ASSERT_NE(memory, MAP_FAILED);
+    const auto is_shared = [&] {
+        auto mr = register_memory(local->pd.get(), memory, kBytes);
+        EXPECT_TRUE(mr) << std::strerror(errno);
+        return flags_of(memory).find(" sh ") != std::string::npos;
+    };
+    const bool shares = is_shared();  // it may not be possible here, or not wanted
+    ASSERT_EQ(madvise(memory, kBytes, MADV_DONTDUMP), 0);
+    EXPECT_FALSE(is_shared());
+    ASSERT_EQ(madvise(memory, kBytes, MADV_DODUMP), 0);
+    EXPECT_EQ(is_shared(), shares);
+    munmap(memory, kBytes);
 }
 
 TEST_F(Registration, WithAnIovaOfItsOwn) {

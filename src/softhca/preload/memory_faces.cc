@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Faces of libc for what programs do with the command descriptor: ioctl, mmap. For all
-// other descriptors and mappings they are a comparison or two before the system call.
+// other descriptors and mappings they are a comparison or two before the system call. madvise is
+// here for what registrations have to know.
 //
 // mmap need not be seen: the command descriptor is a sparse file in which every UAR offset is
 // valid, so a mapping made past us (UCX's memory hooks call the kernel themselves) works as well.
@@ -12,6 +13,7 @@
 #include <sys/mman.h>
 
 #include "softhca/base/libc.h"
+#include "softhca/device/memory/advice.h"
 #include "softhca/preload/face.h"
 #include "softhca/uverbs/uverbs.h"
 
@@ -46,5 +48,14 @@ void* mmap_face(void* address, std::size_t length, int prot, int flags, int fd,
     return libc::mmap(address, length, prot, flags, fd, offset);
 }
 SOFTHCA_ALSO(mmap64, mmap, mmap_face);
+
+// Registering memory asks which pages have advice that shared pages cannot keep, if any has been
+// given.
+SOFTHCA_FACE(madvise, int, madvise_face, (void* address, std::size_t length, int advice) noexcept);
+int madvise_face(void* address, std::size_t length, int advice) noexcept {
+    const int result = libc::madvise(address, length, advice);
+    device::memory::note_advice(advice);
+    return result;
+}
 
 }  // namespace softhca::preload

@@ -147,7 +147,8 @@ int Sharing::check_mapped(std::uint64_t start, std::uint64_t end) noexcept {
 
 bool Sharing::convertible(const Vma& vma, std::uint64_t start, std::uint64_t end, Purpose purpose,
                           bool writers, const OwnPages& own) {
-    if (!vma.plain() || main_stack(vma) || own.meet(start, end)) return false;
+    if (!vma.plain() || main_stack(vma) || own.meet(start, end) || advised_.meet(start, end))
+        return false;
     if (places.boundaries() >= 2 * kMostPlaces) return false;
     // Peers may be copying into pages that a live registration left private: the kernel pins those
     // meanwhile, and writes to them whatever is mapped in their place.
@@ -269,6 +270,7 @@ int Sharing::share(std::uint64_t address, std::uint64_t length, Purpose purpose,
         arena_base() && (purpose == Purpose::kQueue ||
                          (purpose == Purpose::kApplication && policy_ == MemoryPolicy::kAuto));
     const bool writers = wanted && !alone();
+    if (wanted) advised_.refresh();
     try {
         for (std::uint64_t at = made.start; wanted && at < made.end;) {
             at = share_step(at, made.end, purpose, writers, own, &room, &made);

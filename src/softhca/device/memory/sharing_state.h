@@ -17,6 +17,7 @@
 
 #include "softhca/base/options.h"
 #include "softhca/device/memory/address_space.h"
+#include "softhca/device/memory/advice.h"
 #include "softhca/device/memory/exchange_lock.h"
 #include "softhca/device/memory/interval_map.h"
 #include "softhca/device/memory/own_fds.h"
@@ -193,6 +194,7 @@ private:
                     DataRuns* runs) noexcept;
     bool copy_run(std::uint64_t source, std::uint64_t length, std::uint64_t offset) noexcept;
 
+    AdvisedPages advised_;
     IntervalMap<Use> uses_;            // by offset
     IntervalMap<std::uint32_t> left_;  // by address: registrations that left the page private
     IntervalMap<bool> idle_;           // by address: mapped, but without users
