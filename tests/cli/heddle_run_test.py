@@ -226,8 +226,9 @@ class HeddleRun(Case):
         """A virtual environment with an mpiexec, as PyPI's MPI libraries make it."""
         os.makedirs(self.path("venv", "bin"))
         python = self.path("venv", "bin", "python")
-        os.symlink(shutil.which("python3"), python)
-        self.write("venv/pyvenv.cfg", f"home = {os.path.dirname(shutil.which('python3'))}\n")
+        interpreter = os.path.realpath(sys.executable)
+        os.symlink(interpreter, python)
+        self.write("venv/pyvenv.cfg", f"home = {os.path.dirname(interpreter)}\n")
         self.write("venv/bin/mpiexec", '#!/bin/sh\necho "venv: $@"\n', 0o755)
         self.write("x.py", "")
         return python

@@ -136,18 +136,22 @@ fs::path in_path(const std::string& name) {
     }
 }
 
-// The Python that runs `program`: itself, or the one that a script begins with. Empty: none does.
+// The Python that runs `program`: itself, also as a script that chooses one (pyenv's), or the one
+// that a script begins with. Empty: none does.
 fs::path python_of(const fs::path& program) {
+    const auto is_python = [](const fs::path& path) {
+        return path.filename().string().starts_with("python");
+    };
     fs::path interpreter = program;
     std::string line;
     if (std::ifstream file(program, std::ios::binary);
-        file && file.get() == '#' && file.get() == '!' && std::getline(file, line)) {
+        !is_python(program) && file.get() == '#' && file.get() == '!' && std::getline(file, line)) {
         std::istringstream words(line.substr(0, 4096));
         std::string first, second;
         words >> first >> second;
         interpreter = fs::path(first).filename() == "env" ? in_path(second) : fs::path(first);
     }
-    if (!interpreter.filename().string().starts_with("python")) return {};
+    if (!is_python(interpreter)) return {};
     return is_executable(interpreter) ? interpreter : fs::path();
 }
 
