@@ -6,7 +6,7 @@ from dataclasses import replace
 
 MARGIN = 0.06  # of the scale, above and below what is drawn
 # Error bars may make a linear scale this many times as long as the values alone do; more is cut off.
-MOST_BY_BARS = 2
+MOST_BY_BARS = 1.5
 
 
 def bars_of(series):
@@ -124,10 +124,9 @@ def notes(panel):
     """What the drawing leaves out, in sentences."""
     said = []
     if ends := cut_off(panel):
-        low, high = panel.limits
-        furthest = [number(end) for end in (min(ends), max(ends)) if not low <= end <= high]
-        said.append(f"Error bars cut off at the arrows: {len(ends)}, reaching "
-                    f"{' and '.join(dict.fromkeys(furthest))}.")
+        furthest = [number(end) for end, is_out in ((min(ends), min(ends) < panel.limits[0]),
+                                                    (max(ends), max(ends) > panel.limits[1])) if is_out]
+        said.append(f"Error bars cut off at the arrows: {len(ends)}, reaching {' and '.join(furthest)}.")
     if empty := [series.name for series in panel.series if series.is_empty]:
         said.append(f"No value: {', '.join(empty)}.")
     return " ".join(said)

@@ -69,6 +69,12 @@ class Compare(Case):
         self.assertGreater(again["interval"][1], 1)
         self.assertEqual(again["verdict"], "no difference")
         self.assertIn("Null model: no difference", report["conclusion"])
+        os.remove(self.path("count"))
+        # The same over heddle, where a first run is not timed and makes the count odd.
+        conclusion = self.conclusion(self.compare("--rounds", "8", "--warmup", "0", "--", program,
+                                                  cwd=self.scratch))
+        self.assertIn("heddle does not help here: no difference from the plain program", conclusion)
+        self.assertIn("The runs vary so much", conclusion)
 
     def test_too_few_rounds(self):
         report = self.result("--rounds", "2", "--", "true")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A program for tests to start: two endpoints of one process send each other messages of all ways.
-// With "small COUNT" it then sends as many small ones; with "wait" it makes progress until its input
-// ends, so that it can be sent a signal.
+// With "small COUNT" it then sends as many small ones; with "wait" it makes progress until its
+// input ends, so that it can be sent a signal.
 #include <poll.h>
 
 #include <cstdio>
@@ -22,9 +22,8 @@ int main(int argc, char** argv) {
             return fi_tsend(pair.a.ep.get(), from.data(), bytes, nullptr, pair.to_b, 1, nullptr);
         };
         fi_cq_tagged_entry entry;
-        return insist(pair.a.transmit.get(), send) == 0 &&
-               next(pair.b.receive.get(), entry) == 0 && next(pair.a.transmit.get(), entry) == 0 &&
-               from == to;
+        return insist(pair.a.transmit.get(), send) == 0 && next(pair.b.receive.get(), entry) == 0 &&
+               next(pair.a.transmit.get(), entry) == 0 && from == to;
     };
     for (const std::size_t bytes : {8u, 4000u, 100'000u})
         if (!exchange(bytes)) return 1;

@@ -55,6 +55,8 @@ class Panels(unittest.TestCase):
         self.assertTrue(-10 < low < 5 and 15 < high < 30, found.limits)
         self.assertEqual(panels.notes(found),
                          "Error bars cut off at the arrows: 2, reaching -412 and 300.")
+        found, = drawn(panel("gain", Series("a", [5, 10, 15], [-412, -88, 14], [6, 11, 16])))
+        self.assertEqual(panels.notes(found), "Error bars cut off at the arrows: 2, reaching -412.")
         found, = drawn(panel("gain", calm))
         self.assertEqual(panels.notes(found), "")
         self.assertTrue(found.limits[0] < 4 and found.limits[1] > 16)

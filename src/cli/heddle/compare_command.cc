@@ -281,6 +281,8 @@ std::string time_beside_plain(const PairedTimes& times) {
            interval_text(times.interval) + ")";
 }
 
+constexpr double kWideInterval = 1.1;  // high / low, of one that hides what a user would want
+
 // Why heddle cannot help, as far as the counts tell; empty: they do not.
 std::string because(const ComparedRuns& all, double plain_seconds) {
     constexpr double kRareMessages = 1000;  // a second and process
@@ -357,6 +359,11 @@ std::string advice_of_times(const CompareRequest& request, const ComparedRuns& a
                           ", 95 % interval " + interval_text(of_best.interval) + ")";
         const std::string reasons = because(all, median(plain.seconds));
         text += reasons.empty() ? "." : ", because " + reasons + ".";
+        if (of_best.verdict == Verdict::kNoDifference &&
+            of_best.interval->high > kWideInterval * of_best.interval->low)
+            text +=
+                " The runs vary so much that a difference within that interval does not show: "
+                "more rounds or a quieter machine narrow it.";
         if (best != &second) text += " Of the two over heddle, \"" + best->name + "\" is faster.";
     }
     if (all.software)
