@@ -134,11 +134,12 @@ RdmEndpoint::Body::Unfetched RdmEndpoint::Body::unfetched() const {
 }
 
 void RdmEndpoint::Body::warn_of(const Unfetched& left) const {
-    complain_of(*left.peer,
-                std::to_string(left.messages) +
-                    (left.messages == 1 ? " message is lost: it was" : " messages are lost: they were") +
-                    " not received within " + std::to_string(options.close_timeout_s) +
-                    " s after the sender closed its endpoint (FI_HEDDLE_CLOSE_TIMEOUT)");
+    complain_of(
+        *left.peer,
+        std::to_string(left.messages) +
+            (left.messages == 1 ? " message is lost: it was" : " messages are lost: they were") +
+            " not received within " + std::to_string(options.close_timeout_s) +
+            " s after the sender closed its endpoint (FI_HEDDLE_CLOSE_TIMEOUT)");
 }
 
 // One line for the program's user, that no return value can carry.

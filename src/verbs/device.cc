@@ -133,6 +133,8 @@ bool has_thread_domains(ibv_context* context) noexcept {
     ibv_td_init_attr nothing{};
     const ThreadDomain domain(ibv_alloc_td(context, &nothing));
     return domain != nullptr || !means_no_thread_domains(errno);
+}
+
 std::optional<std::string> why_no_device() {
     if (DeviceList().count != 0) return std::nullopt;
     return missing_device("/sys", "/dev");

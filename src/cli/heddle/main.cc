@@ -77,9 +77,8 @@ int heddle_main(std::vector<std::string> arguments) {
         return kUsage;
     }
     if (arguments.front() == "run" || arguments.front() == "compare")
-        program =
-            softhca::cli::cut_command(*softhca::cli::find_command(app, arguments.front()),
-                                      &arguments, {{"-np", "--np"}});  // mpiexec's
+        program = softhca::cli::cut_command(*softhca::cli::find_command(app, arguments.front()),
+                                            &arguments, {{"-np", "--np"}});  // mpiexec's
     if (const auto wrong = softhca::cli::wrong_word(app, arguments); !wrong.what.empty())
         return complain(*wrong.command, wrong.what);
     try {

@@ -81,7 +81,7 @@ int fill_answer(std::uint16_t command, const Attributes& attributes, const Segme
     if (const int error = check_device(attributes, segment)) return error;
     switch (command) {
         case RDMA_NLDEV_CMD_GET:
-            fill_device(out);
+            fill_device(*segment, out);
             return 0;
         case RDMA_NLDEV_CMD_PORT_GET: {
             const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
@@ -224,7 +224,7 @@ bool Conversation::continue_dump(Dump* dump, const Segment* segment, Datagram* o
         } else {
             if (dump->next++ > 0) return end(0);
             if (dump->command == RDMA_NLDEV_CMD_GET)
-                fill_device(out);
+                fill_device(*segment, out);
             else
                 fill_summary(*segment, out);
         }

@@ -32,7 +32,7 @@ void fill_handle(Datagram* out) noexcept {
     out->text(RDMA_NLDEV_ATTR_DEV_NAME, kDeviceName);
 }
 
-void fill_device(Datagram* out) noexcept {
+void fill_device(const device::Segment& segment, Datagram* out) noexcept {
     char firmware[32];
     std::snprintf(firmware, sizeof firmware, "%d.%d.%04d", kFirmwareMajor, kFirmwareMinor,
                   kFirmwareSub);
@@ -40,8 +40,8 @@ void fill_device(Datagram* out) noexcept {
     out->u32(RDMA_NLDEV_ATTR_PORT_INDEX, kPorts);
     out->u64(RDMA_NLDEV_ATTR_CAP_FLAGS, kDeviceCapFlags);
     out->text(RDMA_NLDEV_ATTR_FW_VERSION, firmware);
-    out->u64(RDMA_NLDEV_ATTR_NODE_GUID, kNodeGuid);
-    out->u64(RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, kNodeGuid);
+    out->u64(RDMA_NLDEV_ATTR_NODE_GUID, segment.node_guid);
+    out->u64(RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, segment.node_guid);
     out->u8(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, kNodeTypeCa);
     out->u8(kDevDim, 0);  // CQs are not moderated
     out->text(RDMA_NLDEV_ATTR_DEV_PROTOCOL, "ib");

@@ -11,7 +11,7 @@ namespace softhca::nldev {
 inline constexpr std::uint32_t kDeviceIndex = 0;  // the kernel counts its devices from 0
 
 void fill_handle(Datagram* out) noexcept;
-void fill_device(Datagram* out) noexcept;
+void fill_device(const device::Segment& segment, Datagram* out) noexcept;
 void fill_port(std::uint32_t port, Datagram* out) noexcept;
 void fill_character_device(Datagram* out) noexcept;
 void fill_subsystem(Datagram* out) noexcept;
