@@ -409,6 +409,38 @@ class Directory(Case):
         os.chmod(directory, mode)
 
 
+class Namespaces(FabricCase):
+    """The numbers of processes in a fabric mean something within one PID namespace."""
+
+    def in_another(self, *command, **variables):
+        return subprocess.run(
+            ["unshare", "--pid", "--fork", "--kill-child", *command],
+            env={**self.environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    def setUp(self):
+        super().setUp()
+        if self.in_another("true").returncode != 0:
+            self.skipTest("no other PID namespace can be made")
+
+    def test_refuses_processes_of_another(self):
+        Holder(self)
+        result = self.in_another(SOFTHCA, "run", "ibv_devinfo")
+        self.assertNotEqual(result.returncode, 0, result.stdout)
+        self.assertIn("PID namespace", result.stderr)
+        self.assertIn("SOFTHCA_FABRIC", result.stderr)
+        self.assertEqual(len(self.stat()["processes"]), 1)
+
+    def test_each_may_have_a_fabric_of_its_own(self):
+        Holder(self)
+        other = self.fabric[:56] + "-other"
+        result = self.in_another(SOFTHCA, "run", "ibv_devinfo", SOFTHCA_FABRIC=other)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+
 class Top(FabricCase, Terminal):
     def test_rates_add_up(self):
         holder = Holder(self)

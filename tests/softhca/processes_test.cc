@@ -4,16 +4,20 @@
 // WQEs, CQs, doorbell records and UAR pages harms only itself; one that sleeps uses no processor; a
 // large transfer goes on while its poster computes.
 
+#include <fcntl.h>
 #include <infiniband/mlx5dv.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <random>
 
+#include "softhca/device/segment.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -147,6 +151,76 @@ TEST(Processes, StoppedPeerDoesNotHoldUpThePoster) {
     EXPECT_TRUE(own.a.run(write_of(own.a, 100)));
     child.kill(SIGCONT);
     child.channel().meet();
+    child.expect_success();
+}
+
+// The fabric's segment, which says by which number a process's memory is copied.
+class Segment {
+public:
+    Segment() {
+        const char* fabric = std::getenv("SOFTHCA_FABRIC");
+        const std::string path = "/dev/shm/softhca-" + std::to_string(geteuid()) + "/" +
+                                 (fabric != nullptr ? fabric : "default") + ".fabric";
+        const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+        if (fd < 0) fail("open " + path);
+        void* at =
+            mmap(nullptr, sizeof(device::Segment), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        close(fd);
+        if (at == MAP_FAILED) fail("mmap " + path);
+        segment_ = static_cast<device::Segment*>(at);
+    }
+    Segment(Segment&&) = delete;
+    ~Segment() { munmap(segment_, sizeof(device::Segment)); }
+    void renumber(pid_t from, pid_t to) {
+        for (device::Process& process : segment_->processes)
+            if (process.state.load() == device::kLive && process.pid == from) process.pid = to;
+    }
+
+private:
+    device::Segment* segment_;
+};
+
+// As if the two were in different PID namespaces: behind the number of the peer there is a process
+// that has never heard of the fabric, with memory at the same addresses.
+TEST(Processes, NothingIsCopiedToAnotherOfTheSameNumber) {
+    const char* memory = std::getenv("SOFTHCA_MEMORY");
+    if (memory == nullptr || std::strcmp(memory, "cma") != 0)
+        GTEST_SKIP() << "memory is shared: no copies by number";
+    Child bystander([](Channel& channel) {
+        const auto peer = channel.receive<Address>();
+        void* at = mmap(reinterpret_cast<void*>(peer.memory), peer.memory_size,
+                        PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        ASSERT_NE(at, MAP_FAILED);
+        std::memset(at, 0x11, peer.memory_size);
+        channel.meet();
+        channel.meet();
+        for (std::size_t i = 0; i < peer.memory_size; ++i)
+            ASSERT_EQ(static_cast<std::uint8_t*>(at)[i], 0x11) << "byte " << i;
+    });
+    Child child([](Channel& channel) {
+        Endpoint e;
+        std::memset(e.memory->data(), 0x22, e.memory->size());
+        connect_over(channel, e);
+        channel.meet();
+        EXPECT_TRUE(e.memory->untouched(0, e.memory->size(), 0x22));
+    });
+    Endpoint e(impatient());
+    connect_over(child.channel(), e);
+    bystander.channel().send(e.peer);
+    bystander.channel().meet();
+    Segment segment;
+    segment.renumber(child.pid(), bystander.pid());
+    testing::internal::CaptureStderr();
+    const int posted = e.post(write_of(e, 3000));
+    const ibv_wc wc = e.wait_send();
+    const std::string said = testing::internal::GetCapturedStderr();
+    segment.renumber(bystander.pid(), child.pid());
+    EXPECT_EQ(posted, 0);
+    EXPECT_TRUE(has_status(wc, IBV_WC_RETRY_EXC_ERR, kVendorTransportRetry));
+    EXPECT_NE(said.find("is not the one of that number"), std::string::npos) << said;
+    bystander.channel().meet();
+    child.channel().meet();
+    bystander.expect_success();
     child.expect_success();
 }
 

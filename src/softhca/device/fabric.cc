@@ -103,6 +103,18 @@ int high_descriptor(int fd) noexcept {
     return high;
 }
 
+// Numbers of processes mean something within one PID namespace only.
+struct PidNamespace {
+    std::uint64_t device = 0, inode = 0;  // 0: there is no /proc to tell
+    bool operator==(const PidNamespace&) const = default;
+};
+
+PidNamespace own_pid_namespace() noexcept {
+    struct stat st {};
+    if (libc::stat("/proc/self/ns/pid", &st) != 0) return {};
+    return {st.st_dev, st.st_ino};
+}
+
 }  // namespace
 
 std::uint64_t now_ns() noexcept {
@@ -223,7 +235,10 @@ bool Fabric::open_locked() noexcept {
     }
     libc::madvise(map, sizeof(Segment), MADV_DONTFORK);
     segment_ = static_cast<Segment*>(map);
+    const PidNamespace own = own_pid_namespace();
     if (alone) {
+        segment_->pid_namespace_device = own.device;
+        segment_->pid_namespace_inode = own.inode;
         segment_->version = kSegmentVersion;
         segment_->bytes_low = static_cast<std::uint32_t>(sizeof(Segment));
         segment_->created_ns = now_ns();
@@ -234,6 +249,16 @@ bool Fabric::open_locked() noexcept {
                segment_->version != kSegmentVersion ||
                segment_->bytes_low != static_cast<std::uint32_t>(sizeof(Segment))) {
         LOG_ERROR("fabric %s is in use by another version of softhca", options().fabric);
+        return false;
+    }
+    const PidNamespace its{segment_->pid_namespace_device, segment_->pid_namespace_inode};
+    if (its != own) {
+        LOG_ERROR(
+            "fabric %s is of processes in PID namespace %llu, and this one is in %llu: they cannot "
+            "copy each other's memory. Choose another name (SOFTHCA_FABRIC), or start all of them "
+            "in one PID namespace (containers: --pid)",
+            options().fabric, static_cast<unsigned long long>(its.inode),
+            static_cast<unsigned long long>(own.inode));
         return false;
     }
     epoch::prepare(*segment_, alone);
@@ -257,6 +282,7 @@ bool Fabric::take_slot() noexcept {
         const std::uint32_t generation = process.generation.load(std::memory_order_relaxed) + 1;
         process.pid = getpid();
         process.started_ns = now_ns();
+        peers::make_cookie(process);
         process.arena_fd = memory::arena_open();
         process.arena_inode = memory::arena_inode();
         process.threads_high.store(0);

@@ -2,10 +2,16 @@
 // Mappings of peers' arenas: see peers.h.
 #include "softhca/device/peers.h"
 
+#include <errno.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
 #include "softhca/base/log.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/fabric.h"
 #include "softhca/device/memory/arena.h"
+#include "softhca/device/memory/remote.h"
 #include "softhca/device/memory/sharing.h"
 
 namespace softhca::device::peers {
@@ -24,7 +30,43 @@ void retire(std::byte* mapping) noexcept {
     if (g_retired_count < kMaxProcesses) g_retired[g_retired_count++] = mapping;
 }
 
+std::uint64_t g_cookie[2];
+
 }  // namespace
+
+std::atomic<std::uint32_t> g_verified[kMaxProcesses];
+
+void make_cookie(Process& self) noexcept {
+    if (::syscall(SYS_getrandom, g_cookie, sizeof g_cookie, 0) != sizeof g_cookie) {
+        g_cookie[0] = now_ns();
+        g_cookie[1] = static_cast<std::uint64_t>(self.pid);
+    }
+    self.cookie[0] = g_cookie[0];
+    self.cookie[1] = g_cookie[1];
+    self.cookie_address = reinterpret_cast<std::uintptr_t>(&g_cookie);
+}
+
+int verify_slow(Fabric& fabric, std::uint32_t slot) noexcept {
+    if (slot == fabric.slot()) return 0;
+    const Process& process = fabric.segment().processes[slot];
+    const std::uint32_t generation = process.generation.load(std::memory_order_acquire);
+    std::uint64_t found[2] = {};
+    const iovec here{found, sizeof found};
+    const iovec there{reinterpret_cast<void*>(static_cast<std::uintptr_t>(process.cookie_address)),
+                      sizeof found};
+    const int error = memory::copy_from(process.pid, &here, 1, &there, 1, sizeof found);
+    if (error == EPERM) return EPERM;
+    if (!error && found[0] == process.cookie[0] && found[1] == process.cookie[1]) {
+        g_verified[slot].store(generation, std::memory_order_relaxed);
+        return 0;
+    }
+    if (error == ESRCH || !fabric.alive(slot) || memory::is_ending(process.pid)) return ESRCH;
+    LOG_ERROR(
+        "process %d is not the one of that number that joined the fabric: nothing is copied from "
+        "or to it. Are the processes of this fabric in different PID namespaces (containers)?",
+        process.pid);
+    return EPERM;
+}
 
 std::byte* map_slow(std::uint32_t slot) noexcept {
     Fabric* fabric = Fabric::current();
@@ -90,6 +132,8 @@ void forget_after_fork() noexcept {
     for (Mapping& mapping : g_mappings)
         mapping.base.store(nullptr, std::memory_order_relaxed);
     g_retired_count = 0;
+    for (auto& generation : g_verified)
+        generation.store(0, std::memory_order_relaxed);
 }
 
 }  // namespace softhca::device::peers

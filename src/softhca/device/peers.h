@@ -10,6 +10,10 @@
 
 #include "softhca/device/segment.h"
 
+namespace softhca::device {
+class Fabric;
+}
+
 namespace softhca::device::peers {
 
 struct Mapping {
@@ -43,6 +47,21 @@ inline std::byte* at(const Segment& segment, std::uint32_t slot, std::uint64_t o
     const std::uint64_t bytes = g_mappings[slot].bytes.load(std::memory_order_relaxed);
     return offset < bytes && length <= bytes - offset ? start + offset : nullptr;
 }
+
+// Is the process that has the number of the slot's process that process? To be asked before its
+// memory is copied by its number. 0, or an errno: ESRCH (it is gone), EPERM (the system refuses
+// copies, or it is another process: then nothing of it may be touched). A system call for each
+// process, once.
+[[gnu::cold, gnu::noinline]] int verify_slow(Fabric& fabric, std::uint32_t slot) noexcept;
+extern std::atomic<std::uint32_t> g_verified[kMaxProcesses];  // generation, or 0
+inline int verify(Fabric& fabric, const Segment& segment, std::uint32_t slot) noexcept {
+    const std::uint32_t generation =
+        segment.processes[slot].generation.load(std::memory_order_relaxed);
+    if (g_verified[slot].load(std::memory_order_relaxed) == generation) return 0;
+    return verify_slow(fabric, slot);
+}
+// What the others verify this process by; written before its slot is live.
+void make_cookie(Process& self) noexcept;
 
 // Removes the mappings of processes that are gone. Not to be called inside an epoch.
 void collect() noexcept;

@@ -81,6 +81,8 @@ struct alignas(128) Process {
     std::int32_t arena_fd;
     std::uint64_t arena_inode;
     std::uint64_t started_ns;
+    // Random words, and where the process itself keeps them: see peers::verify().
+    std::uint64_t cookie[2], cookie_address;
     char command[64];
     std::atomic<std::uint32_t> threads_high;  // epoch records in use are below this
     std::atomic<std::uint64_t> shared_bytes;
@@ -288,6 +290,8 @@ struct Segment {
     std::uint64_t created_ns;
     std::uint64_t clock_factor;  // see clock.h
     std::uint64_t node_guid;     // see guid.h; host byte order
+    // st_dev and st_ino of /proc/self/ns/pid: what the numbers of processes here mean
+    std::uint64_t pid_namespace_device, pid_namespace_inode;
     std::uint32_t light_epochs;  // see epoch.h
     std::uint32_t uar_policy;    // of the first process; contexts have their own
     SharedLock process_lock;     // slots of the process table, reclaiming

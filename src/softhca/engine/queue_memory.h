@@ -34,6 +34,7 @@ inline bool queue_read(device::Fabric& fabric, std::uint32_t process,
         memcpy(to, from, length);
         return true;
     }
+    if (device::peers::verify(fabric, fabric.segment(), process) != 0) return false;
     iovec local{to, length};
     iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(memory.address + at)), length};
     return device::memory::copy_from(fabric.segment().processes[process].pid, &local, 1, &remote, 1,
@@ -49,6 +50,7 @@ inline bool queue_write(device::Fabric& fabric, std::uint32_t process,
         memcpy(to, from, length);
         return true;
     }
+    if (device::peers::verify(fabric, fabric.segment(), process) != 0) return false;
     iovec local{const_cast<void*>(from), length};
     iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(memory.address + at)), length};
     return device::memory::copy_to(fabric.segment().processes[process].pid, &local, 1, &remote, 1,

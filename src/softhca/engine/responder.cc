@@ -309,6 +309,8 @@ int atomic_on_private(Fabric& fabric, const SpanList& remote, const Request& req
                       std::uint64_t* old) noexcept {
     const pid_t pid = fabric.segment().processes[remote.process].pid;
     if (!fabric.alive(remote.process)) return ESRCH;
+    if (const int error = device::peers::verify(fabric, fabric.segment(), remote.process))
+        return error;
     if (!fabric.segment().atomics_lock.try_lock_briefly()) return EBUSY;
     iovec local{old, 8};
     iovec there{reinterpret_cast<void*>(static_cast<std::uintptr_t>(remote.spans[0].address)), 8};

@@ -56,7 +56,14 @@ Moved flush(Fabric& fabric, Run& run, std::uint32_t source_slot,
     const auto pid = [&](std::uint32_t slot) { return fabric.segment().processes[slot].pid; };
     // a process that is gone may have left its number to somebody else
     const std::uint32_t other = source_slot == own ? target_slot : source_slot;
-    if (other != own && !fabric.alive(other)) return Moved::kGone;
+    if (other != own) {
+        if (!fabric.alive(other)) return Moved::kGone;
+        if (const int error = peers::verify(fabric, fabric.segment(), other)) {
+            run.count = 0;
+            run.bytes = 0;
+            return error == ESRCH ? Moved::kGone : Moved::kRefused;
+        }
+    }
     int error;
     bool source_local;  // our side of the call is the source
     if (run.source_pointer || (!run.target_pointer && source_slot == own)) {
