@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 
@@ -138,8 +137,7 @@ void reclaim_dead(const std::string& name) {
     const pid_t child = ::fork();
     if (child < 0) fail("cannot fork");
     if (child == 0) {
-        ::setenv("SOFTHCA_FABRIC", name.c_str(), 1);
-        device::Fabric* fabric = device::Fabric::attach();
+        device::Fabric* fabric = device::Fabric::attach(name.c_str());
         if (fabric) fabric->leave();
         ::_exit(fabric ? 0 : 1);
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Where fabrics are kept: when somebody else has the usual directory, when another one is named, and
+"""Where fabrics are kept: when somebody else has the usual directory, when another is named, and
 whatever the umask."""
 
 import os

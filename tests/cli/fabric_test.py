@@ -272,7 +272,11 @@ class Clean(FabricCase):
         with alive.stopped():
             dead.kill()
             self.assertEqual(len(self.stat()["processes"]), 2)
-            self.assert_run(self.softhca("clean"), 1, out="removed what 1 dead process left")
+            self.assert_run(
+                self.softhca("clean", "--fabric", self.fabric, env={"SOFTHCA_FABRIC": "elsewhere"}),
+                1,
+                out="removed what 1 dead process left",
+            )
         stat = self.stat()
         self.assertEqual([process["pid"] for process in stat["processes"]], [alive.pid])
         self.assertEqual(sorted(qp["qp"] for qp in stat["qps"]), sorted(alive.qps))

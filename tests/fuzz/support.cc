@@ -49,10 +49,10 @@ void remove_leftovers(const std::string& prefix) {
 
 void use_own_fabric(const char* target) {
     const std::string prefix = std::string("fuzz-") + target + "-";
-    remove_leftovers(prefix);
     setenv("SOFTHCA_FABRIC", (prefix + std::to_string(getpid())).c_str(), 1);
     // error messages are what is expected here; SOFTHCA_LOG=debug shows how an input goes
     setenv("SOFTHCA_LOG", "error", 0);
+    remove_leftovers(prefix);  // reads the options, so after they are set
     // closing a device looks at every descriptor there may be
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);

@@ -128,11 +128,16 @@ Fabric* Fabric::current() noexcept { return g_fabric.load(std::memory_order_acqu
 
 Fabric* Fabric::attach() noexcept {
     if (Fabric* fabric = current()) return fabric;
+    return attach(options().fabric);
+}
+
+Fabric* Fabric::attach(const char* name) noexcept {
+    if (Fabric* fabric = current()) return fabric;
     std::lock_guard<std::mutex> guard(fabric_mutex());
     if (Fabric* fabric = current()) return fabric;
     const int saved = errno;
     if (!g_fabric_storage) g_fabric_storage = new Fabric;
-    if (g_fabric_storage->join()) {
+    if (g_fabric_storage->join(name)) {
         g_fabric.store(g_fabric_storage, std::memory_order_release);
         g_refused = false;
         g_fabric_storage->reclaim_dead();
@@ -144,8 +149,8 @@ Fabric* Fabric::attach() noexcept {
     return current();
 }
 
-bool Fabric::join() noexcept {
-    const char* name = options().fabric;
+bool Fabric::join(const char* name) noexcept {
+    name_ = name;
     // The directory may vanish between making and locking it when the last user of another fabric
     // leaves: try again.
     for (int attempt = 0; attempt < 100; ++attempt) {
@@ -223,7 +228,7 @@ bool Fabric::open_locked() noexcept {
         LOG_ERROR(
             "fabric %s is in use by another version of softhca; choose another name "
             "(SOFTHCA_FABRIC) or end its programs",
-            options().fabric);
+            name_.c_str());
         return false;
     }
     void* map = libc::mmap(nullptr, sizeof(Segment), PROT_READ | PROT_WRITE,
@@ -248,7 +253,7 @@ bool Fabric::open_locked() noexcept {
     } else if (segment_->magic.load(std::memory_order_acquire) != kSegmentMagic ||
                segment_->version != kSegmentVersion ||
                segment_->bytes_low != static_cast<std::uint32_t>(sizeof(Segment))) {
-        LOG_ERROR("fabric %s is in use by another version of softhca", options().fabric);
+        LOG_ERROR("fabric %s is in use by another version of softhca", name_.c_str());
         return false;
     }
     const PidNamespace its{segment_->pid_namespace_device, segment_->pid_namespace_inode};
@@ -315,7 +320,7 @@ bool Fabric::take_slot() noexcept {
     LOG_ERROR(
         "fabric %s has %u processes, which is all it has room for; choose another name "
         "(SOFTHCA_FABRIC)",
-        options().fabric, kMaxProcesses);
+        name_.c_str(), kMaxProcesses);
     return false;
 }
 

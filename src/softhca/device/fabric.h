@@ -23,6 +23,8 @@ public:
     // Joins the fabric that SOFTHCA_FABRIC names, making it when it is not there. Idempotent and
     // thread-safe; nullptr, with the reason logged once, when it cannot be had.
     static Fabric* attach() noexcept;
+    // The same for the fabric of that name, whatever the environment says.
+    static Fabric* attach(const char* name) noexcept;
     // The fabric this process has joined, or nullptr. Never joins.
     static Fabric* current() noexcept;
 
@@ -56,7 +58,7 @@ public:
     static void forget_after_fork() noexcept;
 
 private:
-    bool join() noexcept;
+    bool join(const char* name) noexcept;
     bool open_locked() noexcept;
     void abandon() noexcept;
     void remove_if_last() noexcept;
@@ -65,7 +67,7 @@ private:
     Segment* segment_ = nullptr;
     std::uint32_t slot_ = kNone;
     int lock_fd_ = -1;
-    std::string directory_, segment_path_, tree_path_;
+    std::string name_, directory_, segment_path_, tree_path_;
 };
 
 // Where the liveness byte of a slot lies.
