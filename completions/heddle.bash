@@ -126,7 +126,7 @@ _heddle() {
     --exchange) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     --out) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     # what takes a number, and the number behind --share cq=
-    --ranks | -n | --rounds | --warmup | --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | --runs | \
+    --ranks | -n | -np | --np | --rounds | --warmup | --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | --runs | \
         --seconds | --patience | --post-list | --signal-every | --bytes | --matrix | --tile | \
         --grid | --iterations | --late | --tags | --wildcards | --interval | --window | --time | context | pd | mr | cq | qp | buffer) ;;
     *)

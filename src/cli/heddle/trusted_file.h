@@ -7,10 +7,11 @@
 
 namespace heddle::cli {
 
-// Who else could put other contents into `file`: empty if nobody can but root and this user, else
-// what is wrong, for a message. The file, with all links resolved, and each folder above it belong
-// to root or to this user, and nobody else may write them: no group that has other members, and not
-// all users, except into folders with the sticky bit (/tmp), whose entries only their owners move.
+// Says what lets somebody else change what `file` contains; empty if only root and this user can.
+// The file, with all links resolved, and each folder above it must belong to root or to this user.
+// Nobody else may write them: no group that has other members, and not all users. Folders with the
+// sticky bit
+// (/tmp) may be written by all, since entries are moved by their owners alone.
 std::string why_not_trusted(const std::filesystem::path& file);
 
 }  // namespace heddle::cli
