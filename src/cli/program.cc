@@ -176,4 +176,10 @@ void check_preloadable(const std::string& program) {
     }
 }
 
+int execute(const std::string& path, char* const* arguments) {
+    const bool is_elf = File(path).read(0, SELFMAG) == std::string_view(ELFMAG, SELFMAG);
+    is_elf ? ::execv(path.c_str(), arguments) : ::execvp(path.c_str(), arguments);
+    return errno;
+}
+
 }  // namespace softhca::cli

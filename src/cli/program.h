@@ -31,4 +31,9 @@ std::string find_program(const std::string& name);
 // their interpreter. What cannot be read is taken to be fine.
 void check_preloadable(const std::string& path);
 
+// Becomes the program at `path`, with arguments as execv(3) wants them. A script without "#!" is
+// run by the shell, as execvp(3) does; an ELF file that the kernel refuses is not, for the shell
+// would take its bytes for commands. Returns errno.
+int execute(const std::string& path, char* const* arguments);
+
 }  // namespace softhca::cli

@@ -100,10 +100,8 @@ int run(const Settings& settings, const std::vector<std::string>& command) {
         for (const std::string& word : command)
             arguments.push_back(const_cast<char*>(word.c_str()));
         arguments.push_back(nullptr);
-        // execvp, not execv: a script without "#!" is run by the shell. The path is the one that
-        // was checked; the program sees the name it was called by.
-        ::execvp(program.c_str(), arguments.data());
-        const int reason = errno;
+        // The path is the one that was checked; the program sees the name it was called by.
+        const int reason = execute(program, arguments.data());
         throw ProgramError(reason == ENOENT ? kNotFound : kCannotExecute,
                            program + ": " + std::strerror(reason));
     } catch (const ProgramError& error) {

@@ -269,13 +269,17 @@ class Refused(Case):
     def test_damaged_headers_do_not_hurt(self):
         with open(shutil.which("true"), "rb") as file:
             image = file.read()
+        os.mkdir(self.path("work"))
         for size in (0, 1, 4, 20, 63, 64, 100, 500):
             program = self.path(f"cut-{size}")
             with open(program, "wb") as file:
                 file.write(image[:size])
             os.chmod(program, 0o755)
-            # Whatever the kernel and the shell make of it, softhca itself must not crash.
-            self.assertIn(self.softhca("run", program).returncode, (0, 2, 126, 127))
+            # Whatever the kernel and the shell make of it, softhca itself must not crash, and what
+            # begins as a program is no script: redirections in its bytes would make files.
+            result = self.softhca("run", program, cwd=self.path("work"))
+            self.assertIn(result.returncode, (0, 2, 126, 127) if size < 4 else (126,), size)
+            self.assertEqual(os.listdir(self.path("work")), [])
 
     def test_setuid_program(self):
         if os.getuid() == 0:

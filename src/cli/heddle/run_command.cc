@@ -142,8 +142,7 @@ private:
             line += " " + word;
         std::fprintf(stderr, "heddle run:%s\n", line.c_str());
     }
-    ::execvp(program.c_str(), arguments.data());
-    const int reason = errno;
+    const int reason = softhca::cli::execute(program, arguments.data());
     throw ProgramError(reason == ENOENT ? softhca::cli::kNotFound : softhca::cli::kCannotExecute,
                        program + ": " + std::strerror(reason));
 }
