@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`heddle run`: what a program sees, on which device, what is refused and how."""
 
+import fcntl
 import os
+import pty
 import pwd
 import shutil
+import signal
 import subprocess
 import sys
+import termios
 import unittest
 
 from harness import BUILD_DIR, TEST_DIR, Case, main
@@ -90,6 +94,31 @@ class HeddleRun(Case):
             self.assertEqual(len(file.readlines()), 3)
         result = self.heddle("--stats", "--softhca", "never", "sh", "-c", "exit 4")
         self.assert_run(result, 4, err="no process has used heddle")
+
+    def test_an_interrupt_from_the_terminal_comes_once(self):
+        program = self.write("program.py", """import signal
+wanted = {signal.SIGINT, signal.SIGTERM}
+signal.pthread_sigmask(signal.SIG_BLOCK, wanted)
+print("ready", flush=True)
+number = 0
+while number != signal.SIGTERM:
+    number = signal.sigwaitinfo(wanted).si_signo
+    print(signal.Signals(number).name, flush=True)
+""")
+        terminal, inner = pty.openpty()
+        with subprocess.Popen(
+            [HEDDLE, "run", "--stats", "--softhca", "never", "--", sys.executable, program],
+            env=self.environment, stdin=inner, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            os.write(terminal, b"\x03")
+            self.assertEqual(process.stdout.readline(), "SIGINT\n")
+            process.send_signal(signal.SIGTERM)  # which is forwarded
+            self.assertEqual(process.stdout.read(), "SIGTERM\n")
+        self.assertEqual(process.returncode, 0)
+        os.close(terminal)
+        os.close(inner)
 
     def test_what_the_user_has_set_stays(self):
         env = {"OMPI_MCA_pml": "ob1", "FI_PROVIDER": "tcp", "MPIR_CVAR_NOLOCAL": "0"}

@@ -261,8 +261,19 @@ private:
     std::streamoff begin_ = 0;
 };
 
-// Signals for the program go to it.
+// Signals for the program go to it. One that a terminal sends (SI_KERNEL) goes to all of its
+// foreground processes, and so has reached the program: a second makes mpiexec give up at once.
 std::atomic<pid_t> reported{0};
+
+void forward_signals() {
+    struct sigaction action {};
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    action.sa_sigaction = [](int number, siginfo_t* info, void*) {
+        if (info->si_code != SI_KERNEL) ::kill(reported, number);
+    };
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP})
+        ::sigaction(signal, &action, nullptr);
+}
 
 int run_and_report(RunRequest request, const std::vector<std::string>& command) {
     const CountsFile file(request.stats_file);
@@ -279,8 +290,7 @@ int run_and_report(RunRequest request, const std::vector<std::string>& command) 
     }
     if (child < 0) throw ProgramError(softhca::cli::kRunFailed, "no more processes");
     reported = child;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP})
-        std::signal(signal, [](int number) { ::kill(reported, number); });
+    forward_signals();
     int status = 0;
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
