@@ -39,7 +39,7 @@ class Compare(Case):
         return " ".join(result.stdout.split("Conclusion: ")[1].split())
 
     def test_slower_over_heddle(self):
-        program = self.script(f"if {OVER_HEDDLE}; then sleep 0.5; fi\n")
+        program = self.script(f"if {OVER_HEDDLE}; then sleep 1; fi\n")
         result = self.compare("--rounds", "6", "--warmup", "0", "--", program)
         conclusion = self.conclusion(result)
         self.assertIn("heddle does not help here: the program takes", conclusion)
@@ -47,7 +47,7 @@ class Compare(Case):
         self.assertIn("The runs are short", conclusion)
 
     def test_faster_over_heddle(self):
-        program = self.script(f"{OVER_HEDDLE} || sleep 0.7\n")
+        program = self.script(f"{OVER_HEDDLE} || sleep 1.5\n")
         report = self.result("--rounds", "6", "--warmup", "0", "--", program)
         self.assertIn(f"Use heddle run -- {program}: it takes 0.", report["conclusion"])
         plain, heddle = report["variants"]
@@ -122,7 +122,10 @@ class Compare(Case):
         program = self.script(f"{OVER_HEDDLE} || exit 0\ntrap '' TERM\n"
                               "setsid sh -c 'trap \"\" TERM; echo $$ > pid; while :; do sleep 1; done' &\n"
                               "while :; do sleep 1; done\n")
-        result = self.compare("--patience", "1", "--", program, status=1, cwd=self.scratch)
+        for patience in ("1", "5", "25"):  # so long that the program has been started
+            result = self.compare("--patience", patience, "--", program, status=1, cwd=self.scratch)
+            if os.path.exists(self.path("pid")):
+                break
         self.assertIn('"heddle" failed: not ended after ', self.conclusion(result))
         with open(self.path("pid"), encoding="ascii") as file:
             pid = int(file.read())
