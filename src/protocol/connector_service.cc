@@ -104,7 +104,7 @@ Connector::Service::Service(ibv_context* context, ibv_pd* pd, const Options& opt
 
 Connector::Service::~Service() {
     {
-        const std::lock_guard lock(mutex_);
+        const auto lock = enter();
         leaving_ = true;
     }
     wake_up_.signal();
