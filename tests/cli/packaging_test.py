@@ -18,6 +18,41 @@ VERSION = re.search(
 MANUALS = ("softhca.1", "heddle.1", "fi_heddle.7")
 
 
+class PackagesOfPyPI(unittest.TestCase):
+    """What the demo and the tests install from there: of one version, and of known content."""
+
+    FOLDER = os.path.join(SOURCE_DIR, "tests", "mpi")
+
+    def test_each_has_a_version_and_hashes(self):
+        files = glob.glob(os.path.join(self.FOLDER, "requirements", "*.txt"))
+        self.assertGreaterEqual(len(files), 4)
+        for path in files:
+            with open(path, encoding="ascii") as file:
+                packages = file.read().replace("\\\n", " ").splitlines()
+            for package in packages:
+                self.assertRegex(package, r"^[\w-]+==[\d.]+( +--hash=sha256:[0-9a-f]{64})+$", path)
+
+    def test_nothing_else_is_taken(self):
+        """Every pip command of ours is made by the one function that asks for hashes."""
+        sources = [
+            path
+            for folder in ("scripts", "tests/mpi", "bench/mpi", "report")
+            for path in glob.glob(os.path.join(SOURCE_DIR, folder, "**"), recursive=True)
+            if os.path.isfile(path) and not path.endswith(".pyc")
+        ]
+        commands = {}
+        for path in sources:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                text = file.read()
+            found = re.findall(r'.*(?:"pip"|\bpip3? (?:install|download)\b).*', text)
+            if found:
+                commands[os.path.relpath(path, SOURCE_DIR)] = found
+        self.assertEqual(list(commands), ["tests/mpi/mpis.py"], commands)
+        run, probe = commands["tests/mpi/mpis.py"]
+        self.assertIn('"--require-hashes"', run)
+        self.assertIn("exists()", probe)
+
+
 def output_of(*command, **options):
     return subprocess.run(command, capture_output=True, text=True, check=True, **options).stdout
 

