@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "protocol/calibration_file.h"
 
+#include <fcntl.h>
 #include <unistd.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
+#include <string_view>
 
 namespace heddle::protocol {
 namespace {
@@ -20,6 +22,17 @@ std::string harmless(const std::string& text) {
     for (const char c : text)
         name += std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' ? c : '_';
     return name;
+}
+
+// False: errno says why.
+bool write_whole(int fd, std::string_view text) noexcept {
+    while (!text.empty()) {
+        const ssize_t written = ::write(fd, text.data(), text.size());
+        if (written < 0 && errno == EINTR) continue;
+        if (written < 0) return false;
+        text.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return true;
 }
 
 }  // namespace
@@ -53,20 +66,17 @@ bool write_calibration(const std::filesystem::path& file, const std::string& tex
     try {
         std::error_code error;
         std::filesystem::create_directories(file.parent_path(), error);
-        std::filesystem::path fresh = file;
-        fresh += "." + std::to_string(::getpid());
-        {
-            std::ofstream out(fresh);
-            out << text;
-            if (!out.flush()) {
-                std::filesystem::remove(fresh, error);
-                errno = EIO;
-                return false;
-            }
-        }
-        std::filesystem::rename(fresh, file, error);
-        if (error) std::filesystem::remove(fresh, error);
-        return !error;
+        // A new file (O_EXCL) of a name that nobody can know before: no link that somebody has put
+        // there is followed.
+        std::string fresh = file.string() + ".XXXXXX";
+        const int fd = ::mkostemp(fresh.data(), O_CLOEXEC | O_NOFOLLOW);
+        if (fd < 0) return false;
+        int failed = write_whole(fd, text) ? 0 : errno;
+        if (::close(fd) != 0 && failed == 0) failed = errno;
+        if (failed == 0 && ::rename(fresh.c_str(), file.c_str()) != 0) failed = errno;
+        if (failed != 0) ::unlink(fresh.c_str());
+        errno = failed;
+        return failed == 0;
     } catch (const std::exception&) {
         errno = ENOMEM;
         return false;

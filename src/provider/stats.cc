@@ -2,6 +2,7 @@
 // Counting up what endpoints did, and writing it as a table or a line of JSON.
 #include "provider/stats.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -196,6 +197,17 @@ std::string written(const Sum& sum, const Domain& domain, bool json, When when) 
     return text;
 }
 
+// Not through a link: in a folder that others may write to (/tmp) it could lead to any file of the
+// user. nullptr: errno says why.
+std::FILE* open_to_append(const char* path) noexcept {
+    const int fd =
+        ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0666);
+    if (fd < 0) return nullptr;
+    std::FILE* const file = ::fdopen(fd, "a");
+    if (file == nullptr) ::close(fd);
+    return file;
+}
+
 // In one write each: the processes of a job share stderr and the file. On a signal somebody is
 // there to read, so the table goes to stderr in any case.
 void write_out(const Sum& sum, const Domain& domain, When when) {
@@ -205,10 +217,11 @@ void write_out(const Sum& sum, const Domain& domain, When when) {
         std::fwrite(text.data(), 1, text.size(), stderr);
     }
     if (!to_file) return;
-    std::FILE* file = std::fopen(options().stats_file.c_str(), "ae");
+    std::FILE* file = open_to_append(options().stats_file.c_str());
     if (file == nullptr) {
-        complain("FI_HEDDLE_STATS: %s cannot be written: %s", options().stats_file.c_str(),
-                 std::strerror(errno));
+        complain(
+            "FI_HEDDLE_STATS: %s cannot be written: %s", options().stats_file.c_str(),
+            errno == ELOOP ? "it is a symbolic link, which is not followed" : std::strerror(errno));
         return;
     }
     const std::string text = written(sum, domain, true, when);

@@ -7,7 +7,7 @@ import signal
 import stat
 import subprocess
 
-from harness import LIBRARY, SOFTHCA, Case, main
+from harness import BUILD_DIR, LIBRARY, SOFTHCA, Case, main
 
 
 class Environment(Case):

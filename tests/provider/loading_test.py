@@ -180,6 +180,15 @@ class Statistics(Case):
         self.assertEqual(result.returncode, 0)
         self.assertRegex(result.stderr, "FI_HEDDLE_STATS: /nowhere/x cannot be written")
 
+    def test_a_link_is_not_followed(self):
+        victim, link = self.write("victim", "untouched"), self.path("stats.json")
+        os.symlink(victim, link)
+        result = self.softhca("run", "--", self.PROGRAM, env={"FI_HEDDLE_STATS": link})
+        self.assertEqual(result.returncode, 0)
+        self.assertIn(f"FI_HEDDLE_STATS: {link} cannot be written: it is a symbolic link", result.stderr)
+        with open(victim, encoding="utf-8") as file:
+            self.assertEqual(file.read(), "untouched")
+
     def test_on_a_signal(self):
         file = self.path("stats.json")
         with subprocess.Popen(

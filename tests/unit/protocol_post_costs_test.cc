@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <random>
 
 namespace heddle::protocol {
@@ -41,6 +42,26 @@ TEST(PostCosts, FileAndBack) {
     }
     EXPECT_FALSE(costs(1, 1).save("/proc/nowhere/x"));
     std::filesystem::remove_all(file.parent_path());
+}
+
+// In a folder where others may write: what a link leads to is not written.
+TEST(PostCosts, LinksAreNotFollowed) {
+    const std::filesystem::path folder =
+        std::filesystem::path(testing::TempDir()) / ("links-" + std::to_string(::getpid()));
+    std::filesystem::create_directories(folder);
+    const std::filesystem::path file = folder / "x", victim = folder / "victim";
+    std::ofstream(victim) << "untouched";
+    std::filesystem::create_symlink(victim, file);
+    std::filesystem::create_symlink(victim, file.string() + "." + std::to_string(::getpid()));
+    ASSERT_TRUE(costs(510, 400).save(file));
+    EXPECT_TRUE(PostCosts::load(file));
+    EXPECT_FALSE(std::filesystem::is_symlink(file)) << "it was replaced, not followed";
+    std::string text;
+    std::ifstream(victim) >> text;
+    EXPECT_EQ(text, "untouched");
+    EXPECT_EQ(std::filesystem::status(file).permissions() & std::filesystem::perms::others_write,
+              std::filesystem::perms::none);
+    std::filesystem::remove_all(folder);
 }
 
 TEST(PostCosts, DamagedFiles) {
