@@ -29,8 +29,4 @@ bool is_ending(pid_t pid) noexcept;
 // Has the system refused a copy since this process started?
 bool copy_refused() noexcept;
 
-// Lets the other processes of this user copy from and to this one where Yama's ptrace_scope is 1
-// (prctl PR_SET_PTRACER). Nothing where there is no Yama.
-void allow_peer_copies() noexcept;
-
 }  // namespace softhca::device::memory
