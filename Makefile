@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 # A short face for CMake; `make help` lists what it does. Build trees: build/ (release), build-dev/,
-# build-asan/, build-tsan/, build-fuzz/, build-coverage/. scripts/install-deps installs what is missing on
+# build-asan/, build-tsan/, build-fuzz/, build-coverage/, build-debian13/. scripts/install-deps installs what is missing on
 # Debian and Ubuntu (as root; else it says what to install). NO_INSTALL=1 leaves the system alone.
 
 JOBS ?= $(shell nproc)
@@ -75,6 +75,7 @@ test-long: ## every test, also the long ones, in both UAR kernels and all engine
 		$(MAKE) build-$$tree && $(CTEST) --test-dir build-$$tree -LE foreign || exit 1; done
 	@$(MAKE) run-fuzz
 	@$(MAKE) aarch64
+	@$(MAKE) debian13
 
 # Instructions are counted of optimised code only.
 coverage: ## which lines and branches `make test` covers, build-coverage/coverage.txt
@@ -91,6 +92,11 @@ coverage: ## which lines and branches `make test` covers, build-coverage/coverag
 aarch64: ## compile the libraries for aarch64, run the unit tests under qemu
 	@$(call install_deps,aarch64)
 	@./scripts/test-aarch64 $(JOBS)
+
+.PHONY: debian13
+debian13: ## build and everyday tests on Debian 13, in a chroot (root)
+	@test "$$(id -u)" -ne 0 || $(call install_deps,debian13)
+	@./scripts/test-debian13 $(JOBS) $(TESTS)
 
 fuzz: ## each fuzz target for FUZZ_SECONDS (60)
 	@$(call install_deps,build fuzz)
@@ -143,7 +149,7 @@ tidy: ## clang-tidy over the sources
 	@./scripts/run-tidy "$(call CLANG_TOOL,clang-tidy)" build-dev $(JOBS)
 
 clean: ## remove the build trees
-	rm -rf build build-dev build-asan build-tsan build-fuzz build-coverage
+	rm -rf build build-dev build-asan build-tsan build-fuzz build-coverage build-debian13
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(firstword $(MAKEFILE_LIST)) | \

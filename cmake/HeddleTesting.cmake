@@ -15,6 +15,11 @@
 # Labels say which part a test belongs to; `long` keeps it out of `make test`, and `foreign` (it runs
 # programs we do not build) out of the sanitizer builds.
 
+# TIMEOUT may be followed by an empty string, which CMake 3.31 warns of without this.
+if(POLICY CMP0174)
+    cmake_policy(SET CMP0174 NEW)
+endif()
+
 # The distribution's Python, if there is one: its packages (pyverbs) are for that.
 find_program(HEDDLE_PYTHON python3 PATHS /usr/bin NO_DEFAULT_PATH)
 find_program(HEDDLE_PYTHON python3 REQUIRED)

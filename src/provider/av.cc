@@ -128,16 +128,20 @@ fi_ops av_fid_ops = {
     .tostr = not_there,
     .ops_set = not_there,
 };
-fi_ops_av av_ops = {
-    .size = sizeof(fi_ops_av),
-    .insert = insert,
-    .insertsvc = not_there,
-    .insertsym = not_there,
-    .remove = remove,
-    .lookup = look_up,
-    .straddr = text,
-    .av_set = not_there,
-};
+// libfabric 2 has more entries, for authorization keys and user identifiers: null is "not there".
+constexpr fi_ops_av make_av_ops() {
+    fi_ops_av ops{};
+    ops.size = sizeof ops;
+    ops.insert = insert;
+    ops.insertsvc = not_there;
+    ops.insertsym = not_there;
+    ops.remove = remove;
+    ops.lookup = look_up;
+    ops.straddr = text;
+    ops.av_set = not_there;
+    return ops;
+}
+constinit fi_ops_av av_ops = make_av_ops();
 
 }  // namespace
 

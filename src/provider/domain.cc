@@ -40,7 +40,7 @@ int bind_domain(fid* handle, fid* other, std::uint64_t flags) {
     if (other->fclass != FI_CLASS_EQ) return -FI_EINVAL;
     if (domain.events != nullptr) return -FI_EBUSY;
     // FI_REG_MR asks for registrations that end later: ours have ended when the call returns.
-    if ((flags & ~FI_REG_MR) != 0) return -FI_EBADFLAGS;
+    if ((flags & ~kRegisterMemory) != 0) return -FI_EBADFLAGS;
     domain.events = &object<EventQueue>(other);
     domain.events_use.set(domain.events->uses);
     return 0;

@@ -6,6 +6,7 @@
 
 #include <rdma/fi_endpoint.h>
 
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <new>
@@ -34,17 +35,24 @@ char* copied(const std::string& text) {
     return copy;
 }
 
-// What libfabric 2 put behind fi_domain_attr.
-struct DomainAttributes2 : fi_domain_attr {
-    std::size_t max_ep_auth_key;
-    std::uint32_t max_group_id;
-    std::uint64_t max_cntr_value, max_err_cntr_value;
+// What libfabric 2 put behind fi_domain_attr::tclass, in the order in which its versions did:
+// headers have none of it, the first two members or all, and the libfabric that loads us may be
+// newer.
+struct DomainAttributes2 {
+    std::size_t max_ep_auth_key = 0;
+    std::uint32_t max_group_id = 0;
+    std::uint64_t max_cntr_value = 0, max_err_cntr_value = 0;
 };
+constexpr std::size_t kDomainAttributes2 =
+    offsetof(fi_domain_attr, tclass) + alignof(DomainAttributes2);
+static_assert(kDomainAttributes2 % alignof(DomainAttributes2) == 0);
+static_assert(kDomainAttributes2 + sizeof(DomainAttributes2) <=
+              sizeof(fi_domain_attr) + kRoomToGrow);
 
 void fill_transmit(fi_tx_attr& tx) {
     tx.caps = kTransmitCaps;
     tx.msg_order = kMessageOrder;
-    tx.comp_order = FI_ORDER_NONE;
+    tx.comp_order = 0;  // none
     tx.inject_size = options().protocol.inject_bytes;
     tx.size = kTransmitSize;
     tx.iov_limit = kMaxPieces;
@@ -54,7 +62,7 @@ void fill_transmit(fi_tx_attr& tx) {
 void fill_receive(fi_rx_attr& rx) {
     rx.caps = kReceiveCaps;
     rx.msg_order = kMessageOrder;
-    rx.comp_order = FI_ORDER_NONE;
+    rx.comp_order = 0;  // none
     rx.size = kReceiveSize;
     rx.iov_limit = kMaxPieces;
 }
@@ -93,9 +101,10 @@ void fill_domain(fi_domain_attr& domain, const DeviceInfo& device, std::uint32_t
     domain.caps = FI_LOCAL_COMM | FI_REMOTE_COMM;
     domain.mr_cnt = device.max_mrs;
     if (FI_VERSION_LT(version, FI_VERSION(2, 0))) return;
-    auto& newer = static_cast<DomainAttributes2&>(domain);
+    DomainAttributes2 newer;
     newer.max_cntr_value = ~std::uint64_t{0};
     newer.max_err_cntr_value = ~std::uint64_t{0};
+    std::memcpy(reinterpret_cast<std::byte*>(&domain) + kDomainAttributes2, &newer, sizeof newer);
 }
 
 // Where endpoints will be: what of their name is the device's.

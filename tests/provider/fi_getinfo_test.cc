@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // fi_getinfo: what is offered, and that each kind of hint is honoured.
+#include "provider/limits.h"
 #include "tests/provider/fi_support.h"
 
 namespace heddle::test {
@@ -28,6 +29,21 @@ TEST(GetInfo, WithoutHintsOffersEverything) {
     EXPECT_EQ(info->tx_attr->iov_limit, 8u);
     EXPECT_TRUE(info->tx_attr->msg_order & FI_ORDER_SAS);
     EXPECT_TRUE(info->rx_attr->msg_order & FI_ORDER_SAS);
+}
+
+// Behind tclass: 8 bytes, 4 bytes and a gap, then the two values that are set. The headers that
+// this was compiled with may have some of it.
+TEST(GetInfo, WhatLibfabric2AddedIsWhereItHasIt) {
+    if (FI_VERSION_LT(fi_version(), FI_VERSION(2, 0)))
+        GTEST_SKIP() << "libfabric is of version " << FI_MAJOR(fi_version());
+    const Info info = ask(nullptr, FI_VERSION(2, 0));
+    ASSERT_NE(info, nullptr);
+    std::uint64_t added[4];
+    std::memcpy(added, &info->domain_attr->tclass + 2, sizeof added);
+    EXPECT_EQ(added[0], 0u);
+    EXPECT_EQ(static_cast<std::uint32_t>(added[1]), 0u);
+    EXPECT_EQ(added[2], ~std::uint64_t{0});
+    EXPECT_EQ(added[3], ~std::uint64_t{0});
 }
 
 TEST(GetInfo, AllocatedButEmptyHintsAreNoHints) {
@@ -118,8 +134,8 @@ TEST(GetInfo, RegistrationModes) {
              Case{FI_TAGGED | FI_RMA, kNeeded | FI_MR_LOCAL, kNeeded | FI_MR_LOCAL},
              Case{FI_TAGGED | FI_RMA, kNeeded | FI_MR_ENDPOINT | FI_MR_HMEM, kNeeded},
              Case{FI_TAGGED | FI_RMA, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED, -1},
-             Case{FI_TAGGED | FI_ATOMIC, FI_MR_SCALABLE, -1},
-             Case{FI_TAGGED | FI_RMA, FI_MR_BASIC, FI_MR_BASIC},
+             Case{FI_TAGGED | FI_ATOMIC, provider::kMrScalable, -1},
+             Case{FI_TAGGED | FI_RMA, provider::kMrBasic, provider::kMrBasic},
          }) {
         Info hints = no_hints();
         hints->caps = each.caps;
@@ -137,7 +153,7 @@ TEST(GetInfo, ProgramsOfBeforeRegistrationModes) {
     hints->caps = FI_MSG | FI_RMA;
     const Info info = ask(hints.get(), FI_VERSION(1, 4));
     ASSERT_NE(info, nullptr);
-    EXPECT_EQ(info->domain_attr->mr_mode, FI_MR_BASIC);
+    EXPECT_EQ(info->domain_attr->mr_mode, provider::kMrBasic);
 }
 
 TEST(GetInfo, Sizes) {
