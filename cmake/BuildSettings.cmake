@@ -81,6 +81,21 @@ if(HEDDLE_SANITIZE)
     endif()
 endif()
 
+# What distributions build with, given here so that it does not depend on the compiler's defaults;
+# tests/cli/packaging_test.py reads it from the files that are installed. Sanitizers check more, and
+# do not go together with _FORTIFY_SOURCE. Level 2, not 3: 3 computes sizes at run time, on every copy.
+if(NOT HEDDLE_SANITIZE AND NOT HEDDLE_FUZZ AND NOT HEDDLE_COVERAGE)
+    include(CheckPIESupported)
+    check_pie_supported(LANGUAGES C CXX)
+    add_compile_options(-fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2)
+    if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+        add_compile_options(-fcf-protection=full)
+    else()
+        add_compile_options(-mbranch-protection=standard)
+    endif()
+    add_link_options(-Wl,-z,relro -Wl,-z,now -Wl,-z,noexecstack)
+endif()
+
 if(HEDDLE_COVERAGE)
     # Several threads and processes count; what they do not use is optimised away with the rest.
     add_compile_options(--coverage -fprofile-update=atomic -O1)

@@ -4,6 +4,7 @@
 import glob
 import gzip
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -85,6 +86,8 @@ class Library(Case):
 
 @unittest.skipIf(SANITIZER, "a sanitizer's build is not for installing")
 class Installed(Case):
+    PRODUCTS = {"softhca", "heddle", "libsofthca.so", "libheddle-fi.so"}
+
     def install(self, name="installed tree"):
         prefix = self.path(name)
         output_of("cmake", "--install", BUILD_DIR, "--prefix", prefix)
@@ -138,6 +141,54 @@ class Installed(Case):
         for name in MANUALS:
             with open(os.path.join(SOURCE_DIR, "man", name), encoding="utf-8") as file:
                 self.assertNotRegex(file.read(), r"@\w+@", name)
+
+    def programs_and_libraries(self):
+        for folder, _, names in os.walk(self.install()):
+            for name in names:
+                path = os.path.join(folder, name)
+                with open(path, "rb") as file:
+                    is_elf = file.read(4) == b"\x7fELF"
+                if is_elf and not os.path.islink(path):
+                    yield name, path
+
+    def test_is_hardened(self):
+        seen = set()
+        for name, path in self.programs_and_libraries():
+            seen.add(name)
+            with self.subTest(file=name):
+                header, segments, dynamic, symbols = (
+                    output_of("readelf", option, "-W", path) for option in ("-h", "-l", "-d", "--dyn-syms")
+                )
+                properties = {
+                    "position independent": re.search(r"Type: +DYN ", header),
+                    "RELRO": "GNU_RELRO" in segments,
+                    "no executable stack": re.search(r"GNU_STACK.* RW ", segments),
+                    "bound at once": re.search(r"\(FLAGS_1\).*\bNOW\b", dynamic),
+                    "no text relocations": "TEXTREL" not in dynamic,
+                    "no RPATH": not re.search(r"\((RPATH|RUNPATH)\)", dynamic),
+                }
+                if ".so" not in name:
+                    properties["PIE"] = re.search(r"\(FLAGS_1\).*\bPIE\b", dynamic)
+                if name in self.PRODUCTS:
+                    properties["stack protector"] = re.search(
+                        r"UND __stack_chk_(fail|guard)\b", symbols
+                    )
+                    properties["fortified calls"] = re.search(r"UND __\w+_chk\b", symbols)
+                self.assertEqual([what for what, has in properties.items() if not has], [])
+        self.assertGreaterEqual(seen, self.PRODUCTS)
+
+    def test_branches_are_protected(self):
+        """Indirect calls of our own code land on a mark, as the processor can demand (Intel CET)."""
+        if platform.machine() != "x86_64":
+            self.skipTest("it is not an x86-64 processor's")
+        library = self.find(self.install(), "libsofthca.so")
+        address, name = re.search(
+            r"^([0-9a-f]+) T (softhca_doorbell)(?:@@?\S+)?$", output_of("nm", "-D", library), re.M
+        ).groups()
+        code = output_of(
+            "objdump", "-d", f"--start-address=0x{address}", f"--stop-address=0x{int(address, 16) + 4:x}", library
+        )
+        self.assertIn("endbr64", code, name)
 
     def test_manual_is_clean(self):
         if not shutil.which("man"):
