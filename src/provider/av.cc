@@ -128,9 +128,10 @@ fi_ops av_fid_ops = {
     .tostr = not_there,
     .ops_set = not_there,
 };
-// libfabric 2 has more entries, for authorization keys and user identifiers: null is "not there".
-constexpr fi_ops_av make_av_ops() {
-    fi_ops_av ops{};
+// A template, for the entries that only the headers of libfabric 2 have.
+template <class Operations>
+constexpr Operations make_av_ops() {
+    Operations ops{};
     ops.size = sizeof ops;
     ops.insert = insert;
     ops.insertsvc = not_there;
@@ -139,9 +140,14 @@ constexpr fi_ops_av make_av_ops() {
     ops.lookup = look_up;
     ops.straddr = text;
     ops.av_set = not_there;
+    if constexpr (requires { ops.insert_auth_key; }) {
+        ops.insert_auth_key = not_there;
+        ops.lookup_auth_key = not_there;
+        ops.set_user_id = not_there;
+    }
     return ops;
 }
-constinit fi_ops_av av_ops = make_av_ops();
+constinit fi_ops_av av_ops = make_av_ops<fi_ops_av>();
 
 }  // namespace
 

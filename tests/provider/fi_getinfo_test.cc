@@ -88,6 +88,7 @@ TEST(GetInfo, CapabilitiesAreThoseAskedForAndWhatComesWithThem) {
 
 TEST(GetInfo, EndpointTypes) {
     for (const fi_ep_type type : {FI_EP_MSG, FI_EP_DGRAM, FI_EP_SOCK_STREAM}) {
+        if (type == FI_EP_UNSPEC) continue;  // what libfabric 2 has for the last
         Info hints = usual_hints();
         hints->ep_attr->type = type;
         EXPECT_EQ(ask(hints.get()), nullptr) << type;
