@@ -23,7 +23,7 @@ heddle_install_manual(fi_heddle 7 heddle)
 
 foreach(component softhca heddle)
     set(doc_dir ${CMAKE_INSTALL_DATADIR}/doc/${component})
-    install(FILES README.md CHANGELOG.md DESTINATION ${doc_dir} COMPONENT ${component})
+    install(FILES README.md CHANGELOG.md SECURITY.md DESTINATION ${doc_dir} COMPONENT ${component})
     install(FILES LICENSE DESTINATION ${doc_dir} RENAME copyright COMPONENT ${component})
     install(FILES ${PROJECT_SOURCE_DIR}/completions/${component}.bash
         DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME ${component}

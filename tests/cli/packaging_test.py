@@ -121,6 +121,8 @@ class Installed(Case):
             "softhcaConfig.cmake",
             "softhcaConfigVersion.cmake",
             "doc/softhca/README.md",
+            "softhca/SECURITY.md",
+            "heddle/SECURITY.md",
             "fi_heddle.7",
             "libfabric/libheddle-fi.so",
             "doc/softhca/copyright",
