@@ -47,7 +47,7 @@ public:
         for (std::size_t slash = path.find('/');; slash = path.find('/', slash + 1)) {
             const std::string part = path.substr(0, slash);
             if (error_ == 0 && libc::mkdirat(root_, part.c_str(), 0700) == 0) {
-                fchmodat(root_, part.c_str(), 0700, 0);  // whatever the umask
+                if (fchmodat(root_, part.c_str(), 0700, 0) != 0) fail(part);  // whatever the umask
             } else if (error_ == 0 && errno != EEXIST) {
                 fail(part);
             }
