@@ -177,7 +177,7 @@ TEST(Options, DeclarationsAreComplete) {
         }
         EXPECT_TRUE(initial_among_values);
     }
-    EXPECT_EQ(variables.size(), 8U);
+    EXPECT_EQ(variables.size(), 9U);
 }
 
 }  // namespace
