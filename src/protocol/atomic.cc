@@ -74,6 +74,8 @@ void RdmEndpoint::Body::got_atomic(Peer& peer, const Message& message) {
     AtomicReplyBody reply;
     reply.operation = a.operation;
     std::vector<std::byte> values;
+    const std::uint64_t needed =
+        (a.op != FI_ATOMIC_READ ? FI_REMOTE_WRITE : 0) | (fetch || compare ? FI_REMOTE_READ : 0);
     Domain::Body& regions = domain->body();
     if (fetch && sizeof(Header) + sizeof reply + bytes > channel->send_buffers().bytes()) {
         reply.status = EMSGSIZE;  // who asks has larger buffers than we
@@ -84,9 +86,7 @@ void RdmEndpoint::Body::got_atomic(Peer& peer, const Message& message) {
         const bool allowed = region != regions.regions.end() &&
                              a.address >= region->second.address && bytes <= region->second.bytes &&
                              a.address - region->second.address <= region->second.bytes - bytes &&
-                             (region->second.access == 0 || a.op == FI_ATOMIC_READ
-                                  ? true
-                                  : (region->second.access & FI_REMOTE_WRITE) != 0) &&
+                             (region->second.access & needed) == needed &&
                              a.address % std::min<std::size_t>(atomic_size(a.datatype), 8) == 0;
         if (!allowed) {
             reply.status = EACCES;

@@ -27,12 +27,14 @@ public:
             mr_.reset(domain.cache->reg_mr(reinterpret_cast<std::uintptr_t>(memory),
                                            std::max<std::size_t>(bytes, 1), verbs_access));
         };
-        reg(IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-            (access & FI_REMOTE_WRITE || access == 0
-                 ? IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC
-                 : 0));
+        // What is sent from it may be read by its receiver (rendezvous); peers do nothing else that
+        // was not asked for. No access at all means local use, messages included.
+        const int readable =
+            access == 0 || access & (FI_REMOTE_READ | FI_SEND) ? IBV_ACCESS_REMOTE_READ : 0;
+        const int writable = access & FI_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0;
+        reg(IBV_ACCESS_LOCAL_WRITE | readable | writable);
         // Read-only memory can be read by peers all the same.
-        if (!mr_ && errno != ENOMEM) reg(IBV_ACCESS_REMOTE_READ);
+        if (!mr_ && errno != ENOMEM) reg(readable);
         if (!mr_)
             throw VerbsError("registering " + std::to_string(bytes) + " bytes", errno,
                              verbs::memlock_hint(errno));

@@ -249,15 +249,14 @@ void forget_signal() noexcept {
     listening = false;
 }
 
+// The signal is handled whatever FI_HEDDLE_STATS says: otherwise it would end a program.
 void domain_opened() {
-    if (!wanted()) return;
     const std::scoped_lock lock(g_mutex);
     ++open_domains;
     listen_to_signal();
 }
 
 void endpoint_closing(Domain& domain, const protocol::RdmEndpoint& endpoint) {
-    if (!wanted()) return;
     const Usage usage = domain.protocol->usage();
     const memory::CacheCounts cache = domain.protocol->cache_counts();
     const std::scoped_lock lock(g_mutex);
@@ -267,15 +266,13 @@ void endpoint_closing(Domain& domain, const protocol::RdmEndpoint& endpoint) {
 }
 
 void domain_closing(Domain& domain) {
-    if (!wanted()) return;
     const std::scoped_lock lock(g_mutex);
     if (--open_domains != 0) return;
-    write_out(closed, domain, When::kEnd);
+    if (wanted()) write_out(closed, domain, When::kEnd);
     closed = {};
 }
 
 void report(Domain& domain) {
-    if (!wanted()) return;
     Sum now;
     for (const protocol::RdmEndpoint* each : domain.endpoints)
         add(now, *each);

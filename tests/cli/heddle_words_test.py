@@ -19,7 +19,7 @@ class Words(Case):
 
     def test_a_misspelled_command(self):
         said = self.heddle("runn", status=2).stderr
-        self.assertIn("heddle: there is no command 'runn', but run, top, info", said)
+        self.assertIn("heddle: there is no command 'runn', but run, compare, top, info", said)
         self.assertIn("did you mean 'run'?", said)
         self.assertIn("Try 'heddle --help'", said)
         said = self.heddle("bench", "overlpa", "--json", status=2).stderr

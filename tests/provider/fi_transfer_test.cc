@@ -361,6 +361,42 @@ TEST_F(Memory, Atomics) {
     expect_value(0, 5);
 }
 
+// What a region was not registered for is refused, and the connection stays.
+TEST_F(Memory, AtomicsNeedTheAccess) {
+    std::uint64_t value = 5, result = 0, there = 1;
+    struct Attempt {
+        std::uint64_t access;
+        bool adds, reads, fetches;  // are possible
+    };
+    for (const Attempt each :
+         {Attempt{0, false, false, false}, Attempt{FI_SEND | FI_RECV, false, false, false},
+          Attempt{FI_REMOTE_READ, false, true, false}, Attempt{FI_REMOTE_WRITE, true, false, false},
+          Attempt{FI_REMOTE_READ | FI_REMOTE_WRITE, true, true, true}}) {
+        fid_mr* region = nullptr;
+        ASSERT_EQ(fi_mr_reg(world.domain.get(), &there, sizeof there, each.access, 0, 0, 0, &region,
+                            nullptr),
+                  0);
+        const auto address = reinterpret_cast<std::uint64_t>(&there);
+        const std::uint64_t its_key = fi_mr_key(region);
+        must([&] {
+            return fi_atomic(a, &value, 1, nullptr, pair.to_b, address, its_key, FI_UINT64, FI_SUM,
+                             &context);
+        });
+        EXPECT_EQ(next(sent, entry, received), each.adds ? 0 : FI_EACCES) << each.access;
+        must([&] {
+            return fi_fetch_atomic(a, nullptr, 1, nullptr, &result, nullptr, pair.to_b, address,
+                                   its_key, FI_UINT64, FI_ATOMIC_READ, &context);
+        });
+        EXPECT_EQ(next(sent, entry, received), each.reads ? 0 : FI_EACCES) << each.access;
+        must([&] {
+            return fi_fetch_atomic(a, &value, 1, nullptr, &result, nullptr, pair.to_b, address,
+                                   its_key, FI_UINT64, FI_SUM, &context);
+        });
+        EXPECT_EQ(next(sent, entry, received), each.fetches ? 0 : FI_EACCES) << each.access;
+        EXPECT_EQ(fi_close(&region->fid), 0);
+    }
+}
+
 TEST_F(Memory, AtomicsInPieces) {
     std::uint32_t first[2] = {1, 2}, second[3] = {3, 4, 5}, results[5] = {};
     auto* there = reinterpret_cast<std::uint32_t*>(target.data());

@@ -214,6 +214,24 @@ class Statistics(Case):
         self.assertEqual(reports[0]["endpoints"], 2)
         self.assertEqual([report["when"] for report in reports], ["signal", "end"])
 
+    def test_on_a_signal_without_the_option(self):
+        """It would end the process if nobody handled it."""
+        with subprocess.Popen(
+            [SOFTHCA, "run", "--", self.PROGRAM, "wait"],
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            self.assertEqual(process.stdout.readline(), "ready\n")
+            process.send_signal(signal.SIGUSR2)
+            self.assertIn("heddle: process ", process.stderr.readline())
+            process.stdin.close()
+            rest = process.stderr.read()
+            self.assertEqual(process.wait(timeout=20), 0)
+        self.assertNotIn("heddle: process ", rest, "nothing at the end")
+
 
 class WithoutThreadDomains(Case):
     """A device of another vendor, whose driver has none."""

@@ -544,7 +544,7 @@ void add_compare_command(CLI::App& app, const std::vector<std::string>& command,
         "  heddle compare --rounds 15 -- mpiexec -n 2 ./program\n"
         "Runs take turns; their input is /dev/null. Exit status 1: a run has failed.");
     compare_app
-        ->add_option("--ranks,-n", request->ranks,
+        ->add_option("--ranks,--np,-n", request->ranks,
                      "COMMAND is an MPI program: start so many of it, as heddle run -n does")
         ->check(CLI::Range(1, 1'000'000));
     compare_app
