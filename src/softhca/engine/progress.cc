@@ -152,8 +152,12 @@ void fail_lost(Fabric& fabric) noexcept {
         LocalQp* local = g_local_qps[i].load(std::memory_order_acquire);
         if (!local) continue;
         const QueuePair& qp = fabric.segment().qps[i];
-        const QueuePair& peer = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
-        if (!waits_for_peer(qp) || (peer.head.live() && peer.number == qp.attr.dest_qpn)) {
+        // Only a state that has a connection may be followed by a look at it: until then another
+        // thread may be writing it (modify_qp).
+        const bool waits = waits_for_peer(qp);
+        const std::uint32_t number = waits ? qp.attr.dest_qpn : 0;
+        const QueuePair& peer = fabric.segment().qps[number & (device::kMaxQps - 1)];
+        if (!waits || (peer.head.live() && peer.number == number)) {
             local->peer_lost_at = 0;
         } else if (!local->peer_lost_at) {
             local->peer_lost_at = now;
