@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The order that goes through libmlx5, told to ThreadSanitizer, which cannot see it there: whoever
-// polled a completion sees what the engine's thread wrote before it. Nothing is compiled otherwise.
+// polled a completion sees what the engine's thread wrote before it, and whoever executes a message
+// sees what happened before its receive was posted. Nothing is compiled otherwise.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)
@@ -10,16 +11,16 @@ extern "C" void __tsan_acquire(void* at);
 
 namespace softhca {
 
-// `queue`: any address that stands for the queue.
+// `queue`: any address that stands for the queue, or for the memory of a receive; nullptr: nothing.
 inline void tsan_release([[maybe_unused]] void* queue) noexcept {
 #if defined(__SANITIZE_THREAD__)
-    __tsan_release(queue);
+    if (queue) __tsan_release(queue);
 #endif
 }
 
 inline void tsan_acquire([[maybe_unused]] void* queue) noexcept {
 #if defined(__SANITIZE_THREAD__)
-    __tsan_acquire(queue);
+    if (queue) __tsan_acquire(queue);
 #endif
 }
 

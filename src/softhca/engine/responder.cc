@@ -11,6 +11,7 @@
 #include <algorithm>
 
 #include "softhca/base/log.h"
+#include "softhca/base/tsan.h"
 #include "softhca/device/identity.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/engine/qp_error.h"
@@ -185,7 +186,13 @@ void deliver(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& r
             if (scatter_list(fabric, receive, 0, kGrhBytes, place) == 0)
                 move(fabric, header, place);
         }
-        if (bytes) moved = move(fabric, request.data, list);
+        if (bytes) {
+            // Another thread of the engine may have delivered to the same memory before: the
+            // program has posted it again since.
+            tsan_acquire(list.spans[0].pointer);
+            moved = move(fabric, request.data, list);
+            tsan_release(list.spans[0].pointer);
+        }
         count(target.receive.dma_write_payload, list.count);
     }
     switch (moved) {
