@@ -54,15 +54,6 @@ void remove_files(const std::string& directory, const std::string& name) {
     if (::access(tree.c_str(), F_OK) == 0) fail("cannot remove " + tree);
 }
 
-struct flock liveness_lock(std::uint32_t slot, std::uint32_t count) {
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    lock.l_start = device::kLivenessBase + slot;
-    lock.l_len = count;
-    return lock;
-}
-
 }  // namespace
 
 std::vector<std::string> fabric_names() {
@@ -118,12 +109,12 @@ FabricFile::~FabricFile() {
 }
 
 bool FabricFile::alive(std::uint32_t slot) const {
-    struct flock lock = liveness_lock(slot, 1);
+    struct flock lock = device::liveness_lock(slot, 1);
     return ::fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
 
 unsigned FabricFile::live_processes() const {
-    struct flock any = liveness_lock(0, device::kMaxProcesses);
+    struct flock any = device::liveness_lock(0, device::kMaxProcesses);
     if (::fcntl(fd_, F_OFD_GETLK, &any) != 0) fail("cannot test the locks of fabric " + name_);
     if (any.l_type == F_UNLCK) return 0;
     unsigned live = 0;
@@ -164,7 +155,7 @@ void remove_dead_fabrics() {
         std::string reason;
         if (device::inspect_fabric_directory(directory, &reason) != 0) continue;
         try {
-            // Who holds the lock joins or leaves: another `softhca run` will come.
+            // The holder of the lock joins or leaves. The next `softhca run` looks again.
             const DirectoryLock lock(directory, LOCK_EX | LOCK_NB);
             for (const std::string& name : device::fabrics_in(directory)) {
                 const device::SegmentUse use =

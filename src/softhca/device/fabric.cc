@@ -62,17 +62,8 @@ private:
     int fd_;
 };
 
-struct flock byte_lock(std::uint32_t slot, std::uint32_t count) noexcept {
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    lock.l_start = kLivenessBase + slot;
-    lock.l_len = count;
-    return lock;
-}
-
 bool locked_by_another(int fd, std::uint32_t slot, std::uint32_t count) noexcept {
-    struct flock lock = byte_lock(slot, count);
+    struct flock lock = liveness_lock(slot, count);
     if (libc::fcntl(fd, F_OFD_GETLK, reinterpret_cast<long>(&lock)) != 0) return true;
     return lock.l_type != F_UNLCK;
 }
@@ -125,6 +116,15 @@ std::uint64_t now_ns() noexcept {
 }
 
 Fabric* Fabric::current() noexcept { return g_fabric.load(std::memory_order_acquire); }
+
+struct flock liveness_lock(std::uint32_t slot, std::uint32_t count) noexcept {
+    struct flock lock {};
+    lock.l_type = F_WRLCK;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = kLivenessBase + slot;
+    lock.l_len = count;
+    return lock;
+}
 
 Fabric* Fabric::attach() noexcept {
     if (Fabric* fabric = current()) return fabric;
@@ -248,7 +248,7 @@ bool Fabric::open_locked() noexcept {
         segment_->bytes_low = static_cast<std::uint32_t>(sizeof(Segment));
         segment_->created_ns = now_ns();
         segment_->clock_factor = measure_clock_factor();
-        segment_->node_guid = node_guid(options().fabric, st.st_dev);
+        segment_->node_guid = node_guid(name_, st.st_dev);
         segment_->magic.store(kSegmentMagic, std::memory_order_release);
     } else if (segment_->magic.load(std::memory_order_acquire) != kSegmentMagic ||
                segment_->version != kSegmentVersion ||
@@ -262,7 +262,7 @@ bool Fabric::open_locked() noexcept {
             "fabric %s is of processes in PID namespace %llu, and this one is in %llu: they cannot "
             "copy each other's memory. Choose another name (SOFTHCA_FABRIC), or start all of them "
             "in one PID namespace (containers: --pid)",
-            options().fabric, static_cast<unsigned long long>(its.inode),
+            name_.c_str(), static_cast<unsigned long long>(its.inode),
             static_cast<unsigned long long>(own.inode));
         return false;
     }
@@ -281,7 +281,7 @@ bool Fabric::take_slot() noexcept {
     for (std::uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
         Process& process = segment_->processes[slot];
         if (process.state.load(std::memory_order_acquire) != kFree) continue;
-        struct flock lock = byte_lock(slot, 1);
+        struct flock lock = liveness_lock(slot, 1);
         if (libc::fcntl(lock_fd_, F_OFD_SETLK, reinterpret_cast<long>(&lock)) != 0) continue;
         slot_ = slot;
         const std::uint32_t generation = process.generation.load(std::memory_order_relaxed) + 1;
@@ -391,7 +391,7 @@ void Fabric::leave() noexcept {
     if (reclaimed) segment_->processes[slot_].state.store(kFree, std::memory_order_release);
     if (lock.held()) remove_if_last();
     // Closing is not enough: the mapping of the segment keeps the open file, and so its lock.
-    struct flock mine = byte_lock(slot_, 1);
+    struct flock mine = liveness_lock(slot_, 1);
     mine.l_type = F_UNLCK;
     libc::fcntl(lock_fd_, F_OFD_SETLK, reinterpret_cast<long>(&mine));
     libc::close(lock_fd_);

@@ -9,6 +9,8 @@
 // does not hold it, and no process identifier can be mistaken.
 #pragma once
 
+#include <fcntl.h>
+
 #include <sys/types.h>
 
 #include <cstdint>
@@ -72,6 +74,8 @@ private:
 
 // Where the liveness byte of a slot lies.
 inline constexpr off_t kLivenessBase = off_t{1} << 40;
+// An exclusive lock of the liveness bytes of `count` slots from `slot` on, for fcntl(2).
+struct flock liveness_lock(std::uint32_t slot, std::uint32_t count) noexcept;
 
 std::uint64_t now_ns() noexcept;  // CLOCK_MONOTONIC
 

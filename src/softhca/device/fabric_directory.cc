@@ -95,11 +95,7 @@ int inspect_fabric_directory(const std::string& directory, std::string* reason) 
 SegmentUse segment_use(const std::string& segment) noexcept {
     const int fd = libc::open(segment.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return errno == ENOENT ? SegmentUse::kNoFile : SegmentUse::kUnknown;
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    lock.l_start = kLivenessBase;
-    lock.l_len = kMaxProcesses;
+    struct flock lock = liveness_lock(0, kMaxProcesses);
     const bool told = libc::fcntl(fd, F_OFD_GETLK, reinterpret_cast<long>(&lock)) == 0;
     libc::close(fd);
     if (!told) return SegmentUse::kUnknown;
