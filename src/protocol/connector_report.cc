@@ -36,6 +36,13 @@ bool is_on_another_fabric(const Name& self, const Name& peer) noexcept {
                        peer.process.gid + kGuid);
 }
 
+void tell_user(void (*complain)(const char* line), const std::string& line) noexcept {
+    if (complain != nullptr)
+        complain(line.c_str());
+    else
+        std::fprintf(stderr, "heddle: %s\n", line.c_str());
+}
+
 std::string peer_text(const Name& peer) {
     return port_text(peer) + ", UD QP " + std::to_string(peer.process.ud_qpn);
 }

@@ -21,6 +21,9 @@ struct Unreachable {
 // One line, without an end of line. Throws std::bad_alloc.
 std::string unreachable_text(const Unreachable& what);
 
+// Gives `complain` a line that the program's user must read; nullptr: it goes to stderr.
+void tell_user(void (*complain)(const char* line), const std::string& line) noexcept;
+
 // "LID 3, GID fe80::1, UD QP 17": where the peer's process listens.
 std::string peer_text(const Name& peer);
 

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <new>
 
@@ -225,12 +224,8 @@ void Connector::Service::complain(const ConnectorRequests::Ended& ended) noexcep
         if (complained_of_.size() >= kMostComplaints ||
             !complained_of_.insert(ended.to.process).second)
             return;
-        const std::string line = unreachable_text(
-            {device_, self_, ended.to, ended.error, ended.waited, ended.times_sent});
-        if (options_.complain != nullptr)
-            options_.complain(line.c_str());
-        else
-            std::fprintf(stderr, "heddle: %s\n", line.c_str());
+        tell_user(options_.complain, unreachable_text({device_, self_, ended.to, ended.error,
+                                                       ended.waited, ended.times_sent}));
     } catch (const std::bad_alloc&) {  // then it is not said
     }
 }

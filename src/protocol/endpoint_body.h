@@ -200,7 +200,8 @@ struct Receive final : PostedReceive, ReceiveFields, Waiting, NumberedSlot<Recei
     std::array<iovec, kMaxSegments> iov{};  // as many as iov_count says
     Bulk bulk;                              // between begin_rendezvous() and its end
 
-    // Of Numbered. The rest has no meaning before these fields say so, and would cost each message.
+    // Called by Numbered. The other fields have no meaning before these say so, and resetting them
+    // would cost each message.
     void renew() noexcept {
         assert(!queued && bulk.local.count == 0);
         static_cast<PostedReceive&>(*this) = {};
@@ -351,6 +352,7 @@ public:
                     std::span<const std::byte> payload, std::uint64_t data, bool has_data);
     void arrived_rts(Peer& peer, const Message& message);
     void damaged(Peer& peer);
+    void refuse(Peer& peer, int error);
     bool may_keep(Peer& peer, std::size_t bytes);
     void complain_of(const Peer& peer, const std::string& text) const;
     void discard(Unexpected& message);  // it is not kept any more

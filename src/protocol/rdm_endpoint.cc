@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <string>
 #include <utility>
@@ -144,11 +143,7 @@ void RdmEndpoint::Body::warn_of(const Unfetched& left) const {
 
 // One line for the program's user, that no return value can carry.
 void RdmEndpoint::Body::complain_of(const Peer& peer, const std::string& text) const {
-    const std::string line = text + "; the peer is at " + peer_text(peer.name);
-    if (options.complain != nullptr)
-        options.complain(line.c_str());
-    else
-        std::fprintf(stderr, "heddle: %s\n", line.c_str());
+    tell_user(options.complain, text + "; the peer is at " + peer_text(peer.name));
 }
 
 // The application will post no receive for them any more: their senders need not wait.

@@ -288,8 +288,13 @@ void RdmEndpoint::Body::received_from(Peer& peer, const Header& header,
 // Bytes that this protocol never sends: what else comes from there cannot be believed, either.
 void RdmEndpoint::Body::damaged(Peer& peer) {
     ++counts.damaged;
-    connector.refuse(peer.name, name);  // it waits for answers, maybe: its next work fails
-    fail_peer(peer, EPROTO);
+    refuse(peer, EPROTO);
+}
+
+// Nothing more is taken from the peer. It may wait for answers: its next work fails.
+void RdmEndpoint::Body::refuse(Peer& peer, int error) {
+    connector.refuse(peer.name, name);
+    fail_peer(peer, error);
 }
 
 // The sender's own limits are not believed: a peer that makes this process keep more than the limit
@@ -302,8 +307,7 @@ bool RdmEndpoint::Body::may_keep(Peer& peer, std::size_t bytes) {
                               std::to_string(peer.kept + bytes) +
                               " bytes of messages and remote completions for which there is no "
                               "receive (FI_HEDDLE_UNEXPECTED_LIMIT)");
-        connector.refuse(peer.name, name);
-        fail_peer(peer, ENOBUFS);
+        refuse(peer, ENOBUFS);
     }
     return false;
 }

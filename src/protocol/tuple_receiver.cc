@@ -108,7 +108,6 @@ void TupleReceiver::got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody&
     tuple.data = open.data;
     tuple.queue = std::move(queue);
     tuple.used_at = ++clock_;
-    tuple.from_qpn = 0;
     by_key_[{peer.number, tuple.tag}] = &tuple;
     TupleCounts& counts = body_.tuple_counts;
     ++counts.queues;
