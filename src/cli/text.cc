@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <sstream>
 
 namespace softhca::cli {
 namespace {
@@ -75,6 +77,12 @@ std::string short_number(double value) {
 std::string short_bytes(std::uint64_t bytes) {
     static const char* const kUnits[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
     return scaled(static_cast<double>(bytes), 1024, kUnits, std::size(kUnits));
+}
+
+std::string file_contents(const std::filesystem::path& file) {
+    std::ostringstream text;
+    text << std::ifstream(file, std::ios::binary).rdbuf();
+    return text.str();
 }
 
 std::string printable(std::string_view text, std::size_t most) {

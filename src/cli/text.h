@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,9 @@ private:
 // 950, 12.3K, 4.56M: at most five characters, powers of 1000 (of 1024 for bytes, with Ki, Mi).
 std::string short_number(double value);
 std::string short_bytes(std::uint64_t bytes);
+
+// All bytes of a file; nothing if it cannot be read.
+std::string file_contents(const std::filesystem::path& file);
 
 // The names of other processes' commands, which may be any bytes, with all but printable ASCII
 // replaced: nothing else must reach the terminal, nor JSON.

@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -34,6 +33,7 @@ namespace heddle::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using softhca::cli::file_contents;
 using softhca::cli::ProgramError;
 using softhca::cli::TextTable;
 
@@ -80,12 +80,6 @@ public:
 private:
     std::string path_;
 };
-
-std::string text_of_file(const std::string& path) {
-    std::ostringstream text;
-    text << std::ifstream(path).rdbuf();
-    return text.str();
-}
 
 std::string last_lines(const std::string& text, std::size_t count) {
     std::size_t begin = text.size();
@@ -148,9 +142,7 @@ CompareVariant plain_variant(const CompareRequest& request, const std::vector<st
     variant.order.words = command;
     std::string program = softhca::cli::find_program(command.front());
     if (request.ranks != 0) {
-        const fs::path self = fs::read_symlink("/proc/self/exe");
-        const Launcher launcher = find_launcher(
-            request.ranks, program, (self.parent_path() / "../venvs").lexically_normal());
+        const Launcher launcher = find_launcher(request.ranks, program, demo_venvs());
         variant.order.words = launcher.words;
         variant.order.words.insert(variant.order.words.end(), command.begin(), command.end());
         program = launcher.words.front();
@@ -179,7 +171,7 @@ CompareVariant heddle_variant(const CompareRequest& request,
     if (request.ranks != 0) words.insert(words.end(), {"-n", std::to_string(request.ranks)});
     words.push_back("--");
     words.insert(words.end(), command.begin(), command.end());
-    variant.order.words = {fs::read_symlink("/proc/self/exe").string(), "run"};
+    variant.order.words = {own_path().string(), "run"};
     variant.order.words.insert(variant.order.words.end(), words.begin(), words.end());
     variant.order.set = advice.settings;
     variant.command = "heddle run " + command_line(words);
@@ -192,7 +184,7 @@ TimedRun run_variant(CompareVariant& variant) {
     const TimedRun run = run_job(variant.order);
     if (!run.succeeded()) {
         variant.failure = run.end();
-        variant.output = last_lines(text_of_file(variant.order.output), 8);
+        variant.output = last_lines(file_contents(variant.order.output), 8);
     }
     return run;
 }
@@ -221,8 +213,8 @@ void look_at_profile(ComparedRuns& all, const ScratchFolder& scratch) {
     heddle.order.counts_threads = true;
     const TimedRun run = run_variant(heddle);
     heddle.order = timed;
-    all.software = text_of_file(timed.output).find("on the software HCA") != std::string::npos;
-    const JobCounts job = job_counts(text_of_file(file));
+    all.software = file_contents(timed.output).find("on the software HCA") != std::string::npos;
+    const JobCounts job = job_counts(file_contents(file));
     if (job.processes == 0) return;
     all.profile = job;
     all.software = job.software;

@@ -212,6 +212,19 @@ Launcher of_python(const fs::path& python, const std::string& count, Search& sea
 
 }  // namespace
 
+fs::path own_path() {
+    std::error_code error;
+    const fs::path self = fs::read_symlink("/proc/self/exe", error);
+    if (error)
+        throw softhca::cli::ProgramError(softhca::cli::kRunFailed,
+                                         "cannot read /proc/self/exe: " + error.message());
+    return self;
+}
+
+fs::path own_folder() { return own_path().parent_path(); }
+
+fs::path demo_venvs() { return (own_folder() / "../venvs").lexically_normal(); }
+
 Launcher find_launcher(unsigned ranks, const std::string& program, const fs::path& venvs) {
     const std::string count = std::to_string(ranks);
     const fs::path library = mpi_library_of(program);

@@ -15,6 +15,12 @@ struct Launcher {
     std::vector<std::string> refused;  // what was nearer, and why it is not started
 };
 
+// This program's file, and the folder that it is in. Throw softhca::cli::ProgramError.
+std::filesystem::path own_path();
+std::filesystem::path own_folder();
+// Beside bin/ in the build tree: `make demo` installs an MPI there.
+std::filesystem::path demo_venvs();
+
 // The mpiexec of the MPI that the program is linked with. For a Python program, the one that mpi4py
 // is linked with, or the one in the interpreter's virtual environment. Else mpiexec in PATH, then
 // srun within a job of Slurm's, then one that is installed in `venvs` (as `make demo` does). What

@@ -21,6 +21,8 @@
 namespace heddle::cli {
 namespace {
 
+using softhca::cli::file_contents;
+
 namespace fs = std::filesystem;
 using provider::LiveProcess;
 
@@ -35,16 +37,9 @@ std::optional<int> number_of(const std::string& name) {
     return value;
 }
 
-std::string contents(const fs::path& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    return text.str();
-}
-
 // As the process itself knows it: in a container it has another.
 int own_number(const fs::path& process) {
-    std::istringstream status(contents(process / "status"));
+    std::istringstream status(file_contents(process / "status"));
     for (std::string line; std::getline(status, line);) {
         if (!line.starts_with("NSpid:")) continue;
         std::istringstream numbers(line.substr(6));
@@ -112,7 +107,7 @@ Found look_at(const fs::path& process) {
 }
 
 std::string command_of(const fs::path& process) {
-    std::string command = contents(process / "comm");
+    std::string command = file_contents(process / "comm");
     command.erase(std::min(command.find('\n'), command.size()));
     return softhca::cli::printable(command, 15);
 }
@@ -136,7 +131,7 @@ AbsentProcess absent_process(int pid, const fs::path& process) {
 
 // The software HCA's fabric that the process was started with.
 std::string fabric_of(const fs::path& process) {
-    const std::string environment = contents(process / "environ");
+    const std::string environment = file_contents(process / "environ");
     const std::string wanted = "SOFTHCA_FABRIC=";
     for (std::size_t at = 0; at < environment.size();) {
         const std::size_t end = std::min(environment.find('\0', at), environment.size());
@@ -151,8 +146,8 @@ class RnrCounters {
 public:
     void look(RunningProcess& process) {
         const fs::path folder = fs::path("/proc") / std::to_string(process.pid);
-        const std::string text = contents("/sys/class/infiniband/" + process.live.device +
-                                          "/ports/1/hw_counters/out_of_buffer");
+        const std::string text = file_contents("/sys/class/infiniband/" + process.live.device +
+                                               "/ports/1/hw_counters/out_of_buffer");
         if (!text.empty()) {
             process.rnr = std::strtoull(text.c_str(), nullptr, 10);
             process.rnr_of_port = true;

@@ -10,8 +10,8 @@
 namespace heddle::cli {
 namespace {
 
-// Of `rounds` ratios in order, how many may be left out at each end: the largest k with
-// 2 P(Binomial(rounds, 1/2) < k) <= kRisk. 0: none, not even the interval of all is sure enough.
+// How many of `rounds` sorted ratios the interval may leave out at each end: the largest k with
+// 2 P(Binomial(rounds, 1/2) < k) <= kRisk. 0: not even the interval of all ratios is sure enough.
 std::size_t order_of_interval(std::size_t rounds) {
     double tail = 0, term = std::pow(0.5, static_cast<double>(rounds));
     std::size_t k = 0;

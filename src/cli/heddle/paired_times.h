@@ -19,8 +19,8 @@ struct PairedTimes {
     };
 
     double ratio = 0;  // median over the rounds, of time / baseline
-    // Of the median ratio, by the sign test: no assumption on how times are distributed. nullopt:
-    // so few rounds that all ratios may be on one side by chance.
+    // The interval of the median ratio by the sign test, which assumes nothing of how times are
+    // distributed. nullopt: with so few rounds all ratios may be on one side by chance.
     std::optional<Interval> interval;
     Verdict verdict = Verdict::kTooFewRounds;
 };

@@ -41,15 +41,6 @@ struct RunRequest {
     bool stats = false, reuse_report = false, explain = false, verbose = false;
 };
 
-std::filesystem::path own_folder() {
-    std::error_code error;
-    const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
-    if (error)
-        throw ProgramError(softhca::cli::kRunFailed,
-                           "cannot read /proc/self/exe: " + error.message());
-    return self.parent_path();
-}
-
 // Where libheddle-fi.so is: ../lib from here in the build tree, else as installed.
 std::string provider_folder() {
     std::string tried;
@@ -165,9 +156,6 @@ Mpi mpi_of(const std::string& name) {
     const auto found = names.find(name);
     return found == names.end() ? Mpi::kAuto : found->second;
 }
-
-// Beside bin/ in the build tree: `make demo` installs an MPI there.
-std::filesystem::path demo_venvs() { return (own_folder() / "../venvs").lexically_normal(); }
 
 void run(const RunRequest& request, std::vector<std::string> command) {
     if (command.empty())

@@ -21,9 +21,12 @@
 #include <sstream>
 
 #include "cli/program.h"
+#include "cli/text.h"
 
 namespace heddle::cli {
 namespace {
+
+using softhca::cli::file_contents;
 
 using JobClock = std::chrono::steady_clock;
 using softhca::cli::ProgramError;
@@ -47,9 +50,7 @@ struct ProcessStat {
 
 // proc_pid_stat(5). The name, in parentheses, may contain anything.
 std::optional<ProcessStat> read_stat(const std::filesystem::path& file) {
-    std::ostringstream text;
-    text << std::ifstream(file).rdbuf();
-    const std::string line = text.str();
+    const std::string line = file_contents(file);
     const std::size_t open = line.find('('), close = line.rfind(')');
     if (open == std::string::npos || close == std::string::npos) return std::nullopt;
     ProcessStat stat{line.substr(open + 1, close - open - 1), 0, 0};
