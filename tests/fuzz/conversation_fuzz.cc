@@ -19,12 +19,14 @@
 
 #include "input.h"
 #include "protocol/tuples.h"
+#include "tests/provider/endpoint_support.h"
 
 namespace heddle::protocol {
 namespace {
 
 using softhca::fuzz::fail;
 using softhca::fuzz::Input;
+using test::End;
 
 constexpr Rendezvous kWays[] = {Rendezvous::kGet, Rendezvous::kPut, Rendezvous::kTuple};
 constexpr std::size_t kSizes[] = {0, 8, 200, 300, 5000};
@@ -46,20 +48,6 @@ Options options_for(Rendezvous way) {
     options.complain = [](const char*) {};
     return options;
 }
-
-struct End {
-    explicit End(const Options& options) : domain(std::make_shared<Domain>(options)) {
-        Bindings bindings;
-        bindings.transmit = &transmit;
-        bindings.receive = &receive;
-        endpoint = std::make_unique<RdmEndpoint>(domain, addresses, bindings);
-    }
-    RdmEndpoint::Body& body() { return endpoint->body(); }
-    const std::shared_ptr<Domain> domain;
-    AddressVector addresses;
-    Completions transmit, receive;
-    std::unique_ptr<RdmEndpoint> endpoint;
-};
 
 // An operation of the victim's application, with memory that it may use until its end.
 struct Operation {
@@ -237,19 +225,7 @@ private:
     }
     void atomic() {
         Operation& done = operation(8);
-        iovec result{done.memory.data(), done.memory.size()};
-        const std::uint64_t operand = 1;
-        AtomicArguments a;
-        a.operand = &operand;
-        a.results = &result;
-        a.result_count = 1;
-        a.count = 1;
-        a.datatype = FI_UINT64;
-        a.op = FI_SUM;
-        a.to = to_hostile_[at_];
-        a.flags = FI_COMPLETION;
-        a.context = &done;
-        victim_.endpoint->atomic(a);
+        victim_.fetch_add(to_hostile_[at_], 1, done.memory.data(), 0, 0, &done);
     }
 
     // A message of any kind, whose body is of that kind more often than not.

@@ -17,16 +17,6 @@ constexpr std::size_t kMostBytes = 512;
 constexpr unsigned kMostDatagrams = 1u << 16;  // no table has as many datagrams of objects here
 constexpr std::uint32_t kPort = 77;
 
-device::Segment& segment() {
-    static auto* segment = [] {
-        void* at = mmap(nullptr, sizeof(device::Segment), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (at == MAP_FAILED) fail("cannot map a segment");
-        return static_cast<device::Segment*>(at);
-    }();
-    return *segment;
-}
-
 template <class T, std::uint32_t N>
 void damage_table(device::Table<T, N>& table, Input& input) {
     // all of a large table is a lot to read

@@ -16,16 +16,6 @@ namespace {
 
 constexpr unsigned kMostOperations = 64;
 
-device::Segment& segment() {
-    static auto* segment = [] {
-        void* at = mmap(nullptr, sizeof(device::Segment), PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (at == MAP_FAILED) fail("cannot map a segment");
-        return static_cast<device::Segment*>(at);
-    }();
-    return *segment;
-}
-
 // A fabric of our own, for the locks that tell who is alive.
 const cli::FabricFile& fabric_file() {
     static const std::unique_ptr<cli::FabricFile> file = [] {

@@ -123,6 +123,16 @@ std::uint64_t Call::data_of(std::uint16_t id) const {
     return 0;
 }
 
+device::Segment& segment() {
+    static auto* segment = [] {
+        void* at = mmap(nullptr, sizeof(device::Segment), PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (at == MAP_FAILED) fail("cannot map a segment");
+        return static_cast<device::Segment*>(at);
+    }();
+    return *segment;
+}
+
 std::byte* guarded_pages(std::size_t length, int protection, int flags, int fd) {
     // larger than the guard of a thread's stack: stacks are not shared
     constexpr std::size_t kGuard = std::size_t{1} << 20;

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "input.h"
+#include "softhca/device/segment.h"
 
 namespace softhca::fuzz {
 
@@ -53,6 +54,9 @@ private:
     std::uint16_t object_, method_, count_ = 0;
     std::array<ib_uverbs_attr, kMost> attributes_{};
 };
+
+// A segment that nobody shares, all zeros at first: always the same one.
+device::Segment& segment();
 
 // Memory of `length` bytes (whole pages) with inaccessible pages before and behind it.
 std::byte* guarded_pages(std::size_t length, int protection, int flags, int fd = -1);

@@ -2,6 +2,7 @@
 // Endpoints below libfabric's interface, by which a test can send what no program would.
 #pragma once
 
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_tagged.h>
 
@@ -46,6 +47,24 @@ struct End {
         a.flags = FI_TAGGED | FI_COMPLETION;
         a.context = context;
         endpoint->receive(a);
+    }
+    // Adds to a number of 8 bytes there; what it was comes to `result`.
+    ssize_t fetch_add(std::uint64_t to, std::uint64_t operand, void* result, std::uint64_t address,
+                      std::uint64_t key, void* context) {
+        iovec into{result, sizeof operand};
+        AtomicArguments a;
+        a.operand = &operand;
+        a.results = &into;
+        a.result_count = 1;
+        a.count = 1;
+        a.datatype = FI_UINT64;
+        a.op = FI_SUM;
+        a.to = to;
+        a.address = address;
+        a.key = key;
+        a.flags = FI_COMPLETION;
+        a.context = context;
+        return endpoint->atomic(a);
     }
     const std::shared_ptr<Domain> domain;
     AddressVector addresses;

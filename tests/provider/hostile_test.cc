@@ -66,19 +66,10 @@ protected:
     }
     void begin_atomic() {
         region = hostile->domain->register_memory(&value, sizeof value, 0);
-        iovec result{&result_value, sizeof result_value};
-        AtomicArguments a;
-        a.operand = &operand;
-        a.results = &result;
-        a.result_count = 1;
-        a.count = 1;
-        a.datatype = FI_UINT64;
-        a.op = FI_SUM;
-        a.to = to_hostile;
-        a.address = reinterpret_cast<std::uintptr_t>(&value);
-        a.key = region->key();
-        a.flags = FI_COMPLETION;
-        ASSERT_EQ(victim.endpoint->atomic(a), 0);
+        ASSERT_EQ(
+            victim.fetch_add(to_hostile, 1, &result_value, reinterpret_cast<std::uintptr_t>(&value),
+                             region->key(), nullptr),
+            0);
     }
     void begin_rendezvous() {
         large.assign(kLarge, 'l');
@@ -97,7 +88,7 @@ protected:
     End victim{options()};
     std::unique_ptr<End> hostile = std::make_unique<End>(options());
     std::uint64_t to_hostile = 0, to_victim = 0;
-    std::uint64_t value = 7, operand = 1, result_value = 0;
+    std::uint64_t value = 7, result_value = 0;
     std::unique_ptr<Region> region;
     std::vector<char> large;
 };

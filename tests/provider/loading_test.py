@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """The provider as a file, as fi_info sees it, and its options. Each test runs on a fabric of its own."""
 
+import contextlib
 import json
 import os
 import re
@@ -189,11 +190,12 @@ class Statistics(Case):
         with open(victim, encoding="utf-8") as file:
             self.assertEqual(file.read(), "untouched")
 
-    def test_on_a_signal(self):
-        file = self.path("stats.json")
+    @contextlib.contextmanager
+    def signalled(self, **variables):
+        """A running program that has got SIGUSR2."""
         with subprocess.Popen(
             [SOFTHCA, "run", "--", self.PROGRAM, "wait"],
-            env={**self.environment, "FI_HEDDLE_STATS": file},
+            env={**self.environment, **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -201,6 +203,11 @@ class Statistics(Case):
         ) as process:
             self.assertEqual(process.stdout.readline(), "ready\n")
             process.send_signal(signal.SIGUSR2)
+            yield process
+
+    def test_on_a_signal(self):
+        file = self.path("stats.json")
+        with self.signalled(FI_HEDDLE_STATS=file) as process:
             end = time.monotonic() + 20
             while not os.path.exists(file) and time.monotonic() < end:
                 time.sleep(0.01)
@@ -216,16 +223,7 @@ class Statistics(Case):
 
     def test_on_a_signal_without_the_option(self):
         """It would end the process if nobody handled it."""
-        with subprocess.Popen(
-            [SOFTHCA, "run", "--", self.PROGRAM, "wait"],
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as process:
-            self.assertEqual(process.stdout.readline(), "ready\n")
-            process.send_signal(signal.SIGUSR2)
+        with self.signalled() as process:
             self.assertIn("heddle: process ", process.stderr.readline())
             process.stdin.close()
             rest = process.stderr.read()
