@@ -34,8 +34,8 @@ void RdmEndpoint::Body::tick() {
     if (options.keepalive_s != 0) keep_alive(passed);
 }
 
-// Of a peer that something waits for: has it left? If not, and nothing is under way to it that ends
-// with a completion, it is probed.
+// Fails the peer if it has left. Otherwise probes it, unless a work is under way to it that ends
+// with a completion.
 void RdmEndpoint::Body::look_after(Peer& peer) {
     if (!can_send(peer)) return;
     if (connector.has_left(peer.name, name)) {

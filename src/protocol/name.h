@@ -18,8 +18,8 @@ struct ProcessName {
     std::uint16_t lid = 0;
     std::uint16_t reserved = 0;
 
-    // Of the UD QP: only a process that was given the name can send datagrams to it. Below 2^31,
-    // as those above are privileged (IBTA 10.2.5).
+    // The Q_Key of the UD QP: only a process that was given the name can send datagrams to it. It
+    // is below 2^31, as Q_Keys above are privileged (IBTA 10.2.5).
     std::uint32_t qkey() const noexcept {
         return static_cast<std::uint32_t>(nonce ^ nonce >> 32) & 0x7fff'ffff;
     }

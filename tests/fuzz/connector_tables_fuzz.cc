@@ -124,7 +124,7 @@ private:
         name.process.lid = 1;
         return name;
     }
-    // Of few, so that the same come again.
+    // There are few names, so that the same ones come again.
     Name peer() {
         Name name;
         name.flags = input_.one_in(8) ? 0 : Name::kXrc;

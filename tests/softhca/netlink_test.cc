@@ -169,7 +169,7 @@ protected:
         }
         return replies;
     }
-    // Of a request that has one message for an answer.
+    // Sends a request whose answer is one message.
     Reply ask(const Request& request) {
         send(request.bytes());
         const std::vector<Reply> replies = receive();

@@ -69,7 +69,7 @@ public:
     explicit Attributes(std::span<const std::byte> payload) noexcept : payload_(payload) {}
 
     bool valid() const noexcept;
-    // Of an attribute that occurs more than once the last counts.
+    // If an attribute occurs more than once, the last one counts.
     std::optional<std::uint32_t> u32(std::uint16_t type) const noexcept;
     std::optional<std::string_view> text(std::uint16_t type) const noexcept;
 

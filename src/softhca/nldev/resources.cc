@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What is said of each object: see resources.h.
 //
-// The keys of regions are shown to everybody, which the kernel does for who has CAP_NET_ADMIN: the
-// fabric is its user's own, and all of its processes are that user's.
+// The answers show the keys of regions to every process; the kernel shows them to a process with
+// CAP_NET_ADMIN. The fabric is its user's own, and all of its processes are that user's.
 #include "softhca/nldev/resources.h"
 
 #include <infiniband/verbs.h>

@@ -15,7 +15,7 @@ struct Resource {
     const char* name;       // in the summary
     std::uint16_t command;  // that lists them
     std::uint16_t table, entry, number_attribute;
-    bool per_device;  // otherwise of a port, for who asks for one
+    bool per_device;  // false: a request may ask for the objects of one port
     // Indices at and above it are not in use.
     std::uint32_t (*end)(const device::Segment& segment);
     // Whether there is an object at `index`. Those below are called for live objects only.
