@@ -8,6 +8,7 @@ _softhca_values() {
     --engine) echo "hybrid inline thread dedicated" ;;
     --memory) echo "auto cma" ;;
     --memlock) echo "ignore enforce" ;;
+    --device) echo "kind strict" ;;
     --lost-peer) echo "silent flush" ;;
     --log) echo "error warn info debug trace" ;;
     --fabric) softhca list --names 2>/dev/null ;;
@@ -16,12 +17,12 @@ _softhca_values() {
 
 _softhca_options() {
     case $1 in
-    run) echo "--uar --engine --memory --memlock --lost-peer --fabric --directory --log --log-file --help" ;;
+    run) echo "--uar --engine --memory --memlock --lost-peer --device --fabric --directory --log --log-file --help" ;;
     stat) echo "--fabric --json --help" ;;
     top) echo "--fabric --interval --once --json --help" ;;
     list) echo "--json --names --help" ;;
     clean) echo "--fabric --all --dry-run --force --help" ;;
-    env) echo "--json --help" ;;
+    env | traits) echo "--json --help" ;;
     esac
 }
 
@@ -29,7 +30,7 @@ _softhca() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "run stat top list clean env --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "run stat top list clean env traits --help --version" -- "$current")
         return
     fi
     local command=${COMP_WORDS[1]}
@@ -61,7 +62,7 @@ _softhca() {
         previous=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case $previous in
-    --uar | --engine | --memory | --memlock | --lost-peer | --log | --fabric)
+    --uar | --engine | --memory | --memlock | --lost-peer | --device | --log | --fabric)
         mapfile -t COMPREPLY < <(compgen -W "$(_softhca_values "$previous")" -- "$current")
         ;;
     --directory) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;

@@ -35,6 +35,7 @@ void add_top_command(CLI::App& app, int* status);
 void add_list_command(CLI::App& app, int* status);
 void add_clean_command(CLI::App& app, int* status);
 void add_env_command(CLI::App& app, int* status);
+void add_traits_command(CLI::App& app, int* status);
 
 // Adds the flag of a declared option. The text is checked by option_value().
 CLI::Option* add_declared_option(CLI::App& app, const OptionDeclaration& declaration,

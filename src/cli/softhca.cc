@@ -39,6 +39,7 @@ void declare_commands(CLI::App& app, const std::vector<std::string>& program, in
     softhca::cli::add_list_command(app, status);
     softhca::cli::add_clean_command(app, status);
     softhca::cli::add_env_command(app, status);
+    softhca::cli::add_traits_command(app, status);
     app.footer(
         "'softhca COMMAND --help' says more of each. First steps:\n"
         "  softhca run ibv_devinfo\n"

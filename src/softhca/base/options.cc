@@ -122,6 +122,19 @@ constexpr OptionDeclaration kDeclarations[] = {
             },
     },
     {
+        .variable = "SOFTHCA_DEVICE",
+        .flag = "device",
+        .metavar = "TRAITS",
+        .initial = "kind",
+        .values = {},
+        .possible = "a list of kind, strict, random:N, seed:N and traits, divided by commas "
+                    "(softhca traits lists them; -TRAIT takes one away)",
+        .help = "how harsh the device is: kind, or as free as a real ConnectX is (strict), or by "
+                "single traits; random:N takes each trait of strict or not, as the number says",
+        .apply = [](std::string_view value,
+                    Options* options) { return read_device_traits(value, &options->device); },
+    },
+    {
         .variable = "SOFTHCA_FABRIC",
         .flag = "fabric",
         .metavar = "NAME",

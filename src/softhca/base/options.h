@@ -9,6 +9,8 @@
 
 #include <limits.h>
 
+#include "softhca/base/device_traits.h"
+
 namespace softhca {
 
 enum class UarPolicy { kDynamic, kStatic };
@@ -29,6 +31,7 @@ struct Options {
     MemoryPolicy memory = MemoryPolicy::kAuto;
     MemlockPolicy memlock = MemlockPolicy::kIgnore;
     LostPeerPolicy lost_peer = LostPeerPolicy::kSilent;
+    DeviceTraits device;
     LogLevel log = LogLevel::kWarn;
     char fabric[kMaxFabricName + 1] = "default";
     char directory[PATH_MAX] = "";  // empty: device/fabric_directory.h chooses

@@ -3,6 +3,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 
+#include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/identity.h"
 #include "softhca/device/reclaim.h"
@@ -50,6 +51,10 @@ int check_values(const ib_uverbs_modify_qp& m) noexcept {
     if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && m.max_rd_atomic > device::kMaxRdAtomic) return EINVAL;
     if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) && m.max_dest_rd_atomic > device::kMaxRdAtomic)
         return EINVAL;
+    // set_qpc_atomic_flags of the kernel driver
+    if ((mask & IBV_QP_ACCESS_FLAGS) && (m.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) &&
+        options().device.has(DeviceTrait::kNoAtomics))
+        return EOPNOTSUPP;
     if ((mask & IBV_QP_TIMEOUT) && m.timeout > 31) return EINVAL;
     if ((mask & IBV_QP_RETRY_CNT) && m.retry_cnt > 7) return EINVAL;
     if ((mask & IBV_QP_RNR_RETRY) && m.rnr_retry > 7) return EINVAL;

@@ -5,6 +5,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
 
+#include "softhca/base/options.h"
 #include "softhca/device/clock.h"
 #include "softhca/device/identity.h"
 #include "softhca/uverbs/command.h"
@@ -27,7 +28,10 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     out.hw_ver = kHardwareRevision;
     out.max_qp = kMaxQps - kFirstQp;
     out.max_qp_wr = kMaxQpWr;
-    out.device_cap_flags = kDeviceCapFlags;
+    const DeviceTraits& traits = options().device;
+    out.device_cap_flags = traits.has(DeviceTrait::kNoXrc)
+                               ? kDeviceCapFlags & ~std::uint32_t{IB_UVERBS_DEVICE_XRC}
+                               : kDeviceCapFlags;
     out.max_sge = kMaxSge;
     out.max_sge_rd = kMaxSge;
     out.max_cq = kMaxCqs - kFirstCq;
@@ -37,7 +41,7 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     out.max_qp_rd_atom = kMaxRdAtomic;
     out.max_res_rd_atom = kMaxRdAtomic * out.max_qp;
     out.max_qp_init_rd_atom = kMaxRdAtomic;
-    out.atomic_cap = IBV_ATOMIC_HCA;
+    out.atomic_cap = traits.has(DeviceTrait::kNoAtomics) ? IBV_ATOMIC_NONE : IBV_ATOMIC_HCA;
     out.max_ah = 0x7fffffff;  // address vectors live in the application's entries
     out.max_srq = kMaxSrqs - kFirstSrq;
     out.max_srq_wr = kMaxSrqWr;
@@ -75,7 +79,7 @@ int query_device(Command& command) noexcept {
     out.timestamp_mask = ~0ull;
     out.hca_core_clock = kClockKhz;
     out.odp_caps = paging_capabilities();
-    out.xrc_odp_caps = kConnectedPaging;
+    if (!options().device.has(DeviceTrait::kNoXrc)) out.xrc_odp_caps = kConnectedPaging;
     out.max_dm_size = kMemicBytes;
     const std::size_t room = command.core_out.length;
     out.response_length = static_cast<std::uint32_t>(room < sizeof out ? room : sizeof out);

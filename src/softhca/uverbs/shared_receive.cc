@@ -11,6 +11,7 @@
 #include <bit>
 
 #include "softhca/base/libc.h"
+#include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/device/table.h"
@@ -212,6 +213,7 @@ int destroy_srq(Command& command) noexcept {
 int open_xrcd(Command& command) noexcept {
     ib_uverbs_open_xrcd request;
     if (const int error = command.request(request)) return error;
+    if (options().device.has(DeviceTrait::kNoXrc)) return EOPNOTSUPP;
     struct stat st {};
     const auto fd = static_cast<std::int32_t>(request.fd);
     if (fd != -1 && libc::fstat(fd, &st) != 0) return EBADF;

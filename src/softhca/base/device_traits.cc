@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The table of traits, and how a list of words becomes a set of them.
+#include "softhca/base/device_traits.h"
+
+#include <charconv>
+
+namespace softhca {
+
+namespace {
+
+// In the order of DeviceTrait. docs/softhca.md says more of each.
+constexpr DeviceTraitDeclaration kTraits[] = {
+    {DeviceTrait::kNoAtomics, "no-atomics", false,
+     "the device has no atomic operations and refuses queue pairs that allow them"},
+    {DeviceTrait::kNoXrc, "no-xrc", false, "the device has no XRC"},
+};
+
+constexpr bool in_order() noexcept {
+    unsigned place = 0;
+    for (const DeviceTraitDeclaration& each : kTraits)
+        if (static_cast<unsigned>(each.trait) != place++) return false;
+    return true;
+}
+static_assert(in_order(), "the table is in the order of the enumeration");
+
+// splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+std::uint64_t mixed(std::uint64_t value) noexcept {
+    value += 0x9e3779b97f4a7c15;
+    value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9;
+    value = (value ^ value >> 27) * 0x94d049bb133111eb;
+    return value ^ value >> 31;
+}
+
+bool read_number(std::string_view text, std::uint64_t* number) noexcept {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *number);
+    return error == std::errc{} && end == text.data() + text.size();
+}
+
+bool read_word(std::string_view word, DeviceTraits* traits) noexcept {
+    const auto choose = [traits](auto&& wanted) {
+        for (const DeviceTraitDeclaration& each : kTraits)
+            traits->set(each.trait, wanted(each));
+    };
+    std::uint64_t number = 0;
+    if (word == "kind") {
+        choose([](const DeviceTraitDeclaration&) { return false; });
+        return true;
+    }
+    if (word == "strict") {
+        choose([](const DeviceTraitDeclaration& each) { return each.strict; });
+        return true;
+    }
+    if (word.starts_with("seed:")) {
+        if (!read_number(word.substr(5), &number)) return false;
+        traits->set_seed(number);
+        return true;
+    }
+    if (word.starts_with("random:")) {
+        if (!read_number(word.substr(7), &number)) return false;
+        const std::uint64_t choice = mixed(number);
+        choose([choice](const DeviceTraitDeclaration& each) {
+            return each.strict && (choice >> static_cast<unsigned>(each.trait) & 1) != 0;
+        });
+        traits->set_seed(number);
+        return true;
+    }
+    const bool on = !word.starts_with('-');
+    if (!on) word.remove_prefix(1);
+    for (const DeviceTraitDeclaration& each : kTraits) {
+        if (word != each.word) continue;
+        traits->set(each.trait, on);
+        return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+std::span<const DeviceTraitDeclaration> device_trait_declarations() noexcept { return kTraits; }
+
+bool read_device_traits(std::string_view text, DeviceTraits* traits) noexcept {
+    DeviceTraits read;
+    while (true) {
+        const std::size_t comma = text.find(',');
+        if (!read_word(text.substr(0, comma), &read)) return false;
+        if (comma == std::string_view::npos) break;
+        text.remove_prefix(comma + 1);
+    }
+    *traits = read;
+    return true;
+}
+
+}  // namespace softhca

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What SOFTHCA_DEVICE takes from a device is neither reported nor given; without it both are. The
+// variants softhca.TRAIT.device_traits run these cases with a trait each.
+#include <cerrno>
+#include <cstdlib>
+
+#include "softhca/base/device_traits.h"
+#include "verbs_fixture.h"
+
+namespace softhca::test {
+namespace {
+
+bool chosen(DeviceTrait trait) {
+    const char* const text = std::getenv("SOFTHCA_DEVICE");
+    DeviceTraits traits;
+    if (text != nullptr) {
+        EXPECT_TRUE(read_device_traits(text, &traits)) << text;
+    }
+    return traits.has(trait);
+}
+
+ibv_device_attr attributes_of(ibv_context* context) {
+    ibv_device_attr attributes = {};
+    EXPECT_EQ(ibv_query_device(context, &attributes), 0);
+    return attributes;
+}
+
+TEST(DeviceTraits, NoXrc) {
+    const bool lacking = chosen(DeviceTrait::kNoXrc);
+    const Owned<ibv_context> context = open_device();
+    const ibv_device_attr attributes = attributes_of(context.get());
+    EXPECT_EQ((attributes.device_cap_flags & IBV_DEVICE_XRC) == 0, lacking);
+    ibv_xrcd_init_attr wanted = {};
+    wanted.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    wanted.fd = -1;
+    wanted.oflags = O_CREAT;
+    errno = 0;
+    const Owned<ibv_xrcd> domain(ibv_open_xrcd(context.get(), &wanted));
+    EXPECT_EQ(domain == nullptr, lacking);
+    if (lacking) {
+        EXPECT_EQ(errno, EOPNOTSUPP);
+    }
+}
+
+TEST(DeviceTraits, NoAtomics) {
+    const bool lacking = chosen(DeviceTrait::kNoAtomics);
+    const Owned<ibv_context> context = open_device();
+    EXPECT_EQ(attributes_of(context.get()).atomic_cap, lacking ? IBV_ATOMIC_NONE : IBV_ATOMIC_HCA);
+    const Owned<ibv_pd> pd(ibv_alloc_pd(context.get()));
+    const Owned<ibv_cq> cq(ibv_create_cq(context.get(), 4, nullptr, nullptr, 0));
+    ibv_qp_init_attr init = {};
+    init.send_cq = init.recv_cq = cq.get();
+    init.cap = {.max_send_wr = 1,
+                .max_recv_wr = 1,
+                .max_send_sge = 1,
+                .max_recv_sge = 1,
+                .max_inline_data = 0};
+    init.qp_type = IBV_QPT_RC;
+    const Owned<ibv_qp> qp(ibv_create_qp(pd.get(), &init));
+    ASSERT_TRUE(qp);
+    ibv_qp_attr to_init = {};
+    to_init.qp_state = IBV_QPS_INIT;
+    to_init.port_num = 1;
+    to_init.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
+    constexpr int kMask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+    EXPECT_EQ(ibv_modify_qp(qp.get(), &to_init, kMask), lacking ? EOPNOTSUPP : 0);
+    to_init.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+    if (lacking) {
+        EXPECT_EQ(ibv_modify_qp(qp.get(), &to_init, kMask), 0) << "without them it can";
+    }
+}
+
+}  // namespace
+}  // namespace softhca::test
