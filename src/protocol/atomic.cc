@@ -60,7 +60,7 @@ bool RdmEndpoint::Body::start_atomic(Transfer& t) {
     const Header header{Kind::kAtomic,           0, name.endpoint, t.peer->name.endpoint,
                         t.peer->send_sequence(), 0};
     std::memcpy(t.copy.data(), &header, sizeof header);
-    if (!send_control(*t.peer, t.copy, {})) return false;
+    if (!send_control(*t.peer, t.copy)) return false;
     t.peer->count_numbered();
     t.step = Transfer::Step::kAnswer;
     ++t.peer->answers;

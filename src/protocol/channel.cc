@@ -402,6 +402,8 @@ void Channel::finish(Connection& connection, std::uint32_t number, int error, in
         if (record.buffer != Connection::kNoBuffer) send_buffers_.give_back(record.buffer);
         switch (record.told) {
             case Connection::Told::kNobody:
+                if (last && error != 0 && record.argument != Connection::own_mark(number))
+                    tell_of_lost(connection, error, device_error);
                 break;
             case Connection::Told::kUser: {
                 Sent sent;
@@ -417,6 +419,13 @@ void Channel::finish(Connection& connection, std::uint32_t number, int error, in
                 break;
         }
     }
+}
+
+// Which of several endpoints that share the channel posted it, nobody noted: one of those that send
+// there is told.
+void Channel::tell_of_lost(const Connection& connection, int error, int device_error) {
+    for (ChannelUser* const user : users_)
+        if (user != nullptr && user->lost(connection, error, device_error)) return;
 }
 
 void Channel::look_at_connections() {
@@ -460,7 +469,7 @@ bool Channel::drained() noexcept {
         work.opcode = post::Opcode::kWrite;
         work.remote_srq = connection->request_.to.srqn;
         connection->signaled_at_ = connection->posted_ - kSignalEvery;
-        if (post(*connection, work, {}) != post::Posted::kOk)
+        if (post(*connection, work, {.what = Sent::kOwn}) != post::Posted::kOk)
             connection->signaled_at_ = connection->posted_ - 1;
     }
     return all;
@@ -477,7 +486,9 @@ void Channel::forget(ChannelUser& user) noexcept {
     for (const auto& connection : connections_)
         for (std::uint32_t number = connection->done_; number != connection->posted_; ++number) {
             Connection::Record& record = connection->record(number);
-            if (record.user == user.number_) record.told = Connection::Told::kNobody;
+            if (record.user != user.number_ || record.told == Connection::Told::kNobody) continue;
+            record.told = Connection::Told::kNobody;
+            record.argument = Connection::own_mark(number);
         }
 }
 

@@ -40,6 +40,9 @@ public:
                           std::uint32_t immediate, std::uint32_t qpn) = 0;
     // A work that was posted with kEntry or kCount is done. error: 0, or an errno.
     virtual void sent(const struct Sent& sent, int error, int device_error) = 0;
+    // A work of the application that it did not want to be told of has failed on that connection.
+    // False: this user sends nothing there.
+    virtual bool lost(const Connection& connection, int error, int device_error) = 0;
     // The connection is ready, or has failed.
     virtual void changed(Connection& connection) = 0;
 
@@ -59,14 +62,15 @@ protected:
 
 // What is to be done when a posted work is.
 struct Sent {
-    enum What : std::uint8_t { kEntry = 1, kCount = 2, kTagged = 4, kRma = 8 };
+    // kOwn: of the protocol's own, so the application is not told if it fails.
+    enum What : std::uint8_t { kEntry = 1, kCount = 2, kTagged = 4, kRma = 8, kOwn = 16 };
     ChannelUser* user = nullptr;
     void* context = nullptr;      // for kEntry
     Part* part = nullptr;         // told instead of the user
     std::byte* buffer = nullptr;  // of the channel's pool: goes back
     std::uint8_t what = 0;
     bool needs_completion() const noexcept {
-        return what != 0 || part != nullptr || buffer != nullptr;
+        return (what & ~kOwn) != 0 || part != nullptr || buffer != nullptr;
     }
 };
 
@@ -94,9 +98,9 @@ private:
     std::optional<post::Mlx5SendQueue<post::SingleThreaded>> direct_;
     std::optional<post::VerbsSendQueue<post::SingleThreaded>> verbs_;
     // Of each work under way what `Sent` says, in few bytes: there are send_depth of them for each
-    // peer. Of all others: nothing, so that a work of which nobody is told need not be noted; but
-    // kSignaled, in `what`, of each that asked for a completion: when a connection fails, all have
-    // one.
+    // peer. An injected message, which is the application's and of which nobody is told, need not
+    // be noted. When a connection fails, all works have a completion. So those that asked for one
+    // have kSignaled in `what`, and those of the protocol's own have own_mark().
     static constexpr std::uint8_t kSignaled = 0x80;
     struct Record {
         void* argument = nullptr;  // the context, or the part
@@ -106,6 +110,11 @@ private:
         Told told = Told::kNobody;
     };
     static_assert(sizeof(Record) == 16);
+    // As the argument where nobody is told. A record that an earlier work of its place has left has
+    // another number.
+    static void* own_mark(std::uint32_t number) noexcept {
+        return reinterpret_cast<void*>(std::uintptr_t{number} + 1);
+    }
     std::unique_ptr<Record[]> sent_;  // ring, by number; grows up to send_depth
     std::uint32_t sent_mask_ = 0;
     Record& record(std::uint32_t number) noexcept { return sent_[number & sent_mask_]; }
@@ -213,6 +222,7 @@ private:
     unsigned poll_verbs(unsigned most);
     [[gnu::noinline]] void other(const mlx5_cqe64& cqe) { completed(direct_cq_->completion(cqe)); }
     void finish(Connection& connection, std::uint32_t number, int error, int device_error);
+    void tell_of_lost(const Connection& connection, int error, int device_error);
     void look_at_connections();
     void fail(Connection& connection, int error);
 

@@ -29,15 +29,17 @@ namespace heddle::protocol {
 [[gnu::always_inline]] inline void Channel::note(Connection& connection, const Sent& sent,
                                                  bool signal) noexcept {
     const std::uint32_t number = connection.posted_++;
-    if (!signal) return;
+    if (!signal && (sent.what & Sent::kOwn) == 0) return;
     Connection::Record& record = connection.record(number);
+    if (sent.what & Sent::kOwn) record.argument = Connection::own_mark(number);
+    if (!signal) return;
     record.what = Connection::kSignaled;
     if (sent.buffer != nullptr) record.buffer = send_buffers_.index_of(sent.buffer);
     if (sent.part != nullptr) {
         record.argument = sent.part;
         record.user = sent.user->number_;
         record.told = Connection::Told::kPart;
-    } else if (sent.what != 0) {
+    } else if ((sent.what & ~Sent::kOwn) != 0) {
         record.argument = sent.context;
         record.user = sent.user->number_;
         record.what |= sent.what;

@@ -142,20 +142,20 @@ void RdmEndpoint::Body::fail_peer(Peer& peer, int error) {
     });
 }
 
-bool RdmEndpoint::Body::send_control(Peer& peer, std::span<const std::byte> bytes,
-                                     const Sent& wanted) {
+bool RdmEndpoint::Body::send_control(Peer& peer, std::span<const std::byte> bytes) {
     post::Work work;
     work.opcode = post::Opcode::kSend;
     work.remote_srq = peer.name.srqn;
     ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes.data()),
                   static_cast<std::uint32_t>(bytes.size()), 0};
     work.pieces = {&piece, 1};
+    Sent sent;
+    sent.what = Sent::kOwn;
     if (bytes.size() <= channel->max_inline()) {
         work.flags = post::kInline;
-        return channel->post(*peer.connection, work, wanted) == post::Posted::kOk;
+        return channel->post(*peer.connection, work, sent) == post::Posted::kOk;
     }
     memory::Pool& buffers = channel->send_buffers();
-    Sent sent = wanted;
     sent.buffer = buffers.take();
     if (sent.buffer == nullptr) return false;
     std::memcpy(sent.buffer, bytes.data(), bytes.size());
@@ -180,7 +180,7 @@ void RdmEndpoint::Body::control(Peer& peer, Kind kind, std::span<const std::byte
 }
 
 void RdmEndpoint::Body::control_message(Peer& peer, std::vector<std::byte>&& bytes) {
-    if (can_send(peer) && send_control(peer, bytes, {})) return;
+    if (can_send(peer) && send_control(peer, bytes)) return;
     auto* const waiting = new Control;
     waiting->body = this;
     waiting->peer = &peer;
@@ -189,7 +189,7 @@ void RdmEndpoint::Body::control_message(Peer& peer, std::vector<std::byte>&& byt
 }
 
 bool Control::go() {
-    if (!body->send_control(*peer, bytes, {})) return false;
+    if (!body->send_control(*peer, bytes)) return false;
     delete this;
     return true;
 }

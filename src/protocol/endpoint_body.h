@@ -321,7 +321,7 @@ public:
     void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
                  std::span<const std::byte> more, std::uint64_t tag = 0);
     void control_message(Peer& peer, std::vector<std::byte>&& bytes);
-    bool send_control(Peer& peer, std::span<const std::byte> bytes, const Sent& sent);
+    bool send_control(Peer& peer, std::span<const std::byte> bytes);
     // receive.cc
     ssize_t receive(const ReceiveArguments& arguments);
     ssize_t peek(const ReceiveArguments& arguments);
@@ -406,6 +406,7 @@ public:
     // rdm_endpoint.cc
     void progress(unsigned most);
     void sent(const Sent& sent, int error, int device_error) override;
+    bool lost(const Connection& connection, int error, int device_error) override;
     void changed(Connection& connection) override;
     // The end of an operation that the application waits for.
     void entry(std::uint8_t what, bool read, void* context, std::uint64_t extra, int error,

@@ -280,6 +280,14 @@ void RdmEndpoint::Body::finish(Transfer& t, int error, int device_error) {
     end_transfer(t);
 }
 
+bool RdmEndpoint::Body::lost(const Connection& connection, int error, int device_error) {
+    const bool ours = std::any_of(peers.begin(), peers.end(), [&](const auto& peer) {
+        return peer->connection == &connection;
+    });
+    if (ours) entry(Sent::kEntry, false, nullptr, 0, error, device_error, nullptr);
+    return ours;
+}
+
 void RdmEndpoint::Body::changed(Connection& connection) {
     for (const auto& peer : peers) {
         if (peer->connection != &connection) continue;

@@ -63,7 +63,7 @@ bool RdmEndpoint::Body::send_rts(Transfer& t) {
     if (t.later) put_bytes(&place, sizeof place);
     put_bytes(&body, sizeof body);
     put_bytes(segments.data(), count * sizeof segments[0]);
-    if (!send_control(*t.peer, {message, static_cast<std::size_t>(at - message)}, {})) return false;
+    if (!send_control(*t.peer, {message, static_cast<std::size_t>(at - message)})) return false;
     t.peer->count_numbered();
     t.step = Transfer::Step::kAnswer;
     ++t.peer->answers;
@@ -109,7 +109,7 @@ bool Receive::go() {
         std::memcpy(message + sizeof header, &cts, sizeof cts);
         const auto more = bytes_of({segments.data(), count});
         std::memcpy(message + sizeof header + sizeof cts, more.data(), more.size());
-        if (!body->send_control(*peer, {message, sizeof header + sizeof cts + more.size()}, {}))
+        if (!body->send_control(*peer, {message, sizeof header + sizeof cts + more.size()}))
             return false;
         started = true;
         ++peer->answers;

@@ -312,7 +312,7 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
         work.remote_key = tuple.credits_key;
         work.remote_srq = peer.name.srqn;
         if (!RdmEndpoint::Body::can_send(peer) ||
-            body_.channel->post(*peer.connection, work, {}) != post::Posted::kOk)
+            body_.channel->post(*peer.connection, work, {.what = Sent::kOwn}) != post::Posted::kOk)
             return list(tuple);
         ++tuple.credited;
     }

@@ -145,7 +145,7 @@ bool TupleSender::begin(std::uint64_t id) {
     std::byte message[sizeof header + sizeof begin];
     std::memcpy(message, &header, sizeof header);
     std::memcpy(message + sizeof header, &begin, sizeof begin);
-    if (!body_.send_control(peer, message, {})) return false;
+    if (!body_.send_control(peer, message)) return false;
     peer.count_numbered();
     tuple->state = TupleOut::State::kOpen;
     advance(*tuple);

@@ -102,13 +102,18 @@ int injector(Board& board) {
         return unsent != 0 || board.error != 0;
     });
     if (!noticed || unsent != 0) return 2;
-    // Everything that the device has to say of that peer has been read.
+    // Each of those that were lost with it has an entry: they come before the next of another.
+    const auto next_to_other = [&] {
+        int error = ECONNABORTED;
+        while (error == ECONNABORTED)
+            error = next(station.transmit.get(), entry, other.receive.get());
+        return error;
+    };
     std::uint64_t received = 0;
     for (int i = 0; i < 100; ++i) {
         if (fi_trecv(other.ep.get(), &received, sizeof received, nullptr, FI_ADDR_UNSPEC, 1, 0,
                      nullptr) != 0 ||
-            insist(station.transmit.get(), send(to_other)) != 0 ||
-            next(station.transmit.get(), entry, other.receive.get()) != 0 ||
+            insist(station.transmit.get(), send(to_other)) != 0 || next_to_other() != 0 ||
             next(other.receive.get(), entry, station.transmit.get()) != 0)
             return 4;
     }
@@ -117,6 +122,56 @@ int injector(Board& board) {
 
 TEST_F(Death, LeavesRoomForMessagesToOthers) {
     run(receiver, injector);
+    expect_told();
+}
+
+constexpr unsigned kReceiveRoom = 32, kInjected = 60;
+
+// Takes as many messages as its queue has room for, and is killed.
+int full_receiver(Board& board) {
+    setenv("FI_HEDDLE_RECEIVE_BUFFERS", std::to_string(kReceiveRoom).c_str(), 1);
+    World world;
+    Station station(world);
+    station.enable();
+    std::memcpy(board.name, station.name, kNameBytes);
+    board.named = true;
+    while (wait_for([&] { return board.arrived.load(); }))
+        pause();
+    return 1;
+}
+
+// They are at the device when the peer dies, and asked for no completion.
+int injector_of_many(Board& board) {
+    World world;
+    Station station(world);
+    station.enable();
+    const fi_addr_t to = address_on(board, station);
+    if (to == FI_ADDR_NOTAVAIL) return 1;
+    const std::uint64_t value = 1;
+    fid_ep* const ep = station.ep.get();
+    const auto send = [&] { return fi_tsend(ep, &value, sizeof value, nullptr, to, 2, nullptr); };
+    fi_cq_tagged_entry entry;
+    if (insist(station.transmit.get(), send) != 0 || next(station.transmit.get(), entry) != 0)
+        return 1;
+    for (unsigned i = 0; i < kInjected; ++i)
+        if (fi_tinject(ep, &value, sizeof value, to, 2) != 0) return 2;
+    board.arrived = true;
+    // The queue keeps an entry for itself on the direct path.
+    unsigned lost = 0;
+    while (lost < 1 + kInjected - kReceiveRoom) {
+        board.error = next(station.transmit.get(), entry);
+        if (board.error != EHOSTUNREACH && board.error != ECONNABORTED) return 3;
+        ++lost;
+    }
+    fi_cq_err_entry error{};
+    for (int i = 0; i < 1000; ++i)
+        if (fi_cq_read(station.transmit.get(), &entry, 1) == -FI_EAVAIL)
+            lost += fi_cq_readerr(station.transmit.get(), &error, 0) == 1;
+    return lost <= 2 + kInjected - kReceiveRoom ? 0 : 4;
+}
+
+TEST_F(Death, EachInjectedMessageThatIsLostHasAnEntry) {
+    run(full_receiver, injector_of_many);
     expect_told();
 }
 

@@ -36,7 +36,7 @@ def add(suite, tools):
 
     modes = EVERY_MODE if suite.full else UAR_BY_MEMORY + tuple(Mode(engine=e) for e in ENGINES[1:])
     # Where more processes than processors poll, each message waits for a turn of the scheduler.
-    polling = () if suite.full else ("-n", "200")
+    polling = () if suite.full else ("-n", "50")
     for kind in PINGPONGS:
         for mode in modes:
             for options in (polling, ("-e",)):
