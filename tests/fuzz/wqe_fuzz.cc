@@ -136,6 +136,86 @@ void damage_region(World& w, Input& input) {
     damaged_regions.push_back(std::make_unique<DamagedRegion>(w.segment().mrs[key >> 8], input));
 }
 
+// A word of the segment's record of a queue, as any process of the fabric can leave it. It is as it
+// was when the input has ended. Where queues lie is left alone: see SECURITY.md.
+class DamagedWord {
+public:
+    DamagedWord(std::uint32_t& word, Input& input) : word_(word), before_(word) {
+        switch (input.below(3)) {
+            case 0:
+                word = input.byte();
+                break;
+            case 1:
+                word ^= 1u << input.below(32);
+                break;
+            default:
+                word = input.word();
+                break;
+        }
+    }
+    ~DamagedWord() { word_ = before_; }
+    DamagedWord(const DamagedWord&) = delete;
+    DamagedWord& operator=(const DamagedWord&) = delete;
+
+private:
+    std::uint32_t& word_;
+    const std::uint32_t before_;
+};
+std::vector<std::unique_ptr<DamagedWord>> damaged_words;
+
+std::uint32_t& word_of(device::QueuePair& qp, Input& input) {
+    return *input.pick({&qp.type,
+                        &qp.alias_of,
+                        &qp.pd,
+                        &qp.send_cq,
+                        &qp.recv_cq,
+                        &qp.srq,
+                        &qp.xrcd,
+                        &qp.uidx,
+                        &qp.signal_all,
+                        &qp.sq_count,
+                        &qp.rq_count,
+                        &qp.rq_shift,
+                        &qp.sq_offset,
+                        &qp.max_send_sge,
+                        &qp.max_recv_sge,
+                        &qp.max_inline,
+                        &qp.scatter_recv,
+                        &qp.scatter_send,
+                        &qp.attr.qp_access_flags,
+                        &qp.attr.dest_qpn,
+                        &qp.attr.qkey,
+                        &qp.rq_consumer,
+                        &qp.rq_posted_seen,
+                        &qp.responder_psn,
+                        &qp.requester_psn});
+}
+std::uint32_t& word_of(device::SharedReceiveQueue& srq, Input& input) {
+    return *input.pick({&srq.number, &srq.type, &srq.pd, &srq.cq, &srq.xrcd, &srq.wqe_count,
+                        &srq.wqe_shift, &srq.max_wr, &srq.max_sge, &srq.uidx, &srq.next,
+                        &srq.consumed, &srq.posted_seen, &srq.limit, &srq.failed});
+}
+std::uint32_t& word_of(device::CompletionQueue& cq, Input& input) {
+    return *input.pick({&cq.number, &cq.cqe_size, &cq.channel, &cq.channel_generation,
+                        &cq.ignore_overrun, &cq.timestamps, &cq.cqe_count, &cq.producer,
+                        &cq.consumer_seen, &cq.last_solicited, &cq.announced, &cq.failed});
+}
+
+void damage_word(World& w, Input& input) {
+    device::Segment& s = w.segment();
+    const auto damage = [&](auto& object) {
+        damaged_words.push_back(std::make_unique<DamagedWord>(word_of(object, input), input));
+    };
+    switch (input.below(3)) {
+        case 0:
+            return damage(s.qps[w.queues[input.byte() % w.queues.size()].index]);
+        case 1:
+            return damage(s.srqs[(input.one_in(2) ? w.xrc_srq : w.srq).index]);
+        default:
+            return damage(s.cqs[w.cqs[input.byte() % w.cqs.size()].index]);
+    }
+}
+
 // What libmlx5 would write, and then some bytes of it damaged.
 Entry send_entry(World& w, Queue& queue, std::uint16_t counter, Input& input) {
     constexpr std::uint8_t kOpcodes[] = {
@@ -311,6 +391,7 @@ void check_armed(World& w, Input& input) {
 }
 
 void change_state(World& w, Input& input) {
+    if (!damaged_words.empty()) return;  // commands may be refused then
     Queue& queue = w.queues[input.byte() % w.queues.size()];
     switch (input.below(5)) {
         case 0:
@@ -369,7 +450,7 @@ void remap(World& w, Input& input) {
 }
 
 void one_operation(World& w, Input& input) {
-    switch (input.below(25)) {
+    switch (input.below(26)) {
         case 0:
         case 1:
         case 2:
@@ -409,6 +490,8 @@ void one_operation(World& w, Input& input) {
             return flush(w, input);
         case 23:
             return damage_region(w, input);
+        case 24:
+            return damage_word(w, input);
         default:
             return remap(w, input);
     }
@@ -432,6 +515,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     // what waits for a timer of some microseconds has its turn; what was never run is
     for (unsigned n = 0; n < 8; ++n)
         run_listed(w, softhca::engine::Runner::kProgress, softhca::device::kMaxQps);
+    while (!damaged_words.empty())  // the first that was damaged last
+        damaged_words.pop_back();
     if (size & 1)  // flushing, too
         for (Queue& queue : w.queues)
             w.modify(queue, IBV_QPS_ERR);

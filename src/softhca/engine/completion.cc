@@ -149,8 +149,10 @@ Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
     if (!cq.failed && !cq.ignore_overrun && is_full(fabric, cq)) overrun(fabric, cq);
     if (!cq.failed) {
         const std::uint32_t slot = cq.producer & (cq.cqe_count - 1);
-        const std::uint64_t at = std::uint64_t{slot} * cq.cqe_size;
-        const std::uint64_t body = at + cq.cqe_size - 64;
+        // nothing else, whatever another process has made of it
+        const std::uint32_t entry_bytes = cq.cqe_size == 128 ? 128 : 64;
+        const std::uint64_t at = std::uint64_t{slot} * entry_bytes;
+        const std::uint64_t body = at + entry_bytes - 64;
         // reading the clock is a tenth of the time of a small message: for those who can see it. An
         // error entry has its syndromes where others have the timestamp
         if (cq.timestamps && completion.opcode != MLX5_CQE_REQ_ERR &&
@@ -159,7 +161,7 @@ Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
                 htobe64(device::counter_to_ns(device::counter(), fabric.segment().clock_factor));
         const std::uint8_t owner = (cq.producer & cq.cqe_count) ? 1 : 0;
         std::uint8_t flags = 0;
-        if (completion.inline_length && cq.cqe_size == 128) {
+        if (completion.inline_length && entry_bytes == 128) {
             flags = MLX5_INLINE_SCATTER_64;
             queue_write(fabric, process, cq.buffer, at, completion.payload,
                         completion.inline_length);

@@ -25,6 +25,16 @@ inline std::byte* queue_pointer(device::Fabric& fabric, std::uint32_t process,
     return nullptr;
 }
 
+// Bytes of an entry of that size, a power of two, and where the entry of that index begins. Another
+// process of the fabric may have changed the record that the shift comes from: the result is always
+// defined, and the functions here bound it.
+inline std::uint64_t entry_bytes(std::uint32_t shift) noexcept {
+    return std::uint64_t{1} << (shift & 31);
+}
+inline std::uint64_t entry_at(std::uint32_t index, std::uint32_t shift) noexcept {
+    return std::uint64_t{index} << (shift & 31);
+}
+
 inline bool queue_read(device::Fabric& fabric, std::uint32_t process,
                        const device::QueueMemory& memory, std::uint64_t at, void* to,
                        std::size_t length) noexcept {

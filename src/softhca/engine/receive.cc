@@ -76,12 +76,12 @@ Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& re
         srq.lock.unlock();
         return broken ? Take::kBroken : Take::kEmpty;
     }
-    const std::uint64_t at = std::uint64_t{srq.next} << srq.wqe_shift;
+    const std::uint64_t at = entry_at(srq.next, srq.wqe_shift);
     mlx5_wqe_srq_next_seg next;
     if (!queue_read(fabric, process, srq.buffer, at, &next, sizeof next) ||
         be16toh(next.next_wqe_index) >= srq.wqe_count ||
         !fetch_list(fabric, process, srq.buffer, at + sizeof next,
-                    (std::size_t{1} << srq.wqe_shift) - sizeof next, receive)) {
+                    entry_bytes(srq.wqe_shift) - sizeof next, receive)) {
         if (!fabric.going(process)) {
             // the owner has damaged its list: the queue fails, as for a WQE fetched with an error
             srq.failed = 1;
@@ -123,9 +123,8 @@ Take take_own(Fabric& fabric, QueuePair& qp, bool hold, Receive& receive) noexce
     if (!qp.rq_count ||
         !another(fabric, process, qp.record, qp.rq_consumer, qp.rq_posted_seen, &readable))
         result = readable ? Take::kEmpty : Take::kBroken;
-    else if (const std::uint64_t at = std::uint64_t{qp.rq_consumer & (qp.rq_count - 1)}
-                                      << qp.rq_shift;
-             !fetch_list(fabric, process, qp.buffer, at, std::size_t{1} << qp.rq_shift, receive))
+    else if (const std::uint64_t at = entry_at(qp.rq_consumer & (qp.rq_count - 1), qp.rq_shift);
+             !fetch_list(fabric, process, qp.buffer, at, entry_bytes(qp.rq_shift), receive))
         result = Take::kBroken;
     if (result != Take::kOk) {
         qp.receive_lock.unlock();
@@ -182,7 +181,7 @@ bool take_one_piece(Fabric& fabric, QueuePair& qp, std::size_t bytes, Receive& r
     const std::uint32_t process = qp.head.process;
     const auto entry = [&](std::uint32_t counter) {
         return queue_pointer(fabric, process, qp.buffer,
-                             std::uint64_t{counter & (qp.rq_count - 1)} << qp.rq_shift,
+                             entry_at(counter & (qp.rq_count - 1), qp.rq_shift),
                              sizeof(mlx5_wqe_data_seg));
     };
     bool readable;
