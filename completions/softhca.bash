@@ -8,6 +8,7 @@ _softhca_values() {
     --engine) echo "hybrid inline thread dedicated" ;;
     --memory) echo "auto cma" ;;
     --memlock) echo "ignore enforce" ;;
+    --port) echo "infiniband roce" ;;
     --device) echo "kind strict" ;;
     --lost-peer) echo "silent flush" ;;
     --log) echo "error warn info debug trace" ;;
@@ -17,7 +18,7 @@ _softhca_values() {
 
 _softhca_options() {
     case $1 in
-    run) echo "--uar --engine --memory --memlock --lost-peer --device --fabric --directory --log --log-file --help" ;;
+    run) echo "--uar --engine --memory --memlock --lost-peer --port --device --fabric --directory --log --log-file --help" ;;
     stat) echo "--fabric --json --help" ;;
     top) echo "--fabric --interval --once --json --help" ;;
     list) echo "--json --names --help" ;;
@@ -62,7 +63,7 @@ _softhca() {
         previous=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case $previous in
-    --uar | --engine | --memory | --memlock | --lost-peer | --device | --log | --fabric)
+    --uar | --engine | --memory | --memlock | --lost-peer | --port | --device | --log | --fabric)
         mapfile -t COMPREPLY < <(compgen -W "$(_softhca_values "$previous")" -- "$current")
         ;;
     --directory) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;

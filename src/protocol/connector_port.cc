@@ -12,6 +12,7 @@
 
 #include "heddle/error.h"
 #include "verbs/connection.h"
+#include "verbs/gid.h"
 #include "verbs/memlock.h"
 
 namespace heddle::protocol {
@@ -40,7 +41,7 @@ ibv_ah* PathCache::find(const Name& name) noexcept {
     address.ethernet = port.ethernet;
     address.lid = name.process.lid;
     std::memcpy(address.gid, name.process.gid, sizeof address.gid);
-    ibv_ah_attr path = verbs::path_to(address);
+    ibv_ah_attr path = verbs::path_to(address, gid_index_);
     ibv_ah* const handle = ibv_create_ah(pd_, &path);
     if (handle == nullptr) return nullptr;
     if (recent_.size() == kMost) {
@@ -55,7 +56,11 @@ ibv_ah* PathCache::find(const Name& name) noexcept {
 
 ConnectorPort::ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives,
                              std::uint32_t qkey, Clock::duration repair_every)
-    : receives_(receives), qkey_(qkey), repair_every_(repair_every), paths_(pd) {
+    : receives_(receives),
+      qkey_(qkey),
+      repair_every_(repair_every),
+      gid_index_(verbs::own_gid(context).index),
+      paths_(pd, gid_index_) {
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     const std::size_t bytes = ((receives + kSends) * kSlot + kOverflow + page - 1) / page * page;
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(page, bytes)));

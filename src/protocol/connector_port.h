@@ -28,7 +28,7 @@ namespace heddle::protocol {
 class PathCache {
 public:
     static constexpr std::size_t kMost = 4096;
-    explicit PathCache(ibv_pd* pd) : pd_(pd) {}
+    PathCache(ibv_pd* pd, std::uint8_t own_gid_index) : pd_(pd), gid_index_(own_gid_index) {}
     ~PathCache();
     PathCache(const PathCache&) = delete;
     PathCache& operator=(const PathCache&) = delete;
@@ -51,7 +51,8 @@ private:
         ibv_ah* handle;
     };
     ibv_pd* pd_;
-    std::list<Path> recent_;  // the last one used first
+    const std::uint8_t gid_index_;  // by which all are reached
+    std::list<Path> recent_;        // the last one used first
     std::unordered_map<Port, std::list<Path>::iterator, PortHash> found_;
 };
 
@@ -74,6 +75,7 @@ public:
 
     ibv_qp* qp() const noexcept { return qp_.get(); }
     const QpAddress& address() const noexcept { return address_; }
+    std::uint8_t gid_index() const noexcept { return gid_index_; }  // verbs::own_gid()
     int fd() const noexcept { return channel_->fd; }
     // False: it is lost, for want of a slot or of a path.
     bool send(const Datagram& datagram, const Name& to) noexcept;
@@ -129,6 +131,7 @@ private:
     unsigned receives_;  // slots; those of sends are behind them, the overflow behind these
     const std::uint32_t qkey_;
     const Clock::duration repair_every_;
+    const std::uint8_t gid_index_;
     std::unique_ptr<std::byte, Free> memory_;
     verbs::MemoryRegion region_;
     verbs::CompletionChannel channel_;

@@ -17,10 +17,10 @@ constexpr milliseconds kFarewells{5000};  // so long is a BYE repeated
 
 }  // namespace
 
-ConnectorRequests::ConnectorRequests(const Name& self, ibv_mtu mtu,
+ConnectorRequests::ConnectorRequests(const Name& self, const OwnPort& port,
                                      const Connector::Options& options)
     : self_(self),
-      mtu_(mtu),
+      port_(port),
       first_pause_(std::max(options.first_repeat_ms, 1u)),
       patience_(options.give_up_ms) {}
 
@@ -38,7 +38,7 @@ void ConnectorRequests::start(ConnectionRequest& request, Clock::time_point now)
     d.to = request.to;
     d.qpn = request.qp->qp_num;
     d.psn = random_() & 0xff'ffff;
-    d.mtu = static_cast<std::uint8_t>(mtu_);
+    d.mtu = static_cast<std::uint8_t>(port_.mtu);
     d.reads = verbs::most_reads(request.qp->context);
     asked.started = now;
     asked.give_up = now + patience_;
@@ -104,6 +104,7 @@ int ConnectorRequests::take_up(const Asked& asked, const Datagram& reply) const 
     peer.ethernet = to.flags & Name::kEthernet;
     std::copy_n(to.process.gid, sizeof peer.gid, peer.gid);
     verbs::ConnectionAttributes attributes;
+    attributes.gid_index = port_.gid_index;
     attributes.mtu = static_cast<ibv_mtu>(reply.mtu);
     attributes.send_psn = asked.datagram.psn;
     attributes.receive_psn = reply.psn;

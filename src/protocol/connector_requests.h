@@ -38,7 +38,7 @@ public:
         Name to;
         bool again = false;
     };
-    ConnectorRequests(const Name& self, ibv_mtu mtu, const Connector::Options& options);
+    ConnectorRequests(const Name& self, const OwnPort& port, const Connector::Options& options);
 
     void start(ConnectionRequest& request, Clock::time_point now);
     // The BYE for one that was started and is over; nothing if there is none of that kind.
@@ -71,7 +71,7 @@ private:
     static void end(const Asked& asked, int error, std::vector<Ended>& ended);
 
     const Name self_;
-    const ibv_mtu mtu_;
+    const OwnPort port_;
     const std::chrono::milliseconds first_pause_, patience_;
     std::random_device random_;  // what a name does not tell: a BYE has to have the number
     Table asked_;

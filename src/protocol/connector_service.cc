@@ -93,10 +93,10 @@ Connector::Service::Service(ibv_context* context, ibv_pd* pd, const Options& opt
       nonce_(draw_nonce()),
       port_(context, pd, options.receives, qkey_of(nonce_)),
       device_(ibv_get_device_name(context->device)),
-      mtu_(verbs::query_port(context).active_mtu),
+      own_port_{verbs::query_port(context).active_mtu, port_.gid_index()},
       self_(name_of(port_.address(), nonce_)),
-      targets_(self_, mtu_, options),
-      requests_(self_, mtu_, options),
+      targets_(self_, own_port_, options),
+      requests_(self_, own_port_, options),
       luck_(options.seed) {
     thread_ = quiet_thread("heddle-connect", [this] { run(); });
 }

@@ -80,7 +80,7 @@ private:
     WakeUp wake_up_;
     ConnectorPort port_;
     const std::string device_;
-    const ibv_mtu mtu_;
+    const OwnPort own_port_;
     const Name self_;
     mutable std::mutex mutex_;
     mutable std::atomic<unsigned> entering_{0};  // callers that wait for the mutex

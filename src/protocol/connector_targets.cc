@@ -53,9 +53,10 @@ ProcessName source_of(const Name& from) noexcept {
 
 }  // namespace
 
-ConnectorTargets::ConnectorTargets(const Name& self, ibv_mtu mtu, const Connector::Options& options)
+ConnectorTargets::ConnectorTargets(const Name& self, const OwnPort& port,
+                                   const Connector::Options& options)
     : self_(self),
-      mtu_(mtu),
+      port_(port),
       most_(options.most_targets),
       most_of_peer_(options.most_targets_of_peer),
       most_gone_(options.most_gone) {}
@@ -150,7 +151,8 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
     peer.ethernet = request.from.flags & Name::kEthernet;
     std::copy_n(request.from.process.gid, sizeof peer.gid, peer.gid);
     verbs::ConnectionAttributes attributes;
-    attributes.mtu = std::min(mtu_, static_cast<ibv_mtu>(request.mtu));
+    attributes.gid_index = port_.gid_index;
+    attributes.mtu = std::min(port_.mtu, static_cast<ibv_mtu>(request.mtu));
     attributes.receive_psn = request.psn;
     attributes.send_psn = random_() & 0xff'ffff;
     attributes.reads = std::min(request.reads, verbs::most_reads(endpoint.context));

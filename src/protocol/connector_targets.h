@@ -23,8 +23,8 @@ namespace heddle::protocol {
 
 class ConnectorTargets {
 public:
-    // `self`: who answers, process and flags. `mtu`: of the port.
-    ConnectorTargets(const Name& self, ibv_mtu mtu, const Connector::Options& options);
+    // `self`: who answers, process and flags. `port`: what it has.
+    ConnectorTargets(const Name& self, const OwnPort& port, const Connector::Options& options);
     ~ConnectorTargets();
     ConnectorTargets(const ConnectorTargets&) = delete;
     ConnectorTargets& operator=(const ConnectorTargets&) = delete;
@@ -67,7 +67,7 @@ private:
     void note_gone(std::uint32_t number) noexcept;
 
     const Name self_;
-    const ibv_mtu mtu_;
+    const OwnPort port_;
     const std::size_t most_, most_of_peer_, most_gone_;
     std::random_device random_;
     std::vector<LocalEndpoint> endpoints_;

@@ -3,6 +3,8 @@
 // A request's number is drawn at random by the asking process and stays its connection's number.
 #pragma once
 
+#include <infiniband/verbs.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -11,6 +13,12 @@
 #include "protocol/name.h"
 
 namespace heddle::protocol {
+
+// Of this process's port, what connections are made with.
+struct OwnPort {
+    ibv_mtu mtu = IBV_MTU_1024;
+    std::uint8_t gid_index = 0;  // verbs::own_gid()
+};
 
 enum class DatagramKind : std::uint8_t {
     kRequest = 1,  // from, to, qpn, psn, mtu, reads: of the QP that sends

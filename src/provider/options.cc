@@ -194,6 +194,19 @@ constexpr OptionDeclaration kTable[] = {
      "eager size or for RMA; at most half of `ulimit -l`, where the process is held to that. 0: "
      "memory is registered for each operation.",
      [](Text text, Options& o) { return number(text, 0, 1ULL << 40, o.protocol.mr_cache_bytes); }},
+    {"gid_index", FI_PARAM_STRING, "auto", "auto, or 0 to 255",
+     "Which entry of the port's GID table is used (`ibv_devinfo -v` shows it), on Ethernet. auto: "
+     "RoCE v2 before v1, then IPv4, an IPv6 address that routers pass on, a link-local one.",
+     [](Text text, Options& o) {
+         unsigned index = 0;
+         if (text == "auto") {
+             o.gid_index.reset();
+             return true;
+         }
+         if (!number(text, 0, 255, index)) return false;
+         o.gid_index = static_cast<std::uint8_t>(index);
+         return true;
+     }},
     {"connect_timeout", FI_PARAM_INT, "30000", "100 to 600000 ms",
      "How long a peer that does not answer is asked for a connection, before operations to it "
      "fail.",

@@ -5,6 +5,8 @@
 
 #include <rdma/fabric.h>
 
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +20,7 @@ enum class Stats : std::uint8_t { kOff, kStderr, kFile };
 
 struct Options {
     protocol::Options protocol;
+    std::optional<std::uint8_t> gid_index;  // nullopt: the best; see verbs/gid.h
     Stats stats = Stats::kOff;
     std::string stats_file;
 };

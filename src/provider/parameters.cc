@@ -7,6 +7,7 @@
 #include <string>
 
 #include "provider/host.h"
+#include "verbs/gid.h"
 
 extern char** environ;
 
@@ -74,6 +75,7 @@ void read_parameters() {
         if (!text.empty() && !apply_option(declaration, text, values, message))
             complain("%s; the default is used", message.c_str());
     }
+    verbs::take_gid_index(values.gid_index);
     complain_of_unknown();
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "heddle/error.h"
+#include "verbs/gid.h"
 
 namespace heddle::verbs {
 namespace {
@@ -35,13 +36,14 @@ std::uint8_t most_reads(ibv_context* context) noexcept {
     return static_cast<std::uint8_t>(std::clamp(attributes.max_qp_rd_atom, 1, 16));
 }
 
-ibv_ah_attr path_to(const QpAddress& peer) noexcept {
+ibv_ah_attr path_to(const QpAddress& peer, std::uint8_t own_gid_index) noexcept {
     ibv_ah_attr path{};
     path.port_num = kPort;
     path.dlid = peer.lid;
     if (peer.ethernet) {
         path.is_global = 1;
         std::memcpy(path.grh.dgid.raw, peer.gid, sizeof peer.gid);
+        path.grh.sgid_index = own_gid_index;
         path.grh.hop_limit = 64;
     }
     return path;
@@ -53,10 +55,8 @@ QpAddress address_of(ibv_qp* qp) {
     address.qpn = qp->qp_num;
     address.lid = port.lid;
     address.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
-    ibv_gid gid{};
-    if (const int error = ibv_query_gid(qp->context, kPort, 0, &gid))
-        throw VerbsError("asking for GID 0 of port 1", error);
-    std::memcpy(address.gid, gid.raw, sizeof address.gid);
+    const OwnGid gid = own_gid(qp->context);
+    std::copy(gid.raw.begin(), gid.raw.end(), address.gid);
     return address;
 }
 
@@ -78,7 +78,7 @@ int to_ready_to_receive(ibv_qp* qp, const QpAddress& peer,
     a.rq_psn = attributes.receive_psn;
     a.max_dest_rd_atomic = attributes.reads;
     a.min_rnr_timer = attributes.min_rnr_timer;
-    a.ah_attr = path_to(peer);
+    a.ah_attr = path_to(peer, attributes.gid_index);
     int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     if (qp->qp_type != IBV_QPT_XRC_SEND)  // which answers nobody
         mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -104,6 +104,7 @@ void connect(ibv_qp* qp, const QpAddress& peer) {
     ConnectionAttributes attributes;
     attributes.mtu = query_port(qp->context).active_mtu;
     attributes.reads = most_reads(qp->context);
+    attributes.gid_index = own_gid(qp->context).index;
     require(to_ready_to_receive(qp, peer, attributes), qp, "RTR");
     require(to_ready_to_send(qp, attributes), qp, "RTS");
 }

@@ -17,6 +17,7 @@ struct ConnectionAttributes {
     ibv_mtu mtu = IBV_MTU_1024;
     std::uint32_t send_psn = 0, receive_psn = 0;
     std::uint8_t reads = 1;           // RDMA reads and atomics on their way, in each direction
+    std::uint8_t gid_index = 0;       // own_gid(); of Ethernet ports
     std::uint8_t min_rnr_timer = 12;  // 0.64 ms: how long a sender waits that found no receive
 };
 
@@ -28,8 +29,8 @@ int to_ready_to_send(ibv_qp* qp, const ConnectionAttributes& attributes) noexcep
 
 // RDMA reads and atomics that a QP of this device can have on their way.
 std::uint8_t most_reads(ibv_context* context) noexcept;
-// The path to a port; by GID on Ethernet.
-ibv_ah_attr path_to(const QpAddress& peer) noexcept;
+// The path to a port; by GID on Ethernet, from own_gid().
+ibv_ah_attr path_to(const QpAddress& peer, std::uint8_t own_gid_index) noexcept;
 
 // Throws VerbsError.
 ibv_port_attr query_port(ibv_context* context);

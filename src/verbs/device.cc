@@ -14,6 +14,7 @@
 #include <fstream>
 
 #include "heddle/error.h"
+#include "verbs/gid.h"
 #include "verbs/handles.h"
 #include "verbs/missing_device.h"
 #include "verbs/open_device.h"
@@ -67,9 +68,10 @@ DeviceInfo describe(ibv_device* device) {
         info.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
         info.lid = port.lid;
     }
-    ibv_gid gid{};
-    if (ibv_query_gid(context.get(), 1, 0, &gid) == 0)
-        std::copy_n(gid.raw, info.gid.size(), info.gid.begin());
+    try {
+        info.gid = verbs::own_gid(context.get()).raw;
+    } catch (const VerbsError&) {  // it stays unknown
+    }
     return info;
 }
 

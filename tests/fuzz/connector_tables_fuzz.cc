@@ -84,8 +84,8 @@ class Tables {
 public:
     explicit Tables(Input& input)
         : input_(input),
-          targets_(self(), IBV_MTU_4096, options()),
-          requests_(self(), IBV_MTU_4096, options()) {}
+          targets_(self(), OwnPort{IBV_MTU_4096, 0}, options()),
+          requests_(self(), OwnPort{IBV_MTU_4096, 0}, options()) {}
     ~Tables() {
         std::vector<ConnectorRequests::Ended> ended;
         requests_.stop_all(ended);

@@ -272,7 +272,7 @@ TEST(HostileDatagrams, OfAnyKindLeaveItAtWork) {
 TEST(PathCache, KeepsThePathsUsedLast) {
     const auto context = softhca::test::open_device();
     const Owned<ibv_pd> pd(check(ibv_alloc_pd(context.get()), "ibv_alloc_pd"));
-    PathCache cache(pd.get());
+    PathCache cache(pd.get(), 0);
     Name name;
     const auto find = [&](std::uint16_t lid) {
         name.process.lid = lid;

@@ -103,7 +103,8 @@ Address Endpoint::address() const {
     }
     address.qkey = 0x11111111;
     address.lid = port_attributes(context.get()).lid;
-    require(ibv_query_gid(context.get(), 1, 0, &address.gid), "ibv_query_gid");
+    const int index = is_ethernet(context.get()) ? options.gid_index : 0;
+    require(ibv_query_gid(context.get(), 1, index, &address.gid), "ibv_query_gid");
     address.memory = memory->address();
     address.memory_size = memory->size();
     address.rkey = memory->mr()->rkey;
@@ -126,14 +127,26 @@ void Endpoint::to_init() {
                 "to INIT, " + describe(target.get()));
 }
 
+ibv_ah_attr Endpoint::path_to(const Address& remote) const {
+    ibv_ah_attr path = {};
+    path.dlid = remote.lid;
+    path.port_num = 1;
+    if (is_ethernet(context.get())) {
+        path.is_global = 1;
+        path.grh.dgid = remote.gid;
+        path.grh.sgid_index = options.gid_index;
+        path.grh.hop_limit = 64;
+    }
+    return path;
+}
+
 void Endpoint::to_ready_to_receive(const Address& remote) {
     peer = remote;
     ibv_qp_attr attributes = {};
     attributes.qp_state = IBV_QPS_RTR;
     attributes.path_mtu = options.mtu;
     attributes.dest_qp_num = remote.target_qpn;
-    attributes.ah_attr.dlid = remote.lid;
-    attributes.ah_attr.port_num = 1;
+    attributes.ah_attr = path_to(remote);
     attributes.max_dest_rd_atomic = options.read_depth;
     attributes.min_rnr_timer = options.min_rnr_timer;
     const int connected =

@@ -83,6 +83,10 @@ ibv_port_attr port_attributes(ibv_context* context) {
     return attributes;
 }
 
+bool is_ethernet(ibv_context* context) {
+    return port_attributes(context).link_layer == IBV_LINK_LAYER_ETHERNET;
+}
+
 Owned<ibv_cq> create_cq(ibv_context* context, int entries, ibv_comp_channel* channel) {
     return Owned<ibv_cq>(
         check(ibv_create_cq(context, entries, nullptr, channel, 0), "ibv_create_cq"));

@@ -64,6 +64,7 @@ using Owned = std::unique_ptr<T, Destroy>;
 Owned<ibv_context> open_device();
 ibv_device_attr device_attributes(ibv_context* context);
 ibv_port_attr port_attributes(ibv_context* context);
+bool is_ethernet(ibv_context* context);
 Owned<ibv_cq> create_cq(ibv_context* context, int entries, ibv_comp_channel* channel = nullptr);
 Owned<ibv_srq> create_srq(ibv_pd* pd, std::uint32_t entries, std::uint32_t pieces = 1);
 
@@ -136,7 +137,8 @@ struct EndpointOptions {
     std::uint8_t min_rnr_timer = 1;  // 0.01 ms
     std::uint8_t read_depth = 4;
     ibv_mtu mtu = IBV_MTU_4096;
-    int xrcd_file = -1;  // an XRC domain of its own, or the one of this file
+    std::uint8_t gid_index = 3;  // on an Ethernet port; RoCE v2 over IPv4
+    int xrcd_file = -1;          // an XRC domain of its own, or the one of this file
 };
 
 struct Work {
@@ -162,6 +164,7 @@ public:
     Address address() const;
     void to_init();
     void to_ready_to_receive(const Address& peer);
+    ibv_ah_attr path_to(const Address& peer) const;
     void to_ready_to_send();
     void connect(const Address& peer);  // all three
     void to_error();                    // both QPs

@@ -56,6 +56,7 @@ TEST(Options, DefaultsWithoutVariables) {
     EXPECT_EQ(all.options.memory, MemoryPolicy::kAuto);
     EXPECT_EQ(all.options.memlock, MemlockPolicy::kIgnore);
     EXPECT_EQ(all.options.lost_peer, LostPeerPolicy::kSilent);
+    EXPECT_EQ(all.options.port, PortPolicy::kInfiniBand);
     EXPECT_EQ(all.options.device, DeviceTraits{});
     EXPECT_EQ(all.options.log, LogLevel::kWarn);
     EXPECT_STREQ(all.options.fabric, "default");
@@ -178,7 +179,7 @@ TEST(Options, DeclarationsAreComplete) {
         }
         EXPECT_TRUE(initial_among_values);
     }
-    EXPECT_EQ(variables.size(), 10U);
+    EXPECT_EQ(variables.size(), 11U);
 }
 
 }  // namespace

@@ -13,6 +13,8 @@ constexpr DeviceTraitDeclaration kTraits[] = {
     {DeviceTrait::kNoAtomics, "no-atomics", false,
      "the device has no atomic operations and refuses queue pairs that allow them"},
     {DeviceTrait::kNoXrc, "no-xrc", false, "the device has no XRC"},
+    {DeviceTrait::kNoRoceV1, "no-roce-v1", false,
+     "an Ethernet port has no GIDs of RoCE v1, so that the first entry of its table is empty"},
 };
 
 constexpr bool in_order() noexcept {

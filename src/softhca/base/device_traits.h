@@ -13,6 +13,7 @@ namespace softhca {
 enum class DeviceTrait : std::uint8_t {
     kNoAtomics,
     kNoXrc,
+    kNoRoceV1,
 };
 
 // One trait. Those of `strict` are what every ConnectX does; the others are what some devices lack.

@@ -18,6 +18,7 @@ constexpr const char* kEngineValues[] = {"hybrid", "inline", "thread", "dedicate
 constexpr const char* kMemoryValues[] = {"auto", "cma"};
 constexpr const char* kMemlockValues[] = {"ignore", "enforce"};
 constexpr const char* kLostPeerValues[] = {"silent", "flush"};
+constexpr const char* kPortValues[] = {"infiniband", "roce"};
 constexpr const char* kLogValues[] = {"error", "warn", "info", "debug", "trace"};
 
 // The enumerators of each choice stand in the order of its table.
@@ -120,6 +121,18 @@ constexpr OptionDeclaration kDeclarations[] = {
             [](std::string_view value, Options* options) {
                 return choose(kLostPeerValues, value, &options->lost_peer);
             },
+    },
+    {
+        .variable = "SOFTHCA_PORT",
+        .flag = "port",
+        .metavar = "LINK",
+        .initial = "infiniband",
+        .values = kPortValues,
+        .possible = "infiniband or roce",
+        .help = "what the port of the device is: InfiniBand, with a LID, or Ethernet, with GIDs of "
+                "RoCE v1 and v2; the first process of a fabric decides",
+        .apply = [](std::string_view value,
+                    Options* options) { return choose(kPortValues, value, &options->port); },
     },
     {
         .variable = "SOFTHCA_DEVICE",

@@ -21,6 +21,7 @@ constexpr bool leaves_all_to_thread(EnginePolicy engine) noexcept {
 enum class MemoryPolicy { kAuto, kCma };
 enum class MemlockPolicy { kIgnore, kEnforce };
 enum class LostPeerPolicy { kSilent, kFlush };
+enum class PortPolicy { kInfiniBand, kRoce };
 enum class LogLevel { kError, kWarn, kInfo, kDebug, kTrace };
 
 inline constexpr std::size_t kMaxFabricName = 64;
@@ -31,6 +32,7 @@ struct Options {
     MemoryPolicy memory = MemoryPolicy::kAuto;
     MemlockPolicy memlock = MemlockPolicy::kIgnore;
     LostPeerPolicy lost_peer = LostPeerPolicy::kSilent;
+    PortPolicy port = PortPolicy::kInfiniBand;
     DeviceTraits device;
     LogLevel log = LogLevel::kWarn;
     char fabric[kMaxFabricName + 1] = "default";

@@ -24,11 +24,17 @@
 #include "softhca/device/memory/arena.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/device/peers.h"
+#include "softhca/device/port.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/device/tree.h"
 
 namespace softhca::device {
 namespace {
+
+PortKind wanted_port() noexcept {
+    if (options().port == PortPolicy::kInfiniBand) return PortKind::kInfiniBand;
+    return options().device.has(DeviceTrait::kNoRoceV1) ? PortKind::kRoceV2 : PortKind::kRoce;
+}
 
 Fabric* g_fabric_storage = nullptr;
 std::atomic<Fabric*> g_fabric{nullptr};
@@ -249,6 +255,7 @@ bool Fabric::open_locked() noexcept {
         segment_->created_ns = now_ns();
         segment_->clock_factor = measure_clock_factor();
         segment_->node_guid = node_guid(name_, st.st_dev);
+        segment_->port_kind = static_cast<std::uint32_t>(wanted_port());
         segment_->magic.store(kSegmentMagic, std::memory_order_release);
     } else if (segment_->magic.load(std::memory_order_acquire) != kSegmentMagic ||
                segment_->version != kSegmentVersion ||
@@ -269,7 +276,7 @@ bool Fabric::open_locked() noexcept {
     epoch::prepare(*segment_, alone);
     if (!take_slot()) return false;
     if (alone) {
-        if (const int error = write_tree(tree_path_, segment_->node_guid)) {
+        if (const int error = write_tree(tree_path_, port_of(*segment_))) {
             LOG_ERROR("cannot write the device tree %s: %s", tree_path_.c_str(), strerror(error));
             return false;  // the last one out removes what there is of it
         }

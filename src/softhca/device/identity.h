@@ -36,12 +36,13 @@ inline constexpr std::uint32_t kDeviceCapFlags =
 // The device's GUID differs by fabric: guid.h.
 inline constexpr std::uint64_t kGidPrefix = 0xfe80'0000'0000'0000ULL;
 
-// One InfiniBand port, HDR 4x.
+// One port, HDR 4x: InfiniBand, or Ethernet (port.h).
 inline constexpr unsigned kPorts = 1;
 inline constexpr std::uint16_t kLid = 1;
 inline constexpr std::uint16_t kSmLid = 1;
 inline constexpr std::uint32_t kPortCapMask = 0x2651e848;
-inline constexpr unsigned kGidTableLength = 8;  // entry 0 is the port GID, the rest are zero
+inline constexpr std::uint32_t kRocePortCapMask = 0x10000;  // IB_PORT_CM_SUP: rdma_cm is possible
+inline constexpr unsigned kGidTableLength = 8;              // which are used: port.h
 inline constexpr unsigned kPkeyTableLength = 128;
 inline constexpr std::uint16_t kDefaultPkey = 0xffff;
 

@@ -294,6 +294,7 @@ struct Segment {
     std::uint64_t pid_namespace_device, pid_namespace_inode;
     std::uint32_t light_epochs;  // see epoch.h
     std::uint32_t uar_policy;    // of the first process; contexts have their own
+    std::uint32_t port_kind;     // PortKind: see port.h; of the first process
     SharedLock process_lock;     // slots of the process table, reclaiming
     SharedLock atomics_lock;     // 64-bit atomics on memory that is not shared
     std::atomic<std::uint32_t> processes_high;

@@ -207,31 +207,33 @@ void write_pci(Writer& w, const std::string& pci) {
     w.link(pci + "/driver", std::string("../../../bus/pci/drivers/") + kDriverName);
 }
 
-void write_port(Writer& w, const std::string& port, std::uint64_t node_guid) {
+void write_port(Writer& w, const std::string& port, const Port& described) {
+    const bool ethernet = described.is_ethernet();
     w.directory(port);
     w.line(port + "/state", "4: ACTIVE");
     w.line(port + "/phys_state", "5: LinkUp");
     w.line(port + "/rate", "200 Gb/sec (4X HDR)");
-    w.line(port + "/lid", "0x%x", kLid);
-    w.line(port + "/sm_lid", "0x%x", kSmLid);
+    w.line(port + "/lid", "0x%x", ethernet ? 0 : kLid);
+    w.line(port + "/sm_lid", "0x%x", ethernet ? 0 : kSmLid);
     w.line(port + "/lid_mask_count", "0");
     w.line(port + "/sm_sl", "0");
-    w.line(port + "/cap_mask", "0x%08x", kPortCapMask);
-    w.line(port + "/link_layer", "InfiniBand");
+    w.line(port + "/cap_mask", "0x%08x", ethernet ? kRocePortCapMask : kPortCapMask);
+    w.line(port + "/link_layer", ethernet ? "Ethernet" : "InfiniBand");
 
-    // The type of an InfiniBand port's GIDs is this one, for historical reasons; none of them has a
-    // network device, so gid_attrs/ndevs has no readable entry.
+    // The type of an InfiniBand port's GIDs is that of v1, for historical reasons; none of them has
+    // a network device, so gid_attrs/ndevs has no readable entry.
     w.directory(port + "/gids");
     w.directory(port + "/gid_attrs/types");
     w.directory(port + "/gid_attrs/ndevs");
     for (unsigned i = 0; i < kGidTableLength; ++i) {
-        const bool used = i == 0;
-        w.line(port + "/gids/" + number(i), "%s",
-               groups(used ? kGidPrefix : 0, used ? node_guid : 0).c_str());
-        w.line(port + "/gid_attrs/types/" + number(i), "IB/RoCE v1");
+        const GidEntry entry = described.gid(i);
+        w.line(port + "/gids/" + number(i), "%s", groups(entry.high, entry.low).c_str());
+        if (ethernet && entry.type == GidType::kNone) continue;  // reading it gives EINVAL there
+        w.line(port + "/gid_attrs/types/" + number(i),
+               entry.type == GidType::kV2 ? "RoCE v2" : "IB/RoCE v1");
     }
     w.directory(port + "/pkeys");
-    for (unsigned i = 0; i < kPkeyTableLength; ++i) {
+    for (unsigned i = 0; i < (ethernet ? 1 : kPkeyTableLength); ++i) {
         w.line(port + "/pkeys/" + number(i), "0x%04x", i == 0 ? kDefaultPkey : 0);
     }
 
@@ -272,7 +274,8 @@ void write_port(Writer& w, const std::string& port, std::uint64_t node_guid) {
     w.line(port + "/hw_counters/lifespan", "10");
 }
 
-void write_rdma_device(Writer& w, const std::string& pci, std::uint64_t node_guid) {
+void write_rdma_device(Writer& w, const std::string& pci, const Port& described) {
+    const std::uint64_t node_guid = described.node_guid();
     const std::string device = pci + "/infiniband/" + kDeviceName;
     w.directory(device);
     w.line(device + "/node_type", "1: CA");
@@ -287,7 +290,7 @@ void write_rdma_device(Writer& w, const std::string& pci, std::uint64_t node_gui
     w.link(device + "/device", std::string("../../../") + kPciAddress);
     w.link(device + "/subsystem", "../../../../../class/infiniband");
     for (unsigned port = 1; port <= kPorts; ++port) {
-        write_port(w, device + "/ports/" + number(port), node_guid);
+        write_port(w, device + "/ports/" + number(port), described);
     }
 }
 
@@ -365,7 +368,7 @@ void remove_below(int directory) noexcept {
 
 }  // namespace
 
-int write_tree(const std::string& root, std::uint64_t node_guid) noexcept {
+int write_tree(const std::string& root, const Port& port) noexcept {
     remove_tree(root);
     if (libc::mkdir(root.c_str(), 0700) != 0) {
         const int error = errno;
@@ -381,7 +384,7 @@ int write_tree(const std::string& root, std::uint64_t node_guid) noexcept {
             Writer w(fd);
             const std::string pci = pci_path();
             write_pci(w, pci);
-            write_rdma_device(w, pci, node_guid);
+            write_rdma_device(w, pci, port);
             write_uverbs(w, pci);
             write_names(w, pci);
             error = w.error();

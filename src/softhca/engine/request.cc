@@ -9,6 +9,9 @@
 
 #include <algorithm>
 
+#include "softhca/device/identity.h"
+#include "softhca/device/port.h"
+
 namespace softhca::engine {
 
 using device::Fabric;
@@ -100,6 +103,20 @@ void decode_address_vector(Cursor& cursor, Request& request) noexcept {
     cursor.advance(1);
 }
 
+// On an Ethernet port the GIDs say whether the packet arrives, and a receiver always finds a
+// header: the entry has neither LID nor the bit that a header is there (mlx5_create_ah of libmlx5).
+// The completion says which header, where it says the service level of InfiniBand
+// (cqe->rx_l3_type).
+void address_by_gid(const device::Port& port, Request& request) noexcept {
+    const device::GidEntry source = port.gid(request.sgid_index);
+    request.dlid = port.reaches(request.sgid_index, request.dgid) ? device::kLid : 0;
+    request.source_lid = 0;
+    request.has_grh = true;
+    request.service_level = source.type == device::GidType::kV1 ? kRoceV1
+                            : source.is_ipv4()                  ? kRoceV2OverIpv4
+                                                                : kRoceV2OverIpv6;
+}
+
 std::uint8_t add_inline(Cursor& cursor, std::uint32_t& left, Request& request) noexcept {
     const std::uint32_t length = be32toh(load<std::uint32_t>(cursor.at())) & ~MLX5_INLINE_SEG;
     const std::uint32_t units = static_cast<std::uint32_t>((length + 4 + kUnit - 1) / kUnit);
@@ -163,6 +180,7 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
     request.srq_number = 0;
     request.has_grh = false;
     request.service_level = 0;
+    request.source_lid = device::kLid;
     if (request.units == 0 || request.units > local.ring_blocks * 4 || (qpn_ds >> 8) != qp.number)
         return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     if (request.opcode == MLX5_OPCODE_NOP) return 0;
@@ -177,7 +195,11 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
         request.srq_number = be32toh(load<std::uint32_t>(cursor.at())) & 0xffffff;
         cursor.advance(1);
     }
-    if (qp.type == IB_UVERBS_QPT_UD) decode_address_vector(cursor, request);
+    if (qp.type == IB_UVERBS_QPT_UD) {
+        decode_address_vector(cursor, request);
+        const device::Port port = device::port_of(fabric.segment());
+        if (port.is_ethernet()) address_by_gid(port, request);
+    }
     if (is_rdma(request.opcode) || is_atomic(request.opcode)) {
         request.remote_address = be64toh(load<std::uint64_t>(cursor.at()));
         request.remote_key = be32toh(load<std::uint32_t>(cursor.at() + 8));

@@ -24,6 +24,9 @@ T load(const std::byte* from) noexcept {
     return value;
 }
 
+// Of a datagram on an Ethernet port, in Request::service_level: the header before its payload.
+inline constexpr std::uint8_t kRoceV1 = 0, kRoceV2OverIpv6 = 1, kRoceV2OverIpv4 = 2;
+
 struct Request {
     std::uint8_t opcode;      // MLX5_OPCODE_*
     std::uint8_t control;     // fm_ce_se: signalled, solicited, fence
@@ -40,6 +43,7 @@ struct Request {
     // UD
     std::uint32_t qpn, qkey, flow_label;
     std::uint16_t dlid;
+    std::uint16_t source_lid;  // what the receiver is told, of all transports
     std::uint8_t service_level, traffic_class, hop_limit, sgid_index;
     bool has_grh;
     std::uint8_t dgid[16];

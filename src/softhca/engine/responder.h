@@ -66,6 +66,7 @@ struct Message {
     std::uint32_t immediate = 0;  // big-endian
     std::uint8_t service_level = 0;
     bool has_grh = false;
+    std::uint16_t source_lid = device::kLid;
 };
 // The receiver's completion of a message that took `receive`.
 void fill_receive_completion(const device::QueuePair& requester, const device::QueuePair& target,

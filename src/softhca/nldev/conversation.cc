@@ -86,7 +86,7 @@ int fill_answer(std::uint16_t command, const Attributes& attributes, const Segme
         case RDMA_NLDEV_CMD_PORT_GET: {
             const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
             if (!port || !is_port(*port)) return EINVAL;
-            fill_port(*port, out);
+            fill_port(*segment, *port, out);
             return 0;
         }
         case RDMA_NLDEV_CMD_RES_GET:
@@ -220,7 +220,7 @@ bool Conversation::continue_dump(Dump* dump, const Segment* segment, Datagram* o
                 return end(0);
         } else if (dump->command == RDMA_NLDEV_CMD_PORT_GET) {
             if (++dump->next > device::kPorts) return end(0);
-            fill_port(dump->next, out);
+            fill_port(*segment, dump->next, out);
         } else {
             if (dump->next++ > 0) return end(0);
             if (dump->command == RDMA_NLDEV_CMD_GET)

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "softhca/device/identity.h"
+#include "softhca/device/port.h"
 #include "softhca/nldev/abi.h"
 #include "softhca/nldev/resources.h"
 
@@ -44,17 +45,20 @@ void fill_device(const device::Segment& segment, Datagram* out) noexcept {
     out->u64(RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, segment.node_guid);
     out->u8(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, kNodeTypeCa);
     out->u8(kDevDim, 0);  // CQs are not moderated
-    out->text(RDMA_NLDEV_ATTR_DEV_PROTOCOL, "ib");
+    out->text(RDMA_NLDEV_ATTR_DEV_PROTOCOL, device::port_of(segment).is_ethernet() ? "roce" : "ib");
 }
 
-void fill_port(std::uint32_t port, Datagram* out) noexcept {
+void fill_port(const device::Segment& segment, std::uint32_t port, Datagram* out) noexcept {
     fill_handle(out);
     out->u32(RDMA_NLDEV_ATTR_PORT_INDEX, port);
-    out->u64(RDMA_NLDEV_ATTR_CAP_FLAGS, kPortCapMask);
-    out->u64(RDMA_NLDEV_ATTR_SUBNET_PREFIX, kGidPrefix);
-    out->u32(RDMA_NLDEV_ATTR_LID, kLid);
-    out->u32(RDMA_NLDEV_ATTR_SM_LID, kSmLid);
-    out->u8(RDMA_NLDEV_ATTR_LMC, 0);
+    const bool ethernet = device::port_of(segment).is_ethernet();
+    out->u64(RDMA_NLDEV_ATTR_CAP_FLAGS, ethernet ? kRocePortCapMask : kPortCapMask);
+    if (!ethernet) {
+        out->u64(RDMA_NLDEV_ATTR_SUBNET_PREFIX, kGidPrefix);
+        out->u32(RDMA_NLDEV_ATTR_LID, kLid);
+        out->u32(RDMA_NLDEV_ATTR_SM_LID, kSmLid);
+        out->u8(RDMA_NLDEV_ATTR_LMC, 0);
+    }
     out->u8(RDMA_NLDEV_ATTR_PORT_STATE, IBV_PORT_ACTIVE);
     out->u8(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, kLinkUp);
 }

@@ -12,7 +12,7 @@ inline constexpr std::uint32_t kDeviceIndex = 0;  // the kernel counts its devic
 
 void fill_handle(Datagram* out) noexcept;
 void fill_device(const device::Segment& segment, Datagram* out) noexcept;
-void fill_port(std::uint32_t port, Datagram* out) noexcept;
+void fill_port(const device::Segment& segment, std::uint32_t port, Datagram* out) noexcept;
 void fill_character_device(Datagram* out) noexcept;
 void fill_subsystem(Datagram* out) noexcept;
 void fill_summary(const device::Segment& segment, Datagram* out);

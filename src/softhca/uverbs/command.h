@@ -89,6 +89,9 @@ int query_srq(Command& command) noexcept;
 int destroy_srq(Command& command) noexcept;
 int open_xrcd(Command& command) noexcept;
 int close_xrcd(Command& command) noexcept;
+int create_ah(Command& command) noexcept;
+int destroy_ah(Command& command) noexcept;
+int destroy_ah(DeviceContext& context, std::uint32_t handle) noexcept;
 
 // Runs one write command (IB_USER_VERBS_CMD_*, with IB_USER_VERBS_CMD_FLAG_EXTENDED or not).
 int run_command(Command& command) noexcept;

@@ -52,7 +52,7 @@ void fill_context_response(const DeviceContext& context,
     driver.num_ports = 1;
     driver.response_length = sizeof driver;
     driver.cqe_version = context.cqe_version;
-    driver.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE;
+    driver.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
     driver.eth_min_inline = MLX5_USER_INLINE_MODE_NONE;
     driver.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1;
     driver.log_uar_size = 12;

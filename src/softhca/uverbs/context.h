@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "softhca/device/fabric.h"
@@ -38,6 +39,8 @@ struct DeviceContext {
     std::vector<std::uint32_t> bfreg_users;               // QPs on each static bfreg
     std::vector<std::uint32_t> dynamic_pages;             // of ALLOC_WC, in Segment.uars
     std::map<std::uint64_t, std::uint32_t> record_pages;  // doorbell records on each page
+    std::set<std::uint32_t> address_handles;
+    std::uint32_t last_address_handle = 0;
 };
 
 // The context behind a command descriptor of this process; empty when there is none.

@@ -61,6 +61,10 @@ Function plain(std::uint32_t number) noexcept {
             return open_xrcd;
         case IB_USER_VERBS_CMD_CLOSE_XRCD:
             return close_xrcd;
+        case IB_USER_VERBS_CMD_CREATE_AH:
+            return create_ah;
+        case IB_USER_VERBS_CMD_DESTROY_AH:
+            return destroy_ah;
         default:
             return nullptr;
     }

@@ -82,6 +82,15 @@ int run_method(DeviceContext& context, unsigned object, unsigned method,
         return advise_mr(context, attributes);
     if (object == UVERBS_OBJECT_MR && method == UVERBS_METHOD_DM_MR_REG)
         return reg_dm_mr(context, attributes);
+    if (object == UVERBS_OBJECT_DEVICE && method == UVERBS_METHOD_QUERY_GID_ENTRY)
+        return query_gid_entry(context, attributes);
+    if (object == UVERBS_OBJECT_DEVICE && method == UVERBS_METHOD_QUERY_GID_TABLE)
+        return query_gid_table(context, attributes);
+    if (object == UVERBS_OBJECT_AH && method == UVERBS_METHOD_AH_DESTROY) {
+        std::uint64_t handle;
+        const int error = attributes.value(UVERBS_ATTR_DESTROY_AH_HANDLE, &handle);
+        return error ? error : destroy_ah(context, static_cast<std::uint32_t>(handle));
+    }
     if (object == UVERBS_OBJECT_DM) return device_memory_method(context, method, attributes);
     return EPROTONOSUPPORT;
 }

@@ -6,6 +6,7 @@
 #include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/identity.h"
+#include "softhca/device/port.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/events.h"
@@ -37,15 +38,21 @@ QueuePair* find_qp(Command& command, std::uint32_t handle, std::uint32_t* index)
     return &table[qp->alias_of];
 }
 
-int check_values(const ib_uverbs_modify_qp& m) noexcept {
+int check_values(const device::Port& port, const ib_uverbs_modify_qp& m) noexcept {
     const std::uint32_t mask = m.attr_mask;
     if (mask & IBV_QP_ALT_PATH) return EOPNOTSUPP;  // no automatic path migration
     if ((mask & IBV_QP_PORT) && m.port_num != 1) return EINVAL;
     if (mask & IBV_QP_AV) {
         if (m.dest.port_num != 1) return EINVAL;
         if (m.dest.is_global && m.dest.sgid_index >= device::kGidTableLength) return EINVAL;
+        // mlx5_set_path and rdma_fill_sgid_attr of the kernel
+        if (port.is_ethernet() &&
+            (!m.dest.is_global || port.gid(m.dest.sgid_index).type == device::GidType::kNone))
+            return EINVAL;
     }
-    if ((mask & IBV_QP_PKEY_INDEX) && m.pkey_index >= device::kPkeyTableLength) return EINVAL;
+    if ((mask & IBV_QP_PKEY_INDEX) &&
+        m.pkey_index >= (port.is_ethernet() ? 1 : device::kPkeyTableLength))
+        return EINVAL;
     if ((mask & IBV_QP_PATH_MTU) && (m.path_mtu < IBV_MTU_256 || m.path_mtu > IBV_MTU_4096))
         return EINVAL;
     if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && m.max_rd_atomic > device::kMaxRdAtomic) return EINVAL;
@@ -63,10 +70,13 @@ int check_values(const ib_uverbs_modify_qp& m) noexcept {
     return 0;
 }
 
-void apply(const ib_uverbs_modify_qp& m, QpAttributes& attr) noexcept {
+void apply(const device::Port& port, const ib_uverbs_modify_qp& m, QpAttributes& attr) noexcept {
     const std::uint32_t mask = m.attr_mask;
     if (mask & IBV_QP_AV) {
-        attr.dlid = m.dest.dlid;
+        // Of an Ethernet port: whether the GID is one of this port.
+        attr.dlid = !port.is_ethernet()                            ? m.dest.dlid
+                    : port.reaches(m.dest.sgid_index, m.dest.dgid) ? device::kLid
+                                                                   : 0;
         attr.sl = m.dest.sl;
         attr.src_path_bits = m.dest.src_path_bits;
         attr.static_rate = m.dest.static_rate;
@@ -174,14 +184,15 @@ int modify(Command& command, const ib_uverbs_modify_qp& given) noexcept {
     if ((m.attr_mask & IBV_QP_CUR_STATE) && m.cur_qp_state != from) return EINVAL;
     const std::uint32_t to = m.attr_mask & IBV_QP_STATE ? m.qp_state : from;
     if (!qp_change_allowed(qp->type, from, to, m.attr_mask)) return EINVAL;
-    if (const int error = check_values(m)) return error;
+    const device::Port port = device::port_of(command.segment());
+    if (const int error = check_values(port, m)) return error;
     if (to == IBV_QPS_RESET) {
         reset(command, *qp, index);
         return 0;
     }
     engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire);
     if (local) local->run_lock.lock();
-    apply(m, qp->attr);
+    apply(port, m, qp->attr);
     if (local) local->run_lock.unlock();
     return enter(command, *qp, index, m, from, to);
 }
@@ -214,7 +225,7 @@ int query_qp(Command& command) noexcept {
     if (!qp) return EINVAL;
     const QpAttributes& attr = qp->attr;
     ib_uverbs_query_qp_resp out{};
-    out.dest.dlid = attr.dlid;
+    out.dest.dlid = device::port_of(command.segment()).is_ethernet() ? 0 : attr.dlid;
     out.dest.sl = attr.sl;
     out.dest.src_path_bits = attr.src_path_bits;
     out.dest.static_rate = attr.static_rate;

@@ -8,6 +8,7 @@
 #include "softhca/base/options.h"
 #include "softhca/device/clock.h"
 #include "softhca/device/identity.h"
+#include "softhca/device/port.h"
 #include "softhca/uverbs/command.h"
 
 namespace softhca::uverbs {
@@ -96,22 +97,24 @@ int query_port(Command& command) noexcept {
     ib_uverbs_query_port request;
     if (const int error = command.request(request)) return error;
     if (request.port_num != 1) return EINVAL;
+    const bool ethernet = device::port_of(command.segment()).is_ethernet();
     ib_uverbs_query_port_resp out{};
-    out.port_cap_flags = kPortCapMask;
+    out.port_cap_flags = ethernet ? kRocePortCapMask : kPortCapMask;
     out.max_msg_sz = static_cast<std::uint32_t>(kMaxMessage);
     out.gid_tbl_len = kGidTableLength;
-    out.pkey_tbl_len = kPkeyTableLength;
-    out.lid = kLid;
-    out.sm_lid = kSmLid;
+    out.pkey_tbl_len = ethernet ? 1 : kPkeyTableLength;
+    out.lid = ethernet ? 0 : kLid;
+    out.sm_lid = ethernet ? 0 : kSmLid;
     out.state = IBV_PORT_ACTIVE;
     out.max_mtu = IBV_MTU_4096;
-    out.active_mtu = IBV_MTU_4096;
+    // What an interface of 1500 bytes has room for (mlx5_query_port_roce).
+    out.active_mtu = ethernet ? IBV_MTU_1024 : IBV_MTU_4096;
     out.max_vl_num = 4;
     out.subnet_timeout = 18;
     out.active_width = 2;   // 4x
     out.active_speed = 64;  // HDR
     out.phys_state = 5;     // link up
-    out.link_layer = IBV_LINK_LAYER_INFINIBAND;
+    out.link_layer = ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
     return command.respond(out);
 }
 

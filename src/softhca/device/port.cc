@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "softhca/device/port.h"
+
+#include <endian.h>
+
+#include <cstring>
+
+#include "softhca/device/identity.h"
+#include "softhca/device/segment.h"
+
+namespace softhca::device {
+
+void GidEntry::copy_to(std::uint8_t* raw) const noexcept {
+    const std::uint64_t halves[] = {htobe64(high), htobe64(low)};
+    std::memcpy(raw, halves, sizeof halves);
+}
+
+// Locally administered; the rest is the end of the GUID, which differs by fabric.
+std::array<std::uint8_t, 6> Port::mac() const noexcept {
+    std::array<std::uint8_t, 6> address{0x02};
+    for (unsigned i = 1; i < address.size(); ++i)
+        address[i] = static_cast<std::uint8_t>(node_guid_ >> 8 * (5 - i));
+    return address;
+}
+
+GidEntry Port::gid(unsigned index) const noexcept {
+    if (!is_ethernet())
+        return index == 0 ? GidEntry{kGidPrefix, node_guid_, GidType::kV1} : GidEntry{};
+    if (index >= 4) return {};
+    const GidType type = index % 2 == 0 ? GidType::kV1 : GidType::kV2;
+    if (type == GidType::kV1 && kind_ == PortKind::kRoceV2) return {};
+    if (index / 2 == 1)  // ::ffff:10.x.y.z
+        return {0, 0xffff'0a00'0000ULL | (node_guid_ & 0xff'ffff), type};
+    const auto m = mac();  // the modified EUI-64 of RFC 4291, appendix A
+    std::uint64_t low = 0;
+    for (const unsigned byte :
+         {m[0] ^ 2u, 0u + m[1], 0u + m[2], 0xffu, 0xfeu, 0u + m[3], 0u + m[4], 0u + m[5]})
+        low = low << 8 | byte;
+    return {kGidPrefix, low, type};
+}
+
+bool Port::reaches(unsigned from, const std::uint8_t* to) const noexcept {
+    const GidEntry source = gid(from);
+    if (source.type == GidType::kNone) return false;
+    for (unsigned i = 0; i < kGidTableLength; ++i) {
+        const GidEntry target = gid(i);
+        if (target.type != source.type || target.is_ipv4() != source.is_ipv4()) continue;
+        std::uint8_t raw[16];
+        target.copy_to(raw);
+        if (std::memcmp(raw, to, sizeof raw) == 0) return true;
+    }
+    return false;
+}
+
+Port port_of(const Segment& segment) noexcept {
+    return {static_cast<PortKind>(segment.port_kind), segment.node_guid};
+}
+
+}  // namespace softhca::device
