@@ -3,6 +3,7 @@
 // variants softhca.TRAIT.device_traits run these cases with a trait each.
 #include <cerrno>
 #include <cstdlib>
+#include <set>
 
 #include "softhca/base/device_traits.h"
 #include "verbs_fixture.h"
@@ -68,6 +69,42 @@ TEST(DeviceTraits, NoAtomics) {
     if (lacking) {
         EXPECT_EQ(ibv_modify_qp(qp.get(), &to_init, kMask), 0) << "without them it can";
     }
+}
+
+// Rounds of making and destroying: in all of them the number is the same, or in none.
+TEST(DeviceTraits, ReuseNumbersOfQueuePairs) {
+    const bool again = chosen(DeviceTrait::kReuseNumbers);
+    const Owned<ibv_context> context = open_device();
+    const Owned<ibv_pd> pd(ibv_alloc_pd(context.get()));
+    const Owned<ibv_cq> cq(ibv_create_cq(context.get(), 4, nullptr, nullptr, 0));
+    std::set<std::uint32_t> numbers;
+    constexpr unsigned kRounds = 8;
+    for (unsigned round = 0; round < kRounds; ++round) {
+        ibv_qp_init_attr init = {};
+        init.send_cq = init.recv_cq = cq.get();
+        init.cap.max_send_wr = init.cap.max_send_sge = 1;
+        init.qp_type = IBV_QPT_RC;
+        const Owned<ibv_qp> qp(ibv_create_qp(pd.get(), &init));
+        ASSERT_TRUE(qp);
+        EXPECT_TRUE(numbers.insert(qp->qp_num).second || again) << "round " << round;
+    }
+    EXPECT_EQ(numbers.size(), again ? 1U : kRounds);
+}
+
+TEST(DeviceTraits, ReuseNumbersOfSharedReceiveQueues) {
+    if (chosen(DeviceTrait::kNoXrc)) GTEST_SKIP() << "only XRC shows the number of an SRQ";
+    const bool again = chosen(DeviceTrait::kReuseNumbers);
+    std::set<std::uint32_t> numbers;
+    constexpr unsigned kRounds = 8;
+    for (unsigned round = 0; round < kRounds; ++round) {
+        EndpointOptions options;
+        options.transport = Transport::kXrc;
+        const Endpoint endpoint(options);
+        std::uint32_t number = 0;
+        ASSERT_EQ(ibv_get_srq_num(endpoint.srq.get(), &number), 0);
+        numbers.insert(number);
+    }
+    EXPECT_EQ(numbers.size(), again ? 1U : kRounds);
 }
 
 }  // namespace

@@ -15,6 +15,8 @@ constexpr DeviceTraitDeclaration kTraits[] = {
     {DeviceTrait::kNoXrc, "no-xrc", false, "the device has no XRC"},
     {DeviceTrait::kNoRoceV1, "no-roce-v1", false,
      "an Ethernet port has no GIDs of RoCE v1, so that the first entry of its table is empty"},
+    {DeviceTrait::kReuseNumbers, "reuse-numbers", true,
+     "the number of a queue pair or SRQ that is gone is the next one's"},
 };
 
 constexpr bool in_order() noexcept {

@@ -14,6 +14,7 @@ enum class DeviceTrait : std::uint8_t {
     kNoAtomics,
     kNoXrc,
     kNoRoceV1,
+    kReuseNumbers,
 };
 
 // One trait. Those of `strict` are what every ConnectX does; the others are what some devices lack.

@@ -8,26 +8,29 @@
 
 namespace softhca::device {
 
+// Where the search for a free item begins: behind the last one that was taken, so that numbers are
+// not reused at once, or at the lowest, so that they are.
+enum class Search : std::uint8_t { kOnward, kLowest };
+
 // As reserve(), under the table's lock.
 template <class T, std::uint32_t N>
 T* reserve_locked(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std::uint32_t first,
-                  std::uint32_t* index) noexcept;
+                  std::uint32_t* index, Search search = Search::kOnward) noexcept;
 
-// A free item, reserved and cleared but for its head; nullptr when the table is full (ENOMEM). The
-// search goes on from where the last one ended, so that numbers are not reused at once.
+// A free item, reserved and cleared but for its head; nullptr when the table is full (ENOMEM).
 template <class T, std::uint32_t N>
 T* reserve(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std::uint32_t first,
-           std::uint32_t* index) noexcept {
+           std::uint32_t* index, Search search = Search::kOnward) noexcept {
     if (!table.lock.lock()) return nullptr;
-    T* found = reserve_locked(table, fabric, context, first, index);
+    T* found = reserve_locked(table, fabric, context, first, index, search);
     table.lock.unlock();
     return found;
 }
 
 template <class T, std::uint32_t N>
 T* reserve_locked(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std::uint32_t first,
-                  std::uint32_t* index) noexcept {
-    std::uint32_t at = table.cursor;
+                  std::uint32_t* index, Search search) noexcept {
+    std::uint32_t at = search == Search::kLowest ? first : table.cursor;
     for (std::uint32_t n = 0; n < N; ++n, ++at) {
         if (at >= N) at = 0;
         if (at < first) at = first;

@@ -30,8 +30,8 @@ struct Unfinished {
     std::uint32_t receive_cq = device::kNone;
     std::uint32_t receive_cq_generation = 0;
     std::uint32_t target = device::kNone;  // QP whose in_flight mark is to be cleared
-    std::uint32_t target_number = 0;  // it may be gone, and its place taken, before we are done
-    std::uint32_t basic_blocks = 0;   // by how much the send queue's consumer moves on
+    std::uint32_t target_generation = 0;  // it may be gone, and its place taken, before we are done
+    std::uint32_t basic_blocks = 0;       // by how much the send queue's consumer moves on
     Completion receive;
     Completion send;
 };

@@ -77,7 +77,7 @@ bool finish_responder(Fabric& fabric, Unfinished& work, bool patient) noexcept {
     }
     if (work.target == device::kNone) return true;
     QueuePair& target = segment.qps[work.target];
-    if (target.head.live() && target.number == work.target_number) {
+    if (target.head.live() && target.head.generation == work.target_generation) {
         clear_in_flight(target);
         if (work.responder_failed) fail_qp(fabric, work.target, work.responder_event, false);
         // who failed it meanwhile found it marked, and left the flush to us
@@ -241,7 +241,8 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     begin_finish(local, request.blocks);
     Unfinished& work = local.unfinished;
     work.target = response.answer == Answer::kSilent ? device::kNone : response.target;
-    if (work.target != device::kNone) work.target_number = fabric.segment().qps[work.target].number;
+    if (work.target != device::kNone)
+        work.target_generation = fabric.segment().qps[work.target].head.generation;
     if (response.has_completion) owe_receive(fabric, work, response.completion_cq);
     work.responder_failed = response.responder_failed;
     work.responder_event = response.event;
@@ -324,7 +325,7 @@ void carried_out_short(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint1
     Unfinished& work = local.unfinished;
     if (request.has_completion) {
         work.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
-        work.target_number = target.number;
+        work.target_generation = target.head.generation;
         owe_receive(fabric, work, target.recv_cq);
         finish_responder(fabric, work, false);
     }

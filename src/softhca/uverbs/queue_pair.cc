@@ -17,6 +17,7 @@
 #include "softhca/engine/queue_memory.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/extents.h"
+#include "softhca/uverbs/object_number.h"
 #include "softhca/uverbs/pinned.h"
 #include "softhca/uverbs/qp_bfreg.h"
 #include "softhca/uverbs/uar.h"
@@ -227,12 +228,6 @@ int respond(Command& command, const QueuePair& qp, std::uint32_t index,
     return command.respond(extended);
 }
 
-// Queue pair numbers carry the generation of their slot, so that what is addressed to a QP that is
-// gone never reaches the next one in its place.
-std::uint32_t number_of(const QueuePair& qp, std::uint32_t index) noexcept {
-    return (qp.head.generation & 0xff) << 16 | index;
-}
-
 }  // namespace
 
 int create_qp(Command& command) noexcept {
@@ -252,14 +247,14 @@ int create_qp(Command& command) noexcept {
             return error;
     auto& table = command.segment().qps;
     std::uint32_t index;
-    QueuePair* qp =
-        device::reserve(table, command.fabric(), command.context.record, device::kFirstQp, &index);
+    QueuePair* qp = device::reserve(table, command.fabric(), command.context.record,
+                                    device::kFirstQp, &index, number_search());
     if (!qp) {
         unplace_qp(command.context, placement.bfreg);
         return ENOMEM;
     }
     fill(request, parts, *qp);
-    qp->number = number_of(*qp, index);
+    qp->number = number_of(qp->head, index);
     qp->uar_page = placement.page;
     qp->uuar = placement.uuar;
     qp->blueflame = placement.blueflame;

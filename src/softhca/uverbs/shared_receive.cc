@@ -19,6 +19,7 @@
 #include "softhca/engine/queue_memory.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/extents.h"
+#include "softhca/uverbs/object_number.h"
 #include "softhca/uverbs/pinned.h"
 
 namespace softhca::uverbs {
@@ -96,10 +97,11 @@ int create_srq(Command& command) noexcept {
         if (!cq || !xrcd) return EINVAL;
     }
     std::uint32_t index;
-    SharedReceiveQueue* srq = device::reserve(segment.srqs, command.fabric(),
-                                              command.context.record, device::kFirstSrq, &index);
+    SharedReceiveQueue* srq =
+        device::reserve(segment.srqs, command.fabric(), command.context.record, device::kFirstSrq,
+                        &index, number_search());
     if (!srq) return ENOMEM;
-    srq->number = (srq->head.generation & 0xff) << 16 | index;  // as for QPs
+    srq->number = number_of(srq->head, index);
     srq->type = request.srq_type;
     srq->pd = request.pd_handle;
     srq->cq = cq ? request.cq_handle : kNone;
