@@ -84,6 +84,11 @@ Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, b
       lane_(std::move(lane)),
       send_buffers_(lane_->shared->pd.get(), buffer_bytes(options), options.send_depth),
       receives_at_once_(std::clamp(options.receive_buffers / 4, 1u, kReceivesAtOnce)) {
+    drain_.argument = this;
+    drain_.ask = [](void* channel) {
+        static_cast<Channel*>(channel)->changed_.store(true, std::memory_order_release);
+        static_cast<Channel*>(channel)->wake();
+    };
     wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
     if (wake_ < 0 || epoll_ < 0) {
@@ -353,6 +358,8 @@ unsigned Channel::poll(unsigned most) {
 
 unsigned Channel::poll_verbs(unsigned most) {
     const unsigned found = verbs_cq_->poll(completions_.data(), std::min(most, kPollAtOnce));
+    read_by_verbs_ += found;
+    found_no_more_ = found < std::min(most, kPollAtOnce);
     for (unsigned i = 0; i < found; ++i)
         completed(completions_[i]);
     return found;
@@ -428,9 +435,38 @@ void Channel::tell_of_lost(const Connection& connection, int error, int device_e
         if (user != nullptr && user->lost(connection, error, device_error)) return;
 }
 
+void Channel::look_at_changes() {
+    // A state that changes from here on sets changed_ again.
+    changed_.exchange(false, std::memory_order_acq_rel);
+    look_at_connections();
+    look_if_drained();
+}
+
+// Everything that was in the queue when it was asked has been read once it has been empty, or once
+// as many entries as it holds were read.
+void Channel::look_if_drained() {
+    const auto read = [this] { return direct_cq_ ? direct_cq_->consumer() : read_by_verbs_; };
+    if (!draining_.is_under_way) {
+        const std::uint64_t asked = drain_.asked.load(std::memory_order_acquire);
+        if (asked == drain_.done.load(std::memory_order_relaxed)) return;
+        draining_ = {asked, read(), true};
+        found_no_more_ = false;
+    }
+    const bool is_empty = direct_cq_ ? direct_cq_->next() == nullptr : found_no_more_;
+    if (!is_empty && read() - draining_.read_at < static_cast<std::uint32_t>(cq_->cqe)) {
+        changed_.store(true, std::memory_order_relaxed);  // look again
+        return;
+    }
+    for (ChannelUser* const user : users_)
+        if (user != nullptr) user->drain();
+    draining_.is_under_way = false;
+    drain_.done.store(draining_.ticket, std::memory_order_release);
+    if (drain_.asked.load(std::memory_order_acquire) != draining_.ticket)
+        changed_.store(true, std::memory_order_relaxed);
+    connector_->drained();
+}
+
 void Channel::look_at_connections() {
-    changed_.store(false, std::memory_order_relaxed);
-    // a state that changes from here on sets changed_ again
     for (std::size_t i = 0; i < connecting_.size();) {
         Connection& connection = *connecting_[i];
         const auto state = connection.request_.state.load(std::memory_order_acquire);
@@ -451,7 +487,11 @@ void Channel::look_at_connections() {
 
 void Channel::fail(Connection& connection, int error) {
     if (connection.failed()) return;
-    if (connection.ready()) connector_->abandon(connection.request_);
+    if (connection.ready()) {
+        connector_->abandon(connection.request_);
+        // A peer that has died can end no message that it has begun.
+        if (error == EHOSTUNREACH) connector_->lose(connection.to(), connection.request_.from);
+    }
     connection.state_ = ConnectionRequest::kFailed;
     connection.error_ = error;
     for (ChannelUser* const user : users_)

@@ -45,6 +45,8 @@ public:
     virtual bool lost(const Connection& connection, int error, int device_error) = 0;
     // The connection is ready, or has failed.
     virtual void changed(Connection& connection) = 0;
+    // Reads everything that is in completion queues of its own.
+    virtual void drain() = 0;
 
 private:
     friend class Channel;
@@ -155,6 +157,7 @@ public:
     }
     std::uint64_t under_way() const noexcept;  // works of all of them
 
+    void use(Connector& connector) noexcept { connector_ = &connector; }
     void attach(std::uint16_t number, ChannelUser& user);
     void detach(std::uint16_t number);
 
@@ -196,6 +199,9 @@ public:
     // Sleepers look again. Any thread.
     void wake() noexcept;
 
+    // What the connector asks: to be told when all that is in the completion queues has been read.
+    Drain& drain() noexcept { return drain_; }
+
     // For `user`, by its ChannelUser::received.
     void hand_over(std::uint16_t user, std::span<const std::byte> bytes, bool has_immediate,
                    std::uint32_t immediate, std::uint32_t qpn);
@@ -223,7 +229,9 @@ private:
     [[gnu::noinline]] void other(const mlx5_cqe64& cqe) { completed(direct_cq_->completion(cqe)); }
     void finish(Connection& connection, std::uint32_t number, int error, int device_error);
     void tell_of_lost(const Connection& connection, int error, int device_error);
+    void look_at_changes();
     void look_at_connections();
+    void look_if_drained();
     void fail(Connection& connection, int error);
 
     const Options options_;
@@ -254,7 +262,17 @@ private:
     std::atomic<std::uint32_t> connection_count_{0};  // written by the owner
     std::unordered_map<Name, Connection*, NameHash> by_name_;
     std::vector<Connection*> connecting_;
-    std::atomic<bool> changed_{false};  // by the connector's thread: a connection's state
+    // By the connector's thread: the state of a connection, or drain_.asked.
+    std::atomic<bool> changed_{false};
+    Drain drain_;
+    struct Draining {
+        std::uint64_t ticket = 0;   // of drain_.asked
+        std::uint32_t read_at = 0;  // entries read before it was asked
+        bool is_under_way = false;
+    } draining_;
+    // Of the verbs path: entries read; and that the last call found no more.
+    std::uint32_t read_by_verbs_ = 0;
+    bool found_no_more_ = false;
 };
 
 // What a device's answer means to the program.

@@ -11,7 +11,7 @@ namespace heddle::protocol {
 template <class User>
 [[gnu::always_inline]] inline unsigned Channel::poll_for(User& user, unsigned most) {
     if (changed_.load(std::memory_order_relaxed)) [[unlikely]]
-        look_at_connections();
+        look_at_changes();
     if (!direct_cq_) return poll_verbs(most);
     auto& cq = *direct_cq_;
     unsigned found = 0;

@@ -20,6 +20,11 @@ void Connector::disconnect(ConnectionRequest& request) { service_->stop(request)
 void Connector::abandon(ConnectionRequest& request) { service_->abandon(request); }
 void Connector::refuse(const Name& peer, const Name& endpoint) { service_->refuse(peer, endpoint); }
 void Connector::drop(const Name& peer, std::uint32_t peer_qpn) { service_->drop(peer, peer_qpn); }
+bool Connector::is_quiet(const Name& peer, std::uint32_t peer_qpn) const {
+    return service_->is_quiet(peer, peer_qpn);
+}
+void Connector::lose(const Name& peer, const Name& endpoint) { service_->lose(peer, endpoint); }
+void Connector::drained() { service_->drained(); }
 bool Connector::has_left(const Name& peer, const Name& endpoint) const {
     return service_->has_left(peer, endpoint);
 }

@@ -38,6 +38,18 @@ struct ConnectionRequest {
     void* argument = nullptr;
 };
 
+// How far completion queues have been emptied by who polls them. A target QP that is done with
+// keeps its number until the messages that it delivered have been read, as their completions name
+// nothing but that number.
+struct Drain {
+    std::atomic<std::uint64_t> asked{0};  // by the connector's thread
+    // By who polls: the value of `asked` that was read before the queues were found empty. Then
+    // Connector::drained() is called.
+    std::atomic<std::uint64_t> done{0};
+    void (*ask)(void* argument) = nullptr;  // called after `asked` has changed; any thread
+    void* argument = nullptr;
+};
+
 // What the connector may make target QPs in: an endpoint of this process. Plain values; the
 // objects outlive the registration.
 struct LocalEndpoint {
@@ -50,6 +62,7 @@ struct LocalEndpoint {
     // RC: its targets stay until remove(), because libmlx5 takes what a QP that is destroyed has
     // received out of the CQ, which a thread may be polling without libmlx5's lock just then.
     bool keep_targets = false;
+    Drain* drain = nullptr;  // nullptr: nobody reads what target QPs deliver
 };
 
 class Connector {
@@ -61,8 +74,10 @@ public:
         // Target QPs: of all peers together, and of one peer process. A peer that asks for one more
         // is refused with ENOBUFS.
         std::size_t most_targets = 65'536, most_targets_of_peer = 16'384;
-        // Target QPs that are gone whose askers stay known: their last messages may yet be read.
+        // Target QPs that are gone whose askers stay known: who has left is asked for later.
         std::size_t most_gone = 16'384;
+        // How long the device may take to say that a target QP in error takes no more receives.
+        unsigned last_receive_ms = 2000;
         // Takes one line for each peer process that cannot be connected to. nullptr: stderr.
         void (*complain)(const char* line) = nullptr;
         // For tests: each datagram is dropped, or sent twice, with this probability.
@@ -97,6 +112,14 @@ public:
     // The peer's QP of that number has failed, and nothing of it shall arrive here any more: its
     // target goes. (What it knows of its own QP only its owner has to believe.)
     void drop(const Name& peer, std::uint32_t peer_qpn);
+    // Nothing more arrives by a target of that QP: there is none, or the device has said so.
+    bool is_quiet(const Name& peer, std::uint32_t peer_qpn) const;
+    // Nobody answers at the end of a connection from the channel of `endpoint` to `peer`. What that
+    // peer had begun to send never ends: its targets go, once no channel that they reach has a peer
+    // there any more.
+    void lose(const Name& peer, const Name& endpoint);
+    // A Drain was done as it was asked.
+    void drained();
     // What came from that peer to this endpoint cannot be believed: nothing of its channel arrives
     // there any more, and its works fail, so that it does not wait for answers.
     void refuse(const Name& peer, const Name& endpoint);

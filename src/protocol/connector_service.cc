@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "protocol/connector_service.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -13,6 +15,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <utility>
 
 #include "heddle/error.h"
 #include "protocol/connector_report.h"
@@ -97,7 +100,10 @@ Connector::Service::Service(ibv_context* context, ibv_pd* pd, const Options& opt
       self_(name_of(port_.address(), nonce_)),
       targets_(self_, own_port_, options),
       requests_(self_, own_port_, options),
+      async_fds_(::epoll_create1(EPOLL_CLOEXEC)),
       luck_(options.seed) {
+    if (async_fds_ < 0)
+        throw VerbsError("a file descriptor for asynchronous events", errno, "raise `ulimit -n`");
     thread_ = quiet_thread("heddle-connect", [this] { run(); });
 }
 
@@ -108,21 +114,69 @@ Connector::Service::~Service() {
     }
     wake_up_.signal();
     thread_.join();
+    ::close(async_fds_);
 }
 
 void Connector::Service::add(const LocalEndpoint& endpoint) {
     const auto lock = enter();
+    if (!is_watched(endpoint.context)) {
+        const int fd = endpoint.context->async_fd;
+        ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+        epoll_event event{};
+        event.events = EPOLLIN;
+        if (::epoll_ctl(async_fds_, EPOLL_CTL_ADD, fd, &event) != 0)
+            throw VerbsError("waiting for asynchronous events", errno);
+    }
+    watched_.push_back({endpoint.name, endpoint.context});
     targets_.add(endpoint);
 }
 
 void Connector::Service::remove(const Name& endpoint) {
     const auto lock = enter();
     targets_.remove(endpoint);
+    const auto is_of = [&](const Watched& watched) { return watched.endpoint == endpoint; };
+    const auto known = std::find_if(watched_.begin(), watched_.end(), is_of);
+    if (known == watched_.end()) return;
+    ibv_context* const context = known->context;
+    watched_.erase(known);
+    if (!is_watched(context)) ::epoll_ctl(async_fds_, EPOLL_CTL_DEL, context->async_fd, nullptr);
 }
 
 void Connector::Service::drop(const Name& peer, std::uint32_t peer_qpn) {
     const auto lock = enter();
-    targets_.drop(peer.process, peer_qpn);
+    targets_.drop(peer.process, peer_qpn, ConnectorTargets::Clock::now());
+    wake_up_.signal();
+}
+
+bool Connector::Service::is_quiet(const Name& peer, std::uint32_t peer_qpn) const {
+    const auto lock = enter();
+    return targets_.is_quiet(peer.process, peer_qpn);
+}
+
+void Connector::Service::lose(const Name& peer, const Name& endpoint) {
+    const auto lock = enter();
+    targets_.lose(peer, endpoint, ConnectorTargets::Clock::now());
+    wake_up_.signal();
+}
+
+bool Connector::Service::is_watched(ibv_context* context) const noexcept {
+    return std::any_of(watched_.begin(), watched_.end(),
+                       [&](const Watched& watched) { return watched.context == context; });
+}
+
+// Under the lock, so that no context goes meanwhile. An event is acknowledged before anything else
+// is done, as the destruction of the object that it is of waits for that.
+void Connector::Service::read_events() noexcept {
+    if (!std::exchange(has_events_, false)) return;
+    for (const Watched& watched : watched_) {
+        ibv_async_event event;
+        while (ibv_get_async_event(watched.context, &event) == 0) {
+            const bool is_last = event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED;
+            const std::uint32_t number = is_last ? event.element.qp->qp_num : 0;
+            ibv_ack_async_event(&event);
+            if (is_last) targets_.reached_last(number);
+        }
+    }
 }
 
 void Connector::Service::refuse(const Name& peer, const Name& endpoint) {
@@ -188,7 +242,7 @@ void Connector::Service::arrived(const ConnectorPort::Arrival& arrival) {
     switch (datagram->kind) {
         case DatagramKind::kRequest: {
             ++counts_.requests_received;
-            const Datagram reply = targets_.answer(*datagram);
+            const Datagram reply = targets_.answer(*datagram, ConnectorTargets::Clock::now());
             ++counts_.replies_sent;
             if (reply.error != 0) ++counts_.refused;
             send(reply, datagram->from);
@@ -198,7 +252,7 @@ void Connector::Service::arrived(const ConnectorPort::Arrival& arrival) {
             if (const auto bye = requests_.answered(*datagram, ended_)) send(*bye);
             return;
         case DatagramKind::kBye:
-            targets_.bye(*datagram);
+            targets_.bye(*datagram, ConnectorTargets::Clock::now());
             return;
     }
 }
@@ -238,14 +292,17 @@ void Connector::Service::sleep() noexcept {
         auto next = requests_.next();
         if (const auto repair = port_.next_repair(); repair && (!next || *repair < *next))
             next = repair;
+        if (const auto last = targets_.next(); last && (!next || *last < *next)) next = last;
         if (next) {
             const auto left = *next - ConnectorRequests::Clock::now();
             const auto rounded = std::chrono::ceil<milliseconds>(left).count();
             timeout = static_cast<int>(std::clamp<long>(rounded, 0, 60'000));
         }
     }
-    pollfd waiting[] = {{port_.fd(), POLLIN, 0}, {wake_up_.fd(), POLLIN, 0}};
-    ::poll(waiting, 2, timeout);
+    pollfd waiting[] = {
+        {port_.fd(), POLLIN, 0}, {wake_up_.fd(), POLLIN, 0}, {async_fds_, POLLIN, 0}};
+    ::poll(waiting, 3, timeout);
+    has_events_ = waiting[2].revents != 0;
     wake_up_.clear();
 }
 
@@ -260,6 +317,8 @@ void Connector::Service::run() noexcept {
     while (!leaving_) {
         const bool all =
             port_.receive([this](const ConnectorPort::Arrival& arrival) { arrived(arrival); });
+        read_events();
+        targets_.advance(ConnectorTargets::Clock::now());
         for (const auto& out : requests_.due(ConnectorRequests::Clock::now(), ended_)) {
             if (out.datagram.kind == DatagramKind::kRequest)
                 ++(out.again ? counts_.repeated : counts_.requests_sent);

@@ -50,6 +50,9 @@ public:
     void abandon(const ConnectionRequest& request);
     void drop(const Name& peer, std::uint32_t peer_qpn);
     void refuse(const Name& peer, const Name& endpoint);
+    bool is_quiet(const Name& peer, std::uint32_t peer_qpn) const;
+    void lose(const Name& peer, const Name& endpoint);
+    void drained() const noexcept { wake_up_.signal(); }
     bool has_left(const Name& peer, const Name& endpoint) const {
         return targets_.has_left(peer, endpoint);
     }
@@ -69,6 +72,8 @@ private:
         return lock;
     }
     void let_in() const noexcept;
+    bool is_watched(ibv_context* context) const noexcept;
+    void read_events() noexcept;
     void arrived(const ConnectorPort::Arrival& arrival);
     void send(const Datagram& datagram, const Name& to) noexcept;
     void send(const ConnectorRequests::Outgoing& out) noexcept { send(out.datagram, out.to); }
@@ -87,6 +92,14 @@ private:
     ConnectorTargets targets_;
     ConnectorRequests requests_;
     std::vector<ConnectorRequests::Ended> ended_;
+    // Endpoints, and the contexts whose asynchronous events the thread reads.
+    struct Watched {
+        Name endpoint;
+        ibv_context* context;
+    };
+    std::vector<Watched> watched_;
+    const int async_fds_;      // an epoll of all of them
+    bool has_events_ = false;  // by the thread: it is readable
     std::unordered_set<ProcessName, ProcessNameHash> complained_of_;  // by the thread
     std::condition_variable told_;
     Counts counts_;

@@ -32,6 +32,14 @@ ibv_qp* create_target(const LocalEndpoint& endpoint) noexcept {
     return ibv_create_qp_ex(endpoint.context, &wanted);
 }
 
+// In the error state a target acknowledges nothing, and gives back the receive of a message that
+// has not ended.
+void fail(ibv_qp* target) noexcept {
+    ibv_qp_attr error{};
+    error.qp_state = IBV_QPS_ERR;
+    ibv_modify_qp(target, &error, IBV_QP_STATE);
+}
+
 // A QP between contexts (XRC) reaches all endpoints of the one, and is of all endpoints of the
 // other that share its channel, whoever of them asked.
 bool reaches(const Name& to, const Name& endpoint) noexcept {
@@ -59,11 +67,13 @@ ConnectorTargets::ConnectorTargets(const Name& self, const OwnPort& port,
       port_(port),
       most_(options.most_targets),
       most_of_peer_(options.most_targets_of_peer),
-      most_gone_(options.most_gone) {}
+      most_gone_(options.most_gone),
+      last_receive_(std::chrono::milliseconds(options.last_receive_ms)) {}
 
 ConnectorTargets::~ConnectorTargets() {
     while (!targets_.empty())
         destroy(targets_.begin());
+    destroy_retired([](const Retired&) { return true; });
 }
 
 void ConnectorTargets::add(const LocalEndpoint& endpoint) {
@@ -77,16 +87,24 @@ void ConnectorTargets::remove(const Name& endpoint) noexcept {
     const bool context_stays = std::any_of(
         endpoints_.begin(), endpoints_.end(),
         [&](const LocalEndpoint& e) { return e.name.xrc() && e.name.context == endpoint.context; });
-    for (auto target = targets_.begin(); target != targets_.end();) {
-        const Name& to = target->second.request.to;
-        const bool goes = endpoint.xrc()
-                              ? to.xrc() && to.context == endpoint.context && !context_stays
+    const auto goes = [&](const Target& target) {
+        const Name& to = target.request.to;
+        return endpoint.xrc() ? to.xrc() && to.context == endpoint.context && !context_stays
                               : to == endpoint;
-        target = goes ? destroy(target) : std::next(target);
-    }
+    };
+    for (auto target = targets_.begin(); target != targets_.end();)
+        target = goes(target->second) ? destroy(target) : std::next(target);
+    destroy_retired([&](const Retired& retired) { return goes(retired.target); });
+    // A Drain that no endpoint has any more is not waited for: its queues are about to go.
+    const auto is_gone = [this](const Retired::Wait& wait) {
+        return std::none_of(endpoints_.begin(), endpoints_.end(),
+                            [&](const LocalEndpoint& e) { return e.drain == wait.drain; });
+    };
+    for (Retired& retired : retired_)
+        std::erase_if(retired.waits, is_gone);
 }
 
-Datagram ConnectorTargets::answer(const Datagram& request) noexcept {
+Datagram ConnectorTargets::answer(const Datagram& request, Clock::time_point now) noexcept {
     const Key key{request.from.process.nonce, request.id};
     Datagram reply;
     reply.kind = DatagramKind::kReply;
@@ -111,7 +129,7 @@ Datagram ConnectorTargets::answer(const Datagram& request) noexcept {
         reply.error = EPROTOTYPE;
         return reply;
     }
-    if (targets_.size() >= most_ || is_at_limit(request.from)) {
+    if (is_at_limit(request.from, now) || size() >= most_) {
         reply.error = ENOBUFS;
         return reply;
     }
@@ -172,7 +190,7 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
     return 0;
 }
 
-void ConnectorTargets::bye(const Datagram& bye) noexcept {
+void ConnectorTargets::bye(const Datagram& bye, Clock::time_point now) noexcept {
     const auto target = targets_.find({bye.from.process.nonce, bye.id});
     if (target == targets_.end() || !(target->second.request.from.process == bye.from.process))
         return;
@@ -181,7 +199,50 @@ void ConnectorTargets::bye(const Datagram& bye) noexcept {
         const auto asker = askers_.find(target->second.qp->qp_num);
         if (asker != askers_.end()) asker->second.left = true;
     }
-    if (!keeps_targets(target->second.request.to)) destroy(target);
+    if (keeps_targets(target->second.request.to))
+        fail(target->second.qp);
+    else
+        retire(target, now);
+}
+
+bool ConnectorTargets::is_lost_by_all(const Target& target) const noexcept {
+    return std::all_of(endpoints_.begin(), endpoints_.end(), [&](const LocalEndpoint& endpoint) {
+        return !reaches(target.request.to, endpoint.name) ||
+               std::find(target.lost_by.begin(), target.lost_by.end(), endpoint.name.channel) !=
+                   target.lost_by.end();
+    });
+}
+
+void ConnectorTargets::lose(const Name& peer, const Name& endpoint,
+                            Clock::time_point now) noexcept {
+    const auto is_of_peer = [&](const Name& from) {
+        return from.xrc() == peer.xrc() && from.process == peer.process &&
+               (peer.xrc() ? from.context == peer.context : from.endpoint == peer.endpoint);
+    };
+    for (auto target = targets_.begin(); target != targets_.end();) {
+        bool goes =
+            is_of_peer(target->second.request.from) && reaches(target->second.request.to, endpoint);
+        if (goes) try {
+                target->second.lost_by.push_back(endpoint.channel);
+            } catch (const std::bad_alloc&) {  // then it stays
+                goes = false;
+            }
+        if (!goes || !is_lost_by_all(target->second)) {
+            ++target;
+            continue;
+        }
+        {
+            const std::unique_lock lock(askers_mutex_);
+            const auto asker = askers_.find(target->second.qp->qp_num);
+            if (asker != askers_.end()) asker->second.left = true;
+        }
+        if (keeps_targets(target->second.request.to)) {
+            fail(target->second.qp);
+            ++target;
+        } else {
+            target = retire(target, now);
+        }
+    }
 }
 
 bool ConnectorTargets::keeps_targets(const Name& endpoint) const noexcept {
@@ -190,7 +251,8 @@ bool ConnectorTargets::keeps_targets(const Name& endpoint) const noexcept {
     });
 }
 
-void ConnectorTargets::drop(const ProcessName& peer, std::uint32_t peer_qpn) noexcept {
+void ConnectorTargets::drop(const ProcessName& peer, std::uint32_t peer_qpn,
+                            Clock::time_point now) noexcept {
     const auto target = std::find_if(targets_.begin(), targets_.end(), [&](const auto& each) {
         const Datagram& request = each.second.request;
         return request.from.xrc() && request.from.process == peer && request.qpn == peer_qpn;
@@ -201,32 +263,109 @@ void ConnectorTargets::drop(const ProcessName& peer, std::uint32_t peer_qpn) noe
         const auto asker = askers_.find(target->second.qp->qp_num);
         if (asker != askers_.end()) asker->second.dropped = true;
     }
-    destroy(target);
+    retire(target, now);
 }
 
-// In the error state a target acknowledges nothing.
+bool ConnectorTargets::is_quiet(const ProcessName& peer, std::uint32_t peer_qpn) const noexcept {
+    return std::none_of(retired_.begin(), retired_.end(), [&](const Retired& retired) {
+        const Datagram& request = retired.target.request;
+        return !retired.is_draining && request.from.process == peer && request.qpn == peer_qpn;
+    });
+}
+
 void ConnectorTargets::refuse(const Name& peer, const Name& endpoint) noexcept {
     for (const auto& [key, target] : targets_) {
         const Name& from = target.request.from;
         if (from.process != peer.process || from.channel != peer.channel ||
             !reaches(target.request.to, endpoint))
             continue;
-        ibv_qp_attr error{};
-        error.qp_state = IBV_QPS_ERR;
-        ibv_modify_qp(target.qp, &error, IBV_QP_STATE);
+        fail(target.qp);
     }
 }
 
-// A QP that cannot be destroyed is left to the context's end: nobody is told of it any more.
-ConnectorTargets::Targets::iterator ConnectorTargets::destroy(Targets::iterator target) noexcept {
-    // Messages of it may still wait to be read: who sent them stays known.
-    const std::uint32_t number = target->second.qp->qp_num;
-    ibv_destroy_qp(target->second.qp);
+// It is none of its peer's targets any more.
+ConnectorTargets::Targets::iterator ConnectorTargets::forget(Targets::iterator target) noexcept {
     const auto of_peer = by_source_.find(source_of(target->second.request.from));
     assert(of_peer != by_source_.end() && of_peer->second != 0);
     if (--of_peer->second == 0) by_source_.erase(of_peer);
-    note_gone(number);
     return targets_.erase(target);
+}
+
+ConnectorTargets::Targets::iterator ConnectorTargets::destroy(Targets::iterator target) noexcept {
+    fail(target->second.qp);
+    destroy(target->second);
+    return forget(target);
+}
+
+// A QP that cannot be destroyed is left to the context's end: nobody is told of it any more.
+void ConnectorTargets::destroy(const Target& target) noexcept {
+    const std::uint32_t number = target.qp->qp_num;
+    ibv_destroy_qp(target.qp);
+    note_gone(number);
+}
+
+template <class Wanted>
+void ConnectorTargets::destroy_retired(const Wanted& wanted) noexcept {
+    std::erase_if(retired_, [&](const Retired& retired) {
+        if (!wanted(retired)) return false;
+        destroy(retired.target);
+        return true;
+    });
+}
+
+ConnectorTargets::Targets::iterator ConnectorTargets::retire(Targets::iterator target,
+                                                             Clock::time_point now) noexcept {
+    fail(target->second.qp);
+    try {
+        retired_.push_back({target->second, now + last_receive_, false, {}});
+    } catch (const std::bad_alloc&) {  // then it goes at once
+        return destroy(target);
+    }
+    return forget(target);
+}
+
+void ConnectorTargets::reached_last(std::uint32_t number) noexcept {
+    for (Retired& retired : retired_)
+        if (retired.target.qp->qp_num == number) retired.target.reached_last = true;
+    for (auto& [key, target] : targets_)
+        if (target.qp->qp_num == number) target.reached_last = true;
+}
+
+// Everything that it delivered is in the completion queues of the endpoints that it reached.
+void ConnectorTargets::ask(Retired& retired) {
+    retired.is_draining = true;
+    for (const LocalEndpoint& endpoint : endpoints_) {
+        Drain* const drain = endpoint.drain;
+        const bool is_known =
+            std::any_of(retired.waits.begin(), retired.waits.end(),
+                        [&](const Retired::Wait& wait) { return wait.drain == drain; });
+        if (drain == nullptr || is_known || !reaches(retired.target.request.to, endpoint.name))
+            continue;
+        retired.waits.push_back({drain, drain->asked.load(std::memory_order_relaxed) + 1});
+        drain->asked.fetch_add(1, std::memory_order_release);
+        drain->ask(drain->argument);
+    }
+}
+
+void ConnectorTargets::advance(Clock::time_point now) noexcept {
+    for (Retired& retired : retired_) {
+        if (!retired.is_draining && (retired.target.reached_last || now >= retired.deadline)) try {
+                ask(retired);
+            } catch (const std::bad_alloc&) {  // then nobody is waited for
+            }
+        std::erase_if(retired.waits, [](const Retired::Wait& wait) {
+            return wait.drain->done.load(std::memory_order_acquire) >= wait.ticket;
+        });
+    }
+    destroy_retired(
+        [](const Retired& retired) { return retired.is_draining && retired.waits.empty(); });
+}
+
+std::optional<ConnectorTargets::Clock::time_point> ConnectorTargets::next() const noexcept {
+    std::optional<Clock::time_point> next;
+    for (const Retired& retired : retired_)
+        if (!retired.is_draining && (!next || retired.deadline < *next)) next = retired.deadline;
+    return next;
 }
 
 void ConnectorTargets::note_gone(std::uint32_t number) noexcept {
@@ -250,7 +389,7 @@ void ConnectorTargets::note_gone(std::uint32_t number) noexcept {
     }
 }
 
-bool ConnectorTargets::is_at_limit(const Name& from) noexcept {
+bool ConnectorTargets::is_at_limit(const Name& from, Clock::time_point now) noexcept {
     const ProcessName source = source_of(from);
     const auto of_peer = by_source_.find(source);
     if (of_peer == by_source_.end() || of_peer->second < most_of_peer_) return false;
@@ -259,7 +398,7 @@ bool ConnectorTargets::is_at_limit(const Name& from) noexcept {
         const Name& other = target->second.request.from;
         const bool gone = other.process.nonce != from.process.nonce && source_of(other) == source &&
                           !keeps_targets(target->second.request.to);
-        target = gone ? destroy(target) : std::next(target);
+        target = gone ? retire(target, now) : std::next(target);
     }
     return targets_.size() == before;
 }

@@ -408,6 +408,7 @@ public:
     void sent(const Sent& sent, int error, int device_error) override;
     bool lost(const Connection& connection, int error, int device_error) override;
     void changed(Connection& connection) override;
+    void drain() override;
     // The end of an operation that the application waits for.
     void entry(std::uint8_t what, bool read, void* context, std::uint64_t extra, int error,
                int device_error, Counter* counter);

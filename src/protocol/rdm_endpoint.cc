@@ -48,6 +48,7 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
     local.srq = channel->srq();
     local.cq = channel->cq();
     local.keep_targets = !channel->xrc();
+    local.drain = &channel->drain();
     reuse_from.fill(~std::size_t{0});
     if (options.mr_cache_bytes != 0 && options.reuse_after != 0) {
         reuse_from.fill(Reuse::kLeastBytes);
@@ -64,6 +65,7 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
     }
     if (options.rings == 0 && !tuples) look_who_talks_at = ~std::uint64_t{0};
     channel->attach(name.endpoint, *this);
+    channel->use(connector);
     connector.add(local);
 }
 
@@ -295,6 +297,12 @@ void RdmEndpoint::Body::changed(Connection& connection) {
             fail_peer(*peer, connection.error());
         else
             flush(*peer);
+    }
+}
+
+void RdmEndpoint::Body::drain() {
+    if (!tuples) return;
+    while (tuples->device.poll() != 0) {
     }
 }
 

@@ -389,6 +389,7 @@ void TupleReceiver::got_drained(Peer& peer, const TupleDrainedBody& drained) {
     if (tuple->state == TupleIn::State::kRevoked) --peer.answers;
     // From a queue that has failed there may still be messages under way: not any more.
     if (drained.qpn != 0) body_.connector.drop(peer.name, drained.qpn);
+    tuple->flushed_qpn = drained.qpn;
     tuple->state = TupleIn::State::kDrained;
     tuple->delivered = drained.delivered;
     list(*tuple);
@@ -396,6 +397,8 @@ void TupleReceiver::got_drained(Peer& peer, const TupleDrainedBody& drained) {
 
 // All completions that there can be have been polled, once those are that the sender knows of.
 void TupleReceiver::look_if_complete(TupleIn& tuple) {
+    if (tuple.flushed_qpn != 0 && !body_.connector.is_quiet(tuple.peer->name, tuple.flushed_qpn))
+        return list(tuple);
     const std::uint64_t id = Numbered<TupleIn>::id(tuple);
     while (device_.poll() != 0) {
     }

@@ -39,6 +39,8 @@ struct TupleIn : NumberedSlot<TupleIn> {
     // The target QP that its sender's last message came by, and Connector::removals() then.
     std::uint32_t from_qpn = 0;
     std::uint64_t from_removals = 0;
+    // Its sender's QP whose last messages were flushed, if they were; TUPLE_DRAINED names it.
+    std::uint32_t flushed_qpn = 0;
     bool listed = false;  // among those that have something to be done
 };
 

@@ -179,7 +179,7 @@ private:
                 request.psn = input_.below(2);
                 request.mtu = static_cast<std::uint8_t>(1 + input_.below(5));
                 request.reads = 1;
-                const Datagram reply = targets_.answer(request);
+                const Datagram reply = targets_.answer(request, now_);
                 if (reply.kind != DatagramKind::kReply || reply.id != request.id)
                     fail("no answer to what was asked");
                 if (reply.error == 0 && !queue_pairs.contains(reply.qpn))
@@ -192,7 +192,7 @@ private:
                 bye.kind = DatagramKind::kBye;
                 bye.id = input_.below(6);
                 bye.from = peer();
-                targets_.bye(bye);
+                targets_.bye(bye, now_);
                 break;
             }
             case 4: {
@@ -211,10 +211,13 @@ private:
                 targets_.remove(local());
                 break;
             case 6:
-                targets_.drop(peer().process, 2 + input_.below(4));
+                targets_.drop(peer().process, 2 + input_.below(4), now_);
                 break;
             case 7:
                 targets_.refuse(peer(), local());
+                if (input_.one_in(4)) targets_.lose(peer(), local(), now_);
+                targets_.reached_last(100 + input_.below(70));
+                targets_.is_quiet(peer().process, 2 + input_.below(4));
                 targets_.has_left(peer(), local());
                 targets_.asker(100 + input_.below(70));
                 break;
@@ -246,6 +249,8 @@ private:
             }
             case 10: {
                 now_ += std::chrono::milliseconds(input_.value<std::uint16_t>() % 2000);
+                targets_.advance(now_);
+                if (targets_.next() && *targets_.next() <= now_) fail("a target retires for ever");
                 const auto next = requests_.next();
                 for (const auto& out : requests_.due(now_, ended))
                     if (out.datagram.kind == DatagramKind::kRequest) sent_.push_back(out.datagram);

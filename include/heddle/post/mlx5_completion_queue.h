@@ -104,6 +104,7 @@ public:
             owner_ ^= 1;
         }
     }
+    std::uint32_t consumer() const noexcept { return consumer_; }  // entries popped, free-running
     void publish() noexcept { store_record(record_, htobe32(consumer_ & 0xffffff)); }
 
     static bool is_message(const mlx5_cqe64& cqe) noexcept {
