@@ -42,6 +42,7 @@ AddressMonitor::~AddressMonitor() {
         const std::uint64_t one = 1;
         [[maybe_unused]] const auto written = ::write(stop_, &one, sizeof one);
         thread_.join();
+        ProgramThreads::forget();
     }
     if (uffd_ >= 0) ::close(uffd_);  // in a forked child
     if (stop_ >= 0) ::close(stop_);
@@ -94,6 +95,7 @@ bool AddressMonitor::ready() noexcept {
         ::pthread_sigmask(SIG_SETMASK, &all, &before);
         try {
             thread_ = std::thread([this] { run(); });
+            ::pthread_setname_np(thread_.native_handle(), "heddle-memory");
         } catch (...) {
             ::close(uffd_);
             uffd_ = -1;
@@ -119,9 +121,20 @@ void AddressMonitor::unwatch(std::uintptr_t begin, std::uintptr_t end) noexcept 
     ::ioctl(uffd_, UFFDIO_UNREGISTER, &range);
 }
 
+// The kernel refuses to change the protection of pages while an unmapping has begun whose event has
+// not been read: fs/userfaultfd.c, userfaultfd_writeprotect(), which looks at mmap_changing before
+// it looks at the range; userfaultfd_unmap_prep() counts that up with the address space locked. A
+// range of no pages is refused for its own sake else. (Before Linux 5.14 mmap_changing is a flag,
+// which the first of several threads that unmap resets.)
+bool AddressMonitor::unmapping() const noexcept {
+    const int uffd = uffd_;
+    if (uffd < 0) return false;
+    uffdio_writeprotect nothing{};
+    return ::ioctl(uffd, UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
+}
+
 // This thread must not give memory back: it would wait for itself. It calls nothing that might.
 void AddressMonitor::run() noexcept {
-    ::pthread_setname_np(::pthread_self(), "heddle-memory");
     for (;;) {
         pollfd both[] = {{uffd_, POLLIN, 0}, {stop_, POLLIN, 0}};
         if (::poll(both, 2, -1) < 0 && errno != EINTR) break;

@@ -16,6 +16,8 @@
 #include <mutex>
 #include <thread>
 
+#include "memory/program_threads.h"
+
 namespace heddle::memory {
 
 class AddressMonitor {
@@ -39,10 +41,22 @@ public:
     AddressMonitor& operator=(const AddressMonitor&) = delete;
 
     std::mutex& mutex() noexcept { return mutex_; }
-    // Is there, perhaps, an event that listeners have not been told of yet? If not, what they have
-    // marked is all that had gone before: for who asks without the mutex. (An event is read, and
-    // who caused it goes on, only after this has become true.)
-    bool changing() const noexcept { return changing_.load(std::memory_order_seq_cst); }
+    // Have the listeners been told of all that had gone before the call? If so, what they have
+    // marked is complete, and memory that the caller sees is what they know. Any thread of the
+    // program; without the mutex. False: perhaps not.
+    //
+    // A thread that unmaps waits for us only after the kernel has let go of the address space
+    // (mm/mmap.c, __vm_munmap). Another thread may map new memory at the same address, and ask us
+    // about it, before the event can be seen. So the kernel is asked, too, unless the caller is
+    // the only thread of the program.
+    bool settled() const noexcept {
+        if (!ProgramThreads::only_caller() && unmapping()) return false;
+        // In this order: the thread begins to read an event after it has set the flag.
+        return !changing_.load(std::memory_order_seq_cst);
+    }
+    // Is another thread in the middle of unmapping, or throwing away, memory that is watched? From
+    // before the memory is gone until its event has been read. A system call. Any thread.
+    bool unmapping() const noexcept;
     void add(Listener& listener) noexcept;     // takes the mutex
     void remove(Listener& listener) noexcept;  // takes the mutex
 
@@ -64,7 +78,7 @@ private:
     Listener* listeners_ = nullptr;      // under mutex_
     std::once_flag once_;
     // By ready(), once; uffd_ again by the thread at its end, under mutex_.
-    std::atomic<int> uffd_{-1};
+    std::atomic<int> uffd_{-1};  // read by any thread
     int stop_ = -1;
     std::thread thread_;
     pid_t pid_ = 0;  // in a forked child there is no thread

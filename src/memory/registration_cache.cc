@@ -91,9 +91,14 @@ RegistrationCache::Region* RegistrationCache::get(const void* address, std::size
     const auto [begin, end] = whole_pages(at, bytes);
     Region* found = nullptr;
     bool again = false;
+    // Not under the mutex, where no memory may be given back.
+    const bool alone = ProgramThreads::only_caller();
     look_up([&, begin = begin, end = end] {
         found = find(begin, end, access);
-        if (found != nullptr) {
+        if (found != nullptr && !alone && monitor_->unmapping()) {
+            // Perhaps of memory that is not there any more: this operation has its own.
+            found = nullptr;
+        } else if (found != nullptr) {
             ++found->users_;
             ++counts_.hits;
         } else {

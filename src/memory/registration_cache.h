@@ -62,8 +62,8 @@ public:
     public:
         std::uint32_t local_key() const noexcept { return mr_->lkey; }
         std::uint32_t remote_key() const noexcept { return mr_->rkey; }
-        // It is not in the cache any more: its memory went, or others needed the room. Any thread;
-        // of who holds it, if the monitor is not changing().
+        // It is not in the cache any more: its memory went, or others needed the room. Any thread
+        // that holds it, after monitor().settled() has said yes.
         bool gone() const noexcept { return !listed_.load(std::memory_order_acquire); }
 
     private:

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "heddle/error.h"
+#include "memory/program_threads.h"
 #include "protocol/connector_report.h"
 #include "verbs/connection.h"
 
@@ -115,6 +116,7 @@ Connector::Service::~Service() {
     wake_up_.signal();
     thread_.join();
     ::close(async_fds_);
+    memory::ProgramThreads::forget();
 }
 
 void Connector::Service::add(const LocalEndpoint& endpoint) {

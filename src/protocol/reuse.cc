@@ -37,9 +37,8 @@ Reuse::Buffer* Reuse::frequent(memory::ReuseTable::Entry& entry, const void* add
     }
     Buffer& buffer = buffers_.at(entry.value - 1);
     if (buffer.address != address || buffer.bytes != bytes) return nullptr;
-    // In this order: what had gone before the application called us has either been marked, or is
-    // being (address_monitor.h).
-    if (cache_.monitor().changing()) return nullptr;
+    // In this order: all that had gone before the application called us has been marked.
+    if (!cache_.monitor().settled()) return nullptr;
     if (buffer.region->gone()) {
         if (buffer.in_flight == 0) {
             ++counts_.gone;

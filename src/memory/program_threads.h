@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Is the calling thread the only one of the program? Then nobody else can be in the middle of a
+// munmap(), and what is known of registered memory needs no look at the kernel.
+//
+// glibc counts threads in __nptl_nthreads, which exists for debuggers (libthread_db,
+// td_ta_get_nthreads): pthread_create() increments it before the new thread runs. A scan of
+// /proc/self/task tells which of the threads are service threads: by their names ours and those of
+// the software HCA, which unmap nothing that a program could use. As long as the count is what it
+// was at that scan, no other thread has come. Where there is no such count (another C library), or
+// it is not the number of tasks, the answer is always no.
+#pragma once
+
+#include <atomic>
+
+namespace heddle::memory {
+
+class ProgramThreads {
+public:
+    // Any thread of the program, but none of ours. Not under AddressMonitor::mutex().
+    static bool only_caller() noexcept {
+        const unsigned* const count = count_.load(std::memory_order_acquire);
+        if (count == nullptr) [[unlikely]]
+            return find_count();
+        const unsigned now = __atomic_load_n(count, __ATOMIC_ACQUIRE);
+        return now == alone_at_.load(std::memory_order_acquire) || scan(now);
+    }
+    // After a service thread has ended: another thread may make the count what it was.
+    static void forget() noexcept { alone_at_.store(0, std::memory_order_release); }
+
+private:
+    static bool find_count() noexcept;
+    static bool scan(unsigned now) noexcept;
+
+    static inline std::atomic<const unsigned*> count_{nullptr};  // glibc's; any thread
+    static inline std::atomic<bool> looked_{false};              // for the count; any thread
+    static inline std::atomic<unsigned> alone_at_{0};            // 0: no scan has said so
+    static inline std::atomic<unsigned> patience_{0};            // calls before the next scan
+};
+
+}  // namespace heddle::memory

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Memory that stays registered, and programs whose threads unmap it and map it again at the same
+// time. The thread that reads of changes is held up, as a loaded machine holds it up: poll(), which
+// it waits with, is a function of this file.
+#include "memory/registration_cache.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <ctime>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "memory/program_threads.h"
+#include "protocol/reuse.h"
+#include "tests/provider/fi_memory.h"
+#include "tests/softhca/verbs_fixture.h"
+
+namespace heddle::memory::test {
+namespace {
+
+// Closed, it stops the monitor's thread between the kernel's "there is an event" and its read.
+class Gate {
+public:
+    static Gate& of_the_monitor() {
+        static auto& gate = *new Gate;
+        return gate;
+    }
+    void close() {
+        const std::scoped_lock lock(mutex_);
+        open_ = false;
+    }
+    void open() {
+        {
+            const std::scoped_lock lock(mutex_);
+            open_ = true;
+        }
+        opened_.notify_all();
+    }
+    void pass() {
+        std::unique_lock lock(mutex_);
+        opened_.wait(lock, [this] { return open_; });
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable opened_;
+    bool open_ = true;
+};
+
+}  // namespace
+}  // namespace heddle::memory::test
+
+extern "C" int poll(pollfd* files, nfds_t count, int milliseconds) {
+    timespec limit{milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
+    const long result = syscall(SYS_ppoll, files, count, milliseconds < 0 ? nullptr : &limit,
+                                nullptr, std::size_t{0});
+    char name[16] = {};
+    if (result > 0 && pthread_getname_np(pthread_self(), name, sizeof name) == 0 &&
+        std::strcmp(name, "heddle-memory") == 0)
+        heddle::memory::test::Gate::of_the_monitor().pass();
+    return static_cast<int>(result);
+}
+
+namespace heddle::memory::test {
+namespace {
+
+using heddle::test::map;
+using heddle::test::map_some;
+using heddle::test::try_to_map;
+using softhca::test::open_device;
+using softhca::test::Owned;
+
+constexpr std::size_t kBytes = 64 << 10;
+constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+
+class RegistrationCacheTest : public testing::Test {
+protected:
+    RegistrationCacheTest()
+        : context(open_device()),
+          pd(ibv_alloc_pd(context.get())),
+          monitor(std::make_shared<AddressMonitor>()),
+          cache(monitor, pd.get(), kBytes * 64) {}
+
+    // One operation. Did it find the memory registered?
+    bool hits(const void* at, std::size_t bytes = kBytes) {
+        const std::uint64_t before = cache.counts().hits;
+        RegistrationCache::Region* const region = cache.get(at, bytes, kAccess);
+        EXPECT_NE(region, nullptr);
+        if (region != nullptr) cache.put(region);
+        return cache.counts().hits != before;
+    }
+    // Is it kept from its second use on?
+    bool is_kept(const void* at) {
+        EXPECT_FALSE(hits(at));
+        EXPECT_FALSE(hits(at));
+        return hits(at);
+    }
+    // Another thread unmaps it, and is not through with that, and this one maps new memory there;
+    // look() at that; then the other goes on.
+    template <class Look>
+    void map_again_meanwhile(std::byte* at, const Look& look) {
+        Gate::of_the_monitor().close();
+        std::atomic<bool> through{false};
+        std::thread other([&] {
+            EXPECT_EQ(munmap(at, kBytes), 0);
+            through = true;
+        });
+        while (try_to_map(at, kBytes, MAP_FIXED_NOREPLACE) != at)
+            std::this_thread::yield();
+        std::memset(at, 1, kBytes);
+        look();
+        EXPECT_FALSE(through);
+        Gate::of_the_monitor().open();
+        other.join();
+    }
+
+    const Owned<ibv_context> context;
+    const Owned<ibv_pd> pd;
+    const std::shared_ptr<AddressMonitor> monitor;
+    RegistrationCache cache;
+};
+
+TEST_F(RegistrationCacheTest, FindsNothingWhileAnotherThreadUnmapsIt) {
+    std::byte* const at = map_some(kBytes);
+    std::memset(at, 0, kBytes);
+    ASSERT_TRUE(is_kept(at));
+    map_again_meanwhile(at, [&] { EXPECT_FALSE(hits(at)); });
+    EXPECT_EQ(cache.counts().invalidations, 1U);
+    // The new memory is kept as the old was.
+    hits(at);
+    hits(at);
+    EXPECT_TRUE(hits(at));
+    munmap(at, kBytes);
+}
+
+TEST_F(RegistrationCacheTest, ReuseFindsNothingWhileAnotherThreadUnmapsIt) {
+    protocol::Reuse reuse(cache, kAccess, 1);
+    std::byte* const at = map_some(kBytes);
+    std::memset(at, 0, kBytes);
+    const auto use = [&] { return reuse.use(at, 4096, [](std::size_t) { return 1U; }) != nullptr; };
+    for (int i = 0; i < 8 && !use(); ++i) {
+    }
+    ASSERT_TRUE(use());
+    map_again_meanwhile(at, [&] { EXPECT_FALSE(use()); });
+    munmap(at, kBytes);
+}
+
+#if !defined(__SANITIZE_THREAD__)  // its thread is none that glibc counts
+TEST(ProgramThreads, OthersThatComeAndGo) {
+    ProgramThreads::forget();
+    const auto becomes = [](bool wanted) {
+        for (int i = 0; i < 100'000; ++i)
+            if (ProgramThreads::only_caller() == wanted) return true;
+        return false;
+    };
+    ASSERT_TRUE(becomes(true));
+    EXPECT_TRUE(ProgramThreads::only_caller());
+    std::atomic<bool> end{false};
+    std::thread other([&] { end.wait(false); });
+    for (int i = 0; i < 10'000; ++i)
+        ASSERT_FALSE(ProgramThreads::only_caller());
+    end = true;
+    end.notify_all();
+    other.join();
+    EXPECT_TRUE(becomes(true));
+    std::thread service([&] { end.wait(true); });
+    pthread_setname_np(service.native_handle(), "heddle-test");
+    EXPECT_TRUE(becomes(true)) << "a service thread counts for nothing";
+    end = false;
+    end.notify_all();
+    service.join();
+    ProgramThreads::forget();
+}
+#endif
+
+}  // namespace
+}  // namespace heddle::memory::test
