@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <new>
 
+#include "memory/mapping.h"
+
 namespace heddle::memory {
 namespace {
 
@@ -195,7 +197,7 @@ RegistrationCache::Region* RegistrationCache::add(std::uintptr_t begin, std::uin
                                                   int access) noexcept {
     Region* const region = make(begin, end, access);
     if (region == nullptr) return nullptr;
-    if (!monitor_->ready()) return region;
+    if (!is_private_anonymous(begin, end) || !monitor_->ready()) return region;
     Region* dead = nullptr;
     {
         const std::scoped_lock lock(monitor_->mutex());

@@ -2,7 +2,8 @@
 // Registrations of application memory that outlive the operation they were made for. Memory that is
 // used a second time stays registered ("Exploiting application buffer reuse", section 3.5), until
 // it is unmapped (address_monitor.h), others need the room, or the cache ends. Where the kernel
-// cannot tell of changes, or not for that memory, it is registered for each operation.
+// cannot tell of changes, or not of all changes of that memory (mapping.h), it is registered for
+// each operation.
 //
 // Of one protection domain. Any thread.
 #pragma once

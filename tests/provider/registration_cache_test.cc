@@ -4,9 +4,11 @@
 // it waits with, is a function of this file.
 #include "memory/registration_cache.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@
 #include <string>
 #include <thread>
 
+#include "memory/mapping.h"
 #include "memory/program_threads.h"
 #include "protocol/reuse.h"
 #include "tests/provider/fi_memory.h"
@@ -151,6 +154,83 @@ TEST_F(RegistrationCacheTest, ReuseFindsNothingWhileAnotherThreadUnmapsIt) {
     ASSERT_TRUE(use());
     map_again_meanwhile(at, [&] { EXPECT_FALSE(use()); });
     munmap(at, kBytes);
+}
+
+TEST_F(RegistrationCacheTest, KeepsOnlyMemoryOfWhichTheKernelTellsAll) {
+    std::byte* const plain = map_some(kBytes);
+    std::memset(plain, 0, kBytes);
+    EXPECT_TRUE(is_kept(plain));
+    munmap(plain, kBytes);
+
+    const int segment = shmget(IPC_PRIVATE, kBytes, IPC_CREAT | 0600);
+    ASSERT_GE(segment, 0);
+    void* const attached = shmat(segment, nullptr, 0);
+    shmctl(segment, IPC_RMID, nullptr);
+    EXPECT_FALSE(is_kept(attached)) << "shmdt() is not told of";
+    shmdt(attached);
+
+    const int file = memfd_create("heddle-test", MFD_CLOEXEC);
+    ASSERT_GE(file, 0);
+    ASSERT_EQ(ftruncate(file, kBytes), 0);
+    for (const int sharing : {MAP_SHARED, MAP_PRIVATE}) {
+        void* const mapped = mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, sharing, file, 0);
+        ASSERT_NE(mapped, MAP_FAILED);
+        EXPECT_FALSE(is_kept(mapped)) << "ftruncate() is not told of";
+        munmap(mapped, kBytes);
+    }
+    close(file);
+
+    void* const shared =
+        mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(shared, MAP_FAILED);
+    EXPECT_FALSE(is_kept(shared)) << "a child may throw its pages away";
+    munmap(shared, kBytes);
+}
+
+TEST_F(RegistrationCacheTest, BothWaysOfAskingTheKernelAgree) {
+    std::byte* const plain = map_some(3 * kBytes);
+    const auto begin = reinterpret_cast<std::uintptr_t>(plain);
+    const auto agree = [&](std::uintptr_t from, std::uintptr_t to, bool expected) {
+        EXPECT_EQ(is_private_anonymous(from, to), expected);
+        EXPECT_EQ(detail::is_private_anonymous_by_text(from, to), expected);
+    };
+    agree(begin, begin + 3 * kBytes, true);
+    // Two mappings, as their protection differs.
+    ASSERT_EQ(mprotect(plain + kBytes, kBytes, PROT_READ), 0);
+    agree(begin, begin + 3 * kBytes, true);
+    ASSERT_NE(
+        mmap(plain + kBytes, kBytes, PROT_READ, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0),
+        MAP_FAILED);
+    agree(begin, begin + 3 * kBytes, false);
+    agree(begin, begin + kBytes, true);
+    agree(begin + 2 * kBytes, begin + 3 * kBytes, true);
+    munmap(plain + kBytes, kBytes);
+    agree(begin, begin + 2 * kBytes, false);
+    agree(reinterpret_cast<std::uintptr_t>(&kAccess),
+          reinterpret_cast<std::uintptr_t>(&kAccess) + 1, false);
+    munmap(plain, kBytes);
+    munmap(plain + 2 * kBytes, kBytes);
+}
+
+TEST(MapsLines, Kinds) {
+    const auto read = [](const char* line) {
+        detail::MapsLine read;
+        EXPECT_TRUE(detail::read_maps_line(line, &read)) << line;
+        return read.private_anonymous;
+    };
+    EXPECT_TRUE(read("7f0000000000-7f0000001000 rw-p 00000000 00:00 0 "));
+    EXPECT_TRUE(read("55d000000000-55d000021000 rw-p 00000000 00:00 0          [heap]"));
+    EXPECT_TRUE(
+        read("7f0000000000-7f0000001000 rw-s 00001000 00:01 77   "
+             "/memfd:softhca-arena (deleted)"));
+    EXPECT_FALSE(read("7f0000000000-7f0000001000 rw-s 00000000 00:01 2054 /dev/zero (deleted)"));
+    EXPECT_FALSE(read("7f0000000000-7f0000001000 rw-s 00000000 00:01 5   /SYSV00000000 (deleted)"));
+    EXPECT_FALSE(read("7f0000000000-7f0000001000 rw-p 00000000 00:01 9   /memfd:x (deleted)"));
+    EXPECT_FALSE(
+        read("7f0000000000-7f0000200000 rw-p 00000000 00:0f 8   /anon_hugepage (deleted)"));
+    detail::MapsLine line;
+    EXPECT_FALSE(detail::read_maps_line("VmFlags: rd wr", &line));
+    EXPECT_FALSE(detail::read_maps_line("", &line));
 }
 
 #if !defined(__SANITIZE_THREAD__)  // its thread is none that glibc counts
