@@ -78,8 +78,8 @@ namespace {
 using heddle::test::map;
 using heddle::test::map_some;
 using heddle::test::try_to_map;
-using softhca::test::open_device;
-using softhca::test::Owned;
+using softhca::test::Pair;
+using softhca::test::Work;
 
 constexpr std::size_t kBytes = 64 << 10;
 constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
@@ -87,17 +87,21 @@ constexpr int kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
 class RegistrationCacheTest : public testing::Test {
 protected:
     RegistrationCacheTest()
-        : context(open_device()),
-          pd(ibv_alloc_pd(context.get())),
-          monitor(std::make_shared<AddressMonitor>()),
-          cache(monitor, pd.get(), kBytes * 64) {}
+        : monitor(std::make_shared<AddressMonitor>()),
+          cache(monitor, pair.a.pd.get(), kBytes * 64) {}
 
-    // One operation. Did it find the memory registered?
+    // One operation, which delivers what the program sees. Did it find the memory registered?
     bool hits(const void* at, std::size_t bytes = kBytes) {
         const std::uint64_t before = cache.counts().hits;
         RegistrationCache::Region* const region = cache.get(at, bytes, kAccess);
         EXPECT_NE(region, nullptr);
-        if (region != nullptr) cache.put(region);
+        if (region == nullptr) return false;
+        Work work = softhca::test::write_of(pair.a, bytes);
+        work.pieces = {{reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(bytes),
+                        region->local_key()}};
+        EXPECT_TRUE(pair.a.run(work));
+        EXPECT_EQ(std::memcmp(pair.b.memory->data(), at, bytes), 0) << "of other pages";
+        cache.put(region);
         return cache.counts().hits != before;
     }
     // Is it kept from its second use on?
@@ -125,8 +129,7 @@ protected:
         other.join();
     }
 
-    const Owned<ibv_context> context;
-    const Owned<ibv_pd> pd;
+    Pair pair;
     const std::shared_ptr<AddressMonitor> monitor;
     RegistrationCache cache;
 };

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What SOFTHCA_DEVICE takes from a device is neither reported nor given; without it both are. The
 // variants softhca.TRAIT.device_traits run these cases with a trait each.
+#include <sys/mman.h>
+
 #include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <set>
 
 #include "softhca/base/device_traits.h"
@@ -105,6 +108,57 @@ TEST(DeviceTraits, ReuseNumbersOfSharedReceiveQueues) {
         numbers.insert(number);
     }
     EXPECT_EQ(numbers.size(), again ? 1U : kRounds);
+}
+
+// A registration, and what the device reads by it into the peer's memory.
+class Source {
+public:
+    Source(Pair& pair, std::uint8_t* at, std::size_t bytes, int access)
+        : pair_(pair), at_(at), mr_(ibv_reg_mr(pair.a.pd.get(), at, bytes, access)) {
+        EXPECT_TRUE(mr_);
+    }
+    int device_sees() {
+        Work work = write_of(pair_.a, 1);
+        work.pieces = {{reinterpret_cast<std::uint64_t>(at_), 1, mr_->lkey}};
+        EXPECT_TRUE(pair_.a.run(work));
+        return pair_.b.memory->data()[0];
+    }
+
+private:
+    Pair& pair_;
+    std::uint8_t* const at_;
+    const Owned<ibv_mr> mr_;
+};
+
+TEST(DeviceTraits, Pinned) {
+    const bool pinned = chosen(DeviceTrait::kPinned);
+    constexpr std::size_t kBytes = 64 << 10;
+    constexpr int kProtection = PROT_READ | PROT_WRITE, kFlags = MAP_PRIVATE | MAP_ANONYMOUS;
+    Pair pair;
+    void* const memory = mmap(nullptr, kBytes, kProtection, kFlags, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    auto* const at = static_cast<std::uint8_t*>(memory);
+    // The kind device takes further registrations for memory of one operation each.
+    for (int i = 0; i < 20; ++i)
+        Source(pair, at, kBytes, IBV_ACCESS_LOCAL_WRITE);
+    {
+        memset(at, 1, kBytes);
+        Source source(pair, at, kBytes, IBV_ACCESS_LOCAL_WRITE);
+        EXPECT_EQ(source.device_sees(), 1);
+        ASSERT_EQ(mmap(at, kBytes, kProtection, kFlags | MAP_FIXED, -1, 0), memory);
+        memset(at, 2, kBytes);
+        EXPECT_EQ(source.device_sees(), pinned ? 1 : 2);
+    }
+    for (const int advice : {MADV_DONTNEED, MADV_FREE}) {
+        memset(at, 3, kBytes);
+        Source source(pair, at, kBytes, kAllAccess);
+        EXPECT_EQ(source.device_sees(), 3);
+        EXPECT_EQ(madvise(at, kBytes, advice), pinned || advice == MADV_DONTNEED ? 0 : -1);
+        EXPECT_EQ(at[0], pinned ? 0 : 3);
+        at[0] = 4;
+        EXPECT_EQ(source.device_sees(), pinned ? 3 : 4);
+    }
+    munmap(at, kBytes);
 }
 
 }  // namespace

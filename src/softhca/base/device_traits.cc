@@ -17,6 +17,8 @@ constexpr DeviceTraitDeclaration kTraits[] = {
      "an Ethernet port has no GIDs of RoCE v1, so that the first entry of its table is empty"},
     {DeviceTrait::kReuseNumbers, "reuse-numbers", true,
      "the number of a queue pair or SRQ that is gone is the next one's"},
+    {DeviceTrait::kPinned, "pinned", true,
+     "registrations keep the pages they were made with, whatever is mapped there later"},
 };
 
 constexpr bool in_order() noexcept {

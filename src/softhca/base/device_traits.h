@@ -15,6 +15,7 @@ enum class DeviceTrait : std::uint8_t {
     kNoXrc,
     kNoRoceV1,
     kReuseNumbers,
+    kPinned,
 };
 
 // One trait. Those of `strict` are what every ConnectX does; the others are what some devices lack.

@@ -13,7 +13,9 @@
 #include <sys/mman.h>
 
 #include "softhca/base/libc.h"
+#include "softhca/base/options.h"
 #include "softhca/device/memory/advice.h"
+#include "softhca/device/memory/sharing.h"
 #include "softhca/preload/face.h"
 #include "softhca/uverbs/uverbs.h"
 
@@ -53,6 +55,10 @@ SOFTHCA_ALSO(mmap64, mmap, mmap_face);
 // given.
 SOFTHCA_FACE(madvise, int, madvise_face, (void* address, std::size_t length, int advice) noexcept);
 int madvise_face(void* address, std::size_t length, int advice) noexcept {
+    if (advice == MADV_DONTNEED || advice == MADV_FREE) {
+        static const bool pinned = options().device.has(DeviceTrait::kPinned);
+        if (pinned) device::memory::throw_away(reinterpret_cast<std::uintptr_t>(address), length);
+    }
     const int result = libc::madvise(address, length, advice);
     device::memory::note_advice(advice);
     return result;

@@ -4,6 +4,7 @@
 #include <rdma/ib_user_verbs.h>
 
 #include "softhca/base/log.h"
+#include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/fabric.h"
 #include "softhca/device/memory/mapped.h"
@@ -90,6 +91,13 @@ void unpin_region(device::Fabric& fabric, const MemoryRegion& region) noexcept {
 
 BriefRegions brief_regions;
 
+// What is shared stays with the registration; what is left private is found by its address.
+memory::Purpose purpose_of(std::uint32_t access) noexcept {
+    static const bool pinned = options().device.has(DeviceTrait::kPinned);
+    return pinned || access & kRemoteWrites ? memory::Purpose::kApplication
+                                            : brief_regions.purpose();
+}
+
 int share_driver_memory(std::uint64_t address, std::uint64_t length, QueueMemory* out,
                         memory::Extents* extents) noexcept {
     *out = {address, length, device::kNotShared};
@@ -156,11 +164,8 @@ int reg_mr(Command& command) noexcept {
         device::reserve(table, command.fabric(), command.context.record, device::kFirstMr, &index);
     if (!region) return ENOMEM;
     if (!on_demand(request.access_flags)) {
-        if (const int error =
-                memory::share(request.start, request.length,
-                              request.access_flags & kRemoteWrites ? memory::Purpose::kApplication
-                                                                   : brief_regions.purpose(),
-                              &region->extents)) {
+        if (const int error = memory::share(request.start, request.length,
+                                            purpose_of(request.access_flags), &region->extents)) {
             device::free_item(table, *region);
             return error;
         }

@@ -338,6 +338,16 @@ void release(const Extents& extents) noexcept {
     }
 }
 
+void throw_away(std::uint64_t address, std::uint64_t length) noexcept {
+    if (address != round_down(address) || length == 0 || round_up(address + length) < address)
+        return;
+    try {
+        Sharing::instance().throw_away(address, round_up(address + length));
+    } catch (const std::bad_alloc&) {
+        LOG_WARN_ONCE("pages that were thrown away stay: out of memory");
+    }
+}
+
 void set_own_threads(int threads) noexcept {
     Sharing::instance().own_threads.store(threads, std::memory_order_relaxed);
 }

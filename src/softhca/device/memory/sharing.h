@@ -13,7 +13,7 @@
 //   before an old segment is used again. What is not plain private memory is never touched.
 //
 // What does not
-// - While pages are shared, madvise(MADV_DONTNEED) does not zero them.
+// - While pages are shared, madvise(MADV_DONTNEED) does not zero them, unless throw_away() is told.
 // - Direct I/O (O_DIRECT) that is under way into the pages when their last registration goes, or,
 //   before Linux 6.8, when the first comes, may end in the old pages. Longer pins (buffers
 //   registered with io_uring) are seen.
@@ -61,6 +61,10 @@ int share(std::uint64_t address, std::uint64_t length, Purpose purpose, Extents*
 // application unmaps them. The caller sees to it that no peer is still reading or writing through
 // the extents.
 void release(const Extents& extents) noexcept;
+
+// The program throws the pages of [address, +length) away (madvise). Where they are shared it gets
+// private pages of zeros instead, as from the kernel; registrations keep the old ones.
+void throw_away(std::uint64_t address, std::uint64_t length) noexcept;
 
 // How many threads of this process are softhca's own; never more than there are: to be raised after
 // such a thread has been created, and lowered before it ends. They do not count as writers. So,

@@ -110,6 +110,7 @@ public:
     int share(std::uint64_t address, std::uint64_t length, Purpose purpose, const OwnPages& own,
               Extents* out);
     void release(std::uint64_t ticket, const OwnPages& own);
+    void throw_away(std::uint64_t start, std::uint64_t end);
     SharingCounters counters();
     bool owns_fd(int fd) const noexcept {
         return fd == space.fd() || fd == guard.fd() || fd == pagemap_.number() ||

@@ -4,7 +4,12 @@
 // no mapping shows them any more.
 
 #include <algorithm>
+#include <mutex>
+#include <new>
 
+#include <sys/mman.h>
+
+#include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/memory/arena_internal.h"
 #include "softhca/device/memory/sharing_state.h"
@@ -44,6 +49,25 @@ void Sharing::forget_place(std::uint64_t start, std::uint64_t end) {
         const auto run = uses_.run_at(at);
         const std::uint64_t stop = std::min(run.end, end + delta);
         if (run.value.users == 0) discard_offsets(at, stop);
+        at = stop;
+    }
+}
+
+void Sharing::throw_away(std::uint64_t start, std::uint64_t end) {
+    const std::lock_guard lock(mutex);
+    forget_inherited();
+    space.refresh();
+    for (std::uint64_t at = start; at < end;) {
+        const auto place = places.run_at(at);
+        std::uint64_t stop = std::min(place.end, end);
+        Vma vma;
+        if (place.value.mapped && still_ours(at, place.value, &stop, &vma)) {
+            const std::lock_guard exchanging(exchange_lock);
+            if (libc::mmap(reinterpret_cast<void*>(at), stop - at, vma.protection(),
+                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+                throw std::bad_alloc();
+            forget_place(at, stop);
+        }
         at = stop;
     }
 }
