@@ -551,8 +551,10 @@ void Channel::disarm() {
     }
     ibv_cq* cq = nullptr;
     void* context = nullptr;
-    while (ibv_get_cq_event(events_.get(), &cq, &context) == 0)
+    while (ibv_get_cq_event(events_.get(), &cq, &context) == 0) {
+        if (direct_cq_ && cq == cq_.get()) direct_cq_->event_read();
         ibv_ack_cq_events(cq, 1);
+    }
 }
 
 void Channel::wake_after(std::chrono::nanoseconds time) {

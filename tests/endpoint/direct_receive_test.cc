@@ -463,6 +463,34 @@ TEST(DirectArm, WakesTheSleeper) {
         void* context;
         ASSERT_EQ(ibv_get_cq_event(channel.get(), &which, &context), 0);
         EXPECT_EQ(which, loop.cq.get());
+        loop.completions.event_read();
+        ++events;
+        loop.wait();
+    }
+    ibv_ack_cq_events(loop.cq.get(), events);
+}
+
+// A sleeper that looks again from time to time arms the queue often, and mostly nothing comes.
+TEST(DirectArm, WakesTheSleeperAfterArmsWithoutEvents) {
+    Memory memory;
+    const EventChannel channel(ibv_create_comp_channel(memory.context.get()));
+    OwnReceives loop(memory, channel.get());
+    const ibv_sge into = memory.piece(kIn, 64), from = memory.piece(kOut, 8);
+    unsigned events = 0;
+    for (unsigned arms = 1; arms <= 9; ++arms) {
+        SCOPED_TRACE(testing::Message() << arms << " arms");
+        for (unsigned arm = 0; arm < arms; ++arm)
+            loop.completions.arm(false);
+        ASSERT_EQ(loop.receive.post_now({&into, 1}, 1), Posted::kOk);
+        Work work;
+        work.pieces = {&from, 1};
+        ASSERT_EQ(loop.send.post_now(work), Posted::kOk);
+        pollfd fd{channel->fd, POLLIN, 0};
+        ASSERT_EQ(::poll(&fd, 1, 5000), 1);
+        ibv_cq* which;
+        void* context;
+        ASSERT_EQ(ibv_get_cq_event(channel.get(), &which, &context), 0);
+        loop.completions.event_read();
         ++events;
         loop.wait();
     }

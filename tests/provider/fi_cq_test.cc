@@ -279,6 +279,30 @@ TEST(SleepingReaders, WokenByAMessage) {
     }
 }
 
+// Each look before it sleeps arms the device's queue; most of these bring no event.
+TEST(SleepingReaders, WokenByAMessageAfterTimeouts) {
+    TwoDomains two(FI_WAIT_UNSPEC);
+    char received[8];
+    for (int timeouts = 0; timeouts < 7; ++timeouts) {
+        ASSERT_EQ(fi_trecv(two.b.ep.get(), received, sizeof received, nullptr, FI_ADDR_UNSPEC, 5, 0,
+                           nullptr),
+                  0);
+        fi_cq_tagged_entry entry{};
+        for (int i = 0; i < timeouts; ++i)
+            EXPECT_EQ(fi_cq_sread(two.b.receive.get(), &entry, 1, nullptr, 1), -FI_EAGAIN);
+        std::thread sender([&] {
+            std::this_thread::sleep_for(50ms);
+            two.send("1234567", 8);
+        });
+        const auto begin = std::chrono::steady_clock::now();
+        EXPECT_EQ(fi_cq_sread(two.b.receive.get(), &entry, 1, nullptr, 20'000), 1);
+        // It looks once more when the time is over.
+        EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s)
+            << "not woken after " << timeouts << " timeouts";
+        sender.join();
+    }
+}
+
 TEST(SleepingReaders, WokenBySignal) {
     World world(TwoDomains::hints(FI_THREAD_SAFE));
     Pair pair(world, FI_WAIT_UNSPEC);

@@ -3,6 +3,13 @@
 // variants softhca.TRAIT.device_traits run these cases with a trait each.
 #include <sys/mman.h>
 
+#include <endian.h>
+#include <infiniband/mlx5dv.h>
+#include <poll.h>
+#include <rdma/ib_user_verbs.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -159,6 +166,81 @@ TEST(DeviceTraits, Pinned) {
         EXPECT_EQ(source.device_sees(), pinned ? 3 : 4);
     }
     munmap(at, kBytes);
+}
+
+// Makes an event for the next completion of `pair.b`, and says whether it came.
+class Armed {
+public:
+    static Endpoint::Options options() {
+        Endpoint::Options options;
+        options.events = true;
+        return options;
+    }
+    ibv_cq* cq() const { return pair_.b.receive_cq.get(); }
+    void arm() { ASSERT_EQ(ibv_req_notify_cq(cq(), 0), 0); }
+    bool event_comes() {
+        Work work;
+        work.pieces = {pair_.a.memory->piece(0, 16)};
+        if (pair_.b.post_receive(1, {pair_.b.memory->piece(0, 64)}) != 0 || !pair_.a.run(work) ||
+            !succeeded(pair_.b.wait_receive()))
+            fail("a message");
+        pollfd waiting = {pair_.b.channel->fd, POLLIN, 0};
+        return poll(&waiting, 1, 100) > 0;
+    }
+    void read_event() {
+        ibv_cq* of = nullptr;
+        void* user = nullptr;
+        ASSERT_EQ(ibv_get_cq_event(pair_.b.channel.get(), &of, &user), 0);
+        ibv_ack_cq_events(of, 1);
+    }
+    // So that libmlx5 does not see it, and goes on with the number that it has.
+    void read_event_unseen() {
+        ib_uverbs_comp_event_desc event;
+        ASSERT_EQ(read(pair_.b.channel->fd, &event, sizeof event), ssize_t{sizeof event});
+        ibv_ack_cq_events(cq(), 1);
+    }
+
+private:
+    Pair pair_{options()};
+};
+
+TEST(DeviceTraits, ArmWithAnOldNumber) {
+    const bool ignored = chosen(DeviceTrait::kArm);
+    Armed queue;
+    for (int event = 0; event < 6; ++event) {
+        queue.arm();
+        ASSERT_TRUE(queue.event_comes());
+        queue.read_event();
+    }
+    queue.arm();
+    ASSERT_TRUE(queue.event_comes());
+    queue.read_event_unseen();
+    queue.arm();
+    EXPECT_EQ(queue.event_comes(), !ignored);
+    if (!ignored) queue.read_event();
+}
+
+TEST(DeviceTraits, AnIgnoredArmLeavesTheOneBeforeItInForce) {
+    Armed queue;
+    mlx5dv_cq shown = {};
+    mlx5dv_obj object = {};
+    object.cq.in = queue.cq();
+    object.cq.out = &shown;
+    ASSERT_EQ(mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ), 0);
+    const auto arm_with = [&shown](std::uint32_t number) {
+        std::atomic_ref(shown.dbrec[1]).store(htobe32(number << 28), std::memory_order_release);
+    };
+    arm_with(1);
+    EXPECT_EQ(queue.event_comes(), !chosen(DeviceTrait::kArm)) << "the next number is 0";
+    if (!chosen(DeviceTrait::kArm)) queue.read_event();
+    queue.arm();
+    if (queue.event_comes()) {  // of the message before, which had none
+        queue.read_event();
+    }
+    queue.arm();
+    arm_with(3);
+    EXPECT_TRUE(queue.event_comes());
+    queue.read_event();
 }
 
 }  // namespace

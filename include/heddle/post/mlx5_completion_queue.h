@@ -130,17 +130,26 @@ public:
     }
 
     // Asks for an event at the next entry (or the next solicited one) beyond what has been polled.
+    // The caller has read the events of earlier arms, and called event_read() for each.
     void arm(bool solicited_only) noexcept {
         const std::lock_guard<Lock> guard(lock_);
+        publish();
+        // The device may take an arm for a repeated one unless its number has gone on with the
+        // events, and with nothing else (rdma-core providers/mlx5/cq.c: mlx5_cq_event).
         const std::uint32_t command =
-            (arms_ & 3) << 28 | (solicited_only ? 1u << 24 : 0) | (consumer_ & 0xffffff);
-        ++arms_;
+            (events_ & 3) << 28 | (solicited_only ? 1u << 24 : 0) | (consumer_ & 0xffffff);
         store_record(record_ + 1, htobe32(command));
         const std::lock_guard<SpinLock> arming(arming_->lock);
         begin_register_stores();
         store_register(arming_->address, htobe64(std::uint64_t{command} << 32 | number_));
         end_register_stores();
         if (doorbell_hook_ != nullptr) doorbell_hook_(arming_->address);
+    }
+
+    // For each event of this CQ that ibv_get_cq_event() has returned, before the next arm().
+    void event_read() noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        ++events_;
     }
 
 private:
@@ -279,12 +288,12 @@ private:
     Doorbell doorbell_hook_ = doorbell_hook();
     EmptyPoll empty_hook_ = empty_poll_hook();
     // under lock_
-    std::byte* at_ = nullptr;                // the next entry
-    std::uint8_t owner_ = 0;                 // the owner bit of this pass over the ring
-    std::uint32_t consumer_ = 0, arms_ = 0;  // free-running
-    std::vector<Reporter> reporters_;        // by number
-    Reporter nobody_;                        // what is known of all others
-    Reporter last_;                          // under lock_: who reported last
+    std::byte* at_ = nullptr;                  // the next entry
+    std::uint8_t owner_ = 0;                   // the owner bit of this pass over the ring
+    std::uint32_t consumer_ = 0, events_ = 0;  // free-running
+    std::vector<Reporter> reporters_;          // by number
+    Reporter nobody_;                          // what is known of all others
+    Reporter last_;                            // under lock_: who reported last
 };
 
 }  // namespace heddle::post

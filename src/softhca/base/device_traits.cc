@@ -19,6 +19,8 @@ constexpr DeviceTraitDeclaration kTraits[] = {
      "the number of a queue pair or SRQ that is gone is the next one's"},
     {DeviceTrait::kPinned, "pinned", true,
      "registrations keep the pages they were made with, whatever is mapped there later"},
+    {DeviceTrait::kArm, "arm", true,
+     "a CQ ignores an arm whose sequence number is not the number of its events so far"},
 };
 
 constexpr bool in_order() noexcept {

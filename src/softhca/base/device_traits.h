@@ -16,6 +16,7 @@ enum class DeviceTrait : std::uint8_t {
     kNoRoceV1,
     kReuseNumbers,
     kPinned,
+    kArm,
 };
 
 // One trait. Those of `strict` are what every ConnectX does; the others are what some devices lack.

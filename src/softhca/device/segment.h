@@ -171,6 +171,7 @@ struct alignas(128) CompletionQueue {
     std::uint32_t last_solicited;  // producer after the last solicited or error CQE
     std::uint32_t announced;       // entries up to here have had their event
     std::uint32_t failed;          // overrun: takes no more
+    std::uint32_t arm_taken;       // trait `arm`: the arm in force, as in the record
     std::uint32_t events_sent, async_events_sent;
     Counters counters;  // dma_write_cqe, and dma_write_payload of CQEs that carry data
 };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "softhca/base/log.h"
+#include "softhca/base/options.h"
 #include "softhca/base/tsan.h"
 #include "softhca/device/clock.h"
 #include "softhca/engine/events.h"
@@ -34,6 +35,13 @@ std::uint32_t ahead_of(std::uint32_t ahead, std::uint32_t behind) noexcept {
     return difference & 0x800000 ? 0 : difference;
 }
 
+// Trait `arm`. The sequence number of an arm is there so that the device can tell a new one from a
+// repeated one: every driver counts it with the events it has read (rdma-core providers/mlx5/cq.c,
+// mlx5_cq_event). An arm with another number changes nothing: an arm before it stays in force.
+std::uint32_t arm_in_force(const CompletionQueue& cq, std::uint32_t record) noexcept {
+    return (record >> 28 & 3) == (cq.events_sent & 3) ? record : cq.arm_taken;
+}
+
 // Under the queue's lock: if the application armed the queue for what has come since, tell it. An
 // entry causes at most one event (IBTA 11.4.2.2: notification is of entries that are added), but
 // one that came while the queue was not armed, and so had none, causes it when the queue is armed.
@@ -41,6 +49,10 @@ void notify(Fabric& fabric, CompletionQueue& cq) noexcept {
     if (cq.channel == kNone) return;
     std::uint32_t arm;
     if (!record_read(fabric, cq.head.process, cq.record, kArm, &arm) || arm == kNotArmed) return;
+    if (options().device.has(DeviceTrait::kArm)) [[unlikely]] {
+        arm = cq.arm_taken = arm_in_force(cq, arm);
+        if (arm == kNotArmed) return;
+    }
     const bool solicited_only = arm & kSolicitedOnly;
     const std::uint32_t seen = arm & kCounterMask;
     const std::uint32_t wanted = solicited_only ? cq.last_solicited : cq.producer;
@@ -48,12 +60,14 @@ void notify(Fabric& fabric, CompletionQueue& cq) noexcept {
     if (!ahead_of(wanted, before)) return;
     // before the event is sent: whoever it wakes may arm again at once
     record_write(fabric, cq.head.process, cq.record, kArm, kNotArmed);
+    cq.arm_taken = kNotArmed;
     ++cq.events_sent;
     if (send_completion_event(fabric, cq.channel, cq.channel_generation, cq.user_handle)) {
         cq.announced = solicited_only ? wanted : before + 1;
         return;
     }
     --cq.events_sent;  // its pipe is full: the next completion tries again
+    cq.arm_taken = arm;
     record_write(fabric, cq.head.process, cq.record, kArm, arm);
 }
 
@@ -203,6 +217,7 @@ void check_armed(Fabric& fabric, std::uint32_t index) noexcept {
 
 void disarm(Fabric& fabric, CompletionQueue& cq) noexcept {
     record_write(fabric, cq.head.process, cq.record, kArm, kNotArmed);
+    cq.arm_taken = kNotArmed;
 }
 
 }  // namespace softhca::engine
