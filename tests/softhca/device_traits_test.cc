@@ -15,20 +15,11 @@
 #include <cstring>
 #include <set>
 
-#include "softhca/base/device_traits.h"
+#include "chosen_trait.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
 namespace {
-
-bool chosen(DeviceTrait trait) {
-    const char* const text = std::getenv("SOFTHCA_DEVICE");
-    DeviceTraits traits;
-    if (text != nullptr) {
-        EXPECT_TRUE(read_device_traits(text, &traits)) << text;
-    }
-    return traits.has(trait);
-}
 
 ibv_device_attr attributes_of(ibv_context* context) {
     ibv_device_attr attributes = {};
@@ -166,6 +157,21 @@ TEST(DeviceTraits, Pinned) {
         EXPECT_EQ(source.device_sees(), pinned ? 3 : 4);
     }
     munmap(at, kBytes);
+}
+
+TEST(DeviceTraits, NoBlueFlame) {
+    const bool lacking = chosen(DeviceTrait::kNoBlueFlame);
+    Pair pair;
+    mlx5dv_qp shown = {};
+    mlx5dv_obj object = {};
+    object.qp.in = pair.a.qp.get();
+    object.qp.out = &shown;
+    ASSERT_EQ(mlx5dv_init_obj(&object, MLX5DV_OBJ_QP), 0);
+    EXPECT_EQ(shown.bf.size == 0, lacking);
+    Work work;
+    work.pieces = {pair.a.memory->piece(0, 16)};
+    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 64)}), 0);
+    EXPECT_TRUE(pair.a.run(work));
 }
 
 // Makes an event for the next completion of `pair.b`, and says whether it came.

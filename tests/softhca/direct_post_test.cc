@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "chosen_trait.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -188,6 +189,75 @@ TEST(Kicks, AtWildAddressesAreHarmless) {
     work.opcode = IBV_WR_RDMA_WRITE;
     work.pieces = {pair.a.memory->piece(0, 64)};
     EXPECT_TRUE(pair.a.run(work));
+}
+
+mlx5dv_qp shown(ibv_qp* qp) {
+    mlx5dv_qp out = {};
+    mlx5dv_obj object = {};
+    object.qp.in = qp;
+    object.qp.out = &out;
+    if (mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) != 0) fail("mlx5dv_init_obj");
+    return out;
+}
+
+// QPs of one context that the driver has put on one uUAR, and their peers.
+struct Neighbours {
+    Neighbours() {
+        for (std::size_t made = 0; made < 40; ++made) {
+            near.push_back(std::make_unique<Endpoint>(Endpoint::Options{}, &base));
+            far.push_back(std::make_unique<Endpoint>(Endpoint::Options{}, &base));
+            near.back()->connect(far.back()->address());
+            far.back()->connect(near.back()->address());
+            const mlx5dv_qp last = shown(near.back()->qp.get());
+            for (std::size_t i = 0; i < made && last.bf.size != 0; ++i)
+                if (shown(near[i]->qp.get()).bf.reg == last.bf.reg) {
+                    first = near[i].get();
+                    second = near.back().get();
+                    return;
+                }
+        }
+        fail("no two QPs on one uUAR", ENOENT);
+    }
+    Endpoint base;
+    std::vector<std::unique_ptr<Endpoint>> near, far;
+    Endpoint *first = nullptr, *second = nullptr;
+};
+
+Work write_to_peer(const Endpoint& from) {
+    Work work;
+    work.opcode = IBV_WR_RDMA_WRITE;
+    work.pieces = {from.memory->piece(0, 8)};
+    work.remote = from.peer.memory;
+    work.rkey = from.peer.rkey;
+    return work;
+}
+
+// libmlx5's lock of a uUAR is its own: a thread that posts by libmlx5 and one that posts directly
+// have none in common.
+TEST(SharedUuar, OfLibmlx5AndOfADirectPoster) {
+    const auto kick = reinterpret_cast<Kick>(dlsym(RTLD_DEFAULT, "softhca_doorbell"));
+    if (kick == nullptr) GTEST_SKIP() << "the device offers no kick";
+    Neighbours qps;
+    DirectQp direct(*qps.second, kick);
+    const Endpoint& by = *qps.second;
+    const auto post_directly = [&] {
+        direct.put_write(by.memory->piece(0, 8), by.peer.memory, by.peer.rkey);
+        direct.ring(true);
+        return direct.wait().first;
+    };
+    EXPECT_TRUE(qps.first->run(write_to_peer(*qps.first)));
+    EXPECT_EQ(post_directly(), MLX5_CQE_REQ) << "one thread needs no lock";
+    EXPECT_TRUE(qps.first->run(write_to_peer(*qps.first)));
+    std::uint8_t opcode = 0;
+    std::thread([&] { opcode = post_directly(); }).join();
+    EXPECT_EQ(opcode, chosen(DeviceTrait::kSharedUuar) ? MLX5_CQE_REQ_ERR : MLX5_CQE_REQ);
+}
+
+TEST(SharedUuar, OfTwoThreadsByLibmlx5) {
+    Neighbours qps;
+    EXPECT_TRUE(qps.first->run(write_to_peer(*qps.first)));
+    std::thread([&] { EXPECT_TRUE(qps.second->run(write_to_peer(*qps.second))); }).join();
+    EXPECT_TRUE(qps.first->run(write_to_peer(*qps.first)));
 }
 
 }  // namespace

@@ -21,6 +21,10 @@ constexpr DeviceTraitDeclaration kTraits[] = {
      "registrations keep the pages they were made with, whatever is mapped there later"},
     {DeviceTrait::kArm, "arm", true,
      "a CQ ignores an arm whose sequence number is not the number of its events so far"},
+    {DeviceTrait::kSharedUuar, "shared-uuar", true,
+     "a QP fails that writes a uUAR to which another thread writes under another lock"},
+    {DeviceTrait::kNoBlueFlame, "no-blueflame", false,
+     "the device has no BlueFlame: all QPs ring one non-cached register"},
 };
 
 constexpr bool in_order() noexcept {

@@ -17,6 +17,8 @@ enum class DeviceTrait : std::uint8_t {
     kReuseNumbers,
     kPinned,
     kArm,
+    kSharedUuar,
+    kNoBlueFlame,
 };
 
 // One trait. Those of `strict` are what every ConnectX does; the others are what some devices lack.

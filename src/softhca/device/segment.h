@@ -267,7 +267,8 @@ struct alignas(64) UarPage {
     std::uint32_t kind;            // UarKind
     std::uint32_t extended_index;  // kAllocWc: index in the context's mmap offset
     std::atomic<std::uint32_t> mapped;
-    std::atomic<std::uint32_t> users[kUuarsPerUar];  // QPs on each uUAR
+    std::atomic<std::uint32_t> users[kUuarsPerUar];       // QPs on each uUAR
+    std::atomic<std::uint64_t> last_write[kUuarsPerUar];  // trait `shared-uuar`: register_check.cc
 };
 
 // A table of objects and where to look for a free one. cursor and high are under lock.

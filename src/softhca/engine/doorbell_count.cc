@@ -103,12 +103,16 @@ PostShape shape_in_ring(const device::QueuePair& qp, const LocalQp& local, std::
     return shape;
 }
 
-void count_post(device::QueuePair& qp, const PostShape& shape) noexcept {
-    if (!shape.entries) return;
+bool by_blueflame(const device::QueuePair& qp, const PostShape& shape) noexcept {
     const bool taken =
         shape.inline_data ? qp.blueflame_use != kForNone : qp.blueflame_use == kForAll;
-    const bool blueflame = taken && qp.blueflame && shape.entries == 1 && shape.units > 1 &&
-                           shape.units <= device::kBfRegisterBytes / 2 / 16;
+    return taken && qp.blueflame && shape.entries == 1 && shape.units > 1 &&
+           shape.units <= device::kBfRegisterBytes / 2 / 16;
+}
+
+void count_post(device::QueuePair& qp, const PostShape& shape) noexcept {
+    if (!shape.entries) return;
+    const bool blueflame = by_blueflame(qp, shape);
     // two threads may post on one QP, one after the other: unlike the other counters these have
     // more than one writer
     (blueflame ? qp.send.blueflame : qp.send.doorbells).fetch_add(1, std::memory_order_relaxed);

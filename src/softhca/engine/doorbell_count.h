@@ -37,6 +37,8 @@ std::uint32_t blocks_in_ring(const device::QueuePair& qp, const LocalQp& local) 
 enum BlueFlameUse : std::uint32_t { kForNone, kForInline, kForAll };
 BlueFlameUse blueflame_use() noexcept;
 
+// A post of that shape goes by BlueFlame, if libmlx5 makes it.
+bool by_blueflame(const device::QueuePair& qp, const PostShape& shape) noexcept;
 void count_post(device::QueuePair& qp, const PostShape& shape) noexcept;
 
 }  // namespace softhca::engine

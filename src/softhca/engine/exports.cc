@@ -13,6 +13,7 @@
 #include "softhca/engine/doorbell_count.h"
 #include "softhca/engine/posted.h"
 #include "softhca/engine/progress.h"
+#include "softhca/engine/register_check.h"
 
 namespace {
 
@@ -66,6 +67,8 @@ __attribute__((visibility("default"))) void softhca_doorbell(void* uar_register)
     *second = kUntouchedRegister;
     device::QueuePair& qp = fabric->segment().qps[local->index];
     (blueflame ? qp.send.blueflame : qp.send.doorbells).fetch_add(1, std::memory_order_relaxed);
+    if (local->checks_register) [[unlikely]]
+        check_register_write(*fabric, qp, local->index, RegisterWriter::kDirect, blueflame);
     run_posted(*fabric, *local);
 }
 

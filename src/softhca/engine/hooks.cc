@@ -15,6 +15,7 @@
 #include "softhca/engine/posted.h"
 #include "softhca/engine/progress.h"
 #include "softhca/engine/receive.h"
+#include "softhca/engine/register_check.h"
 
 namespace softhca::engine {
 
@@ -49,8 +50,11 @@ void posted(ibv_qp* qp, const ibv_send_wr* first, const ibv_send_wr* end) noexce
     epoch::Section section;
     LocalQp* local = local_qp(qp->qp_num);
     if (!local || !local->send_ring) return;
-    run_posted(*fabric, *local);  // the payload first: somebody waits for it
     device::QueuePair& object = fabric->segment().qps[local->index];
+    if (local->checks_register) [[unlikely]]
+        check_register_write(*fabric, object, local->index, RegisterWriter::kDriver,
+                             by_blueflame(object, shape_of(object, first, end)));
+    run_posted(*fabric, *local);  // the payload first: somebody waits for it
     count_post(object, shape_of(object, first, end));
 }
 
@@ -139,8 +143,12 @@ int wr_complete(ibv_qp_ex* qp) {
     if (LocalQp* local = local_qp(number); local && local->send_ring) {
         device::QueuePair& object = fabric->segment().qps[local->index];
         const auto moved = static_cast<std::uint16_t>(posted_so_far(*local) - from);
-        count_post(object,
-                   shape_in_ring(object, *local, from, std::min<std::uint32_t>(blocks, moved)));
+        const PostShape shape =
+            shape_in_ring(object, *local, from, std::min<std::uint32_t>(blocks, moved));
+        count_post(object, shape);
+        if (local->checks_register) [[unlikely]]
+            check_register_write(*fabric, object, local->index, RegisterWriter::kDriver,
+                                 by_blueflame(object, shape));
         run_or_list(*fabric, *local, Runner::kPoster);
     }
     return result;

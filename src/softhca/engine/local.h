@@ -53,6 +53,7 @@ struct alignas(64) LocalQp {
     const std::uint32_t* send_record;  // big-endian producer counter
     std::uint32_t ring_blocks;
     bool takes_blueflame;
+    bool checks_register;  // trait `shared-uuar`
     EnginePolicy engine;
 
     // Run lock. Glimpsed: a hint to those who have not got it.

@@ -500,6 +500,7 @@ LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
     local->send_record = nullptr;
     local->ring_blocks = qp.sq_count;
     local->takes_blueflame = qp.blueflame;
+    local->checks_register = options().device.has(DeviceTrait::kSharedUuar);
     if (qp.sq_count) {
         local->send_ring = queue_pointer(fabric, fabric.slot(), qp.buffer, qp.sq_offset,
                                          std::uint64_t{qp.sq_count} * 64);

@@ -41,7 +41,8 @@ void fill_context_response(const DeviceContext& context,
     mlx5_ib_alloc_ucontext_resp& driver = *out;
     driver = {};
     driver.qp_tab_size = 1u << 18;
-    driver.bf_reg_size = device::kBfRegisterBytes;
+    driver.bf_reg_size =
+        options().device.has(DeviceTrait::kNoBlueFlame) ? 0 : device::kBfRegisterBytes;
     driver.tot_bfregs = dynamic ? 0 : context.total_bfregs;
     driver.cache_line_size = 64;
     driver.max_sq_desc_sz = device::kMaxSqDescriptorBytes + 16;
