@@ -13,6 +13,20 @@
 
 namespace heddle::endpoint {
 
+OwnRegister::OwnRegister(SharedContext& context) {
+    ibv_td_init_attr nothing{};
+    domain_.reset(ibv_alloc_td(context.context.get(), &nothing));
+    if (!domain_)
+        throw VerbsError("a thread domain for queue pairs beside the direct path", errno,
+                         "FI_HEDDLE_POST=verbs needs none");
+    ibv_parent_domain_init_attr attributes{};
+    attributes.pd = context.pd.get();
+    attributes.td = domain_.get();
+    parent_.reset(ibv_alloc_parent_domain(context.context.get(), &attributes));
+    if (!parent_) throw VerbsError("a parent domain", errno);
+    ++context.own_registers;
+}
+
 Lanes::Lanes(std::string device, std::optional<Category> category, bool xrc)
     : device_(std::move(device)), category_(category), xrc_(xrc), before_(mapped_uar_pages()) {}
 
@@ -48,6 +62,10 @@ Placement Lanes::placement() {
                                                         : Placement::kIndependent;
 }
 
+bool Lanes::registers_shared() const noexcept {
+    return category_ && domains_for(sharing_of(*category_, 1).placement) == 0;
+}
+
 std::unique_ptr<Lane> Lanes::lane(const std::shared_ptr<SharedContext>& context) {
     const std::lock_guard guard(mutex_);
     auto lane = std::make_unique<Lane>();
@@ -75,12 +93,13 @@ std::unique_ptr<Lane> Lanes::lane(const std::shared_ptr<SharedContext>& context)
 Usage Lanes::usage() const {
     const std::lock_guard guard(mutex_);
     Usage usage;
+    usage.thread_domains = thread_domains_;
     for (const auto& opened : opened_)
-        if (!opened.expired()) {
+        if (const auto context = opened.lock()) {
             ++usage.contexts;
             ++usage.pds;
+            usage.thread_domains += context->own_registers;
         }
-    usage.thread_domains = thread_domains_;
     std::uint32_t pages = 0;
     for (const auto& [address, offset] : mapped_uar_pages())
         if (!before_.contains(address)) ++pages;

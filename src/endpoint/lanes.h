@@ -4,6 +4,7 @@
 // EndpointSet all are made at once.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,20 @@ struct SharedContext {
     verbs::Context context;
     verbs::ProtectionDomain pd;
     verbs::XrcDomain xrcd;  // null where the device has no XRC, or nobody wants it
+    std::atomic<std::uint32_t> own_registers{0};  // OwnRegister objects made in it
+};
+
+// A uUAR for QPs that libmlx5 posts to while a lane of the same context is posted to directly.
+// libmlx5 and the direct path have no lock in common, so that their QPs must not share a uUAR: two
+// threads' BlueFlame writes would mix. QPs of one OwnRegister are used by one thread at a time.
+class OwnRegister {
+public:
+    explicit OwnRegister(SharedContext& context);  // throws VerbsError
+    ibv_pd* pd() const noexcept { return parent_.get(); }
+
+private:
+    verbs::ThreadDomain domain_;
+    verbs::ProtectionDomain parent_;
 };
 
 // What QPs of one thread are made in.
@@ -49,6 +64,8 @@ public:
     std::unique_ptr<Lane> lane(const std::shared_ptr<SharedContext>& context);
 
     std::optional<Category> category() const noexcept { return category_; }
+    // The driver places the QPs of all lanes, several on a uUAR: see OwnRegister.
+    bool registers_shared() const noexcept;
     // All use one QP for each peer, and one lock.
     bool one_for_all() const noexcept { return category_ == Category::kMpiThreads; }
     // Contexts, PDs, thread domains, UARs and uUARs, measured. QPs, CQs and MRs are not made here.

@@ -98,8 +98,9 @@ Connector& Process::connector(const std::shared_ptr<endpoint::SharedContext>& co
         connecting.give_up_ms = options.connect_timeout_ms;
         connecting.complain = options.complain;
         connector_context_ = context;
-        connector_ =
-            std::make_unique<Connector>(context->context.get(), context->pd.get(), connecting);
+        if (needs_own_register()) connector_register_.emplace(*context);
+        ibv_pd* const pd = connector_register_ ? connector_register_->pd() : context->pd.get();
+        connector_ = std::make_unique<Connector>(context->context.get(), pd, connecting);
     }
     return *connector_;
 }
@@ -134,7 +135,7 @@ std::shared_ptr<memory::RegistrationCache> Process::cache(const endpoint::Shared
     return cache;
 }
 
-const ReuseCosts& Process::reuse_costs(const endpoint::SharedContext& context) noexcept {
+const ReuseCosts& Process::reuse_costs(endpoint::SharedContext& context) noexcept {
     std::call_once(costs_once_, [&] {
         try {
             const std::filesystem::path file = ReuseCosts::file(device);
@@ -142,7 +143,9 @@ const ReuseCosts& Process::reuse_costs(const endpoint::SharedContext& context) n
                 costs_ = *known;
                 return;
             }
-            costs_ = ReuseCosts::measure(context.context.get(), context.pd.get(),
+            std::optional<endpoint::OwnRegister> own;
+            if (needs_own_register()) own.emplace(context);
+            costs_ = ReuseCosts::measure(context.context.get(), own ? own->pd() : context.pd.get(),
                                          std::max<std::size_t>(options.eager_bytes, 8192));
             if (!file.empty()) costs_.save(file);
         } catch (const std::exception&) {  // then all is copied

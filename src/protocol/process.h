@@ -40,7 +40,7 @@ public:
     // What its domains register memory with.
     std::shared_ptr<memory::RegistrationCache> cache(const endpoint::SharedContext& context);
     // Measured at the first call, or known from an earlier process; never throws: nothing is known.
-    const ReuseCosts& reuse_costs(const endpoint::SharedContext& context) noexcept;
+    const ReuseCosts& reuse_costs(endpoint::SharedContext& context) noexcept;
     std::uint16_t new_endpoint();
     void release_endpoint(std::uint16_t number);
 
@@ -58,9 +58,13 @@ public:
 
 private:
     bool direct() const;
+    // libmlx5 posts to some QPs of a context, beside lanes that are posted to directly: these QPs
+    // need a uUAR that the driver gives to no lane.
+    bool needs_own_register() const { return direct() && lanes.registers_shared(); }
 
     mutable std::mutex mutex_;
     std::shared_ptr<endpoint::SharedContext> connector_context_;  // before who uses it
+    std::optional<endpoint::OwnRegister> connector_register_;
     std::unique_ptr<Connector> connector_;
     std::weak_ptr<Channel> common_;  // of mpi+threads
     std::vector<std::weak_ptr<Channel>> channels_;

@@ -61,7 +61,7 @@ BlockingQueue::BlockingQueue(TupleDevice& device, Connector& connector, const Na
     attributes.cap.max_send_wr = kDepth;
     attributes.cap.max_send_sge = kPieces;
     attributes.cap.max_inline_data = static_cast<std::uint32_t>(device.channel().max_inline());
-    attributes.pd = lane.shared->pd.get();
+    attributes.pd = device.send_pd();
     attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
     attributes.sq_sig_all = 1;
     qp_.reset(ibv_create_qp_ex(lane.shared->context.get(), &attributes));
@@ -151,6 +151,13 @@ void TupleDevice::open() {
     if (!cq_)
         throw VerbsError("a completion queue of " + std::to_string(entries_) + " entries", errno,
                          "FI_HEDDLE_TUPLES makes it smaller");
+}
+
+ibv_pd* TupleDevice::send_pd() {
+    const endpoint::Lane& lane = channel_.lane();
+    if (!channel_.direct() || !lane.register_shared()) return lane.shared->pd.get();
+    if (!send_register_) send_register_.emplace(*lane.shared);
+    return send_register_->pd();
 }
 
 std::unique_ptr<TupleQueue> TupleDevice::make_queue() {

@@ -14,9 +14,11 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "endpoint/lanes.h"
 #include "protocol/channel.h"
 #include "protocol/connector.h"
 #include "protocol/name.h"
@@ -108,6 +110,7 @@ public:
     bool arm() noexcept;
     Channel& channel() noexcept { return channel_; }
     ibv_cq* cq() const noexcept { return cq_.get(); }
+    ibv_pd* send_pd();             // of blocking queues; throws VerbsError
     std::uint32_t max_inline = 0;  // of blocking queues
 
 private:
@@ -122,6 +125,7 @@ private:
     TupleReceives* receives_ = nullptr;
     const std::uint32_t entries_;
     verbs::CompletionQueue cq_;
+    std::optional<endpoint::OwnRegister> send_register_;
     std::vector<Pool> pools_;  // by remote context
 };
 
