@@ -2,6 +2,7 @@
 # Completion of heddle(1) for bash. After `heddle run OPTIONS` (or `compare`) it completes the program as the shell
 # would by itself.
 
+# The values of option $1 of command $2.
 _heddle_values() {
     case $1 in
     --category) echo "all mpi-everywhere 2xdynamic dynamic shared-dynamic static mpi+threads" ;;
@@ -20,7 +21,12 @@ _heddle_values() {
     --within-node) echo "auto mpi heddle" ;;
     --format) echo "text json csv" ;;
     --only)
-        echo "endpoints reuse direct tupleq peers"
+        if [ "$2" = check-hardware ]; then
+            echo "versions device port registers entries arm arm-repeated order scatter numbers" \
+                "memory-events rates"
+        else
+            echo "endpoints reuse direct tupleq peers"
+        fi
         ;;
     --device) ls /sys/class/infiniband 2>/dev/null ;;
     esac
@@ -39,6 +45,7 @@ _heddle_options() {
     info) echo "--json --help" ;;
     options) echo "--json --markdown --man --help" ;;
     calibrate) echo "--device --show --json --help" ;;
+    check-hardware) echo "--device --out --only --list --json --help" ;;
     reproduce) echo "--quick --full --only --out --no-page --list --help" ;;
     report) echo "--out --help" ;;
     plan)
@@ -92,7 +99,7 @@ _heddle() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "run compare top info plan bench options calibrate reproduce report --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "run compare top info plan bench options calibrate check-hardware reproduce report --help --version" -- "$current")
         return
     fi
     local command=${COMP_WORDS[1]}
@@ -117,7 +124,7 @@ _heddle() {
     case $previous in
     --category | --path | --kernels | --figure | --share | --device | --endpoints | --post | \
         --softhca | --mpi | --within-node | --channel | --way | --side | --peer | --only | --format)
-        mapfile -t COMPREPLY < <(compgen -W "$(_heddle_values "$previous")" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "$(_heddle_values "$previous" "$command")" -- "$current")
         # the number follows at once; outside a completion, as in a test, bash knows no compopt
         [ "$previous" = --share ] && compopt -o nospace 2>/dev/null
         ;;

@@ -120,6 +120,7 @@ class Bash(CompletionCase):
 
 class Heddle(CompletionCase):
     COMMANDS = [("run",), ("compare",), ("top",), ("info",), ("plan",), ("bench",), ("options",), ("calibrate",),
+                ("check-hardware",),
                 ("reproduce",), ("report",)]
     REUSE = ("pingpong", "spectrum", "put", "get", "bcast", "scatter", "never")
     TUPLES = ("latency", "late", "many", "wildcards")
@@ -143,7 +144,7 @@ class Heddle(CompletionCase):
         self.assertEqual(set(self.bash("heddle", "bench", "")), offered)
 
     def test_bash_offers_exactly_the_options_and_values(self):
-        for command in [*self.COMMANDS[:5], ("calibrate",), ("reproduce",), ("report",),
+        for command in [*self.COMMANDS[:5], ("calibrate",), ("check-hardware",), ("reproduce",), ("report",),
                         *self.EXPERIMENTS]:
             text = self.heddle(*command, "--help")
             options = set(re.findall(r"^ +(?:-\w, ?)?(--[a-z-]+)", text, re.MULTILINE))

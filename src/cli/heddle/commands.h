@@ -22,6 +22,7 @@ void add_plan_command(CLI::App& app, int* status);
 void add_bench_command(CLI::App& app, int* status);
 void add_options_command(CLI::App& app, int* status);
 void add_calibrate_command(CLI::App& app, int* status);
+void add_check_hardware_command(CLI::App& app, int* status);
 void add_top_command(CLI::App& app, int* status);
 void add_report_commands(CLI::App& app, int* status);  // reproduce, report
 // Below `bench`: global-array and stencil.

@@ -33,6 +33,7 @@ void declare_commands(CLI::App& app, const std::vector<std::string>& program, in
     heddle::cli::add_bench_command(app, status);
     heddle::cli::add_options_command(app, status);
     heddle::cli::add_calibrate_command(app, status);
+    heddle::cli::add_check_hardware_command(app, status);
     heddle::cli::add_report_commands(app, status);
     app.footer(
         "'heddle COMMAND --help' says more of each. First steps:\n"
