@@ -25,6 +25,10 @@ constexpr DeviceTraitDeclaration kTraits[] = {
      "a QP fails that writes a uUAR to which another thread writes under another lock"},
     {DeviceTrait::kNoBlueFlame, "no-blueflame", false,
      "the device has no BlueFlame: all QPs ring one non-cached register"},
+    {DeviceTrait::kPackets, "packets", true,
+     "a message comes by packets of the path MTU, with pauses between them"},
+    {DeviceTrait::kReorder, "reorder", true,
+     "the last packet of a message is in memory before the others"},
 };
 
 constexpr bool in_order() noexcept {

@@ -19,6 +19,8 @@ enum class DeviceTrait : std::uint8_t {
     kArm,
     kSharedUuar,
     kNoBlueFlame,
+    kPackets,
+    kReorder,
 };
 
 // One trait. Those of `strict` are what every ConnectX does; the others are what some devices lack.

@@ -24,7 +24,7 @@
 namespace softhca::device {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x736f'6674'6863'6101ULL;  // "softhca" 1
-inline constexpr std::uint32_t kSegmentVersion = 4;
+inline constexpr std::uint32_t kSegmentVersion = 5;
 
 enum ObjectState : std::uint32_t { kFree = 0, kReserved = 1, kLive = 2, kDying = 3 };
 
@@ -237,7 +237,10 @@ struct alignas(128) QueuePair {
     alignas(128) SharedLock receive_lock;
     std::uint32_t rq_consumer;     // free-running
     std::uint32_t rq_posted_seen;  // what the owner's record said last; there may be more by now
-    std::atomic<std::uint64_t> in_flight;  // receive WQE taken but not completed: see receive.h
+    std::atomic<std::uint64_t> in_flight;      // receive WQE taken but not completed: see receive.h
+    std::atomic<std::uint32_t> in_flight_srq;  // the SRQ that it is of; 0: the QP's own queue
+    // In ERR, and IBV_EVENT_QP_LAST_WQE_REACHED is still to be sent: a message is being delivered.
+    std::atomic<std::uint32_t> last_receive_owed;
     std::uint32_t responder_psn;
     std::atomic<std::uint32_t> async_events_sent;
     Counters receive;

@@ -55,6 +55,7 @@ struct alignas(64) LocalQp {
     bool takes_blueflame;
     bool checks_register;  // trait `shared-uuar`
     EnginePolicy engine;
+    std::uint64_t most_by_short_cut;  // bytes
 
     // Run lock. Glimpsed: a hint to those who have not got it.
     Unfinished unfinished;

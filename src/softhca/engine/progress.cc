@@ -24,6 +24,7 @@
 #include "softhca/device/peers.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/engine/awaited.h"
+#include "softhca/engine/packets.h"
 #include "softhca/engine/qp_error.h"
 #include "softhca/engine/queue_memory.h"
 #include "softhca/engine/receive.h"
@@ -132,6 +133,20 @@ void look_at_attention(Fabric& fabric) noexcept {
             run_or_list(fabric, *local, Runner::kProgress);
             if (qp.state.load(std::memory_order_acquire) == IBV_QPS_ERR) flush_receives(fabric, i);
         }
+    }
+}
+
+// QPs in error whose sender died in the middle of a message after that.
+void finish_broken_off(Fabric& fabric) noexcept {
+    device::epoch::Section section;
+    const std::uint32_t high = g_local_qps_high.load(std::memory_order_acquire);
+    for (std::uint32_t i = 0; i < high; ++i) {
+        QueuePair& qp = fabric.segment().qps[i];
+        if (g_local_qps[i].load(std::memory_order_acquire) == nullptr ||
+            qp.last_receive_owed.load(std::memory_order_relaxed) == 0)
+            continue;
+        flush_receives(fabric, i);
+        last_wqe_reached(fabric, qp);
     }
 }
 
@@ -319,6 +334,7 @@ void* progress_main(void*) noexcept {
             if (now >= rounds.next_liveness) {
                 fabric->reclaim_dead();
                 device::peers::collect();
+                if (g_by_packets) finish_broken_off(*fabric);
                 if (flushes) {
                     device::memory::SharingPause pause;
                     device::epoch::Section section;
@@ -496,6 +512,9 @@ LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
     local->index = index;
     local->number = qp.number;
     local->engine = options().engine;
+    const DeviceTraits& traits = options().device;
+    g_by_packets = traits.has(DeviceTrait::kPackets) || traits.has(DeviceTrait::kReorder);
+    local->most_by_short_cut = g_by_packets ? kSmallestPacket : device::kMaxMessage;
     local->send_ring = nullptr;
     local->send_record = nullptr;
     local->ring_blocks = qp.sq_count;

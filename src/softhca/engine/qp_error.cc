@@ -15,7 +15,7 @@ using device::Fabric;
 using device::QueuePair;
 
 void last_wqe_reached(Fabric& fabric, QueuePair& qp) noexcept {
-    if (qp.srq == device::kNone && qp.type != IB_UVERBS_QPT_XRC_TGT) return;
+    if (is_being_delivered(fabric, qp) || qp.last_receive_owed.exchange(0) == 0) return;
     send_async_event(fabric, qp.head.context, IBV_EVENT_QP_LAST_WQE_REACHED, qp.user_handle,
                      &qp.async_events_sent);
 }
@@ -29,6 +29,8 @@ void fail_qp(Fabric& fabric, std::uint32_t index, std::uint32_t event,
         if (state == IBV_QPS_RESET || state == IBV_QPS_ERR || state == to) return;
     } while (!qp.state.compare_exchange_weak(state, to, std::memory_order_seq_cst));
     if (!send_queue_only) {
+        if (qp.srq != device::kNone || qp.type == IB_UVERBS_QPT_XRC_TGT)
+            qp.last_receive_owed.store(1);
         flush_receives(fabric, index);
         last_wqe_reached(fabric, qp);
     }

@@ -262,7 +262,9 @@ std::uint8_t scatter_list(Fabric& fabric, const Receive& receive, std::size_t sk
     return bytes ? MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR : 0;
 }
 
-void mark_in_flight(Fabric& fabric, QueuePair& target, std::uint32_t counter) noexcept {
+void mark_in_flight(Fabric& fabric, QueuePair& target, std::uint32_t counter,
+                    std::uint32_t srq) noexcept {
+    target.in_flight_srq.store(srq, std::memory_order_relaxed);
     const std::uint64_t generation = fabric.self().generation.load(std::memory_order_relaxed);
     target.in_flight.store(
         kInFlight | std::uint64_t{fabric.slot()} << 48 | (generation & 0xffff) << 32 | counter,
@@ -273,9 +275,43 @@ void clear_in_flight(QueuePair& target) noexcept {
     target.in_flight.store(0, std::memory_order_seq_cst);
 }
 
+bool is_being_delivered(Fabric& fabric, const QueuePair& target) noexcept {
+    const std::uint64_t mark = target.in_flight.load(std::memory_order_seq_cst);
+    if (mark == 0) return false;
+    const std::uint32_t slot = static_cast<std::uint32_t>(mark >> 48) & 0x7fff;
+    return slot < device::kMaxProcesses &&
+           (fabric.segment().processes[slot].generation.load() & 0xffff) ==
+               ((mark >> 32) & 0xffff) &&
+           fabric.alive(slot);
+}
+
+namespace {
+
+// The one receive of an SRQ that a QP in error may still have.
+void flush_shared(Fabric& fabric, QueuePair& qp) noexcept {
+    if (qp.in_flight.load(std::memory_order_seq_cst) == 0 || is_being_delivered(fabric, qp)) return;
+    // Several may come here; one of them has the mark.
+    const std::uint64_t mark = qp.in_flight.exchange(0);
+    const std::uint32_t index = qp.in_flight_srq.load(std::memory_order_relaxed);
+    if (mark == 0 || index >= device::kMaxSrqs) return;
+    const SharedReceiveQueue& srq = fabric.segment().srqs[index];
+    const bool is_xrc = qp.type == IB_UVERBS_QPT_XRC_TGT;
+    if (!srq.head.live()) return;
+    Completion completion;
+    clear(completion);
+    set_error(completion, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+    completion.cqe.srqn_uidx = htobe32(is_xrc ? srq.uidx : qp.uidx);
+    completion.cqe.sop_drop_qpn = htobe32(qp.number);
+    completion.cqe.wqe_counter = htobe16(static_cast<std::uint16_t>(mark));
+    put_completion(fabric, is_xrc ? srq.cq : qp.recv_cq, completion, true);
+}
+
+}  // namespace
+
 void flush_receives(Fabric& fabric, std::uint32_t index) noexcept {
     QueuePair& qp = fabric.segment().qps[index];
-    if (qp.srq != kNone || qp.type == IB_UVERBS_QPT_XRC_TGT || !qp.rq_count) return;
+    if (qp.srq != kNone || qp.type == IB_UVERBS_QPT_XRC_TGT) return flush_shared(fabric, qp);
+    if (!qp.rq_count) return;
     // the state that brought us here, then what is posted: see post_recv() in hooks.cc
     device::epoch::heavy_barrier(fabric);
     if (!qp.receive_lock.lock()) return;
@@ -294,11 +330,8 @@ void flush_receives(Fabric& fabric, std::uint32_t index) noexcept {
         device::call_attention(fabric, qp, device::kAttentionState);
     };
     if (const std::uint64_t mark = qp.in_flight.load(std::memory_order_seq_cst)) {
-        const std::uint32_t slot = static_cast<std::uint32_t>(mark >> 48) & 0x7fff;
-        const bool same = slot < device::kMaxProcesses &&
-                          (fabric.segment().processes[slot].generation.load() & 0xffff) ==
-                              ((mark >> 32) & 0xffff);
-        if (same && fabric.alive(slot)) {  // the requester goes on, and comes here when it is done
+        // the requester goes on, and comes here when it is done
+        if (is_being_delivered(fabric, qp)) {
             qp.receive_lock.unlock();
             return;
         }

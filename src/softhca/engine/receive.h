@@ -50,11 +50,15 @@ bool receive_available(device::Fabric& fabric, device::QueuePair& target,
 std::uint8_t scatter_list(device::Fabric& fabric, const Receive& receive, std::size_t skip,
                           std::size_t bytes, SpanList& list) noexcept;
 
-void mark_in_flight(device::Fabric& fabric, device::QueuePair& target,
-                    std::uint32_t counter) noexcept;
+// srq: that it was taken from, or 0.
+void mark_in_flight(device::Fabric& fabric, device::QueuePair& target, std::uint32_t counter,
+                    std::uint32_t srq = 0) noexcept;
 void clear_in_flight(device::QueuePair& target) noexcept;
+// A receive is marked, and who marked it is still there to complete it.
+bool is_being_delivered(device::Fabric& fabric, const device::QueuePair& target) noexcept;
 
-// Completes every receive posted to a QP in error with a flush error. QPs with an SRQ have none.
+// Completes every receive posted to a QP in error with a flush error. One with an SRQ has at most
+// the receive of a message whose sender died while it was delivered.
 [[gnu::cold, gnu::noinline]] void flush_receives(device::Fabric& fabric, std::uint32_t qp) noexcept;
 
 // The SRQ that an XRC message to this target names: live and of the target's domain, or nullptr.

@@ -81,8 +81,10 @@ bool finish_responder(Fabric& fabric, Unfinished& work, bool patient) noexcept {
         clear_in_flight(target);
         if (work.responder_failed) fail_qp(fabric, work.target, work.responder_event, false);
         // who failed it meanwhile found it marked, and left the flush to us
-        if (target.state.load(std::memory_order_seq_cst) == IBV_QPS_ERR)
+        if (target.state.load(std::memory_order_seq_cst) == IBV_QPS_ERR) {
             flush_receives(fabric, work.target);
+            last_wqe_reached(fabric, target);
+        }
     }
     work.target = device::kNone;
     return true;
@@ -340,7 +342,8 @@ bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counte
              std::uint32_t posted, Runner runner) noexcept {
     const bool defers = runner == Runner::kPoster && local.engine == EnginePolicy::kHybrid;
     ShortCut request;
-    if (short_cut(fabric, local, qp, counter, most_at_once(defers), request)) {
+    if (short_cut(fabric, local, qp, counter,
+                  std::min(most_at_once(defers), local.most_by_short_cut), request)) {
         carried_out_short(fabric, local, qp, counter, request);
         return true;
     }

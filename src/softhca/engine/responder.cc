@@ -15,6 +15,7 @@
 #include "softhca/device/identity.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/device/port.h"
+#include "softhca/engine/packets.h"
 #include "softhca/engine/qp_error.h"
 
 namespace softhca::engine {
@@ -225,7 +226,7 @@ void deliver(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& r
             // Another thread of the engine may have delivered to the same memory before: the
             // program has posted it again since.
             tsan_acquire(list.spans[0].pointer);
-            moved = move(fabric, request.data, list);
+            moved = move_payload(fabric, requester, request.data, list);
             tsan_release(list.spans[0].pointer);
         }
         count(target.receive.dma_write_payload, list.count);
@@ -260,8 +261,13 @@ bool take_for(Fabric& fabric, const QueuePair& requester, QueuePair& target, con
     const bool datagram = requester.type == IB_UVERBS_QPT_UD;
     switch (take_receive(fabric, target, request.srq_number, datagram, receive)) {
         case Take::kOk:
-            if (!datagram && receive.srq == kNone)  // marked in flight
-                response.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
+            if (datagram) return true;
+            if (receive.srq != kNone) {
+                if (!g_by_packets) return true;  // it is delivered as soon as it is taken
+                mark_in_flight(fabric, target, receive.counter, receive.srq);
+            }
+            // marked in flight
+            response.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
             return true;
         case Take::kBusy:
             response.answer = Answer::kBusy;
@@ -380,7 +386,7 @@ Moved answer(Fabric& fabric, QueuePair& requester, const Request& request, const
         return move(fabric, from, inside);
     }
     count(requester.send.dma_write_payload, request.gathers);
-    return move(fabric, from, request.data);
+    return move_payload(fabric, requester, from, request.data);
 }
 
 void atomic(Fabric& fabric, QueuePair& requester, QueuePair& target, const Request& request,
@@ -451,7 +457,8 @@ void rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& requ
     const bool immediate = request.opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
     if (immediate && !take_for(fabric, requester, target, request, receive, response)) return;
     if (bytes) {
-        from_moved(fabric, target, response, move(fabric, request.data, remote), false);
+        from_moved(fabric, target, response, move_payload(fabric, requester, request.data, remote),
+                   false);
         count(target.receive.dma_write_payload, remote.count);
     }
     if (immediate) {

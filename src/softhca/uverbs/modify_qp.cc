@@ -116,6 +116,7 @@ void reset(Command& command, QueuePair& qp, std::uint32_t index) noexcept {
     }
     qp.sq_consumer = qp.rq_consumer = qp.rq_posted_seen = 0;
     qp.in_flight.store(0);
+    qp.last_receive_owed.store(0);
     qp.attention.store(0);
     qp.attr = {};
     if (local) {

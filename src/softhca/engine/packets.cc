@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "softhca/engine/packets.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "softhca/base/options.h"
+
+namespace softhca::engine {
+
+using device::Fabric;
+using device::QueuePair;
+
+bool g_by_packets = false;
+
+namespace {
+
+// Pauses of a message: a long one has no more than a short one, or it would take minutes.
+constexpr std::size_t kMostPauses = 8;
+
+// Between 10 and 73 microseconds, which a scheduler makes longer; the seed says which.
+void pause_between() noexcept {
+    static std::atomic<std::uint64_t> state{0};
+    const std::uint64_t next =
+        (state.load(std::memory_order_relaxed) ^ options().device.seed()) * 6364136223846793005u +
+        1442695040888963407u;
+    state.store(next, std::memory_order_relaxed);
+    const timespec time{0, static_cast<long>(10 + (next >> 58)) * 1000};
+    nanosleep(&time, nullptr);
+}
+
+// `length` bytes of a list from `offset` on.
+void slice(const SpanList& list, std::size_t offset, std::size_t length, SpanList& out) noexcept {
+    out.process = list.process;
+    out.count = 0;
+    out.bytes = 0;
+    for (unsigned i = 0; i < list.count && length != 0; ++i) {
+        const Span& span = list.spans[i];
+        if (offset >= span.length) {
+            offset -= span.length;
+            continue;
+        }
+        const std::size_t piece = std::min(span.length - offset, length);
+        out.add(span.pointer != nullptr ? span.pointer + offset : nullptr, span.address + offset,
+                piece);
+        length -= piece;
+        offset = 0;
+    }
+}
+
+}  // namespace
+
+Moved move_packets(Fabric& fabric, const QueuePair& requester, const SpanList& source,
+                   const SpanList& target) noexcept {
+    const DeviceTraits& traits = options().device;
+    const std::size_t mtu = std::size_t{128} << std::clamp<unsigned>(requester.attr.path_mtu, 1, 5);
+    const std::size_t bytes = std::min(source.bytes, target.bytes);
+    const std::size_t packets = (bytes + mtu - 1) / mtu;
+    if (packets < 2) return move(fabric, source, target);
+    const bool reorders = traits.has(DeviceTrait::kReorder);
+    const bool pauses = traits.has(DeviceTrait::kPackets);
+    const std::size_t pause_every = std::max<std::size_t>(1, (packets - 1) / kMostPauses);
+    SpanList from, to;
+    for (std::size_t n = 0; n < packets; ++n) {
+        // The last one, then the others as they were sent.
+        const std::size_t packet = !reorders ? n : n == 0 ? packets - 1 : n - 1;
+        const std::size_t at = packet * mtu, length = std::min(mtu, bytes - at);
+        slice(source, at, length, from);
+        slice(target, at, length, to);
+        if (const Moved moved = move(fabric, from, to); moved != Moved::kOk) return moved;
+        if (n + 1 == packets) break;
+        if (n == 0 || (pauses && n % pause_every == 0)) pause_between();
+    }
+    return Moved::kOk;
+}
+
+}  // namespace softhca::engine

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Payload by packets of the path MTU, as a wire brings it, for the traits `packets` (with pauses
+// between them) and `reorder` (the last one first). IBTA 9.7.4 gives a message no order in memory
+// before its completion (o9-20), and adapters place packets in the order in which they arrive.
+#pragma once
+
+#include "softhca/engine/spans.h"
+
+namespace softhca::engine {
+
+// One of these traits is chosen. Written by add_local_qp(), before there is anything to be moved.
+extern bool g_by_packets;
+
+// What is wholly in one packet of the smallest MTU, for the short cut.
+inline constexpr std::uint64_t kSmallestPacket = 256;
+
+[[gnu::cold, gnu::noinline]] Moved move_packets(device::Fabric& fabric,
+                                                const device::QueuePair& requester,
+                                                const SpanList& source,
+                                                const SpanList& target) noexcept;
+
+// The payload of a message of that QP, or of the answer to it. As move().
+inline Moved move_payload(device::Fabric& fabric, const device::QueuePair& requester,
+                          const SpanList& source, const SpanList& target) noexcept {
+    if (g_by_packets) [[unlikely]]
+        return move_packets(fabric, requester, source, target);
+    return move(fabric, source, target);
+}
+
+}  // namespace softhca::engine
