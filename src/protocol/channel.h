@@ -84,6 +84,8 @@ public:
     int error() const noexcept { return error_; }
     bool direct() const noexcept { return direct_.has_value(); }
     const Name& to() const noexcept { return request_.to; }
+    // Of a write of so many bytes at most, the last is in memory after all others. Once ready().
+    std::uint32_t packet_bytes() const noexcept { return request_.packet_bytes; }
     bool idle() const noexcept { return posted_ == done_; }
     // Nothing is under way that ends with a completion: of what the device cannot deliver any more,
     // and of a peer that is gone, nobody would hear.

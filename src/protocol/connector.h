@@ -31,6 +31,7 @@ struct ConnectionRequest {
     Name to;
     std::atomic<State> state{kConnecting};  // by the connector's thread, release
     int error = 0;                          // errno, before kFailed is stored
+    std::uint32_t packet_bytes = 0;         // the path MTU, before kConnected is stored
     // Called by the connector's thread after `state` has changed, so that sleepers look again. It
     // may call the connector. The request may be gone by then: `argument` is valid until cancel()
     // or disconnect() has returned, or else as long as the connector.
@@ -114,9 +115,8 @@ public:
     void drop(const Name& peer, std::uint32_t peer_qpn);
     // Nothing more arrives by a target of that QP: there is none, or the device has said so.
     bool is_quiet(const Name& peer, std::uint32_t peer_qpn) const;
-    // Nobody answers at the end of a connection from the channel of `endpoint` to `peer`. What that
-    // peer had begun to send never ends: its targets go, once no channel that they reach has a peer
-    // there any more.
+    // Nobody answers to the channel of `endpoint` where `peer` was. What that peer had begun to
+    // send never ends: its targets go, once all channels that they reach have lost it.
     void lose(const Name& peer, const Name& endpoint);
     // A Drain was done as it was asked.
     void drained();

@@ -133,6 +133,7 @@ std::optional<ConnectorRequests::Outgoing> ConnectorRequests::answered(const Dat
         return {};
     timers_.erase(asked.timer);
     const int error = reply.error != 0 ? reply.error : take_up(asked, reply);
+    asked.request->packet_bytes = 128u << reply.mtu;
     std::optional<Outgoing> out;
     end(asked, error, ended);
     if (error == 0) {

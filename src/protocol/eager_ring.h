@@ -4,10 +4,11 @@
 // No receive is consumed and no completion raised: the receiver looks at the end of the buffer that
 // is next.
 //
-// A message lies at the end of its buffer: header, wide data, payload, tail. An RDMA write stores
-// its last bytes last, the tail is the last eight of them, and where it will be is known before the
-// message's length is. It bears the number of times that the ring went round, so nothing has to be
-// cleared.
+// A message lies at the end of its buffer: header, wide data, payload, tail. It is no longer than
+// the path MTU: within one packet the last bytes are stored last, but packets may be placed in any
+// order (ibv_query_qp_data_in_order(3); adaptive routing). The tail is the last eight of these
+// bytes, and where it will be is known before the message's length is. It bears the number of times
+// that the ring went round, so nothing has to be cleared.
 //
 // The receiver decides who has a ring (rings.cc). Messages keep their sequence numbers: one by the
 // ring and one by a SEND are dealt with in the order in which they were sent.

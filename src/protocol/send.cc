@@ -75,9 +75,12 @@ std::byte* address_ring(post::Work& work, const Peer& peer, const Outgoing& out,
     return tail_at + sizeof tail;
 }
 
+// The reader of a ring looks at the end of a message. Packets may be placed in another order than
+// that in which they were sent, so a message that takes two of them goes by SEND.
 bool by_ring(const Peer& peer, const Outgoing& out) noexcept {
-    return peer.send_ring != nullptr &&
-           peer.send_ring->takes(sizeof(Header) + sizeof out.data + out.bytes);
+    const std::size_t bytes = sizeof(Header) + sizeof out.data + out.bytes;
+    return peer.send_ring != nullptr && peer.send_ring->takes(bytes) &&
+           bytes + sizeof(RingTail) <= peer.connection->packet_bytes();
 }
 
 }  // namespace
