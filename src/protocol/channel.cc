@@ -487,11 +487,10 @@ void Channel::look_at_connections() {
 
 void Channel::fail(Connection& connection, int error) {
     if (connection.failed()) return;
-    if (connection.ready()) {
-        connector_->abandon(connection.request_);
-        // A peer that has died can end no message that it has begun.
-        if (error == EHOSTUNREACH) connector_->lose(connection.to(), connection.request_.from);
-    }
+    if (connection.ready()) connector_->abandon(connection.request_);
+    // A peer that has died can end no message that it has begun.
+    if (error == EHOSTUNREACH || error == ETIMEDOUT || error == ECONNREFUSED)
+        connector_->lose(connection.to(), connection.request_.from);
     connection.state_ = ConnectionRequest::kFailed;
     connection.error_ = error;
     for (ChannelUser* const user : users_)
