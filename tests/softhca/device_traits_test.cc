@@ -2,6 +2,8 @@
 // What SOFTHCA_DEVICE takes from a device is neither reported nor given; without it both are. The
 // variants softhca.TRAIT.device_traits run these cases with a trait each.
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
@@ -108,6 +110,48 @@ TEST(DeviceTraits, ReuseNumbersOfSharedReceiveQueues) {
     EXPECT_EQ(numbers.size(), again ? 1U : kRounds);
 }
 
+// errno of making such a queue pair; 0: it was made.
+int queue_pair_error(ibv_context* context, std::uint32_t sges, std::uint32_t inline_data) {
+    const Owned<ibv_pd> pd(ibv_alloc_pd(context));
+    const Owned<ibv_cq> cq(ibv_create_cq(context, 4, nullptr, nullptr, 0));
+    ibv_qp_init_attr init = {};
+    init.send_cq = init.recv_cq = cq.get();
+    init.cap = {.max_send_wr = 1,
+                .max_recv_wr = 1,
+                .max_send_sge = sges,
+                .max_recv_sge = sges,
+                .max_inline_data = inline_data};
+    init.qp_type = IBV_QPT_RC;
+    const Owned<ibv_qp> qp(ibv_create_qp(pd.get(), &init));
+    return qp ? 0 : errno;
+}
+
+TEST(DeviceTraits, FewSges) {
+    const bool few = chosen(DeviceTrait::kFewSges);
+    const Owned<ibv_context> context = open_device();
+    const ibv_device_attr attributes = attributes_of(context.get());
+    EXPECT_EQ(attributes.max_sge == 4, few);
+    EXPECT_EQ(attributes.max_srq_sge == 4, few);
+    if (chosen(DeviceTrait::kSmallInline)) return;  // five make an entry that is too long
+    EXPECT_EQ(queue_pair_error(context.get(), 4, 0), 0);
+    EXPECT_EQ(queue_pair_error(context.get(), 5, 0), few ? EINVAL : 0);
+}
+
+TEST(DeviceTraits, SmallInline) {
+    const Owned<ibv_context> context = open_device();
+    EXPECT_EQ(queue_pair_error(context.get(), 1, 60), 0);
+    EXPECT_EQ(queue_pair_error(context.get(), 1, 256),
+              chosen(DeviceTrait::kSmallInline) ? EINVAL : 0);
+}
+
+TEST(DeviceTraits, NoThreadDomains) {
+    const Owned<ibv_context> context = open_device();
+    ibv_td_init_attr nothing = {};
+    const Owned<ibv_td> domain(ibv_alloc_td(context.get(), &nothing));
+    EXPECT_EQ(domain == nullptr, chosen(DeviceTrait::kNoThreadDomains));
+    EXPECT_EQ(queue_pair_error(context.get(), 1, 0), 0) << "they get registers all the same";
+}
+
 // A registration, and what the device reads by it into the peer's memory.
 class Source {
 public:
@@ -132,7 +176,10 @@ TEST(DeviceTraits, Pinned) {
     const bool pinned = chosen(DeviceTrait::kPinned);
     constexpr std::size_t kBytes = 64 << 10;
     constexpr int kProtection = PROT_READ | PROT_WRITE, kFlags = MAP_PRIVATE | MAP_ANONYMOUS;
-    Pair pair;
+    Endpoint::Options options;
+    options.qp_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;  // for kNoAtomics
+    options.inline_size = 0;                                               // for kSmallInline
+    Pair pair(options);
     void* const memory = mmap(nullptr, kBytes, kProtection, kFlags, -1, 0);
     ASSERT_NE(memory, MAP_FAILED);
     auto* const at = static_cast<std::uint8_t*>(memory);
@@ -247,6 +294,59 @@ TEST(DeviceTraits, AnIgnoredArmLeavesTheOneBeforeItInForce) {
     arm_with(3);
     EXPECT_TRUE(queue.event_comes());
     queue.read_event();
+}
+
+// What was registered before a fork, by queues that are made after it.
+TEST(DeviceTraits, NoCopyOnFork) {
+    const bool taken = chosen(DeviceTrait::kNoCopyOnFork);
+    EXPECT_EQ(ibv_is_fork_initialized(), taken ? IBV_FORK_DISABLED : IBV_FORK_UNNEEDED);
+    constexpr std::size_t kBytes = 64 << 10;
+    Endpoint::Options options;
+    options.qp_access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;  // for kNoAtomics
+    options.inline_size = 0;                                               // for kSmallInline
+    Endpoint first(options);
+    const auto pages = [] {
+        void* const memory =
+            mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        EXPECT_NE(memory, MAP_FAILED);
+        memset(memory, 1, kBytes);
+        return static_cast<std::uint8_t*>(memory);
+    };
+    std::uint8_t* const plain = pages();
+    std::uint8_t* const kept = pages();
+    ASSERT_EQ(madvise(kept, kBytes, MADV_DONTFORK), 0);
+    const Owned<ibv_mr> of_plain(ibv_reg_mr(first.pd.get(), plain, kBytes, kAllAccess));
+    const Owned<ibv_mr> of_kept(ibv_reg_mr(first.pd.get(), kept, kBytes, kAllAccess));
+    ASSERT_TRUE(of_plain && of_kept);
+    int wait[2];
+    ASSERT_EQ(pipe(wait), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        close(wait[1]);
+        char byte;
+        _exit(plain[0] == 1 && read(wait[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    plain[0] = kept[0] = 2;
+    Endpoint from(options, &first), to(options, &first);
+    from.connect(to.address());
+    to.connect(from.address());
+    const auto device_sees = [&](const ibv_mr* mr) {
+        Work work = write_of(from, 1);
+        work.pieces = {{reinterpret_cast<std::uint64_t>(mr->addr), 1, mr->lkey}};
+        EXPECT_TRUE(from.run(work));
+        return to.memory->data()[0];
+    };
+    EXPECT_EQ(device_sees(of_plain.get()), taken ? 1 : 2);
+    if (taken) {  // else softhca gives its children what it shares, whatever the advice
+        EXPECT_EQ(device_sees(of_kept.get()), 2);
+    }
+    close(wait[1]);
+    int status = -1;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    close(wait[0]);
+    munmap(plain, kBytes);
+    munmap(kept, kBytes);
 }
 
 }  // namespace

@@ -29,6 +29,15 @@ constexpr DeviceTraitDeclaration kTraits[] = {
      "a message comes by packets of the path MTU, with pauses between them"},
     {DeviceTrait::kReorder, "reorder", true,
      "the last packet of a message is in memory before the others"},
+    {DeviceTrait::kNoThreadDomains, "no-thread-domains", false,
+     "no register can be had for a thread domain, as from kernels before 4.16"},
+    {DeviceTrait::kFewSges, "few-sges", false,
+     "a work request has at most 4 scatter/gather entries"},
+    {DeviceTrait::kSmallInline, "small-inline", false,
+     "a work queue entry has at most 256 bytes, which leaves about 100 for inline data"},
+    {DeviceTrait::kNoCopyOnFork, "no-copy-on-fork", false,
+     "fork takes registered pages from the parent, as kernels before 5.12 do, but for those of "
+     "MADV_DONTFORK"},
 };
 
 constexpr bool in_order() noexcept {

@@ -21,6 +21,10 @@ enum class DeviceTrait : std::uint8_t {
     kNoBlueFlame,
     kPackets,
     kReorder,
+    kNoThreadDomains,
+    kFewSges,
+    kSmallInline,
+    kNoCopyOnFork,
 };
 
 // One trait. Those of `strict` are what every ConnectX does; the others are what some devices lack.

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 
+#include "softhca/base/options.h"
 #include "softhca/device/identity.h"
 #include "softhca/device/port.h"
 #include "softhca/nldev/abi.h"
@@ -72,8 +73,9 @@ void fill_character_device(Datagram* out) noexcept {
 
 void fill_subsystem(Datagram* out) noexcept {
     out->u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE, 1);  // shared among the network namespaces
-    // A forked child has private copies of registered memory (device/memory/fork.h).
-    out->u8(kSysCopyOnFork, 1);
+    // A forked child has private copies of registered memory (device/memory/fork.h). A kernel
+    // without that does not know the attribute.
+    if (!options().device.has(DeviceTrait::kNoCopyOnFork)) out->u8(kSysCopyOnFork, 1);
 }
 
 void fill_summary(const Segment& segment, Datagram* out) {

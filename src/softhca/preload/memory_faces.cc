@@ -60,6 +60,12 @@ int madvise_face(void* address, std::size_t length, int advice) noexcept {
         if (pinned) device::memory::throw_away(reinterpret_cast<std::uintptr_t>(address), length);
     }
     const int result = libc::madvise(address, length, advice);
+    if (advice == MADV_DONTFORK || advice == MADV_DOFORK) {
+        static const bool heeded = options().device.has(DeviceTrait::kNoCopyOnFork);
+        if (heeded && result == 0)
+            device::memory::keep_from_children(reinterpret_cast<std::uintptr_t>(address), length,
+                                               advice == MADV_DONTFORK);
+    }
     device::memory::note_advice(advice);
     return result;
 }

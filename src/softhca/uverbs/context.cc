@@ -38,6 +38,7 @@ int check_bfregs(const mlx5_ib_alloc_ucontext_req_v2& request) noexcept {
 void fill_context_response(const DeviceContext& context,
                            mlx5_ib_alloc_ucontext_resp* out) noexcept {
     const bool dynamic = !context.is_static;
+    const DeviceTraits& traits = options().device;
     mlx5_ib_alloc_ucontext_resp& driver = *out;
     driver = {};
     driver.qp_tab_size = 1u << 18;
@@ -45,7 +46,9 @@ void fill_context_response(const DeviceContext& context,
         options().device.has(DeviceTrait::kNoBlueFlame) ? 0 : device::kBfRegisterBytes;
     driver.tot_bfregs = dynamic ? 0 : context.total_bfregs;
     driver.cache_line_size = 64;
-    driver.max_sq_desc_sz = device::kMaxSqDescriptorBytes + 16;
+    driver.max_sq_desc_sz = traits.has(DeviceTrait::kSmallInline)
+                                ? device::kSmallSqDescriptorBytes
+                                : device::kMaxSqDescriptorBytes + 16;
     driver.max_rq_desc_sz = device::kMaxRqDescriptorBytes;
     driver.max_send_wqebb = device::kMaxSendWqebb;
     driver.max_recv_wr = device::kMaxQpWr;
@@ -58,7 +61,9 @@ void fill_context_response(const DeviceContext& context,
     driver.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1;
     driver.log_uar_size = 12;
     driver.num_uars_per_page = 1;
-    driver.num_dyn_bfregs = dynamic ? 0 : device::kMaxDynamicUars * device::kUuarsPerUar;
+    driver.num_dyn_bfregs = dynamic || traits.has(DeviceTrait::kNoThreadDomains)
+                                ? 0
+                                : device::kMaxDynamicUars * device::kUuarsPerUar;
 }
 
 int get_context(Command& command) noexcept {
@@ -89,8 +94,9 @@ int get_context(Command& command) noexcept {
     record->async_generation = command.segment().channels[channel].head.generation;
     context.record = index;
     context.async_channel = channel;
-    const bool dynamic =
-        options().uar == UarPolicy::kDynamic && (request.lib_caps & MLX5_LIB_CAP_DYN_UAR);
+    const bool dynamic = options().uar == UarPolicy::kDynamic &&
+                         (request.lib_caps & MLX5_LIB_CAP_DYN_UAR) &&
+                         !options().device.has(DeviceTrait::kNoThreadDomains);
     context.is_static = !dynamic;
     context.blueflame_use = engine::blueflame_use();
     context.cqe_version = request.max_cqe_version >= 1 ? 1 : 0;

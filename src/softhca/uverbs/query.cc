@@ -33,8 +33,8 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     out.device_cap_flags = traits.has(DeviceTrait::kNoXrc)
                                ? kDeviceCapFlags & ~std::uint32_t{IB_UVERBS_DEVICE_XRC}
                                : kDeviceCapFlags;
-    out.max_sge = kMaxSge;
-    out.max_sge_rd = kMaxSge;
+    out.max_sge = traits.has(DeviceTrait::kFewSges) ? kFewSges : kMaxSge;
+    out.max_sge_rd = out.max_sge;
     out.max_cq = kMaxCqs - kFirstCq;
     out.max_cqe = kMaxCqe;
     out.max_mr = kMaxMrs - kFirstMr;
@@ -46,7 +46,7 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     out.max_ah = 0x7fffffff;  // address vectors live in the application's entries
     out.max_srq = kMaxSrqs - kFirstSrq;
     out.max_srq_wr = kMaxSrqWr;
-    out.max_srq_sge = kMaxSrqSge;
+    out.max_srq_sge = traits.has(DeviceTrait::kFewSges) ? kFewSges : kMaxSrqSge;
     out.max_pkeys = kPkeyTableLength;
     out.local_ca_ack_delay = 16;
     out.phys_port_cnt = kPorts;

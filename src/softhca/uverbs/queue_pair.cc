@@ -97,7 +97,9 @@ int check_sizes(const CreateRequest& request) noexcept {
     if (driver.flags & MLX5_QP_FLAG_SIGNATURE) return EOPNOTSUPP;
     if (driver.flags & ~kFlags) return EINVAL;
     if (core.max_send_wr > device::kMaxQpWr || core.max_recv_wr > device::kMaxQpWr) return EINVAL;
-    if (core.max_send_sge > device::kMaxSge || core.max_recv_sge > device::kMaxSge) return EINVAL;
+    const std::uint32_t most_sges =
+        options().device.has(DeviceTrait::kFewSges) ? device::kFewSges : device::kMaxSge;
+    if (core.max_send_sge > most_sges || core.max_recv_sge > most_sges) return EINVAL;
     if (has_send_queue(core.qp_type)) {
         if (driver.sq_wqe_count > device::kMaxSendWqebb) return EINVAL;
         if (driver.sq_wqe_count && !std::has_single_bit(driver.sq_wqe_count)) return EINVAL;

@@ -79,7 +79,9 @@ int create_srq(Command& command) noexcept {
     ib_uverbs_create_xsrq request;
     if (const int error = read_request(command, request)) return error;
     if (request.srq_type != IBV_SRQT_BASIC && request.srq_type != IBV_SRQT_XRC) return EOPNOTSUPP;
-    if (request.max_wr > device::kMaxSrqWr || request.max_sge > device::kMaxSrqSge) return EINVAL;
+    const std::uint32_t most_sges =
+        options().device.has(DeviceTrait::kFewSges) ? device::kFewSges : device::kMaxSrqSge;
+    if (request.max_wr > device::kMaxSrqWr || request.max_sge > most_sges) return EINVAL;
     mlx5_ib_create_srq driver;
     if (const int error = command.driver_request(driver)) return error;
     if (driver.flags || driver.reserved0 || driver.reserved1 || (driver.db_addr & 7)) return EINVAL;

@@ -11,6 +11,7 @@
 
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
+#include "softhca/base/options.h"
 #include "softhca/device/clock.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/counters.h"
@@ -227,6 +228,8 @@ void* map(int fd, void* address, std::size_t length, int prot, int flags, off_t 
                 if (request.index >= context.static_pages.size()) return fail(EINVAL);
                 break;
             case MLX5_IB_MMAP_ALLOC_WC: {
+                // An older kernel does not know the command.
+                if (options().device.has(DeviceTrait::kNoThreadDomains)) return fail(EINVAL);
                 if (!context.is_static) return fail(EINVAL);
                 if (request.index >= device::kMaxDynamicUars ||
                     context.dynamic_pages.size() >= device::kMaxDynamicUars) {

@@ -88,7 +88,9 @@ void take_copies(const OwnPages& own) noexcept {
         for (std::uint64_t at = run.start; at < run.end;) {
             std::uint64_t end = run.end;
             Vma vma;
-            if (!sharing.still_ours(at, run.value, &end, &vma)) {
+            const auto kept = sharing.kept_from_children.run_at(at);
+            end = std::min(end, kept.end);
+            if (kept.value || !sharing.still_ours(at, run.value, &end, &vma)) {
             } else if (own.meet_stack(at, end)) {
                 on_stack = true;
             } else {
@@ -156,6 +158,28 @@ void remove_net() noexcept {
     pthread_sigmask(SIG_SETMASK, &g_fork.mask, nullptr);
 }
 
+// In the parent, where fork does not copy: the kernel left the pages that the device knows to the
+// child, and gives the parent others at its next store. The stores of both now miss the device.
+void take_pages_from_parent() noexcept {
+    Sharing& sharing = Sharing::instance();
+    for (std::size_t i = 0; i < g_fork.count; ++i) {
+        Copy& copy = g_fork.copies[i];
+        void* const wanted = reinterpret_cast<void*>(copy.address);
+        if (libc::mremap(reinterpret_cast<void*>(copy.memory), copy.length, copy.length,
+                         MREMAP_MAYMOVE | MREMAP_FIXED, wanted) == MAP_FAILED)
+            continue;
+        try {
+            sharing.replaced(copy.address, copy.address + copy.length);
+        } catch (const std::bad_alloc&) {
+            LOG_ERROR("fork: out of memory for what the parent lost");
+        }
+        LOG_DEBUG("fork took registered pages at %#llx-%#llx from the parent",
+                  static_cast<unsigned long long>(copy.address),
+                  static_cast<unsigned long long>(copy.address + copy.length));
+        copy.length = 0;
+    }
+}
+
 void forget_copies() noexcept {
     if (g_fork.copies) libc::munmap(g_fork.copies, g_fork.capacity * sizeof(Copy));
     g_fork.copies = nullptr;
@@ -179,8 +203,10 @@ void atfork_prepare() noexcept {
 
 void atfork_parent() noexcept {
     remove_net();
+    if (!Sharing::instance().copies_on_fork) take_pages_from_parent();
     for (std::size_t i = 0; i < g_fork.count; ++i)
-        libc::munmap(reinterpret_cast<void*>(g_fork.copies[i].memory), g_fork.copies[i].length);
+        if (g_fork.copies[i].length != 0)
+            libc::munmap(reinterpret_cast<void*>(g_fork.copies[i].memory), g_fork.copies[i].length);
     forget_copies();
     Sharing& sharing = Sharing::instance();
     arena_unlock_after_fork(false);

@@ -348,6 +348,32 @@ void throw_away(std::uint64_t address, std::uint64_t length) noexcept {
     }
 }
 
+void Sharing::keep_from_children_locked(std::uint64_t start, std::uint64_t end, bool keep) {
+    forget_inherited();
+    kept_from_children.set(start, end, keep);
+    // Shared pages are never inherited, whatever the program's advice for its own is.
+    space.refresh();
+    for (std::uint64_t at = start; at < end;) {
+        const auto place = places.run_at(at);
+        std::uint64_t stop = std::min(place.end, end);
+        Vma vma;
+        if (place.value.mapped && still_ours(at, place.value, &stop, &vma))
+            libc::madvise(reinterpret_cast<void*>(at), stop - at, MADV_DONTFORK);
+        at = stop;
+    }
+}
+
+void keep_from_children(std::uint64_t address, std::uint64_t length, bool keep) noexcept {
+    if (length == 0 || round_up(address + length) < address) return;
+    Sharing& sharing = Sharing::instance();
+    try {
+        const std::lock_guard lock(sharing.mutex);
+        sharing.keep_from_children_locked(address, round_up(address + length), keep);
+    } catch (const std::bad_alloc&) {
+        LOG_WARN_ONCE("out of memory for what children are not to have");
+    }
+}
+
 void set_own_threads(int threads) noexcept {
     Sharing::instance().own_threads.store(threads, std::memory_order_relaxed);
 }

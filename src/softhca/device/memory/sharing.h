@@ -66,6 +66,10 @@ void release(const Extents& extents) noexcept;
 // private pages of zeros instead, as from the kernel; registrations keep the old ones.
 void throw_away(std::uint64_t address, std::uint64_t length) noexcept;
 
+// Where fork does not copy (DeviceTrait::kNoCopyOnFork): the program wants its children to have
+// [address, +length), or not (MADV_DONTFORK).
+void keep_from_children(std::uint64_t address, std::uint64_t length, bool keep) noexcept;
+
 // How many threads of this process are softhca's own; never more than there are: to be raised after
 // such a thread has been created, and lowered before it ends. They do not count as writers. So,
 // outside of a SharingPause, they must neither write memory of the application by plain stores that

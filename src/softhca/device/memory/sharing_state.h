@@ -126,6 +126,13 @@ public:
     WriteGuard guard;
     IntervalMap<Place> places;  // by address
     bool inherited = false;     // all below is the parent's: forget it; set in a forked child
+    // By address, where fork does not copy: see keep_from_children().
+    IntervalMap<bool> kept_from_children;
+    const bool copies_on_fork = !options().device.has(DeviceTrait::kNoCopyOnFork);
+
+    // [start, end), all of one place, has become private memory of this process.
+    void replaced(std::uint64_t start, std::uint64_t end) { forget_place(start, end); }
+    void keep_from_children_locked(std::uint64_t start, std::uint64_t end, bool keep);
 
     // In a forked child: the parent's descriptors and kernel objects. Async-signal-safe.
     void drop_inherited_files() noexcept;
