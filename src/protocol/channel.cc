@@ -83,6 +83,7 @@ Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, b
       number_(number),
       lane_(std::move(lane)),
       send_buffers_(lane_->shared->pd.get(), buffer_bytes(options), options.send_depth),
+      asked_inline_(static_cast<std::uint32_t>(options.inject_bytes + kHeaderRoom)),
       receives_at_once_(std::clamp(options.receive_buffers / 4, 1u, kReceivesAtOnce)) {
     drain_.argument = this;
     drain_.ask = [](void* channel) {
@@ -227,29 +228,42 @@ Connection& Channel::connection(Connector& connector, const Name& from, const Na
     return connection;
 }
 
-void Channel::make_qp(Connection& connection, const Name& from) {
-    ibv_qp_init_attr_ex attributes{};
-    attributes.send_cq = cq_.get();
-    attributes.cap.max_send_wr = options_.send_depth;
-    attributes.cap.max_send_sge = 3;  // header, data, a ring's tail
-    attributes.cap.max_inline_data =
-        static_cast<std::uint32_t>(options_.inject_bytes + kHeaderRoom);
-    attributes.pd = lane_->qp_pd();
-    attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
-    if (xrc()) {
-        attributes.qp_type = IBV_QPT_XRC_SEND;
-    } else {
-        attributes.qp_type = IBV_QPT_RC;
-        attributes.recv_cq = cq_.get();
-        attributes.srq = srq_.get();
+// With as much inline data as the options want, or as the device can: libmlx5 answers EINVAL where
+// an entry would be longer than the device's longest (mlx5_calc_sq_size).
+verbs::QueuePair Channel::make_send_queue() {
+    for (;; asked_inline_ /= 2) {
+        ibv_qp_init_attr_ex attributes{};
+        attributes.send_cq = cq_.get();
+        attributes.cap.max_send_wr = options_.send_depth;
+        attributes.cap.max_send_sge = 3;  // header, data, a ring's tail
+        attributes.cap.max_inline_data = asked_inline_;
+        attributes.pd = lane_->qp_pd();
+        attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
+        if (xrc()) {
+            attributes.qp_type = IBV_QPT_XRC_SEND;
+        } else {
+            attributes.qp_type = IBV_QPT_RC;
+            attributes.recv_cq = cq_.get();
+            attributes.srq = srq_.get();
+        }
+        verbs::QueuePair qp(ibv_create_qp_ex(lane_->shared->context.get(), &attributes));
+        if (!qp && errno == EINVAL && asked_inline_ != 0) continue;
+        if (!qp) return qp;
+        max_inline_ = attributes.cap.max_inline_data;
+        inline_end_ = max_inline_ < kHeaderRoom
+                          ? 0
+                          : std::min(options_.inject_bytes, max_inline_ - kHeaderRoom) + 1;
+        return qp;
     }
-    connection.qp_.reset(ibv_create_qp_ex(lane_->shared->context.get(), &attributes));
+}
+
+void Channel::make_qp(Connection& connection, const Name& from) {
+    connection.qp_ = make_send_queue();
     if (!connection.qp_)
         throw VerbsError("a queue pair for endpoint " + std::to_string(from.endpoint), errno,
                          verbs::memlock_hint(errno,
-                                             "the device has no more, or FI_HEDDLE_SEND_DEPTH, "
-                                             "FI_HEDDLE_INJECT_SIZE are more than it can"));
-    max_inline_ = attributes.cap.max_inline_data;
+                                             "the device has no more, or FI_HEDDLE_SEND_DEPTH is "
+                                             "more than it can"));
     ibv_qp_attr init{};
     init.qp_state = IBV_QPS_INIT;
     init.port_num = verbs::kPort;

@@ -152,6 +152,9 @@ public:
     ibv_cq* cq() const noexcept { return cq_.get(); }
     ibv_comp_channel* events() const noexcept { return events_.get(); }
     std::size_t max_inline() const noexcept { return max_inline_; }
+    // Can a message of so many bytes go inline, with all that is around it? FI_HEDDLE_INJECT_SIZE
+    // wants it, and the device has that much room. Of a connection that is there.
+    bool fits_inline(std::size_t bytes) const noexcept { return bytes < inline_end_; }
     std::size_t max_message() const noexcept { return max_message_; }
     memory::Pool& send_buffers() noexcept { return send_buffers_; }
     std::uint32_t connections() const noexcept {  // any thread
@@ -235,13 +238,17 @@ private:
     void look_at_connections();
     void look_if_drained();
     void fail(Connection& connection, int error);
+    verbs::QueuePair make_send_queue();
 
     const Options options_;
     const std::uint32_t number_;
     std::unique_ptr<endpoint::Lane> lane_;
     std::optional<memory::Pool> receive_buffers_;
     memory::Pool send_buffers_;
-    std::size_t max_inline_ = 0, max_message_ = std::size_t{1} << 30;
+    std::size_t max_inline_ = 0;  // once there is a queue pair; whole, the header with it
+    std::size_t inline_end_ = 0;  // see fits_inline()
+    std::uint32_t asked_inline_;  // what the device has not refused
+    std::size_t max_message_ = std::size_t{1} << 30;
     verbs::CompletionChannel events_;
     verbs::CompletionQueue cq_;
     verbs::SharedReceiveQueue srq_;

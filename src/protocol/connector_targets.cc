@@ -175,7 +175,7 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
     attributes.send_psn = random_() & 0xff'ffff;
     attributes.reads = std::min(request.reads, verbs::most_reads(endpoint.context));
     attributes.min_rnr_timer = kMinRnrTimer;
-    int error = verbs::to_init(qp);
+    int error = verbs::to_init(qp, false);
     if (error == 0) error = verbs::to_ready_to_receive(qp, peer, attributes);
     if (error == 0) error = verbs::to_ready_to_send(qp, attributes);
     if (error != 0) {

@@ -3,6 +3,7 @@
 // Small writes go inline.
 #include <rdma/fi_errno.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "protocol/endpoint_body.h"
@@ -92,7 +93,7 @@ post::Posted RdmEndpoint::Body::rma_at_once(Peer& peer, const RmaArguments& a, s
     work.remote_srq = peer.name.srqn;
     Sent sent;
     sent.user = this;
-    if (!read && user.iov_len <= options.inject_bytes) {
+    if (!read && user.iov_len <= std::min(options.inject_bytes, channel->max_inline())) {
         work.flags = post::kInline;
         if (what & (Sent::kEntry | Sent::kCount)) {
             sent.context = a.context;

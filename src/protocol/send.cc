@@ -111,7 +111,7 @@ post::Posted RdmEndpoint::Body::send_eager(Peer& peer, const Outgoing& out, cons
                                  : send_copied(peer, out, ring, sent);
     };
     const post::Posted posted =
-        out.bytes <= options.inject_bytes ? send_inline(peer, out, ring, sent) : by_buffer();
+        channel->fits_inline(out.bytes) ? send_inline(peer, out, ring, sent) : by_buffer();
     if (posted != post::Posted::kOk) [[unlikely]]
         return posted;
     peer.count_numbered();
@@ -120,7 +120,7 @@ post::Posted RdmEndpoint::Body::send_eager(Peer& peer, const Outgoing& out, cons
         ++counts.by_ring;
     }
     if (out.bytes > kFreeBytes) peer.ahead += out.bytes;
-    ++(out.bytes <= options.inject_bytes ? counts.inlined : counts.eager);
+    ++(channel->fits_inline(out.bytes) ? counts.inlined : counts.eager);
     return posted;
 }
 
@@ -289,7 +289,9 @@ ssize_t RdmEndpoint::Body::send_by_software(Peer& peer, const SendArguments& a, 
         }
         const Outgoing out = outgoing(peer, a, bytes);
         if (may_be_eager(peer, bytes)) [[likely]] {
-            const post::Posted posted = send_eager(peer, out, sent, tells && !early);
+            // What was injected is the application's again when this returns: it is copied.
+            const bool may_stay = tells && !(a.flags & (FI_INJECT_COMPLETE | FI_INJECT));
+            const post::Posted posted = send_eager(peer, out, sent, may_stay);
             if (posted == post::Posted::kOk) [[likely]] {
                 if (early) entry(what, false, a.context, 0, 0, 0, bindings.send_counter);
                 return 0;

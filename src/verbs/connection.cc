@@ -60,11 +60,12 @@ QpAddress address_of(ibv_qp* qp) {
     return address;
 }
 
-int to_init(ibv_qp* qp) noexcept {
+int to_init(ibv_qp* qp, bool atomics) noexcept {
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;
     a.port_num = kPort;
-    a.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    a.qp_access_flags =
+        IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | (atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
     return ibv_modify_qp(qp, &a,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
@@ -100,7 +101,10 @@ int to_ready_to_send(ibv_qp* qp, const ConnectionAttributes& attributes) noexcep
 }
 
 void connect(ibv_qp* qp, const QpAddress& peer) {
-    require(to_init(qp), qp, "INIT");
+    ibv_device_attr device{};
+    const bool atomics =
+        ibv_query_device(qp->context, &device) == 0 && device.atomic_cap != IBV_ATOMIC_NONE;
+    require(to_init(qp, atomics), qp, "INIT");
     ConnectionAttributes attributes;
     attributes.mtu = query_port(qp->context).active_mtu;
     attributes.reads = most_reads(qp->context);

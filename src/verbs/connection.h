@@ -22,7 +22,9 @@ struct ConnectionAttributes {
 };
 
 // One step each; the masks are those of the QP's type. 0 or an errno.
-int to_init(ibv_qp* qp) noexcept;
+// atomics: peers may use the device's, if it has any. A function without refuses that (kernel:
+// set_qpc_atomic_flags()).
+int to_init(ibv_qp* qp, bool atomics) noexcept;
 int to_ready_to_receive(ibv_qp* qp, const QpAddress& peer,
                         const ConnectionAttributes& attributes) noexcept;
 int to_ready_to_send(ibv_qp* qp, const ConnectionAttributes& attributes) noexcept;

@@ -11,8 +11,7 @@ namespace heddle::verbs {
 // VerbsError.
 Context open_device(const std::string& name);
 
-// Whether the driver has thread domains: one is made and destroyed. True if it has, but has none
-// left.
+// Whether a thread domain can be had: one is made and destroyed.
 bool has_thread_domains(ibv_context* context) noexcept;
 // Whether `error` of ibv_alloc_td() means that the driver has none, however few are in use.
 bool means_no_thread_domains(int error) noexcept;

@@ -137,7 +137,7 @@ public:
         wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
         wanted.pd = pd.get();
         channel->qp.reset(check(ibv_create_qp_ex(context.get(), &wanted), "ibv_create_qp_ex"));
-        EXPECT_EQ(verbs::to_init(channel->qp.get()), 0);
+        EXPECT_EQ(verbs::to_init(channel->qp.get(), false), 0);
         ConnectionRequest& request = channel->request;
         request.qp = channel->qp.get();
         request.from = name();
