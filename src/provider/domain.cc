@@ -21,6 +21,7 @@
 #include "provider/parameters.h"
 #include "provider/poll.h"
 #include "provider/stats.h"
+#include "verbs/open_device.h"
 
 namespace heddle::provider {
 namespace {
@@ -97,6 +98,14 @@ void say_if_made_as_static(const protocol::Domain& domain) {
         log(FI_LOG_WARN, kText, domain.device().name.c_str());
 }
 
+void say_if_fork_takes_memory() {
+    static std::atomic_flag said;
+    if (verbs::survive_forks() || said.test_and_set()) return;
+    complain(
+        "fork() takes registered memory away from this process, since the kernel does not copy it "
+        "(Linux 5.12 does) and another library has registered some already: set RDMAV_FORK_SAFE=1");
+}
+
 }  // namespace
 
 Domain::Domain(Fabric& of, const fi_info& info)
@@ -107,6 +116,7 @@ Domain::Domain(Fabric& of, const fi_info& info)
       caps(info.caps),
       local_descriptors((info.domain_attr->mr_mode & (FI_MR_LOCAL | kMrBasic)) != 0),
       fabric_use_(of) {
+    say_if_fork_takes_memory();
     const bool itself = info.domain_attr->data_progress == FI_PROGRESS_AUTO;
     lock = protocol->lock();
     sleepers = Sleepers::of(lock);

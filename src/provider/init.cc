@@ -8,6 +8,7 @@
 #include "provider/info.h"
 #include "provider/parameters.h"
 #include "provider/stats.h"
+#include "verbs/open_device.h"
 
 namespace heddle::provider {
 namespace {
@@ -38,6 +39,8 @@ extern "C" [[gnu::visibility("default")]] fi_provider* fi_prov_ini() {
     if (!once) {
         once = true;
         find_host(__builtin_return_address(0));
+        // Other providers of libfabric try their devices, and register memory, before we are asked.
+        heddle::verbs::survive_forks();
         guarded("options", [] {
             read_parameters();
             return 0;

@@ -78,8 +78,10 @@ DeviceInfo describe(ibv_device* device) {
 // The list of devices and its length; freed with the list, not the devices that are open.
 struct DeviceList {
     int count = 0;
-    ibv_device** list = ibv_get_device_list(&count);
+    ibv_device** list = nullptr;
     DeviceList() {
+        verbs::survive_forks();
+        list = ibv_get_device_list(&count);
         // ENOSYS: without ib_uverbs the kernel has none.
         if (list == nullptr && errno != ENOSYS) throw VerbsError("listing RDMA devices", errno);
     }
@@ -142,6 +144,12 @@ bool has_thread_domains(ibv_context* context) noexcept {
 std::optional<std::string> why_no_device() {
     if (DeviceList().count != 0) return std::nullopt;
     return missing_device("/sys", "/dev");
+}
+
+bool survive_forks() noexcept {
+    // 0, too, where it is not needed. EINVAL: another library has registered memory already.
+    static const int error = ibv_fork_init();
+    return error == 0 || ibv_is_fork_initialized() != IBV_FORK_DISABLED;
 }
 
 Context open_device(const std::string& name) {

@@ -278,6 +278,31 @@ TEST_P(Reuse, AfterAFork) {
     munmap(at, kBytes);
 }
 
+// Its queues, its doorbell records and what it has registered stay the parent's.
+TEST_P(Reuse, WhileAChildLives) {
+    std::byte* const at = map_some(kBytes);
+    use(at);
+    int wait[2];
+    ASSERT_EQ(pipe(wait), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        close(wait[1]);
+        char byte;
+        _exit(read(wait[0], &byte, 1) == 0 ? 0 : 1);
+    }
+    for (int i = 0; i < 5 && !HasFatalFailure(); ++i) {
+        fill(at);
+        transfer(at, received.data(), kBytes);
+        transfer(at, received.data(), 512);
+    }
+    close(wait[1]);
+    close(wait[0]);
+    int status = -1;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_EQ(status, 0);
+    munmap(at, kBytes);
+}
+
 TEST_P(Reuse, BesideMemoryThatOthersUnmap) {
     // Buffers with a page of another thread's on each side.
     std::byte* const all = map_some(4 * (kBytes + 4096) + 4096);
