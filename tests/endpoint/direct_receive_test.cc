@@ -8,7 +8,9 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "heddle/endpoint.h"
@@ -236,6 +238,80 @@ TEST(DirectReceives, OfASharedQueueManyTimesAround) {
                 ASSERT_EQ(post(static_cast<std::uint32_t>(completion.id)), Posted::kOk);
             }
     }
+}
+
+// A shared queue whose entries have memory of their own, and messages to it one by one.
+struct OneByOne {
+    OneByOne() {
+        receive.fill([this](std::uint32_t index, std::uint64_t& id) {
+            id = index;
+            return memory.piece(kIn, 64);
+        });
+        receive.post_again(entries - 1);
+    }
+    std::uint32_t next() {  // the entry that the next message takes
+        const ibv_sge from = memory.piece(kOut, 8);
+        Work work;
+        work.pieces = {&from, 1};
+        EXPECT_EQ(loop.send.post_now(work), Posted::kOk);
+        std::optional<std::uint32_t> entry;
+        for (bool sent = false; !sent || !entry;) {
+            const mlx5_cqe64* const cqe = loop.completions.first();
+            if (cqe == nullptr) continue;
+            loop.completions.pop();
+            if (cqe->op_own >> 4 == MLX5_CQE_REQ)
+                sent = loop.completions.completion(*cqe).status == IBV_WC_SUCCESS;
+            else
+                entry = be16toh(cqe->wqe_counter);
+            loop.completions.publish();
+        }
+        return *entry;
+    }
+
+    Memory memory;
+    Srq srq = shared_queue(memory);
+    Loop<> loop{memory, {.srq = srq.get(), .signal_all = true}};
+    Mlx5SharedReceiveQueue<SingleThreaded> receive{srq.get()};
+    const std::uint32_t entries = receive.entries();
+};
+
+// Entries that come back in any order are posted in the order of their numbers.
+TEST(DirectReceives, OfASharedQueueStayNeighbours) {
+    OneByOne queue;
+    std::mt19937 random(13);
+    std::uint32_t expected = 0;
+    for (std::uint32_t round = 0; round < 200; ++round) {
+        SCOPED_TRACE(testing::Message() << "round " << round);
+        std::vector<std::uint32_t> taken;
+        const std::uint32_t count = below(random, queue.entries - 1);
+        for (std::uint32_t i = 0; i < count; ++i) {
+            taken.push_back(queue.next());
+            ASSERT_EQ(taken.back(), expected);
+            expected = (expected + 1) % queue.entries;
+        }
+        std::shuffle(taken.begin(), taken.end(), random);
+        for (const std::uint32_t entry : taken)
+            queue.receive.release_own(entry);
+        queue.receive.post_again(count);
+    }
+}
+
+// An entry that stays in use is passed over, and in the list again when it has come back.
+TEST(DirectReceives, OfASharedQueueThatKeepsOne) {
+    OneByOne queue;
+    std::vector<std::uint32_t> uses(queue.entries);
+    std::uint32_t kept = queue.next();
+    for (std::uint32_t i = 0; i < 50 * queue.entries; ++i) {
+        const std::uint32_t entry = queue.next();
+        ASSERT_NE(entry, kept);
+        ++uses[entry];
+        // Now and then another one is kept from then on.
+        const bool swap = i % (3 * queue.entries) == 0;
+        queue.receive.release_own(swap ? std::exchange(kept, entry) : entry);
+        queue.receive.post_again(1);
+    }
+    for (std::uint32_t entry = 0; entry < queue.entries; ++entry)
+        EXPECT_GT(uses[entry], 30u) << "entry " << entry;
 }
 
 // An XRC shared queue, and initiators whose targets come later: the CQ knows the initiators, not

@@ -151,6 +151,10 @@ private:
 };
 
 // Fed and emptied by any number of QPs. One lock for posting and for giving entries back.
+//
+// The device follows the list from entry to entry, and fetches neighbours together: entries that
+// come back in any order are put into the list in the order of their numbers, the nearest behind
+// its end first (rdma-core 4827e3388: 80 instead of 61 Gb/s by ten RC QPs).
 template <class Lock>
 class Mlx5SharedReceiveQueue : public Mlx5Receives<Mlx5SharedReceiveQueue<Lock>, Lock> {
 public:
@@ -167,6 +171,15 @@ public:
         posted_ = static_cast<std::uint16_t>(be32toh(load_word(record_)));
         entries_ = std::max(head_, tail_) + 1;
         ids_.resize(entries_);
+        free_.resize(entries_);
+        next_.resize(entries_);
+        for (std::uint32_t index = 0; index < entries_; ++index) {
+            __be16 next;
+            std::memcpy(&next, next_in_ring(index), sizeof next);
+            next_[index] = be16toh(next);
+            irregular_ += next_[index] != after(index);
+        }
+        ahead_ = (tail_ + entries_ - head_) % entries_;
     }
 
     std::uint32_t number() const noexcept { return number_; }
@@ -181,11 +194,14 @@ public:
             put_scatter_list(entry(index) + sizeof(mlx5_wqe_srq_next_seg), room(), {&piece, 1});
         }
     }
-    // Posts the entries that have been free for longest, so many (one always stays free), with the
-    // receives they have. Only after fill(), and then nothing else may be posted: which entries
-    // these are the device knows, as they are a list, and nobody else has to.
+    // Posts so many free entries (one always stays free), with the receives they have. Only after
+    // fill(), and then nothing else may be posted: which entries these are the device knows, as
+    // they are a list, and nobody else has to.
     void post_again(std::uint32_t count) noexcept {
         const std::lock_guard<Lock> guard(lock_);
+        if (ahead_ < count) ahead_ += chain(count - ahead_);
+        count = std::min(count, ahead_);
+        ahead_ -= count;
         posted_ = static_cast<std::uint16_t>(posted_ + count);
         announce();
     }
@@ -195,17 +211,14 @@ public:
         const std::lock_guard<Lock> guard(lock_);
         return {counter < entries_ ? ids_[counter] : 0, list_of(counter), room()};
     }
-    // The entry goes to the end of the list of free ones.
+    // The entry is free: chain() puts it into the list.
     void release(std::uint16_t counter) noexcept {
         if (counter < entries_) [[likely]]
             release_own(counter);
     }
     void release_own(std::uint32_t counter) noexcept {  // one of entries()
         const std::lock_guard<Lock> guard(lock_);
-        const __be16 index = htobe16(static_cast<std::uint16_t>(counter));
-        std::memcpy(entry(tail_) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index), &index,
-                    sizeof index);
-        tail_ = counter;
+        free_[counter] = 1;
     }
 
 private:
@@ -223,13 +236,10 @@ private:
     }
     Posted append(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
         if (pieces.size() > room()) return Posted::kInvalid;
-        if (head_ == tail_) return Posted::kFull;
-        __be16 next;
-        std::memcpy(&next, entry(head_) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index),
-                    sizeof next);
+        if (head_ == tail_ && chain(1) == 0) return Posted::kFull;
         put_scatter_list(entry(head_) + sizeof(mlx5_wqe_srq_next_seg), room(), pieces);
         ids_[head_] = id;
-        head_ = be16toh(next);
+        head_ = next_[head_];
         ++posted_;
         return Posted::kOk;
     }
@@ -238,12 +248,65 @@ private:
         store_record(record_, htobe32(posted_));
     }
 
+    std::byte* next_in_ring(std::uint32_t index) const noexcept {
+        return entry(index) + offsetof(mlx5_wqe_srq_next_seg, next_wqe_index);
+    }
+    std::uint32_t after(std::uint32_t index) const noexcept {
+        return index + 1 == entries_ ? 0 : index + 1;
+    }
+    // Free entries, up to `count`, go to the end of the list. Returns how many there were.
+    std::uint32_t chain(std::uint32_t count) noexcept {
+        if (irregular_ != 0 || count >= entries_ - tail_ || !all_free(tail_ + 1, count))
+            [[unlikely]]
+            return chain_one_by_one(count);
+        // Mostly: they are the next ones, and linked so already.
+        std::memset(&free_[tail_ + 1], 0, count);
+        tail_ += count;
+        return count;
+    }
+    [[gnu::noinline]] std::uint32_t chain_one_by_one(std::uint32_t count) noexcept {
+        std::uint32_t chained = 0, at = tail_;
+        for (std::uint32_t passed = 1; passed < entries_ && chained != count; ++passed) {
+            at = after(at);
+            if (free_[at] == 0) continue;
+            free_[at] = 0;
+            link(tail_, at);
+            tail_ = at;
+            ++chained;
+        }
+        return chained;
+    }
+    void link(std::uint32_t from, std::uint32_t to) noexcept {
+        if (next_[from] == to) return;
+        irregular_ -= next_[from] != after(from);
+        next_[from] = static_cast<std::uint16_t>(to);
+        irregular_ += next_[from] != after(from);
+        const __be16 index = htobe16(next_[from]);
+        std::memcpy(next_in_ring(from), &index, sizeof index);
+    }
+    bool all_free(std::uint32_t from, std::uint32_t count) const noexcept {
+        constexpr std::uint32_t kAtOnce = sizeof kAllFree;
+        for (; count >= kAtOnce; from += kAtOnce, count -= kAtOnce) {
+            std::uint64_t eight;
+            std::memcpy(&eight, &free_[from], sizeof eight);
+            if (eight != kAllFree) return false;
+        }
+        for (; count != 0; ++from, --count)
+            if (free_[from] == 0) return false;
+        return true;
+    }
+
+    static constexpr std::uint64_t kAllFree = 0x0101010101010101;
     std::byte* begin_ = nullptr;
     std::uint32_t stride_ = 0, number_ = 0, entries_ = 0;
     __be32* record_ = nullptr;
     // under lock_
-    std::uint32_t head_ = 0, tail_ = 0;  // of the list of free entries; one always stays
+    std::uint32_t head_ = 0, tail_ = 0;  // of the list's entries to be posted; one always stays
+    std::uint32_t ahead_ = 0;            // of post_again(): how many of the list it may post
     std::uint16_t posted_ = 0;
+    std::vector<std::uint8_t> free_;   // 1: free, and not in the list
+    std::vector<std::uint16_t> next_;  // the list, as it is in the ring
+    std::uint32_t irregular_ = 0;      // entries whose next one is not their neighbour
     std::vector<std::uint64_t> ids_;
 };
 
