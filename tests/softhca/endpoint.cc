@@ -116,9 +116,11 @@ void Endpoint::to_init() {
     attributes.qp_state = IBV_QPS_INIT;
     attributes.port_num = 1;
     attributes.qkey = 0x11111111;
-    attributes.qp_access_flags = static_cast<unsigned>(
-        options.transport == Transport::kUc ? options.qp_access & IBV_ACCESS_REMOTE_WRITE
-                                            : options.qp_access);
+    int access = options.transport == Transport::kUc ? options.qp_access & IBV_ACCESS_REMOTE_WRITE
+                                                     : options.qp_access;
+    if (device_attributes(context.get()).atomic_cap == IBV_ATOMIC_NONE)
+        access &= ~IBV_ACCESS_REMOTE_ATOMIC;
+    attributes.qp_access_flags = static_cast<unsigned>(access);
     const int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
                      (options.transport == Transport::kUd ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
     require(ibv_modify_qp(qp.get(), &attributes, mask), "to INIT, " + describe(qp.get()));

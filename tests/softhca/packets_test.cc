@@ -12,8 +12,6 @@
 namespace softhca::test {
 namespace {
 
-constexpr int kWithoutAtomics = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-
 // What a thread that looks at the memory sees of a message that is being written: some of it and
 // not the end, or the end and not the beginning, if it only looks at enough of them.
 class Packets : public testing::TestWithParam<ibv_wr_opcode> {
@@ -64,9 +62,7 @@ protected:
 
 TEST_P(Packets, ComeOneByOne) {
     const bool packets = chosen(DeviceTrait::kPackets), reorder = chosen(DeviceTrait::kReorder);
-    EndpointOptions options;
-    options.qp_access = kWithoutAtomics;
-    Pair pair(options);
+    Pair pair;
     Seen seen;
     const auto end = Clock::now() + kDeadline;
     for (unsigned round = 1; Clock::now() < end; ++round) {
@@ -99,7 +95,6 @@ TEST_P(BrokenOff, GivesItsReceiveBackInTheErrorState) {
     EndpointOptions options;
     options.transport = GetParam();
     options.srq = true;
-    options.qp_access = kWithoutAtomics;
     options.memory = kLong;
     bool broken_off = false;
     const auto end = Clock::now() + kDeadline;
