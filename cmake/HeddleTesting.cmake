@@ -45,6 +45,8 @@ set(HEDDLE_TEST_ENVIRONMENT
     HEDDLE_TEST_DIR=${HEDDLE_TEST_DIR}
     HEDDLE_FABRIC_PREFIX=${HEDDLE_FABRIC_PREFIX}
     HEDDLE_SANITIZE=${HEDDLE_SANITIZE}
+    # tests that wait for the death of a peer take half a second for it, not eight
+    FI_HEDDLE_TIMEOUT=14
     # what registering and copying cost below a sanitizer is not for the programs of who runs tests
     XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/cache
     PYTHONDONTWRITEBYTECODE=1)

@@ -81,6 +81,8 @@ public:
         unsigned last_receive_ms = 2000;
         // Takes one line for each peer process that cannot be connected to. nullptr: stderr.
         void (*complain)(const char* line) = nullptr;
+        // Of the QPs that it connects, as of ibv_modify_qp(3): 4.096 us * 2^ack_timeout a try.
+        unsigned ack_timeout = 18, retries = 6;
         // For tests: each datagram is dropped, or sent twice, with this probability.
         double drop = 0, repeat = 0;
         std::uint64_t seed = 1;

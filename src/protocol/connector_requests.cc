@@ -21,6 +21,8 @@ ConnectorRequests::ConnectorRequests(const Name& self, const OwnPort& port,
                                      const Connector::Options& options)
     : self_(self),
       port_(port),
+      ack_timeout_(static_cast<std::uint8_t>(options.ack_timeout)),
+      retries_(static_cast<std::uint8_t>(options.retries)),
       first_pause_(std::max(options.first_repeat_ms, 1u)),
       patience_(options.give_up_ms) {}
 
@@ -109,6 +111,8 @@ int ConnectorRequests::take_up(const Asked& asked, const Datagram& reply) const 
     attributes.send_psn = asked.datagram.psn;
     attributes.receive_psn = reply.psn;
     attributes.reads = reply.reads;
+    attributes.ack_timeout = ack_timeout_;
+    attributes.retries = retries_;
     ibv_qp* const qp = asked.request->qp;
     const int error = verbs::to_ready_to_receive(qp, peer, attributes);
     return error != 0 ? error : verbs::to_ready_to_send(qp, attributes);

@@ -72,6 +72,7 @@ private:
 
     const Name self_;
     const OwnPort port_;
+    const std::uint8_t ack_timeout_, retries_;
     const std::chrono::milliseconds first_pause_, patience_;
     std::random_device random_;  // what a name does not tell: a BYE has to have the number
     Table asked_;

@@ -68,7 +68,9 @@ ConnectorTargets::ConnectorTargets(const Name& self, const OwnPort& port,
       most_(options.most_targets),
       most_of_peer_(options.most_targets_of_peer),
       most_gone_(options.most_gone),
-      last_receive_(std::chrono::milliseconds(options.last_receive_ms)) {}
+      last_receive_(std::chrono::milliseconds(options.last_receive_ms)),
+      ack_timeout_(static_cast<std::uint8_t>(options.ack_timeout)),
+      retries_(static_cast<std::uint8_t>(options.retries)) {}
 
 ConnectorTargets::~ConnectorTargets() {
     while (!targets_.empty())
@@ -175,6 +177,8 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
     attributes.send_psn = random_() & 0xff'ffff;
     attributes.reads = std::min(request.reads, verbs::most_reads(endpoint.context));
     attributes.min_rnr_timer = kMinRnrTimer;
+    attributes.ack_timeout = ack_timeout_;
+    attributes.retries = retries_;
     int error = verbs::to_init(qp, false);
     if (error == 0) error = verbs::to_ready_to_receive(qp, peer, attributes);
     if (error == 0) error = verbs::to_ready_to_send(qp, attributes);

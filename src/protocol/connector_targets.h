@@ -107,6 +107,7 @@ private:
     const OwnPort port_;
     const std::size_t most_, most_of_peer_, most_gone_;
     const Clock::duration last_receive_;
+    const std::uint8_t ack_timeout_, retries_;
     std::random_device random_;
     std::vector<LocalEndpoint> endpoints_;
     Targets targets_;

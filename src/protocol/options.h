@@ -48,6 +48,9 @@ struct Options {
     std::uint32_t rings = 0;        // peers of an endpoint whose eager messages are written to it
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
     unsigned connect_timeout_ms = 30'000;
+    // Of a connection: a try waits 4.096 us * 2^ack_timeout for the peer's answer, and is repeated
+    // so often.
+    unsigned ack_timeout = 18, retries = 6;
     unsigned keepalive_s = 20;       // a silent peer is probed so often; 0: never
     unsigned close_timeout_s = 300;  // for messages that a peer has yet to fetch
     // Takes a line that the program's user must read, from any thread. nullptr: it goes to stderr.

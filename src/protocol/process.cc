@@ -97,6 +97,8 @@ Connector& Process::connector(const std::shared_ptr<endpoint::SharedContext>& co
         Connector::Options connecting;
         connecting.give_up_ms = options.connect_timeout_ms;
         connecting.complain = options.complain;
+        connecting.ack_timeout = options.ack_timeout;
+        connecting.retries = options.retries;
         connector_context_ = context;
         if (needs_own_register()) connector_register_.emplace(*context);
         ibv_pd* const pd = connector_register_ ? connector_register_->pd() : context->pd.get();

@@ -213,6 +213,14 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) {
          return number(text, 100, 600'000, o.protocol.connect_timeout_ms);
      }},
+    {"timeout", FI_PARAM_INT, "18", "8 to 31",
+     "How long a try waits for the peer's acknowledgement: 4.096 us * 2^N, so 14 is 67 ms, 18 is "
+     "1.07 s and 20 is 4.3 s. A link that is down for all tries ends the connection.",
+     [](Text text, Options& o) { return number(text, 8, 31, o.protocol.ack_timeout); }},
+    {"retry", FI_PARAM_INT, "6", "0 to 7",
+     "How often a try without acknowledgement is repeated. Some devices repeat for ever with 7, "
+     "and never notice that a peer has died.",
+     [](Text text, Options& o) { return number(text, 0, 7, o.protocol.retries); }},
     {"keepalive", FI_PARAM_INT, "20", "0 to 86400 s",
      "Peers that have sent nothing for so long are probed with an empty RDMA write, so that "
      "receives from a process that has died end with ECONNRESET. 0: never.",

@@ -11,10 +11,8 @@
 namespace heddle::verbs {
 namespace {
 
-// A try waits 4.096 us * 2^14 = 67 ms for an answer. It is repeated six times: the kernel's rxe
-// takes 7 for no limit (rxe_qp_from_attr), so that a peer that has died would never be noticed. An
-// RNR NAK is waited out for ever, because a receiver that is late is not an error.
-constexpr std::uint8_t kAckTimeout = 14, kRetries = 6, kRnrForEver = 7;
+// An RNR NAK is waited out for ever, because a receiver that is late is not an error.
+constexpr std::uint8_t kRnrForEver = 7;
 
 void require(int error, ibv_qp* qp, const char* what) {
     if (error != 0)
@@ -89,8 +87,8 @@ int to_ready_to_receive(ibv_qp* qp, const QpAddress& peer,
 int to_ready_to_send(ibv_qp* qp, const ConnectionAttributes& attributes) noexcept {
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_RTS;
-    a.timeout = kAckTimeout;
-    a.retry_cnt = kRetries;
+    a.timeout = attributes.ack_timeout;
+    a.retry_cnt = attributes.retries;
     a.rnr_retry = kRnrForEver;
     a.sq_psn = attributes.send_psn;
     a.max_rd_atomic = attributes.reads;

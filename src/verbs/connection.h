@@ -12,6 +12,12 @@ namespace heddle::verbs {
 
 inline constexpr std::uint8_t kPort = 1;
 
+// A try waits 4.096 us * 2^18 = 1.07 s for an answer, and is repeated six times: a link that flaps
+// is down for seconds, and a switch may pause a port (PFC) for longer than 67 ms, the 14 of many
+// programs. The kernel's rxe takes 7 retries for no limit (rxe_qp_from_attr), so that a peer that
+// has died would never be noticed.
+inline constexpr std::uint8_t kAckTimeout = 18, kRetries = 6;
+
 // What the two sides agree on. The sender's numbers of one are the receiver's of the other.
 struct ConnectionAttributes {
     ibv_mtu mtu = IBV_MTU_1024;
@@ -19,6 +25,7 @@ struct ConnectionAttributes {
     std::uint8_t reads = 1;           // RDMA reads and atomics on their way, in each direction
     std::uint8_t gid_index = 0;       // own_gid(); of Ethernet ports
     std::uint8_t min_rnr_timer = 12;  // 0.64 ms: how long a sender waits that found no receive
+    std::uint8_t ack_timeout = kAckTimeout, retries = kRetries;  // each side's own
 };
 
 // One step each; the masks are those of the QP's type. 0 or an errno.

@@ -59,6 +59,27 @@ TEST_P(Transports, ConnectAcrossProcesses) {
     child.expect_success();
 }
 
+// A link may be down for a second or two; each side has what it was told.
+TEST_P(Transports, WaitForAcknowledgementsAsTheyAreTold) {
+    const auto timeout_of = [](Peer::Channel& channel) {
+        ibv_qp_attr attributes{};
+        ibv_qp_init_attr unused{};
+        EXPECT_EQ(
+            ibv_query_qp(channel.qp.get(), &attributes, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT, &unused),
+            0);
+        return std::pair<int, int>(attributes.timeout, attributes.retry_cnt);
+    };
+    Connector::Options options;
+    options.ack_timeout = 20;
+    options.retries = 3;
+    Peer a(xrc()), b(xrc(), options);
+    const auto usual = a.connect(b.name()), chosen = b.connect(a.name());
+    ASSERT_TRUE(a.wait(*usual));
+    ASSERT_TRUE(b.wait(*chosen));
+    EXPECT_EQ(timeout_of(*usual), std::pair(18, 6));
+    EXPECT_EQ(timeout_of(*chosen), std::pair(20, 3));
+}
+
 // Two connections, one each way; neither is in the other's way.
 TEST_P(Transports, ConnectBothWaysAtOnce) {
     Peer a(xrc()), b(xrc());

@@ -15,9 +15,15 @@ namespace heddle::protocol::test {
 
 inline constexpr std::uint64_t kTag = 5;
 
+// Peers that are gone are noticed within half a second.
+inline Options impatient(Options options) {
+    options.ack_timeout = 14;
+    return options;
+}
+
 // An endpoint, with what libfabric's side of the provider has of it.
 struct End {
-    explicit End(const Options& options) : domain(std::make_shared<Domain>(options)) {
+    explicit End(const Options& options) : domain(std::make_shared<Domain>(impatient(options))) {
         Bindings bindings;
         bindings.transmit = &transmit;
         bindings.receive = &receive;
