@@ -2,6 +2,7 @@
 // What SOFTHCA_DEVICE takes from a device is neither reported nor given; without it both are. The
 // variants softhca.TRAIT.device_traits run these cases with a trait each.
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -294,6 +295,15 @@ TEST(DeviceTraits, AnIgnoredArmLeavesTheOneBeforeItInForce) {
     arm_with(3);
     EXPECT_TRUE(queue.event_comes());
     queue.read_event();
+}
+
+TEST(DeviceTraits, NoUserfaultfd) {
+    constexpr int kUserModeOnly = 1;  // UFFD_USER_MODE_ONLY
+    errno = 0;
+    const long file = syscall(SYS_userfaultfd, O_CLOEXEC | kUserModeOnly);
+    const int error = file < 0 ? errno : 0;
+    EXPECT_EQ(error == EPERM, chosen(DeviceTrait::kNoUserfaultfd));
+    if (file >= 0) close(static_cast<int>(file));
 }
 
 // What was registered before a fork, by queues that are made after it.

@@ -38,6 +38,8 @@ constexpr DeviceTraitDeclaration kTraits[] = {
     {DeviceTrait::kNoCopyOnFork, "no-copy-on-fork", false,
      "fork takes registered pages from the parent, as kernels before 5.12 do, but for those of "
      "MADV_DONTFORK"},
+    {DeviceTrait::kNoUserfaultfd, "no-userfaultfd", false,
+     "userfaultfd is refused (EPERM), as in a container with a seccomp filter"},
 };
 
 constexpr bool in_order() noexcept {

@@ -25,6 +25,7 @@ enum class DeviceTrait : std::uint8_t {
     kFewSges,
     kSmallInline,
     kNoCopyOnFork,
+    kNoUserfaultfd,
 };
 
 // One trait. Those of `strict` are what every ConnectX does; the others are what some devices lack.

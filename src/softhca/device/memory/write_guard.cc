@@ -19,6 +19,7 @@
 
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
+#include "softhca/base/options.h"
 #include "softhca/device/memory/arena_internal.h"
 
 namespace softhca::device::memory {
@@ -46,6 +47,10 @@ constexpr std::uint64_t kWanted = UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_
 
 int new_userfaultfd(bool all_stores) noexcept {
     constexpr int kFlags = O_CLOEXEC | O_NONBLOCK;
+    if (options().device.has(DeviceTrait::kNoUserfaultfd)) {
+        errno = EPERM;
+        return -1;
+    }
     if (!all_stores) return static_cast<int>(::syscall(SYS_userfaultfd, kFlags | kUserModeOnly));
     int fd = static_cast<int>(::syscall(SYS_userfaultfd, kFlags));
     if (fd >= 0) return fd;
