@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 
 namespace heddle::memory {
 namespace {
@@ -31,6 +32,22 @@ int new_uffd() noexcept {
     // Without privileges only what stops no fault of the kernel's is allowed, which is all we do.
     return static_cast<int>(
         ::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+}
+
+// What the kernel can. It tells a userfaultfd that cannot be used any more. 0 or an errno.
+int features(std::uint64_t* out) noexcept {
+    const int asked = new_uffd();
+    if (asked < 0) return errno;
+    uffdio_api api{};
+    api.api = UFFD_API;
+    const int error = ::ioctl(asked, UFFDIO_API, &api) == 0 ? 0 : errno;
+    ::close(asked);
+    *out = api.features;
+    return error;
+}
+
+bool is_enough(std::uint64_t there) noexcept {
+    return (there & kEvents) == kEvents && (there & kWriteProtects) != 0;
 }
 
 }  // namespace
@@ -62,18 +79,29 @@ void AddressMonitor::remove(Listener& listener) noexcept {
     if (*at != nullptr) *at = listener.next_;
 }
 
+std::string AddressMonitor::why_not() {
+    std::uint64_t there = 0;
+    switch (const int error = features(&there)) {
+        case 0:
+            if (is_enough(there)) return {};
+            return "the kernel's userfaultfd does not tell of memory that is unmapped";
+        case EPERM:
+            return "userfaultfd is refused (EPERM), as by Docker's seccomp profile: allow the "
+                   "system call userfaultfd";
+        case EINVAL:
+        case ENOSYS:
+            return "the kernel has no userfaultfd for programs without privileges: Linux 5.11 has";
+        default:
+            return std::string("userfaultfd: ") + std::strerror(error);
+    }
+}
+
 bool AddressMonitor::open() noexcept {
-    // What there is, is told to one that cannot be used any more.
-    const int asked = new_uffd();
+    std::uint64_t there = 0;
+    if (features(&there) != 0 || !is_enough(there)) return false;
     uffdio_api api{};
-    api.api = UFFD_API;
-    const bool told = asked >= 0 && ::ioctl(asked, UFFDIO_API, &api) == 0;
-    if (asked >= 0) ::close(asked);
-    const std::uint64_t there = api.features;
-    if (!told || (there & kEvents) != kEvents || !(there & kWriteProtects)) return false;
     const int fd = new_uffd();
     if (fd < 0) return false;
-    api = {};
     api.api = UFFD_API;
     api.features = kEvents | (there & kWriteProtectsShared);
     if (::ioctl(fd, UFFDIO_API, &api) == 0) stop_ = ::eventfd(0, EFD_CLOEXEC);

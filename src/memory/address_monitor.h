@@ -14,6 +14,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "memory/program_threads.h"
@@ -60,6 +61,8 @@ public:
     void add(Listener& listener) noexcept;     // takes the mutex
     void remove(Listener& listener) noexcept;  // takes the mutex
 
+    // Why nothing can be watched in this process, and what helps; empty: it can. Asks the kernel.
+    static std::string why_not();
     // Can anything be watched? The first call starts the thread. Any thread; not under the mutex.
     bool ready() noexcept;
     // From now on it is told of these pages, until they are gone. False: not of this memory (files,

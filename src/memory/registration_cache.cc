@@ -12,12 +12,12 @@
 namespace heddle::memory {
 namespace {
 
-constexpr std::uintptr_t kPageMask = 4095;
 constexpr std::size_t kChunk = 1 << 16;
 
 struct Range {
     std::uintptr_t begin, end;
 };
+constexpr std::uintptr_t kPageMask = 4095;
 Range whole_pages(std::uintptr_t at, std::size_t bytes) noexcept {
     return {at & ~kPageMask, (at + bytes + kPageMask) & ~kPageMask};
 }
@@ -54,8 +54,8 @@ CacheCounts& CacheCounts::operator+=(const CacheCounts& other) noexcept {
 }
 
 RegistrationCache::RegistrationCache(std::shared_ptr<AddressMonitor> monitor, ibv_pd* pd,
-                                     std::size_t most_bytes)
-    : monitor_(std::move(monitor)), pd_(pd), most_bytes_(most_bytes) {
+                                     std::size_t most_bytes, Tell tell)
+    : monitor_(std::move(monitor)), pd_(pd), most_bytes_(most_bytes), tell_(std::move(tell)) {
     monitor_->add(*this);
 }
 
@@ -191,13 +191,25 @@ RegistrationCache::Region* RegistrationCache::make(std::uintptr_t begin, std::ui
     return region;
 }
 
+void RegistrationCache::tell_once() noexcept {
+    if (!tell_ || told_.test_and_set()) return;
+    try {
+        tell_(AddressMonitor::why_not());
+    } catch (const std::bad_alloc&) {  // then nobody is told
+    }
+}
+
 // To stay. The pages hold bytes of an operation that goes on: until it is listed nobody may unmap
 // them, so that nothing is missed between the registration, the watching and the list.
 RegistrationCache::Region* RegistrationCache::add(std::uintptr_t begin, std::uintptr_t end,
                                                   int access) noexcept {
     Region* const region = make(begin, end, access);
     if (region == nullptr) return nullptr;
-    if (!is_private_anonymous(begin, end) || !monitor_->ready()) return region;
+    if (!is_private_anonymous(begin, end)) return region;
+    if (!monitor_->ready()) {
+        tell_once();
+        return region;
+    }
     Region* dead = nullptr;
     {
         const std::scoped_lock lock(monitor_->mutex());

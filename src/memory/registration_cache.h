@@ -14,9 +14,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <memory_resource>
+#include <string>
 
 #include "memory/address_monitor.h"
 
@@ -79,7 +81,11 @@ public:
     };
 
     // most_bytes: that stay registered; 0: none.
-    RegistrationCache(std::shared_ptr<AddressMonitor> monitor, ibv_pd* pd, std::size_t most_bytes);
+    // tell: is given, once, why nothing can be kept (AddressMonitor::why_not()), at the first that
+    // would be.
+    using Tell = std::function<void(const std::string& why)>;
+    RegistrationCache(std::shared_ptr<AddressMonitor> monitor, ibv_pd* pd, std::size_t most_bytes,
+                      Tell tell = {});
     ~RegistrationCache();
 
     // A registration of these bytes with at least that access (IBV_ACCESS_...). nullptr: errno.
@@ -111,6 +117,7 @@ private:
     void drop(Region* region, bool held) noexcept;
     bool give_way(std::size_t bytes) noexcept;
     Region* make(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
+    void tell_once() noexcept;
     Region* add(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
     void end(Region* region) noexcept;
     void end_all(Region* dead) noexcept;
@@ -127,6 +134,8 @@ private:
     const std::shared_ptr<AddressMonitor> monitor_;
     ibv_pd* const pd_;
     const std::size_t most_bytes_;
+    const Tell tell_;
+    std::atomic_flag told_;  // any thread
 
     // All under the monitor's mutex, under which no memory is given back: the map's nodes come from
     // a pool that keeps what it has.

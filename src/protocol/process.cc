@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "heddle/error.h"
+#include "protocol/connector_report.h"
 #include "protocol/post_costs.h"
 #include "verbs/memlock.h"
 
@@ -131,7 +132,14 @@ std::shared_ptr<memory::RegistrationCache> Process::cache(const endpoint::Shared
                 held_to_memlock_ = verbs::is_held_to_memlock(context.pd.get(), limit.rlim_cur);
             if (*held_to_memlock_) most = limit.rlim_cur / 2;
         }
-        cache = std::make_shared<memory::RegistrationCache>(monitor_, context.pd.get(), most);
+        // Of all caches of the process one tells it.
+        const auto tell = [complain = options.complain](const std::string& why) {
+            static std::atomic_flag told;
+            if (!told.test_and_set())
+                tell_user(complain,
+                          "no memory stays registered, so that large messages are slow: " + why);
+        };
+        cache = std::make_shared<memory::RegistrationCache>(monitor_, context.pd.get(), most, tell);
         known = cache;
     }
     return cache;

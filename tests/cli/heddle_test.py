@@ -25,6 +25,15 @@ class Heddle(Case):
         self.assertGreater(device["max_qps"], 10000)
         self.assertEqual([c["category"] for c in device["categories"]], CATEGORIES)
         self.assertTrue(all(c["as_in_paper"] for c in device["categories"]))
+        self.assertIn("stays registered", text)
+        self.assertTrue(device["keeps_memory_registered"])
+
+    def test_info_without_userfaultfd(self):
+        """`info` says why memory does not stay registered."""
+        self.environment["SOFTHCA_DEVICE"] = "no-userfaultfd"
+        self.assertIn("is registered anew: userfaultfd is refused", self.heddle("info").stdout)
+        device = json.loads(self.heddle("info", "--json").stdout)["devices"][0]
+        self.assertFalse(device["keeps_memory_registered"])
 
     def test_device_without_thread_domains(self):
         """`info` says what the endpoints are made as, and so they are made."""

@@ -19,6 +19,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "memory/mapping.h"
 #include "memory/program_threads.h"
@@ -188,6 +189,27 @@ TEST_F(RegistrationCacheTest, KeepsOnlyMemoryOfWhichTheKernelTellsAll) {
     ASSERT_NE(shared, MAP_FAILED);
     EXPECT_FALSE(is_kept(shared)) << "a child may throw its pages away";
     munmap(shared, kBytes);
+}
+
+TEST_F(RegistrationCacheTest, TellsOnceThatNothingIsKept) {
+    const long file = syscall(SYS_userfaultfd, O_CLOEXEC | 1);  // UFFD_USER_MODE_ONLY
+    if (file >= 0) close(static_cast<int>(file));
+    const bool refused = file < 0;
+    std::vector<std::string> lines;
+    RegistrationCache telling(std::make_shared<AddressMonitor>(), pair.a.pd.get(), kBytes * 64,
+                              [&](const std::string& why) { lines.push_back(why); });
+    std::byte* const at = map_some(2 * kBytes);
+    for (int i = 0; i < 6; ++i) {
+        RegistrationCache::Region* const region = telling.get(at + i % 2 * kBytes, kBytes, kAccess);
+        ASSERT_NE(region, nullptr);
+        telling.put(region);
+    }
+    EXPECT_EQ(telling.counts().kept, refused ? 0U : 2U);
+    ASSERT_EQ(lines.size(), refused ? 1U : 0U);
+    if (refused) {
+        EXPECT_NE(lines[0].find("userfaultfd"), std::string::npos) << lines[0];
+    }
+    munmap(at, 2 * kBytes);
 }
 
 TEST_F(RegistrationCacheTest, BothWaysOfAskingTheKernelAgree) {

@@ -11,6 +11,7 @@
 #include "heddle/category.h"
 #include "heddle/device.h"
 #include "heddle/place.h"
+#include "memory/address_monitor.h"
 
 namespace heddle::cli {
 namespace {
@@ -84,6 +85,7 @@ Json to_json(const DeviceInfo& d, const Place& place) {
             {"atomics", d.atomics},
             {"paths", d.mlx5 ? Json{"verbs", "direct"} : Json{"verbs"}},
             {"thread_domains", d.thread_domains},
+            {"keeps_memory_registered", memory::AddressMonitor::why_not().empty()},
             {"categories", categories}};
 }
 
@@ -115,6 +117,8 @@ void print(const DeviceInfo& d, const Place& place) {
     line("transports", std::string("RC, UD") + (d.xrc ? ", XRC" : ", no XRC") +
                            (d.atomics ? ", atomics" : ", no atomics"));
     line("paths", d.mlx5 ? "verbs, direct" : "verbs");
+    const std::string why_not = memory::AddressMonitor::why_not();
+    line("memory", why_not.empty() ? "stays registered" : "is registered anew: " + why_not);
     std::string as_in_paper, others;
     for (const Possible& p : possible(d)) {
         std::string& list = p.as_in_paper ? as_in_paper : others;
