@@ -2,6 +2,7 @@
 #include "memory/registration_cache.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -17,9 +18,10 @@ constexpr std::size_t kChunk = 1 << 16;
 struct Range {
     std::uintptr_t begin, end;
 };
-constexpr std::uintptr_t kPageMask = 4095;
+// userfaultfd takes whole pages, which have 64 KiB on some kernels.
 Range whole_pages(std::uintptr_t at, std::size_t bytes) noexcept {
-    return {at & ~kPageMask, (at + bytes + kPageMask) & ~kPageMask};
+    static const auto mask = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE)) - 1;
+    return {at & ~mask, (at + bytes + mask) & ~mask};
 }
 
 }  // namespace
