@@ -148,7 +148,8 @@ std::optional<std::string> why_no_device() {
 
 bool survive_forks() noexcept {
     // 0, too, where it is not needed. EINVAL: another library has registered memory already.
-    static const int error = ibv_fork_init();
+    // Asked first, as ibv_fork_init() itself may begin to give advice where none is needed.
+    static const int error = ibv_is_fork_initialized() == IBV_FORK_UNNEEDED ? 0 : ibv_fork_init();
     return error == 0 || ibv_is_fork_initialized() != IBV_FORK_DISABLED;
 }
 
