@@ -222,6 +222,29 @@ TEST(DeviceTraits, NoBlueFlame) {
     EXPECT_TRUE(pair.a.run(work));
 }
 
+// An atomic answers eight bytes, whatever its completion says: libmlx5 does not look there.
+TEST(DeviceTraits, AtomicBytes) {
+    Pair pair;
+    mlx5dv_cq shown = {};
+    mlx5dv_obj object = {};
+    object.cq.in = pair.a.send_cq.get();
+    object.cq.out = &shown;
+    ASSERT_EQ(mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ), 0);
+    if (chosen(DeviceTrait::kNoAtomics)) GTEST_SKIP() << "there are no atomics";
+    Work work;
+    work.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
+    work.pieces = {pair.a.memory->piece(0, 8)};
+    work.remote = pair.a.peer.memory;
+    work.rkey = pair.a.peer.rkey;
+    ASSERT_EQ(pair.a.post(work), 0);
+    const ibv_wc completion = pair.a.wait_send();
+    ASSERT_TRUE(succeeded(completion));
+    EXPECT_EQ(completion.byte_len, 8U);
+    const auto* entry = reinterpret_cast<const mlx5_cqe64*>(
+        static_cast<const std::uint8_t*>(shown.buf) + shown.cqe_size - sizeof(mlx5_cqe64));
+    EXPECT_EQ(be32toh(entry->byte_cnt), chosen(DeviceTrait::kAtomicBytes) ? 0U : 8U);
+}
+
 // Makes an event for the next completion of `pair.b`, and says whether it came.
 class Armed {
 public:

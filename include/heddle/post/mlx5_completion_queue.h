@@ -201,7 +201,7 @@ private:
         if (queue == nullptr) return;
         const std::uint16_t counter = be16toh(cqe.wqe_counter);
         if (carries_payload(cqe) && out.status == IBV_WC_SUCCESS) [[unlikely]]
-            queue->answered(counter, payload_of(cqe), be32toh(cqe.byte_cnt));
+            queue->answered(counter, payload_of(cqe), out.bytes);
         out.id = queue->completed(counter);
     }
 

@@ -113,9 +113,10 @@ public:
 
     std::uint32_t qpn() const noexcept { return qpn_; }
 
-    // By who polls the CQ. Receives of a QP complete in the order of their posts.
-    Received completed(std::uint16_t) noexcept {
-        const std::uint32_t slot = done_.load(std::memory_order_relaxed) & (count_ - 1);
+    // By who polls the CQ. `counter` says which entry the message took: the order of completions
+    // need not be that of the entries (rdma-core 7e8db6fbd).
+    Received completed(std::uint16_t counter) noexcept {
+        const std::uint32_t slot = counter & (count_ - 1);
         return {ids_[slot], begin_ + std::size_t{slot} * stride_,
                 stride_ / sizeof(mlx5_wqe_data_seg)};
     }

@@ -40,6 +40,8 @@ constexpr DeviceTraitDeclaration kTraits[] = {
      "MADV_DONTFORK"},
     {DeviceTrait::kNoUserfaultfd, "no-userfaultfd", false,
      "userfaultfd is refused (EPERM), as in a container with a seccomp filter"},
+    {DeviceTrait::kAtomicBytes, "atomic-bytes", true,
+     "the completion of an atomic operation does not say how many bytes it answered"},
 };
 
 constexpr bool in_order() noexcept {

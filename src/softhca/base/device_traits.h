@@ -26,6 +26,7 @@ enum class DeviceTrait : std::uint8_t {
     kSmallInline,
     kNoCopyOnFork,
     kNoUserfaultfd,
+    kAtomicBytes,
 };
 
 // One trait. Those of `strict` are what every ConnectX does; the others are what some devices lack.

@@ -59,6 +59,9 @@ void fill_send_completion(const QueuePair& qp, std::uint16_t counter, std::uint8
     clear(completion);
     completion.opcode = MLX5_CQE_REQ;
     completion.cqe.srqn_uidx = htobe32(qp.uidx);
+    const bool atomic = opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
+    if (atomic && options().device.has(DeviceTrait::kAtomicBytes)) [[unlikely]]
+        bytes = 0;
     completion.cqe.byte_cnt = htobe32(bytes);
     completion.cqe.sop_drop_qpn = htobe32(std::uint32_t{opcode} << 24 | qp.number);
     completion.cqe.wqe_counter = htobe16(counter);
