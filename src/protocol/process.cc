@@ -89,7 +89,12 @@ bool Process::direct() const {
     if (options.post == PostPath::kDirect && !device.mlx5)
         throw VerbsError("FI_HEDDLE_POST=direct on " + device.name, ENODEV,
                          "it needs an mlx5 device; verbs works on all");
-    return device.mlx5 && direct_pays_;
+    // libmlx5 posts to some QPs, too, under a lock that nobody else can take. Without thread domains
+    // these would have the uUARs of QPs that are posted to directly: see endpoint::OwnRegister.
+    if (options.post == PostPath::kDirect && !device.thread_domains)
+        throw VerbsError("FI_HEDDLE_POST=direct on " + device.name, EOPNOTSUPP,
+                         "the device has no thread domains; auto takes libibverbs there");
+    return device.mlx5 && device.thread_domains && direct_pays_;
 }
 
 Connector& Process::connector(const std::shared_ptr<endpoint::SharedContext>& context) {
