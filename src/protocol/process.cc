@@ -89,8 +89,9 @@ bool Process::direct() const {
     if (options.post == PostPath::kDirect && !device.mlx5)
         throw VerbsError("FI_HEDDLE_POST=direct on " + device.name, ENODEV,
                          "it needs an mlx5 device; verbs works on all");
-    // libmlx5 posts to some QPs, too, under a lock that nobody else can take. Without thread domains
-    // these would have the uUARs of QPs that are posted to directly: see endpoint::OwnRegister.
+    // libmlx5 posts to some QPs, too, under a lock that nobody else can take. Without thread
+    // domains these would have the uUARs of QPs that are posted to directly: see
+    // endpoint::OwnRegister.
     if (options.post == PostPath::kDirect && !device.thread_domains)
         throw VerbsError("FI_HEDDLE_POST=direct on " + device.name, EOPNOTSUPP,
                          "the device has no thread domains; auto takes libibverbs there");

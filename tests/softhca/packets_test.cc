@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Messages that come by packets, in order or not (SOFTHCA_DEVICE=packets, reorder), and what is left
-// of one whose sender has died. The variants softhca.TRAIT.packets run these cases with a trait each.
+// Messages that come by packets, in order or not (SOFTHCA_DEVICE=packets, reorder), and what is
+// left of one whose sender has died. The variants softhca.TRAIT.packets run these cases with a
+// trait each.
 #include <atomic>
 #include <csignal>
 #include <cstring>
