@@ -154,6 +154,10 @@ function(heddle_discover target label wrapped split each)
     if(wrapped AND HEDDLE_SANITIZER_PRELOAD)
         list(APPEND environment LD_PRELOAD=${HEDDLE_SANITIZER_PRELOAD})
     endif()
+    # heddle's own tests run on a device as harsh as hardware.
+    if(label STREQUAL "fi" OR label STREQUAL "protocol")
+        list(APPEND environment SOFTHCA_DEVICE=strict)
+    endif()
     if(HEDDLE_SANITIZE)
         # A report then names the case. ThreadSanitizer also follows neither fences, which order what
         # one case does before the next, nor threads of a child forked beside threads.

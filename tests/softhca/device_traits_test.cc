@@ -103,6 +103,8 @@ TEST(DeviceTraits, ReuseNumbersOfSharedReceiveQueues) {
     for (unsigned round = 0; round < kRounds; ++round) {
         EndpointOptions options;
         options.transport = Transport::kXrc;
+        options.send_pieces = options.receive_pieces = 1;
+        options.inline_size = 0;
         const Endpoint endpoint(options);
         std::uint32_t number = 0;
         ASSERT_EQ(ibv_get_srq_num(endpoint.srq.get(), &number), 0);
