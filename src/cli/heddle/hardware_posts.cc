@@ -368,7 +368,8 @@ Finding check_order(CheckedDevice& device) {
     finding.meaning = "A reader of the last byte found the whole write.";
     if (early != 0) {
         finding.answer = Answer::kDiffers;
-        finding.meaning = "Packets are placed out of order. Eager rings carry messages of one packet only, "
+        finding.meaning =
+            "Packets are placed out of order. Eager rings carry messages of one packet only, "
             "so heddle does not depend on it.";
     }
     return finding;
