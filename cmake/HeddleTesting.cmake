@@ -242,6 +242,23 @@ function(heddle_verbs_test target)
     heddle_discover(${target} ${arg_LABEL} TRUE "${arg_SPLIT}" "${arg_EACH}")
 endfunction()
 
+# A test of that name: cases of a test program on a device with these traits, and with a port of
+# PORT (softhca run --port), with variables of ENVIRONMENT.
+function(heddle_device_test name target traits cases)
+    cmake_parse_arguments(PARSE_ARGV 4 arg "" "PORT" "ENVIRONMENT")
+    string(REGEX MATCH "^[^.]+" label ${name})
+    string(MD5 fabric ${name})
+    set(port "")
+    if(arg_PORT)
+        set(port --port ${arg_PORT})
+    endif()
+    add_test(NAME ${name} COMMAND ${HEDDLE_TEST_LAUNCHER} ${SOFTHCA_COMMAND} run --device ${traits}
+        ${port} --fabric ${HEDDLE_FABRIC_PREFIX}${fabric} -- $<TARGET_FILE:${target}>
+        --gtest_filter=${cases})
+    heddle_test_properties(${name} WRAPPED LABELS ${label})
+    set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${arg_ENVIRONMENT})
+endfunction()
+
 function(heddle_program target)
     heddle_test_target(${target} ${ARGN})
     target_link_libraries(${target} PRIVATE ${IBVERBS_LIBRARY} ${MLX5_LIBRARY})
