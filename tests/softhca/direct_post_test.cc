@@ -248,9 +248,9 @@ TEST(SharedUuar, OfLibmlx5AndOfADirectPoster) {
     EXPECT_TRUE(qps.first->run(write_to_peer(*qps.first)));
     EXPECT_EQ(post_directly(), MLX5_CQE_REQ) << "one thread needs no lock";
     EXPECT_TRUE(qps.first->run(write_to_peer(*qps.first)));
-    std::uint8_t opcode = 0;
-    std::thread([&] { opcode = post_directly(); }).join();
-    EXPECT_EQ(opcode, chosen(DeviceTrait::kSharedUuar) ? MLX5_CQE_REQ_ERR : MLX5_CQE_REQ);
+    // The work may be done before its register is written, as its record is looked at, too.
+    std::thread(post_directly).join();
+    EXPECT_EQ(state_of(qps.second->qp.get()) == IBV_QPS_ERR, chosen(DeviceTrait::kSharedUuar));
 }
 
 TEST(SharedUuar, OfTwoThreadsByLibmlx5) {

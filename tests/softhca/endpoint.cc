@@ -5,9 +5,11 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <sstream>
 
+#include "chosen_trait.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -27,6 +29,10 @@ const char* name(Transport transport) {
 }
 
 Endpoint::Endpoint(Options wanted, Endpoint* neighbour) : options(wanted) {
+    if (chosen(DeviceTrait::kSmallInline)) {  // its entries have no room for more
+        options.inline_size = 0;
+        options.send_pieces = std::min(options.send_pieces, 2u);
+    }
     if (neighbour != nullptr) {
         context = neighbour->context;
         pd = neighbour->pd;
