@@ -13,7 +13,7 @@ namespace softhca::engine {
 using device::Fabric;
 using device::QueuePair;
 
-bool g_by_packets = false;
+std::atomic<bool> g_by_packets{false};
 
 namespace {
 

@@ -4,12 +4,15 @@
 // before its completion (o9-20), and adapters place packets in the order in which they arrive.
 #pragma once
 
+#include <atomic>
+
 #include "softhca/engine/spans.h"
 
 namespace softhca::engine {
 
 // One of these traits is chosen. Written by add_local_qp(), before there is anything to be moved.
-extern bool g_by_packets;
+extern std::atomic<bool> g_by_packets;  // the same value at each add_local_qp(); any thread
+inline bool by_packets() noexcept { return g_by_packets.load(std::memory_order_relaxed); }
 
 // What is wholly in one packet of the smallest MTU, for the short cut.
 inline constexpr std::uint64_t kSmallestPacket = 256;
@@ -22,7 +25,7 @@ inline constexpr std::uint64_t kSmallestPacket = 256;
 // The payload of a message of that QP, or of the answer to it. As move().
 inline Moved move_payload(device::Fabric& fabric, const device::QueuePair& requester,
                           const SpanList& source, const SpanList& target) noexcept {
-    if (g_by_packets) [[unlikely]]
+    if (by_packets()) [[unlikely]]
         return move_packets(fabric, requester, source, target);
     return move(fabric, source, target);
 }

@@ -334,7 +334,7 @@ void* progress_main(void*) noexcept {
             if (now >= rounds.next_liveness) {
                 fabric->reclaim_dead();
                 device::peers::collect();
-                if (g_by_packets) finish_broken_off(*fabric);
+                if (by_packets()) finish_broken_off(*fabric);
                 if (flushes) {
                     device::memory::SharingPause pause;
                     device::epoch::Section section;
@@ -513,8 +513,9 @@ LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
     local->number = qp.number;
     local->engine = options().engine;
     const DeviceTraits& traits = options().device;
-    g_by_packets = traits.has(DeviceTrait::kPackets) || traits.has(DeviceTrait::kReorder);
-    local->most_by_short_cut = g_by_packets ? kSmallestPacket : device::kMaxMessage;
+    g_by_packets.store(traits.has(DeviceTrait::kPackets) || traits.has(DeviceTrait::kReorder),
+                       std::memory_order_relaxed);
+    local->most_by_short_cut = by_packets() ? kSmallestPacket : device::kMaxMessage;
     local->send_ring = nullptr;
     local->send_record = nullptr;
     local->ring_blocks = qp.sq_count;

@@ -263,7 +263,7 @@ bool take_for(Fabric& fabric, const QueuePair& requester, QueuePair& target, con
         case Take::kOk:
             if (datagram) return true;
             if (receive.srq != kNone) {
-                if (!g_by_packets) return true;  // it is delivered as soon as it is taken
+                if (!by_packets()) return true;  // it is delivered as soon as it is taken
                 mark_in_flight(fabric, target, receive.counter, receive.srq);
             }
             // marked in flight
