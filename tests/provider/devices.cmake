@@ -30,12 +30,18 @@ on_device(fi.roce_index.TaggedMessages kind Transfers.TaggedMessages PORT roce
 # Without keepalive nothing but the device wakes a sleeper.
 on_device(fi.device.arm arm SleepingReaders.*
     ENVIRONMENT FI_HEDDLE_POST=direct FI_HEDDLE_KEEPALIVE=0)
+# Not under ThreadSanitizer: the software device reads a register that several lanes share after its
+# lock has been released, which an adapter cannot.
+set(static_4 static_4)
+if(HEDDLE_SANITIZE STREQUAL "thread")
+    set(static_4 "")
+endif()
 # QPs of all domains, of the connector and of tuple queues on two uUARs: some are posted to directly.
-foreach(category IN ITEMS static_4 mpi_everywhere_4 mpi_threads_4)
+foreach(category IN ITEMS ${static_4} mpi_everywhere_4 mpi_threads_4)
     on_device(fi.device.shared_uuar.${category} shared-uuar Categories/Threads.InARing/${category}
         ENVIRONMENT FI_HEDDLE_POST=direct MLX5_TOTAL_UUARS=2 MLX5_NUM_LOW_LAT_UUARS=0)
 endforeach()
-foreach(category IN ITEMS static_4 2xdynamic_16)
+foreach(category IN ITEMS ${static_4} 2xdynamic_16)
     on_device(fi.device.no_blueflame.${category} no-blueflame Categories/Threads.InARing/${category}
         ENVIRONMENT FI_HEDDLE_POST=direct)
 endforeach()
