@@ -6,14 +6,10 @@
 #include <algorithm>
 #include <atomic>
 
-#include "softhca/base/options.h"
-
 namespace softhca::engine {
 
 using device::Fabric;
 using device::QueuePair;
-
-std::atomic<bool> g_by_packets{false};
 
 namespace {
 
@@ -55,7 +51,7 @@ void slice(const SpanList& list, std::size_t offset, std::size_t length, SpanLis
 Moved move_packets(Fabric& fabric, const QueuePair& requester, const SpanList& source,
                    const SpanList& target) noexcept {
     const DeviceTraits& traits = options().device;
-    const std::size_t mtu = std::size_t{128} << std::clamp<unsigned>(requester.attr.path_mtu, 1, 5);
+    const std::size_t mtu = std::size_t{1} << mtu_shift(requester);
     const std::size_t bytes = std::min(source.bytes, target.bytes);
     const std::size_t packets = (bytes + mtu - 1) / mtu;
     if (packets < 2) return move(fabric, source, target);

@@ -4,15 +4,24 @@
 // before its completion (o9-20), and adapters place packets in the order in which they arrive.
 #pragma once
 
-#include <atomic>
+#include <algorithm>
 
+#include "softhca/base/options.h"
 #include "softhca/engine/spans.h"
 
 namespace softhca::engine {
 
-// One of these traits is chosen. Written by add_local_qp(), before there is anything to be moved.
-extern std::atomic<bool> g_by_packets;  // the same value at each add_local_qp(); any thread
-inline bool by_packets() noexcept { return g_by_packets.load(std::memory_order_relaxed); }
+// One of these traits is chosen.
+inline bool by_packets() noexcept {
+    static const bool chosen =
+        options().device.has(DeviceTrait::kPackets) || options().device.has(DeviceTrait::kReorder);
+    return chosen;
+}
+
+// The path MTU is a power of two: this one.
+inline unsigned mtu_shift(const device::QueuePair& qp) noexcept {
+    return 7u + std::clamp<unsigned>(qp.attr.path_mtu, 1, 5);
+}
 
 // What is wholly in one packet of the smallest MTU, for the short cut.
 inline constexpr std::uint64_t kSmallestPacket = 256;

@@ -512,9 +512,6 @@ LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
     local->index = index;
     local->number = qp.number;
     local->engine = options().engine;
-    const DeviceTraits& traits = options().device;
-    g_by_packets.store(traits.has(DeviceTrait::kPackets) || traits.has(DeviceTrait::kReorder),
-                       std::memory_order_relaxed);
     local->most_by_short_cut = by_packets() ? kSmallestPacket : device::kMaxMessage;
     local->send_ring = nullptr;
     local->send_record = nullptr;

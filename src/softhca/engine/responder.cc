@@ -8,8 +8,6 @@
 #include <rdma/ib_user_verbs.h>
 #include <sys/uio.h>
 
-#include <algorithm>
-
 #include "softhca/base/log.h"
 #include "softhca/base/tsan.h"
 #include "softhca/device/identity.h"
@@ -54,8 +52,7 @@ bool reliable(std::uint32_t type) noexcept {
 
 // How many packet sequence numbers a message takes (IBTA 9.7.2).
 std::uint32_t packets(const QueuePair& requester, std::size_t bytes) noexcept {
-    const unsigned mtu_shift = 7u + std::clamp<unsigned>(requester.attr.path_mtu, 1, 5);
-    return bytes ? static_cast<std::uint32_t>((bytes - 1) >> mtu_shift) + 1 : 1;
+    return bytes ? static_cast<std::uint32_t>((bytes - 1) >> mtu_shift(requester)) + 1 : 1;
 }
 
 }  // namespace
