@@ -163,7 +163,7 @@ Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
     if (!cq.failed && !cq.ignore_overrun && is_full(fabric, cq)) overrun(fabric, cq);
     if (!cq.failed) {
         const std::uint32_t slot = cq.producer & (cq.cqe_count - 1);
-        // nothing else, whatever another process has made of it
+        // an entry has one of two sizes, whatever another process has written there
         const std::uint32_t entry_bytes = cq.cqe_size == 128 ? 128 : 64;
         const std::uint64_t at = std::uint64_t{slot} * entry_bytes;
         const std::uint64_t body = at + entry_bytes - 64;

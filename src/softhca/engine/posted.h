@@ -4,9 +4,7 @@
 
 #include <infiniband/verbs.h>
 
-#include <algorithm>
 #include "softhca/device/fabric.h"
-
 #include "softhca/engine/local.h"
 #include "softhca/engine/progress.h"
 #include "softhca/engine/short_cut.h"
@@ -26,9 +24,7 @@ namespace softhca::engine {
             local.waiting == Waiting::kNo &&
             qp.state.load(std::memory_order_acquire) == IBV_QPS_RTS &&
             short_cut(fabric, local, qp, counter,
-                      std::min(most_at_once(local.engine == EnginePolicy::kHybrid),
-                               local.most_by_short_cut),
-                      request)) {
+                      most_by_short_cut(local, local.engine == EnginePolicy::kHybrid), request)) {
             if (run_after_short_cut(fabric, local, qp, counter, request) == Ran::kPending)
                 add_pending(fabric, local);
             return;

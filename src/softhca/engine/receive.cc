@@ -287,6 +287,18 @@ bool is_being_delivered(Fabric& fabric, const QueuePair& target) noexcept {
 
 namespace {
 
+// The receive at `counter` ends with a flush, of a QP that is in error.
+Put put_flushed(Fabric& fabric, const QueuePair& qp, std::uint32_t cq, std::uint32_t uidx,
+                std::uint32_t counter, bool patient) noexcept {
+    Completion completion;
+    clear(completion);
+    set_error(completion, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
+    completion.cqe.srqn_uidx = htobe32(uidx);
+    completion.cqe.sop_drop_qpn = htobe32(qp.number);
+    completion.cqe.wqe_counter = htobe16(static_cast<std::uint16_t>(counter));
+    return put_completion(fabric, cq, completion, patient);
+}
+
 // The one receive of an SRQ that a QP in error may still have.
 void flush_shared(Fabric& fabric, QueuePair& qp) noexcept {
     if (qp.in_flight.load(std::memory_order_seq_cst) == 0 || is_being_delivered(fabric, qp)) return;
@@ -297,13 +309,8 @@ void flush_shared(Fabric& fabric, QueuePair& qp) noexcept {
     const SharedReceiveQueue& srq = fabric.segment().srqs[index];
     const bool is_xrc = qp.type == IB_UVERBS_QPT_XRC_TGT;
     if (!srq.head.live()) return;
-    Completion completion;
-    clear(completion);
-    set_error(completion, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
-    completion.cqe.srqn_uidx = htobe32(is_xrc ? srq.uidx : qp.uidx);
-    completion.cqe.sop_drop_qpn = htobe32(qp.number);
-    completion.cqe.wqe_counter = htobe16(static_cast<std::uint16_t>(mark));
-    put_completion(fabric, is_xrc ? srq.cq : qp.recv_cq, completion, true);
+    put_flushed(fabric, qp, is_xrc ? srq.cq : qp.recv_cq, is_xrc ? srq.uidx : qp.uidx,
+                static_cast<std::uint32_t>(mark), true);
 }
 
 }  // namespace
@@ -316,13 +323,7 @@ void flush_receives(Fabric& fabric, std::uint32_t index) noexcept {
     device::epoch::heavy_barrier(fabric);
     if (!qp.receive_lock.lock()) return;
     const auto complete = [&](std::uint32_t counter) {
-        Completion completion;
-        clear(completion);
-        set_error(completion, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
-        completion.cqe.srqn_uidx = htobe32(qp.uidx);
-        completion.cqe.sop_drop_qpn = htobe32(qp.number);
-        completion.cqe.wqe_counter = htobe16(static_cast<std::uint16_t>(counter));
-        return put_completion(fabric, qp.recv_cq, completion, false) != Put::kBusy;
+        return put_flushed(fabric, qp, qp.recv_cq, qp.uidx, counter, false) != Put::kBusy;
     };
     // somebody holds the CQ: the owner comes here again
     const auto later = [&] {

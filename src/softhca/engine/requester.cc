@@ -345,8 +345,7 @@ bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counte
              std::uint32_t posted, Runner runner) noexcept {
     const bool defers = runner == Runner::kPoster && local.engine == EnginePolicy::kHybrid;
     ShortCut request;
-    if (short_cut(fabric, local, qp, counter,
-                  std::min(most_at_once(defers), local.most_by_short_cut), request)) {
+    if (short_cut(fabric, local, qp, counter, most_by_short_cut(local, defers), request)) {
         carried_out_short(fabric, local, qp, counter, request);
         return true;
     }

@@ -2,6 +2,8 @@
 // Executing a send queue: see requester.cc.
 #pragma once
 
+#include <algorithm>
+
 #include "softhca/engine/local.h"
 
 namespace softhca::engine {
@@ -34,6 +36,9 @@ bool has_work(const device::QueuePair& qp, const LocalQp& local) noexcept;
 inline constexpr std::uint64_t kDeferBytes = 32 * 1024;
 constexpr std::uint64_t most_at_once(bool defers) noexcept {
     return defers ? kDeferBytes - 1 : device::kMaxMessage;
+}
+inline std::uint64_t most_by_short_cut(const LocalQp& local, bool defers) noexcept {
+    return std::min(most_at_once(defers), local.most_by_short_cut);
 }
 
 }  // namespace softhca::engine
