@@ -352,15 +352,9 @@ void Sharing::keep_from_children_locked(std::uint64_t start, std::uint64_t end, 
     forget_inherited();
     kept_from_children.set(start, end, keep);
     // Shared pages are never inherited, whatever the program's advice for its own is.
-    space.refresh();
-    for (std::uint64_t at = start; at < end;) {
-        const auto place = places.run_at(at);
-        std::uint64_t stop = std::min(place.end, end);
-        Vma vma;
-        if (place.value.mapped && still_ours(at, place.value, &stop, &vma))
-            libc::madvise(reinterpret_cast<void*>(at), stop - at, MADV_DONTFORK);
-        at = stop;
-    }
+    for_each_shared(start, end, [](std::uint64_t from, std::uint64_t to, const Vma&) {
+        libc::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTFORK);
+    });
 }
 
 void keep_from_children(std::uint64_t address, std::uint64_t length, bool keep) noexcept {

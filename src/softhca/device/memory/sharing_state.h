@@ -7,6 +7,7 @@
 // here uses the heap (pool_allocator.h).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -186,6 +187,19 @@ private:
     void tend_idle(const OwnPages& own);
 
     // stale.cc
+    // Calls visit(from, to, vma) for what the application sees shared of [start, end).
+    template <typename Visit>
+    void for_each_shared(std::uint64_t start, std::uint64_t end, const Visit& visit) {
+        space.refresh();
+        for (std::uint64_t at = start; at < end;) {
+            const auto place = places.run_at(at);
+            std::uint64_t stop = std::min(place.end, end);
+            Vma vma;
+            if (place.value.mapped && still_ours(at, place.value, &stop, &vma))
+                visit(at, stop, vma);
+            at = stop;
+        }
+    }
     void forget_place(std::uint64_t start, std::uint64_t end);
     void discard_offsets(std::uint64_t start, std::uint64_t end);
     void sweep_limbo();

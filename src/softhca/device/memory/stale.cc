@@ -56,20 +56,13 @@ void Sharing::forget_place(std::uint64_t start, std::uint64_t end) {
 void Sharing::throw_away(std::uint64_t start, std::uint64_t end) {
     const std::lock_guard lock(mutex);
     forget_inherited();
-    space.refresh();
-    for (std::uint64_t at = start; at < end;) {
-        const auto place = places.run_at(at);
-        std::uint64_t stop = std::min(place.end, end);
-        Vma vma;
-        if (place.value.mapped && still_ours(at, place.value, &stop, &vma)) {
-            const std::lock_guard exchanging(exchange_lock);
-            if (libc::mmap(reinterpret_cast<void*>(at), stop - at, vma.protection(),
-                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
-                throw std::bad_alloc();
-            forget_place(at, stop);
-        }
-        at = stop;
-    }
+    for_each_shared(start, end, [this](std::uint64_t from, std::uint64_t to, const Vma& vma) {
+        const std::lock_guard exchanging(exchange_lock);
+        if (libc::mmap(reinterpret_cast<void*>(from), to - from, vma.protection(),
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+            throw std::bad_alloc();
+        forget_place(from, to);
+    });
 }
 
 void Sharing::discard_offsets(std::uint64_t start, std::uint64_t end) {
