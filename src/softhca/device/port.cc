@@ -23,6 +23,21 @@ std::array<std::uint8_t, 6> Port::mac() const noexcept {
     return address;
 }
 
+std::uint16_t Port::lid() const noexcept { return is_ethernet() ? 0 : kLid; }
+
+std::uint16_t Port::sm_lid() const noexcept { return is_ethernet() ? 0 : kSmLid; }
+
+std::uint32_t Port::capabilities() const noexcept {
+    return is_ethernet() ? kRocePortCapMask : kPortCapMask;
+}
+
+unsigned Port::pkey_table_length() const noexcept { return is_ethernet() ? 1 : kPkeyTableLength; }
+
+bool Port::can_send(bool is_global, unsigned from) const noexcept {
+    if (is_global && from >= kGidTableLength) return false;
+    return !is_ethernet() || (is_global && gid(from).type != GidType::kNone);
+}
+
 GidEntry Port::gid(unsigned index) const noexcept {
     if (!is_ethernet())
         return index == 0 ? GidEntry{kGidPrefix, node_guid_, GidType::kV1} : GidEntry{};

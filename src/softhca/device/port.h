@@ -36,6 +36,14 @@ public:
     bool is_ethernet() const noexcept { return kind_ != PortKind::kInfiniBand; }
     GidEntry gid(unsigned index) const noexcept;  // an empty one past the table's end
     std::array<std::uint8_t, 6> mac() const noexcept;
+    // 0 on Ethernet, which has none.
+    std::uint16_t lid() const noexcept;
+    std::uint16_t sm_lid() const noexcept;
+    std::uint32_t capabilities() const noexcept;
+    unsigned pkey_table_length() const noexcept;
+    // May a path begin at that entry of the table? On Ethernet each is global, and the entry used
+    // (mlx5_set_path and rdma_fill_sgid_attr of the kernel).
+    bool can_send(bool is_global, unsigned from) const noexcept;
     // Does what is sent from that entry of the table arrive at the GID `to` (16 bytes)? Both must
     // be of one version, and of one kind of address.
     bool reaches(unsigned from, const std::uint8_t* to) const noexcept;

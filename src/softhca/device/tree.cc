@@ -213,11 +213,11 @@ void write_port(Writer& w, const std::string& port, const Port& described) {
     w.line(port + "/state", "4: ACTIVE");
     w.line(port + "/phys_state", "5: LinkUp");
     w.line(port + "/rate", "200 Gb/sec (4X HDR)");
-    w.line(port + "/lid", "0x%x", ethernet ? 0 : kLid);
-    w.line(port + "/sm_lid", "0x%x", ethernet ? 0 : kSmLid);
+    w.line(port + "/lid", "0x%x", described.lid());
+    w.line(port + "/sm_lid", "0x%x", described.sm_lid());
     w.line(port + "/lid_mask_count", "0");
     w.line(port + "/sm_sl", "0");
-    w.line(port + "/cap_mask", "0x%08x", ethernet ? kRocePortCapMask : kPortCapMask);
+    w.line(port + "/cap_mask", "0x%08x", described.capabilities());
     w.line(port + "/link_layer", ethernet ? "Ethernet" : "InfiniBand");
 
     // The type of an InfiniBand port's GIDs is that of v1, for historical reasons; none of them has
@@ -233,7 +233,7 @@ void write_port(Writer& w, const std::string& port, const Port& described) {
                entry.type == GidType::kV2 ? "RoCE v2" : "IB/RoCE v1");
     }
     w.directory(port + "/pkeys");
-    for (unsigned i = 0; i < (ethernet ? 1 : kPkeyTableLength); ++i) {
+    for (unsigned i = 0; i < described.pkey_table_length(); ++i) {
         w.line(port + "/pkeys/" + number(i), "0x%04x", i == 0 ? kDefaultPkey : 0);
     }
 

@@ -52,12 +52,12 @@ void fill_device(const device::Segment& segment, Datagram* out) noexcept {
 void fill_port(const device::Segment& segment, std::uint32_t port, Datagram* out) noexcept {
     fill_handle(out);
     out->u32(RDMA_NLDEV_ATTR_PORT_INDEX, port);
-    const bool ethernet = device::port_of(segment).is_ethernet();
-    out->u64(RDMA_NLDEV_ATTR_CAP_FLAGS, ethernet ? kRocePortCapMask : kPortCapMask);
-    if (!ethernet) {
+    const device::Port described = device::port_of(segment);
+    out->u64(RDMA_NLDEV_ATTR_CAP_FLAGS, described.capabilities());
+    if (!described.is_ethernet()) {
         out->u64(RDMA_NLDEV_ATTR_SUBNET_PREFIX, kGidPrefix);
-        out->u32(RDMA_NLDEV_ATTR_LID, kLid);
-        out->u32(RDMA_NLDEV_ATTR_SM_LID, kSmLid);
+        out->u32(RDMA_NLDEV_ATTR_LID, described.lid());
+        out->u32(RDMA_NLDEV_ATTR_SM_LID, described.sm_lid());
         out->u8(RDMA_NLDEV_ATTR_LMC, 0);
     }
     out->u8(RDMA_NLDEV_ATTR_PORT_STATE, IBV_PORT_ACTIVE);

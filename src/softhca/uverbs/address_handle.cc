@@ -20,10 +20,7 @@ namespace {
 
 int check(const device::Port& port, const ib_uverbs_ah_attr& attr) noexcept {
     if (attr.port_num != 1 || attr.grh.sgid_index >= device::kGidTableLength) return EINVAL;
-    if (!port.is_ethernet()) return 0;
-    if (!attr.is_global || port.gid(attr.grh.sgid_index).type == device::GidType::kNone)
-        return EINVAL;
-    return 0;
+    return port.can_send(attr.is_global, attr.grh.sgid_index) ? 0 : EINVAL;
 }
 
 }  // namespace

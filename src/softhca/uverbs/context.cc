@@ -42,8 +42,7 @@ void fill_context_response(const DeviceContext& context,
     mlx5_ib_alloc_ucontext_resp& driver = *out;
     driver = {};
     driver.qp_tab_size = 1u << 18;
-    driver.bf_reg_size =
-        options().device.has(DeviceTrait::kNoBlueFlame) ? 0 : device::kBfRegisterBytes;
+    driver.bf_reg_size = traits.has(DeviceTrait::kNoBlueFlame) ? 0 : device::kBfRegisterBytes;
     driver.tot_bfregs = dynamic ? 0 : context.total_bfregs;
     driver.cache_line_size = 64;
     driver.max_sq_desc_sz = traits.has(DeviceTrait::kSmallInline)

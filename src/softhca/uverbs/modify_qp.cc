@@ -44,15 +44,9 @@ int check_values(const device::Port& port, const ib_uverbs_modify_qp& m) noexcep
     if ((mask & IBV_QP_PORT) && m.port_num != 1) return EINVAL;
     if (mask & IBV_QP_AV) {
         if (m.dest.port_num != 1) return EINVAL;
-        if (m.dest.is_global && m.dest.sgid_index >= device::kGidTableLength) return EINVAL;
-        // mlx5_set_path and rdma_fill_sgid_attr of the kernel
-        if (port.is_ethernet() &&
-            (!m.dest.is_global || port.gid(m.dest.sgid_index).type == device::GidType::kNone))
-            return EINVAL;
+        if (!port.can_send(m.dest.is_global, m.dest.sgid_index)) return EINVAL;
     }
-    if ((mask & IBV_QP_PKEY_INDEX) &&
-        m.pkey_index >= (port.is_ethernet() ? 1 : device::kPkeyTableLength))
-        return EINVAL;
+    if ((mask & IBV_QP_PKEY_INDEX) && m.pkey_index >= port.pkey_table_length()) return EINVAL;
     if ((mask & IBV_QP_PATH_MTU) && (m.path_mtu < IBV_MTU_256 || m.path_mtu > IBV_MTU_4096))
         return EINVAL;
     if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) && m.max_rd_atomic > device::kMaxRdAtomic) return EINVAL;
@@ -73,7 +67,7 @@ int check_values(const device::Port& port, const ib_uverbs_modify_qp& m) noexcep
 void apply(const device::Port& port, const ib_uverbs_modify_qp& m, QpAttributes& attr) noexcept {
     const std::uint32_t mask = m.attr_mask;
     if (mask & IBV_QP_AV) {
-        // Of an Ethernet port: whether the GID is one of this port.
+        // On Ethernet the LID stands for this: the GID is one of the port.
         attr.dlid = !port.is_ethernet()                            ? m.dest.dlid
                     : port.reaches(m.dest.sgid_index, m.dest.dgid) ? device::kLid
                                                                    : 0;

@@ -10,6 +10,7 @@
 #include "softhca/device/identity.h"
 #include "softhca/device/port.h"
 #include "softhca/uverbs/command.h"
+#include "softhca/uverbs/most_sges.h"
 
 namespace softhca::uverbs {
 namespace {
@@ -33,7 +34,7 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     out.device_cap_flags = traits.has(DeviceTrait::kNoXrc)
                                ? kDeviceCapFlags & ~std::uint32_t{IB_UVERBS_DEVICE_XRC}
                                : kDeviceCapFlags;
-    out.max_sge = traits.has(DeviceTrait::kFewSges) ? kFewSges : kMaxSge;
+    out.max_sge = most_sges();
     out.max_sge_rd = out.max_sge;
     out.max_cq = kMaxCqs - kFirstCq;
     out.max_cqe = kMaxCqe;
@@ -46,7 +47,7 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     out.max_ah = 0x7fffffff;  // address vectors live in the application's entries
     out.max_srq = kMaxSrqs - kFirstSrq;
     out.max_srq_wr = kMaxSrqWr;
-    out.max_srq_sge = traits.has(DeviceTrait::kFewSges) ? kFewSges : kMaxSrqSge;
+    out.max_srq_sge = most_srq_sges();
     out.max_pkeys = kPkeyTableLength;
     out.local_ca_ack_delay = 16;
     out.phys_port_cnt = kPorts;
@@ -97,14 +98,15 @@ int query_port(Command& command) noexcept {
     ib_uverbs_query_port request;
     if (const int error = command.request(request)) return error;
     if (request.port_num != 1) return EINVAL;
-    const bool ethernet = device::port_of(command.segment()).is_ethernet();
+    const device::Port port = device::port_of(command.segment());
+    const bool ethernet = port.is_ethernet();
     ib_uverbs_query_port_resp out{};
-    out.port_cap_flags = ethernet ? kRocePortCapMask : kPortCapMask;
+    out.port_cap_flags = port.capabilities();
     out.max_msg_sz = static_cast<std::uint32_t>(kMaxMessage);
     out.gid_tbl_len = kGidTableLength;
-    out.pkey_tbl_len = ethernet ? 1 : kPkeyTableLength;
-    out.lid = ethernet ? 0 : kLid;
-    out.sm_lid = ethernet ? 0 : kSmLid;
+    out.pkey_tbl_len = static_cast<std::uint16_t>(port.pkey_table_length());
+    out.lid = port.lid();
+    out.sm_lid = port.sm_lid();
     out.state = IBV_PORT_ACTIVE;
     out.max_mtu = IBV_MTU_4096;
     // What an interface of 1500 bytes has room for (mlx5_query_port_roce).

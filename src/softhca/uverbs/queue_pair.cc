@@ -17,6 +17,7 @@
 #include "softhca/engine/queue_memory.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/extents.h"
+#include "softhca/uverbs/most_sges.h"
 #include "softhca/uverbs/object_number.h"
 #include "softhca/uverbs/pinned.h"
 #include "softhca/uverbs/qp_bfreg.h"
@@ -97,9 +98,7 @@ int check_sizes(const CreateRequest& request) noexcept {
     if (driver.flags & MLX5_QP_FLAG_SIGNATURE) return EOPNOTSUPP;
     if (driver.flags & ~kFlags) return EINVAL;
     if (core.max_send_wr > device::kMaxQpWr || core.max_recv_wr > device::kMaxQpWr) return EINVAL;
-    const std::uint32_t most_sges =
-        options().device.has(DeviceTrait::kFewSges) ? device::kFewSges : device::kMaxSge;
-    if (core.max_send_sge > most_sges || core.max_recv_sge > most_sges) return EINVAL;
+    if (core.max_send_sge > most_sges() || core.max_recv_sge > most_sges()) return EINVAL;
     if (has_send_queue(core.qp_type)) {
         if (driver.sq_wqe_count > device::kMaxSendWqebb) return EINVAL;
         if (driver.sq_wqe_count && !std::has_single_bit(driver.sq_wqe_count)) return EINVAL;

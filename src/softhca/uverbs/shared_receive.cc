@@ -19,6 +19,7 @@
 #include "softhca/engine/queue_memory.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/extents.h"
+#include "softhca/uverbs/most_sges.h"
 #include "softhca/uverbs/object_number.h"
 #include "softhca/uverbs/pinned.h"
 
@@ -79,9 +80,7 @@ int create_srq(Command& command) noexcept {
     ib_uverbs_create_xsrq request;
     if (const int error = read_request(command, request)) return error;
     if (request.srq_type != IBV_SRQT_BASIC && request.srq_type != IBV_SRQT_XRC) return EOPNOTSUPP;
-    const std::uint32_t most_sges =
-        options().device.has(DeviceTrait::kFewSges) ? device::kFewSges : device::kMaxSrqSge;
-    if (request.max_wr > device::kMaxSrqWr || request.max_sge > most_sges) return EINVAL;
+    if (request.max_wr > device::kMaxSrqWr || request.max_sge > most_srq_sges()) return EINVAL;
     mlx5_ib_create_srq driver;
     if (const int error = command.driver_request(driver)) return error;
     if (driver.flags || driver.reserved0 || driver.reserved1 || (driver.db_addr & 7)) return EINVAL;
