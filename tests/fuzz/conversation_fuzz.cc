@@ -253,7 +253,7 @@ private:
             bytes.resize(bytes.size() - input_.below(static_cast<std::uint32_t>(
                                             bytes.size() - sizeof header + 1)));
         bytes.resize(std::min<std::size_t>(bytes.size(), body.channel->send_buffers().bytes()));
-        if (!RdmEndpoint::Body::can_send(peer) || !body.send_control(peer, bytes, {})) return;
+        if (!RdmEndpoint::Body::can_send(peer) || !body.send_control(peer, bytes)) return;
         if (is_numbered(header.kind)) peer.count_numbered();
     }
     template <class Add>
