@@ -139,7 +139,9 @@ TEST(HostileDatagrams, WithoutTheNameDoNotArrive) {
     Stranger stranger(b.connector->process(), a.connector->process().qkey());
     for (int k = 0; k < 10; ++k)
         ASSERT_NO_FATAL_FAILURE(stranger.send(bytes_of(request_of(stranger, b.name()))));
-    EXPECT_TRUE(a.wait(*a.connect(b.name())));
+    // Held: who lets go of a channel says so, and the target goes.
+    const auto channel = a.connect(b.name());
+    EXPECT_TRUE(a.wait(*channel));
     // A request that is not answered at once comes again.
     EXPECT_EQ(b.connector->counts().targets, 1u);
     EXPECT_EQ(b.connector->counts().malformed, 0u);
