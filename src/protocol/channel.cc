@@ -203,8 +203,7 @@ void Channel::attach(std::uint16_t number, ChannelUser& user) {
 
 void Channel::detach(std::uint16_t number) { users_[number] = nullptr; }
 
-Connection& Channel::connection(Connector& connector, const Name& from, const Name& to) {
-    connector_ = &connector;
+Connection& Channel::connection(const Name& from, const Name& to) {
     Connection*& known = by_name_[key_of(to, xrc())];
     if (known != nullptr) return *known;
     auto fresh = std::make_unique<Connection>();
@@ -224,7 +223,7 @@ Connection& Channel::connection(Connector& connector, const Name& from, const Na
     Connection& connection = *connections_.back();
     known = &connection;
     connecting_.push_back(&connection);
-    connector.connect(connection.request_);
+    connector_->connect(connection.request_);
     return connection;
 }
 

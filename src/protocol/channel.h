@@ -84,7 +84,7 @@ public:
     int error() const noexcept { return error_; }
     bool direct() const noexcept { return direct_.has_value(); }
     const Name& to() const noexcept { return request_.to; }
-    // Of a write of so many bytes at most, the last is in memory after all others. Once ready().
+    // The last byte of a write that is not longer is in memory after all others. Once ready().
     std::uint32_t packet_bytes() const noexcept { return request_.packet_bytes; }
     bool idle() const noexcept { return posted_ == done_; }
     // Nothing is under way that ends with a completion: of what the device cannot deliver any more,
@@ -162,13 +162,14 @@ public:
     }
     std::uint64_t under_way() const noexcept;  // works of all of them
 
+    // Before all that follows.
     void use(Connector& connector) noexcept { connector_ = &connector; }
     void attach(std::uint16_t number, ChannelUser& user);
     void detach(std::uint16_t number);
 
     // The connection that reaches that endpoint; it is asked for if there is none. Throws
     // VerbsError.
-    Connection& connection(Connector& connector, const Name& from, const Name& to);
+    Connection& connection(const Name& from, const Name& to);
 
     // kFull: poll() first. The work's pieces must stay until `sent` is told, unless inline.
     post::Posted post(Connection& connection, post::Work& work, const Sent& sent) noexcept;
@@ -279,7 +280,7 @@ private:
         std::uint32_t read_at = 0;  // entries read before it was asked
         bool is_under_way = false;
     } draining_;
-    // Of the verbs path: entries read; and that the last call found no more.
+    // The verbs path has read so many entries, and the last call found no more.
     std::uint32_t read_by_verbs_ = 0;
     bool found_no_more_ = false;
 };

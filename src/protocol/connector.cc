@@ -11,7 +11,7 @@ Connector::Connector(ibv_context* context, ibv_pd* pd, const Options& options)
 Connector::~Connector() = default;
 
 const ProcessName& Connector::process() const noexcept { return service_->self().process; }
-bool Connector::ethernet() const noexcept { return service_->self().flags & Name::kEthernet; }
+bool Connector::ethernet() const noexcept { return service_->self().ethernet(); }
 void Connector::add(const LocalEndpoint& endpoint) { service_->add(endpoint); }
 void Connector::remove(const Name& endpoint) { service_->remove(endpoint); }
 void Connector::connect(ConnectionRequest& request) { service_->connect(request); }

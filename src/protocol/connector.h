@@ -39,13 +39,13 @@ struct ConnectionRequest {
     void* argument = nullptr;
 };
 
-// How far completion queues have been emptied by who polls them. A target QP that is done with
+// How far the thread that polls completion queues has emptied them. A target QP that is done with
 // keeps its number until the messages that it delivered have been read, as their completions name
 // nothing but that number.
 struct Drain {
     std::atomic<std::uint64_t> asked{0};  // by the connector's thread
-    // By who polls: the value of `asked` that was read before the queues were found empty. Then
-    // Connector::drained() is called.
+    // By the thread that polls: the value of `asked` that it read before it found the queues empty.
+    // Then it calls Connector::drained().
     std::atomic<std::uint64_t> done{0};
     void (*ask)(void* argument) = nullptr;  // called after `asked` has changed; any thread
     void* argument = nullptr;
@@ -75,13 +75,13 @@ public:
         // Target QPs: of all peers together, and of one peer process. A peer that asks for one more
         // is refused with ENOBUFS.
         std::size_t most_targets = 65'536, most_targets_of_peer = 16'384;
-        // Target QPs that are gone whose askers stay known: who has left is asked for later.
+        // The askers of so many target QPs that are gone stay known, for has_left().
         std::size_t most_gone = 16'384;
         // How long the device may take to say that a target QP in error takes no more receives.
         unsigned last_receive_ms = 2000;
         // Takes one line for each peer process that cannot be connected to. nullptr: stderr.
         void (*complain)(const char* line) = nullptr;
-        // Of the QPs that it connects, as of ibv_modify_qp(3): 4.096 us * 2^ack_timeout a try.
+        // The QPs that it connects have these (ibv_modify_qp(3): 4.096 us * 2^ack_timeout a try).
         unsigned ack_timeout = 18, retries = 6;
         // For tests: each datagram is dropped, or sent twice, with this probability.
         double drop = 0, repeat = 0;

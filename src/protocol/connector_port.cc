@@ -28,7 +28,7 @@ PathCache::~PathCache() {
 
 ibv_ah* PathCache::find(const Name& name) noexcept {
     Port port;
-    port.ethernet = name.flags & Name::kEthernet;
+    port.ethernet = name.ethernet();
     if (port.ethernet)
         std::memcpy(port.gid, name.process.gid, sizeof port.gid);
     else
@@ -37,11 +37,7 @@ ibv_ah* PathCache::find(const Name& name) noexcept {
         recent_.splice(recent_.begin(), recent_, at->second);
         return at->second->handle;
     }
-    QpAddress address;
-    address.ethernet = port.ethernet;
-    address.lid = name.process.lid;
-    std::memcpy(address.gid, name.process.gid, sizeof address.gid);
-    ibv_ah_attr path = verbs::path_to(address, gid_index_);
+    ibv_ah_attr path = verbs::path_to(address_of(name, name.process.ud_qpn), gid_index_);
     ibv_ah* const handle = ibv_create_ah(pd_, &path);
     if (handle == nullptr) return nullptr;
     if (recent_.size() == kMost) {

@@ -16,7 +16,7 @@ std::string port_text(const Name& name) {
     char gid[INET6_ADDRSTRLEN] = "?";
     ::inet_ntop(AF_INET6, name.process.gid, gid, sizeof gid);
     const std::string text = std::string("GID ") + gid;
-    if (name.flags & Name::kEthernet) return text;
+    if (name.ethernet()) return text;
     return "LID " + std::to_string(name.process.lid) + ", " + text;
 }
 
@@ -30,8 +30,7 @@ std::string seconds_text(std::chrono::steady_clock::duration duration) {
 
 bool is_on_another_fabric(const Name& self, const Name& peer) noexcept {
     constexpr std::size_t kGuid = 8;
-    return !(self.flags & Name::kEthernet) && !(peer.flags & Name::kEthernet) &&
-           self.process.lid == peer.process.lid &&
+    return !self.ethernet() && !peer.ethernet() && self.process.lid == peer.process.lid &&
            !std::equal(self.process.gid + kGuid, std::end(self.process.gid),
                        peer.process.gid + kGuid);
 }

@@ -17,12 +17,10 @@ constexpr milliseconds kFarewells{5000};  // so long is a BYE repeated
 
 }  // namespace
 
-ConnectorRequests::ConnectorRequests(const Name& self, const OwnPort& port,
+ConnectorRequests::ConnectorRequests(const Name& self, const verbs::ConnectionAttributes& own,
                                      const Connector::Options& options)
     : self_(self),
-      port_(port),
-      ack_timeout_(static_cast<std::uint8_t>(options.ack_timeout)),
-      retries_(static_cast<std::uint8_t>(options.retries)),
+      own_(own),
       first_pause_(std::max(options.first_repeat_ms, 1u)),
       patience_(options.give_up_ms) {}
 
@@ -40,7 +38,7 @@ void ConnectorRequests::start(ConnectionRequest& request, Clock::time_point now)
     d.to = request.to;
     d.qpn = request.qp->qp_num;
     d.psn = random_() & 0xff'ffff;
-    d.mtu = static_cast<std::uint8_t>(port_.mtu);
+    d.mtu = static_cast<std::uint8_t>(own_.mtu);
     d.reads = verbs::most_reads(request.qp->context);
     asked.started = now;
     asked.give_up = now + patience_;
@@ -99,20 +97,12 @@ void ConnectorRequests::end(const Asked& asked, int error, std::vector<Ended>& e
 int ConnectorRequests::take_up(const Asked& asked, const Datagram& reply) const noexcept {
     // A peer that answers with more than it was asked for is broken.
     if (reply.mtu > asked.datagram.mtu || reply.reads > asked.datagram.reads) return EPROTO;
-    const Name& to = asked.datagram.to;
-    QpAddress peer;
-    peer.qpn = reply.qpn;
-    peer.lid = to.process.lid;
-    peer.ethernet = to.flags & Name::kEthernet;
-    std::copy_n(to.process.gid, sizeof peer.gid, peer.gid);
-    verbs::ConnectionAttributes attributes;
-    attributes.gid_index = port_.gid_index;
+    const QpAddress peer = address_of(asked.datagram.to, reply.qpn);
+    verbs::ConnectionAttributes attributes = own_;
     attributes.mtu = static_cast<ibv_mtu>(reply.mtu);
     attributes.send_psn = asked.datagram.psn;
     attributes.receive_psn = reply.psn;
     attributes.reads = reply.reads;
-    attributes.ack_timeout = ack_timeout_;
-    attributes.retries = retries_;
     ibv_qp* const qp = asked.request->qp;
     const int error = verbs::to_ready_to_receive(qp, peer, attributes);
     return error != 0 ? error : verbs::to_ready_to_send(qp, attributes);

@@ -15,6 +15,7 @@
 
 #include "protocol/connector.h"
 #include "protocol/connector_wire.h"
+#include "verbs/connection.h"
 
 namespace heddle::protocol {
 
@@ -38,7 +39,9 @@ public:
         Name to;
         bool again = false;
     };
-    ConnectorRequests(const Name& self, const OwnPort& port, const Connector::Options& options);
+    // `self`: who asks, process and flags. `own`: what each of its connections has.
+    ConnectorRequests(const Name& self, const verbs::ConnectionAttributes& own,
+                      const Connector::Options& options);
 
     void start(ConnectionRequest& request, Clock::time_point now);
     // The BYE for one that was started and is over; nothing if there is none of that kind.
@@ -71,8 +74,7 @@ private:
     static void end(const Asked& asked, int error, std::vector<Ended>& ended);
 
     const Name self_;
-    const OwnPort port_;
-    const std::uint8_t ack_timeout_, retries_;
+    const verbs::ConnectionAttributes own_;
     const std::chrono::milliseconds first_pause_, patience_;
     std::random_device random_;  // what a name does not tell: a BYE has to have the number
     Table asked_;

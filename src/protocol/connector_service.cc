@@ -55,6 +55,16 @@ Name name_of(const QpAddress& address, std::uint64_t nonce) {
     return name;
 }
 
+verbs::ConnectionAttributes connections_of(ibv_context* context, const ConnectorPort& port,
+                                           const Connector::Options& options) {
+    verbs::ConnectionAttributes own;
+    own.mtu = verbs::query_port(context).active_mtu;
+    own.gid_index = port.gid_index();
+    own.ack_timeout = static_cast<std::uint8_t>(options.ack_timeout);
+    own.retries = static_cast<std::uint8_t>(options.retries);
+    return own;
+}
+
 // A thread that takes none of the program's signals.
 template <class Body>
 std::thread quiet_thread(const char* name, Body body) {
@@ -97,10 +107,10 @@ Connector::Service::Service(ibv_context* context, ibv_pd* pd, const Options& opt
       nonce_(draw_nonce()),
       port_(context, pd, options.receives, qkey_of(nonce_)),
       device_(ibv_get_device_name(context->device)),
-      own_port_{verbs::query_port(context).active_mtu, port_.gid_index()},
+      own_(connections_of(context, port_, options)),
       self_(name_of(port_.address(), nonce_)),
-      targets_(self_, own_port_, options),
-      requests_(self_, own_port_, options),
+      targets_(self_, own_, options),
+      requests_(self_, own_, options),
       async_fds_(::epoll_create1(EPOLL_CLOEXEC)),
       luck_(options.seed) {
     if (async_fds_ < 0)
@@ -129,19 +139,18 @@ void Connector::Service::add(const LocalEndpoint& endpoint) {
         if (::epoll_ctl(async_fds_, EPOLL_CTL_ADD, fd, &event) != 0)
             throw VerbsError("waiting for asynchronous events", errno);
     }
-    watched_.push_back({endpoint.name, endpoint.context});
     targets_.add(endpoint);
 }
 
 void Connector::Service::remove(const Name& endpoint) {
     const auto lock = enter();
+    const auto& all = targets_.endpoints();
+    const auto known = std::find_if(
+        all.begin(), all.end(), [&](const LocalEndpoint& each) { return each.name == endpoint; });
+    ibv_context* const context = known != all.end() ? known->context : nullptr;
     targets_.remove(endpoint);
-    const auto is_of = [&](const Watched& watched) { return watched.endpoint == endpoint; };
-    const auto known = std::find_if(watched_.begin(), watched_.end(), is_of);
-    if (known == watched_.end()) return;
-    ibv_context* const context = known->context;
-    watched_.erase(known);
-    if (!is_watched(context)) ::epoll_ctl(async_fds_, EPOLL_CTL_DEL, context->async_fd, nullptr);
+    if (context != nullptr && !is_watched(context))
+        ::epoll_ctl(async_fds_, EPOLL_CTL_DEL, context->async_fd, nullptr);
 }
 
 void Connector::Service::drop(const Name& peer, std::uint32_t peer_qpn) {
@@ -162,17 +171,18 @@ void Connector::Service::lose(const Name& peer, const Name& endpoint) {
 }
 
 bool Connector::Service::is_watched(ibv_context* context) const noexcept {
-    return std::any_of(watched_.begin(), watched_.end(),
-                       [&](const Watched& watched) { return watched.context == context; });
+    const auto& all = targets_.endpoints();
+    return std::any_of(all.begin(), all.end(),
+                       [&](const LocalEndpoint& each) { return each.context == context; });
 }
 
 // Under the lock, so that no context goes meanwhile. An event is acknowledged before anything else
 // is done, as the destruction of the object that it is of waits for that.
 void Connector::Service::read_events() noexcept {
     if (!std::exchange(has_events_, false)) return;
-    for (const Watched& watched : watched_) {
+    for (const LocalEndpoint& endpoint : targets_.endpoints()) {
         ibv_async_event event;
-        while (ibv_get_async_event(watched.context, &event) == 0) {
+        while (ibv_get_async_event(endpoint.context, &event) == 0) {
             const bool is_last = event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED;
             const std::uint32_t number = is_last ? event.element.qp->qp_num : 0;
             ibv_ack_async_event(&event);
@@ -236,7 +246,7 @@ void Connector::Service::arrived(const ConnectorPort::Arrival& arrival) {
     if (arrival.length == kDatagramBytes) datagram = parse(arrival.bytes);
     // The name decides to whom answers go: a datagram whose name is not that of the port and the QP
     // it came from is nobody's.
-    if (!datagram || ((datagram->from.flags ^ self_.flags) & Name::kEthernet) != 0 ||
+    if (!datagram || datagram->from.ethernet() != self_.ethernet() ||
         !is_of(arrival.source, datagram->from)) {
         ++counts_.malformed;
         return;

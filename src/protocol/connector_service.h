@@ -85,20 +85,14 @@ private:
     WakeUp wake_up_;
     ConnectorPort port_;
     const std::string device_;
-    const OwnPort own_port_;
+    const verbs::ConnectionAttributes own_;  // what each connection has
     const Name self_;
     mutable std::mutex mutex_;
     mutable std::atomic<unsigned> entering_{0};  // callers that wait for the mutex
     ConnectorTargets targets_;
     ConnectorRequests requests_;
     std::vector<ConnectorRequests::Ended> ended_;
-    // Endpoints, and the contexts whose asynchronous events the thread reads.
-    struct Watched {
-        Name endpoint;
-        ibv_context* context;
-    };
-    std::vector<Watched> watched_;
-    const int async_fds_;      // an epoll of all of them
+    const int async_fds_;      // an epoll of the contexts of all endpoints
     bool has_events_ = false;  // by the thread: it is readable
     std::unordered_set<ProcessName, ProcessNameHash> complained_of_;  // by the thread
     std::condition_variable told_;

@@ -51,7 +51,7 @@ bool reaches(const Name& to, const Name& endpoint) noexcept {
 ProcessName source_of(const Name& from) noexcept {
     ProcessName source;
     source.ud_qpn = from.process.ud_qpn;
-    if (from.flags & Name::kEthernet)
+    if (from.ethernet())
         std::copy_n(from.process.gid, sizeof source.gid, source.gid);
     else
         source.lid = from.process.lid;
@@ -61,16 +61,14 @@ ProcessName source_of(const Name& from) noexcept {
 
 }  // namespace
 
-ConnectorTargets::ConnectorTargets(const Name& self, const OwnPort& port,
+ConnectorTargets::ConnectorTargets(const Name& self, const verbs::ConnectionAttributes& own,
                                    const Connector::Options& options)
     : self_(self),
-      port_(port),
+      own_(own),
       most_(options.most_targets),
       most_of_peer_(options.most_targets_of_peer),
       most_gone_(options.most_gone),
-      last_receive_(std::chrono::milliseconds(options.last_receive_ms)),
-      ack_timeout_(static_cast<std::uint8_t>(options.ack_timeout)),
-      retries_(static_cast<std::uint8_t>(options.retries)) {}
+      last_receive_(std::chrono::milliseconds(options.last_receive_ms)) {}
 
 ConnectorTargets::~ConnectorTargets() {
     while (!targets_.empty())
@@ -165,20 +163,13 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
                            Target& target) noexcept {
     ibv_qp* const qp = create_target(endpoint);
     if (qp == nullptr) return errno != 0 ? errno : ENOMEM;
-    QpAddress peer;
-    peer.qpn = request.qpn;
-    peer.lid = request.from.process.lid;
-    peer.ethernet = request.from.flags & Name::kEthernet;
-    std::copy_n(request.from.process.gid, sizeof peer.gid, peer.gid);
-    verbs::ConnectionAttributes attributes;
-    attributes.gid_index = port_.gid_index;
-    attributes.mtu = std::min(port_.mtu, static_cast<ibv_mtu>(request.mtu));
+    const QpAddress peer = address_of(request.from, request.qpn);
+    verbs::ConnectionAttributes attributes = own_;
+    attributes.mtu = std::min(own_.mtu, static_cast<ibv_mtu>(request.mtu));
     attributes.receive_psn = request.psn;
     attributes.send_psn = random_() & 0xff'ffff;
     attributes.reads = std::min(request.reads, verbs::most_reads(endpoint.context));
     attributes.min_rnr_timer = kMinRnrTimer;
-    attributes.ack_timeout = ack_timeout_;
-    attributes.retries = retries_;
     int error = verbs::to_init(qp, false);
     if (error == 0) error = verbs::to_ready_to_receive(qp, peer, attributes);
     if (error == 0) error = verbs::to_ready_to_send(qp, attributes);
@@ -198,15 +189,20 @@ void ConnectorTargets::bye(const Datagram& bye, Clock::time_point now) noexcept 
     const auto target = targets_.find({bye.from.process.nonce, bye.id});
     if (target == targets_.end() || !(target->second.request.from.process == bye.from.process))
         return;
+    leave(target, now);
+}
+
+// What has come of it waits, where an endpoint wants that.
+ConnectorTargets::Targets::iterator ConnectorTargets::leave(Targets::iterator target,
+                                                            Clock::time_point now) noexcept {
     {
         const std::unique_lock lock(askers_mutex_);
         const auto asker = askers_.find(target->second.qp->qp_num);
         if (asker != askers_.end()) asker->second.left = true;
     }
-    if (keeps_targets(target->second.request.to))
-        fail(target->second.qp);
-    else
-        retire(target, now);
+    if (!keeps_targets(target->second.request.to)) return retire(target, now);
+    fail(target->second.qp);
+    return std::next(target);
 }
 
 bool ConnectorTargets::is_lost_by_all(const Target& target) const noexcept {
@@ -231,21 +227,8 @@ void ConnectorTargets::lose(const Name& peer, const Name& endpoint,
             } catch (const std::bad_alloc&) {  // then it stays
                 goes = false;
             }
-        if (!goes || !is_lost_by_all(target->second)) {
-            ++target;
-            continue;
-        }
-        {
-            const std::unique_lock lock(askers_mutex_);
-            const auto asker = askers_.find(target->second.qp->qp_num);
-            if (asker != askers_.end()) asker->second.left = true;
-        }
-        if (keeps_targets(target->second.request.to)) {
-            fail(target->second.qp);
-            ++target;
-        } else {
-            target = retire(target, now);
-        }
+        goes = goes && is_lost_by_all(target->second);
+        target = goes ? leave(target, now) : std::next(target);
     }
 }
 

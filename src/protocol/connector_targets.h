@@ -4,8 +4,9 @@
 //
 // A target that is done with retires (IBTA 10.3.1, for QPs with an SRQ): it goes to the error
 // state, in which it gives back the receive of a message that never ended; the device says that it
-// takes no more (IBV_EVENT_QP_LAST_WQE_REACHED); who polls empties the completion queues; and only
-// then is it destroyed. Until then no other target has its number, by which completions name it.
+// takes no more (IBV_EVENT_QP_LAST_WQE_REACHED); the threads that poll empty the completion queues;
+// and only then is it destroyed. Until then no other target has its number, by which completions
+// name it.
 //
 // asker(), has_left(), removals(): any thread, any time. The rest: one thread at a time.
 #pragma once
@@ -24,6 +25,7 @@
 
 #include "protocol/connector.h"
 #include "protocol/connector_wire.h"
+#include "verbs/connection.h"
 
 namespace heddle::protocol {
 
@@ -31,8 +33,9 @@ class ConnectorTargets {
 public:
     using Clock = std::chrono::steady_clock;
 
-    // `self`: who answers, process and flags. `port`: what it has.
-    ConnectorTargets(const Name& self, const OwnPort& port, const Connector::Options& options);
+    // `self`: who answers, process and flags. `own`: what each of its connections has.
+    ConnectorTargets(const Name& self, const verbs::ConnectionAttributes& own,
+                     const Connector::Options& options);
     ~ConnectorTargets();
     ConnectorTargets(const ConnectorTargets&) = delete;
     ConnectorTargets& operator=(const ConnectorTargets&) = delete;
@@ -58,6 +61,7 @@ public:
     bool has_left(const Name& peer, const Name& endpoint) const;
     const std::atomic<std::uint64_t>& removals() const noexcept { return removals_; }
     std::size_t size() const noexcept { return targets_.size() + retired_.size(); }
+    const std::vector<LocalEndpoint>& endpoints() const noexcept { return endpoints_; }
 
 private:
     struct Key {
@@ -98,16 +102,17 @@ private:
     template <class Wanted>
     void destroy_retired(const Wanted& wanted) noexcept;
     bool keeps_targets(const Name& endpoint) const noexcept;
+    // Its peer has said so, or is lost. Returns the one after it.
+    Targets::iterator leave(Targets::iterator target, Clock::time_point now) noexcept;
     bool is_lost_by_all(const Target& target) const noexcept;
     // Has that peer as many targets as it may? Those of a process that had its UD QP before go.
     bool is_at_limit(const Name& from, Clock::time_point now) noexcept;
     void note_gone(std::uint32_t number) noexcept;
 
     const Name self_;
-    const OwnPort port_;
+    const verbs::ConnectionAttributes own_;
     const std::size_t most_, most_of_peer_, most_gone_;
     const Clock::duration last_receive_;
-    const std::uint8_t ack_timeout_, retries_;
     std::random_device random_;
     std::vector<LocalEndpoint> endpoints_;
     Targets targets_;

@@ -44,9 +44,18 @@ bool plausible_qp(const Wire& wire) noexcept {
 
 }  // namespace
 
+QpAddress address_of(const Name& name, std::uint32_t qpn) noexcept {
+    QpAddress address;
+    address.qpn = qpn;
+    address.lid = name.process.lid;
+    address.ethernet = name.ethernet();
+    std::copy_n(name.process.gid, sizeof address.gid, address.gid);
+    return address;
+}
+
 bool is_of(const DatagramSource& source, const Name& name) noexcept {
     if (source.qpn != name.process.ud_qpn) return false;
-    if (!(name.flags & Name::kEthernet)) return source.lid == name.process.lid;
+    if (!name.ethernet()) return source.lid == name.process.lid;
     if (source.grh.size() != DatagramSource::kGrhBytes) return false;
     const auto* const gid = reinterpret_cast<const std::byte*>(name.process.gid);
     constexpr std::size_t kSourceGid = 8, kIpv4 = 20, kSourceIpv4 = kIpv4 + 12;

@@ -3,22 +3,15 @@
 // A request's number is drawn at random by the asking process and stays its connection's number.
 #pragma once
 
-#include <infiniband/verbs.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 
+#include "heddle/address.h"
 #include "protocol/name.h"
 
 namespace heddle::protocol {
-
-// Of this process's port, what connections are made with.
-struct OwnPort {
-    ibv_mtu mtu = IBV_MTU_1024;
-    std::uint8_t gid_index = 0;  // verbs::own_gid()
-};
 
 enum class DatagramKind : std::uint8_t {
     kRequest = 1,  // from, to, qpn, psn, mtu, reads: of the QP that sends
@@ -44,6 +37,9 @@ struct Datagram {
 
 // A datagram of any kind has this length, so that it can be checked before all else.
 inline constexpr std::size_t kDatagramBytes = 128;
+
+// Where a QP of a name's process is.
+QpAddress address_of(const Name& name, std::uint32_t qpn) noexcept;
 
 // Where a datagram came from, as the device tells: nobody can write it into a datagram.
 struct DatagramSource {

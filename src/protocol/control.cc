@@ -77,11 +77,11 @@ void RdmEndpoint::Body::connect(Peer& peer) {
     if (peer.connection != nullptr || peer.failed != 0) return;
     const auto make = [&] {
         try {
-            return &channel->connection(connector, name, peer.name);
+            return &channel->connection(name, peer.name);
         } catch (const VerbsError& error) {
             if (error.error() != ENOMEM) throw;
             domain->body().give_up_held();  // its queue counts against RLIMIT_MEMLOCK
-            return &channel->connection(connector, name, peer.name);
+            return &channel->connection(name, peer.name);
         }
     };
     try {

@@ -50,7 +50,7 @@ void RdmEndpoint::Body::look_after(Peer& peer) {
     work.remote_srq = peer.name.srqn;
     Sent sent;
     sent.user = this;
-    sent.what = Sent::kRma | Sent::kOwn;  // signaled, and nobody is told
+    sent.what = Sent::kRma;  // signaled, and nobody is told
     channel->post(*peer.connection, work, sent);
 }
 

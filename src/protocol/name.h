@@ -43,6 +43,7 @@ struct Name {
 
     bool valid() const noexcept { return magic == kMagic && version == kVersion; }
     bool xrc() const noexcept { return flags & kXrc; }
+    bool ethernet() const noexcept { return flags & kEthernet; }
     bool operator==(const Name&) const = default;
 };
 static_assert(sizeof(ProcessName) == 32 && sizeof(Name) == 48);

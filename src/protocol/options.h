@@ -48,7 +48,7 @@ struct Options {
     std::uint32_t rings = 0;        // peers of an endpoint whose eager messages are written to it
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
     unsigned connect_timeout_ms = 30'000;
-    // Of a connection: a try waits 4.096 us * 2^ack_timeout for the peer's answer, and is repeated
+    // A QP waits 4.096 us * 2^ack_timeout for the peer's acknowledgement, and repeats its packets
     // so often.
     unsigned ack_timeout = 18, retries = 6;
     unsigned keepalive_s = 20;       // a silent peer is probed so often; 0: never

@@ -138,7 +138,7 @@ std::shared_ptr<memory::RegistrationCache> Process::cache(const endpoint::Shared
                 held_to_memlock_ = verbs::is_held_to_memlock(context.pd.get(), limit.rlim_cur);
             if (*held_to_memlock_) most = limit.rlim_cur / 2;
         }
-        // Of all caches of the process one tells it.
+        // One cache of the process tells it, for all of them.
         const auto tell = [complain = options.complain](const std::string& why) {
             static std::atomic_flag told;
             if (!told.test_and_set())

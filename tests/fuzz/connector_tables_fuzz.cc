@@ -83,9 +83,7 @@ struct FakeContext {
 class Tables {
 public:
     explicit Tables(Input& input)
-        : input_(input),
-          targets_(self(), OwnPort{IBV_MTU_4096, 0}, options()),
-          requests_(self(), OwnPort{IBV_MTU_4096, 0}, options()) {}
+        : input_(input), targets_(self(), own(), options()), requests_(self(), own(), options()) {}
     ~Tables() {
         std::vector<ConnectorRequests::Ended> ended;
         requests_.stop_all(ended);
@@ -116,6 +114,11 @@ private:
         options.most_gone = kMostGone;
         options.give_up_ms = 3000;
         return options;
+    }
+    static verbs::ConnectionAttributes own() {
+        verbs::ConnectionAttributes own;
+        own.mtu = IBV_MTU_4096;
+        return own;
     }
     static Name self() {
         Name name;

@@ -24,7 +24,7 @@ T load(const std::byte* from) noexcept {
     return value;
 }
 
-// Of a datagram on an Ethernet port, in Request::service_level: the header before its payload.
+// The header before the payload of a datagram on an Ethernet port, in Request::service_level.
 inline constexpr std::uint8_t kRoceV1 = 0, kRoceV2OverIpv6 = 1, kRoceV2OverIpv4 = 2;
 
 struct Request {
