@@ -68,20 +68,12 @@ TEST(BrokenOffMessages, LeaveTheirReceivesToOthers) {
     patience.connect_timeout_ms = 1000;  // the dead do not answer
     End reader(patience);
     const Name name = reader.endpoint->name();
-    const auto until = [&](const std::function<bool()>& true_at_last) {
-        const auto end = std::chrono::steady_clock::now() + softhca::test::kDeadline;
-        while (!true_at_last()) {
-            if (std::chrono::steady_clock::now() > end) return false;
-            reader.endpoint->progress();
-        }
-        return true;
-    };
     std::vector<std::uint64_t> addresses;
     for (const auto& child : dying)
         child->channel().send(name);
     for (const auto& child : dying)
         addresses.push_back(reader.addresses.insert(child->channel().receive<Name>()));
-    ASSERT_TRUE(until([&] { return reader.endpoint->counts().received >= 4 * kDying; }));
+    ASSERT_TRUE(until([&] { return reader.endpoint->counts().received >= 4 * kDying; }, {&reader}));
     for (const auto& child : dying)
         child->kill(SIGKILL);
     for (const auto& child : dying)
@@ -90,10 +82,10 @@ TEST(BrokenOffMessages, LeaveTheirReceivesToOthers) {
     std::vector<char> room(8);
     for (const std::uint64_t address : addresses)
         reader.post(address, room, &room, 0, kTag + 1);
-    ASSERT_TRUE(until([&] { return reader.receive.size() >= kDying; }));
+    ASSERT_TRUE(until([&] { return reader.receive.size() >= kDying; }, {&reader}));
     for (; !reader.receive.empty(); reader.receive.pop())
         EXPECT_NE(reader.receive.front().error, 0);
-    EXPECT_TRUE(until([&] { return reader.body().connector.counts().targets == 0; }));
+    EXPECT_TRUE(until([&] { return reader.body().connector.counts().targets == 0; }, {&reader}));
     living.channel().send(name);
     living.channel().meet();
     living.expect_success();

@@ -6,6 +6,9 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_tagged.h>
 
+#include <chrono>
+#include <functional>
+#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -77,5 +80,17 @@ struct End {
     Completions transmit, receive;
     std::unique_ptr<RdmEndpoint> endpoint;
 };
+
+// Those endpoints make progress until it is true; false: it is not within the time.
+inline constexpr std::chrono::seconds kPatience{30};
+inline bool until(const std::function<bool()>& true_at_last, std::initializer_list<End*> ends) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (!true_at_last()) {
+        if (std::chrono::steady_clock::now() > end) return false;
+        for (End* const each : ends)
+            each->endpoint->progress();
+    }
+    return true;
+}
 
 }  // namespace heddle::protocol::test

@@ -16,7 +16,6 @@
 namespace heddle::protocol::test {
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(30);
 constexpr std::size_t kLarge = 100'000;
 
 Options options() {
@@ -43,13 +42,8 @@ protected:
         }));
     }
     bool until(const std::function<bool()>& true_at_last, bool both = true) {
-        const auto end = std::chrono::steady_clock::now() + kPatience;
-        while (!true_at_last()) {
-            if (std::chrono::steady_clock::now() > end) return false;
-            victim.endpoint->progress();
-            if (both) hostile->endpoint->progress();
-        }
-        return true;
+        return both ? test::until(true_at_last, {&victim, hostile.get()})
+                    : test::until(true_at_last, {&victim});
     }
     // What the hostile one says. As it makes no progress of its own, nothing else.
     template <class Contents>
@@ -295,12 +289,7 @@ TEST(HostileTuple, SendsToTheQueueOfAnother) {
     const std::uint64_t from_other = other.addresses.insert(victim.endpoint->name());
     const std::uint64_t from_hostile = hostile.addresses.insert(victim.endpoint->name());
     const auto until = [&](auto&& true_at_last) {
-        const auto end = std::chrono::steady_clock::now() + kPatience;
-        while (!true_at_last()) {
-            ASSERT_LT(std::chrono::steady_clock::now(), end);
-            for (End* const each : {&victim, &other, &hostile})
-                each->endpoint->progress();
-        }
+        ASSERT_TRUE(test::until(true_at_last, {&victim, &other, &hostile}));
     };
     std::vector<char> small(8, 's'), bytes(kLarge, 'o'), room(kLarge);
     hostile.send(from_hostile, small, kTag + 1);

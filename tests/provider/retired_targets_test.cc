@@ -14,16 +14,6 @@
 namespace heddle::protocol::test {
 namespace {
 
-bool until(const std::function<bool()>& true_at_last, std::initializer_list<End*> ends) {
-    const auto end = std::chrono::steady_clock::now() + softhca::test::kDeadline;
-    while (!true_at_last()) {
-        if (std::chrono::steady_clock::now() > end) return false;
-        for (End* const each : ends)
-            each->endpoint->progress();
-    }
-    return true;
-}
-
 class RetiredTargets : public testing::TestWithParam<PostPath> {
 protected:
     static Options options() {
@@ -67,6 +57,15 @@ TEST_P(RetiredTargets, KeepTheirNumbersUntilTheirMessagesAreRead) {
     EXPECT_TRUE(until([&] { return targets() == 0; }, {&receiver})) << targets();
 }
 
+// Its endpoint is one that somebody reads who has that drain.
+void read_by(Peer& peer, Drain& drain) {
+    peer.connector->remove(peer.name());
+    LocalEndpoint local{peer.name(),     peer.context.get(),        peer.pd.get(),
+                        peer.xrcd.get(), peer.locals[0]->srq.get(), peer.locals[0]->cq.get()};
+    local.drain = &drain;
+    peer.connector->add(local);
+}
+
 // What a connector's targets have delivered to endpoints that nobody polls.
 TEST(RetiredTargetsOfAConnector, WaitForWhoeverReads) {
     Peer a(true), b(true);
@@ -76,11 +75,7 @@ TEST(RetiredTargetsOfAConnector, WaitForWhoeverReads) {
     } reader;
     reader.drain.argument = &reader;
     reader.drain.ask = [](void* self) { ++static_cast<Reader*>(self)->asked; };
-    b.connector->remove(b.name());
-    LocalEndpoint local{b.name(),     b.context.get(),        b.pd.get(),
-                        b.xrcd.get(), b.locals[0]->srq.get(), b.locals[0]->cq.get()};
-    local.drain = &reader.drain;
-    b.connector->add(local);
+    read_by(b, reader.drain);
     b.post_receive();
     const auto channel = a.connect(b.name());
     ASSERT_TRUE(a.wait(*channel));
@@ -102,11 +97,7 @@ TEST(RetiredTargetsOfAConnector, GoWithTheirReader) {
     drain.argument = &asked;
     drain.ask = [](void* flag) { *static_cast<std::atomic<bool>*>(flag) = true; };
     b.add();  // the context stays
-    b.connector->remove(b.name());
-    LocalEndpoint local{b.name(),     b.context.get(),        b.pd.get(),
-                        b.xrcd.get(), b.locals[0]->srq.get(), b.locals[0]->cq.get()};
-    local.drain = &drain;
-    b.connector->add(local);
+    read_by(b, drain);
     const auto channel = a.connect(b.name());
     ASSERT_TRUE(a.wait(*channel));
     a.connector->disconnect(channel->request);

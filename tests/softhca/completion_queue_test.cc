@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "shown.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -38,11 +39,7 @@ TEST_P(CqeSize, CompletionsOfManyLaps) {
     Owned<ibv_cq_ex> made(mlx5dv_create_cq(base.context.get(), &attributes, &private_attributes));
     ASSERT_TRUE(made) << std::strerror(errno);
     ibv_cq* const cq = ibv_cq_ex_to_cq(made.get());
-    mlx5dv_cq layout = {};
-    mlx5dv_obj object = {};
-    object.cq.in = cq;
-    object.cq.out = &layout;
-    ASSERT_EQ(mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ), 0);
+    const mlx5dv_cq layout = shown(cq);
     EXPECT_EQ(layout.cqe_size, static_cast<std::uint32_t>(GetParam()));
     EXPECT_GE(layout.cqe_cnt, 20u);
 

@@ -19,6 +19,7 @@
 #include <set>
 
 #include "chosen_trait.h"
+#include "shown.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -28,6 +29,20 @@ ibv_device_attr attributes_of(ibv_context* context) {
     ibv_device_attr attributes = {};
     EXPECT_EQ(ibv_query_device(context, &attributes), 0);
     return attributes;
+}
+
+// Null, and errno, where the device has none like that.
+Owned<ibv_qp> small_queue_pair(ibv_pd* pd, ibv_cq* cq, std::uint32_t sges = 1,
+                               std::uint32_t inline_data = 0) {
+    ibv_qp_init_attr wanted = {};
+    wanted.send_cq = wanted.recv_cq = cq;
+    wanted.cap = {.max_send_wr = 1,
+                  .max_recv_wr = 1,
+                  .max_send_sge = sges,
+                  .max_recv_sge = sges,
+                  .max_inline_data = inline_data};
+    wanted.qp_type = IBV_QPT_RC;
+    return Owned<ibv_qp>(ibv_create_qp(pd, &wanted));
 }
 
 TEST(DeviceTraits, NoXrc) {
@@ -53,15 +68,7 @@ TEST(DeviceTraits, NoAtomics) {
     EXPECT_EQ(attributes_of(context.get()).atomic_cap, lacking ? IBV_ATOMIC_NONE : IBV_ATOMIC_HCA);
     const Owned<ibv_pd> pd(ibv_alloc_pd(context.get()));
     const Owned<ibv_cq> cq(ibv_create_cq(context.get(), 4, nullptr, nullptr, 0));
-    ibv_qp_init_attr init = {};
-    init.send_cq = init.recv_cq = cq.get();
-    init.cap = {.max_send_wr = 1,
-                .max_recv_wr = 1,
-                .max_send_sge = 1,
-                .max_recv_sge = 1,
-                .max_inline_data = 0};
-    init.qp_type = IBV_QPT_RC;
-    const Owned<ibv_qp> qp(ibv_create_qp(pd.get(), &init));
+    const Owned<ibv_qp> qp = small_queue_pair(pd.get(), cq.get());
     ASSERT_TRUE(qp);
     ibv_qp_attr to_init = {};
     to_init.qp_state = IBV_QPS_INIT;
@@ -84,11 +91,7 @@ TEST(DeviceTraits, ReuseNumbersOfQueuePairs) {
     std::set<std::uint32_t> numbers;
     constexpr unsigned kRounds = 8;
     for (unsigned round = 0; round < kRounds; ++round) {
-        ibv_qp_init_attr init = {};
-        init.send_cq = init.recv_cq = cq.get();
-        init.cap.max_send_wr = init.cap.max_send_sge = 1;
-        init.qp_type = IBV_QPT_RC;
-        const Owned<ibv_qp> qp(ibv_create_qp(pd.get(), &init));
+        const Owned<ibv_qp> qp = small_queue_pair(pd.get(), cq.get());
         ASSERT_TRUE(qp);
         EXPECT_TRUE(numbers.insert(qp->qp_num).second || again) << "round " << round;
     }
@@ -117,16 +120,7 @@ TEST(DeviceTraits, ReuseNumbersOfSharedReceiveQueues) {
 int queue_pair_error(ibv_context* context, std::uint32_t sges, std::uint32_t inline_data) {
     const Owned<ibv_pd> pd(ibv_alloc_pd(context));
     const Owned<ibv_cq> cq(ibv_create_cq(context, 4, nullptr, nullptr, 0));
-    ibv_qp_init_attr init = {};
-    init.send_cq = init.recv_cq = cq.get();
-    init.cap = {.max_send_wr = 1,
-                .max_recv_wr = 1,
-                .max_send_sge = sges,
-                .max_recv_sge = sges,
-                .max_inline_data = inline_data};
-    init.qp_type = IBV_QPT_RC;
-    const Owned<ibv_qp> qp(ibv_create_qp(pd.get(), &init));
-    return qp ? 0 : errno;
+    return small_queue_pair(pd.get(), cq.get(), sges, inline_data) ? 0 : errno;
 }
 
 TEST(DeviceTraits, FewSges) {
@@ -212,12 +206,7 @@ TEST(DeviceTraits, Pinned) {
 TEST(DeviceTraits, NoBlueFlame) {
     const bool lacking = chosen(DeviceTrait::kNoBlueFlame);
     Pair pair;
-    mlx5dv_qp shown = {};
-    mlx5dv_obj object = {};
-    object.qp.in = pair.a.qp.get();
-    object.qp.out = &shown;
-    ASSERT_EQ(mlx5dv_init_obj(&object, MLX5DV_OBJ_QP), 0);
-    EXPECT_EQ(shown.bf.size == 0, lacking);
+    EXPECT_EQ(shown(pair.a.qp.get()).bf.size == 0, lacking);
     Work work;
     work.pieces = {pair.a.memory->piece(0, 16)};
     ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 64)}), 0);
@@ -227,11 +216,7 @@ TEST(DeviceTraits, NoBlueFlame) {
 // An atomic answers eight bytes, whatever its completion says: libmlx5 does not look there.
 TEST(DeviceTraits, AtomicBytes) {
     Pair pair;
-    mlx5dv_cq shown = {};
-    mlx5dv_obj object = {};
-    object.cq.in = pair.a.send_cq.get();
-    object.cq.out = &shown;
-    ASSERT_EQ(mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ), 0);
+    const mlx5dv_cq queue = shown(pair.a.send_cq.get());
     if (chosen(DeviceTrait::kNoAtomics)) GTEST_SKIP() << "there are no atomics";
     Work work;
     work.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
@@ -243,7 +228,7 @@ TEST(DeviceTraits, AtomicBytes) {
     ASSERT_TRUE(succeeded(completion));
     EXPECT_EQ(completion.byte_len, 8U);
     const auto* entry = reinterpret_cast<const mlx5_cqe64*>(
-        static_cast<const std::uint8_t*>(shown.buf) + shown.cqe_size - sizeof(mlx5_cqe64));
+        static_cast<const std::uint8_t*>(queue.buf) + queue.cqe_size - sizeof(mlx5_cqe64));
     EXPECT_EQ(be32toh(entry->byte_cnt), chosen(DeviceTrait::kAtomicBytes) ? 0U : 8U);
 }
 
@@ -301,13 +286,9 @@ TEST(DeviceTraits, ArmWithAnOldNumber) {
 
 TEST(DeviceTraits, AnIgnoredArmLeavesTheOneBeforeItInForce) {
     Armed queue;
-    mlx5dv_cq shown = {};
-    mlx5dv_obj object = {};
-    object.cq.in = queue.cq();
-    object.cq.out = &shown;
-    ASSERT_EQ(mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ), 0);
-    const auto arm_with = [&shown](std::uint32_t number) {
-        std::atomic_ref(shown.dbrec[1]).store(htobe32(number << 28), std::memory_order_release);
+    const mlx5dv_cq memory = shown(queue.cq());
+    const auto arm_with = [&memory](std::uint32_t number) {
+        std::atomic_ref(memory.dbrec[1]).store(htobe32(number << 28), std::memory_order_release);
     };
     arm_with(1);
     EXPECT_EQ(queue.event_comes(), !chosen(DeviceTrait::kArm)) << "the next number is 0";

@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "chosen_trait.h"
+#include "shown.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -29,14 +30,8 @@ void set_control(mlx5_wqe_ctrl_seg* control, std::uint16_t index, std::uint8_t o
 
 class DirectQp {
 public:
-    DirectQp(Endpoint& e, Kick kick) : endpoint_(e), kick_(kick) {
-        mlx5dv_obj object = {};
-        object.qp.in = e.qp.get();
-        object.qp.out = &qp_;
-        object.cq.in = e.send_cq.get();
-        object.cq.out = &cq_;
-        if (mlx5dv_init_obj(&object, MLX5DV_OBJ_QP | MLX5DV_OBJ_CQ) != 0) fail("mlx5dv_init_obj");
-    }
+    DirectQp(Endpoint& e, Kick kick)
+        : endpoint_(e), kick_(kick), qp_(shown(e.qp.get())), cq_(shown(e.send_cq.get())) {}
 
     // One RDMA WRITE of a WQE block: three units, from `piece` to `remote`.
     void put_write(const ibv_sge& piece, std::uint64_t remote, std::uint32_t rkey) {
@@ -191,15 +186,6 @@ TEST(Kicks, AtWildAddressesAreHarmless) {
     EXPECT_TRUE(pair.a.run(work));
 }
 
-mlx5dv_qp shown(ibv_qp* qp) {
-    mlx5dv_qp out = {};
-    mlx5dv_obj object = {};
-    object.qp.in = qp;
-    object.qp.out = &out;
-    if (mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) != 0) fail("mlx5dv_init_obj");
-    return out;
-}
-
 // QPs of one context that the driver has put on one uUAR, and their peers.
 struct Neighbours {
     Neighbours() {
@@ -223,15 +209,6 @@ struct Neighbours {
     Endpoint *first = nullptr, *second = nullptr;
 };
 
-Work write_to_peer(const Endpoint& from) {
-    Work work;
-    work.opcode = IBV_WR_RDMA_WRITE;
-    work.pieces = {from.memory->piece(0, 8)};
-    work.remote = from.peer.memory;
-    work.rkey = from.peer.rkey;
-    return work;
-}
-
 // libmlx5's lock of a uUAR is its own: a thread that posts by libmlx5 and one that posts directly
 // have none in common.
 TEST(SharedUuar, OfLibmlx5AndOfADirectPoster) {
@@ -245,9 +222,9 @@ TEST(SharedUuar, OfLibmlx5AndOfADirectPoster) {
         direct.ring(true);
         return direct.wait().first;
     };
-    EXPECT_TRUE(qps.first->run(write_to_peer(*qps.first)));
+    EXPECT_TRUE(qps.first->run(write_of(*qps.first, 8)));
     EXPECT_EQ(post_directly(), MLX5_CQE_REQ) << "one thread needs no lock";
-    EXPECT_TRUE(qps.first->run(write_to_peer(*qps.first)));
+    EXPECT_TRUE(qps.first->run(write_of(*qps.first, 8)));
     // The work may be done before its register is written, as its record is looked at, too.
     std::thread(post_directly).join();
     EXPECT_EQ(state_of(qps.second->qp.get()) == IBV_QPS_ERR, chosen(DeviceTrait::kSharedUuar));
@@ -255,9 +232,9 @@ TEST(SharedUuar, OfLibmlx5AndOfADirectPoster) {
 
 TEST(SharedUuar, OfTwoThreadsByLibmlx5) {
     Neighbours qps;
-    EXPECT_TRUE(qps.first->run(write_to_peer(*qps.first)));
-    std::thread([&] { EXPECT_TRUE(qps.second->run(write_to_peer(*qps.second))); }).join();
-    EXPECT_TRUE(qps.first->run(write_to_peer(*qps.first)));
+    EXPECT_TRUE(qps.first->run(write_of(*qps.first, 8)));
+    std::thread([&] { EXPECT_TRUE(qps.second->run(write_of(*qps.second, 8))); }).join();
+    EXPECT_TRUE(qps.first->run(write_of(*qps.first, 8)));
 }
 
 }  // namespace

@@ -9,19 +9,14 @@
 #include <string_view>
 #include <vector>
 
-#include "softhca/base/device_traits.h"
+#include "chosen_trait.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
 namespace {
 
 // The variant without entries of v1.
-bool only_v2() {
-    const char* const text = std::getenv("SOFTHCA_DEVICE");
-    DeviceTraits traits;
-    return text != nullptr && read_device_traits(text, &traits) &&
-           traits.has(DeviceTrait::kNoRoceV1);
-}
+bool only_v2() { return chosen(DeviceTrait::kNoRoceV1); }
 
 class Roce : public testing::Test {
 protected:
@@ -37,12 +32,6 @@ protected:
         return entries;
     }
 };
-
-Work sending(const Endpoint& e, std::size_t length) {
-    Work work;
-    work.pieces = {e.memory->piece(0, length)};
-    return work;
-}
 
 bool is_ipv4(const ibv_gid& gid) {
     static constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
@@ -90,7 +79,7 @@ TEST_F(Roce, EveryEntryConnects) {
         Pair pair(options);
         pair.a.memory->fill(0, 5000, entry.gid_index);
         ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 8192)}), 0);
-        ASSERT_TRUE(pair.a.run(sending(pair.a, 5000)));
+        ASSERT_TRUE(pair.a.run(send_of(pair.a, 5000)));
         ASSERT_TRUE(succeeded(pair.b.wait_receive()));
         EXPECT_TRUE(pair.b.memory->holds(0, 5000, entry.gid_index));
     }
@@ -134,7 +123,7 @@ TEST_F(Roce, WhatIsSentToAnotherAddressIsLost) {
         b.connect(a.address());
         a.connect(to);
         ASSERT_EQ(b.post_receive(1, {b.memory->piece(0, 64)}), 0);
-        ASSERT_EQ(a.post(sending(a, 8)), 0);
+        ASSERT_EQ(a.post(send_of(a, 8)), 0);
         EXPECT_EQ(a.wait_send().status, IBV_WC_RETRY_EXC_ERR) << mixed;
     }
 }
@@ -148,7 +137,7 @@ TEST_F(Roce, DatagramsBeginWithTheHeaderOfTheirVersion) {
         Pair pair(options);
         pair.a.memory->fill(0, 64, 2);
         ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 256)}), 0);
-        ASSERT_TRUE(pair.a.run(sending(pair.a, 64)));
+        ASSERT_TRUE(pair.a.run(send_of(pair.a, 64)));
         ibv_wc wc = pair.b.wait_receive();
         ASSERT_TRUE(succeeded(wc));
         EXPECT_EQ(wc.byte_len, 104u);
@@ -170,12 +159,7 @@ TEST_F(Roce, DatagramsBeginWithTheHeaderOfTheirVersion) {
             EXPECT_EQ(std::memcmp(&ip.daddr, entry.gid.raw + 12, 4), 0);
         }
         if (entry.gid_type == IBV_GID_TYPE_ROCE_V1) continue;  // libibverbs looks for v2
-        // The receiver can answer with what the completion and the header say.
-        pair.b.ah.reset(
-            check(ibv_create_ah_from_wc(pair.b.pd.get(), &wc, &grh, 1), "ibv_create_ah_from_wc"));
-        ASSERT_EQ(pair.a.post_receive(2, {pair.a.memory->piece(1024, 256)}), 0);
-        ASSERT_TRUE(pair.b.run(sending(pair.b, 10)));
-        EXPECT_TRUE(succeeded(pair.a.wait_receive()));
+        ASSERT_NO_FATAL_FAILURE(expect_answer(pair, wc, grh));
     }
 }
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "shown.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -17,11 +18,7 @@ namespace {
 
 // Inline-scatter bits of op_own, in the entry that a poll would take next; 0 when there is none.
 unsigned scatter_bits_of_next(ibv_cq* cq) {
-    mlx5dv_cq layout = {};
-    mlx5dv_obj object = {};
-    object.cq.in = cq;
-    object.cq.out = &layout;
-    if (mlx5dv_init_obj(&object, MLX5DV_OBJ_CQ) != 0) fail("mlx5dv_init_obj");
+    const mlx5dv_cq layout = shown(cq);
     const std::uint32_t next = be32toh(layout.dbrec[0]) & 0xffffff;
     auto* entry = static_cast<char*>(layout.buf) + (next & (layout.cqe_cnt - 1)) * layout.cqe_size +
                   (layout.cqe_size == 128 ? 64 : 0);

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 
+#include "shown.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -24,11 +25,7 @@ struct Register {
 };
 
 Register register_of(ibv_qp* qp) {
-    mlx5dv_qp layout = {};
-    mlx5dv_obj object = {};
-    object.qp.in = qp;
-    object.qp.out = &layout;
-    if (mlx5dv_init_obj(&object, MLX5DV_OBJ_QP) != 0) fail("mlx5dv_init_obj");
+    const mlx5dv_qp layout = shown(qp);
     const auto address = reinterpret_cast<std::uint64_t>(layout.bf.reg);
     return {address & ~0xfffULL, address & 0xfff, layout.bf.size};
 }

@@ -253,6 +253,14 @@ bool static_uars() {
     return value != nullptr && std::strcmp(value, "static") == 0;
 }
 
+void expect_answer(Pair& pair, ibv_wc wc, ibv_grh header) {
+    pair.b.ah.reset(
+        check(ibv_create_ah_from_wc(pair.b.pd.get(), &wc, &header, 1), "ibv_create_ah_from_wc"));
+    ASSERT_EQ(pair.a.post_receive(2, {pair.a.memory->piece(1024, 256)}), 0);
+    ASSERT_TRUE(pair.b.run(send_of(pair.b, 10)));
+    EXPECT_TRUE(succeeded(pair.a.wait_receive()));
+}
+
 Work write_of(const Endpoint& e, std::size_t length) {
     Work work;
     work.opcode = IBV_WR_RDMA_WRITE;

@@ -295,6 +295,9 @@ void with_environment(const std::vector<std::pair<std::string, std::string>>& va
 Work write_of(const Endpoint& e, std::size_t length = 64);
 Work send_of(const Endpoint& e, std::size_t length = 64);
 
+// b can send a datagram back to a, by what the completion and the header say.
+void expect_answer(Pair& pair, ibv_wc wc, ibv_grh header);
+
 // The kernel that this run models (SOFTHCA_UAR).
 bool static_uars();
 
