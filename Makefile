@@ -17,7 +17,9 @@ CMAKE := cmake
 CTEST = ./scripts/run-ctest $(TESTS)
 COMPILE = $(CMAKE) --build $(1) -j $(JOBS)
 STAGE = @./scripts/stage
-CLANG_TOOL = $(firstword $(foreach v,16 17 18 19 20 15,$(shell command -v $(1)-$(v))) $(shell command -v $(1)))
+# The plain name last, so that a tool that is not there is an error. Recipes that install one and then
+# call it do the second in a make of its own: all lines of a recipe are expanded before the first runs.
+CLANG_TOOL = $(firstword $(foreach v,16 17 18 19 20 15,$(shell command -v $(1)-$(v))) $(1))
 SOURCES = $(shell find src tests bench include -name '*.cc' -o -name '*.c' -o -name '*.h' 2>/dev/null)
 
 ifeq ($(NO_INSTALL),0)
@@ -137,15 +139,23 @@ dev: ## development build with tests into build-dev/, warnings are errors
 
 format: ## clang-format the sources
 	@$(call install_deps,format)
-	@$(call CLANG_TOOL,clang-format) -i $(SOURCES)
+	@$(MAKE) run-format
 
 format-check: ## fail if `make format` would change something
 	@$(call install_deps,format)
-	@$(call CLANG_TOOL,clang-format) --dry-run -Werror $(SOURCES)
+	@$(MAKE) run-format-check
 	@! LC_ALL=C.UTF-8 grep -nE '^.{101,}' $(SOURCES)
+
+.PHONY: run-format run-format-check run-tidy
+run-format:
+	@$(call CLANG_TOOL,clang-format) -i $(SOURCES)
+run-format-check:
+	@$(call CLANG_TOOL,clang-format) --dry-run -Werror $(SOURCES)
 
 tidy: ## clang-tidy over the sources
 	@$(call install_deps,build test tidy)
+	@$(MAKE) run-tidy
+run-tidy:
 	@$(CMAKE) --preset dev
 	@./scripts/run-tidy "$(call CLANG_TOOL,clang-tidy)" build-dev $(JOBS)
 
