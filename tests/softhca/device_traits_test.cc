@@ -169,6 +169,16 @@ private:
     const Owned<ibv_mr> mr_;
 };
 
+// Without userfaultfd no store of another thread can be held back, so pages are shared where there
+// is none; ThreadSanitizer has one of its own. Its pages are the kernel's, which frees lazily.
+bool may_stay_private() {
+#ifdef __SANITIZE_THREAD__
+    return chosen(DeviceTrait::kNoUserfaultfd);
+#else
+    return false;
+#endif
+}
+
 TEST(DeviceTraits, Pinned) {
     const bool pinned = chosen(DeviceTrait::kPinned);
     constexpr std::size_t kBytes = 64 << 10;
@@ -195,8 +205,11 @@ TEST(DeviceTraits, Pinned) {
         memset(at, 3, kBytes);
         Source source(pair, at, kBytes, kAllAccess);
         EXPECT_EQ(source.device_sees(), 3);
-        EXPECT_EQ(madvise(at, kBytes, advice), pinned || advice == MADV_DONTNEED ? 0 : -1);
-        EXPECT_EQ(at[0], pinned ? 0 : 3);
+        const int error = madvise(at, kBytes, advice);
+        if (!may_stay_private()) {
+            EXPECT_EQ(error, pinned || advice == MADV_DONTNEED ? 0 : -1);
+            EXPECT_EQ(at[0], pinned ? 0 : 3);
+        }
         at[0] = 4;
         EXPECT_EQ(source.device_sees(), pinned ? 3 : 4);
     }
