@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The order that goes through libmlx5, told to ThreadSanitizer, which cannot see it there: whoever
 // polled a completion sees what the engine's thread wrote before it, and whoever executes a message
-// sees what happened before its receive was posted. Nothing is compiled otherwise.
+// sees what happened before it and its receive were posted. Nothing is compiled otherwise.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)

@@ -58,7 +58,17 @@ void posted(ibv_qp* qp, const ibv_send_wr* first, const ibv_send_wr* end) noexce
     count_post(object, shape_of(object, first, end));
 }
 
+// libmlx5 is about to post: for ThreadSanitizer alone.
+void about_to_post([[maybe_unused]] const ibv_qp* qp) noexcept {
+#if defined(__SANITIZE_THREAD__)
+    if (!Fabric::current()) return;
+    epoch::Section section;
+    if (const LocalQp* local = local_qp(qp->qp_num)) tsan_release(local->posters_record);
+#endif
+}
+
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+    about_to_post(qp);
     const int result = g_real.post_send(qp, wr, bad);
     posted(qp, wr, result ? *bad : nullptr);
     return result;
@@ -134,6 +144,7 @@ int wr_complete(ibv_qp_ex* qp) {
         epoch::Section section;
         if (LocalQp* local = local_qp(number); local && local->send_ring) {
             from = posted_so_far(*local);
+            tsan_release(local->posters_record);
             blocks = blocks_in_ring(fabric->segment().qps[local->index], *local);
         }
     }

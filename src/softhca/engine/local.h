@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "softhca/base/options.h"
+#include "softhca/base/tsan.h"
 #include "softhca/device/fabric.h"
 #include "softhca/device/glimpsed.h"
 #include "softhca/device/lock.h"
@@ -51,6 +52,7 @@ struct alignas(64) LocalQp {
     // written at creation
     std::byte* send_ring;              // or nullptr: no send queue
     const std::uint32_t* send_record;  // big-endian producer counter
+    void* posters_record;              // the same word where its owner sees it: for tsan_acquire()
     std::uint32_t ring_blocks;
     bool takes_blueflame;
     bool checks_register;  // trait `shared-uuar`
@@ -97,9 +99,10 @@ inline LocalQp* local_qp(std::uint32_t number) noexcept {
 
 // The send queue's producer counter, as the owner's doorbell record says.
 inline std::uint16_t posted_so_far(const LocalQp& local) noexcept {
-    return static_cast<std::uint16_t>(
-        be32toh(std::atomic_ref(*const_cast<std::uint32_t*>(local.send_record))
-                    .load(std::memory_order_acquire)));
+    const std::uint32_t counter = std::atomic_ref(*const_cast<std::uint32_t*>(local.send_record))
+                                      .load(std::memory_order_acquire);
+    tsan_acquire(local.posters_record);
+    return static_cast<std::uint16_t>(be32toh(counter));
 }
 
 // Called when a QP or CQ of this process has been made or is about to go.

@@ -515,6 +515,7 @@ LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
     local->most_by_short_cut = by_packets() ? kSmallestPacket : device::kMaxMessage;
     local->send_ring = nullptr;
     local->send_record = nullptr;
+    local->posters_record = nullptr;
     local->ring_blocks = qp.sq_count;
     local->takes_blueflame = qp.blueflame;
     local->checks_register = options().device.has(DeviceTrait::kSharedUuar);
@@ -523,6 +524,7 @@ LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
                                          std::uint64_t{qp.sq_count} * 64);
         local->send_record = reinterpret_cast<const std::uint32_t*>(
             queue_pointer(fabric, fabric.slot(), qp.record, 4, 4));
+        local->posters_record = reinterpret_cast<void*>(qp.record.address + 4);
         if (!local->send_ring || !local->send_record) {
             delete local;
             return nullptr;
