@@ -240,10 +240,10 @@ private:
         for (std::uint32_t i = 0; i < high; ++i) {
             const auto& item = table[i];
             if (!item.head.live()) continue;
-            const auto owner = process_of_.find(item.head.process);
+            const auto owner = process_of_.find(item.head.owner());
             if (owner != process_of_.end())
                 visit(i, item, out_.processes[owner->second]);
-            else if (item.head.process == device::kNone)
+            else if (item.head.owner() == device::kNone)
                 visit(i, item, nobody_);
         }
     }

@@ -43,7 +43,7 @@ void damage_table(device::Table<T, N>& table, Input& input) {
     T& item = table[input.byte() % most];
     input.bytes(&item, sizeof(device::ObjectHead));
     if (!input.one_in(4)) item.head.state.store(device::kLive);
-    item.head.process &= input.one_in(4) ? ~0u : 7u;
+    item.head.set_owner(item.head.owner() & (input.one_in(4) ? ~0u : 7u));
     item.head.context &= input.one_in(4) ? ~0u : 7u;
     damage(item, input);
 }

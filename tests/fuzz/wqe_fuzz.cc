@@ -111,14 +111,14 @@ struct Entry {
 class DamagedRegion {
 public:
     DamagedRegion(device::MemoryRegion& region, Input& input)
-        : region_(region), process_(region.head.process), count_(region.extents.count) {
+        : region_(region), process_(region.head.owner()), count_(region.extents.count) {
         if (input.one_in(2))
             region.extents.count = input.one_in(2) ? input.byte() : input.word();
         else
-            region.head.process = input.one_in(2) ? input.byte() : input.word();
+            region.head.set_owner(input.one_in(2) ? input.byte() : input.word());
     }
     ~DamagedRegion() {
-        region_.head.process = process_;
+        region_.head.set_owner(process_);
         region_.extents.count = count_;
     }
     DamagedRegion(const DamagedRegion&) = delete;

@@ -23,11 +23,13 @@ std::uint32_t used(const Table<T, N>& table) noexcept {
     return high < N ? high : N;
 }
 
+// The state comes first, here and below: a free item still names its last owner while another
+// process takes it.
 template <class T, std::uint32_t N>
 void condemn(Table<T, N>& table, std::uint32_t slot) noexcept {
     for (std::uint32_t i = 0; i < used(table); ++i) {
         ObjectHead& head = table[i].head;
-        if (head.process == slot && head.state.load(std::memory_order_acquire) != kFree)
+        if (head.state.load(std::memory_order_acquire) != kFree && head.owner() == slot)
             head.state.store(kDying, std::memory_order_release);
     }
 }
@@ -36,8 +38,7 @@ template <class T, std::uint32_t N>
 void free_all(Table<T, N>& table, std::uint32_t slot) noexcept {
     for (std::uint32_t i = 0; i < used(table); ++i) {
         T& item = table[i];
-        if (item.head.process == slot && item.head.state.load(std::memory_order_acquire) == kDying)
-            free_item(table, item);
+        if (item.head.dying() && item.head.owner() == slot) free_item(table, item);
     }
 }
 
@@ -53,7 +54,7 @@ void ring_bell(Fabric& fabric, std::uint32_t slot) noexcept {
 
 void call_attention(Fabric& fabric, QueuePair& qp, std::uint32_t what) noexcept {
     qp.attention.fetch_or(what, std::memory_order_release);
-    const std::uint32_t slot = qp.head.process;
+    const std::uint32_t slot = qp.head.owner();
     if (slot >= kMaxProcesses) return;
     fabric.segment().processes[slot].attention.store(1, std::memory_order_release);
     ring_bell(fabric, slot);
@@ -91,7 +92,8 @@ void silence_qps(Fabric& fabric, std::uint32_t slot) noexcept {
     for (std::uint32_t i = 0; i < used(table); ++i) {
         QueuePair& qp = table[i];
         // an XRC target may be others' as well: it is left to who reclaims this process
-        if (qp.head.process != slot || qp.type == IB_UVERBS_QPT_XRC_TGT) continue;
+        if (!qp.head.live() || qp.head.owner() != slot || qp.type == IB_UVERBS_QPT_XRC_TGT)
+            continue;
         std::uint32_t live = kLive;  // another thread may be destroying it
         qp.head.state.compare_exchange_strong(live, kDying, std::memory_order_release,
                                               std::memory_order_relaxed);
@@ -103,10 +105,12 @@ bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
     // An XRC target that another process has opened outlives the process that made it.
     for (std::uint32_t i = 0; i < used(segment.qps); ++i) {
         QueuePair& qp = segment.qps[i];
-        if (qp.head.process != slot || !qp.head.live()) continue;
+        if (!qp.head.live() || qp.head.owner() != slot) continue;
         if (qp.type == IB_UVERBS_QPT_XRC_TGT && qp.alias_of == kNone &&
-            qp.references.fetch_sub(1) > 1)
-            qp.head.process = qp.head.context = kNone;
+            qp.references.fetch_sub(1) > 1) {
+            qp.head.set_owner(kNone);
+            qp.head.context = kNone;
+        }
     }
     condemn(segment.qps, slot);
     condemn(segment.srqs, slot);
@@ -121,12 +125,12 @@ bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
     if (!epoch::synchronize()) return false;
     for (std::uint32_t i = 0; i < used(segment.qps); ++i) {
         QueuePair& qp = segment.qps[i];
-        if (qp.head.process == slot && qp.head.state.load() == kDying && qp.alias_of != kNone)
+        if (qp.head.dying() && qp.head.owner() == slot && qp.alias_of != kNone)
             drop_qp_references(fabric, qp);
     }
     for (std::uint32_t i = 0; i < used(segment.xrcd_handles); ++i) {
         XrcdHandle& handle = segment.xrcd_handles[i];
-        if (handle.head.process == slot && handle.head.state.load() == kDying)
+        if (handle.head.dying() && handle.head.owner() == slot)
             drop_xrc_domain(fabric, handle.domain);
     }
     free_all(segment.qps, slot);

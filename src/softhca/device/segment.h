@@ -4,8 +4,7 @@
 // offsets. Indices read from it are range-checked before use where a damaged value could hurt.
 //
 // Who writes what:
-//  - ObjectHead.state goes free -> live -> dying -> free. It becomes live under the table's lock,
-//  by a
+//  - ObjectHead.state goes free -> live -> dying -> free. It becomes live by a
 //    release store when the rest of the object is complete; dying by its owner or by who reclaims
 //    the owner; free only after epoch::synchronize(), so whoever looks an object up inside an epoch
 //    may use it until the epoch's end.
@@ -32,9 +31,14 @@ struct ObjectHead {
     std::atomic<std::uint32_t> state;
     // of the slot; grows with each reuse, under the table's lock; a region's also with each rereg
     std::uint32_t generation;
-    std::uint32_t process;  // slot of the owner
+    // Slot of the owner. Written under the table's lock and when a shared object loses its owner;
+    // says something only to who has read a state that is not free before.
+    std::atomic<std::uint32_t> process;
     std::uint32_t context;  // index of the owner's context, or kNone
     bool live() const noexcept { return state.load(std::memory_order_acquire) == kLive; }
+    bool dying() const noexcept { return state.load(std::memory_order_acquire) == kDying; }
+    std::uint32_t owner() const noexcept { return process.load(std::memory_order_relaxed); }
+    void set_owner(std::uint32_t slot) noexcept { process.store(slot, std::memory_order_relaxed); }
 };
 
 // Counters (docs/softhca.md). Those of a send queue are written by whoever holds its run lock;

@@ -41,7 +41,7 @@ T* reserve_locked(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std
         std::memset(reinterpret_cast<std::byte*>(&item) + sizeof(ObjectHead), 0,
                     sizeof(T) - sizeof(ObjectHead));
         item.head.generation = generation;
-        item.head.process = fabric.slot();
+        item.head.set_owner(fabric.slot());
         item.head.context = context;
         item.head.state.store(kReserved, std::memory_order_release);
         table.cursor = at + 1;
@@ -71,7 +71,7 @@ T* find_own(Table<T, N>& table, Fabric& fabric, std::uint32_t context,
             std::uint32_t index) noexcept {
     if (index >= N) return nullptr;
     T& item = table.items[index];
-    if (!item.head.live() || item.head.process != fabric.slot() || item.head.context != context)
+    if (!item.head.live() || item.head.owner() != fabric.slot() || item.head.context != context)
         return nullptr;
     return &item;
 }

@@ -48,7 +48,7 @@ std::uint32_t arm_in_force(const CompletionQueue& cq, std::uint32_t record) noex
 void notify(Fabric& fabric, CompletionQueue& cq) noexcept {
     if (cq.channel == kNone) return;
     std::uint32_t arm;
-    if (!record_read(fabric, cq.head.process, cq.record, kArm, &arm) || arm == kNotArmed) return;
+    if (!record_read(fabric, cq.head.owner(), cq.record, kArm, &arm) || arm == kNotArmed) return;
     if (options().device.has(DeviceTrait::kArm)) [[unlikely]] {
         arm = cq.arm_taken = arm_in_force(cq, arm);
         if (arm == kNotArmed) return;
@@ -59,7 +59,7 @@ void notify(Fabric& fabric, CompletionQueue& cq) noexcept {
     const std::uint32_t before = ahead_of(cq.announced, seen) ? cq.announced : seen;
     if (!ahead_of(wanted, before)) return;
     // before the event is sent: whoever it wakes may arm again at once
-    record_write(fabric, cq.head.process, cq.record, kArm, kNotArmed);
+    record_write(fabric, cq.head.owner(), cq.record, kArm, kNotArmed);
     cq.arm_taken = kNotArmed;
     ++cq.events_sent;
     if (send_completion_event(fabric, cq.channel, cq.channel_generation, cq.user_handle)) {
@@ -68,13 +68,13 @@ void notify(Fabric& fabric, CompletionQueue& cq) noexcept {
     }
     --cq.events_sent;  // its pipe is full: the next completion tries again
     cq.arm_taken = arm;
-    record_write(fabric, cq.head.process, cq.record, kArm, arm);
+    record_write(fabric, cq.head.owner(), cq.record, kArm, arm);
 }
 
 void overrun(Fabric& fabric, CompletionQueue& cq) noexcept {
     cq.failed = 1;
     LOG_WARN("CQ 0x%x of process %d overrun: %u entries, none free", cq.number,
-             fabric.segment().processes[cq.head.process].pid, cq.cqe_count);
+             fabric.segment().processes[cq.head.owner()].pid, cq.cqe_count);
     std::atomic_ref<std::uint32_t> sent(cq.async_events_sent);
     std::atomic<std::uint32_t> one{0};
     send_async_event(fabric, cq.head.context, IBV_EVENT_CQ_ERR, cq.user_handle, &one);
@@ -86,7 +86,7 @@ void overrun(Fabric& fabric, CompletionQueue& cq) noexcept {
 bool is_full(Fabric& fabric, CompletionQueue& cq) noexcept {
     const auto waiting = [&] { return (cq.producer - cq.consumer_seen) & kCounterMask; };
     if (waiting() < cq.cqe_count) return false;
-    if (!record_read(fabric, cq.head.process, cq.record, kSetCi, &cq.consumer_seen)) return false;
+    if (!record_read(fabric, cq.head.owner(), cq.record, kSetCi, &cq.consumer_seen)) return false;
     return waiting() >= cq.cqe_count && !(waiting() & 0x800000);
 }
 
@@ -159,7 +159,7 @@ Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
     if (!cq.head.live()) return Put::kFailed;
     if (!(patient ? cq.lock.lock() : cq.lock.try_lock_briefly())) return Put::kBusy;
     Put result = Put::kFailed;
-    const std::uint32_t process = cq.head.process;
+    const std::uint32_t process = cq.head.owner();
     if (!cq.failed && !cq.ignore_overrun && is_full(fabric, cq)) overrun(fabric, cq);
     if (!cq.failed) {
         const std::uint32_t slot = cq.producer & (cq.cqe_count - 1);
@@ -216,7 +216,7 @@ void check_armed(Fabric& fabric, std::uint32_t index) noexcept {
 }
 
 void disarm(Fabric& fabric, CompletionQueue& cq) noexcept {
-    record_write(fabric, cq.head.process, cq.record, kArm, kNotArmed);
+    record_write(fabric, cq.head.owner(), cq.record, kArm, kNotArmed);
     cq.arm_taken = kNotArmed;
 }
 

@@ -55,7 +55,7 @@ int peer_end(Fabric& fabric, std::uint32_t index, const Channel& channel) noexce
         if (end.channel == index && end.generation == channel.head.generation) return end.fd;
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d",
-             fabric.segment().processes[channel.head.process].pid, channel.write_fd);
+             fabric.segment().processes[channel.head.owner()].pid, channel.write_fd);
     // readable as well: with a reader of our own a dead peer is never a SIGPIPE to us
     int fd = libc::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return -1;
@@ -88,7 +88,7 @@ ssize_t put(Fabric& fabric, std::uint32_t index, const Channel& channel, const v
         while (written < 0 && errno == EINTR);
         return written;
     };
-    if (channel.head.process == fabric.slot()) return write(channel.write_fd);
+    if (channel.head.owner() == fabric.slot()) return write(channel.write_fd);
     Guard<SpinLock> guard(g_lock);
     const int fd = peer_end(fabric, index, channel);
     return fd < 0 ? -1 : write(fd);
@@ -104,9 +104,9 @@ bool send(Fabric& fabric, std::uint32_t index, std::uint32_t generation, const v
     const int saved = errno;
     const ssize_t written = put(fabric, index, channel, record, length);
     if (const int error = errno;
-        written < 0 && error != EAGAIN && error != EPIPE && !fabric.going(channel.head.process))
+        written < 0 && error != EAGAIN && error != EPIPE && !fabric.going(channel.head.owner()))
         LOG_WARN("cannot deliver an event to process %d: errno %d",
-                 fabric.segment().processes[channel.head.process].pid, error);
+                 fabric.segment().processes[channel.head.owner()].pid, error);
     errno = saved;
     channel.lock.unlock();
     return written == static_cast<ssize_t>(length);

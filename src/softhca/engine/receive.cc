@@ -57,7 +57,7 @@ bool another(Fabric& fabric, std::uint32_t process, const device::QueueMemory& r
 
 void limit_reached(Fabric& fabric, SharedReceiveQueue& srq) noexcept {
     std::uint32_t posted;
-    if (!srq.limit || !record_read(fabric, srq.head.process, srq.record, kReceiveRecord, &posted))
+    if (!srq.limit || !record_read(fabric, srq.head.owner(), srq.record, kReceiveRecord, &posted))
         return;
     const std::uint32_t left = (posted - srq.consumed) & 0xffff;
     if (left >= srq.limit) return;
@@ -68,7 +68,7 @@ void limit_reached(Fabric& fabric, SharedReceiveQueue& srq) noexcept {
 
 Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& receive) noexcept {
     if (!srq.lock.try_lock_briefly()) return Take::kBusy;
-    const std::uint32_t process = srq.head.process;
+    const std::uint32_t process = srq.head.owner();
     bool readable;
     if (srq.failed ||
         !another(fabric, process, srq.record, srq.consumed, srq.posted_seen, &readable)) {
@@ -107,7 +107,7 @@ Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& re
 
 // Under the queue's lock: its next entry is taken.
 void consume(Fabric& fabric, QueuePair& qp, bool mark, Receive& receive) noexcept {
-    receive.process = qp.head.process;
+    receive.process = qp.head.owner();
     receive.pd = qp.pd;
     receive.counter = qp.rq_consumer & 0xffff;
     if (mark) mark_in_flight(fabric, qp, receive.counter);
@@ -117,7 +117,7 @@ void consume(Fabric& fabric, QueuePair& qp, bool mark, Receive& receive) noexcep
 
 Take take_own(Fabric& fabric, QueuePair& qp, bool hold, Receive& receive) noexcept {
     if (!qp.receive_lock.try_lock_briefly()) return Take::kBusy;
-    const std::uint32_t process = qp.head.process;
+    const std::uint32_t process = qp.head.owner();
     bool readable = true;
     Take result = Take::kOk;
     if (!qp.rq_count ||
@@ -178,7 +178,7 @@ Take take_receive(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq, bool
 bool take_one_piece(Fabric& fabric, QueuePair& qp, std::size_t bytes, Receive& receive,
                     Reach& reach, std::byte** to) noexcept {
     if (!qp.rq_count || !qp.receive_lock.try_lock()) return false;
-    const std::uint32_t process = qp.head.process;
+    const std::uint32_t process = qp.head.owner();
     const auto entry = [&](std::uint32_t counter) {
         return queue_pointer(fabric, process, qp.buffer,
                              entry_at(counter & (qp.rq_count - 1), qp.rq_shift),
@@ -228,10 +228,10 @@ void return_receive(Fabric& fabric, QueuePair& target, Receive& receive) noexcep
 bool receive_available(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq) noexcept {
     std::uint32_t posted;
     if (const SharedReceiveQueue* srq = shared_queue(fabric, target, xrc_srq))
-        return record_read(fabric, srq->head.process, srq->record, kReceiveRecord, &posted) &&
+        return record_read(fabric, srq->head.owner(), srq->record, kReceiveRecord, &posted) &&
                (posted & 0xffff) != (srq->consumed & 0xffff);
     return target.rq_count &&
-           record_read(fabric, target.head.process, target.record, kReceiveRecord, &posted) &&
+           record_read(fabric, target.head.owner(), target.record, kReceiveRecord, &posted) &&
            (posted & 0xffff) != (target.rq_consumer & 0xffff);
 }
 
@@ -342,7 +342,7 @@ void flush_receives(Fabric& fabric, std::uint32_t index) noexcept {
         clear_in_flight(qp);
     }
     std::uint32_t posted;
-    if (record_read(fabric, qp.head.process, qp.record, kReceiveRecord, &posted))
+    if (record_read(fabric, qp.head.owner(), qp.record, kReceiveRecord, &posted))
         for (std::uint32_t n = 0; n < qp.rq_count && (posted & 0xffff) != (qp.rq_consumer & 0xffff);
              ++n) {
             if (!complete(qp.rq_consumer & 0xffff)) return later();

@@ -473,12 +473,12 @@ void rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& requ
 // Whose memory the request was to reach, if it is the target's.
 bool responder_is_going(Fabric& fabric, const QueuePair& target, const Request& request) noexcept {
     if (!target.head.live()) return true;
-    const std::uint32_t owner = target.head.process;  // none: an XRC target whose maker is gone
+    const std::uint32_t owner = target.head.owner();  // none: an XRC target whose maker is gone
     if (owner != kNone && fabric.going(owner)) return true;
     const auto* srq = is_send(request) || request.opcode == MLX5_OPCODE_RDMA_WRITE_IMM
                           ? shared_queue(fabric, target, request.srq_number)
                           : nullptr;
-    return srq && srq->head.process != owner && fabric.going(srq->head.process);
+    return srq && srq->head.owner() != owner && fabric.going(srq->head.owner());
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ std::byte* resolve_shared_slow(Fabric& fabric, std::uint32_t key, std::uint32_t 
         // what of the extent belongs to the region
         const std::uint64_t first = std::max(extent.address, region->address);
         const std::uint64_t bytes = std::min(extent.address + extent.length, end) - first;
-        const std::uint32_t process = region->head.process;
+        const std::uint32_t process = region->head.owner();
         if (process >= device::kMaxProcesses) return nullptr;
         std::byte* start =
             peers::at(segment, process, extent.offset + (first - extent.address), bytes);
@@ -156,7 +156,7 @@ Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_
         return access;
     const MemoryRegion& region = *found;
     const std::uint64_t start = address - region.iova;
-    const std::uint32_t process = region.head.process;
+    const std::uint32_t process = region.head.owner();
     if (process >= device::kMaxProcesses) return Access::kBadKey;
     if (list.count == 0)
         list.process = process;

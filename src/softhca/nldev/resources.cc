@@ -30,10 +30,10 @@ bool is_alias(const QueuePair& qp) noexcept { return qp.alias_of != kNone; }
 // The process to name for an object. An XRC target whose maker has gone is named by one that has
 // opened it.
 std::uint32_t slot_of(const Segment& segment, const QueuePair& qp, std::uint32_t index) noexcept {
-    if (qp.head.process < kMaxProcesses) return qp.head.process;
+    if (qp.head.owner() < kMaxProcesses) return qp.head.owner();
     for (std::uint32_t i = 0; i < used(segment.qps); ++i) {
         const QueuePair& other = segment.qps[i];
-        if (other.head.live() && other.alias_of == index) return other.head.process;
+        if (other.head.live() && other.alias_of == index) return other.head.owner();
     }
     return kNone;
 }
@@ -52,7 +52,7 @@ void fill_pd(const Segment& segment, std::uint32_t index, Datagram* out) {
     out->u64(RDMA_NLDEV_ATTR_RES_USECNT, pd.users.load(std::memory_order_relaxed));
     out->u32(RDMA_NLDEV_ATTR_RES_PDN, index);
     out->u32(RDMA_NLDEV_ATTR_RES_CTXN, pd.head.context);
-    put_owner(segment, pd.head.process, out);
+    put_owner(segment, pd.head.owner(), out);
 }
 
 void fill_cq(const Segment& segment, std::uint32_t index, Datagram* out) {
@@ -62,7 +62,7 @@ void fill_cq(const Segment& segment, std::uint32_t index, Datagram* out) {
     out->u8(kDevDim, 0);
     out->u32(RDMA_NLDEV_ATTR_RES_CQN, cq.number);
     out->u32(RDMA_NLDEV_ATTR_RES_CTXN, cq.head.context);
-    put_owner(segment, cq.head.process, out);
+    put_owner(segment, cq.head.owner(), out);
 }
 
 void fill_qp(const Segment& segment, std::uint32_t index, Datagram* out) {
@@ -91,12 +91,12 @@ void fill_mr(const Segment& segment, std::uint32_t index, Datagram* out) {
     out->u64(RDMA_NLDEV_ATTR_RES_MRLEN, mr.length);
     out->u32(RDMA_NLDEV_ATTR_RES_MRN, index);
     if (mr.pd < kMaxPds) out->u32(RDMA_NLDEV_ATTR_RES_PDN, mr.pd);
-    put_owner(segment, mr.head.process, out);
+    put_owner(segment, mr.head.owner(), out);
 }
 
 void fill_context(const Segment& segment, std::uint32_t index, Datagram* out) {
     out->u32(RDMA_NLDEV_ATTR_RES_CTXN, index);
-    put_owner(segment, segment.contexts[index].head.process, out);
+    put_owner(segment, segment.contexts[index].head.owner(), out);
 }
 
 void put_qp_range(std::uint32_t first, std::uint32_t last, Datagram* out) noexcept {
@@ -139,7 +139,7 @@ void fill_srq(const Segment& segment, std::uint32_t index, Datagram* out) {
     if (srq.type == IBV_SRQT_XRC && srq.cq < kMaxCqs)
         out->u32(RDMA_NLDEV_ATTR_RES_CQN, segment.cqs[srq.cq].number);
     put_srq_qps(segment, index, out);
-    put_owner(segment, srq.head.process, out);
+    put_owner(segment, srq.head.owner(), out);
 }
 
 std::uint32_t of_no_port(const Segment&, std::uint32_t) { return 0; }

@@ -348,7 +348,7 @@ EventsSent free_qp(DeviceContext& context, std::uint32_t index) noexcept {
     if (shared_target && qp.references.fetch_sub(1) > 1) {
         leave_domain();
         engine::remove_local_qp(index);
-        qp.head.process = kNone;  // others have it open: it lives on without an owner
+        qp.head.set_owner(kNone);  // others have it open: it lives on without an owner
         qp.head.context = kNone;
         return {0, qp.async_events_sent.load()};
     }

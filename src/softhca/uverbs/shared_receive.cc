@@ -66,7 +66,7 @@ int open_domain(Command& command, const ib_uverbs_open_xrcd& request, std::uint6
     }
     XrcDomain* fresh = device::reserve_locked(table, command.fabric(), kNone, 1, domain);
     if (!fresh) return ENOMEM;
-    fresh->head.process = kNone;  // belongs to all who have it open
+    fresh->head.set_owner(kNone);  // belongs to all who have it open
     fresh->device = file_device;
     fresh->inode = inode;
     fresh->references.store(1);
