@@ -34,7 +34,11 @@ constexpr std::size_t kHeaderRoom = sizeof(Header) + 8 + sizeof(RingTail);
 constexpr std::size_t kLeastBuffer = 512;
 // Receives are given back to the device so many at a time.
 constexpr std::uint32_t kReceivesAtOnce = 16;
-constexpr std::uint32_t kCompletionsForSends = 1024, kCompletionsOfFailed = 2048;
+// Entries of the CQ for WRs of send queues, if the device has CQs of that size.
+constexpr std::uint32_t kSendEntries = 3072;
+// Of these, only signal_behind() may use so many: when all others are taken, each connection can
+// still be asked which of its WRs are done.
+constexpr std::uint32_t kReservedEntries = 64;
 
 std::size_t buffer_bytes(const Options& options) {
     return std::max(options.eager_bytes + kHeaderRoom, kLeastBuffer);
@@ -150,11 +154,17 @@ void Channel::make_cq() {
     ::fcntl(events_->fd, F_SETFL, ::fcntl(events_->fd, F_GETFL) | O_NONBLOCK);
     watch(events_->fd);
     watch(wake_);
-    signals_left_ = kCompletionsForSends;
+    ibv_device_attr device{};
+    if (const int error = ibv_query_device(context, &device))
+        throw VerbsError("the limits of the device", error);
     ibv_cq_init_attr_ex attributes{};
-    // When a connection fails its unsignaled works are told of as well: room for some dozens at
-    // once.
-    attributes.cqe = options_.receive_buffers + kCompletionsForSends + kCompletionsOfFailed;
+    attributes.cqe = std::min(options_.receive_buffers + kSendEntries,
+                              static_cast<std::uint32_t>(std::max(device.max_cqe, 0)));
+    const std::uint32_t fewest = options_.receive_buffers + 2 * kReservedEntries;
+    if (attributes.cqe < fewest)
+        throw VerbsError("a completion queue of " + std::to_string(fewest) +
+                             " entries, where the device has " + std::to_string(device.max_cqe),
+                         EINVAL, "FI_HEDDLE_RECEIVE_BUFFERS makes it smaller");
     attributes.channel = events_.get();
     attributes.wc_flags = IBV_WC_STANDARD_FLAGS;
     if (lane_->parent) {  // one thread at a time: libmlx5 need not lock
@@ -170,6 +180,8 @@ void Channel::make_cq() {
         throw VerbsError("a completion queue of " + std::to_string(attributes.cqe) + " entries",
                          errno,
                          verbs::memlock_hint(errno, "FI_HEDDLE_RECEIVE_BUFFERS makes it smaller"));
+    // other() publishes what it has read at the latest after kPollAtOnce entries.
+    cq_room_ = static_cast<std::uint32_t>(cq_->cqe) - options_.receive_buffers - kPollAtOnce;
 }
 
 void Channel::make_srq(bool direct) {
@@ -282,11 +294,12 @@ void Channel::make_qp(Connection& connection, const Name& from) {
     }
 }
 
-// Of `depth` works at once; the ring that remembers them grows up to that.
-bool Connection::find_room(std::uint32_t depth) noexcept {
-    const std::uint32_t under_way = posted_ - done_;
-    if (under_way >= depth) return false;
-    if (under_way > sent_mask_) {
+// True: the send queue, `depth` WRs deep, and the ring that remembers its WRs take one more. The
+// ring grows up to the depth.
+bool Connection::has_place(std::uint32_t depth) noexcept {
+    const std::uint32_t outstanding = posted_ - done_;
+    if (outstanding >= depth) return false;
+    if (outstanding > sent_mask_) {
         const std::uint32_t mask = 2 * sent_mask_ + 1;
         std::unique_ptr<Record[]> larger(new (std::nothrow) Record[mask + std::size_t{1}]);
         if (larger == nullptr) return false;
@@ -295,8 +308,51 @@ bool Connection::find_room(std::uint32_t depth) noexcept {
         sent_ = std::move(larger);
         sent_mask_ = mask;
     }
-    room_until_ = done_ + std::min(depth, sent_mask_ + 1);
     return true;
+}
+
+// Reserves CQ entries for the connection's next WRs: as many as its ring has places, but at most an
+// eighth of what is left, so that each of many peers gets some. False: not one.
+bool Channel::find_room(Connection& connection) noexcept {
+    if (!connection.has_place(options_.send_depth)) return false;
+    if (cq_room_ <= kReservedEntries) take_back_room();
+    if (cq_room_ <= kReservedEntries) return false;
+    const std::uint32_t places = std::min(options_.send_depth, connection.sent_mask_ + 1) -
+                                 (connection.posted_ - connection.done_);
+    const std::uint32_t taken = std::min(places, 1 + (cq_room_ - kReservedEntries) / 8);
+    connection.room_until_ += taken;
+    cq_room_ -= taken;
+    is_room_taken_back_ = false;
+    return true;
+}
+
+// Collects the entries that connections have reserved and do not use, and makes the end of
+// unsignaled WRs known. The walk over all connections is not repeated until an entry has become
+// free or was given out: until then it would find nothing.
+void Channel::take_back_room() noexcept {
+    if (is_room_taken_back_) return;
+    is_room_taken_back_ = true;
+    for (const auto& connection : connections_) {
+        cq_room_ += connection->room_until_ - connection->posted_;
+        connection->room_until_ = connection->quiet_until_ = connection->posted_;
+    }
+    for (const auto& connection : connections_)
+        if (connection->ready() && connection->unsignaled() != 0 && !signal_behind(*connection))
+            return;
+}
+
+// If the last WRs of a connection are unsignaled, nothing says when they are done: an empty write
+// behind them does. False: there is no room for it now.
+bool Channel::signal_behind(Connection& connection) noexcept {
+    if (cq_room_ == 0 || !connection.has_place(options_.send_depth)) return false;
+    cq_room_ += connection.room_until_ - connection.posted_;
+    connection.quiet_until_ = connection.posted_;
+    connection.room_until_ = connection.posted_ + 1;  // the last that there is room for is signaled
+    --cq_room_;
+    post::Work work;
+    work.opcode = post::Opcode::kWrite;
+    work.remote_srq = connection.request_.to.srqn;
+    return post(connection, work, {.what = Sent::kOwn}) == post::Posted::kOk;
 }
 
 void Connection::find_quiet() noexcept {
@@ -306,9 +362,9 @@ void Connection::find_quiet() noexcept {
 }
 
 post::Posted Channel::post(Connection& connection, post::Work& work, const Sent& sent) noexcept {
-    bool signal = false;
-    if (!has_room(connection, sent, signal)) [[unlikely]]
+    if (!has_room(connection)) [[unlikely]]
         return post::Posted::kFull;
+    const bool signal = is_signaled(connection, sent);
     if (signal) work.flags |= post::kSignaled;
     work.id = std::uint64_t{connection.index_} << 32 | connection.posted_;
     const post::Posted posted =
@@ -378,6 +434,15 @@ unsigned Channel::poll_verbs(unsigned most) {
     return found;
 }
 
+// Publishing each entry would cost a store; publishing none until the queue is empty could let what
+// callbacks post meanwhile overrun it.
+void Channel::other(const mlx5_cqe64& cqe) {
+    completed(direct_cq_->completion(cqe));
+    if (++unpublished_ < kPollAtOnce) return;
+    unpublished_ = 0;
+    direct_cq_->publish();
+}
+
 void Channel::hand_over(std::uint16_t user, std::span<const std::byte> bytes, bool has_immediate,
                         std::uint32_t immediate, std::uint32_t qpn) {
     if (user < users_.size() && users_[user] != nullptr)
@@ -399,8 +464,6 @@ void Channel::completed(const post::Completion& completion) {
     }
     Connection& connection = *connections_[completion.id >> 32];
     const auto number = static_cast<std::uint32_t>(completion.id);
-    if (connection.record(number).what & Connection::kSignaled) [[likely]]
-        ++signals_left_;
     if (completion.status == IBV_WC_SUCCESS) [[likely]] {
         finish(connection, number, 0, 0);
         return;
@@ -413,9 +476,13 @@ void Channel::completed(const post::Completion& completion) {
 // All works up to that number are done: those before it without an error, as the device reports
 // one where it happens.
 void Channel::finish(Connection& connection, std::uint32_t number, int error, int device_error) {
+    if (const auto done = static_cast<std::int32_t>(number + 1 - connection.done_); done > 0) {
+        cq_room_ += static_cast<std::uint32_t>(done);
+        is_room_taken_back_ = false;
+    }
     while (static_cast<std::int32_t>(number - connection.done_) >= 0) {
         const Connection::Record record = connection.record(connection.done_);
-        if (record.what != 0 || record.buffer != Connection::kNoBuffer)
+        if (record.told != Connection::Told::kNobody || record.buffer != Connection::kNoBuffer)
             connection.record(connection.done_) = {};
         const bool last = connection.done_ == number;
         ++connection.done_;
@@ -429,7 +496,7 @@ void Channel::finish(Connection& connection, std::uint32_t number, int error, in
                 Sent sent;
                 sent.user = users_[record.user];
                 sent.context = record.argument;
-                sent.what = record.what & static_cast<std::uint8_t>(~Connection::kSignaled);
+                sent.what = record.what;
                 sent.user->sent(sent, last ? error : 0, last ? device_error : 0);
                 break;
             }
@@ -515,14 +582,7 @@ bool Channel::drained() noexcept {
     for (const auto& connection : connections_) {
         if (connection->idle() || !connection->ready()) continue;
         all = false;
-        if (connection->unsignaled() == 0) continue;
-        // The last ones asked for no completion: an empty write behind them does.
-        post::Work work;
-        work.opcode = post::Opcode::kWrite;
-        work.remote_srq = connection->request_.to.srqn;
-        connection->signaled_at_ = connection->posted_ - kSignalEvery;
-        if (post(*connection, work, {.what = Sent::kOwn}) != post::Posted::kOk)
-            connection->signaled_at_ = connection->posted_ - 1;
+        if (connection->unsignaled() != 0) signal_behind(*connection);
     }
     return all;
 }

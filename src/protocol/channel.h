@@ -103,9 +103,8 @@ private:
     std::optional<post::VerbsSendQueue<post::SingleThreaded>> verbs_;
     // Of each work under way what `Sent` says, in few bytes: there are send_depth of them for each
     // peer. An injected message, which is the application's and of which nobody is told, need not
-    // be noted. When a connection fails, all works have a completion. So those that asked for one
-    // have kSignaled in `what`, and those of the protocol's own have own_mark().
-    static constexpr std::uint8_t kSignaled = 0x80;
+    // be noted. When a connection fails, all works have a completion, so those of the protocol's own
+    // have own_mark().
     struct Record {
         void* argument = nullptr;  // the context, or the part
         std::uint32_t buffer = kNoBuffer;
@@ -122,11 +121,12 @@ private:
     std::unique_ptr<Record[]> sent_;  // ring, by number; grows up to send_depth
     std::uint32_t sent_mask_ = 0;
     Record& record(std::uint32_t number) noexcept { return sent_[number & sent_mask_]; }
-    bool find_room(std::uint32_t depth) noexcept;
+    bool has_place(std::uint32_t depth) noexcept;
     void find_quiet() noexcept;
     std::uint32_t posted_ = 0, done_ = 0;  // free-running numbers
     std::uint32_t signaled_at_ = 0;        // so many when the last that was signaled had been
-    // Up to these numbers there is room; and a work that nobody is told of needs no signal besides.
+    // Up to room_until_ WRs have places in the send queue and entries in the CQ. Up to quiet_until_
+    // an unsignaled WR need not be signaled for the sake of those before it.
     std::uint32_t room_until_ = 0, quiet_until_ = 0;
     std::uint32_t unsignaled() const noexcept { return posted_ - signaled_at_; }
     ConnectionRequest request_;
@@ -220,7 +220,10 @@ private:
     void make_srq(bool direct);
     ibv_sge receive_into(std::uint32_t buffer) const noexcept;
     void make_qp(Connection& connection, const Name& from);
-    bool has_room(Connection& connection, const Sent& sent, bool& signal) noexcept;
+    bool has_room(Connection& connection) noexcept;
+    bool find_room(Connection& connection) noexcept;
+    void take_back_room() noexcept;
+    bool signal_behind(Connection& connection) noexcept;
     static bool is_signaled(const Connection& connection, const Sent& sent) noexcept;
     void note(Connection& connection, const Sent& sent, bool signal) noexcept;
     void add_receive(std::uint32_t buffer) noexcept;
@@ -232,7 +235,7 @@ private:
     void ring_receives() noexcept;       // of the other
     void completed(const post::Completion& completion);
     unsigned poll_verbs(unsigned most);
-    [[gnu::noinline]] void other(const mlx5_cqe64& cqe) { completed(direct_cq_->completion(cqe)); }
+    [[gnu::noinline]] void other(const mlx5_cqe64& cqe);
     void finish(Connection& connection, std::uint32_t number, int error, int device_error);
     void tell_of_lost(const Connection& connection, int error, int device_error);
     void look_at_changes();
@@ -264,7 +267,12 @@ private:
     // Not so many that the device could run out of them before.
     const std::uint32_t receives_at_once_;
     std::uint32_t until_posting_ = receives_at_once_;
-    std::uint32_t signals_left_ = 0;   // so many more works may ask for an entry of the CQ
+    // Entries of the CQ that are not reserved. A connection that breaks completes each of its WRs,
+    // signaled or not (IBTA 10.3.1.5, flush), so every outstanding WR has an entry of its own, and
+    // so has every one that a connection may still post (room_until_).
+    std::uint32_t cq_room_ = 0;
+    bool is_room_taken_back_ = false;  // take_back_room() has run, and nothing has changed since
+    std::uint32_t unpublished_ = 0;    // entries that other() has read since it published
     std::vector<ChannelUser*> users_;  // by number
     std::array<post::Completion, kPollAtOnce> completions_;  // of poll()
     Connector* connector_ = nullptr;

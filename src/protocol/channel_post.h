@@ -15,14 +15,9 @@ namespace heddle::protocol {
            connection.posted_ + 1 == connection.room_until_;
 }
 
-// Is there room for one more, here and, if it is to be signaled, in the CQ?
-[[gnu::always_inline]] inline bool Channel::has_room(Connection& connection, const Sent& sent,
-                                                     bool& signal) noexcept {
-    if (connection.posted_ == connection.room_until_ && !connection.find_room(options_.send_depth))
-        [[unlikely]]
-        return false;
-    signal = is_signaled(connection, sent);
-    return !signal || signals_left_ != 0;
+// Is there room for one more?
+[[gnu::always_inline]] inline bool Channel::has_room(Connection& connection) noexcept {
+    return connection.posted_ != connection.room_until_ || find_room(connection);
 }
 
 // It is posted. What needs a completion is signaled.
@@ -33,7 +28,6 @@ namespace heddle::protocol {
     Connection::Record& record = connection.record(number);
     if (sent.what & Sent::kOwn) record.argument = Connection::own_mark(number);
     if (!signal) return;
-    record.what = Connection::kSignaled;
     if (sent.buffer != nullptr) record.buffer = send_buffers_.index_of(sent.buffer);
     if (sent.part != nullptr) {
         record.argument = sent.part;
@@ -42,11 +36,10 @@ namespace heddle::protocol {
     } else if ((sent.what & ~Sent::kOwn) != 0) {
         record.argument = sent.context;
         record.user = sent.user->number_;
-        record.what |= sent.what;
+        record.what = sent.what;
         record.told = Connection::Told::kUser;
     }
     connection.signaled_at_ = connection.posted_;
-    --signals_left_;
 }
 
 template <bool kImmediate, class Taken>
@@ -57,8 +50,9 @@ template <bool kImmediate, class Taken>
     bool signal = false;
     if (sent.needs_completion() ||
         static_cast<std::int32_t>(connection.quiet_until_ - connection.posted_) <= 0) {
-        if (!has_room(connection, sent, signal)) [[unlikely]]
+        if (!has_room(connection)) [[unlikely]]
             return post::Posted::kFull;
+        signal = is_signaled(connection, sent);
         if (!sent.needs_completion()) connection.find_quiet();
     }
     // its id is its number: see make_qp()
