@@ -218,6 +218,7 @@ void Channel::detach(std::uint16_t number) { users_[number] = nullptr; }
 Connection& Channel::connection(const Name& from, const Name& to) {
     Connection*& known = by_name_[key_of(to, xrc())];
     if (known != nullptr) return *known;
+    if (error_ != 0) throw VerbsError("a connection by a device that has failed", error_);
     auto fresh = std::make_unique<Connection>();
     fresh->index_ = static_cast<std::uint32_t>(connections_.size());
     fresh->request_.from = from;
@@ -519,7 +520,26 @@ void Channel::look_at_changes() {
     // A state that changes from here on sets changed_ again.
     changed_.exchange(false, std::memory_order_acq_rel);
     look_at_connections();
+    const int error = drain_.device_error.load(std::memory_order_acquire);
+    if (error != 0 && error_ == 0) break_down(error);
     look_if_drained();
+}
+
+// No completion comes any more. In the error state a QP touches no memory, so each outstanding WR
+// can be ended here, with an error, as nobody knows which were executed (IBTA 11.6.3.2).
+void Channel::break_down(int error) {
+    error_ = error;
+    for (const auto& each : connections_) {
+        Connection& connection = *each;
+        ibv_qp_attr attributes{};
+        attributes.qp_state = IBV_QPS_ERR;
+        ibv_modify_qp(connection.qp_.get(), &attributes, IBV_QP_STATE);
+        while (connection.done_ != connection.posted_)
+            finish(connection, connection.done_, error, 0);
+        fail(connection, error);
+    }
+    for (ChannelUser* const user : users_)
+        if (user != nullptr) user->broken(error);
 }
 
 // Everything that was in the queue when it was asked has been read once it has been empty, or once

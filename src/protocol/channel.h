@@ -47,6 +47,9 @@ public:
     virtual void changed(Connection& connection) = 0;
     // Reads everything that is in completion queues of its own.
     virtual void drain() = 0;
+    // The channel has broken: nothing is sent any more, and nothing arrives. All its connections
+    // have failed.
+    virtual void broken(int error) = 0;
 
 private:
     friend class Channel;
@@ -103,8 +106,8 @@ private:
     std::optional<post::VerbsSendQueue<post::SingleThreaded>> verbs_;
     // Of each work under way what `Sent` says, in few bytes: there are send_depth of them for each
     // peer. An injected message, which is the application's and of which nobody is told, need not
-    // be noted. When a connection fails, all works have a completion, so those of the protocol's own
-    // have own_mark().
+    // be noted. When a connection fails, all works have a completion, so those of the protocol's
+    // own have own_mark().
     struct Record {
         void* argument = nullptr;  // the context, or the part
         std::uint32_t buffer = kNoBuffer;
@@ -161,6 +164,8 @@ public:
         return connection_count_.load(std::memory_order_relaxed);
     }
     std::uint64_t under_way() const noexcept;  // works of all of them
+    // 0, or an errno once the device has said that it has failed, or this channel's CQ or SRQ.
+    int error() const noexcept { return error_; }
 
     // Before all that follows.
     void use(Connector& connector) noexcept { connector_ = &connector; }
@@ -241,6 +246,7 @@ private:
     void look_at_changes();
     void look_at_connections();
     void look_if_drained();
+    void break_down(int error);
     void fail(Connection& connection, int error);
     verbs::QueuePair make_send_queue();
 
@@ -283,6 +289,7 @@ private:
     // By the connector's thread: the state of a connection, or drain_.asked.
     std::atomic<bool> changed_{false};
     Drain drain_;
+    int error_ = 0;
     struct Draining {
         std::uint64_t ticket = 0;   // of drain_.asked
         std::uint32_t read_at = 0;  // entries read before it was asked

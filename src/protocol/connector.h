@@ -47,7 +47,11 @@ struct Drain {
     // By the thread that polls: the value of `asked` that it read before it found the queues empty.
     // Then it calls Connector::drained().
     std::atomic<std::uint64_t> done{0};
-    void (*ask)(void* argument) = nullptr;  // called after `asked` has changed; any thread
+    // An errno: the device said that the completion queue, or the SRQ, has failed for good, or that
+    // it has failed itself. By the connector's thread, once.
+    std::atomic<int> device_error{0};
+    // Called after `asked` or `device_error` has changed; any thread.
+    void (*ask)(void* argument) = nullptr;
     void* argument = nullptr;
 };
 

@@ -176,18 +176,76 @@ bool Connector::Service::is_watched(ibv_context* context) const noexcept {
                        [&](const LocalEndpoint& each) { return each.context == context; });
 }
 
-// Under the lock, so that no context goes meanwhile. An event is acknowledged before anything else
-// is done, as the destruction of the object that it is of waits for that.
+// Under the lock, so that no context goes meanwhile. The object of an event exists until the event
+// is acknowledged, and its destruction waits for that. So an event is acknowledged before anything
+// is done that could wait for a destruction.
 void Connector::Service::read_events() noexcept {
     if (!std::exchange(has_events_, false)) return;
     for (const LocalEndpoint& endpoint : targets_.endpoints()) {
         ibv_async_event event;
         while (ibv_get_async_event(endpoint.context, &event) == 0) {
-            const bool is_last = event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED;
-            const std::uint32_t number = is_last ? event.element.qp->qp_num : 0;
+            const ibv_event_type type = event.event_type;
+            switch (type) {
+                case IBV_EVENT_QP_LAST_WQE_REACHED: {
+                    const std::uint32_t number = event.element.qp->qp_num;
+                    ibv_ack_async_event(&event);
+                    targets_.reached_last(number);
+                    continue;
+                }
+                case IBV_EVENT_QP_FATAL:
+                case IBV_EVENT_QP_REQ_ERR:
+                case IBV_EVENT_QP_ACCESS_ERR: {
+                    // In the error state all WRs of the QP complete, and its owner or peer acts on
+                    // these completions. (A responder has none; its requester is answered a NAK.)
+                    ibv_qp_attr attributes{};
+                    attributes.qp_state = IBV_QPS_ERR;
+                    ibv_modify_qp(event.element.qp, &attributes, IBV_QP_STATE);
+                    break;
+                }
+                case IBV_EVENT_CQ_ERR: {
+                    const ibv_cq* const cq = event.element.cq;
+                    ibv_ack_async_event(&event);
+                    device_failed(type, EIO, [&](const LocalEndpoint& e) { return e.cq == cq; });
+                    continue;
+                }
+                case IBV_EVENT_SRQ_ERR: {
+                    const ibv_srq* const srq = event.element.srq;
+                    ibv_ack_async_event(&event);
+                    device_failed(type, EIO, [&](const LocalEndpoint& e) { return e.srq == srq; });
+                    continue;
+                }
+                case IBV_EVENT_DEVICE_FATAL:
+                    ibv_ack_async_event(&event);
+                    device_failed(type, ENODEV, [&](const LocalEndpoint& e) {
+                        return e.context == endpoint.context;
+                    });
+                    continue;
+                default:  // ports, paths and limits: what they break ends with completions
+                    break;
+            }
             ibv_ack_async_event(&event);
-            if (is_last) targets_.reached_last(number);
         }
+    }
+}
+
+// Tells the channels of the endpoints concerned, and the user.
+template <class Concerns>
+void Connector::Service::device_failed(ibv_event_type type, int error,
+                                       const Concerns& concerns) noexcept {
+    bool is_first = false;
+    for (const LocalEndpoint& endpoint : targets_.endpoints()) {
+        if (endpoint.drain == nullptr || !concerns(endpoint)) continue;
+        if (endpoint.drain->device_error.exchange(error, std::memory_order_release) != 0) continue;
+        is_first = true;
+        endpoint.drain->ask(endpoint.drain->argument);
+    }
+    if (!is_first) return;
+    try {
+        tell_user(options_.complain, "device " + device_ + " reports \"" +
+                                         ibv_event_type_str(type) +
+                                         "\": all operations of its endpoints end with an error (" +
+                                         std::strerror(error) + ")");
+    } catch (const std::bad_alloc&) {  // the operations end all the same
     }
 }
 

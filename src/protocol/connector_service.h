@@ -74,6 +74,8 @@ private:
     void let_in() const noexcept;
     bool is_watched(ibv_context* context) const noexcept;
     void read_events() noexcept;
+    template <class Concerns>
+    void device_failed(ibv_event_type type, int error, const Concerns& concerns) noexcept;
     void arrived(const ConnectorPort::Arrival& arrival);
     void send(const Datagram& datagram, const Name& to) noexcept;
     void send(const ConnectorRequests::Outgoing& out) noexcept { send(out.datagram, out.to); }

@@ -409,6 +409,7 @@ public:
     bool lost(const Connection& connection, int error, int device_error) override;
     void changed(Connection& connection) override;
     void drain() override;
+    void broken(int error) override;
     // The end of an operation that the application waits for.
     void entry(std::uint8_t what, bool read, void* context, std::uint64_t extra, int error,
                int device_error, Counter* counter);
@@ -420,6 +421,8 @@ public:
     void look_after(Peer& peer);
     void keep_alive(std::chrono::steady_clock::duration passed);
     void fail_receives(Peer& peer);
+    template <class Wanted>
+    void fail_receives(int error, const Wanted& wanted);
     // rdm_endpoint.cc
     void close();
     struct Unfetched {

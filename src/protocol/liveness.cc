@@ -28,6 +28,7 @@ void RdmEndpoint::Body::tick() {
     if (now - last_probe < kProbeEvery) return;
     const auto passed = now - last_probe;
     last_probe = now;
+    if (channel->error() != 0) return broken(channel->error());
     look_who_talks(true);
     for (const auto& peer : peers)
         if (peer->answers != 0 || peer->has_left) look_after(*peer);
@@ -89,12 +90,26 @@ void RdmEndpoint::Body::tick_while_asleep() {
     channel->wake_after(kProbeEvery);
 }
 
-// Receives that only the peer could have satisfied, in the order of posting.
+// Ends the receives that only the peer could have satisfied.
 void RdmEndpoint::Body::fail_receives(Peer& peer) {
+    fail_receives(FI_ECONNRESET,
+                  [&](const PostedReceive& posted) { return posted.source == peer.number; });
+}
+
+// The device has failed. Receives that are posted later, from any source, end in tick().
+void RdmEndpoint::Body::broken(int error) {
+    for (std::size_t i = 0; i < peers.size(); ++i)  // there may be more meanwhile
+        if (peers[i]->failed == 0) fail_peer(*peers[i], error);
+    fail_receives(error, [](const PostedReceive&) { return true; });
+}
+
+// In the order of posting.
+template <class Wanted>
+void RdmEndpoint::Body::fail_receives(int error, const Wanted& wanted) {
     for (Matcher* const matcher : {&tagged, &untagged}) {
         std::vector<Receive*> lost;
         matcher->find_receive([&](PostedReceive& posted) {
-            if (posted.source == peer.number) lost.push_back(static_cast<Receive*>(&posted));
+            if (wanted(posted)) lost.push_back(static_cast<Receive*>(&posted));
             return false;
         });
         std::sort(lost.begin(), lost.end(),
@@ -103,7 +118,7 @@ void RdmEndpoint::Body::fail_receives(Peer& peer) {
             if (!receive->queued) continue;  // forget() let it have a message that was kept
             matcher->take(*receive);
             if (receive->waits) tuples->receiver.forget(*receive);
-            end_unmatched(*receive, FI_ECONNRESET);
+            end_unmatched(*receive, error);
         }
     }
 }

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A peer process that dies while many of its connections have unsignaled WRs outstanding: the
-// device completes all of them at once, and the CQ of the survivor has an entry for each.
+// Completion queues that are full. A peer process that dies while many of its connections have
+// unsignaled WRs outstanding: the device completes all of them at once, and the CQ of the survivor
+// has an entry for each. And a CQ that overruns all the same.
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <csignal>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "tests/provider/connector_support.h"
@@ -81,6 +84,58 @@ TEST_P(CompletionRoom, HasAnEntryForEachFlushedRequest) {
         << lost << " of " << kFewest;
     EXPECT_LE(lost, kEndpoints * kMessages);
     EXPECT_EQ(outstanding(), 0U);
+}
+
+unsigned complaints = 0;
+std::string complaint;
+
+// The device says so by an asynchronous event, and nothing completes by that CQ any more.
+TEST(BrokenCompletionQueue, EndsAllOperationsWithAnError) {
+    complaints = 0;
+    Options options = room_options(PostPath::kVerbs);
+    options.complain = [](const char* line) {
+        ++complaints;
+        complaint = line;
+    };
+    options.keepalive_s = 1;
+    End sender(options), receiver(options);
+    const auto to = sender.addresses.insert(receiver.endpoint->name());
+    std::vector<char> bytes(8, 'x'), room(8);
+    sender.send(to, bytes);
+    ASSERT_TRUE(until([&] { return !sender.transmit.empty(); }, {&sender, &receiver}));
+    ASSERT_EQ(sender.transmit.front().error, 0);
+    sender.transmit.pop();
+    sender.post(FI_ADDR_UNSPEC, room, &room);
+    // Twice as many completions as the queue then has entries, and nobody reads them. What the
+    // receiver has no room for is executed as soon as it reads.
+    ASSERT_EQ(ibv_resize_cq(sender.body().channel->cq(), 31), 0);
+    constexpr unsigned kMessages = 64;
+    for (unsigned i = 0; i < kMessages; ++i)
+        sender.send(to, bytes);
+    const auto has_event = [&] { return sender.body().channel->drain().device_error.load() != 0; };
+    ASSERT_TRUE(until(has_event, {&receiver}));
+    unsigned ended = 0, failed = 0;
+    EXPECT_TRUE(until(
+        [&] {
+            for (; !sender.transmit.empty(); sender.transmit.pop(), ++ended)
+                if (sender.transmit.front().error != 0) ++failed;
+            return ended == kMessages && !sender.receive.empty();
+        },
+        {&sender, &receiver}))
+        << ended;
+    EXPECT_GE(failed, kMessages - 32);
+    ASSERT_FALSE(sender.receive.empty());
+    EXPECT_EQ(sender.receive.front().error, EIO);
+    sender.receive.pop();
+    // What is asked for later ends, too.
+    sender.post(FI_ADDR_UNSPEC, room, &room);
+    sender.send(to, bytes);
+    EXPECT_TRUE(until([&] { return !sender.transmit.empty() && !sender.receive.empty(); },
+                      {&sender, &receiver}));
+    EXPECT_EQ(sender.transmit.front().error, EIO);
+    EXPECT_EQ(sender.receive.front().error, EIO);
+    EXPECT_EQ(complaints, 1U);
+    EXPECT_NE(complaint.find("reports \"CQ error\""), std::string::npos) << complaint;
 }
 
 }  // namespace
