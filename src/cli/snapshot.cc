@@ -15,7 +15,7 @@
 
 namespace softhca::cli {
 
-const CounterField kCounterFields[10] = {
+const CounterField kCounterFields[11] = {
     {"doorbells", "doorbells", &CounterValues::doorbells},
     {"blueflame", "BlueFlame", &CounterValues::blueflame},
     {"wqes", "WQEs", &CounterValues::wqes},
@@ -26,6 +26,7 @@ const CounterField kCounterFields[10] = {
     {"rnr_naks", "RNR", &CounterValues::rnr_naks},
     {"retries", "retries", &CounterValues::retries},
     {"bytes_sent", "bytes sent", &CounterValues::bytes_sent},
+    {"bytes_resent", "resent", &CounterValues::bytes_resent},
 };
 
 void CounterValues::add(const device::Counters& counters) {
@@ -42,6 +43,7 @@ void CounterValues::add(const device::Counters& counters) {
     rnr_naks += read(counters.rnr_naks);
     retries += read(counters.retries);
     bytes_sent += read(counters.bytes_sent);
+    bytes_resent += read(counters.bytes_resent);
 }
 
 void CounterValues::add(const CounterValues& other) {

@@ -18,7 +18,7 @@ struct CounterValues {
     std::uint64_t dma_read_wqe = 0, dma_read_payload = 0;
     std::uint64_t dma_write_payload = 0, dma_write_cqe = 0;
     std::uint64_t rnr_naks = 0, retries = 0;
-    std::uint64_t bytes_sent = 0;
+    std::uint64_t bytes_sent = 0, bytes_resent = 0;
 
     void add(const device::Counters& counters);
     void add(const CounterValues& other);
@@ -33,7 +33,7 @@ struct CounterField {
     const char* heading;
     std::uint64_t CounterValues::*value;
 };
-extern const CounterField kCounterFields[10];
+extern const CounterField kCounterFields[11];
 
 struct ProcessUse {
     std::uint32_t slot = 0, generation = 0;

@@ -10,20 +10,13 @@
 #include "verbs/memlock.h"
 
 namespace heddle::memory {
-namespace {
-
-constexpr std::size_t kLine = 64, kPage = 4096;
-
-std::size_t rounded(std::size_t bytes, std::size_t to) { return (bytes + to - 1) / to * to; }
-
-}  // namespace
 
 void Pool::Unmap::operator()(std::byte* memory) const noexcept { ::munmap(memory, bytes); }
 
 // Pages of its own, so that nothing else is registered, or made shared, with them.
 Pool::Pool(ibv_pd* pd, std::size_t bytes, std::uint32_t count, int access)
-    : bytes_(rounded(bytes, kLine)), count_(count) {
-    const std::size_t all = rounded(bytes_ * count_, kPage);
+    : bytes_(rounded_up(bytes, kCacheLine)), count_(count) {
+    const std::size_t all = rounded_up(bytes_ * count_, kPageBytes);
     void* const memory =
         ::mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory == MAP_FAILED)

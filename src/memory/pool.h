@@ -15,6 +15,11 @@
 
 namespace heddle::memory {
 
+inline constexpr std::size_t kCacheLine = 64, kPageBytes = 4096;
+constexpr std::size_t rounded_up(std::size_t bytes, std::size_t to) noexcept {
+    return (bytes + to - 1) / to * to;
+}
+
 class Pool {
 public:
     // `count` buffers of `bytes` each, rounded up to cache lines; zeros. Peers may have more access

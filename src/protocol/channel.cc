@@ -34,14 +34,23 @@ constexpr std::size_t kHeaderRoom = sizeof(Header) + 8 + sizeof(RingTail);
 constexpr std::size_t kLeastBuffer = 512;
 // Receives are given back to the device so many at a time.
 constexpr std::uint32_t kReceivesAtOnce = 16;
-// Entries of the CQ for WRs of send queues, if the device has CQs of that size.
-constexpr std::uint32_t kSendEntries = 3072;
+constexpr std::uint32_t kMostReceives = 16384;
+// Entries of the CQ for WRs of send queues, if the device has CQs of that size. With some 1000
+// receive buffers a CQ has 4096 entries, as many as with a few hundred.
+constexpr std::uint32_t kSendEntries = 3000;
 // Of these, only signal_behind() may use so many: when all others are taken, each connection can
 // still be asked which of its WRs are done.
 constexpr std::uint32_t kReservedEntries = 64;
 
 std::size_t buffer_bytes(const Options& options) {
     return std::max(options.eager_bytes + kHeaderRoom, kLeastBuffer);
+}
+
+// What options.receive_bytes gives room for, and the numbers of an SRQ's entries.
+std::uint32_t most_receives(const Options& options) {
+    const std::size_t most =
+        std::min(options.receive_bytes / buffer_bytes(options), std::size_t{kMostReceives});
+    return std::max(options.receive_buffers, static_cast<std::uint32_t>(most));
 }
 
 // Which endpoints one connection reaches.
@@ -88,6 +97,7 @@ Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, b
       lane_(std::move(lane)),
       send_buffers_(lane_->shared->pd.get(), buffer_bytes(options), options.send_depth),
       asked_inline_(static_cast<std::uint32_t>(options.inject_bytes + kHeaderRoom)),
+      most_receives_(most_receives(options)),
       receives_at_once_(std::clamp(options.receive_buffers / 4, 1u, kReceivesAtOnce)) {
     drain_.argument = this;
     drain_.ask = [](void* channel) {
@@ -112,21 +122,47 @@ Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, b
         verbs_cq_.emplace(cq_.get());
     }
     // The direct path gives each entry of the queue a buffer, and posts all but one.
+    if (direct_srq_) direct_srq_->begin_with(options.receive_buffers);
     receive_buffers_.emplace(lane_->shared->pd.get(), buffer_bytes(options),
-                             direct ? direct_srq_->entries() : options.receive_buffers);
+                             direct ? direct_srq_->entries() : options.receive_buffers,
+                             most_receives_);
+    to_post_.reserve(direct ? 0 : most_receives_);
+    use_buffers_from(0);
+}
+
+// Posts the buffers from that number on, which are new.
+void Channel::use_buffers_from(std::uint32_t first) noexcept {
+    const std::uint32_t count = receive_buffers_->count();
     if (direct_srq_) {
-        direct_srq_->fill([this](std::uint32_t index, std::uint64_t& id) {
-            id = kReceive | index;
-            return receive_into(index);
-        });
-        // no more than the CQ has room for, should the queue be larger
-        direct_srq_->post_again(std::min(direct_srq_->entries() - 1, options.receive_buffers));
-    } else {
-        to_post_.reserve(options_.receive_buffers);
-        for (std::uint32_t i = 0; i < options_.receive_buffers; ++i)
-            to_post_.push_back(i);
-        ring_receives();
+        direct_srq_->fill(
+            [this](std::uint32_t index, std::uint64_t& id) {
+                id = kReceive | index;
+                return receive_into(index);
+            },
+            first, count);
+        if (first != 0) direct_srq_->grow(count);
+        direct_srq_->post_again(first == 0 ? count - 1 : count - first);
+        return;
     }
+    for (std::uint32_t i = first; i < count; ++i)
+        to_post_.push_back(i);
+    ring_receives();
+}
+
+// A burst of messages has taken half of the receives before they were read. If it takes all, its
+// senders wait for their RNR timers, and repeat what they have sent. So there are twice as many
+// from now on, up to options.receive_bytes, which the SRQ and the CQ have entries for.
+void Channel::grow_receives() noexcept {
+    const std::uint32_t count = receive_buffers_->count();
+    const std::uint32_t wanted = std::min(2 * count, most_receives_);
+    if (wanted == count || cannot_grow_) return;
+    try {
+        receive_buffers_->grow(wanted);
+    } catch (const std::exception&) {  // RLIMIT_MEMLOCK, mostly: then they stay as many as they are
+        cannot_grow_ = true;
+        return;
+    }
+    use_buffers_from(count);
 }
 
 Channel::~Channel() {
@@ -158,13 +194,13 @@ void Channel::make_cq() {
     if (const int error = ibv_query_device(context, &device))
         throw VerbsError("the limits of the device", error);
     ibv_cq_init_attr_ex attributes{};
-    attributes.cqe = std::min(options_.receive_buffers + kSendEntries,
+    attributes.cqe = std::min(most_receives_ + kSendEntries,
                               static_cast<std::uint32_t>(std::max(device.max_cqe, 0)));
-    const std::uint32_t fewest = options_.receive_buffers + 2 * kReservedEntries;
+    const std::uint32_t fewest = most_receives_ + 2 * kReservedEntries;
     if (attributes.cqe < fewest)
         throw VerbsError("a completion queue of " + std::to_string(fewest) +
                              " entries, where the device has " + std::to_string(device.max_cqe),
-                         EINVAL, "FI_HEDDLE_RECEIVE_BUFFERS makes it smaller");
+                         EINVAL, "FI_HEDDLE_RECEIVE_MEMORY makes it smaller");
     attributes.channel = events_.get();
     attributes.wc_flags = IBV_WC_STANDARD_FLAGS;
     if (lane_->parent) {  // one thread at a time: libmlx5 need not lock
@@ -179,15 +215,15 @@ void Channel::make_cq() {
     if (!cq_)
         throw VerbsError("a completion queue of " + std::to_string(attributes.cqe) + " entries",
                          errno,
-                         verbs::memlock_hint(errno, "FI_HEDDLE_RECEIVE_BUFFERS makes it smaller"));
+                         verbs::memlock_hint(errno, "FI_HEDDLE_RECEIVE_MEMORY makes it smaller"));
     // other() publishes what it has read at the latest after kPollAtOnce entries.
-    cq_room_ = static_cast<std::uint32_t>(cq_->cqe) - options_.receive_buffers - kPollAtOnce;
+    cq_room_ = static_cast<std::uint32_t>(cq_->cqe) - most_receives_ - kPollAtOnce;
 }
 
 void Channel::make_srq(bool direct) {
     ibv_srq_init_attr_ex attributes{};
     // The driver keeps an entry more than it is asked for, and rounds up.
-    attributes.attr.max_wr = options_.receive_buffers - (direct ? 1 : 0);
+    attributes.attr.max_wr = most_receives_ - (direct ? 1 : 0);
     attributes.attr.max_sge = 1;
     attributes.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
     attributes.srq_type = IBV_SRQT_BASIC;
@@ -200,9 +236,8 @@ void Channel::make_srq(bool direct) {
     }
     srq_.reset(ibv_create_srq_ex(lane_->shared->context.get(), &attributes));
     if (!srq_)
-        throw VerbsError("a shared receive queue of " + std::to_string(options_.receive_buffers),
-                         errno,
-                         verbs::memlock_hint(errno, "FI_HEDDLE_RECEIVE_BUFFERS makes it smaller"));
+        throw VerbsError("a shared receive queue of " + std::to_string(most_receives_), errno,
+                         verbs::memlock_hint(errno, "FI_HEDDLE_RECEIVE_MEMORY makes it smaller"));
     if (xrc() && ibv_get_srq_num(srq_.get(), &srqn_) != 0)
         throw VerbsError("the number of a shared receive queue", errno);
 }
@@ -377,7 +412,7 @@ post::Posted Channel::post(Connection& connection, post::Work& work, const Sent&
 
 ibv_sge Channel::receive_into(std::uint32_t buffer) const noexcept {
     return {reinterpret_cast<std::uintptr_t>(receive_buffers_->at(buffer)),
-            static_cast<std::uint32_t>(receive_buffers_->bytes()), receive_buffers_->key()};
+            static_cast<std::uint32_t>(receive_buffers_->bytes()), receive_buffers_->key(buffer)};
 }
 
 // What came into the buffer has been dealt with.
@@ -400,6 +435,8 @@ void Channel::post_free_receives() noexcept {
     direct_cq_->publish();
     direct_srq_->post_again(receives_at_once_);
     until_posting_ = receives_at_once_;
+    if (direct_cq_->has_entry_ahead(receive_buffers_->count() / 2)) [[unlikely]]
+        grow_receives();
 }
 
 void Channel::ring_receives() noexcept {
@@ -430,6 +467,11 @@ unsigned Channel::poll_verbs(unsigned most) {
     const unsigned found = verbs_cq_->poll(completions_.data(), std::min(most, kPollAtOnce));
     read_by_verbs_ += found;
     found_no_more_ = found < std::min(most, kPollAtOnce);
+    backlog_ = found_no_more_ ? 0 : backlog_ + found;
+    if (backlog_ > receive_buffers_->count() / 2) [[unlikely]] {
+        backlog_ = 0;
+        grow_receives();
+    }
     for (unsigned i = 0; i < found; ++i)
         completed(completions_[i]);
     return found;

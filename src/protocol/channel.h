@@ -22,6 +22,7 @@
 
 #include "endpoint/lanes.h"
 #include "heddle/post/queues.h"
+#include "memory/growing_buffers.h"
 #include "memory/pool.h"
 #include "protocol/connector.h"
 #include "protocol/options.h"
@@ -159,6 +160,7 @@ public:
     // wants it, and the device has that much room. Of a connection that is there.
     bool fits_inline(std::size_t bytes) const noexcept { return bytes < inline_end_; }
     std::size_t max_message() const noexcept { return max_message_; }
+    std::uint32_t receive_buffers() const noexcept { return receive_buffers_->count(); }
     memory::Pool& send_buffers() noexcept { return send_buffers_; }
     std::uint32_t connections() const noexcept {  // any thread
         return connection_count_.load(std::memory_order_relaxed);
@@ -238,6 +240,8 @@ private:
     }
     void post_free_receives() noexcept;  // of the direct path
     void ring_receives() noexcept;       // of the other
+    void use_buffers_from(std::uint32_t first) noexcept;
+    void grow_receives() noexcept;
     void completed(const post::Completion& completion);
     unsigned poll_verbs(unsigned most);
     [[gnu::noinline]] void other(const mlx5_cqe64& cqe);
@@ -253,11 +257,12 @@ private:
     const Options options_;
     const std::uint32_t number_;
     std::unique_ptr<endpoint::Lane> lane_;
-    std::optional<memory::Pool> receive_buffers_;
+    std::optional<memory::GrowingBuffers> receive_buffers_;
     memory::Pool send_buffers_;
     std::size_t max_inline_ = 0;  // once there is a queue pair; whole, the header with it
     std::size_t inline_end_ = 0;  // see fits_inline()
     std::uint32_t asked_inline_;  // what the device has not refused
+    const std::uint32_t most_receives_;  // see grow_receives()
     std::size_t max_message_ = std::size_t{1} << 30;
     verbs::CompletionChannel events_;
     verbs::CompletionQueue cq_;
@@ -298,6 +303,8 @@ private:
     // The verbs path has read so many entries, and the last call found no more.
     std::uint32_t read_by_verbs_ = 0;
     bool found_no_more_ = false;
+    bool cannot_grow_ = false;   // there was no memory for more receive buffers
+    std::uint32_t backlog_ = 0;  // entries that the verbs path has read since it found no more
 };
 
 // What a device's answer means to the program.

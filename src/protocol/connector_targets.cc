@@ -12,8 +12,10 @@
 namespace heddle::protocol {
 namespace {
 
-// A receive that is missing is posted soon: 0.01 ms, where 0 would mean 655 ms.
-constexpr std::uint8_t kMinRnrTimer = 1;
+// How long a sender that found no receive waits, 0.32 ms (IBTA table 45, code 10). It is the
+// receiver's application that is late then, by a time that nobody knows; with 0.01 ms the sender's
+// adapter would send the message a hundred times a millisecond. UCX waits 1 ms.
+constexpr std::uint8_t kMinRnrTimer = 10;
 
 ibv_qp* create_target(const LocalEndpoint& endpoint) noexcept {
     ibv_qp_init_attr_ex wanted{};

@@ -39,7 +39,9 @@ struct Options {
     // Memory that a peer may make us keep for messages without a receive, whatever it sends.
     std::size_t unexpected_limit = std::size_t{1} << 30;
     std::uint32_t receive_buffers = 256;  // of an endpoint, each of eager_bytes and a header
-    std::uint32_t send_depth = 128;       // work queue entries of a connection
+    // They become more, when a burst has taken half of them, up to this many bytes.
+    std::size_t receive_bytes = std::size_t{8} << 20;
+    std::uint32_t send_depth = 128;  // work queue entries of a connection
     // Uses of a buffer until small messages are sent from where it stands; 0: never. nullopt: as
     // measured (reuse_costs.h), this much of the break-even.
     std::optional<std::uint32_t> reuse_after;

@@ -162,6 +162,11 @@ constexpr OptionDeclaration kTable[] = {
     {"receive_buffers", FI_PARAM_SIZE_T, "256", "16 to 16384",
      "Buffers of an endpoint for messages that come in, each of the eager size and a header.",
      [](Text text, Options& o) { return number(text, 16, 16384, o.protocol.receive_buffers); }},
+    {"receive_memory", FI_PARAM_SIZE_T, "8M", "0 to 1G bytes (K, M and G)",
+     "When a burst of messages has taken half of these buffers, the endpoint has twice as many "
+     "from "
+     "then on, up to so many bytes in all. 0: they never become more.",
+     [](Text text, Options& o) { return number(text, 0, 1ULL << 30, o.protocol.receive_bytes); }},
     {"send_depth", FI_PARAM_SIZE_T, "128", "16 to 8192", "Entries of a connection's work queue.",
      [](Text text, Options& o) { return number(text, 16, 8192, o.protocol.send_depth); }},
     {"rings", FI_PARAM_SIZE_T, "0", "0 to 1024",

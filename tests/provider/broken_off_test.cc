@@ -23,6 +23,7 @@ Options broken_off_options() {
     Options options;
     options.endpoints = Category::kMpiEverywhere;
     options.receive_buffers = 8;
+    options.receive_bytes = 0;
     options.eager_bytes = 64 * 1024;
     options.unexpected_bytes = std::size_t{1} << 30;
     options.keepalive_s = 1;

@@ -130,6 +130,7 @@ constexpr unsigned kReceiveRoom = 32, kInjected = 60;
 // Takes as many messages as its queue has room for, and is killed.
 int full_receiver(Board& board) {
     setenv("FI_HEDDLE_RECEIVE_BUFFERS", std::to_string(kReceiveRoom).c_str(), 1);
+    setenv("FI_HEDDLE_RECEIVE_MEMORY", "0", 1);
     World world;
     Station station(world);
     station.enable();

@@ -24,6 +24,7 @@ protected:
     Memlock() {
         setenv("FI_HEDDLE_RNDV", GetParam(), 1);
         setenv("FI_HEDDLE_REUSE", std::to_string(kAfter).c_str(), 1);
+        setenv("FI_HEDDLE_RECEIVE_MEMORY", "0", 1);
         setenv("FI_HEDDLE_RECEIVE_BUFFERS", "32", 1);  // the hard limit may be small, too
         limit.lift();
     }

@@ -439,6 +439,7 @@ TEST_F(Memory, WhatCannotBe) {
 // As few as there may be: they are given back to the device before it has none.
 TEST(ReceiveBuffers, AreFew) {
     setenv("FI_HEDDLE_RECEIVE_BUFFERS", "16", 1);
+    setenv("FI_HEDDLE_RECEIVE_MEMORY", "0", 1);
     World world;
     Pair pair(world);
     for (std::uint64_t i = 0; i < 200; ++i) {

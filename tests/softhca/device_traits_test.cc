@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <dlfcn.h>
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
 #include <poll.h>
@@ -14,12 +15,16 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <set>
+#include <thread>
+#include <vector>
 
 #include "chosen_trait.h"
 #include "shown.h"
+#include "softhca/engine/counters.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -43,6 +48,46 @@ Owned<ibv_qp> small_queue_pair(ibv_pd* pd, ibv_cq* cq, std::uint32_t sges = 1,
                   .max_inline_data = inline_data};
     wanted.qp_type = IBV_QPT_RC;
     return Owned<ibv_qp>(ibv_create_qp(pd, &wanted));
+}
+
+// After a NAK with a timer of 655 ms (IBTA table 45, code 0) the receive is posted at once.
+TEST(DeviceTraits, RnrTimers) {
+    using Clock = std::chrono::steady_clock;
+    constexpr std::chrono::milliseconds kTimer(655);
+    using Query = int (*)(std::uint32_t, softhca_counters*);
+    const auto query = reinterpret_cast<Query>(dlsym(RTLD_DEFAULT, "softhca_query_qp"));
+    ASSERT_NE(query, nullptr);
+    Endpoint::Options options;
+    options.srq = true;
+    options.send_pieces = options.receive_pieces = 1;
+    options.min_rnr_timer = 0;
+    const auto wait = [&] {
+        Pair pair(options);
+        Work message;
+        message.pieces = {pair.a.memory->piece(0, 64)};
+        const std::vector<ibv_sge> room = {pair.b.memory->piece(0, 64)};
+        EXPECT_EQ(pair.b.post_receive(0, room), 0);  // the device knows now who posts there
+        EXPECT_TRUE(pair.a.run(message));
+        EXPECT_TRUE(succeeded(pair.b.wait_receive()));
+        EXPECT_EQ(pair.a.post(message), 0);
+        softhca_counters counters{};
+        do {
+            std::this_thread::yield();
+            EXPECT_EQ(query(pair.a.qp->qp_num, &counters), 0);
+        } while (counters.rnr_naks == 0);
+        const auto begin = Clock::now();
+        EXPECT_EQ(pair.b.post_receive(1, room), 0);
+        EXPECT_TRUE(succeeded(pair.a.wait_send()));
+        return Clock::now() - begin;
+    };
+    if (chosen(DeviceTrait::kRnrTimers)) {
+        EXPECT_GT(wait(), kTimer / 2);
+        return;
+    }
+    // A busy machine may be late, but not each time.
+    for (int i = 0; i < 10; ++i)
+        if (wait() < kTimer / 2) return;
+    FAIL() << "the post does not end the wait";
 }
 
 TEST(DeviceTraits, NoXrc) {

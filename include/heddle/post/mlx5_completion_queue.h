@@ -104,6 +104,16 @@ public:
             owner_ ^= 1;
         }
     }
+    // Has the device written the entry that is `count` behind front()? count: less than the queue
+    // has entries.
+    bool has_entry_ahead(std::uint32_t count) const noexcept {
+        const std::byte* at = at_ + std::size_t{count} * entry_bytes_;
+        const bool wraps = at >= end_;
+        if (wraps) at -= end_ - begin_;
+        const std::uint8_t own = owner_byte(*reinterpret_cast<const mlx5_cqe64*>(at));
+        return ((own ^ owner_ ^ (wraps ? 1 : 0)) & MLX5_CQE_OWNER_MASK) == 0 &&
+               own >> 4 != MLX5_CQE_INVALID;
+    }
     std::uint32_t consumer() const noexcept { return consumer_; }  // entries popped, free-running
     void publish() noexcept { store_record(record_, htobe32(consumer_ & 0xffffff)); }
 

@@ -178,22 +178,41 @@ public:
             __be16 next;
             std::memcpy(&next, next_in_ring(index), sizeof next);
             next_[index] = be16toh(next);
-            irregular_ += next_[index] != after(index);
         }
+        set_entries(entries_);
         ahead_ = (tail_ + entries_ - head_) % entries_;
     }
 
     std::uint32_t number() const noexcept { return number_; }
 
-    // For who gives each entry memory of its own, for good. Entries: how many; one of them is never
-    // posted. fill(list): list(index, id) is the receive of that entry. Before the first post.
+    // For a user that gives each entry memory of its own, for good. entries(): how many are used;
+    // one of them is never posted. fill(list, begin, end): list(index, id) is the receive of each
+    // of these entries, none of which has been posted.
     std::uint32_t entries() const noexcept { return entries_; }
     template <class List>
-    void fill(const List& list) noexcept {
-        for (std::uint32_t index = 0; index < entries(); ++index) {
+    void fill(const List& list, std::uint32_t begin, std::uint32_t end) noexcept {
+        for (std::uint32_t index = begin; index < end; ++index) {
             const ibv_sge piece = list(index, ids_[index]);
             put_scatter_list(entry(index) + sizeof(mlx5_wqe_srq_next_seg), room(), {&piece, 1});
         }
+    }
+    template <class List>
+    void fill(const List& list) noexcept {
+        fill(list, 0, entries_);
+    }
+    // Only the first `count` entries are used, until grow(). Before the first post.
+    void begin_with(std::uint32_t count) noexcept {
+        set_entries(std::min(count, entries_));
+        tail_ = entries_ - 1;
+        ahead_ = entries_ - 1 - head_;
+    }
+    // The entries that follow are used, too, up to `count` in all: they are free. Fill them first,
+    // by fill(). The queue was made with as many.
+    void grow(std::uint32_t count) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        const std::uint32_t before = entries_;
+        set_entries(std::clamp(count, before, static_cast<std::uint32_t>(free_.size())));
+        std::fill(free_.begin() + before, free_.begin() + entries_, std::uint8_t{1});
     }
     // Posts so many free entries (one always stays free), with the receives they have. Only after
     // fill(), and then nothing else may be posted: which entries these are the device knows, as
@@ -254,6 +273,12 @@ private:
     }
     std::uint32_t after(std::uint32_t index) const noexcept {
         return index + 1 == entries_ ? 0 : index + 1;
+    }
+    void set_entries(std::uint32_t count) noexcept {
+        entries_ = count;
+        irregular_ = 0;
+        for (std::uint32_t index = 0; index < entries_; ++index)
+            irregular_ += next_[index] != after(index);
     }
     // Free entries, up to `count`, go to the end of the list. Returns how many there were.
     std::uint32_t chain(std::uint32_t count) noexcept {

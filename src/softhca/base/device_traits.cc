@@ -42,6 +42,8 @@ constexpr DeviceTraitDeclaration kTraits[] = {
      "userfaultfd is refused (EPERM), as in a container with a seccomp filter"},
     {DeviceTrait::kAtomicBytes, "atomic-bytes", true,
      "the completion of an atomic operation does not say how many bytes it answered"},
+    {DeviceTrait::kRnrTimers, "rnr-timers", true,
+     "a sender that found no receive waits for its RNR timer, whatever is posted meanwhile"},
 };
 
 constexpr bool in_order() noexcept {

@@ -27,6 +27,7 @@ enum class DeviceTrait : std::uint8_t {
     kNoCopyOnFork,
     kNoUserfaultfd,
     kAtomicBytes,
+    kRnrTimers,
 };
 
 // One trait. Those of `strict` are what every ConnectX does; the others are what some devices lack.

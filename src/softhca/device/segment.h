@@ -23,7 +23,7 @@
 namespace softhca::device {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x736f'6674'6863'6101ULL;  // "softhca" 1
-inline constexpr std::uint32_t kSegmentVersion = 5;
+inline constexpr std::uint32_t kSegmentVersion = 6;
 
 enum ObjectState : std::uint32_t { kFree = 0, kReserved = 1, kLive = 2, kDying = 3 };
 
@@ -49,6 +49,7 @@ struct Counters {
     std::atomic<std::uint64_t> dma_write_payload, dma_write_cqe;
     std::atomic<std::uint64_t> rnr_naks, retries;
     std::atomic<std::uint64_t> bytes_sent;
+    std::atomic<std::uint64_t> bytes_resent;  // an adapter had sent them before an RNR NAK came
 };
 
 // Entries that the device fetched by itself: a BlueFlame write carries its entry, so these are all

@@ -149,6 +149,7 @@ void wait_for(LocalQp& local, Waiting why, std::uint64_t until) noexcept {
 bool rnr_nak(Fabric& fabric, LocalQp& local, QueuePair& qp, const Request& request,
              std::uint16_t counter, std::uint8_t timer) noexcept {
     count(qp.send.rnr_naks);
+    count(qp.send.bytes_resent, request.data.bytes);
     if (!local.counting_rnr) {
         local.counting_rnr = true;
         local.rnr_left = qp.attr.rnr_retry;
@@ -163,10 +164,15 @@ bool rnr_nak(Fabric& fabric, LocalQp& local, QueuePair& qp, const Request& reque
     }
     const std::uint64_t end = device::now_ns() + rnr_wait_ns(timer);
     wait_for(local, Waiting::kRnr, end);
-    if (qp.attr.rnr_retry != kInfiniteRnr) return false;  // each retry is to take its time
+    // Each retry of a limited number takes its time.
+    if (qp.attr.rnr_retry != kInfiniteRnr || options().device.has(DeviceTrait::kRnrTimers))
+        return false;
     // the responder has answered, so its queue pair is there
     QueuePair& target = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
-    if (await_receive(fabric, local, target, request.srq_number)) local.look_at = end + kUntoldNs;
+    if (!await_receive(fabric, local, target, request.srq_number)) return false;
+    // The post ends the wait, and not the timer, as long as the timer may be.
+    local.wait_until = 0;
+    local.look_at = end + kUntoldNs;
     return false;
 }
 

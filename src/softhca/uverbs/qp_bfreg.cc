@@ -23,6 +23,7 @@ void add(device::Counters& to, const device::Counters& from) noexcept {
     add(to.rnr_naks, from.rnr_naks);
     add(to.retries, from.retries);
     add(to.bytes_sent, from.bytes_sent);
+    add(to.bytes_resent, from.bytes_resent);
 }
 
 }  // namespace

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Registered buffers of one size whose number grows. Their addresses are those of one array, so
+// that a buffer's number gives its address; the memory behind it is registered as the array grows.
+//
+// One thread at a time.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "verbs/handles.h"
+
+namespace heddle::memory {
+
+class GrowingBuffers {
+public:
+    // Reserves addresses for `capacity` buffers of `bytes` each, rounded up to cache lines, and
+    // makes the first `count` of them. `pd` outlives this. Throws VerbsError.
+    GrowingBuffers(ibv_pd* pd, std::size_t bytes, std::uint32_t count, std::uint32_t capacity);
+    ~GrowingBuffers();
+    GrowingBuffers(const GrowingBuffers&) = delete;
+    GrowingBuffers& operator=(const GrowingBuffers&) = delete;
+
+    std::size_t bytes() const noexcept { return bytes_; }
+    std::uint32_t count() const noexcept { return count_; }
+    std::uint32_t capacity() const noexcept { return capacity_; }
+    std::byte* at(std::uint32_t index) const noexcept { return memory_ + index * bytes_; }
+    // The local key of a buffer below count().
+    std::uint32_t key(std::uint32_t index) const noexcept;
+
+    // Makes as many buffers more, up to `count` (at most capacity()) in all. Throws VerbsError if
+    // they cannot be registered; then nothing has changed.
+    void grow(std::uint32_t count);
+
+private:
+    struct Part {
+        std::uint32_t end;  // the number behind its last buffer
+        verbs::MemoryRegion region;
+    };
+    ibv_pd* const pd_;
+    const std::size_t bytes_;
+    std::uint32_t count_ = 0;
+    const std::uint32_t capacity_;
+    const std::size_t reserved_;  // bytes of address space
+    std::byte* memory_ = nullptr;
+    std::vector<Part> parts_;
+};
+
+}  // namespace heddle::memory
