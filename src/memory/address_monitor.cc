@@ -15,6 +15,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 namespace heddle::memory {
 namespace {
@@ -50,28 +51,70 @@ bool is_enough(std::uint64_t there) noexcept {
     return (there & kEvents) == kEvents && (there & kWriteProtects) != 0;
 }
 
+void signal(int eventfd) noexcept {
+    const std::uint64_t one = 1;
+    [[maybe_unused]] const auto written = ::write(eventfd, &one, sizeof one);
+}
+
+// Signals are for threads of the program. Throws std::system_error.
+template <class Body>
+std::thread start_thread(const char* name, Body body) {
+    sigset_t all, before;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread thread;
+    try {
+        thread = std::thread(body);
+    } catch (...) {
+        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        throw;
+    }
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    ::pthread_setname_np(thread.native_handle(), name);
+    return thread;
+}
+
 }  // namespace
 
 AddressMonitor::~AddressMonitor() {
-    if (thread_.joinable() && pid_ != ::getpid()) {
-        thread_.detach();
-    } else if (thread_.joinable()) {
-        const std::uint64_t one = 1;
-        [[maybe_unused]] const auto written = ::write(stop_, &one, sizeof one);
-        thread_.join();
-        ProgramThreads::forget();
+    if (is_forked()) {
+        if (thread_.joinable()) thread_.detach();
+        if (ending_thread_.joinable()) ending_thread_.detach();
+    } else {
+        // The first thread is there until the end of the second, which may unmap what is watched.
+        if (ending_thread_.joinable()) {
+            stop_ending_ = true;
+            signal(wake_ending_);
+            ending_thread_.join();
+        }
+        if (thread_.joinable()) {
+            signal(stop_);
+            thread_.join();
+            ProgramThreads::forget();
+        }
     }
     if (uffd_ >= 0) ::close(uffd_);  // in a forked child
     if (stop_ >= 0) ::close(stop_);
+    if (wake_ending_ >= 0) ::close(wake_ending_);
+}
+
+bool AddressMonitor::is_forked() const noexcept {
+    const pid_t pid = pid_;
+    return pid != 0 && pid != ::getpid();
 }
 
 void AddressMonitor::add(Listener& listener) noexcept {
+    // The second thread may have held its mutex when a child was forked, where it does not exist.
+    std::unique_lock ending(ending_mutex_, std::defer_lock);
+    if (!is_forked()) ending.lock();
     const std::scoped_lock lock(mutex_);
     listener.next_ = listeners_;
     listeners_ = &listener;
 }
 
 void AddressMonitor::remove(Listener& listener) noexcept {
+    std::unique_lock ending(ending_mutex_, std::defer_lock);
+    if (!is_forked()) ending.lock();
     const std::scoped_lock lock(mutex_);
     Listener** at = &listeners_;
     while (*at != nullptr && *at != &listener)
@@ -105,6 +148,7 @@ bool AddressMonitor::open() noexcept {
     api.api = UFFD_API;
     api.features = kEvents | (there & kWriteProtectsShared);
     if (::ioctl(fd, UFFDIO_API, &api) == 0) stop_ = ::eventfd(0, EFD_CLOEXEC);
+    if (stop_ >= 0) wake_ending_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (stop_ < 0) {
         ::close(fd);
         return false;
@@ -117,18 +161,19 @@ bool AddressMonitor::ready() noexcept {
     std::call_once(once_, [this] {
         if (!open()) return;
         pid_ = ::getpid();
-        // Signals are for threads of the program.
-        sigset_t all, before;
-        ::sigfillset(&all);
-        ::pthread_sigmask(SIG_SETMASK, &all, &before);
         try {
-            thread_ = std::thread([this] { run(); });
-            ::pthread_setname_np(thread_.native_handle(), "heddle-memory");
-        } catch (...) {
+            thread_ = start_thread("heddle-memory", [this] { run(); });
+        } catch (const std::system_error&) {
             ::close(uffd_);
             uffd_ = -1;
+            return;
         }
-        ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        // Without it, listeners end what is gone when they are used the next time.
+        if (wake_ending_ < 0) return;
+        try {
+            ending_thread_ = start_thread("heddle-unpin", [this] { run_ending(); });
+        } catch (const std::system_error&) {
+        }
     });
     return uffd_ >= 0;
 }
@@ -159,6 +204,47 @@ bool AddressMonitor::unmapping() const noexcept {
     if (uffd < 0) return false;
     uffdio_writeprotect nothing{};
     return ::ioctl(uffd, UFFDIO_WRITEPROTECT, &nothing) != 0 && errno == EAGAIN;
+}
+
+void AddressMonitor::end_later() noexcept {
+    if (ending_ || wake_ending_ < 0) return;
+    ending_ = true;
+    signal(wake_ending_);
+}
+
+bool AddressMonitor::wait_for_ending() noexcept {
+    if (ending_mutex_.try_lock()) {
+        ending_mutex_.unlock();
+        return false;
+    }
+    const std::scoped_lock wait(ending_mutex_);
+    return true;
+}
+
+// This thread may give memory back: the other one reads of it, and waits for neither this one nor
+// ending_mutex_.
+void AddressMonitor::run_ending() noexcept {
+    const auto woken = [this](int milliseconds) {
+        pollfd wake{wake_ending_, POLLIN, 0};
+        return ::poll(&wake, 1, milliseconds) > 0;
+    };
+    while (!stop_ending_) {
+        if (!woken(-1)) continue;
+        std::uint64_t count;
+        [[maybe_unused]] const auto bytes = ::read(wake_ending_, &count, sizeof count);
+        // Programs mostly unmap several buffers, or go on with calls that end what is gone.
+        while (!stop_ending_ && woken(kEndingDelayMs)) {
+        }
+        if (stop_ending_) return;
+        {
+            const std::scoped_lock lock(mutex_);
+            ending_ = false;
+        }
+        const ProgramThreads::ServiceUnmaps unmaps;
+        const std::scoped_lock lock(ending_mutex_);
+        for (Listener* each = listeners_; each != nullptr; each = each->next_)
+            each->end_gone();
+    }
 }
 
 // This thread must not give memory back: it would wait for itself. It calls nothing that might.

@@ -6,7 +6,8 @@
 // mutex, after a munmap() has returned, sees what its listener made of it.
 //
 // Under the mutex nobody may give back memory to the system, or do anything that might (free(),
-// ibv_dereg_mr()): the kernel would make him wait for the thread, and that for the mutex.
+// ibv_dereg_mr()): the kernel would make him wait for the thread, and that for the mutex. So a
+// second thread does what a listener owes for memory that is gone, a moment later (end_later()).
 #pragma once
 
 #include <sys/types.h>
@@ -30,6 +31,9 @@ public:
         virtual void gone(std::uintptr_t begin, std::uintptr_t end) noexcept = 0;
         // Does it want to be told of any part of [begin, end)? Under the mutex.
         virtual bool wants(std::uintptr_t begin, std::uintptr_t end) const noexcept = 0;
+        // Ends what belonged to memory that is gone. The monitor's second thread calls this after
+        // end_later(), without the mutex.
+        virtual void end_gone() noexcept {}
 
     private:
         friend class AddressMonitor;
@@ -58,8 +62,9 @@ public:
     // Is another thread in the middle of unmapping, or throwing away, memory that is watched? From
     // before the memory is gone until its event has been read. A system call. Any thread.
     bool unmapping() const noexcept;
-    void add(Listener& listener) noexcept;     // takes the mutex
-    void remove(Listener& listener) noexcept;  // takes the mutex
+    // Both take the mutex. remove() returns when no end_gone() of the listener is running.
+    void add(Listener& listener) noexcept;
+    void remove(Listener& listener) noexcept;
 
     // Why nothing can be watched in this process, and what helps; empty: it can. Asks the kernel.
     static std::string why_not();
@@ -71,20 +76,36 @@ public:
     // No more, if no listener wants it. Under the mutex.
     void unwatch(std::uintptr_t begin, std::uintptr_t end) noexcept;
 
+    // Asks for end_gone() of all listeners, within kEndingDelayMs. Under the mutex; from gone(),
+    // too.
+    void end_later() noexcept;
+    // Waits for end_gone() calls that are running. False: none was. Any thread but the monitor's
+    // two; not under the mutex.
+    bool wait_for_ending() noexcept;
+
+    // The second thread wakes at most once in that time, and not at all while nothing is unmapped.
+    static constexpr int kEndingDelayMs = 500;
+
 private:
     bool open() noexcept;
     void run() noexcept;
     void read_events() noexcept;
+    void run_ending() noexcept;
+    bool is_forked() const noexcept;
 
     std::mutex mutex_;
+    std::mutex ending_mutex_;            // held during end_gone(); taken before mutex_
     std::atomic<bool> changing_{false};  // by the thread; false only after all were told
-    Listener* listeners_ = nullptr;      // under mutex_
+    Listener* listeners_ = nullptr;      // written under both mutexes
+    bool ending_ = false;                // under mutex_: end_later() since the last end_gone()
     std::once_flag once_;
     // By ready(), once; uffd_ again by the thread at its end, under mutex_.
     std::atomic<int> uffd_{-1};  // read by any thread
     int stop_ = -1;
-    std::thread thread_;
-    pid_t pid_ = 0;  // in a forked child there is no thread
+    int wake_ending_ = -1;  // an eventfd, of the second thread
+    std::atomic<bool> stop_ending_{false};
+    std::thread thread_, ending_thread_;
+    std::atomic<pid_t> pid_{0};  // in a forked child there is no thread
 };
 
 }  // namespace heddle::memory

@@ -58,6 +58,7 @@ bool ProgramThreads::find_count() noexcept {
 }
 
 bool ProgramThreads::scan(unsigned now) noexcept {
+    if (unmapping_services_.load(std::memory_order_seq_cst) != 0) return false;
     if (patience_.load(std::memory_order_relaxed) != 0) {
         patience_.fetch_sub(1, std::memory_order_relaxed);  // by two at once: a scan comes late
         return false;
@@ -66,7 +67,12 @@ bool ProgramThreads::scan(unsigned now) noexcept {
     const Tasks found = tasks();
     // The caller is one of the others.
     if (found.others != 1 || found.all != now) return false;
-    alone_at_.store(now, std::memory_order_release);
+    // In this order: ServiceUnmaps() counts itself before it stores 0, so one of us sees the other.
+    alone_at_.store(now, std::memory_order_seq_cst);
+    if (unmapping_services_.load(std::memory_order_seq_cst) != 0) {
+        alone_at_.store(0, std::memory_order_seq_cst);
+        return false;
+    }
     patience_.store(0, std::memory_order_relaxed);  // the next change of the count is looked at
     return true;
 }

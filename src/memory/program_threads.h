@@ -5,9 +5,10 @@
 // glibc counts threads in __nptl_nthreads, which exists for debuggers (libthread_db,
 // td_ta_get_nthreads): pthread_create() increments it before the new thread runs. A scan of
 // /proc/self/task tells which of the threads are service threads: by their names ours and those of
-// the software HCA, which unmap nothing that a program could use. As long as the count is what it
-// was at that scan, no other thread has come. Where there is no such count (another C library), or
-// it is not the number of tasks, the answer is always no.
+// the software HCA, which unmap nothing that a program could use, but while they say so
+// (ServiceUnmaps). As long as the count is what it was at that scan, no other thread has come.
+// Where there is no such count (another C library), or it is not the number of tasks, the answer is
+// always no.
 #pragma once
 
 #include <atomic>
@@ -27,6 +28,21 @@ public:
     // After a service thread has ended: another thread may make the count what it was.
     static void forget() noexcept { alone_at_.store(0, std::memory_order_release); }
 
+    // While one exists, no thread is the only caller. A service thread has one while it may give
+    // memory back to the system, from where a thread of the program could get it at once: free()
+    // may trim the heap. Such a thread sees it, since the kernel, or the allocator, gives memory
+    // away under a lock.
+    class ServiceUnmaps {
+    public:
+        ServiceUnmaps() noexcept {
+            unmapping_services_.fetch_add(1, std::memory_order_seq_cst);
+            alone_at_.store(0, std::memory_order_seq_cst);
+        }
+        ~ServiceUnmaps() { unmapping_services_.fetch_sub(1, std::memory_order_seq_cst); }
+        ServiceUnmaps(const ServiceUnmaps&) = delete;
+        ServiceUnmaps& operator=(const ServiceUnmaps&) = delete;
+    };
+
 private:
     static bool find_count() noexcept;
     static bool scan(unsigned now) noexcept;
@@ -35,6 +51,7 @@ private:
     static inline std::atomic<bool> looked_{false};              // for the count; any thread
     static inline std::atomic<unsigned> alone_at_{0};            // 0: no scan has said so
     static inline std::atomic<unsigned> patience_{0};            // calls before the next scan
+    static inline std::atomic<unsigned> unmapping_services_{0};  // ServiceUnmaps that exist
 };
 
 }  // namespace heddle::memory

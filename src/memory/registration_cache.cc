@@ -78,7 +78,7 @@ RegistrationCache::~RegistrationCache() {
 }
 
 template <class Look>
-void RegistrationCache::look_up(const Look& look) noexcept {
+bool RegistrationCache::look_up(const Look& look) noexcept {
     Region* dead = nullptr;
     {
         const std::scoped_lock lock(monitor_->mutex());
@@ -86,6 +86,11 @@ void RegistrationCache::look_up(const Look& look) noexcept {
         look();
     }
     end_all(dead);
+    return dead != nullptr;
+}
+
+void RegistrationCache::end_gone() noexcept {
+    look_up([] {});
 }
 
 RegistrationCache::Region* RegistrationCache::get(const void* address, std::size_t bytes,
@@ -327,7 +332,7 @@ void RegistrationCache::evict(Region& region, Region*& dead) noexcept {
 bool RegistrationCache::give_way(std::size_t bytes) noexcept {
     Region* dead = nullptr;
     std::size_t found = 0;
-    look_up([&] {
+    const bool some_had_gone = look_up([&] {
         for (Region* at = oldest_; at != nullptr && found < bytes;) {
             Region& region = *at;
             at = region.newer_;
@@ -337,7 +342,8 @@ bool RegistrationCache::give_way(std::size_t bytes) noexcept {
         }
     });
     end_all(dead);
-    return dead != nullptr;
+    // The monitor's second thread may be about to end some that are listed nowhere any more.
+    return dead != nullptr || some_had_gone || monitor_->wait_for_ending();
 }
 
 void RegistrationCache::give_up_held() noexcept {
@@ -363,6 +369,7 @@ void RegistrationCache::gone(std::uintptr_t begin, std::uintptr_t end) noexcept 
         if (region.users_ != 0) continue;  // ended by its last user
         region.older_ = dead_;
         dead_ = &region;
+        monitor_->end_later();
     }
 }
 

@@ -111,9 +111,10 @@ private:
 
     void gone(std::uintptr_t begin, std::uintptr_t end) noexcept override;
     bool wants(std::uintptr_t begin, std::uintptr_t end) const noexcept override;
-    // look() under the mutex; then what had gone is ended without it.
+    void end_gone() noexcept override;
+    // look() under the mutex; then what had gone is ended without it. True: something had.
     template <class Look>
-    void look_up(const Look& look) noexcept;
+    bool look_up(const Look& look) noexcept;
     void drop(Region* region, bool held) noexcept;
     bool give_way(std::size_t bytes) noexcept;
     Region* make(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
@@ -144,7 +145,9 @@ private:
     std::pmr::multimap<std::uintptr_t, Region*> regions_{&pool_};  // by begin; may overlap
     std::uintptr_t longest_ = 0;                                   // of regions_, ever
     Region *newest_ = nullptr, *oldest_ = nullptr;                 // of regions_, by use
-    Region* dead_ = nullptr;  // unmapped, of nobody: to be ended without the mutex
+    // Unmapped, of nobody: ended without the mutex by the next call, or by the monitor's second
+    // thread within AddressMonitor::kEndingDelayMs.
+    Region* dead_ = nullptr;
     std::array<std::uint64_t, kRemembered> seen_{};
     CacheCounts counts_;
 };

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Memory that stays registered, and programs whose threads unmap it and map it again at the same
 // time. The thread that reads of changes is held up, as a loaded machine holds it up: poll(), which
-// it waits with, is a function of this file.
+// it waits with, is a function of this file. So are those of libibverbs that register memory, to
+// count calls and to refuse some.
 #include "memory/registration_cache.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -13,6 +15,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <ctime>
@@ -59,8 +63,36 @@ private:
     bool open_ = true;
 };
 
+std::atomic<unsigned> deregistrations{0};
+std::atomic<unsigned> registrations_to_refuse{0};  // with ENOMEM
+
+template <class Function>
+Function* of_libibverbs(const char* name, const char* version) {
+    return reinterpret_cast<Function*>(dlvsym(RTLD_NEXT, name, version));
+}
+
 }  // namespace
 }  // namespace heddle::memory::test
+
+extern "C" int ibv_dereg_mr(ibv_mr* mr) {
+    static const auto real =
+        heddle::memory::test::of_libibverbs<int(ibv_mr*)>("ibv_dereg_mr", "IBVERBS_1.1");
+    ++heddle::memory::test::deregistrations;
+    return real(mr);
+}
+
+extern "C" ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t bytes, uint64_t iova,
+                                    unsigned access) {
+    static const auto real =
+        heddle::memory::test::of_libibverbs<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, unsigned)>(
+            "ibv_reg_mr_iova2", "IBVERBS_1.8");
+    if (heddle::memory::test::registrations_to_refuse != 0) {
+        --heddle::memory::test::registrations_to_refuse;
+        errno = ENOMEM;
+        return nullptr;
+    }
+    return real(pd, address, bytes, iova, access);
+}
 
 extern "C" int poll(pollfd* files, nfds_t count, int milliseconds) {
     timespec limit{milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
@@ -191,6 +223,56 @@ TEST_F(RegistrationCacheTest, KeepsOnlyMemoryOfWhichTheKernelTellsAll) {
     munmap(shared, kBytes);
 }
 
+TEST_F(RegistrationCacheTest, EndsWhatWasUnmappedWithoutAnotherCall) {
+    constexpr unsigned kRegions = 3;
+    std::byte* const at = map_some(kRegions * kBytes);
+    std::memset(at, 0, kRegions * kBytes);
+    for (unsigned i = 0; i < kRegions; ++i)
+        ASSERT_TRUE(is_kept(at + i * kBytes));
+    // Twice, as the thread that ends them sleeps again.
+    for (const unsigned regions : {1U, kRegions - 1}) {
+        const unsigned before = deregistrations;
+        munmap(regions == 1 ? at : at + kBytes, regions * kBytes);
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        while (deregistrations - before < regions && std::chrono::steady_clock::now() < limit)
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        EXPECT_EQ(deregistrations - before, regions);
+    }
+    EXPECT_EQ(cache.counts().invalidations, kRegions);
+}
+
+TEST_F(RegistrationCacheTest, EndsNothingOfACacheThatIsGone) {
+    const unsigned before = deregistrations;
+    // Around the time at which the thread looks.
+    for (const int milliseconds : {0, -2, -1, 0, 1}) {
+        std::byte* const at = map_some(kBytes);
+        std::memset(at, 0, kBytes);
+        {
+            RegistrationCache brief(monitor, pair.a.pd.get(), kBytes);
+            for (int i = 0; i < 2; ++i)
+                brief.put(brief.get(at, kBytes, kAccess));
+            ASSERT_EQ(brief.counts().regions, 1U);
+            munmap(at, kBytes);
+            std::this_thread::sleep_for(
+                std::chrono::milliseconds(AddressMonitor::kEndingDelayMs + milliseconds));
+        }
+    }
+    EXPECT_EQ(deregistrations - before, 5U * 2) << "one of them for its first use alone";
+}
+
+TEST_F(RegistrationCacheTest, WhatWasUnmappedMakesRoomForAnother) {
+    std::byte* const at = map_some(2 * kBytes);
+    std::memset(at, 0, 2 * kBytes);
+    ASSERT_TRUE(is_kept(at));
+    munmap(at, kBytes);
+    registrations_to_refuse = 1;
+    ibv_mr* const mr = cache.reg_mr(reinterpret_cast<std::uintptr_t>(at + kBytes), kBytes, kAccess);
+    EXPECT_NE(mr, nullptr) << "the device had room after the deregistration";
+    EXPECT_EQ(registrations_to_refuse, 0U);
+    if (mr != nullptr) ibv_dereg_mr(mr);
+    munmap(at + kBytes, kBytes);
+}
+
 TEST_F(RegistrationCacheTest, TellsOnceThatNothingIsKept) {
     const long file = syscall(SYS_userfaultfd, O_CLOEXEC | 1);  // UFFD_USER_MODE_ONLY
     if (file >= 0) close(static_cast<int>(file));
@@ -279,6 +361,12 @@ TEST(ProgramThreads, OthersThatComeAndGo) {
     std::thread service([&] { end.wait(true); });
     pthread_setname_np(service.native_handle(), "heddle-test");
     EXPECT_TRUE(becomes(true)) << "a service thread counts for nothing";
+    {
+        const ProgramThreads::ServiceUnmaps unmaps;
+        for (int i = 0; i < 10'000; ++i)
+            ASSERT_FALSE(ProgramThreads::only_caller()) << "a service thread may unmap memory";
+    }
+    EXPECT_TRUE(becomes(true));
     end = false;
     end.notify_all();
     service.join();
