@@ -16,10 +16,11 @@ namespace heddle::memory {
 
 // MAP_NORESERVE: the kernel counts pages when they are used, not the addresses.
 GrowingBuffers::GrowingBuffers(ibv_pd* pd, std::size_t bytes, std::uint32_t count,
-                               std::uint32_t capacity)
+                               std::uint32_t capacity, int access)
     : pd_(pd),
       bytes_(rounded_up(bytes, kCacheLine)),
       capacity_(std::max(count, capacity)),
+      access_(IBV_ACCESS_LOCAL_WRITE | access),
       reserved_(rounded_up(bytes_ * capacity_, kPageBytes)) {
     void* const memory = ::mmap(nullptr, reserved_, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -52,8 +53,7 @@ void GrowingBuffers::grow(std::uint32_t count) {
     const std::size_t begin = count_ * bytes_ / kPageBytes * kPageBytes;
     const std::size_t end = rounded_up(count * bytes_, kPageBytes);
     parts_.reserve(parts_.size() + 1);
-    verbs::MemoryRegion region(
-        ibv_reg_mr(pd_, memory_ + begin, end - begin, IBV_ACCESS_LOCAL_WRITE));
+    verbs::MemoryRegion region(ibv_reg_mr(pd_, memory_ + begin, end - begin, access_));
     if (!region)
         throw VerbsError("registering " + std::to_string(end - begin) + " bytes of buffers", errno,
                          verbs::memlock_hint(errno));

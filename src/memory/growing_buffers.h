@@ -18,8 +18,10 @@ namespace heddle::memory {
 class GrowingBuffers {
 public:
     // Reserves addresses for `capacity` buffers of `bytes` each, rounded up to cache lines, and
-    // makes the first `count` of them. `pd` outlives this. Throws VerbsError.
-    GrowingBuffers(ibv_pd* pd, std::size_t bytes, std::uint32_t count, std::uint32_t capacity);
+    // makes the first `count` of them. The device may write them, with `access` (IBV_ACCESS_...)
+    // besides. `pd` outlives this. Throws VerbsError.
+    GrowingBuffers(ibv_pd* pd, std::size_t bytes, std::uint32_t count, std::uint32_t capacity,
+                   int access = 0);
     ~GrowingBuffers();
     GrowingBuffers(const GrowingBuffers&) = delete;
     GrowingBuffers& operator=(const GrowingBuffers&) = delete;
@@ -44,6 +46,7 @@ private:
     const std::size_t bytes_;
     std::uint32_t count_ = 0;
     const std::uint32_t capacity_;
+    const int access_;
     const std::size_t reserved_;  // bytes of address space
     std::byte* memory_ = nullptr;
     std::vector<Part> parts_;

@@ -56,8 +56,12 @@ CacheCounts& CacheCounts::operator+=(const CacheCounts& other) noexcept {
 }
 
 RegistrationCache::RegistrationCache(std::shared_ptr<AddressMonitor> monitor, ibv_pd* pd,
-                                     std::size_t most_bytes, Tell tell)
-    : monitor_(std::move(monitor)), pd_(pd), most_bytes_(most_bytes), tell_(std::move(tell)) {
+                                     std::size_t most_bytes, Tell tell, int optional_access)
+    : monitor_(std::move(monitor)),
+      pd_(pd),
+      most_bytes_(most_bytes),
+      tell_(std::move(tell)),
+      optional_access_(optional_access) {
     monitor_->add(*this);
 }
 
@@ -186,7 +190,7 @@ RegistrationCache::Region* RegistrationCache::make(std::uintptr_t begin, std::ui
     region->end_ = end;
     region->access_ = access;
     region->users_ = 1;
-    region->mr_ = reg_mr(begin, end - begin, access);
+    region->mr_ = reg_mr(begin, end - begin, access | optional_access_);
     if (region->mr_ == nullptr) {
         const int error = errno;
         delete region;

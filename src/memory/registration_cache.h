@@ -83,9 +83,12 @@ public:
     // most_bytes: that stay registered; 0: none.
     // tell: is given, once, why nothing can be kept (AddressMonitor::why_not()), at the first that
     // would be.
+    // optional_access: what get() and hold() ask of the device beside the access that they are
+    // given. With IBV_ACCESS_RELAXED_ORDERING users learn only by a completion that bytes are
+    // there.
     using Tell = std::function<void(const std::string& why)>;
     RegistrationCache(std::shared_ptr<AddressMonitor> monitor, ibv_pd* pd, std::size_t most_bytes,
-                      Tell tell = {});
+                      Tell tell = {}, int optional_access = 0);
     ~RegistrationCache();
 
     // A registration of these bytes with at least that access (IBV_ACCESS_...). nullptr: errno.
@@ -97,8 +100,8 @@ public:
     // not be registered. Until release().
     Region* hold(const void* address, std::size_t bytes, int access) noexcept;
     void release(Region* region) noexcept;
-    // ibv_reg_mr() for whoever: while the process may lock no more (ENOMEM), regions that nobody
-    // uses make room. nullptr: errno.
+    // ibv_reg_mr() with that access alone, for whoever: while the process may lock no more
+    // (ENOMEM), regions that nobody uses make room. nullptr: errno.
     ibv_mr* reg_mr(std::uintptr_t begin, std::size_t bytes, int access) noexcept;
     // Where that was not enough: what is only held is gone(), and ends when its holders release it.
     void give_up_held() noexcept;
@@ -136,6 +139,7 @@ private:
     ibv_pd* const pd_;
     const std::size_t most_bytes_;
     const Tell tell_;
+    const int optional_access_;
     std::atomic_flag told_;  // any thread
 
     // All under the monitor's mutex, under which no memory is given back: the map's nodes come from

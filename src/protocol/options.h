@@ -49,6 +49,8 @@ struct Options {
     std::size_t ring_bytes = 1024;  // messages above this are sent to all's receive buffers
     std::uint32_t rings = 0;        // peers of an endpoint whose eager messages are written to it
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
+    // The adapter may let writes to memory pass each other where their end is told by a completion.
+    bool relaxed_ordering = true;
     unsigned connect_timeout_ms = 30'000;
     // A QP waits 4.096 us * 2^ack_timeout for the peer's acknowledgement, and repeats its packets
     // so often.

@@ -33,7 +33,10 @@ public:
         const int readable =
             access == 0 || access & (FI_REMOTE_READ | FI_SEND) ? IBV_ACCESS_REMOTE_READ : 0;
         const int writable = access & FI_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0;
-        reg(IBV_ACCESS_LOCAL_WRITE | readable | writable);
+        // The program may poll memory that peers write to, and count on a later write to follow an
+        // earlier one. All else that is done with registered memory ends with a completion.
+        const int ordering = writable == 0 ? domain.process->optional_access() : 0;
+        reg(IBV_ACCESS_LOCAL_WRITE | readable | writable | ordering);
         // Read-only memory can be read by peers all the same.
         if (!mr_ && errno != ENOMEM) reg(readable);
         if (!mr_)
@@ -145,7 +148,10 @@ std::shared_ptr<memory::RegistrationCache> Process::cache(const endpoint::Shared
                 tell_user(complain,
                           "no memory stays registered, so that large messages are slow: " + why);
         };
-        cache = std::make_shared<memory::RegistrationCache>(monitor_, context.pd.get(), most, tell);
+        // Users of the cache take memory for filled after a completion alone: that of a read, of a
+        // receive, or of a FIN, which is a SEND that follows the peer's write.
+        cache = std::make_shared<memory::RegistrationCache>(monitor_, context.pd.get(), most, tell,
+                                                            optional_access());
         known = cache;
     }
     return cache;

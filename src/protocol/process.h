@@ -52,6 +52,10 @@ public:
     }
     void release_tuple() noexcept { tuples_.fetch_sub(1, std::memory_order_relaxed); }
 
+    // Of registrations of memory that is never polled: IBV_ACCESS_RELAXED_ORDERING, or nothing.
+    int optional_access() const noexcept {
+        return options.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0;
+    }
     void count_registration(int change) noexcept { registrations_ += change; }
     Usage usage() const;
     memory::CacheCounts cache_counts() const;

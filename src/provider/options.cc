@@ -199,6 +199,12 @@ constexpr OptionDeclaration kTable[] = {
      "eager size or for RMA; at most half of `ulimit -l`, where the process is held to that. 0: "
      "memory is registered for each operation.",
      [](Text text, Options& o) { return number(text, 0, 1ULL << 40, o.protocol.mr_cache_bytes); }},
+    {"relaxed_ordering", FI_PARAM_BOOL, "yes", "yes, no",
+     "Let the adapter's writes to memory pass each other on their way through PCIe, in receive "
+     "buffers and in memory of the program whose operations end with a completion. Memory that the "
+     "program registers (fi_mr_reg) and that peers write to is never relaxed, as it may be polled. "
+     "Kernels and adapters without it ignore this.",
+     [](Text text, Options& o) { return truth(text, o.protocol.relaxed_ordering); }},
     {"gid_index", FI_PARAM_STRING, "auto", "auto, or 0 to 255",
      "Which entry of the port's GID table is used (`ibv_devinfo -v` shows it), on Ethernet. auto: "
      "RoCE v2 before v1, then IPv4, an IPv6 address that routers pass on, a link-local one.",

@@ -29,6 +29,7 @@
 #include "memory/program_threads.h"
 #include "protocol/reuse.h"
 #include "tests/provider/fi_memory.h"
+#include "tests/provider/registrations.h"
 #include "tests/softhca/verbs_fixture.h"
 
 namespace heddle::memory::test {
@@ -63,9 +64,6 @@ private:
     bool open_ = true;
 };
 
-std::atomic<unsigned> deregistrations{0};
-std::atomic<unsigned> registrations_to_refuse{0};  // with ENOMEM
-
 template <class Function>
 Function* of_libibverbs(const char* name, const char* version) {
     return reinterpret_cast<Function*>(dlvsym(RTLD_NEXT, name, version));
@@ -74,10 +72,33 @@ Function* of_libibverbs(const char* name, const char* version) {
 }  // namespace
 }  // namespace heddle::memory::test
 
+namespace heddle::test {
+
+std::atomic<unsigned> deregistrations{0};
+std::atomic<unsigned> registrations_to_refuse{0};
+
+namespace {
+
+std::mutex registrations_mutex;
+std::vector<Registration> all_registrations;  // under registrations_mutex
+
+}  // namespace
+
+std::vector<Registration> registrations() {
+    const std::scoped_lock lock(registrations_mutex);
+    return all_registrations;
+}
+void clear_registrations() {
+    const std::scoped_lock lock(registrations_mutex);
+    all_registrations.clear();
+}
+
+}  // namespace heddle::test
+
 extern "C" int ibv_dereg_mr(ibv_mr* mr) {
     static const auto real =
         heddle::memory::test::of_libibverbs<int(ibv_mr*)>("ibv_dereg_mr", "IBVERBS_1.1");
-    ++heddle::memory::test::deregistrations;
+    ++heddle::test::deregistrations;
     return real(mr);
 }
 
@@ -86,10 +107,15 @@ extern "C" ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t bytes, uin
     static const auto real =
         heddle::memory::test::of_libibverbs<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, unsigned)>(
             "ibv_reg_mr_iova2", "IBVERBS_1.8");
-    if (heddle::memory::test::registrations_to_refuse != 0) {
-        --heddle::memory::test::registrations_to_refuse;
+    if (heddle::test::registrations_to_refuse != 0) {
+        --heddle::test::registrations_to_refuse;
         errno = ENOMEM;
         return nullptr;
+    }
+    {
+        const auto begin = reinterpret_cast<std::uintptr_t>(address);
+        const std::scoped_lock lock(heddle::test::registrations_mutex);
+        heddle::test::all_registrations.push_back({begin, begin + bytes, access});
     }
     return real(pd, address, bytes, iova, access);
 }
@@ -108,8 +134,10 @@ extern "C" int poll(pollfd* files, nfds_t count, int milliseconds) {
 namespace heddle::memory::test {
 namespace {
 
+using heddle::test::deregistrations;
 using heddle::test::map;
 using heddle::test::map_some;
+using heddle::test::registrations_to_refuse;
 using heddle::test::try_to_map;
 using softhca::test::Pair;
 using softhca::test::Work;
