@@ -48,14 +48,28 @@ std::atomic<int> g_own_count{0};  // its size, for a look without the lock
 std::vector<PeerEnd>* g_peers = nullptr;
 constexpr std::size_t kPeerEnds = 64;
 
+// The write end of an own channel, or -1. Under g_lock.
+int own_end(std::uint32_t index) noexcept {
+    if (g_own)
+        for (const OwnChannel& own : *g_own)
+            if (own.index == index) return own.write_fd;
+    errno = ENOENT;
+    return -1;
+}
+
 // The write end of a peer's channel, opened at first need. Under g_lock.
 int peer_end(Fabric& fabric, std::uint32_t index, const Channel& channel) noexcept {
     if (!g_peers) g_peers = new std::vector<PeerEnd>;
     for (const PeerEnd& end : *g_peers)
         if (end.channel == index && end.generation == channel.head.generation) return end.fd;
+    const std::uint32_t owner = channel.head.owner();
+    if (owner >= device::kMaxProcesses) {
+        errno = ENOENT;
+        return -1;
+    }
     char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d",
-             fabric.segment().processes[channel.head.owner()].pid, channel.write_fd);
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", fabric.segment().processes[owner].pid,
+             channel.write_fd);
     // readable as well: with a reader of our own a dead peer is never a SIGPIPE to us
     int fd = libc::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return -1;
@@ -88,9 +102,10 @@ ssize_t put(Fabric& fabric, std::uint32_t index, const Channel& channel, const v
         while (written < 0 && errno == EINTR);
         return written;
     };
-    if (channel.head.owner() == fabric.slot()) return write(channel.write_fd);
     Guard<SpinLock> guard(g_lock);
-    const int fd = peer_end(fabric, index, channel);
+    // Which of this process's descriptors it is the process knows itself: a record may be damaged.
+    const int fd =
+        channel.head.owner() == fabric.slot() ? own_end(index) : peer_end(fabric, index, channel);
     return fd < 0 ? -1 : write(fd);
 }
 
@@ -105,8 +120,7 @@ bool send(Fabric& fabric, std::uint32_t index, std::uint32_t generation, const v
     const ssize_t written = put(fabric, index, channel, record, length);
     if (const int error = errno;
         written < 0 && error != EAGAIN && error != EPIPE && !fabric.going(channel.head.owner()))
-        LOG_WARN("cannot deliver an event to process %d: errno %d",
-                 fabric.segment().processes[channel.head.owner()].pid, error);
+        LOG_WARN("cannot deliver an event by channel %u: errno %d", index, error);
     errno = saved;
     channel.lock.unlock();
     return written == static_cast<ssize_t>(length);
@@ -212,12 +226,10 @@ void send_async_event(Fabric& fabric, std::uint32_t context, std::uint32_t type,
 std::uint32_t drain_events(Fabric& fabric, std::uint32_t index,
                            std::uint64_t user_handle) noexcept {
     if (index >= device::kMaxChannels) return 0;
-    int writer = -1;  // open for both
+    int writer;  // open for both
     {
         Guard<SpinLock> guard(g_lock);
-        if (g_own)
-            for (const OwnChannel& own : *g_own)
-                if (own.index == index) writer = own.write_fd;
+        writer = own_end(index);
     }
     if (writer < 0) return 0;
     Channel& channel = fabric.segment().channels[index];
