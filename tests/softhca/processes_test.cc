@@ -17,7 +17,7 @@
 #include <cstring>
 #include <random>
 
-#include "softhca/device/segment.h"
+#include "segment_file.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -154,38 +154,16 @@ TEST(Processes, StoppedPeerDoesNotHoldUpThePoster) {
     child.expect_success();
 }
 
-// The fabric's segment, which says by which number a process's memory is copied.
-class Segment {
-public:
-    Segment() {
-        const char* fabric = std::getenv("SOFTHCA_FABRIC");
-        const std::string path = "/dev/shm/softhca-" + std::to_string(geteuid()) + "/" +
-                                 (fabric != nullptr ? fabric : "default") + ".fabric";
-        const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-        if (fd < 0) fail("open " + path);
-        void* at =
-            mmap(nullptr, sizeof(device::Segment), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        close(fd);
-        if (at == MAP_FAILED) fail("mmap " + path);
-        segment_ = static_cast<device::Segment*>(at);
-    }
-    Segment(Segment&&) = delete;
-    ~Segment() { munmap(segment_, sizeof(device::Segment)); }
-    void renumber(pid_t from, pid_t to) {
-        for (device::Process& process : segment_->processes)
-            if (process.state.load() == device::kLive && process.pid == from) process.pid = to;
-    }
-
-private:
-    device::Segment* segment_;
-};
+// By which number a process's memory is copied is said in the fabric's segment.
+void renumber(device::Segment& segment, pid_t from, pid_t to) {
+    for (device::Process& process : segment.processes)
+        if (process.state.load() == device::kLive && process.pid == from) process.pid = to;
+}
 
 // As if the two were in different PID namespaces: behind the number of the peer there is a process
-// that has never heard of the fabric, with memory at the same addresses.
-TEST(Processes, NothingIsCopiedToAnotherOfTheSameNumber) {
-    const char* memory = std::getenv("SOFTHCA_MEMORY");
-    if (memory == nullptr || std::strcmp(memory, "cma") != 0)
-        GTEST_SKIP() << "memory is shared: no copies by number";
+// that has never heard of the fabric, with memory at the same addresses. Also when the number
+// changes only after something was copied.
+void copy_to_another_of_the_same_number(bool copied_before) {
     Child bystander([](Channel& channel) {
         const auto peer = channel.receive<Address>();
         void* at = mmap(reinterpret_cast<void*>(peer.memory), peer.memory_size,
@@ -208,13 +186,18 @@ TEST(Processes, NothingIsCopiedToAnotherOfTheSameNumber) {
     connect_over(child.channel(), e);
     bystander.channel().send(e.peer);
     bystander.channel().meet();
-    Segment segment;
-    segment.renumber(child.pid(), bystander.pid());
+    if (copied_before) {
+        Work read = write_of(e, 3000);
+        read.opcode = IBV_WR_RDMA_READ;
+        ASSERT_TRUE(e.run(read));
+    }
+    const SegmentFile segment;
+    renumber(*segment, child.pid(), bystander.pid());
     testing::internal::CaptureStderr();
     const int posted = e.post(write_of(e, 3000));
     const ibv_wc wc = e.wait_send();
     const std::string said = testing::internal::GetCapturedStderr();
-    segment.renumber(bystander.pid(), child.pid());
+    renumber(*segment, bystander.pid(), child.pid());
     EXPECT_EQ(posted, 0);
     EXPECT_TRUE(has_status(wc, IBV_WC_RETRY_EXC_ERR, kVendorTransportRetry));
     EXPECT_NE(said.find("is not the one of that number"), std::string::npos) << said;
@@ -222,6 +205,21 @@ TEST(Processes, NothingIsCopiedToAnotherOfTheSameNumber) {
     child.channel().meet();
     bystander.expect_success();
     child.expect_success();
+}
+
+bool copies_by_number() {
+    const char* memory = std::getenv("SOFTHCA_MEMORY");
+    return memory != nullptr && std::strcmp(memory, "cma") == 0;
+}
+
+TEST(Processes, NothingIsCopiedToAnotherOfTheSameNumber) {
+    if (!copies_by_number()) GTEST_SKIP() << "memory is shared: no copies by number";
+    copy_to_another_of_the_same_number(false);
+}
+
+TEST(Processes, NothingIsCopiedToAnotherOnceTheNumberChanges) {
+    if (!copies_by_number()) GTEST_SKIP() << "memory is shared: no copies by number";
+    copy_to_another_of_the_same_number(true);
 }
 
 double processor_seconds() {

@@ -300,7 +300,6 @@ bool Fabric::take_slot() noexcept {
         process.threads_high.store(0);
         process.shared_bytes.store(0);
         process.pinned_pages.store(0);
-        process.memic_window.store(kNotShared);
         process.bell.store(0);
         process.sleeping.store(0);
         process.leaving.store(0);
@@ -369,8 +368,8 @@ unsigned Fabric::reclaim_dead() noexcept {
         // every survivor comes here at the same time: one does it, the others look again later
         if (!segment_->process_lock.try_lock_briefly()) continue;
         if (process.state.load(std::memory_order_acquire) != kFree && !alive(slot)) {
-            LOG_INFO("process %d (%s) is gone: reclaiming its objects", process.pid,
-                     process.command);
+            LOG_INFO("process %d (%.*s) is gone: reclaiming its objects", process.pid,
+                     static_cast<int>(sizeof process.command), process.command);
             if (reclaim_process(*this, slot)) {
                 process.state.store(kFree, std::memory_order_release);
                 ++reclaimed;

@@ -34,7 +34,7 @@ std::uint64_t g_cookie[2];
 
 }  // namespace
 
-std::atomic<std::uint32_t> g_verified[kMaxProcesses];
+std::atomic<std::uint64_t> g_verified[kMaxProcesses];
 
 void make_cookie(Process& self) noexcept {
     if (::syscall(SYS_getrandom, g_cookie, sizeof g_cookie, 0) != sizeof g_cookie) {
@@ -46,32 +46,54 @@ void make_cookie(Process& self) noexcept {
     self.cookie_address = reinterpret_cast<std::uintptr_t>(&g_cookie);
 }
 
-int verify_slow(Fabric& fabric, std::uint32_t slot) noexcept {
-    if (slot == fabric.slot()) return 0;
+int verify_slow(Fabric& fabric, std::uint32_t slot, std::uint32_t generation, pid_t* pid) noexcept {
+    const pid_t own = ::getpid();
+    if (slot == fabric.slot()) {
+        *pid = own;
+        return 0;
+    }
     const Process& process = fabric.segment().processes[slot];
-    const std::uint32_t generation = process.generation.load(std::memory_order_acquire);
+    // Under another slot this process would pass: what it is asked for is in the segment.
+    if (*pid <= 0 || *pid == own) return EPERM;
     std::uint64_t found[2] = {};
     const iovec here{found, sizeof found};
     const iovec there{reinterpret_cast<void*>(static_cast<std::uintptr_t>(process.cookie_address)),
                       sizeof found};
-    const int error = memory::copy_from(process.pid, &here, 1, &there, 1, sizeof found);
+    const int error = memory::copy_from(*pid, &here, 1, &there, 1, sizeof found);
     if (error == EPERM) return EPERM;
     if (!error && found[0] == process.cookie[0] && found[1] == process.cookie[1]) {
-        g_verified[slot].store(generation, std::memory_order_relaxed);
+        g_verified[slot].store(std::uint64_t{static_cast<std::uint32_t>(*pid)} << 32 | generation,
+                               std::memory_order_relaxed);
         return 0;
     }
-    if (error == ESRCH || !fabric.alive(slot) || memory::is_ending(process.pid)) return ESRCH;
+    if (error == ESRCH || !fabric.alive(slot) || memory::is_ending(*pid)) return ESRCH;
     LOG_ERROR(
         "process %d is not the one of that number that joined the fabric: nothing is copied from "
         "or to it. Are the processes of this fabric in different PID namespaces (containers)?",
-        process.pid);
+        *pid);
     return EPERM;
 }
+
+namespace {
+
+// The own arena stays where it is, whatever becomes of the slot's record: it is never retired.
+std::byte* map_own(const Process& process) noexcept {
+    Guard<SpinLock> guard(g_lock);
+    Mapping& mapping = g_mappings[Fabric::current()->slot()];
+    mapping.generation.store(process.generation.load(std::memory_order_acquire),
+                             std::memory_order_relaxed);
+    mapping.bytes.store(memory::arena_bytes(), std::memory_order_relaxed);
+    mapping.base.store(memory::arena_base(), std::memory_order_release);
+    return mapping.base.load(std::memory_order_relaxed);
+}
+
+}  // namespace
 
 std::byte* map_slow(std::uint32_t slot) noexcept {
     Fabric* fabric = Fabric::current();
     if (!fabric) return nullptr;
     const Process& process = fabric->segment().processes[slot];
+    if (slot == fabric->slot()) return map_own(process);
     Guard<SpinLock> guard(g_lock);
     Mapping& mapping = g_mappings[slot];
     const std::uint32_t generation = process.generation.load(std::memory_order_acquire);
@@ -84,9 +106,7 @@ std::byte* map_slow(std::uint32_t slot) noexcept {
     if (process.state.load(std::memory_order_acquire) != kLive) return nullptr;
     std::uint64_t bytes = memory::arena_bytes();
     std::byte* fresh =
-        slot == fabric->slot()
-            ? memory::arena_base()
-            : memory::arena_map_peer(process.pid, process.arena_fd, process.arena_inode, &bytes);
+        memory::arena_map_peer(process.pid, process.arena_fd, process.arena_inode, &bytes);
     if (!fresh) {
         LOG_DEBUG("cannot map the memory of process %d", process.pid);
         return nullptr;

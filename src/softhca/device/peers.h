@@ -4,6 +4,8 @@
 // when no thread of ours can be using it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -48,17 +50,22 @@ inline std::byte* at(const Segment& segment, std::uint32_t slot, std::uint64_t o
     return offset < bytes && length <= bytes - offset ? start + offset : nullptr;
 }
 
-// Is the process that has the number of the slot's process that process? To be asked before its
-// memory is copied by its number. 0, or an errno: ESRCH (it is gone), EPERM (the system refuses
-// copies, or it is another process: then nothing of it may be touched). A system call for each
-// process, once.
-[[gnu::cold, gnu::noinline]] int verify_slow(Fabric& fabric, std::uint32_t slot) noexcept;
-extern std::atomic<std::uint32_t> g_verified[kMaxProcesses];  // generation, or 0
-inline int verify(Fabric& fabric, const Segment& segment, std::uint32_t slot) noexcept {
-    const std::uint32_t generation =
-        segment.processes[slot].generation.load(std::memory_order_relaxed);
-    if (g_verified[slot].load(std::memory_order_relaxed) == generation) return 0;
-    return verify_slow(fabric, slot);
+// The number by which the memory of the slot's process is copied, after it was made sure that the
+// process of that number is the one that joined the fabric. To be asked before each copy, and no
+// other number used: the one in the segment may change. 0, or an errno: ESRCH (it is gone), EPERM
+// (the system refuses copies, or it is another process: then nothing of it may be touched). A
+// system call for each process, once.
+[[gnu::cold, gnu::noinline]] int verify_slow(Fabric& fabric, std::uint32_t slot,
+                                             std::uint32_t generation, pid_t* pid) noexcept;
+// Number << 32 | generation of the slot's process; 0: not yet.
+extern std::atomic<std::uint64_t> g_verified[kMaxProcesses];
+inline int verify(Fabric& fabric, const Segment& segment, std::uint32_t slot, pid_t* pid) noexcept {
+    const Process& process = segment.processes[slot];
+    const std::uint32_t generation = process.generation.load(std::memory_order_relaxed);
+    *pid = process.pid;
+    const std::uint64_t word = std::uint64_t{static_cast<std::uint32_t>(*pid)} << 32 | generation;
+    if (*pid > 0 && g_verified[slot].load(std::memory_order_relaxed) == word) return 0;
+    return verify_slow(fabric, slot, generation, pid);
 }
 // What the others verify this process by; written before its slot is live.
 void make_cookie(Process& self) noexcept;

@@ -17,12 +17,6 @@
 namespace softhca::device {
 namespace {
 
-template <class T, std::uint32_t N>
-std::uint32_t used(const Table<T, N>& table) noexcept {
-    const std::uint32_t high = table.high.load(std::memory_order_acquire);
-    return high < N ? high : N;
-}
-
 // The state comes first, here and below: a free item still names its last owner while another
 // process takes it.
 template <class T, std::uint32_t N>

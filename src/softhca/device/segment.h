@@ -92,9 +92,6 @@ struct alignas(128) Process {
     std::atomic<std::uint32_t> threads_high;  // epoch records in use are below this
     std::atomic<std::uint64_t> shared_bytes;
     std::atomic<std::uint64_t> pinned_pages;  // as the kernel would count them: uverbs/pinned.h
-    // Where in its arena this process keeps device memory: a place for every page of the device, of
-    // which those in use hold memory; or kNotShared, before the first. By the process itself.
-    std::atomic<std::uint64_t> memic_window;
     // The progress thread's bell: who wants its attention stores 1 and wakes the futex if it
     // sleeps.
     alignas(64) std::atomic<std::uint32_t> bell;
@@ -134,20 +131,14 @@ struct alignas(64) MemoryRegion {
     std::uint64_t registered_at;  // CLOCK_MONOTONIC, ns; by the owner
 };
 
-// Which pages a program sees when it maps its device memory (uverbs/device_memory.h).
-enum class MemicView : std::uint32_t { kUndecided, kArena, kDescriptor };
-
 // A piece of device memory. Its index in the table is the number of its first page in the device,
 // so that the pages in use are those of the items that are not free: nothing can be lost with a
-// process.
+// process. Where it lies only its owner knows (uverbs/context.h, DeviceMemoryPlace).
 struct alignas(64) DeviceMemory {
     ObjectHead head;
     std::uint32_t pages;  // under the table's lock
     std::uint64_t length;
-    std::uint64_t offset;   // in the owner's arena
-    std::uint64_t address;  // in the owner's address space: what is at `offset`, or what is copied
     std::atomic<std::uint32_t> users;  // regions on it
-    MemicView view;                    // by the owner, under its context's mutex
 };
 
 struct alignas(64) Channel {

@@ -8,6 +8,14 @@
 
 namespace softhca::device {
 
+// How many items from the first on may have been used. A member of the fabric may have changed the
+// count: it is never more than the table has.
+template <class T, std::uint32_t N>
+std::uint32_t used(const Table<T, N>& table) noexcept {
+    const std::uint32_t high = table.high.load(std::memory_order_acquire);
+    return high < N ? high : N;
+}
+
 // Where the search for a free item begins: behind the last one that was taken, so that numbers are
 // not reused at once, or at the lowest, so that they are.
 enum class Search : std::uint8_t { kOnward, kLowest };

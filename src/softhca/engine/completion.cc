@@ -73,8 +73,10 @@ void notify(Fabric& fabric, CompletionQueue& cq) noexcept {
 
 void overrun(Fabric& fabric, CompletionQueue& cq) noexcept {
     cq.failed = 1;
+    const std::uint32_t owner = cq.head.owner();
     LOG_WARN("CQ 0x%x of process %d overrun: %u entries, none free", cq.number,
-             fabric.segment().processes[cq.head.owner()].pid, cq.cqe_count);
+             owner < device::kMaxProcesses ? fabric.segment().processes[owner].pid : 0,
+             cq.cqe_count);
     std::atomic_ref<std::uint32_t> sent(cq.async_events_sent);
     std::atomic<std::uint32_t> one{0};
     send_async_event(fabric, cq.head.context, IBV_EVENT_CQ_ERR, cq.user_handle, &one);
@@ -186,7 +188,7 @@ Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
         const auto op_own = static_cast<std::uint8_t>(completion.opcode << 4 | flags |
                                                       (completion.solicited ? 2 : 0) | owner);
         tsan_release(&cq);
-        if (std::byte* to = queue_pointer(fabric, process, cq.buffer, body, 64)) {
+        if (std::byte* to = queue_words(fabric, process, cq.buffer, body, 64)) {
             store_entry(to, completion.cqe, op_own);
         } else {
             completion.cqe.op_own = op_own;

@@ -22,6 +22,12 @@ struct Completion {
     std::byte payload[64];
 };
 
+// How many bytes of payload travel in the CQE, as the QP's record says and an entry has room for.
+inline std::size_t in_entry(std::uint32_t scatter) noexcept {
+    constexpr std::size_t kMost = sizeof(Completion::payload);
+    return scatter < kMost ? scatter : kMost;
+}
+
 void clear(Completion& completion) noexcept;
 void set_error(Completion& completion, std::uint8_t opcode, std::uint8_t syndrome) noexcept;
 

@@ -54,6 +54,7 @@ struct alignas(64) LocalQp {
     const std::uint32_t* send_record;  // big-endian producer counter
     void* posters_record;              // the same word where its owner sees it: for tsan_acquire()
     std::uint32_t ring_blocks;
+    std::uint64_t user_handle;  // of its owner's ibv_qp
     bool takes_blueflame;
     bool checks_register;  // trait `shared-uuar`
     EnginePolicy engine;

@@ -245,7 +245,7 @@ void earliest_timer(Fabric& fabric, Rounds& rounds) noexcept {
 
 bool others_alive(Fabric& fabric) noexcept {
     const std::uint32_t high = fabric.segment().processes_high.load(std::memory_order_acquire);
-    for (std::uint32_t slot = 0; slot < high; ++slot)
+    for (std::uint32_t slot = 0; slot < high && slot < device::kMaxProcesses; ++slot)
         if (slot != fabric.slot() &&
             fabric.segment().processes[slot].state.load(std::memory_order_acquire) == device::kLive)
             return true;
@@ -509,6 +509,7 @@ LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
     QueuePair& qp = fabric.segment().qps[index];
     auto* local = new (std::nothrow) LocalQp;
     if (!local) return nullptr;
+    const std::uint32_t sq_count = qp.sq_count;
     local->index = index;
     local->number = qp.number;
     local->engine = options().engine;
@@ -516,14 +517,15 @@ LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
     local->send_ring = nullptr;
     local->send_record = nullptr;
     local->posters_record = nullptr;
-    local->ring_blocks = qp.sq_count;
+    local->ring_blocks = sq_count;
+    local->user_handle = qp.user_handle;
     local->takes_blueflame = qp.blueflame;
     local->checks_register = options().device.has(DeviceTrait::kSharedUuar);
-    if (qp.sq_count) {
+    if (sq_count) {
         local->send_ring = queue_pointer(fabric, fabric.slot(), qp.buffer, qp.sq_offset,
-                                         std::uint64_t{qp.sq_count} * 64);
+                                         std::uint64_t{sq_count} * 64);
         local->send_record = reinterpret_cast<const std::uint32_t*>(
-            queue_pointer(fabric, fabric.slot(), qp.record, 4, 4));
+            queue_words(fabric, fabric.slot(), qp.record, 4, 4));
         local->posters_record = reinterpret_cast<void*>(qp.record.address + 4);
         if (!local->send_ring || !local->send_record) {
             delete local;

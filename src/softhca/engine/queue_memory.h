@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 
 #include "softhca/device/memory/remote.h"
+#include "softhca/device/own_memory.h"
 #include "softhca/device/peers.h"
 
 namespace softhca::engine {
@@ -20,9 +21,25 @@ inline std::byte* queue_pointer(device::Fabric& fabric, std::uint32_t process,
     if (at > memory.length || length > memory.length - at) return nullptr;
     if (memory.offset != device::kNotShared)
         return device::peers::at(fabric.segment(), process, memory.offset + at, length);
-    if (process == fabric.slot())
+    if (process == fabric.slot() && device::own_memory::is_queue(memory.address + at, length))
         return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(memory.address + at));
     return nullptr;
+}
+
+// The same for what is stored and loaded by words of four bytes: nullptr, too, when a damaged
+// record says that it lies across them.
+inline std::byte* queue_words(device::Fabric& fabric, std::uint32_t process,
+                              const device::QueueMemory& memory, std::uint64_t at,
+                              std::uint64_t length) noexcept {
+    std::byte* const place = queue_pointer(fabric, process, memory, at, length);
+    return (reinterpret_cast<std::uintptr_t>(place) & 3) == 0 ? place : nullptr;
+}
+
+// By which number the kernel reaches the queue memory of that process. False: not at all. Queues of
+// this process have a pointer, or are not its queues.
+inline bool by_kernel(device::Fabric& fabric, std::uint32_t process, pid_t* pid) noexcept {
+    return process != fabric.slot() &&
+           device::peers::verify(fabric, fabric.segment(), process, pid) == 0;
 }
 
 // Bytes of an entry of that size, a power of two, and where the entry of that index begins. Another
@@ -44,11 +61,11 @@ inline bool queue_read(device::Fabric& fabric, std::uint32_t process,
         memcpy(to, from, length);
         return true;
     }
-    if (device::peers::verify(fabric, fabric.segment(), process) != 0) return false;
+    pid_t pid;
+    if (!by_kernel(fabric, process, &pid)) return false;
     iovec local{to, length};
     iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(memory.address + at)), length};
-    return device::memory::copy_from(fabric.segment().processes[process].pid, &local, 1, &remote, 1,
-                                     length) == 0;
+    return device::memory::copy_from(pid, &local, 1, &remote, 1, length) == 0;
 }
 
 inline bool queue_write(device::Fabric& fabric, std::uint32_t process,
@@ -60,18 +77,18 @@ inline bool queue_write(device::Fabric& fabric, std::uint32_t process,
         memcpy(to, from, length);
         return true;
     }
-    if (device::peers::verify(fabric, fabric.segment(), process) != 0) return false;
+    pid_t pid;
+    if (!by_kernel(fabric, process, &pid)) return false;
     iovec local{const_cast<void*>(from), length};
     iovec remote{reinterpret_cast<void*>(static_cast<std::uintptr_t>(memory.address + at)), length};
-    return device::memory::copy_to(fabric.segment().processes[process].pid, &local, 1, &remote, 1,
-                                   length) == 0;
+    return device::memory::copy_to(pid, &local, 1, &remote, 1, length) == 0;
 }
 
 // One of the two 32-bit words of a doorbell record, in host order.
 inline bool record_read(device::Fabric& fabric, std::uint32_t process,
                         const device::QueueMemory& record, unsigned word,
                         std::uint32_t* value) noexcept {
-    if (std::byte* at = queue_pointer(fabric, process, record, word * 4u, 4)) {
+    if (std::byte* at = queue_words(fabric, process, record, word * 4u, 4)) {
         *value = be32toh(
             std::atomic_ref(*reinterpret_cast<std::uint32_t*>(at)).load(std::memory_order_acquire));
         return true;
@@ -86,7 +103,7 @@ inline void record_write(device::Fabric& fabric, std::uint32_t process,
                          const device::QueueMemory& record, unsigned word,
                          std::uint32_t value) noexcept {
     const std::uint32_t raw = htobe32(value);
-    if (std::byte* at = queue_pointer(fabric, process, record, word * 4u, 4))
+    if (std::byte* at = queue_words(fabric, process, record, word * 4u, 4))
         std::atomic_ref(*reinterpret_cast<std::uint32_t*>(at))
             .store(raw, std::memory_order_release);
     else

@@ -37,7 +37,8 @@ bool is_there(device::Fabric& fabric, std::uint32_t qpn) noexcept {
 
 void check_register_write(device::Fabric& fabric, device::QueuePair& qp, std::uint32_t index,
                           RegisterWriter writer, bool blueflame) noexcept {
-    if (!qp.blueflame || qp.uar_page >= device::kMaxUarPages) return;
+    if (!qp.blueflame || qp.uar_page >= device::kMaxUarPages || qp.uuar >= device::kUuarsPerUar)
+        return;
     thread_local const auto thread = static_cast<std::uint32_t>(syscall(SYS_gettid));
     const Write now{thread, qp.number, writer, blueflame};
     auto& last = fabric.segment().uars[qp.uar_page].last_write[qp.uuar];

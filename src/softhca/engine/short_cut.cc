@@ -11,15 +11,15 @@ bool short_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair&
     Receive receive;
     std::byte* to;
     if (!take_one_piece(fabric, target, request.bytes, receive, local.receive, &to)) return false;
-    const bool in_entry = request.bytes <= target.scatter_recv;
-    if (!in_entry) {
+    const bool travels_in_entry = request.bytes <= in_entry(target.scatter_recv);
+    if (!travels_in_entry) {
         store_payload(to, request.payload, request.bytes);
         device::count(target.receive.dma_write_payload);
     }
     Completion& completion = local.unfinished.receive;
     fill_receive_completion(qp, target, {request.opcode, request.control, request.bytes}, receive,
                             completion);
-    if (in_entry) {
+    if (travels_in_entry) {
         copy_few(completion.payload, request.payload, request.bytes);
         completion.inline_length = static_cast<std::uint8_t>(request.bytes);
     }

@@ -6,10 +6,12 @@
 #include <infiniband/verbs.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "softhca/device/memory/remote.h"
+#include "softhca/device/own_memory.h"
 
 namespace softhca::engine {
 
@@ -53,12 +55,14 @@ Moved flush(Fabric& fabric, Run& run, std::uint32_t source_slot,
             std::uint32_t target_slot) noexcept {
     if (run.count == 0) return Moved::kOk;
     const std::uint32_t own = fabric.slot();
-    const auto pid = [&](std::uint32_t slot) { return fabric.segment().processes[slot].pid; };
+    const pid_t own_pid = getpid();
+    pid_t other_pid = own_pid;
+    const auto pid = [&](std::uint32_t slot) { return slot == own ? own_pid : other_pid; };
     // a process that is gone may have left its number to somebody else
     const std::uint32_t other = source_slot == own ? target_slot : source_slot;
     if (other != own) {
         if (!fabric.alive(other)) return Moved::kGone;
-        if (const int error = peers::verify(fabric, fabric.segment(), other)) {
+        if (const int error = peers::verify(fabric, fabric.segment(), other, &other_pid)) {
             run.count = 0;
             run.bytes = 0;
             return error == ESRCH ? Moved::kGone : Moved::kRefused;
@@ -79,7 +83,7 @@ Moved flush(Fabric& fabric, Run& run, std::uint32_t source_slot,
     if (error == EFAULT) {
         const iovec* local = source_local ? run.source : run.target;
         const bool pointer = source_local ? run.source_pointer : run.target_pointer;
-        const bool ours = !pointer && own_side_faults(pid(own), local, run.count);
+        const bool ours = !pointer && own_side_faults(own_pid, local, run.count);
         result = ours == source_local ? Moved::kSourceFault : Moved::kTargetFault;
     } else if (error != 0) {
         result = error == ESRCH ? Moved::kGone : Moved::kRefused;
@@ -181,6 +185,10 @@ Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_
             // up to where the next shared extent begins
             if (extent.address > at) piece = std::min(piece, extent.address - at);
         }
+        // Nobody may make this process reach other memory of its own than it has registered.
+        if (!pointer && process == fabric.slot() &&
+            !device::own_memory::is_region(key >> 8, at, piece))
+            return Access::kBadBounds;
         list.add(pointer, at, piece);
         at += piece;
         left -= piece;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "softhca/device/table.h"
 #include "softhca/nldev/abi.h"
 
 namespace softhca::nldev {
@@ -19,11 +20,6 @@ namespace {
 using namespace softhca::device;
 
 constexpr std::uint8_t kPathMigrated = 0;  // enum ib_mig_state
-
-template <class T, std::uint32_t N>
-std::uint32_t used(const Table<T, N>& table) noexcept {
-    return std::min(table.high.load(std::memory_order_acquire), N);
-}
 
 bool is_alias(const QueuePair& qp) noexcept { return qp.alias_of != kNone; }
 

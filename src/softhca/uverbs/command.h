@@ -110,6 +110,14 @@ inline std::uint32_t events_read(std::uint32_t sent, std::uint32_t removed) noex
 }
 void free_mr(DeviceContext& context, std::uint32_t index) noexcept;
 
+// What this process knows of its region, whatever becomes of the record in the segment. False:
+// there is no memory for it.
+bool keep_region(std::uint32_t index, std::uint64_t address, std::uint64_t length,
+                 const device::memory::Extents& extents) noexcept;
+// Adds the shared bytes of a region to the process's count, or takes them away.
+void account_shared(device::Fabric& fabric, const device::memory::Extents& extents,
+                    bool add) noexcept;
+
 // Pins a piece of driver memory (pinned.h) and makes it reachable by peers: a buffer, or a doorbell
 // record. 0 or an errno; then `out` is empty.
 int share_queue(Command& command, std::uint64_t address, std::uint64_t length,

@@ -159,7 +159,7 @@ int resize_cq(Command& command) noexcept {
         return error;
     if (!cq->lock.lock()) {
         unpin_queue(command.context, buffer, {});
-        device::memory::release(extents);
+        release_queue(extents);
         return EAGAIN;
     }
     std::uint32_t consumer = 0;
@@ -169,7 +169,7 @@ int resize_cq(Command& command) noexcept {
     if (held >= entries || held >= cq->cqe_count) {
         cq->lock.unlock();
         unpin_queue(command.context, buffer, {});
-        device::memory::release(extents);
+        release_queue(extents);
         return EINVAL;
     }
     mlx5_cqe64 mark{};

@@ -147,8 +147,8 @@ void destroy_context(DeviceContext& context) noexcept {
     device::Fabric& fabric = *context.fabric;
     device::Segment& segment = fabric.segment();
     const auto each = [&](auto& table, auto&& action) {
-        const std::uint32_t high = table.high.load(std::memory_order_acquire);
-        for (std::uint32_t i = 0; i < high; ++i)
+        const std::uint32_t used = device::used(table);
+        for (std::uint32_t i = 0; i < used; ++i)
             if (device::find_own(table, fabric, context.record, i)) action(i);
     };
     each(segment.qps, [&](std::uint32_t i) { free_qp(context, i); });

@@ -19,6 +19,21 @@ struct mlx5_ib_alloc_ucontext_resp;
 
 namespace softhca::uverbs {
 
+// Which pages a program sees when it maps its device memory (device_memory.h).
+enum class MemicView : std::uint32_t { kUndecided, kArena, kDescriptor };
+
+// Where a piece of device memory is. Any member of the fabric may write to the segment, so what the
+// owner unmaps, empties and maps by is kept here.
+struct DeviceMemoryPlace {
+    std::uint32_t pages = 0;
+    std::uint64_t length = 0;
+    std::uint64_t offset = 0;   // in the own arena
+    std::uint64_t address = 0;  // in the own address space: what is at `offset`, or what is copied
+    MemicView view = MemicView::kUndecided;
+
+    std::uint64_t bytes() const noexcept { return std::uint64_t{pages} * device::kMemicPageBytes; }
+};
+
 struct DeviceContext {
     device::Fabric* fabric = nullptr;
     ino_t inode = 0;  // of the command descriptor
@@ -35,10 +50,11 @@ struct DeviceContext {
     std::mutex mutex;
     int descriptors = 1;  // this one and its duplicates
     bool imported = false;
-    std::vector<std::uint32_t> static_pages;              // in Segment.uars
-    std::vector<std::uint32_t> bfreg_users;               // QPs on each static bfreg
-    std::vector<std::uint32_t> dynamic_pages;             // of ALLOC_WC, in Segment.uars
-    std::map<std::uint64_t, std::uint32_t> record_pages;  // doorbell records on each page
+    std::vector<std::uint32_t> static_pages;                   // in Segment.uars
+    std::vector<std::uint32_t> bfreg_users;                    // QPs on each static bfreg
+    std::vector<std::uint32_t> dynamic_pages;                  // of ALLOC_WC, in Segment.uars
+    std::map<std::uint64_t, std::uint32_t> record_pages;       // doorbell records on each page
+    std::map<std::uint32_t, DeviceMemoryPlace> device_memory;  // by index in Segment.dms
     std::set<std::uint32_t> address_handles;
     std::uint32_t last_address_handle = 0;
 };

@@ -18,11 +18,13 @@
 #include "softhca/device/epoch.h"
 #include "softhca/device/memory/arena.h"
 #include "softhca/device/memory/fork.h"
+#include "softhca/device/own_memory.h"
 #include "softhca/device/peers.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/progress.h"
 #include "softhca/uverbs/command.h"
+#include "softhca/uverbs/device_memory.h"
 #include "softhca/uverbs/extents.h"
 #include "softhca/uverbs/uar.h"
 #include "softhca/uverbs/uverbs.h"
@@ -91,6 +93,8 @@ void after_fork_child() {
     engine::forget_progress_after_fork();
     engine::forget_events_after_fork();
     forget_extents_after_fork();
+    forget_device_memory_after_fork();
+    device::own_memory::forget_after_fork();
     device::peers::forget_after_fork();
     device::epoch::forget_after_fork();
     Fabric::forget_after_fork();

@@ -10,11 +10,14 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <atomic>
+#include <new>
 
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/memory/arena.h"
 #include "softhca/device/table.h"
+#include "softhca/uverbs/command.h"
 #include "softhca/uverbs/uar.h"
 
 namespace softhca::uverbs {
@@ -24,7 +27,6 @@ using device::kMemicBytes;
 using device::kMemicPageBytes;
 using device::kMemicPages;
 using device::kNone;
-using device::MemicView;
 namespace memory = device::memory;
 
 namespace {
@@ -35,14 +37,19 @@ constexpr std::uint32_t kAllowedAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REM
                                          IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                          IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
 
-std::uint64_t bytes_of(const DeviceMemory& dm) noexcept {
-    return std::uint64_t{std::min(dm.pages, kMemicPages)} * kMemicPageBytes;
-}
+struct Found {
+    DeviceMemory* record = nullptr;
+    DeviceMemoryPlace* place = nullptr;
+    explicit operator bool() const noexcept { return record != nullptr; }
+};
 
-DeviceMemory* find(DeviceContext& context, std::uint64_t handle) noexcept {
-    if (handle >= kMemicPages) return nullptr;
-    return device::find_own(context.fabric->segment().dms, *context.fabric, context.record,
-                            static_cast<std::uint32_t>(handle));
+// Under the context's mutex.
+Found find(DeviceContext& context, std::uint64_t handle) noexcept {
+    const auto known = context.device_memory.find(static_cast<std::uint32_t>(handle));
+    if (handle >= kMemicPages || known == context.device_memory.end()) return {};
+    DeviceMemory* const record = device::find_own(context.fabric->segment().dms, *context.fabric,
+                                                  context.record, known->first);
+    return record ? Found{record, &known->second} : Found{};
 }
 
 // The first run of free pages that is long enough, or kNone. Under the table's lock.
@@ -76,13 +83,16 @@ DeviceMemory* take_pages(DeviceContext& context, std::uint32_t pages,
     return dm;
 }
 
-// This process's window, made at first use; kNoOffset when its arena is full.
-std::uint64_t window(device::Fabric& fabric) noexcept {
-    auto& place = fabric.self().memic_window;
-    std::uint64_t known = place.load(std::memory_order_acquire);
-    if (known != device::kNotShared) return known;
+// Where in its arena this process keeps device memory: a place for every page of the device, of
+// which those in use hold memory.
+std::atomic<std::uint64_t> g_window{memory::kNoOffset};
+
+// That place, made at first use; kNoOffset when the arena is full.
+std::uint64_t window() noexcept {
+    std::uint64_t known = g_window.load(std::memory_order_acquire);
+    if (known != memory::kNoOffset) return known;
     const std::uint64_t made = memory::arena_allocate(kMemicBytes);
-    if (made == memory::kNoOffset || place.compare_exchange_strong(known, made)) return made;
+    if (made == memory::kNoOffset || g_window.compare_exchange_strong(known, made)) return made;
     memory::arena_free(made, kMemicBytes);  // another thread was first
     return known;
 }
@@ -98,7 +108,7 @@ int alloc(DeviceContext& context, const Attributes& attributes) noexcept {
     if (!length || static_cast<std::uint32_t>(alignment) > kMostAlignment) return EINVAL;
     if (length > kMemicBytes) return ENOMEM;
     const auto pages = static_cast<std::uint32_t>((length + kMemicPageBytes - 1) / kMemicPageBytes);
-    const std::uint64_t start = window(*context.fabric);
+    const std::uint64_t start = window();
     if (start == memory::kNoOffset) return ENOMEM;
     std::uint32_t index;
     DeviceMemory* dm = take_pages(context, pages, &index);
@@ -109,8 +119,15 @@ int alloc(DeviceContext& context, const Attributes& attributes) noexcept {
         return ENOMEM;
     }
     dm->length = length;
-    dm->offset = start + std::uint64_t{index} * kMemicPageBytes;
-    dm->address = reinterpret_cast<std::uintptr_t>(memory::arena_base()) + dm->offset;
+    DeviceMemoryPlace place{pages, length, start + std::uint64_t{index} * kMemicPageBytes};
+    place.address = reinterpret_cast<std::uintptr_t>(memory::arena_base()) + place.offset;
+    try {
+        const std::lock_guard<std::mutex> guard(context.mutex);
+        context.device_memory.insert_or_assign(index, place);
+    } catch (const std::bad_alloc&) {
+        device::free_item(context.fabric->segment().dms, *dm);
+        return ENOMEM;
+    }
     device::publish(dm->head);
     const std::uint64_t in_page = 0;
     error = attributes.put(MLX5_IB_ATTR_ALLOC_DM_RESP_START_OFFSET, in_page);
@@ -126,10 +143,10 @@ int query(DeviceContext& context, const Attributes& attributes) noexcept {
     std::uint64_t handle;
     if (const int error = attributes.value(MLX5_IB_ATTR_QUERY_DM_REQ_HANDLE, &handle)) return error;
     std::lock_guard<std::mutex> guard(context.mutex);
-    const DeviceMemory* dm = find(context, handle);
+    const Found dm = find(context, handle);
     if (!dm) return ENOENT;
     const std::uint64_t in_page = 0;
-    const std::uint64_t length = (dm->length + kGranule - 1) / kGranule * kGranule;
+    const std::uint64_t length = (dm.place->length + kGranule - 1) / kGranule * kGranule;
     int error = attributes.put(MLX5_IB_ATTR_QUERY_DM_RESP_START_OFFSET, in_page);
     if (!error)
         error = attributes.put(MLX5_IB_ATTR_QUERY_DM_RESP_PAGE_INDEX,
@@ -139,9 +156,9 @@ int query(DeviceContext& context, const Attributes& attributes) noexcept {
 }
 
 // The memory is what the descriptor's own file has at its mmap offset. Under the context's mutex.
-int view_descriptor(DeviceContext& context, std::uint32_t index, DeviceMemory& dm) noexcept {
+int view_descriptor(DeviceContext& context, std::uint32_t index, DeviceMemoryPlace& dm) noexcept {
     const std::uint64_t page = (index & 0xff) | MLX5_IB_MMAP_DEVICE_MEM << 8;
-    void* at = libc::mmap(nullptr, bytes_of(dm), PROT_READ | PROT_WRITE, MAP_SHARED,
+    void* at = libc::mmap(nullptr, dm.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED,
                           descriptor_of(context), static_cast<off_t>(page * kMemicPageBytes));
     if (at == MAP_FAILED) return ENOMEM;
     LOG_INFO("a mapping of device memory was not seen: peers reach it by copies");
@@ -152,26 +169,31 @@ int view_descriptor(DeviceContext& context, std::uint32_t index, DeviceMemory& d
 
 }  // namespace
 
+void forget_device_memory_after_fork() noexcept {
+    g_window.store(memory::kNoOffset, std::memory_order_release);
+}
+
 int free_device_memory(DeviceContext& context, std::uint32_t index) noexcept {
     std::lock_guard<std::mutex> guard(context.mutex);
-    DeviceMemory* dm = find(context, index);
+    const Found dm = find(context, index);
     if (!dm) return ENOENT;
     // A region goes when nobody can be using it any more, so that nobody can be using this.
-    if (dm->users.load()) return EBUSY;
-    if (dm->view == MemicView::kDescriptor)
-        libc::munmap(reinterpret_cast<void*>(static_cast<std::uintptr_t>(dm->address)),
-                     bytes_of(*dm));
+    if (dm.record->users.load()) return EBUSY;
+    if (dm.place->view == MemicView::kDescriptor)
+        libc::munmap(reinterpret_cast<void*>(static_cast<std::uintptr_t>(dm.place->address)),
+                     dm.place->bytes());
     else
-        memory::arena_empty(dm->offset, bytes_of(*dm));
-    device::free_item(context.fabric->segment().dms, *dm);
+        memory::arena_empty(dm.place->offset, dm.place->bytes());
+    context.device_memory.erase(index);
+    device::free_item(context.fabric->segment().dms, *dm.record);
     return 0;
 }
 
 void* map_device_memory(DeviceContext& context, std::uint32_t index,
                         const Mapping& mapping) noexcept {
     std::lock_guard<std::mutex> guard(context.mutex);
-    DeviceMemory* dm = find(context, index);
-    if (!dm || mapping.length != bytes_of(*dm) || (mapping.flags & MAP_TYPE) == MAP_PRIVATE) {
+    DeviceMemoryPlace* const dm = find(context, index).place;
+    if (!dm || mapping.length != dm->bytes() || (mapping.flags & MAP_TYPE) == MAP_PRIVATE) {
         errno = EINVAL;
         return MAP_FAILED;
     }
@@ -203,22 +225,29 @@ int reg_dm_mr(DeviceContext& context, const Attributes& attributes) noexcept {
     std::lock_guard<std::mutex> guard(context.mutex);
     device::ProtectionDomain* pd = device::find_own(segment.pds, fabric, context.record,
                                                     static_cast<std::uint32_t>(pd_handle));
-    DeviceMemory* dm = find(context, dm_handle);
-    if (!pd || !dm) return ENOENT;
+    const Found found = find(context, dm_handle);
+    if (!pd || !found) return ENOENT;
+    DeviceMemoryPlace* const dm = found.place;
     if (offset > dm->length || length > dm->length - offset) return EINVAL;
     if (dm->view == MemicView::kUndecided)
         if ((error = view_descriptor(context, static_cast<std::uint32_t>(dm_handle), *dm)))
             return error;
+    memory::Extents extents{};
+    if (dm->view == MemicView::kArena) {
+        extents.count = 1;
+        extents.complete = true;
+        extents.extent[0] = {dm->address, dm->bytes(), dm->offset};
+    }
     std::uint32_t index;
     device::MemoryRegion* region =
         device::reserve(segment.mrs, fabric, context.record, device::kFirstMr, &index);
     if (!region) return ENOMEM;
-    if (dm->view == MemicView::kArena) {
-        region->extents.count = 1;
-        region->extents.complete = true;
-        region->extents.extent[0] = {dm->address, bytes_of(*dm), dm->offset};
-        fabric.self().shared_bytes.fetch_add(bytes_of(*dm));
+    if (!keep_region(index, dm->address + offset, length, extents)) {
+        device::free_item(segment.mrs, *region);
+        return ENOMEM;
     }
+    account_shared(fabric, extents, true);
+    region->extents = extents;
     region->key = index << 8 | (region->head.generation & 0xff);
     region->pd = static_cast<std::uint32_t>(pd_handle);
     region->access = flags;
@@ -227,7 +256,7 @@ int reg_dm_mr(DeviceContext& context, const Attributes& attributes) noexcept {
     region->length = length;
     region->iova = 0;
     pd->users.fetch_add(1);
-    dm->users.fetch_add(1);
+    found.record->users.fetch_add(1);
     device::publish(region->head);
     error = attributes.put(UVERBS_ATTR_REG_DM_MR_RESP_LKEY, region->key);
     if (!error) error = attributes.put(UVERBS_ATTR_REG_DM_MR_RESP_RKEY, region->key);

@@ -26,6 +26,8 @@ int device_memory_method(DeviceContext& context, unsigned method,
                          const Attributes& attributes) noexcept;
 int reg_dm_mr(DeviceContext& context, const Attributes& attributes) noexcept;
 
+void forget_device_memory_after_fork() noexcept;
+
 // EBUSY while there are regions on it.
 int free_device_memory(DeviceContext& context, std::uint32_t index) noexcept;
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "softhca/base/left_behind.h"
+#include "softhca/device/own_memory.h"
 
 namespace softhca::uverbs {
 namespace {
@@ -45,11 +46,16 @@ QueueExtents take_extents(ObjectKind kind, std::uint32_t index) noexcept {
     return taken;
 }
 
+void release_queue(const device::memory::Extents& extents) noexcept {
+    if (extents.length) device::own_memory::remove_queue(extents.address, extents.length);
+    device::memory::release(extents);
+}
+
 void release_extents(const QueueExtents& extents) noexcept {
-    device::memory::release(extents.buffer);
-    device::memory::release(extents.record);
+    release_queue(extents.buffer);
+    release_queue(extents.record);
     for (const auto& more : extents.more)
-        device::memory::release(more);
+        release_queue(more);
 }
 
 void forget_extents_after_fork() noexcept {

@@ -8,9 +8,11 @@
 #include "softhca/device/epoch.h"
 #include "softhca/device/fabric.h"
 #include "softhca/device/memory/mapped.h"
+#include "softhca/device/own_memory.h"
 #include "softhca/device/table.h"
 #include "softhca/uverbs/brief_regions.h"
 #include "softhca/uverbs/command.h"
+#include "softhca/uverbs/extents.h"
 #include "softhca/uverbs/pinned.h"
 
 namespace softhca::uverbs {
@@ -52,17 +54,6 @@ int probe(std::uint64_t start, std::uint64_t length, std::uint32_t access) noexc
     if (on_demand(access)) return 0;
     const bool writes = access & (IBV_ACCESS_LOCAL_WRITE | kRemoteWrites);
     return memory::check_mapped(start, length, writes) ? 0 : EFAULT;
-}
-
-void account(Command& command, const memory::Extents& extents, bool add) noexcept {
-    std::uint64_t bytes = 0;
-    for (std::uint32_t i = 0; i < extents.count; ++i)
-        bytes += extents.extent[i].length;
-    auto& shared = command.fabric().self().shared_bytes;
-    if (add)
-        shared.fetch_add(bytes);
-    else
-        shared.fetch_sub(bytes);
 }
 
 // Pages of a region to be; unpinned again unless they are kept. Memory on demand has none.
@@ -107,6 +98,11 @@ int share_driver_memory(std::uint64_t address, std::uint64_t length, QueueMemory
     if (!memory::check_mapped(address, length, true)) return EFAULT;
     if (const int error = memory::share(address, length, memory::Purpose::kQueue, extents))
         return error;
+    if (!device::own_memory::add_queue(address, length)) {
+        memory::release(*extents);
+        *extents = {};
+        return ENOMEM;
+    }
     for (std::uint32_t i = 0; i < extents->count; ++i) {
         const memory::Extent& extent = extents->extent[i];
         if (address >= extent.address && address - extent.address < extent.length &&
@@ -121,6 +117,24 @@ int share_driver_memory(std::uint64_t address, std::uint64_t length, QueueMemory
 }
 
 }  // namespace
+
+bool keep_region(std::uint32_t index, std::uint64_t address, std::uint64_t length,
+                 const memory::Extents& extents) noexcept {
+    if (!device::own_memory::set_region(index, address, length)) return false;
+    keep_extents(ObjectKind::kMr, index, {extents, {}, {}});
+    return true;
+}
+
+void account_shared(device::Fabric& fabric, const memory::Extents& extents, bool add) noexcept {
+    std::uint64_t bytes = 0;
+    for (std::uint32_t i = 0; i < extents.count; ++i)
+        bytes += extents.extent[i].length;
+    auto& shared = fabric.self().shared_bytes;
+    if (add)
+        shared.fetch_add(bytes);
+    else
+        shared.fetch_sub(bytes);
+}
 
 int share_queue(Command& command, std::uint64_t address, std::uint64_t length, QueueMemory* out,
                 memory::Extents* extents) noexcept {
@@ -163,15 +177,22 @@ int reg_mr(Command& command) noexcept {
     MemoryRegion* region =
         device::reserve(table, command.fabric(), command.context.record, device::kFirstMr, &index);
     if (!region) return ENOMEM;
+    memory::Extents extents{};
     if (!on_demand(request.access_flags)) {
         if (const int error = memory::share(request.start, request.length,
-                                            purpose_of(request.access_flags), &region->extents)) {
+                                            purpose_of(request.access_flags), &extents)) {
             device::free_item(table, *region);
             return error;
         }
     }
+    if (!keep_region(index, request.start, request.length, extents)) {
+        memory::release(extents);
+        device::free_item(table, *region);
+        return ENOMEM;
+    }
     pinned.keep();
-    account(command, region->extents, true);
+    account_shared(command.fabric(), extents, true);
+    region->extents = extents;
     region->key = index << 8 | (region->head.generation & 0xff);
     region->pd = request.pd_handle;
     region->access = request.access_flags;
@@ -225,25 +246,31 @@ int rereg_mr(Command& command) noexcept {
     if (translate && !on_demand(access))
         if (const int error = memory::share(start, length, memory::Purpose::kApplication, &extents))
             return error;
+    // Before the record says so: an entry for too much is harmless, one for too little is not.
+    QueueExtents old = take_extents(ObjectKind::kMr, request.mr_handle);
     region->head.state.store(device::kDying, std::memory_order_seq_cst);
     if (!device::epoch::synchronize()) {  // a stopped process is still at it
         memory::release(extents);
+        keep_extents(ObjectKind::kMr, request.mr_handle, std::move(old));
         device::publish(region->head);
         return EAGAIN;
     }
     if (repins) unpin_region(command.fabric(), *region);
     pinned.keep();
     if (translate) {
-        account(command, region->extents, false);
-        memory::release(region->extents);
-        region->extents = extents;
-        account(command, extents, true);
+        account_shared(command.fabric(), old.buffer, false);
+        memory::release(old.buffer);
+        old.buffer = region->extents = extents;
+        account_shared(command.fabric(), extents, true);
+        if (!device::own_memory::set_region(request.mr_handle, request.start, request.length))
+            LOG_WARN("no memory: region 0x%x is reached where it is shared only", region->key);
         region->address = request.start;
         region->length = request.length;
         region->iova = request.hca_va;
     }
+    keep_extents(ObjectKind::kMr, request.mr_handle, std::move(old));
     if (change_pd) {
-        segment.pds[region->pd].users.fetch_sub(1);
+        if (region->pd < device::kMaxPds) segment.pds[region->pd].users.fetch_sub(1);
         region->pd = request.pd_handle;
         pd->users.fetch_add(1);
     }
@@ -263,16 +290,15 @@ void free_mr(DeviceContext& context, std::uint32_t index) noexcept {
     std::uint32_t live = device::kLive;
     if (!region.head.state.compare_exchange_strong(live, device::kDying)) return;
     const bool quiet = device::epoch::synchronize();
-    std::uint64_t bytes = 0;
-    for (std::uint32_t i = 0; i < region.extents.count; ++i)
-        bytes += region.extents.extent[i].length;
-    context.fabric->self().shared_bytes.fetch_sub(bytes);
+    const QueueExtents extents = take_extents(ObjectKind::kMr, index);
+    account_shared(*context.fabric, extents.buffer, false);
     unpin_region(*context.fabric, region);
     if (region.pd < device::kMaxPds) segment.pds[region.pd].users.fetch_sub(1);
     if (region.device_memory == device::kNone && !(region.access & kRemoteWrites))
         brief_regions.ended(device::now_ns() - region.registered_at);
     if (!quiet) return;  // a stopped process may still be writing: its pages and key are not reused
-    memory::release(region.extents);
+    memory::release(extents.buffer);
+    device::own_memory::remove_region(index);
     if (region.device_memory < device::kMemicPages)
         segment.dms[region.device_memory].users.fetch_sub(1);
     device::free_item(segment.mrs, region);

@@ -34,8 +34,10 @@ QueuePair* find_qp(Command& command, std::uint32_t handle, std::uint32_t* index)
     if (!qp) return nullptr;
     *index = handle;
     if (qp->alias_of == kNone) return qp;
-    *index = qp->alias_of;
-    return &table[qp->alias_of];
+    const std::uint32_t target = qp->alias_of;
+    if (target >= device::kMaxQps) return nullptr;
+    *index = target;
+    return &table[target];
 }
 
 int check_values(const device::Port& port, const ib_uverbs_modify_qp& m) noexcept {
@@ -151,8 +153,8 @@ int enter(Command& command, QueuePair& qp, std::uint32_t index, const ib_uverbs_
         drained(command, qp, index,
                 m.attr_mask & IBV_QP_EN_SQD_ASYNC_NOTIFY && m.en_sqd_async_notify);
     if (to == IBV_QPS_RTS && local) {
-        if (is_user_object(command.context, qp.user_handle, sizeof(ibv_qp_ex)))
-            engine::hook_qp(*local, qp.user_handle);
+        if (is_user_object(command.context, local->user_handle, sizeof(ibv_qp_ex)))
+            engine::hook_qp(*local, local->user_handle);
         device::epoch::Section section;
         engine::run_or_list(command.fabric(), *local, engine::Runner::kPoster);
     }

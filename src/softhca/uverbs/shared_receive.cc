@@ -54,7 +54,7 @@ int open_domain(Command& command, const ib_uverbs_open_xrcd& request, std::uint6
     if (!table.lock.lock()) return EAGAIN;
     device::Guard<device::SharedLock> unlock_at_end(table.lock, device::adopt_lock);
     if (inode) {
-        for (std::uint32_t i = 0; i < table.high.load(); ++i) {
+        for (std::uint32_t i = 0; i < device::used(table); ++i) {
             XrcDomain& known = table[i];
             if (!known.head.live() || known.inode != inode || known.device != file_device) continue;
             if (request.oflags & O_EXCL) return EINVAL;
@@ -174,7 +174,8 @@ int query_srq(Command& command) noexcept {
     if (!srq) return EINVAL;
     ib_uverbs_query_srq_resp response{};
     response.max_wr = srq->wqe_count - 1;
-    response.max_sge = (1u << srq->wqe_shift) / kSegment - 1;
+    response.max_sge =
+        static_cast<std::uint32_t>(engine::entry_bytes(srq->wqe_shift)) / kSegment - 1;
     response.srq_limit = srq->limit;
     return command.respond(response);
 }
