@@ -24,8 +24,6 @@ constexpr std::uint64_t kGap = 64;  // between parts, at least
 // instruments, so that no input can hold it.
 std::uint64_t g_canary = 0;
 
-struct None {};
-
 // A run of the canary's bytes in memory that began as zeros was copied from between the parts.
 [[gnu::noinline]] __attribute__((no_sanitize("coverage"))) bool holds_canary(
     const MemoryPart& part) {
@@ -54,14 +52,8 @@ struct None {};
 template <class Request, class Driver, class Answer>
 void World::command(std::uint32_t number, const Request& request, const Driver& driver,
                     Answer* answer) {
-    Call call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE);
-    call.add(UVERBS_ATTR_WRITE_CMD, number, 0);
-    call.in(UVERBS_ATTR_CORE_IN, &request, sizeof request);
-    if constexpr (!std::is_same_v<Driver, None>)
-        call.in(UVERBS_ATTR_UHW_IN, &driver, sizeof driver);
-    if constexpr (!std::is_same_v<Answer, None>)
-        call.out(UVERBS_ATTR_CORE_OUT, answer, sizeof *answer);
-    if (const int error = call.run(fd_)) fail("command %u: errno %d", number, error);
+    if (const int error = attempt(number, request, driver, answer); error && !damaged)
+        fail("command %u: errno %d", number, error);
 }
 
 MemoryPart World::part(std::uint64_t length) {
@@ -83,39 +75,39 @@ World::World() {
         std::memcpy(block_ + at, &g_canary, sizeof g_canary);
     fd_ = uverbs::open_device(O_RDWR);
     if (fd_ < 0) fail("cannot open the device");
-    mlx5_ib_alloc_ucontext_req_v2 context{};
-    context.total_num_bfregs = 16;
-    context.num_low_latency_bfregs = 4;
-    context.max_cqe_version = 1;
-    context.lib_caps = MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR;
+    mlx5_ib_alloc_ucontext_req_v2 wanted{};
+    wanted.total_num_bfregs = 16;
+    wanted.num_low_latency_bfregs = 4;
+    wanted.max_cqe_version = 1;
+    wanted.lib_caps = MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR;
     ib_uverbs_get_context_resp opened{};
-    command(IB_USER_VERBS_CMD_GET_CONTEXT, std::uint64_t{0}, context, &opened);
+    command(IB_USER_VERBS_CMD_GET_CONTEXT, std::uint64_t{0}, wanted, &opened);
     async_fd_ = static_cast<int>(opened.async_fd);
     engine::stop_progress();  // what it would do this target does, in an order that repeats
     count_threads_as_own();
 
-    Call uar(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
-    uar.add(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF, 8);
-    uar.out(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &uar_, sizeof uar_);
-    uar.add(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, 0, 0);
-    if (const int error = uar.run(fd_)) fail("no UAR: errno %d", error);
+    Call alloc_uar(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC);
+    alloc_uar.add(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE, MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF, 8);
+    alloc_uar.out(MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &uar, sizeof uar);
+    alloc_uar.add(MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE, 0, 0);
+    if (const int error = alloc_uar.run(fd_)) fail("no UAR: errno %d", error);
 
-    ib_uverbs_alloc_pd_resp pd{};
-    command(IB_USER_VERBS_CMD_ALLOC_PD, std::uint64_t{0}, None{}, &pd);
-    pd_ = pd.pd_handle;
-    command(IB_USER_VERBS_CMD_ALLOC_PD, std::uint64_t{0}, None{}, &pd);
-    other_pd_ = pd.pd_handle;
-    ib_uverbs_create_comp_channel_resp channel{};
-    command(IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, std::uint64_t{0}, None{}, &channel);
-    channel_ = static_cast<int>(channel.fd);
-    for (const int fd : {async_fd_, channel_})
+    ib_uverbs_alloc_pd_resp domain_made{};
+    command(IB_USER_VERBS_CMD_ALLOC_PD, std::uint64_t{0}, None{}, &domain_made);
+    pd = domain_made.pd_handle;
+    command(IB_USER_VERBS_CMD_ALLOC_PD, std::uint64_t{0}, None{}, &domain_made);
+    other_pd_ = domain_made.pd_handle;
+    ib_uverbs_create_comp_channel_resp made_channel{};
+    command(IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL, std::uint64_t{0}, None{}, &made_channel);
+    channel = static_cast<int>(made_channel.fd);
+    for (const int fd : {async_fd_, channel})
         fcntl(fd, F_SETFL, O_NONBLOCK);
     ib_uverbs_open_xrcd domain{};
     domain.fd = static_cast<std::uint32_t>(-1);
     domain.oflags = O_CREAT;
     ib_uverbs_open_xrcd_resp opened_domain{};
     command(IB_USER_VERBS_CMD_OPEN_XRCD, domain, None{}, &opened_domain);
-    xrcd_ = opened_domain.xrcd_handle;
+    xrcd = opened_domain.xrcd_handle;
 
     add_cq(64, 64, true);
     add_cq(64, 128, true);
@@ -143,33 +135,80 @@ World::World() {
 
     constexpr std::uint32_t kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-    add_region(part(1024), kAll, pd_);
-    add_region(part(512), kAll, pd_);
-    add_region(part(256), 0, pd_);
-    add_region(part(256), IBV_ACCESS_LOCAL_WRITE, pd_);
+    add_region(part(1024), kAll, pd);
+    add_region(part(512), kAll, pd);
+    add_region(part(256), 0, pd);
+    add_region(part(256), IBV_ACCESS_LOCAL_WRITE, pd);
     add_region(part(256), kAll, other_pd_);
-    add_region(part(512), kAll | IBV_ACCESS_ON_DEMAND, pd_);
-    add_region(part(64 * 1024), kAll, pd_);  // large enough to be left to others
+    add_region(part(512), kAll | IBV_ACCESS_ON_DEMAND, pd);
+    add_region(part(64 * 1024), kAll, pd);  // large enough to be left to others
     // queues can be registered like any memory
-    add_region(queues[0].send_ring, kAll, pd_);
-    add_region(queues[1].receive_ring, kAll, pd_);
-    add_region(cqs[1].ring, kAll, pd_);
-    add_region(queues[2].record, kAll, pd_);
+    add_region(queues[0].send_ring, kAll, pd);
+    add_region(queues[1].receive_ring, kAll, pd);
+    add_region(cqs[1].ring, kAll, pd);
+    add_region(queues[2].record, kAll, pd);
     // three pages, of which the middle one may be gone: once shared, once reached by copies
     for (const std::uint32_t access : {kAll, kAll | IBV_ACCESS_ON_DEMAND}) {
         const MemoryPart pages{reinterpret_cast<std::uintptr_t>(guarded_pages(
                                    3 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS)),
                                3 * 4096, 0};
         holes.push_back(pages.bytes() + 4096);
-        add_region(pages, access, pd_);
+        add_region(pages, access, pd);
     }
+    spare = part(4096);
+    device::Segment& s = segment();
+    context = s.pds[pd].head.context;
+    remember(s.contexts);
+    remember(s.pds);
+    remember(s.channels);
+    remember(s.xrcds);
+    remember(s.xrcd_handles);
+    remember(s.uars);
+    remember(s.cqs);
+    remember(s.srqs);
+    remember(s.qps);
+    remember(s.mrs);
+    remember(s.dms);
+    device::Process& self = fabric().self();
+    remember(&self, offsetof(device::Process, epochs));
+    remember(&s, offsetof(device::Segment, processes));
 }
 
-void World::add_region(const MemoryPart& part, std::uint32_t access, std::uint32_t pd) {
+void World::remember(void* at, std::size_t bytes) {
+    const auto* from = static_cast<const std::byte*>(at);
+    records_.push_back({at, {from, from + bytes}});
+}
+
+// Its head, with the lock, and the items in use and some behind them.
+template <class Table>
+void World::remember(Table& table) {
+    constexpr std::uint32_t kBehind = 64;
+    const std::uint32_t end = std::min(table.high.load() + kBehind, Table::kSize);
+    remember(&table, offsetof(Table, items));
+    remember(table.items, end * sizeof table.items[0]);
+}
+
+void World::restore() {
+    for (const Record& record : records_)
+        std::memcpy(record.at, record.bytes.data(), record.bytes.size());
+    const std::byte* at = block_;
+    const auto refill = [&](const std::byte* to) {
+        for (; at < to; at += 8)
+            std::memcpy(const_cast<std::byte*>(at), &g_canary, sizeof g_canary);
+    };
+    for (const MemoryPart& each : parts_) {
+        refill(each.bytes());
+        at = each.bytes() + each.length;
+        std::memset(each.bytes(), 0, each.length);
+    }
+    refill(block_ + kBlockBytes);
+}
+
+void World::add_region(const MemoryPart& part, std::uint32_t access, std::uint32_t domain) {
     ib_uverbs_reg_mr request{};
     request.start = request.hca_va = part.address;
     request.length = part.length;
-    request.pd_handle = pd;
+    request.pd_handle = domain;
     request.access_flags = access;
     ib_uverbs_reg_mr_resp answer{};
     command(IB_USER_VERBS_CMD_REG_MR, request, None{}, &answer);
@@ -182,7 +221,7 @@ void World::add_cq(std::uint32_t entries, std::uint32_t entry_bytes, bool events
     cq.record = part(8);
     ib_uverbs_create_cq request{};
     request.cqe = entries - 1;
-    request.comp_channel = events ? channel_ : -1;
+    request.comp_channel = events ? channel : -1;
     mlx5_ib_create_cq driver{};
     driver.buf_addr = cq.ring.address;
     driver.db_addr = cq.record.address;
@@ -199,10 +238,10 @@ void World::add_srq(SharedQueue& queue, bool xrc) {
     queue.record = part(8);
     ib_uverbs_create_xsrq request{};
     request.srq_type = xrc ? IBV_SRQT_XRC : IBV_SRQT_BASIC;
-    request.pd_handle = pd_;
+    request.pd_handle = pd;
     request.max_wr = kReceives - 1;
     request.max_sge = kReceiveBytes / 16 - 1;
-    request.xrcd_handle = xrcd_;
+    request.xrcd_handle = xrcd;
     request.cq_handle = cqs[0].index;
     mlx5_ib_create_srq driver{};
     driver.buf_addr = queue.ring.address;
@@ -225,14 +264,14 @@ void World::add_queue(std::uint32_t type, std::uint32_t blocks, std::size_t peer
     ib_uverbs_create_qp request{};
     mlx5_ib_create_qp driver{};
     if (type == IB_UVERBS_QPT_XRC_TGT) {
-        request.pd_handle = xrcd_;
+        request.pd_handle = xrcd;
     } else {
         const MemoryPart both = part(receive_bytes + blocks * 64);
         queue.receive_ring = {both.address, receive_bytes, 0};
         queue.send_ring = {both.address + receive_bytes, blocks * std::uint64_t{64}, 0};
         queue.record = part(8);
         records.push_back(queue.record);
-        request.pd_handle = pd_;
+        request.pd_handle = pd;
         request.send_cq_handle = cqs[send_cq].index;
         request.recv_cq_handle = cqs[receive_cq].index;
         request.srq_handle = srq.index;
@@ -247,7 +286,7 @@ void World::add_queue(std::uint32_t type, std::uint32_t blocks, std::size_t peer
         driver.sq_wqe_count = blocks;
         driver.rq_wqe_count = kReceives;
         driver.rq_wqe_shift = 6;
-        driver.bfreg_index = uar_;
+        driver.bfreg_index = uar;
         driver.flags =
             MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE;
     }
@@ -369,7 +408,7 @@ void World::check() {
                  &each - parts_.data(), static_cast<unsigned long long>(each.length),
                  each.bytes() - block_);
     read_events(async_fd_);
-    read_events(channel_);
+    read_events(channel);
 }
 
 }  // namespace softhca::fuzz

@@ -7,9 +7,11 @@
 
 #include <endian.h>
 #include <infiniband/verbs.h>
+#include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
 
+#include <type_traits>
 #include <vector>
 
 #include "softhca/device/fabric.h"
@@ -70,6 +72,13 @@ public:
     // Aborts when something was written that lies between the parts, or was copied from there.
     void check();
 
+    // Of inputs that damaged the segment: all records are as they were made, and what lies between
+    // the parts, which a record may have named as a queue, is put back.
+    void restore();
+    // One command; its errno. Objects that an input makes lie in `spare`.
+    template <class Request, class Driver, class Answer>
+    int attempt(std::uint32_t number, const Request& request, const Driver& driver, Answer* answer);
+
     // As connect() with these choices left it?
     bool untouched(const Queue& queue, std::uint32_t choices);
     void modify(Queue& queue, std::uint32_t state);
@@ -78,6 +87,7 @@ public:
     device::Fabric& fabric() { return *device::Fabric::current(); }
     device::Segment& segment() { return fabric().segment(); }
 
+    bool damaged = false;  // the segment is, so that commands may be refused
     std::vector<Queue> queues;
     std::vector<CompletionQueue> cqs;
     SharedQueue srq, xrc_srq;
@@ -85,8 +95,18 @@ public:
     std::vector<MemoryPart> queue_parts;  // rings
     std::vector<MemoryPart> records;
     std::vector<std::byte*> holes;  // pages in the middle of a region, to be replaced
+    MemoryPart spare;
+    std::uint32_t pd = 0, xrcd = 0, uar = 0, context = 0;
+    int channel = -1;
 
 private:
+    struct Record {
+        void* at;
+        std::vector<std::byte> bytes;
+    };
+    template <class Table>
+    void remember(Table& table);
+    void remember(void* at, std::size_t bytes);
     MemoryPart part(std::uint64_t length);
     void add_cq(std::uint32_t entries, std::uint32_t entry_bytes, bool events);
     void add_srq(SharedQueue& queue, bool xrc);
@@ -99,11 +119,28 @@ private:
     void command(std::uint32_t number, const Request& request, const Driver& driver,
                  Answer* answer);
 
-    int fd_ = -1, async_fd_ = -1, channel_ = -1;
-    std::uint32_t uar_ = 0, pd_ = 0, other_pd_ = 0, xrcd_ = 0;
+    int fd_ = -1, async_fd_ = -1;
+    std::uint32_t other_pd_ = 0;
     std::byte* block_ = nullptr;
     std::size_t used_ = 0;
     std::vector<MemoryPart> parts_;  // ascending
+    std::vector<Record> records_;    // of the segment, as they were made
 };
+
+// No driver's part, or no answer.
+struct None {};
+
+template <class Request, class Driver, class Answer>
+int World::attempt(std::uint32_t number, const Request& request, const Driver& driver,
+                   Answer* answer) {
+    Call call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE);
+    call.add(UVERBS_ATTR_WRITE_CMD, number, 0);
+    call.in(UVERBS_ATTR_CORE_IN, &request, sizeof request);
+    if constexpr (!std::is_same_v<Driver, None>)
+        call.in(UVERBS_ATTR_UHW_IN, &driver, sizeof driver);
+    if constexpr (!std::is_same_v<Answer, None>)
+        call.out(UVERBS_ATTR_CORE_OUT, answer, sizeof *answer);
+    return call.run(fd_);
+}
 
 }  // namespace softhca::fuzz
