@@ -119,14 +119,15 @@ RegistrationCache::Region* RegistrationCache::get(const void* address, std::size
         }
     });
     if (found != nullptr) return found;
-    return again ? add(begin, end, access) : make(at, at + bytes, access);
+    return again ? add(at, bytes, access) : make(at, at + bytes, access);
 }
 
 void RegistrationCache::put(Region* region) noexcept { drop(region, false); }
 
 RegistrationCache::Region* RegistrationCache::hold(const void* address, std::size_t bytes,
                                                    int access) noexcept {
-    const auto [begin, end] = whole_pages(reinterpret_cast<std::uintptr_t>(address), bytes);
+    const auto at = reinterpret_cast<std::uintptr_t>(address);
+    const auto [begin, end] = whole_pages(at, bytes);
     if (end - begin > most_bytes_) {
         errno = EOPNOTSUPP;
         return nullptr;
@@ -136,7 +137,7 @@ RegistrationCache::Region* RegistrationCache::hold(const void* address, std::siz
         region = find(begin, end, access);
         if (region != nullptr) ++region->users_;
     });
-    if (region == nullptr) region = add(begin, end, access);
+    if (region == nullptr) region = add(at, bytes, access);
     if (region == nullptr) return nullptr;
     {
         const std::scoped_lock lock(monitor_->mutex());
@@ -210,17 +211,23 @@ void RegistrationCache::tell_once() noexcept {
     }
 }
 
-// To stay. The pages hold bytes of an operation that goes on: until it is listed nobody may unmap
-// them, so that nothing is missed between the registration, the watching and the list.
-RegistrationCache::Region* RegistrationCache::add(std::uintptr_t begin, std::uintptr_t end,
+bool RegistrationCache::can_stay(std::uintptr_t begin, std::uintptr_t end) noexcept {
+    if (!is_private_anonymous(begin, end)) return false;
+    if (monitor_->ready()) return true;
+    tell_once();
+    return false;
+}
+
+// To stay: whole pages, which can be watched. The pages hold bytes of an operation that goes on:
+// until it is listed nobody may unmap them, so that nothing is missed between the question whether
+// they can stay, the registration, the watching and the list. Memory that cannot stay is registered
+// for one operation: then its keys name the bytes of that operation, and no others.
+RegistrationCache::Region* RegistrationCache::add(std::uintptr_t at, std::size_t bytes,
                                                   int access) noexcept {
+    const auto [begin, end] = whole_pages(at, bytes);
+    if (!can_stay(begin, end)) return make(at, at + bytes, access);
     Region* const region = make(begin, end, access);
     if (region == nullptr) return nullptr;
-    if (!is_private_anonymous(begin, end)) return region;
-    if (!monitor_->ready()) {
-        tell_once();
-        return region;
-    }
     Region* dead = nullptr;
     {
         const std::scoped_lock lock(monitor_->mutex());

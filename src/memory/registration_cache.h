@@ -5,6 +5,10 @@
 // cannot tell of changes, or not of all changes of that memory (mapping.h), it is registered for
 // each operation.
 //
+// A registration grants the access that its first user asked for, and no more: a user that needs
+// more gets another registration. One that was made for a single operation covers the bytes of that
+// operation and ends with it, and its keys with it. One that stays covers whole pages.
+//
 // Of one protection domain. Any thread.
 #pragma once
 
@@ -122,7 +126,8 @@ private:
     bool give_way(std::size_t bytes) noexcept;
     Region* make(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
     void tell_once() noexcept;
-    Region* add(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
+    bool can_stay(std::uintptr_t begin, std::uintptr_t end) noexcept;
+    Region* add(std::uintptr_t at, std::size_t bytes, int access) noexcept;
     void end(Region* region) noexcept;
     void end_all(Region* dead) noexcept;
     // Under the mutex:

@@ -28,10 +28,12 @@ public:
             mr_.reset(domain.cache->reg_mr(reinterpret_cast<std::uintptr_t>(memory),
                                            std::max<std::size_t>(bytes, 1), verbs_access));
         };
-        // What is sent from it may be read by its receiver (rendezvous); peers do nothing else that
-        // was not asked for. No access at all means local use, messages included.
+        // What is sent from it may be read by its receiver (RGET); peers do nothing else that was
+        // not asked for. No access at all means local use, messages included.
+        const bool read_by_receivers = domain.process->options.rendezvous != Rendezvous::kPut &&
+                                       (access == 0 || access & FI_SEND);
         const int readable =
-            access == 0 || access & (FI_REMOTE_READ | FI_SEND) ? IBV_ACCESS_REMOTE_READ : 0;
+            read_by_receivers || access & FI_REMOTE_READ ? IBV_ACCESS_REMOTE_READ : 0;
         const int writable = access & FI_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE : 0;
         // The program may poll memory that peers write to, and count on a later write to follow an
         // earlier one. All else that is done with registered memory ends with a completion.

@@ -311,8 +311,10 @@ bool RdmEndpoint::Body::start(Transfer& t) {
     if (t.flags & FI_ATOMIC) return start_atomic(t);
     Peer& peer = *t.peer;
     if (t.flags & FI_MATCH_COMPLETE || t.later || !may_be_eager(peer, t.bytes)) {
+        // By RPUT this side writes: the receiver has nothing to read.
+        const int access = options.rendezvous == Rendezvous::kPut ? 0 : IBV_ACCESS_REMOTE_READ;
         if (!t.bulk.local.use(domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
-                              t.bytes, IBV_ACCESS_REMOTE_READ)) {
+                              t.bytes, access)) {
             finish(t, errno, 0);
             return true;
         }

@@ -26,6 +26,8 @@ Options options() {
 
 class Hostile : public ::testing::Test {
 protected:
+    explicit Hostile(const Options& of_both = options())
+        : victim(of_both), hostile(std::make_unique<End>(of_both)) {}
     void meet() {
         to_hostile = victim.addresses.insert(hostile->endpoint->name());
         to_victim = hostile->addresses.insert(victim.endpoint->name());
@@ -79,8 +81,8 @@ protected:
         EXPECT_EQ(victim.endpoint->counts().damaged, 1);
     }
 
-    End victim{options()};
-    std::unique_ptr<End> hostile = std::make_unique<End>(options());
+    End victim;
+    std::unique_ptr<End> hostile;
     std::uint64_t to_hostile = 0, to_victim = 0;
     std::uint64_t value = 7, result_value = 0;
     std::unique_ptr<Region> region;
@@ -138,6 +140,82 @@ TEST_F(Hostile, SetsFlagsThatThereAreNot) {
     std::memcpy(bytes.data(), &header, sizeof header);
     body.control_message(peer, std::move(bytes));
     expect_damage();
+}
+
+// A peer that keeps the key of a message's memory, or guesses one.
+class Reader : public Hostile {
+protected:
+    using Hostile::Hostile;
+    // Of the memory that the victim's one message is sent from.
+    std::uint32_t key() {
+        std::uint32_t found = 0;
+        victim.body().transfers.for_each_in_use(
+            [&](const Transfer& transfer) { found = transfer.bulk.local.remote_keys[0]; });
+        return found;
+    }
+    // 0, or the error that the read ends with.
+    int read(std::uint32_t key) { return read(large.data(), key); }
+    int read(const void* at, std::uint32_t key) {
+        iovec into{room.data(), 8};
+        const RmaSegment from{reinterpret_cast<std::uintptr_t>(at), 8, key};
+        RmaArguments a;
+        a.iov = &into;
+        a.iov_count = 1;
+        a.remote = &from;
+        a.remote_count = 1;
+        a.to = to_victim;
+        a.flags = FI_READ | FI_COMPLETION;
+        EXPECT_EQ(hostile->endpoint->rma(a), 0);
+        EXPECT_TRUE(until([&] { return !hostile->transmit.empty(); }, true));
+        const int error = hostile->transmit.front().error;
+        hostile->transmit.pop();
+        return error;
+    }
+
+    std::vector<char> room = std::vector<char>(kLarge);
+};
+
+// By RGET it is the receiver's to read, until the message has ended.
+TEST_F(Reader, ReadsWithTheKeyOfAMessageThatHasEnded) {
+    ASSERT_NO_FATAL_FAILURE(meet());
+    begin_rendezvous();
+    ASSERT_TRUE(until([&] { return hostile->endpoint->counts().unexpected == 2; }));
+    const std::uint32_t known = key();
+    EXPECT_EQ(read(known), 0);
+    std::vector<char> first(8);
+    hostile->post(to_victim, first, nullptr);
+    hostile->post(to_victim, room, nullptr);
+    ASSERT_TRUE(until([&] { return !victim.transmit.empty(); }));
+    EXPECT_EQ(victim.transmit.front().error, 0);
+    EXPECT_EQ(room, large);
+    EXPECT_NE(read(known), 0);
+}
+
+// By RPUT the sender writes: there is nothing to read.
+class ReaderOfRput : public Reader {
+protected:
+    ReaderOfRput() : Reader(by_put()) {}
+    static Options by_put() {
+        Options put = options();
+        put.rendezvous = Rendezvous::kPut;
+        return put;
+    }
+};
+
+TEST_F(ReaderOfRput, ReadsAMessage) {
+    ASSERT_NO_FATAL_FAILURE(meet());
+    begin_rendezvous();
+    ASSERT_TRUE(until([&] { return hostile->endpoint->counts().unexpected == 2; }));
+    EXPECT_NE(read(key()), 0);
+}
+
+TEST_F(ReaderOfRput, ReadsMemoryRegisteredForSending) {
+    ASSERT_NO_FATAL_FAILURE(meet());
+    const auto readable =
+        victim.domain->register_memory(&value, sizeof value, FI_SEND | FI_REMOTE_READ);
+    EXPECT_EQ(read(&value, static_cast<std::uint32_t>(readable->key())), 0);
+    const auto sent = victim.domain->register_memory(&value, sizeof value, FI_SEND);
+    EXPECT_NE(read(&value, static_cast<std::uint32_t>(sent->key())), 0);
 }
 
 // It is not left waiting for answers that never come.

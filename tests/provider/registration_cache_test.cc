@@ -301,6 +301,76 @@ TEST_F(RegistrationCacheTest, WhatWasUnmappedMakesRoomForAnother) {
     munmap(at + kBytes, kBytes);
 }
 
+// What a peer gets that reads 64 bytes there.
+ibv_wc_status peer_reads(Pair& pair, const std::byte* at, std::uint32_t key) {
+    Work work;
+    work.opcode = IBV_WR_RDMA_READ;
+    work.pieces = {pair.b.memory->piece(0, 64)};
+    work.remote = reinterpret_cast<std::uintptr_t>(at);
+    work.rkey = key;
+    EXPECT_EQ(pair.b.post(work), 0);
+    return pair.b.wait_send().status;
+}
+
+// Shared memory, which is registered for each operation.
+class KeysOfOneOperation : public RegistrationCacheTest {
+protected:
+    KeysOfOneOperation()
+        : memory_(static_cast<std::byte*>(
+              mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {
+        std::memset(memory_, 0, kBytes);
+    }
+    ~KeysOfOneOperation() override { munmap(memory_, kBytes); }
+    RegistrationCache::Region* next_use() {
+        return cache.get(buffer(), 1024, IBV_ACCESS_REMOTE_READ);
+    }
+    std::byte* buffer() const { return memory_ + 512; }
+
+private:
+    std::byte* const memory_;
+};
+
+TEST_F(KeysOfOneOperation, EndWithIt) {
+    for (int use = 0; use < 3; ++use) {
+        RegistrationCache::Region* const region = next_use();
+        ASSERT_NE(region, nullptr);
+        const std::uint32_t key = region->remote_key();
+        EXPECT_EQ(peer_reads(pair, buffer(), key), IBV_WC_SUCCESS);
+        cache.put(region);
+        if (use == 2) {  // the connection ends with it
+            EXPECT_EQ(peer_reads(pair, buffer(), key), IBV_WC_REM_ACCESS_ERR);
+        }
+    }
+    EXPECT_EQ(cache.counts().regions, 0U);
+}
+
+// Also from its second use on, when memory that can stay is registered by whole pages.
+TEST_F(KeysOfOneOperation, NameItsBytesAlone) {
+    cache.put(next_use());
+    RegistrationCache::Region* const region = next_use();
+    ASSERT_NE(region, nullptr);
+    EXPECT_EQ(peer_reads(pair, buffer() + 1024 - 64, region->remote_key()), IBV_WC_SUCCESS);
+    EXPECT_EQ(peer_reads(pair, buffer() - 64, region->remote_key()), IBV_WC_REM_ACCESS_ERR);
+    cache.put(region);
+}
+
+// What a buffer is kept for later adds nothing to what its keys allowed before.
+TEST_F(RegistrationCacheTest, KeptForLocalUseItCannotBeRead) {
+    std::byte* const at = map_some(kBytes);
+    std::memset(at, 0, kBytes);
+    ASSERT_TRUE(is_kept(at));  // kAccess: peers may write
+    RegistrationCache::Region* const written = cache.get(at, kBytes, kAccess);
+    RegistrationCache::Region* const read = cache.get(at, kBytes, IBV_ACCESS_REMOTE_READ);
+    RegistrationCache::Region* const local = cache.get(at, kBytes, 0);
+    ASSERT_TRUE(written != nullptr && read != nullptr && local != nullptr);
+    EXPECT_NE(read->remote_key(), written->remote_key());
+    EXPECT_EQ(peer_reads(pair, at, read->remote_key()), IBV_WC_SUCCESS);
+    EXPECT_EQ(peer_reads(pair, at, written->remote_key()), IBV_WC_REM_ACCESS_ERR);
+    for (RegistrationCache::Region* const region : {written, read, local})
+        cache.put(region);
+    munmap(at, kBytes);
+}
+
 TEST_F(RegistrationCacheTest, TellsOnceThatNothingIsKept) {
     const long file = syscall(SYS_userfaultfd, O_CLOEXEC | 1);  // UFFD_USER_MODE_ONLY
     if (file >= 0) close(static_cast<int>(file));
