@@ -141,6 +141,15 @@ TEST_F(DamagedSegment, SaysThatARegionLiesElsewhere) {
     EXPECT_TRUE(pair.b.memory->untouched(0, 4096, 0));
 }
 
+TEST_F(DamagedSegment, SaysThatARegionIsOfAnotherProcess) {
+    for (const std::uint32_t slot : {kFar, device::kNone, device::kMaxProcesses}) {
+        Pair own;
+        const Damaged damage(record(own.a.memory->mr()).head.process, slot);
+        ASSERT_EQ(own.a.post(write_of(own.a, 4096)), 0);
+        EXPECT_TRUE(has_status(own.a.wait_send(), IBV_WC_LOC_PROT_ERR, kVendorLocalProtection));
+    }
+}
+
 TEST_F(DamagedSegment, SaysThatARegionHasMoreExtents) {
     Memory memory(pair.a.pd.get(), 8192);
     const Damaged damage(record(memory.mr()).extents.count, ~0u);
