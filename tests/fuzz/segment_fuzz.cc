@@ -122,7 +122,14 @@ void keep_within_bounds(World& w) {
     }
     unlock_own(s.process_lock);
     unlock_own(s.atomics_lock);
-    const auto table = [&](auto& each) { unlock_own(each.lock); };
+    const auto table = [&](auto& each) {
+        unlock_own(each.lock);
+        // A walk over all of a large table takes seconds, as its pages come into being by that.
+        // Those of XRC domains are small enough.
+        constexpr std::uint32_t kMost = 4096;
+        if (std::remove_reference_t<decltype(each)>::kSize > kMost && each.high.load() > kMost)
+            each.high.store(kMost);
+    };
     table(s.contexts), table(s.pds), table(s.channels), table(s.xrcds), table(s.xrcd_handles);
     table(s.uars), table(s.cqs), table(s.srqs), table(s.qps), table(s.dms), table(s.mrs);
     keep(s.contexts[w.context].head);
