@@ -6,10 +6,10 @@
 // 10) are shared within one context for all: only so can they be shared by all. QPs that are shared
 // (11) are in no thread domain, for these have no lock, and their threads share the CQ, too.
 #include "experiments/figures.h"
+#include "heddle/detail/assert.h"
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <functional>
 
 namespace heddle::bench {
@@ -178,7 +178,7 @@ const std::vector<std::string>& figure_names() {
 }
 
 Figure figure(std::string_view name, const MessageRate& base) {
-    assert(std::count(figure_names().begin(), figure_names().end(), name) == 1);
+    HEDDLE_ASSERT(std::count(figure_names().begin(), figure_names().end(), name) == 1);
     Builder b(name, base);
     if (name == "2b") return figure_2b(b);
     if (name == "3")

@@ -5,12 +5,12 @@
 
 #include <infiniband/verbs.h>
 
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "verbs/handles.h"
 
 namespace heddle::memory {
@@ -48,7 +48,7 @@ public:
     void give_back(const void* buffer) noexcept { give_back(index_of(buffer)); }
     // A buffer that is given back twice would be two messages' at once.
     void give_back(std::uint32_t index) noexcept {
-        assert(index < count_ && out_[index]);
+        HEDDLE_ASSERT(index < count_ && out_[index]);
         out_[index] = false;
         free_.push_back(index);
     }

@@ -8,11 +8,12 @@
 
 #include <atomic>
 #include <bit>
-#include <cassert>
 #include <complex>
 #include <cstring>
 #include <mutex>
 #include <type_traits>
+
+#include "heddle/detail/assert.h"
 
 namespace heddle::protocol {
 namespace {
@@ -292,7 +293,7 @@ void atomic_apply(std::uint8_t datatype, std::uint8_t op, void* target, const vo
         }
         apply_under_lock<T>(call);
     });
-    assert(known);
+    HEDDLE_ASSERT(known);
 }
 
 }  // namespace heddle::protocol

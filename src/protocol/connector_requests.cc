@@ -2,9 +2,9 @@
 #include "protocol/connector_requests.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 
+#include "heddle/detail/assert.h"
 #include "protocol/connector_report.h"
 #include "verbs/connection.h"
 
@@ -25,8 +25,8 @@ ConnectorRequests::ConnectorRequests(const Name& self, const verbs::ConnectionAt
       patience_(options.give_up_ms) {}
 
 void ConnectorRequests::start(ConnectionRequest& request, Clock::time_point now) {
-    assert(request.state.load(std::memory_order_relaxed) == ConnectionRequest::kConnecting);
-    assert(request.qp != nullptr && !ids_.contains(&request));
+    HEDDLE_ASSERT(request.state.load(std::memory_order_relaxed) == ConnectionRequest::kConnecting);
+    HEDDLE_ASSERT(request.qp != nullptr && !ids_.contains(&request));
     Asked asked;
     asked.request = &request;
     Datagram& d = asked.datagram;

@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <new>
 #include <utility>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "memory/program_threads.h"
 #include "protocol/connector_report.h"
@@ -255,7 +255,7 @@ void Connector::Service::refuse(const Name& peer, const Name& endpoint) {
 }
 
 void Connector::Service::connect(ConnectionRequest& request) {
-    assert(request.from.process == self_.process);
+    HEDDLE_ASSERT(request.from.process == self_.process);
     {
         const auto lock = enter();
         requests_.start(request, ConnectorRequests::Clock::now());

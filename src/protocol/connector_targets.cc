@@ -2,11 +2,11 @@
 #include "protocol/connector_targets.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 #include <mutex>
 #include <new>
 
+#include "heddle/detail/assert.h"
 #include "verbs/connection.h"
 
 namespace heddle::protocol {
@@ -79,8 +79,8 @@ ConnectorTargets::~ConnectorTargets() {
 }
 
 void ConnectorTargets::add(const LocalEndpoint& endpoint) {
-    assert(endpoint.name.process == self_.process);
-    assert(endpoint.name.xrc() == (endpoint.xrcd != nullptr));
+    HEDDLE_ASSERT(endpoint.name.process == self_.process);
+    HEDDLE_ASSERT(endpoint.name.xrc() == (endpoint.xrcd != nullptr));
     endpoints_.push_back(endpoint);
 }
 
@@ -275,7 +275,7 @@ void ConnectorTargets::refuse(const Name& peer, const Name& endpoint) noexcept {
 // It is none of its peer's targets any more.
 ConnectorTargets::Targets::iterator ConnectorTargets::forget(Targets::iterator target) noexcept {
     const auto of_peer = by_source_.find(source_of(target->second.request.from));
-    assert(of_peer != by_source_.end() && of_peer->second != 0);
+    HEDDLE_ASSERT(of_peer != by_source_.end() && of_peer->second != 0);
     if (--of_peer->second == 0) by_source_.erase(of_peer);
     return targets_.erase(target);
 }

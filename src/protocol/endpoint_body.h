@@ -5,7 +5,6 @@
 // rdm_endpoint.cc (life, progress), liveness.cc (which peers are still there).
 #pragma once
 
-#include <cassert>
 #include <chrono>
 #include <list>
 #include <memory>
@@ -14,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "protocol/bulk.h"
 #include "protocol/eager_ring.h"
 #include "protocol/matcher.h"
@@ -203,7 +203,7 @@ struct Receive final : PostedReceive, ReceiveFields, Waiting, NumberedSlot<Recei
     // Called by Numbered. The other fields have no meaning before these say so, and resetting them
     // would cost each message.
     void renew() noexcept {
-        assert(!queued && bulk.local.count == 0);
+        HEDDLE_ASSERT(!queued && bulk.local.count == 0);
         static_cast<PostedReceive&>(*this) = {};
         static_cast<ReceiveFields&>(*this) = {};
     }

@@ -2,10 +2,10 @@
 // Matching by hash under the learnt mask of ignored bits (MPI 4.1, section 3.5: messages of one
 // sender do not overtake each other, and receives take them in the order they were posted).
 #include <algorithm>
-#include <cassert>
 #include <cstddef>
 #include <new>
 
+#include "heddle/detail/assert.h"
 #include "protocol/matcher_tables.h"
 
 namespace heddle::protocol {
@@ -108,7 +108,7 @@ void Matcher::Tables::use_mask(std::uint64_t new_mask) noexcept {
     if (!queued) return;
     PostedReceive** end = queued.get();
     each_receive([&](PostedReceive& receive) { *end++ = &receive; });
-    assert(end == queued.get() + count);
+    HEDDLE_ASSERT(end == queued.get() + count);
     std::sort(queued.get(), end,
               [](const PostedReceive* a, const PostedReceive* b) { return a->order < b->order; });
 
@@ -128,7 +128,7 @@ Matcher::Matcher() : tables_(std::make_unique<Tables>()) {}
 Matcher::~Matcher() = default;
 
 UnexpectedMessage* Matcher::post(PostedReceive& receive) {
-    assert(!receive.queued);
+    HEDDLE_ASSERT(!receive.queued);
     Tables& t = *tables_;
     if (receive.ignore != t.mask || !t.taught) [[unlikely]]
         t.learn(receive);
@@ -148,7 +148,7 @@ UnexpectedMessage* Matcher::post(PostedReceive& receive) {
 }
 
 PostedReceive* Matcher::arrive(std::uint32_t source, std::uint64_t tag) {
-    assert(source != kAnySource);
+    HEDDLE_ASSERT(source != kAnySource);
     Tables& t = *tables_;
     PostedReceive* oldest = nullptr;
     Link& head = t.of_source.at(t.hash_of(source, tag));
@@ -178,7 +178,7 @@ PostedReceive* Matcher::arrive(std::uint32_t source, std::uint64_t tag) {
 }
 
 void Matcher::keep(UnexpectedMessage& message) {
-    assert(!message.queued && message.source != kAnySource);
+    HEDDLE_ASSERT(!message.queued && message.source != kAnySource);
     Tables& t = *tables_;
     message.queued = true;
     append(t.arrivals, message.order_link);
@@ -213,7 +213,7 @@ UnexpectedMessage* Matcher::find(std::uint32_t source, std::uint64_t tag, std::u
 }
 
 void Matcher::take(UnexpectedMessage& message) {
-    assert(message.queued);
+    HEDDLE_ASSERT(message.queued);
     tables_->unexpected.remove(message.hash_link);
     unlink(message.order_link);
     message.queued = false;
@@ -232,7 +232,7 @@ PostedReceive* Matcher::find_receive(const std::function<bool(PostedReceive&)>& 
 void Matcher::number(PostedReceive& receive) noexcept { receive.order = tables_->next_order++; }
 
 void Matcher::put_back(PostedReceive& receive) noexcept {
-    assert(!receive.queued);
+    HEDDLE_ASSERT(!receive.queued);
     Tables& t = *tables_;
     receive.queued = true;
     t.add(receive);

@@ -8,10 +8,10 @@
 // so the first that fits is the oldest there, and order numbers decide between the three.
 #pragma once
 
-#include <cassert>
 #include <cstddef>
 #include <new>
 
+#include "heddle/detail/assert.h"
 #include "protocol/matcher.h"
 
 namespace heddle::protocol {
@@ -161,7 +161,7 @@ struct Matcher::Tables {
         return hashed(receive) ? chains_of(receive).at(hash_of(receive)) : others;
     }
     void remove(PostedReceive& receive) noexcept {
-        assert(receive.queued);
+        HEDDLE_ASSERT(receive.queued);
         if (hashed(receive)) {
             chains_of(receive).remove(receive.link);
         } else {

@@ -2,11 +2,12 @@
 // Objects that come and go, are used again, and stay where they are.
 #pragma once
 
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
+
+#include "heddle/detail/assert.h"
 
 namespace heddle::protocol {
 
@@ -32,7 +33,7 @@ public:
             free_->index = static_cast<std::uint32_t>(all_.size() - 1);
         }
         T& object = *free_;
-        assert(!object.in_use);
+        HEDDLE_ASSERT(!object.in_use);
         free_ = object.next_free;
         if constexpr (requires { object.renew(); }) {
             object.renew();
@@ -46,7 +47,7 @@ public:
         return object;
     }
     void give_back(T& object) noexcept {
-        assert(object.in_use);
+        HEDDLE_ASSERT(object.in_use);
         object.in_use = false;
         ++object.generation;
         object.next_free = free_;

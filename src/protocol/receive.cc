@@ -5,10 +5,10 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cstring>
 #include <string>
 
+#include "heddle/detail/assert.h"
 #include "protocol/tuples.h"
 
 namespace heddle::protocol {
@@ -420,7 +420,7 @@ void RdmEndpoint::Body::deliver(Receive& whole, Unexpected& message) {
 }
 
 void RdmEndpoint::Body::discard(Unexpected& message) {
-    assert(message.peer->kept >= message.memory());
+    HEDDLE_ASSERT(message.peer->kept >= message.memory());
     message.peer->kept -= message.memory();
     unexpected_bytes -= message.payload.size();
     delete &message;

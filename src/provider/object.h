@@ -7,7 +7,8 @@
 #include <rdma/fi_errno.h>
 
 #include <atomic>
-#include <cassert>
+
+#include "heddle/detail/assert.h"
 
 namespace heddle::provider {
 
@@ -28,7 +29,7 @@ public:
     void add() noexcept { count_.fetch_add(1, std::memory_order_relaxed); }
     void drop() noexcept {
         [[maybe_unused]] const int before = count_.fetch_sub(1, std::memory_order_acq_rel);
-        assert(before > 0);
+        HEDDLE_ASSERT(before > 0);
     }
     bool any() const noexcept { return count_.load(std::memory_order_acquire) != 0; }
 
@@ -47,7 +48,7 @@ public:
         if (of_ != nullptr) of_->drop();
     }
     void set(Uses& of) noexcept {
-        assert(of_ == nullptr);
+        HEDDLE_ASSERT(of_ == nullptr);
         of_ = &of;
         of.add();
     }

@@ -6,8 +6,9 @@
 
 #include <infiniband/verbs.h>
 
-#include <cassert>
 #include <memory>
+
+#include "heddle/detail/assert.h"
 
 namespace heddle::verbs {
 
@@ -16,7 +17,7 @@ struct Destroy {
     template <class T>
     void operator()(T* object) const noexcept {
         [[maybe_unused]] const int error = kDestroy(object);
-        assert(error == 0);
+        HEDDLE_ASSERT(error == 0);
     }
 };
 
@@ -25,13 +26,13 @@ struct Destroy {
 struct EndThreadDomain {
     void operator()(ibv_td* domain) const noexcept {
         [[maybe_unused]] const int error = ibv_dealloc_td(domain);
-        assert(error == 0);
+        HEDDLE_ASSERT(error == 0);
     }
 };
 struct CloseXrcDomain {
     void operator()(ibv_xrcd* domain) const noexcept {
         [[maybe_unused]] const int error = ibv_close_xrcd(domain);
-        assert(error == 0);
+        HEDDLE_ASSERT(error == 0);
     }
 };
 

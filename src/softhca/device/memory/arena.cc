@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cassert>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -22,6 +21,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/memory/arena_internal.h"
@@ -226,8 +226,8 @@ void arena_free(std::uint64_t offset, std::uint64_t length) noexcept {
     std::lock_guard lock(a.mutex);
     std::byte* base = a.base.load(std::memory_order_relaxed);
     if (!base) return;  // the parent's
-    assert(offset % page_bytes() == 0 && offset < a.bytes && length <= a.bytes - offset);
-    assert(a.taken.run_at(offset).value && a.taken.run_at(offset).end >= offset + length);
+    SOFTHCA_ASSERT(offset % page_bytes() == 0 && offset < a.bytes && length <= a.bytes - offset);
+    SOFTHCA_ASSERT(a.taken.run_at(offset).value && a.taken.run_at(offset).end >= offset + length);
     // Through the mapping, not the descriptor: that may have been closed by the application. Pages
     // that cannot be emptied are not handed out again, for allocations are promised to be zero.
     if (libc::madvise(base + offset, length, MADV_REMOVE) != 0) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -16,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/memory/arena_internal.h"
@@ -205,7 +205,7 @@ bool Sharing::copy_in(const WriteGuard::Held& held, bool plain, std::uint64_t of
 
 Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t length,
                                       std::uint64_t offset, bool writers) noexcept {
-    assert(length > 0 && length <= WriteGuard::kMostBytes);
+    SOFTHCA_ASSERT(length > 0 && length <= WriteGuard::kMostBytes);
     if (!arena_fd_intact()) return {0, Left::kPiece};
     pagemap_.get();  // opened now, not while pages are held
     const bool locked = is_locked(address, length);
@@ -286,7 +286,7 @@ void Sharing::copy_out(std::uint64_t offset, std::uint64_t length, std::uint64_t
 
 bool Sharing::make_private(std::uint64_t address, std::uint64_t length, std::uint64_t offset,
                            int protection, bool writers, std::uint64_t fresh) noexcept {
-    assert(length > 0 && length <= WriteGuard::kMostBytes);
+    SOFTHCA_ASSERT(length > 0 && length <= WriteGuard::kMostBytes);
     const bool locked = is_locked(address, length);
     bool done = false;
     {

@@ -11,7 +11,6 @@
 #include "softhca/device/memory/fork.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -20,6 +19,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/memory/arena_internal.h"
@@ -193,7 +193,7 @@ void atfork_prepare() noexcept {
     sharing.mutex.lock();
     sharing.exchange_lock.lock();
     arena_lock_for_fork();
-    assert(g_fork.count == 0 && !g_fork.net);
+    SOFTHCA_ASSERT(g_fork.count == 0 && !g_fork.net);
     g_fork.parent = libc::getpid();
     g_fork.placed = false;
     const OwnPages own;

@@ -4,7 +4,6 @@
 // run, so its size follows what is different, not how it came to be.
 #pragma once
 
-#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,6 +11,7 @@
 #include <map>
 #include <utility>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/memory/pool_allocator.h"
 
 namespace softhca::device::memory {
@@ -46,7 +46,7 @@ public:
     // Applies change(T&) to every run within [start, end), cutting those that stick out.
     template <typename Change>
     void update(std::uint64_t start, std::uint64_t end, Change change) {
-        assert(start < end);
+        SOFTHCA_ASSERT(start < end);
         auto first = cut(start);
         auto last = cut(end);
         for (auto here = first; here != last; ++here)

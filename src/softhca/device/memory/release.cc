@@ -3,12 +3,12 @@
 // once or, where writers cannot be held back now, later.
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 #include <new>
 
 #include <sys/mman.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/memory/arena_internal.h"
@@ -36,7 +36,7 @@ void Staging::moved(std::uint64_t length) noexcept {
 
 std::uint64_t Staging::provide(std::uint64_t address, std::uint64_t end,
                                std::uint64_t far_end) noexcept {
-    assert(address >= start_ || start_ == end_);
+    SOFTHCA_ASSERT(address >= start_ || start_ == end_);
     skip_to(address);
     if (start_ == end_) {
         // All at once; or, if the system will not promise that much memory, only what is needed.
@@ -113,7 +113,7 @@ void Sharing::drop_extents(const Registration& made, const OwnPages& own,
             const std::uint64_t piece_end =
                 std::min(end, (at + WriteGuard::kMostBytes) & ~(kHugeBytes - 1));
             uses_.update(at + delta, piece_end + delta, [](Use& use) {
-                assert(use.users > 0);
+                SOFTHCA_ASSERT(use.users > 0);
                 --use.users;
             });
             while (at < piece_end) {
@@ -144,7 +144,7 @@ void Sharing::release(std::uint64_t ticket, const OwnPages& own) {
     registrations_.erase(found);
     made.for_each_left([this](std::uint64_t start, std::uint64_t end) {
         left_.update(start, end, [](std::uint32_t& count) {
-            assert(count > 0);
+            SOFTHCA_ASSERT(count > 0);
             --count;
         });
     });
@@ -169,7 +169,7 @@ void Sharing::tend_idle(const OwnPages& own) {
         const std::uint64_t delta = place.value.delta;
         std::uint64_t end = std::min({run.end, place.end, run.start + WriteGuard::kMostBytes});
         idle_next_ = end;
-        assert(place.value.mapped);
+        SOFTHCA_ASSERT(place.value.mapped);
         Vma vma;
         Staging staging;
         if (!still_ours(run.start, place.value, &end, &vma))

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cassert>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -19,6 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/memory/arena_internal.h"
@@ -48,7 +48,7 @@ void append(Registration* made, std::uint64_t address, std::uint64_t length, std
             return;
         }
     }
-    assert(made->count < kMaxExtents);
+    SOFTHCA_ASSERT(made->count < kMaxExtents);
     made->extent[made->count++] = {address, length, offset};
 }
 

@@ -5,7 +5,6 @@
 #include "softhca/device/memory/write_guard.h"
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
@@ -242,7 +242,7 @@ WriteGuard::Held WriteGuard::hold_by_protection(std::uint64_t address,
 
 WriteGuard::Held WriteGuard::hold(std::uint64_t address, std::uint64_t length,
                                   bool writers) noexcept {
-    assert(length > 0 && length <= kMostBytes);
+    SOFTHCA_ASSERT(length > 0 && length <= kMostBytes);
     if (finds_pins()) return hold_by_move(address, length);
     if (!writers) {
         held_by_ = HeldBy::kNothing;
