@@ -47,7 +47,7 @@ set(HEDDLE_TEST_ENVIRONMENT
     HEDDLE_SANITIZE=${HEDDLE_SANITIZE}
     # tests that wait for the death of a peer take half a second for it, not eight
     FI_HEDDLE_TIMEOUT=14
-    # what registering and copying cost below a sanitizer is not for the programs of who runs tests
+    # measured costs of registering and copying under a sanitizer stay out of the cache of the user
     XDG_CACHE_HOME=${PROJECT_BINARY_DIR}/cache
     PYTHONDONTWRITEBYTECODE=1)
 
