@@ -173,8 +173,8 @@ Figure figure_10(Builder& b) {
 }  // namespace
 
 const std::vector<std::string>& figure_names() {
-    static const std::vector<std::string> names = {"2b", "3", "5", "6", "7", "8", "9", "10", "11"};
-    return names;
+    static const std::vector<std::string> kNames = {"2b", "3", "5", "6", "7", "8", "9", "10", "11"};
+    return kNames;
 }
 
 Figure figure(std::string_view name, const MessageRate& base) {
