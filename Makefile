@@ -9,6 +9,8 @@ PREFIX ?= /usr/local
 WERROR ?= OFF
 FUZZ_SECONDS ?= 60
 NO_INSTALL ?= 0
+# The commit since which make tidy-changed looks; empty: see scripts/run-tidy
+BASE ?=
 # ctest arguments, for instance TESTS="-R xrc -V"
 TESTS ?=
 
@@ -158,6 +160,21 @@ tidy: ## clang-tidy over the sources
 run-tidy:
 	@$(CMAKE) --preset dev
 	@./scripts/run-tidy "$(call CLANG_TOOL,clang-tidy)" build-dev $(JOBS)
+
+# In the time that .ci/run has for it; TIDY_SECONDS=600 gives it more.
+tidy-changed: ## clang-tidy over what changed since BASE (the last tag)
+	@$(call install_deps,build test tidy)
+	@$(MAKE) run-tidy-changed
+run-tidy-changed:
+	@$(CMAKE) --preset dev
+	@./scripts/run-tidy "$(call CLANG_TOOL,clang-tidy)" build-dev $(JOBS) --changed $(BASE)
+.PHONY: tidy-changed run-tidy-changed
+
+check-structure: ## includes, sizes, English and assertions of the sources (docs/style.md)
+	@./scripts/check-includes
+	@./scripts/check-prose
+	@./scripts/count-assertions
+.PHONY: check-structure
 
 clean: ## remove the build trees
 	rm -rf build build-dev build-asan build-tsan build-fuzz build-coverage build-debian13
