@@ -203,6 +203,24 @@ class Baseline(unittest.TestCase):
         self.write("src/a/x.cc", "// Of one.\n// Of two.\n")
         self.assertEqual(self.run_check().returncode, 1)
 
+    def test_prints_what_is_new_since_the_baseline_was_committed(self):
+        def git(*words):
+            subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words],
+                           cwd=self.root, check=True, capture_output=True)
+
+        self.write("src/a/x.cc", "// Of one.\n// Of two.\n")
+        self.run_check("--update")
+        git("init")
+        git("add", "-A")
+        git("commit", "-m", "baseline")
+        self.write("src/a/x.cc", "// Of two.\n// Of three.\n// Of one.\n")
+        for _ in ("uncommitted", "committed"):
+            result = self.run_check()
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("src/a/x.cc:2: of: Of three.\n", result.stdout)
+            self.assertNotIn("Of two", result.stdout)
+            git("commit", "--allow-empty", "-am", "more")
+
     def test_folder_without_findings_stays_so_and_text_may_move(self):
         self.write("src/a/x.cc", "// Of one.\n")
         self.run_check("--update")
