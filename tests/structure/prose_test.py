@@ -151,6 +151,12 @@ Of an example
 Were it so.
 """), [(1, "of"), (9, "of"), (10, "who"), (12, "of"), (12, "please"), (17, "were-it")])
 
+    def test_wide_lines_of_markdown(self):
+        wide = "x" * 101
+        self.assertEqual(places("docs/a.md", f"{wide}\n| {wide} |\n```\n{wide}\n```\n\n    {wide}\n"
+                                f"{wide[1:]}\n- {wide}\n"), [(1, "wide-line"), (9, "wide-line")])
+        self.assertEqual(places("src/a.h", f"// {wide}\n"), [])
+
     def test_manual_page(self):
         self.assertEqual(places("man/a.1", """\
 .TH A 1
