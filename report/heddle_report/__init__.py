@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """`heddle reproduce` and `heddle report`: the experiments of the papers, run, kept and shown.
 
-catalogue.py    what an experiment is; experiments/ has them, a file a paper
+model.py        what an experiment is, and what it shows
+values.py       medians, quartiles and intervals of what was measured
+experiments/    the experiments, a file a paper
+catalogue.py    the papers, and a list of all experiments
 runner.py       runs them, one after the other; what is there already is not run again
 samples.py      the folder that a run leaves behind, and what may be wrong with it
 plots.py        panels as SVG whose colours are the page's

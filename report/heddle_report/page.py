@@ -6,7 +6,7 @@ other, and a table compares them. Printed, it is a document: whatever is folded 
 import base64
 from pathlib import Path
 
-from . import catalogue, panels, samples
+from . import catalogue, model, panels, samples
 from .plots import escape, svg
 
 STATES = {"like": "as in the paper", "unlike": "unlike the paper", "none": "no statement",
@@ -26,7 +26,7 @@ OF_OURS = {**STATES, "like": "as wanted", "unlike": "not as wanted"}
 
 def state_text(experiment, state):
     of = (BESIDE_PEERS if experiment.paper == "peers" else
-          OF_OURS if experiment.where == catalogue.NOT_IN_THE_PAPER else STATES)
+          OF_OURS if experiment.where == model.NOT_IN_THE_PAPER else STATES)
     return of[state]
 
 

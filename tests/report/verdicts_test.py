@@ -11,8 +11,8 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "report")]
 import fake_counts  # noqa: E402
 import fake_heddle  # noqa: E402
 import fake_mpi  # noqa: E402
-from heddle_report import catalogue, panels, runner  # noqa: E402
-from heddle_report.catalogue import Panel, Series  # noqa: E402
+from heddle_report import catalogue, model, panels, runner, values  # noqa: E402
+from heddle_report.model import Panel, Series  # noqa: E402
 from heddle_report.reference import table  # noqa: E402
 
 EXPERIMENTS = {each.key: each for each in catalogue.all_experiments()}
@@ -157,8 +157,8 @@ class Verdicts(unittest.TestCase):
     def test_medians(self):
         # the table of the sign test: 6 of 6, 8 of 9 with 95 %, the 8th to 18th of 25, 40th to 61st of 100
         for count, first in ((5, 1), (6, 1), (9, 2), (25, 8), (100, 40)):
-            self.assertEqual(catalogue.middle_between(range(1, count + 1)), (first, count + 1 - first))
-        self.assertEqual(catalogue.middle_between([7]), (7, 7))
+            self.assertEqual(values.middle_between(range(1, count + 1)), (first, count + 1 - first))
+        self.assertEqual(values.middle_between([7]), (7, 7))
 
     def test_lookups(self):
         self.assertIn("31 instructions", verdict("reuse-lookup", [fake_counts.MADE_UP["reuse_lookup"]]).text)
@@ -171,7 +171,7 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(EXPERIMENTS["reuse-programs"].points(rows)[0].value, 75)  # 9 of 12
         rows[1]["good"] = False
         self.assertEqual(verdict("reuse-programs", rows),
-                         catalogue.Verdict("unlike", "Failed or wrong: adi."))
+                         model.Verdict("unlike", "Failed or wrong: adi."))
 
     def test_reuse(self):
         rows = list(fake_heddle.reuse(None))

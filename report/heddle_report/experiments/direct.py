@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Posting by the adapter's own entries instead of libibverbs' (direct verbs)."""
 
-from ..catalogue import (Experiment, Panel, Point, Series, Verdict, distinct, middle, middle_between,
-                         quartiles)
+from ..model import Experiment, Panel, Point, Series, Verdict
+from ..values import distinct, middle, middle_between, quartiles
 from . import operations
 
 Y_LABEL = "direct, times as fast as verbs"

@@ -3,8 +3,9 @@
 
 from statistics import geometric_mean
 
-from ..catalogue import Experiment, Panel, Point, Series, Verdict, distinct, middle, quartiles
+from ..model import Experiment, Panel, Point, Series, Verdict
 from ..reference import table
+from ..values import distinct, middle, quartiles
 
 CATEGORIES = {"mpi-everywhere": "MPI everywhere", "2xdynamic": "2xDynamic", "dynamic": "Dynamic",
               "shared-dynamic": "Shared Dynamic", "static": "Static", "mpi+threads": "MPI+threads"}

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """What experiments of bench/mpi/operations.py have in common: one operation in two ways, turn by turn."""
 
-from ..catalogue import Panel, Point, Series, distinct, middle, quartiles
+from ..model import Panel, Point, Series
+from ..values import distinct, middle, quartiles
 
 NEEDS = ("mpi", "operation", "bytes", "ranks", "way", "seconds")
 SCRIPT = "bench/mpi/operations.py"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Heddle against UCX, on the same device."""
 
-from ..catalogue import (Experiment, Panel, Point, Series, Verdict, bytes_text, distinct, middle,
-                         middle_between, quartiles)
+from ..model import Experiment, Panel, Point, Series, Verdict
+from ..values import bytes_text, distinct, middle, middle_between, quartiles
 from . import operations
 
 Y_LABEL = "heddle, times as fast as UCX"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Exploiting application buffer reuse to improve MPI small message transfer protocols."""
 
-from ..catalogue import (Experiment, Panel, Point, Series, Verdict, bytes_text, distinct, middle,
-                         quartiles)
+from ..model import Experiment, Panel, Point, Series, Verdict
 from ..reference import table
+from ..values import bytes_text, distinct, middle, quartiles
 
 CHANNELS = {"send": "SEND", "ring": "ring", "rma": "RDMA"}
 NEEDS = ("channel", "bytes", "buffers", "separate_pages", "seconds_without", "seconds_with", "gain",

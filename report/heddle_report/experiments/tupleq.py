@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """TupleQ: Fully-Asynchronous and Zero-Copy MPI over InfiniBand."""
 
-from ..catalogue import (NOT_IN_THE_PAPER, Experiment, Panel, Point, Series, Verdict, bytes_text,
-                         distinct, middle, quartiles)
+from ..model import NOT_IN_THE_PAPER, Experiment, Panel, Point, Series, Verdict
 from ..reference import table
+from ..values import bytes_text, distinct, middle, quartiles
 
 SIDES = ("receiver", "sender")
 

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What an experiment is: its commands, what their lines of JSON mean, what the paper found, and in what
+ours differs from it. The experiments themselves are in experiments/, and catalogue.py lists them."""
+
+from dataclasses import dataclass, field
+from typing import Callable
+
+NOT_IN_THE_PAPER = "not in the paper"  # an Experiment's `where`
+
+
+@dataclass(frozen=True)
+class Series:
+    """A curve, or the bars of one colour. Values that are not there are None."""
+    name: str
+    values: list  # one for each of the panel's x
+    low: list | None = None  # quartiles
+    high: list | None = None
+    paper: bool = False
+    hue: str = ""  # curves of one hue have one colour; by default each has its own
+    run: int = 0  # of several runs that are drawn over each other, which
+
+    @property
+    def is_empty(self):
+        return all(value is None for value in self.values)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes. x: numbers (lines; x_scale "log2" or "log10" or "linear") or names (bars)."""
+    title: str
+    x: list
+    x_label: str
+    y_label: str
+    series: list
+    x_scale: str = "linear"
+    y_scale: str = "linear"
+    y_from_zero: bool = True
+    marks: tuple = ()  # horizontal lines: (value, what it is)
+
+    limits: tuple | None = None  # of y; the panels of a figure share theirs
+
+    @property
+    def is_bars(self):
+        return bool(self.x) and isinstance(self.x[0], str)
+
+    @property
+    def drawn(self):
+        """The series that have a value."""
+        return [series for series in self.series if not series.is_empty]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One measured value. Two runs are compared by those of the same key."""
+    key: tuple
+    value: float
+    low: float | None = None
+    high: float | None = None
+    paper: float | None = None  # of the same unit
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """state: "like" the paper, "unlike" it, or "none": no statement can be made."""
+    state: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    key: str
+    paper: str
+    where: str  # in the paper: "Fig. 3"
+    title: str
+    question: str  # what is to be seen, in a sentence
+    # "quick" or "full" -> commands, each the words behind `heddle`, or a script of the source tree
+    # and its words, or a program beside `heddle` (runner.BESIDE) and its words
+    commands: Callable
+    seconds: dict  # how long they take on 2 processors, by "quick" and "full"
+    columns: tuple  # what the parts of a point's key are
+    unit: str
+    points: Callable  # rows -> [Point]
+    panels: Callable  # rows -> [Panel]
+    verdict: Callable  # rows -> Verdict
+    differences: str  # from the paper; paragraphs
+    needs: tuple = ()  # fields without which a row is of no use
+    more_is_better: bool = True
+    needs_source: bool = False  # it is a script of bench/, which is not installed
+    softhca: tuple = field(default=())  # options of `softhca run`
