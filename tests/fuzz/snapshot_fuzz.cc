@@ -6,9 +6,9 @@
 
 #include <cerrno>
 
-#include "cli/fabric_files.cc"
-#include "cli/snapshot.cc"
-#include "cli/text.cc"
+#include "cli/softhca/fabric_files.cc"
+#include "cli/softhca/snapshot.cc"
+#include "cli/common/text.cc"
 #include "support.h"
 
 namespace softhca::fuzz {

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/selection.h"
 #include "cli/heddle/sweep.h"
-#include "cli/text.h"
 #include "experiments/figures.h"
 #include "heddle/place.h"
 
@@ -112,7 +112,7 @@ void print_table(const BenchRequest& request, const DeviceInfo& device, const be
                 title_of(device).c_str(), text_of(pins).c_str(), request.rate.bytes,
                 request.rate.depth, request.rate.post_list, request.rate.signal_every,
                 request.repetitions);
-    softhca::cli::TextTable table(
+    cli_common::TextTable table(
         {"category", "path", "Mmsg/s", "+-", "per CPU s", "+-", "QPs", "CQs", "UARs"});
     for (const BenchRow& row : rows) {
         const Usage& u = row.run.usage();

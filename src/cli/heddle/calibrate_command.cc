@@ -12,8 +12,8 @@
 #include <optional>
 #include <string>
 
+#include "cli/common/text.h"
 #include "cli/heddle/commands.h"
-#include "cli/text.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
 #include "protocol/post_costs.h"
@@ -223,7 +223,7 @@ int calibrate(const CalibrateRequest& request) {
         if (posts) print_posts(*posts, post_file);
         std::printf(
             "\n%s",
-            softhca::cli::wrapped("Conclusion: " + conclusion(costs, posts, device), 0).c_str());
+            cli_common::wrapped("Conclusion: " + conclusion(costs, posts, device), 0).c_str());
     }
     return 0;
 }

@@ -12,9 +12,9 @@
 #include <fstream>
 #include <memory>
 
+#include "cli/common/text.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/hardware_check.h"
-#include "cli/text.h"
 #include "heddle/error.h"
 #include "verbs/open_device.h"
 
@@ -103,7 +103,7 @@ int check_hardware(const CheckRequest& request) {
         std::printf("%s: %s\n  %s\n%s", check["name"].get<std::string>().c_str(),
                     check["verdict"].get<std::string>().c_str(),
                     check["seen"].get<std::string>().c_str(),
-                    softhca::cli::wrapped(check["meaning"].get<std::string>(), 2).c_str());
+                    cli_common::wrapped(check["meaning"].get<std::string>(), 2).c_str());
     std::printf("\n%u as expected, %u differ, %u could not be asked. All of it: %s\n", counts[0],
                 counts[1], counts[2], file.c_str());
     return 0;

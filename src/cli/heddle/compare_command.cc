@@ -15,6 +15,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/program.h"
+#include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/job_counts.h"
@@ -24,8 +26,6 @@
 #include "cli/heddle/profile_advice.h"
 #include "cli/heddle/reuse_report.h"
 #include "cli/heddle/timed_run.h"
-#include "cli/program.h"
-#include "cli/text.h"
 
 extern char** environ;
 
@@ -33,9 +33,9 @@ namespace heddle::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using softhca::cli::file_contents;
-using softhca::cli::ProgramError;
-using softhca::cli::TextTable;
+using cli_common::file_contents;
+using cli_common::ProgramError;
+using cli_common::TextTable;
 
 struct CompareRequest {
     unsigned ranks = 0;  // 0: the command has an mpiexec of its own
@@ -67,7 +67,7 @@ public:
     ScratchFolder() {
         path_ = (fs::temp_directory_path() / "heddle-compare-XXXXXX").string();
         if (::mkdtemp(path_.data()) == nullptr)
-            throw ProgramError(softhca::cli::kRunFailed, path_ + ": " + std::strerror(errno));
+            throw ProgramError(cli_common::kRunFailed, path_ + ": " + std::strerror(errno));
     }
     ScratchFolder(const ScratchFolder&) = delete;
     ScratchFolder& operator=(const ScratchFolder&) = delete;
@@ -88,7 +88,7 @@ std::string last_lines(const std::string& text, std::size_t count) {
     std::string shown;
     std::istringstream lines(text.substr(begin));
     for (std::string line; std::getline(lines, line);)
-        shown += "    | " + softhca::cli::printable(line, 200) + "\n";
+        shown += "    | " + cli_common::printable(line, 200) + "\n";
     return shown;
 }
 
@@ -140,7 +140,7 @@ CompareVariant plain_variant(const CompareRequest& request, const std::vector<st
     CompareVariant variant;
     variant.name = name;
     variant.order.words = command;
-    std::string program = softhca::cli::find_program(command.front());
+    std::string program = cli_common::find_program(command.front());
     if (request.ranks != 0) {
         const Launcher launcher = find_launcher(request.ranks, program, demo_venvs());
         variant.order.words = launcher.words;
@@ -396,12 +396,12 @@ std::string profile_text(const ComparedRuns& all) {
                 std::to_string(use.often) + " of " + std::to_string(use.all) +
                 " small buffers used " + std::to_string(BufferUse::kOften) + " times or more";
     text += "; " + counted(all.threads, "busy thread", "busy threads") + " a process.";
-    std::string lines = softhca::cli::wrapped(text, 0);
+    std::string lines = cli_common::wrapped(text, 0);
     if (all.advice.empty()) lines += "They suggest no options.\n";
     for (const std::string& reason : all.advice.reasons)
-        lines += softhca::cli::wrapped("Suggested: " + reason, 0);
+        lines += cli_common::wrapped("Suggested: " + reason, 0);
     for (const std::string& note : all.advice.notes)
-        lines += softhca::cli::wrapped("Note: " + note, 0);
+        lines += cli_common::wrapped("Note: " + note, 0);
     return lines;
 }
 
@@ -433,7 +433,7 @@ void print_text(const CompareRequest& request, const ComparedRuns& all) {
             text += "\n\"" + variant.name + "\" failed: " + variant.failure +
                     (variant.output.empty() ? ", without output\n"
                                             : "; its last lines were\n" + variant.output);
-    text += "\n" + softhca::cli::wrapped("Conclusion: " + recommendation(request, all), 0);
+    text += "\n" + cli_common::wrapped("Conclusion: " + recommendation(request, all), 0);
     std::fputs(text.c_str(), stdout);
 }
 
@@ -482,7 +482,7 @@ void print_csv(const ComparedRuns& all) {
 
 int compare(CompareRequest request, const std::vector<std::string>& command) {
     if (command.empty())
-        throw ProgramError(softhca::cli::kRunFailed,
+        throw ProgramError(cli_common::kRunFailed,
                            "no command to run; for instance: heddle compare -n 4 ./program");
     if (request.json) request.format = "json";
     const ScratchFolder scratch;

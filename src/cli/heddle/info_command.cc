@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/text.h"
 #include "cli/heddle/commands.h"
-#include "cli/text.h"
 #include "heddle/category.h"
 #include "heddle/device.h"
 #include "heddle/place.h"

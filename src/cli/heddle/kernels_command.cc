@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/selection.h"
-#include "cli/text.h"
 #include "common/team.h"
 #include "experiments/global_array.h"
 #include "experiments/stencil.h"
@@ -86,8 +86,8 @@ int global_array(const Common& common, const bench::GlobalArray& wanted, bench::
     int status = 0;
     const DeviceInfo info = device(wanted.device);
     const bench::Pinning pins = bench::pinning(place_of(info), wanted.threads);
-    softhca::cli::TextTable table({"category", "path", "ms", "reads Mmsg/s", "writes Mmsg/s", "QPs",
-                                   "CQs", "UARs", "uUARs", "result"});
+    cli_common::TextTable table({"category", "path", "ms", "reads Mmsg/s", "writes Mmsg/s", "QPs",
+                                 "CQs", "UARs", "uUARs", "result"});
     for (const Configuration& c : configurations(common)) {
         bench::GlobalArray g = wanted;
         g.category = c.category;
@@ -137,8 +137,8 @@ int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& tea
     int status = 0;
     const DeviceInfo info = device(wanted.device);
     const bench::Pinning pins = bench::pinning(place_of(info), team.size() * wanted.threads);
-    softhca::cli::TextTable table({"category", "path", "ms", "Mmsg/s", "QPs", "CQs", "UARs",
-                                   "UARs (paper)", "uUARs", "uUARs (paper)", "result"});
+    cli_common::TextTable table({"category", "path", "ms", "Mmsg/s", "QPs", "CQs", "UARs",
+                                 "UARs (paper)", "uUARs", "uUARs (paper)", "result"});
     for (const Configuration& c : configurations(common)) {
         bench::Stencil s = wanted;
         s.category = c.category;

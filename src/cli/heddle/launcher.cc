@@ -13,9 +13,9 @@
 #include <set>
 #include <sstream>
 
+#include "cli/common/program.h"
 #include "cli/heddle/python_path.h"
 #include "cli/heddle/trusted_file.h"
-#include "cli/program.h"
 
 extern char** environ;
 
@@ -130,8 +130,8 @@ private:
 
 fs::path in_path(const std::string& name) {
     try {
-        return softhca::cli::find_program(name);
-    } catch (const softhca::cli::ProgramError&) {
+        return cli_common::find_program(name);
+    } catch (const cli_common::ProgramError&) {
         return {};
     }
 }
@@ -216,8 +216,8 @@ fs::path own_path() {
     std::error_code error;
     const fs::path self = fs::read_symlink("/proc/self/exe", error);
     if (error)
-        throw softhca::cli::ProgramError(softhca::cli::kRunFailed,
-                                         "cannot read /proc/self/exe: " + error.message());
+        throw cli_common::ProgramError(cli_common::kRunFailed,
+                                       "cannot read /proc/self/exe: " + error.message());
     return self;
 }
 
@@ -257,8 +257,8 @@ Launcher find_launcher(unsigned ranks, const std::string& program, const fs::pat
         ", none is in PATH, none in " + venvs.string();
     for (const std::string& each : search.refused())
         text += "; not started: " + each;
-    throw softhca::cli::ProgramError(
-        softhca::cli::kNotFound,
+    throw cli_common::ProgramError(
+        cli_common::kNotFound,
         text + "; name one: heddle run -- /path/of/mpiexec -n " + count + " " + program);
 }
 

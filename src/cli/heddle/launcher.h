@@ -15,7 +15,7 @@ struct Launcher {
     std::vector<std::string> refused;  // what was nearer, and why it is not started
 };
 
-// This program's file, and the folder that it is in. Throw softhca::cli::ProgramError.
+// This program's file, and the folder that it is in. Throw cli_common::ProgramError.
 std::filesystem::path own_path();
 std::filesystem::path own_folder();
 // Beside bin/ in the build tree: `make demo` installs an MPI there.
@@ -25,7 +25,7 @@ std::filesystem::path demo_venvs();
 // is linked with, or the one in the interpreter's virtual environment. Else mpiexec in PATH, then
 // srun within a job of Slurm's, then one that is installed in `venvs` (as `make demo` does). What
 // PATH does not name is started only if why_not_trusted() has nothing against it. Throws
-// softhca::cli::ProgramError, which names what was tried.
+// cli_common::ProgramError, which names what was tried.
 Launcher find_launcher(unsigned ranks, const std::string& program,
                        const std::filesystem::path& venvs);
 

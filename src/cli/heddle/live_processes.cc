@@ -15,13 +15,13 @@
 #include <map>
 #include <sstream>
 
-#include "cli/snapshot.h"
-#include "cli/text.h"
+#include "cli/common/text.h"
+#include "cli/softhca/snapshot.h"
 
 namespace heddle::cli {
 namespace {
 
-using softhca::cli::file_contents;
+using cli_common::file_contents;
 
 namespace fs = std::filesystem;
 using provider::LiveProcess;
@@ -109,7 +109,7 @@ Found look_at(const fs::path& process) {
 std::string command_of(const fs::path& process) {
     std::string command = file_contents(process / "comm");
     command.erase(std::min(command.find('\n'), command.size()));
-    return softhca::cli::printable(command, 15);
+    return cli_common::printable(command, 15);
 }
 
 // Why a process that was asked for shows nothing.

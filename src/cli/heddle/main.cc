@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/help.h"
+#include "cli/common/words.h"
 #include "cli/heddle/commands.h"
-#include "cli/help.h"
-#include "cli/words.h"
 #include "heddle/error.h"
 #include "verbs/missing_device.h"
 
@@ -21,7 +21,7 @@ using heddle::cli::kFailed;
 using heddle::cli::kUsage;
 
 void declare_commands(CLI::App& app, const std::vector<std::string>& program, int* status) {
-    app.formatter(std::make_shared<softhca::cli::HelpFormatter>());
+    app.formatter(std::make_shared<cli_common::HelpFormatter>());
     app.option_defaults()->always_capture_default();
     app.set_version_flag("--version", "heddle " HEDDLE_VERSION, "print the version");
     app.require_subcommand(1);
@@ -50,7 +50,7 @@ const CLI::App& named_command(const CLI::App& app) {
 }
 
 int complain(const CLI::App& command, const std::string& what) {
-    const std::string name = softhca::cli::full_name(command);
+    const std::string name = cli_common::full_name(command);
     std::fprintf(stderr, "%s: %s\nTry '%s --help'.\n", name.c_str(), what.c_str(), name.c_str());
     return kUsage;
 }
@@ -78,9 +78,9 @@ int heddle_main(std::vector<std::string> arguments) {
         return kUsage;
     }
     if (arguments.front() == "run" || arguments.front() == "compare")
-        program = softhca::cli::cut_command(*softhca::cli::find_command(app, arguments.front()),
-                                            &arguments, {{"-np", "--np"}});  // mpiexec's
-    if (const auto wrong = softhca::cli::wrong_word(app, arguments); !wrong.what.empty())
+        program = cli_common::cut_command(*cli_common::find_command(app, arguments.front()),
+                                          &arguments, {{"-np", "--np"}});  // mpiexec's
+    if (const auto wrong = cli_common::wrong_word(app, arguments); !wrong.what.empty())
         return complain(*wrong.command, wrong.what);
     try {
         std::vector<std::string> words(arguments.rbegin(), arguments.rend());
@@ -91,7 +91,7 @@ int heddle_main(std::vector<std::string> arguments) {
         return app.exit(request);
     } catch (const CLI::ParseError& error) {
         const CLI::App& command = named_command(app);
-        const std::string names = softhca::cli::command_names(command);
+        const std::string names = cli_common::command_names(command);
         return complain(command, names.empty() ? error.what() : "a command is missing: " + names);
     } catch (const heddle::VerbsError& error) {
         std::fprintf(stderr, "heddle: %s\n", error.what());

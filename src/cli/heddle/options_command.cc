@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "cli/common/text.h"
 #include "cli/heddle/commands.h"
-#include "cli/text.h"
 #include "provider/options.h"
 
 namespace heddle::cli {
@@ -21,8 +21,8 @@ void print_table() {
     provider::Options ignored;
     for (const OptionDeclaration& each : provider::option_declarations()) {
         const std::string variable = variable_of(each);
-        std::printf("%s\n%s%s", variable.c_str(), softhca::cli::wrapped(each.help, 4).c_str(),
-                    softhca::cli::wrapped(std::string("possible: ") + each.possible, 4).c_str());
+        std::printf("%s\n%s%s", variable.c_str(), cli_common::wrapped(each.help, 4).c_str(),
+                    cli_common::wrapped(std::string("possible: ") + each.possible, 4).c_str());
         if (each.initial[0] != '\0') std::printf("    default: %s\n", each.initial);
         const char* value = std::getenv(variable.c_str());
         if (value == nullptr || value[0] == '\0') continue;

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/turn_options.h"
 #include "cli/heddle/ways.h"
-#include "cli/text.h"
 #include "experiments/overlap.h"
 
 namespace heddle::cli {
@@ -58,7 +58,7 @@ Json json_of(const OverlapResult& result) {
             {"switches", result.switches}};
 }
 
-void add_row(softhca::cli::TextTable& table, const OverlapCase& c, const std::string& way,
+void add_row(cli_common::TextTable& table, const OverlapCase& c, const std::string& way,
              const OverlapResult& result) {
     const auto middle = [&](double OverlapSample::*which) {
         return fixed(median(all(result, [which](const auto& s) { return s.*which; })), 2);
@@ -98,8 +98,8 @@ int run(const OverlapChoice& request) {
                           " bytes");
         });
     }
-    softhca::cli::TextTable table({"side", "bytes", "way", "base us", "post us", "wait us",
-                                   "overhead us", "available %", "quartiles", "by tuple %"});
+    cli_common::TextTable table({"side", "bytes", "way", "base us", "post us", "wait us",
+                                 "overhead us", "available %", "quartiles", "by tuple %"});
     const Json host = host_facts(), adapter = device_facts(info);
     for (std::size_t i = 0; i < results.size(); ++i)
         for (std::size_t team = 0; team < request.ways.size(); ++team) {

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/text.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/other_kernel.h"
 #include "cli/heddle/uuar_threads.h"
-#include "cli/text.h"
 #include "heddle/endpoint.h"
 
 namespace heddle::cli {
@@ -160,15 +160,15 @@ Json to_json(const PlanRequest& request, const DeviceInfo& device,
 }
 
 void print(const PlanRequest& request, const DeviceInfo& device, const std::vector<PlanRow>& rows) {
-    using softhca::cli::short_bytes;
+    using cli_common::short_bytes;
     std::printf("%s%s, %s UAR kernel: %u thread%s, %u QP%s a thread, %u process%s; measured\n\n",
                 device.name.c_str(), device.software ? " (software HCA)" : "",
                 kernel_name(uar_kernel(device.name)), request.threads,
                 request.threads == 1 ? "" : "s", request.qps_per_thread,
                 request.qps_per_thread == 1 ? "" : "s", request.processes,
                 request.processes == 1 ? "" : "es");
-    softhca::cli::TextTable table({"category", "contexts", "QPs", "CQs", "UARs", "uUARs", "wasted",
-                                   "bytes", "(paper)", "fits"});
+    cli_common::TextTable table({"category", "contexts", "QPs", "CQs", "UARs", "uUARs", "wasted",
+                                 "bytes", "(paper)", "fits"});
     const auto number = [&](const std::optional<std::uint32_t>& value) {
         return value ? std::to_string(*value * request.processes) : std::string("-");
     };

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/turn_options.h"
-#include "cli/text.h"
 #include "experiments/reuse.h"
 #include "protocol/process.h"
 
@@ -90,8 +90,8 @@ int run(const ReuseExperiment& experiment, const ReuseRequest& request) {
     wanted.cases = cases_of(experiment, request);
     const ReuseCosts costs = bench::measure_reuse_costs(wanted.options);
     if (const auto file = ReuseCosts::file(info); !file.empty()) costs.save(file);
-    softhca::cli::TextTable table({"channel", "bytes", "buffers", "pages", "us without", "us with",
-                                   "gain %", "quartiles", "expected %", "no copy %"});
+    cli_common::TextTable table({"channel", "bytes", "buffers", "pages", "us without", "us with",
+                                 "gain %", "quartiles", "expected %", "no copy %"});
     std::vector<bool> rings;
     if (rma || request.channel != "ring") rings.push_back(false);
     if (!rma && request.channel != "send") rings.push_back(true);

@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/turn_options.h"
-#include "cli/text.h"
 #include "experiments/reuse.h"
 #include "memory/reuse_table.h"
 
@@ -69,8 +69,8 @@ int run(const ReuseNeverRequest& request) {
     for (const bool again : {false, true})
         for (const std::size_t bytes : request.sizes)
             wanted.cases.push_back({ReuseKind::kSelf, bytes, again ? kInTurn : once, false, again});
-    softhca::cli::TextTable table({"buffers", "bytes", "reuse", "ns without", "ns with", "slower %",
-                                   "quartiles", "in all %", "tables KiB", "no copy %"});
+    cli_common::TextTable table({"buffers", "bytes", "reuse", "ns without", "ns with", "slower %",
+                                 "quartiles", "in all %", "tables KiB", "no copy %"});
     const Told say = told(request);
     for (const ReuseSetting& setting : kSettings) {
         wanted.options.reuse_after = setting.reuse_after;

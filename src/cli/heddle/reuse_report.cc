@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <sstream>
 
-#include "cli/text.h"
+#include "cli/common/text.h"
 
 namespace heddle::cli {
 namespace {
@@ -87,7 +87,7 @@ std::string reuse_conclusion(const JobCounts& job) {
 std::string reuse_report(const JobCounts& job) {
     if (job.processes == 0)
         return "No process has used heddle to its end: nothing is known of its messages.\n";
-    softhca::cli::TextTable messages({"bytes, up to", "copied", "not copied", "% not copied"});
+    cli_common::TextTable messages({"bytes, up to", "copied", "not copied", "% not copied"});
     const Copies copies = copies_of(job);
     for (std::size_t i = 0; i < job.copied.size(); ++i) {
         const std::uint64_t of_size = i < job.gathered.size() ? job.gathered[i] : 0;
@@ -97,7 +97,7 @@ std::string reuse_report(const JobCounts& job) {
     }
     messages.add({"all", std::to_string(copies.copied), std::to_string(copies.gathered),
                   share(copies.gathered, copies.copied)});
-    softhca::cli::TextTable uses({"uses", "buffers"});
+    cli_common::TextTable uses({"uses", "buffers"});
     for (std::size_t i = 1; i < job.by_uses.size(); ++i) {
         if (job.by_uses[i] == 0) continue;
         const std::uint64_t first = std::uint64_t{1} << (i - 1), last = 2 * first - 1;
@@ -120,7 +120,7 @@ std::string reuse_report(const JobCounts& job) {
         << ".\nThe tables have " << job.of("reuse_entries") << " entries, and rested for "
         << job.of("reuse_rests") << " epochs.\n";
     if (job.strange != 0) out << job.strange << " lines of other programs are not counted.\n";
-    out << '\n' << softhca::cli::wrapped("Conclusion: " + reuse_conclusion(job), 0);
+    out << '\n' << cli_common::wrapped("Conclusion: " + reuse_conclusion(job), 0);
     return out.str();
 }
 

@@ -18,13 +18,13 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/program.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/launcher.h"
 #include "cli/heddle/mpi_switches.h"
 #include "cli/heddle/reuse_report.h"
 #include "cli/heddle/stats_report.h"
 #include "cli/heddle/tuple_report.h"
-#include "cli/program.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
 #include "provider/options.h"
@@ -32,7 +32,7 @@
 namespace heddle::cli {
 namespace {
 
-using softhca::cli::ProgramError;
+using cli_common::ProgramError;
 
 struct RunRequest {
     std::string endpoints, post, rndv, stats_file;
@@ -49,15 +49,14 @@ std::string provider_folder() {
         if (::access((folder / "libheddle-fi.so").c_str(), R_OK) == 0) return folder.string();
         tried += (tried.empty() ? "" : " or ") + folder.string();
     }
-    throw ProgramError(softhca::cli::kRunFailed,
-                       "libheddle-fi.so is not there: looked in " + tried);
+    throw ProgramError(cli_common::kRunFailed, "libheddle-fi.so is not there: looked in " + tried);
 }
 
 std::string softhca_command() {
     const auto path = own_folder() / "softhca";
     if (::access(path.c_str(), X_OK) != 0)
-        throw ProgramError(softhca::cli::kRunFailed, path.string() + ": " + std::strerror(errno) +
-                                                         "; without a device that is needed");
+        throw ProgramError(cli_common::kRunFailed, path.string() + ": " + std::strerror(errno) +
+                                                       "; without a device that is needed");
     return path.string();
 }
 
@@ -86,7 +85,7 @@ Machine look(bool verbose) {
     std::fflush(nullptr);
     const pid_t child = ::fork();
     if (child < 0)
-        throw ProgramError(softhca::cli::kRunFailed,
+        throw ProgramError(cli_common::kRunFailed,
                            std::string("cannot fork: ") + std::strerror(errno));
     if (child == 0) {
         const Machine machine = look_here(verbose);
@@ -96,7 +95,7 @@ Machine look(bool verbose) {
     while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     if (!WIFEXITED(status))
-        throw ProgramError(softhca::cli::kRunFailed,
+        throw ProgramError(cli_common::kRunFailed,
                            "looking for devices ended by signal " +
                                std::to_string(WIFSIGNALED(status) ? WTERMSIG(status) : 0));
     const int found = WEXITSTATUS(status);
@@ -113,7 +112,7 @@ public:
             std::fprintf(stderr, "heddle run: %s=%s%s\n", setting.variable.c_str(),
                          keeps ? before : setting.value.c_str(), keeps ? " (as it was)" : "");
         if (!keeps && ::setenv(setting.variable.c_str(), setting.value.c_str(), 1) != 0)
-            throw ProgramError(softhca::cli::kRunFailed,
+            throw ProgramError(cli_common::kRunFailed,
                                "cannot set " + setting.variable + ": " + std::strerror(errno));
     }
 
@@ -133,8 +132,8 @@ private:
             line += " " + word;
         std::fprintf(stderr, "heddle run:%s\n", line.c_str());
     }
-    const int reason = softhca::cli::execute(program, arguments.data());
-    throw ProgramError(reason == ENOENT ? softhca::cli::kNotFound : softhca::cli::kCannotExecute,
+    const int reason = cli_common::execute(program, arguments.data());
+    throw ProgramError(reason == ENOENT ? cli_common::kNotFound : cli_common::kCannotExecute,
                        program + ": " + std::strerror(reason));
 }
 
@@ -159,9 +158,9 @@ Mpi mpi_of(const std::string& name) {
 
 void run(const RunRequest& request, std::vector<std::string> command) {
     if (command.empty())
-        throw ProgramError(softhca::cli::kRunFailed,
+        throw ProgramError(cli_common::kRunFailed,
                            "no command to run; for instance: heddle run -n 4 ./program");
-    std::string program = softhca::cli::find_program(command.front());
+    std::string program = cli_common::find_program(command.front());
     Launcher launcher;
     if (request.ranks != 0) {
         launcher = find_launcher(request.ranks, program, demo_venvs());
@@ -224,8 +223,7 @@ public:
         }
         path_ = (std::filesystem::temp_directory_path() / "heddle-stats-XXXXXX").string();
         const int fd = ::mkstemp(path_.data());
-        if (fd < 0)
-            throw ProgramError(softhca::cli::kRunFailed, path_ + ": " + std::strerror(errno));
+        if (fd < 0) throw ProgramError(cli_common::kRunFailed, path_ + ": " + std::strerror(errno));
         ::close(fd);
     }
     CountsFile(const CountsFile&) = delete;
@@ -276,7 +274,7 @@ int run_and_report(RunRequest request, const std::vector<std::string>& command) 
             std::_Exit(error.status());
         }
     }
-    if (child < 0) throw ProgramError(softhca::cli::kRunFailed, "no more processes");
+    if (child < 0) throw ProgramError(cli_common::kRunFailed, "no more processes");
     reported = child;
     forward_signals();
     int status = 0;

@@ -3,7 +3,7 @@
 
 #include <sstream>
 
-#include "cli/text.h"
+#include "cli/common/text.h"
 
 namespace heddle::cli {
 namespace {
@@ -46,9 +46,9 @@ std::string stats_report(const JobCounts& job, unsigned ranks) {
         << joined(job.devices) << (job.software ? " (software HCA)" : "") << ", endpoints "
         << joined(job.categories) << "; " << messages_of(job) << '\n';
     const bool several = job.processes > 1;
-    softhca::cli::TextTable table(several
-                                      ? std::vector<std::string>{"", "all", "least", "most of one"}
-                                      : std::vector<std::string>{"", "all"});
+    cli_common::TextTable table(several
+                                    ? std::vector<std::string>{"", "all", "least", "most of one"}
+                                    : std::vector<std::string>{"", "all"});
     for (std::size_t i = 0; i < JobCounts::kCounters; ++i) {
         const JobCounts::Counter& counter = job.counters[i];
         if (counter.all == 0) continue;

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <optional>
 
+#include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
-#include "cli/text.h"
 #include "experiments/figures.h"
 #include "heddle/place.h"
 
@@ -111,8 +111,8 @@ void print_table(const SweepRequest& request, const bench::Figure& figure, const
                 text_of(bench::pinning(place, request.base.threads)).c_str(), request.repetitions,
                 request.base.seconds);
     const char* const here = device.software ? "software HCA, Mmsg/s" : "Mmsg/s";
-    softhca::cli::TextTable table({"curve", figure.x_name, "path", here, "quartiles", "per CPU s",
-                                   "relative", "paper, Mmsg/s", "paper, relative"});
+    cli_common::TextTable table({"curve", figure.x_name, "path", here, "quartiles", "per CPU s",
+                                 "relative", "paper, Mmsg/s", "paper, relative"});
     for (const SweepRow& row : rows) {
         const SweepRow& first = first_of(rows, row.point.rate.path);
         const auto& paper = row.point.paper;

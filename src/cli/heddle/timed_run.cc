@@ -20,16 +20,16 @@
 #include <optional>
 #include <sstream>
 
-#include "cli/program.h"
-#include "cli/text.h"
+#include "cli/common/program.h"
+#include "cli/common/text.h"
 
 namespace heddle::cli {
 namespace {
 
-using softhca::cli::file_contents;
+using cli_common::file_contents;
 
 using JobClock = std::chrono::steady_clock;
-using softhca::cli::ProgramError;
+using cli_common::ProgramError;
 
 constexpr int kLookEvery = 100;            // ms
 constexpr double kTimeToEnd = 5;           // seconds between SIGTERM and SIGKILL
@@ -130,7 +130,7 @@ void count_threads(std::map<int, unsigned>& busy) {
     ::execvp(arguments[0], arguments.data());
     const int reason = errno;
     std::fprintf(stderr, "%s: %s\n", arguments[0], std::strerror(reason));
-    std::_Exit(reason == ENOENT ? softhca::cli::kNotFound : softhca::cli::kCannotExecute);
+    std::_Exit(reason == ENOENT ? cli_common::kNotFound : cli_common::kCannotExecute);
 }
 
 // Waits for the end of the child, up to so many milliseconds.
@@ -194,7 +194,7 @@ TimedRun run_job(const JobOrder& order) {
     const JobClock::time_point begin = JobClock::now();
     const pid_t child = ::fork();
     if (child < 0)
-        throw ProgramError(softhca::cli::kRunFailed,
+        throw ProgramError(cli_common::kRunFailed,
                            std::string("cannot fork: ") + std::strerror(errno));
     if (child == 0) become_job(order);
     ::setpgid(child, child);  // as the child does: whoever comes first

@@ -40,7 +40,7 @@ struct Interrupted {
     int signal;
 };
 
-// Runs a job with /dev/null for its stdin. Throws softhca::cli::ProgramError if there are no more
+// Runs a job with /dev/null for its stdin. Throws cli_common::ProgramError if there are no more
 // processes, and Interrupted. For one thread.
 TimedRun run_job(const JobOrder& order);
 

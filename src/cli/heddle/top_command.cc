@@ -9,14 +9,14 @@
 #include <memory>
 #include <thread>
 
+#include "cli/common/screen.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/top_view.h"
-#include "cli/screen.h"
 
 namespace heddle::cli {
 namespace {
 
-using softhca::cli::Screen;
+using cli_common::Screen;
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 

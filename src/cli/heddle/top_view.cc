@@ -5,16 +5,16 @@
 #include <cstdio>
 #include <numeric>
 
-#include "cli/text.h"
+#include "cli/common/text.h"
 
 namespace heddle::cli {
 namespace {
 
+using cli_common::short_number;
+using cli_common::TextTable;
 using provider::EndpointValue;
 using provider::kEndpointFields;
 using provider::kProcessFields;
-using softhca::cli::short_number;
-using softhca::cli::TextTable;
 using Json = nlohmann::ordered_json;
 
 constexpr EndpointValue kMessages[] = {EndpointValue::kInlined,    EndpointValue::kEager,

@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/turn_options.h"
 #include "cli/heddle/ways.h"
-#include "cli/text.h"
 #include "experiments/tuples.h"
 
 namespace heddle::cli {
@@ -161,8 +161,8 @@ int run(const TupleExperiment& experiment, const TupleRequest& request) {
         });
     }
     const std::string column = experiment.option != nullptr ? experiment.option + 2 : "receives";
-    softhca::cli::TextTable table({"bytes", column, "way", "us rget", "us", "times as good",
-                                   "quartiles", "by tuple %", "late %", "opened"});
+    cli_common::TextTable table({"bytes", column, "way", "us rget", "us", "times as good",
+                                 "quartiles", "by tuple %", "late %", "opened"});
     const Json host = host_facts(), adapter = device_facts(info);
     for (std::size_t i = 0; i < results.size(); ++i)
         for (std::size_t way = 0; way < request.ways.size(); ++way) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <sstream>
 
-#include "cli/text.h"
+#include "cli/common/text.h"
 #include "protocol/tuple.h"
 
 namespace heddle::cli {
@@ -75,7 +75,7 @@ std::string tuple_report(const JobCounts& job) {
     if (job.processes == 0)
         return "No process has used heddle to its end: nothing is known of its messages.\n";
     const auto number = [&](const char* key) { return std::to_string(job.of(key)); };
-    softhca::cli::TextTable ways({"way", "messages"});
+    cli_common::TextTable ways({"way", "messages"});
     ways.add({"in the work queue entry", number("inlined")});
     ways.add({"eager", number("eager")});
     ways.add({"rendezvous", number("rendezvous")});
@@ -96,7 +96,7 @@ std::string tuple_report(const JobCounts& job) {
             << " receives were posted to these, and " << number("tuple_received")
             << " done there.\n";
     if (const TupleReasons all = all_tuple_reasons(job); !all.empty()) {
-        softhca::cli::TextTable reasons(
+        cli_common::TextTable reasons(
             {"no queue, or not for ever, because of", "declined", "ended"});
         for (const auto& [reason, ignored] : all)
             reasons.add({reason, std::to_string(tuples_with(job.declined, reason)),
@@ -104,7 +104,7 @@ std::string tuple_report(const JobCounts& job) {
         out << '\n' << reasons.text();
     }
     if (job.strange != 0) out << job.strange << " lines of other programs are not counted.\n";
-    out << '\n' << softhca::cli::wrapped("Conclusion: " + tuple_conclusion(job), 0);
+    out << '\n' << cli_common::wrapped("Conclusion: " + tuple_conclusion(job), 0);
     return out.str();
 }
 

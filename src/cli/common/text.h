@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-namespace softhca::cli {
+namespace cli_common {
 
 inline constexpr std::size_t kColumns = 80;
 
@@ -42,4 +42,4 @@ std::string file_contents(const std::filesystem::path& file);
 // replaced: nothing else must reach the terminal, nor JSON.
 std::string printable(std::string_view text, std::size_t most);
 
-}  // namespace softhca::cli
+}  // namespace cli_common

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <string>
 
-namespace softhca::cli {
+namespace cli_common {
 
 // The alternate screen without echo or line editing, until the end of the scope. One at a time.
 class Screen {
@@ -42,4 +42,4 @@ private:
     std::string typed_;  // and not yet dealt with
 };
 
-}  // namespace softhca::cli
+}  // namespace cli_common

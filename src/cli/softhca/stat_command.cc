@@ -2,8 +2,8 @@
 // `softhca stat`: what a fabric holds, and what it has counted.
 #include <cstdio>
 
-#include "cli/commands.h"
-#include "cli/stat_view.h"
+#include "cli/softhca/commands.h"
+#include "cli/softhca/stat_view.h"
 
 namespace softhca::cli {
 

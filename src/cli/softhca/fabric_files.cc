@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Fabrics as files: see fabric_files.h, and softhca/device/fabric.h for what they mean.
-#include "cli/fabric_files.h"
+#include "cli/softhca/fabric_files.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -13,7 +13,7 @@
 #include <cstring>
 #include <set>
 
-#include "cli/commands.h"
+#include "cli/softhca/commands.h"
 #include "softhca/device/fabric.h"
 #include "softhca/device/fabric_directory.h"
 #include "softhca/device/tree.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "cli/words.h"
+#include "cli/common/words.h"
 
 #include <algorithm>
 
-namespace softhca::cli {
+namespace cli_common {
 namespace {
 
 // The distance of Damerau and Levenshtein, without changing a pair twice.
@@ -137,4 +137,4 @@ WrongWord wrong_word(const CLI::App& app, const std::vector<std::string>& argume
     return {};
 }
 
-}  // namespace softhca::cli
+}  // namespace cli_common

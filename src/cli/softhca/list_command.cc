@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
-#include "cli/fabric_files.h"
-#include "cli/snapshot.h"
-#include "cli/text.h"
+#include "cli/common/text.h"
+#include "cli/softhca/commands.h"
+#include "cli/softhca/fabric_files.h"
+#include "cli/softhca/snapshot.h"
 
 namespace softhca::cli {
 namespace {
@@ -45,10 +45,10 @@ void print_table(const std::vector<FabricUse>& uses) {
         std::puts("no fabric is in use");
         return;
     }
-    TextTable table({"FABRIC", "LIVE", "DEAD", "COMMANDS"});
+    cli_common::TextTable table({"FABRIC", "LIVE", "DEAD", "COMMANDS"});
     for (const FabricUse& use : uses)
         table.add({use.name, std::to_string(use.live), std::to_string(use.dead),
-                   printable(use.commands, 40)});
+                   cli_common::printable(use.commands, 40)});
     std::fputs(table.text().c_str(), stdout);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "cli/screen.h"
+#include "cli/common/screen.h"
 
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <cstring>
 
-namespace softhca::cli {
+namespace cli_common {
 namespace {
 
 volatile std::sig_atomic_t g_stop = 0;
@@ -108,4 +108,4 @@ Screen::Event Screen::wait(Clock::time_point time) {
     return key_ != 0 ? Event::kKey : Event::kDraw;
 }
 
-}  // namespace softhca::cli
+}  // namespace cli_common

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace softhca::cli {
+namespace cli_common {
 
 // Exit statuses of `softhca run` itself, those of env(1), nohup(1) and timeout(1).
 inline constexpr int kRunFailed = 125;      // softhca could not do its part
@@ -36,4 +36,4 @@ void check_preloadable(const std::string& path);
 // would take its bytes for commands. Returns errno.
 int execute(const std::string& path, char* const* arguments);
 
-}  // namespace softhca::cli
+}  // namespace cli_common

@@ -7,19 +7,19 @@
 #include <string>
 #include <vector>
 
-#include "cli/commands.h"
-#include "cli/help.h"
-#include "cli/program.h"
-#include "cli/words.h"
+#include "cli/common/help.h"
+#include "cli/common/program.h"
+#include "cli/common/words.h"
+#include "cli/softhca/commands.h"
 
 namespace {
 
-using softhca::cli::command_names;
+using cli_common::command_names;
+using cli_common::cut_command;
+using cli_common::find_command;
+using cli_common::kRunFailed;
 using softhca::cli::CommandError;
-using softhca::cli::cut_command;
-using softhca::cli::find_command;
 using softhca::cli::kFailed;
-using softhca::cli::kRunFailed;
 using softhca::cli::kUsage;
 
 int complain(const std::string& who, const std::string& what, int status) {
@@ -30,7 +30,7 @@ int complain(const std::string& who, const std::string& what, int status) {
 }
 
 void declare_commands(CLI::App& app, const std::vector<std::string>& program, int* status) {
-    app.formatter(std::make_shared<softhca::cli::HelpFormatter>());
+    app.formatter(std::make_shared<cli_common::HelpFormatter>());
     app.set_version_flag("--version", "softhca " SOFTHCA_VERSION, "print the version");
     app.require_subcommand(1);
     softhca::cli::add_run_command(app, program, status);
@@ -53,7 +53,7 @@ void declare_commands(CLI::App& app, const std::vector<std::string>& program, in
 int execute(CLI::App& app, std::vector<std::string> arguments, const std::string& who,
             const int* status, int usage, int failed) {
     try {
-        if (const std::string wrong = softhca::cli::wrong_word(app, arguments).what; !wrong.empty())
+        if (const std::string wrong = cli_common::wrong_word(app, arguments).what; !wrong.empty())
             return complain(who, wrong, usage);
         std::reverse(arguments.begin(), arguments.end());  // as CLI::App::parse wants them
         app.parse(std::move(arguments));
@@ -86,7 +86,7 @@ int softhca_main(std::vector<std::string> arguments) {
     if (!command)
         return complain(
             "softhca",
-            softhca::cli::no_such_command(app, name) + " To start a program: softhca run " + name,
+            cli_common::no_such_command(app, name) + " To start a program: softhca run " + name,
             kUsage);
     if (name != "run") return execute(app, arguments, "softhca " + name, &status, kUsage, kFailed);
     program = cut_command(*command, &arguments);

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/commands.h"
-#include "cli/fabric_files.h"
-#include "cli/snapshot.h"
+#include "cli/softhca/commands.h"
+#include "cli/softhca/fabric_files.h"
+#include "cli/softhca/snapshot.h"
 
 namespace softhca::cli {
 namespace {

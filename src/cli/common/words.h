@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace softhca::cli {
+namespace cli_common {
 
 // Words that mean an option's name and that CLI11 cannot read as one: "-np" for "--np".
 using Spellings = std::map<std::string, std::string>;
@@ -41,4 +41,4 @@ struct WrongWord {
 };
 WrongWord wrong_word(const CLI::App& app, const std::vector<std::string>& arguments);
 
-}  // namespace softhca::cli
+}  // namespace cli_common

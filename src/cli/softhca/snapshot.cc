@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Reading the segment. Nothing in it is trusted: it is mapped by processes that may be broken, so
 // every index is checked and every text is bounded.
-#include "cli/snapshot.h"
+#include "cli/softhca/snapshot.h"
 
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <map>
 
-#include "cli/commands.h"
-#include "cli/text.h"
+#include "cli/common/text.h"
+#include "cli/softhca/commands.h"
 
 namespace softhca::cli {
 
@@ -107,7 +107,8 @@ public:
             use.pid = process.pid;
             use.alive = fabric.alive(slot);
             const std::string_view command(process.command, sizeof process.command);
-            use.command = printable(command.substr(0, command.find('\0')), sizeof process.command);
+            use.command = cli_common::printable(command.substr(0, command.find('\0')),
+                                                sizeof process.command);
             use.shared_bytes = process.shared_bytes.load(std::memory_order_relaxed);
             use.pinned_bytes = process.pinned_pages.load(std::memory_order_relaxed) * 4096;
             out_.processes.push_back(use);

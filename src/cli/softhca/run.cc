@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // `softhca run`. LD_PRELOAD is described in ld.so(8).
-#include "cli/run.h"
+#include "cli/softhca/run.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,12 +12,20 @@
 #include <deque>
 #include <filesystem>
 
-#include "cli/commands.h"
-#include "cli/fabric_files.h"
-#include "cli/program.h"
+#include "cli/common/program.h"
+#include "cli/softhca/commands.h"
+#include "cli/softhca/fabric_files.h"
 
 namespace softhca::cli {
 namespace {
+
+using cli_common::check_preloadable;
+using cli_common::execute;
+using cli_common::find_program;
+using cli_common::kCannotExecute;
+using cli_common::kNotFound;
+using cli_common::kRunFailed;
+using cli_common::ProgramError;
 
 constexpr const char* kLibraryName = "libsofthca.so";
 

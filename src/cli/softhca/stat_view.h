@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/snapshot.h"
+#include "cli/softhca/snapshot.h"
 
 namespace softhca::cli {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Finding a program and reading its ELF header; see elf(5), ld.so(8) ("secure-execution mode") and
 // execve(2) ("Interpreter scripts").
-#include "cli/program.h"
+#include "cli/common/program.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-namespace softhca::cli {
+namespace cli_common {
 namespace {
 
 #if defined(__x86_64__)
@@ -182,4 +182,4 @@ int execute(const std::string& path, char* const* arguments) {
     return errno;
 }
 
-}  // namespace softhca::cli
+}  // namespace cli_common

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Snapshots as text and as JSON.
-#include "cli/stat_view.h"
+#include "cli/softhca/stat_view.h"
 
 #include <algorithm>
 #include <cstdio>
 
-#include "cli/text.h"
+#include "cli/common/text.h"
 
 namespace softhca::cli {
 namespace {
@@ -43,7 +43,7 @@ std::vector<std::string> with_counters(std::vector<std::string> heading) {
 }
 
 // A table under a title, or nothing if it has no rows.
-void append(std::string* text, const std::string& title, const TextTable& table) {
+void append(std::string* text, const std::string& title, const cli_common::TextTable& table) {
     if (!table.empty()) *text += "\n" + title + "\n" + table.text();
 }
 
@@ -63,18 +63,19 @@ std::string stat_text(const Snapshot& snapshot) {
                        plural(snapshot.processes.size(), "process", "processes") + ", up " +
                        duration(snapshot.age_ns) + "\n";
 
-    TextTable processes({"PID", "COMMAND", "CTX", "PD", "MR", "QP", "CQ", "SRQ", "XRCD", "UAR",
-                         "uUAR", "QUEUES", "SHARED", "PINNED"});
+    cli_common::TextTable processes({"PID", "COMMAND", "CTX", "PD", "MR", "QP", "CQ", "SRQ", "XRCD",
+                                     "UAR", "uUAR", "QUEUES", "SHARED", "PINNED"});
     for (const ProcessUse& use : snapshot.processes)
         processes.add({number(static_cast<unsigned>(use.pid)),
-                       printable(use.command, 16) + (use.alive ? "" : " (dead)"),
+                       cli_common::printable(use.command, 16) + (use.alive ? "" : " (dead)"),
                        number(use.contexts), number(use.pds), number(use.mrs), number(use.qps),
                        number(use.cqs), number(use.srqs), number(use.xrcds), number(use.uar_pages),
-                       number(use.uuars), short_bytes(use.queue_bytes),
-                       short_bytes(use.shared_bytes), short_bytes(use.pinned_bytes)});
+                       number(use.uuars), cli_common::short_bytes(use.queue_bytes),
+                       cli_common::short_bytes(use.shared_bytes),
+                       cli_common::short_bytes(use.pinned_bytes)});
     append(&text, "objects by process", processes);
 
-    TextTable contexts(with_counters({"CONTEXT", "PID", "UARs", "QPs", "CQs"}));
+    cli_common::TextTable contexts(with_counters({"CONTEXT", "PID", "UARs", "QPs", "CQs"}));
     for (const ContextUse& use : snapshot.contexts) {
         std::vector<std::string> row = {number(use.index), owner_name(use.pid),
                                         number(use.uar_pages) + (use.static_uars ? "s" : "d"),
@@ -84,7 +85,7 @@ std::string stat_text(const Snapshot& snapshot) {
     }
     append(&text, "counters by context (UARs: s static, d dynamic)", contexts);
 
-    TextTable qps(with_counters({"QP", "PID", "TYPE", "STATE", "PEER", "uUAR"}));
+    cli_common::TextTable qps(with_counters({"QP", "PID", "TYPE", "STATE", "PEER", "uUAR"}));
     for (const QpUse& use : snapshot.qps) {
         std::vector<std::string> row = {
             hexadecimal(use.number),
@@ -99,7 +100,7 @@ std::string stat_text(const Snapshot& snapshot) {
     append(&text, "counters by queue pair", qps);
 
     // A CQ writes and does nothing else; an SRQ is only read.
-    TextTable cqs({"CQ", "PID", "CQEs", "SIZE", "wr CQE", "wr data"});
+    cli_common::TextTable cqs({"CQ", "PID", "CQEs", "SIZE", "wr CQE", "wr data"});
     for (const CqUse& use : snapshot.cqs) {
         cqs.add({hexadecimal(use.number), owner_name(use.pid),
                  number(use.entries) + (use.overrun ? " overrun" : ""), number(use.entry_bytes),
@@ -107,7 +108,7 @@ std::string stat_text(const Snapshot& snapshot) {
     }
     append(&text, "counters by completion queue", cqs);
 
-    TextTable srqs({"SRQ", "PID", "TYPE", "WRs", "LIMIT", "rd WQE"});
+    cli_common::TextTable srqs({"SRQ", "PID", "TYPE", "WRs", "LIMIT", "rd WQE"});
     for (const SrqUse& use : snapshot.srqs) {
         srqs.add({hexadecimal(use.number), owner_name(use.pid), use.type, number(use.wr),
                   number(use.limit), number(use.counters.dma_read_wqe)});
@@ -227,15 +228,15 @@ std::string top_text(const Rates& rates, std::size_t columns, std::size_t lines)
                   plural(rates.processes.size(), "process", "processes").c_str(), rates.seconds);
     std::string text = std::string(heading).substr(0, columns) + "\n\n";
 
-    TextTable table({"PID", "COMMAND", "DOORB", "BLUEF", "WQEs", "RdWQE", "RdDat", "WrDat", "CQEs",
-                     "RNR", "RETRY", "BYTES"},
-                    columns > 90 ? 2 : 1);
+    cli_common::TextTable table({"PID", "COMMAND", "DOORB", "BLUEF", "WQEs", "RdWQE", "RdDat",
+                                 "WrDat", "CQEs", "RNR", "RETRY", "BYTES"},
+                                columns > 90 ? 2 : 1);
     const auto add = [&](const ProcessRates& process) {
         std::vector<std::string> row = {
             process.pid == 0 ? "-" : number(static_cast<unsigned>(process.pid)),
-            printable(process.command, columns > 80 ? 15 : 10)};
+            cli_common::printable(process.command, columns > 80 ? 15 : 10)};
         for (const double rate : process.rate)
-            row.push_back(short_number(rate));
+            row.push_back(cli_common::short_number(rate));
         table.add(row);
     };
     if (rates.processes.size() > 1) add(rates.total);

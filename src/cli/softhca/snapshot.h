@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/fabric_files.h"
+#include "cli/softhca/fabric_files.h"
 #include "softhca/device/segment.h"
 
 namespace softhca::cli {

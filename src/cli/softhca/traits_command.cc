@@ -5,8 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
-#include "cli/text.h"
+#include "cli/common/text.h"
+#include "cli/softhca/commands.h"
 #include "softhca/base/device_traits.h"
 
 namespace softhca::cli {
@@ -17,7 +17,7 @@ void print_traits() {
     std::puts("Traits of --device (SOFTHCA_DEVICE). Those with a star are part of strict.\n");
     for (const DeviceTraitDeclaration& each : device_trait_declarations()) {
         std::printf("%s%s\n", each.word, each.strict ? " *" : "");
-        std::fputs(wrapped(each.help, 4).c_str(), stdout);
+        std::fputs(cli_common::wrapped(each.help, 4).c_str(), stdout);
     }
 }
 

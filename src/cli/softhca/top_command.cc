@@ -7,9 +7,9 @@
 #include <optional>
 #include <thread>
 
-#include "cli/commands.h"
-#include "cli/screen.h"
-#include "cli/stat_view.h"
+#include "cli/common/screen.h"
+#include "cli/softhca/commands.h"
+#include "cli/softhca/stat_view.h"
 
 namespace softhca::cli {
 namespace {
@@ -41,17 +41,17 @@ void watch_screen(const std::string& name, Clock::duration interval) {
                              std::min<Clock::duration>(interval, std::chrono::milliseconds(200));
     Rates rates = rates_between(before, before, 1);
     std::string note = "q quits";
-    Screen screen;
+    cli_common::Screen screen;
     for (;;) {
-        const Screen::Size size = screen.size();
+        const cli_common::Screen::Size size = screen.size();
         screen.draw(top_text(rates, size.columns, size.lines), note);
         switch (screen.wait(next)) {
-            case Screen::Event::kEnd:
+            case cli_common::Screen::Event::kEnd:
                 return;
-            case Screen::Event::kDraw:
-            case Screen::Event::kKey:
+            case cli_common::Screen::Event::kDraw:
+            case cli_common::Screen::Event::kKey:
                 continue;
-            case Screen::Event::kTime:
+            case cli_common::Screen::Event::kTime:
                 break;
         }
         next = Clock::now() + interval;

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "cli/commands.h"
-#include "cli/text.h"
+#include "cli/common/text.h"
+#include "cli/softhca/commands.h"
 
 namespace softhca::cli {
 namespace {
@@ -21,8 +21,9 @@ void print_table() {
     for (const OptionDeclaration& declaration : option_declarations()) {
         const char* value = environment_value(declaration);
         std::printf("%s  (--%s)\n", declaration.variable, declaration.flag);
-        std::fputs(wrapped(declaration.help, 4).c_str(), stdout);
-        std::fputs(wrapped(std::string("possible: ") + declaration.possible, 4).c_str(), stdout);
+        std::fputs(cli_common::wrapped(declaration.help, 4).c_str(), stdout);
+        std::fputs(cli_common::wrapped(std::string("possible: ") + declaration.possible, 4).c_str(),
+                   stdout);
         if (declaration.initial[0] != '\0') std::printf("    default: %s\n", declaration.initial);
         if (value) std::printf("    set to: %s\n", value);
     }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "cli/help.h"
+#include "cli/common/help.h"
 
 #include <algorithm>
 #include <cctype>
 #include <sstream>
 #include <vector>
 
-#include "cli/text.h"
+#include "cli/common/text.h"
 
-namespace softhca::cli {
+namespace cli_common {
 namespace {
 
 constexpr std::size_t kIndent = 18;
@@ -122,4 +122,4 @@ std::string HelpFormatter::make_subcommand(const CLI::App* command) const {
     return entry(command->get_name(), command->get_description());
 }
 
-}  // namespace softhca::cli
+}  // namespace cli_common

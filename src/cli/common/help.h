@@ -5,7 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
-namespace softhca::cli {
+namespace cli_common {
 
 // CLI11's help, but wrapped to a terminal of 80 columns, with the possible values and the default
 // of an option in brackets where its description does not name them.
@@ -22,4 +22,4 @@ public:
 // "heddle bench stencil": a command with those above it.
 std::string full_name(const CLI::App& app);
 
-}  // namespace softhca::cli
+}  // namespace cli_common

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Text for terminals.
-#include "cli/text.h"
+#include "cli/common/text.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
 
-namespace softhca::cli {
+namespace cli_common {
 namespace {
 
 bool is_numeric(const std::string& cell) {
@@ -92,4 +92,4 @@ std::string printable(std::string_view text, std::size_t most) {
     return result;
 }
 
-}  // namespace softhca::cli
+}  // namespace cli_common
