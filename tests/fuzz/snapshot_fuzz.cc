@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What `softhca stat` makes of a segment in which nothing can be trusted: the input writes the
-// counts and objects of an otherwise empty one, and a snapshot is taken of it. The command is a
-// program; its reader is compiled in here.
+// counts and objects of an otherwise empty one, and a snapshot is taken of it.
 #include <sys/mman.h>
 
 #include <cerrno>
 
-#include "cli/softhca/fabric_files.cc"
-#include "cli/softhca/snapshot.cc"
-#include "cli/common/text.cc"
+#include "softhca/device/fabric.h"
+#include "softhca/view/snapshot.h"
 #include "support.h"
 
 namespace softhca::fuzz {
@@ -17,10 +15,10 @@ namespace {
 constexpr unsigned kMostOperations = 64;
 
 // A fabric of our own, for the locks that tell who is alive.
-const cli::FabricFile& fabric_file() {
-    static const std::unique_ptr<cli::FabricFile> file = [] {
+const view::FabricFile& fabric_file() {
+    static const std::unique_ptr<view::FabricFile> file = [] {
         if (!device::Fabric::attach()) fail("cannot join a fabric");
-        return cli::FabricFile::open(std::getenv("SOFTHCA_FABRIC"));
+        return view::FabricFile::open(std::getenv("SOFTHCA_FABRIC"));
     }();
     if (!file) fail("the fabric is not there");
     return *file;
@@ -102,8 +100,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     s.processes[0].state.store(softhca::device::kLive);
     for (unsigned n = 0; n < kMostOperations && !input.empty(); ++n)
         one_operation(s, input);
-    const softhca::cli::Snapshot snapshot = softhca::cli::take_snapshot(fabric_file(), s);
-    for (const softhca::cli::ProcessUse& process : snapshot.processes)
+    const softhca::view::Snapshot snapshot = softhca::view::take_snapshot(fabric_file(), s);
+    for (const softhca::view::ProcessUse& process : snapshot.processes)
         for (const char c : process.command)
             if (static_cast<unsigned char>(c) < ' ' || c == 0x7f)
                 fail("a command's name holds the control character 0x%x", c);

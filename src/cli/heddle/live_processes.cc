@@ -16,7 +16,7 @@
 #include <sstream>
 
 #include "cli/common/text.h"
-#include "cli/softhca/snapshot.h"
+#include "softhca/view/snapshot.h"
 
 namespace heddle::cli {
 namespace {
@@ -165,7 +165,7 @@ private:
     static Counts counts_of(const std::string& fabric) {
         Counts counts;
         try {
-            for (const auto& each : softhca::cli::take_snapshot(fabric).processes)
+            for (const auto& each : softhca::view::take_snapshot(fabric).processes)
                 counts[each.pid] = each.counters.rnr_naks;
         } catch (const std::exception&) {  // there is none
         }

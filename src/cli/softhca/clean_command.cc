@@ -5,8 +5,9 @@
 #include <cstdio>
 
 #include "cli/softhca/commands.h"
-#include "cli/softhca/fabric_files.h"
-#include "cli/softhca/snapshot.h"
+#include "cli/softhca/fabric_removal.h"
+#include "softhca/view/fabric_file.h"
+#include "softhca/view/snapshot.h"
 
 namespace softhca::cli {
 namespace {
@@ -21,7 +22,7 @@ std::string processes(std::uint64_t count, const char* what) {
 }
 
 bool exists(const std::string& name) {
-    const std::vector<std::string> names = fabric_names();
+    const std::vector<std::string> names = view::fabric_names();
     return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -29,10 +30,11 @@ bool exists(const std::string& name) {
 bool clean(const std::string& name, const CleanArguments& arguments) {
     unsigned live = 0;
     std::uint64_t dead = 0;
-    if (const std::unique_ptr<FabricFile> file = FabricFile::open(name)) {
+    if (const std::unique_ptr<view::FabricFile> file = view::FabricFile::open(name)) {
         live = file->live_processes();
         if (file->segment())
-            for (const ProcessUse& process : take_snapshot(*file, *file->segment()).processes)
+            for (const view::ProcessUse& process :
+                 view::take_snapshot(*file, *file->segment()).processes)
                 dead += process.alive ? 0 : 1;
     }
     if (live == 0 || arguments.force) {
@@ -69,8 +71,8 @@ void add_clean_command(CLI::App& app, int* status) {
         "cannot open the device again");
     command->callback([arguments, fabric, status] {
         if (arguments->all) {
-            if (fabric_names().empty()) std::puts("nothing to clean: there is no fabric");
-            for (const std::string& name : fabric_names())
+            if (view::fabric_names().empty()) std::puts("nothing to clean: there is no fabric");
+            for (const std::string& name : view::fabric_names())
                 clean(name, *arguments);
             *status = kSuccess;
         } else {

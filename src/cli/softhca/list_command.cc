@@ -5,8 +5,8 @@
 
 #include "cli/common/text.h"
 #include "cli/softhca/commands.h"
-#include "cli/softhca/fabric_files.h"
-#include "cli/softhca/snapshot.h"
+#include "softhca/view/fabric_file.h"
+#include "softhca/view/snapshot.h"
 
 namespace softhca::cli {
 namespace {
@@ -19,15 +19,16 @@ struct FabricUse {
 
 std::vector<FabricUse> fabrics() {
     std::vector<FabricUse> uses;
-    for (const std::string& name : fabric_names()) {
+    for (const std::string& name : view::fabric_names()) {
         FabricUse use;
         use.name = name;
-        if (const std::unique_ptr<FabricFile> file = FabricFile::open(name)) {
+        if (const std::unique_ptr<view::FabricFile> file = view::FabricFile::open(name)) {
             use.live = file->live_processes();
             if (!file->segment()) {
                 use.commands = "(another version of softhca)";
             } else {
-                for (const ProcessUse& process : take_snapshot(*file, *file->segment()).processes) {
+                for (const view::ProcessUse& process :
+                     view::take_snapshot(*file, *file->segment()).processes) {
                     if (!process.alive)
                         ++use.dead;
                     else
@@ -71,7 +72,7 @@ void add_list_command(CLI::App& app, int* status) {
     list->add_flag("--names", arguments->names, "only the names, a line each")->excludes(json);
     list->callback([arguments, status] {
         if (arguments->names)
-            for (const std::string& name : fabric_names())
+            for (const std::string& name : view::fabric_names())
                 std::puts(name.c_str());
         else if (arguments->json)
             print_json(fabrics());

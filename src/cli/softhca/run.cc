@@ -14,7 +14,7 @@
 
 #include "cli/common/program.h"
 #include "cli/softhca/commands.h"
-#include "cli/softhca/fabric_files.h"
+#include "cli/softhca/fabric_removal.h"
 
 namespace softhca::cli {
 namespace {

@@ -17,7 +17,7 @@ void add_stat_command(CLI::App& app, int* status) {
     const CLI::Option* fabric = add_fabric_option(*stat, &arguments->fabric);
     stat->add_flag("--json", arguments->json, "as one JSON object");
     stat->callback([arguments, fabric, status] {
-        const Snapshot snapshot = take_snapshot(fabric_name(*fabric));
+        const view::Snapshot snapshot = view::take_snapshot(fabric_name(*fabric));
         const std::string text =
             arguments->json ? stat_json(snapshot).dump(2) + "\n" : stat_text(snapshot);
         std::fputs(text.c_str(), stdout);

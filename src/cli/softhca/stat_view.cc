@@ -31,13 +31,13 @@ std::string plural(std::size_t count, const std::string& one, const std::string&
     return number(count) + " " + (count == 1 ? one : many);
 }
 
-void append(std::vector<std::string>* row, const CounterValues& counters) {
-    for (const CounterField& field : kCounterFields)
+void append(std::vector<std::string>* row, const view::CounterValues& counters) {
+    for (const view::CounterField& field : view::kCounterFields)
         row->push_back(number(counters.*field.value));
 }
 
 std::vector<std::string> with_counters(std::vector<std::string> heading) {
-    for (const CounterField& field : kCounterFields)
+    for (const view::CounterField& field : view::kCounterFields)
         heading.emplace_back(field.heading);
     return heading;
 }
@@ -49,23 +49,23 @@ void append(std::string* text, const std::string& title, const cli_common::TextT
 
 std::string owner_name(int pid) { return pid == 0 ? "-" : number(static_cast<unsigned>(pid)); }
 
-Json json_of(const CounterValues& counters) {
+Json json_of(const view::CounterValues& counters) {
     Json json;
-    for (const CounterField& field : kCounterFields)
+    for (const view::CounterField& field : view::kCounterFields)
         json[field.key] = counters.*field.value;
     return json;
 }
 
 }  // namespace
 
-std::string stat_text(const Snapshot& snapshot) {
+std::string stat_text(const view::Snapshot& snapshot) {
     std::string text = "fabric " + snapshot.fabric + ": " +
                        plural(snapshot.processes.size(), "process", "processes") + ", up " +
                        duration(snapshot.age_ns) + "\n";
 
     cli_common::TextTable processes({"PID", "COMMAND", "CTX", "PD", "MR", "QP", "CQ", "SRQ", "XRCD",
                                      "UAR", "uUAR", "QUEUES", "SHARED", "PINNED"});
-    for (const ProcessUse& use : snapshot.processes)
+    for (const view::ProcessUse& use : snapshot.processes)
         processes.add({number(static_cast<unsigned>(use.pid)),
                        cli_common::printable(use.command, 16) + (use.alive ? "" : " (dead)"),
                        number(use.contexts), number(use.pds), number(use.mrs), number(use.qps),
@@ -76,7 +76,7 @@ std::string stat_text(const Snapshot& snapshot) {
     append(&text, "objects by process", processes);
 
     cli_common::TextTable contexts(with_counters({"CONTEXT", "PID", "UARs", "QPs", "CQs"}));
-    for (const ContextUse& use : snapshot.contexts) {
+    for (const view::ContextUse& use : snapshot.contexts) {
         std::vector<std::string> row = {number(use.index), owner_name(use.pid),
                                         number(use.uar_pages) + (use.static_uars ? "s" : "d"),
                                         number(use.qps), number(use.cqs)};
@@ -86,7 +86,7 @@ std::string stat_text(const Snapshot& snapshot) {
     append(&text, "counters by context (UARs: s static, d dynamic)", contexts);
 
     cli_common::TextTable qps(with_counters({"QP", "PID", "TYPE", "STATE", "PEER", "uUAR"}));
-    for (const QpUse& use : snapshot.qps) {
+    for (const view::QpUse& use : snapshot.qps) {
         std::vector<std::string> row = {
             hexadecimal(use.number),
             owner_name(use.pid),
@@ -101,7 +101,7 @@ std::string stat_text(const Snapshot& snapshot) {
 
     // A CQ writes and does nothing else; an SRQ is only read.
     cli_common::TextTable cqs({"CQ", "PID", "CQEs", "SIZE", "wr CQE", "wr data"});
-    for (const CqUse& use : snapshot.cqs) {
+    for (const view::CqUse& use : snapshot.cqs) {
         cqs.add({hexadecimal(use.number), owner_name(use.pid),
                  number(use.entries) + (use.overrun ? " overrun" : ""), number(use.entry_bytes),
                  number(use.counters.dma_write_cqe), number(use.counters.dma_write_payload)});
@@ -109,7 +109,7 @@ std::string stat_text(const Snapshot& snapshot) {
     append(&text, "counters by completion queue", cqs);
 
     cli_common::TextTable srqs({"SRQ", "PID", "TYPE", "WRs", "LIMIT", "rd WQE"});
-    for (const SrqUse& use : snapshot.srqs) {
+    for (const view::SrqUse& use : snapshot.srqs) {
         srqs.add({hexadecimal(use.number), owner_name(use.pid), use.type, number(use.wr),
                   number(use.limit), number(use.counters.dma_read_wqe)});
     }
@@ -117,11 +117,11 @@ std::string stat_text(const Snapshot& snapshot) {
     return text;
 }
 
-Json stat_json(const Snapshot& snapshot) {
+Json stat_json(const view::Snapshot& snapshot) {
     Json json = {{"fabric", snapshot.fabric},
                  {"age_seconds", static_cast<double>(snapshot.age_ns) * 1e-9}};
     Json& processes = json["processes"] = Json::array();
-    for (const ProcessUse& use : snapshot.processes)
+    for (const view::ProcessUse& use : snapshot.processes)
         processes.push_back({{"pid", use.pid},
                              {"command", use.command},
                              {"alive", use.alive},
@@ -143,7 +143,7 @@ Json stat_json(const Snapshot& snapshot) {
                              {"pinned_bytes", use.pinned_bytes},
                              {"counters", json_of(use.counters)}});
     Json& contexts = json["contexts"] = Json::array();
-    for (const ContextUse& use : snapshot.contexts)
+    for (const view::ContextUse& use : snapshot.contexts)
         contexts.push_back({{"context", use.index},
                             {"pid", use.pid},
                             {"uar", use.static_uars ? "static" : "dynamic"},
@@ -154,7 +154,7 @@ Json stat_json(const Snapshot& snapshot) {
                             {"srqs", use.srqs},
                             {"counters", json_of(use.counters)}});
     Json& qps = json["qps"] = Json::array();
-    for (const QpUse& use : snapshot.qps)
+    for (const view::QpUse& use : snapshot.qps)
         qps.push_back({{"qp", use.number},
                        {"context", use.context},
                        {"pid", use.pid},
@@ -168,7 +168,7 @@ Json stat_json(const Snapshot& snapshot) {
                        {"blueflame", use.blueflame},
                        {"counters", json_of(use.counters)}});
     Json& cqs = json["cqs"] = Json::array();
-    for (const CqUse& use : snapshot.cqs)
+    for (const view::CqUse& use : snapshot.cqs)
         cqs.push_back({{"cq", use.number},
                        {"context", use.context},
                        {"pid", use.pid},
@@ -177,7 +177,7 @@ Json stat_json(const Snapshot& snapshot) {
                        {"overrun", use.overrun},
                        {"counters", json_of(use.counters)}});
     Json& srqs = json["srqs"] = Json::array();
-    for (const SrqUse& use : snapshot.srqs)
+    for (const view::SrqUse& use : snapshot.srqs)
         srqs.push_back({{"srq", use.number},
                         {"context", use.context},
                         {"pid", use.pid},
@@ -188,22 +188,22 @@ Json stat_json(const Snapshot& snapshot) {
     return json;
 }
 
-Rates rates_between(const Snapshot& earlier, const Snapshot& later, double seconds) {
+Rates rates_between(const view::Snapshot& earlier, const view::Snapshot& later, double seconds) {
     Rates rates;
     rates.fabric = later.fabric;
     rates.seconds = seconds;
     rates.total.command = "all";
-    for (const ProcessUse& now : later.processes) {
-        CounterValues difference = now.counters;
-        for (const ProcessUse& then : earlier.processes)
+    for (const view::ProcessUse& now : later.processes) {
+        view::CounterValues difference = now.counters;
+        for (const view::ProcessUse& then : earlier.processes)
             if (then.slot == now.slot && then.generation == now.generation)
                 difference = now.counters.since(then.counters);
         ProcessRates process;
         process.pid = now.pid;
         process.command = now.command;
-        for (std::size_t i = 0; i < std::size(kCounterFields); ++i) {
-            process.rate[i] =
-                static_cast<double>(difference.*kCounterFields[i].value) / std::max(seconds, 1e-9);
+        for (std::size_t i = 0; i < std::size(view::kCounterFields); ++i) {
+            process.rate[i] = static_cast<double>(difference.*view::kCounterFields[i].value) /
+                              std::max(seconds, 1e-9);
             rates.total.rate[i] += process.rate[i];
         }
         rates.processes.push_back(process);
@@ -258,8 +258,8 @@ std::string top_text(const Rates& rates, std::size_t columns, std::size_t lines)
 Json top_json(const Rates& rates) {
     const auto of = [](const ProcessRates& process) {
         Json json;
-        for (std::size_t i = 0; i < std::size(kCounterFields); ++i)
-            json[kCounterFields[i].key] = process.rate[i];
+        for (std::size_t i = 0; i < std::size(view::kCounterFields); ++i)
+            json[view::kCounterFields[i].key] = process.rate[i];
         return json;
     };
     Json json = {{"fabric", rates.fabric}, {"seconds", rates.seconds}, {"total", of(rates.total)}};

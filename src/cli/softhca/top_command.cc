@@ -23,10 +23,11 @@ struct TopArguments {
 };
 
 // The rates since `*before`, which becomes the present; nothing when the fabric has ended.
-std::optional<Rates> measure(const std::string& name, Snapshot* before, Clock::time_point* then) {
-    const std::unique_ptr<FabricFile> fabric = FabricFile::open(name);
+std::optional<Rates> measure(const std::string& name, view::Snapshot* before,
+                             Clock::time_point* then) {
+    const std::unique_ptr<view::FabricFile> fabric = view::FabricFile::open(name);
     if (!fabric || !fabric->segment()) return std::nullopt;
-    Snapshot now = take_snapshot(*fabric, *fabric->segment());
+    view::Snapshot now = view::take_snapshot(*fabric, *fabric->segment());
     const Clock::time_point time = Clock::now();
     Rates rates = rates_between(*before, now, std::chrono::duration<double>(time - *then).count());
     *before = std::move(now);
@@ -35,7 +36,7 @@ std::optional<Rates> measure(const std::string& name, Snapshot* before, Clock::t
 }
 
 void watch_screen(const std::string& name, Clock::duration interval) {
-    Snapshot before = take_snapshot(name);
+    view::Snapshot before = view::take_snapshot(name);
     Clock::time_point then = Clock::now(),
                       next = then +
                              std::min<Clock::duration>(interval, std::chrono::milliseconds(200));
@@ -67,7 +68,7 @@ void watch_screen(const std::string& name, Clock::duration interval) {
 }
 
 void watch_lines(const std::string& name, Clock::duration interval, const TopArguments& arguments) {
-    Snapshot before = take_snapshot(name);
+    view::Snapshot before = view::take_snapshot(name);
     Clock::time_point then = Clock::now();
     do {
         std::this_thread::sleep_for(interval);

@@ -21,6 +21,7 @@
 #include "softhca/device/epoch.h"
 #include "softhca/device/fabric_directory.h"
 #include "softhca/device/guid.h"
+#include "softhca/device/liveness.h"
 #include "softhca/device/memory/arena.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/device/peers.h"
@@ -122,15 +123,6 @@ std::uint64_t now_ns() noexcept {
 }
 
 Fabric* Fabric::current() noexcept { return g_fabric.load(std::memory_order_acquire); }
-
-struct flock liveness_lock(std::uint32_t slot, std::uint32_t count) noexcept {
-    struct flock lock {};
-    lock.l_type = F_WRLCK;
-    lock.l_whence = SEEK_SET;
-    lock.l_start = kLivenessBase + slot;
-    lock.l_len = count;
-    return lock;
-}
 
 Fabric* Fabric::attach() noexcept {
     if (Fabric* fabric = current()) return fabric;

@@ -4,9 +4,9 @@
 // it, a folder NAME.tree with what sysfs says of the device. The last process to leave removes
 // both.
 //
-// Liveness is a write lock (open file description lock) on one byte of the file for each process
-// slot, held through a close-on-exec descriptor: exec, exit and SIGKILL all release it, a zombie
-// does not hold it, and no process identifier can be mistaken.
+// Liveness is a lock on one byte of the file for each process slot (liveness.h), held through a
+// close-on-exec descriptor: exec, exit and SIGKILL all release it, a zombie does not hold it, and
+// no process identifier can be mistaken.
 #pragma once
 
 #include <fcntl.h>
@@ -71,11 +71,6 @@ private:
     int lock_fd_ = -1;
     std::string name_, directory_, segment_path_, tree_path_;
 };
-
-// Where the liveness byte of a slot lies.
-inline constexpr off_t kLivenessBase = off_t{1} << 40;
-// An exclusive lock of the liveness bytes of `count` slots from `slot` on, for fcntl(2).
-struct flock liveness_lock(std::uint32_t slot, std::uint32_t count) noexcept;
 
 std::uint64_t now_ns() noexcept;  // CLOCK_MONOTONIC
 

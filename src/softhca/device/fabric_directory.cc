@@ -16,7 +16,8 @@
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
-#include "softhca/device/fabric.h"
+#include "softhca/device/limits.h"
+#include "softhca/device/liveness.h"
 
 namespace softhca::device {
 namespace {

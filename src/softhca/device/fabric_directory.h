@@ -23,7 +23,7 @@ std::vector<std::string> fabric_directories();
 // says what is wrong with it.
 int inspect_fabric_directory(const std::string& directory, std::string* reason);
 
-// Whether live processes hold liveness bytes of a segment (fabric.h). Under the directory's lock
+// Whether live processes hold liveness bytes of a segment (liveness.h). Under the directory's lock
 // nobody else can come.
 enum class SegmentUse { kNoFile, kUnused, kUsed, kUnknown };
 SegmentUse segment_use(const std::string& segment) noexcept;

@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fabrics of this user as files, looked at from outside: the command never joins a fabric to
-// show it, so that what it shows is only what is there.
+// The fabrics of this user as files, looked at from outside. A viewer never joins a fabric, so what
+// it sees is only what is there. This library (softhca_view) has no code of the device: `heddle`
+// links it, too.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "softhca/device/segment.h"
 
-namespace softhca::cli {
+namespace softhca::view {
 
-// The names of all fabrics of which something is left, in order. Throws CommandError if the
+// A fabric that cannot be looked at; the message says why.
+class FabricError : public std::runtime_error {
+public:
+    using std::runtime_error::runtime_error;
+};
+
+// The names of all fabrics of which something is left, in order. Throws FabricError if the
 // directory is not to be trusted.
 std::vector<std::string> fabric_names();
 
 class FabricFile {
 public:
-    // nullptr if there is no such fabric. Throws CommandError if it is there but is not ours.
+    // nullptr if there is no such fabric. Throws FabricError if it is there but is not ours.
     static std::unique_ptr<FabricFile> open(const std::string& name);
     ~FabricFile();
     FabricFile(const FabricFile&) = delete;
@@ -27,6 +35,7 @@ public:
     const std::string& name() const { return name_; }
     // Mapped for reading only; nullptr if another version of softhca made it.
     const device::Segment* segment() const { return segment_; }
+    // Is there a process that holds this slot?
     bool alive(std::uint32_t slot) const;
     // How many live processes use the fabric. Works for other versions too.
     unsigned live_processes() const;
@@ -39,15 +48,4 @@ private:
     const device::Segment* segment_;
 };
 
-// Frees the objects of dead processes by joining the fabric for a moment. Throws CommandError.
-void reclaim_dead(const std::string& name);
-
-// Removes segment and tree, unless live processes use the fabric and `force` is not given: then
-// false, and nothing was done. Throws CommandError if something cannot be removed.
-bool remove_fabric(const std::string& name, bool force);
-
-// Removes all fabrics of this user that no live process uses: those of killed jobs, as each process
-// that ends by itself takes them away if it is the last. Never waits; what cannot be removed stays.
-void remove_dead_fabrics();
-
-}  // namespace softhca::cli
+}  // namespace softhca::view

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "cli/softhca/fabric_files.h"
 #include "softhca/device/segment.h"
+#include "softhca/view/fabric_file.h"
 
-namespace softhca::cli {
+namespace softhca::view {
 
 struct CounterValues {
     std::uint64_t doorbells = 0, blueflame = 0, wqes = 0;
@@ -95,8 +95,8 @@ struct Snapshot {
 
 Snapshot take_snapshot(const FabricFile& fabric, const device::Segment& segment);
 
-// The snapshot of a fabric by name. Throws CommandError: if there is none, with the names of those
+// The snapshot of a fabric by name. Throws FabricError: if there is none, with the names of those
 // there are; if another version of softhca made it.
 Snapshot take_snapshot(const std::string& name);
 
-}  // namespace softhca::cli
+}  // namespace softhca::view

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Reading the segment. Nothing in it is trusted: it is mapped by processes that may be broken, so
 // every index is checked and every text is bounded.
-#include "cli/softhca/snapshot.h"
+#include "softhca/view/snapshot.h"
 
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -10,10 +10,7 @@
 #include <algorithm>
 #include <map>
 
-#include "cli/common/text.h"
-#include "cli/softhca/commands.h"
-
-namespace softhca::cli {
+namespace softhca::view {
 
 const CounterField kCounterFields[11] = {
     {"doorbells", "doorbells", &CounterValues::doorbells},
@@ -86,6 +83,14 @@ const char* qp_state(std::uint32_t state) {
     return state < std::size(kNames) ? kNames[state] : "?";
 }
 
+// Only printable ASCII must reach a terminal or JSON: another process wrote the text.
+std::string printable(std::string_view text) {
+    std::string result(text);
+    for (char& c : result)
+        if (c < 0x20 || c > 0x7e) c = '?';
+    return result;
+}
+
 const char* srq_type(std::uint32_t type) {
     return type == IBV_SRQT_BASIC ? "basic" : type == IBV_SRQT_XRC ? "XRC" : "?";
 }
@@ -107,8 +112,7 @@ public:
             use.pid = process.pid;
             use.alive = fabric.alive(slot);
             const std::string_view command(process.command, sizeof process.command);
-            use.command = cli_common::printable(command.substr(0, command.find('\0')),
-                                                sizeof process.command);
+            use.command = printable(command.substr(0, command.find('\0')));
             use.shared_bytes = process.shared_bytes.load(std::memory_order_relaxed);
             use.pinned_bytes = process.pinned_pages.load(std::memory_order_relaxed) * 4096;
             out_.processes.push_back(use);
@@ -292,12 +296,12 @@ Snapshot take_snapshot(const std::string& name) {
             if (++count <= 5) others += (others.empty() ? "" : ", ") + other;
         }
         if (count > 5) others += " and " + std::to_string(count - 5) + " more (softhca list)";
-        throw CommandError("there is no fabric '" + name + "' now" +
-                           (others.empty() ? "; this user has none" : "; there are: " + others));
+        throw FabricError("there is no fabric '" + name + "' now" +
+                          (others.empty() ? "; this user has none" : "; there are: " + others));
     }
     if (!fabric->segment())
-        throw CommandError("fabric '" + name + "' was made by another version of softhca");
+        throw FabricError("fabric '" + name + "' was made by another version of softhca");
     return take_snapshot(*fabric, *fabric->segment());
 }
 
-}  // namespace softhca::cli
+}  // namespace softhca::view

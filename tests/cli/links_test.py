@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""What the commands are linked from: `heddle` must run where softhca is not, so it has no code of the
+software device, only the library that looks at fabrics from outside."""
+
+import os
+import subprocess
+
+from harness import BUILD_DIR, SOFTHCA, Case, main
+
+HEDDLE = os.path.join(BUILD_DIR, "bin", "heddle")
+CORE = os.path.join(BUILD_DIR, "lib", "libsofthca_core.a")
+VIEW = os.path.join(BUILD_DIR, "lib", "libsofthca_view.a")
+
+
+def defined(path, kinds):
+    """The mangled names of the symbols of these kinds that a file defines (nm(1))."""
+    output = subprocess.run(["nm", "--defined-only", path], capture_output=True, text=True,
+                            check=True).stdout
+    fields = (line.split() for line in output.splitlines())
+    return {parts[2] for parts in fields if len(parts) == 3 and parts[1] in kinds}
+
+
+class Links(Case):
+    def test_heddle_has_no_code_of_the_software_device(self):
+        core = defined(CORE, "TDBR")  # not inline functions of headers, which are weak
+        self.assertGreater(len(core), 100)
+        self.assertIn("_ZN7softhca6device6Fabric6attachEv", core)
+        self.assertNotEqual(core & defined(SOFTHCA, "TtDdBbRr"), set(), "names can be found")
+        self.assertEqual(core & defined(HEDDLE, "TtDdBbRr"), set())
+
+    def test_both_commands_look_at_fabrics_by_the_same_library(self):
+        view = defined(VIEW, "T")
+        for command in (HEDDLE, SOFTHCA):
+            self.assertNotEqual(view & defined(command, "Tt"), set(), command)
+
+
+if __name__ == "__main__":
+    main()
