@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "common/callgrind.h"
+#include "experiments/programs/callgrind.h"
 
 namespace {
 

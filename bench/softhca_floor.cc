@@ -23,8 +23,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "common/measure.h"
-#include "common/rc_endpoint.h"
+#include "experiments/common/measure.h"
+#include "rc_endpoint.h"
 
 namespace heddle::bench {
 namespace {

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""The papers' values: the files of bench/reference, beside this package once it is installed."""
+"""The papers' values: the files of src/experiments/reference, beside this package once it is installed."""
 
 import csv
 from functools import cache
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PLACES = (HERE / "reference", HERE.parents[1] / "bench" / "reference")
+PLACES = (HERE / "reference", HERE.parents[1] / "src" / "experiments" / "reference")
 
 
 @cache

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // How often which buffers are used ("Exploiting application buffer reuse", sections 3.3 and 3.4).
 // The paper hashes (address, length) into 2^20 chains; this is a table of sets of four, each one
-// cache line, that is never larger than it is worth (bench/reuse_lookup measures it beside both of
-// the paper's). What a use costs is bounded: no list, no memory, no lock.
+// cache line, that is never larger than it is worth (the program reuse_lookup measures it beside
+// both of the paper's). What a use costs is bounded: no list, no memory, no lock.
 //
 // Time goes by in epochs of some thousand uses. A count halves with each epoch in which its buffer
 // was not used. A set is in the order of use, nearly: who was used longest ago makes room. Where

@@ -164,7 +164,7 @@ class Heddle(Case):
         return [json.loads(line) for line in lines]
 
     def test_figures_have_the_papers_curves(self):
-        with open(os.path.join(SOURCE_DIR, "bench/reference/icpads18.csv"), encoding="utf-8") as f:
+        with open(os.path.join(SOURCE_DIR, "src/experiments/reference/icpads18.csv"), encoding="utf-8") as f:
             paper = list(csv.DictReader(f))
         for figure in ("2b", "3", "5", "7", "8", "9", "10", "11"):
             wanted = {row["series"] for row in paper if row["figure"] == figure}

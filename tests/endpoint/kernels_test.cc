@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "common/team.h"
+#include "experiments/common/team.h"
 #include "experiments/global_array.h"
 #include "experiments/stencil.h"
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "common/measure.h"
-#include "common/pinning.h"
+#include "experiments/common/measure.h"
+#include "experiments/common/pinning.h"
 #include "heddle/device.h"
 #include "heddle/endpoint.h"
 

@@ -10,7 +10,7 @@
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/selection.h"
-#include "common/team.h"
+#include "experiments/common/team.h"
 #include "experiments/global_array.h"
 #include "experiments/stencil.h"
 #include "heddle/place.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstddef>
 
-#include "common/measure.h"
+#include "experiments/common/measure.h"
 
 namespace heddle::cli {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Forked processes: a socket pair between rank 0 and each of the others. A process that ends, in
 // whatever way, closes its end, so that rank 0 learns of it at once, and the others from rank 0.
-#include "common/team.h"
+#include "experiments/common/team.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -16,7 +16,7 @@
 #include <memory>
 #include <thread>
 
-#include "common/job.h"
+#include "experiments/common/job.h"
 
 namespace heddle::bench {
 namespace {

@@ -11,7 +11,7 @@
 #include <memory>
 #include <stdexcept>
 
-#include "common/measure.h"
+#include "experiments/common/measure.h"
 #include "experiments/member.h"
 #include "heddle/error.h"
 #include "protocol/process.h"

@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "common/measure.h"
-#include "common/self_writes.h"
+#include "experiments/common/measure.h"
+#include "experiments/programs/self_writes.h"
 #include "heddle/endpoint.h"
 
 namespace heddle::bench {

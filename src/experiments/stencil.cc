@@ -11,7 +11,7 @@
 #include <chrono>
 #include <cstddef>
 
-#include "common/poster.h"
+#include "experiments/common/poster.h"
 #include "experiments/global_array.h"
 
 namespace heddle::bench {

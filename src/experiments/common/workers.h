@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "common/measure.h"
-#include "common/team.h"
+#include "experiments/common/measure.h"
+#include "experiments/common/team.h"
 
 namespace heddle::bench {
 

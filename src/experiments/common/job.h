@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "common/team.h"
+#include "experiments/common/team.h"
 
 namespace heddle::bench {
 

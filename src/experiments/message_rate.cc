@@ -11,8 +11,8 @@
 #include <optional>
 #include <thread>
 
-#include "common/ledger.h"
-#include "common/measure.h"
+#include "experiments/common/ledger.h"
+#include "experiments/common/measure.h"
 #include "verbs/handles.h"
 
 namespace heddle::bench {

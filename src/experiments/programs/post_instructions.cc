@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "common/callgrind.h"
-#include "common/self_writes.h"
+#include "experiments/programs/callgrind.h"
+#include "experiments/programs/self_writes.h"
 #include "heddle/endpoint.h"
 
 namespace heddle::bench {

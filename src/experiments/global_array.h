@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "common/team.h"
+#include "experiments/common/team.h"
 #include "heddle/endpoint.h"
 
 namespace heddle::bench {

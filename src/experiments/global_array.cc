@@ -7,7 +7,7 @@
 #include <cmath>
 #include <limits>
 
-#include "common/poster.h"
+#include "experiments/common/poster.h"
 
 namespace heddle::bench {
 namespace {

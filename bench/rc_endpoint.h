@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "measure.h"
+#include "experiments/common/measure.h"
 
 namespace heddle::bench {
 

@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "common/callgrind.h"
-#include "common/measure.h"
+#include "experiments/common/measure.h"
+#include "experiments/programs/callgrind.h"
 #include "memory/reuse_table.h"
 
 namespace {

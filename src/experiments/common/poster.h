@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "common/ledger.h"
-#include "common/workers.h"
+#include "experiments/common/ledger.h"
+#include "experiments/common/workers.h"
 #include "heddle/endpoint.h"
 
 namespace heddle::bench {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "common/callgrind.h"
+#include "experiments/programs/callgrind.h"
 
 #include <spawn.h>
 #include <sys/wait.h>

@@ -12,7 +12,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "common/measure.h"
+#include "experiments/common/measure.h"
 #include "experiments/member.h"
 
 namespace heddle::bench {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "common/reference.h"
+#include "experiments/common/reference.h"
 #include "experiments/message_rate.h"
 
 namespace heddle::bench {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "common/reference.h"
+#include "experiments/common/reference.h"
 
 #include <string>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the papers measured (bench/reference), compiled in. Shown beside what is measured here,
-// never mixed with it.
+// What the papers measured (src/experiments/reference), compiled in. Shown beside what is measured
+// here, never mixed with it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct PaperValue {
 std::optional<PaperValue> paper_value(std::string_view figure, std::string_view series,
                                       std::uint32_t x);
 
-// The file itself, from its heading on; made by bench/CMakeLists.txt.
+// The file itself, from its heading on; made by src/experiments/CMakeLists.txt.
 extern const std::string_view kIcpads18;
 
 }  // namespace heddle::bench

@@ -7,7 +7,7 @@
 // (hello.RANK), rank 0 answers with the token and the numbers it has read (job), and who finds its
 // own number there acknowledges (ack.TOKEN.RANK). A stale hello is replaced when its
 // process comes, and rank 0 answers anew until all have acknowledged.
-#include "common/job.h"
+#include "experiments/common/job.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
