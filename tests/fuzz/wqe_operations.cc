@@ -13,7 +13,7 @@
 #include "softhca/device/epoch.h"
 #include "softhca/engine/completion.h"
 #include "softhca/engine/doorbell_count.h"
-#include "softhca/engine/progress.h"
+#include "softhca/engine/pending_list.h"
 #include "softhca/engine/receive.h"
 
 extern "C" void softhca_doorbell(void* uar_register);

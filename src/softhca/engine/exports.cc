@@ -10,9 +10,10 @@
 #include "softhca/device/fabric.h"
 #include "softhca/engine/completion.h"
 #include "softhca/engine/counters.h"
+#include "softhca/engine/direct_polling.h"
 #include "softhca/engine/doorbell_count.h"
+#include "softhca/engine/pending_list.h"
 #include "softhca/engine/posted.h"
-#include "softhca/engine/progress.h"
 #include "softhca/engine/register_check.h"
 
 namespace {

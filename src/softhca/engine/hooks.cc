@@ -11,9 +11,10 @@
 #include "softhca/device/epoch.h"
 #include "softhca/engine/awaited.h"
 #include "softhca/engine/completion.h"
+#include "softhca/engine/direct_polling.h"
 #include "softhca/engine/doorbell_count.h"
+#include "softhca/engine/pending_list.h"
 #include "softhca/engine/posted.h"
-#include "softhca/engine/progress.h"
 #include "softhca/engine/receive.h"
 #include "softhca/engine/register_check.h"
 

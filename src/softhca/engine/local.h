@@ -109,6 +109,7 @@ inline std::uint16_t posted_so_far(const LocalQp& local) noexcept {
 // Called when a QP or CQ of this process has been made or is about to go.
 LocalQp* add_local_qp(device::Fabric& fabric, std::uint32_t index) noexcept;
 void remove_local_qp(std::uint32_t index) noexcept;  // waits until nobody uses it, then frees it
+void forget_local_qps_after_fork() noexcept;
 
 // The send queue pauses: the request under way gets its completions. Under the run lock, inside an
 // epoch.

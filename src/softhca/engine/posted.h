@@ -6,7 +6,7 @@
 
 #include "softhca/device/fabric.h"
 #include "softhca/engine/local.h"
-#include "softhca/engine/progress.h"
+#include "softhca/engine/pending_list.h"
 #include "softhca/engine/short_cut.h"
 
 namespace softhca::engine {

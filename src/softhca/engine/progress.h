@@ -1,54 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The progress thread of a process and the list of its send queues that wait for something: a timer
-// (RNR, ack timeout), a lock that a peer held, or somebody with time for a large copy. It also
-// polls the doorbell records of QPs that are posted to past the ops table, looks after peers that
-// died, and sleeps when there is nothing to do.
+// The progress thread of a process. It runs the send queues that wait (pending_list.h), polls QPs
+// that are posted to past the ops table (direct_polling.h), looks after peers that died
+// (peer_watch.h), and sleeps when there is nothing to do.
 #pragma once
 
-#include "softhca/device/epoch.h"
 #include "softhca/device/fabric.h"
-#include "softhca/engine/local.h"
-#include "softhca/engine/requester.h"
 
 namespace softhca::engine {
-
-// Puts a QP on the list (once) and wakes the thread if it sleeps.
-void add_pending(device::Fabric& fabric, LocalQp& local) noexcept;
-void remove_pending(LocalQp& local) noexcept;
-
-extern std::atomic<std::uint32_t> g_pending;  // how many are on the list
-// The progress thread is at it: who polls meanwhile has nothing to do, and on processors that share
-// a core would take from it what the copy needs.
-extern std::atomic<bool> g_progress_works;
-// Gives up to `most` of them a turn. Inside an epoch.
-void run_pending(device::Fabric& fabric, Runner runner, unsigned most) noexcept;
-
-// An empty CQ: what waits is carried out, or way given to the progress thread at work (see
-// g_progress_works; less than a microsecond). True if it is worth to look again.
-inline bool work_while_empty() noexcept {
-    if (g_pending.load(std::memory_order_relaxed)) {
-        device::Fabric* fabric = device::Fabric::current();
-        if (!fabric || options().engine == EnginePolicy::kDedicated) return false;
-        device::epoch::Section section;
-        run_pending(*fabric, Runner::kPoller, 4);
-        return true;
-    }
-    if (g_progress_works.load(std::memory_order_relaxed))
-        for (int i = 0; i < 24; ++i)
-            device::cpu_relax();
-    return false;
-}
-
-// Runs a QP now if the engine's mode and the runner allow, and lists it if it has to wait.
-void run_or_list(device::Fabric& fabric, LocalQp& local, Runner runner) noexcept;
-
-// From now on its doorbell record is polled.
-void mark_direct(device::Fabric& fabric, LocalQp& local) noexcept;
-void forget_direct(LocalQp& local) noexcept;
-
-// CQs of this process that have a channel: their arm words are polled while any QP is direct.
-void watch_channel_cq(std::uint32_t cq) noexcept;
-void unwatch_channel_cq(std::uint32_t cq) noexcept;
 
 void start_progress(device::Fabric& fabric) noexcept;  // idempotent
 void stop_progress() noexcept;                         // at exit; waits for the thread

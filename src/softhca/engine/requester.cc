@@ -13,7 +13,6 @@
 
 #include "softhca/base/log.h"
 #include "softhca/engine/awaited.h"
-#include "softhca/engine/progress.h"
 #include "softhca/engine/qp_error.h"
 #include "softhca/engine/receive.h"
 #include "softhca/engine/request.h"

@@ -11,7 +11,7 @@
 #include "softhca/device/table.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/hooks.h"
-#include "softhca/engine/progress.h"
+#include "softhca/engine/pending_list.h"
 #include "softhca/engine/qp_error.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/qp_state.h"
