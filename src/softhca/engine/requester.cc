@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The requester: takes work queue entries off a send queue in order and does what they say, at once
 // and on both sides - it finds the responder's QP in the fabric and plays its part (responder.h).
-// Semantics: IBTA volume 1, chapters 9 (transport), 10.8 (completion), 11.6 (errors). What a wire
-// would do over time is done by timers: an RNR NAK is waited out for the responder's RNR timer, a
-// silent peer for the local ack timeout, each as often as the QP's attributes allow.
+// Semantics: IBTA volume 1, chapters 9 (transport), 10.8 (completion), 11.6 (errors). retries.h has
+// what a wire does over time.
 #include "softhca/engine/requester.h"
 
 #include <infiniband/verbs.h>
@@ -17,6 +16,7 @@
 #include "softhca/engine/receive.h"
 #include "softhca/engine/request.h"
 #include "softhca/engine/responder.h"
+#include "softhca/engine/retries.h"
 #include "softhca/engine/short_cut.h"
 
 namespace softhca::engine {
@@ -27,31 +27,9 @@ using device::QueuePair;
 
 namespace {
 
-// IBTA table 45, RNR NAK timer field, in units of 10 microseconds.
-constexpr std::uint32_t kRnrTimer[32] = {65536, 1,    2,    3,     4,     6,     8,     12,
-                                         16,    24,   32,   48,    64,    96,    128,   192,
-                                         256,   384,  512,  768,   1024,  1536,  2048,  3072,
-                                         4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
-constexpr std::uint8_t kInfiniteRnr = 7;
-constexpr std::uint64_t kHoldNs = 50'000'000, kHoldPeriodNs = 50'000;
-// How long one who is told of posts waits for that before it looks all the same.
-constexpr std::uint64_t kUntoldNs = 1'000'000;
-constexpr std::uint64_t kForEverPeriodNs = 5'000'000;  // how often one who waits for ever looks
-
 // Entries that one turn executes (each takes two steps): the progress thread has other QPs to
 // serve.
 constexpr unsigned kProgressEntries = 32, kOwnEntries = 4096;
-
-std::uint64_t rnr_wait_ns(std::uint8_t timer) noexcept {
-    return std::uint64_t{kRnrTimer[timer & 31]} * 10'000;
-}
-
-// Local ack timeout (IBTA 9.7.6.1.3): 4.096 us * 2^timeout. Zero means for ever, and does while the
-// other QP is there; nobody is served by a program that hangs on one that is known to be gone, so
-// then it means half a second.
-std::uint64_t ack_wait_ns(std::uint8_t timeout) noexcept {
-    return std::uint64_t{4096} << (timeout ? (timeout & 31) : 17);
-}
 
 void fill_send_completion(const QueuePair& qp, std::uint16_t counter, std::uint8_t opcode,
                           std::uint32_t bytes, Completion& completion) noexcept {
@@ -139,85 +117,8 @@ void begin_finish(LocalQp& local, std::uint32_t blocks) noexcept {
               opcode, syndrome);
 }
 
-void wait_for(LocalQp& local, Waiting why, std::uint64_t until) noexcept {
-    local.waiting = why;
-    local.wait_until = local.look_at = until;
-}
-
-// An RNR NAK: wait, or give up. True when the entry was completed in error.
-bool rnr_nak(Fabric& fabric, LocalQp& local, QueuePair& qp, const Request& request,
-             std::uint16_t counter, std::uint8_t timer) noexcept {
-    count(qp.send.rnr_naks);
-    count(qp.send.bytes_resent, request.data.bytes);
-    if (!local.counting_rnr) {
-        local.counting_rnr = true;
-        local.rnr_left = qp.attr.rnr_retry;
-    }
-    if (qp.attr.rnr_retry != kInfiniteRnr) {
-        if (local.rnr_left == 0) {
-            complete_in_error(local, qp, counter, request.opcode, request.blocks,
-                              MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
-            return true;
-        }
-        --local.rnr_left;
-    }
-    const std::uint64_t end = device::now_ns() + rnr_wait_ns(timer);
-    wait_for(local, Waiting::kRnr, end);
-    // Each retry of a limited number takes its time.
-    if (qp.attr.rnr_retry != kInfiniteRnr || options().device.has(DeviceTrait::kRnrTimers))
-        return false;
-    // the responder has answered, so its queue pair is there
-    QueuePair& target = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
-    if (!await_receive(fabric, local, target, request.srq_number)) return false;
-    // The post ends the wait, and not the timer, as long as the timer may be.
-    local.wait_until = 0;
-    local.look_at = end + kUntoldNs;
-    return false;
-}
-
-// Nobody answers: wait for the ack timeout, retry_cnt times more, or give up.
-bool no_response(Fabric& fabric, LocalQp& local, QueuePair& qp, const Request& request,
-                 std::uint16_t counter) noexcept {
-    const std::uint64_t now = device::now_ns();
-    const QueuePair& other = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
-    const bool there = other.head.live() && other.number == qp.attr.dest_qpn;
-    if (qp.attr.timeout == 0 && there) {
-        wait_for(local, Waiting::kNoResponse, now + kForEverPeriodNs);
-        return false;
-    }
-    if (!local.counting_retries) {
-        local.counting_retries = true;
-        local.retry_left = qp.attr.retry_cnt;
-    } else {
-        if (local.retry_left == 0) {
-            complete_in_error(local, qp, counter, request.opcode, request.blocks,
-                              MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
-            return true;
-        }
-        --local.retry_left;
-        count(qp.send.retries);
-    }
-    wait_for(local, Waiting::kNoResponse, now + ack_wait_ns(qp.attr.timeout));
-    return false;
-}
-
 std::uint32_t target_number(const QueuePair& qp, const Request& request) noexcept {
     return qp.type == IB_UVERBS_QPT_UD ? request.qpn : qp.attr.dest_qpn;
-}
-
-// An unreliable message for which no receive is posted is lost (IBTA 9.8.3, 9.7.7.2.2). Here the
-// receiver may not have had a processor for milliseconds, in which a real one would have taken a
-// thousand: the wire is that long. It is not for one who did not post anything in all that time.
-// True while the message is to be held.
-bool hold(LocalQp& local, std::uint32_t target) noexcept {
-    const std::uint64_t now = device::now_ns();
-    if (local.held_until == 0 && local.in_vain != target) local.held_until = now + kHoldNs;
-    if (now < local.held_until) {
-        wait_for(local, Waiting::kRnr, now + kHoldPeriodNs);
-        return true;
-    }
-    local.in_vain = target;
-    return false;
 }
 
 void count_request(QueuePair& qp, std::uint8_t opcode, std::size_t bytes,
@@ -239,10 +140,9 @@ void answer_in_completion(const QueuePair& qp, const Response& response,
 
 // The receiver's completion has still to be written.
 void owe_receive(Fabric& fabric, Unfinished& work, std::uint32_t cq) noexcept {
-    if (cq >= device::kMaxCqs) return;  // there is no such queue
     work.receive_pending = true;
     work.receive_cq = cq;
-    work.receive_cq_generation = fabric.segment().cqs[cq].head.generation;
+    work.receive_cq_generation = fabric.segment().cqs[cq & (device::kMaxCqs - 1)].head.generation;
 }
 
 // The request has been answered: what finish() has to do is noted.
@@ -307,12 +207,19 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
             wait_for(local, Waiting::kBusy, 0);
             return false;
         case Answer::kRnr:
-            return rnr_nak(fabric, local, qp, request, counter, response.rnr_timer);
+            if (wait_after_rnr_nak(fabric, local, qp, request, response.rnr_timer)) return false;
+            complete_in_error(local, qp, counter, request.opcode, request.blocks,
+                              MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
+            return true;
         case Answer::kSilent:
             if (response.target != device::kNone)
                 clear_in_flight(fabric.segment().qps[response.target]);
-            if (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI)
-                return no_response(fabric, local, qp, request, counter);
+            if (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI) {
+                if (wait_for_response(fabric, local, qp)) return false;
+                complete_in_error(local, qp, counter, request.opcode, request.blocks,
+                                  MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
+                return true;
+            }
             break;  // a datagram that nobody takes is lost, and sent all the same
         case Answer::kNoReceive:
             if (hold(local, target_number(qp, request))) return false;

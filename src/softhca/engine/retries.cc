@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Waiting for another attempt: see retries.h. A wire does this over time; here timers do: an RNR
+// NAK is waited out for the responder's RNR timer, a silent peer for the local ack timeout, each as
+// often as the QP's attributes allow.
+#include "softhca/engine/retries.h"
+
+#include "softhca/engine/awaited.h"
+
+namespace softhca::engine {
+
+using device::count;
+using device::Fabric;
+using device::QueuePair;
+
+namespace {
+
+// IBTA table 45, RNR NAK timer field, in units of 10 microseconds.
+constexpr std::uint32_t kRnrTimer[32] = {65536, 1,    2,    3,     4,     6,     8,     12,
+                                         16,    24,   32,   48,    64,    96,    128,   192,
+                                         256,   384,  512,  768,   1024,  1536,  2048,  3072,
+                                         4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
+constexpr std::uint8_t kInfiniteRnr = 7;
+constexpr std::uint64_t kHoldNs = 50'000'000, kHoldPeriodNs = 50'000;
+// A sender that is told of posts looks by itself, too, when this time has passed without one.
+constexpr std::uint64_t kUntoldNs = 1'000'000;
+constexpr std::uint64_t kForEverPeriodNs =
+    5'000'000;  // a sender that waits for ever looks so often
+
+std::uint64_t rnr_wait_ns(std::uint8_t timer) noexcept {
+    return std::uint64_t{kRnrTimer[timer & 31]} * 10'000;
+}
+
+// Local ack timeout (IBTA 9.7.6.1.3): 4.096 us * 2^timeout. Zero means for ever, and does while the
+// other QP is there. Once that QP is known to be gone it means half a second, since a program that
+// hangs serves nobody.
+std::uint64_t ack_wait_ns(std::uint8_t timeout) noexcept {
+    return std::uint64_t{4096} << (timeout ? (timeout & 31) : 17);
+}
+
+}  // namespace
+
+bool wait_after_rnr_nak(Fabric& fabric, LocalQp& local, QueuePair& qp, const Request& request,
+                        std::uint8_t timer) noexcept {
+    count(qp.send.rnr_naks);
+    count(qp.send.bytes_resent, request.data.bytes);
+    if (!local.counting_rnr) {
+        local.counting_rnr = true;
+        local.rnr_left = qp.attr.rnr_retry;
+    }
+    if (qp.attr.rnr_retry != kInfiniteRnr) {
+        if (local.rnr_left == 0) return false;
+        --local.rnr_left;
+    }
+    const std::uint64_t end = device::now_ns() + rnr_wait_ns(timer);
+    wait_for(local, Waiting::kRnr, end);
+    if (qp.attr.rnr_retry != kInfiniteRnr) return true;  // each retry is to take its time
+    // the responder has answered, so its queue pair is there
+    QueuePair& target = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
+    if (await_receive(fabric, local, target, request.srq_number)) local.look_at = end + kUntoldNs;
+    return true;
+}
+
+bool wait_for_response(Fabric& fabric, LocalQp& local, QueuePair& qp) noexcept {
+    const std::uint64_t now = device::now_ns();
+    const QueuePair& other = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
+    const bool there = other.head.live() && other.number == qp.attr.dest_qpn;
+    if (qp.attr.timeout == 0 && there) {
+        wait_for(local, Waiting::kNoResponse, now + kForEverPeriodNs);
+        return true;
+    }
+    if (!local.counting_retries) {
+        local.counting_retries = true;
+        local.retry_left = qp.attr.retry_cnt;
+    } else {
+        if (local.retry_left == 0) return false;
+        --local.retry_left;
+        count(qp.send.retries);
+    }
+    wait_for(local, Waiting::kNoResponse, now + ack_wait_ns(qp.attr.timeout));
+    return true;
+}
+
+// An unreliable message for which no receive is posted is lost (IBTA 9.8.3, 9.7.7.2.2). Here the
+// receiver may not have had a processor for milliseconds, in which a real one would have taken a
+// thousand: the wire is that long. It is not for one who did not post anything in all that time.
+bool hold(LocalQp& local, std::uint32_t target) noexcept {
+    const std::uint64_t now = device::now_ns();
+    if (local.held_until == 0 && local.in_vain != target) local.held_until = now + kHoldNs;
+    if (now < local.held_until) {
+        wait_for(local, Waiting::kRnr, now + kHoldPeriodNs);
+        return true;
+    }
+    local.in_vain = target;
+    return false;
+}
+
+}  // namespace softhca::engine
