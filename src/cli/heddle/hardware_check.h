@@ -68,10 +68,12 @@ Finding check_port(CheckedDevice& device);
 Finding check_registers(CheckedDevice& device);
 Finding check_memory_events(CheckedDevice& device);
 Finding check_rates(CheckedDevice& device);
-// hardware_posts.cc: what the device does with work.
+// hardware_entries.cc: whether the direct path writes what libmlx5 writes.
 Finding check_entries(CheckedDevice& device);
+// hardware_events.cc: when a completion queue that was armed has its event.
 Finding check_arm(CheckedDevice& device);
 Finding check_repeated_arm(CheckedDevice& device);
+// hardware_delivery.cc: order, place and numbers.
 Finding check_order(CheckedDevice& device);
 Finding check_scatter(CheckedDevice& device);
 Finding check_numbers(CheckedDevice& device);
