@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the tests of the libc faces share: the device's names, and short ways through libc's doors.
+// What the tests of the interposed libc functions share: the device's names, and short ways through
+// libc's doors.
 #pragma once
 
 #include <cerrno>

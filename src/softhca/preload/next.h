@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The libc functions beneath those of our faces that are no system calls. Resolved all at once when
-// the library is initialised (dlsym takes the loader's lock, which must not happen in a forked
-// child or a signal handler), or one by one for calls that come earlier.
+// The libc functions beneath those interposed functions that are no system calls. Resolved all at
+// once when the library is initialised (dlsym takes the loader's lock, which must not happen in a
+// forked child or a signal handler), or one by one for calls that come earlier.
 #pragma once
 
 #include <atomic>

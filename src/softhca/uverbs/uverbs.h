@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The face of /dev/infiniband/uverbs0 towards the libc layer: what open, ioctl, mmap and close on
-// it mean. Everything is thread-safe; errors are errno as the kernel's uverbs gives them.
+// The interface of /dev/infiniband/uverbs0 towards the libc layer: what open, ioctl, mmap and close
+// on it mean. Everything is thread-safe; errors are errno as the kernel's uverbs gives them.
 #pragma once
 
 #include <sys/types.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Faces of libc that read directories: opendir and its stream, scandir. libc's scandir opens its
-// directory inside libc, where no face is; ours does what its manual page says over our own.
+// Interposed libc functions that read directories: opendir and its stream, scandir. libc's scandir
+// opens its directory inside libc, where nothing is interposed; ours does what its manual page says
+// over our own.
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -9,7 +10,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "softhca/preload/face.h"
+#include "softhca/preload/interpose.h"
 #include "softhca/preload/listing.h"
 #include "softhca/preload/next.h"
 #include "softhca/preload/resolve.h"
@@ -136,49 +137,50 @@ int scan(DIR* stream, dirent*** out, Filter* filter, Compare* compare) {
 
 }  // namespace
 
-SOFTHCA_FACE(opendir, DIR*, opendir_face, (const char* path) noexcept);
-DIR* opendir_face(const char* path) noexcept {
+SOFTHCA_INTERPOSE(opendir, DIR*, interpose_opendir, (const char* path) noexcept);
+DIR* interpose_opendir(const char* path) noexcept {
     if (foreign(path)) [[likely]] {
         return tracked(next<DIR*(const char*)>(Next::kOpendir)(path));
     }
     return tracked(opendir_named(path));
 }
 
-SOFTHCA_FACE(fdopendir, DIR*, fdopendir_face, (int fd) noexcept);
-DIR* fdopendir_face(int fd) noexcept { return tracked(next<DIR*(int)>(Next::kFdopendir)(fd)); }
+SOFTHCA_INTERPOSE(fdopendir, DIR*, interpose_fdopendir, (int fd) noexcept);
+DIR* interpose_fdopendir(int fd) noexcept { return tracked(next<DIR*(int)>(Next::kFdopendir)(fd)); }
 
-SOFTHCA_FACE(readdir, dirent*, readdir_face, (DIR * stream) noexcept);
-dirent* readdir_face(DIR* stream) noexcept { return read_entry(stream); }
-SOFTHCA_ALSO(readdir64, readdir, readdir_face);
+SOFTHCA_INTERPOSE(readdir, dirent*, interpose_readdir, (DIR * stream) noexcept);
+dirent* interpose_readdir(DIR* stream) noexcept { return read_entry(stream); }
+SOFTHCA_ALSO(readdir64, readdir, interpose_readdir);
 
-SOFTHCA_FACE(rewinddir, void, rewinddir_face, (DIR * stream) noexcept);
-void rewinddir_face(DIR* stream) noexcept {
+SOFTHCA_INTERPOSE(rewinddir, void, interpose_rewinddir, (DIR * stream) noexcept);
+void interpose_rewinddir(DIR* stream) noexcept {
     rewind_listing(stream);
     next<void(DIR*)>(Next::kRewinddir)(stream);
 }
 
-SOFTHCA_FACE(closedir, int, closedir_face, (DIR * stream) noexcept);
-int closedir_face(DIR* stream) noexcept {
+SOFTHCA_INTERPOSE(closedir, int, interpose_closedir, (DIR * stream) noexcept);
+int interpose_closedir(DIR* stream) noexcept {
     forget_listing(stream);
     return next<int(DIR*)>(Next::kClosedir)(stream);
 }
 
-SOFTHCA_FACE(scandir, int, scandir_face,
-             (const char* path, dirent*** out, Filter* filter, Compare* compare));
-int scandir_face(const char* path, dirent*** out, Filter* filter, Compare* compare) {
-    return scan(opendir_face(path), out, filter, compare);
+SOFTHCA_INTERPOSE(scandir, int, interpose_scandir,
+                  (const char* path, dirent*** out, Filter* filter, Compare* compare));
+int interpose_scandir(const char* path, dirent*** out, Filter* filter, Compare* compare) {
+    return scan(interpose_opendir(path), out, filter, compare);
 }
-SOFTHCA_ALSO(scandir64, scandir, scandir_face);
+SOFTHCA_ALSO(scandir64, scandir, interpose_scandir);
 
-SOFTHCA_FACE(scandirat, int, scandirat_face,
-             (int directory, const char* path, dirent*** out, Filter* filter, Compare* compare));
-int scandirat_face(int directory, const char* path, dirent*** out, Filter* filter,
-                   Compare* compare) {
+SOFTHCA_INTERPOSE(scandirat, int, interpose_scandirat,
+                  (int directory, const char* path, dirent*** out, Filter* filter,
+                   Compare* compare));
+int interpose_scandirat(int directory, const char* path, dirent*** out, Filter* filter,
+                        Compare* compare) {
     const int fd = ::openat(directory, path, O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) {
         return -1;
     }
-    DIR* stream = fdopendir_face(fd);
+    DIR* stream = interpose_fdopendir(fd);
     if (stream == nullptr) {
         const int error = errno;
         ::close(fd);
@@ -186,6 +188,6 @@ int scandirat_face(int directory, const char* path, dirent*** out, Filter* filte
     }
     return scan(stream, out, filter, compare);
 }
-SOFTHCA_ALSO(scandirat64, scandirat, scandirat_face);
+SOFTHCA_ALSO(scandirat64, scandirat, interpose_scandirat);
 
 }  // namespace softhca::preload

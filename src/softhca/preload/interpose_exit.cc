@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Faces of libc that end a process without its destructors: _exit, _Exit, quick_exit. The last
-// process of a fabric takes its files away here too, not only at exit().
+// Interposed libc functions that end a process without its destructors: _exit, _Exit, quick_exit.
+// The last process of a fabric takes its files away here too, not only at exit().
 #include <cstdlib>
 
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "softhca/preload/face.h"
+#include "softhca/preload/interpose.h"
 #include "softhca/preload/process.h"
 #include "softhca/uverbs/uverbs.h"
 
@@ -23,12 +23,12 @@ __attribute__((constructor)) void catch_quick_exit() { std::at_quick_exit(leave)
 
 }  // namespace
 
-SOFTHCA_FACE(_exit, void, exit_face, (int status) noexcept);
-void exit_face(int status) noexcept {
+SOFTHCA_INTERPOSE(_exit, void, interpose_exit, (int status) noexcept);
+void interpose_exit(int status) noexcept {
     leave();
     for (;;)
         ::syscall(SYS_exit_group, status);
 }
-SOFTHCA_ALSO(_Exit, _exit, exit_face);
+SOFTHCA_ALSO(_Exit, _exit, interpose_exit);
 
 }  // namespace softhca::preload

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Faces of libc that ask about names: access, readlink, realpath, the working directory, extended
-// attributes, inotify. Names that the kernel or libc gives back lose the tree's directory.
+// Interposed libc functions that ask about names: access, readlink, realpath, the working
+// directory, extended attributes, inotify. Names that the kernel or libc gives back lose the tree's
+// directory.
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
@@ -11,7 +12,7 @@
 #include <unistd.h>
 
 #include "softhca/base/libc.h"
-#include "softhca/preload/face.h"
+#include "softhca/preload/interpose.h"
 #include "softhca/preload/next.h"
 #include "softhca/preload/resolve.h"
 
@@ -177,37 +178,40 @@ Result redirected(const char* path, Follow follow, Call call) noexcept {
 
 }  // namespace
 
-SOFTHCA_FACE(access, int, access_face, (const char* path, int mode) noexcept);
-int access_face(const char* path, int mode) noexcept { return access_any(AT_FDCWD, path, mode, 0); }
+SOFTHCA_INTERPOSE(access, int, interpose_access, (const char* path, int mode) noexcept);
+int interpose_access(const char* path, int mode) noexcept {
+    return access_any(AT_FDCWD, path, mode, 0);
+}
 
-SOFTHCA_FACE(faccessat, int, faccessat_face,
-             (int directory, const char* path, int mode, int flags) noexcept);
-int faccessat_face(int directory, const char* path, int mode, int flags) noexcept {
+SOFTHCA_INTERPOSE(faccessat, int, interpose_faccessat,
+                  (int directory, const char* path, int mode, int flags) noexcept);
+int interpose_faccessat(int directory, const char* path, int mode, int flags) noexcept {
     return access_any(directory, path, mode, flags);
 }
 
-SOFTHCA_FACE(eaccess, int, eaccess_face, (const char* path, int mode) noexcept);
-int eaccess_face(const char* path, int mode) noexcept {
+SOFTHCA_INTERPOSE(eaccess, int, interpose_eaccess, (const char* path, int mode) noexcept);
+int interpose_eaccess(const char* path, int mode) noexcept {
     return access_any(AT_FDCWD, path, mode, AT_EACCESS);
 }
-SOFTHCA_ALSO(euidaccess, eaccess, eaccess_face);
+SOFTHCA_ALSO(euidaccess, eaccess, interpose_eaccess);
 
-SOFTHCA_FACE(readlink, ssize_t, readlink_face,
-             (const char* path, char* buffer, std::size_t size) noexcept);
-ssize_t readlink_face(const char* path, char* buffer, std::size_t size) noexcept {
+SOFTHCA_INTERPOSE(readlink, ssize_t, interpose_readlink,
+                  (const char* path, char* buffer, std::size_t size) noexcept);
+ssize_t interpose_readlink(const char* path, char* buffer, std::size_t size) noexcept {
     return readlink_any(AT_FDCWD, path, buffer, size);
 }
 
-SOFTHCA_FACE(readlinkat, ssize_t, readlinkat_face,
-             (int directory, const char* path, char* buffer, std::size_t size) noexcept);
-ssize_t readlinkat_face(int directory, const char* path, char* buffer, std::size_t size) noexcept {
+SOFTHCA_INTERPOSE(readlinkat, ssize_t, interpose_readlinkat,
+                  (int directory, const char* path, char* buffer, std::size_t size) noexcept);
+ssize_t interpose_readlinkat(int directory, const char* path, char* buffer,
+                             std::size_t size) noexcept {
     return readlink_any(directory, path, buffer, size);
 }
 
-SOFTHCA_FACE(__readlink_chk, ssize_t, readlink_chk_face,
-             (const char* path, char* buffer, std::size_t size, std::size_t room) noexcept);
-ssize_t readlink_chk_face(const char* path, char* buffer, std::size_t size,
-                          std::size_t room) noexcept {
+SOFTHCA_INTERPOSE(__readlink_chk, ssize_t, interpose_readlink_chk,
+                  (const char* path, char* buffer, std::size_t size, std::size_t room) noexcept);
+ssize_t interpose_readlink_chk(const char* path, char* buffer, std::size_t size,
+                               std::size_t room) noexcept {
     if (size > room) {  // libc's own ends the program with its message
         return next<ssize_t(const char*, char*, std::size_t, std::size_t)>(Next::kReadlinkChk)(
             path, buffer, size, room);
@@ -215,11 +219,11 @@ ssize_t readlink_chk_face(const char* path, char* buffer, std::size_t size,
     return readlink_any(AT_FDCWD, path, buffer, size);
 }
 
-SOFTHCA_FACE(__readlinkat_chk, ssize_t, readlinkat_chk_face,
-             (int directory, const char* path, char* buffer, std::size_t size,
-              std::size_t room) noexcept);
-ssize_t readlinkat_chk_face(int directory, const char* path, char* buffer, std::size_t size,
-                            std::size_t room) noexcept {
+SOFTHCA_INTERPOSE(__readlinkat_chk, ssize_t, interpose_readlinkat_chk,
+                  (int directory, const char* path, char* buffer, std::size_t size,
+                   std::size_t room) noexcept);
+ssize_t interpose_readlinkat_chk(int directory, const char* path, char* buffer, std::size_t size,
+                                 std::size_t room) noexcept {
     if (size > room) {
         return next<ssize_t(int, const char*, char*, std::size_t, std::size_t)>(
             Next::kReadlinkatChk)(directory, path, buffer, size, room);
@@ -227,87 +231,92 @@ ssize_t readlinkat_chk_face(int directory, const char* path, char* buffer, std::
     return readlink_any(directory, path, buffer, size);
 }
 
-SOFTHCA_FACE(realpath, char*, realpath_face, (const char* path, char* buffer) noexcept);
-char* realpath_face(const char* path, char* buffer) noexcept { return realpath_any(path, buffer); }
+SOFTHCA_INTERPOSE(realpath, char*, interpose_realpath, (const char* path, char* buffer) noexcept);
+char* interpose_realpath(const char* path, char* buffer) noexcept {
+    return realpath_any(path, buffer);
+}
 
-SOFTHCA_FACE(__realpath_chk, char*, realpath_chk_face,
-             (const char* path, char* buffer, std::size_t room) noexcept);
-char* realpath_chk_face(const char* path, char* buffer, std::size_t room) noexcept {
+SOFTHCA_INTERPOSE(__realpath_chk, char*, interpose_realpath_chk,
+                  (const char* path, char* buffer, std::size_t room) noexcept);
+char* interpose_realpath_chk(const char* path, char* buffer, std::size_t room) noexcept {
     if (room < PATH_MAX) {
         return next<char*(const char*, char*, std::size_t)>(Next::kRealpathChk)(path, buffer, room);
     }
     return realpath_any(path, buffer);
 }
 
-SOFTHCA_FACE(canonicalize_file_name, char*, canonicalize_face, (const char* path) noexcept);
-char* canonicalize_face(const char* path) noexcept { return realpath_any(path, nullptr); }
+SOFTHCA_INTERPOSE(canonicalize_file_name, char*, interpose_canonicalize,
+                  (const char* path) noexcept);
+char* interpose_canonicalize(const char* path) noexcept { return realpath_any(path, nullptr); }
 
-SOFTHCA_FACE(chdir, int, chdir_face, (const char* path) noexcept);
-int chdir_face(const char* path) noexcept {
+SOFTHCA_INTERPOSE(chdir, int, interpose_chdir, (const char* path) noexcept);
+int interpose_chdir(const char* path) noexcept {
     return redirected<int>(path, Follow::kYes, [](const char* p) { return libc::chdir(p); });
 }
 
-SOFTHCA_FACE(getcwd, char*, getcwd_face, (char* buffer, std::size_t size) noexcept);
-char* getcwd_face(char* buffer, std::size_t size) noexcept {
+SOFTHCA_INTERPOSE(getcwd, char*, interpose_getcwd, (char* buffer, std::size_t size) noexcept);
+char* interpose_getcwd(char* buffer, std::size_t size) noexcept {
     PathBuffer visible;
     return working_directory_in_tree(&visible)
                ? give_path(visible, buffer, size)
                : next<char*(char*, std::size_t)>(Next::kGetcwd)(buffer, size);
 }
 
-SOFTHCA_FACE(__getcwd_chk, char*, getcwd_chk_face,
-             (char* buffer, std::size_t size, std::size_t room) noexcept);
-char* getcwd_chk_face(char* buffer, std::size_t size, std::size_t room) noexcept {
+SOFTHCA_INTERPOSE(__getcwd_chk, char*, interpose_getcwd_chk,
+                  (char* buffer, std::size_t size, std::size_t room) noexcept);
+char* interpose_getcwd_chk(char* buffer, std::size_t size, std::size_t room) noexcept {
     if (size > room) {
         return next<char*(char*, std::size_t, std::size_t)>(Next::kGetcwdChk)(buffer, size, room);
     }
-    return getcwd_face(buffer, size);
+    return interpose_getcwd(buffer, size);
 }
 
-SOFTHCA_FACE(get_current_dir_name, char*, get_current_dir_name_face, () noexcept);
-char* get_current_dir_name_face() noexcept {
+SOFTHCA_INTERPOSE(get_current_dir_name, char*, interpose_get_current_dir_name, () noexcept);
+char* interpose_get_current_dir_name() noexcept {
     PathBuffer visible;
     return working_directory_in_tree(&visible) ? give_path(visible, nullptr, 0)
                                                : next<char*()>(Next::kGetCurrentDirName)();
 }
 
-SOFTHCA_FACE(getxattr, ssize_t, getxattr_face,
-             (const char* path, const char* name, void* value, std::size_t size) noexcept);
-ssize_t getxattr_face(const char* path, const char* name, void* value, std::size_t size) noexcept {
+SOFTHCA_INTERPOSE(getxattr, ssize_t, interpose_getxattr,
+                  (const char* path, const char* name, void* value, std::size_t size) noexcept);
+ssize_t interpose_getxattr(const char* path, const char* name, void* value,
+                           std::size_t size) noexcept {
     return redirected<ssize_t>(path, Follow::kYes,
                                [&](const char* p) { return libc::getxattr(p, name, value, size); });
 }
 
-SOFTHCA_FACE(lgetxattr, ssize_t, lgetxattr_face,
-             (const char* path, const char* name, void* value, std::size_t size) noexcept);
-ssize_t lgetxattr_face(const char* path, const char* name, void* value, std::size_t size) noexcept {
+SOFTHCA_INTERPOSE(lgetxattr, ssize_t, interpose_lgetxattr,
+                  (const char* path, const char* name, void* value, std::size_t size) noexcept);
+ssize_t interpose_lgetxattr(const char* path, const char* name, void* value,
+                            std::size_t size) noexcept {
     return redirected<ssize_t>(
         path, Follow::kNo, [&](const char* p) { return libc::lgetxattr(p, name, value, size); });
 }
 
-SOFTHCA_FACE(listxattr, ssize_t, listxattr_face,
-             (const char* path, char* list, std::size_t size) noexcept);
-ssize_t listxattr_face(const char* path, char* list, std::size_t size) noexcept {
+SOFTHCA_INTERPOSE(listxattr, ssize_t, interpose_listxattr,
+                  (const char* path, char* list, std::size_t size) noexcept);
+ssize_t interpose_listxattr(const char* path, char* list, std::size_t size) noexcept {
     return redirected<ssize_t>(path, Follow::kYes,
                                [&](const char* p) { return libc::listxattr(p, list, size); });
 }
 
-SOFTHCA_FACE(llistxattr, ssize_t, llistxattr_face,
-             (const char* path, char* list, std::size_t size) noexcept);
-ssize_t llistxattr_face(const char* path, char* list, std::size_t size) noexcept {
+SOFTHCA_INTERPOSE(llistxattr, ssize_t, interpose_llistxattr,
+                  (const char* path, char* list, std::size_t size) noexcept);
+ssize_t interpose_llistxattr(const char* path, char* list, std::size_t size) noexcept {
     return redirected<ssize_t>(path, Follow::kNo,
                                [&](const char* p) { return libc::llistxattr(p, list, size); });
 }
 
-SOFTHCA_FACE(inotify_add_watch, int, inotify_add_watch_face,
-             (int fd, const char* path, std::uint32_t mask) noexcept);
-int inotify_add_watch_face(int fd, const char* path, std::uint32_t mask) noexcept {
+SOFTHCA_INTERPOSE(inotify_add_watch, int, interpose_inotify_add_watch,
+                  (int fd, const char* path, std::uint32_t mask) noexcept);
+int interpose_inotify_add_watch(int fd, const char* path, std::uint32_t mask) noexcept {
     return redirected<int>(path, Follow::kYes,
                            [&](const char* p) { return libc::inotify_add_watch(fd, p, mask); });
 }
 
-SOFTHCA_FACE(pathconf, long, pathconf_face, (const char* path, int name) noexcept);
-long pathconf_face(const char* path, int name) noexcept {
+SOFTHCA_INTERPOSE(pathconf, long, interpose_pathconf, (const char* path, int name) noexcept);
+long interpose_pathconf(const char* path, int name) noexcept {
     return redirected<long>(path, Follow::kYes, [&](const char* p) {
         return next<long(const char*, int)>(Next::kPathconf)(p, name);
     });

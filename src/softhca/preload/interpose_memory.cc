@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Faces of libc for what programs do with the command descriptor: ioctl, mmap. For all
+// Interposed libc functions for what programs do with the command descriptor: ioctl, mmap. For all
 // other descriptors and mappings they are a comparison or two before the system call. madvise is
 // here for what registrations have to know.
 //
@@ -16,13 +16,13 @@
 #include "softhca/base/options.h"
 #include "softhca/device/memory/advice.h"
 #include "softhca/device/memory/sharing.h"
-#include "softhca/preload/face.h"
+#include "softhca/preload/interpose.h"
 #include "softhca/uverbs/uverbs.h"
 
 namespace softhca::preload {
 
-SOFTHCA_FACE(ioctl, int, ioctl_face, (int fd, unsigned long request, ...) noexcept);
-int ioctl_face(int fd, unsigned long request, ...) noexcept {
+SOFTHCA_INTERPOSE(ioctl, int, interpose_ioctl, (int fd, unsigned long request, ...) noexcept);
+int interpose_ioctl(int fd, unsigned long request, ...) noexcept {
     va_list arguments;
     va_start(arguments, request);
     void* argument = va_arg(arguments, void*);
@@ -38,23 +38,24 @@ int ioctl_face(int fd, unsigned long request, ...) noexcept {
     return result;
 }
 
-SOFTHCA_FACE(mmap, void*, mmap_face,
-             (void* address, std::size_t length, int prot, int flags, int fd,
-              off_t offset) noexcept);
-void* mmap_face(void* address, std::size_t length, int prot, int flags, int fd,
-                off_t offset) noexcept {
+SOFTHCA_INTERPOSE(mmap, void*, interpose_mmap,
+                  (void* address, std::size_t length, int prot, int flags, int fd,
+                   off_t offset) noexcept);
+void* interpose_mmap(void* address, std::size_t length, int prot, int flags, int fd,
+                     off_t offset) noexcept {
     const bool of_file = fd >= 0 && (flags & MAP_ANONYMOUS) == 0;
     if (of_file && uverbs::owns(fd)) [[unlikely]] {
         return uverbs::map(fd, address, length, prot, flags, offset);
     }
     return libc::mmap(address, length, prot, flags, fd, offset);
 }
-SOFTHCA_ALSO(mmap64, mmap, mmap_face);
+SOFTHCA_ALSO(mmap64, mmap, interpose_mmap);
 
 // Registering memory asks which pages have advice that shared pages cannot keep, if any has been
 // given.
-SOFTHCA_FACE(madvise, int, madvise_face, (void* address, std::size_t length, int advice) noexcept);
-int madvise_face(void* address, std::size_t length, int advice) noexcept {
+SOFTHCA_INTERPOSE(madvise, int, interpose_madvise,
+                  (void* address, std::size_t length, int advice) noexcept);
+int interpose_madvise(void* address, std::size_t length, int advice) noexcept {
     if (advice == MADV_DONTNEED || advice == MADV_FREE) {
         static const bool pinned = options().device.has(DeviceTrait::kPinned);
         if (pinned) device::memory::throw_away(reinterpret_cast<std::uintptr_t>(address), length);

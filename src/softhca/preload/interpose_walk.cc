@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Faces of libc that walk directories by themselves: ftw, nftw and glob. They work inside libc,
-// where no face is: ftw and nftw are started in the tree and their names cut down again; glob is
-// given our own directory functions.
+// Interposed libc functions that walk directories by themselves: ftw, nftw and glob. They work
+// inside libc, where nothing is interposed: ftw and nftw are started in the tree and their names
+// cut down again; glob is given our own directory functions.
 #include <cerrno>
 #include <cstring>
 
@@ -10,7 +10,7 @@
 #include <glob.h>
 #include <sys/stat.h>
 
-#include "softhca/preload/face.h"
+#include "softhca/preload/interpose.h"
 #include "softhca/preload/next.h"
 #include "softhca/preload/resolve.h"
 #include "softhca/preload/status.h"
@@ -96,8 +96,9 @@ int status_of(const char* path, struct stat* out) { return ::stat(path, out); }
 
 }  // namespace
 
-SOFTHCA_FACE(ftw, int, ftw_face, (const char* path, FtwCallback* callback, int descriptors));
-int ftw_face(const char* path, FtwCallback* callback, int descriptors) {
+SOFTHCA_INTERPOSE(ftw, int, interpose_ftw,
+                  (const char* path, FtwCallback* callback, int descriptors));
+int interpose_ftw(const char* path, FtwCallback* callback, int descriptors) {
     auto* real = next<int(const char*, FtwCallback*, int)>(Next::kFtw);
     if (foreign(path)) {
         return real(path, callback, descriptors);
@@ -113,11 +114,11 @@ int ftw_face(const char* path, FtwCallback* callback, int descriptors) {
     const WalkScope scope(&walk);
     return real(target.path(), on_ftw, descriptors);
 }
-SOFTHCA_ALSO(ftw64, ftw, ftw_face);
+SOFTHCA_ALSO(ftw64, ftw, interpose_ftw);
 
-SOFTHCA_FACE(nftw, int, nftw_face,
-             (const char* path, NftwCallback* callback, int descriptors, int flags));
-int nftw_face(const char* path, NftwCallback* callback, int descriptors, int flags) {
+SOFTHCA_INTERPOSE(nftw, int, interpose_nftw,
+                  (const char* path, NftwCallback* callback, int descriptors, int flags));
+int interpose_nftw(const char* path, NftwCallback* callback, int descriptors, int flags) {
     auto* real = next<int(const char*, NftwCallback*, int, int)>(Next::kNftw);
     if (foreign(path)) {
         return real(path, callback, descriptors, flags);
@@ -133,11 +134,11 @@ int nftw_face(const char* path, NftwCallback* callback, int descriptors, int fla
     const WalkScope scope(&walk);
     return real(target.path(), on_nftw, descriptors, flags);
 }
-SOFTHCA_ALSO(nftw64, nftw, nftw_face);
+SOFTHCA_ALSO(nftw64, nftw, interpose_nftw);
 
-SOFTHCA_FACE(glob, int, glob_face,
-             (const char* pattern, int flags, int (*on_error)(const char*, int), glob_t* out));
-int glob_face(const char* pattern, int flags, int (*on_error)(const char*, int), glob_t* out) {
+SOFTHCA_INTERPOSE(glob, int, interpose_glob,
+                  (const char* pattern, int flags, int (*on_error)(const char*, int), glob_t* out));
+int interpose_glob(const char* pattern, int flags, int (*on_error)(const char*, int), glob_t* out) {
     auto* real = next<int(const char*, int, int (*)(const char*, int), glob_t*)>(Next::kGlob);
     if (pattern == nullptr || out == nullptr || (flags & GLOB_ALTDIRFUNC) != 0 ||
         !may_reach_us(pattern)) {
@@ -152,6 +153,6 @@ int glob_face(const char* pattern, int flags, int (*on_error)(const char*, int),
     out->gl_flags &= ~GLOB_ALTDIRFUNC;
     return result;
 }
-SOFTHCA_ALSO(glob64, glob, glob_face);
+SOFTHCA_ALSO(glob64, glob, interpose_glob);
 
 }  // namespace softhca::preload

@@ -3,19 +3,19 @@
 // assembler name of the libc function it stands for: glibc's own declarations (their exception
 // specifications, large-file redirections and fortified inline bodies) then never meet ours.
 //
-//   SOFTHCA_FACE(open, int, open_face, (const char* path, int flags, ...) noexcept);
-//   int open_face(const char* path, int flags, ...) noexcept { ... }
-//   SOFTHCA_ALSO(open64, open, open_face);
+//   SOFTHCA_INTERPOSE(open, int, interpose_open, (const char* path, int flags, ...) noexcept);
+//   int interpose_open(const char* path, int flags, ...) noexcept { ... }
+//   SOFTHCA_ALSO(open64, open, interpose_open);
 //
 // Every name has to stand in exports.map too, or it stays invisible to the program.
 #pragma once
 
 #define SOFTHCA_EXPORT __attribute__((visibility("default")))
 
-#define SOFTHCA_FACE(symbol, result, face, parameters) \
-    extern "C" SOFTHCA_EXPORT result face parameters __asm__(#symbol)
+#define SOFTHCA_INTERPOSE(symbol, result, function, parameters) \
+    extern "C" SOFTHCA_EXPORT result function parameters __asm__(#symbol)
 
 // A second name of a function defined above.
-#define SOFTHCA_ALSO(symbol, of, face)                                           \
-    extern "C" SOFTHCA_EXPORT decltype(face) face##_as_##symbol __asm__(#symbol) \
+#define SOFTHCA_ALSO(symbol, of, function)                                               \
+    extern "C" SOFTHCA_EXPORT decltype(function) function##_as_##symbol __asm__(#symbol) \
         __attribute__((alias(#of)))

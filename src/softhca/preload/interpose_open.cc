@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Faces of libc that open files: open, openat, creat, their fortified and 64-bit names, fopen,
-// freopen. Ours are read-only like sysfs attributes; the device goes to uverbs.
+// Interposed libc functions that open files: open, openat, creat, their fortified and 64-bit names,
+// fopen, freopen. Ours are read-only like sysfs attributes; the device goes to uverbs.
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "softhca/base/libc.h"
-#include "softhca/preload/face.h"
+#include "softhca/preload/interpose.h"
 #include "softhca/preload/next.h"
 #include "softhca/preload/process.h"
 #include "softhca/preload/resolve.h"
@@ -208,66 +208,69 @@ mode_t mode_argument(int flags, va_list arguments) noexcept {
 
 }  // namespace
 
-SOFTHCA_FACE(open, int, open_face, (const char* path, int flags, ...) noexcept);
-int open_face(const char* path, int flags, ...) noexcept {
+SOFTHCA_INTERPOSE(open, int, interpose_open, (const char* path, int flags, ...) noexcept);
+int interpose_open(const char* path, int flags, ...) noexcept {
     va_list arguments;
     va_start(arguments, flags);
     const mode_t mode = mode_argument(flags, arguments);
     va_end(arguments);
     return open_any(AT_FDCWD, path, flags, mode);
 }
-SOFTHCA_ALSO(open64, open, open_face);
-SOFTHCA_ALSO(__open, open, open_face);
-SOFTHCA_ALSO(__open64, open, open_face);
+SOFTHCA_ALSO(open64, open, interpose_open);
+SOFTHCA_ALSO(__open, open, interpose_open);
+SOFTHCA_ALSO(__open64, open, interpose_open);
 
-SOFTHCA_FACE(openat, int, openat_face, (int directory, const char* path, int flags, ...) noexcept);
-int openat_face(int directory, const char* path, int flags, ...) noexcept {
+SOFTHCA_INTERPOSE(openat, int, interpose_openat,
+                  (int directory, const char* path, int flags, ...) noexcept);
+int interpose_openat(int directory, const char* path, int flags, ...) noexcept {
     va_list arguments;
     va_start(arguments, flags);
     const mode_t mode = mode_argument(flags, arguments);
     va_end(arguments);
     return announced(open_any(directory, path, flags, mode));
 }
-SOFTHCA_ALSO(openat64, openat, openat_face);
+SOFTHCA_ALSO(openat64, openat, interpose_openat);
 
-SOFTHCA_FACE(__open_2, int, open_2_face, (const char* path, int flags) noexcept);
-int open_2_face(const char* path, int flags) noexcept {
+SOFTHCA_INTERPOSE(__open_2, int, interpose_open_2, (const char* path, int flags) noexcept);
+int interpose_open_2(const char* path, int flags) noexcept {
     check_fortified(flags);
     return open_any(AT_FDCWD, path, flags, 0);
 }
-SOFTHCA_ALSO(__open64_2, __open_2, open_2_face);
+SOFTHCA_ALSO(__open64_2, __open_2, interpose_open_2);
 
-SOFTHCA_FACE(__openat_2, int, openat_2_face, (int directory, const char* path, int flags) noexcept);
-int openat_2_face(int directory, const char* path, int flags) noexcept {
+SOFTHCA_INTERPOSE(__openat_2, int, interpose_openat_2,
+                  (int directory, const char* path, int flags) noexcept);
+int interpose_openat_2(int directory, const char* path, int flags) noexcept {
     check_fortified(flags);
     return announced(open_any(directory, path, flags, 0));
 }
-SOFTHCA_ALSO(__openat64_2, __openat_2, openat_2_face);
+SOFTHCA_ALSO(__openat64_2, __openat_2, interpose_openat_2);
 
-SOFTHCA_FACE(creat, int, creat_face, (const char* path, mode_t mode) noexcept);
-int creat_face(const char* path, mode_t mode) noexcept {
+SOFTHCA_INTERPOSE(creat, int, interpose_creat, (const char* path, mode_t mode) noexcept);
+int interpose_creat(const char* path, mode_t mode) noexcept {
     return open_any(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode);
 }
-SOFTHCA_ALSO(creat64, creat, creat_face);
+SOFTHCA_ALSO(creat64, creat, interpose_creat);
 
-SOFTHCA_FACE(fopen, std::FILE*, fopen_face, (const char* path, const char* mode) noexcept);
-std::FILE* fopen_face(const char* path, const char* mode) noexcept {
+SOFTHCA_INTERPOSE(fopen, std::FILE*, interpose_fopen,
+                  (const char* path, const char* mode) noexcept);
+std::FILE* interpose_fopen(const char* path, const char* mode) noexcept {
     if (foreign(path)) [[likely]] {
         return next<std::FILE*(const char*, const char*)>(Next::kFopen)(path, mode);
     }
     return fopen_named(path, mode);
 }
-SOFTHCA_ALSO(fopen64, fopen, fopen_face);
+SOFTHCA_ALSO(fopen64, fopen, interpose_fopen);
 
-SOFTHCA_FACE(freopen, std::FILE*, freopen_face,
-             (const char* path, const char* mode, std::FILE* stream) noexcept);
-std::FILE* freopen_face(const char* path, const char* mode, std::FILE* stream) noexcept {
+SOFTHCA_INTERPOSE(freopen, std::FILE*, interpose_freopen,
+                  (const char* path, const char* mode, std::FILE* stream) noexcept);
+std::FILE* interpose_freopen(const char* path, const char* mode, std::FILE* stream) noexcept {
     if (foreign(path)) [[likely]] {
         return next<std::FILE*(const char*, const char*, std::FILE*)>(Next::kFreopen)(path, mode,
                                                                                       stream);
     }
     return freopen_named(path, mode, stream);
 }
-SOFTHCA_ALSO(freopen64, freopen, freopen_face);
+SOFTHCA_ALSO(freopen64, freopen, interpose_freopen);
 
 }  // namespace softhca::preload

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Faces of libc for sockets of the RDMA netlink: socket, and what sends to and receives from one.
-// read and write of such a socket are not among them; libnl, libmnl and pyroute2 do without.
+// Interposed libc functions for sockets of the RDMA netlink: socket, and what sends to and receives
+// from one. read and write of such a socket are not among them; libnl, libmnl and pyroute2 do
+// without.
 //
 // For all other sockets the next library's function is called: it may be a cancellation point, so
-// none of the faces that call it is noexcept.
+// no interposed function that calls it is noexcept.
 #include <cerrno>
 #include <cstddef>
 
@@ -13,7 +14,7 @@
 #include "softhca/base/libc.h"
 #include "softhca/device/fabric.h"
 #include "softhca/nldev/sockets.h"
-#include "softhca/preload/face.h"
+#include "softhca/preload/interpose.h"
 #include "softhca/preload/next.h"
 #include "softhca/preload/process.h"
 #include "softhca/preload/root.h"
@@ -59,28 +60,29 @@ ssize_t after(int fd, ssize_t result, void* from, socklen_t length) noexcept {
 
 }  // namespace
 
-SOFTHCA_FACE(socket, int, socket_face, (int domain, int type, int protocol) noexcept);
-int socket_face(int domain, int type, int protocol) noexcept {
+SOFTHCA_INTERPOSE(socket, int, interpose_socket, (int domain, int type, int protocol) noexcept);
+int interpose_socket(int domain, int type, int protocol) noexcept {
     if (domain == AF_NETLINK && protocol == NETLINK_RDMA && !in_borrowed_memory()) [[unlikely]] {
         return nldev::open_socket(type);
     }
     return libc::socket(domain, type, protocol);
 }
 
-SOFTHCA_FACE(send, ssize_t, send_face, (int fd, const void* buffer, std::size_t size, int flags));
-ssize_t send_face(int fd, const void* buffer, std::size_t size, int flags) {
+SOFTHCA_INTERPOSE(send, ssize_t, interpose_send,
+                  (int fd, const void* buffer, std::size_t size, int flags));
+ssize_t interpose_send(int fd, const void* buffer, std::size_t size, int flags) {
     if (is_ours(fd)) [[unlikely]] {
         return send_ours(fd, buffer, size, flags, nullptr, 0);
     }
     return next<ssize_t(int, const void*, std::size_t, int)>(Next::kSend)(fd, buffer, size, flags);
 }
-SOFTHCA_ALSO(__send, send, send_face);
+SOFTHCA_ALSO(__send, send, interpose_send);
 
-SOFTHCA_FACE(sendto, ssize_t, sendto_face,
-             (int fd, const void* buffer, std::size_t size, int flags, const sockaddr* to,
-              socklen_t length));
-ssize_t sendto_face(int fd, const void* buffer, std::size_t size, int flags, const sockaddr* to,
-                    socklen_t length) {
+SOFTHCA_INTERPOSE(sendto, ssize_t, interpose_sendto,
+                  (int fd, const void* buffer, std::size_t size, int flags, const sockaddr* to,
+                   socklen_t length));
+ssize_t interpose_sendto(int fd, const void* buffer, std::size_t size, int flags,
+                         const sockaddr* to, socklen_t length) {
     if (is_ours(fd)) [[unlikely]] {
         return send_ours(fd, buffer, size, flags, to, length);
     }
@@ -88,16 +90,17 @@ ssize_t sendto_face(int fd, const void* buffer, std::size_t size, int flags, con
         Next::kSendto)(fd, buffer, size, flags, to, length);
 }
 
-SOFTHCA_FACE(sendmsg, ssize_t, sendmsg_face, (int fd, const msghdr* message, int flags));
-ssize_t sendmsg_face(int fd, const msghdr* message, int flags) {
+SOFTHCA_INTERPOSE(sendmsg, ssize_t, interpose_sendmsg, (int fd, const msghdr* message, int flags));
+ssize_t interpose_sendmsg(int fd, const msghdr* message, int flags) {
     if (is_ours(fd)) [[unlikely]] {
         return nldev::send(fd, message, flags, segment());
     }
     return next<ssize_t(int, const msghdr*, int)>(Next::kSendmsg)(fd, message, flags);
 }
 
-SOFTHCA_FACE(sendmmsg, int, sendmmsg_face, (int fd, mmsghdr* messages, unsigned count, int flags));
-int sendmmsg_face(int fd, mmsghdr* messages, unsigned count, int flags) {
+SOFTHCA_INTERPOSE(sendmmsg, int, interpose_sendmmsg,
+                  (int fd, mmsghdr* messages, unsigned count, int flags));
+int interpose_sendmmsg(int fd, mmsghdr* messages, unsigned count, int flags) {
     if (!is_ours(fd)) [[likely]] {
         return next<int(int, mmsghdr*, unsigned, int)>(Next::kSendmmsg)(fd, messages, count, flags);
     }
@@ -112,8 +115,9 @@ int sendmmsg_face(int fd, mmsghdr* messages, unsigned count, int flags) {
     return static_cast<int>(sent);
 }
 
-SOFTHCA_FACE(recv, ssize_t, recv_face, (int fd, void* buffer, std::size_t size, int flags));
-ssize_t recv_face(int fd, void* buffer, std::size_t size, int flags) {
+SOFTHCA_INTERPOSE(recv, ssize_t, interpose_recv,
+                  (int fd, void* buffer, std::size_t size, int flags));
+ssize_t interpose_recv(int fd, void* buffer, std::size_t size, int flags) {
     auto* real = next<ssize_t(int, void*, std::size_t, int)>(Next::kRecv);
     if (!is_ours(fd)) [[likely]] {
         return real(fd, buffer, size, flags);
@@ -121,11 +125,11 @@ ssize_t recv_face(int fd, void* buffer, std::size_t size, int flags) {
     return after(fd, real(fd, buffer, size, flags), nullptr, 0);
 }
 
-SOFTHCA_FACE(recvfrom, ssize_t, recvfrom_face,
-             (int fd, void* buffer, std::size_t size, int flags, sockaddr* from,
-              socklen_t* length));
-ssize_t recvfrom_face(int fd, void* buffer, std::size_t size, int flags, sockaddr* from,
-                      socklen_t* length) {
+SOFTHCA_INTERPOSE(recvfrom, ssize_t, interpose_recvfrom,
+                  (int fd, void* buffer, std::size_t size, int flags, sockaddr* from,
+                   socklen_t* length));
+ssize_t interpose_recvfrom(int fd, void* buffer, std::size_t size, int flags, sockaddr* from,
+                           socklen_t* length) {
     auto* real =
         next<ssize_t(int, void*, std::size_t, int, sockaddr*, socklen_t*)>(Next::kRecvfrom);
     if (!is_ours(fd)) [[likely]] {
@@ -135,8 +139,8 @@ ssize_t recvfrom_face(int fd, void* buffer, std::size_t size, int flags, sockadd
     return after(fd, result, from, length == nullptr ? 0 : *length);
 }
 
-SOFTHCA_FACE(recvmsg, ssize_t, recvmsg_face, (int fd, msghdr* message, int flags));
-ssize_t recvmsg_face(int fd, msghdr* message, int flags) {
+SOFTHCA_INTERPOSE(recvmsg, ssize_t, interpose_recvmsg, (int fd, msghdr* message, int flags));
+ssize_t interpose_recvmsg(int fd, msghdr* message, int flags) {
     auto* real = next<ssize_t(int, msghdr*, int)>(Next::kRecvmsg);
     if (!is_ours(fd)) [[likely]] {
         return real(fd, message, flags);
@@ -145,9 +149,9 @@ ssize_t recvmsg_face(int fd, msghdr* message, int flags) {
     return result < 0 ? result : after(fd, result, message->msg_name, message->msg_namelen);
 }
 
-SOFTHCA_FACE(recvmmsg, int, recvmmsg_face,
-             (int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout));
-int recvmmsg_face(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
+SOFTHCA_INTERPOSE(recvmmsg, int, interpose_recvmmsg,
+                  (int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout));
+int interpose_recvmmsg(int fd, mmsghdr* messages, unsigned count, int flags, timespec* timeout) {
     const int received = next<int(int, mmsghdr*, unsigned, int, timespec*)>(Next::kRecvmmsg)(
         fd, messages, count, flags, timeout);
     for (int i = 0; i < received && is_ours(fd); ++i) {
@@ -157,19 +161,19 @@ int recvmmsg_face(int fd, mmsghdr* messages, unsigned count, int flags, timespec
 }
 
 // glibc's fortified functions end a program whose buffer is smaller than it said.
-SOFTHCA_FACE(__recv_chk, ssize_t, recv_chk_face,
-             (int fd, void* buffer, std::size_t size, std::size_t room, int flags));
-ssize_t recv_chk_face(int fd, void* buffer, std::size_t size, std::size_t room, int flags) {
+SOFTHCA_INTERPOSE(__recv_chk, ssize_t, interpose_recv_chk,
+                  (int fd, void* buffer, std::size_t size, std::size_t room, int flags));
+ssize_t interpose_recv_chk(int fd, void* buffer, std::size_t size, std::size_t room, int flags) {
     const ssize_t result = next<ssize_t(int, void*, std::size_t, std::size_t, int)>(Next::kRecvChk)(
         fd, buffer, size, room, flags);
     return nldev::any_socket() ? after(fd, result, nullptr, 0) : result;
 }
 
-SOFTHCA_FACE(__recvfrom_chk, ssize_t, recvfrom_chk_face,
-             (int fd, void* buffer, std::size_t size, std::size_t room, int flags, sockaddr* from,
-              socklen_t* length));
-ssize_t recvfrom_chk_face(int fd, void* buffer, std::size_t size, std::size_t room, int flags,
-                          sockaddr* from, socklen_t* length) {
+SOFTHCA_INTERPOSE(__recvfrom_chk, ssize_t, interpose_recvfrom_chk,
+                  (int fd, void* buffer, std::size_t size, std::size_t room, int flags,
+                   sockaddr* from, socklen_t* length));
+ssize_t interpose_recvfrom_chk(int fd, void* buffer, std::size_t size, std::size_t room, int flags,
+                               sockaddr* from, socklen_t* length) {
     const ssize_t result =
         next<ssize_t(int, void*, std::size_t, std::size_t, int, sockaddr*, socklen_t*)>(
             Next::kRecvfromChk)(fd, buffer, size, room, flags, from, length);

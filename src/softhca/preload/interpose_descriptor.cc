@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Faces of libc that end descriptors: close, close_range, closefrom, fclose, dup2, dup3.
+// Interposed libc functions that end descriptors: close, close_range, closefrom, fclose, dup2,
+// dup3.
 //
 // uverbs and nldev learn of each of their descriptors before it is closed. Internal descriptors
 // stay open whatever the program does: daemons close every descriptor they can think of. In a vfork
@@ -16,7 +17,7 @@
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/nldev/sockets.h"
-#include "softhca/preload/face.h"
+#include "softhca/preload/interpose.h"
 #include "softhca/preload/next.h"
 #include "softhca/preload/process.h"
 #include "softhca/uverbs/uverbs.h"
@@ -165,23 +166,23 @@ bool is_open(int fd) noexcept { return libc::fcntl(fd, F_GETFD) >= 0; }
 
 }  // namespace
 
-SOFTHCA_FACE(close, int, close_face, (int fd) noexcept);
-int close_face(int fd) noexcept {
+SOFTHCA_INTERPOSE(close, int, interpose_close, (int fd) noexcept);
+int interpose_close(int fd) noexcept {
     if (special(fd)) [[unlikely]] {
         return close_special(fd);
     }
     return libc::close(fd);
 }
-SOFTHCA_ALSO(__close, close, close_face);
+SOFTHCA_ALSO(__close, close, interpose_close);
 
-SOFTHCA_FACE(close_range, int, close_range_face,
-             (unsigned first, unsigned last, int flags) noexcept);
-int close_range_face(unsigned first, unsigned last, int flags) noexcept {
+SOFTHCA_INTERPOSE(close_range, int, interpose_close_range,
+                  (unsigned first, unsigned last, int flags) noexcept);
+int interpose_close_range(unsigned first, unsigned last, int flags) noexcept {
     return close_range_any(first, last, static_cast<unsigned>(flags));
 }
 
-SOFTHCA_FACE(closefrom, void, closefrom_face, (int low) noexcept);
-void closefrom_face(int low) noexcept {
+SOFTHCA_INTERPOSE(closefrom, void, interpose_closefrom, (int low) noexcept);
+void interpose_closefrom(int low) noexcept {
     const unsigned first = low > 0 ? static_cast<unsigned>(low) : 0;
     if (close_range_any(first, ~0U, 0) == 0) {
         return;
@@ -189,12 +190,12 @@ void closefrom_face(int low) noexcept {
     // Before Linux 5.9. The limit may have been lowered since, but no one can tell how far.
     const long limit = ::sysconf(_SC_OPEN_MAX);
     for (unsigned fd = first; limit > 0 && fd < static_cast<unsigned>(limit); ++fd) {
-        close_face(static_cast<int>(fd));
+        interpose_close(static_cast<int>(fd));
     }
 }
 
-SOFTHCA_FACE(fclose, int, fclose_face, (std::FILE * stream) noexcept);
-int fclose_face(std::FILE* stream) noexcept {
+SOFTHCA_INTERPOSE(fclose, int, interpose_fclose, (std::FILE * stream) noexcept);
+int interpose_fclose(std::FILE* stream) noexcept {
     const int saved_errno = errno;
     const int fd = ::fileno(stream);
     errno = saved_errno;
@@ -204,17 +205,17 @@ int fclose_face(std::FILE* stream) noexcept {
     return next<int(std::FILE*)>(Next::kFclose)(stream);
 }
 
-SOFTHCA_FACE(dup2, int, dup2_face, (int fd, int target) noexcept);
-int dup2_face(int fd, int target) noexcept {
+SOFTHCA_INTERPOSE(dup2, int, interpose_dup2, (int fd, int target) noexcept);
+int interpose_dup2(int fd, int target) noexcept {
     if (special(target) && target != fd && is_open(fd) && !release_target(target)) [[unlikely]] {
         return -1;
     }
     return libc::dup2(fd, target);
 }
-SOFTHCA_ALSO(__dup2, dup2, dup2_face);
+SOFTHCA_ALSO(__dup2, dup2, interpose_dup2);
 
-SOFTHCA_FACE(dup3, int, dup3_face, (int fd, int target, int flags) noexcept);
-int dup3_face(int fd, int target, int flags) noexcept {
+SOFTHCA_INTERPOSE(dup3, int, interpose_dup3, (int fd, int target, int flags) noexcept);
+int interpose_dup3(int fd, int target, int flags) noexcept {
     const bool valid = target != fd && (flags & ~O_CLOEXEC) == 0;
     if (special(target) && valid && is_open(fd) && !release_target(target)) [[unlikely]] {
         return -1;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Faces of libc that describe files: the stat family with its 64-bit names and the names that
-// programs built before glibc 2.33 call (__xstat and so on), statx, statfs, statvfs.
+// Interposed libc functions that describe files: the stat family with its 64-bit names and the
+// names that programs built before glibc 2.33 call (__xstat and so on), statx, statfs, statvfs.
 #include <cerrno>
 
 #include <fcntl.h>
 #include <sys/statvfs.h>
 
 #include "softhca/base/libc.h"
-#include "softhca/preload/face.h"
+#include "softhca/preload/interpose.h"
 #include "softhca/preload/next.h"
 #include "softhca/preload/resolve.h"
 #include "softhca/preload/status.h"
@@ -92,61 +92,64 @@ __attribute__((noinline)) int statx_named(int directory, const char* path, int f
 
 }  // namespace
 
-SOFTHCA_FACE(stat, int, stat_face, (const char* path, struct stat* out) noexcept);
-int stat_face(const char* path, struct stat* out) noexcept {
+SOFTHCA_INTERPOSE(stat, int, interpose_stat, (const char* path, struct stat* out) noexcept);
+int interpose_stat(const char* path, struct stat* out) noexcept {
     return stat_any(AT_FDCWD, path, out, 0);
 }
-SOFTHCA_ALSO(stat64, stat, stat_face);
+SOFTHCA_ALSO(stat64, stat, interpose_stat);
 
-SOFTHCA_FACE(lstat, int, lstat_face, (const char* path, struct stat* out) noexcept);
-int lstat_face(const char* path, struct stat* out) noexcept {
+SOFTHCA_INTERPOSE(lstat, int, interpose_lstat, (const char* path, struct stat* out) noexcept);
+int interpose_lstat(const char* path, struct stat* out) noexcept {
     return stat_any(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW);
 }
-SOFTHCA_ALSO(lstat64, lstat, lstat_face);
+SOFTHCA_ALSO(lstat64, lstat, interpose_lstat);
 
-SOFTHCA_FACE(fstat, int, fstat_face, (int fd, struct stat* out) noexcept);
-int fstat_face(int fd, struct stat* out) noexcept { return describe_descriptor(fd, out); }
-SOFTHCA_ALSO(fstat64, fstat, fstat_face);
+SOFTHCA_INTERPOSE(fstat, int, interpose_fstat, (int fd, struct stat* out) noexcept);
+int interpose_fstat(int fd, struct stat* out) noexcept { return describe_descriptor(fd, out); }
+SOFTHCA_ALSO(fstat64, fstat, interpose_fstat);
 
-SOFTHCA_FACE(fstatat, int, fstatat_face,
-             (int directory, const char* path, struct stat* out, int flags) noexcept);
-int fstatat_face(int directory, const char* path, struct stat* out, int flags) noexcept {
+SOFTHCA_INTERPOSE(fstatat, int, interpose_fstatat,
+                  (int directory, const char* path, struct stat* out, int flags) noexcept);
+int interpose_fstatat(int directory, const char* path, struct stat* out, int flags) noexcept {
     return stat_any(directory, path, out, flags);
 }
-SOFTHCA_ALSO(fstatat64, fstatat, fstatat_face);
+SOFTHCA_ALSO(fstatat64, fstatat, interpose_fstatat);
 
-SOFTHCA_FACE(__xstat, int, xstat_face, (int version, const char* path, struct stat* out) noexcept);
-int xstat_face(int version, const char* path, struct stat* out) noexcept {
+SOFTHCA_INTERPOSE(__xstat, int, interpose_xstat,
+                  (int version, const char* path, struct stat* out) noexcept);
+int interpose_xstat(int version, const char* path, struct stat* out) noexcept {
     return known_version(version) ? stat_any(AT_FDCWD, path, out, 0) : -1;
 }
-SOFTHCA_ALSO(__xstat64, __xstat, xstat_face);
+SOFTHCA_ALSO(__xstat64, __xstat, interpose_xstat);
 
-SOFTHCA_FACE(__lxstat, int, lxstat_face,
-             (int version, const char* path, struct stat* out) noexcept);
-int lxstat_face(int version, const char* path, struct stat* out) noexcept {
+SOFTHCA_INTERPOSE(__lxstat, int, interpose_lxstat,
+                  (int version, const char* path, struct stat* out) noexcept);
+int interpose_lxstat(int version, const char* path, struct stat* out) noexcept {
     return known_version(version) ? stat_any(AT_FDCWD, path, out, AT_SYMLINK_NOFOLLOW) : -1;
 }
-SOFTHCA_ALSO(__lxstat64, __lxstat, lxstat_face);
+SOFTHCA_ALSO(__lxstat64, __lxstat, interpose_lxstat);
 
-SOFTHCA_FACE(__fxstat, int, fxstat_face, (int version, int fd, struct stat* out) noexcept);
-int fxstat_face(int version, int fd, struct stat* out) noexcept {
+SOFTHCA_INTERPOSE(__fxstat, int, interpose_fxstat,
+                  (int version, int fd, struct stat* out) noexcept);
+int interpose_fxstat(int version, int fd, struct stat* out) noexcept {
     return known_version(version) ? describe_descriptor(fd, out) : -1;
 }
-SOFTHCA_ALSO(__fxstat64, __fxstat, fxstat_face);
+SOFTHCA_ALSO(__fxstat64, __fxstat, interpose_fxstat);
 
-SOFTHCA_FACE(__fxstatat, int, fxstatat_face,
-             (int version, int directory, const char* path, struct stat* out, int flags) noexcept);
-int fxstatat_face(int version, int directory, const char* path, struct stat* out,
-                  int flags) noexcept {
+SOFTHCA_INTERPOSE(__fxstatat, int, interpose_fxstatat,
+                  (int version, int directory, const char* path, struct stat* out,
+                   int flags) noexcept);
+int interpose_fxstatat(int version, int directory, const char* path, struct stat* out,
+                       int flags) noexcept {
     return known_version(version) ? stat_any(directory, path, out, flags) : -1;
 }
-SOFTHCA_ALSO(__fxstatat64, __fxstatat, fxstatat_face);
+SOFTHCA_ALSO(__fxstatat64, __fxstatat, interpose_fxstatat);
 
-SOFTHCA_FACE(statx, int, statx_face,
-             (int directory, const char* path, int flags, unsigned mask,
-              struct statx* out) noexcept);
-int statx_face(int directory, const char* path, int flags, unsigned mask,
-               struct statx* out) noexcept {
+SOFTHCA_INTERPOSE(statx, int, interpose_statx,
+                  (int directory, const char* path, int flags, unsigned mask,
+                   struct statx* out) noexcept);
+int interpose_statx(int directory, const char* path, int flags, unsigned mask,
+                    struct statx* out) noexcept {
     if (names_descriptor(directory, path, flags)) {
         const int result = libc::statx(directory, path, flags, mask, out);
         if (result == 0 && is_command(directory, out->stx_mode, out->stx_nlink)) [[unlikely]] {
@@ -160,18 +163,19 @@ int statx_face(int directory, const char* path, int flags, unsigned mask,
     return statx_named(directory, path, flags, mask, out);
 }
 
-SOFTHCA_FACE(statfs, int, statfs_face, (const char* path, struct statfs* out) noexcept);
-int statfs_face(const char* path, struct statfs* out) noexcept {
+SOFTHCA_INTERPOSE(statfs, int, interpose_statfs, (const char* path, struct statfs* out) noexcept);
+int interpose_statfs(const char* path, struct statfs* out) noexcept {
     if (foreign(path)) [[likely]] {
         return libc::statfs(path, out);
     }
     const Resolved target(path);
     return target.failed() ? target.fail() : libc::statfs(target.path(), out);
 }
-SOFTHCA_ALSO(statfs64, statfs, statfs_face);
+SOFTHCA_ALSO(statfs64, statfs, interpose_statfs);
 
-SOFTHCA_FACE(statvfs, int, statvfs_face, (const char* path, struct statvfs* out) noexcept);
-int statvfs_face(const char* path, struct statvfs* out) noexcept {
+SOFTHCA_INTERPOSE(statvfs, int, interpose_statvfs,
+                  (const char* path, struct statvfs* out) noexcept);
+int interpose_statvfs(const char* path, struct statvfs* out) noexcept {
     auto* real = next<int(const char*, struct statvfs*)>(Next::kStatvfs);
     if (foreign(path)) [[likely]] {
         return real(path, out);
@@ -179,6 +183,6 @@ int statvfs_face(const char* path, struct statvfs* out) noexcept {
     const Resolved target(path);
     return target.failed() ? target.fail() : real(target.path(), out);
 }
-SOFTHCA_ALSO(statvfs64, statvfs, statvfs_face);
+SOFTHCA_ALSO(statvfs64, statvfs, interpose_statvfs);
 
 }  // namespace softhca::preload
