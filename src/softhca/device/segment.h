@@ -15,10 +15,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "softhca/device/glimpsed.h"
 #include "softhca/device/limits.h"
 #include "softhca/device/lock.h"
 #include "softhca/device/memory/sharing.h"
+#include "softhca/device/relaxed_hint.h"
 
 namespace softhca::device {
 
@@ -242,7 +242,7 @@ struct alignas(128) QueuePair {
     Counters receive;
 
     // requester, by whoever runs the send queue (one at a time)
-    alignas(128) Glimpsed<std::uint32_t> sq_consumer;
+    alignas(128) RelaxedHint<std::uint32_t> sq_consumer;
     std::uint32_t requester_psn;
     Counters send;
 };

@@ -12,8 +12,8 @@
 #include "softhca/base/options.h"
 #include "softhca/base/tsan.h"
 #include "softhca/device/fabric.h"
-#include "softhca/device/glimpsed.h"
 #include "softhca/device/lock.h"
+#include "softhca/device/relaxed_hint.h"
 #include "softhca/engine/completion.h"
 #include "softhca/engine/spans.h"
 
@@ -22,7 +22,7 @@ namespace softhca::engine {
 // A work request whose effects are done but whose completions are not all written, because a peer
 // held the lock of a completion queue. Run lock.
 struct Unfinished {
-    device::Glimpsed<bool> active = false;
+    device::RelaxedHint<bool> active = false;
     bool receive_pending = false;       // `receive` must go to receive_cq
     bool send_pending = false;          // `send` must go to the send CQ
     bool responder_failed = false;      // the target QP goes to error after its completion
@@ -60,13 +60,13 @@ struct alignas(64) LocalQp {
     EnginePolicy engine;
     std::uint64_t most_by_short_cut;  // bytes
 
-    // Run lock. Glimpsed: a hint to those who have not got it.
+    // Run lock. What is a RelaxedHint is read without it, too.
     Unfinished unfinished;
-    device::Glimpsed<Waiting> waiting = Waiting::kNo;
+    device::RelaxedHint<Waiting> waiting = Waiting::kNo;
     // Not before wait_until; and then at look_at, or as soon as the process has been told of other
     // posts than posts_seen (awaited.h).
-    device::Glimpsed<std::uint64_t> wait_until = std::uint64_t{0}, look_at = std::uint64_t{0};
-    device::Glimpsed<std::uint32_t> posts_seen = std::uint32_t{0};
+    device::RelaxedHint<std::uint64_t> wait_until = std::uint64_t{0}, look_at = std::uint64_t{0};
+    device::RelaxedHint<std::uint32_t> posts_seen = std::uint32_t{0};
     std::uint8_t rnr_left = 0, retry_left = 0;
     bool counting_rnr = false, counting_retries = false;
     // A message that no receive waits for: held until then (0: none is); and the QP for which that

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A value that belongs to whoever holds a certain lock, and at which others look without it: what
-// they see may be old the next moment, so it only tells them whether to take the lock. A relaxed
-// load or store is a plain one to the processor; the language must know of it all the same.
+// A value that the holder of a lock writes and that others read without the lock. What they read
+// may be old the next moment, so it only hints whether to take the lock. To the processor a relaxed
+// load or store is a plain one; declaring it atomic is what the language asks for.
 #pragma once
 
 #include <atomic>
@@ -9,20 +9,20 @@
 namespace softhca::device {
 
 template <class T>
-class Glimpsed {
+class RelaxedHint {
 public:
-    Glimpsed() = default;
-    Glimpsed(T value) noexcept : value_(value) {}  // NOLINT(google-explicit-constructor)
-    Glimpsed(const Glimpsed& other) noexcept : value_(T{other}) {}
+    RelaxedHint() = default;
+    RelaxedHint(T value) noexcept : value_(value) {}  // NOLINT(google-explicit-constructor)
+    RelaxedHint(const RelaxedHint& other) noexcept : value_(T{other}) {}
     operator T() const noexcept {  // NOLINT(google-explicit-constructor)
         return value_.load(std::memory_order_relaxed);
     }
-    // One writer at a time, who holds the lock.
+    // One writer at a time: the thread that holds the lock.
     T operator=(T value) noexcept {  // NOLINT(misc-unconventional-assign-operator)
         value_.store(value, std::memory_order_relaxed);
         return value;
     }
-    Glimpsed& operator=(const Glimpsed& other) noexcept {
+    RelaxedHint& operator=(const RelaxedHint& other) noexcept {
         *this = T{other};
         return *this;
     }
