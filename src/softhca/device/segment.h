@@ -97,7 +97,8 @@ struct alignas(128) Process {
     alignas(64) std::atomic<std::uint32_t> bell;
     std::atomic<std::uint32_t> sleeping;
     std::atomic<std::uint32_t> attention;  // some QP of this process has `attention` set
-    // Receives that this process waits for were posted, so often; by those who posted (awaited.h).
+    // How often a receive was posted that this process waits for; written by the processes that
+    // post (engine/srq_waiters.h).
     std::atomic<std::uint32_t> receives_posted;
     EpochRecord epochs[kMaxThreads];
 };
@@ -181,8 +182,9 @@ struct alignas(128) SharedReceiveQueue {
     std::uint64_t user_handle;
     QueueMemory buffer, record;
     std::atomic<std::uint32_t> users;
-    // Its owner's posts come by libmlx5's calls; who waits for one: see engine/awaited.h.
-    std::atomic<std::uint32_t> announced, awaited;
+    // Whether its owner posts by libmlx5's calls, and which processes wait for a post: see
+    // engine/srq_waiters.h.
+    std::atomic<std::uint32_t> announced, waiters;
     // under lock
     alignas(64) SharedLock lock;
     std::uint32_t next;         // index of the WQE that the next message takes

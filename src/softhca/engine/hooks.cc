@@ -9,7 +9,6 @@
 #include "softhca/base/log.h"
 #include "softhca/base/tsan.h"
 #include "softhca/device/epoch.h"
-#include "softhca/engine/awaited.h"
 #include "softhca/engine/completion.h"
 #include "softhca/engine/direct_polling.h"
 #include "softhca/engine/doorbell_count.h"
@@ -17,6 +16,7 @@
 #include "softhca/engine/posted.h"
 #include "softhca/engine/receive.h"
 #include "softhca/engine/register_check.h"
+#include "softhca/engine/srq_waiters.h"
 
 namespace softhca::engine {
 

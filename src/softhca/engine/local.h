@@ -64,7 +64,7 @@ struct alignas(64) LocalQp {
     Unfinished unfinished;
     device::RelaxedHint<Waiting> waiting = Waiting::kNo;
     // Not before wait_until; and then at look_at, or as soon as the process has been told of other
-    // posts than posts_seen (awaited.h).
+    // posts than posts_seen (srq_waiters.h).
     device::RelaxedHint<std::uint64_t> wait_until = std::uint64_t{0}, look_at = std::uint64_t{0};
     device::RelaxedHint<std::uint32_t> posts_seen = std::uint32_t{0};
     std::uint8_t rnr_left = 0, retry_left = 0;

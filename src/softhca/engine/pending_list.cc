@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "softhca/engine/awaited.h"
+#include "softhca/engine/srq_waiters.h"
 
 namespace softhca::engine {
 

@@ -11,13 +11,13 @@
 #include <algorithm>
 
 #include "softhca/base/log.h"
-#include "softhca/engine/awaited.h"
 #include "softhca/engine/qp_error.h"
 #include "softhca/engine/receive.h"
 #include "softhca/engine/request.h"
 #include "softhca/engine/responder.h"
 #include "softhca/engine/retries.h"
 #include "softhca/engine/short_cut.h"
+#include "softhca/engine/srq_waiters.h"
 
 namespace softhca::engine {
 

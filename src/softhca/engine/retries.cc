@@ -4,7 +4,7 @@
 // often as the QP's attributes allow.
 #include "softhca/engine/retries.h"
 
-#include "softhca/engine/awaited.h"
+#include "softhca/engine/srq_waiters.h"
 
 namespace softhca::engine {
 

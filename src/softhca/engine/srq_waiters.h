@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Who waits for a receive of a shared queue is told when one is posted. An RNR timer is made for
-// tens of microseconds, and a NAK every ten of them costs a real adapter nothing; here each takes a
-// processor from somebody, perhaps from the one who is to post. Works for queues whose receives are
-// posted through libmlx5's calls (hooks.cc); the others' are found by the timer alone.
+// Send queues that wait for a receive of an SRQ are told when one is posted. An RNR timer is made
+// for tens of microseconds, and a NAK every ten of them costs a real adapter nothing. Here each one
+// takes a processor from a thread, perhaps from the thread that would post the receive. This works
+// for SRQs whose receives are posted through libmlx5's calls (hooks.cc); others are found by the
+// timer alone.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +19,22 @@ namespace softhca::engine {
 bool await_receive(device::Fabric& fabric, LocalQp& local, device::QueuePair& target,
                    std::uint32_t xrc_srq) noexcept;
 
-// Receives have been posted to a shared queue of this process (its index): tells who waits. Inside
-// an epoch.
+// Receives have been posted to an SRQ of this process (its index): tells the processes that wait.
+// Inside an epoch.
 void receives_posted(device::Fabric& fabric, std::uint32_t srq) noexcept;
 
-// Has there been a post, of those that a queue which waits is told of?
+// Has a receive been posted that this send queue is told of, since it began to wait?
 inline bool told_of_post(device::Fabric& fabric, const LocalQp& local) noexcept {
     return fabric.self().receives_posted.load(std::memory_order_acquire) != local.posts_seen;
 }
 
-// A queue that waits may go on: what it waits out has passed, and if it is told of posts, there was
-// one, or there was none for so long that it looks all the same.
+// May a send queue that waits go on? Its timer has expired; and if it is told of posts, there was
+// one, or there was none for so long that it looks by itself.
 inline bool may_go_on(device::Fabric& fabric, const LocalQp& local, std::uint64_t now) noexcept {
     return now >= local.wait_until && (now >= local.look_at || told_of_post(fabric, local));
 }
 
-// When it may, as far as is known: for whoever sleeps until then.
+// The time from which it may go on, as far as is known: for a thread that sleeps until then.
 inline std::uint64_t goes_on_at(device::Fabric& fabric, const LocalQp& local) noexcept {
     return told_of_post(fabric, local) ? local.wait_until : local.look_at;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "softhca/engine/awaited.h"
+#include "softhca/engine/srq_waiters.h"
 
 #include <rdma/ib_user_verbs.h>
 
@@ -15,7 +15,7 @@ using device::SharedReceiveQueue;
 
 namespace {
 
-// SharedReceiveQueue.awaited: nobody, one process (its slot and one), or more than one.
+// SharedReceiveQueue.waiters: nobody, one process (its slot and one), or more than one.
 constexpr std::uint32_t kNobody = 0, kSeveral = ~0u;
 
 void tell(Fabric& fabric, std::uint32_t slot) noexcept {
@@ -32,9 +32,9 @@ bool await_receive(Fabric& fabric, LocalQp& local, device::QueuePair& target,
     // read before anybody can be told
     local.posts_seen = fabric.self().receives_posted.load(std::memory_order_acquire);
     const std::uint32_t self = fabric.slot() + 1;
-    std::uint32_t there = srq->awaited.load(std::memory_order_relaxed);
+    std::uint32_t there = srq->waiters.load(std::memory_order_relaxed);
     while (there != self && there != kSeveral &&
-           !srq->awaited.compare_exchange_weak(there, there == kNobody ? self : kSeveral,
+           !srq->waiters.compare_exchange_weak(there, there == kNobody ? self : kSeveral,
                                                std::memory_order_relaxed)) {
     }
     // say that we wait, then look; receives_posted() posts, then looks who waits
@@ -48,8 +48,8 @@ void receives_posted(Fabric& fabric, std::uint32_t index) noexcept {
     if (!srq.announced.load(std::memory_order_relaxed)) [[unlikely]]
         srq.announced.store(1, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_seq_cst);
-    if (srq.awaited.load(std::memory_order_relaxed) == kNobody) return;
-    const std::uint32_t who = srq.awaited.exchange(kNobody, std::memory_order_acq_rel);
+    if (srq.waiters.load(std::memory_order_relaxed) == kNobody) return;
+    const std::uint32_t who = srq.waiters.exchange(kNobody, std::memory_order_acq_rel);
     if (who == kNobody) return;
     if (who != kSeveral) {
         if (who - 1 < device::kMaxProcesses) tell(fabric, who - 1);
