@@ -28,7 +28,7 @@ LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
     local->index = index;
     local->number = qp.number;
     local->engine = options().engine;
-    local->most_by_short_cut = by_packets() ? kSmallestPacket : device::kMaxMessage;
+    local->most_by_fast_path = by_packets() ? kSmallestPacket : device::kMaxMessage;
     local->send_ring = nullptr;
     local->send_record = nullptr;
     local->posters_record = nullptr;

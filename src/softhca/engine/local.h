@@ -58,7 +58,7 @@ struct alignas(64) LocalQp {
     bool takes_blueflame;
     bool checks_register;  // trait `shared-uuar`
     EnginePolicy engine;
-    std::uint64_t most_by_short_cut;  // bytes
+    std::uint64_t most_by_fast_path;  // bytes
 
     // Run lock. What is a RelaxedHint is read without it, too.
     Unfinished unfinished;

@@ -23,7 +23,8 @@ inline unsigned mtu_shift(const device::QueuePair& qp) noexcept {
     return 7u + std::clamp<unsigned>(qp.attr.path_mtu, 1, 5);
 }
 
-// What is wholly in one packet of the smallest MTU, for the short cut.
+// The payload of one packet of the smallest MTU, in bytes. Where payload goes by packets, the fast
+// path takes no more.
 inline constexpr std::uint64_t kSmallestPacket = 256;
 
 [[gnu::cold, gnu::noinline]] Moved move_packets(device::Fabric& fabric,

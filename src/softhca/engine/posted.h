@@ -5,9 +5,9 @@
 #include <infiniband/verbs.h>
 
 #include "softhca/device/fabric.h"
+#include "softhca/engine/fast_path.h"
 #include "softhca/engine/local.h"
 #include "softhca/engine/pending_list.h"
-#include "softhca/engine/short_cut.h"
 
 namespace softhca::engine {
 
@@ -18,14 +18,15 @@ namespace softhca::engine {
         device::QueuePair& qp = fabric.segment().qps[local.index];
         const auto counter = static_cast<std::uint16_t>(qp.sq_consumer);
         const auto ahead = static_cast<std::uint16_t>(posted_so_far(local) - counter);
-        ShortCut request;
+        FastPathRequest request;
         if (!local.dead.load(std::memory_order_relaxed) && qp.head.live() && ahead != 0 &&
             ahead <= local.ring_blocks && !local.unfinished.active &&
             local.waiting == Waiting::kNo &&
             qp.state.load(std::memory_order_acquire) == IBV_QPS_RTS &&
-            short_cut(fabric, local, qp, counter,
-                      most_by_short_cut(local, local.engine == EnginePolicy::kHybrid), request)) {
-            if (run_after_short_cut(fabric, local, qp, counter, request) == Ran::kPending)
+            try_fast_path(fabric, local, qp, counter,
+                          most_by_fast_path(local, local.engine == EnginePolicy::kHybrid),
+                          request)) {
+            if (run_after_fast_path(fabric, local, qp, counter, request) == Ran::kPending)
                 add_pending(fabric, local);
             return;
         }

@@ -11,12 +11,12 @@
 #include <algorithm>
 
 #include "softhca/base/log.h"
+#include "softhca/engine/fast_path.h"
 #include "softhca/engine/qp_error.h"
 #include "softhca/engine/receive.h"
 #include "softhca/engine/request.h"
 #include "softhca/engine/responder.h"
 #include "softhca/engine/retries.h"
-#include "softhca/engine/short_cut.h"
 #include "softhca/engine/srq_waiters.h"
 
 namespace softhca::engine {
@@ -173,7 +173,7 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
 }
 
 // Executes one entry. True when it is done with (finish() may still have to write completions).
-// Apart from the short cut, whose frame is a tenth of this one's.
+// The slow path. Not inlined: the frame of the fast path is a tenth of this one's.
 [[gnu::noinline]] bool execute_any(Fabric& fabric, LocalQp& local, QueuePair& qp,
                                    std::uint16_t counter, std::uint32_t posted,
                                    bool defers) noexcept {
@@ -233,9 +233,9 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     return true;
 }
 
-// Behind the short cut: as carried_out().
-void carried_out_short(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
-                       const ShortCut& request) noexcept {
+// After the fast path: as carried_out().
+void carried_out_fast(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
+                      const FastPathRequest& request) noexcept {
     QueuePair& target = *request.target;
     acknowledge(qp, target, request.bytes);
     restart_counters(local);
@@ -257,9 +257,9 @@ void carried_out_short(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint1
 bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
              std::uint32_t posted, Runner runner) noexcept {
     const bool defers = runner == Runner::kPoster && local.engine == EnginePolicy::kHybrid;
-    ShortCut request;
-    if (short_cut(fabric, local, qp, counter, most_by_short_cut(local, defers), request)) {
-        carried_out_short(fabric, local, qp, counter, request);
+    FastPathRequest request;
+    if (try_fast_path(fabric, local, qp, counter, most_by_fast_path(local, defers), request)) {
+        carried_out_fast(fabric, local, qp, counter, request);
         return true;
     }
     return execute_any(fabric, local, qp, counter, posted, defers);
@@ -367,9 +367,9 @@ Ran run_send_queue(Fabric& fabric, LocalQp& local, Runner runner) noexcept {
     return run(fabric, local, fabric.segment().qps[local.index], runner);
 }
 
-Ran run_after_short_cut(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
-                        const ShortCut& request) noexcept {
-    carried_out_short(fabric, local, qp, counter, request);
+Ran run_after_fast_path(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
+                        const FastPathRequest& request) noexcept {
+    carried_out_fast(fabric, local, qp, counter, request);
     return run(fabric, local, qp, Runner::kPoster);
 }
 

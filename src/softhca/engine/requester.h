@@ -23,10 +23,11 @@ enum class Ran : std::uint8_t {
 // work, the others return at once (what they posted is seen by the one who works). Inside an epoch.
 Ran run_send_queue(device::Fabric& fabric, LocalQp& local, Runner runner) noexcept;
 
-// The same by a poster that holds the run lock and took the short cut with the entry at `counter`.
-struct ShortCut;
-Ran run_after_short_cut(device::Fabric& fabric, LocalQp& local, device::QueuePair& qp,
-                        std::uint16_t counter, const ShortCut& request) noexcept;
+// The same for a poster that holds the run lock and executed the entry at `counter` by the fast
+// path.
+struct FastPathRequest;
+Ran run_after_fast_path(device::Fabric& fabric, LocalQp& local, device::QueuePair& qp,
+                        std::uint16_t counter, const FastPathRequest& request) noexcept;
 
 // Posted and not yet executed?
 bool has_work(const device::QueuePair& qp, const LocalQp& local) noexcept;
@@ -37,8 +38,8 @@ inline constexpr std::uint64_t kDeferBytes = 32 * 1024;
 constexpr std::uint64_t most_at_once(bool defers) noexcept {
     return defers ? kDeferBytes - 1 : device::kMaxMessage;
 }
-inline std::uint64_t most_by_short_cut(const LocalQp& local, bool defers) noexcept {
-    return std::min(most_at_once(defers), local.most_by_short_cut);
+inline std::uint64_t most_by_fast_path(const LocalQp& local, bool defers) noexcept {
+    return std::min(most_at_once(defers), local.most_by_fast_path);
 }
 
 }  // namespace softhca::engine

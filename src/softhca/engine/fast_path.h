@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The short cut for the requests that latency is measured with: an RC SEND or RDMA WRITE whose
-// entry is one basic block with one piece of payload, in memory that is shared on both sides. It
-// checks what the general way (request.h, responder.h) checks, and declines whenever a check fails
-// or something is out of the ordinary, having changed nothing: errors, retries and all other
-// requests are the general way's alone. Here and not in a source file, so that a post needs one
-// frame up to its payload.
+// The fast path for the requests that latency is measured with: an RC SEND or RDMA WRITE whose
+// entry is one basic block with one SGE, in memory that is shared on both sides. It checks what the
+// slow path (request.h, responder.h) checks. When a check fails or something is out of the
+// ordinary, it declines and has changed nothing: errors, retries and all other requests belong to
+// the slow path alone. The code is in a header so that a post needs one stack frame up to its
+// payload.
 #pragma once
 
 #include <endian.h>
@@ -15,8 +15,8 @@
 
 namespace softhca::engine {
 
-// A request that the short cut carried out: its payload is there, `target` has acknowledged it.
-struct ShortCut {
+// A request that the fast path executed: its payload has arrived and `target` has acknowledged it.
+struct FastPathRequest {
     std::uint8_t opcode, control;
     bool is_inline;
     std::uint32_t bytes;
@@ -36,14 +36,15 @@ inline void store_payload(std::byte* to, const std::byte* from, std::uint32_t by
 }
 
 // The part of a SEND behind the checks that all requests have in common.
-bool short_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& qp,
-                ShortCut& request) noexcept;
+bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& qp,
+               FastPathRequest& request) noexcept;
 
-// Carries out the entry at `counter`, if it is one for the short cut and has at most so many bytes.
-// Under the run lock, inside an epoch.
-[[gnu::always_inline]] inline bool short_cut(device::Fabric& fabric, LocalQp& local,
-                                             device::QueuePair& qp, std::uint16_t counter,
-                                             std::size_t most_bytes, ShortCut& request) noexcept {
+// Executes the entry at `counter` if the fast path takes it and it has at most `most_bytes` of
+// payload. Under the run lock, inside an epoch.
+[[gnu::always_inline]] inline bool try_fast_path(device::Fabric& fabric, LocalQp& local,
+                                                 device::QueuePair& qp, std::uint16_t counter,
+                                                 std::size_t most_bytes,
+                                                 FastPathRequest& request) noexcept {
     if (qp.type != IB_UVERBS_QPT_RC) return false;
     const std::byte* segment =
         local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64;
@@ -83,7 +84,7 @@ bool short_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair&
     if (!target || !expects(*target, qp, true)) return false;
     request.target = target;
     request.has_completion = !writes;
-    if (!writes) return short_send(fabric, local, qp, request);
+    if (!writes) return fast_send(fabric, local, qp, request);
     if (!(target->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) return false;
     std::byte* to = resolve_shared(fabric, be32toh(load<std::uint32_t>(remote + 8)), target->pd,
                                    be64toh(load<std::uint64_t>(remote)), bytes,

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The part of the short cut that SENDs alone have: see short_cut.h.
-#include "softhca/engine/short_cut.h"
+// The part of the fast path that SENDs alone have: see fast_path.h.
+#include "softhca/engine/fast_path.h"
 
 namespace softhca::engine {
 
-bool short_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& qp,
-                ShortCut& request) noexcept {
+bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& qp,
+               FastPathRequest& request) noexcept {
     device::QueuePair& target = *request.target;
     if (target.srq != device::kNone) return false;
     Receive receive;
