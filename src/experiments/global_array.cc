@@ -187,7 +187,7 @@ GlobalArrayResult compute(Team& team, const GlobalArray& g) {
     EndpointSet set(g.device, g.category, g.threads, options);
     const Address server = exchange(team, set, qp_count(g));
     Workers workers(team, g.processors);
-    Ledger ledger(g.threads, 1);
+    CompletionTracker tracker(g.threads, 1);
     std::vector<Client> clients;
     std::vector<Posting> postings;
     for (std::uint32_t t = 0; t < g.threads; ++t) {
@@ -201,7 +201,7 @@ GlobalArrayResult compute(Team& team, const GlobalArray& g) {
         workers.run(g.threads, [&](std::uint32_t t) {
             const auto begin = Clock::now();
             set[t].visit([&](auto& queues) {
-                Poster poster(queues, ledger, workers, postings[t]);
+                Poster poster(queues, tracker, workers, postings[t]);
                 clients[t].run(poster, t);
             });
             took[t] = Clock::now() - begin;

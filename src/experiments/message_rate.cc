@@ -11,7 +11,7 @@
 #include <optional>
 #include <thread>
 
-#include "experiments/common/ledger.h"
+#include "experiments/common/completion_tracker.h"
 #include "experiments/common/measure.h"
 #include "verbs/handles.h"
 
@@ -25,8 +25,8 @@ using post::Work;
 using Clock = std::chrono::steady_clock;
 
 struct Shared {
-    explicit Shared(std::uint32_t threads) : ledger(threads, 1) {}
-    Ledger ledger;
+    explicit Shared(std::uint32_t threads) : tracker(threads, 1) {}
+    CompletionTracker tracker;
     std::atomic<bool> stop{false};
     std::atomic<int> failed{0};  // an ibv_wc_status
 };
@@ -78,7 +78,7 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target,
     const std::uint32_t list = std::min(m.post_list, window);
     // the last of a full window must be signalled, or nobody would hear of it
     const std::uint32_t every = std::min(m.signal_every, window);
-    const auto done = [&] { return shared.ledger.done(thread, 0); };
+    const auto done = [&] { return shared.tracker.done(thread, 0); };
     const std::uint64_t start = done();
     std::uint64_t posted = start, unsignalled = 0;
     Completion completions[16];
@@ -90,7 +90,7 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target,
                 shared.stop.store(true);
                 continue;
             }
-            shared.ledger.tell(completions[i].id);
+            shared.tracker.record(completions[i].id);
         }
     };
     const auto ring = [&] {
@@ -105,7 +105,7 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target,
             const bool signal = ++unsignalled == every;
             if (signal) unsignalled = 0;
             work.flags = static_cast<std::uint8_t>(flags | (signal ? post::kSignaled : 0));
-            work.id = Ledger::id(thread, 0, posted + 1);
+            work.id = CompletionTracker::id(thread, 0, posted + 1);
             while (send.post(work) == Posted::kFull) {
                 ring();
                 poll();
@@ -117,7 +117,7 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target,
     }
     // What is under way is waited for: one more, signalled, stands for all before it.
     work.flags = static_cast<std::uint8_t>(flags | post::kSignaled);
-    work.id = Ledger::id(thread, 0, posted + 1);
+    work.id = CompletionTracker::id(thread, 0, posted + 1);
     while (send.post(work) == Posted::kFull && shared.failed.load() == 0)
         poll();
     ++posted;

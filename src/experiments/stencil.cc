@@ -265,7 +265,7 @@ StencilResult run_stencil(Team& team, const Stencil& s) {
     const bool shared_qps = sharing_of(s.category, s.threads).qp > 1;
 
     Workers threads(team, s.processors, team.rank() * s.threads);
-    Ledger ledger(s.threads, kSides);
+    CompletionTracker tracker(s.threads, kSides);
     std::vector<StencilWorker> workers;
     std::vector<Posting> postings;
     for (std::uint32_t t = 0; t < s.threads; ++t) {
@@ -292,7 +292,7 @@ StencilResult run_stencil(Team& team, const Stencil& s) {
         threads.run(s.threads, [&](std::uint32_t t) {
             const auto begin = Clock::now();
             set[t].visit([&](auto& queues) {
-                Poster poster(queues, ledger, threads, postings[t]);
+                Poster poster(queues, tracker, threads, postings[t]);
                 workers[t].run(poster, threads);
             });
             took[t] = Seconds(Clock::now() - begin).count();

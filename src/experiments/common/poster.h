@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Posting for experiments that care what is done: a thread posts on its QPs, most works without a
 // completion, and waits until all are done. In mpi+threads the QPs and the CQ are everybody's, and
-// whoever polls finds the completions of others and tells the owner (ledger.h).
+// whoever polls finds the completions of others and tells the owner (completion_tracker.h).
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "experiments/common/ledger.h"
+#include "experiments/common/completion_tracker.h"
 #include "experiments/common/workers.h"
 #include "heddle/endpoint.h"
 
@@ -33,8 +33,8 @@ public:
 template <class Queues>
 class Poster {
 public:
-    Poster(Queues& queues, Ledger& ledger, Workers& workers, Posting& posting)
-        : queues_(queues), ledger_(ledger), workers_(workers), p_(posting) {}
+    Poster(Queues& queues, CompletionTracker& tracker, Workers& workers, Posting& posting)
+        : queues_(queues), tracker_(tracker), workers_(workers), p_(posting) {}
 
     // Handed over at ring(k) at the latest; inline payload must stay until then. `last`: finish()
     // will wait for it, and with it for all before it on that QP.
@@ -52,7 +52,7 @@ public:
             line.unsignalled = 0;
             work.flags = static_cast<std::uint8_t>(work.flags | post::kSignaled);
         }
-        work.id = Ledger::id(p_.thread, k, line.posted + 1);
+        work.id = CompletionTracker::id(p_.thread, k, line.posted + 1);
         until_taken([&] { return queues_.send(k).post(work); }, k);
         ++line.posted;
     }
@@ -75,14 +75,14 @@ public:
                 throw VerbsError(std::string("an RDMA operation that completed with \"") +
                                      ibv_wc_status_str(completions[i].status) + "\"",
                                  EIO);
-            ledger_.tell(completions[i].id);
+            tracker_.record(completions[i].id);
         }
         return found != 0;
     }
 
 private:
     std::uint64_t under_way(std::uint32_t k) const {
-        return p_.lines[k].posted - ledger_.done(p_.thread, k);
+        return p_.lines[k].posted - tracker_.done(p_.thread, k);
     }
 
     // With more threads on a QP than it has entries, it may be full though the window is not.
@@ -100,7 +100,7 @@ private:
     }
 
     Queues& queues_;
-    Ledger& ledger_;
+    CompletionTracker& tracker_;
     Workers& workers_;
     Posting& p_;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Whose completion is it? Who polls a CQ that is shared finds those of others. So a work's id says
-// whose it is, on which of its QPs, and how many that thread has then posted there; who polls tells
-// the owner.
+// Which WRs of each thread are done. A thread that polls a shared CQ finds completions of other
+// threads. So a WR's id names the thread, its QP, and how many WRs the thread has then posted
+// there; the polling thread records that for the owner.
 #pragma once
 
 #include <atomic>
@@ -10,18 +10,21 @@
 
 namespace heddle::bench {
 
-// How far the works of each thread on each of its QPs are done.
-class Ledger {
+// How many of its WRs are done, for each thread and each of its QPs. record() and done() may be
+// called by any thread; a release store and an acquire load order the payload.
+class CompletionTracker {
 public:
-    Ledger(std::uint32_t threads, std::uint32_t qps) : qps_(qps), lines_(threads * qps) {}
+    CompletionTracker(std::uint32_t threads, std::uint32_t qps)
+        : qps_(qps), lines_(threads * qps) {}
 
     static std::uint64_t id(std::uint32_t thread, std::uint32_t k, std::uint64_t count) {
         return std::uint64_t{thread} << 48 | std::uint64_t{k} << 40 | count;
     }
-    void tell(std::uint64_t id) noexcept {
+    void record(std::uint64_t id) noexcept {
         std::atomic<std::uint64_t>& done = lines_[(id >> 48) * qps_ + ((id >> 40) & 0xff)].done;
         const std::uint64_t count = id & ((std::uint64_t{1} << 40) - 1);
-        // Two that poll one CQ may tell in another order than it happened: it never goes back.
+        // Two threads that poll one CQ may record in another order than the device completed: the
+        // count never goes back.
         std::uint64_t known = done.load(std::memory_order_relaxed);
         while (known < count && !done.compare_exchange_weak(known, count, std::memory_order_release,
                                                             std::memory_order_relaxed)) {
