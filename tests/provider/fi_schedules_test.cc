@@ -451,7 +451,7 @@ TEST_P(Schedules, FollowTheRulesOfMatching) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, Schedules,
+INSTANTIATE_TEST_SUITE_P(RndvModes, Schedules,
                          testing::Values("tupleq", "tupleq_few", "auto", "auto_few", "rget",
                                          "rget_few", "rput", "rput_few"),
                          [](const auto& info) { return std::string(info.param); });

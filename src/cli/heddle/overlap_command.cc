@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// heddle bench overlap: availability of the processor while a message is under way, by each way
+// heddle bench overlap: availability of the processor while a message is under way, by each mode
 // that messages travel ("TupleQ", section 5).
 #include <cstdio>
 #include <memory>
@@ -9,8 +9,8 @@
 #include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
+#include "cli/heddle/rndv_modes.h"
 #include "cli/heddle/turn_options.h"
-#include "cli/heddle/ways.h"
 #include "experiments/overlap.h"
 
 namespace heddle::cli {
@@ -24,7 +24,7 @@ using bench::OverlapSide;
 struct OverlapChoice : TurnOptions {
     OverlapChoice() : TurnOptions(9, 4) {}
     std::string side = "both", peer = "yield";
-    std::vector<std::string> ways = kWays;
+    std::vector<std::string> modes = kRndvModes;
     std::vector<std::size_t> sizes{0,    8,     64,    512,    1024,    4096,
                                    8192, 16384, 65536, 262144, 1048576, 4194304};
 };
@@ -58,13 +58,13 @@ Json json_of(const OverlapResult& result) {
             {"switches", result.switches}};
 }
 
-void add_row(cli_common::TextTable& table, const OverlapCase& c, const std::string& way,
+void add_row(cli_common::TextTable& table, const OverlapCase& c, const std::string& mode,
              const OverlapResult& result) {
     const auto middle = [&](double OverlapSample::*which) {
         return fixed(median(all(result, [which](const auto& s) { return s.*which; })), 2);
     };
     const auto availability = all(result, [](const auto& s) { return 100 * s.availability(); });
-    table.add({side_name(c.side), std::to_string(c.bytes), way, middle(&OverlapSample::base),
+    table.add({side_name(c.side), std::to_string(c.bytes), mode, middle(&OverlapSample::base),
                middle(&OverlapSample::post), middle(&OverlapSample::wait),
                middle(&OverlapSample::overhead), fixed(median(availability), 1),
                fixed(quartile(availability, 1), 1) + " to " + fixed(quartile(availability, 3), 1),
@@ -73,8 +73,8 @@ void add_row(cli_common::TextTable& table, const OverlapCase& c, const std::stri
 
 bench::OverlapRequest wanted_of(const OverlapChoice& request, const DeviceInfo& info) {
     bench::OverlapRequest wanted;
-    for (const std::string& way : request.ways)
-        wanted.teams.push_back(options_of(way, info.name));
+    for (const std::string& mode : request.modes)
+        wanted.teams.push_back(options_of(mode, info.name));
     for (const OverlapSide side : {OverlapSide::kSender, OverlapSide::kReceiver})
         if (request.side == "both" || request.side == side_name(side))
             for (const std::size_t bytes : request.sizes)
@@ -102,10 +102,10 @@ int run(const OverlapChoice& request) {
                                  "overhead us", "available %", "quartiles", "by tuple %"});
     const Json host = host_facts(), adapter = device_facts(info);
     for (std::size_t i = 0; i < results.size(); ++i)
-        for (std::size_t team = 0; team < request.ways.size(); ++team) {
+        for (std::size_t team = 0; team < request.modes.size(); ++team) {
             const OverlapCase& c = wanted.cases[i];
             if (!request.json) {
-                add_row(table, c, request.ways[team], results[i][team]);
+                add_row(table, c, request.modes[team], results[i][team]);
                 continue;
             }
             Json j{{"experiment", "overlap"}};
@@ -114,7 +114,7 @@ int run(const OverlapChoice& request) {
             j.update(Json{{"version", HEDDLE_VERSION},
                           {"side", side_name(c.side)},
                           {"bytes", c.bytes},
-                          {"way", request.ways[team]},
+                          {"way", request.modes[team]},
                           {"peer", request.peer}});
             j.update(json_of(results[i][team]));
             std::printf("%s\n", j.dump().c_str());
@@ -151,8 +151,8 @@ void add_overlap_command(CLI::App& bench, int* status) {
         ->add_option("--bytes", request->sizes,
                      "of messages (default: twelve sizes from 0 to 4194304)")
         ->check(CLI::Range(0, 1 << 30));
-    command->add_option("--way", request->ways, "in which messages travel (default: all)")
-        ->check(CLI::IsMember(kWays));
+    command->add_option("--way", request->modes, "in which messages travel (default: all)")
+        ->check(CLI::IsMember(kRndvModes));
     command
         ->add_option("--peer", request->peer,
                      "while it waits: spin, yield (to the software HCA's threads), sleep")

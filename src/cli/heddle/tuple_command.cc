@@ -9,8 +9,8 @@
 #include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
+#include "cli/heddle/rndv_modes.h"
 #include "cli/heddle/turn_options.h"
-#include "cli/heddle/ways.h"
 #include "experiments/tuples.h"
 
 namespace heddle::cli {
@@ -25,7 +25,7 @@ struct TupleExperiment {
     std::vector<double> values;
     double least, most;
     std::vector<std::size_t> sizes;
-    std::vector<std::string> ways;  // beside rget
+    std::vector<std::string> modes;  // beside rget
 };
 const TupleExperiment kTupleExperiments[] = {
     {"tuple-latency",
@@ -71,7 +71,7 @@ struct TupleRequest : TurnOptions {
     TupleRequest() : TurnOptions(15, 20) {}
     std::vector<std::size_t> sizes;
     std::vector<double> values;
-    std::vector<std::string> ways;
+    std::vector<std::string> modes;
     std::uint32_t window = 32;
 };
 
@@ -111,19 +111,19 @@ std::string varied(const TupleExperiment& experiment, const TupleCase& c) {
 }
 
 struct Comparison {
-    double median, low, high;  // rate by this way, of that by rget
+    double median, low, high;  // rate by this mode, of that by rget
 };
-Comparison compare(const TupleResult& way, const TupleResult& rget) {
+Comparison compare(const TupleResult& mode, const TupleResult& rget) {
     std::vector<double> ratios;
-    for (std::size_t n = 0; n < way.seconds.size(); ++n)
-        ratios.push_back(rget.seconds[n] / way.seconds[n]);
+    for (std::size_t n = 0; n < mode.seconds.size(); ++n)
+        ratios.push_back(rget.seconds[n] / mode.seconds[n]);
     return {median(ratios), quartile(ratios, 1), quartile(ratios, 3)};
 }
 
-Json json_of(const TupleExperiment& experiment, const TupleCase& c, const std::string& way,
+Json json_of(const TupleExperiment& experiment, const TupleCase& c, const std::string& mode,
              const TupleResult& result, const TupleResult& rget) {
     const Comparison ratio = compare(result, rget);
-    Json j{{"experiment", experiment.name}, {"bytes", c.bytes}, {"way", way}};
+    Json j{{"experiment", experiment.name}, {"bytes", c.bytes}, {"way", mode}};
     if (c.ping_pong) j["receives"] = c.early ? "before" : "in turn";
     if (experiment.option != nullptr) j[experiment.option + 2] = std::stod(varied(experiment, c));
     j.update(Json{{"seconds", result.seconds},
@@ -140,8 +140,8 @@ Json json_of(const TupleExperiment& experiment, const TupleCase& c, const std::s
 bench::TupleRequest wanted_of(const TupleExperiment& experiment, const TupleRequest& request,
                               const DeviceInfo& info) {
     bench::TupleRequest wanted;
-    for (const std::string& way : request.ways)
-        wanted.teams.push_back(options_of(way, info.name));
+    for (const std::string& mode : request.modes)
+        wanted.teams.push_back(options_of(mode, info.name));
     wanted.teams.push_back(options_of("rget", info.name));
     wanted.cases = cases_of(experiment, request);
     wanted.window = request.window;
@@ -165,18 +165,18 @@ int run(const TupleExperiment& experiment, const TupleRequest& request) {
                                  "quartiles", "by tuple %", "late %", "opened"});
     const Json host = host_facts(), adapter = device_facts(info);
     for (std::size_t i = 0; i < results.size(); ++i)
-        for (std::size_t way = 0; way < request.ways.size(); ++way) {
+        for (std::size_t mode = 0; mode < request.modes.size(); ++mode) {
             const TupleCase& c = wanted.cases[i];
-            const TupleResult &result = results[i][way], &rget = results[i].back();
+            const TupleResult &result = results[i][mode], &rget = results[i].back();
             if (request.json) {
-                Json j = json_of(experiment, c, request.ways[way], result, rget);
+                Json j = json_of(experiment, c, request.modes[mode], result, rget);
                 j.update(host);
                 j.update(adapter);
                 std::printf("%s\n", j.dump().c_str());
                 continue;
             }
             const Comparison ratio = compare(result, rget);
-            table.add({std::to_string(c.bytes), varied(experiment, c), request.ways[way],
+            table.add({std::to_string(c.bytes), varied(experiment, c), request.modes[mode],
                        fixed(median(rget.seconds) * 1e6, 2), fixed(median(result.seconds) * 1e6, 2),
                        fixed(ratio.median, 3), fixed(ratio.low, 3) + " to " + fixed(ratio.high, 3),
                        fixed(100 * result.by_tuple, 0), fixed(100 * result.late, 0),
@@ -201,7 +201,7 @@ void add_tuple_commands(CLI::App& bench, int* status) {
         auto request = std::make_shared<TupleRequest>();
         request->sizes = each.sizes;
         request->values = each.values;
-        request->ways = each.ways;
+        request->modes = each.modes;
         command->add_option("--bytes", request->sizes, "of messages")
             ->check(CLI::Range(0, 1 << 24))
             ->capture_default_str();
@@ -213,8 +213,8 @@ void add_tuple_commands(CLI::App& bench, int* status) {
                 ->check(CLI::Range(1, 256))
                 ->capture_default_str();
         }
-        command->add_option("--way", request->ways, "in which messages travel, beside rget")
-            ->check(CLI::IsMember(kWays))
+        command->add_option("--way", request->modes, "in which messages travel, beside rget")
+            ->check(CLI::IsMember(kRndvModes))
             ->capture_default_str();
         add_turn_options(*command, *request, {.json = "a line of JSON for each row"});
         command->callback([&each, request, status] { *status = run(each, *request); });
