@@ -86,7 +86,7 @@ GlobalArrayResult serve(Team& team, const GlobalArray& g) {
 
     GlobalArrayResult result;
     for (int r = -1; r < g.repetitions; ++r) {
-        // what nobody writes is wrong
+        // a value that no thread writes is wrong
         std::ranges::fill(c, std::numeric_limits<double>::quiet_NaN());
         team.barrier();
         const Report report = team.all_gather_values(Report{})[1];

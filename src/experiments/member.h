@@ -67,11 +67,11 @@ protected:
         if (result != 0) throw std::runtime_error("an operation is not taken");
     }
 
-    // Their ends are entries in sent_ and received_.
+    // Their completions are entries in sent_ and received_.
     void begin_send(std::uint32_t to, const void* from, std::size_t bytes,
                     std::uint64_t tag = kTag);
     void post(std::uint64_t from, void* to, std::size_t bytes, std::uint64_t tag = kTag);
-    // As MPI_Send and MPI_Recv do: until the buffer may be used again.
+    // Like MPI_Send and MPI_Recv: these return when the buffer may be used again.
     void send(std::uint32_t to, const void* from, std::size_t bytes, std::uint64_t tag = kTag) {
         begin_send(to, from, bytes, tag);
         take(sent_);
@@ -80,7 +80,7 @@ protected:
         post(from, to, bytes, tag);
         take(received_);
     }
-    // Of the team, with progress meanwhile.
+    // A barrier of the team; makes progress while it waits.
     void barrier();
 
     bool yields_ = true;  // there may be more processes than processors

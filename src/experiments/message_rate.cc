@@ -76,7 +76,7 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target,
     work.remote_key = target.key;
     const auto flags = static_cast<std::uint8_t>(m.inlining ? post::kInline : 0);
     const std::uint32_t list = std::min(m.post_list, window);
-    // the last of a full window must be signalled, or nobody would hear of it
+    // The last WR of a full window must be signaled: without it no completion would ever come.
     const std::uint32_t every = std::min(m.signal_every, window);
     const auto done = [&] { return shared.tracker.done(thread, 0); };
     const std::uint64_t start = done();
@@ -115,7 +115,7 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target,
         }
         ring();
     }
-    // What is under way is waited for: one more, signalled, stands for all before it.
+    // Waits for the WRs in flight: the completion of one more, signaled, stands for all before it.
     work.flags = static_cast<std::uint8_t>(flags | post::kSignaled);
     work.id = CompletionTracker::id(thread, 0, posted + 1);
     while (send.post(work) == Posted::kFull && shared.failed.load() == 0)

@@ -31,9 +31,9 @@ struct MessageRate {
 // Millions of messages, of all threads together.
 struct Rate {
     double per_second = 0;
-    // Of processor time, times the threads: what it would be if each had its processor to itself.
-    // Where others use the machine, too, this is the steadier number; waiting for who is not
-    // running counts.
+    // By processor time, times the threads: the rate if each thread had a processor to itself. It
+    // is the steadier number where other programs run. Time spent waiting for a thread that is not
+    // scheduled counts.
     double per_cpu_second = 0;
 };
 

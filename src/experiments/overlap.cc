@@ -145,7 +145,7 @@ private:
         }
     }
 
-    // Of who is measured.
+    // One message of the process that is measured.
     Times once(std::uint64_t units) {
         const std::size_t bytes = board_.command.bytes;
         const bool sends = board_.command.side == OverlapSide::kSender;
@@ -163,7 +163,7 @@ private:
         else
             post(1, buffer_, bytes);
         const double posted = now_us();
-        // Who receives says so, which is not of the message that is measured.
+        // A receiver tells the sender that it is ready; that is not part of the measured message.
         if (!sends) begin_send(1, nullptr, 0, kReadyTag);
         const double told = now_us();
         work(units);

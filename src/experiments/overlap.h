@@ -44,7 +44,7 @@ struct OverlapSample {
 
 struct OverlapResult {
     std::vector<OverlapSample> samples;  // by repetition
-    // Of all messages to or from the side that works.
+    // Of all messages that the computing side sends or receives.
     double by_tuple = 0;  // share that went through tuple queues
     double late = 0;      // share of which the sender found no receive
     double switches = 0;  // for each, how often the thread that works had to make room for others

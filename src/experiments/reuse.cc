@@ -30,24 +30,24 @@ constexpr std::size_t kSame = 4 << 20;
 // while the others sleep.
 struct ReuseBoard {
     struct Side {
-        // Of RMA: of process 1.
+        // The target buffer of RMA, in process 1.
         std::uint64_t target = 0, key = 0;
         double seconds = 0;
         std::uint64_t gathered = 0;
         protocol::ReuseCounts reuse;
     };
     Side sides[2];
-    // What is next.
+    // What the sides do next.
     ReuseCase command;
     std::uint32_t iterations = 0;
 };
 
-// From one buffer to the next.
+// The distance from one buffer to the next, in bytes.
 std::size_t apart(const ReuseCase& c) {
     return c.separate_pages ? (c.bytes + 4095) / 4096 * 4096 : c.bytes;
 }
 
-// For the buffers of all cases.
+// Memory for the buffers of all cases.
 struct Area {
     std::size_t bytes = 0;
     bool same = false;
@@ -111,7 +111,8 @@ private:
         return (end - begin) * 1e-6 / iterations / (what.kind == ReuseKind::kPingPong ? 2 : 1);
     }
 
-    // Who is alone is not slower for what others do meanwhile: by its own processor time.
+    // A process that sends to itself measures its own processor time: other processes do not slow
+    // it down.
     static double now(const ReuseCase& what) {
         return what.kind == ReuseKind::kSelf ? thread_cpu_seconds() * 1e6 : now_us();
     }
@@ -188,7 +189,7 @@ private:
         }
     }
 
-    // A binomial tree: who has it sends to who is a power of two away.
+    // A binomial tree: a process that has the data sends it to the one a power of two away.
     void broadcast(void* buffer, std::size_t bytes) {
         std::uint32_t bit = 1;
         for (; bit < size_; bit *= 2)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How halos are exchanged: behind each row of halo the sender writes its number on the same QP, so
-// that who sees the number has the row (RDMA writes of a QP are placed in their order, unless a
-// memory region is registered with relaxed ordering). There are two slots for each neighbour, used
-// in turn. That is enough: a neighbour writes row s + 2 after it has computed state s + 2, for
-// which it needs row s + 1 of this side, which goes after row s has been used.
+// How halos are exchanged: after each row of halo the sender writes the row's number on the same
+// QP. A receiver that sees the number has the row, since RDMA writes of a QP are placed in order
+// (unless the memory region is registered with relaxed ordering). There are two slots for each
+// neighbour, used in turn. That is enough: a neighbour writes row s + 2 after it has computed state
+// s + 2, for which it needs row s + 1 of this side, which goes after row s has been used.
 #include "experiments/stencil.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ public:
     std::size_t halo(std::uint32_t side, std::uint64_t step) const {
         return kFlags + (side * 2 + step % 2) * row_stride_;
     }
-    // Of the block in the state after that many steps; two states are kept.
+    // A row of the block in the state after `step` steps; two states are kept.
     std::size_t block(std::uint32_t row, std::uint64_t step) const {
         return kFlags + 2 * kSides * row_stride_ + (step % 2 * rows_ + row) * row_stride_;
     }
@@ -115,12 +115,12 @@ public:
                       row + 1 == rows_ ? at(layout_.halo(kDown, step_))
                                        : at(layout_.block(row + 1, step_)),
                       at(layout_.block(row, step_ + 1)), s_.columns);
-            // What was sent of this state is overwritten by the next iteration.
+            // The next iteration overwrites the rows that were sent.
             poster.finish();
         }
     }
 
-    // Rows of the last state, one after the other, for who puts the grid together.
+    // Appends the rows of the last state, from which process 0 assembles the grid.
     void append_result(std::vector<double>& to) const {
         for (std::uint32_t row = 0; row < rows_; ++row) {
             const double* from = at(layout_.block(row, step_));

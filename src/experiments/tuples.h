@@ -31,8 +31,8 @@ struct TupleRequest {
 };
 
 struct TupleResult {
-    // Of a message, by repetition: of those parts of it in which no process had to make room for
-    // another program; where there are none, of all.
+    // Time of a message, by repetition. It counts the parts of a repetition in which no process was
+    // preempted by another program; if there are none, all parts.
     std::vector<double> seconds;
     double undisturbed = 0;    // share of the parts
     double by_tuple = 0;       // share of the messages

@@ -105,7 +105,8 @@ void Turns::end() {
 }
 
 bool Turns::next(std::uint32_t team, std::uint32_t rank) {
-    // Who drives may think for long, and end is certain: it takes its children with it.
+    // Without a time limit: the driving process may take long between turns, and its end ends its
+    // children.
     while (::sem_wait(&board_->teams[team].processes[rank].go) != 0) {
     }
     return !board_->over && !board_->failed;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Teams of processes of this machine that are all there at once and take turns, so that what is
-// compared sees the same machine; between their turns they sleep. One process drives them.
+// Teams of processes that exist at the same time and take turns, so that the sides of a comparison
+// see the same machine. Between their turns they sleep. One process drives them.
 #pragma once
 
 #include <semaphore.h>
@@ -50,15 +50,15 @@ public:
     Turns(const Turns&) = delete;
     Turns& operator=(const Turns&) = delete;
 
-    // By who drives. All throw std::runtime_error if a process has failed.
-    // One more of a team begins: it runs `body` with its rank, prepares itself, says done(), and
-    // takes part as long as next() is true.
+    // For the driving process. All throw std::runtime_error if a process has failed.
+    // Starts one more process of a team: it runs `body` with its rank, prepares itself, calls
+    // done(), and takes part as long as next() is true.
     void start(std::uint32_t team, const std::function<void(std::uint32_t rank)>& body);
     void wait_until_done(std::uint32_t team);
     void turn(std::uint32_t team);
     void end();  // no more turns; waits for all to end
-    // run(team) for each team, so often. Who comes second has what is warm of the first's, so each
-    // is the first in turn.
+    // Calls run(team) for each team, `repetitions` times. The team that comes second finds caches
+    // warm, so another team is the first in each repetition.
     template <class Run>
     void repeat(std::uint32_t teams, std::uint32_t repetitions, const Run& run) {
         for (std::uint32_t i = 0; i < repetitions; ++i)
@@ -66,7 +66,7 @@ public:
                 run((i + n) % teams);
     }
 
-    // By those that were started.
+    // For the processes that were started.
     bool next(std::uint32_t team, std::uint32_t rank);
     void done(std::uint32_t team);
     void throw_if_failed() const;
@@ -74,7 +74,7 @@ public:
     protocol::Name& name(std::uint32_t team, std::uint32_t rank) noexcept {
         return board_->teams[team].processes[rank].name;
     }
-    // Counts who has come to barriers, of all rounds.
+    // How many processes have entered barriers since the start.
     std::atomic<std::uint32_t>& at_barrier(std::uint32_t team) noexcept {
         return board_->teams[team].at_barrier;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What all experiments tell: the machine, the device, the versions; medians with their spread; how
-// far a long one is.
+// What the output of all experiments has in common: the machine, the device, the versions; medians
+// with their spread; how far a long one is.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ using bench::median;
 using bench::quartile;
 using Json = nlohmann::ordered_json;
 
-// Who measured: host, processor, cores, versions of what is between us and the device.
+// The machine that measured: host, processor, cores, versions of the libraries and the kernel.
 Json host_facts();
 // The device and its UAR kernel; "software_hca" says that its times are no adapter's.
 Json device_facts(const DeviceInfo& device);
@@ -32,7 +32,7 @@ Json cpu_sample_facts(const std::vector<double>& samples);  // per second of pro
 Json usage_facts(const Usage& usage);
 Json sharing_facts(const Sharing& sharing);  // how many threads share one of each
 
-// What is not known is null, or "-".
+// A value that is not known is null, or "-".
 Json json_of(const std::optional<std::uint32_t>& value);
 std::string text_of(const std::optional<std::uint32_t>& value);
 const char* text_of(Path path);

@@ -82,7 +82,7 @@ std::string without_softhca(const std::string& preloaded) {
     return list;
 }
 
-// What would put an MPI on heddle, or tell heddle something, is not for a plain run.
+// A plain run has no variable that puts an MPI on heddle or sets an option of heddle.
 void make_plain(JobOrder& order) {
     for (char** entry = environ; *entry != nullptr; ++entry) {
         const std::string text = *entry, name = text.substr(0, text.find('='));
@@ -163,7 +163,7 @@ unsigned threads_of(const JobCounts& job, const TimedRun& run) {
     return threads;
 }
 
-// The first run over heddle, which is not timed: it writes its counts.
+// The first run over heddle is not timed; it writes its counts.
 void look_at_profile(ComparedRuns& all, const ScratchFolder& scratch) {
     CompareVariant& heddle = all.variants[1];
     const JobOrder timed = heddle.order;
@@ -189,7 +189,7 @@ void measure(const CompareRequest& request, ComparedRuns& all) {
         const std::size_t count = all.variants.size();
         std::vector<double> seconds(count, 0);
         for (std::size_t i = 0; i < count; ++i) {
-            // Another begins in each round: what comes after what must not matter.
+            // Another variant begins in each round, so that their order does not matter.
             const std::size_t which =
                 (i + static_cast<std::size_t>(round + request.warmup)) % count;
             CompareVariant& variant = all.variants[which];
@@ -232,7 +232,7 @@ ComparedRuns measure_runs(const CompareRequest& request, const std::vector<std::
     prepare_for_jobs();
     if (!request.null_model) {
         look_at_profile(all, scratch);
-        if (!all.variants[1].failure.empty()) {  // whose error is it?
+        if (!all.variants[1].failure.empty()) {  // does the program fail without heddle, too?
             all.variants[1].failure += " in the first run";
             run_variant(all.variants[0]);
             if (!all.variants[0].failure.empty()) all.variants[0].failure += " in the first run";

@@ -15,7 +15,8 @@ const char* verdict_text(Verdict verdict);  // "faster"
 // "0.85 to 0.92", or "-" where there is none.
 std::string interval_text(const std::optional<PairedTimes::Interval>& interval);
 
-// Which of the runs to use and why, in sentences; where a run failed, whose error that is.
+// Which variant to use and why, in sentences. Where a run failed: whether the program fails without
+// heddle, too.
 std::string recommendation(const CompareRequest& request, const ComparedRuns& all);
 
 }  // namespace heddle::cli

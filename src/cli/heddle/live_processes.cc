@@ -26,7 +26,7 @@ using cli_common::file_contents;
 namespace fs = std::filesystem;
 using provider::LiveProcess;
 
-// What the kernel calls it among the file descriptors.
+// The target of the segment's link in /proc/PID/fd.
 const std::string kLink = std::string("/memfd:") + provider::kLiveName + " (deleted)";
 
 std::optional<int> number_of(const std::string& name) {
@@ -37,7 +37,7 @@ std::optional<int> number_of(const std::string& name) {
     return value;
 }
 
-// As the process itself knows it: in a container it has another.
+// The number of the process in its own PID namespace: in a container it differs from ours.
 int own_number(const fs::path& process) {
     std::istringstream status(file_contents(process / "status"));
     for (std::string line; std::getline(status, line);) {
@@ -99,7 +99,7 @@ Found look_at(const fs::path& process) {
         std::error_code gone;
         if (fs::read_symlink(descriptor.path(), gone) != kLink) continue;
         Found found = read_segment(descriptor.path());
-        // Of a parent that it was forked from.
+        // The segment may be that of a parent that the process was forked from.
         if (found.live && found.live->pid != own_number(process)) found = {};
         if (found.any) return found;
     }

@@ -16,8 +16,8 @@ struct RunningProcess {
     int pid = 0;
     std::string command;
     provider::LiveProcess live;
-    // RNR NAKs that its peers, or it, had to wait after: of the process on the software HCA, of all
-    // that use the port on an adapter (its counter out_of_buffer); nullopt: nobody counts them.
+    // RNR NAKs. On the software HCA: those of this process; on an adapter: those of all processes
+    // that use the port (its counter out_of_buffer); nullopt: there is no such counter.
     std::optional<std::uint64_t> rnr;
     bool rnr_of_port = false;
 };
@@ -32,10 +32,10 @@ struct AbsentProcess {
 struct Running {
     std::vector<RunningProcess> processes;  // by number
     std::vector<AbsentProcess> absent;      // of those asked for, in their order
-    unsigned other_versions = 0;            // that another version of heddle shows itself of
+    unsigned other_versions = 0;            // processes that run another version of heddle
 };
 
-// Of all of the user's processes, or of `only` these. Reads /proc.
+// Looks at all processes of the user, or at `only` these. Reads /proc.
 Running running_processes(const std::vector<int>& only);
 
 }  // namespace heddle::cli

@@ -78,8 +78,9 @@ Machine look_here(bool verbose) {
     return machine;
 }
 
-// In a child: who opens devices has files and threads that mean nothing to the program which this
-// process becomes, and would be a member of softhca's fabric that never leaves.
+// Looks in a child process. Opening a device leaves files and threads behind, which mean nothing to
+// the program that this process becomes; and this process would be a member of softhca's fabric
+// that never leaves.
 Machine look(bool verbose) {
     enum : int { kDevice = 1, kSoftware = 2 };
     std::fflush(nullptr);

@@ -97,7 +97,7 @@ void print_json(const bench::Figure& figure, const DeviceInfo& device, const Pla
     }
 }
 
-// Of the same path, the figure's first point: what relative values are relative to.
+// The first point of the figure by the same path: values are shown relative to it.
 const SweepRow& first_of(const std::vector<SweepRow>& rows, Path path) {
     for (const SweepRow& row : rows)
         if (row.point.rate.path == path) return row;

@@ -197,7 +197,7 @@ TimedRun run_job(const JobOrder& order) {
         throw ProgramError(cli_common::kRunFailed,
                            std::string("cannot fork: ") + std::strerror(errno));
     if (child == 0) become_job(order);
-    ::setpgid(child, child);  // as the child does: whoever comes first
+    ::setpgid(child, child);  // the child does the same; the first of the two has effect
     const int pidfd = static_cast<int>(::syscall(SYS_pidfd_open, child, 0));
     while (!ended(child, pidfd, kLookEvery, run.status)) {
         run.out_of_patience = seconds_since(begin) > order.patience;

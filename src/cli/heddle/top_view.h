@@ -34,7 +34,7 @@ struct TopRates {
     std::vector<AbsentProcess> absent;
 };
 
-// now_ns: CLOCK_MONOTONIC. Counters of who was not there before have no rate yet.
+// now_ns: CLOCK_MONOTONIC. A process that is not in `before` has no rates yet.
 TopRates rates_between(const Running& before, const Running& now, double seconds,
                        std::uint64_t now_ns);
 

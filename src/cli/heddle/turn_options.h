@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What an experiment whose sides take turns is asked, whichever it is, and what it tells meanwhile.
+// The options that all experiments whose sides take turns have, and their progress line.
 #pragma once
 
 #include <cstdint>

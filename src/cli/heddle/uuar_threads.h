@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Who shares doorbell registers with whom: threads of a set by the uUARs that their QPs ring, and
-// by the UAR pages these are on, as the driver tells.
+// Which threads share doorbell registers: the threads of a set, grouped by the uUARs that their QPs
+// ring, and by the UAR pages of these uUARs. The driver tells which these are.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,11 @@ struct UuarThreads {
     ThreadGroups uuars, pages;  // threads of each, in the order of their first
 };
 
-// nullopt: the device shows no registers.
+// nullopt: the driver does not show the registers.
 std::optional<UuarThreads> uuar_threads(const EndpointSet& set);
 
-// Of the groups of several: "{4, 15} {5-7}", the first few of many; empty if each thread is alone.
+// The groups of two threads or more, "{4, 15} {5-7}"; the first few if there are many. Empty if no
+// thread shares.
 std::string text_of(const ThreadGroups& groups);
 
 }  // namespace heddle::cli

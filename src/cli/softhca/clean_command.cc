@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// `softhca clean`: removes what processes that were killed have left. Whoever joins a fabric does
-// the same by itself; this is for tidying up when nobody will.
+// `softhca clean`: removes what killed processes have left. A process that joins a fabric does so
+// by itself; the command is for fabrics that no process joins any more.
 #include <algorithm>
 #include <cstdio>
 

@@ -41,7 +41,7 @@ void add_traits_command(CLI::App& app, int* status);
 CLI::Option* add_declared_option(CLI::App& app, const OptionDeclaration& declaration,
                                  std::string* text);
 
-// What holds for this option: the flag, else the environment, else the default. Throws CommandError
+// The value of this option: the flag, else the environment, else the default. Throws CommandError
 // (kUsage) that names which of them is wrong and what is possible.
 std::string option_value(const OptionDeclaration& declaration, const CLI::Option& flag);
 

@@ -48,8 +48,8 @@ void declare_commands(CLI::App& app, const std::vector<std::string>& program, in
         command->footer("");
 }
 
-// `who` is "softhca" or "softhca COMMAND"; `usage` and `failed` are its statuses for a wrong
-// command line and for all that nobody thought of.
+// `who` is "softhca" or "softhca COMMAND"; `usage` and `failed` are its exit statuses for a wrong
+// command line and for exceptions without a status of their own.
 int execute(CLI::App& app, std::vector<std::string> arguments, const std::string& who,
             const int* status, int usage, int failed) {
     try {

@@ -201,7 +201,7 @@ std::string default_exchange(const Job& job) {
                                   "/heddle-" + std::to_string(::getuid()) + "-" + job.id;
     ::mkdir(directory.c_str(), 0700);
     struct stat found {};
-    // Others may write into /tmp: nobody else's directory, and no link to one.
+    // Others may write into /tmp: the directory must be ours, and no link to one.
     if (::lstat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) ||
         found.st_uid != ::getuid() || (found.st_mode & 077) != 0)
         throw TeamError(directory + " is not a directory of this user alone; use --exchange");

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Posting for experiments that care what is done: a thread posts on its QPs, most works without a
-// completion, and waits until all are done. In mpi+threads the QPs and the CQ are everybody's, and
-// whoever polls finds the completions of others and tells the owner (completion_tracker.h).
+// Posting for experiments that must know which WRs are done: a thread posts on its QPs, most WRs
+// without a completion, and waits until all are done. In mpi+threads all threads share the QPs and
+// the CQ, so a thread that polls finds completions of others and records them for their owners
+// (completion_tracker.h).
 #pragma once
 
 #include <algorithm>
@@ -15,10 +16,12 @@
 
 namespace heddle::bench {
 
-// Of one thread on the queues of its endpoint, for as long as the set lives: counts go on.
+// What one thread has posted on the queues of its endpoint. Lives as long as the endpoint set,
+// since the counts go on from one repetition to the next.
 class Posting {
 public:
-    // window: works under way on each QP; all that share a QP together no more than its depth.
+    // window: WRs in flight on each QP. All threads that share a QP: together no more than its
+    // depth.
     Posting(std::uint32_t thread, std::uint32_t qps, std::uint32_t window)
         : thread(thread), window(std::max(window, 1u)), lines(qps) {}
 
@@ -36,8 +39,8 @@ public:
     Poster(Queues& queues, CompletionTracker& tracker, Workers& workers, Posting& posting)
         : queues_(queues), tracker_(tracker), workers_(workers), p_(posting) {}
 
-    // Handed over at ring(k) at the latest; inline payload must stay until then. `last`: finish()
-    // will wait for it, and with it for all before it on that QP.
+    // The device gets the WR at ring(k) at the latest; inline payload must stay until then. `last`:
+    // finish() will wait for this WR, and so for all before it on that QP.
     void post(post::Work work, std::uint32_t k, bool last) {
         Posting::Line& line = p_.lines[k];
         if (under_way(k) >= p_.window) {
@@ -46,7 +49,8 @@ public:
             while (under_way(k) >= p_.window)
                 if (!poll()) wait.again();
         }
-        // a full window has one that is signalled, or nobody would hear of it
+        // A full window has at least one signaled WR: without its completion no WR would ever count
+        // as done.
         const bool signal = last || ++line.unsignalled >= std::max(p_.window / 2, 1u);
         if (signal) {
             line.unsignalled = 0;
@@ -59,14 +63,14 @@ public:
     void ring(std::uint32_t k) {
         until_taken([&] { return queues_.send(k).ring_doorbell(); }, k);
     }
-    // Until all that was posted, and rung, is done.
+    // Waits until all WRs are done that were posted and rung.
     void finish() {
         Wait wait(workers_, "a completion");
         for (std::uint32_t k = 0; k < p_.lines.size(); ++k)
             while (under_way(k) != 0)
                 if (!poll()) wait.again();
     }
-    // True if something was found. Throws VerbsError if a work failed.
+    // True if there was a completion. Throws VerbsError if a WR failed.
     bool poll() {
         post::Completion completions[16];
         const unsigned found = queues_.completions().poll(completions, 16);

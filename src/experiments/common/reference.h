@@ -13,7 +13,7 @@ struct PaperValue {
     double mmsgs_per_s = 0, half_error = 0;
 };
 
-// Of the point x of a curve of a figure of ICPADS'18, by their names in icpads18.csv.
+// The value of ICPADS'18 at point x of a curve of a figure, by their names in icpads18.csv.
 std::optional<PaperValue> paper_value(std::string_view figure, std::string_view series,
                                       std::uint32_t x);
 

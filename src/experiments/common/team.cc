@@ -73,8 +73,8 @@ private:
         for (;;) {
             pollfd waited{sockets_[i], events, 0};
             if (::poll(&waited, 1, kLookEveryMs) == 1) return;
-            // Who waits for one hears of the end of another, which may be why the first is late.
-            // Not while sending: at the end of all, who has its answer may go.
+            // A process that waits for one learns of the end of another, which may be why the first
+            // is late. Not while it sends: at the end, a process that has its answer may leave.
             if (events == POLLIN) check();
             if (Clock::now() > end)
                 throw TeamError(process(rank_of(i)) + " did not answer in time");

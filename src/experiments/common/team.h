@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The processes of one experiment: how they are started, how they tell each other what they need
 // to connect their QPs, and how each learns that another is gone. They are forked here, or started
-// by mpiexec (common/job.h). Nobody waits for ever: every wait has a deadline.
+// by mpiexec (common/job.h). Every wait has a deadline.
 #pragma once
 
 #include <chrono>
@@ -33,13 +33,14 @@ public:
 
     std::uint32_t rank() const noexcept { return rank_; }
     std::uint32_t size() const noexcept { return size_; }
-    // How long one waits for another.
+    // How long a process waits for another.
     Seconds patience() const noexcept { return patience_; }
 
-    // Everybody gives something and gets what all gave, by rank; by one thread of each process.
-    // Throws TeamError.
+    // Each process gives a value and gets those of all, by rank. One thread of each process calls
+    // it. Throws TeamError.
     virtual std::vector<std::string> all_gather(const std::string& mine) = 0;
-    // Throws TeamError if it is known that somebody is gone. By any thread, while nobody has left.
+    // Throws TeamError if a process is known to be gone. Any thread may call it, as long as no
+    // process has left the team in order.
     virtual void check() = 0;
     void barrier() { all_gather({}); }
 
@@ -48,7 +49,7 @@ public:
     std::vector<T> all_gather_values(const T& mine) {
         return unpacked<T>(all_gather(packed(&mine, 1)));
     }
-    // Of each process a row; all of one length.
+    // The same for a row of values of each process; all rows have one length.
     template <class T>
     std::vector<std::vector<T>> all_gather_rows(const std::vector<T>& mine) {
         std::vector<std::vector<T>> rows;

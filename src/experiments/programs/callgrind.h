@@ -25,10 +25,10 @@ struct Count {
     std::vector<std::pair<double, std::string>> functions;  // most first
 };
 
-// Of one of so many repetitions, `before` left out, without the software HCA's own.
+// The instructions of one repetition, less those of `before`, without the software HCA's.
 Count count_each(const Costs& costs, const Costs& before, int repetitions);
 
-// A line for all of it and one for each of the functions that take most.
+// Prints a line for the total, and one for each of the functions with most instructions.
 void print_count(const char* label, const Count& count);
 
 }  // namespace heddle::bench

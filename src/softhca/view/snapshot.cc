@@ -238,8 +238,9 @@ public:
     }
 
 private:
-    // The live objects of a table. Those of nobody are XRC targets that another process still
-    // uses; those of a process that joined just now wait for the next snapshot.
+    // Visits the live objects of a table. Objects without an owner are left out: they are XRC
+    // targets that another process still uses. So are those of a process that has just joined,
+    // until the next snapshot.
     template <class Table, class Visit>
     void each(const Table& table, Visit visit) {
         const std::uint32_t high =
