@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""What the commands are linked from: `heddle` must run where softhca is not, so it has no code of the
+"""What the commands are made of: `heddle` must run where softhca is not, so it has no code of the
 software device, only the library that looks at fabrics from outside."""
 
 import os
+import re
 import subprocess
+import unittest
+from pathlib import Path
 
-from harness import BUILD_DIR, SOFTHCA, Case, main
+from harness import BUILD_DIR, SOFTHCA, SOURCE_DIR, main
 
 HEDDLE = os.path.join(BUILD_DIR, "bin", "heddle")
 CORE = os.path.join(BUILD_DIR, "lib", "libsofthca_core.a")
@@ -20,7 +23,31 @@ def defined(path, kinds):
     return {parts[2] for parts in fields if len(parts) == 3 and parts[1] in kinds}
 
 
-class Links(Case):
+def included_by(folder):
+    """The files of the project that the sources of src/FOLDER include."""
+    files = [path for path in (Path(SOURCE_DIR) / "src" / folder).rglob("*")
+             if path.suffix in (".cc", ".h")]
+    return {name for path in files
+            for name in re.findall(r'^#include "([^"]+)"', path.read_text(encoding="utf-8"), re.M)}
+
+
+class Includes(unittest.TestCase):
+    def only(self, folder, *allowed):
+        included = included_by(folder)
+        self.assertNotEqual(included, set(), folder)
+        self.assertEqual({name for name in included if not name.startswith(allowed)}, set(), folder)
+
+    def test_commands_share_only_common_and_view(self):
+        self.only("cli/common", "cli/common/")
+        self.only("cli/softhca", "cli/common/", "cli/softhca/", "softhca/")
+        self.only("cli/heddle", "cli/common/", "cli/heddle/", "softhca/view/", "experiments/",
+                  "heddle/", "memory/", "protocol/", "provider/", "verbs/")
+
+    def test_experiments_know_no_command_and_no_software_device(self):
+        self.only("experiments", "experiments/", "heddle/", "memory/", "protocol/", "verbs/")
+
+
+class Links(unittest.TestCase):
     def test_heddle_has_no_code_of_the_software_device(self):
         core = defined(CORE, "TDBR")  # not inline functions of headers, which are weak
         self.assertGreater(len(core), 100)
