@@ -50,7 +50,10 @@ void from_moved(Fabric& fabric, QueuePair& target, Response& response, Moved mov
     }
 }
 
-bool atomic_on_shared(std::byte* at, const Request& request, std::uint64_t* old) noexcept {
+// EFAULT: not on eight bytes in a row of a word. The request's address is (rdma()), but a damaged
+// record can say that it lies elsewhere.
+int atomic_on_shared(std::byte* at, const Request& request, std::uint64_t* old) noexcept {
+    if ((reinterpret_cast<std::uintptr_t>(at) & 7) != 0) return EFAULT;
     std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(at));
     if (request.opcode == MLX5_OPCODE_ATOMIC_FA) {
         *old = word.fetch_add(request.swap_or_add);
@@ -58,15 +61,15 @@ bool atomic_on_shared(std::byte* at, const Request& request, std::uint64_t* old)
         *old = request.compare;
         word.compare_exchange_strong(*old, request.swap_or_add);
     }
-    return true;
+    return 0;
 }
 
 // Memory that only the kernel reaches: atomic among all users of the fabric (IBV_ATOMIC_HCA).
 int atomic_on_private(Fabric& fabric, const SpanList& remote, const Request& request,
                       std::uint64_t* old) noexcept {
-    const pid_t pid = fabric.segment().processes[remote.process].pid;
     if (!fabric.alive(remote.process)) return ESRCH;
-    if (const int error = device::peers::verify(fabric, fabric.segment(), remote.process))
+    pid_t pid;
+    if (const int error = device::peers::verify(fabric, fabric.segment(), remote.process, &pid))
         return error;
     if (!fabric.segment().atomics_lock.try_lock_briefly()) return EBUSY;
     iovec local{old, 8};
@@ -87,7 +90,7 @@ int atomic_on_private(Fabric& fabric, const SpanList& remote, const Request& req
 // Where the answer of a READ or atomic goes: the requester's CQE or its memory.
 Moved answer(Fabric& fabric, QueuePair& requester, const Request& request, const SpanList& from,
              std::size_t bytes, Response& response) noexcept {
-    if (request.signalled() && bytes && bytes <= requester.scatter_send) {
+    if (request.signalled() && bytes && bytes <= in_entry(requester.scatter_send)) {
         SpanList inside;
         inside.process = fabric.slot();
         inside.add(response.payload, 0, bytes);
@@ -101,9 +104,9 @@ Moved answer(Fabric& fabric, QueuePair& requester, const Request& request, const
 void atomic(Fabric& fabric, QueuePair& requester, QueuePair& target, const Request& request,
             const SpanList& remote, Response& response) noexcept {
     std::uint64_t old = 0;
-    if (remote.count == 1 && remote.spans[0].pointer) {
-        atomic_on_shared(remote.spans[0].pointer, request, &old);
-    } else if (const int error = atomic_on_private(fabric, remote, request, &old)) {
+    const bool shared = remote.count == 1 && remote.spans[0].pointer;
+    if (const int error = shared ? atomic_on_shared(remote.spans[0].pointer, request, &old)
+                                 : atomic_on_private(fabric, remote, request, &old)) {
         if (error == EBUSY) {
             response.answer = Answer::kBusy;
             return;

@@ -73,7 +73,7 @@ void deliver(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& r
     response.has_completion = true;
     response.completion_cq = receive.cq;
     Moved moved = Moved::kOk;
-    if (bytes && bytes <= target.scatter_recv) {
+    if (bytes && bytes <= in_entry(target.scatter_recv)) {
         SpanList inside;
         inside.process = fabric.slot();
         inside.add(response.completion->payload, 0, bytes);

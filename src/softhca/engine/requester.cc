@@ -140,9 +140,10 @@ void answer_in_completion(const QueuePair& qp, const Response& response,
 
 // The receiver's completion has still to be written.
 void owe_receive(Fabric& fabric, Unfinished& work, std::uint32_t cq) noexcept {
+    if (cq >= device::kMaxCqs) return;  // there is no such queue
     work.receive_pending = true;
     work.receive_cq = cq;
-    work.receive_cq_generation = fabric.segment().cqs[cq & (device::kMaxCqs - 1)].head.generation;
+    work.receive_cq_generation = fabric.segment().cqs[cq].head.generation;
 }
 
 // The request has been answered: what finish() has to do is noted.

@@ -53,10 +53,15 @@ bool wait_after_rnr_nak(Fabric& fabric, LocalQp& local, QueuePair& qp, const Req
     }
     const std::uint64_t end = device::now_ns() + rnr_wait_ns(timer);
     wait_for(local, Waiting::kRnr, end);
-    if (qp.attr.rnr_retry != kInfiniteRnr) return true;  // each retry is to take its time
+    // Each retry of a limited number takes its time.
+    if (qp.attr.rnr_retry != kInfiniteRnr || options().device.has(DeviceTrait::kRnrTimers))
+        return true;
     // the responder has answered, so its queue pair is there
     QueuePair& target = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
-    if (await_receive(fabric, local, target, request.srq_number)) local.look_at = end + kUntoldNs;
+    if (!await_receive(fabric, local, target, request.srq_number)) return true;
+    // The post ends the wait, and not the timer, as long as the timer may be.
+    local.wait_until = 0;
+    local.look_at = end + kUntoldNs;
     return true;
 }
 
