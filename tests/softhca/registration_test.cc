@@ -17,6 +17,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "segment_file.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -100,6 +101,31 @@ protected:
 private:
     std::unique_ptr<Child> child_;
 };
+
+// libibverbs drops optional access unless the kernel says that it takes it (ibv_reg_mr_iova2).
+TEST_F(Registration, TakesOptionalAccess) {
+    const SegmentFile segment;
+    // What the device may do with the region of that key (IBV_ACCESS_...).
+    const auto access_of = [&](std::uint32_t key) {
+        const device::MemoryRegion& region = segment->mrs[key >> 8];
+        EXPECT_TRUE(region.head.live() && region.key == key);
+        return region.access;
+    };
+    std::vector<std::uint8_t> memory(3000);
+    for (unsigned flag = IBV_ACCESS_OPTIONAL_FIRST; (flag & IBV_ACCESS_OPTIONAL_RANGE) != 0;
+         flag <<= 1) {
+        SCOPED_TRACE(testing::Message() << std::hex << flag);
+        const auto mr = register_memory(local->pd.get(), memory.data(), memory.size(),
+                                        kAllAccess | static_cast<int>(flag));
+        ASSERT_TRUE(mr) << std::strerror(errno);
+        EXPECT_EQ(access_of(mr->rkey), unsigned{kAllAccess} | flag);
+        exercise(memory.data(), memory.size(), mr->rkey);
+    }
+    // The bits around the range ask for what must be there.
+    for (const unsigned flag : {1U << 19, 1U << 30})
+        EXPECT_FALSE(register_memory(local->pd.get(), memory.data(), memory.size(),
+                                     kAllAccess | static_cast<int>(flag)));
+}
 
 TEST_F(Registration, OfTheHeapAtOddPlaces) {
     // Small pieces of one heap page, with neighbours that the program keeps changing.

@@ -59,8 +59,10 @@ struct Attributes {
     }
 };
 
-// Methods that have no write command (methods.cc, gid_table.cc). 0 or an errno; EPROTONOSUPPORT for
-// those that are not offered.
+// Methods that have no write command, or tell more than it (methods.cc, gid_table.cc, context.cc).
+// 0 or an errno; EPROTONOSUPPORT for those that are not offered.
+int get_context_by_method(DeviceContext& context, const Attributes& attributes) noexcept;
+int alloc_async_fd(DeviceContext& context, const Attributes& attributes) noexcept;
 int query_gid_entry(DeviceContext& context, const Attributes& attributes) noexcept;
 int query_gid_table(DeviceContext& context, const Attributes& attributes) noexcept;
 int run_method(DeviceContext& context, unsigned object, unsigned method,

@@ -2,6 +2,8 @@
 // GET_CONTEXT and the end of a context (kernel: mlx5_ib_alloc_ucontext, uverbs_destroy_ufile_hw).
 #include "softhca/uverbs/context.h"
 
+#include <rdma/ib_user_ioctl_cmds.h>
+#include <rdma/ib_user_ioctl_verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
 
@@ -13,6 +15,7 @@
 #include "softhca/device/table.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/progress.h"
+#include "softhca/uverbs/attributes.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/device_memory.h"
 #include "softhca/uverbs/uar.h"
@@ -120,8 +123,39 @@ int get_context(Command& command) noexcept {
     core.num_comp_vectors = device::kCompVectors;
     mlx5_ib_alloc_ucontext_resp driver;
     fill_context_response(context, &driver);
-    if (const int error = command.respond(core)) return error;
+    if (command.core_out.present()) {
+        if (const int error = command.respond(core)) return error;
+    } else {
+        context.async_fd = async_fd;
+    }
     return command.driver_respond(driver);
+}
+
+// The same by its method (kernel: UVERBS_METHOD_GET_CONTEXT), which tells what the core supports,
+// and leaves the descriptor for events to ASYNC_EVENT_ALLOC.
+int get_context_by_method(DeviceContext& context, const Attributes& attributes) noexcept {
+    int error = attributes.put(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, device::kCompVectors);
+    if (!error)
+        error = attributes.put(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
+                               std::uint64_t{IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS});
+    if (error) return error;
+    Command command{context,
+                    IB_USER_VERBS_CMD_GET_CONTEXT,
+                    false,
+                    {},
+                    {},
+                    attributes.input(UVERBS_ATTR_UHW_IN),
+                    attributes.output(UVERBS_ATTR_UHW_OUT)};
+    return get_context(command);
+}
+
+// Once: a second queue of events, as who imports a device has one, is not offered.
+int alloc_async_fd(DeviceContext& context, const Attributes& attributes) noexcept {
+    if (context.async_fd < 0) return EPROTONOSUPPORT;
+    const int error = attributes.put_handle(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE,
+                                            static_cast<std::uint64_t>(context.async_fd));
+    if (!error) context.async_fd = -1;
+    return error;
 }
 
 int give_record(DeviceContext& context) noexcept {
@@ -168,6 +202,8 @@ void destroy_context(DeviceContext& context) noexcept {
     // its descriptor is closed by the application; libibverbs does so after the command descriptor
     if (context.async_channel != kNone) engine::close_channel(fabric, context.async_channel);
     context.async_channel = kNone;
+    if (context.async_fd >= 0) libc::close(context.async_fd);
+    context.async_fd = -1;
     each(segment.uars, [&](std::uint32_t i) { device::free_item(segment.uars, segment.uars[i]); });
     device::Context& record = segment.contexts[context.record];
     record.head.state.store(device::kDying, std::memory_order_release);

@@ -40,6 +40,8 @@ struct DeviceContext {
     dev_t file_system = 0;
     std::uint32_t record = device::kNone;  // index in Segment.contexts; kNone before GET_CONTEXT
     std::uint32_t async_channel = device::kNone;
+    // Of that channel, from GET_CONTEXT by its method until ASYNC_EVENT_ALLOC takes it; -1: taken.
+    int async_fd = -1;
     bool inherited = false;                                // over fork: see give_record()
     engine::BlueFlameUse blueflame_use = engine::kForAll;  // by libmlx5, as its variables say
     bool is_static = false;                                // the kernel of 2018: see uar.h

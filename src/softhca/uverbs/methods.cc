@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // ioctl methods that have no write command (rdma/ib_user_ioctl_cmds.h): querying a region, advice
-// about on-demand paging, device memory. Importing a device (QUERY_CONTEXT) is not offered.
+// about on-demand paging, device memory; and opening a device by its method. Importing a device
+// (QUERY_CONTEXT) is not offered.
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
@@ -75,7 +76,11 @@ int advise_mr(DeviceContext& context, const Attributes& attributes) noexcept {
 
 int run_method(DeviceContext& context, unsigned object, unsigned method,
                const Attributes& attributes) noexcept {
+    if (object == UVERBS_OBJECT_DEVICE && method == UVERBS_METHOD_GET_CONTEXT)
+        return get_context_by_method(context, attributes);
     if (context.record == kNone) return EPROTONOSUPPORT;
+    if (object == UVERBS_OBJECT_ASYNC_EVENT && method == UVERBS_METHOD_ASYNC_EVENT_ALLOC)
+        return alloc_async_fd(context, attributes);
     if (object == UVERBS_OBJECT_MR && method == UVERBS_METHOD_QUERY_MR)
         return query_mr(context, attributes);
     if (object == UVERBS_OBJECT_MR && method == UVERBS_METHOD_ADVISE_MR)
