@@ -197,6 +197,13 @@ public:
     // take(bytes, message) takes it. There, too.
     template <class Take>
     bool take_next(const Take& take);
+    // Of those two, what concerns messages of up to 32 bytes in RC mode, which come in the
+    // completion queue entry: libmlx5 asks for that, and hardware does it for SRQs of RC QPs, but
+    // not of XRC.
+    template <class User>
+    void poll_inlined(User& user, const mlx5_cqe64& cqe);
+    template <class Take>
+    bool take_next_inlined(const Take& take);
     // Until everything that was posted is done, or nothing more can come of it; false: still not.
     bool drained() noexcept;
     // Nobody is told about `user` any more.

@@ -9,6 +9,18 @@
 namespace heddle::protocol {
 
 template <class User>
+[[gnu::noinline]] void Channel::poll_inlined(User& user, const mlx5_cqe64& cqe) {
+    const CompletedMessage message(cqe);
+    const std::uint32_t entry = message.entry();
+    if (entry >= receive_buffers_->count()) return;
+    if (message.bytes() >= sizeof(Header))
+        user.take_message({direct_cq_->inlined_bytes(cqe), message.bytes()},
+                          message.has_immediate(), message.immediate(), message.qpn());
+    direct_srq_->release_own(entry);
+    count_free_receive();
+}
+
+template <class User>
 [[gnu::always_inline]] inline unsigned Channel::poll_for(User& user, unsigned most) {
     if (changed_.load(std::memory_order_relaxed)) [[unlikely]]
         look_at_changes();
@@ -29,6 +41,8 @@ template <class User>
                 direct_srq_->release_own(entry);
                 count_free_receive();
             }
+        } else if (cq.is_inlined_message(*cqe)) {
+            poll_inlined(user, *cqe);
         } else {
             other(*cqe);
             others = true;
@@ -40,9 +54,23 @@ template <class User>
 }
 
 template <class Take>
+[[gnu::noinline]] bool Channel::take_next_inlined(const Take& take) {
+    auto& cq = *direct_cq_;
+    const CompletedMessage message(cq.front());
+    const std::uint32_t entry = message.entry();
+    if (entry >= receive_buffers_->count() || message.bytes() < sizeof(Header) ||
+        !take(cq.inlined_bytes(cq.front()), message))
+        return false;
+    cq.pop();
+    direct_srq_->release_own(entry);
+    count_free_receive();
+    return true;
+}
+
+template <class Take>
 [[gnu::always_inline]] inline bool Channel::take_next(const Take& take) {
     auto& cq = *direct_cq_;
-    if (!cq.has_message()) return false;
+    if (!cq.has_message()) return cq.has_inlined_message() && take_next_inlined(take);
     const CompletedMessage message(cq.front());
     const std::uint32_t entry = message.entry();
     if (entry >= receive_buffers_->count() || message.bytes() < sizeof(Header) ||

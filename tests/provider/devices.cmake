@@ -15,6 +15,9 @@ on_device(protocol.packets.BrokenOff packets BrokenOffMessages.*)
 on_device(protocol.pinned.registration_cache pinned RegistrationCacheTest.*)
 on_device(protocol.no-userfaultfd.registration_cache no-userfaultfd RegistrationCacheTest.Tells*)
 
+# Entries of 128 bytes, in which messages of up to 64 come.
+on_device(protocol.cqe_128.InlinedMessages kind InlinedMessages.* ENVIRONMENT MLX5_CQE_SIZE=128)
+
 # An Ethernet port, whose first GID is one of RoCE v1, or none at all; by the GID that heddle chooses,
 # and by one that the user names.
 foreach(cases Transfers.TaggedMessages Seeds/Operations.LeaveNoTraceInEachOther/1_ring_tupleq Death.*

@@ -73,8 +73,9 @@ public:
     }
 
     // The same one by one, for who is the only thread here, and deals with plain messages - what a
-    // SEND put into the memory of an entry of an SRQ - where they are found: first(), or next()
-    // behind others; pop(); is_message() and message(), or completion(); publish() in the end.
+    // SEND put into the memory of an entry of an SRQ, or into the completion queue entry - where
+    // they are found: first(), or next() behind others; pop(); is_message() or
+    // is_inlined_message(), and Message, or completion(); publish() in the end.
     const mlx5_cqe64* first() noexcept {
         const mlx5_cqe64* const cqe = next();
         if (cqe != nullptr) [[likely]]
@@ -92,6 +93,14 @@ public:
     bool has_message() const noexcept {
         const std::uint8_t own = owner_byte(front());
         if (((own ^ owner_) & (kKindOfMessage | MLX5_CQE_OWNER_MASK)) != kMessage) return false;
+        order_device_loads();
+        return true;
+    }
+    // The same of a small message that came in the entry itself (scatter to CQE), after
+    // has_message() said no.
+    bool has_inlined_message() const noexcept {
+        const std::uint8_t own = owner_byte(front());
+        if (((own ^ owner_) & (kKindOfInlined | MLX5_CQE_OWNER_MASK)) != kMessage) return false;
         order_device_loads();
         return true;
     }
@@ -119,6 +128,15 @@ public:
 
     static bool is_message(const mlx5_cqe64& cqe) noexcept {
         return (cqe.op_own & kKindOfMessage) == kMessage;
+    }
+    // After is_message() said no: is it one whose bytes are in the entry, at inlined_bytes()?
+    static bool is_inlined_message(const mlx5_cqe64& cqe) noexcept {
+        return (cqe.op_own & kKindOfInlined) == kMessage;
+    }
+    // Until publish(): in its first half, or in the 64 bytes before an entry of 128.
+    static const std::byte* inlined_bytes(const mlx5_cqe64& cqe) noexcept {
+        const auto* begin = reinterpret_cast<const std::byte*>(&cqe);
+        return cqe.op_own & MLX5_INLINE_SCATTER_32 ? begin : begin - sizeof cqe;
     }
     // What an entry says of it, until publish().
     class Message {
@@ -164,9 +182,9 @@ public:
 
 private:
     // RESP_SEND and RESP_SEND_IMM differ in the last bit.
-    static constexpr unsigned kMessage = MLX5_CQE_RESP_SEND << 4,
+    static constexpr unsigned kMessage = MLX5_CQE_RESP_SEND << 4, kKindOfInlined = 0xe0,
                               kKindOfMessage =
-                                  0xe0 | MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64;
+                                  kKindOfInlined | MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64;
     // The last of the last word, which is written as a whole, and last (PRM).
     static std::uint8_t owner_byte(const mlx5_cqe64& cqe) noexcept {
         return static_cast<std::uint8_t>(le32toh(load_word(&cqe.wqe_counter)) >> 24);
@@ -196,14 +214,9 @@ private:
         return reporter.qpn < qpn;
     }
 
-    // Small answers and messages may come in the entry: in its first half, or in the 64 bytes
-    // before an entry of 128.
+    // Small answers and messages may come in the entry.
     static bool carries_payload(const mlx5_cqe64& cqe) noexcept {
         return (cqe.op_own & (MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64)) != 0;
-    }
-    static const std::byte* payload_of(const mlx5_cqe64& cqe) noexcept {
-        const auto* begin = reinterpret_cast<const std::byte*>(&cqe);
-        return cqe.op_own & MLX5_INLINE_SCATTER_32 ? begin : begin - sizeof cqe;
     }
 
     void sent(const mlx5_cqe64& cqe, Completion& out) noexcept {
@@ -211,7 +224,7 @@ private:
         if (queue == nullptr) return;
         const std::uint16_t counter = be16toh(cqe.wqe_counter);
         if (carries_payload(cqe) && out.status == IBV_WC_SUCCESS) [[unlikely]]
-            queue->answered(counter, payload_of(cqe), out.bytes);
+            queue->answered(counter, inlined_bytes(cqe), out.bytes);
         out.id = queue->completed(counter);
     }
 
@@ -221,7 +234,7 @@ private:
         const Received entry = queue.completed(counter);
         out.id = entry.id;
         if (carries_payload(cqe) && out.status == IBV_WC_SUCCESS)
-            scatter(entry.list, entry.room, payload_of(cqe), be32toh(cqe.byte_cnt));
+            scatter(entry.list, entry.room, inlined_bytes(cqe), be32toh(cqe.byte_cnt));
         queue.release(counter);
     }
     void received(const mlx5_cqe64& cqe, Completion& out) noexcept {
