@@ -74,27 +74,27 @@ ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* so
     return static_cast<ssize_t>(got);
 }
 
-// Without sleeping, but not at the cost of who else wants the processor.
+// Never sleeps, but yields the processor after many empty polls while an operation waits for a peer.
 template <class Entry>
-ssize_t take_or_give_way(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* sources) {
-    bool give_way = false;
+ssize_t take_or_yield(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* sources) {
+    bool yield = false;
     ssize_t got;
     {
         Guard guard(cq.domain);
         got = take<Entry>(cq, buffer, count, sources);
         if (got != -FI_EAGAIN)
-            cq.courtesy.found();
-        else if (cq.courtesy.in_vain()) [[unlikely]]
-            give_way = cq.domain.waits();
+            cq.backoff.reset();
+        else if (cq.backoff.count_empty_poll()) [[unlikely]]
+            yield = cq.domain.waits();
     }
-    if (give_way) [[unlikely]]
-        cq.courtesy.give_way();
+    if (yield) [[unlikely]]
+        cq.backoff.yield();
     return got;
 }
 
 template <class Entry>
 [[gnu::noinline]] ssize_t read_any(CompletionQueue& cq, void* buffer, std::size_t count) {
-    return take_or_give_way<Entry>(cq, buffer, count, nullptr);
+    return take_or_yield<Entry>(cq, buffer, count, nullptr);
 }
 
 // Messages that need no progress but their own (Body::read_next), as long as there are some.
@@ -127,7 +127,7 @@ template <class Entry>
 ssize_t read_from(fid_cq* handle, void* buffer, std::size_t count, fi_addr_t* sources) {
     auto& cq = static_cast<CompletionQueue&>(*handle);
     return guarded("fi_cq_readfrom", [&]() -> ssize_t {
-        return take_or_give_way<Entry>(cq, buffer, count, sources);
+        return take_or_yield<Entry>(cq, buffer, count, sources);
     });
 }
 

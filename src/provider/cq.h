@@ -5,7 +5,7 @@
 #include <rdma/fi_eq.h>
 
 #include "protocol/completions.h"
-#include "provider/courtesy.h"
+#include "provider/poll_backoff.h"
 #include "provider/domain.h"
 #include "provider/object.h"
 #include "provider/sleeper.h"
@@ -25,7 +25,7 @@ struct CompletionQueue : fid_cq {
     // Programs whose operations complete at once never find the queue empty, but have peers, too.
     static constexpr unsigned kReadsWithoutProgress = 32;
     unsigned reads_until_progress = kReadsWithoutProgress;
-    Courtesy courtesy;
+    PollBackoff backoff;
     std::atomic<bool> signalled{false};
     Sleeper sleeper;
     Uses uses;  // by endpoints
