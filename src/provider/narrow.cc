@@ -9,7 +9,7 @@
 #include "provider/endpoint.h"
 #include "provider/limits.h"
 #include "provider/offer.h"
-#include "provider/offered.h"
+#include "provider/capabilities.h"
 
 namespace heddle::provider {
 namespace {

@@ -14,7 +14,7 @@
 #include "protocol/name.h"
 #include "provider/info.h"
 #include "provider/limits.h"
-#include "provider/offered.h"
+#include "provider/capabilities.h"
 #include "provider/parameters.h"
 
 namespace heddle::provider {
