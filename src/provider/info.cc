@@ -56,7 +56,7 @@ int offers(std::uint32_t version, std::uint64_t flags, const fi_info* hints, fi_
     std::string why;
     for (const DeviceInfo& device : usable_devices()) {
         Info offer = full_offer(device, version);
-        if (hints != nullptr && !narrow(*offer, *hints, flags, version, why)) {
+        if (hints != nullptr && !match_hints(*offer, *hints, flags, version, why)) {
             log(FI_LOG_INFO, "%s does not suit: %s", device.name.c_str(), why.c_str());
             continue;
         }

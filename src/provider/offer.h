@@ -21,7 +21,7 @@ Info full_offer(const DeviceInfo& device, std::uint32_t version);
 
 // Narrows the offer to the hints; `flags` are those of fi_getinfo. False: they ask for what there
 // is not; `why` says for what.
-bool narrow(fi_info& offer, const fi_info& hints, std::uint64_t flags, std::uint32_t version,
-            std::string& why);
+bool match_hints(fi_info& offer, const fi_info& hints, std::uint64_t flags, std::uint32_t version,
+                 std::string& why);
 
 }  // namespace heddle::provider

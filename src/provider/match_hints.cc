@@ -5,20 +5,20 @@
 
 #include <cstring>
 
+#include "provider/capabilities.h"
 #include "provider/domain.h"
 #include "provider/endpoint.h"
 #include "provider/limits.h"
 #include "provider/offer.h"
-#include "provider/capabilities.h"
 
 namespace heddle::provider {
 namespace {
 
 // One reason, at the first thing that does not suit.
-class Wishes {
+class HintMatcher {
 public:
-    Wishes(fi_info& offer, const fi_info& hints, std::uint64_t flags, std::uint32_t version,
-           std::string& why)
+    HintMatcher(fi_info& offer, const fi_info& hints, std::uint64_t flags, std::uint32_t version,
+                std::string& why)
         : offer_(offer), hints_(hints), flags_(flags), version_(version), why_(why) {}
 
     bool all() {
@@ -81,7 +81,7 @@ private:
     std::string& why_;
 };
 
-bool Wishes::domain() {
+bool HintMatcher::domain() {
     const fi_domain_attr* asked = hints_.domain_attr;
     if (asked == nullptr) return true;
     fi_domain_attr& ours = *offer_.domain_attr;
@@ -121,7 +121,7 @@ bool Wishes::domain() {
            most(asked->mr_cnt, ours.mr_cnt, "the device has not so many memory regions");
 }
 
-bool Wishes::capabilities() {
+bool HintMatcher::capabilities() {
     std::uint64_t caps = hints_.caps;
     if ((caps & ~kCaps) != 0) return no("a capability that is not offered is asked for");
     if (caps != 0) {
@@ -137,7 +137,7 @@ bool Wishes::capabilities() {
 
 // mr_mode: what the program says it can do for us. Programs without RMA need nothing of it, and
 // some reject what they need not.
-bool Wishes::registration() {
+bool HintMatcher::registration() {
     fi_domain_attr& ours = *offer_.domain_attr;
     const int asked = hints_.domain_attr != nullptr ? hints_.domain_attr->mr_mode : 0;
     const bool old = FI_VERSION_LT(version_, FI_VERSION(1, 5)) || asked == kMrBasic;
@@ -164,7 +164,7 @@ bool Wishes::registration() {
     return true;
 }
 
-bool Wishes::endpoint() {
+bool HintMatcher::endpoint() {
     const fi_ep_attr* asked = hints_.ep_attr;
     if (asked == nullptr) return true;
     fi_ep_attr& ours = *offer_.ep_attr;
@@ -184,7 +184,7 @@ bool Wishes::endpoint() {
            most(asked->rx_ctx_cnt, 1, "an endpoint has one receive context");
 }
 
-bool Wishes::transmit() {
+bool HintMatcher::transmit() {
     fi_tx_attr& ours = *offer_.tx_attr;
     ours.caps &= offer_.caps;
     const fi_tx_attr* asked = hints_.tx_attr;
@@ -205,7 +205,7 @@ bool Wishes::transmit() {
            most(asked->rma_iov_limit, kMaxPieces, "there are 8 pieces at most");
 }
 
-bool Wishes::receive() {
+bool HintMatcher::receive() {
     fi_rx_attr& ours = *offer_.rx_attr;
     ours.caps &= offer_.caps;
     const fi_rx_attr* asked = hints_.rx_attr;
@@ -226,9 +226,9 @@ bool Wishes::receive() {
 
 }  // namespace
 
-bool narrow(fi_info& offer, const fi_info& hints, std::uint64_t flags, std::uint32_t version,
-            std::string& why) {
-    return Wishes(offer, hints, flags, version, why).all();
+bool match_hints(fi_info& offer, const fi_info& hints, std::uint64_t flags, std::uint32_t version,
+                 std::string& why) {
+    return HintMatcher(offer, hints, flags, version, why).all();
 }
 
 }  // namespace heddle::provider
