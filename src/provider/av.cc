@@ -9,7 +9,7 @@
 
 #include "provider/guarded.h"
 #include "provider/name_text.h"
-#include "provider/not_there.h"
+#include "provider/unsupported.h"
 
 namespace heddle::provider {
 namespace {
@@ -123,10 +123,10 @@ fi_ops av_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_av,
     .bind = bind_av,
-    .control = not_there,
-    .ops_open = not_there,
-    .tostr = not_there,
-    .ops_set = not_there,
+    .control = unsupported,
+    .ops_open = unsupported,
+    .tostr = unsupported,
+    .ops_set = unsupported,
 };
 // A template, for the entries that only the headers of libfabric 2 have.
 template <class Operations>
@@ -134,16 +134,16 @@ constexpr Operations make_av_ops() {
     Operations ops{};
     ops.size = sizeof ops;
     ops.insert = insert;
-    ops.insertsvc = not_there;
-    ops.insertsym = not_there;
+    ops.insertsvc = unsupported;
+    ops.insertsym = unsupported;
     ops.remove = remove;
     ops.lookup = look_up;
     ops.straddr = text;
-    ops.av_set = not_there;
+    ops.av_set = unsupported;
     if constexpr (requires { ops.insert_auth_key; }) {
-        ops.insert_auth_key = not_there;
-        ops.lookup_auth_key = not_there;
-        ops.set_user_id = not_there;
+        ops.insert_auth_key = unsupported;
+        ops.lookup_auth_key = unsupported;
+        ops.set_user_id = unsupported;
     }
     return ops;
 }

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "provider/guarded.h"
-#include "provider/not_there.h"
+#include "provider/unsupported.h"
 
 namespace heddle::provider {
 namespace {
@@ -100,11 +100,11 @@ int control_cntr(fid* handle, int command, void* argument) {
 fi_ops cntr_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_counter,
-    .bind = not_there,
+    .bind = unsupported,
     .control = control_cntr,
-    .ops_open = not_there,
-    .tostr = not_there,
-    .ops_set = not_there,
+    .ops_open = unsupported,
+    .tostr = unsupported,
+    .ops_set = unsupported,
 };
 fi_ops_cntr cntr_ops = {
     .size = sizeof(fi_ops_cntr),

@@ -13,7 +13,7 @@
 #include "provider/cq_strings.h"
 #include "provider/guarded.h"
 #include "provider/host.h"
-#include "provider/not_there.h"
+#include "provider/unsupported.h"
 #include "verbs/memlock.h"
 
 namespace heddle::provider {
@@ -74,7 +74,8 @@ ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* so
     return static_cast<ssize_t>(got);
 }
 
-// Never sleeps, but yields the processor after many empty polls while an operation waits for a peer.
+// Never sleeps, but yields the processor after many empty polls while an operation waits for a
+// peer.
 template <class Entry>
 ssize_t take_or_yield(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* sources) {
     bool yield = false;
@@ -126,9 +127,8 @@ template <class Entry>
 template <class Entry>
 ssize_t read_from(fid_cq* handle, void* buffer, std::size_t count, fi_addr_t* sources) {
     auto& cq = static_cast<CompletionQueue&>(*handle);
-    return guarded("fi_cq_readfrom", [&]() -> ssize_t {
-        return take_or_yield<Entry>(cq, buffer, count, sources);
-    });
+    return guarded("fi_cq_readfrom",
+                   [&]() -> ssize_t { return take_or_yield<Entry>(cq, buffer, count, sources); });
 }
 
 template <class Entry>
@@ -228,11 +228,11 @@ int control_cq(fid* handle, int command, void* argument) {
 fi_ops cq_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_cq,
-    .bind = not_there,
+    .bind = unsupported,
     .control = control_cq,
-    .ops_open = not_there,
-    .tostr = not_there,
-    .ops_set = not_there,
+    .ops_open = unsupported,
+    .tostr = unsupported,
+    .ops_set = unsupported,
 };
 template <class Entry>
 fi_ops_cq cq_ops = {

@@ -17,10 +17,10 @@
 #include "provider/host.h"
 #include "provider/limits.h"
 #include "provider/mr.h"
-#include "provider/not_there.h"
 #include "provider/parameters.h"
 #include "provider/poll.h"
 #include "provider/stats.h"
+#include "provider/unsupported.h"
 #include "verbs/open_device.h"
 
 namespace heddle::provider {
@@ -56,23 +56,23 @@ fi_ops domain_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_domain,
     .bind = bind_domain,
-    .control = not_there,
-    .ops_open = not_there,
-    .tostr = not_there,
-    .ops_set = not_there,
+    .control = unsupported,
+    .ops_open = unsupported,
+    .tostr = unsupported,
+    .ops_set = unsupported,
 };
 fi_ops_domain domain_ops = {
     .size = sizeof(fi_ops_domain),
     .av_open = open_address_vector,
     .cq_open = open_completion_queue,
     .endpoint = open_endpoint,
-    .scalable_ep = not_there,
+    .scalable_ep = unsupported,
     .cntr_open = open_counter,
     .poll_open = open_poll_set,
-    .stx_ctx = not_there,
-    .srx_ctx = not_there,
+    .stx_ctx = unsupported,
+    .srx_ctx = unsupported,
     .query_atomic = query_atomic,
-    .query_collective = not_there,
+    .query_collective = unsupported,
     .endpoint2 = open_endpoint2,
 };
 

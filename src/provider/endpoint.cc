@@ -10,9 +10,9 @@
 
 #include "provider/guarded.h"
 #include "provider/limits.h"
-#include "provider/not_there.h"
 #include "provider/parameters.h"
 #include "provider/stats.h"
+#include "provider/unsupported.h"
 
 namespace heddle::provider {
 namespace {
@@ -191,35 +191,35 @@ fi_ops endpoint_fid_ops = {
     .close = close_endpoint,
     .bind = bind_endpoint,
     .control = control_endpoint,
-    .ops_open = not_there,
-    .tostr = not_there,
-    .ops_set = not_there,
+    .ops_open = unsupported,
+    .tostr = unsupported,
+    .ops_set = unsupported,
 };
 fi_ops_cm cm_table = {
     .size = sizeof(fi_ops_cm),
-    .setname = not_there,
+    .setname = unsupported,
     .getname = get_name,
-    .getpeer = not_there,
-    .connect = not_there,
-    .listen = not_there,
-    .accept = not_there,
-    .reject = not_there,
-    .shutdown = not_there,
-    .join = not_there,
+    .getpeer = unsupported,
+    .connect = unsupported,
+    .listen = unsupported,
+    .accept = unsupported,
+    .reject = unsupported,
+    .shutdown = unsupported,
+    .join = unsupported,
 };
 fi_ops_collective collective_table = {
     .size = sizeof(fi_ops_collective),
-    .barrier = not_there,
-    .broadcast = not_there,
-    .alltoall = not_there,
-    .allreduce = not_there,
-    .allgather = not_there,
-    .reduce_scatter = not_there,
-    .reduce = not_there,
-    .scatter = not_there,
-    .gather = not_there,
-    .msg = not_there,
-    .barrier2 = not_there,
+    .barrier = unsupported,
+    .broadcast = unsupported,
+    .alltoall = unsupported,
+    .allreduce = unsupported,
+    .allgather = unsupported,
+    .reduce_scatter = unsupported,
+    .reduce = unsupported,
+    .scatter = unsupported,
+    .gather = unsupported,
+    .msg = unsupported,
+    .barrier2 = unsupported,
 };
 
 void fill_tables(Endpoint& endpoint, void* context) {

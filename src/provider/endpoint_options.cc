@@ -4,8 +4,8 @@
 
 #include "provider/endpoint.h"
 #include "provider/limits.h"
-#include "provider/not_there.h"
 #include "provider/parameters.h"
+#include "provider/unsupported.h"
 
 namespace heddle::provider {
 namespace {
@@ -125,8 +125,8 @@ fi_ops_ep endpoint_ops = {
     .cancel = cancel,
     .getopt = get_option,
     .setopt = set_option,
-    .tx_ctx = not_there,
-    .rx_ctx = not_there,
+    .tx_ctx = unsupported,
+    .rx_ctx = unsupported,
     .rx_size_left = receive_left,
     .tx_size_left = transmit_left,
 };

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "provider/guarded.h"
-#include "provider/not_there.h"
+#include "provider/unsupported.h"
 
 namespace heddle::provider {
 namespace {
@@ -110,11 +110,11 @@ int control_eq(fid* handle, int command, void* argument) {
 fi_ops eq_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_eq,
-    .bind = not_there,
+    .bind = unsupported,
     .control = control_eq,
-    .ops_open = not_there,
-    .tostr = not_there,
-    .ops_set = not_there,
+    .ops_open = unsupported,
+    .tostr = unsupported,
+    .ops_set = unsupported,
 };
 fi_ops_eq eq_ops = {
     .size = sizeof(fi_ops_eq),

@@ -10,7 +10,7 @@
 #include "provider/eq.h"
 #include "provider/guarded.h"
 #include "provider/info.h"
-#include "provider/not_there.h"
+#include "provider/unsupported.h"
 
 namespace heddle::provider {
 namespace {
@@ -52,18 +52,18 @@ int open_domain2(fid_fabric* fabric, fi_info* info, fid_domain** domain, std::ui
 fi_ops fabric_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_fabric,
-    .bind = not_there,
-    .control = not_there,
-    .ops_open = not_there,
-    .tostr = not_there,
-    .ops_set = not_there,
+    .bind = unsupported,
+    .control = unsupported,
+    .ops_open = unsupported,
+    .tostr = unsupported,
+    .ops_set = unsupported,
 };
 fi_ops_fabric fabric_ops = {
     .size = sizeof(fi_ops_fabric),
     .domain = open_domain,
-    .passive_ep = not_there,
+    .passive_ep = unsupported,
     .eq_open = open_event_queue,
-    .wait_open = not_there,
+    .wait_open = unsupported,
     .trywait = try_wait,
     .domain2 = open_domain2,
 };

@@ -11,8 +11,8 @@
 #include "heddle/error.h"
 #include "provider/domain.h"
 #include "provider/guarded.h"
-#include "provider/not_there.h"
 #include "provider/object.h"
+#include "provider/unsupported.h"
 
 namespace heddle::provider {
 namespace {
@@ -48,9 +48,9 @@ fi_ops mr_fid_ops = {
     .close = close_mr,
     .bind = bind_region,
     .control = control_region,
-    .ops_open = not_there,
-    .tostr = not_there,
-    .ops_set = not_there,
+    .ops_open = unsupported,
+    .tostr = unsupported,
+    .ops_set = unsupported,
 };
 
 constexpr std::uint64_t kAccess =

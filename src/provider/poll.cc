@@ -9,7 +9,7 @@
 #include "provider/cntr.h"
 #include "provider/cq.h"
 #include "provider/guarded.h"
-#include "provider/not_there.h"
+#include "provider/unsupported.h"
 
 namespace heddle::provider {
 namespace {
@@ -98,11 +98,11 @@ int close_set(fid* handle) {
 fi_ops poll_fid_ops = {
     .size = sizeof(fi_ops),
     .close = close_set,
-    .bind = not_there,
-    .control = not_there,
-    .ops_open = not_there,
-    .tostr = not_there,
-    .ops_set = not_there,
+    .bind = unsupported,
+    .control = unsupported,
+    .ops_open = unsupported,
+    .tostr = unsupported,
+    .ops_set = unsupported,
 };
 fi_ops_poll poll_ops = {
     .size = sizeof(fi_ops_poll),

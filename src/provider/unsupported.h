@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// For the entries of libfabric's tables that this provider does not have: a function of whatever
-// type the entry is, which answers -FI_ENOSYS.
+// The value for an entry of a libfabric function table that this provider does not support: it
+// converts to a function of the entry's type that returns -FI_ENOSYS.
 #pragma once
 
 #include <rdma/fi_errno.h>
 
 namespace heddle::provider {
 
-struct NotThere {
+struct Unsupported {
     template <class Result, class... Arguments>
     using Function = Result (*)(Arguments...);
 
@@ -16,6 +16,6 @@ struct NotThere {
         return [](Arguments...) -> Result { return -FI_ENOSYS; };
     }
 };
-inline constexpr NotThere not_there;
+inline constexpr Unsupported unsupported;
 
 }  // namespace heddle::provider
