@@ -108,13 +108,13 @@ int bind_av(fid* handle, fid* other, std::uint64_t flags) {
     if (flags != 0) return -FI_EBADFLAGS;
     if (av.events != nullptr) return -FI_EBUSY;
     av.events = &object<EventQueue>(other);
-    av.events_use.set(av.events->uses);
+    av.events_ref.set(av.events->refs);
     return 0;
 }
 
 int close_av(fid* handle) {
     auto& av = object<AddressVectorObject>(handle);
-    if (av.uses.any()) return -FI_EBUSY;
+    if (av.refs.any()) return -FI_EBUSY;
     delete &av;
     return 0;
 }

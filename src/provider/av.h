@@ -15,15 +15,15 @@ namespace heddle::provider {
 struct AddressVectorObject : fid_av {
     using Fid = fid_av;
     AddressVectorObject(Domain& of, bool by_events)
-        : fid_av{}, domain(of), asynchronous(by_events), domain_use(of.uses) {}
+        : fid_av{}, domain(of), asynchronous(by_events), domain_ref(of.refs) {}
 
     Domain& domain;
     protocol::AddressVector names;
     bool asynchronous;  // FI_EVENT: what was inserted is told by the event queue
     EventQueue* events = nullptr;
-    Use events_use;
-    Uses uses;  // by endpoints
-    Use domain_use;
+    Ref events_ref;
+    RefCount refs;  // by endpoints
+    Ref domain_ref;
 };
 
 int open_address_vector(fid_domain* domain, fi_av_attr* attributes, fid_av** av,

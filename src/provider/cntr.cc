@@ -84,7 +84,7 @@ int wait(fid_cntr* handle, std::uint64_t threshold, int timeout) {
 
 int close_counter(fid* handle) {
     auto& counter = object<CounterObject>(handle);
-    if (counter.uses.any()) return -FI_EBUSY;
+    if (counter.refs.any()) return -FI_EBUSY;
     return guarded("fi_close of a counter", [&] {
         Domain& domain = counter.domain;
         Guard guard(domain);
@@ -129,7 +129,7 @@ CounterObject::CounterObject(Domain& of, fi_wait_obj kind)
               return counter.done() != counter.seen_done || counter.failed() != counter.seen_failed;
           },
           this),
-      domain_use(of.uses) {}
+      domain_ref(of.refs) {}
 
 int try_wait(CounterObject& counter) {
     if (!counter.sleeper.possible()) return -FI_EINVAL;

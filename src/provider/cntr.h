@@ -23,8 +23,8 @@ struct CounterObject : fid_cntr {
     // What it was when somebody last went to sleep: any change wakes.
     std::uint64_t seen_done = 0, seen_failed = 0;
     Sleeper sleeper;
-    Uses uses;
-    Use domain_use;
+    RefCount refs;
+    Ref domain_ref;
 };
 
 int open_counter(fid_domain* domain, fi_cntr_attr* attributes, fid_cntr** counter,

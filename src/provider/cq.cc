@@ -212,7 +212,7 @@ int signal(fid_cq* handle) {
 
 int close_cq(fid* handle) {
     auto& cq = object<CompletionQueue>(handle);
-    if (cq.uses.any()) return -FI_EBUSY;
+    if (cq.refs.any()) return -FI_EBUSY;
     return guarded("fi_close of a CQ", [&] {
         Domain& domain = cq.domain;
         Guard guard(domain);
@@ -266,7 +266,7 @@ CompletionQueue::CompletionQueue(Domain& of, const fi_cq_attr& attributes)
               return !static_cast<const CompletionQueue*>(owner)->ring.empty();
           },
           this),
-      domain_use(of.uses) {}
+      domain_ref(of.refs) {}
 
 int try_wait(CompletionQueue& cq) {
     if (!cq.sleeper.possible()) return -FI_EINVAL;

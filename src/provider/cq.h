@@ -5,9 +5,9 @@
 #include <rdma/fi_eq.h>
 
 #include "protocol/completions.h"
-#include "provider/poll_backoff.h"
 #include "provider/domain.h"
 #include "provider/object.h"
+#include "provider/poll_backoff.h"
 #include "provider/sleeper.h"
 
 namespace heddle::provider {
@@ -28,8 +28,8 @@ struct CompletionQueue : fid_cq {
     PollBackoff backoff;
     std::atomic<bool> signalled{false};
     Sleeper sleeper;
-    Uses uses;  // by endpoints
-    Use domain_use;
+    RefCount refs;  // by endpoints
+    Ref domain_ref;
 };
 
 int open_completion_queue(fid_domain* domain, fi_cq_attr* attributes, fid_cq** cq,

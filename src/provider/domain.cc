@@ -28,7 +28,7 @@ namespace {
 
 int close_domain(fid* handle) {
     auto& domain = object<Domain>(handle);
-    if (domain.uses.any()) return -FI_EBUSY;
+    if (domain.refs.any()) return -FI_EBUSY;
     return guarded("fi_close of a domain", [&] {
         domain_closing(domain);
         delete &domain;
@@ -43,7 +43,7 @@ int bind_domain(fid* handle, fid* other, std::uint64_t flags) {
     // FI_REG_MR asks for registrations that end later: ours have ended when the call returns.
     if ((flags & ~kRegisterMemory) != 0) return -FI_EBADFLAGS;
     domain.events = &object<EventQueue>(other);
-    domain.events_use.set(domain.events->uses);
+    domain.events_ref.set(domain.events->refs);
     return 0;
 }
 
@@ -115,7 +115,7 @@ Domain::Domain(Fabric& of, const fi_info& info)
       name(info.domain_attr->name != nullptr ? info.domain_attr->name : ""),
       caps(info.caps),
       local_descriptors((info.domain_attr->mr_mode & (FI_MR_LOCAL | kMrBasic)) != 0),
-      fabric_use_(of) {
+      fabric_ref_(of) {
     say_if_fork_takes_memory();
     const bool itself = info.domain_attr->data_progress == FI_PROGRESS_AUTO;
     lock = protocol->lock();

@@ -42,8 +42,8 @@ struct Domain : fid_domain {
     std::uint64_t caps = 0;
     bool local_descriptors = false;  // FI_MR_LOCAL was asked for
     EventQueue* events = nullptr;
-    Use events_use;
-    Uses uses;
+    Ref events_ref;
+    RefCount refs;
 
     // Under the guard:
     void progress(unsigned most = ~0u) {  // `most`: of what has come to an endpoint
@@ -76,7 +76,7 @@ private:
     bool watched(int fd) const noexcept;  // of an enabled endpoint
 
     std::recursive_mutex own_lock_;
-    FabricUse fabric_use_;
+    FabricRef fabric_ref_;
     Descriptor endpoints_epoll_;
     unsigned reports_seen_ = 0;
     // So that the clock is not read each time.

@@ -18,8 +18,8 @@ namespace heddle::provider {
 namespace {
 
 template <class Object>
-void use(Endpoint& endpoint, Object& bound) {
-    endpoint.bound.push_back(std::make_unique<Use>(bound.uses));
+void hold(Endpoint& endpoint, Object& bound) {
+    endpoint.bound.push_back(std::make_unique<Ref>(bound.refs));
 }
 
 int bind_cq(Endpoint& endpoint, CompletionQueue& cq, std::uint64_t flags) {
@@ -28,7 +28,7 @@ int bind_cq(Endpoint& endpoint, CompletionQueue& cq, std::uint64_t flags) {
     if (&cq.domain != endpoint.domain) return -FI_EINVAL;
     if ((flags & FI_TRANSMIT) != 0 && endpoint.transmit != nullptr) return -FI_EBUSY;
     if ((flags & FI_RECV) != 0 && endpoint.receive != nullptr) return -FI_EBUSY;
-    use(endpoint, cq);
+    hold(endpoint, cq);
     const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
     if ((flags & FI_TRANSMIT) != 0) {
         endpoint.transmit = &cq;
@@ -49,7 +49,7 @@ int bind_counter(Endpoint& endpoint, CounterObject& counter, std::uint64_t flags
     if (&counter.domain != endpoint.domain) return -FI_EINVAL;
     for (std::size_t i = 0; i < std::size(kCounterFlags); ++i)
         if ((flags & kCounterFlags[i]) != 0 && endpoint.counters[i] != nullptr) return -FI_EBUSY;
-    use(endpoint, counter);
+    hold(endpoint, counter);
     for (std::size_t i = 0; i < std::size(kCounterFlags); ++i)
         if ((flags & kCounterFlags[i]) != 0) endpoint.counters[i] = &counter;
     return 0;
@@ -64,7 +64,7 @@ int bind_endpoint(fid* handle, fid* other, std::uint64_t flags) {
                 auto& addresses = object<AddressVectorObject>(other);
                 if (&addresses.domain != endpoint.domain) return -FI_EINVAL;
                 if (endpoint.addresses != nullptr) return -FI_EBUSY;
-                use(endpoint, addresses);
+                hold(endpoint, addresses);
                 endpoint.addresses = &addresses;
                 return 0;
             }
@@ -73,7 +73,7 @@ int bind_endpoint(fid* handle, fid* other, std::uint64_t flags) {
             case FI_CLASS_CNTR:
                 return bind_counter(endpoint, object<CounterObject>(other), flags);
             case FI_CLASS_EQ:
-                use(endpoint, object<EventQueue>(other));
+                hold(endpoint, object<EventQueue>(other));
                 return 0;  // never written
             default:
                 return -FI_ENOSYS;
@@ -163,7 +163,7 @@ int control_endpoint(fid* handle, int command, void* argument) {
 
 int close_endpoint(fid* handle) {
     auto& endpoint = object<Endpoint>(handle);
-    if (endpoint.uses.any()) return -FI_EBUSY;
+    if (endpoint.refs.any()) return -FI_EBUSY;
     return guarded("fi_close of an endpoint", [&] {
         Domain& domain = *endpoint.domain;
         Guard guard(domain);
@@ -245,7 +245,7 @@ Endpoint::Endpoint(Domain& of, const fi_info& info)
       receive_op_flags(info.rx_attr != nullptr ? info.rx_attr->op_flags & kReceiveOpFlags : 0),
       caps(info.caps),
       min_multi_receive(kMinMultiReceive),
-      domain_use(of.uses) {}
+      domain_ref(of.refs) {}
 
 Endpoint::Endpoint(Endpoint& original, std::uint64_t flags)
     : fid_ep{},
@@ -265,8 +265,8 @@ Endpoint::Endpoint(Endpoint& original, std::uint64_t flags)
       transmit_selective(original.transmit_selective),
       receive_selective(original.receive_selective),
       scratch(original.scratch.size()),
-      original_use(original.uses),
-      domain_use(original.domain->uses) {
+      original_ref(original.refs),
+      domain_ref(original.domain->refs) {
     fill_tables(*this, original.fid.context);
     const std::uint64_t own = flags & ~(FI_TRANSMIT | FI_RECV);
     if ((flags & FI_TRANSMIT) != 0) transmit_op_flags = own & kTransmitOpFlags;

@@ -56,12 +56,12 @@ struct Endpoint : fid_ep {
     CompletionQueue *transmit = nullptr, *receive = nullptr;
     bool transmit_selective = false, receive_selective = false;
     CounterObject* counters[6] = {};  // see kCounterFlags
-    std::vector<std::unique_ptr<Use>> bound;
+    std::vector<std::unique_ptr<Ref>> bound;
     std::vector<std::byte> scratch;               // operands of atomics in pieces
     std::unique_ptr<protocol::RdmEndpoint> made;  // not of an alias
-    Uses uses;                                    // by aliases
-    Use original_use;
-    Use domain_use;
+    RefCount refs;                                // by aliases
+    Ref original_ref;
+    Ref domain_ref;
 
     void derive_flags() noexcept;
 };

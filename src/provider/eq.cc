@@ -87,7 +87,7 @@ const char* error_text(fid_eq*, int error, const void*, char* buffer, std::size_
 
 int close_eq(fid* handle) {
     auto& eq = object<EventQueue>(handle);
-    if (eq.uses.any()) return -FI_EBUSY;
+    if (eq.refs.any()) return -FI_EBUSY;
     delete &eq;
     return 0;
 }
@@ -132,7 +132,7 @@ EventQueue::EventQueue(Fabric& fabric, fi_wait_obj kind, bool may_write)
       wait_object(kind == FI_WAIT_UNSPEC ? FI_WAIT_FD : kind),
       writable(may_write),
       event(make_event()),
-      fabric_use(fabric) {}
+      fabric_ref(fabric) {}
 
 void EventQueue::put(std::uint32_t kind, const void* entry, std::size_t bytes) {
     Event added;

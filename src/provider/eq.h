@@ -34,8 +34,8 @@ struct EventQueue : fid_eq {
     fi_wait_obj wait_object;
     bool writable;
     Descriptor event;  // readable while there are events
-    Uses uses;
-    FabricUse fabric_use;
+    RefCount refs;
+    FabricRef fabric_ref;
 };
 
 int open_event_queue(fid_fabric* fabric, fi_eq_attr* attributes, fid_eq** eq,

@@ -16,7 +16,7 @@ namespace heddle::provider {
 namespace {
 
 int close_fabric(fid* handle) {
-    FabricUse::drop(object<Fabric>(handle));
+    FabricRef::drop(object<Fabric>(handle));
     return 0;
 }
 

@@ -14,22 +14,23 @@ namespace heddle::provider {
 struct Fabric : fid_fabric {
     using Fid = fid_fabric;
     std::string name;
-    std::atomic<int> holders{1};  // the program, until fi_close, domains and event queues
+    // The program's reference until fi_close, and one of each domain and event queue.
+    std::atomic<int> refs{1};
 };
 
-// A program may close a fabric while there are domains of it (Open MPI does, where two of its parts
-// share one): it goes with the last.
-class FabricUse {
+// A reference to a fabric by one of its domains or event queues. A program may close a fabric that
+// has domains: Open MPI does when two of its components share one. The last reference deletes it.
+class FabricRef {
 public:
-    explicit FabricUse(Fabric& fabric) noexcept : fabric_(fabric) {
-        fabric_.holders.fetch_add(1, std::memory_order_relaxed);
+    explicit FabricRef(Fabric& fabric) noexcept : fabric_(fabric) {
+        fabric_.refs.fetch_add(1, std::memory_order_relaxed);
     }
-    FabricUse(const FabricUse&) = delete;
-    FabricUse& operator=(const FabricUse&) = delete;
-    ~FabricUse() { drop(fabric_); }
+    FabricRef(const FabricRef&) = delete;
+    FabricRef& operator=(const FabricRef&) = delete;
+    ~FabricRef() { drop(fabric_); }
 
     static void drop(Fabric& fabric) noexcept {
-        if (fabric.holders.fetch_sub(1, std::memory_order_acq_rel) == 1) delete &fabric;
+        if (fabric.refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete &fabric;
     }
 
 private:

@@ -20,13 +20,13 @@ namespace {
 struct MemoryRegion : protocol::RegionHandle {
     using Fid = fid_mr;
     MemoryRegion(Domain& of, std::unique_ptr<protocol::Region> registered)
-        : RegionHandle{}, region(std::move(registered)), domain_use(of.uses) {
+        : RegionHandle{}, region(std::move(registered)), domain_ref(of.refs) {
         local_key = region->local_key();
         key = region->key();
         mem_desc = static_cast<fid_mr*>(this);
     }
     std::unique_ptr<protocol::Region> region;
-    Use domain_use;
+    Ref domain_ref;
 };
 
 int close_mr(fid* handle) {

@@ -16,16 +16,16 @@ namespace {
 
 struct Member {
     fid* handle = nullptr;
-    std::unique_ptr<Use> use;
+    std::unique_ptr<Ref> ref;
     std::uint64_t done = 0, failed = 0;  // of a counter, when it was last looked at
 };
 
 struct PollSet : fid_poll {
     using Fid = fid_poll;
-    explicit PollSet(Domain& of) : fid_poll{}, domain(of), domain_use(of.uses) {}
+    explicit PollSet(Domain& of) : fid_poll{}, domain(of), domain_ref(of.refs) {}
     Domain& domain;
     std::vector<Member> members;
-    Use domain_use;
+    Ref domain_ref;
 };
 
 PollSet& set_of(fid_poll* handle) noexcept { return static_cast<PollSet&>(*handle); }
@@ -59,21 +59,21 @@ int add(fid_poll* handle, fid* member, std::uint64_t flags) {
     if (flags != 0) return -FI_EBADFLAGS;
     return guarded("fi_poll_add", [&] {
         Domain* domain = nullptr;
-        Uses* uses = nullptr;
+        RefCount* refs = nullptr;
         if (member->fclass == FI_CLASS_CQ) {
             auto& cq = object<CompletionQueue>(member);
             domain = &cq.domain;
-            uses = &cq.uses;
+            refs = &cq.refs;
         } else if (member->fclass == FI_CLASS_CNTR) {
             auto& counter = object<CounterObject>(member);
             domain = &counter.domain;
-            uses = &counter.uses;
+            refs = &counter.refs;
         }
         if (domain != &set.domain) return -FI_EINVAL;
         Guard guard(set.domain);
         Member added;
         added.handle = member;
-        added.use = std::make_unique<Use>(*uses);
+        added.ref = std::make_unique<Ref>(*refs);
         set.members.push_back(std::move(added));
         return 0;
     });
