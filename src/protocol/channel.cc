@@ -90,12 +90,12 @@ int errno_of(ibv_wc_status status) noexcept {
     }
 }
 
-Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, bool direct,
-                 std::uint32_t number)
+Channel::Channel(std::unique_ptr<endpoint::ThreadResources> lane, const Options& options,
+                 bool direct, std::uint32_t number)
     : options_(options),
       number_(number),
-      lane_(std::move(lane)),
-      send_buffers_(lane_->shared->pd.get(), buffer_bytes(options), options.send_depth),
+      resources_(std::move(resources)),
+      send_buffers_(resources_->shared->pd.get(), buffer_bytes(options), options.send_depth),
       asked_inline_(static_cast<std::uint32_t>(options.inject_bytes + kHeaderRoom)),
       most_receives_(most_receives(options)),
       receives_at_once_(std::clamp(options.receive_buffers / 4, 1u, kReceivesAtOnce)) {
@@ -123,7 +123,7 @@ Channel::Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, b
     }
     // The direct path gives each entry of the queue a buffer, and posts all but one.
     if (direct_srq_) direct_srq_->begin_with(options.receive_buffers);
-    receive_buffers_.emplace(lane_->shared->pd.get(), buffer_bytes(options),
+    receive_buffers_.emplace(resources_->shared->pd.get(), buffer_bytes(options),
                              direct ? direct_srq_->entries() : options.receive_buffers,
                              most_receives_,
                              options.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0);
@@ -185,7 +185,7 @@ void Channel::watch(int fd) {
 }
 
 void Channel::make_cq() {
-    ibv_context* const context = lane_->shared->context.get();
+    ibv_context* const context = resources_->shared->context.get();
     events_.reset(ibv_create_comp_channel(context));
     if (!events_) throw VerbsError("a completion channel", errno, "raise `ulimit -n`");
     ::fcntl(events_->fd, F_SETFL, ::fcntl(events_->fd, F_GETFL) | O_NONBLOCK);
@@ -204,7 +204,7 @@ void Channel::make_cq() {
                          EINVAL, "FI_HEDDLE_RECEIVE_MEMORY makes it smaller");
     attributes.channel = events_.get();
     attributes.wc_flags = IBV_WC_STANDARD_FLAGS;
-    if (lane_->parent) {  // one thread at a time: libmlx5 need not lock
+    if (resources_->parent) {  // one thread at a time: libmlx5 need not lock
         attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
         attributes.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
         if (ibv_cq_ex* extended = ibv_create_cq_ex(context, &attributes))
@@ -228,14 +228,14 @@ void Channel::make_srq(bool direct) {
     attributes.attr.max_sge = 1;
     attributes.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
     attributes.srq_type = IBV_SRQT_BASIC;
-    attributes.pd = lane_->shared->pd.get();
+    attributes.pd = resources_->shared->pd.get();
     if (xrc()) {
         attributes.comp_mask |= IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
         attributes.srq_type = IBV_SRQT_XRC;
-        attributes.xrcd = lane_->shared->xrcd.get();
+        attributes.xrcd = resources_->shared->xrcd.get();
         attributes.cq = cq_.get();
     }
-    srq_.reset(ibv_create_srq_ex(lane_->shared->context.get(), &attributes));
+    srq_.reset(ibv_create_srq_ex(resources_->shared->context.get(), &attributes));
     if (!srq_)
         throw VerbsError("a shared receive queue of " + std::to_string(most_receives_), errno,
                          verbs::memlock_hint(errno, "FI_HEDDLE_RECEIVE_MEMORY makes it smaller"));
@@ -285,7 +285,7 @@ verbs::QueuePair Channel::make_send_queue() {
         attributes.cap.max_send_wr = options_.send_depth;
         attributes.cap.max_send_sge = 3;  // header, data, a ring's tail
         attributes.cap.max_inline_data = asked_inline_;
-        attributes.pd = lane_->qp_pd();
+        attributes.pd = resources_->qp_pd();
         attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
         if (xrc()) {
             attributes.qp_type = IBV_QPT_XRC_SEND;
@@ -294,7 +294,7 @@ verbs::QueuePair Channel::make_send_queue() {
             attributes.recv_cq = cq_.get();
             attributes.srq = srq_.get();
         }
-        verbs::QueuePair qp(ibv_create_qp_ex(lane_->shared->context.get(), &attributes));
+        verbs::QueuePair qp(ibv_create_qp_ex(resources_->shared->context.get(), &attributes));
         if (!qp && errno == EINVAL && asked_inline_ != 0) continue;
         if (!qp) return qp;
         max_inline_ = attributes.cap.max_inline_data;
@@ -323,7 +323,7 @@ void Channel::make_qp(Connection& connection, const Name& from) {
     connection.sent_ = std::make_unique<Connection::Record[]>(connection.sent_mask_ + 1);
     if (direct_cq_) {
         connection.direct_.emplace(connection.qp_.get(), false, max_inline_,
-                                   lane_->register_shared(), options_.send_depth);
+                                   resources_->register_shared(), options_.send_depth);
         connection.direct_->count_ids_from(std::uint64_t{connection.index_} << 32);
         direct_cq_->add(*connection.direct_);
     } else {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The verbs objects behind endpoints: one completion queue, one shared receive queue with its
-// buffers, and a send queue for each remote context (XRC) or endpoint (RC), all of one lane. Work
-// is posted and completions are polled by the path that was chosen; who posted is told in the order
-// of posting, once the device is done. Of the category mpi+threads all endpoints of a process share
-// one channel; otherwise each has its own.
+// buffers, and a send queue for each remote context (XRC) or endpoint (RC), all of one thread's
+// resources. Work is posted and completions are polled by the path that was chosen; who posted is
+// told in the order of posting, once the device is done. Of the category mpi+threads all endpoints
+// of a process share one channel; otherwise each has its own.
 //
 // One thread at a time. Only `wake` may be called by others.
 #pragma once
@@ -20,7 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "endpoint/lanes.h"
+#include "endpoint/thread_resources.h"
 #include "heddle/post/queues.h"
 #include "memory/growing_buffers.h"
 #include "memory/pool.h"
@@ -141,15 +141,15 @@ public:
     static constexpr std::uint32_t kSignalEvery = 32, kPollAtOnce = 16;
 
     // Throws VerbsError.
-    Channel(std::unique_ptr<endpoint::Lane> lane, const Options& options, bool direct,
+    Channel(std::unique_ptr<endpoint::ThreadResources> lane, const Options& options, bool direct,
             std::uint32_t number);
     ~Channel();
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
     std::uint32_t number() const noexcept { return number_; }  // Name::channel
-    const endpoint::Lane& lane() const noexcept { return *lane_; }
-    bool xrc() const noexcept { return lane_->shared->xrcd != nullptr; }
+    const endpoint::ThreadResources& resources() const noexcept { return *resources_; }
+    bool xrc() const noexcept { return resources_->shared->xrcd != nullptr; }
     bool direct() const noexcept { return direct_cq_.has_value(); }
     std::uint32_t srqn() const noexcept { return srqn_; }
     ibv_srq* srq() const noexcept { return srq_.get(); }
@@ -263,12 +263,12 @@ private:
 
     const Options options_;
     const std::uint32_t number_;
-    std::unique_ptr<endpoint::Lane> lane_;
+    std::unique_ptr<endpoint::ThreadResources> resources_;
     std::optional<memory::GrowingBuffers> receive_buffers_;
     memory::Pool send_buffers_;
-    std::size_t max_inline_ = 0;  // once there is a queue pair; whole, the header with it
-    std::size_t inline_end_ = 0;  // see fits_inline()
-    std::uint32_t asked_inline_;  // what the device has not refused
+    std::size_t max_inline_ = 0;         // once there is a queue pair; whole, the header with it
+    std::size_t inline_end_ = 0;         // see fits_inline()
+    std::uint32_t asked_inline_;         // what the device has not refused
     const std::uint32_t most_receives_;  // see grow_receives()
     std::size_t max_message_ = std::size_t{1} << 30;
     verbs::CompletionChannel events_;

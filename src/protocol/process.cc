@@ -61,7 +61,7 @@ private:
     verbs::MemoryRegion mr_;
 };
 
-// The category of a process's endpoints there. Nothing: Lanes choose.
+// The category of a process's endpoints there. nullopt: ThreadResourceFactory chooses.
 std::optional<Category> category_on(const DeviceInfo& device, std::optional<Category> wanted) {
     if (device.thread_domains) return wanted;
     return made_on(device, wanted.value_or(Category::k2xDynamic));
@@ -84,7 +84,8 @@ std::shared_ptr<Process> Process::get(const Options& options) {
 Process::Process(const Options& wanted)
     : options(wanted),
       device(heddle::device(wanted.device)),
-      lanes(device.name, category_on(device, wanted.endpoints), wanted.xrc && device.xrc),
+      thread_resources(device.name, category_on(device, wanted.endpoints),
+                       wanted.xrc && device.xrc),
       direct_pays_(wanted.post != PostPath::kAuto ||
                    PostCosts::load(PostCosts::file(device)).value_or(PostCosts{}).direct_pays()),
       monitor_(std::make_shared<memory::AddressMonitor>()) {}
@@ -121,11 +122,11 @@ Connector& Process::connector(const std::shared_ptr<endpoint::SharedContext>& co
 
 std::shared_ptr<Channel> Process::channel(const std::shared_ptr<endpoint::SharedContext>& context) {
     const std::lock_guard guard(mutex_);
-    if (lanes.one_for_all())
+    if (thread_resources.one_for_all())
         if (std::shared_ptr<Channel> common = common_.lock()) return common;
-    auto channel =
-        std::make_shared<Channel>(lanes.lane(context), options, direct(), ++last_channel_);
-    if (lanes.one_for_all()) common_ = channel;
+    auto channel = std::make_shared<Channel>(thread_resources.allocate(context), options, direct(),
+                                             ++last_channel_);
+    if (thread_resources.one_for_all()) common_ = channel;
     std::erase_if(channels_, [](const auto& known) { return known.expired(); });
     channels_.push_back(channel);
     return channel;
@@ -206,7 +207,7 @@ void Process::release_endpoint(std::uint16_t number) {
 }
 
 Usage Process::usage() const {
-    Usage usage = lanes.usage();
+    Usage usage = thread_resources.usage();
     const std::lock_guard guard(mutex_);
     usage.mrs = static_cast<std::uint32_t>(registrations_.load());
     for (const auto& known : channels_)
@@ -227,10 +228,10 @@ Domain::~Domain() = default;
 const Options& Domain::options() const noexcept { return body_->process->options; }
 const DeviceInfo& Domain::device() const noexcept { return body_->process->device; }
 Category Domain::category() const noexcept {
-    return body_->process->lanes.category().value_or(Category::k2xDynamic);
+    return body_->process->thread_resources.category().value_or(Category::k2xDynamic);
 }
 std::recursive_mutex* Domain::lock() const noexcept {
-    return body_->process->lanes.one_for_all() ? &body_->process->everything : nullptr;
+    return body_->process->thread_resources.one_for_all() ? &body_->process->everything : nullptr;
 }
 std::unique_ptr<Region> Domain::register_memory(void* address, std::size_t bytes,
                                                 std::uint64_t access) {

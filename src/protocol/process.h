@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the domains of a process share: the lanes of its category, the connector, numbers of
+// What the domains of a process share: the verbs objects of its category, the connector, numbers of
 // endpoints. There is one for each device, made by the first domain and gone with the last.
 #pragma once
 
@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "endpoint/lanes.h"
+#include "endpoint/thread_resources.h"
 #include "heddle/device.h"
 #include "memory/registration_cache.h"
 #include "protocol/channel.h"
@@ -30,7 +30,7 @@ public:
 
     const Options options;
     const DeviceInfo device;
-    endpoint::Lanes lanes;
+    endpoint::ThreadResourceFactory thread_resources;
     std::recursive_mutex everything;  // of mpi+threads
 
     // Threads of its own start with the first endpoint, after that has registered its buffers: the
@@ -62,9 +62,9 @@ public:
 
 private:
     bool direct() const;
-    // libmlx5 posts to some QPs of a context, beside lanes that are posted to directly: these QPs
-    // need a uUAR that the driver gives to no lane.
-    bool needs_own_register() const { return direct() && lanes.registers_shared(); }
+    // libmlx5 posts to some QPs of a context, besides QPs that the direct path posts to: the former
+    // need a uUAR that the driver gives to no thread's QPs.
+    bool needs_own_register() const { return direct() && thread_resources.registers_shared(); }
 
     mutable std::mutex mutex_;
     std::shared_ptr<endpoint::SharedContext> connector_context_;  // before who uses it
@@ -96,7 +96,7 @@ class Domain::Body {
 public:
     explicit Body(const Options& options)
         : process(Process::get(options)),
-          context(process->lanes.context()),
+          context(process->thread_resources.context()),
           cache(process->cache(*context)) {}
 
     const std::shared_ptr<Process> process;

@@ -54,7 +54,7 @@ bool TupleQueue::post(void* buffer, std::uint32_t bytes, std::uint32_t key,
 BlockingQueue::BlockingQueue(TupleDevice& device, Connector& connector, const Name& from,
                              const Name& to)
     : connector_(connector) {
-    const endpoint::Lane& lane = device.channel().lane();
+    const endpoint::ThreadResources& resources = device.channel().resources();
     ibv_qp_init_attr_ex attributes{};
     attributes.qp_type = IBV_QPT_XRC_SEND;
     attributes.send_cq = device.cq();
@@ -64,7 +64,7 @@ BlockingQueue::BlockingQueue(TupleDevice& device, Connector& connector, const Na
     attributes.pd = device.send_pd();
     attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
     attributes.sq_sig_all = 1;
-    qp_.reset(ibv_create_qp_ex(lane.shared->context.get(), &attributes));
+    qp_.reset(ibv_create_qp_ex(resources.shared->context.get(), &attributes));
     if (!qp_)
         throw VerbsError("a queue pair for a tuple's messages that wait", errno,
                          "FI_HEDDLE_TUPLE_QPS says how many there may be");
@@ -146,7 +146,7 @@ void BlockingQueue::reconnect() noexcept {
 
 void TupleDevice::open() {
     if (cq_) return;
-    cq_.reset(ibv_create_cq(channel_.lane().shared->context.get(), static_cast<int>(entries_),
+    cq_.reset(ibv_create_cq(channel_.resources().shared->context.get(), static_cast<int>(entries_),
                             nullptr, channel_.events(), 0));
     if (!cq_)
         throw VerbsError("a completion queue of " + std::to_string(entries_) + " entries", errno,
@@ -154,15 +154,15 @@ void TupleDevice::open() {
 }
 
 ibv_pd* TupleDevice::send_pd() {
-    const endpoint::Lane& lane = channel_.lane();
-    if (!channel_.direct() || !lane.register_shared()) return lane.shared->pd.get();
-    if (!send_register_) send_register_.emplace(*lane.shared);
+    const endpoint::ThreadResources& resources = channel_.resources();
+    if (!channel_.direct() || !resources.register_shared()) return resources.shared->pd.get();
+    if (!send_register_) send_register_.emplace(*resources.shared);
     return send_register_->pd();
 }
 
 std::unique_ptr<TupleQueue> TupleDevice::make_queue() {
     open();
-    const endpoint::SharedContext& shared = *channel_.lane().shared;
+    const endpoint::SharedContext& shared = *channel_.resources().shared;
     return std::make_unique<TupleQueue>(shared.context.get(), shared.pd.get(), shared.xrcd.get(),
                                         cq_.get());
 }

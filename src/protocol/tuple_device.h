@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "endpoint/lanes.h"
+#include "endpoint/thread_resources.h"
 #include "protocol/channel.h"
 #include "protocol/connector.h"
 #include "protocol/name.h"

@@ -33,7 +33,7 @@ on_device(fi.roce_index.TaggedMessages kind Transfers.TaggedMessages PORT roce
 # Without keepalive nothing but the device wakes a sleeper.
 on_device(fi.device.arm arm SleepingReaders.*
     ENVIRONMENT FI_HEDDLE_POST=direct FI_HEDDLE_KEEPALIVE=0)
-# Not under ThreadSanitizer: the software device reads a register that several lanes share after its
+# Not under ThreadSanitizer: the software device reads a register that several threads' QPs share after its
 # lock has been released, which an adapter cannot.
 set(static_4 static_4)
 if(HEDDLE_SANITIZE STREQUAL "thread")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-#include "endpoint/lanes.h"
+#include "endpoint/thread_resources.h"
 
 #include <fcntl.h>
 
@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "endpoint/layout.h"
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "verbs/open_device.h"
 
@@ -27,10 +28,11 @@ OwnRegister::OwnRegister(SharedContext& context) {
     ++context.own_registers;
 }
 
-Lanes::Lanes(std::string device, std::optional<Category> category, bool xrc)
+ThreadResourceFactory::ThreadResourceFactory(std::string device, std::optional<Category> category,
+                                             bool xrc)
     : device_(std::move(device)), category_(category), xrc_(xrc), before_(mapped_uar_pages()) {}
 
-std::shared_ptr<SharedContext> Lanes::context() {
+std::shared_ptr<SharedContext> ThreadResourceFactory::context() {
     const std::lock_guard guard(mutex_);
     if (category_ == Category::kMpiEverywhere) return open();
     std::shared_ptr<SharedContext> common = common_.lock();
@@ -38,7 +40,7 @@ std::shared_ptr<SharedContext> Lanes::context() {
     return common;
 }
 
-std::shared_ptr<SharedContext> Lanes::open() {
+std::shared_ptr<SharedContext> ThreadResourceFactory::open() {
     auto shared = std::make_shared<SharedContext>();
     shared->index = next_index_++;
     shared->context = verbs::open_device(device_);
@@ -47,7 +49,7 @@ std::shared_ptr<SharedContext> Lanes::open() {
     if (xrc_) {
         ibv_xrcd_init_attr attributes{};
         attributes.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-        attributes.fd = -1;  // of this process alone
+        attributes.fd = -1;  // no other process shares it
         attributes.oflags = O_CREAT;
         shared->xrcd.reset(ibv_open_xrcd(shared->context.get(), &attributes));
         if (!shared->xrcd) throw VerbsError("an XRC domain", errno, "FI_HEDDLE_XRC=0 uses RC");
@@ -56,41 +58,44 @@ std::shared_ptr<SharedContext> Lanes::open() {
     return shared;
 }
 
-Placement Lanes::placement() {
+Placement ThreadResourceFactory::placement() {
     if (category_) return sharing_of(*category_, 1).placement;
-    return lanes_ < std::thread::hardware_concurrency() ? Placement::kDoubled
-                                                        : Placement::kIndependent;
+    return allocated_ < std::thread::hardware_concurrency() ? Placement::kDoubled
+                                                            : Placement::kIndependent;
 }
 
-bool Lanes::registers_shared() const noexcept {
+bool ThreadResourceFactory::registers_shared() const noexcept {
     return category_ && domains_for(sharing_of(*category_, 1).placement) == 0;
 }
 
-std::unique_ptr<Lane> Lanes::lane(const std::shared_ptr<SharedContext>& context) {
+std::unique_ptr<ThreadResources> ThreadResourceFactory::allocate(
+    const std::shared_ptr<SharedContext>& context) {
+    HEDDLE_ASSERT(context != nullptr && context->context && context->pd);
     const std::lock_guard guard(mutex_);
-    auto lane = std::make_unique<Lane>();
-    lane->shared = context;
+    auto resources = std::make_unique<ThreadResources>();
+    resources->shared = context;
     for (std::uint32_t d = 0; d < domains_for(placement()); ++d) {
         ibv_td_init_attr nothing{};
         verbs::ThreadDomain domain(ibv_alloc_td(context->context.get(), &nothing));
         if (!domain)
-            throw VerbsError("a thread domain for endpoint " + std::to_string(lanes_ + 1), errno,
-                             hint_without_thread_domain(errno) + " (FI_HEDDLE_ENDPOINTS)");
-        lane->domains.push_back(std::move(domain));
+            throw VerbsError("a thread domain for endpoint " + std::to_string(allocated_ + 1),
+                             errno, hint_without_thread_domain(errno) + " (FI_HEDDLE_ENDPOINTS)");
+        resources->domains.push_back(std::move(domain));
         ++thread_domains_;
     }
-    if (!lane->domains.empty()) {
+    if (!resources->domains.empty()) {
         ibv_parent_domain_init_attr attributes{};
         attributes.pd = context->pd.get();
-        attributes.td = lane->domains.front().get();
-        lane->parent.reset(ibv_alloc_parent_domain(context->context.get(), &attributes));
-        if (!lane->parent) throw VerbsError("a parent domain", errno);
+        attributes.td = resources->domains.front().get();
+        resources->parent.reset(ibv_alloc_parent_domain(context->context.get(), &attributes));
+        if (!resources->parent) throw VerbsError("a parent domain", errno);
     }
-    ++lanes_;
-    return lane;
+    HEDDLE_ASSERT(resources->domains.empty() == resources->register_shared());
+    ++allocated_;
+    return resources;
 }
 
-Usage Lanes::usage() const {
+Usage ThreadResourceFactory::usage() const {
     const std::lock_guard guard(mutex_);
     Usage usage;
     usage.thread_domains = thread_domains_;
@@ -103,6 +108,7 @@ Usage Lanes::usage() const {
     std::uint32_t pages = 0;
     for (const auto& [address, offset] : mapped_uar_pages())
         if (!before_.contains(address)) ++pages;
+    HEDDLE_ASSERT(usage.contexts <= next_index_);
     usage.uars = pages;
     usage.uuars = 2 * pages;
     return usage;
