@@ -4,7 +4,7 @@
 //
 //   heddle::EndpointSet set({}, heddle::Category::kDynamic, 4);
 //   set[0].connect(peer);                    // once, by one thread
-//   heddle::post::Work work;                 // then by the endpoint's own thread
+//   heddle::post::WorkRequest work;                 // then by the endpoint's own thread
 //   ...
 //   set[0].post(work);
 //   set[0].poll(&completion, 1);
@@ -79,12 +79,12 @@ public:
 
     // The same for both paths. A work's memory must stay until it completes. `k`: on which QP.
     // kFull: poll, then try again. Nothing throws.
-    post::Posted post(const post::Work& work, std::uint32_t k = 0) noexcept {
+    post::Posted post(const post::WorkRequest& work, std::uint32_t k = 0) noexcept {
         return visit([&](auto& q) { return q.send(k).post_now(work); });
     }
-    post::Posted post_receive(std::span<const ibv_sge> pieces, std::uint64_t id,
+    post::Posted post_receive(std::span<const ibv_sge> sges, std::uint64_t id,
                               std::uint32_t k = 0) noexcept {
-        return visit([&](auto& q) { return q.receive(k).post_now(pieces, id); });
+        return visit([&](auto& q) { return q.receive(k).post_now(sges, id); });
     }
     // How many of at most `most` have come.
     unsigned poll(post::Completion* out, unsigned most) noexcept {

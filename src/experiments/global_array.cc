@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using post::Opcode;
-using post::Work;
+using post::WorkRequest;
 
 constexpr std::uint32_t kMostThreads = 1024, kServer = 0, kPostList = 32;
 
@@ -155,7 +155,7 @@ private:
     template <class Poster>
     void transfer(Poster& poster, Opcode opcode, std::uint32_t matrix, std::uint32_t i,
                   std::uint32_t j, double* local, bool finish) {
-        Work work;
+        WorkRequest work;
         work.opcode = opcode;
         work.remote_key = server_.key;
         const std::uint32_t rows = size(i), columns = size(j);
@@ -163,7 +163,7 @@ private:
             const ibv_sge piece{address_of(local + std::size_t{r} * columns),
                                 columns * static_cast<std::uint32_t>(sizeof(double)),
                                 endpoint_.mr()->lkey};
-            work.pieces = {&piece, 1};
+            work.sges = {&piece, 1};
             const std::size_t element =
                 (std::size_t{i} * g_.tile + r) * g_.matrix + std::size_t{j} * g_.tile;
             work.remote_address =

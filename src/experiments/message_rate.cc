@@ -21,7 +21,7 @@ namespace {
 using post::Completion;
 using post::Opcode;
 using post::Posted;
-using post::Work;
+using post::WorkRequest;
 using Clock = std::chrono::steady_clock;
 
 struct Shared {
@@ -69,9 +69,9 @@ template <class SendQueue, class CompletionQueue>
 std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target, SendQueue& send,
                   CompletionQueue& cq, std::uint32_t thread, std::uint32_t window, Shared& shared) {
     const ibv_sge piece{address(e.buffer()), m.bytes, e.mr()->lkey};
-    Work work;
+    WorkRequest work;
     work.opcode = Opcode::kWrite;
-    work.pieces = {&piece, 1};
+    work.sges = {&piece, 1};
     work.remote_address = target.address;
     work.remote_key = target.key;
     const auto flags = static_cast<std::uint8_t>(m.inlining ? post::kInline : 0);

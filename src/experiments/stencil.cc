@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using post::Opcode;
-using post::Work;
+using post::WorkRequest;
 
 constexpr std::uint32_t kUp = 0, kDown = 1, kSides = 2;  // a thread's QPs
 constexpr std::size_t kLine = 64;
@@ -143,16 +143,16 @@ private:
         const CellAddress& to = neighbours_[side];
         const ibv_sge row{address_of(at(layout_.block(side == kUp ? 0 : rows_ - 1, step_))),
                           static_cast<std::uint32_t>(layout_.row_bytes()), endpoint_.mr()->lkey};
-        Work work;
+        WorkRequest work;
         work.opcode = Opcode::kWrite;
         work.remote_key = to.key;
-        work.pieces = {&row, 1};
+        work.sges = {&row, 1};
         // I am below the one above me.
         work.remote_address = to.memory + layout_.halo(other(side), step_);
         poster.post(work, side, false);
         const std::uint64_t number = step_ + 1;
         const ibv_sge flag{address_of(&number), sizeof number, 0};
-        work.pieces = {&flag, 1};
+        work.sges = {&flag, 1};
         work.flags = post::kInline;
         work.remote_address = to.memory + Layout::flag(other(side), step_);
         poster.post(work, side, true);

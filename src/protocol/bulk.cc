@@ -89,9 +89,9 @@ bool Bulk::post() noexcept {
                                             left_, channel_->max_message()});
         ibv_sge piece{reinterpret_cast<std::uintptr_t>(here.iov_base) + local_offset_,
                       static_cast<std::uint32_t>(bytes), local.local_keys[local_at_]};
-        post::Work work;
+        post::WorkRequest work;
         work.opcode = opcode_;
-        if (bytes != 0) work.pieces = {&piece, 1};
+        if (bytes != 0) work.sges = {&piece, 1};
         work.remote_address = there.address + remote_offset_;
         work.remote_key = there.key;
         work.remote_srq = srqn_;

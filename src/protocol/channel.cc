@@ -90,7 +90,7 @@ int errno_of(ibv_wc_status status) noexcept {
     }
 }
 
-Channel::Channel(std::unique_ptr<endpoint::ThreadResources> lane, const Options& options,
+Channel::Channel(std::unique_ptr<endpoint::ThreadResources> resources, const Options& options,
                  bool direct, std::uint32_t number)
     : options_(options),
       number_(number),
@@ -386,7 +386,7 @@ bool Channel::signal_behind(Connection& connection) noexcept {
     connection.quiet_until_ = connection.posted_;
     connection.room_until_ = connection.posted_ + 1;  // the last that there is room for is signaled
     --cq_room_;
-    post::Work work;
+    post::WorkRequest work;
     work.opcode = post::Opcode::kWrite;
     work.remote_srq = connection.request_.to.srqn;
     return post(connection, work, {.what = Sent::kOwn}) == post::Posted::kOk;
@@ -398,7 +398,8 @@ void Connection::find_quiet() noexcept {
                                           std::min(Channel::kSignalEvery - 1, unsignaled()));
 }
 
-post::Posted Channel::post(Connection& connection, post::Work& work, const Sent& sent) noexcept {
+post::Posted Channel::post(Connection& connection, post::WorkRequest& work,
+                           const Sent& sent) noexcept {
     if (!has_room(connection)) [[unlikely]]
         return post::Posted::kFull;
     const bool signal = is_signaled(connection, sent);

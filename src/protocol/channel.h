@@ -141,8 +141,8 @@ public:
     static constexpr std::uint32_t kSignalEvery = 32, kPollAtOnce = 16;
 
     // Throws VerbsError.
-    Channel(std::unique_ptr<endpoint::ThreadResources> lane, const Options& options, bool direct,
-            std::uint32_t number);
+    Channel(std::unique_ptr<endpoint::ThreadResources> resources, const Options& options,
+            bool direct, std::uint32_t number);
     ~Channel();
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
@@ -179,7 +179,7 @@ public:
     Connection& connection(const Name& from, const Name& to);
 
     // kFull: poll() first. The work's pieces must stay until `sent` is told, unless inline.
-    post::Posted post(Connection& connection, post::Work& work, const Sent& sent) noexcept;
+    post::Posted post(Connection& connection, post::WorkRequest& work, const Sent& sent) noexcept;
     // A message of 16 bytes and up to 8 more, as they lie in memory, on a connection that is
     // direct(); in channel_post.h. kInvalid: by post(), please. `taken` is called if it is taken,
     // before the device is told.

@@ -143,12 +143,12 @@ void RdmEndpoint::Body::fail_peer(Peer& peer, int error) {
 }
 
 bool RdmEndpoint::Body::send_control(Peer& peer, std::span<const std::byte> bytes) {
-    post::Work work;
+    post::WorkRequest work;
     work.opcode = post::Opcode::kSend;
     work.remote_srq = peer.name.srqn;
     ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes.data()),
                   static_cast<std::uint32_t>(bytes.size()), 0};
-    work.pieces = {&piece, 1};
+    work.sges = {&piece, 1};
     Sent sent;
     sent.what = Sent::kOwn;
     if (bytes.size() <= channel->max_inline()) {

@@ -46,7 +46,7 @@ void RdmEndpoint::Body::look_after(Peer& peer) {
     }
     peer.has_left = false;
     if (!peer.connection->silent()) return;
-    post::Work work;
+    post::WorkRequest work;
     work.opcode = post::Opcode::kWrite;
     work.remote_srq = peer.name.srqn;
     Sent sent;

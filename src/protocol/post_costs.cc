@@ -33,11 +33,11 @@ public:
         Endpoint& e = set_[0];
         const auto at = reinterpret_cast<std::uintptr_t>(e.buffer());
         const ibv_sge piece{at, static_cast<std::uint32_t>(bytes), e.mr()->lkey};
-        post::Work work;
+        post::WorkRequest work;
         work.opcode = post::Opcode::kWrite;
         work.flags = post::kSignaled;
         if (bytes <= kInline) work.flags |= post::kInline;
-        work.pieces = {&piece, 1};
+        work.sges = {&piece, 1};
         work.remote_address = at + kBytes;
         work.remote_key = e.mr()->rkey;
         const auto begin = Clock::now();

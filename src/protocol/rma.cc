@@ -85,9 +85,9 @@ post::Posted RdmEndpoint::Body::rma_at_once(Peer& peer, const RmaArguments& a, s
     const iovec& user = *a.iov;
     ibv_sge piece{reinterpret_cast<std::uintptr_t>(user.iov_base),
                   static_cast<std::uint32_t>(user.iov_len), 0};
-    post::Work work;
+    post::WorkRequest work;
     work.opcode = read ? post::Opcode::kRead : post::Opcode::kWrite;
-    work.pieces = {&piece, 1};
+    work.sges = {&piece, 1};
     work.remote_address = a.remote->address;
     work.remote_key = static_cast<std::uint32_t>(a.remote->key);
     work.remote_srq = peer.name.srqn;

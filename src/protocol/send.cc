@@ -51,7 +51,7 @@ ibv_sge piece_of(const void* at, std::size_t bytes, std::uint32_t key = 0) noexc
 }
 
 // To the receive queue of all that send to that endpoint.
-void address_send(post::Work& work, const Peer& peer, const Outgoing& out) noexcept {
+void address_send(post::WorkRequest& work, const Peer& peer, const Outgoing& out) noexcept {
     const bool immediate = out.has_data && !is_wide(out);
     work.opcode = immediate ? post::Opcode::kSendImm : post::Opcode::kSend;
     work.immediate = static_cast<std::uint32_t>(out.data);
@@ -60,8 +60,8 @@ void address_send(post::Work& work, const Peer& peer, const Outgoing& out) noexc
 
 // Into the ring that the peer has for this endpoint, so many bytes with its header; the tail, which
 // is put there, goes behind them. Returns the tail's end.
-std::byte* address_ring(post::Work& work, const Peer& peer, const Outgoing& out, std::size_t bytes,
-                        std::byte* tail_at) noexcept {
+std::byte* address_ring(post::WorkRequest& work, const Peer& peer, const Outgoing& out,
+                        std::size_t bytes, std::byte* tail_at) noexcept {
     RingTail tail = peer.send_ring->tail(bytes);
     if (out.has_data && !is_wide(out)) {
         tail.flags = RingTail::kImmediate;
@@ -127,7 +127,7 @@ post::Posted RdmEndpoint::Body::send_eager(Peer& peer, const Outgoing& out, cons
 post::Posted RdmEndpoint::Body::send_inline(Peer& peer, const Outgoing& out, bool ring,
                                             const Sent& sent) {
     std::byte flat[sizeof(Header) + sizeof out.data + kMostInline + sizeof(RingTail)];
-    post::Work work;
+    post::WorkRequest work;
     std::byte* end = put_header(flat, out);
     ibv_sge pieces[2];
     std::size_t used = 1;
@@ -144,7 +144,7 @@ post::Posted RdmEndpoint::Body::send_inline(Peer& peer, const Outgoing& out, boo
         }
     }
     pieces[0] = piece_of(flat, static_cast<std::size_t>(end - flat));
-    work.pieces = {pieces, used};
+    work.sges = {pieces, used};
     work.flags = post::kInline;
     return channel->post(*peer.connection, work, sent);
 }
@@ -154,14 +154,14 @@ post::Posted RdmEndpoint::Body::send_copied(Peer& peer, const Outgoing& out, boo
     memory::Pool& buffers = channel->send_buffers();
     std::byte* const buffer = buffers.take();
     if (buffer == nullptr) return post::Posted::kFull;
-    post::Work work;
+    post::WorkRequest work;
     std::byte* end = gather(put_header(buffer, out), out.iov, out.count);
     if (ring)
         end = address_ring(work, peer, out, static_cast<std::size_t>(end - buffer), end);
     else
         address_send(work, peer, out);
     const ibv_sge piece = piece_of(buffer, static_cast<std::size_t>(end - buffer), buffers.key());
-    work.pieces = {&piece, 1};
+    work.sges = {&piece, 1};
     Sent sent = wanted;
     sent.buffer = buffer;
     const post::Posted posted = channel->post(*peer.connection, work, sent);
@@ -180,7 +180,7 @@ post::Posted RdmEndpoint::Body::send_gathered(Peer& peer, const Outgoing& out, b
     memory::Pool& buffers = channel->send_buffers();
     std::byte* const buffer = buffers.take();
     if (buffer == nullptr) return post::Posted::kFull;
-    post::Work work;
+    post::WorkRequest work;
     std::byte* const end = put_header(buffer, out);
     const auto before = static_cast<std::size_t>(end - buffer);
     ibv_sge pieces[3] = {piece_of(buffer, before, buffers.key()),
@@ -192,7 +192,7 @@ post::Posted RdmEndpoint::Body::send_gathered(Peer& peer, const Outgoing& out, b
     } else {
         address_send(work, peer, out);
     }
-    work.pieces = {pieces, used};
+    work.sges = {pieces, used};
     Direct& direct = new_direct(wanted.what, wanted.context, bindings.send_counter);
     direct.reused = &reused;
     Sent sent;

@@ -304,10 +304,10 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
             tuple.credited + 1, static_cast<std::uint32_t>(std::min(tuple.posted[at]->bytes,
                                                                     body_.channel->max_message()))};
         ibv_sge piece{reinterpret_cast<std::uintptr_t>(&credit), sizeof credit, 0};
-        post::Work work;
+        post::WorkRequest work;
         work.opcode = post::Opcode::kWrite;
         work.flags = post::kInline;
-        work.pieces = {&piece, 1};
+        work.sges = {&piece, 1};
         work.remote_address = tuple.credits + tuple.credited % kTupleDepth * sizeof(TupleCredit);
         work.remote_key = tuple.credits_key;
         work.remote_srq = peer.name.srqn;

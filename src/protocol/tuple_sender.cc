@@ -289,11 +289,11 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, Transfer& t, bool has_credit
         if (!has_credit) ++body_.tuple_counts.blocking;
         return Way::kPosted;
     }
-    post::Work work;
+    post::WorkRequest work;
     work.opcode = post::Opcode::kSendImm;
     work.immediate = immediate;
     work.remote_srq = tuple.srqn;
-    work.pieces = {pieces.data(), count};
+    work.sges = {pieces.data(), count};
     if (is_inline) work.flags = post::kInline;
     Sent sent;
     sent.user = &body_;

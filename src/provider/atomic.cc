@@ -15,7 +15,7 @@ namespace {
 using protocol::AtomicCall;
 
 // Operands or compare values, as a call gives them.
-struct Pieces {
+struct IoVector {
     const fi_ioc* ioc = nullptr;
     std::size_t count = 0;
 
@@ -41,7 +41,7 @@ struct Pieces {
 
 struct Request {
     AtomicCall call;
-    Pieces operands, compares, results;
+    IoVector operands, compares, results;
     fi_addr_t to;
     std::uint64_t address, key;
     fi_datatype datatype;
@@ -50,8 +50,8 @@ struct Request {
 };
 
 ssize_t start(Endpoint& endpoint, const Request& request, std::uint64_t flags) {
-    if (request.operands.count > kMaxPieces || request.compares.count > kMaxPieces ||
-        request.results.count > kMaxPieces)
+    if (request.operands.count > kMaxIov || request.compares.count > kMaxIov ||
+        request.results.count > kMaxIov)
         return -FI_EINVAL;
     const std::size_t most = atomic_count(request.call, request.datatype, request.op);
     if (most == 0) return -FI_EOPNOTSUPP;
@@ -68,7 +68,7 @@ ssize_t start(Endpoint& endpoint, const Request& request, std::uint64_t flags) {
     const std::size_t size = protocol::atomic_size(datatype);
     if ((flags & FI_INJECT) != 0 && count * size > endpoint.inject_bytes) return -FI_EMSGSIZE;
 
-    iovec results[kMaxPieces];
+    iovec results[kMaxIov];
     for (std::size_t i = 0; i < request.results.count; ++i)
         results[i] = {request.results.ioc[i].addr, request.results.ioc[i].count * size};
     std::byte* const scratch = endpoint.scratch.data();
@@ -100,8 +100,8 @@ ssize_t by_default(fid_ep* ep, const Request& request) {
     });
 }
 
-ssize_t by_message(fid_ep* ep, AtomicCall call, const fi_msg_atomic& message, Pieces compares,
-                   Pieces results, std::uint64_t flags) {
+ssize_t by_message(fid_ep* ep, AtomicCall call, const fi_msg_atomic& message, IoVector compares,
+                   IoVector results, std::uint64_t flags) {
     return operate(ep, [&](Endpoint& endpoint) -> ssize_t {
         if (message.rma_iov_count != 1) return -FI_EINVAL;
         if ((flags & ~(kTransmitFlags & ~FI_REMOTE_CQ_DATA)) != 0) return -FI_EBADFLAGS;

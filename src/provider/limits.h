@@ -10,7 +10,7 @@
 
 namespace heddle::provider {
 
-inline constexpr std::size_t kMaxPieces = 8;  // of an iovec
+inline constexpr std::size_t kMaxIov = 8;  // of an iovec
 inline constexpr std::size_t kMaxMessage = std::size_t{1} << 40;
 // Operations that may be under way; more get -FI_EAGAIN when the device's queues are full.
 inline constexpr std::size_t kTransmitSize = 1024, kReceiveSize = 1024;

@@ -201,8 +201,8 @@ bool HintMatcher::transmit() {
     ours.tclass = asked->tclass;
     return most(asked->inject_size, ours.inject_size, "FI_HEDDLE_INJECT_SIZE is less") &&
            most(asked->size, ours.size, "so many operations under way are asked for") &&
-           most(asked->iov_limit, kMaxPieces, "there are 8 pieces at most") &&
-           most(asked->rma_iov_limit, kMaxPieces, "there are 8 pieces at most");
+           most(asked->iov_limit, kMaxIov, "there are 8 pieces at most") &&
+           most(asked->rma_iov_limit, kMaxIov, "there are 8 pieces at most");
 }
 
 bool HintMatcher::receive() {
@@ -221,7 +221,7 @@ bool HintMatcher::receive() {
         return no("an order of completions is asked for");
     return most(asked->total_buffered_recv, ours.total_buffered_recv, "buffered receives") &&
            most(asked->size, ours.size, "so many operations under way are asked for") &&
-           most(asked->iov_limit, kMaxPieces, "there are 8 pieces at most");
+           most(asked->iov_limit, kMaxIov, "there are 8 pieces at most");
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ inline ssize_t send_pieces(fid_ep* handle, const iovec* iov, void* const* descri
                            std::size_t count, fi_addr_t to, std::uint64_t tag, std::uint64_t kind,
                            void* context) noexcept {
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
-        if (count > kMaxPieces) return -FI_EINVAL;
+        if (count > kMaxIov) return -FI_EINVAL;
         if (endpoint.too_long(total(iov, count))) return -FI_EMSGSIZE;
         return endpoint.rdm->send({.iov = iov,
                                    .iov_count = count,
@@ -75,7 +75,7 @@ template <class Message>
 ssize_t send_message(fid_ep* handle, const Message& message, std::uint64_t tag, std::uint64_t kind,
                      std::uint64_t flags) noexcept {
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
-        if (message.iov_count > kMaxPieces) return -FI_EINVAL;
+        if (message.iov_count > kMaxIov) return -FI_EINVAL;
         if ((flags & ~kTransmitFlags) != 0) return -FI_EBADFLAGS;
         if ((flags & FI_INJECT) != 0 &&
             total(message.msg_iov, message.iov_count) > endpoint.inject_bytes)
@@ -110,7 +110,7 @@ inline ssize_t receive_pieces(fid_ep* handle, const iovec* iov, std::size_t coun
                               std::uint64_t tag, std::uint64_t ignore, std::uint64_t kind,
                               std::uint64_t dropped, void* context) noexcept {
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
-        if (count > kMaxPieces) return -FI_EINVAL;
+        if (count > kMaxIov) return -FI_EINVAL;
         return endpoint.rdm->receive({.iov = iov,
                                       .iov_count = count,
                                       .from = from | endpoint.any_source,
@@ -126,7 +126,7 @@ ssize_t receive_message(fid_ep* handle, const Message& message, std::uint64_t ta
                         std::uint64_t ignore, std::uint64_t kind, std::uint64_t possible,
                         std::uint64_t flags) noexcept {
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
-        if (message.iov_count > kMaxPieces) return -FI_EINVAL;
+        if (message.iov_count > kMaxIov) return -FI_EINVAL;
         if ((flags & ~possible) != 0) return -FI_EBADFLAGS;
         if ((flags & FI_PEEK) != 0) {
             // What a probe finds, or that it found nothing, is always told. As its entry is there

@@ -12,9 +12,9 @@
 #include <new>
 
 #include "protocol/name.h"
+#include "provider/capabilities.h"
 #include "provider/info.h"
 #include "provider/limits.h"
-#include "provider/capabilities.h"
 #include "provider/parameters.h"
 
 namespace heddle::provider {
@@ -55,8 +55,8 @@ void fill_transmit(fi_tx_attr& tx) {
     tx.comp_order = 0;  // none
     tx.inject_size = options().protocol.inject_bytes;
     tx.size = kTransmitSize;
-    tx.iov_limit = kMaxPieces;
-    tx.rma_iov_limit = kMaxPieces;
+    tx.iov_limit = kMaxIov;
+    tx.rma_iov_limit = kMaxIov;
 }
 
 void fill_receive(fi_rx_attr& rx) {
@@ -64,7 +64,7 @@ void fill_receive(fi_rx_attr& rx) {
     rx.msg_order = kMessageOrder;
     rx.comp_order = 0;  // none
     rx.size = kReceiveSize;
-    rx.iov_limit = kMaxPieces;
+    rx.iov_limit = kMaxIov;
 }
 
 void fill_endpoint(fi_ep_attr& ep) {

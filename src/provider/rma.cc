@@ -15,7 +15,7 @@ ssize_t move(fid_ep* handle, const iovec* iov, void* const* descriptors, std::si
              fi_addr_t to, std::uint64_t address, std::uint64_t key, std::uint64_t data,
              std::uint64_t kind, void* context) noexcept {
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
-        if (count > kMaxPieces) return -FI_EINVAL;
+        if (count > kMaxIov) return -FI_EINVAL;
         const RmaSegment remote{address, total(iov, count), key};
         std::uint64_t flags = endpoint.send_flags | kind;
         if ((kind & FI_READ) != 0)
@@ -44,11 +44,11 @@ ssize_t move_one(fid_ep* handle, const void* buffer, std::size_t bytes, void* de
 ssize_t move_message(fid_ep* handle, const fi_msg_rma& message, std::uint64_t kind,
                      std::uint64_t flags) noexcept {
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
-        if (message.iov_count > kMaxPieces || message.rma_iov_count > kMaxPieces) return -FI_EINVAL;
+        if (message.iov_count > kMaxIov || message.rma_iov_count > kMaxIov) return -FI_EINVAL;
         if ((flags & ~kTransmitFlags) != 0) return -FI_EBADFLAGS;
         const std::size_t bytes = total(message.msg_iov, message.iov_count);
         if ((flags & FI_INJECT) != 0 && bytes > endpoint.inject_bytes) return -FI_EMSGSIZE;
-        RmaSegment remote[kMaxPieces];
+        RmaSegment remote[kMaxIov];
         std::size_t remote_bytes = 0;
         for (std::size_t i = 0; i < message.rma_iov_count; ++i) {
             const fi_rma_iov& each = message.rma_iov[i];

@@ -247,10 +247,10 @@ class Installed(Case):
                 ibv_sge piece{reinterpret_cast<std::uintptr_t>(set[1].buffer()), 8,
                               set[1].mr()->lkey};
                 set[1].buffer()[0] = std::byte{42};
-                heddle::post::Work work;
+                heddle::post::WorkRequest work;
                 work.opcode = heddle::post::Opcode::kWrite;
                 work.flags = heddle::post::kInline | heddle::post::kSignaled;
-                work.pieces = {&piece, 1};
+                work.sges = {&piece, 1};
                 work.remote_address = piece.addr + 64;
                 work.remote_key = set[1].mr()->rkey;
                 if (set[1].post(work) != heddle::post::Posted::kOk) return 1;

@@ -136,10 +136,10 @@ TEST(DirectReceives, OfAnOwnQueueManyTimesAround) {
         const auto into = cut(memory, kIn, length, random);
         ASSERT_EQ(loop.receive.post_now(into, round), Posted::kOk);
         const auto from = cut(memory, kOut, length, random);
-        Work work;
+        WorkRequest work;
         work.opcode = round % 2 == 0 ? Opcode::kSend : Opcode::kSendImm;
         work.immediate = round;
-        work.pieces = from;
+        work.sges = from;
         work.id = ~round;
         work.flags = kSignaled;
         ASSERT_EQ(loop.send.post_now(work), Posted::kOk);
@@ -172,7 +172,7 @@ TEST(DirectReceives, FullIsSaidAndEndsWithACompletion) {
     EXPECT_EQ(posted, kDepth);
     const std::vector<ibv_sge> many(64, into);
     EXPECT_EQ(loop.receive.post_now(many, 0), Posted::kInvalid);
-    Work work;
+    WorkRequest work;
     ASSERT_EQ(loop.send.post_now(work), Posted::kOk);
     EXPECT_EQ(loop.wait().id, 0u);
     EXPECT_EQ(loop.receive.post_now({&into, 1}, 7), Posted::kOk);
@@ -216,8 +216,8 @@ TEST(DirectReceives, OfASharedQueueManyTimesAround) {
             const std::uint32_t length = below(random, round % 2 != 0 ? 60 : 300);
             fill(memory.bytes.data() + kOut + q * 2048 + sent[q] * 512, length, round + i);
             const ibv_sge from = memory.piece(kOut + q * 2048 + sent[q] * 512, length);
-            Work work;
-            work.pieces = {&from, 1};
+            WorkRequest work;
+            work.sges = {&from, 1};
             work.flags = kSignaled;
             ASSERT_EQ(loops[q].send.post_now(work), Posted::kOk);
             lengths[q][sent[q]++] = length;
@@ -251,8 +251,8 @@ struct OneByOne {
     }
     std::uint32_t next() {  // the entry that the next message takes
         const ibv_sge from = memory.piece(kOut, 8);
-        Work work;
-        work.pieces = {&from, 1};
+        WorkRequest work;
+        work.sges = {&from, 1};
         EXPECT_EQ(loop.send.post_now(work), Posted::kOk);
         std::optional<std::uint32_t> entry;
         for (bool sent = false; !sent || !entry;) {
@@ -388,8 +388,8 @@ TEST(DirectReceives, OfXrcTargetsThatThePollerDoesNotKnow) {
         ASSERT_EQ(receive.post(into, round), Posted::kOk);
         ASSERT_EQ(receive.ring_doorbell(), Posted::kOk);
         const ibv_sge from = memory.piece(kOut, length);
-        Work work;
-        work.pieces = {&from, 1};
+        WorkRequest work;
+        work.sges = {&from, 1};
         work.id = ~round;
         work.flags = kSignaled;
         work.remote_srq = receive.number();
@@ -430,8 +430,8 @@ TEST(VerbsSharedReceives, GoAsAList) {
     const auto message = [&](std::uint32_t seed) {
         fill(memory.bytes.data() + kOut, 64, seed);
         const ibv_sge from = memory.piece(kOut, 64);
-        Work work;
-        work.pieces = {&from, 1};
+        WorkRequest work;
+        work.sges = {&from, 1};
         work.flags = kSignaled;
         work.remote_srq = receive.number();
         ASSERT_EQ(send.post_now(work), Posted::kOk);
@@ -467,7 +467,7 @@ TEST(VerbsSharedReceives, GoAsAList) {
         message(0);
         EXPECT_EQ(wait().id, id);
     }
-    const std::vector<ibv_sge> many(VerbsList<SingleThreaded, ibv_srq, ibv_recv_wr>::kMaxPieces + 1,
+    const std::vector<ibv_sge> many(VerbsList<SingleThreaded, ibv_srq, ibv_recv_wr>::kMaxSges + 1,
                                     piece);
     EXPECT_EQ(receive.post_now(many, 0), Posted::kInvalid);
 }
@@ -484,9 +484,9 @@ TEST(DirectAnswers, ComeWhereTheyWereAskedFor) {
         fill(memory.bytes.data() + kOut, 512, round);
         std::memset(memory.bytes.data() + kIn, 0, kSlot);
         const auto into = cut(memory, kIn, length, random);
-        Work work;
+        WorkRequest work;
         work.opcode = Opcode::kRead;
-        work.pieces = into;
+        work.sges = into;
         work.remote_address = address_of(memory.bytes.data());
         work.remote_key = memory.mr->rkey;
         ASSERT_EQ(loop.send.post_now(work), Posted::kOk);
@@ -496,7 +496,7 @@ TEST(DirectAnswers, ComeWhereTheyWereAskedFor) {
         std::memcpy(&before, memory.bytes.data() + kOut, 8);
         const ibv_sge answer = memory.piece(kIn + 128, 8);
         work.opcode = Opcode::kFetchAdd;
-        work.pieces = {&answer, 1};
+        work.sges = {&answer, 1};
         work.compare_or_add = 5;
         ASSERT_EQ(loop.send.post_now(work), Posted::kOk);
         ASSERT_EQ(loop.wait().status, IBV_WC_SUCCESS);
@@ -516,8 +516,8 @@ TEST(DirectArm, WakesTheSleeper) {
     const ibv_sge into = memory.piece(kIn, 64), from = memory.piece(kOut, 8);
     const auto message = [&](std::uint8_t flags) {
         ASSERT_EQ(loop.receive.post_now({&into, 1}, 1), Posted::kOk);
-        Work work;
-        work.pieces = {&from, 1};
+        WorkRequest work;
+        work.sges = {&from, 1};
         work.flags = flags;
         ASSERT_EQ(loop.send.post_now(work), Posted::kOk);
     };
@@ -558,8 +558,8 @@ TEST(DirectArm, WakesTheSleeperAfterArmsWithoutEvents) {
         for (unsigned arm = 0; arm < arms; ++arm)
             loop.completions.arm(false);
         ASSERT_EQ(loop.receive.post_now({&into, 1}, 1), Posted::kOk);
-        Work work;
-        work.pieces = {&from, 1};
+        WorkRequest work;
+        work.sges = {&from, 1};
         ASSERT_EQ(loop.send.post_now(work), Posted::kOk);
         pollfd fd{channel->fd, POLLIN, 0};
         ASSERT_EQ(::poll(&fd, 1, 5000), 1);

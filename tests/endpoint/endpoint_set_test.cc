@@ -20,7 +20,7 @@ namespace {
 
 using post::Opcode;
 using post::Posted;
-using post::Work;
+using post::WorkRequest;
 using testing::HasSubstr;
 
 constexpr std::uint32_t kThreads = 4, kMessages = 300;
@@ -33,10 +33,10 @@ void move_bytes(Endpoint& e, SendQueue& send, CompletionQueue& cq, std::uint32_t
         const std::uint64_t value = std::uint64_t{thread} << 32 | i;
         std::memcpy(e.buffer(), &value, sizeof value);
         const ibv_sge piece{address_of(e.buffer()), sizeof value, e.mr()->lkey};
-        Work work;
+        WorkRequest work;
         work.opcode = Opcode::kWrite;
         work.flags = post::kSignaled | (i % 2 != 0 ? post::kInline : 0);
-        work.pieces = {&piece, 1};
+        work.sges = {&piece, 1};
         work.remote_address = address_of(to);
         work.remote_key = e.mr()->rkey;
         work.id = value;

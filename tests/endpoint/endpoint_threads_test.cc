@@ -22,13 +22,13 @@ namespace {
 
 using post::Opcode;
 using post::Posted;
-using post::Work;
+using post::WorkRequest;
 
-Work write_of(Endpoint& e, const ibv_sge& piece, std::uint64_t id) {
-    Work work;
+WorkRequest write_of(Endpoint& e, const ibv_sge& piece, std::uint64_t id) {
+    WorkRequest work;
     work.opcode = Opcode::kWrite;
     work.flags = post::kSignaled | (id % 2 != 0 ? post::kInline : 0);
-    work.pieces = {&piece, 1};
+    work.sges = {&piece, 1};
     work.remote_address = address_of(e.buffer()) + 64;
     work.remote_key = e.mr()->rkey;
     work.id = id;
@@ -101,7 +101,7 @@ TEST(Threads, OnOneQpAndCq) {
                 Endpoint& e = set[t];
                 const ibv_sge piece{address_of(e.buffer()), 8, e.mr()->lkey};
                 for (std::uint32_t i = 0; i < kMessages; ++i) {
-                    const Work work = write_of(e, piece, t * kMessages + i);
+                    const WorkRequest work = write_of(e, piece, t * kMessages + i);
                     Posted posted;
                     while ((posted = e.post(work)) == Posted::kFull)
                         poll(e);

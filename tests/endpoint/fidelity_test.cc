@@ -179,11 +179,11 @@ class Fidelity : public testing::TestWithParam<Case> {
 protected:
     static constexpr std::size_t kRemoteBytes = 4096;
 
-    Work random_work(std::mt19937& random, const Loop& loop, std::vector<ibv_sge>& pieces) {
+    WorkRequest random_work(std::mt19937& random, const Loop& loop, std::vector<ibv_sge>& pieces) {
         const auto upto = [&](std::uint32_t n) {
             return std::uniform_int_distribution<std::uint32_t>(0, n)(random);
         };
-        Work work;
+        WorkRequest work;
         work.opcode = static_cast<Opcode>(upto(6));
         const bool writes_here = work.opcode == Opcode::kRead || is_atomic(work.opcode);
         work.id = random();
@@ -209,7 +209,7 @@ protected:
                 left -= length;
             }
         }
-        work.pieces = pieces;
+        work.sges = pieces;
         return work;
     }
 
@@ -245,7 +245,7 @@ TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
         std::uint32_t units = 0;
         for (std::uint32_t i = 0; i < count; ++i) {
             std::vector<ibv_sge> pieces;
-            Work work = random_work(random, by_verbs, pieces);
+            WorkRequest work = random_work(random, by_verbs, pieces);
             if (i + 1 == count) work.flags |= kSignaled;
             if (work.opcode == Opcode::kSend || work.opcode == Opcode::kSendImm ||
                 work.opcode == Opcode::kWriteImm) {
@@ -301,9 +301,9 @@ TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
 // The same for what fails: a bad key, then what was posted behind it is flushed.
 TEST_P(Fidelity, ErrorsAreThoseOfLibmlx5) {
     ibv_sge piece{reinterpret_cast<std::uint64_t>(f_.memory.data()), 8, f_.mr->lkey};
-    Work work;
+    WorkRequest work;
     work.opcode = Opcode::kWrite;
-    work.pieces = {&piece, 1};
+    work.sges = {&piece, 1};
     work.remote_srq = by_verbs.srqn;
     work.remote_address = reinterpret_cast<std::uint64_t>(f_.memory.data()) + kRemote;
     for (std::uint64_t id = 1; id <= 3; ++id) {

@@ -29,10 +29,10 @@ TEST_P(WithoutThreadDomains, CategoryMovesBytes) {
         const std::uint64_t sent = 0x1234'5678'9abc'def0u + t;
         std::memcpy(e.buffer(), &sent, sizeof sent);
         const ibv_sge piece{address_of(e.buffer()), sizeof sent, e.mr()->lkey};
-        post::Work work;
+        post::WorkRequest work;
         work.opcode = post::Opcode::kWrite;
         work.flags = post::kSignaled;
-        work.pieces = {&piece, 1};
+        work.sges = {&piece, 1};
         work.remote_address = address_of(e.buffer() + 64);
         work.remote_key = e.mr()->rkey;
         ASSERT_EQ(e.post(work), post::Posted::kOk);

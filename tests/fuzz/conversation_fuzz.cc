@@ -369,10 +369,10 @@ private:
         RdmEndpoint::Body& body = hostile().body();
         const ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes.data()),
                             static_cast<std::uint32_t>(bytes.size()), 0};
-        post::Work work;
+        post::WorkRequest work;
         work.opcode = post::Opcode::kWrite;
         work.flags = post::kInline;
-        work.pieces = {&piece, 1};
+        work.sges = {&piece, 1};
         work.remote_address = to;
         work.remote_key = key;
         work.remote_srq = peer.name.srqn;
@@ -396,10 +396,10 @@ private:
         if (there.number != queue->sent + 1) return;
         std::byte bytes[8] = {};
         const ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes), input_.below(9), 0};
-        post::Work work;
+        post::WorkRequest work;
         work.opcode = input_.one_in(8) ? post::Opcode::kSend : post::Opcode::kSendImm;
         work.flags = post::kInline;
-        if (piece.length != 0) work.pieces = {&piece, 1};
+        if (piece.length != 0) work.sges = {&piece, 1};
         work.immediate = std::uint32_t{input_.byte()} << 24 | (number & 0xff'ffff);
         work.remote_srq = queue->srqn;
         body.channel->post(*peer.connection, work, {});

@@ -386,13 +386,13 @@ TEST(HostileTuple, SendsToTheQueueOfAnother) {
     }));
     victim.post(to_other, room, &room);
     RdmEndpoint::Body& body = hostile.body();
-    post::Work work;
+    post::WorkRequest work;
     work.opcode = post::Opcode::kSendImm;
     work.immediate = TupleImmediate::put(kTag, 0, queue->sent);
     work.remote_srq = queue->srqn;
     work.flags = post::kInline;
     ibv_sge piece{reinterpret_cast<std::uintptr_t>(small.data()), 8, 0};
-    work.pieces = {&piece, 1};
+    work.sges = {&piece, 1};
     ASSERT_EQ(body.channel->post(*body.peer_at(from_hostile)->connection, work, {}),
               post::Posted::kOk);
     ASSERT_NO_FATAL_FAILURE(until([&] { return !victim.receive.empty(); }));

@@ -55,11 +55,11 @@ protected:
         qp.qp_num = kNumber;
         qp.qp_type = IBV_QPT_RC;
     }
-    Work write(const ibv_sge& piece, std::uint8_t flags) const {
-        Work work;
+    WorkRequest write(const ibv_sge& piece, std::uint8_t flags) const {
+        WorkRequest work;
         work.opcode = Opcode::kWrite;
         work.flags = flags;
-        work.pieces = {&piece, 1};
+        work.sges = {&piece, 1};
         work.remote_address = 0x1122334455667788;
         work.remote_key = 0xa1a2a3a4;
         return work;
@@ -120,10 +120,10 @@ TEST_F(DirectPost, SmallMessagesAreAsAllOthers) {
                     qp.qp_type = type;
                     const ibv_sge all{reinterpret_cast<std::uintptr_t>(message.data()),
                                       16 + tail_bytes, 0};
-                    Work work;
+                    WorkRequest work;
                     work.opcode = has_immediate ? Opcode::kSendImm : Opcode::kSend;
                     work.flags = static_cast<std::uint8_t>(kInline | (signaled ? kSignaled : 0));
-                    work.pieces = {&all, 1};
+                    work.sges = {&all, 1};
                     work.immediate = immediate;
                     work.remote_srq = srq;
                     Shown expected;
@@ -194,7 +194,7 @@ TEST_F(DirectPost, LongEntriesWrap) {
     std::uint32_t counter = 0;
     for (std::uint32_t round = 0; round < 100; ++round) {
         piece.length = 61 + round;  // two to four blocks
-        Work work = write(piece, kInline | kSignaled);
+        WorkRequest work = write(piece, kInline | kSignaled);
         work.id = round;
         ASSERT_EQ(queue.post_now(work), Posted::kOk);
         const std::uint32_t next = shown.posted();
@@ -236,7 +236,7 @@ TEST_F(DirectPost, WhatTheRecordCountsIsWritten) {
         if (posted < kWorks && posted - done < kEntries) {
             const std::uint64_t value = posted;
             std::memcpy(payload.data(), &value, sizeof value);
-            Work work = write(piece, kInline | kSignaled);
+            WorkRequest work = write(piece, kInline | kSignaled);
             work.id = posted;
             if (queue.post_now(work) == Posted::kOk) ++posted;
         }

@@ -19,7 +19,7 @@
 #include "heddle/post/softhca_hooks.h"
 #include "heddle/post/stores.h"
 #include "heddle/post/uuar.h"
-#include "heddle/post/work.h"
+#include "heddle/post/work_request.h"
 
 namespace heddle::post {
 

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "heddle/post/work.h"
+#include "heddle/post/work_request.h"
 
 namespace heddle::post {
 
@@ -49,12 +49,12 @@ struct EntryShape {
     std::uint32_t units;         // of 16 bytes, all
     std::uint32_t inline_bytes;  // payload that it carries; 0 if that is gathered
 };
-[[gnu::always_inline]] inline EntryShape entry_shape(const Work& work, bool xrc) noexcept {
+[[gnu::always_inline]] inline EntryShape entry_shape(const WorkRequest& work, bool xrc) noexcept {
     EntryShape shape{header_units(work.opcode, xrc), 0};
     if (work.flags & kInline) {
         std::size_t bytes = 0;
-        for (const ibv_sge& piece : work.pieces)
-            bytes += piece.length;
+        for (const ibv_sge& sge : work.sges)
+            bytes += sge.length;
         // what is too long for any entry stays so in 32 bits
         shape.inline_bytes = static_cast<std::uint32_t>(std::min<std::size_t>(bytes, 1 << 20));
         if (bytes != 0)
@@ -62,8 +62,8 @@ struct EntryShape {
                 (shape.inline_bytes + std::uint32_t{sizeof(mlx5_wqe_inl_data_seg)} + kUnit - 1) /
                 kUnit;
     } else {
-        for (const ibv_sge& piece : work.pieces)
-            shape.units += piece.length != 0 ? 1 : 0;
+        for (const ibv_sge& sge : work.sges)
+            shape.units += sge.length != 0 ? 1 : 0;
     }
     return shape;
 }
@@ -145,7 +145,7 @@ private:
 // is valid and that there is room. `mode`: QP-wide bits of fm_ce_se (signal all).
 [[gnu::always_inline]] inline std::byte* build_entry(const Ring& ring, std::uint16_t counter,
                                                      std::uint32_t qpn, bool xrc, std::uint8_t mode,
-                                                     const Work& work,
+                                                     const WorkRequest& work,
                                                      const EntryShape& shape) noexcept {
     // up to the payload an entry does not leave its first block
     std::byte* const begin = ring.block(counter);
@@ -185,15 +185,15 @@ private:
         const std::uint32_t header = htobe32(shape.inline_bytes | MLX5_INLINE_SEG);
         std::memcpy(at, &header, sizeof header);
         InlineWriter writer(ring, at + sizeof header);
-        for (const ibv_sge& piece : work.pieces)
-            writer.put(reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(piece.addr)),
-                       piece.length);
+        for (const ibv_sge& sge : work.sges)
+            writer.put(reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(sge.addr)),
+                       sge.length);
     } else if ((work.flags & kInline) == 0) {
-        for (const ibv_sge& piece : work.pieces) {
-            if (piece.length == 0) continue;  // zero would stand for 2 GiB
-            const std::uint32_t bytes = is_atomic(work.opcode) ? 8 : piece.length;
-            put_segment(at, htole64(std::uint64_t{htobe32(piece.lkey)} << 32 | htobe32(bytes)),
-                        htobe64(piece.addr));
+        for (const ibv_sge& sge : work.sges) {
+            if (sge.length == 0) continue;  // zero would stand for 2 GiB
+            const std::uint32_t bytes = is_atomic(work.opcode) ? 8 : sge.length;
+            put_segment(at, htole64(std::uint64_t{htobe32(sge.lkey)} << 32 | htobe32(bytes)),
+                        htobe64(sge.addr));
             if (at == ring.end) at = ring.begin;
         }
     }

@@ -21,13 +21,13 @@
 #include "heddle/error.h"
 #include "heddle/post/mlx5_objects.h"
 #include "heddle/post/stores.h"
-#include "heddle/post/work.h"
+#include "heddle/post/work_request.h"
 
 namespace heddle::post {
 
 // A scatter list in an entry of `room` segments: behind a shorter one the device must find an end.
 inline void put_scatter_list(std::byte* at, std::size_t room,
-                             std::span<const ibv_sge> pieces) noexcept {
+                             std::span<const ibv_sge> sges) noexcept {
     constexpr std::uint32_t kNoKey = 0x100;  // PRM: ends the list
     const auto put = [&](std::uint32_t bytes, std::uint32_t key, std::uint64_t address) {
         mlx5_wqe_data_seg segment{htobe32(bytes), htobe32(key), htobe64(address)};
@@ -35,9 +35,9 @@ inline void put_scatter_list(std::byte* at, std::size_t room,
         at += sizeof segment;
     };
     std::size_t used = 0;
-    for (const ibv_sge& piece : pieces) {
-        if (piece.length == 0) continue;  // zero would stand for 2 GiB
-        put(piece.length, piece.lkey, piece.addr);
+    for (const ibv_sge& sge : sges) {
+        if (sge.length == 0) continue;  // zero would stand for 2 GiB
+        put(sge.length, sge.lkey, sge.addr);
         ++used;
     }
     if (used < room) put(0, kNoKey, 0);
@@ -64,15 +64,15 @@ struct Received {
     std::size_t room = 0;
 };
 
-// Posting to a queue of either kind. Queue: append(pieces, id) puts an entry into the ring,
+// Posting to a queue of either kind. Queue: append(sges, id) puts an entry into the ring,
 // announce() counts it in the doorbell record; both are called under lock_.
 template <class Queue, class Lock>
 class Mlx5Receives {
 public:
     // Puts an entry into the ring; the device learns of it at the next ring_doorbell().
-    Posted post(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+    Posted post(std::span<const ibv_sge> sges, std::uint64_t id) noexcept {
         const std::lock_guard<Lock> guard(lock_);
-        return queue().append(pieces, id);
+        return queue().append(sges, id);
     }
     // kOk always: there was room when the entry was made.
     Posted ring_doorbell() noexcept {
@@ -80,9 +80,9 @@ public:
         queue().announce();
         return Posted::kOk;
     }
-    Posted post_now(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+    Posted post_now(std::span<const ibv_sge> sges, std::uint64_t id) noexcept {
         const std::lock_guard<Lock> guard(lock_);
-        const Posted posted = queue().append(pieces, id);
+        const Posted posted = queue().append(sges, id);
         if (posted == Posted::kOk) queue().announce();
         return posted;
     }
@@ -128,12 +128,12 @@ public:
 private:
     friend class Mlx5Receives<Mlx5ReceiveQueue, Lock>;
 
-    Posted append(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+    Posted append(std::span<const ibv_sge> sges, std::uint64_t id) noexcept {
         const std::size_t room = stride_ / sizeof(mlx5_wqe_data_seg);
-        if (pieces.size() > room) return Posted::kInvalid;
+        if (sges.size() > room) return Posted::kInvalid;
         if (posted_ - done_.load(std::memory_order_acquire) >= count_) return Posted::kFull;
         const std::uint32_t slot = posted_ & (count_ - 1);
-        put_scatter_list(begin_ + std::size_t{slot} * stride_, room, pieces);
+        put_scatter_list(begin_ + std::size_t{slot} * stride_, room, sges);
         ids_[slot] = id;
         ++posted_;
         return Posted::kOk;
@@ -192,8 +192,8 @@ public:
     template <class List>
     void fill(const List& list, std::uint32_t begin, std::uint32_t end) noexcept {
         for (std::uint32_t index = begin; index < end; ++index) {
-            const ibv_sge piece = list(index, ids_[index]);
-            put_scatter_list(entry(index) + sizeof(mlx5_wqe_srq_next_seg), room(), {&piece, 1});
+            const ibv_sge sge = list(index, ids_[index]);
+            put_scatter_list(entry(index) + sizeof(mlx5_wqe_srq_next_seg), room(), {&sge, 1});
         }
     }
     template <class List>
@@ -254,10 +254,10 @@ private:
     std::size_t room() const noexcept {
         return (stride_ - sizeof(mlx5_wqe_srq_next_seg)) / sizeof(mlx5_wqe_data_seg);
     }
-    Posted append(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
-        if (pieces.size() > room()) return Posted::kInvalid;
+    Posted append(std::span<const ibv_sge> sges, std::uint64_t id) noexcept {
+        if (sges.size() > room()) return Posted::kInvalid;
         if (head_ == tail_ && chain(1) == 0) return Posted::kFull;
-        put_scatter_list(entry(head_) + sizeof(mlx5_wqe_srq_next_seg), room(), pieces);
+        put_scatter_list(entry(head_) + sizeof(mlx5_wqe_srq_next_seg), room(), sges);
         ids_[head_] = id;
         head_ = next_[head_];
         ++posted_;

@@ -80,7 +80,7 @@ public:
     std::uint32_t qpn() const noexcept { return qpn_; }
 
     // Puts an entry into the ring; the device learns of it at the next ring_doorbell().
-    Posted post(const Work& work) noexcept {
+    Posted post(const WorkRequest& work) noexcept {
         const std::lock_guard<Lock> guard(lock_);
         const Posted posted = append(work, last_);
         if (posted == Posted::kOk) {
@@ -96,8 +96,8 @@ public:
         return Posted::kOk;
     }
     // Both in one. Inlined, so that what the caller knows of the work when it is compiled - opcode,
-    // flags, number of pieces - is not asked when it runs.
-    [[gnu::always_inline]] Posted post_now(const Work& work) noexcept {
+    // flags, number of sges - is not asked when it runs.
+    [[gnu::always_inline]] Posted post_now(const WorkRequest& work) noexcept {
         const std::lock_guard<Lock> guard(lock_);
         Last last;
         const Posted posted = append(work, last);
@@ -201,7 +201,7 @@ private:
         std::uint32_t units;
     };
 
-    [[gnu::always_inline]] Posted append(const Work& work, Last& last) noexcept {
+    [[gnu::always_inline]] Posted append(const WorkRequest& work, Last& last) noexcept {
         const EntryShape shape = entry_shape(work, xrc_);
         // 63: the field has six bits
         if (shape.units > 63 || shape.inline_bytes > max_inline_ ||

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The two posting paths behind one interface: the queues of one endpoint, of either. All have
 //   send(k).post(work), .ring_doorbell(), .post_now(work)
-//   receive(k).post_now(pieces, id)
+//   receive(k).post_now(sges, id)
 //   completions().poll(out, most), .arm(solicited_only), .event_read()
 // Code that is a template over them has no decision to make on the way of a message.
 #pragma once

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "heddle/post/lock.h"
-#include "heddle/post/work.h"
+#include "heddle/post/work_request.h"
 
 namespace heddle::post {
 
@@ -32,32 +32,32 @@ inline int post_list(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) noexce
 template <class Lock, class Object, class Request>
 class VerbsList {
 public:
-    static constexpr std::size_t kMaxPieces = 32;
+    static constexpr std::size_t kMaxSges = 32;
 
     VerbsList(Object* object, std::uint32_t length)
         : object_(object), list_(length == 0 ? 1 : length) {}
 
     Object* object() const noexcept { return object_; }
 
-    // `fill` sets what a request has besides its id and its pieces.
+    // `fill` sets what a request has besides its id and its sges.
     template <class Fill>
-    Posted post(std::span<const ibv_sge> pieces, std::uint64_t id, const Fill& fill) noexcept {
+    Posted post(std::span<const ibv_sge> sges, std::uint64_t id, const Fill& fill) noexcept {
         const std::lock_guard<Lock> guard(lock_);
         if (count_ == list_.size()) {
             const Posted flushed = flush();
             if (flushed != Posted::kOk) return flushed;
         }
-        return append(pieces, id, fill);
+        return append(sges, id, fill);
     }
     Posted ring_doorbell() noexcept {
         const std::lock_guard<Lock> guard(lock_);
         return flush();
     }
     template <class Fill>
-    Posted post_now(std::span<const ibv_sge> pieces, std::uint64_t id, const Fill& fill) noexcept {
+    Posted post_now(std::span<const ibv_sge> sges, std::uint64_t id, const Fill& fill) noexcept {
         const std::lock_guard<Lock> guard(lock_);
         if (const Posted flushed = flush(); flushed != Posted::kOk) return flushed;
-        Posted posted = append(pieces, id, fill);
+        Posted posted = append(sges, id, fill);
         if (posted == Posted::kOk) posted = flush();
         if (posted != Posted::kOk) count_ = 0;
         return posted;
@@ -66,20 +66,20 @@ public:
 private:
     struct Slot {
         Request wr;
-        std::array<ibv_sge, kMaxPieces> pieces;
+        std::array<ibv_sge, kMaxSges> sges;
     };
 
     template <class Fill>
-    Posted append(std::span<const ibv_sge> pieces, std::uint64_t id, const Fill& fill) noexcept {
-        if (pieces.size() > kMaxPieces) return Posted::kInvalid;
+    Posted append(std::span<const ibv_sge> sges, std::uint64_t id, const Fill& fill) noexcept {
+        if (sges.size() > kMaxSges) return Posted::kInvalid;
         Slot& slot = list_[count_];
         Request& wr = slot.wr;
         wr.wr_id = id;
         wr.next = nullptr;
-        wr.num_sge = static_cast<int>(pieces.size());
-        for (std::size_t i = 0; i < pieces.size(); ++i)
-            slot.pieces[i] = pieces[i];
-        wr.sg_list = slot.pieces.data();
+        wr.num_sge = static_cast<int>(sges.size());
+        for (std::size_t i = 0; i < sges.size(); ++i)
+            slot.sges[i] = sges[i];
+        wr.sg_list = slot.sges.data();
         fill(wr);
         if (count_ != 0) list_[count_ - 1].wr.next = &wr;
         ++count_;
@@ -100,7 +100,7 @@ private:
             if (kept != 0 || &list_[i].wr == bad) {
                 if (kept != i) {
                     list_[kept] = list_[i];
-                    list_[kept].wr.sg_list = list_[kept].pieces.data();
+                    list_[kept].wr.sg_list = list_[kept].sges.data();
                 }
                 if (kept != 0) list_[kept - 1].wr.next = &list_[kept].wr;
                 ++kept;
@@ -118,21 +118,21 @@ private:
 template <class Lock>
 class VerbsSendQueue {
 public:
-    static constexpr std::size_t kMaxPieces = VerbsList<Lock, ibv_qp, ibv_send_wr>::kMaxPieces;
+    static constexpr std::size_t kMaxSges = VerbsList<Lock, ibv_qp, ibv_send_wr>::kMaxSges;
 
     // list: how many works ring_doorbell() may be asked to post as one list.
     VerbsSendQueue(ibv_qp* qp, std::uint32_t list) : list_(qp, list) {}
 
     std::uint32_t qpn() const noexcept { return list_.object()->qp_num; }
 
-    Posted post(const Work& work) noexcept {
-        return list_.post(work.pieces, work.id, [&](ibv_send_wr& wr) { fill(wr, work); });
+    Posted post(const WorkRequest& work) noexcept {
+        return list_.post(work.sges, work.id, [&](ibv_send_wr& wr) { fill(wr, work); });
     }
     // kFull: the rest stays here, for the next call.
     Posted ring_doorbell() noexcept { return list_.ring_doorbell(); }
     // Unless it is kOk the work is not taken.
-    Posted post_now(const Work& work) noexcept {
-        return list_.post_now(work.pieces, work.id, [&](ibv_send_wr& wr) { fill(wr, work); });
+    Posted post_now(const WorkRequest& work) noexcept {
+        return list_.post_now(work.sges, work.id, [&](ibv_send_wr& wr) { fill(wr, work); });
     }
 
 private:
@@ -156,7 +156,7 @@ private:
         return IBV_WR_SEND;
     }
 
-    static void fill(ibv_send_wr& wr, const Work& work) noexcept {
+    static void fill(ibv_send_wr& wr, const WorkRequest& work) noexcept {
         wr.opcode = opcode(work.opcode);
         const auto flag = [&](Flags ours, unsigned theirs) {
             return work.flags & ours ? theirs : 0u;
@@ -182,11 +182,11 @@ private:
 class VerbsReceiveQueue {
 public:
     explicit VerbsReceiveQueue(ibv_qp* qp) : qp_(qp) {}
-    Posted post_now(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
+    Posted post_now(std::span<const ibv_sge> sges, std::uint64_t id) noexcept {
         ibv_recv_wr wr{}, *bad = nullptr;
         wr.wr_id = id;
-        wr.sg_list = const_cast<ibv_sge*>(pieces.data());
-        wr.num_sge = static_cast<int>(pieces.size());
+        wr.sg_list = const_cast<ibv_sge*>(sges.data());
+        wr.num_sge = static_cast<int>(sges.size());
         const int error = ibv_post_recv(qp_, &wr, &bad);
         return error == 0 ? Posted::kOk : error == ENOMEM ? Posted::kFull : Posted::kInvalid;
     }
@@ -208,14 +208,14 @@ public:
         return ibv_get_srq_num(list_.object(), &number) == 0 ? number : 0;
     }
 
-    Posted post(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
-        return list_.post(pieces, id, [](ibv_recv_wr&) {});
+    Posted post(std::span<const ibv_sge> sges, std::uint64_t id) noexcept {
+        return list_.post(sges, id, [](ibv_recv_wr&) {});
     }
     // kFull: the rest stays here, for the next call.
     Posted ring_doorbell() noexcept { return list_.ring_doorbell(); }
     // Unless it is kOk the receive is not taken.
-    Posted post_now(std::span<const ibv_sge> pieces, std::uint64_t id) noexcept {
-        return list_.post_now(pieces, id, [](ibv_recv_wr&) {});
+    Posted post_now(std::span<const ibv_sge> sges, std::uint64_t id) noexcept {
+        return list_.post_now(sges, id, [](ibv_recv_wr&) {});
     }
 
 private:

@@ -22,7 +22,7 @@ namespace {
 
 using post::Opcode;
 using post::Posted;
-using post::Work;
+using post::WorkRequest;
 
 // A ring's bytes without the QP's number.
 std::vector<std::byte> ring_of(const mlx5dv_qp& qp, std::uint32_t qpn) {
@@ -43,7 +43,7 @@ public:
     RandomWorks(CheckedDevice& device, std::uint32_t max_inline)
         : device_(device), max_inline_(max_inline) {}
 
-    const Work& next() {
+    const WorkRequest& next() {
         static constexpr Opcode kOpcodes[] = {Opcode::kWrite, Opcode::kRead, Opcode::kCompareSwap,
                                               Opcode::kFetchAdd};
         work_ = {};
@@ -68,7 +68,7 @@ public:
                 left -= bytes;
             }
         }
-        work_.pieces = pieces_;
+        work_.sges = pieces_;
         return work_;
     }
 
@@ -80,7 +80,7 @@ private:
     std::uint32_t max_inline_;
     std::mt19937 random_{1};
     std::vector<ibv_sge> pieces_;
-    Work work_;
+    WorkRequest work_;
 };
 
 }  // namespace
@@ -101,7 +101,7 @@ Finding check_entries(CheckedDevice& device) {
     for (int i = 0; i < kWorks && difference.empty(); ++i) {
         for (const mlx5dv_qp* qp : {&one, &other})
             std::memset(qp->sq.buf, 0, std::size_t{qp->sq.wqe_cnt} * post::kBlock);
-        const Work& work = works.next();
+        const WorkRequest& work = works.next();
         if (verbs.post_now(work) != Posted::kOk || direct.post_now(work) != Posted::kOk)
             throw VerbsError("posting work " + std::to_string(i), EIO);
         by_verbs.wait(by_verbs.cq());

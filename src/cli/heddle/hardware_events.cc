@@ -17,7 +17,7 @@ namespace {
 
 using post::Opcode;
 using post::Posted;
-using post::Work;
+using post::WorkRequest;
 
 // How long an event may take; and one that is not expected.
 constexpr int kEventMs = 5000, kNoEventMs = 300;
@@ -59,9 +59,9 @@ Finding check_arm(CheckedDevice& device) {
         post::Mlx5CompletionQueue<post::SingleThreaded> completions(loop.cq());
         completions.add(send);
         const ibv_sge piece = device.piece(0, 8);
-        Work work;
+        WorkRequest work;
         work.opcode = Opcode::kWrite;
-        work.pieces = {&piece, 1};
+        work.sges = {&piece, 1};
         work.remote_address = device.address(kRemote);
         work.remote_key = device.key();
         for (unsigned arms = 1; arms <= kArms; ++arms) {

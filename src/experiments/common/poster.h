@@ -41,7 +41,7 @@ public:
 
     // The device gets the WR at ring(k) at the latest; inline payload must stay until then. `last`:
     // finish() will wait for this WR, and so for all before it on that QP.
-    void post(post::Work work, std::uint32_t k, bool last) {
+    void post(post::WorkRequest work, std::uint32_t k, bool last) {
         Posting::Line& line = p_.lines[k];
         if (under_way(k) >= p_.window) {
             ring(k);

@@ -21,10 +21,10 @@ inline void write_to_itself(Endpoint& e, int count) {
         for (int i = 0; i < count; ++i) {
             // as a runtime does it: which operation is known when it is compiled, of what is not
             const ibv_sge piece{address, 8, local_key};
-            post::Work work;
+            post::WorkRequest work;
             work.opcode = post::Opcode::kWrite;
             work.flags = post::kInline | post::kSignaled;
-            work.pieces = {&piece, 1};
+            work.sges = {&piece, 1};
             work.remote_address = address + 64;
             work.remote_key = remote_key;
             work.id = static_cast<std::uint64_t>(i);

@@ -28,10 +28,10 @@ enum Flags : std::uint8_t {
     kFence = 8,      // not before reads and atomics that were posted earlier are done
 };
 
-struct Work {
+struct WorkRequest {
     Opcode opcode = Opcode::kSend;
     std::uint8_t flags = 0;
-    std::span<const ibv_sge> pieces;   // gathered; for reads and atomics where the answer goes
+    std::span<const ibv_sge> sges;     // gathered; for reads and atomics where the answer goes
     std::uint64_t remote_address = 0;  // RDMA and atomics
     std::uint32_t remote_key = 0;
     std::uint32_t immediate = 0;       // host order
