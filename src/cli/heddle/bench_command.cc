@@ -12,7 +12,7 @@
 #include "cli/heddle/selection.h"
 #include "cli/heddle/sweep.h"
 #include "experiments/figures.h"
-#include "heddle/place.h"
+#include "heddle/locality.h"
 
 namespace heddle::cli {
 namespace {
@@ -128,7 +128,7 @@ void print_table(const BenchRequest& request, const DeviceInfo& device, const be
 
 void message_rate(BenchRequest request) {
     const DeviceInfo info = device(request.rate.device);
-    const bench::Pinning pins = bench::pinning(place_of(info), request.rate.threads);
+    const bench::Pinning pins = bench::pinning(locality_of(info), request.rate.threads);
     request.rate.processors = pins.processors;
     std::vector<BenchRow> rows = make_rows(request, info);
     for (BenchRow& row : rows)

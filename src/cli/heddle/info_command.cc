@@ -10,7 +10,7 @@
 #include "cli/heddle/commands.h"
 #include "heddle/category.h"
 #include "heddle/device.h"
-#include "heddle/place.h"
+#include "heddle/locality.h"
 #include "memory/address_monitor.h"
 
 namespace heddle::cli {
@@ -33,7 +33,7 @@ std::string ranges(std::vector<int> numbers) {
     return text;
 }
 
-std::vector<int> near_processors(const Place& place) {
+std::vector<int> near_processors(const Locality& place) {
     std::vector<int> numbers;
     for (const Processor& processor : place.processors)
         if (processor.near) numbers.push_back(processor.number);
@@ -58,7 +58,7 @@ std::vector<Possible> possible(const DeviceInfo& d) {
     return all;
 }
 
-Json to_json(const DeviceInfo& d, const Place& place) {
+Json to_json(const DeviceInfo& d, const Locality& place) {
     Json categories = Json::array();
     for (const Possible& p : possible(d))
         categories.push_back(
@@ -89,7 +89,7 @@ Json to_json(const DeviceInfo& d, const Place& place) {
             {"categories", categories}};
 }
 
-std::string place_text(const DeviceInfo& d, const Place& place) {
+std::string place_text(const DeviceInfo& d, const Locality& place) {
     std::string text = d.pci.empty() ? "not on PCI" : d.pci;
     text += place.numa_node < 0 ? ", no NUMA node in particular"
                                 : ", NUMA node " + std::to_string(place.numa_node);
@@ -100,7 +100,7 @@ std::string place_text(const DeviceInfo& d, const Place& place) {
            ranges(near_processors(place)) + ")";
 }
 
-void print(const DeviceInfo& d, const Place& place) {
+void print(const DeviceInfo& d, const Locality& place) {
     std::printf("%s%s\n", d.name.c_str(), d.software ? "  (software HCA)" : "");
     const auto line = [](const char* what, const std::string& value) {
         std::printf("  %-12s %s\n", what, value.c_str());
@@ -140,9 +140,9 @@ void add_info_command(CLI::App& app, int* status) {
         Json list = Json::array();
         for (const DeviceInfo& d : all)
             if (*json)
-                list.push_back(to_json(d, place_of(d)));
+                list.push_back(to_json(d, locality_of(d)));
             else
-                print(d, place_of(d));
+                print(d, locality_of(d));
         if (*json) std::printf("%s\n", Json{{"devices", list}}.dump().c_str());
         if (all.empty()) device();  // which says what is missing
         *status = 0;

@@ -13,7 +13,7 @@
 #include "experiments/common/team.h"
 #include "experiments/global_array.h"
 #include "experiments/stencil.h"
-#include "heddle/place.h"
+#include "heddle/locality.h"
 
 namespace heddle::cli {
 namespace {
@@ -85,7 +85,7 @@ void print_heading(const DeviceInfo& device, const std::string& what, const benc
 int global_array(const Common& common, const bench::GlobalArray& wanted, bench::Team& team) {
     int status = 0;
     const DeviceInfo info = device(wanted.device);
-    const bench::Pinning pins = bench::pinning(place_of(info), wanted.threads);
+    const bench::Pinning pins = bench::pinning(locality_of(info), wanted.threads);
     cli_common::TextTable table({"category", "path", "ms", "reads Mmsg/s", "writes Mmsg/s", "QPs",
                                  "CQs", "UARs", "uUARs", "result"});
     for (const Configuration& c : configurations(common)) {
@@ -136,7 +136,7 @@ int global_array(const Common& common, const bench::GlobalArray& wanted, bench::
 int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& team) {
     int status = 0;
     const DeviceInfo info = device(wanted.device);
-    const bench::Pinning pins = bench::pinning(place_of(info), team.size() * wanted.threads);
+    const bench::Pinning pins = bench::pinning(locality_of(info), team.size() * wanted.threads);
     cli_common::TextTable table({"category", "path", "ms", "Mmsg/s", "QPs", "CQs", "UARs",
                                  "UARs (paper)", "uUARs", "uUARs (paper)", "result"});
     for (const Configuration& c : configurations(common)) {

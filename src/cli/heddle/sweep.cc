@@ -10,7 +10,7 @@
 #include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "experiments/figures.h"
-#include "heddle/place.h"
+#include "heddle/locality.h"
 
 namespace heddle::cli {
 namespace {
@@ -25,7 +25,7 @@ struct SweepRow {
 };
 
 std::vector<SweepRow> rows_of(const SweepRequest& request, const bench::Figure& figure,
-                              const Place& place) {
+                              const Locality& place) {
     std::vector<SweepRow> rows;
     for (const bench::FigurePoint& point : figure.points)
         for (const Path path : request.paths) {
@@ -62,7 +62,7 @@ void measure(const SweepRequest& request, const bench::Figure& figure,
         }
 }
 
-void print_json(const bench::Figure& figure, const DeviceInfo& device, const Place& place,
+void print_json(const bench::Figure& figure, const DeviceInfo& device, const Locality& place,
                 const std::vector<SweepRow>& rows) {
     const Json host = host_facts(), adapter = device_facts(device);
     for (const SweepRow& row : rows) {
@@ -105,7 +105,7 @@ const SweepRow& first_of(const std::vector<SweepRow>& rows, Path path) {
 }
 
 void print_table(const SweepRequest& request, const bench::Figure& figure, const DeviceInfo& device,
-                 const Place& place, const std::vector<SweepRow>& rows) {
+                 const Locality& place, const std::vector<SweepRow>& rows) {
     std::printf("Figure %s: %s\n%s, up to %s; median of %d repetitions of %g s, interleaved\n\n",
                 figure.name.c_str(), figure.title.c_str(), title_of(device).c_str(),
                 text_of(bench::pinning(place, request.base.threads)).c_str(), request.repetitions,
@@ -137,7 +137,7 @@ void print_table(const SweepRequest& request, const bench::Figure& figure, const
 
 void run_sweep(const SweepRequest& request) {
     const DeviceInfo info = device(request.base.device);
-    const Place place = place_of(info);
+    const Locality place = locality_of(info);
     const bench::Figure figure = bench::figure(request.figure, request.base);
     std::vector<SweepRow> rows = rows_of(request, figure, place);
     measure(request, figure, rows);

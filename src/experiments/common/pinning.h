@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "heddle/place.h"
+#include "heddle/locality.h"
 
 namespace heddle::bench {
 
@@ -17,7 +17,7 @@ struct Pinning {
     bool oversubscribed = false;  // more threads than cores: they take turns, or share a core
 };
 
-inline Pinning pinning(const Place& place, std::uint32_t threads) {
+inline Pinning pinning(const Locality& place, std::uint32_t threads) {
     Pinning p;
     p.cores = place.cores();
     p.near = true;

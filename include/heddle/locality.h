@@ -17,7 +17,7 @@ struct Processor {
     bool first_of_core = true;  // the first of its core's hardware threads that we may use
 };
 
-struct Place {
+struct Locality {
     int numa_node = -1;  // of the device; -1: none in particular
     // Those this process may run on (its cpuset and affinity at the time of the call), best first:
     // a hardware thread of each near core, of each other core, then what is left in the same order.
@@ -28,6 +28,6 @@ struct Place {
 };
 
 // Thread-safe. Throws VerbsError when hwloc cannot look at the machine.
-Place place_of(const DeviceInfo& device);
+Locality locality_of(const DeviceInfo& device);
 
 }  // namespace heddle

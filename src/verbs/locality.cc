@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Places: see heddle/place.h.
-#include "heddle/place.h"
+// Places: see heddle/locality.h.
+#include "heddle/locality.h"
 
 #include <hwloc.h>
 #include <hwloc/linux.h>
@@ -73,14 +73,14 @@ std::size_t count(const std::vector<Processor>& all, bool near_only) noexcept {
 
 }  // namespace
 
-std::size_t Place::cores() const noexcept { return count(processors, false); }
-std::size_t Place::near_cores() const noexcept { return count(processors, true); }
+std::size_t Locality::cores() const noexcept { return count(processors, false); }
+std::size_t Locality::near_cores() const noexcept { return count(processors, true); }
 
-Place place_of(const DeviceInfo& device) {
+Locality locality_of(const DeviceInfo& device) {
     const Topology topology = look_at_machine();
     const Bitmap usable = allowed(topology.get());
     const Bitmap local = local_to(topology.get(), device);
-    Place place;
+    Locality place;
     place.numa_node =
         device.numa_node >= 0 ? device.numa_node : node_of(topology.get(), local.get());
     const Bitmap seen(hwloc_bitmap_alloc());  // cores of which we have one
