@@ -5,12 +5,23 @@
 
 namespace heddle {
 
-// Where a QP can be reached: by lid on InfiniBand, by gid on Ethernet (RoCE).
+/// Where a queue pair can be reached. A port of InfiniBand is addressed by its LID, an Ethernet
+/// port (RoCE) by its GID.
+///
+/// A plain value: copy it to the peer by any means (a socket, MPI, a file) and pass it to
+/// Endpoint::connect() there.
+///
+///     const heddle::QpAddress mine = set[0].address();
+///     heddle::QpAddress theirs;
+///     MPI_Sendrecv(&mine, sizeof mine, MPI_BYTE, peer, 0, &theirs, sizeof theirs, MPI_BYTE, peer,
+///     0,
+///                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+///     set[0].connect(theirs);
 struct QpAddress {
-    std::uint32_t qpn = 0;
-    std::uint16_t lid = 0;
-    std::uint8_t gid[16] = {};
-    bool ethernet = false;
+    std::uint32_t qpn = 0;      ///< queue pair number, 24 bits
+    std::uint16_t lid = 0;      ///< of the port; 0 on Ethernet
+    std::uint8_t gid[16] = {};  ///< of the port, in network order
+    bool ethernet = false;      ///< the link layer: RoCE if true, InfiniBand if false
 };
 
 }  // namespace heddle

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// RDMA devices of this machine and what they can do.
+// The RDMA devices of this machine and what they support.
 #pragma once
 
 #include <array>
@@ -11,34 +11,64 @@
 
 namespace heddle {
 
+/// What is known of a device. A snapshot: it does not follow later changes.
+///
+///     for (const heddle::DeviceInfo& each : heddle::devices())
+///         std::printf("%s: %u QPs, thread domains: %s\n", each.name.c_str(), each.max_qps,
+///                     each.thread_domains ? "yes" : "no");
+///
+/// If this process may not open the device, everything that needs a context keeps its initial
+/// value.
 struct DeviceInfo {
-    std::string name;       // "mlx5_0"
-    std::string firmware;   // "16.35.2000"
-    std::string board;      // PSID, or empty
-    std::string pci;        // "0000:07:00.0", or empty
-    int numa_node = -1;     // -1: unknown
-    bool mlx5 = false;      // libmlx5 drives it: UARs can be seen, the direct path is possible
-    bool software = false;  // softhca
-    bool ethernet = false;  // RoCE; else InfiniBand
-    bool port_active = false;
-    std::array<std::uint8_t, 16> gid{};  // of its port, the first; zero: unknown
-    std::uint16_t lid = 0;               // of its port; zero with Ethernet
-    std::uint32_t max_qps = 0, max_qp_depth = 0, max_cqs = 0, max_mrs = 0, max_pds = 0,
-                  max_srqs = 0;
-    std::uint32_t max_sge = 0;
-    bool xrc = false, atomics = false;
-    // A QP of one thread can do without the driver's lock. Tried, since drivers have no flag for
-    // it.
+    std::string name;          ///< libibverbs's name: "mlx5_0"
+    std::string firmware;      ///< "16.35.2000"
+    std::string board;         ///< PSID; empty: unknown
+    std::string pci;           ///< "0000:07:00.0"; empty: unknown
+    int numa_node = -1;        ///< -1: unknown
+    bool mlx5 = false;         ///< libmlx5 drives it: UARs are visible, the direct path is possible
+    bool software = false;     ///< softhca is loaded in this process
+    bool ethernet = false;     ///< the link layer of port 1: RoCE if true, InfiniBand if false
+    bool port_active = false;  ///< port 1 is active
+    std::array<std::uint8_t, 16> gid{};  ///< the GID of port 1 that is used; zero: unknown
+    std::uint16_t lid = 0;               ///< of port 1; 0 on Ethernet
+    std::uint32_t max_qps = 0;           ///< queue pairs
+    std::uint32_t max_qp_depth = 0;      ///< work requests in a queue
+    std::uint32_t max_cqs = 0;           ///< completion queues
+    std::uint32_t max_mrs = 0;           ///< memory regions
+    std::uint32_t max_pds = 0;           ///< protection domains
+    std::uint32_t max_srqs = 0;          ///< shared receive queues
+    std::uint32_t max_sge = 0;           ///< scatter/gather entries of a work request
+    bool xrc = false;                    ///< it has extended reliable connections
+    bool atomics = false;                ///< it has compare-and-swap and fetch-and-add
+    /// It has thread domains: a QP that one thread uses needs no driver lock. devices() and
+    /// device() allocate one to find out, since drivers have no flag for it.
     bool thread_domains = false;
 };
 
-// What a category becomes on a device: kStatic if it consists of thread domains and there are none.
+/// Returns the category that EndpointSet creates on a device when a program requests another one.
+///
+/// @param device as device() or devices() returned it
+/// @param wanted the requested category
+/// @return Category::kStatic if `wanted` consists of thread domains and the device has none; else
+///     `wanted`
+/// Thread safety: any thread.
 Category made_on(const DeviceInfo& device, Category wanted) noexcept;
 
-// All devices, in libibverbs' order. Thread-safe. Throws VerbsError when the list cannot be had.
+/// Describes all devices, in the order of libibverbs.
+///
+/// @return empty if the machine has no device
+/// @throw VerbsError libibverbs cannot list the devices (its errno)
+/// Thread safety: any thread.
 std::vector<DeviceInfo> devices();
-// One device; empty name: the first with an active port. Throws VerbsError (ENODEV) that names what
-// there is.
+
+/// Describes one device.
+///
+///     const heddle::DeviceInfo info = heddle::device("mlx5_0");
+///
+/// @param name the device's name; empty: the first device with an active port
+/// @throw VerbsError ENODEV: no such device; the hint names those that exist, or why there is none.
+///     Any other errno: libibverbs cannot list the devices
+/// Thread safety: any thread.
 DeviceInfo device(const std::string& name = {});
 
 }  // namespace heddle

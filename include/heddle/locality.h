@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Where a device is in the machine, and which processors are near to it, as hwloc sees it: from
-// there registers are written, and queues read, without crossing to another socket.
+// Where a device is in the machine and which processors are near to it, as hwloc sees it. A near
+// processor writes the device's registers and reads its queues without crossing to another socket.
 #pragma once
 
 #include <cstddef>
@@ -11,23 +11,37 @@
 
 namespace heddle {
 
+/// A hardware thread on which this process may run.
 struct Processor {
-    int number = 0;             // of the operating system
-    bool near = false;          // on the device's NUMA node
-    bool first_of_core = true;  // the first of its core's hardware threads that we may use
+    int number = 0;             ///< the operating system's number, as sched_setaffinity(2) takes it
+    bool near = false;          ///< whether it is on the device's NUMA node
+    bool first_of_core = true;  ///< whether it is the first usable hardware thread of its core
 };
 
+/// The processors of this process, ordered by their distance to a device.
+///
+///     const heddle::Locality locality = heddle::locality_of(heddle::device());
+///     for (std::uint32_t t = 0; t < threads; ++t)
+///         pin(t, locality.processors[t % locality.processors.size()].number);
 struct Locality {
-    int numa_node = -1;  // of the device; -1: none in particular
-    // Those this process may run on (its cpuset and affinity at the time of the call), best first:
-    // a hardware thread of each near core, of each other core, then what is left in the same order.
+    int numa_node = -1;  ///< the device's NUMA node; -1: it has none, or several
+    /// The processors that the cpuset and the affinity of the calling thread allow, best first: one
+    /// hardware thread of each near core, one of each other core, then the rest in the same order.
     std::vector<Processor> processors;
 
-    std::size_t cores() const noexcept;       // distinct ones among them
-    std::size_t near_cores() const noexcept;  // the same, on the device's NUMA node
+    /// Returns the number of distinct cores among the processors. Any thread.
+    std::size_t cores() const noexcept;
+    /// Returns the number of those cores that are on the device's NUMA node. Any thread.
+    std::size_t near_cores() const noexcept;
 };
 
-// Thread-safe. Throws VerbsError when hwloc cannot look at the machine.
+/// Looks at the machine and orders the processors of the calling thread by their distance to a
+/// device.
+///
+/// @param device as device() or devices() returned it; only its name and NUMA node are used
+/// @return a snapshot: it does not follow later changes of the affinity
+/// @throw VerbsError hwloc cannot read the machine's topology (errno of hwloc)
+/// Thread safety: any thread.
 Locality locality_of(const DeviceInfo& device);
 
 }  // namespace heddle

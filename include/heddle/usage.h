@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What endpoints are made of, as the driver and the kernel report it; nothing is computed from
-// formulas.
+// The resources of the adapter that endpoints use, as the driver and the kernel report them. No
+// number here is computed from a formula.
 #pragma once
 
 #include <cstddef>
@@ -10,30 +10,59 @@
 
 namespace heddle {
 
+/// Counts of the verbs objects and doorbell registers behind a set of endpoints. The columns of the
+/// resource tables in "Scalable Communication Endpoints for MPI+Threads Applications" (ICPADS'18,
+/// section VI).
+///
+///     const heddle::Usage& usage = set.usage();
+///     std::printf("%u QPs, %zu bytes", usage.qps, usage.bytes);
+///     if (usage.uuars) std::printf(", %u of %u uUARs rung", *usage.uuars_used, *usage.uuars);
+///
+/// The four optional counts have values on mlx5 devices only: other drivers show no UARs.
 struct Usage {
-    std::uint32_t contexts = 0, pds = 0, mrs = 0, qps = 0, cqs = 0, thread_domains = 0;
-    // On mlx5; nullopt elsewhere: other drivers show no UARs.
-    // Pages mapped for doorbells and BlueFlame, those that the kernel maps at open included.
+    std::uint32_t contexts = 0;        ///< device contexts
+    std::uint32_t pds = 0;             ///< protection domains
+    std::uint32_t mrs = 0;             ///< memory regions
+    std::uint32_t qps = 0;             ///< queue pairs, those that stay idle included
+    std::uint32_t cqs = 0;             ///< completion queues, those that stay idle included
+    std::uint32_t thread_domains = 0;  ///< thread domains, those that stay idle included
+    /// UAR pages mapped for the doorbells and BlueFlame writes of QPs. The pages that the kernel
+    /// maps when a context is opened are included.
     std::optional<std::uint32_t> uars;
-    // Pages for doorbells of CQs alone, which today's kernels give each context.
+    /// UAR pages that hold doorbells of CQs alone. Kernels with dynamic UARs give each context such
+    /// a page.
     std::optional<std::uint32_t> cq_uars;
-    std::optional<std::uint32_t> uuars;       // registers on those pages: two each
-    std::optional<std::uint32_t> uuars_used;  // distinct registers that QPs ring
-    // Memory of the driver's objects and queues: growth of the heap while they were made.
+    /// Doorbell registers for data on the pages of `uars`: two on each page.
+    std::optional<std::uint32_t> uuars;
+    /// Distinct registers that at least one QP rings.
+    std::optional<std::uint32_t> uuars_used;
+    /// Bytes by which the heap grew while the objects were created: the driver's objects and
+    /// queues.
     std::size_t bytes = 0;
 
+    /// Returns the registers that no QP rings; nullopt if the device is not an mlx5. Any thread.
     std::optional<std::uint32_t> uuars_wasted() const noexcept {
         if (!uuars || !uuars_used) return std::nullopt;
         return *uuars - *uuars_used;
     }
 };
 
-// What the kernel gives a context before it asks for anything: pages for 16 uUARs, as in 2018
-// (static), or nothing, as today (dynamic).
-enum class UarKernel : std::uint8_t { kStatic, kDynamic };
+/// What a kernel gives a new context before the context requests anything.
+enum class UarKernel : std::uint8_t {
+    kStatic,   ///< pages with 16 uUARs, as in the ICPADS'18 paper (2018)
+    kDynamic,  ///< no pages; they are allocated on demand (Linux 5.9 and libmlx5 31, or later)
+};
 
-// Which it is, for contexts that this process opens on that device (empty: the first with an active
-// port): one is opened and looked at. nullopt on other devices than mlx5. Throws VerbsError.
+/// Finds out what the kernel gives to contexts that this process opens.
+///
+/// It opens a context, looks at its mappings in /proc/self/maps, and closes it.
+///
+///     if (heddle::uar_kernel("") == heddle::UarKernel::kStatic) std::puts("16 uUARs a context");
+///
+/// @param device the device's name; empty: the first device with an active port
+/// @return nullopt if the device is not an mlx5
+/// @throw VerbsError ENODEV: no such device. Any other errno: the device cannot be opened
+/// Thread safety: only while no other thread opens or closes a context.
 std::optional<UarKernel> uar_kernel(const std::string& device);
 
 }  // namespace heddle

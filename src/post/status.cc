@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The device's syndromes and verbs' statuses: mlx5 PRM table "Completion syndromes".
+// Translates the device's syndromes into verbs statuses: mlx5 PRM, table "Completion syndromes".
 #include "heddle/post/mlx5_completion_queue.h"
 
-namespace heddle::post {
+namespace heddle::post::detail {
 
 ibv_wc_status status_of(std::uint8_t syndrome) noexcept {
     switch (syndrome) {
@@ -37,4 +37,4 @@ ibv_wc_status status_of(std::uint8_t syndrome) noexcept {
     }
 }
 
-}  // namespace heddle::post
+}  // namespace heddle::post::detail

@@ -467,8 +467,8 @@ TEST(VerbsSharedReceives, GoAsAList) {
         message(0);
         EXPECT_EQ(wait().id, id);
     }
-    const std::vector<ibv_sge> many(VerbsList<SingleThreaded, ibv_srq, ibv_recv_wr>::kMaxSges + 1,
-                                    piece);
+    const std::vector<ibv_sge> many(
+        detail::VerbsList<SingleThreaded, ibv_srq, ibv_recv_wr>::kMaxSges + 1, piece);
     EXPECT_EQ(receive.post_now(many, 0), Posted::kInvalid);
 }
 

@@ -38,6 +38,8 @@ extern "C" __attribute__((visibility("default"))) void softhca_doorbell(void* at
 namespace heddle::post {
 namespace {
 
+using namespace detail;
+
 constexpr std::uint32_t kDepth = 32, kSge = 4;
 constexpr std::size_t kMemory = 1 << 16, kRemote = 1 << 15;
 
@@ -256,7 +258,7 @@ TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
             ASSERT_EQ(verbs_queue.post(work), Posted::kOk);
             // the SRQ's number is the only other thing in which they differ: both get the first's
             ASSERT_EQ(direct_queue.post(work), Posted::kOk);
-            units = entry_shape(work, GetParam().xrc).units;
+            units = wqe_shape(work, GetParam().xrc).units;
         }
         ASSERT_EQ(verbs_queue.ring_doorbell(), Posted::kOk);
         direct_queue.ring_doorbell();

@@ -19,6 +19,8 @@
 namespace heddle::post {
 namespace {
 
+using namespace detail;
+
 constexpr std::uint32_t kBlocks = 8, kEntries = 8, kHalf = 256, kNumber = 0x1234;
 
 // What a QP and its CQ look like to the device.
@@ -261,7 +263,7 @@ extern "C" int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t type) {
         mlx5dv_qp& out = *object->qp.out;
         out.sq.buf = shown.ring;
         out.sq.wqe_cnt = heddle::post::kBlocks;
-        out.sq.stride = heddle::post::kBlock;
+        out.sq.stride = heddle::post::detail::kBlock;
         out.dbrec = shown.record;
         out.bf.reg = shown.uar;
         out.bf.size = heddle::post::kHalf;

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The direct path's completion queue: an entry is ours when its owner bit is that of this pass over
-// the ring. PRM "Completion Queue Entry"; error entries "Completion with error".
+// The direct path's completion queue. A CQE belongs to software when its owner bit equals that of
+// this pass over the ring. PRM "Completion Queue Entry"; for errors "Completion with error".
 #pragma once
 
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "heddle/post/lock.h"
 #include "heddle/post/mlx5_objects.h"
 #include "heddle/post/mlx5_receive_queue.h"
@@ -23,10 +25,27 @@
 
 namespace heddle::post {
 
-// IBTA 11.6.2 statuses for the device's syndromes.
+namespace detail {
+
+// Returns the status (IBTA 11.6.2) for a device's syndrome. Any thread.
 ibv_wc_status status_of(std::uint8_t syndrome) noexcept;
 
-// Lock: as of the queues that report here.
+}  // namespace detail
+
+/// An mlx5 completion queue, read without libmlx5.
+///
+///     heddle::post::Mlx5CompletionQueue<heddle::post::SingleThreaded> completions(cq);
+///     completions.add(send_queue);
+///     completions.add(receive_queue);
+///     heddle::post::Completion done[16];
+///     const unsigned found = completions.poll(done, 16);
+///
+/// As soon as it exists, the program must not poll or arm the CQ by libibverbs. The CQ and the
+/// queues that were added must outlive it. `Lock` is the lock of those queues, too.
+///
+/// Thread safety: with SingleThreaded one thread at a time polls and arms, with SpinLock any thread
+/// does. The functions from first() to completion() take no lock: one thread at a time calls them,
+/// and no other thread polls.
 template <class Lock>
 class Mlx5CompletionQueue {
 public:
@@ -34,31 +53,43 @@ public:
     using ReceiveQueue = Mlx5ReceiveQueue<Lock>;
     using SharedReceiveQueue = Mlx5SharedReceiveQueue<Lock>;
 
+    /// Reads the layout of the CQ.
+    /// @param cq it has no completions yet
+    /// @throw VerbsError the device is not an mlx5
     explicit Mlx5CompletionQueue(ibv_cq* cq) {
-        const mlx5dv_cq out = shown(cq);
+        const mlx5dv_cq out = detail::layout_of(cq);
         entry_bytes_ = out.cqe_size;
-        // entries of 128 bytes have theirs in the second half
+        HEDDLE_ASSERT(entry_bytes_ == 64 || entry_bytes_ == 128, "PRM: a CQE of 64 or 128 bytes");
+        HEDDLE_ASSERT(std::has_single_bit(out.cqe_cnt), "the owner bit changes at 2^n CQEs");
+        // A CQE of 128 bytes has its fields in the second half.
         begin_ = at_ = static_cast<std::byte*>(out.buf) + (entry_bytes_ - sizeof(mlx5_cqe64));
         end_ = begin_ + std::size_t{out.cqe_cnt} * entry_bytes_;
         record_ = out.dbrec;
-        // One for all CQs of a context, whose threads know nothing of each other.
-        arming_ = uuar_at(static_cast<std::byte*>(out.cq_uar) + 0x20, 0, true);  // MLX5_CQ_DOORBELL
+        // All CQs of a context share this register, and their threads do not know of each other.
+        arming_ = detail::uuar_at(static_cast<std::byte*>(out.cq_uar) + 0x20, 0,
+                                  true);  // MLX5_CQ_DOORBELL
         number_ = out.cqn;
     }
 
-    // Queues that report here, each before its first completion. By one thread, while none polls.
+    /// Adds a queue whose completions arrive here, before its first one. No thread polls meanwhile.
+    /// @param queue it must outlive this object
     void add(SendQueue& queue) { reporter(queue.qpn()).send = &queue; }
+    /// Adds a receive queue, as above.
     void add(ReceiveQueue& queue) { reporter(queue.qpn()).receive = &queue; }
-    // The QP of that number receives from `queue` (an XRC target: of which the SRQ is made).
+    /// Adds a QP that takes its receives from a shared receive queue, as above.
+    /// @param qpn the QP's number; with XRC that of the target QP
     void add(SharedReceiveQueue& queue, std::uint32_t qpn) { reporter(qpn).shared = &queue; }
-    // All other QPs receive from `queue`: XRC targets may be made while this is polled, by threads
-    // that cannot tell their numbers here.
+    /// Makes all QPs that were not added take their receives from `queue`. Other threads may then
+    /// create XRC targets while this queue is polled, without telling their numbers here.
     void add_default(SharedReceiveQueue& queue) noexcept {
-        nobody_.shared = &queue;
+        default_.shared = &queue;
         last_ = {};
     }
 
-    // Up to `most` completions. The id of a work whose queue is not known here is 0.
+    /// Takes completions. Never waits.
+    /// @param out room for `most` completions
+    /// @param most the largest number to take
+    /// @return how many were written; the id of a request whose queue was not added is 0
     unsigned poll(Completion* out, unsigned most) noexcept {
         const std::lock_guard<Lock> guard(lock_);
         unsigned found = 0;
@@ -72,40 +103,48 @@ public:
         return found;
     }
 
-    // The same one by one, for who is the only thread here, and deals with plain messages - what a
-    // SEND put into the memory of an entry of an SRQ, or into the completion queue entry - where
-    // they are found: first(), or next() behind others; pop(); is_message() or
-    // is_inlined_message(), and Message, or completion(); publish() in the end.
+    /// Returns the next CQE, or nullptr; as next(), and tells softhca of an empty queue.
+    ///
+    /// From here to completion(): polling CQE by CQE, for a thread that handles plain messages in
+    /// place. A plain message is a SEND into the memory of an SRQ's WQE, or into the CQE itself.
+    /// The order of calls: first() for the first CQE and next() for further ones; pop();
+    /// is_message() or is_inlined_message(), and Message, or completion(); publish() at the end.
     const mlx5_cqe64* first() noexcept {
         const mlx5_cqe64* const cqe = next();
         if (cqe != nullptr) [[likely]]
             return cqe;
         return empty_hook_ != nullptr && empty_hook_() ? next() : nullptr;
     }
+    /// Returns the next CQE, or nullptr if the device has not written it.
     const mlx5_cqe64* next() const noexcept {
         const std::uint8_t own = owner_byte(front());
         if (((own ^ owner_) & MLX5_CQE_OWNER_MASK) != 0 || own >> 4 == MLX5_CQE_INVALID)
             return nullptr;
-        order_device_loads();
+        detail::order_device_loads();
         return &front();
     }
-    // For who leaves everything else, and an empty queue, to first(): next() is a message, front().
+    /// Returns whether next() is a plain message; then front() is it. For callers that leave all
+    /// other cases, an empty queue among them, to first().
     bool has_message() const noexcept {
         const std::uint8_t own = owner_byte(front());
         if (((own ^ owner_) & (kKindOfMessage | MLX5_CQE_OWNER_MASK)) != kMessage) return false;
-        order_device_loads();
+        detail::order_device_loads();
         return true;
     }
-    // The same of a small message that came in the entry itself (scatter to CQE), after
-    // has_message() said no.
+    /// Returns whether the next CQE is a message whose bytes are in the CQE (PRM, scatter to CQE).
+    /// Called after has_message() returned false.
     bool has_inlined_message() const noexcept {
         const std::uint8_t own = owner_byte(front());
         if (((own ^ owner_) & (kKindOfInlined | MLX5_CQE_OWNER_MASK)) != kMessage) return false;
-        order_device_loads();
+        detail::order_device_loads();
         return true;
     }
+    /// Returns the memory of the next CQE, whether the device has written it or not.
     const mlx5_cqe64& front() const noexcept { return *reinterpret_cast<const mlx5_cqe64*>(at_); }
+    /// Passes the next CQE, which next() or has_message() has found.
     void pop() noexcept {
+        HEDDLE_DEBUG_ASSERT(((owner_byte(front()) ^ owner_) & MLX5_CQE_OWNER_MASK) == 0,
+                            "popped a CQE that the device owns");
         ++consumer_;
         at_ += entry_bytes_;
         if (at_ == end_) [[unlikely]] {
@@ -113,9 +152,11 @@ public:
             owner_ ^= 1;
         }
     }
-    // Has the device written the entry that is `count` behind front()? count: less than the queue
-    // has entries.
+    /// Returns whether the device has written the CQE that is `count` behind front().
+    /// @param count less than the CQ has entries
     bool has_entry_ahead(std::uint32_t count) const noexcept {
+        HEDDLE_DEBUG_ASSERT(std::size_t{count} * entry_bytes_ <
+                            static_cast<std::size_t>(end_ - begin_));
         const std::byte* at = at_ + std::size_t{count} * entry_bytes_;
         const bool wraps = at >= end_;
         if (wraps) at -= end_ - begin_;
@@ -123,26 +164,31 @@ public:
         return ((own ^ owner_ ^ (wraps ? 1 : 0)) & MLX5_CQE_OWNER_MASK) == 0 &&
                own >> 4 != MLX5_CQE_INVALID;
     }
-    std::uint32_t consumer() const noexcept { return consumer_; }  // entries popped, free-running
-    void publish() noexcept { store_record(record_, htobe32(consumer_ & 0xffffff)); }
+    /// Returns the number of CQEs popped, free-running.
+    std::uint32_t consumer() const noexcept { return consumer_; }
+    /// Returns all popped CQEs to the device.
+    void publish() noexcept { detail::store_record(record_, htobe32(consumer_ & 0xffffff)); }
 
+    /// Returns whether a CQE is a plain message.
     static bool is_message(const mlx5_cqe64& cqe) noexcept {
         return (cqe.op_own & kKindOfMessage) == kMessage;
     }
-    // After is_message() said no: is it one whose bytes are in the entry, at inlined_bytes()?
+    /// Returns whether a CQE is a message whose bytes are in it, at inlined_bytes(). Called after
+    /// is_message() returned false.
     static bool is_inlined_message(const mlx5_cqe64& cqe) noexcept {
         return (cqe.op_own & kKindOfInlined) == kMessage;
     }
-    // Until publish(): in its first half, or in the 64 bytes before an entry of 128.
+    /// Returns where the bytes of an inlined message are: in the first half of the CQE, or in the
+    /// 64 bytes before a CQE of 128. Valid until publish().
     static const std::byte* inlined_bytes(const mlx5_cqe64& cqe) noexcept {
         const auto* begin = reinterpret_cast<const std::byte*>(&cqe);
         return cqe.op_own & MLX5_INLINE_SCATTER_32 ? begin : begin - sizeof cqe;
     }
-    // What an entry says of it, until publish().
+    /// The fields of a plain message's CQE. Valid until publish().
     class Message {
     public:
         explicit Message(const mlx5_cqe64& cqe) noexcept : cqe_(cqe) {}
-        std::uint16_t entry() const noexcept { return be16toh(cqe_.wqe_counter); }  // release() it
+        std::uint16_t entry() const noexcept { return be16toh(cqe_.wqe_counter); }  // for release()
         std::uint32_t bytes() const noexcept { return be32toh(cqe_.byte_cnt); }
         std::uint32_t qpn() const noexcept { return be32toh(cqe_.sop_drop_qpn) & 0xffffff; }
         bool has_immediate() const noexcept { return (cqe_.op_own & 0x10) != 0; }
@@ -151,43 +197,46 @@ public:
     private:
         const mlx5_cqe64& cqe_;
     };
+    /// Translates any CQE and completes its request.
     [[gnu::noinline]] Completion completion(const mlx5_cqe64& cqe) noexcept {
         Completion out;
         translate(cqe, out);
         return out;
     }
 
-    // Asks for an event at the next entry (or the next solicited one) beyond what has been polled.
-    // The caller has read the events of earlier arms, and called event_read() for each.
+    /// Requests an event for the next CQE that has not been polled. The caller has read the events
+    /// of earlier calls and called event_read() for each.
+    /// @param solicited_only only a solicited CQE or an error raises the event
     void arm(bool solicited_only) noexcept {
         const std::lock_guard<Lock> guard(lock_);
         publish();
-        // The device may take an arm for a repeated one unless its number has gone on with the
-        // events, and with nothing else (rdma-core providers/mlx5/cq.c: mlx5_cq_event).
+        // The arm number must advance with the events and with nothing else. Otherwise the device
+        // may take an arm for a repetition (rdma-core providers/mlx5/cq.c: mlx5_cq_event).
         const std::uint32_t command =
             (events_ & 3) << 28 | (solicited_only ? 1u << 24 : 0) | (consumer_ & 0xffffff);
-        store_record(record_ + 1, htobe32(command));
+        detail::store_record(record_ + 1, htobe32(command));
         const std::lock_guard<SpinLock> arming(arming_->lock);
-        begin_register_stores();
-        store_register(arming_->address, htobe64(std::uint64_t{command} << 32 | number_));
-        end_register_stores();
+        detail::begin_register_stores();
+        detail::store_register(arming_->address, htobe64(std::uint64_t{command} << 32 | number_));
+        detail::end_register_stores();
         if (doorbell_hook_ != nullptr) doorbell_hook_(arming_->address);
     }
 
-    // For each event of this CQ that ibv_get_cq_event() has returned, before the next arm().
+    /// Counts an event of this CQ that ibv_get_cq_event() returned. Called once for each, before
+    /// the next arm().
     void event_read() noexcept {
         const std::lock_guard<Lock> guard(lock_);
         ++events_;
     }
 
 private:
-    // RESP_SEND and RESP_SEND_IMM differ in the last bit.
+    // The opcodes RESP_SEND and RESP_SEND_IMM differ in the last bit only.
     static constexpr unsigned kMessage = MLX5_CQE_RESP_SEND << 4, kKindOfInlined = 0xe0,
                               kKindOfMessage =
                                   kKindOfInlined | MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64;
-    // The last of the last word, which is written as a whole, and last (PRM).
+    // The last byte of the last word. The device writes that word at once, and last (PRM).
     static std::uint8_t owner_byte(const mlx5_cqe64& cqe) noexcept {
-        return static_cast<std::uint8_t>(le32toh(load_word(&cqe.wqe_counter)) >> 24);
+        return static_cast<std::uint8_t>(le32toh(detail::load_word(&cqe.wqe_counter)) >> 24);
     }
     struct Reporter {
         std::uint32_t qpn = 0;
@@ -207,23 +256,25 @@ private:
     const Reporter& reporter_of(std::uint32_t qpn) noexcept {
         if (last_.qpn == qpn) return last_;
         const auto at = std::lower_bound(reporters_.begin(), reporters_.end(), qpn, before);
-        if (at == reporters_.end() || at->qpn != qpn) return nobody_;
+        if (at == reporters_.end() || at->qpn != qpn) return default_;
         return last_ = *at;
     }
     static bool before(const Reporter& reporter, std::uint32_t qpn) noexcept {
         return reporter.qpn < qpn;
     }
 
-    // Small answers and messages may come in the entry.
-    static bool carries_payload(const mlx5_cqe64& cqe) noexcept {
+    // Small results and messages may be in the CQE itself: in its first half, or in the first 64
+    // bytes of a CQE of 128 (PRM, scatter to CQE).
+    static bool has_inline_payload(const mlx5_cqe64& cqe) noexcept {
         return (cqe.op_own & (MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64)) != 0;
     }
 
     void sent(const mlx5_cqe64& cqe, Completion& out) noexcept {
         SendQueue* queue = reporter_of(out.qpn).send;
         if (queue == nullptr) return;
+        HEDDLE_DEBUG_ASSERT(queue->qpn() == out.qpn);
         const std::uint16_t counter = be16toh(cqe.wqe_counter);
-        if (carries_payload(cqe) && out.status == IBV_WC_SUCCESS) [[unlikely]]
+        if (has_inline_payload(cqe) && out.status == IBV_WC_SUCCESS) [[unlikely]]
             queue->answered(counter, inlined_bytes(cqe), out.bytes);
         out.id = queue->completed(counter);
     }
@@ -231,10 +282,10 @@ private:
     template <class Queue>
     void received(const mlx5_cqe64& cqe, Queue& queue, Completion& out) noexcept {
         const std::uint16_t counter = be16toh(cqe.wqe_counter);
-        const Received entry = queue.completed(counter);
+        const detail::Received entry = queue.completed(counter);
         out.id = entry.id;
-        if (carries_payload(cqe) && out.status == IBV_WC_SUCCESS)
-            scatter(entry.list, entry.room, inlined_bytes(cqe), be32toh(cqe.byte_cnt));
+        if (has_inline_payload(cqe) && out.status == IBV_WC_SUCCESS)
+            detail::scatter(entry.list, entry.room, inlined_bytes(cqe), be32toh(cqe.byte_cnt));
         queue.release(counter);
     }
     void received(const mlx5_cqe64& cqe, Completion& out) noexcept {
@@ -289,7 +340,7 @@ private:
             case MLX5_CQE_REQ_ERR:
             case MLX5_CQE_RESP_ERR: {
                 const auto& error = reinterpret_cast<const mlx5_err_cqe&>(cqe);
-                out.status = status_of(error.syndrome);
+                out.status = detail::status_of(error.syndrome);
                 out.vendor_error = error.vendor_err_synd;
                 if (cqe.op_own >> 4 == MLX5_CQE_REQ_ERR)
                     sent(cqe, out);
@@ -307,16 +358,16 @@ private:
     std::byte *begin_ = nullptr, *end_ = nullptr;
     std::uint32_t entry_bytes_ = 0, number_ = 0;
     __be32* record_ = nullptr;
-    std::shared_ptr<Uuar> arming_;
-    Doorbell doorbell_hook_ = doorbell_hook();
-    EmptyPoll empty_hook_ = empty_poll_hook();
-    // under lock_
-    std::byte* at_ = nullptr;                  // the next entry
+    std::shared_ptr<detail::Uuar> arming_;
+    detail::Doorbell doorbell_hook_ = detail::doorbell_hook();
+    detail::EmptyPoll empty_hook_ = detail::empty_poll_hook();
+    // The lock guards everything below.
+    std::byte* at_ = nullptr;                  // the next CQE
     std::uint8_t owner_ = 0;                   // the owner bit of this pass over the ring
     std::uint32_t consumer_ = 0, events_ = 0;  // free-running
-    std::vector<Reporter> reporters_;          // by number
-    Reporter nobody_;                          // what is known of all others
-    Reporter last_;                            // under lock_: who reported last
+    std::vector<Reporter> reporters_;          // sorted by QP number
+    Reporter default_;                         // for QPs that were not added
+    Reporter last_;                            // the QP of the latest completion
 };
 
 }  // namespace heddle::post

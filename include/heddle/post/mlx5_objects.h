@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What libmlx5 shows of its objects, for the queues of the direct path: where rings, records and
-// registers are. Throws VerbsError where the device is not an mlx5.
+// Where the rings, doorbell records and registers of libmlx5's objects are (mlx5dv_init_obj(3)),
+// for the queues of the direct path.
 #pragma once
 
 #include <infiniband/mlx5dv.h>
@@ -10,40 +10,42 @@
 
 #include "heddle/error.h"
 
-namespace heddle::post {
+namespace heddle::post::detail {
 
-inline void show(mlx5dv_obj& object, std::uint64_t type, const std::string& whose) {
+// Throws VerbsError if the device is not an mlx5. `whose` names the object in the message.
+inline void init_object(mlx5dv_obj& object, std::uint64_t type, const std::string& whose) {
     if (const int error = mlx5dv_init_obj(&object, type))
         throw VerbsError("the direct path for " + whose, error,
                          "it needs an mlx5 device; use the verbs path");
 }
 
-inline mlx5dv_qp shown(ibv_qp* qp) {
+// Each returns the layout of an object, and throws VerbsError if the device is not an mlx5.
+inline mlx5dv_qp layout_of(ibv_qp* qp) {
     mlx5dv_qp out{};
     mlx5dv_obj object{};
     object.qp.in = qp;
     object.qp.out = &out;
-    show(object, MLX5DV_OBJ_QP, "QP " + std::to_string(qp->qp_num));
+    init_object(object, MLX5DV_OBJ_QP, "QP " + std::to_string(qp->qp_num));
     return out;
 }
 
-inline mlx5dv_cq shown(ibv_cq* cq) {
+inline mlx5dv_cq layout_of(ibv_cq* cq) {
     mlx5dv_cq out{};
     mlx5dv_obj object{};
     object.cq.in = cq;
     object.cq.out = &out;
-    show(object, MLX5DV_OBJ_CQ, "a CQ");
+    init_object(object, MLX5DV_OBJ_CQ, "a CQ");
     return out;
 }
 
-inline mlx5dv_srq shown(ibv_srq* srq) {
+inline mlx5dv_srq layout_of(ibv_srq* srq) {
     mlx5dv_srq out{};
     out.comp_mask = MLX5DV_SRQ_MASK_SRQN;
     mlx5dv_obj object{};
     object.srq.in = srq;
     object.srq.out = &out;
-    show(object, MLX5DV_OBJ_SRQ, "an SRQ");
+    init_object(object, MLX5DV_OBJ_SRQ, "an SRQ");
     return out;
 }
 
-}  // namespace heddle::post
+}  // namespace heddle::post::detail

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a software HCA wants to be told, as it cannot see stores to its registers (softhca's docs:
-// "The engine"). Null pointers on hardware.
+// Calls by which softhca learns of stores to its registers, since it cannot see them
+// (docs/softhca.md "The engine"). On hardware the pointers are null.
 #pragma once
 
 #include <dlfcn.h>
 
-namespace heddle::post {
+namespace heddle::post::detail {
 
-// A register has been written to: its address.
+// Tells softhca the address of a register after a store to it. Any thread.
 using Doorbell = void (*)(void*);
 inline Doorbell doorbell_hook() noexcept {
     static const auto hook = reinterpret_cast<Doorbell>(dlsym(RTLD_DEFAULT, "softhca_doorbell"));
     return hook;
 }
 
-// A CQ was found empty. True: look again.
+// Tells softhca that a CQ was found empty. Returns whether the caller should look again. Any
+// thread.
 using EmptyPoll = bool (*)();
 inline EmptyPoll empty_poll_hook() noexcept {
     static const auto hook = reinterpret_cast<EmptyPoll>(dlsym(RTLD_DEFAULT, "softhca_empty_poll"));
     return hook;
 }
 
-}  // namespace heddle::post
+}  // namespace heddle::post::detail

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Stores that a device sees, and their order: entries, then the doorbell record, then the register.
-// Entries and records lie in ordinary memory, registers in write-combining memory. x86-64: stores
-// to ordinary memory stay in order, write-combining ones are ordered by sfence (Intel SDM 3, 11.3).
-// aarch64: dmb oshst orders stores as a device sees them, dsb st also ends the gathering of a
-// register's (Arm ARM B2.3; the same choices as rdma-core's util/udma_barrier.h documents).
+// Stores that a device sees, and their order: WQEs, then the doorbell record, then the register.
+// WQEs and records are in ordinary memory, registers in write-combining memory.
+//
+// x86-64: stores to ordinary memory stay in order; sfence orders write-combining ones (Intel SDM 3,
+// 11.3). aarch64: dmb oshst orders stores as a device sees them; dsb st also ends the gathering of
+// stores to a register (Arm ARM B2.3). rdma-core's util/udma_barrier.h documents the same choices.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+
+#include "heddle/detail/assert.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -19,9 +22,9 @@ extern "C" void __tsan_release(void* at);
 extern "C" void __tsan_acquire(void* at);
 #endif
 
-namespace heddle::post {
+namespace heddle::post::detail {
 
-// What was stored to ordinary memory is there before what is stored to it next.
+// The device sees all earlier stores to ordinary memory before any later one.
 inline void order_memory_stores() noexcept {
 #if defined(__x86_64__)
     asm volatile("" ::: "memory");
@@ -32,7 +35,8 @@ inline void order_memory_stores() noexcept {
 #endif
 }
 
-// Before the first store to a register: memory is written, the last register's stores are out.
+// Called before the first store to a register. The device sees all earlier stores to memory and to
+// registers before any store to this register.
 inline void begin_register_stores() noexcept {
 #if defined(__x86_64__)
     _mm_sfence();
@@ -41,10 +45,10 @@ inline void begin_register_stores() noexcept {
 #endif
 }
 
-// After the last: they leave the processor now.
+// Called after the last store to a register: the stores leave the processor now.
 inline void end_register_stores() noexcept { begin_register_stores(); }
 
-// What the device wrote before the value just read is seen by later loads.
+// Later loads see everything that the device wrote before it wrote the value just loaded.
 inline void order_device_loads() noexcept {
 #if defined(__x86_64__)
     asm volatile("" ::: "memory");
@@ -53,21 +57,22 @@ inline void order_device_loads() noexcept {
 #endif
 }
 
-// Who polls a completion sees what the thread that rang for it had written before: the register's
-// store, the device and the load of its entry order them. ThreadSanitizer cannot see a device, so
-// it is told; nothing is compiled otherwise. `queue`: any address that stands for the queue.
-inline void handed_to_device([[maybe_unused]] void* queue) noexcept {
+// A thread that polls a completion sees everything that the posting thread wrote before it rang the
+// doorbell: the store to the register, the device and the load of the CQE order the two threads.
+// ThreadSanitizer cannot see a device, so these two functions declare that order to it. In other
+// builds they are empty. `queue`: any address that stands for the queue.
+inline void release_to_device([[maybe_unused]] void* queue) noexcept {
 #if defined(__SANITIZE_THREAD__)
     __tsan_release(queue);
 #endif
 }
-inline void given_back_by_device([[maybe_unused]] void* queue) noexcept {
+inline void acquire_from_device([[maybe_unused]] void* queue) noexcept {
 #if defined(__SANITIZE_THREAD__)
     __tsan_acquire(queue);
 #endif
 }
 
-// A word that the device, or in the software HCA another thread, may read or write at any time.
+// A word that the device may read or write at any time; with softhca another thread does.
 inline void store_record(std::uint32_t* record, std::uint32_t value) noexcept {
     std::atomic_ref(*record).store(value, std::memory_order_release);
 }
@@ -76,15 +81,18 @@ inline std::uint32_t load_word(const void* at) noexcept {
     return std::atomic_ref(*word).load(std::memory_order_acquire);
 }
 
-// One eight-byte store.
+// A store of eight bytes to a register, never split.
 inline void store_register(void* to, std::uint64_t value) noexcept {
+    HEDDLE_DEBUG_ASSERT(reinterpret_cast<std::uintptr_t>(to) % sizeof value == 0);
     *static_cast<volatile std::uint64_t*>(to) = value;
 }
 
-// 64 bytes into a register, in ascending order; both sides aligned to 64.
+// Copies 64 bytes to a register, in ascending order. Both addresses are multiples of 64.
 inline void store_register64(void* to, const void* from) noexcept {
+    HEDDLE_DEBUG_ASSERT(reinterpret_cast<std::uintptr_t>(to) % 64 == 0);
+    HEDDLE_DEBUG_ASSERT(reinterpret_cast<std::uintptr_t>(from) % 64 == 0);
 #if defined(__x86_64__)
-    // Sixteen bytes a store: the widest that every x86-64 has.
+    // 16 bytes a store: the widest that every x86-64 processor has.
     const auto* source = static_cast<const __m128i*>(from);
     auto* target = static_cast<__m128i*>(to);
     const __m128i a = _mm_load_si128(source), b = _mm_load_si128(source + 1);
@@ -106,4 +114,4 @@ inline void store_register64(void* to, const void* from) noexcept {
 #endif
 }
 
-}  // namespace heddle::post
+}  // namespace heddle::post::detail

@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// uUARs: the doorbell registers. QPs that the driver put on one share its lock and its alternation
-// between two halves, so there is one of these for each register address of the process.
+// uUARs: the doorbell registers of an mlx5 device. QPs that the driver put on one uUAR share its
+// lock and the alternation between its two halves. So the process has one object for each address.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "heddle/post/lock.h"
 
-namespace heddle::post {
+namespace heddle::post::detail {
 
 struct Uuar {
     std::byte* address = nullptr;  // of the first half
-    std::uint32_t half_bytes = 0;  // 0: takes no BlueFlame, does not alternate
-    bool shared = false;           // by QPs of different threads: hold `lock` while ringing
+    std::uint32_t half_bytes = 0;  // 0: no BlueFlame, and no alternation
+    // QPs of different threads ring it: the ringing thread holds `lock`.
+    bool shared = false;
     SpinLock lock;
-    std::uint32_t offset = 0;  // of the half that is next; by who rings, under lock if shared
+    // Of the half that is rung next. The ringing thread writes it, under `lock` if it is shared.
+    std::uint32_t offset = 0;
 };
 
-// The register at this address; the same object while anybody holds it. Thread-safe.
+// Returns the object for the register at `address`; two calls return the same one while it lives.
+// shared: QPs of several threads ring the register. All callers state the same half_bytes.
+// Thread-safe.
 std::shared_ptr<Uuar> uuar_at(void* address, std::uint32_t half_bytes, bool shared);
 
-}  // namespace heddle::post
+}  // namespace heddle::post::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The verbs path: the same interface over ibv_post_send and ibv_poll_cq, for any device. libmlx5
-// locks the QP, or does not, as the QP was made (a thread domain); nothing is locked here but the
-// list under construction, by `Lock`.
+// The verbs path: the same interface over ibv_post_send(3) and ibv_poll_cq(3), for any device. The
+// driver locks a QP unless it is in a thread domain. `Lock` guards only the list under
+// construction.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,10 +15,12 @@
 #include <span>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "heddle/post/lock.h"
 #include "heddle/post/work_request.h"
 
 namespace heddle::post {
+namespace detail {
 
 inline int post_list(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) noexcept {
     return ibv_post_send(qp, first, bad);
@@ -27,7 +29,7 @@ inline int post_list(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) noexce
     return ibv_post_srq_recv(srq, first, bad);
 }
 
-// Requests that are posted together, as one list. Object and Request: ibv_qp and ibv_send_wr, or
+// Requests that are posted together, as one list. Object and Request are ibv_qp and ibv_send_wr, or
 // ibv_srq and ibv_recv_wr.
 template <class Lock, class Object, class Request>
 class VerbsList {
@@ -39,7 +41,7 @@ public:
 
     Object* object() const noexcept { return object_; }
 
-    // `fill` sets what a request has besides its id and its sges.
+    // `fill(request)` sets everything but the id and the SGEs.
     template <class Fill>
     Posted post(std::span<const ibv_sge> sges, std::uint64_t id, const Fill& fill) noexcept {
         const std::lock_guard<Lock> guard(lock_);
@@ -72,6 +74,7 @@ private:
     template <class Fill>
     Posted append(std::span<const ibv_sge> sges, std::uint64_t id, const Fill& fill) noexcept {
         if (sges.size() > kMaxSges) return Posted::kInvalid;
+        HEDDLE_DEBUG_ASSERT(count_ < list_.size(), "a full list is flushed before");
         Slot& slot = list_[count_];
         Request& wr = slot.wr;
         wr.wr_id = id;
@@ -94,7 +97,7 @@ private:
             count_ = 0;
             return Posted::kOk;
         }
-        // What was not taken stays at the head of the list, for the next call.
+        // The requests from `bad` on stay at the head of the list, for the next call.
         std::size_t kept = 0;
         for (std::size_t i = 0; i < count_; ++i)
             if (kept != 0 || &list_[i].wr == bad) {
@@ -105,34 +108,58 @@ private:
                 if (kept != 0) list_[kept - 1].wr.next = &list_[kept].wr;
                 ++kept;
             }
+        HEDDLE_DEBUG_ASSERT(kept <= list_.size());
         count_ = kept;
         return error == ENOMEM ? Posted::kFull : Posted::kInvalid;
     }
 
     Lock lock_;
     Object* object_;
-    std::vector<Slot> list_;  // under lock_
-    std::size_t count_ = 0;   // under lock_
+    // lock_ guards both.
+    std::vector<Slot> list_;
+    std::size_t count_ = 0;
 };
 
+}  // namespace detail
+
+/// A send queue by libibverbs, on any device.
+///
+///     heddle::post::VerbsSendQueue<heddle::post::SingleThreaded> queue(qp, 16);
+///     queue.post(first);
+///     queue.post(second);
+///     queue.ring_doorbell();
+///
+/// The QP must outlive it. Thread safety: with SingleThreaded one thread at a time; with SpinLock
+/// any thread, if the driver locks the QP.
 template <class Lock>
 class VerbsSendQueue {
 public:
-    static constexpr std::size_t kMaxSges = VerbsList<Lock, ibv_qp, ibv_send_wr>::kMaxSges;
+    /// The most SGEs of a request.
+    static constexpr std::size_t kMaxSges = detail::VerbsList<Lock, ibv_qp, ibv_send_wr>::kMaxSges;
 
-    // list: how many works ring_doorbell() may be asked to post as one list.
+    /// @param qp in any state
+    /// @param list the most requests that ring_doorbell() posts as one list; 0 counts as 1
     VerbsSendQueue(ibv_qp* qp, std::uint32_t list) : list_(qp, list) {}
 
+    /// Returns the QP's number. Any thread.
     std::uint32_t qpn() const noexcept { return list_.object()->qp_num; }
 
-    Posted post(const WorkRequest& work) noexcept {
-        return list_.post(work.sges, work.id, [&](ibv_send_wr& wr) { fill(wr, work); });
+    /// Adds a request to the list. A full list is posted first.
+    /// @return kOk; kFull: the send queue has no room; kInvalid: too many SGEs, or the driver
+    /// refused
+    ///     an earlier request of the list
+    Posted post(const WorkRequest& request) noexcept {
+        return list_.post(request.sges, request.id, [&](ibv_send_wr& wr) { fill(wr, request); });
     }
-    // kFull: the rest stays here, for the next call.
+    /// Posts the list.
+    /// @return kOk; kFull: the requests that found no room stay in the list, for the next call;
+    ///     kInvalid: the driver refused a request, which stays first in the list
     Posted ring_doorbell() noexcept { return list_.ring_doorbell(); }
-    // Unless it is kOk the work is not taken.
-    Posted post_now(const WorkRequest& work) noexcept {
-        return list_.post_now(work.sges, work.id, [&](ibv_send_wr& wr) { fill(wr, work); });
+    /// Posts the list and this request.
+    /// @return kOk; with any other result the queue has not taken this request
+    Posted post_now(const WorkRequest& request) noexcept {
+        return list_.post_now(request.sges, request.id,
+                              [&](ibv_send_wr& wr) { fill(wr, request); });
     }
 
 private:
@@ -156,32 +183,43 @@ private:
         return IBV_WR_SEND;
     }
 
-    static void fill(ibv_send_wr& wr, const WorkRequest& work) noexcept {
-        wr.opcode = opcode(work.opcode);
+    static void fill(ibv_send_wr& wr, const WorkRequest& request) noexcept {
+        wr.opcode = opcode(request.opcode);
         const auto flag = [&](Flags ours, unsigned theirs) {
-            return work.flags & ours ? theirs : 0u;
+            return request.flags & ours ? theirs : 0u;
         };
         wr.send_flags = flag(kSignaled, IBV_SEND_SIGNALED) | flag(kSolicited, IBV_SEND_SOLICITED) |
                         flag(kInline, IBV_SEND_INLINE) | flag(kFence, IBV_SEND_FENCE);
-        wr.imm_data = htobe32(work.immediate);
-        if (work.opcode == Opcode::kCompareSwap || work.opcode == Opcode::kFetchAdd) {
-            wr.wr.atomic.remote_addr = work.remote_address;
-            wr.wr.atomic.rkey = work.remote_key;
-            wr.wr.atomic.compare_add = work.compare_or_add;
-            wr.wr.atomic.swap = work.swap;
+        wr.imm_data = htobe32(request.immediate);
+        if (request.opcode == Opcode::kCompareSwap || request.opcode == Opcode::kFetchAdd) {
+            wr.wr.atomic.remote_addr = request.remote_address;
+            wr.wr.atomic.rkey = request.remote_key;
+            wr.wr.atomic.compare_add = request.compare_or_add;
+            wr.wr.atomic.swap = request.swap;
         } else {
-            wr.wr.rdma.remote_addr = work.remote_address;
-            wr.wr.rdma.rkey = work.remote_key;
+            wr.wr.rdma.remote_addr = request.remote_address;
+            wr.wr.rdma.rkey = request.remote_key;
         }
-        wr.qp_type.xrc.remote_srqn = work.remote_srq;
+        wr.qp_type.xrc.remote_srqn = request.remote_srq;
     }
 
-    VerbsList<Lock, ibv_qp, ibv_send_wr> list_;
+    detail::VerbsList<Lock, ibv_qp, ibv_send_wr> list_;
 };
 
+/// The receive queue of a QP by libibverbs, on any device.
+///
+///     heddle::post::VerbsReceiveQueue receives(qp);
+///     receives.post_now({&sge, 1}, 7);
+///
+/// The QP must outlive it. Thread safety: that of ibv_post_recv(3) on this QP.
 class VerbsReceiveQueue {
 public:
+    /// @param qp it has a receive queue
     explicit VerbsReceiveQueue(ibv_qp* qp) : qp_(qp) {}
+    /// Posts a receive.
+    /// @param sges registered memory, which must stay until the receive completes
+    /// @param id any value; the completion has it
+    /// @return kOk; kFull: the receive queue has no room; kInvalid: the driver refused it
     Posted post_now(std::span<const ibv_sge> sges, std::uint64_t id) noexcept {
         ibv_recv_wr wr{}, *bad = nullptr;
         wr.wr_id = id;
@@ -195,41 +233,65 @@ private:
     ibv_qp* qp_;
 };
 
-// Fed and emptied by any number of QPs.
+/// A shared receive queue by libibverbs, on any device. Any number of QPs take receives from it.
+///
+///     heddle::post::VerbsSharedReceiveQueue<heddle::post::SpinLock> receives(srq, 16);
+///     receives.post({&sge, 1}, 7);
+///     receives.ring_doorbell();
+///
+/// The SRQ must outlive it. Thread safety: with SingleThreaded one thread at a time, with SpinLock
+/// any.
 template <class Lock>
 class VerbsSharedReceiveQueue {
 public:
-    // list: how many receives ring_doorbell() may be asked to post as one list.
+    /// @param list the most receives that ring_doorbell() posts as one list; 0 counts as 1
     VerbsSharedReceiveQueue(ibv_srq* srq, std::uint32_t list) : list_(srq, list) {}
 
-    // By which XRC senders name it; 0: it has none.
+    /// Returns the SRQ's number, by which XRC senders address it; 0: it has none. Any thread.
     std::uint32_t number() const noexcept {
         std::uint32_t number = 0;
         return ibv_get_srq_num(list_.object(), &number) == 0 ? number : 0;
     }
 
+    /// Adds a receive to the list. A full list is posted first.
+    /// @return as VerbsSendQueue::post()
     Posted post(std::span<const ibv_sge> sges, std::uint64_t id) noexcept {
         return list_.post(sges, id, [](ibv_recv_wr&) {});
     }
-    // kFull: the rest stays here, for the next call.
+    /// Posts the list.
+    /// @return as VerbsSendQueue::ring_doorbell()
     Posted ring_doorbell() noexcept { return list_.ring_doorbell(); }
-    // Unless it is kOk the receive is not taken.
+    /// Posts the list and this receive.
+    /// @return kOk; with any other result the queue has not taken this receive
     Posted post_now(std::span<const ibv_sge> sges, std::uint64_t id) noexcept {
         return list_.post_now(sges, id, [](ibv_recv_wr&) {});
     }
 
 private:
-    VerbsList<Lock, ibv_srq, ibv_recv_wr> list_;
+    detail::VerbsList<Lock, ibv_srq, ibv_recv_wr> list_;
 };
 
+/// A completion queue by libibverbs, on any device.
+///
+///     heddle::post::VerbsCompletionQueue completions(cq);
+///     heddle::post::Completion done[16];
+///     const unsigned found = completions.poll(done, 16);
+///
+/// The CQ must outlive it. Thread safety: that of ibv_poll_cq(3) on this CQ.
 class VerbsCompletionQueue {
 public:
+    /// @param cq any CQ
     explicit VerbsCompletionQueue(ibv_cq* cq) : cq_(cq) {}
 
+    /// Takes completions, at most 32 a call. Never waits.
+    /// @param out room for `most` completions
+    /// @param most the largest number to take
+    /// @return how many were written to `out`; 0 also if the driver reports an error
     unsigned poll(Completion* out, unsigned most) noexcept {
         std::array<ibv_wc, 32> wc;
         if (most > wc.size()) most = static_cast<unsigned>(wc.size());
         const int found = ibv_poll_cq(cq_, static_cast<int>(most), wc.data());
+        HEDDLE_DEBUG_ASSERT(found <= static_cast<int>(most), "the driver wrote behind the array");
         for (int i = 0; i < found; ++i) {
             const ibv_wc& from = wc[static_cast<std::size_t>(i)];
             Completion& to = out[i];
@@ -247,8 +309,10 @@ public:
         }
         return found > 0 ? static_cast<unsigned>(found) : 0;
     }
+    /// Requests an event for the next completion (ibv_req_notify_cq(3)).
+    /// @param solicited_only only a solicited completion or an error raises the event
     void arm(bool solicited_only) noexcept { ibv_req_notify_cq(cq_, solicited_only ? 1 : 0); }
-    // The driver counts events by itself, in ibv_get_cq_event().
+    /// Does nothing: the driver counts events itself, in ibv_get_cq_event(3).
     void event_read() noexcept {}
 
 private:

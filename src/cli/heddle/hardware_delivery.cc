@@ -68,7 +68,7 @@ Finding check_scatter(CheckedDevice& device) {
     need_mlx5(device);
     Finding finding;
     LoopedQp loop(device);
-    const mlx5dv_cq shown = post::shown(loop.receive_cq());
+    const mlx5dv_cq shown = post::detail::layout_of(loop.receive_cq());
     nlohmann::ordered_json sizes = nlohmann::ordered_json::array();
     std::uint32_t most = 0, index = 0;
     for (const std::uint32_t bytes : {8u, 32u, 33u, 64u}) {

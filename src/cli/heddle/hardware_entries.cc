@@ -26,9 +26,9 @@ using post::WorkRequest;
 
 // A ring's bytes without the QP's number.
 std::vector<std::byte> ring_of(const mlx5dv_qp& qp, std::uint32_t qpn) {
-    std::vector<std::byte> bytes(std::size_t{qp.sq.wqe_cnt} * post::kBlock);
+    std::vector<std::byte> bytes(std::size_t{qp.sq.wqe_cnt} * post::detail::kBlock);
     std::memcpy(bytes.data(), qp.sq.buf, bytes.size());
-    for (std::size_t at = 0; at < bytes.size(); at += post::kBlock) {
+    for (std::size_t at = 0; at < bytes.size(); at += post::detail::kBlock) {
         std::uint32_t word;
         std::memcpy(&word, &bytes[at + 4], 4);
         if (be32toh(word) >> 8 != qpn) continue;
@@ -54,7 +54,7 @@ public:
         work_.compare_or_add = random_();
         work_.swap = random_();
         pieces_.clear();
-        if (post::is_atomic(work_.opcode)) {
+        if (post::detail::is_atomic(work_.opcode)) {
             pieces_.push_back(device_.piece(8 * upto(64), 8));
         } else {
             std::uint32_t left = 2048;
@@ -94,13 +94,14 @@ Finding check_entries(CheckedDevice& device) {
                                                      true);
     post::Mlx5CompletionQueue<post::SingleThreaded> completions(by_direct.cq());
     completions.add(direct);
-    const mlx5dv_qp one = post::shown(by_verbs.qp()), other = post::shown(by_direct.qp());
+    const mlx5dv_qp one = post::detail::layout_of(by_verbs.qp()),
+                    other = post::detail::layout_of(by_direct.qp());
     RandomWorks works(device, std::min(by_verbs.max_inline, by_direct.max_inline));
     constexpr int kWorks = 1000;
     std::string difference;
     for (int i = 0; i < kWorks && difference.empty(); ++i) {
         for (const mlx5dv_qp* qp : {&one, &other})
-            std::memset(qp->sq.buf, 0, std::size_t{qp->sq.wqe_cnt} * post::kBlock);
+            std::memset(qp->sq.buf, 0, std::size_t{qp->sq.wqe_cnt} * post::detail::kBlock);
         const WorkRequest& work = works.next();
         if (verbs.post_now(work) != Posted::kOk || direct.post_now(work) != Posted::kOk)
             throw VerbsError("posting work " + std::to_string(i), EIO);
@@ -115,7 +116,7 @@ Finding check_entries(CheckedDevice& device) {
         const auto ours = ring_of(other, by_direct.qp()->qp_num);
         for (std::size_t at = 0; at < std::min(ring.size(), ours.size()); ++at)
             if (ring[at] != ours[at]) {
-                difference = "byte " + std::to_string(at % post::kBlock) +
+                difference = "byte " + std::to_string(at % post::detail::kBlock) +
                              " of an entry of opcode " +
                              std::to_string(static_cast<int>(work.opcode));
                 break;

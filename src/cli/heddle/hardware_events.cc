@@ -24,14 +24,14 @@ constexpr int kEventMs = 5000, kNoEventMs = 300;
 
 // An arm with a number of the caller's choice (PRM "CQ doorbell"), as the direct path writes it.
 void arm_with(ibv_cq* cq, std::uint32_t number, std::uint32_t consumed) {
-    const mlx5dv_cq shown = post::shown(cq);
+    const mlx5dv_cq shown = post::detail::layout_of(cq);
     const std::uint32_t command = (number & 3) << 28 | (consumed & 0xffffff);
-    post::store_record(shown.dbrec + 1, htobe32(command));
-    post::begin_register_stores();
+    post::detail::store_record(shown.dbrec + 1, htobe32(command));
+    post::detail::begin_register_stores();
     auto* const at = static_cast<std::byte*>(shown.cq_uar) + 0x20;
-    post::store_register(at, htobe64(std::uint64_t{command} << 32 | shown.cqn));
-    post::end_register_stores();
-    if (const post::Doorbell hook = post::doorbell_hook()) hook(at);
+    post::detail::store_register(at, htobe64(std::uint64_t{command} << 32 | shown.cqn));
+    post::detail::end_register_stores();
+    if (const post::detail::Doorbell hook = post::detail::doorbell_hook()) hook(at);
 }
 
 const char* taken(bool event) { return event ? "taken" : "ignored"; }

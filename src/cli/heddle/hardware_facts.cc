@@ -244,7 +244,7 @@ Finding check_registers(CheckedDevice& device) {
     constexpr int kQps = 20;
     for (int i = 0; i < kQps; ++i) {
         qps.push_back(make(device.pd()));
-        const mlx5dv_qp shown = post::shown(qps.back().get());
+        const mlx5dv_qp shown = post::detail::layout_of(qps.back().get());
         ++uses[shown.bf.reg];
         bytes = std::max(bytes, shown.bf.size);
     }
@@ -262,7 +262,7 @@ Finding check_registers(CheckedDevice& device) {
         parents[i].reset(ibv_alloc_parent_domain(device.context(), &attributes));
         if (!parents[i]) throw VerbsError("a parent domain", errno);
         alone[i] = make(parents[i].get());
-        apart = uses[post::shown(alone[i].get()).bf.reg]++ == 0 && apart;
+        apart = uses[post::detail::layout_of(alone[i].get()).bf.reg]++ == 0 && apart;
     }
     const auto most = std::max_element(
         uses.begin(), uses.end(), [](const auto& a, const auto& b) { return a.second < b.second; });

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Building one send entry of an mlx5 ring: control segment, transport segments, payload. Layout:
-// mlx5 PRM "Send WQE"; the structures are those of infiniband/mlx5dv.h. A ring is a power of two of
-// 64-byte blocks; an entry takes whole blocks and wraps from the last to the first.
+// Builds one WQE in the ring of an mlx5 send queue: control segment, transport segments, payload.
+// The layout is that of the mlx5 PRM, "Send WQE"; the structures are those of infiniband/mlx5dv.h.
+// A ring has a power of two of 64-byte blocks (WQEBBs). A WQE takes whole blocks and wraps from the
+// last one to the first.
 #pragma once
 
 #include <endian.h>
@@ -12,13 +13,14 @@
 #include <cstdint>
 #include <cstring>
 
+#include "heddle/detail/assert.h"
 #include "heddle/post/work_request.h"
 
-namespace heddle::post {
+namespace heddle::post::detail {
 
 inline constexpr std::uint32_t kBlock = 64, kUnit = 16, kUnitsInBlock = kBlock / kUnit;
 
-// mlx5dv.h has no structure for it (PRM: "XRC segment").
+// PRM "XRC segment"; mlx5dv.h has no structure for it.
 struct XrcSegment {
     __be32 srqn;
     std::uint8_t reserved[12];
@@ -27,8 +29,9 @@ struct XrcSegment {
 struct Ring {
     std::byte* begin = nullptr;
     std::byte* end = nullptr;
-    std::uint32_t blocks = 0, mask = 0;  // a power of two, and that less one
+    std::uint32_t blocks = 0, mask = 0;  // a power of two, and that minus one
     std::byte* block(std::uint32_t counter) const noexcept {
+        HEDDLE_DEBUG_ASSERT(blocks != 0 && mask == blocks - 1 && (blocks & mask) == 0);
         return begin + std::size_t{counter & mask} * kBlock;
     }
 };
@@ -38,31 +41,32 @@ inline bool is_atomic(Opcode opcode) noexcept {
 }
 inline bool may_be_inline(Opcode opcode) noexcept { return opcode <= Opcode::kWriteImm; }
 
-// 16-byte units of the entry up to where payload begins: at most a block.
+// The 16-byte units of a WQE before its payload: at most a block.
 inline std::uint32_t header_units(Opcode opcode, bool xrc) noexcept {
     static constexpr std::uint8_t kUnits[] = {1, 1, 2, 2, 2, 3, 3};  // in the order of Opcode
+    HEDDLE_DEBUG_ASSERT(static_cast<std::size_t>(opcode) < sizeof kUnits, "no opcode");
     return kUnits[static_cast<std::size_t>(opcode)] + (xrc ? 1u : 0u);
 }
 
-// How long an entry will be, before it is built.
-struct EntryShape {
-    std::uint32_t units;         // of 16 bytes, all
-    std::uint32_t inline_bytes;  // payload that it carries; 0 if that is gathered
+// The size of a WQE, computed before it is built.
+struct WqeShape {
+    std::uint32_t units;         // of 16 bytes, with the payload
+    std::uint32_t inline_bytes;  // payload in the WQE; 0 if the device gathers it
 };
-[[gnu::always_inline]] inline EntryShape entry_shape(const WorkRequest& work, bool xrc) noexcept {
-    EntryShape shape{header_units(work.opcode, xrc), 0};
-    if (work.flags & kInline) {
+[[gnu::always_inline]] inline WqeShape wqe_shape(const WorkRequest& request, bool xrc) noexcept {
+    WqeShape shape{header_units(request.opcode, xrc), 0};
+    if (request.flags & kInline) {
         std::size_t bytes = 0;
-        for (const ibv_sge& sge : work.sges)
+        for (const ibv_sge& sge : request.sges)
             bytes += sge.length;
-        // what is too long for any entry stays so in 32 bits
+        // A sum that is too long for any WQE must stay too long in 32 bits.
         shape.inline_bytes = static_cast<std::uint32_t>(std::min<std::size_t>(bytes, 1 << 20));
         if (bytes != 0)
             shape.units +=
                 (shape.inline_bytes + std::uint32_t{sizeof(mlx5_wqe_inl_data_seg)} + kUnit - 1) /
                 kUnit;
     } else {
-        for (const ibv_sge& sge : work.sges)
+        for (const ibv_sge& sge : request.sges)
             shape.units += sge.length != 0 ? 1 : 0;
     }
     return shape;
@@ -76,19 +80,20 @@ inline std::uint8_t wire_opcode(Opcode opcode) noexcept {
     return kWire[static_cast<std::size_t>(opcode)];
 }
 
-// One segment, by two stores of eight bytes.
+// Writes one segment by two stores of eight bytes and advances `at`.
 inline void put_segment(std::byte*& at, std::uint64_t first, std::uint64_t second) noexcept {
     std::memcpy(at, &first, sizeof first);
     std::memcpy(at + sizeof first, &second, sizeof second);
     at += kUnit;
 }
 
-// Inline payload behind its length; wraps at the ring's end.
+// Writes inline payload behind its length field; wraps at the ring's end.
 class InlineWriter {
 public:
     InlineWriter(const Ring& ring, std::byte* at) noexcept : ring_(ring), at_(at) {}
 
     [[gnu::always_inline]] void put(const std::byte* from, std::size_t length) noexcept {
+        HEDDLE_DEBUG_ASSERT(at_ >= ring_.begin && at_ <= ring_.end);
         const auto room = static_cast<std::size_t>(ring_.end - at_);
         if (length > room) [[unlikely]] {
             std::memcpy(at_, from, room);
@@ -96,10 +101,10 @@ public:
             length -= room;
             at_ = ring_.begin;
         }
-        // one number is what most small messages are; a header before it, what most others are
+        // Most small messages are one number; most others are a header and a number.
         if (length == 8) {
             std::memcpy(at_, from, 8);
-        } else if (length >= 16 && length <= 32) {  // both ends, which may overlap
+        } else if (length >= 16 && length <= 32) {  // two halves, which may overlap
             std::memcpy(at_, from, 16);
             std::memcpy(at_ + length - 16, from + length - 16, 16);
         } else {
@@ -113,13 +118,12 @@ private:
     std::byte* at_;
 };
 
-// An entry that is in the ring.
-class EntryReader {
+// Reads a WQE that is in the ring.
+class WqeReader {
 public:
-    EntryReader(const Ring& ring, std::uint16_t counter) noexcept
-        : ring_(ring), counter_(counter) {}
+    WqeReader(const Ring& ring, std::uint16_t counter) noexcept : ring_(ring), counter_(counter) {}
 
-    // Its 16-byte unit of that number; it may lie behind the ring's end, at its begin.
+    // Returns the 16-byte unit of that index. It may have wrapped to the begin of the ring.
     template <class Segment>
     Segment at(std::uint32_t unit) const noexcept {
         Segment segment;
@@ -129,10 +133,10 @@ public:
         return segment;
     }
     std::uint32_t units() const noexcept { return be32toh(at<mlx5_wqe_ctrl_seg>(0).qpn_ds) & 0x3f; }
-    // Of a READ or an atomic: where its data segments begin.
+    // Returns the units before the data segments. The WQE is a READ or an atomic.
     std::uint32_t header_units(bool xrc) const noexcept {
         const std::uint32_t opcode = be32toh(at<mlx5_wqe_ctrl_seg>(0).opmod_idx_opcode) & 0xff;
-        return post::header_units(
+        return detail::header_units(
             opcode == MLX5_OPCODE_RDMA_READ ? Opcode::kRead : Opcode::kFetchAdd, xrc);
     }
 
@@ -141,41 +145,44 @@ private:
     std::uint16_t counter_;
 };
 
-// Writes the entry at `counter` and returns its first byte. The caller has seen to it that the work
-// is valid and that there is room. `mode`: QP-wide bits of fm_ce_se (signal all).
-[[gnu::always_inline]] inline std::byte* build_entry(const Ring& ring, std::uint16_t counter,
-                                                     std::uint32_t qpn, bool xrc, std::uint8_t mode,
-                                                     const WorkRequest& work,
-                                                     const EntryShape& shape) noexcept {
-    // up to the payload an entry does not leave its first block
+// Writes the WQE at `counter` and returns its first byte. The caller has checked that the request
+// is valid and that the ring has room. `mode`: bits of fm_ce_se for the whole QP (signal all).
+[[gnu::always_inline]] inline std::byte* build_wqe(const Ring& ring, std::uint16_t counter,
+                                                   std::uint32_t qpn, bool xrc, std::uint8_t mode,
+                                                   const WorkRequest& request,
+                                                   const WqeShape& shape) noexcept {
+    HEDDLE_DEBUG_ASSERT(shape.units != 0 && shape.units < 64, "ds has six bits");
+    HEDDLE_DEBUG_ASSERT((shape.units + kUnitsInBlock - 1) / kUnitsInBlock <= ring.blocks);
+    // Everything before the payload fits into the first block.
     std::byte* const begin = ring.block(counter);
     std::byte* at = begin;
     mlx5_wqe_ctrl_seg control{};
-    control.opmod_idx_opcode = htobe32(std::uint32_t{counter} << 8 | wire_opcode(work.opcode));
+    control.opmod_idx_opcode = htobe32(std::uint32_t{counter} << 8 | wire_opcode(request.opcode));
     control.qpn_ds = htobe32(qpn << 8 | shape.units);
     control.fm_ce_se =
-        static_cast<std::uint8_t>(mode | (work.flags & kSignaled ? MLX5_WQE_CTRL_CQ_UPDATE : 0) |
-                                  (work.flags & kSolicited ? MLX5_WQE_CTRL_SOLICITED : 0) |
-                                  (work.flags & kFence ? MLX5_WQE_CTRL_FENCE : 0));
-    if (work.opcode == Opcode::kSendImm || work.opcode == Opcode::kWriteImm)
-        control.imm = htobe32(work.immediate);
+        static_cast<std::uint8_t>(mode | (request.flags & kSignaled ? MLX5_WQE_CTRL_CQ_UPDATE : 0) |
+                                  (request.flags & kSolicited ? MLX5_WQE_CTRL_SOLICITED : 0) |
+                                  (request.flags & kFence ? MLX5_WQE_CTRL_FENCE : 0));
+    if (request.opcode == Opcode::kSendImm || request.opcode == Opcode::kWriteImm)
+        control.imm = htobe32(request.immediate);
     std::memcpy(at, &control, kUnit);
     at += kUnit;
     if (xrc) {
         XrcSegment segment{};
-        segment.srqn = htobe32(work.remote_srq);
+        segment.srqn = htobe32(request.remote_srq);
         std::memcpy(at, &segment, kUnit);
         at += kUnit;
     }
-    if (work.opcode > Opcode::kSendImm) {  // mlx5_wqe_raddr_seg: address, key, reserved
-        put_segment(at, htobe64(work.remote_address),
-                    htole64(std::uint64_t{htobe32(work.remote_key)}));
-        if (is_atomic(work.opcode)) {  // mlx5_wqe_atomic_seg: swap or add, compare
-            const bool swaps = work.opcode == Opcode::kCompareSwap;
-            const std::uint64_t operand = htobe64(swaps ? work.swap : work.compare_or_add);
-            const std::uint64_t compare = htobe64(work.compare_or_add);
+    if (request.opcode > Opcode::kSendImm) {  // mlx5_wqe_raddr_seg: address, key, reserved word
+        put_segment(at, htobe64(request.remote_address),
+                    htole64(std::uint64_t{htobe32(request.remote_key)}));
+        if (is_atomic(request.opcode)) {  // mlx5_wqe_atomic_seg: swap or add, compare
+            const bool swaps = request.opcode == Opcode::kCompareSwap;
+            const std::uint64_t operand = htobe64(swaps ? request.swap : request.compare_or_add);
+            const std::uint64_t compare = htobe64(request.compare_or_add);
             std::memcpy(at, &operand, sizeof operand);
-            // fetch-and-add looks at one word only; the other stays as it is, as with libmlx5
+            // The device ignores the second word of a fetch-and-add. libmlx5 does not write it
+            // either.
             if (swaps) std::memcpy(at + sizeof operand, &compare, sizeof compare);
             at += kUnit;
         }
@@ -185,13 +192,13 @@ private:
         const std::uint32_t header = htobe32(shape.inline_bytes | MLX5_INLINE_SEG);
         std::memcpy(at, &header, sizeof header);
         InlineWriter writer(ring, at + sizeof header);
-        for (const ibv_sge& sge : work.sges)
+        for (const ibv_sge& sge : request.sges)
             writer.put(reinterpret_cast<const std::byte*>(static_cast<std::uintptr_t>(sge.addr)),
                        sge.length);
-    } else if ((work.flags & kInline) == 0) {
-        for (const ibv_sge& sge : work.sges) {
-            if (sge.length == 0) continue;  // zero would stand for 2 GiB
-            const std::uint32_t bytes = is_atomic(work.opcode) ? 8 : sge.length;
+    } else if ((request.flags & kInline) == 0) {
+        for (const ibv_sge& sge : request.sges) {
+            if (sge.length == 0) continue;  // PRM: zero means 2 GiB
+            const std::uint32_t bytes = is_atomic(request.opcode) ? 8 : sge.length;
             put_segment(at, htole64(std::uint64_t{htobe32(sge.lkey)} << 32 | htobe32(bytes)),
                         htobe64(sge.addr));
             if (at == ring.end) at = ring.begin;
@@ -200,4 +207,4 @@ private:
     return begin;
 }
 
-}  // namespace heddle::post
+}  // namespace heddle::post::detail
