@@ -5,13 +5,14 @@
 #include <cstring>
 #include <string>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "verbs/gid.h"
 
 namespace heddle::verbs {
 namespace {
 
-// An RNR NAK is waited out for ever, because a receiver that is late is not an error.
+// The sender repeats a message without limit after an RNR NAK: a late receiver is not an error.
 constexpr std::uint8_t kRnrForEver = 7;
 
 void require(int error, ibv_qp* qp, const char* what) {
@@ -59,6 +60,7 @@ QpAddress address_of(ibv_qp* qp) {
 }
 
 int to_init(ibv_qp* qp, bool atomics) noexcept {
+    HEDDLE_ASSERT(qp != nullptr);
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;
     a.port_num = kPort;
@@ -70,6 +72,9 @@ int to_init(ibv_qp* qp, bool atomics) noexcept {
 
 int to_ready_to_receive(ibv_qp* qp, const QpAddress& peer,
                         const ConnectionAttributes& attributes) noexcept {
+    HEDDLE_ASSERT(attributes.reads >= 1 && attributes.reads <= 16, "as most_reads() returns it");
+    HEDDLE_ASSERT(attributes.receive_psn < 1u << 24, "IBTA: a PSN has 24 bits");
+    HEDDLE_ASSERT(attributes.min_rnr_timer < 32, "IBTA 9.7.5.2.8: five bits");
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_RTR;
     a.path_mtu = attributes.mtu;
@@ -79,12 +84,15 @@ int to_ready_to_receive(ibv_qp* qp, const QpAddress& peer,
     a.min_rnr_timer = attributes.min_rnr_timer;
     a.ah_attr = path_to(peer, attributes.gid_index);
     int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-    if (qp->qp_type != IBV_QPT_XRC_SEND)  // which answers nobody
+    if (qp->qp_type != IBV_QPT_XRC_SEND)  // it answers no requests
         mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
     return ibv_modify_qp(qp, &a, mask);
 }
 
 int to_ready_to_send(ibv_qp* qp, const ConnectionAttributes& attributes) noexcept {
+    HEDDLE_ASSERT(attributes.send_psn < 1u << 24, "IBTA: a PSN has 24 bits");
+    HEDDLE_ASSERT(attributes.ack_timeout < 32 && attributes.retries < 8,
+                  "IBTA 9.9.2: 5 and 3 bits");
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_RTS;
     a.timeout = attributes.ack_timeout;
@@ -93,7 +101,7 @@ int to_ready_to_send(ibv_qp* qp, const ConnectionAttributes& attributes) noexcep
     a.sq_psn = attributes.send_psn;
     a.max_rd_atomic = attributes.reads;
     int mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_SQ_PSN;
-    if (qp->qp_type != IBV_QPT_XRC_RECV)  // which asks for nothing
+    if (qp->qp_type != IBV_QPT_XRC_RECV)  // it sends no requests
         mask |= IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
     return ibv_modify_qp(qp, &a, mask);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Devices: see heddle/device.h.
+// Lists, describes and opens devices: see heddle/device.h.
 #include "heddle/device.h"
 
 #include <dlfcn.h>
@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "verbs/gid.h"
 #include "verbs/handles.h"
@@ -36,6 +37,7 @@ std::string first_line(const std::string& path) {
 }
 
 DeviceInfo describe(ibv_device* device) {
+    HEDDLE_ASSERT(device != nullptr);
     DeviceInfo info;
     info.name = ibv_get_device_name(device);
     const std::string sysfs = sysfs_path(device);
@@ -46,7 +48,7 @@ DeviceInfo describe(ibv_device* device) {
     info.mlx5 = mlx5dv_is_supported(device);
     info.software = dlsym(RTLD_DEFAULT, "softhca_doorbell") != nullptr;
     const verbs::Context context(ibv_open_device(device));
-    if (!context) return info;  // there, but not for us: what could be read is told
+    if (!context) return info;  // this process may not open it: report what sysfs has
     ibv_device_attr_ex attributes{};
     if (ibv_query_device_ex(context.get(), nullptr, &attributes) == 0) {
         const ibv_device_attr& a = attributes.orig_attr;
@@ -70,19 +72,19 @@ DeviceInfo describe(ibv_device* device) {
     }
     try {
         info.gid = verbs::own_gid(context.get()).raw;
-    } catch (const VerbsError&) {  // it stays unknown
+    } catch (const VerbsError&) {  // the GID stays unknown
     }
     return info;
 }
 
-// The list of devices and its length; freed with the list, not the devices that are open.
+// The list of devices and its length. Open devices stay open when the list is freed.
 struct DeviceList {
     int count = 0;
     ibv_device** list = nullptr;
     DeviceList() {
         verbs::survive_forks();
         list = ibv_get_device_list(&count);
-        // ENOSYS: without ib_uverbs the kernel has none.
+        // ENOSYS: the kernel has no devices, since ib_uverbs is not loaded.
         if (list == nullptr && errno != ENOSYS) throw VerbsError("listing RDMA devices", errno);
     }
     ~DeviceList() {
@@ -100,6 +102,7 @@ std::string names_of(const DeviceList& devices) {
 }
 
 ibv_device* find(const DeviceList& devices, const std::string& name) {
+    HEDDLE_ASSERT(devices.count == 0 || devices.list != nullptr);
     if (devices.count == 0)
         throw VerbsError("finding an RDMA device", ENODEV, verbs::missing_device("/sys", "/dev"));
     for (int i = 0; i < devices.count; ++i) {
@@ -108,7 +111,7 @@ ibv_device* find(const DeviceList& devices, const std::string& name) {
     }
     throw VerbsError(name.empty() ? "finding a device with an active port"
                                   : "finding the device \"" + name + "\"",
-                     ENODEV, "there are: " + names_of(devices));
+                     ENODEV, "the devices are: " + names_of(devices));
 }
 
 }  // namespace
@@ -129,15 +132,16 @@ DeviceInfo device(const std::string& name) {
 namespace verbs {
 
 bool means_no_thread_domains(int error) noexcept {
-    // libibverbs for a driver without the function, and before version 22
+    // libibverbs returns these if the driver lacks the function, and before version 22.
     return error == EOPNOTSUPP || error == ENOSYS;
 }
 
 bool has_thread_domains(ibv_context* context) noexcept {
+    HEDDLE_ASSERT(context != nullptr);
     ibv_td_init_attr nothing{};
     const ThreadDomain domain(ibv_alloc_td(context, &nothing));
-    // Whatever the error is: nothing else of this context takes registers. (libmlx5 says ENOENT on
-    // a kernel that gives it none.)
+    // Any error means that there are none, since nothing else in this context takes registers.
+    // libmlx5 returns ENOENT on a kernel that has none.
     return domain != nullptr;
 }
 
@@ -147,8 +151,8 @@ std::optional<std::string> why_no_device() {
 }
 
 bool survive_forks() noexcept {
-    // 0, too, where it is not needed. EINVAL: another library has registered memory already.
-    // Asked first, as ibv_fork_init() itself may begin to give advice where none is needed.
+    // ibv_fork_init() returns EINVAL if another library has registered memory before. The status is
+    // queried first, since ibv_fork_init() may turn protection on where none is needed.
     static const int error = ibv_is_fork_initialized() == IBV_FORK_UNNEEDED ? 0 : ibv_fork_init();
     return error == 0 || ibv_is_fork_initialized() != IBV_FORK_DISABLED;
 }

@@ -3,10 +3,13 @@
 
 #include <cstring>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle {
 namespace {
 
 std::string text_of(const std::string& asked, int error, const std::string& hint) {
+    HEDDLE_ASSERT(error >= 0, "an errno is not negative");
     std::string text = asked;
     if (error != 0) text += std::string(": ") + std::strerror(error);
     if (!hint.empty()) text += "; " + hint;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "verbs/connection.h"
 
@@ -17,16 +18,17 @@ namespace heddle::verbs {
 namespace {
 
 constexpr int kBest = -1;
-std::atomic<int> wanted_index{kBest};  // by take_gid_index()
+std::atomic<int> wanted_index{kBest};  // written by take_gid_index()
 
-OwnGid taken(const ibv_gid_entry& entry) noexcept {
+OwnGid to_own_gid(const ibv_gid_entry& entry) noexcept {
+    HEDDLE_ASSERT(entry.gid_index <= UINT8_MAX, "sgid_index of a path has eight bits");
     OwnGid gid;
     gid.index = static_cast<std::uint8_t>(entry.gid_index);
     std::copy_n(entry.gid.raw, gid.raw.size(), gid.raw.begin());
     return gid;
 }
 
-// Higher is better.
+// Returns how good a GID is; higher is better.
 int rank(const ibv_gid_entry& entry) noexcept {
     in6_addr address;
     std::memcpy(&address, entry.gid.raw, sizeof address);
@@ -40,7 +42,7 @@ OwnGid entry_at(ibv_context* context, std::uint8_t index) {
     if (const int error = ibv_query_gid_ex(context, kPort, index, &entry, 0))
         throw VerbsError("taking entry " + std::to_string(index) + " of port 1's GID table", error,
                          "FI_HEDDLE_GID_INDEX names it; `ibv_devinfo -v` shows which there are");
-    return taken(entry);
+    return to_own_gid(entry);
 }
 
 }  // namespace
@@ -54,10 +56,12 @@ OwnGid own_gid(ibv_context* context) {
         return entry_at(context, static_cast<std::uint8_t>(wanted));
     const ibv_port_attr port = query_port(context);
     if (port.link_layer != IBV_LINK_LAYER_ETHERNET) return entry_at(context, 0);
-    // Of all ports of the device; no index of more than eight bits fits into an address vector.
+    // The table is that of all ports. An index of more than eight bits does not fit into an address
+    // vector.
     std::vector<ibv_gid_entry> table(1024);
     const ssize_t count = ibv_query_gid_table(context, table.data(), table.size(), 0);
     if (count < 0) throw VerbsError("asking for the GID table", static_cast<int>(-count));
+    HEDDLE_ASSERT(static_cast<std::size_t>(count) <= table.size());
     table.resize(static_cast<std::size_t>(count));
     std::erase_if(table, [](const ibv_gid_entry& entry) {
         return entry.port_num != kPort || entry.gid_index > UINT8_MAX;
@@ -65,8 +69,8 @@ OwnGid own_gid(ibv_context* context) {
     if (table.empty())
         throw VerbsError("choosing a GID of port 1", ENODEV,
                          "its table is empty: give the network interface of the port an address");
-    // The first of equals has the lowest index.
-    return taken(*std::max_element(
+    // max_element() returns the first of several equal entries, which has the lowest index.
+    return to_own_gid(*std::max_element(
         table.begin(), table.end(),
         [](const ibv_gid_entry& a, const ibv_gid_entry& b) { return rank(a) < rank(b); }));
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which GID of its port this process sends from and is reached by. On InfiniBand it is the first,
-// which the subnet manager gave the port. An Ethernet port has one for each address of its
-// interface and version of RoCE, and the first is mostly one of v1, which no router passes on.
+// Chooses the GID of the port that this process sends from and that peers address. On InfiniBand it
+// is the first one, which the subnet manager assigned. An Ethernet port has one GID for each
+// address of its interface and each version of RoCE. The first is usually of RoCE v1, which routers
+// do not forward.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -17,13 +18,14 @@ struct OwnGid {
     std::array<std::uint8_t, 16> raw{};
 };
 
-// From then on that entry of each port's table is taken; nullopt: the best one. Any thread, before
-// the first use of a device.
+// Makes own_gid() return that entry of each port's table; nullopt: the best entry. Any thread,
+// before the first use of a device.
 void take_gid_index(std::optional<std::uint8_t> index) noexcept;
 
-// The best entry of port 1: RoCE v2 before v1; then IPv4, then an IPv6 address that routers pass
-// on, then a link-local one; then the lowest index. That is what UCX prefers, too
-// (uct_ib_device_select_gid). Throws VerbsError if there is none. Any thread.
+// Returns the chosen entry, or the best entry of port 1. RoCE v2 is better than v1; then IPv4 is
+// better than a routable IPv6 address, and that is better than a link-local one; then the lowest
+// index wins. UCX has the same preferences (uct_ib_device_select_gid). Throws VerbsError if the
+// table has no entry. Any thread.
 OwnGid own_gid(ibv_context* context);
 
 }  // namespace heddle::verbs

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Owners of verbs objects: destroyed when they go out of scope, in reverse order of declaration, as
-// verbs wants it. A failing destroy is a mistake in that order and ends the program in debug
-// builds.
+// Owners of verbs objects. An owner destroys its object when it goes out of scope, so objects are
+// destroyed in reverse order of declaration, as verbs requires. If the destruction fails, the order
+// is wrong: an assertion ends the program.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -17,22 +17,22 @@ struct Destroy {
     template <class T>
     void operator()(T* object) const noexcept {
         [[maybe_unused]] const int error = kDestroy(object);
-        HEDDLE_ASSERT(error == 0);
+        HEDDLE_ASSERT(error == 0, "a verbs object was destroyed before one that depends on it");
     }
 };
 
-// These two are functions of verbs.h itself, other in each file that includes it: they cannot be
-// part of a type.
+// verbs.h defines these two functions as static inline, so they differ in each file that includes
+// it and cannot be part of a type.
 struct EndThreadDomain {
     void operator()(ibv_td* domain) const noexcept {
         [[maybe_unused]] const int error = ibv_dealloc_td(domain);
-        HEDDLE_ASSERT(error == 0);
+        HEDDLE_ASSERT(error == 0, "a verbs object was destroyed before one that depends on it");
     }
 };
 struct CloseXrcDomain {
     void operator()(ibv_xrcd* domain) const noexcept {
         [[maybe_unused]] const int error = ibv_close_xrcd(domain);
-        HEDDLE_ASSERT(error == 0);
+        HEDDLE_ASSERT(error == 0, "a verbs object was destroyed before one that depends on it");
     }
 };
 
@@ -45,6 +45,5 @@ using CompletionChannel = std::unique_ptr<ibv_comp_channel, Destroy<ibv_destroy_
 using QueuePair = std::unique_ptr<ibv_qp, Destroy<ibv_destroy_qp>>;
 using SharedReceiveQueue = std::unique_ptr<ibv_srq, Destroy<ibv_destroy_srq>>;
 using XrcDomain = std::unique_ptr<ibv_xrcd, CloseXrcDomain>;
-using CompletionChannel = std::unique_ptr<ibv_comp_channel, Destroy<ibv_destroy_comp_channel>>;
 
 }  // namespace heddle::verbs

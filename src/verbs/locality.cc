@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Places: see heddle/locality.h.
+// Orders processors by their distance to a device: see heddle/locality.h.
 #include "heddle/locality.h"
 
 #include <hwloc.h>
@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 
 namespace heddle {
@@ -27,11 +28,12 @@ Topology look_at_machine() {
     hwloc_topology_t fresh = nullptr;
     if (hwloc_topology_init(&fresh) != 0) throw VerbsError("starting hwloc", errno);
     Topology topology(fresh);
-    if (hwloc_topology_load(fresh) != 0) throw VerbsError("looking at the machine by hwloc", errno);
+    if (hwloc_topology_load(fresh) != 0)
+        throw VerbsError("reading the machine's topology by hwloc", errno);
     return topology;
 }
 
-// The affinity of the calling thread, within what the cpuset of its group allows.
+// Returns the affinity of the calling thread, within the cpuset of its control group.
 Bitmap allowed(hwloc_topology_t topology) {
     Bitmap set(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(topology)));
     const Bitmap bound(hwloc_bitmap_alloc());
@@ -41,7 +43,7 @@ Bitmap allowed(hwloc_topology_t topology) {
     return set;
 }
 
-// Processors local to the device. Empty: no ones in particular.
+// Returns the processors near to the device. Empty: it is equally near to all, or unknown.
 Bitmap local_to(hwloc_topology_t topology, const DeviceInfo& device) {
     Bitmap set(hwloc_bitmap_alloc());
     if (device.numa_node >= 0) {
@@ -56,7 +58,7 @@ Bitmap local_to(hwloc_topology_t topology, const DeviceInfo& device) {
     return set;
 }
 
-// The only NUMA node with those processors, or -1.
+// Returns the only NUMA node that has these processors; -1 if there are several.
 int node_of(hwloc_topology_t topology, hwloc_const_bitmap_t processors) {
     if (hwloc_bitmap_iszero(processors)) return -1;
     const Bitmap nodes(hwloc_bitmap_alloc());
@@ -80,10 +82,10 @@ Locality locality_of(const DeviceInfo& device) {
     const Topology topology = look_at_machine();
     const Bitmap usable = allowed(topology.get());
     const Bitmap local = local_to(topology.get(), device);
-    Locality place;
-    place.numa_node =
+    Locality locality;
+    locality.numa_node =
         device.numa_node >= 0 ? device.numa_node : node_of(topology.get(), local.get());
-    const Bitmap seen(hwloc_bitmap_alloc());  // cores of which we have one
+    const Bitmap seen(hwloc_bitmap_alloc());  // cores of which a processor is in the list
     for (int number = hwloc_bitmap_first(usable.get()); number >= 0;
          number = hwloc_bitmap_next(usable.get(), number)) {
         const auto os_index = static_cast<unsigned>(number);
@@ -97,14 +99,16 @@ Locality locality_of(const DeviceInfo& device) {
         processor.near = hwloc_bitmap_isset(local.get(), os_index) != 0;
         processor.first_of_core = hwloc_bitmap_isset(seen.get(), id) == 0;
         hwloc_bitmap_set(seen.get(), id);
-        place.processors.push_back(processor);
+        locality.processors.push_back(processor);
     }
-    std::stable_sort(place.processors.begin(), place.processors.end(),
+    HEDDLE_ASSERT(static_cast<int>(locality.cores()) == hwloc_bitmap_weight(seen.get()));
+    std::stable_sort(locality.processors.begin(), locality.processors.end(),
                      [](const Processor& a, const Processor& b) {
                          return std::pair(!a.first_of_core, !a.near) <
                                 std::pair(!b.first_of_core, !b.near);
                      });
-    return place;
+    HEDDLE_ASSERT(locality.processors.empty() || locality.processors.front().first_of_core);
+    return locality;
 }
 
 }  // namespace heddle

@@ -7,16 +7,19 @@
 
 #include <cerrno>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::verbs {
 
 bool is_held_to_memlock(ibv_pd* pd, std::size_t limit) noexcept {
-    constexpr std::size_t kMostAsked = std::size_t{64} << 20;
-    if (limit > kMostAsked) return true;
+    HEDDLE_ASSERT(pd != nullptr);
+    constexpr std::size_t kMostTested = std::size_t{64} << 20;
+    if (limit > kMostTested) return true;
     const std::size_t bytes = limit + static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
     void* const memory =
         ::mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) return true;
-    // Refused before a page is touched (kernel: ib_umem_get).
+    // The kernel refuses before it touches a page (ib_umem_get).
     ibv_mr* const mr = ibv_reg_mr(pd, memory, bytes, 0);
     if (mr != nullptr) ibv_dereg_mr(mr);
     ::munmap(memory, bytes);
@@ -29,9 +32,9 @@ std::string memlock_hint(int error, const std::string& otherwise) {
         limit.rlim_cur == RLIM_INFINITY)
         return otherwise;
     const std::string hint =
-        "RLIMIT_MEMLOCK, which all that the process registers and all its queues count against, "
-        "is " +
-        std::to_string(limit.rlim_cur >> 10) + " KiB: raise it (`ulimit -l`)";
+        "RLIMIT_MEMLOCK is " + std::to_string(limit.rlim_cur >> 10) +
+        " KiB, and all registered memory and all queues of the process count against it: raise "
+        "it (`ulimit -l`)";
     return otherwise.empty() ? hint : hint + ", or " + otherwise;
 }
 

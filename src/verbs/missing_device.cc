@@ -7,12 +7,15 @@
 #include <cstring>
 #include <set>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::verbs {
 namespace {
 
 namespace fs = std::filesystem;
 
-// In order; none if the folder cannot be read.
+// Returns the names in a folder that begin with `prefix`, sorted. Empty if the folder is
+// unreadable.
 std::set<std::string> entries_of(const fs::path& folder, const std::string& prefix = {}) {
     std::set<std::string> names;
     std::error_code error;
@@ -29,7 +32,7 @@ std::string missing_device(const fs::path& sys, const fs::path& dev) {
     std::error_code error;
     const fs::path verbs = sys / "class/infiniband_verbs";
     if (!fs::exists(sys / "class", error))
-        return "sysfs, where libibverbs looks for devices, is not in " + sys.string() +
+        return "sysfs, in which libibverbs looks for devices, is not mounted at " + sys.string() +
                "; as root: mount -t sysfs sysfs " + sys.string();
     if (!fs::exists(verbs, error))
         return "the kernel module ib_uverbs is not loaded; if this machine has an adapter, as "
@@ -38,13 +41,14 @@ std::string missing_device(const fs::path& sys, const fs::path& dev) {
         return (verbs / "abi_version").string() + " cannot be read: " + std::strerror(errno);
     const std::set<std::string> devices = entries_of(sys / "class/infiniband");
     if (devices.empty())
-        return "no driver of the kernel has an adapter (lspci -d 15b3: lists those of NVIDIA); for "
+        return "no kernel driver has found an adapter (lspci -d 15b3: lists those of NVIDIA); for "
                "the driver of a ConnectX, as root: modprobe mlx5_ib";
+    HEDDLE_ASSERT(!devices.begin()->empty(), "a directory entry has a name");
     const std::string& first = *devices.begin();
     for (const std::string& name : entries_of(verbs, "uverbs"))
         if (!fs::exists(dev / "infiniband" / name, error))
             return "the kernel has " + first + ", but " + (dev / "infiniband" / name).string() +
-                   " is not there; a container gets it by: docker run --device=/dev/infiniband";
+                   " does not exist; for a container: docker run --device=/dev/infiniband";
     return "the kernel has " + first +
            ", but libibverbs has no driver for it; on Debian and Ubuntu: apt install "
            "ibverbs-providers";

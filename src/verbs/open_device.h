@@ -7,20 +7,23 @@
 
 namespace heddle::verbs {
 
-// A context of its own at each call. Empty name: the first device with an active port. Throws
-// VerbsError.
+// Opens a device; each call returns a new context. Empty name: the first device with an active
+// port. Throws VerbsError.
 Context open_device(const std::string& name);
 
-// As early as can be: the first call must come before any library of the program registers memory.
-// On kernels before 5.12 fork() would take registered pages, and queues and doorbell records with
-// them, from the parent: it gets copies at its next store, and the device keeps what is the
-// child's then. libibverbs keeps these pages from children. On later kernels, which it asks, this
-// changes nothing. False: it is needed, and came too late. Any thread.
+// Protects registered memory from fork(). Returns false if protection is needed and the call came
+// too late: the first call must precede any registration of memory, by any library of the program.
+// So call it as early as possible. Any thread.
+//
+// On kernels before 5.12 the parent gets copies of registered pages, queues and doorbell records at
+// its next store after fork(), while the device keeps using the pages that the child has then.
+// libibverbs keeps these pages from children. On later kernels, which libibverbs detects, the call
+// has no effect.
 bool survive_forks() noexcept;
 
-// Whether a thread domain can be had: one is made and destroyed.
+// Returns whether a thread domain can be allocated. It allocates one and frees it.
 bool has_thread_domains(ibv_context* context) noexcept;
-// Whether `error` of ibv_alloc_td() means that the driver has none, however few are in use.
+// Returns whether this errno of ibv_alloc_td() means that the driver has no thread domains at all.
 bool means_no_thread_domains(int error) noexcept;
 
 }  // namespace heddle::verbs

@@ -235,7 +235,7 @@ class Heddle(Case):
         result = self.heddle("bench", "message-rate", "--category", "fast", status=2)
         self.assertIn("there is no such category", result.stdout + result.stderr)
         result = self.heddle("plan", "--threads", "2", "--device", "mlx5_9", status=1)
-        self.assertIn("there are: mlx5_0", result.stderr)
+        self.assertIn("the devices are: mlx5_0", result.stderr)
 
 
 if __name__ == "__main__":

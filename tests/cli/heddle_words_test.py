@@ -98,7 +98,7 @@ class Words(Case):
         result = self.softhca("run", "--", HEDDLE, "info")
         self.assert_run(result, 0)
         result = self.softhca("run", "--", HEDDLE, "calibrate", "--device", "mlx5_9")
-        self.assert_run(result, 1, err="there are: mlx5_0")
+        self.assert_run(result, 1, err="the devices are: mlx5_0")
         self.assertNotIn("softhca run", result.stderr)
 
 

@@ -67,7 +67,7 @@ class Kernels(Case):
         result = self.bench("global-array", "--category", "fast", status=2)
         self.assertIn("there is no such category", result.stdout + result.stderr)
         result = self.bench("global-array", "--device", "mlx5_9", status=1)
-        self.assertIn("there are: mlx5_0", result.stderr)
+        self.assertIn("the devices are: mlx5_0", result.stderr)
 
     def test_a_killed_process_is_missed(self):
         arguments = ("stencil", "--processes", "3", "--grid", "30x30", "--category", "dynamic")

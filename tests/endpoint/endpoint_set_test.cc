@@ -153,7 +153,7 @@ TEST(Refused, MoreThreadDomainsThanThereAre) {
 
 TEST(Refused, ADeviceThatIsNotThere) {
     EXPECT_THAT(refusal([] { EndpointSet("mlx5_7", Category::kDynamic, 1); }),
-                HasSubstr("there are: mlx5_0"));
+                HasSubstr("the devices are: mlx5_0"));
 }
 
 }  // namespace

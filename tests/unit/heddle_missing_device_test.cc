@@ -63,7 +63,7 @@ TEST_F(MissingDevice, ContainerHasNoDeviceFile) {
     add_modules();
     add_kernel_device();
     EXPECT_THAT(why(), HasSubstr("the kernel has mlx5_3"));
-    EXPECT_THAT(why(), HasSubstr("infiniband/uverbs3 is not there"));
+    EXPECT_THAT(why(), HasSubstr("infiniband/uverbs3 does not exist"));
 }
 
 TEST_F(MissingDevice, LibibverbsHasNoDriver) {
