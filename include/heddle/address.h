@@ -13,9 +13,8 @@ namespace heddle {
 ///
 ///     const heddle::QpAddress mine = set[0].address();
 ///     heddle::QpAddress theirs;
-///     MPI_Sendrecv(&mine, sizeof mine, MPI_BYTE, peer, 0, &theirs, sizeof theirs, MPI_BYTE, peer,
-///     0,
-///                  MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+///     MPI_Sendrecv(&mine, sizeof mine, MPI_BYTE, peer, 0,      // any way of exchange will do
+///                  &theirs, sizeof theirs, MPI_BYTE, peer, 0, comm, MPI_STATUS_IGNORE);
 ///     set[0].connect(theirs);
 struct QpAddress {
     std::uint32_t qpn = 0;      ///< queue pair number, 24 bits

@@ -128,8 +128,7 @@ public:
     ///     this call returns. The WorkRequest itself and its list of SGEs are free at return
     /// @param k on which QP, less than qps()
     /// @return kOk. kFull: the send queue has no room; poll, then try again. kInvalid: the request
-    /// is
-    ///     not possible on this QP (too many SGEs, too much inline payload, wrong opcode)
+    ///     is not possible on this QP (too many SGEs, too much inline payload, wrong opcode)
     post::Posted post(const post::WorkRequest& request, std::uint32_t k = 0) noexcept {
         return visit([&](auto& q) { return q.send(k).post_now(request); });
     }

@@ -34,7 +34,7 @@ struct Shown {
     alignas(64) mlx5_cqe64 cqes[kEntries] = {};
     alignas(64) __be32 record[2] = {};
     alignas(64) __be32 cq_record[2] = {};
-    std::uint32_t completed = 0;
+    std::uint32_t completed = 0, blocks = kBlocks;
 
     std::uint32_t posted() const { return be32toh(load_word(&record[MLX5_SND_DBR])) & 0xffff; }
     // As a device does: the owner's byte last.
@@ -155,7 +155,19 @@ TEST_F(DirectPost, SmallMessagesAreAsAllOthers) {
                 }
 }
 
-// Works are counted where their ids are; a completion of the last of many is that of all.
+TEST_F(DirectPost, QpWithoutSendQueueIsRefused) {
+    shown.blocks = 0;
+    try {
+        Mlx5SendQueue<SingleThreaded> queue(&qp, false, 200, false);
+        FAIL() << "it was taken";
+    } catch (const VerbsError& error) {
+        EXPECT_EQ(error.error(), EINVAL);
+        EXPECT_NE(error.hint().find("without a send queue"), std::string::npos);
+    }
+}
+
+// A queue that counts ids has no list of them. The completion of the last of several requests
+// covers all.
 TEST_F(DirectPost, IdsThatAreCounted) {
     Mlx5SendQueue<SingleThreaded> queue(&qp, false, 200, false, 4);
     queue.count_ids_from(std::uint64_t{7} << 32);
@@ -262,7 +274,7 @@ extern "C" int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t type) {
     if (type == MLX5DV_OBJ_QP) {
         mlx5dv_qp& out = *object->qp.out;
         out.sq.buf = shown.ring;
-        out.sq.wqe_cnt = heddle::post::kBlocks;
+        out.sq.wqe_cnt = shown.blocks;
         out.sq.stride = heddle::post::detail::kBlock;
         out.dbrec = shown.record;
         out.bf.reg = shown.uar;

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 
 #include "heddle/detail/assert.h"
@@ -64,9 +66,8 @@ public:
     /// @param max_inline bytes of inline payload that a request may have
     /// @param register_shared the driver may put QPs of other threads on this uUAR
     /// @param depth the most outstanding requests, for which the CQ has room; 0: as many as fit
-    /// into
-    ///     the ring
-    /// @throw VerbsError the device is not an mlx5
+    ///     into the ring
+    /// @throw VerbsError the device is not an mlx5. EINVAL: the QP has no send queue
     Mlx5SendQueue(ibv_qp* qp, bool signal_all, std::uint32_t max_inline, bool register_shared,
                   std::uint32_t depth = 0)
         : depth_(depth),
@@ -75,6 +76,9 @@ public:
           mode_(signal_all ? MLX5_WQE_CTRL_CQ_UPDATE : 0),
           max_inline_(max_inline) {
         const mlx5dv_qp out = detail::layout_of(qp);
+        if (out.sq.wqe_cnt == 0)
+            throw VerbsError("sends of QP " + std::to_string(qpn_), EINVAL,
+                             "it was created without a send queue");
         HEDDLE_ASSERT(std::has_single_bit(out.sq.wqe_cnt), "a send ring of 2^n blocks");
         HEDDLE_ASSERT(out.sq.stride == detail::kBlock);
         ring_.begin = static_cast<std::byte*>(out.sq.buf);
@@ -110,8 +114,7 @@ public:
 
     /// Writes a WQE into the ring. The device learns of it from the next ring_doorbell().
     /// @return kOk; kFull: poll, then try again; kInvalid: too many SGEs or inline bytes, or an
-    /// inline
-    ///     read or atomic
+    ///     inline read or atomic
     Posted post(const WorkRequest& request) noexcept {
         const std::lock_guard<Lock> guard(lock_);
         const Posted posted = append(request, last_);

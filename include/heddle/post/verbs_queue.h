@@ -146,8 +146,7 @@ public:
 
     /// Adds a request to the list. A full list is posted first.
     /// @return kOk; kFull: the send queue has no room; kInvalid: too many SGEs, or the driver
-    /// refused
-    ///     an earlier request of the list
+    ///     refused an earlier request of the list
     Posted post(const WorkRequest& request) noexcept {
         return list_.post(request.sges, request.id, [&](ibv_send_wr& wr) { fill(wr, request); });
     }
