@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Names of the categories and what each shares: see heddle/category.h.
+// The names of the categories and what each shares: see heddle/category.h.
 #include "heddle/category.h"
 
 #include <array>
 #include <cstddef>
 
+#include "heddle/detail/assert.h"
 #include "heddle/device.h"
 
 namespace heddle {
@@ -16,6 +17,7 @@ constexpr std::array<std::string_view, std::size(kCategories)> kNames = {
 }  // namespace
 
 std::string_view name(Category category) noexcept {
+    HEDDLE_ASSERT(static_cast<std::size_t>(category) < kNames.size(), "no category");
     return kNames[static_cast<std::size_t>(category)];
 }
 
@@ -26,7 +28,7 @@ std::optional<Category> category(std::string_view name) noexcept {
 }
 
 Sharing sharing_of(Category category, std::uint32_t threads) noexcept {
-    // All but MPI everywhere: one context, and with it PD and MR, for all threads.
+    // In all categories but MPI everywhere, the threads share one context, one PD and one MR.
     Sharing sharing;
     sharing.context = sharing.pd = sharing.mr = threads;
     switch (category) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Making endpoints: see heddle/endpoint.h. Objects are made in the order in which the driver hands
-// out uUARs, which is part of what a category means: QPs in the order of their threads.
+// Creates endpoints: see heddle/endpoint.h. QPs are created in the order of their threads. The
+// driver assigns uUARs in the order of creation, so that order is part of what a category means.
 #include "heddle/endpoint.h"
 
 #include <infiniband/mlx5dv.h>
@@ -14,6 +14,7 @@
 #include "endpoint/layout.h"
 #include "endpoint/measure.h"
 #include "endpoint/queue_store.h"
+#include "heddle/detail/assert.h"
 #include "verbs/connection.h"
 #include "verbs/handles.h"
 #include "verbs/memlock.h"
@@ -25,6 +26,7 @@ namespace {
 constexpr std::size_t kPage = 4096;
 
 std::size_t rounded(std::size_t bytes, std::size_t to) noexcept {
+    HEDDLE_ASSERT(to != 0);
     return (bytes + to - 1) / to * to;
 }
 
@@ -38,7 +40,7 @@ std::string number_of(std::uint32_t index, std::uint32_t count) {
 
 }  // namespace
 
-// Declared in the order of creation: destroyed in the reverse one.
+// Objects are declared in the order of creation, so they are destroyed in the reverse order.
 struct EndpointSet::Parts {
     Parts(const std::string& device, const Sharing& sharing, std::uint32_t threads,
           const EndpointOptions& options, bool of_category);
@@ -60,7 +62,7 @@ struct EndpointSet::Parts {
     std::vector<verbs::ProtectionDomain> pds;
     std::vector<verbs::MemoryRegion> mrs;
     std::vector<verbs::ThreadDomain> domains;
-    std::vector<verbs::ProtectionDomain> parents;  // of those QPs that have a thread domain
+    std::vector<verbs::ProtectionDomain> parents;  // for the QPs that have a thread domain
     std::vector<verbs::CompletionQueue> cqs;
     std::vector<verbs::QueuePair> qps;
     std::unique_ptr<endpoint::QueueStore> queues;
@@ -70,7 +72,7 @@ struct EndpointSet::Parts {
 EndpointSet::Parts::Parts(const std::string& device, const Sharing& sharing, std::uint32_t threads,
                           const EndpointOptions& wanted, bool of_category)
     : layout(endpoint::layout(sharing, threads, wanted.qps_per_thread)), options(wanted) {
-    if (options.depth == 0) throw VerbsError("queues of depth 0", EINVAL, "at least 1");
+    if (options.depth == 0) throw VerbsError("queues of depth 0", EINVAL, "possible is 1 or more");
     if (options.buffer_alignment == 0 || options.buffer_alignment > kPage)
         throw VerbsError(
             "buffers aligned to " + std::to_string(options.buffer_alignment) + " bytes", EINVAL,
@@ -107,7 +109,7 @@ void EndpointSet::Parts::make_contexts(const std::string& device) {
     }
 }
 
-// One piece of memory: a buffer in each stride, each MR over the buffers of its threads.
+// Allocates all buffers at once, one in each stride. Each MR covers the buffers of its threads.
 void EndpointSet::Parts::make_buffers() {
     stride = rounded(std::max<std::size_t>(options.buffer_bytes, 1), options.buffer_alignment);
     const std::size_t bytes = rounded(stride * layout.buffers, kPage);
@@ -127,14 +129,15 @@ void EndpointSet::Parts::make_buffers() {
             throw VerbsError("registering " + std::to_string(to - from) + " bytes (region " +
                                  number_of(i, layout.mrs) + ")",
                              errno, verbs::memlock_hint(errno));
+        HEDDLE_ASSERT(to <= memory.get() + bytes, "a region covers its own buffers only");
         mrs.push_back(std::move(mr));
     }
 }
 
-// can_do_without: if the driver has none, its own placement will do.
+// can_do_without: if the driver has no thread domains, it places the QPs itself.
 void EndpointSet::Parts::make_domains(bool can_do_without) {
     if (layout.domains_per_qp == 0) return;
-    // Of a group, the first (and, doubled, the third) is used: alone on its page, see layout.cc.
+    // The first of a group is used, with kDoubled also the third: alone on its page (layout.cc).
     const std::uint32_t step = layout.sharing.placement == Placement::kPaired ? 1 : 2;
     for (std::uint32_t q = 0; q < layout.qps; ++q) {
         const std::uint32_t thread = layout.thread_of_qp(q);
@@ -180,7 +183,7 @@ verbs::CompletionQueue EndpointSet::Parts::make_cq(std::uint32_t index, bool loc
         if (ibv_cq_ex* extended = ibv_create_cq_ex(context, &attributes))
             cq.reset(ibv_cq_ex_to_cq(extended));
     }
-    // drivers without extended CQs, and those that threads share
+    // Reached for CQs that threads share, and if the driver has no extended CQs.
     if (!cq) cq.reset(ibv_create_cq(context, static_cast<int>(entries), nullptr, nullptr, 0));
     if (!cq)
         throw VerbsError("completion queue " + number_of(index, layout.cqs_made()) + " of " +
@@ -190,6 +193,7 @@ verbs::CompletionQueue EndpointSet::Parts::make_cq(std::uint32_t index, bool loc
 }
 
 verbs::QueuePair EndpointSet::Parts::make_qp(std::uint32_t index, ibv_cq* cq) {
+    HEDDLE_ASSERT(parents.empty() || index < parents.size(), "a parent domain for each QP");
     const std::uint32_t used = layout.sharing.placement == Placement::kDoubled ? index / 2 : index;
     ibv_pd* const pd = parents.empty() ? pds[layout.thread_of_qp(used) / layout.sharing.pd].get()
                                        : parents[index].get();
@@ -208,12 +212,12 @@ verbs::QueuePair EndpointSet::Parts::make_qp(std::uint32_t index, ibv_cq* cq) {
 }
 
 void EndpointSet::Parts::make_queues() {
-    // A QP in a thread domain has no lock; its CQ needs none either if one thread polls it.
+    // A QP in a thread domain has no lock. Its CQ needs none either if one thread polls it.
     const bool locked = layout.sharing.placement == Placement::kDriver || layout.sharing.cq != 1 ||
                         layout.sharing.qp != 1;
     for (std::uint32_t i = 0; i < layout.cqs_made(); ++i)
         cqs.push_back(make_cq(i, locked));
-    // doubled: every other one, with a CQ of its own, is there to keep neighbours apart
+    // kDoubled: every other QP, with a CQ of its own, stays idle to keep busy neighbours apart.
     const std::uint32_t step = layout.sharing.placement == Placement::kDoubled ? 2 : 1;
     for (std::uint32_t i = 0; i < layout.qps_made(); ++i) {
         const std::uint32_t cq = step * layout.cq_of(layout.thread_of_qp(i / step)) + i % step;
@@ -223,11 +227,13 @@ void EndpointSet::Parts::make_queues() {
 
 void EndpointSet::Parts::give_out() {
     const std::uint32_t step = layout.sharing.placement == Placement::kDoubled ? 2 : 1;
-    // A QP that the driver locks is one that any thread may post to: so is it by the direct path.
+    // Any thread may post to a QP that the driver locks. So the direct path locks it, too.
     const bool locked = layout.sharing.placement == Placement::kDriver || layout.sharing.qp > 1 ||
                         layout.sharing.cq > 1;
     queues = std::make_unique<endpoint::QueueStore>(options, locked);
     endpoints.resize(layout.threads);
+    HEDDLE_ASSERT(qps.size() == layout.qps_made() && cqs.size() == layout.cqs_made());
+    HEDDLE_ASSERT(contexts.size() == layout.contexts && pds.size() == layout.pds);
     for (std::uint32_t t = 0; t < layout.threads; ++t) {
         Endpoint& e = endpoints[t];
         e.context_ = contexts[t / layout.sharing.context].get();
@@ -259,17 +265,19 @@ EndpointSet::~EndpointSet() = default;
 
 std::uint32_t EndpointSet::size() const noexcept { return parts_->layout.threads; }
 Endpoint& EndpointSet::operator[](std::uint32_t thread) noexcept {
+    HEDDLE_DEBUG_ASSERT(thread < parts_->endpoints.size());
     return parts_->endpoints[thread];
 }
 const Endpoint& EndpointSet::operator[](std::uint32_t thread) const noexcept {
+    HEDDLE_DEBUG_ASSERT(thread < parts_->endpoints.size());
     return parts_->endpoints[thread];
 }
 const Usage& EndpointSet::usage() const noexcept { return parts_->usage; }
 
-const void* Endpoint::uuar(std::uint32_t k) const noexcept { return endpoint::uuar_of(qps_[k]); }
-QpAddress Endpoint::address(std::uint32_t k) const { return verbs::address_of(qps_[k]); }
+const void* Endpoint::uuar(std::uint32_t k) const noexcept { return endpoint::uuar_of(qp(k)); }
+QpAddress Endpoint::address(std::uint32_t k) const { return verbs::address_of(qp(k)); }
 void Endpoint::connect(const QpAddress& peer, std::uint32_t k) const {
-    verbs::connect(qps_[k], peer);
+    verbs::connect(qp(k), peer);
 }
 
 }  // namespace heddle

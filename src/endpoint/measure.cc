@@ -7,14 +7,16 @@
 
 #include <set>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::endpoint {
 namespace {
 
-constexpr std::uint32_t kRegistersPerPage =
-    2;  // MLX5_NON_FP_BFREGS_PER_UAR: for data, of the four there
+// MLX5_NON_FP_BFREGS_PER_UAR: two of the four registers on a page are for data.
+constexpr std::uint32_t kRegistersPerPage = 2;
 
-// What malloc() has handed out, large pieces that it maps one by one included. libmlx5 takes its
-// objects, queues and doorbell records from there.
+// Returns the bytes that malloc() has allocated, with the blocks that it maps one by one. libmlx5
+// allocates its objects, queues and doorbell records so.
 std::size_t heap_in_use() noexcept {
     const struct mallinfo2 info = ::mallinfo2();
     return info.uordblks + info.hblkhd;
@@ -39,6 +41,7 @@ Measurement::Measurement() : pages_(mapped_uar_pages()), heap_(heap_in_use()) {}
 
 void Measurement::finish(std::span<ibv_qp* const> qps, std::span<ibv_cq* const> cqs,
                          Usage& usage) const {
+    HEDDLE_ASSERT(usage.bytes == 0 && !usage.uars, "a measurement is finished once");
     const std::size_t heap = heap_in_use();
     usage.bytes = heap > heap_ ? heap - heap_ : 0;
     std::set<const void*> registers;
@@ -65,6 +68,7 @@ void Measurement::finish(std::span<ibv_qp* const> qps, std::span<ibv_cq* const> 
         else
             ++pages;
     }
+    HEDDLE_ASSERT(registers.size() <= qps.size(), "a QP rings one register");
     usage.uars = pages;
     usage.cq_uars = for_cqs;
     usage.uuars = kRegistersPerPage * pages;

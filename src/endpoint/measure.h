@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Measuring what a set of verbs objects takes: the state of the process before they are made, and
-// the difference afterwards.
+// Measures what a set of verbs objects uses: the difference of the process's state before and after
+// their creation.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -13,13 +13,13 @@
 
 namespace heddle::endpoint {
 
-// The register that a QP rings; nullptr: it is not an mlx5 device's.
+// Returns the register that a QP rings; nullptr if the device is not an mlx5.
 const void* uuar_of(ibv_qp* qp) noexcept;
 
 class Measurement {
 public:
-    Measurement();  // now: the state before
-    // Fills what the kernel and the driver know; the counts of objects are the caller's.
+    Measurement();  // records the state before
+    // Sets what the kernel and the driver report. The caller sets the counts of objects.
     void finish(std::span<ibv_qp* const> qps, std::span<ibv_cq* const> cqs, Usage& usage) const;
 
 private:

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "endpoint/queue_store.h"
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::endpoint {
 
 post::AnyQueues QueueStore::of(const std::vector<ibv_qp*>& qps, ibv_cq* cq) {
+    HEDDLE_ASSERT(!qps.empty() && cq != nullptr);
     if (options_.path == Path::kVerbs) return verbs(qps, cq);
     return locked_ ? direct(shared_, qps, cq) : direct(free_, qps, cq);
 }
@@ -22,7 +25,7 @@ post::AnyQueues QueueStore::verbs(const std::vector<ibv_qp*>& qps, ibv_cq* cq) {
 }
 
 template <class Lock>
-post::AnyQueues QueueStore::direct(Direct<Lock>& store, const std::vector<ibv_qp*>& qps,
+post::AnyQueues QueueStore::direct(DirectQueueSet<Lock>& store, const std::vector<ibv_qp*>& qps,
                                    ibv_cq* cq) {
     auto& completions = store.completions[cq];
     if (!completions) completions = std::make_unique<post::Mlx5CompletionQueue<Lock>>(cq);
@@ -30,7 +33,7 @@ post::AnyQueues QueueStore::direct(Direct<Lock>& store, const std::vector<ibv_qp
     for (ibv_qp* const qp : qps) {
         auto& pair = store.pairs[qp];
         if (!pair.send) {
-            // of a QP without a lock the driver has given the register to it alone
+            // If the driver gave the QP no lock, it gave the register to this QP alone.
             pair.send = std::make_unique<post::Mlx5SendQueue<Lock>>(qp, false, options_.max_inline,
                                                                     locked_, options_.depth);
             completions->add(*pair.send);
@@ -39,6 +42,7 @@ post::AnyQueues QueueStore::direct(Direct<Lock>& store, const std::vector<ibv_qp
                 completions->add(*pair.receive);
             }
         }
+        HEDDLE_ASSERT(pair.send->qpn() == qp->qp_num, "a QP has one send queue");
         queues.add(*pair.send, pair.receive.get());
     }
     queues.set_completions(*completions);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The queues of a set's endpoints by the path that was chosen: one object for each QP and CQ,
-// however many endpoints share it, except that each endpoint has a list of its own by the verbs
-// path.
+// Owns the queues of a set's endpoints. The direct path has one queue for each QP and CQ, however
+// many endpoints share it. With the verbs path each endpoint has queues of its own, since each has
+// its own list of requests.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -16,16 +16,16 @@ namespace heddle::endpoint {
 
 class QueueStore {
 public:
-    // locked: several threads may be in an endpoint at once.
+    // locked: several threads may use an endpoint at once.
     QueueStore(const EndpointOptions& options, bool locked) : options_(options), locked_(locked) {}
 
-    // Of an endpoint with these QPs and this CQ. Throws VerbsError when the device does not have
-    // the path.
+    // Returns the queues of an endpoint with these QPs and this CQ. Throws VerbsError if the device
+    // does not support the path.
     post::AnyQueues of(const std::vector<ibv_qp*>& qps, ibv_cq* cq);
 
 private:
     template <class Lock>
-    struct Direct {
+    struct DirectQueueSet {
         struct Pair {
             std::unique_ptr<post::Mlx5SendQueue<Lock>> send;
             std::unique_ptr<post::Mlx5ReceiveQueue<Lock>> receive;
@@ -34,7 +34,8 @@ private:
         std::map<ibv_qp*, Pair> pairs;
     };
     template <class Lock>
-    post::AnyQueues direct(Direct<Lock>& store, const std::vector<ibv_qp*>& qps, ibv_cq* cq);
+    post::AnyQueues direct(DirectQueueSet<Lock>& store, const std::vector<ibv_qp*>& qps,
+                           ibv_cq* cq);
     post::AnyQueues verbs(const std::vector<ibv_qp*>& qps, ibv_cq* cq);
 
     EndpointOptions options_;
@@ -42,8 +43,8 @@ private:
     std::vector<std::unique_ptr<post::VerbsSendQueue<post::SingleThreaded>>> sends_;
     std::vector<std::unique_ptr<post::VerbsReceiveQueue>> receives_;
     std::vector<std::unique_ptr<post::VerbsCompletionQueue>> completions_;
-    Direct<post::SingleThreaded> free_;
-    Direct<post::SpinLock> shared_;
+    DirectQueueSet<post::SingleThreaded> free_;
+    DirectQueueSet<post::SpinLock> shared_;
 };
 
 }  // namespace heddle::endpoint

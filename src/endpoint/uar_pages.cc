@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string>
 
+#include "heddle/detail/assert.h"
 #include "heddle/device.h"
 #include "heddle/usage.h"
 #include "verbs/open_device.h"
@@ -16,8 +17,8 @@ namespace heddle {
 namespace endpoint {
 namespace {
 
-// Offsets in the device file, in pages (kernel: drivers/infiniband/hw/mlx5/mlx5_ib.h): bits 8 to 15
-// are a command, of which these map registers; from 9 << 16 on they name objects.
+// Offsets in the device file, in pages (kernel: drivers/infiniband/hw/mlx5/mlx5_ib.h). Bits 8 to 15
+// are a command; the commands below map registers. Offsets from 9 << 16 on name objects.
 constexpr std::uint64_t kFirstObject = 9ULL << 16;
 constexpr std::uint64_t kRegularPage = 0, kWriteCombiningPage = 2, kAllocatedPage = 6;
 
@@ -36,6 +37,7 @@ bool is_uar_object(std::uint64_t offset) noexcept {
 
 UarPages mapped_uar_pages() {
     const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+    HEDDLE_ASSERT(page != 0 && (page & (page - 1)) == 0);
     UarPages pages;
     std::ifstream maps("/proc/self/maps");
     for (std::string line; std::getline(maps, line);) {
@@ -46,8 +48,8 @@ UarPages mapped_uar_pages() {
         if (std::sscanf(line.c_str(), "%" SCNxPTR "-%" SCNxPTR " %7s %" SCNx64, &start, &end,
                         rights, &offset) != 4)
             continue;
-        if (rights[1] != 'w' || rights[3] != 's') continue;    // a clock to read, say
-        for (std::uintptr_t at = start; at < end; at += page)  // neighbours are one line
+        if (rights[1] != 'w' || rights[3] != 's') continue;    // the device clock, for example
+        for (std::uintptr_t at = start; at < end; at += page)  // adjacent pages share a line
             if (is_register_page(offset + (at - start), page)) pages[at] = offset + (at - start);
     }
     return pages;

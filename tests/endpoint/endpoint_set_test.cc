@@ -114,7 +114,7 @@ std::string refusal(const std::function<void()>& attempt) {
 }
 
 TEST(Refused, NoThreads) {
-    EXPECT_THAT(refusal([] { EndpointSet("", Category::kDynamic, 0); }), HasSubstr("at least one"));
+    EXPECT_THAT(refusal([] { EndpointSet("", Category::kDynamic, 0); }), HasSubstr("possible is 1 or more"));
 }
 
 TEST(Refused, SharingThatDoesNotFit) {

@@ -213,14 +213,14 @@ public:
         detail::acquire_from_device(ends_.get());
         const std::uint64_t done = done_.load(std::memory_order_relaxed);
         const auto from = static_cast<std::uint16_t>(done);
-        const auto ahead = static_cast<std::uint16_t>(counter - from);
+        const auto distance = static_cast<std::uint16_t>(counter - from);
         auto number = static_cast<std::uint32_t>(done >> 16);
         // The loop passes each request once. It ends after depth_ requests even if the device
         // reports a counter that no WQE has.
         for (std::uint32_t most = depth_; most != 0; --most) {
             ++number;
             const auto end = static_cast<std::uint16_t>(ends_[number & ends_mask_] - from);
-            if (end > ahead) break;
+            if (end > distance) break;
         }
         const std::size_t at = number & ends_mask_;
         const std::uint64_t id = ids_ == nullptr ? id_base_ + (number - 1) : ids_[at];

@@ -17,7 +17,8 @@ struct Uuar {
     // QPs of different threads ring it: the ringing thread holds `lock`.
     bool shared = false;
     SpinLock lock;
-    // Of the half that is rung next. The ringing thread writes it, under `lock` if it is shared.
+    // The offset of the half for the next ring. The ringing thread writes it, under `lock` if it is
+    // shared.
     std::uint32_t offset = 0;
 };
 
