@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_atomic: the calls. The protocol wants operands in one piece, and copies them before it
-// returns; what comes in pieces is gathered in the endpoint's scratch memory.
+// fi_atomic(3): the calls. The protocol needs contiguous operands and copies them before it
+// returns. Operands in several entries are gathered in the endpoint's scratch memory.
 #include <rdma/fi_atomic.h>
 
+#include <cstdint>
 #include <cstring>
 
 #include "provider/atomics.h"
@@ -14,18 +15,20 @@ namespace {
 
 using protocol::AtomicCall;
 
-// Operands or compare values, as a call gives them.
+// The operands, compare values or results of a call.
 struct IoVector {
     const fi_ioc* ioc = nullptr;
     std::size_t count = 0;
 
+    // Returns the number of elements, or SIZE_MAX if the sum overflows: that is more than any
+    // limit.
     std::size_t elements() const noexcept {
         std::size_t sum = 0;
         for (std::size_t i = 0; i < count; ++i)
             sum += ioc[i].count;
         return sum;
     }
-    // In one piece: where they are, or copied to `scratch`.
+    // Returns the elements contiguously: where they are, or copied to `scratch`.
     const void* gathered(std::size_t size, std::byte* scratch) const noexcept {
         if (count == 1) return ioc[0].addr;
         std::byte* to = scratch;
@@ -55,7 +58,7 @@ ssize_t start(Endpoint& endpoint, const Request& request, std::uint64_t flags) {
         return -FI_EINVAL;
     const std::size_t most = atomic_count(request.call, request.datatype, request.op);
     if (most == 0) return -FI_EOPNOTSUPP;
-    // Of FI_ATOMIC_READ only the results say how many; elsewhere they agree.
+    // FI_ATOMIC_READ has results only. All other operations have as many results as operands.
     const bool fetches = request.call != AtomicCall::kWrite;
     const bool reads = request.op == FI_ATOMIC_READ;
     const std::size_t count = reads ? request.results.elements() : request.operands.elements();
@@ -72,7 +75,9 @@ ssize_t start(Endpoint& endpoint, const Request& request, std::uint64_t flags) {
     for (std::size_t i = 0; i < request.results.count; ++i)
         results[i] = {request.results.ioc[i].addr, request.results.ioc[i].count * size};
     std::byte* const scratch = endpoint.scratch.data();
-    if (scratch == nullptr) return -FI_EOPNOTSUPP;  // opened without FI_ATOMIC
+    if (scratch == nullptr) return -FI_EOPNOTSUPP;  // the endpoint was opened without FI_ATOMIC
+    HEDDLE_ASSERT(count * size <= endpoint.scratch.size() / 2,
+                  "atomic_count() bounds the operands");
     protocol::AtomicArguments arguments;
     if (!reads) arguments.operand = request.operands.gathered(size, scratch);
     if (request.call == AtomicCall::kCompare)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_query_atomic and fi_...atomic_valid.
+// Implements fi_query_atomic(3) and the ..._atomicvalid calls.
 #include "provider/atomics.h"
 
+#include "heddle/detail/assert.h"
 #include "protocol/wire.h"
 #include "provider/parameters.h"
 
@@ -10,13 +11,14 @@ namespace heddle::provider {
 std::size_t atomic_count(protocol::AtomicCall call, fi_datatype datatype, fi_op op) noexcept {
     const auto type = static_cast<unsigned>(datatype), operation = static_cast<unsigned>(op);
     if (type > 0xff || operation > 0xff) return 0;
-    const auto narrow_type = static_cast<std::uint8_t>(type);
-    if (!protocol::atomic_valid(call, narrow_type, static_cast<std::uint8_t>(operation))) return 0;
-    // Request and reply are one message each: what an eager one carries, header and all.
+    const auto type_number = static_cast<std::uint8_t>(type);
+    if (!protocol::atomic_valid(call, type_number, static_cast<std::uint8_t>(operation))) return 0;
+    // Request and reply are one eager message each, with a header.
     constexpr std::size_t kAround = sizeof(protocol::Header) + sizeof(protocol::AtomicBody);
     const std::size_t operands = call == protocol::AtomicCall::kCompare ? 2 : 1;
     const std::size_t eager = options().protocol.eager_bytes;
-    return (eager - kAround) / (operands * protocol::atomic_size(narrow_type));
+    HEDDLE_ASSERT(eager > kAround && protocol::atomic_size(type_number) != 0);
+    return (eager - kAround) / (operands * protocol::atomic_size(type_number));
 }
 
 int query_atomic(fid_domain*, fi_datatype datatype, fi_op op, fi_atomic_attr* attributes,

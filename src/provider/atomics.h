@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which atomic operations there are, and on how many elements at once.
+// The supported atomic operations, and on how many elements at once.
 #pragma once
 
 #include <rdma/fi_atomic.h>
@@ -9,7 +9,7 @@
 
 namespace heddle::provider {
 
-// 0: there is no such operation.
+// Returns the most elements of an operation; 0: the operation is not supported.
 std::size_t atomic_count(protocol::AtomicCall call, fi_datatype datatype, fi_op op) noexcept;
 int query_atomic(fid_domain* domain, fi_datatype datatype, fi_op op, fi_atomic_attr* attributes,
                  std::uint64_t flags);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Address vectors. Inserting only notes a name: connections are made when they are first needed.
+// Address vectors. An insertion stores an address; connections are made when they are first needed.
 #include "provider/av.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 
+#include "heddle/detail/assert.h"
 #include "provider/guarded.h"
 #include "provider/name_text.h"
 #include "provider/unsupported.h"
@@ -22,11 +23,12 @@ EventQueue* events_of(AddressVectorObject& av) noexcept {
     return av.events != nullptr ? av.events : av.domain.events;
 }
 
-// What is wrong with one address of an insertion: into the caller's array, or the event queue.
+// Reports that an address of an insertion is invalid, in the caller's array or by the event queue.
 void report_bad(AddressVectorObject& av, std::size_t index, std::uint64_t flags, void* context) {
     if ((flags & FI_SYNC_ERR) != 0) {
         static_cast<int*>(context)[index] = FI_EINVAL;
     } else if (av.asynchronous) {
+        HEDDLE_ASSERT(events_of(av) != nullptr, "insert() has looked for an event queue");
         fi_eq_err_entry error{};
         error.fid = &av.fid;
         error.context = context;
@@ -58,10 +60,12 @@ int insert(fid_av* handle, const void* addresses, std::size_t count, fi_addr_t* 
                 continue;
             }
             const std::uint64_t number = av.names.insert(name);
+            HEDDLE_ASSERT(number != FI_ADDR_NOTAVAIL && av.names.find(number) != nullptr);
             if (numbers != nullptr) numbers[i] = number;
             ++inserted;
         }
         if (!av.asynchronous || (flags & FI_SYNC_ERR) != 0) return inserted;
+        HEDDLE_ASSERT(events_of(av) != nullptr && inserted <= static_cast<int>(count));
         const fi_eq_entry done{&av.fid, context, static_cast<std::uint64_t>(inserted)};
         events_of(av)->put(FI_AV_COMPLETE, &done, sizeof done);
         return 0;
@@ -98,6 +102,7 @@ const char* text(fid_av*, const void* address, char* buffer, std::size_t* bytes)
     char whole[kNameText];
     const std::size_t length = name_text(name, whole) + 1;
     if (*bytes > 0) std::snprintf(buffer, *bytes, "%s", whole);
+    HEDDLE_ASSERT(length > 1 && length <= sizeof whole);
     *bytes = length;
     return buffer;
 }
@@ -114,6 +119,7 @@ int bind_av(fid* handle, fid* other, std::uint64_t flags) {
 
 int close_av(fid* handle) {
     auto& av = object<AddressVectorObject>(handle);
+    HEDDLE_ASSERT(av.fid.fclass == FI_CLASS_AV);
     if (av.refs.any()) return -FI_EBUSY;
     delete &av;
     return 0;
@@ -128,7 +134,7 @@ fi_ops av_fid_ops = {
     .tostr = unsupported,
     .ops_set = unsupported,
 };
-// A template, for the entries that only the headers of libfabric 2 have.
+// A template, since only the headers of libfabric 2 have some of the entries.
 template <class Operations>
 constexpr Operations make_av_ops() {
     Operations ops{};
@@ -156,7 +162,7 @@ int open_address_vector(fid_domain* domain, fi_av_attr* attributes, fid_av** out
     return guarded("fi_av_open", [&] {
         const fi_av_attr wanted = attributes != nullptr ? *attributes : fi_av_attr{};
         if ((wanted.flags & ~FI_EVENT) != 0) return -FI_EBADFLAGS;
-        // A vector that processes share has a name; and there are no receive contexts to number.
+        // A named vector would be shared by processes. Receive contexts have no numbers here.
         if (wanted.name != nullptr) return -FI_ENOSYS;
         if (wanted.rx_ctx_bits != 0) return -FI_EINVAL;
         switch (wanted.type) {

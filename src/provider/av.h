@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fid_av: the names of peers by number. Tables and maps are the same: a map's fi_addr_t is the
-// number, too.
+// fid_av: the addresses of peers by number. Tables and maps are the same: the fi_addr_t of a map is
+// the number, too.
 #pragma once
 
 #include <rdma/fi_domain.h>
@@ -19,10 +19,10 @@ struct AddressVectorObject : fid_av {
 
     Domain& domain;
     protocol::AddressVector names;
-    bool asynchronous;  // FI_EVENT: what was inserted is told by the event queue
+    bool asynchronous;  // FI_EVENT: the event queue reports insertions
     EventQueue* events = nullptr;
     Ref events_ref;
-    RefCount refs;  // by endpoints
+    RefCount refs;  // held by endpoints
     Ref domain_ref;
 };
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Counters. Reading one makes the endpoints of the domain progress, as nothing else may.
+// Counters. Reading one makes the endpoints of the domain progress, since a program that reads
+// counters may call nothing else.
 #include "provider/cntr.h"
 
 #include <memory>
 
+#include "heddle/detail/assert.h"
 #include "provider/guarded.h"
 #include "provider/unsupported.h"
 
@@ -33,7 +35,7 @@ std::uint64_t read_error(fid_cntr* handle) {
     return counter.failed();
 }
 
-// Changes by the program itself wake sleepers, too: the guard looks after them.
+// A change by the program itself also wakes sleepers, when the guard ends.
 template <class Change>
 int change(fid_cntr* handle, Change&& by) noexcept {
     auto& counter = counter_of(handle);
@@ -73,6 +75,7 @@ int wait(fid_cntr* handle, std::uint64_t threshold, int timeout) {
                 counter.seen_done = counter.done();
                 counter.seen_failed = counter.failed();
                 if (!counter.sleeper.prepare()) continue;
+                HEDDLE_ASSERT(counter.done() < threshold && left != 0);
                 counter.sleeper.enter();
             }
             wait_readable(counter.sleeper.fd(), left);
@@ -84,6 +87,7 @@ int wait(fid_cntr* handle, std::uint64_t threshold, int timeout) {
 
 int close_counter(fid* handle) {
     auto& counter = object<CounterObject>(handle);
+    HEDDLE_ASSERT(counter.fid.fclass == FI_CLASS_CNTR);
     if (counter.refs.any()) return -FI_EBUSY;
     return guarded("fi_close of a counter", [&] {
         Domain& domain = counter.domain;
@@ -149,13 +153,13 @@ int open_counter(fid_domain* domain, fi_cntr_attr* attributes, fid_cntr** out,
     return guarded("fi_cntr_open", [&] {
         const fi_cntr_attr wanted = attributes != nullptr ? *attributes : fi_cntr_attr{};
         if (wanted.flags != 0) return -FI_EBADFLAGS;
-        if (wanted.events != FI_CNTR_EVENTS_COMP) return -FI_ENOSYS;  // of bytes, in libfabric 2
+        if (wanted.events != FI_CNTR_EVENTS_COMP) return -FI_ENOSYS;  // libfabric 2 can count bytes
         fi_wait_obj kind = wanted.wait_obj;
         switch (kind) {
             case FI_WAIT_NONE:
             case FI_WAIT_FD:
                 break;
-            // fi_cntr_wait may be called on counters that were opened with no attributes at all.
+            // A program may call fi_cntr_wait(3) on counters that it opened without attributes.
             case FI_WAIT_UNSPEC:
             case FI_WAIT_YIELD:
                 kind = FI_WAIT_FD;

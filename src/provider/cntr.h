@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fid_cntr: how many operations have finished.
+// fid_cntr: counts completed and failed operations.
 #pragma once
 
 #include <rdma/fi_eq.h>
@@ -20,7 +20,7 @@ struct CounterObject : fid_cntr {
 
     Domain& domain;
     protocol::Counter count;
-    // What it was when somebody last went to sleep: any change wakes.
+    // The values when a thread last went to sleep. Any change wakes it.
     std::uint64_t seen_done = 0, seen_failed = 0;
     Sleeper sleeper;
     RefCount refs;

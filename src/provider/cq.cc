@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reading completions. A read that finds none makes all endpoints of the domain progress: programs
-// that poll one CQ only still have to be answered on the other.
+// Reads completions. A read that finds none makes all endpoints of the domain progress: a program
+// may poll one CQ only while peers wait for an endpoint with another CQ.
 #include "provider/cq.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 #include <memory>
 #include <type_traits>
 
+#include "heddle/detail/assert.h"
 #include "protocol/receive_message.h"
 #include "provider/cq_strings.h"
 #include "provider/guarded.h"
@@ -21,7 +22,7 @@ namespace {
 
 using protocol::CompletionEntry;
 
-// A read of few entries need not deal with more than it can give: the next one will.
+// A read handles at most as many completions as it can return; the next read handles the rest.
 constexpr std::size_t kMostAtOnce = 1024;
 
 void give(fi_cq_entry& out, const CompletionEntry& in) noexcept { out.op_context = in.context; }
@@ -35,7 +36,7 @@ void give(fi_cq_tagged_entry& out, const CompletionEntry& in) noexcept {
     out = {in.context, in.flags, in.bytes, in.buffer, in.data, in.tag};
 }
 
-// A plain entry is one of libfabric's tagged ones.
+// PlainEntry has the layout of fi_cq_tagged_entry.
 static_assert(sizeof(protocol::PlainEntry) == sizeof(fi_cq_tagged_entry) &&
               offsetof(protocol::PlainEntry, context) == offsetof(fi_cq_tagged_entry, op_context) &&
               offsetof(protocol::PlainEntry, flags) == offsetof(fi_cq_tagged_entry, flags) &&
@@ -44,12 +45,15 @@ static_assert(sizeof(protocol::PlainEntry) == sizeof(fi_cq_tagged_entry) &&
               offsetof(protocol::PlainEntry, data) == offsetof(fi_cq_tagged_entry, data) &&
               offsetof(protocol::PlainEntry, tag) == offsetof(fi_cq_tagged_entry, tag));
 
-// Under the guard. -FI_EAVAIL: what went wrong is to be read first.
+// Takes entries; the caller holds the guard. -FI_EAVAIL: the program must read an error entry
+// first.
 template <class Entry>
 ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* sources) {
     protocol::Completions& ring = cq.ring;
     auto* out = static_cast<Entry*>(buffer);
     std::size_t got = 0;
+    HEDDLE_DEBUG_ASSERT(cq.reads_until_progress != 0 &&
+                        cq.reads_until_progress <= CompletionQueue::kReadsWithoutProgress);
     if (ring.empty() || count == 0 || --cq.reads_until_progress == 0) {
         cq.reads_until_progress = CompletionQueue::kReadsWithoutProgress;
         const auto most =
@@ -71,6 +75,7 @@ ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* so
         if (sources != nullptr) sources[got] = entry.source;
         ring.pop();
     }
+    HEDDLE_DEBUG_ASSERT(got <= count, "more entries than the program has room for");
     return static_cast<ssize_t>(got);
 }
 
@@ -98,7 +103,7 @@ template <class Entry>
     return take_or_yield<Entry>(cq, buffer, count, nullptr);
 }
 
-// Messages that need no progress but their own (Body::read_next), as long as there are some.
+// Reads messages from the device's CQ without any other progress (Body::read_next).
 std::size_t read_messages(CompletionQueue& cq, protocol::PlainEntry* to, std::size_t count) {
     protocol::RdmEndpoint::Body* const body = cq.domain.reads_next;
     if (body == nullptr || body->bindings.receive != &cq.ring || !cq.ring.empty() ||
@@ -107,6 +112,7 @@ std::size_t read_messages(CompletionQueue& cq, protocol::PlainEntry* to, std::si
     std::size_t got = 0;
     while (got != count && body->read_next(to[got]))
         ++got;
+    HEDDLE_DEBUG_ASSERT(cq.domain.lock == nullptr, "this path takes no lock");
     return got;
 }
 
@@ -137,7 +143,7 @@ ssize_t sleep_and_read_from(fid_cq* handle, void* buffer, std::size_t count, fi_
     auto& cq = static_cast<CompletionQueue&>(*handle);
     if (!cq.sleeper.possible()) return -FI_EINVAL;
     return guarded("fi_cq_sread", [&]() -> ssize_t {
-        // How many there shall be before it is worth waking up.
+        // The number of entries for which the thread wakes.
         const std::size_t least =
             cq.threshold ? std::min(reinterpret_cast<std::size_t>(condition), count) : 0;
         const Deadline deadline(timeout);
@@ -154,6 +160,7 @@ ssize_t sleep_and_read_from(fid_cq* handle, void* buffer, std::size_t count, fi_
                 }
                 if (cq.signalled.exchange(false)) return -FI_EAGAIN;
                 if (!cq.sleeper.prepare()) continue;
+                HEDDLE_ASSERT(left != 0 && cq.sleeper.possible());
                 cq.sleeper.enter();
             }
             wait_readable(cq.sleeper.fd(), left);
@@ -169,7 +176,7 @@ ssize_t sleep_and_read(fid_cq* handle, void* buffer, std::size_t count, const vo
     return sleep_and_read_from<Entry>(handle, buffer, count, nullptr, condition, timeout);
 }
 
-// What libfabric 1.20 added behind fi_cq_err_entry.
+// The member that libfabric 1.20 added behind fi_cq_err_entry.
 struct ErrorEntryWithSource : fi_cq_err_entry {
     fi_addr_t source;
 };
@@ -181,6 +188,7 @@ ssize_t read_error(fid_cq* handle, fi_cq_err_entry* out, std::uint64_t) {
         if (cq.ring.empty()) cq.domain.progress();
         if (cq.ring.empty() || cq.ring.front().error == 0) return -FI_EAGAIN;
         const CompletionEntry& entry = cq.ring.front();
+        HEDDLE_ASSERT(entry.error > 0, "errors are positive numbers of fi_errno(3)");
         out->op_context = entry.context;
         out->flags = entry.flags;
         out->len = entry.bytes;
@@ -190,10 +198,10 @@ ssize_t read_error(fid_cq* handle, fi_cq_err_entry* out, std::uint64_t) {
         out->olen = entry.overlong;
         out->err = entry.error;
         out->prov_errno = entry.device_error;
-        out->err_data = nullptr;  // there is none
+        out->err_data = nullptr;
         if (entry.error == FI_ENOMEM)
             complain_of_memlock(
-                "memory of an operation could not be registered, here or by its peer; %s",
+                "the memory of an operation could not be registered, here or at its peer; %s",
                 verbs::memlock_hint(ENOMEM, "register less at once").c_str());
         if (cq.errors_have_size) out->err_data_size = 0;
         if (cq.errors_have_source) static_cast<ErrorEntryWithSource*>(out)->source = entry.source;
@@ -212,6 +220,7 @@ int signal(fid_cq* handle) {
 
 int close_cq(fid* handle) {
     auto& cq = object<CompletionQueue>(handle);
+    HEDDLE_ASSERT(cq.fid.fclass == FI_CLASS_CQ);
     if (cq.refs.any()) return -FI_EBUSY;
     return guarded("fi_close of a CQ", [&] {
         Domain& domain = cq.domain;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fid_cq: finished operations, in the order and format that the program asked for.
+// fid_cq: completed operations, in the format that the program requested.
 #pragma once
 
 #include <rdma/fi_eq.h>
@@ -19,16 +19,17 @@ struct CompletionQueue : fid_cq {
     Domain& domain;
     protocol::Completions ring;
     fi_cq_format format;
-    bool threshold;  // a waiter may name a number of entries
-    // What the program's fi_cq_err_entry ends with, by the version it was compiled for.
+    bool threshold;  // a waiting thread may name a number of entries
+    // Which last members the program's fi_cq_err_entry has, by the API version of the program.
     bool errors_have_size, errors_have_source;
-    // Programs whose operations complete at once never find the queue empty, but have peers, too.
+    // Programs whose operations complete at once never find the queue empty. Their peers need
+    // progress, too, so it is made after so many reads at the latest.
     static constexpr unsigned kReadsWithoutProgress = 32;
     unsigned reads_until_progress = kReadsWithoutProgress;
     PollBackoff backoff;
     std::atomic<bool> signalled{false};
     Sleeper sleeper;
-    RefCount refs;  // by endpoints
+    RefCount refs;  // held by endpoints
     Ref domain_ref;
 };
 

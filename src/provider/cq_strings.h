@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a device's error number means, for fi_cq_strerror.
+// The text of a device's error number, for fi_cq_strerror(3).
 #pragma once
 
 #include <rdma/fi_eq.h>

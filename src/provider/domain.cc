@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Opening and closing domains, and the progress of their endpoints.
+// Opens and closes domains, and makes their endpoints progress.
 #include "provider/domain.h"
 
 #include <algorithm>
@@ -40,7 +40,8 @@ int bind_domain(fid* handle, fid* other, std::uint64_t flags) {
     auto& domain = object<Domain>(handle);
     if (other->fclass != FI_CLASS_EQ) return -FI_EINVAL;
     if (domain.events != nullptr) return -FI_EBUSY;
-    // FI_REG_MR asks for registrations that end later: ours have ended when the call returns.
+    HEDDLE_ASSERT(domain.fid.fclass == FI_CLASS_DOMAIN);
+    // FI_REG_MR requests asynchronous registrations. Ours have completed when the call returns.
     if ((flags & ~kRegisterMemory) != 0) return -FI_EBADFLAGS;
     domain.events = &object<EventQueue>(other);
     domain.events_ref.set(domain.events->refs);
@@ -83,8 +84,8 @@ protocol::Options options_for(const char* device) {
     return chosen;
 }
 
-// The user learns once that the category is not the one of the options. Without an option nobody
-// asked for a certain one: a line in the log will do.
+// Reports once that the category is not the one of the options. If the user did not choose a
+// category, a line in the log is enough.
 void say_if_made_as_static(const protocol::Domain& domain) {
     const std::optional<Category> wanted = domain.options().endpoints;
     if (domain.device().thread_domains || wanted == domain.category()) return;
@@ -102,8 +103,9 @@ void say_if_fork_takes_memory() {
     static std::atomic_flag said;
     if (verbs::survive_forks() || said.test_and_set()) return;
     complain(
-        "fork() takes registered memory away from this process, since the kernel does not copy it "
-        "(Linux 5.12 does) and another library has registered some already: set RDMAV_FORK_SAFE=1");
+        "fork() will detach registered memory from this process: the kernel does not copy it at "
+        "fork() (Linux 5.12 does), and another library has registered memory before: set "
+        "RDMAV_FORK_SAFE=1");
 }
 
 }  // namespace
@@ -122,6 +124,7 @@ Domain::Domain(Fabric& of, const fi_info& info)
     sleepers = Sleepers::of(lock);
     const bool threads = info.domain_attr->threading != FI_THREAD_DOMAIN;
     if (lock == nullptr && (threads || itself)) lock = &own_lock_;
+    HEDDLE_ASSERT(lock != nullptr || !(threads || itself), "several threads need a lock");
     if (!itself) return;
     progress_event_ = make_event();
     watch(wait_fd(), progress_event_.get());
@@ -129,6 +132,7 @@ Domain::Domain(Fabric& of, const fi_info& info)
 }
 
 Domain::~Domain() {
+    HEDDLE_ASSERT(endpoints.empty() && !refs.any(), "fi_close refuses a domain in use");
     if (!progress_thread_.joinable()) return;
     ending_.store(true, std::memory_order_release);
     set_event(progress_event_.get());
@@ -152,7 +156,7 @@ bool Domain::watched(int fd) const noexcept {
                        [&](const protocol::RdmEndpoint* each) { return each->wait_fd() == fd; });
 }
 
-// Endpoints may have a descriptor in common (category mpi+threads): it is in the set once.
+// Endpoints may share a descriptor (category mpi+threads): it is in the epoll set once.
 int Domain::wait_fd() {
     if (endpoints_epoll_.open()) return endpoints_epoll_.get();
     Descriptor epoll = make_epoll();
@@ -168,9 +172,10 @@ int Domain::wait_fd() {
 }
 
 void Domain::enabled(protocol::RdmEndpoint& endpoint) {
+    HEDDLE_ASSERT(std::find(endpoints.begin(), endpoints.end(), &endpoint) == endpoints.end());
     if (endpoints_epoll_.open()) {
         if (!watched(endpoint.wait_fd())) watch(endpoints_epoll_.get(), endpoint.wait_fd());
-        // Who sleeps already has not armed this one.
+        // A thread that sleeps already has not armed this endpoint.
         for (Sleeper* each : sleepers->all)
             each->wake();
         if (progress_event_.open()) set_event(progress_event_.get());
@@ -186,6 +191,7 @@ bool Domain::waits() const noexcept {
 }
 
 void Domain::look_who_reads() noexcept {
+    HEDDLE_ASSERT(std::find(endpoints.begin(), endpoints.end(), nullptr) == endpoints.end());
     reads_next = nullptr;
     if (lock != nullptr || endpoints.size() != 1) return;
     protocol::RdmEndpoint::Body& body = endpoints.front()->body();
@@ -193,6 +199,7 @@ void Domain::look_who_reads() noexcept {
 }
 
 void Domain::closing(protocol::RdmEndpoint& endpoint) noexcept {
+    HEDDLE_ASSERT(std::count(endpoints.begin(), endpoints.end(), &endpoint) <= 1);
     std::erase(endpoints, &endpoint);
     live_.remove(endpoint);
     look_who_reads();

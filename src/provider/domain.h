@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fid_domain: a part of the process's devices, with everything that is opened in it. Who may call
-// at the same time is the threading level that the program was given: with FI_THREAD_DOMAIN no lock
-// is taken; with any other, one of the domain, around every call (Guard).
+// fid_domain: a device of the process, with everything that is opened in it. The threading level
+// that the program got says which threads may call at the same time. With FI_THREAD_DOMAIN no lock
+// is taken; with every other level each call takes the domain's lock (Guard).
 #pragma once
 
 #include <rdma/fi_domain.h>
@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "protocol/domain.h"
 #include "protocol/rdm_endpoint.h"
 #include "provider/fabric.h"
@@ -31,8 +32,8 @@ struct Domain : fid_domain {
     Domain(Fabric& fabric, const fi_info& info);
     ~Domain();
 
-    // What calls need first.
-    std::recursive_mutex* lock = nullptr;  // nullptr: the program has one thread here
+    // The members that every call needs come first.
+    std::recursive_mutex* lock = nullptr;  // nullptr: one thread at a time calls
     std::shared_ptr<Sleepers> sleepers;
     std::vector<protocol::RdmEndpoint*> endpoints;  // enabled ones
 
@@ -45,24 +46,28 @@ struct Domain : fid_domain {
     Ref events_ref;
     RefCount refs;
 
-    // Under the guard:
-    void progress(unsigned most = ~0u) {  // `most`: of what has come to an endpoint
+    // The caller of the functions below holds the guard.
+    // Makes all endpoints progress. `most`: completions that each endpoint handles.
+    void progress(unsigned most = ~0u) {
         for (protocol::RdmEndpoint* each : endpoints)
             each->progress(most);
         if (reports_asked.load(std::memory_order_relaxed) != reports_seen_) [[unlikely]]
             make_report();
+        HEDDLE_DEBUG_ASSERT(until_live_ != 0 && until_live_ <= kProgressesUntilLive);
         if (--until_live_ == 0) [[unlikely]]
             show_live();
     }
-    // An operation of an endpoint is open that others must bring to its end.
+    // Returns whether an operation is open that a peer must complete.
     bool waits() const noexcept;
-    // False: an endpoint has something already.
+    // Arms all endpoints' file descriptors. Returns false if an endpoint has something to do
+    // already.
     bool arm();
     void enabled(protocol::RdmEndpoint& endpoint);
     void closing(protocol::RdmEndpoint& endpoint) noexcept;
-    // The only endpoint, if there is no lock and its messages may be read by read_next().
+    // The only endpoint, if the domain has no lock and read_next() may read its messages.
     protocol::RdmEndpoint::Body* reads_next = nullptr;
-    // Readable when an endpoint of the domain has something to do. Of the first sleeper.
+    // Returns a file descriptor that is readable when an endpoint has something to do. The first
+    // sleeper creates it.
     int wait_fd();
 
 private:
@@ -73,26 +78,28 @@ private:
         until_live_ = kProgressesUntilLive;
         live_.look(*this);
     }
-    bool watched(int fd) const noexcept;  // of an enabled endpoint
+    bool watched(int fd) const noexcept;  // whether an enabled endpoint has this descriptor
 
     std::recursive_mutex own_lock_;
     FabricRef fabric_ref_;
     Descriptor endpoints_epoll_;
     unsigned reports_seen_ = 0;
-    // So that the clock is not read each time.
+    // The clock is read once for so many calls of progress().
     static constexpr unsigned kProgressesUntilLive = 64;
     unsigned until_live_ = 1;
     LiveEndpoints live_;
-    // FI_PROGRESS_AUTO
+    // With FI_PROGRESS_AUTO only.
     std::thread progress_thread_;
     Descriptor progress_event_;
     std::atomic<bool> ending_{false};
 };
 
-// Around every call that reaches an endpoint or what is bound to one.
+// Held during every call that reaches an endpoint or an object that is bound to one. When it ends,
+// it wakes the sleepers whose wait this call has ended.
 class Guard {
 public:
     explicit Guard(Domain& domain) noexcept : domain_(domain) {
+        HEDDLE_DEBUG_ASSERT(domain.sleepers != nullptr);
         if (domain.lock != nullptr) domain.lock->lock();
     }
     Guard(const Guard&) = delete;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Endpoints: opening, binding, enabling, naming and closing them.
+// Opens, binds, enables, names and closes endpoints.
 #include "provider/endpoint.h"
 
 #include <rdma/fi_cm.h>
@@ -28,6 +28,7 @@ int bind_cq(Endpoint& endpoint, CompletionQueue& cq, std::uint64_t flags) {
     if (&cq.domain != endpoint.domain) return -FI_EINVAL;
     if ((flags & FI_TRANSMIT) != 0 && endpoint.transmit != nullptr) return -FI_EBUSY;
     if ((flags & FI_RECV) != 0 && endpoint.receive != nullptr) return -FI_EBUSY;
+    HEDDLE_ASSERT(endpoint.made == nullptr, "bindings are fixed once an endpoint is enabled");
     hold(endpoint, cq);
     const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
     if ((flags & FI_TRANSMIT) != 0) {
@@ -49,6 +50,7 @@ int bind_counter(Endpoint& endpoint, CounterObject& counter, std::uint64_t flags
     if (&counter.domain != endpoint.domain) return -FI_EINVAL;
     for (std::size_t i = 0; i < std::size(kCounterFlags); ++i)
         if ((flags & kCounterFlags[i]) != 0 && endpoint.counters[i] != nullptr) return -FI_EBUSY;
+    HEDDLE_ASSERT(endpoint.made == nullptr, "bindings are fixed once an endpoint is enabled");
     hold(endpoint, counter);
     for (std::size_t i = 0; i < std::size(kCounterFlags); ++i)
         if ((flags & kCounterFlags[i]) != 0) endpoint.counters[i] = &counter;
@@ -74,7 +76,7 @@ int bind_endpoint(fid* handle, fid* other, std::uint64_t flags) {
                 return bind_counter(endpoint, object<CounterObject>(other), flags);
             case FI_CLASS_EQ:
                 hold(endpoint, object<EventQueue>(other));
-                return 0;  // never written
+                return 0;  // endpoints write no events
             default:
                 return -FI_ENOSYS;
         }
@@ -111,6 +113,7 @@ int enable(Endpoint& endpoint) {
     endpoint.made->set_min_multi_receive(endpoint.min_multi_receive);
     domain.enabled(*endpoint.made);
     endpoint.rdm = endpoint.made.get();
+    HEDDLE_ASSERT(endpoint.refs.any() == false, "an alias of an endpoint that was not enabled");
     if (domain.lock == nullptr && endpoint.inject_bytes >= sizeof(std::uint64_t))
         endpoint.injects_small = &endpoint.made->body();
     endpoint.derive_flags();
@@ -124,7 +127,7 @@ int make_alias(Endpoint& endpoint, const struct fi_alias& wanted) {
     return 0;
 }
 
-// FI_SETOPSFLAG and FI_GETOPSFLAG: FI_TRANSMIT or FI_RECV says which.
+// FI_SETOPSFLAG and FI_GETOPSFLAG. FI_TRANSMIT or FI_RECV says which flags are meant.
 int operation_flags(Endpoint& endpoint, std::uint64_t& flags, bool set) {
     const std::uint64_t direction = flags & (FI_TRANSMIT | FI_RECV);
     if (direction != FI_TRANSMIT && direction != FI_RECV) return -FI_EINVAL;
@@ -167,6 +170,7 @@ int close_endpoint(fid* handle) {
     return guarded("fi_close of an endpoint", [&] {
         Domain& domain = *endpoint.domain;
         Guard guard(domain);
+        HEDDLE_ASSERT(endpoint.made == nullptr || endpoint.made.get() == endpoint.rdm);
         if (endpoint.made != nullptr) {
             endpoint_closing(domain, *endpoint.made);
             domain.closing(*endpoint.made);
@@ -267,6 +271,7 @@ Endpoint::Endpoint(Endpoint& original, std::uint64_t flags)
       scratch(original.scratch.size()),
       original_ref(original.refs),
       domain_ref(original.domain->refs) {
+    HEDDLE_ASSERT(rdm != nullptr && made == nullptr, "only an enabled endpoint has aliases");
     fill_tables(*this, original.fid.context);
     const std::uint64_t own = flags & ~(FI_TRANSMIT | FI_RECV);
     if ((flags & FI_TRANSMIT) != 0) transmit_op_flags = own & kTransmitOpFlags;
@@ -279,9 +284,13 @@ void Endpoint::derive_flags() noexcept {
     receive_completion = receive != nullptr && !receive_selective ? FI_COMPLETION : 0;
     send_flags = transmit_op_flags | send_completion;
     receive_flags = receive_op_flags | receive_completion;
+    HEDDLE_ASSERT((transmit_op_flags & ~kTransmitOpFlags) == 0);
+    HEDDLE_ASSERT((receive_op_flags & ~kReceiveOpFlags) == 0);
     if (transmit == nullptr) send_flags &= ~FI_COMPLETION;
     if (receive == nullptr) receive_flags &= ~FI_COMPLETION;
     constexpr std::uint64_t kWhen = FI_COMPLETION | FI_MATCH_COMPLETE | FI_INJECT_COMPLETE;
+    HEDDLE_ASSERT(injects_small == nullptr || domain->lock == nullptr,
+                  "the fast path takes no lock");
     sends_small = (send_flags & kWhen) == FI_COMPLETION ? injects_small : nullptr;
 }
 

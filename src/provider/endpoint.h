@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fid_ep: an RDM endpoint. The protocol's endpoint behind it is made when it is enabled, as that is
-// when everything it is bound to is known. An alias (fi_ep_alias) is another one with flags of its
-// own and the same protocol endpoint.
+// fid_ep: an RDM endpoint. fi_enable(3) creates the protocol's endpoint behind it, since all
+// bindings are known by then. An alias (fi_ep_alias) has flags of its own and the same protocol
+// endpoint.
 #pragma once
 
 #include <rdma/fi_endpoint.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "protocol/rdm_endpoint.h"
 #include "provider/av.h"
 #include "provider/cntr.h"
@@ -25,14 +27,14 @@ struct Endpoint : fid_ep {
     Endpoint(Domain& domain, const fi_info& info);
     Endpoint(Endpoint& original, std::uint64_t flags);  // an alias
 
-    // What calls need first. `..._flags` are those of the calls without flags of their own;
-    // `..._completion` is what is added to those that have: FI_COMPLETION, unless an entry is
-    // made only on request.
+    // The members that every call needs come first. `..._flags` are the flags of calls that have no
+    // flags argument. `..._completion` is added to the flags of calls that have one: FI_COMPLETION,
+    // unless the CQ is bound with FI_SELECTIVE_COMPLETION.
     Domain* domain;
     protocol::RdmEndpoint* rdm = nullptr;  // nullptr: not enabled
-    // The same, for small messages of calls without flags, where nobody has to be kept out
-    // meanwhile; otherwise nullptr. Of injected ones; and of others, if each has an entry once
-    // it is sent.
+    // The fast path for small messages of calls without flags. It takes no lock, so both are
+    // nullptr unless the domain has none. One is for injected messages. The other is for messages
+    // that get an entry as soon as they are sent; it is nullptr if the flags say otherwise.
     protocol::RdmEndpoint::Body *injects_small = nullptr, *sends_small = nullptr;
     std::uint64_t send_flags = 0, send_completion = 0;
     std::uint64_t receive_flags = 0, receive_completion = 0;
@@ -40,11 +42,11 @@ struct Endpoint : fid_ep {
     std::size_t inject_bytes;
     bool local_descriptors;  // FI_MR_LOCAL: the program says which of its regions a buffer is in
 
-    // Without FI_MR_LOCAL there may be anything in it.
+    // Without FI_MR_LOCAL a program may pass any value.
     void* const* usable(void* const* descriptors) const noexcept {
         return local_descriptors ? descriptors : nullptr;
     }
-    // FI_INJECT is this endpoint's default, and that does not fit.
+    // FI_INJECT is a default of this endpoint, and the message is too long for it.
     bool too_long(std::size_t bytes) const noexcept {
         return (send_flags & FI_INJECT) != 0 && bytes > inject_bytes;
     }
@@ -57,9 +59,9 @@ struct Endpoint : fid_ep {
     bool transmit_selective = false, receive_selective = false;
     CounterObject* counters[6] = {};  // see kCounterFlags
     std::vector<std::unique_ptr<Ref>> bound;
-    std::vector<std::byte> scratch;               // operands of atomics in pieces
-    std::unique_ptr<protocol::RdmEndpoint> made;  // not of an alias
-    RefCount refs;                                // by aliases
+    std::vector<std::byte> scratch;               // gathered operands of atomics
+    std::unique_ptr<protocol::RdmEndpoint> made;  // nullptr in an alias
+    RefCount refs;                                // held by aliases
     Ref original_ref;
     Ref domain_ref;
 
@@ -70,7 +72,7 @@ struct Endpoint : fid_ep {
 inline constexpr std::uint64_t kCounterFlags[6] = {FI_SEND,  FI_RECV,        FI_READ,
                                                    FI_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE};
 
-// The path of every operation: the endpoint is enabled, the domain guarded.
+// Calls `call` for an enabled endpoint under its domain's guard. Every operation comes this way.
 template <class Call>
 ssize_t operate(fid_ep* handle, Call&& call) noexcept {
     auto& endpoint = static_cast<Endpoint&>(*handle);
@@ -78,11 +80,13 @@ ssize_t operate(fid_ep* handle, Call&& call) noexcept {
         return -FI_EOPBADSTATE;
     return guarded("an operation", [&]() -> ssize_t {
         Guard guard(*endpoint.domain);
+        HEDDLE_DEBUG_ASSERT(endpoint.fid.fclass == FI_CLASS_EP, "no endpoint, or a closed one");
+        HEDDLE_DEBUG_ASSERT(endpoint.sends_small == nullptr || endpoint.domain->lock == nullptr);
         return call(endpoint);
     });
 }
 
-// Of calls with flags: what may be asked for.
+// The flags that a program may pass to calls with a flags argument.
 inline constexpr std::uint64_t kTransmitFlags = FI_INJECT | FI_COMPLETION | FI_INJECT_COMPLETE |
                                                 FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE |
                                                 FI_MATCH_COMPLETE | FI_REMOTE_CQ_DATA | FI_MORE;
@@ -90,6 +94,7 @@ inline constexpr std::uint64_t kReceiveFlags = FI_COMPLETION | FI_MORE | FI_MULT
 inline constexpr std::uint64_t kTaggedReceiveFlags =
     FI_COMPLETION | FI_MORE | FI_PEEK | FI_CLAIM | FI_DISCARD;
 
+// Returns the sum of the lengths.
 inline std::size_t total(const iovec* iov, std::size_t count) noexcept {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < count; ++i)

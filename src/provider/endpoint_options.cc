@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_cancel, fi_setopt and fi_getopt.
+// Implements fi_cancel(3), fi_setopt(3) and fi_getopt(3).
 #include <cstring>
 
+#include "heddle/detail/assert.h"
 #include "provider/endpoint.h"
 #include "provider/limits.h"
 #include "provider/parameters.h"
@@ -10,7 +11,7 @@
 namespace heddle::provider {
 namespace {
 
-// Options that libfabric got after the headers we are compiled with, by number.
+// Options that libfabric added after the headers with which the provider is compiled.
 enum NewerOption : int {
     kCudaPermitted = 10,          // bool
     kSharedMemoryPermitted = 11,  // bool
@@ -96,10 +97,11 @@ int set_option(fid_t handle, int level, int name, const void* value, std::size_t
         case kInjectTagged:
         case kInjectRma:
         case kInjectAtomic: {
-            // A program may say that it needs less than there is.
+            // A program may announce that it needs less than the limit.
             std::size_t wanted = 0, most = 0, size = sizeof most;
             if (const int result = get(wanted, value, bytes); result != 0) return result;
-            get_option(handle, level, name, &most, &size);
+            const int known = get_option(handle, level, name, &most, &size);
+            HEDDLE_ASSERT(known == 0 && size == sizeof most, "get_option() knows each of these");
             return wanted <= most ? 0 : -FI_EINVAL;
         }
         default:
@@ -112,7 +114,7 @@ ssize_t cancel(fid_t handle, void* context) {
                    [&](Endpoint& endpoint) { return endpoint.rdm->cancel(context); });
 }
 
-// Deprecated; how much a program may have under way is in fi_info.
+// Deprecated in libfabric. fi_info has the number of operations that may be outstanding.
 ssize_t transmit_left(fid_ep* handle) {
     return operate(handle, [](Endpoint&) { return static_cast<ssize_t>(kTransmitSize); });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Event queues: a list under a mutex, and an eventfd that is readable while it is not empty.
+// Event queues: a list under a mutex, and an eventfd that is readable while the list is not empty.
 #include "provider/eq.h"
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 
+#include "heddle/detail/assert.h"
 #include "provider/guarded.h"
 #include "provider/unsupported.h"
 
@@ -15,8 +16,9 @@ namespace {
 
 EventQueue& queue_of(fid_eq* handle) noexcept { return static_cast<EventQueue&>(*handle); }
 
-// Under the mutex.
+// The caller holds the mutex.
 void remove_first(EventQueue& eq) {
+    HEDDLE_ASSERT(!eq.events.empty());
     eq.events.pop_front();
     if (eq.events.empty()) clear_event(eq.event.get());
 }
@@ -87,6 +89,7 @@ const char* error_text(fid_eq*, int error, const void*, char* buffer, std::size_
 
 int close_eq(fid* handle) {
     auto& eq = object<EventQueue>(handle);
+    HEDDLE_ASSERT(eq.fid.fclass == FI_CLASS_EQ);
     if (eq.refs.any()) return -FI_EBUSY;
     delete &eq;
     return 0;
@@ -135,6 +138,7 @@ EventQueue::EventQueue(Fabric& fabric, fi_wait_obj kind, bool may_write)
       fabric_ref(fabric) {}
 
 void EventQueue::put(std::uint32_t kind, const void* entry, std::size_t bytes) {
+    HEDDLE_ASSERT(entry != nullptr || bytes == 0);
     Event added;
     added.kind = kind;
     const auto* first = static_cast<const std::byte*>(entry);
@@ -145,6 +149,7 @@ void EventQueue::put(std::uint32_t kind, const void* entry, std::size_t bytes) {
 }
 
 void EventQueue::put_error(const fi_eq_err_entry& error) {
+    HEDDLE_ASSERT(error.err != 0, "an error event has an error");
     Event added;
     added.is_error = true;
     added.error = error;

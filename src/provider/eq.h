@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fid_eq: events of the control side. Of us only address vectors write any; programs may, too.
-// Any thread.
+// fid_eq: events of the control interface. Address vectors write events, and so may programs.
+// Thread-safe.
 #pragma once
 
 #include <rdma/fi_eq.h>

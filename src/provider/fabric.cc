@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Opening a fabric, and asking whether it is safe to sleep on its objects.
+// Opens fabrics, and implements fi_trywait(3).
 #include "provider/fabric.h"
 
 #include <memory>
@@ -20,7 +20,7 @@ int close_fabric(fid* handle) {
     return 0;
 }
 
-// 0: whatever comes from now on makes the wait object readable.
+// fi_trywait(3). Returns 0 if everything that arrives from now on makes the wait object readable.
 int try_wait(fid_fabric*, fid** handles, int count) {
     return guarded("trywait", [&] {
         for (int i = 0; i < count; ++i) {
@@ -38,6 +38,7 @@ int try_wait(fid_fabric*, fid** handles, int count) {
                 default:
                     break;
             }
+            HEDDLE_ASSERT(result <= 0, "a negative number of fi_errno(3)");
             if (result != 0) return result;
         }
         return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fid_fabric: what domains and event queues are opened from.
+// fid_fabric: the object from which a program opens domains and event queues.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -7,6 +7,7 @@
 #include <atomic>
 #include <string>
 
+#include "heddle/detail/assert.h"
 #include "provider/object.h"
 
 namespace heddle::provider {
@@ -23,14 +24,17 @@ struct Fabric : fid_fabric {
 class FabricRef {
 public:
     explicit FabricRef(Fabric& fabric) noexcept : fabric_(fabric) {
-        fabric_.refs.fetch_add(1, std::memory_order_relaxed);
+        const int before = fabric_.refs.fetch_add(1, std::memory_order_relaxed);
+        HEDDLE_ASSERT(before > 0, "the fabric is already deleted");
     }
     FabricRef(const FabricRef&) = delete;
     FabricRef& operator=(const FabricRef&) = delete;
     ~FabricRef() { drop(fabric_); }
 
     static void drop(Fabric& fabric) noexcept {
-        if (fabric.refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete &fabric;
+        const int before = fabric.refs.fetch_sub(1, std::memory_order_acq_rel);
+        HEDDLE_ASSERT(before > 0, "a fabric was closed twice");
+        if (before == 1) delete &fabric;
     }
 
 private:

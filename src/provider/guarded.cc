@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What was thrown, in libfabric's numbers.
+// Translates exceptions into the numbers of fi_errno(3).
 #include "provider/guarded.h"
 
 #include <rdma/fi_errno.h>
 
+#include <exception>
 #include <new>
 #include <string>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "provider/host.h"
 
 namespace heddle::provider {
 
 int caught(const char* what) noexcept {
+    HEDDLE_ASSERT(std::current_exception() != nullptr, "called outside of a handler");
     try {
         throw;
     } catch (const VerbsError& error) {
         const bool is_memlock = error.hint().find("RLIMIT_MEMLOCK") != std::string::npos;
         is_memlock ? complain_of_memlock("%s: %s", what, error.what())
                    : log(FI_LOG_WARN, "%s: %s", what, error.what());
+        HEDDLE_ASSERT(error.error() >= 0, "an errno is not negative");
         return error.error() > 0 ? -error.error() : -FI_EOTHER;
     } catch (const std::bad_alloc&) {
         log(FI_LOG_WARN, "%s: out of memory", what);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The border between C++ and libfabric's C: nothing throws across it. What was thrown becomes a
+// The border between C++ and libfabric's C, which no exception crosses. An exception becomes a
 // negative errno and one line in the log.
 #pragma once
 
@@ -7,9 +7,11 @@
 
 namespace heddle::provider {
 
-// In a handler: what the exception means to libfabric's caller. `what` was tried.
+// Called in an exception handler: logs the exception and returns the negative errno for libfabric's
+// caller. `what` names the failed call.
 [[gnu::cold]] int caught(const char* what) noexcept;
 
+// Calls `call` and returns its result, or a negative errno if it throws.
 template <class Call>
 auto guarded(const char* what, Call&& call) noexcept -> decltype(call()) {
     try {

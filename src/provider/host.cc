@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Finding libfabric's functions, and logging through them.
+// Finds libfabric's functions and logs through them.
 #include "provider/host.h"
 
 #include <dlfcn.h>
@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+
+#include "heddle/detail/assert.h"
 
 namespace heddle::provider {
 namespace {
@@ -20,6 +22,7 @@ void look_up(void* library, const char* name, Function& function) noexcept {
 }
 
 void log_text(fi_log_level level, const char* text) noexcept {
+    HEDDLE_ASSERT(found.log != nullptr, "the caller has asked logged()");
     const int saved = errno;
     found.log(&self(), level, FI_LOG_CORE, "heddle", 0, "%s\n", text);
     errno = saved;
@@ -35,12 +38,13 @@ void complain_text(const char* text) noexcept {
 }  // namespace
 
 void find_host(const void* caller) noexcept {
+    HEDDLE_ASSERT(caller != nullptr && found.log == nullptr, "called once");
     Dl_info where{};
     void* library = nullptr;
-    // Not loaded again, only named: the library stays while its provider does.
+    // RTLD_NOLOAD: the library is not loaded again. It stays as long as its provider.
     if (dladdr(caller, &where) != 0 && where.dli_fname != nullptr)
         library = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-    // A program with libfabric linked into it: the functions are there if it exports them.
+    // Without a library the program has libfabric linked into it, and may export the functions.
     void* const from = library != nullptr ? library : RTLD_DEFAULT;
     look_up(from, "fi_param_define", found.param_define);
     look_up(from, "fi_param_get", found.param_get);

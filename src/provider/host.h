@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The libfabric that loaded us, found at run time: the provider links none, as every MPI brings a
-// libfabric of its own and a second copy would have parameters and logs of its own. Where it cannot
-// be found, parameters come from the environment and nothing is logged.
+// The libfabric that loaded the provider, found at run time. The provider links no libfabric: every
+// MPI brings its own, and a second copy would have separate parameters and logs. If the libfabric
+// is not found, parameters come from the environment and nothing is logged.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -17,19 +17,22 @@ struct Host {
     decltype(&::fi_log) log = nullptr;
 };
 
-// What libfabric knows us by: name, versions, entry points.
+// The provider as libfabric sees it: its name, versions and entry points.
 fi_provider& self() noexcept;
 
-// `caller`: an address in the library whose functions are wanted. Once, before anything else.
+// Finds the functions of the library that contains the address `caller`. Called once, before all
+// else.
 void find_host(const void* caller) noexcept;
 const Host& host() noexcept;
 
-bool logged(fi_log_level level) noexcept;  // would a message of that level be seen?
+bool logged(fi_log_level level) noexcept;  // whether libfabric logs messages of that level
 [[gnu::format(printf, 2, 3)]] void log(fi_log_level level, const char* format, ...) noexcept;
-// For what the user has to know even where libfabric logs nothing: a wrong option.
+// Reports what the user must know even if libfabric logs nothing, such as a wrong option: in
+// libfabric's log if it is on, else on stderr.
 [[gnu::format(printf, 1, 2)]] void complain(const char* format, ...) noexcept;
-// For RLIMIT_MEMLOCK, of which MPI only prints "Cannot allocate memory": the first time in a
-// process as complain(), then as log(FI_LOG_WARN), as each operation may fail by it.
+// Reports that RLIMIT_MEMLOCK was met, for which MPI prints "Cannot allocate memory" only. The
+// first call in a process is complain(), later ones are log(FI_LOG_WARN), since each operation may
+// fail.
 [[gnu::format(printf, 1, 2)]] void complain_of_memlock(const char* format, ...) noexcept;
 
 }  // namespace heddle::provider

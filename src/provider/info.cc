@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_getinfo: one offer for each device that can be used, as far as the hints allow.
+// fi_getinfo(3): one offer for each usable device that matches the hints.
 #include "provider/info.h"
 
 #include <rdma/fi_errno.h>
@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "provider/guarded.h"
 #include "provider/host.h"
@@ -19,10 +20,10 @@ namespace {
 constexpr const char* kInfiniband = "InfiniBand";
 constexpr const char* kRoce = "RoCE";
 
-// libfabric asks on behalf of its own layers (rxm, rxd), which would make RDM endpoints of ours.
+// libfabric sets this flag for its layers (rxm, rxd), which would build RDM endpoints on ours.
 constexpr std::uint64_t kForLayers = std::uint64_t{1} << 59;
 
-// Why a device cannot be used; nullptr: it can.
+// Returns why a device cannot be used; nullptr: it is usable.
 const char* unusable(const DeviceInfo& device) noexcept {
     if (!device.port_active) return "its port is not active";
     if (device.max_srqs == 0) return "it has no shared receive queues";
@@ -36,7 +37,7 @@ std::vector<DeviceInfo> usable_devices() {
     std::string reasons;
     for (DeviceInfo& each : devices()) {
         const char* why = unusable(each);
-        if (!only.empty() && each.name != only) why = "FI_HEDDLE_DEVICE names another";
+        if (!only.empty() && each.name != only) why = "FI_HEDDLE_DEVICE names another device";
         if (why == nullptr)
             usable.push_back(std::move(each));
         else
@@ -57,10 +58,11 @@ int offers(std::uint32_t version, std::uint64_t flags, const fi_info* hints, fi_
     for (const DeviceInfo& device : usable_devices()) {
         Info offer = full_offer(device, version);
         if (hints != nullptr && !match_hints(*offer, *hints, flags, version, why)) {
-            log(FI_LOG_INFO, "%s does not suit: %s", device.name.c_str(), why.c_str());
+            log(FI_LOG_INFO, "%s does not match the hints: %s", device.name.c_str(), why.c_str());
             continue;
         }
         if (last == nullptr) {
+            HEDDLE_ASSERT(first == nullptr && offer->next == nullptr);
             first = std::move(offer);
             last = &first->next;
         } else {
@@ -68,6 +70,7 @@ int offers(std::uint32_t version, std::uint64_t flags, const fi_info* hints, fi_
             last = &(*last)->next;
         }
     }
+    HEDDLE_ASSERT((first == nullptr) == (last == nullptr));
     if (first == nullptr) return -FI_ENODATA;
     *out = first.release();
     return 0;
@@ -83,11 +86,12 @@ bool is_fabric_name(const char* name) noexcept {
 
 int get_info(std::uint32_t version, const char* node, const char* service, std::uint64_t flags,
              const fi_info* hints, fi_info** out) noexcept {
-    static_cast<void>(service);  // endpoints have no ports: their numbers are ours to give
+    static_cast<void>(service);  // endpoints have no ports: the provider numbers them
     if ((flags & kForLayers) != 0) return -FI_ENODATA;
-    // There is no resolving a host's name to an endpoint: programs exchange what fi_getname says.
+    // A host name cannot be resolved to an endpoint: programs exchange the result of fi_getname(3).
     if (node != nullptr && (flags & FI_SOURCE) == 0) {
-        log(FI_LOG_INFO, "'%s' is not resolved: endpoints are named by fi_getname alone", node);
+        log(FI_LOG_INFO, "'%s' is not resolved: only fi_getname returns the address of an endpoint",
+            node);
         return -FI_ENODATA;
     }
     return guarded("fi_getinfo", [&] {

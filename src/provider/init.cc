@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The one symbol that the provider exports: where libfabric comes in.
+// The only symbol that the provider exports, which libfabric calls.
 #include <rdma/providers/fi_prov.h>
 
 #include "provider/fabric.h"
@@ -13,8 +13,8 @@
 namespace heddle::provider {
 namespace {
 
-// libfabric takes no provider whose version is below the one a program asks for; what newer ones
-// added to the structures is left zero or filled in as info.cc says.
+// libfabric rejects a provider whose interface version is below the one that a program requests.
+// Members that newer versions added to the structures stay zero or are set in offer.cc.
 constexpr std::uint32_t kHighestInterface = FI_VERSION(2, 99);
 
 fi_provider provider = {
@@ -39,7 +39,8 @@ extern "C" [[gnu::visibility("default")]] fi_provider* fi_prov_ini() {
     if (!once) {
         once = true;
         find_host(__builtin_return_address(0));
-        // Other providers of libfabric try their devices, and register memory, before we are asked.
+        // Other providers probe their devices and register memory before libfabric calls getinfo
+        // here.
         heddle::verbs::survive_forks();
         guarded("options", [] {
             read_parameters();

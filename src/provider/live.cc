@@ -13,6 +13,7 @@
 #include <mutex>
 #include <new>
 
+#include "heddle/detail/assert.h"
 #include "provider/domain.h"
 #include "provider/live_format.h"
 
@@ -20,7 +21,7 @@ namespace heddle::provider {
 namespace {
 
 constexpr std::uint64_t kEvery = 200'000'000;         // ns
-constexpr std::uint64_t kUsageEvery = 2'000'000'000;  // it reads a list of all mappings
+constexpr std::uint64_t kUsageEvery = 2'000'000'000;  // each time reads the list of all mappings
 
 std::uint64_t now_ns() noexcept {
     timespec now{};
@@ -34,7 +35,8 @@ void put(char (&to)[kBytes], std::string_view text) noexcept {
     std::memcpy(to, text.data(), std::min(text.size(), kBytes - 1));
 }
 
-// As the process managers say it: of MPICH and Intel MPI, PMIx, Open MPI before 5, Slurm.
+// Returns the rank that the process manager has set: MPICH and Intel MPI, PMIx, Open MPI before 5,
+// Slurm.
 std::string_view rank() noexcept {
     for (const char* const variable :
          {"PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"})
@@ -42,14 +44,14 @@ std::string_view rank() noexcept {
     return "";
 }
 
-// Of the process: one for all its domains, there while any has an endpoint.
+// The segment of the process: one for all of its domains, while any of them has an endpoint.
 class Segment {
 public:
     explicit Segment(const Domain& domain) noexcept : pid_(getpid()) {
         const int fd = memfd_create(kLiveName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
         if (fd < 0) return;
         const std::size_t bytes = live_bytes(kLiveSlots);
-        // Sealed: who looks at it must not be in for a SIGBUS.
+        // Sealed, so that a reader never gets SIGBUS.
         if (ftruncate(fd, static_cast<off_t>(bytes)) == 0 &&
             fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0) {
             void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -73,11 +75,14 @@ public:
     Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;
 
-    // A child of fork() has the same memory, which is its parent's to write.
+    // A child of fork() has the same memory, which only the parent writes.
     bool ours() const noexcept { return header_ != nullptr && getpid() == pid_; }
     LiveHeader& header() noexcept { return *header_; }
-    LiveSlot& slot(std::uint32_t i) noexcept { return reinterpret_cast<LiveSlot*>(header_ + 1)[i]; }
-    // kLiveSlots: there is none.
+    LiveSlot& slot(std::uint32_t i) noexcept {
+        HEDDLE_DEBUG_ASSERT(i < kLiveSlots && header_ != nullptr);
+        return reinterpret_cast<LiveSlot*>(header_ + 1)[i];
+    }
+    // Returns a free slot, or kLiveSlots if there is none.
     std::uint32_t take() noexcept {
         const auto free = std::find(used_.begin(), used_.end(), false);
         if (header_ == nullptr || free == used_.end()) return kLiveSlots;
@@ -85,6 +90,7 @@ public:
         return static_cast<std::uint32_t>(free - used_.begin());
     }
     void give_back(std::uint32_t i) noexcept {
+        HEDDLE_ASSERT(i < kLiveSlots && used_[i], "a slot was returned twice");
         used_[i] = false;
         if (ours()) slot(i).block.sequence.store(0, std::memory_order_release);
     }
@@ -96,7 +102,7 @@ private:
     std::array<bool, kLiveSlots> used_{};
 };
 
-std::mutex mutex;                  // of these three, and of the header's values
+std::mutex mutex;                  // guards these three and the header's values
 std::unique_ptr<Segment> segment;  // never moved while there are users
 unsigned users = 0;
 std::uint64_t next_usage_ns = 0;
@@ -135,6 +141,8 @@ void LiveEndpoints::add(Domain& domain, const protocol::RdmEndpoint& endpoint) {
         segment = std::make_unique<Segment>(domain);
         next_usage_ns = 0;
     }
+    HEDDLE_ASSERT(std::none_of(shown_.begin(), shown_.end(),
+                               [&](const Shown& each) { return each.endpoint == &endpoint; }));
     ++users;
     shown_.push_back({&endpoint, segment->take()});
     if (shown_.back().slot != kLiveSlots)
@@ -147,8 +155,10 @@ void LiveEndpoints::remove(const protocol::RdmEndpoint& endpoint) noexcept {
                                     [&](const Shown& each) { return each.endpoint == &endpoint; });
     if (found == shown_.end()) return;
     const std::scoped_lock lock(mutex);
+    HEDDLE_ASSERT(segment != nullptr, "a segment as long as endpoints are published");
     if (found->slot != kLiveSlots) segment->give_back(found->slot);
     shown_.erase(found);
+    HEDDLE_ASSERT(users != 0);
     if (--users == 0) segment.reset();
 }
 
@@ -165,7 +175,7 @@ void LiveEndpoints::look(Domain& domain) noexcept {
     next_usage_ns = now + kUsageEvery;
     try {
         write_live(segment->header().process, values_of(domain), now);
-    } catch (const std::exception&) {  // of a device that does not answer: the next time
+    } catch (const std::exception&) {  // the device did not answer; the next call tries again
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The provider's side of `heddle top`: a process shows what its endpoints do, some times a second
-// while it makes progress, and nobody has to ask for it.
+// The provider's side of `heddle top`: a process publishes what its endpoints do, five times a
+// second while it makes progress, whether a reader exists or not.
 #pragma once
 
 #include <vector>
@@ -11,12 +11,12 @@ namespace heddle::provider {
 
 struct Domain;
 
-// Of a domain, under its guard.
+// The published endpoints of a domain. The caller holds the domain's guard.
 class LiveEndpoints {
 public:
     void add(Domain& domain, const protocol::RdmEndpoint& endpoint);
     void remove(const protocol::RdmEndpoint& endpoint) noexcept;
-    // From time to time; looks at the clock itself.
+    // Publishes new values if it is time: the function reads the clock itself.
     void look(Domain& domain) noexcept;
 
 private:

@@ -3,13 +3,16 @@
 
 #include <cstring>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::provider {
 namespace {
 
 constexpr int kAttempts = 100;
 
-// ThreadSanitizer knows no fences; reading twice the same sequence is the seqlock of
-// Boehm, "Can seqlocks get along with programming language memory models?" (2012), figure 6.
+// The seqlock of Boehm, "Can seqlocks get along with programming language memory models?" (2012),
+// figure 6: the values are valid if the sequence is the same before and after. ThreadSanitizer
+// ignores fences.
 template <std::size_t kValues>
 bool read_block(const LiveBlock<kValues>& block, std::array<std::uint64_t, kValues>& out,
                 std::uint64_t& written_ns) noexcept {
@@ -26,7 +29,7 @@ bool read_block(const LiveBlock<kValues>& block, std::array<std::uint64_t, kValu
     return false;
 }
 
-// At most what there is room for, and nothing that would harm a terminal.
+// Returns the text up to its end or the end of the array, with "?" for what could harm a terminal.
 template <std::size_t kBytes>
 std::string text_of(const char (&from)[kBytes]) {
     std::string text;
@@ -42,22 +45,22 @@ std::string text_of(const char (&from)[kBytes]) {
 const std::array<LiveField, kEndpointValues> kEndpointFields = {{
     {"inlined", "inline", "messages sent inline", true},
     {"eager", "eager", "messages sent eagerly, with what is gathered", true},
-    {"gathered", "place", "of those, from where they stand", true},
+    {"gathered", "place", "of those, gathered without a copy", true},
     {"by_ring", "ring", "messages written into the peer's ring", true},
     {"rendezvous", "rndv", "messages sent by rendezvous", true},
     {"tuple", "tuple", "messages sent to tuple queues", true},
     {"rma", "RMA", "RMA operations", true},
     {"atomics", "atomic", "atomic operations", true},
     {"received", "in", "messages received", true},
-    {"unexpected", "unexp", "of those, before their receives", true},
+    {"unexpected", "unexp", "of those, arrived before their receives", true},
     {"peers", "peers", "connections to others", false},
-    {"under_way", "queued", "works at the device", false},
+    {"under_way", "queued", "work requests at the device", false},
     {"held", "held", "operations that wait for room, credit or a connection", false},
-    {"answers", "asked", "answers that peers owe", false},
+    {"answers", "asked", "replies that peers owe", false},
     {"receives", "recvs", "receives that wait for messages", false},
     {"messages", "early", "messages that wait for receives", false},
-    {"tuples_out", "tq out", "tuple queues that it sends to, or asks for", false},
-    {"tuples_in", "tq in", "tuple queues that it receives by", false},
+    {"tuples_out", "tq out", "tuple queues that it sends to, or has requested", false},
+    {"tuples_in", "tq in", "tuple queues that it receives from", false},
 }};
 
 const std::array<LiveField, kProcessValues> kProcessFields = {{
@@ -69,8 +72,8 @@ const std::array<LiveField, kProcessValues> kProcessFields = {{
     {"uuars", "uUARs", "doorbell registers", false},
     {"registrations", "reg", "memory registrations for operations", true},
     {"registration_hits", "hit", "operations on memory that was registered", true},
-    {"registration_evictions", "evict", "registrations ended for want of room", true},
-    {"registration_invalidations", "gone", "registrations ended as memory went", true},
+    {"registration_evictions", "evict", "registrations ended for lack of room", true},
+    {"registration_invalidations", "gone", "registrations ended as memory was unmapped", true},
     {"endpoints", "EPs", "endpoints", false},
 }};
 
@@ -79,7 +82,7 @@ std::optional<LiveProcess> read_live(std::span<const std::byte> segment) {
         reinterpret_cast<std::uintptr_t>(segment.data()) % alignof(LiveHeader) != 0)
         return {};
     const auto& header = *reinterpret_cast<const LiveHeader*>(segment.data());
-    // Once: whoever writes may change it.
+    // Read once, since the writer may change it at any time.
     const std::uint32_t slots = __atomic_load_n(&header.slots, __ATOMIC_RELAXED);
     if (header.magic != kLiveMagic || header.version != kLiveVersion ||
         header.endpoint_values != kEndpointValues || header.process_values != kProcessValues ||
@@ -97,6 +100,8 @@ std::optional<LiveProcess> read_live(std::span<const std::byte> segment) {
         LiveEndpoint endpoint;
         endpoint.slot = i;
         endpoint.number = first[i].endpoint.load(std::memory_order_relaxed);
+        HEDDLE_ASSERT(reinterpret_cast<const std::byte*>(&first[i] + 1) <=
+                      segment.data() + segment.size());
         if (read_block(first[i].block, endpoint.values, endpoint.written_ns))
             process.endpoints.push_back(endpoint);
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a process shows of its endpoints while it runs, for `heddle top`: a segment of anonymous
-// memory (memfd_create(2)) that others of the same user find among its file descriptors, so that
-// nothing is left behind whatever ends it. The provider writes, nobody else.
+// What a process publishes of its endpoints while it runs, for `heddle top`: a segment of anonymous
+// memory (memfd_create(2)). Other processes of the same user find it among the process's file
+// descriptors, so the kernel removes it however the process ends. Only the provider writes it.
 //
 // Layout: LiveHeader, then `slots` LiveSlots. Each block of values has a sequence number, odd while
-// it is written (a seqlock); a slot with 0 is nobody's.
+// it is written (a seqlock). A slot whose number is 0 is free.
 #pragma once
 
 #include <array>
@@ -18,11 +18,11 @@
 
 namespace heddle::provider {
 
-inline constexpr char kLiveName[] = "heddle-live";  // of the memfd
+inline constexpr char kLiveName[] = "heddle-live";  // the name of the memfd
 inline constexpr std::uint32_t kLiveMagic = 0x564c4448, kLiveVersion = 1;
 inline constexpr std::uint32_t kLiveSlots = 256, kMostLiveSlots = 65536;
 
-// A value as `heddle top` shows it. Counters only grow, and are shown as rates.
+// A value as `heddle top` shows it. Counters only grow; it shows them as rates.
 struct LiveField {
     const char* key;  // in JSON
     const char* heading;
@@ -97,7 +97,7 @@ inline constexpr std::size_t live_bytes(std::uint32_t slots) noexcept {
     return sizeof(LiveHeader) + slots * sizeof(LiveSlot);
 }
 
-// What was read of a segment.
+// The values read from a segment.
 struct LiveEndpoint {
     std::uint32_t slot = 0;
     std::uint64_t number = 0, written_ns = 0;
@@ -111,11 +111,12 @@ struct LiveProcess {
     std::vector<LiveEndpoint> endpoints;
 };
 
-// Of bytes that another process writes, which may be any. nullopt: not a segment of this version.
-// What is just being written, again and again, is left out.
+// Reads a segment, whose bytes another process may change at any time to any value. Returns nullopt
+// if it is not a segment of this version. A block that is being written at each attempt is left
+// out.
 std::optional<LiveProcess> read_live(std::span<const std::byte> segment);
 
-// By one thread at a time for a block.
+// Publishes a block of values. One thread at a time writes a block.
 template <std::size_t kValues>
 void write_live(LiveBlock<kValues>& block, const std::array<std::uint64_t, kValues>& values,
                 std::uint64_t now_ns) noexcept {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_msg: messages without tags.
+// fi_msg(3): messages without tags.
 #include "provider/message.h"
 
 namespace heddle::provider {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What sends and receives with and without tags have in common. Everything here is inlined into
-// the calls of libfabric's tables, which are the shortest way to the protocol.
+// The common part of sends and receives with and without tags. Everything here is inlined into the
+// functions of libfabric's tables, from which each message goes to the protocol.
 #pragma once
 
 #include "protocol/small_send.h"
@@ -17,6 +17,8 @@ inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, v
         at.sends_small->send_small(buffer, bytes, to, tag, data, kind, true, context)) [[likely]]
         return 0;
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
+        HEDDLE_DEBUG_ASSERT((endpoint.send_flags & kind) == 0,
+                            "a default flag names a kind of message");
         if (endpoint.too_long(bytes)) [[unlikely]]
             return -FI_EMSGSIZE;
         const iovec iov{const_cast<void*>(buffer), bytes};
@@ -31,7 +33,8 @@ inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, v
     });
 }
 
-// No entry will say that it is done; the buffer is the program's again at return.
+// fi_inject(3): the message gets no completion entry, and the program may reuse the buffer at
+// return.
 inline ssize_t inject(fid_ep* handle, const void* buffer, std::size_t bytes, fi_addr_t to,
                       std::uint64_t tag, std::uint64_t data, std::uint64_t kind) noexcept {
     const auto& at = static_cast<const Endpoint&>(*handle);
@@ -129,8 +132,9 @@ ssize_t receive_message(fid_ep* handle, const Message& message, std::uint64_t ta
         if (message.iov_count > kMaxIov) return -FI_EINVAL;
         if ((flags & ~possible) != 0) return -FI_EBADFLAGS;
         if ((flags & FI_PEEK) != 0) {
-            // What a probe finds, or that it found nothing, is always told. As its entry is there
-            // at once, programs that probe in a loop find no CQ empty, and make no progress by it.
+            // A probe always gets an entry, whether it finds a message or not. That entry is there
+            // at once, so a program that probes in a loop never reads an empty CQ. Therefore the
+            // probe itself makes progress.
             flags |= FI_COMPLETION;
             endpoint.domain->progress();
         }

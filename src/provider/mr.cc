@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Memory regions: keys are the device's, addresses are the program's own (FI_MR_PROV_KEY,
-// FI_MR_VIRT_ADDR, FI_MR_ALLOCATED).
+// Memory regions. The device chooses their keys, and RMA addresses are virtual addresses of the
+// program (FI_MR_PROV_KEY, FI_MR_VIRT_ADDR, FI_MR_ALLOCATED).
 #include "provider/mr.h"
 
 #include <rdma/fi_endpoint.h>
@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "provider/domain.h"
 #include "provider/guarded.h"
@@ -36,8 +37,8 @@ int close_mr(fid* handle) {
     });
 }
 
-// There are no registrations that belong to an endpoint, but programs that go through the motions
-// (fi_mr_bind, fi_mr_enable) for those that have are not sent away.
+// No registration belongs to an endpoint. Programs that call fi_mr_bind(3) and fi_mr_enable(3) for
+// other providers succeed nevertheless.
 int bind_region(fid*, fid* other, std::uint64_t flags) {
     return other->fclass == FI_CLASS_EP && flags == 0 ? 0 : -FI_ENOSYS;
 }
@@ -61,7 +62,7 @@ int register_attributes(fid* handle, const fi_mr_attr* attributes, std::uint64_t
     auto& domain = object<Domain>(handle);
     if (attributes->iov_count > 1) return -FI_EINVAL;  // mr_iov_limit
     if ((attributes->access & ~kAccess) != 0) return -FI_EINVAL;
-    // Fields that programs compiled for older interfaces do not have.
+    // Programs that were compiled for older interfaces do not have these fields.
     const std::uint32_t api = domain.fabric.api_version;
     if (FI_VERSION_GE(api, FI_VERSION(1, 5)) && attributes->auth_key_size != 0) return -FI_EINVAL;
     if (FI_VERSION_GE(api, FI_VERSION(1, 9)) && attributes->iface != FI_HMEM_SYSTEM)
@@ -79,9 +80,12 @@ int register_attributes(fid* handle, const fi_mr_attr* attributes, std::uint64_t
         } catch (const VerbsError& error) {
             if (error.error() != ENOMEM) throw;
             Guard guard(domain);
-            domain.protocol->give_up_held();
+            domain.protocol
+                ->give_up_held();  // ends registrations of small buffers, then tries again
             region = reg();
         }
+        HEDDLE_ASSERT(region->region != nullptr);
+        HEDDLE_ASSERT(region->mem_desc == static_cast<fid_mr*>(region.get()));
         describe(region->fid, FI_CLASS_MR, attributes->context, mr_fid_ops);
         *out = region.release();
         return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fid_mr: memory that peers may reach, and that needs no other registration to be sent from.
+// fid_mr: memory that peers may access by RMA. Sends from it need no further registration.
 #pragma once
 
 #include <rdma/fi_domain.h>

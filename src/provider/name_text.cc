@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The text of a name: where its process listens, and which endpoint of it is meant.
+// The text of an address: where its process listens, and which endpoint of the process it names.
 #include "provider/name_text.h"
 
 #include <arpa/inet.h>
 
 #include <cinttypes>
 #include <cstdio>
+
+#include "heddle/detail/assert.h"
 
 namespace heddle::provider {
 
@@ -18,6 +20,7 @@ std::size_t name_text(const protocol::Name& name, char (&out)[kNameText]) noexce
         out, sizeof out, "heddle://[%s]/%u:0x%" PRIx32 "/%u?context=%u%s&process=%016" PRIx64, gid,
         unsigned{name.process.lid}, name.process.ud_qpn, unsigned{name.endpoint},
         unsigned{name.context}, queue, name.process.nonce);
+    HEDDLE_ASSERT(length < static_cast<int>(sizeof out), "kNameText is enough for any address");
     return length < 0 ? 0 : static_cast<std::size_t>(length);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Names as people read them.
+// The text of an endpoint's address, for people.
 #pragma once
 
 #include <cstddef>
@@ -8,8 +8,8 @@
 
 namespace heddle::provider {
 
-inline constexpr std::size_t kNameText = 160;  // enough for any
-// "heddle://GID/LID:UDQP/ENDPOINT?context=C&srq=N"; its length.
+inline constexpr std::size_t kNameText = 160;  // enough for any address
+// Writes "heddle://GID/LID:UDQP/ENDPOINT?context=C&srq=N" and returns its length.
 std::size_t name_text(const protocol::Name& name, char (&out)[kNameText]) noexcept;
 
 }  // namespace heddle::provider

@@ -7,6 +7,7 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>
 
+#include "heddle/detail/assert.h"
 #include "provider/ref_count.h"
 
 namespace heddle::provider {
@@ -18,7 +19,10 @@ T& object(fid* handle) noexcept {
     return static_cast<T&>(*reinterpret_cast<typename T::Fid*>(handle));
 }
 
+// Sets what all handles have: class, the program's context, and the table of fi_close(3) and
+// friends.
 inline void describe(fid& handle, std::size_t kind, void* context, fi_ops& ops) noexcept {
+    HEDDLE_ASSERT(handle.ops == nullptr, "a handle is described once");
     handle.fclass = kind;
     handle.context = context;
     handle.ops = &ops;

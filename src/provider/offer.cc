@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a device offers in full. The structures are libfabric's to free, piece by piece with free(),
-// and to copy, by the size that its own version of them has: they are allocated larger than we know
-// them, and zero beyond.
+// The full offer of a device. libfabric frees the structures one by one with free(), and copies
+// them with the sizes of its own version. So they are allocated larger than our headers say, and
+// zeroed.
 #include "provider/offer.h"
 
 #include <rdma/fi_endpoint.h>
@@ -11,6 +11,7 @@
 #include <cstring>
 #include <new>
 
+#include "heddle/detail/assert.h"
 #include "protocol/name.h"
 #include "provider/capabilities.h"
 #include "provider/info.h"
@@ -35,9 +36,9 @@ char* copied(const std::string& text) {
     return copy;
 }
 
-// What libfabric 2 put behind fi_domain_attr::tclass, in the order in which its versions did:
-// headers have none of it, the first two members or all, and the libfabric that loads us may be
-// newer.
+// The members that libfabric 2 added behind fi_domain_attr::tclass, in the order of its versions.
+// Our headers have none of them, the first two, or all. The libfabric that loads the provider may
+// be newer.
 struct DomainAttributes2 {
     std::size_t max_ep_auth_key = 0;
     std::uint32_t max_group_id = 0;
@@ -91,7 +92,7 @@ void fill_domain(fi_domain_attr& domain, const DeviceInfo& device, std::uint32_t
     domain.mr_key_size = sizeof(std::uint64_t);
     domain.cq_data_size = sizeof(std::uint64_t);
     domain.cq_cnt = device.max_cqs;
-    domain.ep_cnt = 1 << 16;  // their numbers are in 16 bits of each header
+    domain.ep_cnt = 1 << 16;  // a header has 16 bits for their numbers
     domain.tx_ctx_cnt = domain.ep_cnt;
     domain.rx_ctx_cnt = domain.ep_cnt;
     domain.max_ep_tx_ctx = 1;
@@ -107,12 +108,13 @@ void fill_domain(fi_domain_attr& domain, const DeviceInfo& device, std::uint32_t
     std::memcpy(reinterpret_cast<std::byte*>(&domain) + kDomainAttributes2, &newer, sizeof newer);
 }
 
-// Where endpoints will be: what of their name is the device's.
+// Sets the source address: the part of an endpoint's address that belongs to the device.
 void fill_source(fi_info& info, const DeviceInfo& device) {
     protocol::Name name;
     name.flags = device.ethernet ? protocol::Name::kEthernet : 0;
     std::memcpy(name.process.gid, device.gid.data(), sizeof name.process.gid);
     name.process.lid = device.lid;
+    HEDDLE_ASSERT(info.src_addr == nullptr, "set once");
     info.src_addr = zeroed<protocol::Name>();
     info.src_addrlen = sizeof name;
     std::memcpy(info.src_addr, &name, sizeof name);
@@ -149,6 +151,9 @@ Info full_offer(const DeviceInfo& device, std::uint32_t version) {
     info->fabric_attr->name = copied(fabric_name(device));
     info->fabric_attr->prov_version = FI_VERSION(HEDDLE_VERSION_MAJOR, HEDDLE_VERSION_MINOR);
     info->fabric_attr->api_version = version;
+    HEDDLE_ASSERT((info->tx_attr->caps & ~info->caps) == 0 &&
+                  (info->rx_attr->caps & ~info->caps) == 0);
+    HEDDLE_ASSERT(info->tx_attr->inject_size <= info->ep_attr->max_msg_size);
     return info;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One fi_info: everything a device can do, then narrowed to what a program asked for.
+// One fi_info: first everything that a device supports, then what matches the hints of a program.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -12,15 +12,17 @@
 namespace heddle::provider {
 
 struct FreeInfo {
-    void operator()(fi_info* info) const noexcept;  // with all that follow it
+    void operator()(fi_info* info) const noexcept;  // and the whole list behind it
 };
 using Info = std::unique_ptr<fi_info, FreeInfo>;
 
-// Throws std::bad_alloc.
+// Returns everything that a device supports, in the structures of API version `version`. Throws
+// std::bad_alloc.
 Info full_offer(const DeviceInfo& device, std::uint32_t version);
 
-// Narrows the offer to the hints; `flags` are those of fi_getinfo. False: they ask for what there
-// is not; `why` says for what.
+// Restricts a full offer to the hints of fi_getinfo(3) with these flags. Returns false if the
+// device does not support a requested attribute; then `why` is the reason, and the offer is in no
+// defined state.
 bool match_hints(fi_info& offer, const fi_info& hints, std::uint64_t flags, std::uint32_t version,
                  std::string& why);
 

@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::provider {
 namespace {
 
@@ -19,6 +21,8 @@ bool equal(std::string_view a, std::string_view b) noexcept {
 // "8192", "8K", "1M": a number within the range.
 template <class Number>
 bool number(std::string_view text, std::uint64_t least, std::uint64_t most, Number& out) {
+    HEDDLE_ASSERT(least <= most && most <= std::numeric_limits<Number>::max(),
+                  "the type is too small");
     std::uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc{} || end == text.data()) return false;
@@ -273,6 +277,7 @@ std::string variable_of(const OptionDeclaration& declaration) {
 
 bool apply_option(const OptionDeclaration& declaration, std::string_view value, Options& options,
                   std::string& message) {
+    HEDDLE_ASSERT(declaration.apply != nullptr);
     Options changed = options;
     if (declaration.apply(value, changed)) {
         options = std::move(changed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Every option of the provider, declared once: libfabric's parameters (`fi_info -e`), the values
-// themselves, their warnings, `heddle options` and docs/options.md are made from this table.
+// Declares every option of the provider once. libfabric's parameters (`fi_info -e`), the values,
+// their warnings, `heddle options` and docs/options.md come from this table.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -15,7 +15,7 @@
 
 namespace heddle::provider {
 
-// Where counts go at the end of the last domain, and on SIGUSR2.
+// Where counts are written when the last domain is closed, and on SIGUSR2.
 enum class Stats : std::uint8_t { kOff, kStderr, kFile };
 
 struct Options {
@@ -29,16 +29,16 @@ struct OptionDeclaration {
     const char* name;  // libfabric's: "eager_size" is the variable FI_HEDDLE_EAGER_SIZE
     fi_param_type type;
     const char* initial;   // the default, as text
-    const char* possible;  // what is possible
+    const char* possible;  // the possible values, as text
     const char* help;
-    bool (*apply)(std::string_view value, Options& options);  // false: not a possible value
+    bool (*apply)(std::string_view value, Options& options);  // returns false if it is not possible
 };
 
 std::span<const OptionDeclaration> option_declarations() noexcept;
 std::string variable_of(const OptionDeclaration& declaration);  // "FI_HEDDLE_EAGER_SIZE"
 
-// Applies one value; false: it is not possible, nothing has changed, and `message` says what was
-// given and what is possible.
+// Applies one value. If the value is not possible, returns false and changes nothing; then
+// `message` has the value and the possible ones.
 bool apply_option(const OptionDeclaration& declaration, std::string_view value, Options& options,
                   std::string& message);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The table of options as documents have it. Not part of the provider: of the command that writes
-// them.
+// The table of options as the documents have it. The command `heddle options` has this file; the
+// provider does not.
 #include "provider/options.h"
 
 namespace heddle::provider {
 namespace {
 
-// Hyphens that are to be typed, and nothing at the start of a line that troff would obey.
+// Escapes hyphens and backslashes for troff.
 std::string roff(std::string_view text) {
     std::string out;
     for (const char c : text)
@@ -25,9 +25,10 @@ std::string options_markdown() {
     std::string text =
         "# Options of the provider\n"
         "\n"
-        "Environment variables, which libfabric's configuration file may set as well. `fi_info -e` "
-        "shows them\n"
-        "with their values. This page is what `heddle options --markdown` prints: the table is in "
+        "The options are environment variables. libfabric's configuration file may set them, too. "
+        "`fi_info "
+        "-e` shows them\n"
+        "with their values. `heddle options --markdown` prints this page from the table in "
         "`src/provider/options.cc`.\n"
         "\n"
         "| variable | possible | default | meaning |\n"
@@ -38,9 +39,11 @@ std::string options_markdown() {
                 each.help + " |\n";
     text +=
         "\n"
-        "A value that is not possible is reported on stderr (or in libfabric's log), with what is "
-        "possible, and the\n"
-        "default is used. So is a variable `FI_HEDDLE_...` that is none of these.\n";
+        "If a value is not possible, the provider reports it with the possible values, on stderr "
+        "or in\n"
+        "libfabric's log, and uses the default. It reports variables `FI_HEDDLE_...` that are not "
+        "in\n"
+        "this table, too.\n";
     return text;
 }
 

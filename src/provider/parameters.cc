@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The options of this process: from the environment, or else from libfabric's configuration.
+// Reads the options of this process from the environment, or else from libfabric's configuration.
 #include "provider/parameters.h"
 
 #include <cstdlib>
 #include <cstring>
 #include <string>
 
+#include "heddle/detail/assert.h"
 #include "provider/host.h"
 #include "verbs/gid.h"
 
@@ -14,10 +15,10 @@ extern char** environ;
 namespace heddle::provider {
 namespace {
 
-// Never destroyed: programs end MPI, and so close domains, from exit handlers.
+// Never destroyed, since programs end MPI, and so close domains, in exit handlers.
 Options& values = *new Options;
 
-// What libfabric has of it from elsewhere than the environment (its configuration file), as text.
+// Sets `text` to the value in libfabric's configuration file. Returns false if it has none.
 bool configured(const OptionDeclaration& declaration, std::string& text) {
     if (host().param_get == nullptr) return false;
     switch (declaration.type) {
@@ -43,7 +44,7 @@ bool configured(const OptionDeclaration& declaration, std::string& text) {
     }
 }
 
-// A misspelt name would otherwise be a setting that silently does nothing.
+// Reports variables with unknown names, since a misspelt name would silently do nothing.
 void complain_of_unknown() {
     constexpr std::string_view kPrefix = "FI_HEDDLE_";
     for (char** each = environ; each != nullptr && *each != nullptr; ++each) {
@@ -54,7 +55,8 @@ void complain_of_unknown() {
         for (const OptionDeclaration& declaration : option_declarations())
             known = known || variable_of(declaration) == name;
         if (!known)
-            complain("%s is no option of this provider: `fi_info -e` lists them", name.c_str());
+            complain("%s is no option of this provider: `fi_info -e` lists the options",
+                     name.c_str());
     }
 }
 
@@ -71,6 +73,7 @@ void read_parameters() {
         const char* given = std::getenv(variable_of(declaration).c_str());
         std::string text = given != nullptr ? given : "";
         if (given == nullptr) configured(declaration, text);
+        HEDDLE_ASSERT(declaration.name[0] != '\0' && declaration.help[0] != '\0');
         std::string message;
         if (!text.empty() && !apply_option(declaration, text, values, message))
             complain("%s; the default is used", message.c_str());

@@ -6,7 +6,8 @@
 
 namespace heddle::provider {
 
-// Declares them to libfabric, reads them, complains about what is wrong. Once, after find_host().
+// Declares the options to libfabric, reads them, and reports wrong values. Called once, after
+// find_host().
 void read_parameters();
 const Options& options() noexcept;
 

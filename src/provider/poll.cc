@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Poll sets: which of these have something to read?
+// Poll sets: returns the members that have something to read.
 #include "provider/poll.h"
 
 #include <algorithm>
 #include <memory>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "provider/cntr.h"
 #include "provider/cq.h"
 #include "provider/guarded.h"
@@ -17,7 +18,7 @@ namespace {
 struct Member {
     fid* handle = nullptr;
     std::unique_ptr<Ref> ref;
-    std::uint64_t done = 0, failed = 0;  // of a counter, when it was last looked at
+    std::uint64_t done = 0, failed = 0;  // the counter's values at the last poll
 };
 
 struct PollSet : fid_poll {
@@ -50,6 +51,7 @@ int poll(fid_poll* handle, void** contexts, int count) {
             if (found == count) break;
             if (ready(member)) contexts[found++] = member.handle->context;
         }
+        HEDDLE_ASSERT(found >= 0 && found <= std::max(count, 0));
         return found;
     });
 }
@@ -70,6 +72,7 @@ int add(fid_poll* handle, fid* member, std::uint64_t flags) {
             refs = &counter.refs;
         }
         if (domain != &set.domain) return -FI_EINVAL;
+        HEDDLE_ASSERT(refs != nullptr);
         Guard guard(set.domain);
         Member added;
         added.handle = member;

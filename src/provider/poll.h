@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fid_poll: several completion queues and counters looked at together. libfabric 2 calls it
-// deprecated; programs written for 1 have it.
+// fid_poll: a set of completion queues and counters that a program polls together. It is deprecated
+// in libfabric 2; programs for libfabric 1 use it.
 #pragma once
 
 #include <rdma/fi_domain.h>

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_rma: reads and writes of a peer's registered memory.
+// fi_rma(3): reads and writes of a peer's registered memory.
 #include <rdma/fi_rma.h>
+
+#include <iterator>
 
 #include "provider/endpoint.h"
 #include "provider/limits.h"
@@ -16,10 +18,11 @@ ssize_t move(fid_ep* handle, const iovec* iov, void* const* descriptors, std::si
              std::uint64_t kind, void* context) noexcept {
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
         if (count > kMaxIov) return -FI_EINVAL;
+        HEDDLE_DEBUG_ASSERT((kind & FI_READ) != 0 || (kind & FI_WRITE) != 0);
         const RmaSegment remote{address, total(iov, count), key};
         std::uint64_t flags = endpoint.send_flags | kind;
         if ((kind & FI_READ) != 0)
-            flags &= ~FI_INJECT;  // a default for what is sent
+            flags &= ~FI_INJECT;  // this default is for sends and writes
         else if (endpoint.too_long(remote.bytes))
             return -FI_EMSGSIZE;
         return endpoint.rdm->rma({.iov = iov,
@@ -56,6 +59,7 @@ ssize_t move_message(fid_ep* handle, const fi_msg_rma& message, std::uint64_t ki
             remote_bytes += each.len;
         }
         if (remote_bytes != bytes) return -FI_EINVAL;
+        HEDDLE_DEBUG_ASSERT(message.rma_iov_count <= std::size(remote));
         return endpoint.rdm->rma({.iov = message.msg_iov,
                                   .iov_count = message.iov_count,
                                   .descriptors = endpoint.usable(message.desc),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Sleeping until something comes: see sleeper.h.
+// Sleeping until something arrives: see sleeper.h.
 #include "provider/sleeper.h"
 
 #include <poll.h>
@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "provider/domain.h"
 
@@ -53,6 +54,7 @@ void clear_event(int fd) noexcept {
     [[maybe_unused]] const ssize_t got = read(fd, &count, sizeof count);
 }
 void watch(int epoll, int fd) {
+    HEDDLE_ASSERT(epoll >= 0 && fd >= 0);
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = fd;
@@ -73,7 +75,7 @@ void Sleepers::look() noexcept {
 std::shared_ptr<Sleepers> Sleepers::of(std::recursive_mutex* shared) {
     if (shared == nullptr) return std::make_shared<Sleepers>();
     static std::mutex mutex;
-    // Never destroyed: programs may use MPI in exit handlers.
+    // Never destroyed, since programs may use MPI in exit handlers.
     static auto& known = *new std::map<std::recursive_mutex*, std::weak_ptr<Sleepers>>;
     const std::scoped_lock lock(mutex);
     std::erase_if(known, [](const auto& each) { return each.second.expired(); });
@@ -94,6 +96,7 @@ Sleeper::Sleeper(Domain& domain, fi_wait_obj kind, Ready ready, const void* owne
 
 Sleeper::~Sleeper() {
     if (kind_ == FI_WAIT_NONE) return;
+    HEDDLE_ASSERT(!armed() || domain_.sleepers->armed != 0);
     if (armed()) --domain_.sleepers->armed;
     std::erase(domain_.sleepers->all, this);
 }
@@ -113,20 +116,25 @@ int Sleeper::control(int command, void* argument) const noexcept {
 }
 
 bool Sleeper::prepare() {
-    clear_event(event_.get());  // of wake(), too
+    HEDDLE_ASSERT(possible(), "this object has no wait object");
+    clear_event(event_.get());  // clears a wake(), too
     set_ = false;
     return domain_.arm();
 }
 
 void Sleeper::watched() noexcept {
+    HEDDLE_ASSERT(possible());
     if (!armed()) ++domain_.sleepers->armed;
     watched_ = true;
 }
 void Sleeper::enter() noexcept {
+    HEDDLE_ASSERT(possible());
     if (!armed()) ++domain_.sleepers->armed;
     ++sleeping_;
+    HEDDLE_ASSERT(domain_.sleepers->armed <= domain_.sleepers->all.size());
 }
 void Sleeper::leave() noexcept {
+    HEDDLE_ASSERT(sleeping_ != 0 && domain_.sleepers->armed != 0, "left twice");
     --sleeping_;
     if (!armed()) --domain_.sleepers->armed;
 }
@@ -135,6 +143,7 @@ void Sleeper::set() noexcept {
     set_event(event_.get());
     set_ = true;
     if (!watched_) return;
+    HEDDLE_ASSERT(domain_.sleepers->armed != 0);
     watched_ = false;
     if (!armed()) --domain_.sleepers->armed;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What threads that wait for completions sleep on: a file descriptor that is readable when one of
-// the domain's endpoints has something to do (the device said so), or when another thread made the
-// wait's end come true meanwhile, or fi_cq_signal was called.
+// The file descriptor on which threads sleep that wait for completions. It is readable in three
+// cases: an endpoint of the domain has something to do, as the device reports; another thread ended
+// the wait meanwhile; the program called fi_cq_signal(3).
 //
-// All calls under the domain's guard, but wake(), fd() and the sleep itself.
+// The caller holds the domain's guard, except for wake(), fd() and the sleep itself.
 #pragma once
 
 #include <rdma/fi_eq.h>
@@ -18,13 +18,13 @@ namespace heddle::provider {
 
 struct Domain;
 
-// -1: for ever.
+// The end of a wait. timeout_ms: -1 is no limit.
 class Deadline {
 public:
     explicit Deadline(int timeout_ms) noexcept
         : endless_(timeout_ms < 0),
           at_(std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms)) {}
-    int left_ms() const noexcept;  // for poll(2)
+    int left_ms() const noexcept;  // as poll(2) takes it
 
 private:
     bool endless_;
@@ -51,15 +51,15 @@ void set_event(int fd) noexcept;
 void clear_event(int fd) noexcept;
 void watch(int epoll, int fd);  // throws VerbsError
 void unwatch(int epoll, int fd) noexcept;
-void wait_readable(int fd, int timeout_ms) noexcept;  // or a signal handler ran
+void wait_readable(int fd, int timeout_ms) noexcept;  // returns early after a signal
 
 class Sleeper;
 
-// Who may be asleep while somebody holds the same lock: of one domain, or of all domains whose
-// endpoints share a queue pair (category mpi+threads), since a thread of one may then finish what
-// is waited for in another. Under that lock.
+// The sleepers that a thread under the same lock may have to wake: those of one domain, or of all
+// domains whose endpoints share a queue pair (category mpi+threads). In the latter case a thread of
+// one domain may complete an operation of another. The caller holds that lock.
 struct Sleepers {
-    unsigned armed = 0;  // of `all`
+    unsigned armed = 0;  // how many of `all` a thread may sleep on
     std::vector<Sleeper*> all;
 
     void look() noexcept;
@@ -69,7 +69,7 @@ struct Sleepers {
 
 class Sleeper {
 public:
-    // Is there what sleepers wait for?
+    // Returns whether the wait has ended.
     using Ready = bool (*)(const void* owner) noexcept;
 
     Sleeper(Domain& domain, fi_wait_obj kind, Ready ready, const void* owner);  // throws VerbsError
@@ -82,19 +82,21 @@ public:
     int fd() const noexcept { return epoll_.get(); }
     int control(int command, void* argument) const noexcept;  // FI_GETWAIT, FI_GETWAITOBJ
 
-    // From now on whatever comes makes fd() readable. False: something may have come already.
+    // Makes fd() readable by everything that arrives from now on. Returns false if something may
+    // have arrived already.
     bool prepare();
-    // The application will sleep on fd() by itself.
+    // The application will sleep on fd() itself.
     void watched() noexcept;
-    // After prepare(), which the same guard covered: announces one who is about to sleep.
+    // Announces that the calling thread is about to sleep, after prepare() under the same guard;
+    // and that it has woken.
     void enter() noexcept;
     void leave() noexcept;
 
-    // Somebody may be asleep, and there is what it waits for.
+    // Wakes a thread that may be asleep if its wait has ended.
     void look() noexcept {
         if (armed() && !set_ && ready_(owner_)) set();
     }
-    void wake() noexcept;  // whatever there is. Any thread
+    void wake() noexcept;  // wakes unconditionally; any thread
 
 private:
     bool armed() const noexcept { return sleeping_ != 0 || watched_; }
@@ -106,7 +108,7 @@ private:
     const void* owner_;
     Descriptor event_, epoll_;
     unsigned sleeping_ = 0;
-    bool watched_ = false;  // until something came
+    bool watched_ = false;  // the application may sleep on fd(), until something arrives
     bool set_ = false;      // event_ is readable because of look()
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The counters of FI_HEDDLE_STATS: their keys in a line of JSON, and what a table calls them. The
+// The counters of FI_HEDDLE_STATS: their keys in a line of JSON, and their texts in a table. The
 // provider writes them; the command `heddle` reads them and adds up those of a job.
 #pragma once
 
@@ -9,10 +9,10 @@ namespace heddle::provider {
 
 struct StatName {
     const char *key, *text;
-    bool is_peak = false;  // of several processes the largest counts, not the sum
+    bool is_peak = false;  // a job has the largest value of its processes, not the sum
 };
 
-// A text names its counter without the line above, which is left out where it is zero.
+// A text is complete without the line above it, since lines whose value is zero are left out.
 inline constexpr StatName kStatNames[] = {
     {"endpoints", "endpoints"},
     {"contexts", "contexts"},
@@ -42,31 +42,31 @@ inline constexpr StatName kStatNames[] = {
     {"reuse_frequent", "uses of small registered buffers"},
     {"reuse_registered", "small buffers registered"},
     {"reuse_refused", "small buffers not registered"},
-    {"reuse_gone", "small buffers ended as memory went"},
-    {"reuse_aged", "small buffers ended for want of use"},
+    {"reuse_gone", "small buffers ended by an unmapping"},
+    {"reuse_aged", "small buffers ended for lack of use"},
     {"reuse_entries", "reuse table entries"},
     {"reuse_used", "reuse table entries in use"},
     {"reuse_rests", "reuse table epochs at rest"},
     {"registrations", "memory registrations"},
     {"registrations_kept", "memory registrations kept after use"},
     {"registration_hits", "operations on registered memory"},
-    {"registration_evictions", "registrations ended for want of room"},
-    {"registration_invalidations", "registrations ended as memory went"},
+    {"registration_evictions", "registrations ended for lack of room"},
+    {"registration_invalidations", "registrations ended by an unmapping"},
     {"tuples_asked", "tuple queues requested"},
     {"tuples_opened", "tuple queues opened by peers"},
     {"tuple_messages", "messages sent to tuple queues"},
     {"tuple_blocking", "tuple messages before their receive"},
-    {"tuple_held", "tuple messages held for want of a QP"},
+    {"tuple_held", "tuple messages held for lack of a QP"},
     {"tuple_copied", "tuple messages copied"},
     {"tuple_again", "tuple messages sent again otherwise"},
     {"tuple_queues", "tuple queues opened for peers"},
     {"tuple_queues_peak", "tuple queues at once, endpoint", true},
     {"tuple_posted", "receives posted to tuple queues"},
     {"tuple_received", "receives done by tuple queues"},
-    {"damaged", "damaged messages dropped"},
+    {"damaged", "invalid messages dropped"},
 };
 
-// The text of a key; the key itself if it is not in the table.
+// Returns the text of a key, or the key itself if it is not in the table.
 constexpr std::string_view stat_text(std::string_view key) noexcept {
     for (const StatName& each : kStatNames)
         if (key == each.key) return each.text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Counting up what endpoints did, and writing it as a table or a line of JSON.
+// Adds up what endpoints did and writes it as a table or a line of JSON.
 #include "provider/stats.h"
 
 #include <fcntl.h>
@@ -12,7 +12,9 @@
 #include <iterator>
 #include <mutex>
 #include <string>
+#include <string_view>
 
+#include "heddle/detail/assert.h"
 #include "provider/domain.h"
 #include "provider/host.h"
 #include "provider/parameters.h"
@@ -26,7 +28,7 @@ using protocol::EndpointCounts;
 struct Sum {
     EndpointCounts counts;
     std::uint64_t endpoints = 0;
-    Usage usage;  // when the most was in use
+    Usage usage;  // when most QPs existed
     memory::CacheCounts cache;
     protocol::ReuseCounts reuse;
     protocol::TupleCounts tuples;
@@ -35,7 +37,7 @@ struct Sum {
 std::mutex g_mutex;
 unsigned open_domains = 0;
 bool listening = false;  // to SIGUSR2
-Sum closed;              // what has ended since the first domain
+Sum closed;              // the sum of closed endpoints since the first domain was opened
 
 bool wanted() noexcept { return options().stats != Stats::kOff; }
 
@@ -76,7 +78,7 @@ std::string json_list(const char* key, const Numbers& numbers) {
     return text + "]";
 }
 
-// ,"key":{"reason":count,...}, of those that there were, for `heddle run --explain`.
+// ,"key":{"reason":count,...} without the zeros, for `heddle run --explain`.
 template <class Numbers>
 std::string json_reasons(const char* key, const Numbers& numbers) {
     std::string text;
@@ -168,6 +170,9 @@ std::string written(const Sum& sum, const Domain& domain, bool json, When when) 
         {"damaged", c.damaged},
     };
     static_assert(std::size(lines) == std::size(kStatNames));
+    for (std::size_t i = 0; i < std::size(lines); ++i)
+        HEDDLE_ASSERT(std::string_view(lines[i].key) == kStatNames[i].key,
+                      "both lists in one order");
     const std::string category(heddle::name(domain.protocol->category()));
     const std::string device = domain.protocol->device().name;
     const std::string pid = std::to_string(getpid());
@@ -197,8 +202,8 @@ std::string written(const Sum& sum, const Domain& domain, bool json, When when) 
     return text;
 }
 
-// Not through a link: in a folder that others may write to (/tmp) it could lead to any file of the
-// user. nullptr: errno says why.
+// Opens a file to append to; nullptr: errno says why. It follows no symbolic link: in a folder that
+// other users may write to (/tmp), a link could lead to any file of the user.
 std::FILE* open_to_append(const char* path) noexcept {
     const int fd =
         ::open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY, 0666);
@@ -208,8 +213,8 @@ std::FILE* open_to_append(const char* path) noexcept {
     return file;
 }
 
-// In one write each: the processes of a job share stderr and the file. On a signal somebody is
-// there to read, so the table goes to stderr in any case.
+// Writes the report. Each process writes at once, since the processes of a job share stderr and the
+// file. After a signal the table goes to stderr in any case, since a person waits for it.
 void write_out(const Sum& sum, const Domain& domain, When when) {
     const bool to_file = options().stats == Stats::kFile;
     if (!to_file || when == When::kSignal) {
@@ -230,8 +235,8 @@ void write_out(const Sum& sum, const Domain& domain, When when) {
     std::fclose(file);
 }
 
-// As libfabric's programs may have a use of their own for the signal, it is taken only where there
-// was none.
+// Installs the handler of SIGUSR2. A program may use the signal itself, so the handler is installed
+// only if the signal has the default action.
 void listen_to_signal() {
     if (listening) return;
     struct sigaction present {};
@@ -249,7 +254,8 @@ void forget_signal() noexcept {
     listening = false;
 }
 
-// The signal is handled whatever FI_HEDDLE_STATS says: otherwise it would end a program.
+// The handler is installed whatever FI_HEDDLE_STATS is: without one the signal would end the
+// program.
 void domain_opened() {
     const std::scoped_lock lock(g_mutex);
     ++open_domains;
@@ -260,6 +266,7 @@ void endpoint_closing(Domain& domain, const protocol::RdmEndpoint& endpoint) {
     const Usage usage = domain.protocol->usage();
     const memory::CacheCounts cache = domain.protocol->cache_counts();
     const std::scoped_lock lock(g_mutex);
+    HEDDLE_ASSERT(open_domains != 0, "an endpoint outlived its domain");
     add(closed, endpoint);
     if (usage.qps >= closed.usage.qps) closed.usage = usage;
     if (cache.registrations >= closed.cache.registrations) closed.cache = cache;
@@ -267,6 +274,7 @@ void endpoint_closing(Domain& domain, const protocol::RdmEndpoint& endpoint) {
 
 void domain_closing(Domain& domain) {
     const std::scoped_lock lock(g_mutex);
+    HEDDLE_ASSERT(open_domains != 0, "a domain was closed twice");
     if (--open_domains != 0) return;
     if (wanted()) write_out(closed, domain, When::kEnd);
     closed = {};

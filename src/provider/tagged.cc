@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_tagged: messages with tags, which is what MPI sends.
+// fi_tagged(3): messages with tags, which MPI uses.
 #include <rdma/fi_tagged.h>
 
 #include "provider/message.h"
@@ -7,7 +7,7 @@
 namespace heddle::provider {
 namespace {
 
-// Flat, the short ones: a call of MPI's for each message.
+// [[gnu::flatten]]: MPI calls these functions for each message, so everything is inlined into them.
 [[gnu::flatten]] ssize_t recv(fid_ep* ep, void* buffer, std::size_t bytes, void*, fi_addr_t from,
                               std::uint64_t tag, std::uint64_t ignore, void* context) {
     return receive_one(ep, buffer, bytes, from, tag, ignore, FI_TAGGED, FI_MULTI_RECV, context);
