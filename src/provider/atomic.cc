@@ -25,7 +25,7 @@ struct IoVector {
     std::size_t elements() const noexcept {
         std::size_t sum = 0;
         for (std::size_t i = 0; i < count; ++i)
-            sum += ioc[i].count;
+            if (__builtin_add_overflow(sum, ioc[i].count, &sum)) return SIZE_MAX;
         return sum;
     }
     // Returns the elements contiguously: where they are, or copied to `scratch`.

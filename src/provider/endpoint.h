@@ -94,11 +94,11 @@ inline constexpr std::uint64_t kReceiveFlags = FI_COMPLETION | FI_MORE | FI_MULT
 inline constexpr std::uint64_t kTaggedReceiveFlags =
     FI_COMPLETION | FI_MORE | FI_PEEK | FI_CLAIM | FI_DISCARD;
 
-// Returns the sum of the lengths.
+// Returns the sum of the lengths, or SIZE_MAX if it overflows: that is more than any limit.
 inline std::size_t total(const iovec* iov, std::size_t count) noexcept {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < count; ++i)
-        bytes += iov[i].iov_len;
+        if (__builtin_add_overflow(bytes, iov[i].iov_len, &bytes)) return SIZE_MAX;
     return bytes;
 }
 

@@ -427,6 +427,17 @@ TEST_F(Memory, WhatCannotBe) {
         -FI_EMSGSIZE);
     EXPECT_EQ(fi_atomic(a, values, 1, nullptr, pair.to_b, at(0), key, FI_UINT64, FI_CSWAP, nullptr),
               -FI_EOPNOTSUPP);
+    // Counts and lengths whose sum is 1 in 64 bits.
+    const fi_ioc operands[2] = {{{values}, SIZE_MAX}, {{values}, 2}};
+    EXPECT_EQ(
+        fi_atomicv(a, operands, nullptr, 2, pair.to_b, at(0), key, FI_UINT64, FI_SUM, nullptr),
+        -FI_EMSGSIZE);
+    iovec endless[2] = {{values, SIZE_MAX}, {values, 2}};
+    fi_msg injected{};
+    injected.msg_iov = endless;
+    injected.iov_count = 2;
+    injected.addr = pair.to_b;
+    EXPECT_EQ(fi_sendmsg(a, &injected, FI_INJECT), -FI_EMSGSIZE);
     iovec pieces[9] = {};
     EXPECT_EQ(fi_tsendv(a, pieces, nullptr, 9, pair.to_b, 0, nullptr), -FI_EINVAL);
     fi_msg message{};
