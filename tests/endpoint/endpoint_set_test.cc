@@ -114,7 +114,8 @@ std::string refusal(const std::function<void()>& attempt) {
 }
 
 TEST(Refused, NoThreads) {
-    EXPECT_THAT(refusal([] { EndpointSet("", Category::kDynamic, 0); }), HasSubstr("possible is 1 or more"));
+    EXPECT_THAT(refusal([] { EndpointSet("", Category::kDynamic, 0); }),
+                HasSubstr("possible is 1 or more"));
 }
 
 TEST(Refused, SharingThatDoesNotFit) {
