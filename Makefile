@@ -22,7 +22,7 @@ STAGE = @./scripts/stage
 # The plain name last, so that a tool that is not there is an error. Recipes that install one and then
 # call it do the second in a make of its own: all lines of a recipe are expanded before the first runs.
 CLANG_TOOL = $(firstword $(foreach v,16 17 18 19 20 15,$(shell command -v $(1)-$(v))) $(1))
-SOURCES = $(shell find src tests bench include -name '*.cc' -o -name '*.c' -o -name '*.h' 2>/dev/null)
+SOURCES = $(shell find src tests bench include examples -name '*.cc' -o -name '*.c' -o -name '*.h' 2>/dev/null)
 
 ifeq ($(NO_INSTALL),0)
 install_deps = ./scripts/install-deps $(1)
@@ -120,10 +120,11 @@ demo: ## what it looks like: Debian's perftest on softhca, PyPI's MPICH over hed
 	@./scripts/demo build
 
 .PHONY: docs
-docs: ## the documentation as a site, build/site/index.html
+docs: ## the documentation as a site, build/site/index.html, with the API reference in api/
 	@$(call install_deps,docs)
 	@mkdocs build --quiet --clean
-	@echo build/site/index.html
+	@doxygen docs/Doxyfile
+	@echo build/site/index.html build/site/api/index.html
 
 package: ## a Debian package, build/*.deb
 	@$(call install_deps,build package)
