@@ -10,7 +10,7 @@ ssize_t recv(fid_ep* ep, void* buffer, std::size_t bytes, void*, fi_addr_t from,
 }
 ssize_t recvv(fid_ep* ep, const iovec* iov, void**, std::size_t count, fi_addr_t from,
               void* context) {
-    return receive_pieces(ep, iov, count, from, 0, 0, 0, 0, context);
+    return receive_vector(ep, iov, count, from, 0, 0, 0, 0, context);
 }
 ssize_t recvmsg(fid_ep* ep, const fi_msg* message, std::uint64_t flags) {
     return receive_message(ep, *message, 0, 0, 0, kReceiveFlags, flags);
@@ -21,7 +21,7 @@ ssize_t send(fid_ep* ep, const void* buffer, std::size_t bytes, void* descriptor
 }
 ssize_t sendv(fid_ep* ep, const iovec* iov, void** descriptors, std::size_t count, fi_addr_t to,
               void* context) {
-    return send_pieces(ep, iov, descriptors, count, to, 0, 0, context);
+    return send_vector(ep, iov, descriptors, count, to, 0, 0, context);
 }
 ssize_t sendmsg(fid_ep* ep, const fi_msg* message, std::uint64_t flags) {
     return send_message(ep, *message, 0, 0, flags);

@@ -56,7 +56,7 @@ inline ssize_t inject(fid_ep* handle, const void* buffer, std::size_t bytes, fi_
     });
 }
 
-inline ssize_t send_pieces(fid_ep* handle, const iovec* iov, void* const* descriptors,
+inline ssize_t send_vector(fid_ep* handle, const iovec* iov, void* const* descriptors,
                            std::size_t count, fi_addr_t to, std::uint64_t tag, std::uint64_t kind,
                            void* context) noexcept {
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
@@ -109,7 +109,7 @@ inline ssize_t receive_one(fid_ep* handle, void* buffer, std::size_t bytes, fi_a
     });
 }
 
-inline ssize_t receive_pieces(fid_ep* handle, const iovec* iov, std::size_t count, fi_addr_t from,
+inline ssize_t receive_vector(fid_ep* handle, const iovec* iov, std::size_t count, fi_addr_t from,
                               std::uint64_t tag, std::uint64_t ignore, std::uint64_t kind,
                               std::uint64_t dropped, void* context) noexcept {
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {

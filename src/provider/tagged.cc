@@ -14,7 +14,7 @@ namespace {
 }
 ssize_t recvv(fid_ep* ep, const iovec* iov, void**, std::size_t count, fi_addr_t from,
               std::uint64_t tag, std::uint64_t ignore, void* context) {
-    return receive_pieces(ep, iov, count, from, tag, ignore, FI_TAGGED, FI_MULTI_RECV, context);
+    return receive_vector(ep, iov, count, from, tag, ignore, FI_TAGGED, FI_MULTI_RECV, context);
 }
 ssize_t recvmsg(fid_ep* ep, const fi_msg_tagged* message, std::uint64_t flags) {
     return receive_message(ep, *message, message->tag, message->ignore, FI_TAGGED,
@@ -26,7 +26,7 @@ ssize_t recvmsg(fid_ep* ep, const fi_msg_tagged* message, std::uint64_t flags) {
 }
 ssize_t sendv(fid_ep* ep, const iovec* iov, void** descriptors, std::size_t count, fi_addr_t to,
               std::uint64_t tag, void* context) {
-    return send_pieces(ep, iov, descriptors, count, to, tag, FI_TAGGED, context);
+    return send_vector(ep, iov, descriptors, count, to, tag, FI_TAGGED, context);
 }
 ssize_t sendmsg(fid_ep* ep, const fi_msg_tagged* message, std::uint64_t flags) {
     return send_message(ep, *message, message->tag, FI_TAGGED, flags);

@@ -6,7 +6,7 @@
 
 namespace heddle {
 
-// An address as work requests have it.
+// An address in the form of work requests.
 inline std::uint64_t address_of(const std::byte* at) { return reinterpret_cast<std::uint64_t>(at); }
 
 }  // namespace heddle

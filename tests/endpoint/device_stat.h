@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What `softhca stat` says of this test's fabric.
+// What `softhca stat` prints for this test's fabric.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace heddle {
 
-// Of all its processes.
+// Returns the values of all processes.
 inline nlohmann::json fabric_stat() {
     const std::string command = std::string("LD_PRELOAD= ") + std::getenv("SOFTHCA") +
                                 " stat --json --fabric " + std::getenv("SOFTHCA_FABRIC");
@@ -23,7 +23,7 @@ inline nlohmann::json fabric_stat() {
     return nlohmann::json::parse(text);
 }
 
-// Of the one process that is there.
+// Returns the values of the only process.
 inline nlohmann::json device_stat() {
     const auto all = fabric_stat();
     EXPECT_EQ(all["processes"].size(), 1u);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Receives by the direct path: into a QP's own queue and a shared one, many times around, in lists
-// of pieces, small ones that come in the completion itself; answers that come there; and a CQ that
-// is armed and wakes its sleeper. What arrives is compared byte for byte.
+// Receives by the direct path, on a QP's own queue and on a shared one: many times around the ring,
+// with several SGEs, and with small messages in the completion itself. Also results of reads and
+// atomics in the completion, and a CQ that is armed and wakes a sleeping thread. All data is
+// compared byte for byte.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -25,7 +26,7 @@ namespace {
 constexpr std::uint32_t kDepth = 16;
 constexpr std::size_t kOut = 0, kIn = 4096, kSlot = 512, kMemory = kIn + kDepth * kSlot;
 
-// 1 to n.
+// Returns a number from 1 to n.
 std::uint32_t below(std::mt19937& random, std::uint32_t n) {
     return std::uniform_int_distribution<std::uint32_t>(1, n)(random);
 }
@@ -59,7 +60,7 @@ Srq shared_queue(const Memory& memory) {
     return srq;
 }
 
-// A QP to itself, posted to and polled by the direct path.
+// A QP that is connected to itself, posted to and polled by the direct path.
 template <class Lock = SingleThreaded>
 struct Loop {
     struct Options {
@@ -99,7 +100,7 @@ struct Loop {
     Mlx5CompletionQueue<Lock> completions;
 };
 
-// With receives of its own.
+// With a receive queue of its own.
 struct OwnReceives : Loop<> {
     explicit OwnReceives(const Memory& memory, ibv_comp_channel* channel = nullptr)
         : Loop(memory, {nullptr, channel, false}), receive(qp.get()) {
@@ -108,19 +109,19 @@ struct OwnReceives : Loop<> {
     Mlx5ReceiveQueue<SingleThreaded> receive;
 };
 
-// A message in up to three pieces, some of them empty, received by as many.
+// Divides a message into up to three SGEs, some of them empty.
 std::vector<ibv_sge> cut(const Memory& memory, std::size_t at, std::uint32_t length,
                          std::mt19937& random) {
-    std::vector<ibv_sge> pieces;
+    std::vector<ibv_sge> sges;
     std::uint32_t from = 0;
     for (int i = 0; i < 3; ++i) {
         const std::uint32_t part =
             i == 2 ? length - from
                    : std::uniform_int_distribution<std::uint32_t>(0, length - from)(random);
-        if (part != 0 || random() % 2 == 0) pieces.push_back(memory.piece(at + from, part));
+        if (part != 0 || random() % 2 == 0) sges.push_back(memory.piece(at + from, part));
         from += part;
     }
-    return pieces;
+    return sges;
 }
 
 TEST(DirectReceives, OfAnOwnQueueManyTimesAround) {
@@ -129,7 +130,7 @@ TEST(DirectReceives, OfAnOwnQueueManyTimesAround) {
     OwnReceives loop(memory);
     for (std::uint32_t round = 0; round < 3000; ++round) {
         SCOPED_TRACE(testing::Message() << "round " << round);
-        // small ones come in the completion
+        // Small messages arrive in the completion.
         const std::uint32_t length = below(random, round % 3 == 0 ? 400 : 70);
         fill(memory.bytes.data() + kOut, length, round);
         std::memset(memory.bytes.data() + kIn, 0, kSlot);
@@ -176,7 +177,7 @@ TEST(DirectReceives, FullIsSaidAndEndsWithACompletion) {
     ASSERT_EQ(loop.send.post_now(work), Posted::kOk);
     EXPECT_EQ(loop.wait().id, 0u);
     EXPECT_EQ(loop.receive.post_now({&into, 1}, 7), Posted::kOk);
-    // the rest is flushed, in order, each with its id
+    // The rest is flushed in order, each with its id.
     ibv_qp_attr error{};
     error.qp_state = IBV_QPS_ERR;
     ASSERT_EQ(ibv_modify_qp(loop.qp.get(), &error, IBV_QP_STATE), 0);
@@ -187,7 +188,7 @@ TEST(DirectReceives, FullIsSaidAndEndsWithACompletion) {
     }
 }
 
-// Two QPs take from one queue in turns that nobody foresees: entries come back in another order.
+// Two QPs take receives from one queue in a random order, so WQEs complete in another order.
 TEST(DirectReceives, OfASharedQueueManyTimesAround) {
     Memory memory;
     std::mt19937 random(5);
@@ -197,7 +198,7 @@ TEST(DirectReceives, OfASharedQueueManyTimesAround) {
     EXPECT_NE(receive.number(), 0u);
     for (Loop<SpinLock>& loop : loops)
         loop.completions.add(receive, loop.qp->qp_num);
-    // how many can be posted; the id says in which slot of memory the message will be
+    // Fills the queue. The id says in which slot of memory the message will be.
     std::uint32_t slots = 0;
     const auto post = [&](std::uint32_t slot) {
         const ibv_sge into = memory.piece(kIn + slot * kSlot, kSlot);
@@ -208,7 +209,7 @@ TEST(DirectReceives, OfASharedQueueManyTimesAround) {
     ASSERT_GE(slots, kDepth / 2);
     for (std::uint32_t round = 0; round < 2000; ++round) {
         SCOPED_TRACE(testing::Message() << "round " << round);
-        // some messages, then their completions, those of the second QP first
+        // Some messages, then their completions, those of the second QP first.
         const std::uint32_t count = below(random, 4);
         std::uint32_t lengths[2][4], sent[2] = {0, 0};
         for (std::uint32_t i = 0; i < count; ++i) {
@@ -240,7 +241,7 @@ TEST(DirectReceives, OfASharedQueueManyTimesAround) {
     }
 }
 
-// A shared queue whose entries have memory of their own, and messages to it one by one.
+// A shared queue whose WQEs have memory of their own gets messages one by one.
 struct OneByOne {
     OneByOne() {
         receive.fill([this](std::uint32_t index, std::uint64_t& id) {
@@ -275,7 +276,7 @@ struct OneByOne {
     const std::uint32_t entries = receive.entries();
 };
 
-// Entries that come back in any order are posted in the order of their numbers.
+// WQEs that complete in any order are posted in the order of their indices.
 TEST(DirectReceives, OfASharedQueueStayNeighbours) {
     OneByOne queue;
     std::mt19937 random(13);
@@ -296,7 +297,7 @@ TEST(DirectReceives, OfASharedQueueStayNeighbours) {
     }
 }
 
-// An entry that stays in use is passed over, and in the list again when it has come back.
+// A WQE that stays in use is skipped, and enters the list again after it has been returned.
 TEST(DirectReceives, OfASharedQueueThatKeepsOne) {
     OneByOne queue;
     std::vector<std::uint32_t> uses(queue.entries);
@@ -305,7 +306,7 @@ TEST(DirectReceives, OfASharedQueueThatKeepsOne) {
         const std::uint32_t entry = queue.next();
         ASSERT_NE(entry, kept);
         ++uses[entry];
-        // Now and then another one is kept from then on.
+        // Sometimes the test begins to keep another WQE.
         const bool swap = i % (3 * queue.entries) == 0;
         queue.receive.release_own(swap ? std::exchange(kept, entry) : entry);
         queue.receive.post_again(1);
@@ -314,8 +315,8 @@ TEST(DirectReceives, OfASharedQueueThatKeepsOne) {
         EXPECT_GT(uses[entry], 30u) << "entry " << entry;
 }
 
-// An XRC shared queue, and initiators whose targets come later: the CQ knows the initiators, not
-// the targets.
+// An XRC shared queue with initiators whose targets are created later: the CQ knows the initiators
+// but not the targets.
 struct XrcLoop {
     XrcLoop() {
         ibv_xrcd_init_attr d{};
@@ -408,7 +409,7 @@ TEST(DirectReceives, OfXrcTargetsThatThePollerDoesNotKnow) {
     }
 }
 
-// The same shared queue by the verbs path: a list at once, what does not fit stays for later.
+// A shared queue by the verbs path: it posts a list at once and keeps requests that do not fit.
 TEST(VerbsSharedReceives, GoAsAList) {
     XrcLoop x;
     Memory& memory = x.memory;
@@ -436,7 +437,7 @@ TEST(VerbsSharedReceives, GoAsAList) {
         work.remote_srq = receive.number();
         ASSERT_EQ(send.post_now(work), Posted::kOk);
     };
-    // three wait for the doorbell; the message finds them, in order, when it has been rung
+    // Three receives wait for the doorbell. After it the messages take them in order.
     for (std::uint64_t id = 0; id < 3; ++id) {
         const ibv_sge piece = into(id);
         ASSERT_EQ(receive.post({&piece, 1}, id), Posted::kOk);
@@ -457,7 +458,7 @@ TEST(VerbsSharedReceives, GoAsAList) {
         ++taken;
     EXPECT_EQ(posted, Posted::kFull);
     ASSERT_GE(taken, kDepth / 2);
-    // one too many in a list: it is kept, and goes when there is room
+    // One request too many in a list: the queue keeps it and posts it when there is room.
     ASSERT_EQ(receive.post({&piece, 1}, taken), Posted::kOk);
     EXPECT_EQ(receive.ring_doorbell(), Posted::kFull);
     message(0);
@@ -472,8 +473,8 @@ TEST(VerbsSharedReceives, GoAsAList) {
     EXPECT_EQ(receive.post_now(many, 0), Posted::kInvalid);
 }
 
-// Of a QP that signals all, small answers come in the completion (IBTA does not know it: mlx5's
-// scatter to CQE).
+// If a QP signals all requests, small results arrive in the completion. That is mlx5's scatter to
+// CQE; the IBTA specification does not have it.
 TEST(DirectAnswers, ComeWhereTheyWereAskedFor) {
     Memory memory;
     Loop<> loop(memory, {.signal_all = true});
@@ -546,7 +547,7 @@ TEST(DirectArm, WakesTheSleeper) {
     ibv_ack_cq_events(loop.cq.get(), events);
 }
 
-// A sleeper that looks again from time to time arms the queue often, and mostly nothing comes.
+// A thread that sleeps with a timeout arms the queue often, and usually no completion arrives.
 TEST(DirectArm, WakesTheSleeperAfterArmsWithoutEvents) {
     Memory memory;
     const EventChannel channel(ibv_create_comp_channel(memory.context.get()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Endpoints do what they are for: threads of every category move bytes, by both paths, and what
-// cannot be had is refused in words.
+// Threads of every category move bytes on both paths, and endpoints that are not possible are
+// refused with a reason.
 #include "heddle/endpoint.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ using testing::HasSubstr;
 
 constexpr std::uint32_t kThreads = 4, kMessages = 300;
 
-// A thread's part: writes of growing numbers from the first half of its buffer to the second.
+// What each thread does: it writes growing numbers from the first half of its buffer to the second.
 template <class SendQueue, class CompletionQueue>
 void move_bytes(Endpoint& e, SendQueue& send, CompletionQueue& cq, std::uint32_t thread) {
     std::byte* const to = e.buffer() + 64;
@@ -61,7 +61,8 @@ class Endpoints : public testing::TestWithParam<Case> {};
 
 TEST_P(Endpoints, OfManyThreadsMoveBytes) {
     const auto [category, path] = GetParam();
-    // One thread where the QP is shared: who gets whose completion is for the layers above to say.
+    // One thread if the QP is shared: the layers above distribute the completions of several
+    // threads.
     const std::uint32_t n = category == Category::kMpiThreads ? 1 : kThreads;
     EndpointOptions options;
     options.path = path;
@@ -92,7 +93,7 @@ INSTANTIATE_TEST_SUITE_P(Each, Endpoints, testing::ValuesIn(cases()), [](const a
     return text + (info.param.path == Path::kVerbs ? "Verbs" : "Direct");
 });
 
-// The kernel's rxe takes 7 for no limit: a peer that has died would never be noticed.
+// The kernel's rxe has no limit with 7 retries: it would never notice that a peer has died.
 TEST(ConnectedEndpoint, GivesUpOnAPeerThatDoesNotAnswer) {
     EndpointSet set("", Category::kStatic, 1);
     set[0].connect(set[0].address());
@@ -152,7 +153,7 @@ TEST(Refused, MoreThreadDomainsThanThereAre) {
     EXPECT_THAT(text, HasSubstr("mpi+threads"));
 }
 
-TEST(Refused, ADeviceThatIsNotThere) {
+TEST(Refused, AnUnknownDevice) {
     EXPECT_THAT(refusal([] { EndpointSet("mlx5_7", Category::kDynamic, 1); }),
                 HasSubstr("the devices are: mlx5_0"));
 }

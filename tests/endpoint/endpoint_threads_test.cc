@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Threads in endpoints: many of them on registers that the driver gave to several QPs (a lost
-// update of the alternation loses a doorbell, and the test waits for ever), many on one QP and CQ,
-// and two in an endpoint that is for one.
+// Many threads on registers that the driver gave to several QPs; many threads on one QP and CQ; two
+// threads in an endpoint for one. A lost update of a register's alternation would lose a doorbell,
+// and the test would run into its time limit.
 #define HEDDLE_CHECK_THREADS 1
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST(Threads, OnRegistersThatSeveralQpsShare) {
     EXPECT_EQ(wrong.load(), 0);
 }
 
-// Nobody's work is lost and none completes twice, whoever polls.
+// No request is lost and none completes twice, whichever thread polls.
 TEST(Threads, OnOneQpAndCq) {
     constexpr std::uint32_t kThreads = 4, kMessages = 1000;
     for (const Path path : {Path::kVerbs, Path::kDirect}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The direct path writes what libmlx5 writes. Two QPs that differ in their numbers alone are given
-// the same random requests, one by ibv_post_send, one directly; ring, doorbell record, register and
-// completions must be equal. Seeded: a failure names its seed.
+// The direct path writes what libmlx5 writes. Two QPs that differ in their numbers only get the
+// same random requests, one by ibv_post_send, one directly. Ring, doorbell record, register and
+// completions must be equal. The requests are seeded, and a failure prints the seed.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@
 
 namespace {
 
-// What the register held when the direct path had rung it: softhca's hook marks it as seen.
+// What the register had when the direct path rang it: softhca's hook marks it as seen.
 std::vector<std::byte> g_register;
 
 }  // namespace
@@ -60,8 +60,8 @@ struct Fabric {
     ~Fabric() { ibv_close_xrcd(xrcd); }
 };
 
-// A QP whose requests come back to this process: RC to itself, or an XRC initiator with its target
-// and SRQ.
+// A QP that is connected to this process: an RC QP to itself, or an XRC initiator to a target with
+// an SRQ.
 struct Loop {
     Loop(Fabric& fabric, bool xrc)
         : f(fabric),
@@ -146,7 +146,7 @@ struct Loop {
     std::uint32_t srqn = 0, max_inline = 0;
 };
 
-// A ring's bytes with the QP's number in each control segment replaced by zero.
+// The bytes of a ring, with zero in place of the QP's number in each control segment.
 std::vector<std::byte> ring_of(const mlx5dv_qp& qp, std::uint32_t qpn) {
     std::vector<std::byte> bytes(std::size_t{qp.sq.wqe_cnt} * kBlock);
     std::memcpy(bytes.data(), qp.sq.buf, bytes.size());
@@ -181,7 +181,7 @@ class Fidelity : public testing::TestWithParam<Case> {
 protected:
     static constexpr std::size_t kRemoteBytes = 4096;
 
-    WorkRequest random_work(std::mt19937& random, const Loop& loop, std::vector<ibv_sge>& pieces) {
+    WorkRequest random_work(std::mt19937& random, const Loop& loop, std::vector<ibv_sge>& sges) {
         const auto upto = [&](std::uint32_t n) {
             return std::uniform_int_distribution<std::uint32_t>(0, n)(random);
         };
@@ -195,9 +195,9 @@ protected:
         work.compare_or_add = random();
         work.swap = random();
         work.flags = static_cast<std::uint8_t>((upto(1) ? kSolicited : 0) | (upto(3) ? 0 : kFence));
-        pieces.clear();
+        sges.clear();
         if (is_atomic(work.opcode)) {
-            pieces.push_back(
+            sges.push_back(
                 {reinterpret_cast<std::uint64_t>(f_.memory.data()) + 8 * upto(64), 8, f_.mr->lkey});
         } else {
             const bool is_inline = !writes_here && upto(2) != 0;
@@ -206,12 +206,12 @@ protected:
             const std::uint32_t count = upto(kSge);
             for (std::uint32_t i = 0; i < count; ++i) {
                 const std::uint32_t length = upto(3) == 0 ? left : upto(std::min(left, 300u));
-                pieces.push_back({reinterpret_cast<std::uint64_t>(f_.memory.data()) + upto(4096),
-                                  length, f_.mr->lkey});
+                sges.push_back({reinterpret_cast<std::uint64_t>(f_.memory.data()) + upto(4096),
+                                length, f_.mr->lkey});
                 left -= length;
             }
         }
-        work.sges = pieces;
+        work.sges = sges;
         return work;
     }
 
@@ -240,14 +240,14 @@ TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
     std::uint32_t half = 0;
     for (int round = 0; round < 1500; ++round) {
         SCOPED_TRACE(testing::Message() << "round " << round);
-        // what an older entry left would differ by the QP's number
+        // Older WQEs would differ by the QP's number.
         for (const mlx5dv_qp* qp : {&one, &other})
             std::memset(qp->sq.buf, 0, std::size_t{qp->sq.wqe_cnt} * kBlock);
         const std::uint32_t count = std::uniform_int_distribution<std::uint32_t>(1, 3)(random);
         std::uint32_t units = 0;
         for (std::uint32_t i = 0; i < count; ++i) {
-            std::vector<ibv_sge> pieces;
-            WorkRequest work = random_work(random, by_verbs, pieces);
+            std::vector<ibv_sge> sges;
+            WorkRequest work = random_work(random, by_verbs, sges);
             if (i + 1 == count) work.flags |= kSignaled;
             if (work.opcode == Opcode::kSend || work.opcode == Opcode::kSendImm ||
                 work.opcode == Opcode::kWriteImm) {
@@ -256,7 +256,7 @@ TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
             }
             work.remote_srq = by_verbs.srqn;
             ASSERT_EQ(verbs_queue.post(work), Posted::kOk);
-            // the SRQ's number is the only other thing in which they differ: both get the first's
+            // The QPs differ in the SRQ's number, too: both get the first one.
             ASSERT_EQ(direct_queue.post(work), Posted::kOk);
             units = wqe_shape(work, GetParam().xrc).units;
         }
@@ -265,7 +265,8 @@ TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
         EXPECT_TRUE(equal(ring_of(one, by_verbs.qp->qp_num), ring_of(other, by_direct.qp->qp_num)))
             << "in the ring";
         EXPECT_EQ(one.dbrec[MLX5_SND_DBR], other.dbrec[MLX5_SND_DBR]);
-        // BlueFlame carries a whole list of one, by 64 bytes, a doorbell the first eight
+        // BlueFlame carries a single WQE, in units of 64 bytes; a doorbell carries its first 8
+        // bytes.
         const bool blueflame =
             count == 1 && units > 1 && units * kUnit <= one.bf.size && one.bf.size != 0;
         const std::size_t carried = blueflame ? (units * kUnit + 63) / 64 * 64 : 8;
@@ -300,7 +301,7 @@ TEST_P(Fidelity, RingRecordRegisterAndCompletionsAreThoseOfLibmlx5) {
     }
 }
 
-// The same for what fails: a bad key, then what was posted behind it is flushed.
+// The same for failures: a request with a bad key fails, and the requests behind it are flushed.
 TEST_P(Fidelity, ErrorsAreThoseOfLibmlx5) {
     ibv_sge piece{reinterpret_cast<std::uint64_t>(f_.memory.data()), 8, f_.mr->lkey};
     WorkRequest work;

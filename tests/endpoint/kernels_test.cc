@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The kernels of ICPADS'18 between processes: right in every category and by both paths, and what
-// is not right is found. Each case starts its processes once and goes through all configurations.
+// The kernels of ICPADS'18 between processes are right in every category and on both paths, and
+// their checks find wrong results. Each case starts its processes once for all configurations.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -28,8 +28,8 @@ std::string text(const testing::TestParamInfo<Size>& info) {
     return std::to_string(info.param.processes) + "x" + std::to_string(info.param.threads);
 }
 
-// `kernel(team, category, path)` says what is wrong. Processes other than the one that runs the
-// test have only their exit status to tell.
+// `kernel(team, category, path)` returns what is wrong. Processes other than the one that runs the
+// test report by their exit status only.
 template <class Kernel>
 int in_all_ways(std::uint32_t processes, const Kernel& kernel) {
     TeamOptions options;
@@ -62,7 +62,7 @@ TEST_P(StencilKernel, IsThatOfOneThreadToTheLastBit) {
         s.iterations = 15;
         s.repetitions = 2;
         const StencilResult result = run_stencil(team, s);
-        // each border between two threads is crossed both ways by a row and its flag
+        // A row and its flag cross each border between two threads in both directions.
         const std::uint64_t borders = GetParam().processes * GetParam().threads - 1;
         if (result.messages != borders * 2 * 2 * s.iterations) return std::string("messages");
         if (result.seconds.size() != 2) return std::string("repetitions");
@@ -89,7 +89,7 @@ TEST_P(GlobalArrayKernel, IsThatOfOneThread) {
         g.depth = 16;
         g.repetitions = 2;
         const GlobalArrayResult result = run_global_array(team, g);
-        // four tiles in a row; the rows of those of A, B and C in the products of all of them
+        // Four tiles in a row: the rows of the tiles of A, B and C in all products.
         if (result.reads != 2 * 4 * 4 * 14 || result.writes != 4 * 14)
             return std::string("messages");
         return result.wrong;
@@ -100,7 +100,7 @@ TEST_P(GlobalArrayKernel, IsThatOfOneThread) {
 INSTANTIATE_TEST_SUITE_P(Each, GlobalArrayKernel,
                          testing::Values(Size{2, 1}, Size{2, 2}, Size{2, 4}, Size{2, 20}), text);
 
-// What the check says of a result that has been spoiled.
+// The check reports a wrong result.
 template <class Parameters, class Run>
 std::string spoiled(Run run, void (*spoil)(std::span<double>)) {
     std::string wrong;
@@ -142,7 +142,7 @@ TEST(Kernels, FindWhatIsMissing) {
     EXPECT_NE(first_difference(got, expected, 4), "");
 }
 
-// The references against what a textbook writes.
+// The references against textbook implementations.
 TEST(Kernels, HaveReferencesThatAreRight) {
     constexpr std::uint32_t n = 9;
     const std::vector<double> a = example_matrix(n, 1), b = example_matrix(n, 2);
@@ -170,7 +170,7 @@ TEST(Kernels, HaveReferencesThatAreRight) {
         ASSERT_NEAR(computed[i], grid[i], 1e-14);
 }
 
-// Every row is somebody's, and those of a process's threads have neighbours in one process each.
+// Every row belongs to a thread, and the neighbours of a process's threads are in one process each.
 TEST(Kernels, DivideTheGrid) {
     for (const std::uint32_t processes : {1u, 2u, 3u, 5u})
         for (const std::uint32_t threads : {1u, 2u, 4u}) {
@@ -190,7 +190,7 @@ TEST(Kernels, DivideTheGrid) {
         }
 }
 
-// A process that ends takes nobody with it but says so.
+// When a process ends early, the others report it and end.
 TEST(Teams, HearThatAProcessIsGone) {
     TeamOptions options;
     options.processes = 3;
@@ -208,7 +208,7 @@ TEST(Teams, GatherByRank) {
     TeamOptions options;
     options.processes = 4;
     const auto body = [](Team& team) {
-        // more than a socket holds
+        // More bytes than a socket buffers.
         const std::string mine(300000 * team.rank(), static_cast<char>('a' + team.rank()));
         const std::vector<std::string> all = team.all_gather(mine);
         for (std::uint32_t r = 0; r < 4; ++r)

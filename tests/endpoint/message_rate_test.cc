@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Every feature of the message-rate experiment changes exactly what it should, as the software HCA
-// counts it: Postlist the doorbells, BlueFlame who carries an entry, Inlining the reads of payload,
-// Unsignaled the completions.
+// Every feature of the message-rate experiment changes exactly the counters of the software HCA
+// that it should. Postlist changes the doorbells, BlueFlame whether the register carries the WQE,
+// Inlining the reads of payload, Unsignaled the completions.
 #include "experiments/message_rate.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,8 @@ namespace heddle::bench {
 namespace {
 
 constexpr std::uint32_t kThreads = 2, kList = 32, kSignalEvery = 64;
-// Each thread ends a run with one signalled message by itself; there are two, the first warms up.
+// Each thread ends a run with one signaled message of its own. There are two runs; the first warms
+// up.
 constexpr std::uint64_t kEndings = 2 * kThreads;
 
 struct Counters {

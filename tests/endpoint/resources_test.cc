@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What endpoints take, measured, beside the numbers of ICPADS'18: with the kernel of its time
-// (softhca run --uar static) they are equal. Formulas in section V; figure 7, table II.
+// The measured resources of endpoints equal the numbers of ICPADS'18 with the kernel of its time
+// (softhca run --uar static): the formulas of section V, figure 7 and table II.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -85,8 +85,8 @@ TEST(Resources, OfTheStencilAreThoseOfFigure14b) {
         }
 }
 
-// Figure 7: 16 threads, a thread domain each, contexts shared x-way. The figure shows 72 for 2xQPs
-// at 4-way, where its own formula, and what is measured, say 64.
+// Figure 7: 16 threads, a thread domain each, contexts shared x-way. For 2xQPs at 4-way the figure
+// plots 72; its formula and the measurement give 64.
 TEST(Resources, OfSharedContextsAreThoseOfFigure7) {
     if (!is_static()) GTEST_SKIP() << "the paper's kernel: softhca run --uar static";
     constexpr std::uint32_t kAll = 16;
@@ -111,7 +111,7 @@ TEST(Resources, SixteenStaticQueuePairsHaveFifteenUuars) {
     EXPECT_EQ(EndpointSet("", Category::kStatic, 15).usage().uuars_used, 15u);
 }
 
-// Today's kernels: nothing before it is needed, and a page for doorbells of CQs in each context.
+// Today's kernels: no page before it is needed, and a page for doorbells of CQs in each context.
 TEST(Resources, OfTodaysKernelGrowOnDemand) {
     if (is_static()) GTEST_SKIP() << "the kernel of 2018";
     for (const std::uint32_t n : kThreadCounts) {
@@ -127,7 +127,7 @@ TEST(Resources, OfTodaysKernelGrowOnDemand) {
     }
 }
 
-// The driver's view and the device's: what softhca counts of this process.
+// The driver's counts equal those of the device: what softhca counts for this process.
 TEST(Resources, AreThoseThatTheDeviceCounts) {
     for (const Category category : kCategories)
         for (const std::uint32_t n : {1u, 3u, 4u}) {
@@ -140,7 +140,7 @@ TEST(Resources, AreThoseThatTheDeviceCounts) {
             EXPECT_EQ(p["cqs"], u.cqs);
             EXPECT_EQ(p["mrs"], u.mrs);
             EXPECT_EQ(p["uar_pages"], u.uars.value() + u.cq_uars.value());
-            // today's kernel tells the device a QP's page, not which of its registers it rings
+            // Today's kernels tell the device the page of a QP, not the register that it rings.
             if (is_static()) {
                 EXPECT_EQ(p["uuars"], u.uuars_used.value());
             } else {

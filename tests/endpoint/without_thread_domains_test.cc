@@ -67,7 +67,8 @@ TEST(DeviceWithoutThreadDomains, IsSeen) {
     EXPECT_EQ(made_on(device(), Category::kMpiThreads), Category::kMpiThreads);
 }
 
-// A caller who names the placement is told that it cannot be had, and not that UARs are short.
+// If a caller requests the placement, the error says that the driver lacks it, not that UARs ran
+// out.
 TEST(DeviceWithoutThreadDomains, RefusesTheirPlacement) {
     Sharing sharing;
     sharing.placement = Placement::kIndependent;

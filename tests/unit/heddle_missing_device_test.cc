@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What is said to be missing where there is no device, by what sysfs and /dev show: a tree in the
-// scratch directory stands for both.
+// What is reported as missing if there is no device, by what sysfs and /dev show. A tree in the
+// scratch directory replaces both.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The direct path without a device: mlx5dv_init_obj shows plain memory, in which the test reads
-// what was written, or answers as a device does. tests/endpoint compares with libmlx5; this runs
-// where there is none, on other processors than x86-64, too.
+// The direct path without a device. mlx5dv_init_obj shows plain memory; the test reads what was
+// written there, and writes CQEs as a device does. tests/endpoint compares with libmlx5. This test
+// needs no libmlx5, so it also runs on other processors than x86-64.
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
 
@@ -37,7 +37,7 @@ struct Shown {
     std::uint32_t completed = 0, blocks = kBlocks;
 
     std::uint32_t posted() const { return be32toh(load_word(&record[MLX5_SND_DBR])) & 0xffff; }
-    // As a device does: the owner's byte last.
+    // Writes a CQE as a device does: the owner's byte last.
     void complete(std::uint16_t counter) {
         mlx5_cqe64& cqe = cqes[completed & (kEntries - 1)];
         cqe.sop_drop_qpn = htobe32(MLX5_OPCODE_RDMA_WRITE << 24 | kNumber);
@@ -109,7 +109,7 @@ TEST_F(DirectPost, InlineWriteByteForByte) {
     EXPECT_EQ(shown.posted(), 1u);
 }
 
-// What is built with all its words known is what is built by asking for each.
+// post_small() writes the same WQE as post_now().
 TEST_F(DirectPost, SmallMessagesAreAsAllOthers) {
     std::array<std::byte, 24> message;
     for (std::size_t i = 0; i < message.size(); ++i)
@@ -198,7 +198,7 @@ TEST_F(DirectPost, GatheredWriteByteForByteAndTheRegisterAlternates) {
     EXPECT_EQ(bytes(shown.uar + kHalf, 3 * kUnit), bytes(shown.ring + kBlock, 3 * kUnit));
 }
 
-// Completed as they come, so that long entries begin at each block of the ring.
+// Each request completes at once, so that long WQEs begin at each block of the ring.
 TEST_F(DirectPost, LongEntriesWrap) {
     for (std::size_t i = 0; i < payload.size(); ++i)
         payload[i] = static_cast<std::uint8_t>(i + 1);
@@ -227,7 +227,7 @@ TEST_F(DirectPost, LongEntriesWrap) {
     }
 }
 
-// A thread as the device: what it reads behind the record is there, and so are its answers.
+// A thread plays the device: it finds the WQEs that the record announces, and its CQEs arrive.
 TEST_F(DirectPost, WhatTheRecordCountsIsWritten) {
     constexpr std::uint32_t kWorks = 5000;
     Mlx5SendQueue<SingleThreaded> queue(&qp, false, 200, false);
@@ -268,7 +268,7 @@ TEST_F(DirectPost, WhatTheRecordCountsIsWritten) {
 }  // namespace
 }  // namespace heddle::post
 
-// In place of libmlx5's.
+// It replaces the function of libmlx5.
 extern "C" int mlx5dv_init_obj(mlx5dv_obj* object, std::uint64_t type) {
     heddle::post::Shown& shown = *heddle::post::g_shown;
     if (type == MLX5DV_OBJ_QP) {

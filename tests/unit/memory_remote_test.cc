@@ -59,7 +59,7 @@ TEST_P(MemoryRemote, CopiesVectorsOfAnyShape) {
                   0);
         EXPECT_TRUE(back.filled(1)) << most;
     }
-    // More pieces than one system call takes, and only a part of what they hold.
+    // More ranges than one system call takes, and only a part of their bytes.
     const auto there = cut(&random, remote.data(), remote.bytes(), 40);
     const auto here = cut(&random, local.data(), local.bytes(), 30);
     ASSERT_GT(there.size(), 1024u);

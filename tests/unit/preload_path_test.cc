@@ -86,7 +86,7 @@ TEST(PreloadPath, ClaimsExactlyOurs) {
     for (const char* path :
          {"/sys/class/infiniband", "/sys/class/infiniband/mlx5_0/ports/1/lid",
           "/sys/class/infiniband_verbs", "/sys/class/infiniband_verbs/uverbs0/dev",
-          // Of the host's hardware, not of our device: claimed to be absent.
+          // These belong to the host's hardware; softhca reports them as absent.
           "/sys/class/infiniband_mad", "/sys/class/infiniband_cm/x", "/dev/infiniband",
           "/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs1", "/dev/infiniband/uverbs0x",
           "/sys/devices/pci5afc:00", "/sys/devices/pci5afc:00/5afc:00:00.0/vendor",

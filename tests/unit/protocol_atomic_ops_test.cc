@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Atomic operations: each type and operation against what fi_atomic(3) says it does, written once
-// more for each family of types; and several threads at one value.
+// Each type and operation against fi_atomic(3), implemented a second time for each family of types;
+// and several threads on one value.
 #include "protocol/atomic_ops.h"
 
 #include <rdma/fabric.h>
@@ -64,7 +64,7 @@ T random_value(std::mt19937_64& random) {
     }
 }
 
-// Integers in 128 unsigned bits, cut to their size: the definition of wrapping around.
+// Integers in 128 unsigned bits, truncated to their size: the definition of wrapping.
 template <class T>
 T expected(std::uint8_t op, T target, T operand, T compare) {
     const T one = static_cast<T>(1), none = static_cast<T>(0);
@@ -142,7 +142,7 @@ T expected(std::uint8_t op, T target, T operand, T compare) {
     return target;
 }
 
-// The table of fi_atomic(3) in words: what each call takes, less what a type cannot do.
+// The table of fi_atomic(3): the operations of each call, without those that a type does not have.
 template <class T>
 bool should_be_valid(AtomicCall call, std::uint8_t op) {
     const bool swap = op >= FI_CSWAP && op <= FI_MSWAP;
@@ -196,7 +196,7 @@ void compute_all(std::uint8_t datatype, std::size_t misalign, bool with_result) 
         for (int round = 0; round < 60; ++round) {
             SCOPED_TRACE(testing::Message() << "operation " << op << ", round " << round);
             alignas(16) std::byte target[(kCount + 2) * sizeof(T)];
-            // one byte off, as the operands of a message may be
+            // Misaligned by one byte, as the operands of a message may be.
             std::byte operand[kCount * sizeof(T) + 1], compare[kCount * sizeof(T) + 1],
                 result[kCount * sizeof(T) + 1];
             std::memset(target, 0x5a, sizeof target);
@@ -262,7 +262,7 @@ TYPED_TEST(AtomicOps, ThreadsLoseNothing) {
     }
 }
 
-// Each value is fetched exactly once: results belong to the change that was made.
+// Each value is fetched exactly once: a result belongs to the change that was made.
 TEST(AtomicOpsThreads, FetchedValuesAreUnique) {
     constexpr unsigned kThreads = 4, kTimes = 5000;
     alignas(8) std::uint64_t counter = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The matcher against a model that searches two lists in order, and what it learns.
+// The matcher against a model that searches two lists in order, and the mask that it learns.
 #include "protocol/matcher_tables.h"
 
 #include <algorithm>
@@ -93,7 +93,7 @@ public:
 
     void run(int steps) {
         for (int i = 0; i < steps && !testing::Test::HasFailure(); ++i) {
-            // phases: mostly receives, mostly messages, phases with the same ignored bits
+            // Phases with mostly receives, mostly messages, or the same ignored bits.
             if (below(200) == 0) lean_ = 20 + below(60);
             if (below(300) == 0) favourite_ = ignores_[below(ignores_.size())];
             step();
@@ -109,7 +109,7 @@ private:
         return below(50) == 0 ? 0xfffffffe : static_cast<std::uint32_t>(below(4));
     }
     std::uint64_t some_tag() {
-        // also in bits that are ignored
+        // Tags differ in ignored bits, too.
         const std::uint64_t high = below(3) == 0 ? random_() & (kMpich | kOpenMpi | kIntel) : 0;
         return high | (below(30) == 0 ? below(2000) : below(6));
     }
@@ -275,7 +275,7 @@ TEST(MatcherLearns, KeepsAMaskThatServesAcknowledgements) {
         exchange(matcher, kMpich, 1);
     }
     EXPECT_EQ(matcher.mask(), kMpich);
-    // nothing else for long: the mask is what all receives ignore after all
+    // After many such receives the mask is what all of them ignore.
     exchange(matcher, 0, 256);
     EXPECT_EQ(matcher.mask(), 0u);
 }
@@ -308,7 +308,7 @@ TEST(MatcherLearns, DoesNotFlap) {
     EXPECT_LE(changes, 3);
 }
 
-// Posting and receipt in opposite orders: by list these are millions of steps each.
+// Posting and receipt in opposite orders: with lists each would take millions of steps.
 TEST(MatcherIsQuick, UnderTheMasksOfTheMpis) {
     constexpr std::uint32_t kCount = 100000;
     const std::clock_t start = std::clock();

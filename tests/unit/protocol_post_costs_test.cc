@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which path posts faster, and the file that this is kept in, whatever is in it.
+// Which path posts faster, and the file with the result, whatever its content is.
 #include "protocol/post_costs.h"
 
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ TEST(PostCosts, FileAndBack) {
     std::filesystem::remove_all(file.parent_path());
 }
 
-// In a folder where others may write: what a link leads to is not written.
+// In a folder that other users may write to, the target of a link is not written.
 TEST(PostCosts, LinksAreNotFollowed) {
     const std::filesystem::path folder =
         std::filesystem::path(testing::TempDir()) / ("links-" + std::to_string(::getpid()));
@@ -64,7 +64,7 @@ TEST(PostCosts, LinksAreNotFollowed) {
     std::filesystem::remove_all(folder);
 }
 
-TEST(PostCosts, DamagedFiles) {
+TEST(PostCosts, InvalidFiles) {
     const std::string good = costs(500, 400).text();
     for (const char* bad : {"", "heddle post costs 2\n", "heddle post costs 1\n",
                             "heddle post costs 1\n8 500 400\n", "heddle reuse costs 1\n"})

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Break-even counts, and the file that they are kept in, whatever is in it.
+// Break-even counts, and the file with them, whatever its content is.
 #include "protocol/reuse_costs.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ ReuseCosts some() {
         cost.copy = 50;
         cost.lookup = 4;
         cost.copied = {500, 400, 300};
-        // less than nothing, 46, and 96 are saved
+        // The saved times are negative, 46 and 96.
         cost.gathered = {520, 350, 200};
     }
     return costs;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The table of buffers: counts, what makes room for what, growth, rest, and how time goes by.
+// The table of buffers: counts, eviction, growth, rest, and ageing.
 #include "memory/reuse_table.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ TEST(ReuseTable, CountsNoFurtherThanItCan) {
     EXPECT_EQ(entry->uses(), ReuseTable::kMostUses);
 }
 
-// What was used last epochs ago counts for as little.
+// A buffer that was last used many epochs ago counts little.
 TEST(ReuseTable, Forgets) {
     ReuseTable table;
     for (int i = 0; i < 512; ++i)
@@ -49,7 +49,7 @@ TEST(ReuseTable, Forgets) {
     EXPECT_EQ(table.use(place(1), 500)->uses(), 1u);
 }
 
-// A million buffers that are used once: bounded, and at rest most of the time.
+// A million buffers that are used once: the table stays small and is at rest most of the time.
 TEST(ReuseTable, RestsWhereNothingIsReused) {
     ReuseTable table;
     for (std::uint64_t i = 0; i < 1'000'000; ++i)
@@ -61,7 +61,7 @@ TEST(ReuseTable, RestsWhereNothingIsReused) {
     EXPECT_EQ(state.frequent, 0u);
 }
 
-// And looks again.
+// The table wakes up again.
 TEST(ReuseTable, WakesFromRest) {
     ReuseTable table;
     for (std::uint64_t i = 0; table.state().rests == 0; ++i)
@@ -73,7 +73,7 @@ TEST(ReuseTable, WakesFromRest) {
     EXPECT_EQ(most, 1000u);
 }
 
-// Many that are used again and again: it grows until all have a place.
+// Many buffers that are used repeatedly: the table grows until it has all of them.
 TEST(ReuseTable, GrowsForWhatIsReused) {
     constexpr std::uint64_t kBuffers = 5000;
     ReuseTable table;
@@ -93,7 +93,7 @@ TEST(ReuseTable, GrowsForWhatIsReused) {
     EXPECT_LE(table.state().entries, ReuseTable::kMost);
 }
 
-// What is in frequent use stays, whatever else comes.
+// Frequently used buffers stay, whatever other buffers are used.
 TEST(ReuseTable, KeepsWhatIsFrequent) {
     ReuseTable table;
     table.use(place(3), 2048)->value = 42;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What tuple queues need that has no device: immediates, which tags repeat, and receives and
-// messages that come back to their places in the matcher.
+// The parts of tuple queues without a device: immediates, which tags repeat, and receives and
+// messages that return to the matcher in their order.
 #include "protocol/tuple.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ TEST(TupleImmediate, CarriesIgnoredBitsAndTheNumber) {
     for (const std::uint64_t mask :
          {std::uint64_t{0}, kIgnoredByMpich, kScattered, std::uint64_t{0xff}}) {
         ASSERT_TRUE(TupleImmediate::possible(mask));
-        // Of all their values.
+        // All values of the ignored bits.
         for (std::uint64_t bits = mask;; bits = (bits - 1) & mask) {
             const std::uint64_t plain = 0x0123456789abcdef & ~mask;
             for (const std::uint32_t number : {0u, 1u, 0xffffffu, 0x1000000u, ~0u}) {
@@ -38,7 +38,7 @@ TEST(TupleImmediate, CarriesIgnoredBitsAndTheNumber) {
     EXPECT_TRUE(TupleImmediate::possible(0xff00));
     EXPECT_FALSE(TupleImmediate::possible(0x1ff00));
     EXPECT_FALSE(TupleImmediate::possible(~std::uint64_t{0}));
-    // Bits that the mask has not are nobody's.
+    // Bits outside of the mask do not matter.
     EXPECT_EQ(TupleImmediate::tag_of(0xff000000, 5, kIgnoredByMpich), 5 | kIgnoredByMpich);
 }
 
@@ -52,7 +52,7 @@ TEST(TupleFilter, SeesWhatRepeats) {
     EXPECT_TRUE(filter.use(key, 3));
 }
 
-// Each queue that did not last makes it twice as many; each that did, half.
+// Each queue that was closed early doubles the number of repeats; each that lasted halves it.
 TEST(TupleFilter, HasPatience) {
     TupleFilter filter;
     const TupleKey key{1, 2};
@@ -76,7 +76,7 @@ TEST(TupleFilter, HasPatience) {
     }
 }
 
-// Any number of tags that come once do not put out those that repeat.
+// Tags that occur once do not evict tags that repeat, however many there are.
 TEST(TupleFilter, IsOfWhatIsUsedLately) {
     TupleFilter filter;
     const TupleKey key{1, 2};
@@ -100,11 +100,11 @@ TEST(MatcherForTuples, TakesTheOldestExactReceive) {
     Matcher matcher;
     PostedReceive wide = posted_receive(1, 7, kIgnoredByMpich | 0xff),
                   any = posted_receive(kAnySource, 7, kIgnoredByMpich),
-                  narrow = posted_receive(1, 7, 0), first = posted_receive(1, 7, kIgnoredByMpich),
+                  exact = posted_receive(1, 7, 0), first = posted_receive(1, 7, kIgnoredByMpich),
                   second = posted_receive(1, 7 | 0x0040000000000000, kIgnoredByMpich),
                   other = posted_receive(2, 7, kIgnoredByMpich),
                   teach = posted_receive(9, 9, kIgnoredByMpich);
-    for (PostedReceive* it : {&teach, &wide, &any, &narrow, &first, &other, &second})
+    for (PostedReceive* it : {&teach, &wide, &any, &exact, &first, &other, &second})
         ASSERT_EQ(matcher.post(*it), nullptr);
     EXPECT_EQ(matcher.take_exact(1, 7, kIgnoredByMpich), &first);
     EXPECT_EQ(matcher.take_exact(1, 7, kIgnoredByMpich), &second) << "the bit is ignored";
@@ -142,7 +142,7 @@ TEST(MatcherForTuples, KnowsInexactReceives) {
     EXPECT_TRUE(inexact(waits));
 }
 
-// Receives go out, and come back in any order: messages find them in the order of posting.
+// Receives leave the matcher and return in any order: messages find them in the order of posting.
 TEST(MatcherForTuples, PutsReceivesBack) {
     std::mt19937 random(1);
     const auto below = [&](std::uint32_t n) { return random() % n; };
@@ -190,7 +190,7 @@ TEST(MatcherForTuples, PutsReceivesBack) {
     }
 }
 
-// A receive that waits takes nothing, and nothing passes it by.
+// A suspended receive takes no message, and no message bypasses it.
 TEST(MatcherForTuples, KeepsMessagesForReceivesThatWait) {
     Matcher matcher;
     PostedReceive waits = posted_receive(kAnySource, 7, 0), later = posted_receive(1, 7, 0);
@@ -206,7 +206,8 @@ TEST(MatcherForTuples, KeepsMessagesForReceivesThatWait) {
     EXPECT_EQ(matcher.arrive(1, 7), &later);
 }
 
-// However they came, messages of one source are found in the order of their places; of two, each.
+// Messages of one source are found in the order of their positions, in whatever order they arrived.
+// Two sources are independent.
 TEST(MatcherForTuples, KeepsMessagesInPlace) {
     std::mt19937 random(1);
     for (int round = 0; round < 200; ++round) {
@@ -221,7 +222,7 @@ TEST(MatcherForTuples, KeepsMessagesInPlace) {
             all[i].tag = random() % 3;
             order.push_back(&all[i]);
             const bool is_late = random() % 2 == 0;
-            // Some share a place: behind the message that has it, in their order.
+            // Some share a position: they follow the message that has it, in their order.
             all[i].place = is_late ? place : ++place;
             all[i].order = is_late ? i + 1 : 0;
             (is_late ? late : in_time).push_back(&all[i]);

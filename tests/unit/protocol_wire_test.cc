@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What parse accepts of each kind of message, and that one thing wrong is enough to refuse it.
+// What parse accepts for each kind of message. One wrong field is enough to refuse a message.
 #include "protocol/wire.h"
 
 #include <rdma/fabric.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kMost = ~std::uint64_t{0};
 
-// Bytes put one behind the other.
+// Concatenates bytes.
 class Bytes {
 public:
     explicit Bytes(Kind kind, unsigned flags = 0) {
@@ -42,7 +42,7 @@ public:
     }
     std::size_t size() const { return bytes_.size(); }
 
-    // In memory of just that size, at every alignment: a sanitizer sees a read too far.
+    // In memory of exactly that size, at every alignment: a sanitizer finds a read beyond the end.
     bool parses(Message& out, bool has_immediate = false, std::size_t size = kMost) const {
         if (size == kMost) size = bytes_.size();
         bool good = false;
@@ -59,7 +59,7 @@ public:
         Message out;
         return parses(out, has_immediate);
     }
-    // Nothing shorter is a message, and nothing longer.
+    // No shorter or longer bytes are a message.
     void expect_exact() const {
         Message out;
         EXPECT_TRUE(parses(out));
@@ -225,7 +225,7 @@ void check_segments(MakeBytes make) {
     bad(6, {segment(0, kMost - 1), segment(0, 8)});  // likewise
     bad(100, {segment(kMost - 98, 100)});            // an address does
     good(100, {segment(kMost - 100, 100)});
-    // counts that say more or less than what follows
+    // Counts that differ from what follows.
     EXPECT_FALSE(make(100, 0, {segment(0, 100)}).parses());
     EXPECT_FALSE(make(100, 2, {segment(0, 100)}).parses());
     EXPECT_FALSE(make(100, ~0u, {segment(0, 100)}).parses());

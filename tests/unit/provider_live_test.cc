@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What processes show of their endpoints, as another reads it: all that was written, nothing that
-// is half written, and no more than the segment holds.
+// A reader gets all values that a process has published, no half-written ones, and nothing beyond
+// the segment.
 #include <gtest/gtest.h>
 
 #include <atomic>

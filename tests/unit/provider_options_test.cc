@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Values of the provider's options: what is possible is taken, and nothing else changes anything.
+// Possible values of the provider's options are accepted. All others change nothing.
 #include "provider/options.h"
 
 #include <gtest/gtest.h>
