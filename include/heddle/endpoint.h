@@ -130,6 +130,7 @@ public:
     /// @return kOk. kFull: the send queue has no room; poll, then try again. kInvalid: the request
     ///     is not possible on this QP (too many SGEs, too much inline payload, wrong opcode)
     post::Posted post(const post::WorkRequest& request, std::uint32_t k = 0) noexcept {
+        HEDDLE_DEBUG_ASSERT(k < qps_.size(), "an endpoint has no QP of that index");
         return visit([&](auto& q) { return q.send(k).post_now(request); });
     }
     /// Posts a receive. EndpointOptions::receive_depth is not 0.
@@ -149,6 +150,7 @@ public:
     /// @param most the largest number of completions to take
     /// @return how many were written to `out`; 0: none has arrived
     unsigned poll(post::Completion* out, unsigned most) noexcept {
+        HEDDLE_DEBUG_ASSERT(out != nullptr || most == 0);
         return visit([&](auto& q) { return q.completions().poll(out, most); });
     }
     /// Returns the address that a peer passes to connect().

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle {
 
 /// Counts of the verbs objects and doorbell registers behind a set of endpoints. The columns of the
@@ -43,6 +45,7 @@ struct Usage {
     /// Returns the registers that no QP rings; nullopt if the device is not an mlx5. Any thread.
     std::optional<std::uint32_t> uuars_wasted() const noexcept {
         if (!uuars || !uuars_used) return std::nullopt;
+        HEDDLE_DEBUG_ASSERT(*uuars_used <= *uuars, "QPs ring registers of mapped pages only");
         return *uuars - *uuars_used;
     }
 };

@@ -37,7 +37,9 @@ public:
     static constexpr std::size_t kMaxSges = 32;
 
     VerbsList(Object* object, std::uint32_t length)
-        : object_(object), list_(length == 0 ? 1 : length) {}
+        : object_(object), list_(length == 0 ? 1 : length) {
+        HEDDLE_ASSERT(object != nullptr);
+    }
 
     Object* object() const noexcept { return object_; }
 
@@ -214,7 +216,7 @@ private:
 class VerbsReceiveQueue {
 public:
     /// @param qp it has a receive queue
-    explicit VerbsReceiveQueue(ibv_qp* qp) : qp_(qp) {}
+    explicit VerbsReceiveQueue(ibv_qp* qp) : qp_(qp) { HEDDLE_ASSERT(qp != nullptr); }
     /// Posts a receive.
     /// @param sges registered memory, which must stay until the receive completes
     /// @param id any value; the completion has it
@@ -280,7 +282,7 @@ private:
 class VerbsCompletionQueue {
 public:
     /// @param cq any CQ
-    explicit VerbsCompletionQueue(ibv_cq* cq) : cq_(cq) {}
+    explicit VerbsCompletionQueue(ibv_cq* cq) : cq_(cq) { HEDDLE_ASSERT(cq != nullptr); }
 
     /// Takes completions, at most 32 a call. Never waits.
     /// @param out room for `most` completions
