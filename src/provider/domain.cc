@@ -182,7 +182,7 @@ void Domain::enabled(protocol::RdmEndpoint& endpoint) {
     }
     endpoints.push_back(&endpoint);
     live_.add(*this, endpoint);
-    look_who_reads();
+    update_reads_next();
 }
 
 bool Domain::waits() const noexcept {
@@ -190,7 +190,7 @@ bool Domain::waits() const noexcept {
                        [](const protocol::RdmEndpoint* each) { return each->waits(); });
 }
 
-void Domain::look_who_reads() noexcept {
+void Domain::update_reads_next() noexcept {
     HEDDLE_ASSERT(std::find(endpoints.begin(), endpoints.end(), nullptr) == endpoints.end());
     reads_next = nullptr;
     if (lock != nullptr || endpoints.size() != 1) return;
@@ -202,7 +202,7 @@ void Domain::closing(protocol::RdmEndpoint& endpoint) noexcept {
     HEDDLE_ASSERT(std::count(endpoints.begin(), endpoints.end(), &endpoint) <= 1);
     std::erase(endpoints, &endpoint);
     live_.remove(endpoint);
-    look_who_reads();
+    update_reads_next();
     if (endpoints_epoll_.open() && !watched(endpoint.wait_fd()))
         unwatch(endpoints_epoll_.get(), endpoint.wait_fd());
 }

@@ -71,7 +71,7 @@ struct Domain : fid_domain {
     int wait_fd();
 
 private:
-    void look_who_reads() noexcept;
+    void update_reads_next() noexcept;
     void progress_by_itself();
     void make_report();
     void show_live() noexcept {

@@ -111,7 +111,13 @@ int enable(Endpoint& endpoint) {
     endpoint.made = std::make_unique<protocol::RdmEndpoint>(domain.protocol,
                                                             endpoint.addresses->names, bindings);
     endpoint.made->set_min_multi_receive(endpoint.min_multi_receive);
-    domain.enabled(*endpoint.made);
+    try {
+        domain.enabled(*endpoint.made);
+    } catch (...) {  // the domain keeps no pointer to an endpoint that is not enabled
+        domain.closing(*endpoint.made);
+        endpoint.made.reset();
+        throw;
+    }
     endpoint.rdm = endpoint.made.get();
     HEDDLE_ASSERT(endpoint.refs.any() == false, "an alias of an endpoint that was not enabled");
     if (domain.lock == nullptr && endpoint.inject_bytes >= sizeof(std::uint64_t))
