@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The table of traits, and how a list of words becomes a set of them.
+// The table of traits, and the parser of a trait list.
 #include "softhca/base/device_traits.h"
 
 #include <charconv>
@@ -8,40 +8,40 @@ namespace softhca {
 
 namespace {
 
-// In the order of DeviceTrait. docs/softhca.md says more of each.
+// In the order of DeviceTrait. docs/softhca.md describes each trait.
 constexpr DeviceTraitDeclaration kTraits[] = {
     {DeviceTrait::kNoAtomics, "no-atomics", false,
      "the device has no atomic operations and refuses queue pairs that allow them"},
     {DeviceTrait::kNoXrc, "no-xrc", false, "the device has no XRC"},
     {DeviceTrait::kNoRoceV1, "no-roce-v1", false,
-     "an Ethernet port has no GIDs of RoCE v1, so that the first entry of its table is empty"},
+     "an Ethernet port has no RoCE v1 GIDs, so that the first entry of its table is empty"},
     {DeviceTrait::kReuseNumbers, "reuse-numbers", true,
-     "the number of a queue pair or SRQ that is gone is the next one's"},
+     "a new queue pair or SRQ gets the number of one that was destroyed"},
     {DeviceTrait::kPinned, "pinned", true,
-     "registrations keep the pages they were made with, whatever is mapped there later"},
+     "a registration keeps the pages it was made with, whatever is mapped there later"},
     {DeviceTrait::kArm, "arm", true,
-     "a CQ ignores an arm whose sequence number is not the number of its events so far"},
+     "a CQ ignores an arm whose sequence number differs from its number of events so far"},
     {DeviceTrait::kSharedUuar, "shared-uuar", true,
-     "a QP fails that writes a uUAR to which another thread writes under another lock"},
+     "a QP fails if it writes a uUAR that another thread writes under another lock"},
     {DeviceTrait::kNoBlueFlame, "no-blueflame", false,
      "the device has no BlueFlame: all QPs ring one non-cached register"},
     {DeviceTrait::kPackets, "packets", true,
-     "a message comes by packets of the path MTU, with pauses between them"},
+     "a message arrives in packets of the path MTU, with pauses between them"},
     {DeviceTrait::kReorder, "reorder", true,
      "the last packet of a message is in memory before the others"},
     {DeviceTrait::kNoThreadDomains, "no-thread-domains", false,
-     "no register can be had for a thread domain, as from kernels before 4.16"},
+     "a thread domain gets no register of its own, as with kernels before 4.16"},
     {DeviceTrait::kFewSges, "few-sges", false,
      "a work request has at most 4 scatter/gather entries"},
     {DeviceTrait::kSmallInline, "small-inline", false,
      "a work queue entry has at most 256 bytes, which leaves about 100 for inline data"},
     {DeviceTrait::kNoCopyOnFork, "no-copy-on-fork", false,
-     "fork takes registered pages from the parent, as kernels before 5.12 do, but for those of "
-     "MADV_DONTFORK"},
+     "fork takes registered pages from the parent, as with kernels before 5.12, except those "
+     "under MADV_DONTFORK"},
     {DeviceTrait::kNoUserfaultfd, "no-userfaultfd", false,
      "userfaultfd is refused (EPERM), as in a container with a seccomp filter"},
     {DeviceTrait::kAtomicBytes, "atomic-bytes", true,
-     "the completion of an atomic operation does not say how many bytes it answered"},
+     "the completion of an atomic operation does not report a byte count"},
     {DeviceTrait::kRnrTimers, "rnr-timers", true,
      "a sender that found no receive waits for its RNR timer, whatever is posted meanwhile"},
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a real adapter may do and the software one need not: each freedom that hardware has (and
-// takes) can be given to this device, too, so that programs meet it in a test.
+// Traits of real adapters that the software one lacks by default. A test switches them on to run a
+// program against the behaviour of hardware.
 #pragma once
 
 #include <cstddef>
@@ -30,18 +30,19 @@ enum class DeviceTrait : std::uint8_t {
     kRnrTimers,
 };
 
-// One trait. Those of `strict` are what every ConnectX does; the others are what some devices lack.
+// One trait. A trait with `strict` holds for every ConnectX; the others are features that some
+// devices lack.
 struct DeviceTraitDeclaration {
     DeviceTrait trait;  // its place in the table
     const char* word;   // "no-xrc"
     bool strict;
-    const char* help;  // what the device does then
+    const char* help;  // what a device with this trait does
 };
 
 std::span<const DeviceTraitDeclaration> device_trait_declarations() noexcept;
 
-// A set of traits, and the seed that chooses where there is a choice: pauses, orders, and which
-// traits `random` stands for.
+// A set of traits, and the seed of random choices: lengths of pauses, orders of packets, and the
+// traits of `random`.
 class DeviceTraits {
 public:
     bool has(DeviceTrait trait) const noexcept { return (bits_ >> bit(trait) & 1) != 0; }
@@ -61,10 +62,13 @@ private:
     std::uint64_t seed_ = 0;
 };
 
-// Reads a list of words, divided by commas, from left to right: `kind` (no trait), `strict` (what
-// every ConnectX does), `random:N` (each of those or not, as the number N says; N is the seed,
-// too), `seed:N`, a trait, or a trait with `-` before it, which takes it away. False, and `*traits`
-// unchanged, where a word is none of these. Thread-safe.
+// Reads a comma-separated list of words from left to right:
+// - `kind`: no trait
+// - `strict`: what every ConnectX does
+// - `random:N`: a subset of the traits of `strict`, chosen by the number N, which is the seed, too
+// - `seed:N`: the seed
+// - a trait, which is added, or `-` and a trait, which is removed
+// Returns false and leaves `*traits` unchanged if a word is none of these. Thread-safe.
 bool read_device_traits(std::string_view text, DeviceTraits* traits) noexcept;
 
 }  // namespace softhca

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// State of a parent, kept in its child: see left_behind.h.
+// The list of a parent's objects that its child keeps: see left_behind.h.
 #include "softhca/base/left_behind.h"
 
 #include <new>

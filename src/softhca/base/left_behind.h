@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a forked child has of its parent's state and can neither use nor free: a thread that the
-// child does not have, or the frame that a signal interrupted, may have been at work on it. Here it
-// stays, where leak checkers see that somebody knows of it.
+// A forked child inherits objects of its parent that it can neither use nor free: another thread of
+// the parent, or the frame that a signal interrupted, may have been changing them at the fork. The
+// child keeps such objects in a list. So leak checkers find them reachable.
 #pragma once
 
 namespace softhca {
 
-void leave_behind(const void* object) noexcept;  // by a child's fork handler only
+// Call this in a child's fork handler only.
+void leave_behind(const void* object) noexcept;
 
 }  // namespace softhca

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// System calls by number. Only calls that every 64-bit Linux architecture has are used (aarch64 has
-// no open, stat, access, readlink, dup2, poll, ...: their *at successors stand in).
+// System calls by number. Only calls that every 64-bit Linux architecture has are used. aarch64 has
+// no open, stat, access, readlink, dup2 or poll, so their *at and p* successors are called instead.
 #include "softhca/base/libc.h"
 
 #include <cerrno>
@@ -91,7 +91,7 @@ int dup(int fd) noexcept { return call<int>(SYS_dup, fd); }
 
 int dup2(int fd, int target) noexcept {
     if (fd == target) {
-        // dup3 refuses this; dup2 only asks whether the descriptor is open.
+        // dup3(2) refuses equal numbers; dup2(2) then only checks that the descriptor is open.
         return fcntl(fd, F_GETFD) < 0 ? -1 : fd;
     }
     return dup3(fd, target, 0);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The functions beneath the interposed ones. softhca's own code calls these, never the libc names
-// that preload/ defines: each is the bare system call, so neither our interposers nor another
-// library's memory hooks (UCX patches mmap and munmap) ever see softhca's own work.
+// that preload/ defines. Each is the bare system call. So neither our interposers nor another
+// library's memory hooks (UCX patches mmap and munmap) see softhca's own calls.
 //
-// They return what libc's functions of the same name return and set errno. All are
-// async-signal-safe and may be called before any constructor has run. None is a cancellation point.
+// Each returns what the libc function of that name returns, and sets errno. All are
+// async-signal-safe and may run before any constructor. None is a cancellation point.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,7 @@ int pipe2(int fds[2], int flags) noexcept;
 int eventfd(unsigned value, int flags) noexcept;
 int memfd_create(const char* name, unsigned flags) noexcept;
 int socket(int domain, int type, int protocol) noexcept;
-// To and from the peer that the socket is connected to.
+// Both work on the peer that the socket is connected to.
 ssize_t sendto(int fd, const void* buffer, std::size_t size, int flags) noexcept;
 ssize_t recvfrom(int fd, void* buffer, std::size_t size, int flags) noexcept;
 int poll(pollfd* fds, nfds_t count, int timeout_ms) noexcept;
@@ -73,8 +73,8 @@ int symlinkat(const char* target, int directory, const char* path) noexcept;
 int fchmod(int fd, mode_t mode) noexcept;
 int chdir(const char* path) noexcept;
 int fchdir(int fd) noexcept;
-ssize_t getcwd(char* buffer, std::size_t size) noexcept;  // length without the terminator, or -1
-ssize_t getdents64(int fd, void* buffer, std::size_t size) noexcept;  // of struct dirent64
+ssize_t getcwd(char* buffer, std::size_t size) noexcept;  // length without the NUL, or -1
+ssize_t getdents64(int fd, void* buffer, std::size_t size) noexcept;  // fills struct dirent64
 int inotify_add_watch(int fd, const char* path, std::uint32_t mask) noexcept;
 ssize_t getxattr(const char* path, const char* name, void* value, std::size_t size) noexcept;
 ssize_t lgetxattr(const char* path, const char* name, void* value, std::size_t size) noexcept;
@@ -88,7 +88,7 @@ void* mremap(void* address, std::size_t old_length, std::size_t new_length, int 
              void* new_address = nullptr) noexcept;
 int mprotect(void* address, std::size_t length, int prot) noexcept;
 int madvise(void* address, std::size_t length, int advice) noexcept;
-// Advice of Linux 5.14, newer than some distributions' headers.
+// Advice values of Linux 5.14, which some distributions' headers lack.
 constexpr int kMadvPopulateRead = 22, kMadvPopulateWrite = 23;
 ssize_t process_vm_readv(pid_t pid, const iovec* local, unsigned long local_count,
                          const iovec* remote, unsigned long remote_count) noexcept;
@@ -96,7 +96,7 @@ ssize_t process_vm_writev(pid_t pid, const iovec* local, unsigned long local_cou
                           const iovec* remote, unsigned long remote_count) noexcept;
 
 // Processes
-pid_t getpid() noexcept;  // asks the kernel each time: right in a vfork child too
+pid_t getpid() noexcept;  // asks the kernel each time, so it is right in a vfork child too
 pid_t gettid() noexcept;
 int kill(pid_t pid, int signal) noexcept;
 long futex(std::uint32_t* word, int operation, std::uint32_t value,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One line, one write: lines of concurrent processes never mix, and a killed process leaves no half
-// of one. The log file is opened anew for each line, so that no descriptor is held that a program
-// could close and reuse (daemons close every descriptor they find), and so that it can be rotated.
+// Each message is one line, written by one write(2). So lines of concurrent processes never mix,
+// and a killed process leaves no half line. The log file is opened for each line, for two reasons:
+// daemons close every descriptor that they find, and a log can be rotated.
 #include "softhca/base/log.h"
 
 #include <cerrno>
@@ -32,7 +32,7 @@ void learn_threshold() noexcept {
     }
 }
 
-// An absolute path at the first use, so that a later chdir() does not scatter the log.
+// The path is made absolute at the first use, so a later chdir() does not scatter the log.
 const char* log_path() noexcept {
     struct Resolved {
         char text[PATH_MAX];
@@ -62,14 +62,14 @@ const char* log_path() noexcept {
 }
 
 void write_whole(int fd, const char* text, std::size_t size) noexcept {
-    // One attempt but for interruptions: a full pipe or disk is no reason to stop the program.
+    // Only an interrupted write is repeated: a full pipe or disk must not stop the program.
     ssize_t written = 0;
     do {
         written = libc::write(fd, text, size);
     } while (written < 0 && errno == EINTR);
 }
 
-// Once a process: the lines that follow go to standard error, too.
+// Reports once in a process. The lines that follow go to standard error, too.
 void report_unwritable(const char* path, int reason) noexcept {
     static std::atomic<bool> reported{false};
     if (reported.exchange(true, std::memory_order_relaxed)) {
@@ -115,7 +115,7 @@ void log_line(LogLevel level, const char* format, ...) noexcept {
     if (body > 0) {
         length += static_cast<std::size_t>(body);
     }
-    if (length > sizeof line - 2) {  // truncated, and say so
+    if (length > sizeof line - 2) {  // the text was truncated: end it by "..."
         length = sizeof line - 2;
         line[length - 3] = line[length - 2] = line[length - 1] = '.';
     }
@@ -130,7 +130,7 @@ void log_line(LogLevel level, const char* format, ...) noexcept {
     if (fd >= 0) {
         write_whole(fd, line, length);
     } else {
-        // Better a line in the wrong place than none.
+        // A line in the wrong place is better than none.
         report_unwritable(path, errno);
         write_whole(STDERR_FILENO, line, length);
     }

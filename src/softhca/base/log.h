@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Messages: lines "softhca[PID]: level: text" by one write(2) each, to standard error or to
-// SOFTHCA_LOG_FILE, down to the level SOFTHCA_LOG. A message that is off costs one load and one
-// branch. Logging allocates nothing, keeps errno, and may be used in signal handlers, in fork and
-// vfork children and before constructors have run.
+// Messages: lines "softhca[PID]: level: text", each written by one write(2) to standard error or to
+// SOFTHCA_LOG_FILE. SOFTHCA_LOG is the least important level that is written. A message below it
+// costs one load and one branch.
+//
+// Logging allocates nothing and keeps errno. It may be used in signal handlers, in fork and vfork
+// children, and before constructors have run.
 #pragma once
 
 #include <atomic>
@@ -12,8 +14,8 @@
 namespace softhca {
 
 namespace detail {
-// The least important level that is on. It starts at the least of all, so that the first message
-// reaches log_line(), which reads the options.
+// The least important level that is written. It starts at kTrace, so that the first message reaches
+// log_line(), which reads the options.
 extern std::atomic<int> log_threshold;
 }  // namespace detail
 
@@ -24,7 +26,7 @@ inline bool log_enabled(LogLevel level) noexcept {
 void log_line(LogLevel level, const char* format, ...) noexcept
     __attribute__((format(printf, 2, 3), cold));
 
-// For tests and the command line, whose flags come after the environment.
+// For tests, and for the command line, whose flags override the environment.
 void set_log_level(LogLevel level) noexcept;
 
 }  // namespace softhca
@@ -36,7 +38,7 @@ void set_log_level(LogLevel level) noexcept;
         }                                                 \
     } while (false)
 
-// Once a process (a forked child inherits what was said).
+// These write once in a process. A forked child inherits what its parent has already written.
 #define SOFTHCA_LOGF_ONCE(level, ...)                                                 \
     do {                                                                              \
         static ::std::atomic<bool> softhca_said{false};                               \

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The table of softhca's environment variables, and how values become Options.
+// The table of softhca's environment variables, and how their texts become Options.
 #include "softhca/base/options.h"
 
 #include <atomic>
@@ -64,8 +64,8 @@ constexpr OptionDeclaration kDeclarations[] = {
         .initial = "dynamic",
         .values = kUarValues,
         .possible = "dynamic or static",
-        .help = "which kernel's doorbell pages: today's, allocated on demand (dynamic), or the "
-                "eight pages and sixteen uUARs of a context of 2018 (static)",
+        .help = "how doorbell pages are allocated: on demand as by current kernels (dynamic), or "
+                "eight pages with sixteen uUARs a context as in 2018 (static)",
         .apply = [](std::string_view value,
                     Options* options) { return choose(kUarValues, value, &options->uar); },
     },
@@ -76,9 +76,9 @@ constexpr OptionDeclaration kDeclarations[] = {
         .initial = "hybrid",
         .values = kEngineValues,
         .possible = "hybrid, inline, thread or dedicated",
-        .help = "who executes work requests: the posting thread (inline), a progress thread "
-                "(thread), each what suits it (hybrid), or a progress thread that never sleeps and "
-                "that nobody helps, as an adapter's processor (dedicated)",
+        .help = "which thread executes WQEs: the posting thread (inline), a progress thread "
+                "(thread), either of them (hybrid), or a progress thread that never sleeps and "
+                "alone executes, as an adapter's processor does (dedicated)",
         .apply = [](std::string_view value,
                     Options* options) { return choose(kEngineValues, value, &options->engine); },
     },
@@ -89,8 +89,8 @@ constexpr OptionDeclaration kDeclarations[] = {
         .initial = "auto",
         .values = kMemoryValues,
         .possible = "auto or cma",
-        .help = "how payload reaches another process: memory shared where that is safe (auto), or "
-                "always process_vm_readv and process_vm_writev (cma)",
+        .help = "how payload reaches another process: by shared memory where that is safe (auto), "
+                "or always by process_vm_readv and process_vm_writev (cma)",
         .apply = [](std::string_view value,
                     Options* options) { return choose(kMemoryValues, value, &options->memory); },
     },
@@ -102,8 +102,8 @@ constexpr OptionDeclaration kDeclarations[] = {
         .values = kMemlockValues,
         .possible = "ignore or enforce",
         .help =
-            "whether RLIMIT_MEMLOCK (ulimit -l) limits what is registered, as the kernel limits "
-            "what it pins for a real adapter; here nothing is pinned",
+            "whether RLIMIT_MEMLOCK (ulimit -l) limits registrations, as it limits what the "
+            "kernel pins for a real adapter; softhca pins nothing",
         .apply = [](std::string_view value,
                     Options* options) { return choose(kMemlockValues, value, &options->memlock); },
     },
@@ -129,8 +129,8 @@ constexpr OptionDeclaration kDeclarations[] = {
         .initial = "infiniband",
         .values = kPortValues,
         .possible = "infiniband or roce",
-        .help = "what the port of the device is: InfiniBand, with a LID, or Ethernet, with GIDs of "
-                "RoCE v1 and v2; the first process of a fabric decides",
+        .help = "link layer of the port: InfiniBand, with a LID, or Ethernet, with GIDs of RoCE v1 "
+                "and v2; the first process of a fabric decides",
         .apply = [](std::string_view value,
                     Options* options) { return choose(kPortValues, value, &options->port); },
     },
@@ -140,10 +140,10 @@ constexpr OptionDeclaration kDeclarations[] = {
         .metavar = "TRAITS",
         .initial = "kind",
         .values = {},
-        .possible = "a list of kind, strict, random:N, seed:N and traits, divided by commas "
-                    "(softhca traits lists them; -TRAIT takes one away)",
-        .help = "how harsh the device is: kind, or as free as a real ConnectX is (strict), or by "
-                "single traits; random:N takes each trait of strict or not, as the number says",
+        .possible = "a comma-separated list of kind, strict, random:N, seed:N and traits "
+                    "(softhca traits lists them; -TRAIT removes one)",
+        .help = "how strict the device is: kind, as strict as a real ConnectX (strict), or with "
+                "single traits; random:N takes a subset of the traits of strict, chosen by N",
         .apply = [](std::string_view value,
                     Options* options) { return read_device_traits(value, &options->device); },
     },
@@ -169,12 +169,12 @@ constexpr OptionDeclaration kDeclarations[] = {
         .initial = "",
         .values = {},
         .possible = "an absolute path of at most 3800 bytes",
-        .help = "a directory that exists, in which fabrics are kept (in softhca-UID) instead of "
-                "/dev/shm; best in memory (tmpfs); all processes of a fabric, and the commands "
-                "that look at it, need the same",
+        .help = "an existing directory in which fabrics are kept (in softhca-UID) instead of "
+                "/dev/shm, best on tmpfs; all processes of a fabric, and the commands that "
+                "inspect it, need the same value",
         .apply =
             [](std::string_view value, Options* options) {
-                // File names of the tree are added to it.
+                // File names of the discovery tree are appended to it.
                 return value.starts_with('/') && value.size() <= 3800 &&
                        copy_text(value, options->directory, sizeof options->directory);
             },
@@ -197,7 +197,7 @@ constexpr OptionDeclaration kDeclarations[] = {
         .initial = "",
         .values = {},
         .possible = "a path of at most 4095 bytes",
-        .help = "a file that messages are appended to, instead of standard error",
+        .help = "a file to append messages to, instead of standard error",
         .apply =
             [](std::string_view value, Options* options) {
                 return !value.empty() &&
@@ -213,10 +213,11 @@ struct Loaded {
 };
 
 const Loaded& loaded() noexcept {
-    // Never destroyed: exit handlers of others still open and close files.
+    // The object is never destroyed: exit handlers of other libraries still open and close files.
     static const Loaded values = [] {
         Loaded fresh{};
-        // Not in set-user-id programs: SOFTHCA_LOG_FILE would name a file for their owner to write.
+        // secure_getenv(3) ignores the environment in a set-user-id program, where SOFTHCA_LOG_FILE
+        // would name a file for the program's owner to write.
         const auto lookup = [](const char* variable) -> const char* {
             return ::secure_getenv(variable);
         };
@@ -235,9 +236,9 @@ bool apply_option(const OptionDeclaration& declaration, std::string_view value, 
     if (declaration.apply(value, options)) {
         return true;
     }
-    // A value may be any length; its beginning tells enough.
+    // A value may have any length, so only its beginning is printed.
     const int shown = value.size() < 128 ? static_cast<int>(value.size()) : 128;
-    std::snprintf(message, size, "%s=\"%.*s\" is not possible: it must be %s", declaration.variable,
+    std::snprintf(message, size, "%s=\"%.*s\" is not valid: it must be %s", declaration.variable,
                   shown, value.data(), declaration.possible);
     return false;
 }
@@ -271,7 +272,7 @@ const Options& options() noexcept {
     static std::atomic<bool> reported{false};
     if (values.wrong > 0 && !reported.exchange(true, std::memory_order_relaxed)) {
         LOG_ERROR("%s; the default is used%s", values.message,
-                  values.wrong > 1 ? " (and for other wrong variables)" : "");
+                  values.wrong > 1 ? " (other variables are not valid either)" : "");
     }
     return values.options;
 }

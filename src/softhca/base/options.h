@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Every environment variable of softhca, declared once: the library reads them here, and the
-// command line's flags, its help and the documentation are made from the same table.
+// The environment variables of softhca, each declared once. The library reads them from this table.
+// The command line's flags, its help and the documentation are generated from it.
 #pragma once
 
 #include <cstddef>
@@ -40,37 +40,39 @@ struct Options {
     char log_file[PATH_MAX] = "";   // empty: standard error
 };
 
-// What one variable is. `values` holds the values of a choice, in their order, the default among
-// them; it is empty for free text, whose form `possible` describes.
+// One variable. For a choice, `values` lists its values in the order of the enumerators, the
+// default among them. For free text `values` is empty and `possible` describes the form.
 struct OptionDeclaration {
     const char* variable;  // "SOFTHCA_UAR"
     const char* flag;      // the command line's "--uar", without the dashes
     const char* metavar;   // what help shows for the value
     const char* initial;   // the default, as text; "" for none
     std::span<const char* const> values;
-    const char* possible;  // what is possible, for an error message and help
+    const char* possible;  // the valid values, for error messages and help
     const char* help;
-    bool (*apply)(std::string_view value, Options* options);  // false: not a possible value
+    bool (*apply)(std::string_view value, Options* options);  // false: the value is not valid
 };
 
 std::span<const OptionDeclaration> option_declarations() noexcept;
 
-// Applies one value. On false `*options` is unchanged and `message` (NUL-terminated, truncated to
-// `size`) names the variable, the value and what is possible.
+// Applies one value. If it returns false, `*options` is unchanged, and `message` names the
+// variable, the value and the valid values. `message` is NUL-terminated and truncated to `size`
+// bytes.
 bool apply_option(const OptionDeclaration& declaration, std::string_view value, Options* options,
                   char* message, std::size_t size) noexcept;
 
-// Reads all of them through `lookup` (getenv-like; an empty value is as good as none), defaults for
-// what is unset or wrong. Returns the number of wrong ones; `message` holds the first one's
-// message.
+// Reads all variables through `lookup`, a function like getenv(3). A variable that is unset, empty
+// or not valid gets its default. Returns the number of variables that are not valid; `message`
+// describes the first of them.
 using OptionLookup = const char* (*)(const char* variable);
 unsigned read_options(OptionLookup lookup, Options* options, char* message,
                       std::size_t size) noexcept;
 
-// The process's options, read from the environment at the first call; wrong values are logged once.
+// The process's options, read from the environment at the first call. Values that are not valid are
+// logged once.
 const Options& options() noexcept;
 
-// For logging itself, which must not report through itself.
+// The same without logging, for the logger itself.
 const Options& options_without_report() noexcept;
 
 }  // namespace softhca

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The order that goes through libmlx5, told to ThreadSanitizer, which cannot see it there: whoever
-// polled a completion sees what the engine's thread wrote before it, and whoever executes a message
-// sees what happened before it and its receive were posted. Nothing is compiled otherwise.
+// ThreadSanitizer cannot see the synchronisation inside libmlx5. These functions tell it two
+// orders. A thread that polled a completion sees what the engine's thread wrote before it. A thread
+// that executes a message sees what happened before the message and its receive were posted. Other
+// builds compile nothing.
 #pragma once
 
 #if defined(__SANITIZE_THREAD__)
@@ -11,7 +12,7 @@ extern "C" void __tsan_acquire(void* at);
 
 namespace softhca {
 
-// `queue`: any address that stands for the queue, or for the memory of a receive; nullptr: nothing.
+// `queue`: an address that stands for the queue, or for a receive's memory; nullptr does nothing.
 inline void tsan_release([[maybe_unused]] void* queue) noexcept {
 #if defined(__SANITIZE_THREAD__)
     if (queue) __tsan_release(queue);
