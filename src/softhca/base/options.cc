@@ -101,9 +101,8 @@ constexpr OptionDeclaration kDeclarations[] = {
         .initial = "ignore",
         .values = kMemlockValues,
         .possible = "ignore or enforce",
-        .help =
-            "whether RLIMIT_MEMLOCK (ulimit -l) limits registrations, as it limits what the "
-            "kernel pins for a real adapter; softhca pins nothing",
+        .help = "whether RLIMIT_MEMLOCK (ulimit -l) limits registrations, as it limits what the "
+                "kernel pins for a real adapter; softhca pins nothing",
         .apply = [](std::string_view value,
                     Options* options) { return choose(kMemlockValues, value, &options->memlock); },
     },

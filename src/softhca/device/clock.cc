@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The completion clock's rate: see clock.h.
+// Measures the rate of the completion clock: see clock.h.
 #include "softhca/device/clock.h"
 
 #include <time.h>

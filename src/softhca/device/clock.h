@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The clock of completion timestamps: nanoseconds of the processor's constant-rate counter. The
-// factor lies in the fabric, so that all processes, which write completions for each other, agree.
+// The clock of completion timestamps: nanoseconds, derived from the processor's constant-rate
+// counter. The factor lies in the segment. So all processes agree, although they write completions
+// for each other.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +29,8 @@ inline std::uint64_t counter_to_ns(std::uint64_t ticks, std::uint64_t factor) no
     return static_cast<std::uint64_t>(static_cast<Wide>(ticks) * factor >> 32);
 }
 
-// Nanoseconds per tick * 2^32: what the processor says, or measured against CLOCK_MONOTONIC (2 ms).
+// Nanoseconds per tick * 2^32. aarch64 reports the counter's rate; elsewhere it is measured against
+// CLOCK_MONOTONIC for 2 ms.
 std::uint64_t measure_clock_factor() noexcept;
 
 }  // namespace softhca::device

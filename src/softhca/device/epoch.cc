@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Epochs: see epoch.h.
+// Taking epoch records, and waiting for quiescence: see epoch.h.
 #include "softhca/device/epoch.h"
 
 #include <linux/membarrier.h>
@@ -20,12 +20,12 @@ thread_local constinit EpochRecord* t_record_fast __attribute__((tls_model("init
 namespace {
 
 constexpr std::uint64_t kPatienceNs = 2'000'000'000;
-constexpr std::uint32_t kSharedRecord =
-    kMaxThreads - 1;  // for threads beyond the number of records
+// The record of all threads that find no record of their own.
+constexpr std::uint32_t kSharedRecord = kMaxThreads - 1;
 
 SpinLock g_records_lock;
 std::bitset<kMaxThreads> g_records;  // under g_records_lock
-SpinLock g_shared_record_lock;       // held by the one thread that is inside through kSharedRecord
+SpinLock g_shared_record_lock;       // held by the thread that is inside by kSharedRecord
 
 struct ThreadRecord {
     EpochRecord* record = nullptr;
@@ -75,7 +75,7 @@ bool g_light = false;
 
 void prepare(Segment& segment, bool first) noexcept {
 #if defined(__SANITIZE_THREAD__)
-    constexpr bool kPossible = false;  // it knows nothing of membarrier
+    constexpr bool kPossible = false;  // ThreadSanitizer does not model membarrier(2)
 #else
     constexpr bool kPossible = true;
 #endif
@@ -89,8 +89,9 @@ void heavy_barrier(Fabric& fabric) noexcept {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (!fabric.segment().light_epochs) return;
     if (syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0) return;
-    // This process may not, though the fabric's first could (another container, say): a store
-    // leaves the processor's buffer in less than a microsecond.
+    // This process may not use membarrier(2), though the fabric's first process could (it may run
+    // in another container). A store leaves the processor's buffer in less than a microsecond, so
+    // 10 ms suffice.
     const timespec pause{0, 10'000'000};
     nanosleep(&pause, nullptr);
 }
@@ -150,7 +151,7 @@ bool synchronize_own() noexcept {
 }
 
 void forget_after_fork() noexcept {
-    // the child has one thread and no slot; its records are those of a new process
+    // The child has one thread and no slot. Its records will be those of a new process.
     g_records_lock.unlock();
     g_shared_record_lock.unlock();
     g_records.reset();

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// When may an object be reused? Every thread that works on objects of the fabric marks itself as
-// inside (an odd value in its epoch record) while it does. Who destroys an object first makes it
-// unreachable (state dying), then waits until every thread of every live process that was inside
-// has come out (quiescence, as in read-copy-update), then frees it. Dead processes are not waited
-// for.
+// Epochs decide when an object may be reused. A thread marks itself as inside, by an odd value in
+// its epoch record, while it works on objects of the fabric. Destroying an object takes three
+// steps:
+// 1. The state becomes dying, so the object is unreachable for new users.
+// 2. The destroyer waits until every thread of every live process that was inside has left
+//    (quiescence, as in read-copy-update). It does not wait for dead processes.
+// 3. It frees the object.
 #pragma once
 
 #include <atomic>
@@ -17,23 +19,25 @@ class Fabric;
 
 namespace softhca::device::epoch {
 
-// This thread's record, once it has one. Plain data: reading it needs no initialisation check.
+// This thread's record, or nullptr before it has one. It is plain data, so reading it needs no
+// initialisation check.
 extern thread_local constinit EpochRecord* t_record_fast __attribute__((tls_model("initial-exec")));
 [[gnu::cold, gnu::noinline]] EpochRecord* acquire_record() noexcept;
-// The same, or nullptr before attach() and when all records are taken.
+// Takes a record at the first call. nullptr before attach() and when all records are taken.
 inline EpochRecord* record() noexcept { return t_record_fast ? t_record_fast : acquire_record(); }
 
-// A fabric whose first process may use membarrier(2) has light epochs: entering one is a plain
-// store, and who waits for others has the kernel put a barrier into every thread of them. Decided
-// once, in Segment.light_epochs; this is this process's copy, written at attach.
+// If the fabric's first process may use membarrier(2), the fabric has light epochs: entering an
+// epoch is a plain store, and a thread that waits for others makes the kernel execute a barrier in
+// all of their threads. The first process decides, in Segment.light_epochs. This is the process's
+// copy, written at attach.
 extern bool g_light;
-// Before this process has its slot, under the fabric's directory lock.
+// Call this before the process has its slot, under the fabric's directory lock.
 void prepare(Segment& segment, bool first) noexcept;
 
-// The other half of light_barrier(): pairs with those of all threads of all processes of the
-// fabric.
+// The other half of light_barrier(). It pairs with light_barrier() in all threads of all processes
+// of the fabric.
 void heavy_barrier(Fabric& fabric) noexcept;
-// Orders this thread's stores before its later loads, towards those who call heavy_barrier().
+// Orders this thread's stores before its later loads, as seen by callers of heavy_barrier().
 inline void light_barrier() noexcept {
     if (g_light)
         std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -41,7 +45,7 @@ inline void light_barrier() noexcept {
         std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-// Inside an epoch while it lives. Not to be nested.
+// The thread is inside an epoch while a Section exists. Sections do not nest.
 class Section {
 public:
     [[gnu::always_inline]] Section() noexcept : record_(record()) {
@@ -51,7 +55,7 @@ public:
         }
         record_->value.store(record_->value.load(std::memory_order_relaxed) + 1,
                              std::memory_order_relaxed);
-        light_barrier();  // the mark before any look at an object's state
+        light_barrier();  // the mark comes before any load of an object's state
     }
     [[gnu::always_inline]] ~Section() {
         if (record_)
@@ -69,8 +73,9 @@ private:
     EpochRecord* record_;
 };
 
-// Waits until everyone who was inside at the call has come out; must not be called inside. False if
-// somebody alive stays inside for seconds (a stopped process): then nothing may be reused.
+// Waits until every thread that was inside at the call has left. The caller must be outside.
+// Returns false if a live thread stays inside for two seconds, such as one of a stopped process:
+// then nothing may be reused.
 bool synchronize() noexcept;
 // The same, for the threads of this process only.
 bool synchronize_own() noexcept;

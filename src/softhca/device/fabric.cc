@@ -44,9 +44,9 @@ std::mutex*& fabric_mutex_pointer() {
     return mutex;
 }
 std::mutex& fabric_mutex() { return *fabric_mutex_pointer(); }
-bool g_refused = false;  // under fabric_mutex(): the reason has been logged
+bool g_refused = false;  // under fabric_mutex(): attaching has failed
 
-// A file whose lock guards joining and leaving: the directory itself.
+// The lock on the directory itself, which guards joining and leaving.
 class DirectoryLock {
 public:
     explicit DirectoryLock(const std::string& directory, int how = LOCK_EX) noexcept
@@ -79,9 +79,9 @@ bool is_own_segment(const struct stat& st) noexcept {
     return S_ISREG(st.st_mode) && st.st_uid == geteuid();
 }
 
-// Opens the segment, made if need be, with mode 0600 whatever the umask; under the directory's
-// lock. A file that lacks permissions of its owner was left by a process that was killed as it made
-// it. One that others may read is not touched.
+// Opens the segment, and creates it if necessary, with mode 0600 whatever the umask is. The caller
+// holds the directory's lock. If the file lacks permissions of its owner, a process was killed
+// while it created it, so they are set. A file that others may read is left alone.
 int open_segment(const std::string& path) noexcept {
     constexpr int kFlags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
     struct stat st {};
@@ -101,9 +101,9 @@ int high_descriptor(int fd) noexcept {
     return high;
 }
 
-// Numbers of processes mean something within one PID namespace only.
+// Process identifiers are valid within one PID namespace only.
 struct PidNamespace {
-    std::uint64_t device = 0, inode = 0;  // 0: there is no /proc to tell
+    std::uint64_t device = 0, inode = 0;  // 0: there is no /proc
     bool operator==(const PidNamespace&) const = default;
 };
 
@@ -139,7 +139,7 @@ Fabric* Fabric::attach(const char* name) noexcept {
         g_fabric.store(g_fabric_storage, std::memory_order_release);
         g_refused = false;
         g_fabric_storage->reclaim_dead();
-        g_fabric_storage->wake_others();  // who was alone begins to watch over us
+        g_fabric_storage->wake_others();  // a process that was alone starts to watch for our death
     } else {
         g_refused = true;
     }
@@ -149,8 +149,8 @@ Fabric* Fabric::attach(const char* name) noexcept {
 
 bool Fabric::join(const char* name) noexcept {
     name_ = name;
-    // The directory may vanish between making and locking it when the last user of another fabric
-    // leaves: try again.
+    // When the last user of another fabric leaves, the directory may vanish between its creation
+    // and the lock. So try again.
     for (int attempt = 0; attempt < 100; ++attempt) {
         directory_ = choose_fabric_directory(name);
         if (directory_.empty()) return false;
@@ -158,7 +158,7 @@ bool Fabric::join(const char* name) noexcept {
         tree_path_ = fabric_tree_path(directory_, name);
         DirectoryLock lock(directory_);
         if (!lock.held()) continue;
-        // the lock may be that of a directory that has been removed meanwhile
+        // The lock may be on a directory that has been removed in the meantime.
         struct stat locked {
         }, now{};
         if (libc::fstat(lock.fd(), &locked) != 0 || libc::lstat(directory_.c_str(), &now) != 0 ||
@@ -172,7 +172,7 @@ bool Fabric::join(const char* name) noexcept {
     return false;
 }
 
-// Joining failed half-way, under the directory's lock.
+// Undoes a join that failed half-way. The caller holds the directory's lock.
 void Fabric::abandon() noexcept {
     if (lock_fd_ < 0) return;
     if (slot_ != kNone) segment_->processes[slot_].state.store(kFree, std::memory_order_release);
@@ -195,7 +195,7 @@ void Fabric::remove_if_last() noexcept {
     }
     libc::unlink(segment_path_.c_str());
     remove_tree(tree_path_);
-    rmdir(directory_.c_str());  // fails, rightly, while other fabrics live in it
+    rmdir(directory_.c_str());  // fails while other fabrics live in it, as it should
 }
 
 bool Fabric::open_locked() noexcept {
@@ -215,7 +215,7 @@ bool Fabric::open_locked() noexcept {
         return false;
     }
     const bool alone = !locked_by_another(fd, 0, kMaxProcesses);
-    if (alone) {  // nobody lives here: begin anew, whatever dead processes left
+    if (alone) {  // no live process uses it: discard what dead processes left
         remove_tree(tree_path_);
         if (libc::ftruncate(fd, 0) != 0 ||
             libc::ftruncate(fd, static_cast<off_t>(sizeof(Segment))) != 0) {
@@ -258,9 +258,9 @@ bool Fabric::open_locked() noexcept {
     const PidNamespace its{segment_->pid_namespace_device, segment_->pid_namespace_inode};
     if (its != own) {
         LOG_ERROR(
-            "fabric %s is of processes in PID namespace %llu, and this one is in %llu: they cannot "
-            "copy each other's memory. Choose another name (SOFTHCA_FABRIC), or start all of them "
-            "in one PID namespace (containers: --pid)",
+            "the processes of fabric %s are in PID namespace %llu, and this one is in %llu: they "
+            "cannot copy each other's memory. Choose another name (SOFTHCA_FABRIC), or start all "
+            "of them in one PID namespace (containers: --pid)",
             name_.c_str(), static_cast<unsigned long long>(its.inode),
             static_cast<unsigned long long>(own.inode));
         return false;
@@ -270,7 +270,7 @@ bool Fabric::open_locked() noexcept {
     if (alone) {
         if (const int error = write_tree(tree_path_, port_of(*segment_))) {
             LOG_ERROR("cannot write the device tree %s: %s", tree_path_.c_str(), strerror(error));
-            return false;  // the last one out removes what there is of it
+            return false;  // abandon() removes what was written
         }
     }
     return true;
@@ -316,7 +316,7 @@ bool Fabric::take_slot() noexcept {
         return true;
     }
     LOG_ERROR(
-        "fabric %s has %u processes, which is all it has room for; choose another name "
+        "fabric %s is full: it has %u processes; choose another name "
         "(SOFTHCA_FABRIC)",
         name_.c_str(), kMaxProcesses);
     return false;
@@ -344,8 +344,8 @@ bool Fabric::going(std::uint32_t slot) noexcept {
     if (slot == slot_) return false;
     if (slot >= kMaxProcesses) return true;
     const Process& process = segment_->processes[slot];
-    // The kernel takes memory and descriptors away before it releases the lock: at exit from a
-    // process that says so, at exec descriptors alone.
+    // The kernel takes memory and descriptors away before it releases the lock. At exit the process
+    // state says so; at exec only the descriptors are gone.
     return process.state.load(std::memory_order_acquire) != kLive || !alive(slot) ||
            memory::is_ending(process.pid) ||
            !memory::arena_is_open(process.pid, process.arena_fd, process.arena_inode);
@@ -357,7 +357,8 @@ unsigned Fabric::reclaim_dead() noexcept {
     for (std::uint32_t slot = 0; slot < high && slot < kMaxProcesses; ++slot) {
         Process& process = segment_->processes[slot];
         if (process.state.load(std::memory_order_acquire) == kFree || alive(slot)) continue;
-        // every survivor comes here at the same time: one does it, the others look again later
+        // All survivors come here at the same time. One of them reclaims; the others look again
+        // later.
         if (!segment_->process_lock.try_lock_briefly()) continue;
         if (process.state.load(std::memory_order_acquire) != kFree && !alive(slot)) {
             LOG_INFO("process %d (%.*s) is gone: reclaiming its objects", process.pid,
@@ -375,7 +376,7 @@ unsigned Fabric::reclaim_dead() noexcept {
 void Fabric::leave() noexcept {
     std::lock_guard<std::mutex> guard(fabric_mutex());
     if (!current()) return;
-    // What the application left open goes the way a dead process's objects go.
+    // Objects that the application left open are reclaimed like those of a dead process.
     bool reclaimed = false;
     if (segment_->process_lock.lock()) {
         reclaimed = reclaim_process(*this, slot_);
@@ -385,7 +386,8 @@ void Fabric::leave() noexcept {
     wake_others();
     DirectoryLock lock(directory_);
     g_fabric.store(nullptr, std::memory_order_release);
-    // what could not be freed now is a survivor's to free: it finds a live slot without its lock
+    // If something could not be freed now, the slot stays live without its lock, and a survivor
+    // frees it.
     if (reclaimed) segment_->processes[slot_].state.store(kFree, std::memory_order_release);
     if (lock.held()) remove_if_last();
     // Closing is not enough: the mapping of the segment keeps the open file, and so its lock.
@@ -398,11 +400,12 @@ void Fabric::leave() noexcept {
 
 void Fabric::leave_abruptly() noexcept {
     silence_qps(*this, slot_);
-    // Never waits for long: the thread that a signal interrupted may hold the directory itself.
+    // This must not wait for long: the thread that a signal interrupted may hold the directory's
+    // lock itself.
     for (int attempt = 0; attempt < 100; ++attempt) {
         const DirectoryLock lock(directory_, LOCK_EX | LOCK_NB);
         if (lock.held()) {
-            // Until it is gone this process's threads work on, so its slot stays locked.
+            // This process's threads work until it is gone, so its slot stays locked.
             self().leaving.store(1, std::memory_order_release);
             remove_if_last();
             return;
@@ -414,12 +417,12 @@ void Fabric::leave_abruptly() noexcept {
 
 void Fabric::forget_after_fork() noexcept {
     leave_behind(fabric_mutex_pointer());
-    fabric_mutex_pointer() = new std::mutex;  // another thread may have held the old one
+    fabric_mutex_pointer() = new std::mutex;  // another thread of the parent may hold the old one
     Fabric* fabric = g_fabric.exchange(nullptr);
     if (!fabric) return;
-    libc::close(fabric->lock_fd_);  // the parent's lock stays: it has the same description open
+    libc::close(fabric->lock_fd_);  // the parent's lock stays, on the same open file description
     leave_behind(g_fabric_storage);
-    g_fabric_storage = nullptr;  // not freed: another thread may have been inside at the fork
+    g_fabric_storage = nullptr;  // not freed: another thread may have been using it at the fork
     g_lock_owner = 0xffffffffu;
 }
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A fabric as one process sees it: the mapped segment, the process's slot in it, and joining and
-// leaving. A fabric is a file DIRECTORY/NAME.fabric (fabric_directory.h) and, while anyone uses
-// it, a folder NAME.tree with what sysfs says of the device. The last process to leave removes
-// both.
+// A fabric as one process sees it: the mapped segment, the process's slot, joining and leaving. A
+// fabric is a file DIRECTORY/NAME.fabric (fabric_directory.h). While processes use it, a folder
+// NAME.tree holds what sysfs reports about the device. The last process that leaves removes both.
 //
-// Liveness is a lock on one byte of the file for each process slot (liveness.h), held through a
-// close-on-exec descriptor: exec, exit and SIGKILL all release it, a zombie does not hold it, and
-// no process identifier can be mistaken.
+// A process is alive while it holds a write lock on its slot's byte of the file (liveness.h),
+// through a close-on-exec descriptor. So exec, exit and SIGKILL all release the lock, a zombie does
+// not hold it, and a reused process identifier cannot be mistaken for the process.
 #pragma once
 
 #include <fcntl.h>
@@ -22,12 +21,12 @@ namespace softhca::device {
 
 class Fabric {
 public:
-    // Joins the fabric that SOFTHCA_FABRIC names, making it when it is not there. Idempotent and
-    // thread-safe; nullptr, with the reason logged once, when it cannot be had.
+    // Joins the fabric that SOFTHCA_FABRIC names, and creates it if it does not exist. Idempotent
+    // and thread-safe. On failure it logs the reason and returns nullptr.
     static Fabric* attach() noexcept;
-    // The same for the fabric of that name, whatever the environment says.
+    // The same for the fabric of that name. The environment does not matter.
     static Fabric* attach(const char* name) noexcept;
-    // The fabric this process has joined, or nullptr. Never joins.
+    // The fabric that this process has joined, or nullptr. Never joins one.
     static Fabric* current() noexcept;
 
     Segment& segment() noexcept { return *segment_; }
@@ -35,28 +34,29 @@ public:
     Process& self() noexcept { return segment_->processes[slot_]; }
     const char* tree_path() const noexcept { return tree_path_.c_str(); }
 
-    // Is the process of this slot and generation still there? One system call.
+    // Whether the process of this slot and generation is alive. One system call.
     bool alive(std::uint32_t slot, std::uint32_t generation) noexcept;
     bool alive(std::uint32_t slot) noexcept;
-    // Why an access to the memory of that process failed: it is gone or about to be (exit, exec),
-    // so that nobody can answer for it. Several system calls; for failures only.
+    // Whether that process is gone or about to be (exit, exec), so that nobody can serve accesses
+    // to its memory. Several system calls: ask only after an access failed.
     bool going(std::uint32_t slot) noexcept;
 
-    // Frees the objects of every process that is gone. Cheap when none is. Returns how many were.
+    // Frees the objects of every dead process. Cheap if there is none. Returns their number.
     unsigned reclaim_dead() noexcept;
 
-    // Rings every other process's progress thread: somebody has come or gone.
+    // Rings the progress threads of all other processes, after a process has joined or left.
     void wake_others() noexcept;
 
-    // Descriptors that belong to softhca and that the application must not close.
+    // Whether the descriptor belongs to softhca, so that the application must not close it.
     bool is_internal_fd(int fd) const noexcept { return fd >= 0 && fd == lock_fd_; }
 
-    // At exit, and in a forked child (which has no share in the parent's objects).
+    // Leaves at exit, and gives everything back that the application left open.
     void leave() noexcept;
-    // At _exit(), perhaps in a signal handler: silences its QPs, and takes the fabric's files away
-    // when nobody else is in it. Objects go as those of a process that was killed.
-    // Async-signal-safe.
+    // Leaves at _exit(), which a signal handler may call. It silences this process's QPs, and
+    // removes the fabric's files if no other process uses them. Objects are reclaimed later, as
+    // those of a killed process. Async-signal-safe.
     void leave_abruptly() noexcept;
+    // In a forked child, which has no share in its parent's objects.
     static void forget_after_fork() noexcept;
 
 private:

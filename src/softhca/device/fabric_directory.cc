@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Finding and making the directories of fabrics: see fabric_directory.h.
+// Finds and creates the directories of fabrics: see fabric_directory.h.
 #include "softhca/device/fabric_directory.h"
 
 #include <dirent.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr mode_t kMode = 0700;
 
-// As the XDG Base Directory Specification asks of it: nobody else may write there.
+// As the XDG Base Directory Specification requires it: no other user may write there.
 bool is_own_base(const std::string& base) noexcept {
     struct stat st {};
     return !base.empty() && base[0] == '/' && libc::stat(base.c_str(), &st) == 0 &&
@@ -38,24 +38,25 @@ bool exists(const std::string& path) noexcept {
 
 std::string describe(const struct stat& st) {
     if (S_ISLNK(st.st_mode)) return "is a symbolic link";
-    if (!S_ISDIR(st.st_mode)) return "is no directory";
+    if (!S_ISDIR(st.st_mode)) return "is not a directory";
     if (st.st_uid != geteuid()) return "belongs to user " + std::to_string(st.st_uid);
     char mode[16];
     std::snprintf(mode, sizeof mode, "%04o", static_cast<unsigned>(st.st_mode & 07777));
     return std::string("has mode ") + mode + " instead of 0700";
 }
 
-// Makes the directory, or takes the one that is there. As inspect_fabric_directory().
+// Creates the directory, or takes an existing one. Results as of inspect_fabric_directory().
 int make_fabric_directory(const std::string& directory, std::string* reason) {
     if (mkdir(directory.c_str(), kMode) == 0) {
-        chmod(directory.c_str(), kMode);  // whatever the umask has taken away
+        chmod(directory.c_str(), kMode);  // whatever the umask is
     } else if (errno != EEXIST) {
         const int error = errno;
-        *reason = directory + " cannot be made (" + strerror(error) + ")";
+        *reason = directory + " cannot be created (" + strerror(error) + ")";
         return error;
     }
     struct stat st {};
-    // One that its maker has not opened to itself yet: nobody else has ever had access to it.
+    // If its owner lacks permissions, a process was interrupted while it created the directory. No
+    // other user has ever had access to it, so it is safe to use.
     if (libc::lstat(directory.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
         (st.st_mode & 0077) == 0 && (st.st_mode & 07777) != kMode)
         chmod(directory.c_str(), kMode);

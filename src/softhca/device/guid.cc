@@ -7,16 +7,17 @@
 
 #include "softhca/base/libc.h"
 
+// Computes the device's GUID: see guid.h.
 namespace softhca::device {
 namespace {
 
-// FNV-1a, and a finalizer so that each bit of the text changes the low 40 bits.
+// FNV-1a, and a finalizer that lets each bit of the text change the low 40 bits.
 class Hash {
 public:
     void add(std::string_view text) noexcept {
         for (const char c : text)
             add_byte(static_cast<unsigned char>(c));
-        add_byte(0);  // two texts are not their concatenation
+        add_byte(0);  // so two texts differ from their concatenation
     }
     void add(std::uint64_t number) noexcept {
         for (unsigned shift = 0; shift < 64; shift += 8)
@@ -40,7 +41,7 @@ std::uint64_t node_guid(std::string_view fabric, std::uint64_t filesystem) noexc
     Hash hash;
     hash.add(fabric);
     hash.add(geteuid());
-    hash.add(filesystem);  // of containers: each has its own /dev/shm, and the others' boot_id
+    hash.add(filesystem);  // containers may share a boot_id, but each has its own /dev/shm
     utsname host{};
     if (uname(&host) == 0) hash.add(host.nodename);
     const int fd = libc::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Who the device says it is. The discovery tree (sysfs) and the query commands must agree, so both
-// read these constants. The values are those of a ConnectX-6 (PCI ids as in the kernel's
-// mlx5_core_pci_table and rdma-core's providers/mlx5 match table).
+// The device's identity. The discovery tree (sysfs) and the query commands must agree, so both read
+// these constants. The values are those of a ConnectX-6. The PCI ids follow the kernel's
+// mlx5_core_pci_table and rdma-core's providers/mlx5 match table.
 #pragma once
 
 #include <rdma/ib_user_verbs.h>
@@ -15,7 +15,7 @@ inline constexpr const char* kCharDevice = "uverbs0";
 inline constexpr unsigned kCharMajor = 231;  // IB_UVERBS_MAJOR
 inline constexpr unsigned kCharMinor = 192;  // IB_UVERBS_BASE_MINOR
 
-// PCI: a domain no real root complex uses, so that no path of the host is ever hidden.
+// A PCI domain that no real root complex uses, so that no path of the host is ever hidden.
 inline constexpr const char* kPciDomainBus = "pci5afc:00";
 inline constexpr const char* kPciAddress = "5afc:00:00.0";
 inline constexpr std::uint32_t kVendorId = 0x15b3;   // PCI vendor of Mellanox/NVIDIA
@@ -28,21 +28,21 @@ inline constexpr std::uint16_t kFirmwareMinor = 31;
 inline constexpr std::uint16_t kFirmwareSub = 1014;
 inline constexpr std::uint32_t kHardwareRevision = 0;
 inline constexpr unsigned kDriverAbiVersion = 1;  // MLX5_IB_UVERBS_ABI_VERSION
-// memory windows, local invalidate, raw IP checksums, managed flow steering: not there
+// Not offered: memory windows, local invalidate, raw IP checksums, managed flow steering.
 inline constexpr std::uint32_t kDeviceCapFlags =
     IB_UVERBS_DEVICE_XRC | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN | IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT |
     IB_UVERBS_DEVICE_SYS_IMAGE_GUID;
 
-// The device's GUID differs by fabric: guid.h.
+// The device's GUID differs between fabrics: guid.h.
 inline constexpr std::uint64_t kGidPrefix = 0xfe80'0000'0000'0000ULL;
 
-// One port, HDR 4x: InfiniBand, or Ethernet (port.h).
+// One port, HDR 4x, either InfiniBand or Ethernet (port.h).
 inline constexpr unsigned kPorts = 1;
 inline constexpr std::uint16_t kLid = 1;
 inline constexpr std::uint16_t kSmLid = 1;
 inline constexpr std::uint32_t kPortCapMask = 0x2651e848;
-inline constexpr std::uint32_t kRocePortCapMask = 0x10000;  // IB_PORT_CM_SUP: rdma_cm is possible
-inline constexpr unsigned kGidTableLength = 8;              // which are used: port.h
+inline constexpr std::uint32_t kRocePortCapMask = 0x10000;  // IB_PORT_CM_SUP: rdma_cm works
+inline constexpr unsigned kGidTableLength = 8;              // the entries in use: port.h
 inline constexpr unsigned kPkeyTableLength = 128;
 inline constexpr std::uint16_t kDefaultPkey = 0xffff;
 

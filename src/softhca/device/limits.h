@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The sizes of the device: how many objects there are room for in a fabric, and the limits that the
-// query commands report. A ConnectX-6 has more of most of them; nothing here is reported that is
-// not really there. All tables are sparse, so that a large limit costs nothing until it is used.
+// The sizes of the device: the capacity of a fabric's tables, and the limits that the query
+// commands report. A ConnectX-6 has more of most of them. Every reported limit can really be
+// reached. All tables are sparse, so a large limit costs nothing until it is used.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ inline constexpr std::uint32_t kMaxSrqs = 65536;
 inline constexpr std::uint32_t kMaxXrcds = 4096;
 inline constexpr std::uint32_t kMaxXrcdHandles = 16384;
 inline constexpr std::uint32_t kMaxChannels = 16384;
-inline constexpr std::uint32_t kMaxUarPages =
-    8192;  // "the device's 8K pages" of the ICPADS'18 paper
+// "the device's 8K pages" of the ICPADS'18 paper
+inline constexpr std::uint32_t kMaxUarPages = 8192;
 
-// First usable index of each table: small numbers mean something else on the wire or in the driver
-// (QP 0 and 1, the reserved lkey 0x100, UAR page 0).
+// The first usable index of each table. Smaller numbers have other meanings on the wire or in the
+// driver: QP 0 and 1, the reserved lkey 0x100, UAR page 0.
 inline constexpr std::uint32_t kFirstPd = 1;
 inline constexpr std::uint32_t kFirstMr = 16;
 inline constexpr std::uint32_t kFirstCq = 64;
@@ -49,13 +49,13 @@ inline constexpr std::uint64_t kMaxMessage = 1ull << 30;
 inline constexpr std::uint32_t kMtu = 4096;
 inline constexpr std::uint32_t kCompVectors = 2;
 
-// Device memory (MEMIC), of the whole device. Each piece takes pages of its own, as the kernel
-// hands them out, and begins on one.
+// Device memory (MEMIC) of the whole device. Each allocation takes pages of its own and begins on a
+// page boundary, as the kernel allocates it.
 inline constexpr std::uint32_t kMemicPages = 32;
 inline constexpr std::uint32_t kMemicPageBytes = 4096;
 inline constexpr std::uint32_t kMemicBytes = kMemicPages * kMemicPageBytes;
 
-// UARs (MLX5_MAX_DYN... of the kernel: 512 dynamic UAR pages, two uUARs each, a context).
+// UARs of one context: 512 dynamic UAR pages (MLX5_MAX_DYN... of the kernel), two uUARs each.
 inline constexpr std::uint32_t kUarPageBytes = 4096;
 inline constexpr std::uint32_t kBfRegisterBytes = 512;
 inline constexpr std::uint32_t kBfOffset = 0x800;

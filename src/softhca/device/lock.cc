@@ -10,7 +10,7 @@
 namespace softhca::device {
 namespace {
 
-constexpr unsigned kSpins = 400;  // some microseconds: longer than any critical section
+constexpr unsigned kSpins = 400;  // some microseconds, longer than any critical section
 constexpr std::uint64_t kPatienceNs = 3'000'000'000;
 
 }  // namespace
@@ -26,7 +26,7 @@ void SpinLock::lock() noexcept {
     }
 }
 
-// The word: (generation of the process << 10 | slot) + 1; kMaxProcesses is 2^10.
+// The word is (generation of the process << 10 | slot) + 1; kMaxProcesses is 2^10.
 bool SharedLock::lock_slow(bool patient) noexcept {
     for (unsigned spin = 0; spin < kSpins; ++spin) {
         cpu_relax();
@@ -47,7 +47,8 @@ bool SharedLock::lock_slow(bool patient) noexcept {
             fabric->segment().processes[slot].generation.load(std::memory_order_acquire);
         const bool same = (now & (0xffffffffu / kMaxProcesses)) == generation;
         if (!same || (owner != g_lock_owner && !fabric->alive(slot))) {
-            // its owner died inside: what it guards is consistent (see lock.h), take it over
+            // The owner died inside. The guarded data is consistent (see lock.h), so take the lock
+            // over.
             if (word_.compare_exchange_strong(owner, g_lock_owner, std::memory_order_acquire))
                 return true;
             continue;

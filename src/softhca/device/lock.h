@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Locks. SpinLock is for the threads of one process. SharedLock lies in the fabric segment and is
-// taken by any process: its word names the owner (slot and generation of the process), so that a
-// lock whose owner died can be told from one that is merely held, and taken over. What it guards
-// must therefore be left consistent by every prefix of the critical section: all users change their
-// state by one last store.
+// Locks. SpinLock synchronises threads of one process. SharedLock lies in the fabric's segment, and
+// any process may take it. Its word names the owner (slot and generation of the process). So a
+// waiter can tell a dead owner from a live one, and takes a dead owner's lock over.
+// Therefore every prefix of a critical section must leave the guarded data consistent: each
+// critical section changes the visible state by one last store.
 #pragma once
 
 #include <atomic>
@@ -25,15 +25,15 @@ public:
         return !word_.load(std::memory_order_relaxed) &&
                !word_.exchange(1, std::memory_order_acquire);
     }
-    void lock() noexcept;  // yields when it takes long
+    void lock() noexcept;  // yields the processor when it waits long
     void unlock() noexcept { word_.store(0, std::memory_order_release); }
 
 private:
     std::atomic<std::uint32_t> word_{0};
 };
 
-// The word by which this process owns shared locks: never 0. Set at attach, before any lock is
-// used.
+// The word by which this process owns shared locks, never 0. It is set at attach, before any lock
+// is used.
 extern std::uint32_t g_lock_owner;
 
 class SharedLock {
@@ -44,10 +44,10 @@ public:
                word_.compare_exchange_strong(expected, g_lock_owner, std::memory_order_acquire,
                                              std::memory_order_relaxed);
     }
-    // A short, bounded wait: false when another live process holds on to it. For the data path.
+    // Waits briefly. Returns false if another live process keeps the lock. For the data path.
     bool try_lock_briefly() noexcept { return try_lock() || lock_slow(false); }
-    // Waits until it has the lock; takes it from a dead owner. For the control path. False only if
-    // a live owner (a stopped process, say) has not let go for seconds.
+    // Waits for the lock, and takes it from a dead owner. For the control path. Returns false only
+    // if a live owner, such as a stopped process, keeps it for three seconds.
     bool lock() noexcept { return try_lock() || lock_slow(true); }
     void unlock() noexcept { word_.store(0, std::memory_order_release); }
     void reset() noexcept { word_.store(0, std::memory_order_relaxed); }
@@ -64,7 +64,7 @@ template <class Lock>
 class Guard {
 public:
     explicit Guard(Lock& lock) noexcept : lock_(lock) { lock_.lock(); }
-    Guard(Lock& lock, AdoptLock) noexcept : lock_(lock) {}  // held already
+    Guard(Lock& lock, AdoptLock) noexcept : lock_(lock) {}  // the caller holds the lock already
     ~Guard() { lock_.unlock(); }
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;

@@ -20,9 +20,10 @@ Mapping g_mappings[kMaxProcesses];
 
 namespace {
 
-SpinLock g_lock;  // g_mappings (writers), g_retired
-// Mappings that are not reachable any more but perhaps still in use. Bounded, without a heap: the
-// progress thread, which must not use one, comes here too. When it is full, mappings are leaked.
+SpinLock g_lock;  // guards g_retired, and writes to g_mappings
+// Mappings that are not reachable any more, but that a thread may still use. The list is bounded
+// and off the heap, because the progress thread, which must not use the heap, adds to it. When it
+// is full, mappings are leaked.
 std::byte* g_retired[kMaxProcesses];
 std::uint32_t g_retired_count = 0;
 
@@ -68,8 +69,8 @@ int verify_slow(Fabric& fabric, std::uint32_t slot, std::uint32_t generation, pi
     }
     if (error == ESRCH || !fabric.alive(slot) || memory::is_ending(*pid)) return ESRCH;
     LOG_ERROR(
-        "process %d is not the one of that number that joined the fabric: nothing is copied from "
-        "or to it. Are the processes of this fabric in different PID namespaces (containers)?",
+        "process %d is not the process that joined the fabric under that number: nothing is copied "
+        "from or to it. Are the processes of this fabric in different PID namespaces (containers)?",
         *pid);
     return EPERM;
 }
@@ -138,17 +139,17 @@ void collect() noexcept {
         count = g_retired_count;
     }
     if (!count || !epoch::synchronize_own()) return;
-    memory::SharingPause pause;  // unmapping keeps books on the heap
+    memory::SharingPause pause;  // munmap(2) bookkeeping uses the heap
     Guard<SpinLock> guard(g_lock);
     for (std::uint32_t i = 0; i < count; ++i)
         memory::arena_unmap_peer(g_retired[i]);
-    g_retired_count -= count;  // others may have been added behind
+    g_retired_count -= count;  // other threads may have added more behind
     for (std::uint32_t i = 0; i < g_retired_count; ++i)
         g_retired[i] = g_retired[count + i];
 }
 
 void forget_after_fork() noexcept {
-    g_lock.unlock();  // a thread that is not in the child may have held it
+    g_lock.unlock();  // a thread that the child does not have may have held it
     for (Mapping& mapping : g_mappings)
         mapping.base.store(nullptr, std::memory_order_relaxed);
     g_retired_count = 0;

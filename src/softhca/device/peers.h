@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The arenas of all processes as this one sees them: its own, and those of peers, mapped at first
-// need. A mapping is good for one generation of a slot; that of a process that is gone is removed
-// when no thread of ours can be using it.
+// The arenas of all processes, as this process sees them: its own, and those of peers, which are
+// mapped at the first access. A mapping is valid for one generation of a slot. The mapping of a
+// dead process is removed once no thread of this process can be using it.
 #pragma once
 
 #include <sys/types.h>
@@ -19,16 +19,17 @@ class Fabric;
 namespace softhca::device::peers {
 
 struct Mapping {
-    std::atomic<std::byte*> base;           // under the mutex in peers.cc; read by anyone
-    std::atomic<std::uint32_t> generation;  // of the process; written before base
-    std::atomic<std::uint64_t> bytes;       // of the arena; written before base
+    std::atomic<std::byte*> base;           // written under the lock in peers.cc; any reader
+    std::atomic<std::uint32_t> generation;  // the process's; written before base
+    std::atomic<std::uint64_t> bytes;       // size of the arena; written before base
 };
 extern Mapping g_mappings[kMaxProcesses];
 
 [[gnu::cold, gnu::noinline]] std::byte* map_slow(std::uint32_t slot) noexcept;
 
-// Where the arena of that process is mapped here, or nullptr when it cannot be (the process is
-// gone). The caller is inside an epoch. The generation is that of the slot's process now.
+// Where the arena of that process is mapped in this one, or nullptr if it cannot be mapped because
+// the process is gone. The caller is inside an epoch. The mapping belongs to the current generation
+// of the slot.
 inline std::byte* base(const Segment& segment, std::uint32_t slot) noexcept {
     if (slot >= kMaxProcesses) return nullptr;
     Mapping& mapping = g_mappings[slot];
@@ -39,8 +40,9 @@ inline std::byte* base(const Segment& segment, std::uint32_t slot) noexcept {
     return map_slow(slot);
 }
 
-// A pointer to [offset, +length) of that arena; nullptr when it is not shared or out of range. The
-// size belongs to the base: a mapping is replaced only when nobody of ours is inside an epoch.
+// A pointer to [offset, +length) of that arena, or nullptr if the range is not shared or out of
+// bounds. The size belongs to the base, because a mapping is replaced only while no thread of this
+// process is inside an epoch.
 inline std::byte* at(const Segment& segment, std::uint32_t slot, std::uint64_t offset,
                      std::uint64_t length) noexcept {
     std::byte* start = base(segment, slot);
@@ -50,14 +52,16 @@ inline std::byte* at(const Segment& segment, std::uint32_t slot, std::uint64_t o
     return offset < bytes && length <= bytes - offset ? start + offset : nullptr;
 }
 
-// The number by which the memory of the slot's process is copied, after it was made sure that the
-// process of that number is the one that joined the fabric. To be asked before each copy, and no
-// other number used: the one in the segment may change. 0, or an errno: ESRCH (it is gone), EPERM
-// (the system refuses copies, or it is another process: then nothing of it may be touched). A
-// system call for each process, once.
+// Stores in *pid the pid by which the memory of the slot's process is copied, after checking that
+// the process with that pid is the one that joined the fabric. Call it before each copy, and use no
+// other pid: the one in the segment may change. Returns 0 or an errno:
+// - ESRCH: the process is gone
+// - EPERM: the system refuses copies, or the pid is that of another process, whose memory must not
+//   be touched
+// It makes system calls only once for each process.
 [[gnu::cold, gnu::noinline]] int verify_slow(Fabric& fabric, std::uint32_t slot,
                                              std::uint32_t generation, pid_t* pid) noexcept;
-// Number << 32 | generation of the slot's process; 0: not yet.
+// Pid << 32 | generation for which the slot's process has been verified, or 0.
 extern std::atomic<std::uint64_t> g_verified[kMaxProcesses];
 inline int verify(Fabric& fabric, const Segment& segment, std::uint32_t slot, pid_t* pid) noexcept {
     const Process& process = segment.processes[slot];
@@ -67,10 +71,10 @@ inline int verify(Fabric& fabric, const Segment& segment, std::uint32_t slot, pi
     if (*pid > 0 && g_verified[slot].load(std::memory_order_relaxed) == word) return 0;
     return verify_slow(fabric, slot, generation, pid);
 }
-// What the others verify this process by; written before its slot is live.
+// Writes the cookie by which other processes verify this one, before its slot becomes live.
 void make_cookie(Process& self) noexcept;
 
-// Removes the mappings of processes that are gone. Not to be called inside an epoch.
+// Removes the mappings of dead processes. The caller must be outside an epoch.
 void collect() noexcept;
 void forget_after_fork() noexcept;
 

@@ -8,6 +8,7 @@
 #include "softhca/device/identity.h"
 #include "softhca/device/segment.h"
 
+// The port's addresses and tables: see port.h.
 namespace softhca::device {
 
 void GidEntry::copy_to(std::uint8_t* raw) const noexcept {
@@ -15,7 +16,7 @@ void GidEntry::copy_to(std::uint8_t* raw) const noexcept {
     std::memcpy(raw, halves, sizeof halves);
 }
 
-// Locally administered; the rest is the end of the GUID, which differs by fabric.
+// A locally administered address, whose end is the end of the GUID, which differs between fabrics.
 std::array<std::uint8_t, 6> Port::mac() const noexcept {
     std::array<std::uint8_t, 6> address{0x02};
     for (unsigned i = 1; i < address.size(); ++i)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reclaiming: see reclaim.h.
+// Reclaims the objects of dead processes: see reclaim.h.
 #include "softhca/device/reclaim.h"
 
 #include <infiniband/verbs.h>
@@ -17,8 +17,8 @@
 namespace softhca::device {
 namespace {
 
-// The state comes first, here and below: a free item still names its last owner while another
-// process takes it.
+// Here and below the state is loaded before the owner: a free item still names its last owner while
+// another process takes it.
 template <class T, std::uint32_t N>
 void condemn(Table<T, N>& table, std::uint32_t slot) noexcept {
     for (std::uint32_t i = 0; i < used(table); ++i) {
@@ -85,10 +85,11 @@ void silence_qps(Fabric& fabric, std::uint32_t slot) noexcept {
     auto& table = fabric.segment().qps;
     for (std::uint32_t i = 0; i < used(table); ++i) {
         QueuePair& qp = table[i];
-        // an XRC target may be others' as well: it is left to who reclaims this process
+        // Other processes may share an XRC target, so it is left to the process that reclaims this
+        // one.
         if (!qp.head.live() || qp.head.owner() != slot || qp.type == IB_UVERBS_QPT_XRC_TGT)
             continue;
-        std::uint32_t live = kLive;  // another thread may be destroying it
+        std::uint32_t live = kLive;  // another thread may be destroying the QP
         qp.head.state.compare_exchange_strong(live, kDying, std::memory_order_release,
                                               std::memory_order_relaxed);
     }
@@ -96,7 +97,7 @@ void silence_qps(Fabric& fabric, std::uint32_t slot) noexcept {
 
 bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
     Segment& segment = fabric.segment();
-    // An XRC target that another process has opened outlives the process that made it.
+    // An XRC target that another process has opened outlives the process that created it.
     for (std::uint32_t i = 0; i < used(segment.qps); ++i) {
         QueuePair& qp = segment.qps[i];
         if (!qp.head.live() || qp.head.owner() != slot) continue;

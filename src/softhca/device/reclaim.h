@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What happens to the objects of a process that is gone (or leaves without having closed them).
+// Reclaims the objects of a process that died, or that leaves without having closed them.
 #pragma once
 
 #include <cstdint>
@@ -8,26 +8,27 @@ namespace softhca::device {
 
 class Fabric;
 
-// Frees everything the process in this slot owned. Under Segment.process_lock. False if a stopped
-// process keeps them from being freed now; then a later call goes on.
+// Frees everything that the process in this slot owned. The caller holds Segment.process_lock.
+// Returns false if a stopped process delays the reuse of the objects; a later call completes it.
 bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept;
 
-// The process is about to end without reclaiming: its QPs answer nobody from now on, as those that
-// a kernel destroys before the process can be waited for. Async-signal-safe.
+// Makes the QPs of a process that is about to end answer nobody any more. A kernel, too, destroys
+// QPs before the process can be waited for. Async-signal-safe.
 void silence_qps(Fabric& fabric, std::uint32_t slot) noexcept;
 
-// What else a QP holds: drops its references when it is freed (by its owner or by reclaim).
+// Drops the references of a QP on other objects. Its owner or its reclaimer calls this when it
+// frees the QP.
 struct QueuePair;
 void drop_qp_references(Fabric& fabric, QueuePair& qp) noexcept;
-// One reference less on an XRC domain; frees it with the last.
+// Drops one reference on an XRC domain, and frees the domain with the last one.
 void drop_xrc_domain(Fabric& fabric, std::uint32_t domain) noexcept;
 
 // QueuePair.attention
-inline constexpr std::uint32_t kAttentionState = 1;  // its state was changed by a peer
+inline constexpr std::uint32_t kAttentionState = 1;  // a peer has changed the QP's state
 
 // Asks the owner of a QP to look at it.
 void call_attention(Fabric& fabric, QueuePair& qp, std::uint32_t what) noexcept;
-// Rings the bell of a process's progress thread.
+// Wakes the progress thread of a process.
 void ring_bell(Fabric& fabric, std::uint32_t slot) noexcept;
 
 }  // namespace softhca::device

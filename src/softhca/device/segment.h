@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fabric segment: the state of the device, mapped by every process that uses the fabric. It is
-// what firmware memory is to a real HCA. Plain data of fixed layout: no pointers, only indices and
-// offsets. Indices read from it are range-checked before use where a damaged value could hurt.
+// The fabric's segment: the state of the device, mapped by every process that uses the fabric. It
+// corresponds to the firmware's memory of a real HCA. It is plain data of fixed layout, with
+// indices and offsets instead of pointers. A reader checks the range of an index before use,
+// because another process may have damaged it.
 //
 // Who writes what:
-//  - ObjectHead.state goes free -> live -> dying -> free. It becomes live by a
-//    release store when the rest of the object is complete; dying by its owner or by who reclaims
-//    the owner; free only after epoch::synchronize(), so whoever looks an object up inside an epoch
-//    may use it until the epoch's end.
-//  - fields without a comment are written before the object is live and constant from then on.
+// - ObjectHead.state goes free -> reserved -> live -> dying -> free. A release store makes it live
+//   when the rest of the object is complete. The owner, or the process that reclaims the owner,
+//   makes it dying. It becomes free only after epoch::synchronize(). So a thread that looks an
+//   object up inside an epoch may use it until the epoch's end.
+// - Fields without a comment are written before the object becomes live, and are constant from then
+//   on.
 #pragma once
 
 #include <atomic>
@@ -29,10 +31,11 @@ enum ObjectState : std::uint32_t { kFree = 0, kReserved = 1, kLive = 2, kDying =
 
 struct ObjectHead {
     std::atomic<std::uint32_t> state;
-    // of the slot; grows with each reuse, under the table's lock; a region's also with each rereg
+    // Grows with each reuse of the slot, under the table's lock. A memory region's generation also
+    // grows with each rereg.
     std::uint32_t generation;
-    // Slot of the owner. Written under the table's lock and when a shared object loses its owner;
-    // says something only to who has read a state that is not free before.
+    // The owner's slot. Written under the table's lock, and when a shared object loses its owner.
+    // It is valid only for a reader that has loaded a state other than free before.
     std::atomic<std::uint32_t> process;
     std::uint32_t context;  // index of the owner's context, or kNone
     bool live() const noexcept { return state.load(std::memory_order_acquire) == kLive; }
@@ -41,8 +44,9 @@ struct ObjectHead {
     void set_owner(std::uint32_t slot) noexcept { process.store(slot, std::memory_order_relaxed); }
 };
 
-// Counters (docs/softhca.md). Those of a send queue are written by whoever holds its run lock;
-// those of receive and completion queues under that queue's shared lock; read by anyone.
+// Counters (docs/softhca.md). The thread that holds a send queue's run lock writes that queue's
+// counters. Counters of receive and completion queues are written under that queue's shared lock.
+// Any thread may read them.
 struct Counters {
     std::atomic<std::uint64_t> doorbells, blueflame, wqes;
     std::atomic<std::uint64_t> dma_read_wqe, dma_read_payload;
@@ -52,8 +56,8 @@ struct Counters {
     std::atomic<std::uint64_t> bytes_resent;  // an adapter had sent them before an RNR NAK came
 };
 
-// Entries that the device fetched by itself: a BlueFlame write carries its entry, so these are all
-// others of a send queue, and those of the receiving side, which alone uses dma_read_wqe.
+// WQEs that the device fetched from memory. A BlueFlame write carries its WQE, so these are a send
+// queue's other WQEs, plus those of the receive side, which alone uses dma_read_wqe.
 inline std::uint64_t wqe_reads(const Counters& counters) noexcept {
     const std::uint64_t executed = counters.wqes.load(std::memory_order_relaxed);
     const std::uint64_t carried = counters.blueflame.load(std::memory_order_relaxed);
@@ -62,11 +66,11 @@ inline std::uint64_t wqe_reads(const Counters& counters) noexcept {
 }
 
 inline void count(std::atomic<std::uint64_t>& counter, std::uint64_t n = 1) noexcept {
-    // single writer at a time: a plain load and store, no locked instruction
+    // One writer at a time, so a plain load and store suffice, without a locked instruction.
     counter.store(counter.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
 
-// A piece of driver-owned memory of the owning process.
+// A range of driver-owned memory of the owning process.
 struct QueueMemory {
     std::uint64_t address;  // in the owner's address space
     std::uint64_t length;
@@ -75,30 +79,30 @@ struct QueueMemory {
 inline constexpr std::uint64_t kNotShared = ~0ull;
 
 struct alignas(64) EpochRecord {
-    std::atomic<std::uint64_t> value;  // odd: its thread is inside; written by that thread only
+    std::atomic<std::uint64_t> value;  // odd while its thread is inside; only that thread writes it
 };
 
 struct alignas(128) Process {
-    std::atomic<std::uint32_t> state;  // ObjectState; by the process itself or its reclaimer
+    std::atomic<std::uint32_t> state;  // ObjectState; written by the process or its reclaimer
     std::atomic<std::uint32_t> generation;
-    std::atomic<std::uint32_t> leaving;  // it is in _exit(): no reason to keep the fabric's files
+    std::atomic<std::uint32_t> leaving;  // it is in _exit() and does not need the fabric's files
     std::int32_t pid;
     std::int32_t arena_fd;
     std::uint64_t arena_inode;
     std::uint64_t started_ns;
-    // Random words, and where the process itself keeps them: see peers::verify().
+    // Random words, and the address where the process itself keeps them: see peers::verify().
     std::uint64_t cookie[2], cookie_address;
     char command[64];
-    std::atomic<std::uint32_t> threads_high;  // epoch records in use are below this
+    std::atomic<std::uint32_t> threads_high;  // all epoch records in use are below this index
     std::atomic<std::uint64_t> shared_bytes;
-    std::atomic<std::uint64_t> pinned_pages;  // as the kernel would count them: uverbs/pinned.h
-    // The progress thread's bell: who wants its attention stores 1 and wakes the futex if it
-    // sleeps.
+    std::atomic<std::uint64_t> pinned_pages;  // as the kernel counts them: uverbs/pinned.h
+    // The progress thread's bell. A thread that wants its attention stores 1, and wakes the futex
+    // if the progress thread sleeps.
     alignas(64) std::atomic<std::uint32_t> bell;
     std::atomic<std::uint32_t> sleeping;
-    std::atomic<std::uint32_t> attention;  // some QP of this process has `attention` set
-    // How often a receive was posted that this process waits for; written by the processes that
-    // post (engine/srq_waiters.h).
+    std::atomic<std::uint32_t> attention;  // a QP of this process has `attention` set
+    // How often receives were posted that this process waits for. Written by the posting processes
+    // (engine/srq_waiters.h).
     std::atomic<std::uint32_t> receives_posted;
     EpochRecord epochs[kMaxThreads];
 };
@@ -108,46 +112,46 @@ struct alignas(64) Context {
     std::uint32_t static_uars;  // pages of the static kernel, 0 with the dynamic one
     std::uint32_t low_latency_uuars;
     std::uint32_t async_channel, async_generation;
-    // by the owner, under its context lock
+    // Written by the owner, under its context lock.
     std::atomic<std::uint32_t> dynamic_uars;
     std::atomic<std::uint32_t> nc_uars;
-    Counters counters;  // what closed QPs and CQs of this context had counted
+    Counters counters;  // sums of this context's destroyed QPs and CQs
     Counters retired_cq;
 };
 
 struct alignas(64) ProtectionDomain {
     ObjectHead head;
-    std::atomic<std::uint32_t> users;  // MRs, QPs, SRQs that name it
+    std::atomic<std::uint32_t> users;  // MRs, QPs and SRQs that refer to it
 };
 
 struct alignas(64) MemoryRegion {
     ObjectHead head;
-    // rereg rewrites these, in state kDying, after epoch::synchronize()
+    // rereg rewrites these in state kDying, after epoch::synchronize().
     std::uint32_t key;
     std::uint32_t pd;
     std::uint32_t access;
-    std::uint32_t device_memory;  // the DeviceMemory that it is on, or kNone
+    std::uint32_t device_memory;  // the DeviceMemory under it, or kNone
     std::uint64_t address, length, iova;
     memory::Extents extents;
-    std::uint64_t registered_at;  // CLOCK_MONOTONIC, ns; by the owner
+    std::uint64_t registered_at;  // CLOCK_MONOTONIC in ns; written by the owner
 };
 
-// A piece of device memory. Its index in the table is the number of its first page in the device,
-// so that the pages in use are those of the items that are not free: nothing can be lost with a
-// process. Where it lies only its owner knows (uverbs/context.h, DeviceMemoryPlace).
+// An allocation of device memory. Its index in the table is the number of its first page on the
+// device. So the pages in use follow from the items that are not free, and a dying process cannot
+// lose pages. Only its owner knows where the memory lies (uverbs/context.h, DeviceMemoryPlace).
 struct alignas(64) DeviceMemory {
     ObjectHead head;
-    std::uint32_t pages;  // under the table's lock
+    std::uint32_t pages;  // written under the table's lock
     std::uint64_t length;
-    std::atomic<std::uint32_t> users;  // regions on it
+    std::atomic<std::uint32_t> users;  // memory regions on it
 };
 
 struct alignas(64) Channel {
     ObjectHead head;
-    std::int32_t write_fd;  // in the owner
+    std::int32_t write_fd;  // descriptor in the owner
     std::uint32_t kind;     // 0 completion, 1 asynchronous
     std::uint64_t inode;    // of the pipe
-    SharedLock lock;        // order of writes against the drain when an object is destroyed
+    SharedLock lock;        // orders writes against the drain when an object is destroyed
 };
 
 struct alignas(128) CompletionQueue {
@@ -155,19 +159,19 @@ struct alignas(128) CompletionQueue {
     std::uint32_t number, cqe_size;
     std::uint32_t channel, channel_generation;
     std::uint32_t ignore_overrun;
-    std::uint32_t timestamps;  // entries carry them; off for a CQ whose program cannot read them
+    std::uint32_t timestamps;  // CQEs carry timestamps; off if the program cannot read them
     std::uint64_t user_handle;
     QueueMemory record;
-    std::atomic<std::uint32_t> users;  // QPs and SRQs that name it
-    // under lock
+    std::atomic<std::uint32_t> users;  // QPs and SRQs that refer to it
+    // Under lock:
     alignas(64) SharedLock lock;
     std::uint32_t cqe_count;  // a power of two; resize changes it and the buffer
     QueueMemory buffer;
     std::uint32_t producer;        // free-running
-    std::uint32_t consumer_seen;   // what the owner's record said last; it may have gone on since
+    std::uint32_t consumer_seen;   // last value read from the owner's record, perhaps outdated
     std::uint32_t last_solicited;  // producer after the last solicited or error CQE
-    std::uint32_t announced;       // entries up to here have had their event
-    std::uint32_t failed;          // overrun: takes no more
+    std::uint32_t announced;       // the CQEs before this index have had their event
+    std::uint32_t failed;          // overrun: it accepts no more CQEs
     std::uint32_t arm_taken;       // trait `arm`: the arm in force, as in the record
     std::uint32_t events_sent, async_events_sent;
     Counters counters;  // dma_write_cqe, and dma_write_payload of CQEs that carry data
@@ -177,26 +181,26 @@ struct alignas(128) SharedReceiveQueue {
     ObjectHead head;
     std::uint32_t number, type;  // type: enum ibv_srq_type
     std::uint32_t pd, cq;
-    std::uint32_t xrcd, xrcd_handle;  // the domain, and the handle that names it
+    std::uint32_t xrcd, xrcd_handle;  // the XRC domain, and the handle that names it
     std::uint32_t wqe_count, wqe_shift, max_wr, max_sge, uidx;
     std::uint64_t user_handle;
     QueueMemory buffer, record;
     std::atomic<std::uint32_t> users;
-    // Whether its owner posts by libmlx5's calls, and which processes wait for a post: see
-    // engine/srq_waiters.h.
+    // `announced`: the owner posts by libmlx5's calls. `waiters`: the processes that wait for a
+    // receive. See engine/srq_waiters.h.
     std::atomic<std::uint32_t> announced, waiters;
-    // under lock
+    // Under lock:
     alignas(64) SharedLock lock;
     std::uint32_t next;         // index of the WQE that the next message takes
     std::uint32_t consumed;     // free-running
-    std::uint32_t posted_seen;  // what the owner's record said last; there may be more by now
-    std::uint32_t limit;        // armed if not 0
+    std::uint32_t posted_seen;  // last value read from the owner's record, perhaps outdated
+    std::uint32_t limit;        // the limit event is armed if not 0
     std::uint32_t failed;
     std::atomic<std::uint32_t> async_events_sent;
     Counters counters;
 };
 
-// What ibv_modify_qp set (IBTA 11.2.5.2; fields as in struct ib_uverbs_modify_qp).
+// The attributes that ibv_modify_qp set (IBTA 11.2.5.2; fields as in struct ib_uverbs_modify_qp).
 struct QpAttributes {
     std::uint32_t qp_access_flags, qkey, rq_psn, sq_psn, dest_qpn;
     std::uint16_t pkey_index, alt_pkey_index, dlid;
@@ -210,48 +214,51 @@ struct QpAttributes {
 struct alignas(128) QueuePair {
     ObjectHead head;
     std::uint32_t number, type;  // type: enum ib_uverbs_qp_type
-    std::uint32_t alias_of;      // an XRC target opened by number: the QP it stands for, or kNone
+    std::uint32_t alias_of;      // an XRC target opened by number: the original QP, or kNone
     std::uint32_t pd, send_cq, recv_cq, srq;
     std::uint32_t xrcd, xrcd_handle;  // XRC targets: the domain, and the handle that names it
     std::uint32_t uidx, signal_all, create_flags;
-    std::uint32_t uar_page, uuar;  // uuar: number within the context (static), else index in page
+    std::uint32_t uar_page, uuar;  // uuar: number in the context (static), else index in the page
     std::uint32_t blueflame;       // its uUAR takes BlueFlame
-    std::uint32_t blueflame_use;   // of it by the driver: see engine/doorbell_count.h
+    std::uint32_t blueflame_use;   // how the driver uses BlueFlame: engine/doorbell_count.h
     std::uint32_t sq_count, rq_count, rq_shift, sq_offset;
     std::uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
-    std::uint32_t scatter_recv, scatter_send;  // bytes that go into the CQE: 0, 32 or 64
+    std::uint32_t scatter_recv, scatter_send;  // data bytes that fit the CQE: 0, 32 or 64
     std::uint64_t user_handle;
     QueueMemory buffer, record;
 
-    // by the owner's modify commands, by a peer that found a responder error (only ever to ERR)
+    // Written by the owner's modify commands, and by a peer that finds a responder error (only ever
+    // to ERR).
     alignas(64) std::atomic<std::uint32_t> state;  // enum ibv_qp_state
-    std::atomic<std::uint32_t> attention;          // a peer changed state: the owner must look
-    std::atomic<std::uint32_t> references;         // XRC target: itself and its aliases
-    QpAttributes attr;                             // by the owner, while no WQE runs
+    std::atomic<std::uint32_t> attention;          // a peer changed the state: the owner must look
+    std::atomic<std::uint32_t> references;         // XRC target: the QP itself and its aliases
+    QpAttributes attr;                             // written by the owner, while no WQE runs
 
-    // The responder's part is written by the peer, the requester's by the owner: 128 bytes apart,
-    // because processors fetch cache lines in pairs.
-    // responder, under receive_lock (the rq_ fields) or by the one connected requester (the others)
+    // The peer writes the responder's part, and the owner writes the requester's. They lie 128
+    // bytes apart because processors fetch cache lines in pairs.
+    // Responder: the rq_ fields are written under receive_lock, the others by the one connected
+    // requester.
     alignas(128) SharedLock receive_lock;
     std::uint32_t rq_consumer;     // free-running
-    std::uint32_t rq_posted_seen;  // what the owner's record said last; there may be more by now
-    std::atomic<std::uint64_t> in_flight;      // receive WQE taken but not completed: see receive.h
-    std::atomic<std::uint32_t> in_flight_srq;  // the SRQ that it is of; 0: the QP's own queue
-    // In ERR, and IBV_EVENT_QP_LAST_WQE_REACHED is still to be sent: a message is being delivered.
+    std::uint32_t rq_posted_seen;  // last value read from the owner's record, perhaps outdated
+    std::atomic<std::uint64_t> in_flight;  // a receive WQE taken but not completed: see receive.h
+    std::atomic<std::uint32_t> in_flight_srq;  // the SRQ of that WQE; 0: the QP's own queue
+    // The QP is in ERR, and IBV_EVENT_QP_LAST_WQE_REACHED is delayed until the message that is
+    // being delivered is complete.
     std::atomic<std::uint32_t> last_receive_owed;
     std::uint32_t responder_psn;
     std::atomic<std::uint32_t> async_events_sent;
     Counters receive;
 
-    // requester, by whoever runs the send queue (one at a time)
+    // Requester: written by the thread that runs the send queue (one at a time).
     alignas(128) RelaxedHint<std::uint32_t> sq_consumer;
     std::uint32_t requester_psn;
     Counters send;
 };
 
 struct alignas(64) XrcDomain {
-    ObjectHead head;              // process and context unused
-    std::uint64_t device, inode;  // of the file that names it; 0 without
+    ObjectHead head;              // process and context are unused
+    std::uint64_t device, inode;  // of the file that names it; 0 without a file
     std::atomic<std::uint32_t> references;
 };
 
@@ -266,20 +273,21 @@ enum class UarKind : std::uint32_t { kBlueFlame = 0, kNonCached = 1, kStatic = 2
 struct alignas(64) UarPage {
     ObjectHead head;
     std::uint32_t kind;            // UarKind
-    std::uint32_t extended_index;  // kAllocWc: index in the context's mmap offset
+    std::uint32_t extended_index;  // kAllocWc: its index in the context's mmap offset
     std::atomic<std::uint32_t> mapped;
-    std::atomic<std::uint32_t> users[kUuarsPerUar];       // QPs on each uUAR
+    std::atomic<std::uint32_t> users[kUuarsPerUar];       // number of QPs on each uUAR
     std::atomic<std::uint64_t> last_write[kUuarsPerUar];  // trait `shared-uuar`: register_check.cc
 };
 
-// A table of objects and where to look for a free one. cursor and high are under lock.
+// A table of objects. cursor, where the search for a free item begins, is written under lock; so is
+// high.
 template <class T, std::uint32_t N>
 struct Table {
     using value_type = T;
     static constexpr std::uint32_t kSize = N;
     SharedLock lock;
     std::uint32_t cursor;
-    std::atomic<std::uint32_t> high;  // no object at or above it was ever used
+    std::atomic<std::uint32_t> high;  // no item at or above this index was ever used
     std::atomic<std::uint32_t> in_use;
     T items[N];
     T& operator[](std::uint32_t i) noexcept { return items[i]; }
@@ -289,17 +297,17 @@ struct Table {
 struct Segment {
     std::atomic<std::uint64_t> magic;
     std::uint32_t version;
-    std::uint32_t bytes_low;  // sizeof(Segment), to refuse another build's layout
+    std::uint32_t bytes_low;  // low half of sizeof(Segment), to refuse another build's layout
     std::uint64_t created_ns;
     std::uint64_t clock_factor;  // see clock.h
     std::uint64_t node_guid;     // see guid.h; host byte order
-    // st_dev and st_ino of /proc/self/ns/pid: what the numbers of processes here mean
+    // st_dev and st_ino of /proc/self/ns/pid: the PID namespace in which the pids here are valid
     std::uint64_t pid_namespace_device, pid_namespace_inode;
     std::uint32_t light_epochs;  // see epoch.h
-    std::uint32_t uar_policy;    // of the first process; contexts have their own
-    std::uint32_t port_kind;     // PortKind: see port.h; of the first process
-    SharedLock process_lock;     // slots of the process table, reclaiming
-    SharedLock atomics_lock;     // 64-bit atomics on memory that is not shared
+    std::uint32_t uar_policy;    // the first process's; each context has its own
+    std::uint32_t port_kind;     // PortKind (port.h), as the first process's options say
+    SharedLock process_lock;     // guards the slots of the process table, and reclaiming
+    SharedLock atomics_lock;     // guards 64-bit atomics on memory that is not shared
     std::atomic<std::uint32_t> processes_high;
     Process processes[kMaxProcesses];
     Table<Context, kMaxContexts> contexts;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Taking and freeing objects in the tables of the segment.
+// Reserving, publishing and freeing objects in the tables of the segment.
 #pragma once
 
 #include <cstring>
@@ -16,16 +16,17 @@ std::uint32_t used(const Table<T, N>& table) noexcept {
     return high < N ? high : N;
 }
 
-// Where the search for a free item begins: behind the last one that was taken, so that numbers are
-// not reused at once, or at the lowest, so that they are.
+// Where the search for a free item begins. kOnward begins behind the last item that was taken, so
+// numbers are not reused at once. kLowest begins at the lowest index, so they are.
 enum class Search : std::uint8_t { kOnward, kLowest };
 
-// As reserve(), under the table's lock.
+// As reserve(). The caller holds the table's lock.
 template <class T, std::uint32_t N>
 T* reserve_locked(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std::uint32_t first,
                   std::uint32_t* index, Search search = Search::kOnward) noexcept;
 
-// A free item, reserved and cleared but for its head; nullptr when the table is full (ENOMEM).
+// A free item, now reserved, with everything but its head cleared. nullptr if the table is full
+// (ENOMEM).
 template <class T, std::uint32_t N>
 T* reserve(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std::uint32_t first,
            std::uint32_t* index, Search search = Search::kOnward) noexcept {
@@ -45,7 +46,7 @@ T* reserve_locked(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std
         T& item = table.items[at];
         if (item.head.state.load(std::memory_order_acquire) != kFree) continue;
         const std::uint32_t generation = item.head.generation + 1;
-        // everything after the head is zero in a free item, but for what its last user left
+        // The last user may have left values behind the head.
         std::memset(reinterpret_cast<std::byte*>(&item) + sizeof(ObjectHead), 0,
                     sizeof(T) - sizeof(ObjectHead));
         item.head.generation = generation;
@@ -66,14 +67,14 @@ inline void publish(ObjectHead& head) noexcept {
     head.state.store(kLive, std::memory_order_release);
 }
 
-// After epoch::synchronize() succeeded (or for an object that was never published).
+// Frees an item. epoch::synchronize() must have succeeded, unless the object was never published.
 template <class T, std::uint32_t N>
 void free_item(Table<T, N>& table, T& item) noexcept {
     table.in_use.fetch_sub(1, std::memory_order_relaxed);
     item.head.state.store(kFree, std::memory_order_release);
 }
 
-// The live object of that index that belongs to this process's context; nullptr if there is none.
+// The live object of that index if it belongs to this context of this process, else nullptr.
 template <class T, std::uint32_t N>
 T* find_own(Table<T, N>& table, Fabric& fabric, std::uint32_t context,
             std::uint32_t index) noexcept {

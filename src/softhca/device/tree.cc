@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The discovery tree; see tree.h. Counters are there because monitors expect them; they stay zero:
-// what passes through the fabric is counted in its segment (`softhca stat`), not here.
+// Writes the discovery tree: see tree.h. Counter files exist because monitors expect them, but they
+// stay zero: the traffic of the fabric is counted in its segment (`softhca stat`).
 #include "softhca/device/tree.h"
 
 #include <cerrno>
@@ -26,7 +26,7 @@ namespace {
 
 constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
-// As the kernel writes them for this device.
+// The values that the kernel shows for this device.
 constexpr unsigned kSubsystemVendor = kVendorId;
 constexpr unsigned kSubsystemDevice = 0x0008;
 constexpr unsigned kPciClass = 0x020700;   // network controller, InfiniBand
@@ -35,19 +35,19 @@ constexpr const char* kDriverName = "mlx5_core";
 constexpr const char* kLinkSpeed = "16.0 GT/s PCIe";
 constexpr unsigned kLinkWidth = 16;
 
-// Makes the entries of one tree; the first error stays and ends all further work.
+// Creates the entries of one tree. It keeps the first error and does nothing after it.
 class Writer {
 public:
     explicit Writer(int root) noexcept : root_(root) {}
 
     int error() const noexcept { return error_; }
 
-    // With all that lead to it.
+    // Creates the directory and its ancestors.
     void directory(const std::string& path) {
         for (std::size_t slash = path.find('/');; slash = path.find('/', slash + 1)) {
             const std::string part = path.substr(0, slash);
             if (error_ == 0 && libc::mkdirat(root_, part.c_str(), 0700) == 0) {
-                if (fchmodat(root_, part.c_str(), 0700, 0) != 0) fail(part);  // whatever the umask
+                if (fchmodat(root_, part.c_str(), 0700, 0) != 0) fail(part);  // despite the umask
             } else if (error_ == 0 && errno != EEXIST) {
                 fail(part);
             }
@@ -67,7 +67,7 @@ public:
             fail(path);
             return;
         }
-        libc::fchmod(fd, 0600);  // whatever the umask
+        libc::fchmod(fd, 0600);  // despite the umask
         while (!bytes.empty()) {
             const ssize_t written = libc::write(fd, bytes.data(), bytes.size());
             if (written < 0 && errno == EINTR) {
@@ -82,7 +82,7 @@ public:
         libc::close(fd);
     }
 
-    // One line of text, as nearly every attribute is.
+    // One line of text, which is the form of nearly every attribute.
     __attribute__((format(printf, 3, 4))) void line(const std::string& path, const char* format,
                                                     ...) {
         char text[1024];
@@ -109,7 +109,7 @@ private:
     void fail(const std::string& path) {
         if (error_ == 0) {
             error_ = errno != 0 ? errno : EIO;
-            LOG_ERROR("cannot make %s of the discovery tree: %s", path.c_str(),
+            LOG_ERROR("cannot create %s of the discovery tree: %s", path.c_str(),
                       std::strerror(error_));
         }
     }
@@ -126,7 +126,7 @@ std::string pci_path() {
 
 std::string number(unsigned value) { return std::to_string(value); }
 
-// The eight groups of a GID, the four of a GUID.
+// The eight groups of a GID.
 std::string groups(std::uint64_t high, std::uint64_t low) {
     char text[64];
     const auto group = [](std::uint64_t half, int index) {
@@ -144,7 +144,7 @@ constexpr unsigned kExpressCapability = 0x60;
 constexpr unsigned kSixteenGigatransfers = 4;
 constexpr unsigned kLinkField = kLinkWidth << 4 | kSixteenGigatransfers;
 
-// The header of the configuration space and one capability, PCI Express, whose link fields topology
+// The header of the configuration space, and the PCI Express capability, whose link fields topology
 // libraries read.
 std::string pci_config() {
     std::string space(256, '\0');
@@ -199,7 +199,7 @@ void write_pci(Writer& w, const std::string& pci) {
            kPciAddress, modalias);
     w.content(pci + "/config", pci_config());
     std::string resources;
-    for (int bar = 0; bar < 13; ++bar) {  // PCI_NUM_RESOURCES: no memory of ours is on the bus
+    for (int bar = 0; bar < 13; ++bar) {  // PCI_NUM_RESOURCES: softhca has no memory on the bus
         resources += "0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
     }
     w.content(pci + "/resource", resources);
@@ -220,15 +220,15 @@ void write_port(Writer& w, const std::string& port, const Port& described) {
     w.line(port + "/cap_mask", "0x%08x", described.capabilities());
     w.line(port + "/link_layer", ethernet ? "Ethernet" : "InfiniBand");
 
-    // The type of an InfiniBand port's GIDs is that of v1, for historical reasons; none of them has
-    // a network device, so gid_attrs/ndevs has no readable entry.
+    // InfiniBand GIDs have the type name of RoCE v1, for historical reasons. None of them has a
+    // network device, so gid_attrs/ndevs has no readable entry.
     w.directory(port + "/gids");
     w.directory(port + "/gid_attrs/types");
     w.directory(port + "/gid_attrs/ndevs");
     for (unsigned i = 0; i < kGidTableLength; ++i) {
         const GidEntry entry = described.gid(i);
         w.line(port + "/gids/" + number(i), "%s", groups(entry.high, entry.low).c_str());
-        if (ethernet && entry.type == GidType::kNone) continue;  // reading it gives EINVAL there
+        if (ethernet && entry.type == GidType::kNone) continue;  // the kernel answers EINVAL here
         w.line(port + "/gid_attrs/types/" + number(i),
                entry.type == GidType::kV2 ? "RoCE v2" : "IB/RoCE v1");
     }
@@ -237,7 +237,7 @@ void write_port(Writer& w, const std::string& port, const Port& described) {
         w.line(port + "/pkeys/" + number(i), "0x%04x", i == 0 ? kDefaultPkey : 0);
     }
 
-    // IBTA PortCounters and PortCountersExtended, then what mlx5_ib adds.
+    // The IBTA counters PortCounters and PortCountersExtended, then those that mlx5_ib adds.
     w.directory(port + "/counters");
     for (const char* name : {"VL15_dropped",
                              "excessive_buffer_overrun_errors",
@@ -306,7 +306,7 @@ void write_uverbs(Writer& w, const std::string& pci) {
     w.link(uverbs + "/subsystem", "../../../../../class/infiniband_verbs");
 }
 
-// The names under which the device is found.
+// The names under which programs find the device.
 void write_names(Writer& w, const std::string& pci) {
     const std::string below_sys = pci.substr(std::strlen("sys/"));
     const std::string numbers = number(kCharMajor) + ":" + number(kCharMinor);
@@ -333,7 +333,8 @@ void write_names(Writer& w, const std::string& pci) {
     w.link("dev/char/" + numbers, std::string("../infiniband/") + kCharDevice);
 }
 
-// Closes `directory`. Entries that cannot be removed stay, and with them what holds them.
+// Removes everything below `directory` and closes it. An entry that cannot be removed stays,
+// together with its ancestors.
 void remove_below(int directory) noexcept {
     alignas(dirent64) char buffer[4096];
     for (;;) {
@@ -360,7 +361,7 @@ void remove_below(int directory) noexcept {
             break;
         }
         if (removed) {
-            libc::lseek(directory, 0, SEEK_SET);  // positions are void after removals
+            libc::lseek(directory, 0, SEEK_SET);  // removals invalidate the position
         }
     }
     libc::close(directory);
@@ -372,10 +373,10 @@ int write_tree(const std::string& root, const Port& port) noexcept {
     remove_tree(root);
     if (libc::mkdir(root.c_str(), 0700) != 0) {
         const int error = errno;
-        LOG_ERROR("cannot make the discovery tree %s: %s", root.c_str(), std::strerror(error));
+        LOG_ERROR("cannot create the discovery tree %s: %s", root.c_str(), std::strerror(error));
         return error;
     }
-    // Whatever the umask: the tree is its owner's, and the owner can always read it.
+    // Despite the umask, the owner must be able to read the tree.
     chmod(root.c_str(), 0700);
     const int fd = libc::open(root.c_str(), kDirectoryFlags);
     int error = fd < 0 ? errno : 0;

@@ -44,7 +44,7 @@ bool take_number(std::string_view& text, unsigned* out) {
     return true;
 }
 
-// "0-3,8": false if it is anything else.
+// Parses a list such as "0-3,8". Returns false for anything else.
 bool parse_list(std::string_view list, std::vector<Range>* out) {
     while (!list.empty()) {
         Range range{};
@@ -96,7 +96,7 @@ std::string processor_mask(std::string_view list, unsigned processors) {
     }
     std::string mask;
     for (std::size_t word = words.size(); word-- > 0;) {
-        // The most significant word has only the digits that its bits need.
+        // The most significant word has only as many digits as its bits need.
         const bool top = word + 1 == words.size();
         const unsigned bits = top ? processors - 32 * static_cast<unsigned>(word) : 32;
         char text[16];
@@ -120,7 +120,8 @@ HostProcessors host_processors() {
         host.online_list = processors == 1 ? "0" : "0-" + std::to_string(processors - 1);
         host.online_mask = processor_mask(host.online_list, processors);
     }
-    // On one node the device is on it; among several it is on none more than on another.
+    // If the machine has one NUMA node, the device is on it. Otherwise it is near to none in
+    // particular.
     host.numa_node = first_line("/sys/devices/system/node/online") == "0" ? 0 : -1;
     return host;
 }
