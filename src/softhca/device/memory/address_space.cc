@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Mappings of this process; see address_space.h. The text format is that of proc_pid_maps(5).
+// Queries the mappings of this process: see address_space.h. The text format is that of
+// proc_pid_maps(5).
 
 #include "softhca/device/memory/address_space.h"
 
@@ -14,13 +15,13 @@
 
 #include "softhca/base/libc.h"
 
-extern "C" void* __libc_stack_end;  // ld.so: where the main stack began
+extern "C" void* __libc_stack_end;  // defined by ld.so: where the main stack began
 
 namespace softhca::device::memory {
 
 namespace {
 
-// struct procmap_query of linux/fs.h, which distributions' headers do not have yet.
+// struct procmap_query of linux/fs.h, which distributions' headers lack so far.
 struct ProcmapQuery {
     std::uint64_t size;
     std::uint64_t query_flags;
@@ -76,7 +77,7 @@ public:
         return true;
     }
 
-    // A flag: its letter, or the other one.
+    // Reads a flag: its letter, or the letter for its absence.
     bool flag(char letter, char otherwise, bool* out) noexcept {
         *out = at_ != end_ && *at_ == letter;
         return character(*out ? letter : otherwise);
@@ -139,9 +140,9 @@ bool AddressSpace::grow_table() noexcept {
     return true;
 }
 
-// Parses the file into the table; *full: it does not fit.
+// Parses the file into the table. If the table is full, sets *full and returns false.
 bool AddressSpace::read_text(int fd, bool* full) noexcept {
-    // Longer than the numbers of any line; the name that follows them may be cut off.
+    // The buffer is longer than the numbers of any line. The name behind them may be cut off.
     char buffer[8192];
     std::size_t kept = 0;   // bytes of a line whose end has not been read yet
     bool skipping = false;  // within the rest of a line that is longer than the buffer
@@ -174,7 +175,7 @@ bool AddressSpace::read_text(int fd, bool* full) noexcept {
 
 bool AddressSpace::load(int fd) noexcept {
     if (capacity_ == 0 && !grow_table()) return false;
-    // A larger table is another mapping: then the text is read anew.
+    // Growing the table changes the mappings, so the text is read again.
     bool full = false;
     while (!read_text(fd, &full))
         if (!full || !grow_table()) return false;

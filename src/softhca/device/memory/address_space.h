@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the kernel says is mapped in this process: the PROCMAP_QUERY ioctl on /proc/self/maps
-// (linux/fs.h, since 6.11; well under a microsecond), else the text of that file.
+// The mappings of this process, as the kernel reports them: by the PROCMAP_QUERY ioctl on
+// /proc/self/maps (linux/fs.h, since 6.11; well under a microsecond), or else by the text of that
+// file.
 #pragma once
 
 #include <cstddef>
@@ -23,22 +24,22 @@ struct Vma {
 
     bool operator==(const Vma&) const = default;
     int protection() const noexcept;  // PROT_*
-    // Plain memory of the application: what malloc(3) and anonymous mmap(2) give. (Huge pages and
-    // device memory have files. The main stack looks the same: see main_stack().)
+    // Plain memory of the application, as malloc(3) and anonymous mmap(2) return it. Huge pages and
+    // device memory have files. The main stack looks the same: see main_stack().
     bool plain() const noexcept {
         return inode == 0 && device == 0 && readable && writable && !executable && !shared;
     }
 };
 
-// Not thread-safe: callers hold the sharing mutex. Never uses the heap.
+// Not thread-safe: the caller holds the sharing mutex. Never uses the heap.
 class AddressSpace {
 public:
     enum class Source { kQuery, kText };
 
-    // Can the kernel be asked at all?
+    // Whether the kernel answers at all.
     bool available() noexcept { return file() >= 0; }
-    // The mapping that holds the address, or the next one above it. False when there is none.
-    // Where only the text is to be had it is as of the last refresh().
+    // The mapping that holds the address, or the next one above it. Returns false if there is none.
+    // If only the text is available, the answer is as of the last refresh().
     bool find(std::uint64_t address, Vma* out) noexcept;
     // The mapping that holds the address.
     bool at(std::uint64_t address, Vma* out) noexcept {
@@ -46,8 +47,8 @@ public:
     }
     // The next shared mapping of a file at or above the address.
     bool find_shared_file(std::uint64_t address, Vma* out) noexcept;
-    // To be called whenever mappings other than those just looked at, or the process's descriptors,
-    // may have changed.
+    // Call this whenever the process's descriptors may have changed, or mappings other than those
+    // just looked at.
     void refresh() noexcept { fresh_ = intact_ = false; }
 
     int fd() const noexcept { return maps_.number(); }
@@ -65,27 +66,29 @@ private:
     bool load(int fd) noexcept;
     bool read_text(int fd, bool* full) noexcept;
     bool grow_table() noexcept;
-    // The descriptor, looked after once between two refresh().
+    // The descriptor. It is checked once between two calls of refresh().
     int file() noexcept {
         if (!intact_) intact_ = maps_.get() >= 0;
         return maps_.number();
     }
 
-    // Of the thread that opens it: the first one may be gone, and with it its view of the memory.
+    // The calling thread's file: the main thread may have ended, and its view of the memory with
+    // it.
     ProcFile maps_{"/proc/thread-self/maps", 0};
     bool intact_ = false;
     bool query_works_ = true;
-    // The text, parsed: ascending. In pages of its own.
+    // The parsed text, in ascending order. It lies in pages of its own.
     bool fresh_ = false;
     Vma* table_ = nullptr;
     std::size_t count_ = 0;
     std::size_t capacity_ = 0;
 };
 
-// Is this the stack of the main thread?
+// Whether this is the stack of the main thread.
 bool main_stack(const Vma& vma) noexcept;
 
-// One line of /proc/PID/maps; false if it is none. For AddressSpace and its tests.
+// Parses one line of /proc/PID/maps. Returns false if it is not such a line. For AddressSpace and
+// its tests.
 bool parse_maps_line(const char* line, std::size_t length, Vma* out) noexcept;
 
 }  // namespace softhca::device::memory

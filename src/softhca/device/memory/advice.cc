@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Advice of mappings: see advice.h. The text format is that of proc_pid_smaps(5).
+// Reads the advice of mappings: see advice.h. The text format is that of proc_pid_smaps(5).
 #include "softhca/device/memory/advice.h"
 
 #include <algorithm>
@@ -60,7 +60,8 @@ bool AdvisedPages::read() noexcept {
     const int fd = libc::open("/proc/thread-self/smaps", O_RDONLY | O_CLOEXEC);
     if (fd < 0) return false;
     Vma vma{};
-    // Longer than all lines but those with very long names, whose ends say nothing.
+    // The buffer is longer than all lines except those with very long names, whose ends do not
+    // matter.
     char buffer[4096];
     std::size_t kept = 0;   // bytes of a line whose end has not been read yet
     bool skipping = false;  // within the rest of a line that is longer than the buffer
@@ -90,7 +91,7 @@ void AdvisedPages::refresh() noexcept {
     if (noted == noted_ && count_ == 0) return;
     noted_ = noted;
     if (read()) return;
-    LOG_WARN_ONCE("cannot read smaps: memory is no longer shared, as its advice is not known");
+    LOG_WARN_ONCE("cannot read smaps: no more memory is shared, because its advice is unknown");
     ranges_[0] = {0, ~std::uint64_t{0}};
     count_ = 1;
 }

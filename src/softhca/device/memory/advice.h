@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Private pages that the application keeps out of core dumps (MADV_DONTDUMP) or from its children
-// (MADV_WIPEONFORK). Shared pages cannot keep such advice, so these pages are never shared.
+// Finds private pages that the application excludes from core dumps (MADV_DONTDUMP) or clears in
+// its children (MADV_WIPEONFORK). Shared pages cannot keep such advice, so these pages are never
+// shared.
 //
-// Only smaps says which pages have it, and that file takes long. It is therefore read only after
-// the application has given such advice through libc, and as long as some page has it.
+// Only smaps shows this advice, and reading that file takes long. So it is read only after the
+// application has given such advice through libc, and only while a page has it.
 #pragma once
 
 #include <array>
@@ -15,15 +16,15 @@
 
 namespace softhca::device::memory {
 
-// The application has called madvise(2) with this advice. Any thread.
+// Notes that the application called madvise(2) with this advice. Any thread may call it.
 void note_advice(int advice) noexcept;
 
-// Callers hold the sharing mutex. Never uses the heap.
+// The caller holds the sharing mutex. Never uses the heap.
 class AdvisedPages {
 public:
-    // To be called before questions, when the application may have given advice since.
+    // Call this before meet() if the application may have given advice since the last call.
     void refresh() noexcept;
-    // Has any page of [start, end) such advice?
+    // Whether any page of [start, end) has such advice.
     bool meet(std::uint64_t start, std::uint64_t end) const noexcept;
 
 private:
@@ -34,8 +35,8 @@ private:
     void take_line(std::string_view line, Vma* vma) noexcept;
     void add(const Range& range) noexcept;
 
-    std::uint64_t noted_ = 0;         // advice given before the last look
-    std::array<Range, 64> ranges_{};  // ascending; the last one of very many reaches to the end
+    std::uint64_t noted_ = 0;         // value of the advice counter at the last look
+    std::array<Range, 64> ranges_{};  // ascending; if there are too many, the last has no end
     std::size_t count_ = 0;
 };
 

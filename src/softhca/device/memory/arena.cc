@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The own arena and its page allocator, and mappings of peers' arenas; see arena.h.
+// This process's arena, its page allocator, and mappings of peers' arenas: see arena.h.
 
 #include "softhca/device/memory/arena.h"
 
@@ -39,7 +39,7 @@ namespace {
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-// Base to size.
+// From the base of a mapping to its size.
 using Peers = std::map<std::byte*, std::uint64_t, std::less<>,
                        PoolAllocator<std::pair<std::byte* const, std::uint64_t>>>;
 
@@ -48,22 +48,23 @@ struct Arena {
     IntervalMap<bool> taken;  // by offset; under the mutex
     std::uint64_t next = 0;   // where the search for free pages starts; under the mutex
     Peers peers;              // under the mutex
-    bool inherited = false;   // the maps are the parent's: forget them; set in a forked child
+    bool inherited = false;   // in a forked child: the maps are the parent's and must be forgotten
     OwnFd fd;                 // adopted and closed under the mutex
-    // Written once by arena_open() under the mutex (and reset in a forked child), read by anyone.
+    // arena_open() writes them once, under the mutex; a forked child resets them. Any thread may
+    // read them.
     std::atomic<std::byte*> base{nullptr};
     std::atomic<std::uint64_t> bytes{0};
     std::atomic<std::uint64_t> inode{0};
 };
 
-// Never destroyed: threads may still use it while the process exits.
+// Never destroyed, because threads may still use it while the process exits.
 Arena& arena() noexcept {
     alignas(Arena) static std::byte storage[sizeof(Arena)];
     static Arena* const instance = new (storage) Arena;
     return *instance;
 }
 
-// The child of a fork keeps nothing of its parent's; done at its first use.
+// Clears what a forked child inherited from its parent, at the child's first use.
 void forget_inherited(Arena& a) {
     if (!a.inherited) return;
     a.taken.clear();
@@ -72,13 +73,13 @@ void forget_inherited(Arena& a) {
     a.inherited = false;
 }
 
-// Maps the whole file. mlockall(MCL_FUTURE) must not fill it with memory: nothing can be brought in
-// while it is inaccessible, and munlock takes the property away.
+// Maps the whole file. mlockall(MCL_FUTURE) must not fill it with memory. So it is mapped
+// inaccessible, which keeps pages from being brought in, and munlock(2) then removes the lock.
 std::byte* map_window(int fd, std::uint64_t bytes) noexcept {
     void* at = libc::mmap(nullptr, bytes, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
     if (at == MAP_FAILED) return nullptr;
     ::syscall(SYS_munlock, at, bytes);
-    // A child must not write to its parent's memory, and a core dump not bring every page in.
+    // A child must not write to its parent's memory, and a core dump must not bring every page in.
     if (libc::mprotect(at, bytes, PROT_READ | PROT_WRITE) != 0 ||
         libc::madvise(at, bytes, MADV_DONTFORK) != 0 ||
         libc::madvise(at, bytes, MADV_DONTDUMP) != 0) {
@@ -90,7 +91,7 @@ std::byte* map_window(int fd, std::uint64_t bytes) noexcept {
     return static_cast<std::byte*>(at);
 }
 
-// The size limit of files holds for memfds, and exceeding it is a deadly signal.
+// The size limit of files applies to memfds, and exceeding it raises a deadly signal.
 std::uint64_t largest_file() noexcept {
     rlimit limit;
     if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return kArenaBytes;
@@ -108,7 +109,7 @@ int open_locked(Arena& a) {
     forget_inherited(a);
     const int fd = a.fd.adopt(create_memfd());
     if (fd < 0) {
-        LOG_ERROR_ONCE("memory cannot be shared: memfd_create: %s", strerrordesc_np(errno));
+        LOG_ERROR_ONCE("cannot share memory: memfd_create: %s", strerrordesc_np(errno));
         return -1;
     }
     std::byte* base = nullptr;
@@ -130,8 +131,8 @@ int open_locked(Arena& a) {
     }
     if (!base) {
         LOG_ERROR_ONCE(
-            "memory cannot be shared: no room for an arena of at least %llu MiB of "
-            "address space (ulimit -v, -f): %s",
+            "cannot share memory: there is no address space for an arena of at least %llu MiB "
+            "(ulimit -v, -f): %s",
             static_cast<unsigned long long>(kLeastArenaBytes >> 20), strerrordesc_np(error));
         a.fd.close();
         errno = error;
@@ -146,8 +147,7 @@ int open_locked(Arena& a) {
     return fd;
 }
 
-// First fit from a.next on, then from the start. `align` and `phase`: the offset is phase modulo
-// align.
+// First fit from a.next on, then from the start. The result is `phase` modulo `align`.
 std::uint64_t find_free(const Arena& a, std::uint64_t length, std::uint64_t align,
                         std::uint64_t phase) {
     const std::uint64_t end = a.bytes.load(std::memory_order_relaxed);
@@ -225,19 +225,19 @@ void arena_free(std::uint64_t offset, std::uint64_t length) noexcept {
     Arena& a = arena();
     std::lock_guard lock(a.mutex);
     std::byte* base = a.base.load(std::memory_order_relaxed);
-    if (!base) return;  // the parent's
+    if (!base) return;  // in a forked child: the allocation was the parent's
     SOFTHCA_ASSERT(offset % page_bytes() == 0 && offset < a.bytes && length <= a.bytes - offset);
     SOFTHCA_ASSERT(a.taken.run_at(offset).value && a.taken.run_at(offset).end >= offset + length);
-    // Through the mapping, not the descriptor: that may have been closed by the application. Pages
-    // that cannot be emptied are not handed out again, for allocations are promised to be zero.
+    // This works through the mapping, because the application may have closed the descriptor. Pages
+    // that cannot be emptied are not allocated again, since allocations must be zero.
     if (libc::madvise(base + offset, length, MADV_REMOVE) != 0) {
-        LOG_WARN_ONCE("pages of the arena cannot be given back: %s", strerrordesc_np(errno));
+        LOG_WARN_ONCE("cannot free pages of the arena: %s", strerrordesc_np(errno));
         return;
     }
     try {
         a.taken.set(offset, offset + length, false);
     } catch (const std::bad_alloc&) {
-        LOG_WARN_ONCE("pages of the arena stay unused: out of memory");
+        LOG_WARN_ONCE("cannot reuse pages of the arena: out of memory");
         return;
     }
     a.next = std::min(a.next, offset);
@@ -246,7 +246,7 @@ void arena_free(std::uint64_t offset, std::uint64_t length) noexcept {
 void arena_empty(std::uint64_t offset, std::uint64_t length) noexcept {
     std::byte* base = arena_base();
     if (!base || libc::madvise(base + offset, length, MADV_REMOVE) == 0) return;
-    LOG_WARN_ONCE("pages of the arena cannot be emptied: %s", strerrordesc_np(errno));
+    LOG_WARN_ONCE("cannot empty pages of the arena: %s", strerrordesc_np(errno));
 }
 
 void* arena_map_own(void* address, std::uint64_t length, int prot, int flags,
@@ -263,7 +263,7 @@ void* arena_map_own(void* address, std::uint64_t length, int prot, int flags,
 std::byte* arena_map_peer(pid_t pid, int fd, std::uint64_t inode, std::uint64_t* bytes) noexcept {
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, fd);
-    // First only a handle, so that whatever stands behind that number now is looked at before it is
+    // Take only a handle first, so that the file which now has that number is checked before it is
     // opened.
     const int handle = libc::open(path, O_PATH | O_CLOEXEC);
     if (handle < 0) return nullptr;

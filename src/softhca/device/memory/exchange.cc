@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The exchange of pages itself: private ones for pages of the arena with the same content, and
-// back. Between the first copied byte and the last page mapped, nobody writes to them
-// (write_guard.h), and this thread touches nothing but its stack.
+// Exchanges pages: private ones for pages of the arena with the same content, and back. Between the
+// first copied byte and the last mapped page nobody writes to them (write_guard.h), and this thread
+// touches nothing but its stack.
 
 #include <algorithm>
 #include <array>
@@ -30,7 +30,7 @@ constexpr std::uint64_t kSwapped = 1ULL << 62;
 
 void* pointer(std::uint64_t address) noexcept { return reinterpret_cast<void*>(address); }
 
-// A signal handler that touches a held page would wait for its own thread.
+// Blocks all signals: a signal handler that touches a held page would wait for its own thread.
 class SignalsBlocked {
 public:
     SignalsBlocked() noexcept {
@@ -45,24 +45,24 @@ private:
     std::uint64_t old_ = 0;
 };
 
-// Was it locked by mlock(2)? This is the one question that the kernel answers without a search
-// through smaps.
+// Whether mlock(2) has locked the pages. The kernel answers this question without a search through
+// smaps.
 bool is_locked(std::uint64_t address, std::uint64_t length) noexcept {
     return ::msync(pointer(address), length, MS_ASYNC | MS_INVALIDATE) != 0 && errno == EBUSY;
 }
 
-// mlock(2) and munlock(2), of which sanitizers make nothing.
+// mlock(2) and munlock(2) as system calls, because sanitizers ignore the libc functions.
 void lock_pages(long number, std::uint64_t address, std::uint64_t length) noexcept {
     ::syscall(number, address, length);
 }
 
-// write(2) beyond the limit of file sizes is a deadly signal, also to a memfd.
+// Whether RLIMIT_FSIZE applies: write(2) beyond it raises a deadly signal, also on a memfd.
 bool file_size_limited() noexcept {
     rlimit limit;
     return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
 }
 
-// Whole pages, with what AddressSanitizer keeps the program from.
+// Reads whole pages, including bytes that AddressSanitizer has poisoned.
 [[gnu::no_sanitize_address]] bool all_zero(std::uint64_t page, std::uint64_t length) noexcept {
     const auto* words = static_cast<const std::uint64_t*>(pointer(page));
     std::uint64_t any = 0;
@@ -72,7 +72,7 @@ bool file_size_limited() noexcept {
     return any == 0;
 }
 
-// Are huge pages given to shared memory that asks for them?
+// Whether the system gives huge pages to shared memory that asks for them.
 bool huge_pages_on_request() noexcept {
     static const bool answer = [] {
         char text[128] = "";
@@ -88,7 +88,7 @@ bool huge_pages_on_request() noexcept {
 
 }  // namespace
 
-// Where something was copied to, as offsets in the arena; of many runs, the first ones.
+// Where something was copied to, as offsets in the arena. If there are many runs, the first ones.
 struct Sharing::DataRuns {
     struct Run {
         std::uint64_t at, length;
@@ -104,8 +104,8 @@ struct Sharing::DataRuns {
     }
 };
 
-// System calls, for the application may unmap the source at any moment. Writing to the file saves
-// the page faults of writing to the mapping, and the zeroing.
+// Copies by system calls, because the application may unmap the source at any moment. Writing to
+// the file avoids the page faults of writing to the mapping, and the zeroing.
 bool Sharing::copy_run(std::uint64_t source, std::uint64_t length, std::uint64_t offset) noexcept {
     const bool by_file = !file_size_limited();
     while (length > 0) {
@@ -125,8 +125,8 @@ bool Sharing::copy_run(std::uint64_t source, std::uint64_t length, std::uint64_t
     return true;
 }
 
-// Of a run of pages that may be there, copies those that are not all zero. `plain`: the source can
-// be looked at without fear; else it is looked at in a copy, if the system allows that.
+// Copies those pages of a run that are not all zero. `plain`: the source can be read directly.
+// Otherwise it is read into a buffer, if the system allows that.
 bool Sharing::copy_pages(std::uint64_t source, std::uint64_t length, std::uint64_t offset,
                          bool plain, DataRuns* runs) noexcept {
     const std::uint64_t page = page_bytes();
@@ -164,8 +164,8 @@ bool Sharing::copy_pages(std::uint64_t source, std::uint64_t length, std::uint64
     return true;
 }
 
-// Pages that never had content stay holes in the arena. `plain`: as above. `huge`: where whole huge
-// pages are copied, they shall be huge pages there.
+// Copies held pages into the arena. Pages that never had content stay holes. `plain`: as above.
+// `huge`: where whole huge pages are copied, the copies become huge pages, too.
 bool Sharing::copy_in(const WriteGuard::Held& held, bool plain, std::uint64_t offset, bool huge,
                       DataRuns* runs) noexcept {
     const std::uint64_t page = page_bytes();
@@ -174,9 +174,9 @@ bool Sharing::copy_in(const WriteGuard::Held& held, bool plain, std::uint64_t of
     const auto copy = [&](std::uint64_t from, std::uint64_t to) {
         return copy_pages(held.source + from, to - from, offset + from, plain, runs);
     };
-    std::uint64_t run = 0, run_end = 0;  // relative to held.source; not copied yet
+    std::uint64_t run = 0, run_end = 0;  // relative to held.source; still to be copied
     for (std::uint64_t at = 0; at < held.bytes;) {
-        // Up to where a huge page of the arena ends.
+        // This ends where a huge page of the arena ends.
         const std::uint64_t room = kHugeBytes - (offset + at) % kHugeBytes;
         const std::uint64_t pages =
             std::min<std::uint64_t>(std::min(held.bytes - at, room) / page, entries.size());
@@ -207,7 +207,7 @@ Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t lengt
                                       std::uint64_t offset, bool writers) noexcept {
     SOFTHCA_ASSERT(length > 0 && length <= WriteGuard::kMostBytes);
     if (!arena_fd_intact()) return {0, Left::kPiece};
-    pagemap_.get();  // opened now, not while pages are held
+    pagemap_.get();  // open it now, because nothing may be opened while pages are held
     const bool locked = is_locked(address, length);
     if (locked) lock_pages(SYS_munlock, address, length);
     std::byte* const window = arena_base() + offset;
@@ -227,7 +227,7 @@ Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t lengt
                               MAP_SHARED | MAP_FIXED | MAP_NORESERVE, arena_fd(),
                               static_cast<off_t>(offset)) != MAP_FAILED;
             if (done) {
-                // A child that is made past our fork handlers must not write to its parent's
+                // A child that was created without our fork handlers must not write to its parent's
                 // memory.
                 libc::madvise(pointer(address), held.bytes, MADV_DONTFORK);
                 guard.replaced(address, held);
@@ -237,7 +237,7 @@ Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t lengt
         }
     }
     if (!done) {
-        LOG_DEBUG("private pages at %#llx cannot be made shared: %s",
+        LOG_DEBUG("cannot share the private pages at %#llx: %s",
                   static_cast<unsigned long long>(address), strerrordesc_np(errno));
         if (locked) lock_pages(SYS_mlock, address, length);
         libc::madvise(window, length, MADV_REMOVE);
@@ -248,7 +248,7 @@ Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t lengt
     if (locked) {
         lock_pages(SYS_mlock, address, length);
     } else {
-        // The pages that were there are there again, without a page fault each.
+        // Populate the pages that had content, without a page fault for each.
         for (unsigned i = 0; i < runs.count; ++i)
             libc::madvise(pointer(address + (runs.run[i].at - offset)), runs.run[i].length,
                           libc::kMadvPopulateRead);
@@ -267,7 +267,7 @@ void Sharing::copy_out(std::uint64_t offset, std::uint64_t length, std::uint64_t
         std::uint64_t data = at, hole = end;
         if (fd >= 0) {
             const off_t found = libc::lseek(fd, static_cast<off_t>(at), SEEK_DATA);
-            if (found < 0 && errno == ENXIO) return;  // holes up to the end of the file
+            if (found < 0 && errno == ENXIO) return;  // only holes up to the end of the file
             if (found >= 0) data = static_cast<std::uint64_t>(found);
             if (data >= end) return;
             const off_t next = libc::lseek(fd, static_cast<off_t>(data), SEEK_HOLE);
@@ -275,7 +275,7 @@ void Sharing::copy_out(std::uint64_t offset, std::uint64_t length, std::uint64_t
         }
         const std::uint64_t size = hole - data;
         char* const target = static_cast<char*>(pointer(to + (data - offset)));
-        // Both sides without a page fault each.
+        // Populate the target without a page fault for each page.
         libc::madvise(target, size, libc::kMadvPopulateWrite);
         if (fd < 0 ||
             libc::pread(fd, target, size, static_cast<off_t>(data)) != static_cast<ssize_t>(size))
@@ -304,7 +304,7 @@ bool Sharing::make_private(std::uint64_t address, std::uint64_t length, std::uin
         }
     }
     if (!done) {
-        LOG_DEBUG("shared pages at %#llx cannot be made private: %s",
+        LOG_DEBUG("cannot make the shared pages at %#llx private: %s",
                   static_cast<unsigned long long>(address), strerrordesc_np(errno));
         return false;
     }

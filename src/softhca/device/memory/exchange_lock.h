@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The lock between those who exchange pages and softhca's own threads (SharingPause), which take it
-// over and over: whoever exchanges goes first.
+// The lock between threads that exchange pages and softhca's own threads (SharingPause). The latter
+// take it again and again, so a thread that exchanges pages has priority.
 #pragma once
 
 #include <atomic>
@@ -10,8 +10,8 @@ namespace softhca::device::memory {
 
 class ExchangeLock {
 public:
-    // By whoever exchanges pages, or forks; all of these hold the sharing mutex, so that nobody
-    // else is counted in wanted_ when a process forks.
+    // Called by a thread that exchanges pages or forks. These threads hold the sharing mutex, so no
+    // other thread is counted in wanted_ when a process forks.
     void lock() noexcept {
         wanted_.fetch_add(1, std::memory_order_relaxed);
         mutex_.lock();
@@ -19,7 +19,7 @@ public:
     }
     void unlock() noexcept { mutex_.unlock(); }
 
-    // By SharingPause.
+    // Called by SharingPause.
     void lock_shyly() noexcept {
         for (;;) {
             mutex_.lock();
@@ -32,7 +32,7 @@ public:
 
 private:
     std::mutex mutex_;
-    std::atomic<int> wanted_{0};  // how many wait in lock()
+    std::atomic<int> wanted_{0};  // number of threads that wait in lock()
 };
 
 }  // namespace softhca::device::memory

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fork(2) with shared segments. They are not inherited (MADV_DONTFORK), so that a child, however it
-// was made, cannot write to its parent's memory. For fork() of the C library we take private copies
-// before, which the child moves to where the segments were.
+// fork(2) with shared segments. The segments are not inherited (MADV_DONTFORK), so a child cannot
+// write to its parent's memory, however it was created. For fork() of the C library we copy the
+// segments to private memory before the fork. The child moves the copies to where the segments
+// were.
 //
-// The child needs them early: before any handler of ours runs, the C library resets locks that live
-// on the heap (of FILEs, of heaps of threads), and other libraries run their handlers. So while a
-// fork is under way a handler of SIGSEGV stands by, which puts the copies in place at the first
-// touch. For the same reason nothing here allocates, and the list of copies has pages of its own.
+// The child needs them early. Before any handler of ours runs, the C library resets locks that lie
+// on the heap (of FILEs and of threads' heaps), and other libraries run their handlers. So during a
+// fork a SIGSEGV handler is installed, which puts the copies in place at the first access. For the
+// same reason nothing here allocates, and the list of copies has pages of its own.
 
 #include "softhca/device/memory/fork.h"
 
@@ -35,8 +36,8 @@ struct Copy {
     std::uint64_t memory;
 };
 
-// Of the fork under way. Written under the sharing mutex by the thread that forks, and read by the
-// handler in its child.
+// The state of the current fork. The forking thread writes it under the sharing mutex, and the
+// handler in its child reads it.
 struct Fork {
     Copy* copies;
     std::size_t count;
@@ -100,19 +101,20 @@ void take_copies(const OwnPages& own) noexcept {
         }
     });
     if (!complete)
-        LOG_ERROR("fork: out of memory for copies of registered memory; the child will miss some");
-    // We cannot copy what fork() is still to write there. Without any the child ends at once.
+        LOG_ERROR("fork: out of memory for copies of registered memory; the child misses some");
+    // fork() will still write to this stack after the copy, so it cannot be copied. Without a stack
+    // the child ends at once.
     if (on_stack)
-        LOG_ERROR("fork: this thread runs on a stack in registered memory; the child cannot");
+        LOG_ERROR("fork: this thread's stack is registered memory, so the child cannot run");
 }
 
-// In the child. Only system calls.
+// Runs in the child, and makes only system calls.
 void place_copies() noexcept {
     if (g_fork.placed) return;
     g_fork.placed = true;
     for (std::size_t i = 0; i < g_fork.count; ++i) {
         const Copy& copy = g_fork.copies[i];
-        // Something may have been mapped there already since the fork.
+        // Since the fork another mapping may have taken the address.
         void* const wanted = reinterpret_cast<void*>(copy.address);
         void* const got =
             libc::mmap(wanted, copy.length, PROT_NONE,
@@ -134,8 +136,8 @@ void on_segmentation_fault(int, siginfo_t* info, void*) noexcept {
             return;
         }
     }
-    // Not ours. To the application's handler, by the same instruction again; or, if it was sent by
-    // somebody, by sending it again.
+    // The fault is not at a copy. Restore the application's handler: it runs when the instruction
+    // repeats. If a process sent the signal, send it again.
     sigaction(SIGSEGV, &g_fork.old, nullptr);
     if (info->si_code <= 0) raise(SIGSEGV);
 }
@@ -158,8 +160,9 @@ void remove_net() noexcept {
     pthread_sigmask(SIG_SETMASK, &g_fork.mask, nullptr);
 }
 
-// In the parent, where fork does not copy: the kernel left the pages that the device knows to the
-// child, and gives the parent others at its next store. The stores of both now miss the device.
+// Runs in the parent, on devices where fork does not copy: there the kernel leaves the pages that
+// the device knows to the child, and gives the parent new ones at its next store. The device now
+// sees the stores of neither process.
 void take_pages_from_parent() noexcept {
     Sharing& sharing = Sharing::instance();
     for (std::size_t i = 0; i < g_fork.count; ++i) {
@@ -171,7 +174,7 @@ void take_pages_from_parent() noexcept {
         try {
             sharing.replaced(copy.address, copy.address + copy.length);
         } catch (const std::bad_alloc&) {
-            LOG_ERROR("fork: out of memory for what the parent lost");
+            LOG_ERROR("fork: out of memory to note which pages the parent lost");
         }
         LOG_DEBUG("fork took registered pages at %#llx-%#llx from the parent",
                   static_cast<unsigned long long>(copy.address),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A function of page numbers, addresses or offsets that is constant on runs and T{} nearly
-// everywhere: who uses which pages, what is mapped where. Neighbouring runs of equal value are one
-// run, so its size follows what is different, not how it came to be.
+// A map from page numbers, addresses or offsets to values that are constant on runs, and T{} nearly
+// everywhere: which registrations use a page, or what is mapped at an address. Neighbouring runs of
+// equal value are merged, so the map's size depends on its content and not on its history.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace softhca::device::memory {
 
-// T: a small value type with ==. Not thread-safe. Changes may throw std::bad_alloc, and then have
+// T is a small value type with ==. Not thread-safe. A change may throw std::bad_alloc, and then has
 // changed no value.
 template <typename T>
 class IntervalMap {
@@ -29,7 +29,7 @@ public:
         T value;
     };
 
-    // The longest run of one value that holds the point.
+    // The longest run of one value that contains the point.
     Run run_at(std::uint64_t point) const {
         auto next = starts_.upper_bound(point);
         Run run{0, next == starts_.end() ? kEnd : next->first, T{}};
@@ -43,7 +43,7 @@ public:
 
     T at(std::uint64_t point) const { return run_at(point).value; }
 
-    // Applies change(T&) to every run within [start, end), cutting those that stick out.
+    // Applies change(T&) to every run within [start, end), and splits runs that extend beyond it.
     template <typename Change>
     void update(std::uint64_t start, std::uint64_t end, Change change) {
         SOFTHCA_ASSERT(start < end);
@@ -67,8 +67,8 @@ public:
         update(start, end, [&value](T& old) { old = value; });
     }
 
-    // Calls visit(Run) for every run of a value other than T{}, ascending. The map must not change
-    // meanwhile.
+    // Calls visit(Run) for every run of a value other than T{}, in ascending order. The map must
+    // not change during the call.
     template <typename Visit>
     void for_each(Visit visit) const {
         for (auto here = starts_.begin(); here != starts_.end(); ++here) {
@@ -86,7 +86,7 @@ private:
     using Starts =
         std::map<std::uint64_t, T, std::less<>, PoolAllocator<std::pair<const std::uint64_t, T>>>;
 
-    // Makes `point` the start of a run (of the value it has).
+    // Makes `point` the start of a run, which keeps its value.
     typename Starts::iterator cut(std::uint64_t point) {
         auto next = starts_.lower_bound(point);
         if (next != starts_.end() && next->first == point) return next;
@@ -94,7 +94,7 @@ private:
                                     next == starts_.begin() ? T{} : std::prev(next)->second);
     }
 
-    Starts starts_;  // each value holds up to the next key; T{} before the first
+    Starts starts_;  // each value holds up to the next key; T{} holds before the first
 };
 
 }  // namespace softhca::device::memory

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Looking at a range's mappings: see mapped.h.
+// Checks the mappings of a range: see mapped.h.
 
 #include "softhca/device/memory/mapped.h"
 
@@ -11,7 +11,7 @@ bool check_mapped(std::uint64_t address, std::uint64_t length, bool write) noexc
     Sharing& sharing = Sharing::instance();
     std::lock_guard lock(sharing.mutex);
     sharing.space.refresh();
-    if (!sharing.space.available()) return true;  // whoever touches it will see
+    if (!sharing.space.available()) return true;  // an access will find out
     const std::uint64_t end = address + length;
     for (std::uint64_t at = address; at < end;) {
         Vma vma;

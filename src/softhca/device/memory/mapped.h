@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What pinning would find out about a range of this process's memory.
+// Checks a range of this process's memory as pinning would.
 #pragma once
 
 #include <cstdint>
 
 namespace softhca::device::memory {
 
-// Is every byte of [address, +length) mapped and readable, and writable if `write`? Thread-safe.
+// Whether every byte of [address, +length) is mapped and readable, and also writable if `write` is
+// set. Thread-safe.
 bool check_mapped(std::uint64_t address, std::uint64_t length, bool write) noexcept;
 
 }  // namespace softhca::device::memory

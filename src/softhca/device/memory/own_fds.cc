@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Descriptors at high numbers; see own_fds.h.
+// Keeps descriptors at high numbers: see own_fds.h.
 
 #include "softhca/device/memory/own_fds.h"
 
@@ -14,15 +14,15 @@ namespace softhca::device::memory {
 
 namespace {
 
-// Above what programs number by hand, select(2) reaches and shells use; within the usual limit of
-// 1024.
+// Above the numbers that programs assign themselves, that select(2) reaches and that shells use,
+// but within the usual limit of 1024.
 constexpr int kLowestFd = 640;
 
 }  // namespace
 
 int OwnFd::adopt(int fd) noexcept {
     if (fd < 0) return -1;
-    // The limit may be lower, or the table full: then the number it has will do.
+    // If the limit is lower, or the table is full, the descriptor keeps its number.
     const int high = fd >= kLowestFd ? -1 : libc::fcntl(fd, F_DUPFD_CLOEXEC, long{kLowestFd});
     if (high >= 0) {
         libc::close(fd);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The file descriptors that this folder keeps open. They live at high numbers, so that the numbers
-// an application expects are free, and close on exec. An application may still close or replace one
-// (closefrom, a raw system call), so each is known by its inode and looked at before it is used
-// where a wrong file would do harm.
+// The file descriptors that this folder keeps open. They have high numbers, so that the numbers
+// which an application expects stay free, and close on exec. An application may still close or
+// replace one (closefrom, a raw system call). So each is identified by its inode, and checked
+// before a use where a wrong file would do harm.
 #pragma once
 
 #include <atomic>
@@ -14,27 +14,27 @@ namespace softhca::device::memory {
 
 class OwnFd {
 public:
-    // Takes the descriptor over, under a high number where the limits allow one.
-    // -1 and errno when it cannot be kept (it is closed then).
+    // Takes over the descriptor, and moves it to a high number if the limits allow one. Returns -1
+    // and errno if it cannot be kept; then it is closed.
     int adopt(int fd) noexcept;
     int get() const noexcept { return fd_.load(std::memory_order_acquire); }
-    // Is it still the file that was adopted?
+    // Whether the descriptor still refers to the adopted file.
     bool intact() const noexcept;
     std::uint64_t inode() const noexcept { return inode_; }
     std::uint64_t device() const noexcept { return device_; }
-    // Closes it, if it is still ours. Async-signal-safe.
+    // Closes the descriptor if it still refers to the adopted file. Async-signal-safe.
     void close() noexcept;
 
 private:
-    // Written under the mutex of whoever holds the object (and in a forked child, alone); read by
-    // anyone.
+    // Written under the mutex of the object's owner, or in a forked child, which has one thread.
+    // Any thread may read it.
     std::atomic<int> fd_{-1};
     std::uint64_t inode_ = 0;   // written before fd_
     std::uint64_t device_ = 0;  // written before fd_
 };
 
-// A descriptor of a file below /proc/self, opened at first use and again when it was lost.
-// Not thread-safe: callers hold the sharing mutex.
+// The descriptor of a file below /proc/self. It is opened at the first use, and again if it was
+// lost. Not thread-safe: the caller holds the sharing mutex.
 class ProcFile {
 public:
     explicit constexpr ProcFile(const char* path, int flags) noexcept

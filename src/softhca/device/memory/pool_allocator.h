@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// An allocator for the nodes of std::map that stays away from the heap. The heap may lie on pages
-// that are being exchanged, its locks may be taken by a thread that forks, and memory hooks of
-// other libraries (which call us) hang on it.
+// An allocator for the nodes of std::map that does not use the heap. There are three reasons: the
+// heap may lie on pages that are being exchanged, a thread that forks may hold its locks, and other
+// libraries' memory hooks, which call us, depend on it.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@
 
 namespace softhca::device::memory {
 
-// Blocks of one size, taken from the system 64 KiB at a time and never given back: there are as
-// many as there were nodes at once. Its users hold their own locks across fork, so this one is free
-// then.
+// Blocks of one size. The pool takes 64 KiB at a time from the system and never gives them back, so
+// its size is the maximum number of nodes. Its users hold their own locks across fork, so the
+// pool's lock is free then.
 template <std::size_t kSize>
 class NodePool {
 public:

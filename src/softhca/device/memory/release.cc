@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The other half of sharing.cc: pages that lose their last user become private memory again, at
-// once or, where writers cannot be held back now, later.
+// The counterpart of sharing.cc. Pages that lose their last user become private memory again: at
+// once, or later if writers cannot be held back now.
 
 #include <algorithm>
 #include <cerrno>
@@ -39,7 +39,8 @@ std::uint64_t Staging::provide(std::uint64_t address, std::uint64_t end,
     SOFTHCA_ASSERT(address >= start_ || start_ == end_);
     skip_to(address);
     if (start_ == end_) {
-        // All at once; or, if the system will not promise that much memory, only what is needed.
+        // Allocate all at once. If the system refuses that much memory, allocate only what is
+        // needed.
         for (const std::uint64_t stop : {far_end, end}) {
             void* at = libc::mmap(nullptr, stop - address, PROT_READ | PROT_WRITE,
                                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -53,7 +54,7 @@ std::uint64_t Staging::provide(std::uint64_t address, std::uint64_t end,
     return start_ == address && end_ >= end ? memory_ : 0;
 }
 
-// Makes [address, end) private again, if that can be done without losing a store.
+// Makes [address, end) private again, if no store can be lost.
 bool Sharing::restore(std::uint64_t address, std::uint64_t end, std::uint64_t delta,
                       std::uint64_t far_end, const Vma& vma, const OwnPages& own,
                       Staging* staging) {
@@ -83,14 +84,14 @@ bool Sharing::restore(std::uint64_t address, std::uint64_t end, std::uint64_t de
     return true;
 }
 
-// Deals with the first part of [address, end), which was at `delta` and has no users. Returns where
-// that part ends. far_end: up to where more of the same will follow.
+// Handles the first part of [address, end), which was mapped at `delta` and has no users. Returns
+// the end of that part. `far_end`: where the run of pages to handle ends.
 std::uint64_t Sharing::retire(std::uint64_t address, std::uint64_t end, std::uint64_t delta,
                               std::uint64_t far_end, const OwnPages& own, Staging* staging) {
     const auto place = places.run_at(address);
     end = std::min(end, place.end);
     if (place.value != Place{true, delta}) {
-        discard_offsets(address + delta, end + delta);  // found stale before
+        discard_offsets(address + delta, end + delta);  // it was found stale earlier
         return end;
     }
     Vma vma;
@@ -101,7 +102,7 @@ std::uint64_t Sharing::retire(std::uint64_t address, std::uint64_t end, std::uin
     return end;
 }
 
-// Takes the users of a registration away, and deals with the pages that have none then.
+// Drops a registration's use of its pages, and handles the pages without users.
 void Sharing::drop_extents(const Registration& made, const OwnPages& own,
                            std::unique_lock<std::mutex>* lock) {
     for (unsigned i = 0; i < made.count; ++i) {
@@ -121,7 +122,7 @@ void Sharing::drop_extents(const Registration& made, const OwnPages& own,
                 const std::uint64_t stop = std::min(run.end, piece_end + delta) - delta;
                 at = run.value.users > 0 ? stop : retire(at, stop, delta, end, own, &staging);
             }
-            // Others may have their turn between two pieces of a large range.
+            // Other threads may run between two steps of a large range.
             if (at < end) {
                 lock->unlock();
                 lock->lock();
@@ -137,7 +138,7 @@ void Sharing::release(std::uint64_t ticket, const OwnPages& own) {
     space.refresh();
     const auto found = registrations_.find(ticket);
     if (found == registrations_.end()) {
-        LOG_DEBUG("release of pages that this process has not shared");
+        LOG_DEBUG("release of pages that this process does not share");
         return;
     }
     const Registration made = found->second;
@@ -152,10 +153,10 @@ void Sharing::release(std::uint64_t ticket, const OwnPages& own) {
     tend_idle(own);
 }
 
-// Looks at a few runs of pages that could not be made private when they lost their last user.
+// Handles a few runs of pages that could not be made private when they lost their last user.
 void Sharing::tend_idle(const OwnPages& own) {
     if (idle_.empty()) return;
-    const bool restorable = alone();  // with a guard they would not be idle
+    const bool restorable = alone();  // with a write guard they would not be idle
     for (unsigned i = 0; i < kIdleRunsTended; ++i) {
         auto run = idle_.run_at(idle_next_);
         if (!run.value) {

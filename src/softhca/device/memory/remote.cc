@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Copies between processes by system calls; see remote.h. The rules of access are those of
-// ptrace(2), "Ptrace access mode checking".
+// Copies between processes by system calls: see remote.h. The access rules are those of ptrace(2),
+// "Ptrace access mode checking".
 
 #include "softhca/device/memory/remote.h"
 
@@ -31,14 +31,15 @@ class Cursor {
 public:
     Cursor(const iovec* vector, unsigned count) noexcept : vector_(vector), count_(count) {}
 
-    // Does it hold that much? (Sums may not wrap: lengths come from the application.)
+    // Whether the vector holds that many bytes. A sum could wrap, because the application sets the
+    // lengths.
     bool holds(std::size_t bytes) const noexcept {
         for (unsigned i = 0; i < count_ && bytes > 0; ++i)
             bytes -= std::min(bytes, vector_[i].iov_len);
         return bytes == 0;
     }
 
-    // The next pieces, at most `limit` bytes; returns how many bytes they are.
+    // The next entries, of at most `limit` bytes. Returns their number of bytes.
     template <std::size_t N>
     std::size_t window(std::array<iovec, N>* out, unsigned* pieces,
                        std::size_t limit) const noexcept {
@@ -75,9 +76,9 @@ private:
     std::size_t offset_ = 0;  // into vector_[index_]
 };
 
-// Far below IOV_MAX: the kernel copies the vectors in, and most copies have one piece.
+// Far below IOV_MAX: the kernel copies the vectors in, and most copies have one entry.
 constexpr unsigned kPieces = 64;
-constexpr std::size_t kLargestCall = std::size_t{1} << 30;  // the kernel's is just below 2 GiB
+constexpr std::size_t kLargestCall = std::size_t{1} << 30;  // the kernel allows nearly 2 GiB
 
 void explain_refusal(pid_t pid, int error) noexcept {
     if (g_refused.exchange(true, std::memory_order_relaxed)) return;
@@ -92,20 +93,20 @@ void explain_refusal(pid_t pid, int error) noexcept {
     if (scope >= '1' && scope <= '3')
         yama_cause[sizeof yama_cause - 2] = scope;
     else if (error == ENOSYS)
-        cause = "the system call is filtered out (seccomp)";
+        cause = "seccomp filters the system call out";
     else
         cause =
-            "a container without CAP_SYS_PTRACE, a seccomp filter, a process that is not "
-            "dumpable, or one of another user";
+            "the cause may be a container without CAP_SYS_PTRACE, a seccomp filter, a process that "
+            "is not dumpable, or one of another user";
     LOG_ERROR(
         "the system refuses copies between the memory of this process and of process %d: %s. "
-        "Memory that is shared still works: private anonymous memory (malloc, mmap) is, with "
-        "SOFTHCA_MEMORY=auto. For all other memory allow the copies: --cap-add SYS_PTRACE for a "
+        "Shared memory still works: with SOFTHCA_MEMORY=auto, private anonymous memory (malloc, "
+        "mmap) is shared. For all other memory allow the copies: --cap-add SYS_PTRACE for a "
         "container, kernel.yama.ptrace_scope=0 for a host",
         pid, cause);
 }
 
-// One step by way of the file of the other memory. Bytes copied, or -1 and errno.
+// One step through the file of the other process's memory. Returns bytes copied, or -1 and errno.
 ssize_t through_file(Direction direction, int file, const iovec& local,
                      const iovec& remote) noexcept {
     const std::size_t bytes = std::min(local.iov_len, remote.iov_len);
@@ -113,13 +114,13 @@ ssize_t through_file(Direction direction, int file, const iovec& local,
     const ssize_t done = direction == Direction::kTo
                              ? libc::pwrite(file, local.iov_base, bytes, where)
                              : libc::pread(file, local.iov_base, bytes, where);
-    if (done < 0 && errno == EIO) errno = EFAULT;  // how this file says that nothing is mapped
+    if (done < 0 && errno == EIO) errno = EFAULT;  // this file's error for an unmapped address
     return done;
 }
 
 int copy(Direction direction, pid_t pid, Cursor local, Cursor remote, std::size_t bytes) noexcept {
     if (!local.holds(bytes) || !remote.holds(bytes)) return EINVAL;
-    int file = -1;  // of the other memory, once the system calls are known to be refused
+    int file = -1;  // of the other memory, after the system calls were refused
     int error = 0;
     while (bytes > 0) {
         std::array<iovec, kPieces> here, there;
@@ -127,7 +128,7 @@ int copy(Direction direction, pid_t pid, Cursor local, Cursor remote, std::size_
         const std::size_t limit = std::min(bytes, kLargestCall);
         const std::size_t size = std::min(local.window(&here, &here_count, limit),
                                           remote.window(&there, &there_count, limit));
-        // Both windows must be of one size: the shorter one decides.
+        // Both windows must have one size, so the shorter one decides.
         local.window(&here, &here_count, size);
         remote.window(&there, &there_count, size);
         ssize_t done;
@@ -188,8 +189,8 @@ bool is_ending(pid_t pid) noexcept {
     libc::close(file);
     if (length <= 0) return gone;
     text[length] = '\0';
-    // proc_pid_stat(5): the name in parentheses may contain anything; then the state and, six
-    // numbers later, the flags (PF_EXITING of the kernel's include/linux/sched.h)
+    // proc_pid_stat(5): the name in parentheses may contain any character. The state follows it,
+    // and six numbers later the flags (PF_EXITING of the kernel's include/linux/sched.h).
     constexpr unsigned kExiting = 4;
     const char* rest = std::strrchr(text, ')');
     char state;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What of a range to share, and who uses it; see sharing.h. How pages are exchanged is in
-// exchange.cc.
+// Decides what part of a range to share, and counts its users: see sharing.h. exchange.cc exchanges
+// the pages.
 
 #include "softhca/device/memory/sharing.h"
 
@@ -24,15 +24,15 @@
 #include "softhca/device/memory/arena_internal.h"
 #include "softhca/device/memory/sharing_state.h"
 
-// The linker's: where the zero-initialised variables of this library (or program) begin and end.
+// Defined by the linker: the zero-initialised variables of this library (or program).
 extern "C" [[gnu::visibility("hidden")]] std::byte __bss_start, _end;
 
 namespace softhca::device::memory {
 
 namespace {
 
-// Each place can cost four mappings, of which a process may have 65530 by default
-// (vm.max_map_count): the application needs some, too.
+// Each Place can cost four mappings, and a process may have 65530 by default (vm.max_map_count).
+// The application needs some, too.
 constexpr std::size_t kMostPlaces = 8192;
 
 constexpr unsigned kMostStuckPages = 32;  // in one share()
@@ -63,7 +63,7 @@ bool can_append(const Registration& made, std::uint64_t address, std::uint64_t o
 OwnPages::OwnPages() noexcept {
     constexpr std::uint64_t kDeepest = 128ULL << 10;
     const auto frame = reinterpret_cast<std::uint64_t>(__builtin_frame_address(0));
-    // One page above: the frame of the function that keeps this object.
+    // One page above the frame is the frame of the function that keeps this object.
     stack_ = {round_down(frame - kDeepest), round_up(frame) + page_bytes()};
     const auto error = reinterpret_cast<std::uint64_t>(&errno);
     const auto thread = reinterpret_cast<std::uint64_t>(::pthread_self());
@@ -78,7 +78,7 @@ Sharing::Sharing() noexcept
       status_("/proc/self/status", O_RDONLY),
       policy_(options().memory) {}
 
-// Never destroyed: threads may still use it while the process exits.
+// Never destroyed, because threads may still use it while the process exits.
 Sharing& Sharing::instance() noexcept {
     alignas(Sharing) static std::byte storage[sizeof(Sharing)];
     static Sharing* const sharing = new (storage) Sharing;
@@ -93,7 +93,8 @@ void Sharing::forget_inherited() {
     idle_.clear();
     limbo_.clear();
     limbo_bytes_ = limbo_kept_ = 0;
-    registrations_.clear();  // the numbers of tickets go on: a parent's ticket means nothing here
+    // The ticket numbers continue, so a parent's ticket is never valid here.
+    registrations_.clear();
     counters_ = {};
     inherited = false;
 }
@@ -108,20 +109,20 @@ void Sharing::drop_inherited_files() noexcept {
     inherited = true;
 }
 
-// Is this the one thread that can write memory of the application? Kernel threads that serve
+// Whether this is the only thread that can write application memory. Kernel threads that serve
 // io_uring are counted, too.
 bool Sharing::alone() noexcept {
     struct stat status;
     const int fd = task_.get();
-    // A directory has two links more than it has directories in it. File systems that do not count
-    // say 1.
+    // A directory has two links more than it has subdirectories. File systems that do not count
+    // them report 1.
     if (fd < 0 || libc::fstat(fd, &status) != 0 || status.st_nlink < 3) return false;
     return static_cast<long>(status.st_nlink) - 2 - own_threads.load(std::memory_order_relaxed) <=
            1;
 }
 
-// Has the kernel pinned pages of this process for longer (buffers registered with io_uring,
-// hardware drivers)? It writes to those behind everybody's back.
+// Whether the kernel has pinned pages of this process for longer (buffers registered with io_uring,
+// hardware drivers). It writes to such pages unseen.
 bool Sharing::kernel_pins() noexcept {
     char text[2048];
     const int fd = status_.get();
@@ -135,7 +136,7 @@ bool Sharing::kernel_pins() noexcept {
 
 int Sharing::check_mapped(std::uint64_t start, std::uint64_t end) noexcept {
     if (!space.available()) {
-        // This much any system tells. Nothing will be shared.
+        // Any system answers this much. Nothing will be shared.
         const bool unmapped = ::syscall(SYS_msync, start, end - start, MS_ASYNC) != 0;
         return unmapped && errno == ENOMEM ? EFAULT : 0;
     }
@@ -150,8 +151,8 @@ bool Sharing::convertible(const Vma& vma, std::uint64_t start, std::uint64_t end
     if (!vma.plain() || main_stack(vma) || own.meet(start, end) || advised_.meet(start, end))
         return false;
     if (places.boundaries() >= 2 * kMostPlaces) return false;
-    // Peers may be copying into pages that a live registration left private: the kernel pins those
-    // meanwhile, and writes to them whatever is mapped in their place.
+    // Peers may be copying into pages that a live registration left private. The kernel pins those
+    // during the copy, and writes to them whatever is then mapped in their place.
     const auto left = left_.run_at(start);
     if ((left.value > 0 || left.end < end) &&
         !(guard.reach() == WriteGuard::Reach::kAllStores && guard.finds_pins()))
@@ -160,9 +161,9 @@ bool Sharing::convertible(const Vma& vma, std::uint64_t start, std::uint64_t end
     if (writers && purpose == Purpose::kApplication &&
         guard.reach() != WriteGuard::Reach::kAllStores)
         return false;
-    // The stack of another thread holds what the C library needs in a forked child before any
-    // handler of ours runs. It begins above a small inaccessible mapping, as do the heaps that
-    // glibc makes for threads, but these are aligned.
+    // The stack of another thread holds data that the C library needs in a forked child before any
+    // handler of ours runs. A stack begins above a small inaccessible mapping. So do the heaps that
+    // glibc creates for threads, but these are aligned.
     Vma below;
     if (vma.start % kThreadHeapBytes != 0 && space.at(vma.start - 1, &below) &&
         below.protection() == PROT_NONE && below.inode == 0 && !below.shared &&
@@ -176,7 +177,7 @@ void Sharing::free_room(Room* room) noexcept {
     room->start = room->end = 0;
 }
 
-// Counts one more user of [at, end), which is shared already.
+// Counts one more user of [at, end), which is already shared.
 bool Sharing::adopt_shared(std::uint64_t at, std::uint64_t end, std::uint64_t delta,
                            Purpose purpose, Registration* made) {
     if (!can_append(*made, at, at + delta)) return false;
@@ -190,7 +191,7 @@ bool Sharing::adopt_shared(std::uint64_t at, std::uint64_t end, std::uint64_t de
     return true;
 }
 
-// Shares, or leaves, the first part of [at, end). Returns where that part ends.
+// Shares the first part of [at, end), or leaves it private. Returns the end of that part.
 std::uint64_t Sharing::share_step(std::uint64_t at, std::uint64_t end, Purpose purpose,
                                   bool writers, const OwnPages& own, Room* room,
                                   Registration* made) {
@@ -201,18 +202,18 @@ std::uint64_t Sharing::share_step(std::uint64_t at, std::uint64_t end, Purpose p
         if (still_ours(at, place.value, &stop, &vma))
             adopt_shared(at, stop, place.value.delta, purpose, made);
         else
-            forget_place(at, stop);  // and look again at what is there now
+            forget_place(at, stop);  // then look again at what is mapped there now
         return places.at(at).mapped ? stop : at;
     }
-    if (!space.at(at, &vma)) return end;  // unmapped since we looked
+    if (!space.at(at, &vma)) return end;  // it was unmapped since the check
     const std::uint64_t stop = std::min({place.end, end, vma.end});
     if (!convertible(vma, at, stop, purpose, writers, own)) return stop;
     if (at >= room->start && at < room->end) {
         if (at > room->start) arena_free(room->start + room->delta, at - room->start);
-        room->start = at;  // the part before was shared by another thread in between
+        room->start = at;  // another thread has shared the part before it in the meantime
     } else {
         free_room(room);
-        // If possible where the pages before it end: neighbours then are one extent.
+        // Prefer the offset where the pages before it end: neighbours then form one extent.
         const Place before = places.at(at - 1);
         const std::uint64_t hint = before.mapped ? at + before.delta : kNoOffset;
         const std::uint64_t offset = arena_take(stop - at, hint, at);
@@ -223,8 +224,8 @@ std::uint64_t Sharing::share_step(std::uint64_t at, std::uint64_t end, Purpose p
     const std::uint64_t delta = room->delta;
     const std::uint64_t piece_end =
         std::min({stop, room->end, ((at + WriteGuard::kMostBytes) & ~(kHugeBytes - 1))});
-    // Noted before it is done, while memory can be had. Should it not be done, and not be taken
-    // back either, it is found out as any other place that is not there.
+    // This is noted before the exchange, while memory can be allocated. If the exchange fails and
+    // the note cannot be removed, a later check finds the stale place.
     places.set(at, piece_end, {true, delta});
     const bool guarded = writers && (purpose == Purpose::kApplication ||
                                      guard.reach() != WriteGuard::Reach::kNothing);
@@ -236,8 +237,8 @@ std::uint64_t Sharing::share_step(std::uint64_t at, std::uint64_t end, Purpose p
     switch (outcome.left) {
         case Left::kNothing:
             // realloc() of a large block is mremap(), which would let the mapping grow over the
-            // pages of the arena that follow. It refuses ranges of more than one mapping; this
-            // advice, which means nothing for memory, makes them two.
+            // arena pages that follow. mremap() refuses ranges of more than one mapping. This
+            // advice has no effect on memory, but splits the range into two mappings.
             if (shared_end == stop && purpose == Purpose::kApplication)
                 libc::madvise(reinterpret_cast<void*>(stop - page_bytes()), page_bytes(),
                               MADV_RANDOM);
@@ -245,7 +246,8 @@ std::uint64_t Sharing::share_step(std::uint64_t at, std::uint64_t end, Purpose p
         case Left::kThisPage:
             arena_free(shared_end + delta, page_bytes());
             room->start += page_bytes();
-            // To find each of very many takes long; then the rest stays private with them.
+            // Finding each of very many stuck pages takes long, so beyond the limit the rest stays
+            // private.
             if (++room->stuck_pages < kMostStuckPages) return room->start;
             break;
         case Left::kPiece:
@@ -274,7 +276,7 @@ int Sharing::share(std::uint64_t address, std::uint64_t length, Purpose purpose,
     try {
         for (std::uint64_t at = made.start; wanted && at < made.end;) {
             at = share_step(at, made.end, purpose, writers, own, &room, &made);
-            // Others may have their turn between two pieces of a large range.
+            // Other threads may run between two steps of a large range.
             if (at < made.end) {
                 lock.unlock();
                 lock.lock();
@@ -319,7 +321,7 @@ int share(std::uint64_t address, std::uint64_t length, Purpose purpose, Extents*
     out->length = length;
     if (length == 0 || address + length < address || round_up(address + length) < address + length)
         return EINVAL;
-    arena_open();  // without, nothing is shared
+    arena_open();  // if it fails, nothing is shared
     const OwnPages own;
     try {
         return Sharing::instance().share(address, length, purpose, own, out);
@@ -334,7 +336,7 @@ void release(const Extents& extents) noexcept {
     try {
         Sharing::instance().release(extents.ticket, own);
     } catch (const std::bad_alloc&) {
-        LOG_WARN_ONCE("pages stay shared: out of memory");
+        LOG_WARN_ONCE("cannot make pages private again: out of memory");
     }
 }
 
@@ -344,14 +346,14 @@ void throw_away(std::uint64_t address, std::uint64_t length) noexcept {
     try {
         Sharing::instance().throw_away(address, round_up(address + length));
     } catch (const std::bad_alloc&) {
-        LOG_WARN_ONCE("pages that were thrown away stay: out of memory");
+        LOG_WARN_ONCE("cannot discard pages: out of memory");
     }
 }
 
 void Sharing::keep_from_children_locked(std::uint64_t start, std::uint64_t end, bool keep) {
     forget_inherited();
     kept_from_children.set(start, end, keep);
-    // Shared pages are never inherited, whatever the program's advice for its own is.
+    // Shared pages are never inherited, whatever the program advises for its own.
     for_each_shared(start, end, [](std::uint64_t from, std::uint64_t to, const Vma&) {
         libc::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTFORK);
     });
@@ -364,7 +366,7 @@ void keep_from_children(std::uint64_t address, std::uint64_t length, bool keep) 
         const std::lock_guard lock(sharing.mutex);
         sharing.keep_from_children_locked(address, round_up(address + length), keep);
     } catch (const std::bad_alloc&) {
-        LOG_WARN_ONCE("out of memory for what children are not to have");
+        LOG_WARN_ONCE("cannot note which pages children do not inherit: out of memory");
     }
 }
 

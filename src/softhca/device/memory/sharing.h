@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Turns private pages of this process into shared ones (pages of the arena, mapped at the same
-// address) while they are registered, so that peers reach them with plain loads and stores.
+// While private pages of this process are registered, sharing replaces them by shared ones: pages
+// of the arena, mapped at the same address. So peers reach them by plain loads and stores.
 //
-// What holds throughout
-// - No store is lost: a page is only exchanged while nobody can write to it. That is so when the
-//   process has no other thread, or when userfaultfd holds the writers back, system calls included.
-//   Where neither is to be had the page stays private, and peers reach it by remote.h.
-// - fork(2) keeps its meaning: the child has private copies of the values of the moment, and
-// neither
-//   side sees the other's later stores. See fork.h.
-// - What the application does behind our back (munmap, mremap, MAP_FIXED inside libc) is found out
-//   before an old segment is used again. What is not plain private memory is never touched.
+// Guarantees:
+// - No store is lost. A page is exchanged only while nobody can write to it: either the process has
+//   no other thread, or userfaultfd holds the writers back, including those in system calls. If
+//   neither is possible, the page stays private, and peers reach it by remote.h.
+// - fork(2) keeps its meaning. The child gets private copies of the current values, and neither
+//   side sees later stores of the other. See fork.h.
+// - Mappings that the application changes without our seeing it (munmap, mremap or MAP_FIXED inside
+//   libc) are found before an old segment is used again. Memory that is not plain and private is
+//   never touched.
 //
-// What does not
-// - While pages are shared, madvise(MADV_DONTNEED) does not zero them, unless throw_away() is told.
-// - Direct I/O (O_DIRECT) that is under way into the pages when their last registration goes, or,
-//   before Linux 6.8, when the first comes, may end in the old pages. Longer pins (buffers
-//   registered with io_uring) are seen.
+// Limits:
+// - While pages are shared, madvise(MADV_DONTNEED) does not zero them, unless throw_away() is
+//   called.
+// - Direct I/O (O_DIRECT) into the pages may end in the old pages if it is under way when their
+//   last registration is released, or, before Linux 6.8, when the first one begins. Longer pins,
+//   such as buffers registered with io_uring, are detected.
 #pragma once
 
 #include <cstdint>
 
 namespace softhca::device::memory {
 
-// [address, +length) of the owner's address space is [offset, +length) of its arena. Page
+// [address, +length) of the owner's address space is [offset, +length) of its arena. All are page
 // multiples.
 struct Extent {
     std::uint64_t address;
@@ -33,51 +34,55 @@ struct Extent {
 
 inline constexpr unsigned kMaxExtents = 6;
 
-// The shared part of a registered range, ascending by address. Plain data, which may be kept where
-// peers read (and damage) it: release() looks at nothing but the ticket.
+// The shared part of a registered range, in ascending order. It is plain data that may lie where
+// peers can read and damage it, so release() uses nothing but the ticket.
 struct Extents {
     std::uint32_t count;
-    bool complete;          // every byte asked for is shared; else the rest is reached by remote.h
-    std::uint64_t address;  // what was asked for
+    bool complete;          // every byte asked for is shared; else remote.h reaches the rest
+    std::uint64_t address;  // the range that the caller asked for
     std::uint64_t length;
-    std::uint64_t ticket;  // names the registration in this process; 0: none
+    std::uint64_t ticket;  // identifies the registration in this process; 0: none
     Extent extent[kMaxExtents];
 };
 
 enum class Purpose {
-    kQueue,  // pages that the driver owns whole: nobody writes them during the command, except
-             // for doorbell records of other queues, which their own creation initialises again
-    kApplication,  // payload: shared with SOFTHCA_MEMORY=auto only
-    kBrief,        // payload that will not stay registered for long: left as it is
+    // Whole pages that the driver owns. During the command nobody writes them, except to doorbell
+    // records of other queues, which the creation of those queues initialises again.
+    kQueue,
+    kApplication,  // payload, shared with SOFTHCA_MEMORY=auto only
+    kBrief,        // payload that is registered only briefly, so it stays private
 };
 
-// Shares what can be shared of [address, +length), or counts one more user of what already is.
-// 0, and *out says how much (it may be nothing); or errno and *out empty: EFAULT when a page of the
-// range is not mapped or not accessible, EINVAL when it is empty or wraps, ENOMEM.
+// Shares as much as possible of [address, +length), and counts one more user of what is already
+// shared. Returns 0 and describes the shared part, which may be empty, in *out. On an error *out is
+// empty and the result is an errno:
+// - EFAULT: a page of the range is not mapped or not accessible
+// - EINVAL: the range is empty or wraps around
+// - ENOMEM
 int share(std::uint64_t address, std::uint64_t length, Purpose purpose, Extents* out) noexcept;
 
-// Undoes one share(). Pages that nobody uses any more become private memory with the same content;
-// where writers cannot be held back they stay shared until the process has one thread again or the
-// application unmaps them. The caller sees to it that no peer is still reading or writing through
-// the extents.
+// Undoes one share(). Pages without users become private memory with the same content. If writers
+// cannot be held back, the pages stay shared until the process has one thread again or the
+// application unmaps them. The caller ensures that no peer still reads or writes through the
+// extents.
 void release(const Extents& extents) noexcept;
 
-// The program throws the pages of [address, +length) away (madvise). Where they are shared it gets
-// private pages of zeros instead, as from the kernel; registrations keep the old ones.
+// The program discards the pages of [address, +length) by madvise(2). Where they are shared, it
+// gets private pages of zeros instead, as from the kernel. Registrations keep the old pages.
 void throw_away(std::uint64_t address, std::uint64_t length) noexcept;
 
-// Where fork does not copy (DeviceTrait::kNoCopyOnFork): the program wants its children to have
-// [address, +length), or not (MADV_DONTFORK).
+// For devices on which fork does not copy (DeviceTrait::kNoCopyOnFork): the program withholds
+// [address, +length) from its children (MADV_DONTFORK), or gives it back.
 void keep_from_children(std::uint64_t address, std::uint64_t length, bool keep) noexcept;
 
-// How many threads of this process are softhca's own; never more than there are: to be raised after
-// such a thread has been created, and lowered before it ends. They do not count as writers. So,
-// outside of a SharingPause, they must neither write memory of the application by plain stores that
-// is not in an extent, nor allocate or free heap memory. A forked child starts with none.
+// Sets how many threads of this process belong to softhca. They do not count as writers. The number
+// must never exceed the real one: raise it after such a thread was created, and lower it before one
+// ends. So, outside of a SharingPause, these threads must not write application memory outside of
+// an extent by plain stores, nor allocate or free heap memory. A forked child starts with none.
 void set_own_threads(int threads) noexcept;
 
-// While one exists, no page is exchanged. Short sections only: it holds back share() and release()
-// of other threads. Not to be nested, nor held across share(), release() or fork.
+// While a SharingPause exists, no page is exchanged. Keep it short: it delays share() and release()
+// in other threads. It does not nest, and must not be held across share(), release() or fork.
 class SharingPause {
 public:
     SharingPause() noexcept;
@@ -90,11 +95,11 @@ public:
 struct SharingCounters {
     std::uint64_t segments;      // runs of pages that are shared now
     std::uint64_t shared_bytes;  // bytes in them
-    std::uint64_t idle_bytes;    // of these, bytes that no registration uses
-    std::uint64_t conversions;   // private to shared, since the start
-    std::uint64_t restorations;  // shared to private
-    std::uint64_t left_private;  // ranges of which some part stayed private
-    std::uint64_t stale;         // segments that the application had unmapped or replaced
+    std::uint64_t idle_bytes;    // bytes in them that no registration uses
+    std::uint64_t conversions;   // runs changed from private to shared since the start
+    std::uint64_t restorations;  // runs changed from shared to private
+    std::uint64_t left_private;  // ranges of which a part stayed private
+    std::uint64_t stale;         // segments that the application unmapped or replaced
 };
 SharingCounters sharing_counters() noexcept;
 

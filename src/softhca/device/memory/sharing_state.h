@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What this process knows of its shared pages, and the steps that share(), release() and fork are
-// made of. Internal to device/memory/.
+// The state of this process's shared pages, and the steps of share(), release() and fork. Internal
+// to device/memory/.
 //
-// Nothing here is believed about the address space: the application may have replaced any mapping
-// without our seeing it, so each step first asks the kernel what is there (AddressSpace). Nothing
-// here uses the heap (pool_allocator.h).
+// This state is no proof of what is mapped, because the application may have replaced any mapping
+// without our seeing it. So each step first asks the kernel (AddressSpace). Nothing here uses the
+// heap (pool_allocator.h).
 #pragma once
 
 #include <algorithm>
@@ -28,11 +28,11 @@
 
 namespace softhca::device::memory {
 
-// Addresses that the calling thread itself needs while pages are exchanged: its stack, its
-// thread-local storage (errno), our own variables.
+// Addresses that the calling thread needs while pages are exchanged: its stack, its thread-local
+// storage (errno), and our own variables.
 class OwnPages {
 public:
-    OwnPages() noexcept;  // of the caller and everything it calls
+    OwnPages() noexcept;  // for the caller and all functions that it calls
     bool meet(std::uint64_t start, std::uint64_t end) const noexcept {
         return stack_.meets(start, end) || local_.meets(start, end) || variables_.meets(start, end);
     }
@@ -50,28 +50,28 @@ private:
     Range stack_, local_, variables_;
 };
 
-// An address is mapped to the arena at address + delta (modulo 2^64).
+// An address is mapped to the arena's offset address + delta (modulo 2^64).
 struct Place {
     bool mapped = false;
     std::uint64_t delta = 0;
     bool operator==(const Place&) const = default;
 };
 
-// Of a page of the arena that holds, or held, application memory.
+// The use of an arena page that holds, or held, application memory.
 struct Use {
     std::uint32_t users = 0;   // registrations
-    bool application = false;  // some registration since it was made shared was an application's
+    bool application = false;  // an application's registration has used it since it became shared
     bool operator==(const Use&) const = default;
 };
 
-// One share() that has not been released.
+// One share() that has not been released yet.
 struct Registration {
-    std::uint64_t start = 0;  // what was asked for, in whole pages
+    std::uint64_t start = 0;  // the range that was asked for, in whole pages
     std::uint64_t end = 0;
     unsigned count = 0;
     Extent extent[kMaxExtents];
 
-    // Calls visit(start, end) for what the extents leave out of the range.
+    // Calls visit(start, end) for the parts of the range that no extent covers.
     template <typename Visit>
     void for_each_left(Visit visit) const {
         std::uint64_t at = start;
@@ -83,8 +83,8 @@ struct Registration {
     }
 };
 
-// New private memory for a run of pages that is being restored: one mapping, so that it stays one
-// when it is moved into place piece by piece.
+// New private memory for a run of pages that is being restored. It is one mapping, so that it stays
+// one when it is moved into place in several steps.
 class Staging {
 public:
     Staging() = default;
@@ -92,16 +92,17 @@ public:
     Staging(const Staging&) = delete;
     Staging& operator=(const Staging&) = delete;
 
-    // Memory that stands for [address, end); it may be made for all up to `far_end`. 0: none.
+    // Returns memory for [address, end), or 0 if there is none. It may be allocated up to
+    // `far_end`.
     std::uint64_t provide(std::uint64_t address, std::uint64_t end, std::uint64_t far_end) noexcept;
-    // That memory has been moved away.
+    // The caller has moved that many bytes of the memory away.
     void moved(std::uint64_t length) noexcept;
 
 private:
     void skip_to(std::uint64_t address) noexcept;
 
-    std::uint64_t start_ = 0, end_ = 0;  // addresses that it is for
-    std::uint64_t memory_ = 0;           // for start_
+    std::uint64_t start_ = 0, end_ = 0;  // the addresses that the memory is for
+    std::uint64_t memory_ = 0;           // the memory for start_
 };
 
 class Sharing {
@@ -118,30 +119,32 @@ public:
                fd == task_.number() || fd == status_.number();
     }
 
-    // Held by whoever uses anything below, and across fork.
+    // Any user of the members below holds it; a forking thread holds it across the fork.
     std::mutex mutex;
-    // Held while pages are exchanged, under the mutex; and by SharingPause.
+    // Held, under the mutex, while pages are exchanged. SharingPause holds it without the mutex.
     ExchangeLock exchange_lock;
 
     AddressSpace space;
     WriteGuard guard;
     IntervalMap<Place> places;  // by address
-    bool inherited = false;     // all below is the parent's: forget it; set in a forked child
-    // By address, where fork does not copy: see keep_from_children().
+    // In a forked child: the members below are the parent's, and must be forgotten.
+    bool inherited = false;
+    // By address, on devices where fork does not copy: see keep_from_children().
     IntervalMap<bool> kept_from_children;
     const bool copies_on_fork = !options().device.has(DeviceTrait::kNoCopyOnFork);
 
-    // [start, end), all of one place, has become private memory of this process.
+    // [start, end), which belongs to one Place, has become private memory of this process.
     void replaced(std::uint64_t start, std::uint64_t end) { forget_place(start, end); }
     void keep_from_children_locked(std::uint64_t start, std::uint64_t end, bool keep);
 
-    // In a forked child: the parent's descriptors and kernel objects. Async-signal-safe.
+    // In a forked child: closes the parent's descriptors and kernel objects. Async-signal-safe.
     void drop_inherited_files() noexcept;
-    // The part of a mapping that is what `place` says: is it there, and how far does it reach?
-    // *end: in, how far to look; out, up to where the answer holds.
+    // Whether the mapping at `address` is still what `place` says. *end is how far to look, and is
+    // lowered to where the answer ends.
     bool still_ours(std::uint64_t address, const Place& place, std::uint64_t* end,
                     Vma* vma) noexcept;
-    // Copies a part of the arena to private memory at `to` (new, all zero); leaves out holes.
+    // Copies a part of the arena to the private memory at `to`, which is new and all zero. Holes
+    // are skipped.
     static void copy_out(std::uint64_t offset, std::uint64_t length, std::uint64_t to) noexcept;
 
     // For tests.
@@ -153,14 +156,14 @@ public:
 private:
     enum class Left { kNothing, kThisPage, kPiece };
     struct Outcome {
-        std::uint64_t bytes;  // made shared, from the start
-        Left left;            // what then stays private
+        std::uint64_t bytes;  // made shared, from the start of the range
+        Left left;            // what stays private after these
     };
-    // Pages of the arena set aside for a run of private pages that is being converted.
+    // Pages of the arena that are reserved for a run of private pages under conversion.
     struct Room {
         std::uint64_t start = 0, end = 0;  // addresses
         std::uint64_t delta = 0;
-        unsigned stuck_pages = 0;  // that could not be held so far
+        unsigned stuck_pages = 0;  // pages that could not be held so far
     };
 
     void forget_inherited();
@@ -187,7 +190,7 @@ private:
     void tend_idle(const OwnPages& own);
 
     // stale.cc
-    // Calls visit(from, to, vma) for what the application sees shared of [start, end).
+    // Calls visit(from, to, vma) for the parts of [start, end) that are mapped to the arena.
     template <typename Visit>
     void for_each_shared(std::uint64_t start, std::uint64_t end, const Visit& visit) {
         space.refresh();
@@ -220,20 +223,20 @@ private:
     IntervalMap<Use> uses_;            // by offset
     IntervalMap<std::uint32_t> left_;  // by address: registrations that left the page private
     IntervalMap<bool> idle_;           // by address: mapped, but without users
-    IntervalMap<bool> limbo_;          // by offset: no users, but the application may have moved it
+    IntervalMap<bool> limbo_;          // by offset: no users, but perhaps mapped elsewhere
     std::uint64_t limbo_kept_ = 0;     // bytes that the last sweep found mapped elsewhere
-    std::uint64_t limbo_bytes_ = 0;
+    std::uint64_t limbo_bytes_ = 0;    // bytes in limbo_, or more
     std::map<std::uint64_t, Registration, std::less<>,
              PoolAllocator<std::pair<const std::uint64_t, Registration>>>
         registrations_;  // by ticket
     std::uint64_t next_ticket_ = 1;
-    std::uint64_t idle_next_ = 0;  // where tend_idle() goes on
+    std::uint64_t idle_next_ = 0;  // where tend_idle() continues
     ProcFile pagemap_;
     ProcFile task_;
     ProcFile status_;
     SharingCounters counters_{};
     MemoryPolicy policy_;
-    alignas(64) std::byte bounce_[64 << 10];  // of pages on their way into the arena
+    alignas(64) std::byte bounce_[64 << 10];  // buffer for pages on their way into the arena
 
     Sharing() noexcept;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Segments that the application unmapped, replaced or moved behind our back (munmap, mmap and
-// mremap inside libc never pass through us): their pages of the arena can only be given back when
-// no mapping shows them any more.
+// Handles segments that the application unmapped, replaced or moved without our seeing it: munmap,
+// mmap and mremap inside libc never pass through us. Pages of the arena can be freed only when no
+// mapping shows them any more.
 
 #include <algorithm>
 #include <mutex>
@@ -18,7 +18,7 @@ namespace softhca::device::memory {
 
 namespace {
 
-// A sweep looks at every shared mapping; beyond this many, only when it is worth it.
+// A sweep looks at every shared mapping. Beyond these limits it runs only when it can free much.
 constexpr std::size_t kFewPlaces = 128;
 constexpr std::uint64_t kMuchMemory = 64ULL << 20;
 
@@ -36,7 +36,7 @@ bool Sharing::still_ours(std::uint64_t address, const Place& place, std::uint64_
            vma->offset + (address - vma->start) == address + place.delta;
 }
 
-// [start, end), all of one place, is not mapped to the arena any more.
+// [start, end), which belongs to one Place, is no longer mapped to the arena.
 void Sharing::forget_place(std::uint64_t start, std::uint64_t end) {
     const std::uint64_t delta = places.at(start).delta;
     places.set(start, end, Place{});
@@ -44,7 +44,7 @@ void Sharing::forget_place(std::uint64_t start, std::uint64_t end) {
     ++counters_.stale;
     LOG_DEBUG("the application replaced shared pages at %#llx-%#llx",
               static_cast<unsigned long long>(start), static_cast<unsigned long long>(end));
-    // What registrations still use lives on until they are released.
+    // Pages that registrations still use stay allocated until their release.
     for (std::uint64_t at = start + delta; at < end + delta;) {
         const auto run = uses_.run_at(at);
         const std::uint64_t stop = std::min(run.end, end + delta);
@@ -75,7 +75,7 @@ void Sharing::discard_offsets(std::uint64_t start, std::uint64_t end) {
 }
 
 void Sharing::sweep_limbo() {
-    // What the application moved elsewhere (mremap) it may still use: that is kept.
+    // The application may still use pages that it moved elsewhere (mremap), so these are kept.
     const auto window = reinterpret_cast<std::uint64_t>(arena_base());
     IntervalMap<bool> shown;
     Vma vma;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Holding writers back; see write_guard.h. Nobody ever reads the userfaultfd: threads that hit a
-// held page simply wait in the kernel until they are woken.
+// Holds writers back: see write_guard.h. No thread ever reads the userfaultfd. A thread that
+// touches a held page waits in the kernel until it is woken.
 
 #include "softhca/device/memory/write_guard.h"
 
@@ -62,7 +62,7 @@ int new_userfaultfd(bool all_stores) noexcept {
     return fd;
 }
 
-// Agrees on features; the ones that the kernel has, or 0 when there is no agreement.
+// Negotiates features. Returns those that the kernel has, or 0 if the negotiation fails.
 std::uint64_t handshake(int fd, std::uint64_t features) noexcept {
     uffdio_api api{};
     api.api = UFFD_API;
@@ -70,8 +70,8 @@ std::uint64_t handshake(int fd, std::uint64_t features) noexcept {
     return libc::ioctl(fd, UFFDIO_API, &api) == 0 ? api.features : 0;
 }
 
-// Reads a byte of every page, so that each has an entry that can be protected. By a system call:
-// the application may unmap the range at any time.
+// Reads a byte of every page, so that each page has a table entry that can be protected. It uses a
+// system call, because the application may unmap the range at any time.
 void touch(std::uint64_t address, std::uint64_t length) noexcept {
     if (libc::madvise(reinterpret_cast<void*>(address), length, libc::kMadvPopulateRead) == 0)
         return;
@@ -89,11 +89,12 @@ bool WriteGuard::open() noexcept {
     if (uffd_.get() >= 0 && uffd_.intact()) return true;
     if (tried_ && reach_ == Reach::kNothing) return false;
     tried_ = true;
-    area_ = 0;  // registered with the lost descriptor; its address space stays reserved
+    area_ = 0;  // it was registered with the lost descriptor; its address space stays reserved
     for (const Reach reach : {Reach::kAllStores, Reach::kUserStores}) {
         if (reach > most_) continue;
         const bool all = reach == Reach::kAllStores;
-        // The features must be named at the only handshake, and be possible: ask with another one.
+        // The only handshake must name the features, and the kernel must have them. So ask with
+        // another descriptor first.
         int fd = new_userfaultfd(all);
         if (fd < 0) continue;
         features_ = handshake(fd, 0) & kWanted;
@@ -128,17 +129,18 @@ bool WriteGuard::holds_shared() noexcept {
 
 bool WriteGuard::open_area() noexcept {
     if (area_) return true;
-    // One huge page more, so that pages can be moved to a place equal modulo huge pages: whole ones
-    // then stay whole. Another one to align it.
+    // One huge page more lets pages move to a place that is equal modulo huge pages, so that whole
+    // ones stay whole. Another one is for the alignment.
     constexpr std::uint64_t kReserve = kMostBytes + 2 * kHugeBytes;
     void* at = libc::mmap(nullptr, kReserve, PROT_READ | PROT_WRITE,
                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) return false;
-    ::syscall(SYS_munlock, at, kReserve);  // from mlockall(2); both sides of a move must agree
+    ::syscall(SYS_munlock, at, kReserve);  // undoes mlockall(2): both sides of a move must agree
     libc::madvise(at, kReserve, MADV_DONTFORK);
     libc::madvise(at, kReserve, MADV_DONTDUMP);
     const auto base = (reinterpret_cast<std::uint64_t>(at) + kHugeBytes - 1) & ~(kHugeBytes - 1);
-    // Only a registered range can be moved to; in this mode nothing waits for us there.
+    // Only a registered range can be the target of a move. In this mode no thread waits in the
+    // area.
     if (!register_range(base, kMostBytes + kHugeBytes, UFFDIO_REGISTER_MODE_WP)) {
         libc::munmap(at, kReserve);
         return false;
@@ -182,8 +184,8 @@ std::uint64_t WriteGuard::move(std::uint64_t to, std::uint64_t from, std::uint64
                                int* error) noexcept {
     std::uint64_t done = 0;
     *error = 0;
-    // EAGAIN without progress means that the kernel met a page lock or a mapping in change:
-    // transient.
+    // EAGAIN without progress means that the kernel met a page lock or a mapping in change, which
+    // is transient.
     for (unsigned attempts = 0; done < length && attempts < 10000; ++attempts) {
         UffdioMove range{to + done, from + done, length - done, kMoveAllowSourceHoles, 0};
         if (libc::ioctl(uffd_.get(), kUffdioMove, &range) == 0) return length;
@@ -201,17 +203,18 @@ std::uint64_t WriteGuard::move(std::uint64_t to, std::uint64_t from, std::uint64
 
 WriteGuard::Held WriteGuard::hold_by_move(std::uint64_t address, std::uint64_t length) noexcept {
     constexpr std::uint64_t kMode = UFFDIO_REGISTER_MODE_MISSING;
-    // Also when there are no writers: a range that the application watches by a userfaultfd of its
-    // own is found out so.
+    // This is done without writers, too: it detects a range that the application watches by a
+    // userfaultfd of its own.
     if (!register_range(address, length, kMode)) return {};
     held_by_ = HeldBy::kMove;
     const std::uint64_t to = area_ + (address & (kHugeBytes - 1));
     int error;
     std::uint64_t done = move(to, address, length, &error);
     while (error == EBUSY) {
-        // The page is pinned; or, after a fork, not known to be this process's alone, which a write
-        // fault cures. That fault must not wait for ourselves. A few pages at a time, for it gives
-        // memory to pages that had none.
+        // Either the page is pinned, or, after a fork, the kernel does not know that the page
+        // belongs to this process alone. A write fault cures the latter. That fault must not wait
+        // for this thread. It is done for a few pages at a time, because it allocates pages that
+        // had none.
         const std::uint64_t rest = address + done;
         const std::uint64_t some = std::min(length - done, kCureBytes);
         unregister_range(rest, length - done);
@@ -262,15 +265,15 @@ void WriteGuard::put_back(std::uint64_t address, const Held& held) noexcept {
     if (held_by_ == HeldBy::kMove) {
         int error = 0;
         if (move(address, held.source, held.bytes, &error) != held.bytes) {
-            LOG_ERROR("pages at %#llx cannot be put back: %s",
+            LOG_ERROR("cannot put pages back at %#llx: %s",
                       static_cast<unsigned long long>(address), strerrordesc_np(error));
-            std::abort();  // memory of the application is not in its place: nothing can go on
+            std::abort();  // memory of the application is not in its place: nothing can continue
         }
         discard_area();
     } else {
         protect(address, held.bytes, false);
     }
-    unregister_range(address, held.bytes);  // wakes whoever waits
+    unregister_range(address, held.bytes);  // wakes the waiting threads
 }
 
 bool WriteGuard::hold_shared(std::uint64_t address, std::uint64_t length) noexcept {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Holds writers back from pages while these are exchanged: userfaultfd(2).
+// Holds writers back from pages while these are exchanged, by userfaultfd(2). There are three
+// methods:
+// - Private pages are moved out of the address space (UFFDIO_MOVE, Linux 6.8). A thread that
+//   touches them waits. Pages that the kernel has pinned (direct I/O, process_vm_writev) cannot be
+//   moved, so they are detected; the kernel would write them unseen.
+// - Older kernels write-protect private pages (Linux 5.7). This does not detect pinned pages.
+// - Shared pages are write-protected (Linux 5.19).
 //
-// Private pages are best taken out of the address space altogether (UFFDIO_MOVE, Linux 6.8):
-// whoever touches them then waits, and pages that the kernel has pinned (direct I/O,
-// process_vm_writev), which it would write behind everybody's back, cannot be moved and so are
-// found out. Older kernels write-protect them (5.7), which does not find pinned ones. Shared pages
-// are write-protected (5.19).
-//
-// Not thread-safe: callers hold the sharing mutex. While pages are held the caller must not touch
-// them, nor anything that might be on them: no heap, no locks that others may hold while they wait
-// for the pages. It blocks signals, too.
+// Not thread-safe: the caller holds the sharing mutex. While pages are held the caller must touch
+// neither them nor anything that might lie on them. So it uses no heap, takes no locks that other
+// threads may hold while they wait for the pages, and blocks signals.
 #pragma once
 
 #include <cstdint>
@@ -27,36 +27,38 @@ public:
     };
     enum class Means { kBest, kWriteProtect, kPopulatedWriteProtect, kNone };
 
-    // The most that hold() takes at once: bounds how long a writer waits, and the memory in flight.
+    // The most that hold() takes at once. It bounds how long a writer waits, and the memory in
+    // flight.
     static constexpr std::uint64_t kMostBytes = 4ULL << 20;
 
     Reach reach() noexcept;
-    // Does hold() find out pinned pages?
+    // Whether hold() detects pinned pages.
     bool finds_pins() noexcept;
     bool holds_shared() noexcept;
 
     struct Held {
-        std::uint64_t source;  // where the content can be read meanwhile
+        std::uint64_t source;  // where the content can be read while the pages are held
         std::uint64_t bytes;   // from the start of the range; may be fewer than asked for
-        bool stuck;            // the page after these cannot be held; later ones may
+        bool stuck;            // the page behind these cannot be held; later ones may
     };
-    // Holds private anonymous pages, within one mapping, at most kMostBytes. `writers`: the process
-    // has threads that may write; without, only pinned pages matter, and userfaultfd is not needed.
+    // Holds private anonymous pages within one mapping, at most kMostBytes. `writers`: the process
+    // has threads that may write. Without any, only pinned pages matter, and userfaultfd is not
+    // needed.
     Held hold(std::uint64_t address, std::uint64_t length, bool writers) noexcept;
-    // The held pages have been replaced by another mapping: whoever waited may go on.
+    // The held pages have been replaced by another mapping. Wakes the threads that wait for them.
     void replaced(std::uint64_t address, const Held& held) noexcept;
-    // They have not: all is as before.
+    // Undoes hold(): the pages are as before, and waiting threads continue.
     void put_back(std::uint64_t address, const Held& held) noexcept;
 
-    // The same for pages of a shared mapping; all or nothing.
+    // The same for pages of a shared mapping; it holds all of them or none.
     bool hold_shared(std::uint64_t address, std::uint64_t length) noexcept;
     void shared_replaced(std::uint64_t address, std::uint64_t length) noexcept;
     void shared_put_back(std::uint64_t address, std::uint64_t length) noexcept;
 
     int fd() const noexcept { return uffd_.get(); }
-    // In a forked child: the parent's descriptor and area are not ours. Async-signal-safe.
+    // In a forked child: forgets the parent's descriptor and area. Async-signal-safe.
     void forget() noexcept;
-    // For tests: pretends that the system offers no more than this.
+    // For tests: behaves as if the system offered no more than this.
     void restrict(Reach reach, Means means) noexcept;
 
 private:
@@ -68,7 +70,7 @@ private:
     void unregister_range(std::uint64_t address, std::uint64_t length) noexcept;
     bool protect(std::uint64_t address, std::uint64_t length, bool on) noexcept;
     void wake(std::uint64_t address, std::uint64_t length) noexcept;
-    // Moves pages; returns how many bytes, and in *error why not all.
+    // Moves pages. Returns how many bytes, and stores in *error why not all.
     std::uint64_t move(std::uint64_t to, std::uint64_t from, std::uint64_t length,
                        int* error) noexcept;
     Held hold_by_move(std::uint64_t address, std::uint64_t length) noexcept;
@@ -78,11 +80,11 @@ private:
     OwnFd uffd_;
     std::uint64_t features_ = 0;
     Reach reach_ = Reach::kNothing;
-    std::uint64_t area_ = 0;  // where moved pages stay meanwhile; as large as kMostBytes + 2 MiB
-    bool tried_ = false;      // to open uffd_
+    std::uint64_t area_ = 0;  // where moved pages stay: kMostBytes + 2 MiB
+    bool tried_ = false;      // open() has tried to open uffd_
     Reach most_ = Reach::kAllStores;
     Means means_ = Means::kBest;
-    HeldBy held_by_ = HeldBy::kNothing;  // the private range that is held now
+    HeldBy held_by_ = HeldBy::kNothing;  // how the current private range is held
 };
 
 }  // namespace softhca::device::memory
