@@ -6,7 +6,7 @@
 
 namespace softhca {
 
-// Call this in a child's fork handler only.
+// Call this in a child's fork handler, or at exit under the fabric's mutex: it is not thread-safe.
 void leave_behind(const void* object) noexcept;
 
 }  // namespace softhca

@@ -13,6 +13,7 @@
 
 #include <mutex>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/left_behind.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
@@ -70,6 +71,7 @@ private:
 };
 
 bool locked_by_another(int fd, std::uint32_t slot, std::uint32_t count) noexcept {
+    SOFTHCA_ASSERT(count > 0 && slot + count <= kMaxProcesses);
     struct flock lock = liveness_lock(slot, count);
     if (libc::fcntl(fd, F_OFD_GETLK, reinterpret_cast<long>(&lock)) != 0) return true;
     return lock.l_type != F_UNLCK;
@@ -148,6 +150,7 @@ Fabric* Fabric::attach(const char* name) noexcept {
 }
 
 bool Fabric::join(const char* name) noexcept {
+    SOFTHCA_ASSERT(lock_fd_ < 0 && slot_ == kNone && !segment_);
     name_ = name;
     // When the last user of another fabric leaves, the directory may vanish between its creation
     // and the lock. So try again.
@@ -166,6 +169,7 @@ bool Fabric::join(const char* name) noexcept {
             continue;
         if (open_locked()) return true;
         abandon();
+        SOFTHCA_ASSERT(lock_fd_ < 0 && slot_ == kNone && !segment_);
         return false;
     }
     LOG_ERROR("cannot lock %s", directory_.c_str());
@@ -182,6 +186,7 @@ void Fabric::abandon() noexcept {
     remove_if_last();
     libc::close(lock_fd_);
     lock_fd_ = -1;
+    SOFTHCA_ASSERT(slot_ == kNone && !segment_);
 }
 
 void Fabric::remove_if_last() noexcept {
@@ -199,6 +204,7 @@ void Fabric::remove_if_last() noexcept {
 }
 
 bool Fabric::open_locked() noexcept {
+    SOFTHCA_ASSERT(lock_fd_ < 0 && !segment_);
     int fd = open_segment(segment_path_);
     if (fd < 0) {
         LOG_ERROR("cannot open the fabric %s: %s", segment_path_.c_str(), strerror(errno));
@@ -267,6 +273,7 @@ bool Fabric::open_locked() noexcept {
     }
     epoch::prepare(*segment_, alone);
     if (!take_slot()) return false;
+    SOFTHCA_ASSERT(slot_ < kMaxProcesses && g_lock_owner != 0);
     if (alone) {
         if (const int error = write_tree(tree_path_, port_of(*segment_))) {
             LOG_ERROR("cannot write the device tree %s: %s", tree_path_.c_str(), strerror(error));
@@ -277,13 +284,15 @@ bool Fabric::open_locked() noexcept {
 }
 
 bool Fabric::take_slot() noexcept {
+    SOFTHCA_ASSERT(segment_ && lock_fd_ >= 0 && slot_ == kNone);
     for (std::uint32_t slot = 0; slot < kMaxProcesses; ++slot) {
         Process& process = segment_->processes[slot];
         if (process.state.load(std::memory_order_acquire) != kFree) continue;
         struct flock lock = liveness_lock(slot, 1);
         if (libc::fcntl(lock_fd_, F_OFD_SETLK, reinterpret_cast<long>(&lock)) != 0) continue;
         slot_ = slot;
-        const std::uint32_t generation = process.generation.load(std::memory_order_relaxed) + 1;
+        std::uint32_t generation = process.generation.load(std::memory_order_relaxed) + 1;
+        if (lock_word(slot, generation) == 0) ++generation;
         process.pid = getpid();
         process.started_ns = now_ns();
         peers::make_cookie(process);
@@ -306,7 +315,8 @@ bool Fabric::take_slot() noexcept {
             libc::close(fd);
         }
         process.generation.store(generation, std::memory_order_release);
-        g_lock_owner = ((generation & (0xffffffffu / kMaxProcesses)) * kMaxProcesses | slot) + 1;
+        g_lock_owner = lock_word(slot, generation);
+        SOFTHCA_ASSERT(g_lock_owner != 0 && (g_lock_owner - 1) % kMaxProcesses == slot);
         if (segment_->processes_high.load() <= slot) segment_->processes_high.store(slot + 1);
         process.state.store(kLive, std::memory_order_release);
         if (process.arena_fd < 0) {
@@ -331,10 +341,12 @@ void Fabric::wake_others() noexcept {
 }
 
 bool Fabric::alive(std::uint32_t slot) noexcept {
+    if (slot >= kMaxProcesses) return false;
     return slot == slot_ || locked_by_another(lock_fd_, slot, 1);
 }
 
 bool Fabric::alive(std::uint32_t slot, std::uint32_t generation) noexcept {
+    if (slot >= kMaxProcesses) return false;
     if (segment_->processes[slot].generation.load(std::memory_order_acquire) != generation)
         return false;
     return alive(slot);
@@ -376,6 +388,7 @@ unsigned Fabric::reclaim_dead() noexcept {
 void Fabric::leave() noexcept {
     std::lock_guard<std::mutex> guard(fabric_mutex());
     if (!current()) return;
+    SOFTHCA_ASSERT(current() == this && slot_ < kMaxProcesses && lock_fd_ >= 0);
     // Objects that the application left open are reclaimed like those of a dead process.
     bool reclaimed = false;
     if (segment_->process_lock.lock()) {
@@ -386,6 +399,10 @@ void Fabric::leave() noexcept {
     wake_others();
     DirectoryLock lock(directory_);
     g_fabric.store(nullptr, std::memory_order_release);
+    // A later attach() makes another object, because other threads may still use this one.
+    SOFTHCA_ASSERT(g_fabric_storage == this);
+    leave_behind(g_fabric_storage);
+    g_fabric_storage = nullptr;
     // If something could not be freed now, the slot stays live without its lock, and a survivor
     // frees it.
     if (reclaimed) segment_->processes[slot_].state.store(kFree, std::memory_order_release);
@@ -399,6 +416,7 @@ void Fabric::leave() noexcept {
 }
 
 void Fabric::leave_abruptly() noexcept {
+    SOFTHCA_ASSERT(slot_ < kMaxProcesses);
     silence_qps(*this, slot_);
     // This must not wait for long: the thread that a signal interrupted may hold the directory's
     // lock itself.

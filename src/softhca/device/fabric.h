@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <string>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/segment.h"
 
 namespace softhca::device {
@@ -31,7 +32,10 @@ public:
 
     Segment& segment() noexcept { return *segment_; }
     std::uint32_t slot() const noexcept { return slot_; }
-    Process& self() noexcept { return segment_->processes[slot_]; }
+    Process& self() noexcept {
+        SOFTHCA_DEBUG_ASSERT(slot_ < kMaxProcesses);
+        return segment_->processes[slot_];
+    }
     const char* tree_path() const noexcept { return tree_path_.c_str(); }
 
     // Whether the process of this slot and generation is alive. One system call.

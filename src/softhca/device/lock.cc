@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <time.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/fabric.h"
 
 namespace softhca::device {
@@ -14,10 +15,13 @@ constexpr unsigned kSpins = 400;  // some microseconds, longer than any critical
 constexpr std::uint64_t kPatienceNs = 3'000'000'000;
 
 }  // namespace
+static_assert(kMaxProcesses == 1u << 10, "the word has ten bits for the slot");
+static_assert(lock_word(kMaxProcesses - 1, ~0u) == 0 && lock_word(kMaxProcesses - 1, 0) != 0);
 
 std::uint32_t g_lock_owner = 0xffffffffu;
 
 void SpinLock::lock() noexcept {
+    SOFTHCA_DEBUG_ASSERT(word_.load(std::memory_order_relaxed) <= 1);
     for (unsigned spin = 0; !try_lock(); ++spin) {
         if (spin % 128 == 127)
             sched_yield();

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "softhca/base/assert.h"
+
 namespace softhca::device {
 
 inline void cpu_relax() noexcept {
@@ -36,9 +38,17 @@ private:
 // is used.
 extern std::uint32_t g_lock_owner;
 
+// The word of the process in `slot`. A waiter reads slot and generation back from it, without the
+// generation's ten highest bits. In the last slot one generation in 2^22 gives 0, the word of a
+// free lock: a process skips it.
+constexpr std::uint32_t lock_word(std::uint32_t slot, std::uint32_t generation) noexcept {
+    return (generation % (1u << 22) << 10 | slot) + 1;
+}
+
 class SharedLock {
 public:
     bool try_lock() noexcept {
+        SOFTHCA_DEBUG_ASSERT(g_lock_owner != 0);
         std::uint32_t expected = 0;
         return word_.load(std::memory_order_relaxed) == 0 &&
                word_.compare_exchange_strong(expected, g_lock_owner, std::memory_order_acquire,

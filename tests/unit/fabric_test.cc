@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Joining and leaving fabrics in one process: what a join must not touch, and the word by which a
+// process owns shared locks.
+#include "softhca/device/fabric.h"
+
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "softhca/device/epoch.h"
+
+namespace softhca::device {
+namespace {
+
+// A directory of its own for the fabrics of this process. The options are read once, so all cases
+// share it.
+const std::string& base() {
+    static const std::string path = [] {
+        char name[] = "/tmp/softhca-fabric-test-XXXXXX";
+        const char* made = mkdtemp(name);
+        setenv("SOFTHCA_DIRECTORY", made ? made : "/nowhere", 1);
+        return std::string(made ? made : "");
+    }();
+    return path;
+}
+
+class FabricJoin : public testing::Test {
+protected:
+    void SetUp() override { ASSERT_FALSE(base().empty()); }
+    void TearDown() override {
+        if (Fabric* fabric = Fabric::current()) fabric->leave();
+        std::filesystem::remove_all(directory());
+    }
+    static std::string directory() { return base() + "/softhca-" + std::to_string(geteuid()); }
+};
+
+// A file that is not a segment of this version, as long as the object exists in use by "another
+// process": an open file description of its own.
+class ForeignFabric {
+public:
+    ForeignFabric(const std::string& directory, const std::string& name) {
+        mkdir(directory.c_str(), 0700);
+        fd_ = open((directory + "/" + name + ".fabric").c_str(), O_RDWR | O_CREAT, 0600);
+        struct flock lock = liveness_lock(0, 1);
+        good_ = fd_ >= 0 && ftruncate(fd_, 4096) == 0 && fcntl(fd_, F_OFD_SETLK, &lock) == 0;
+    }
+    ~ForeignFabric() { close(fd_); }
+    bool good() const { return good_; }
+
+private:
+    int fd_ = -1;
+    bool good_ = false;
+};
+
+TEST_F(FabricJoin, AFailedJoinTouchesNothingOfTheFabricThatWasLeft) {
+    Fabric* first = Fabric::attach("left");
+    ASSERT_NE(first, nullptr);
+    Process& slot = first->self();
+    first->leave();
+    ASSERT_EQ(Fabric::current(), nullptr);
+    slot.state.store(kLive);  // another process has taken the slot
+    const ForeignFabric foreign(directory(), "other");
+    ASSERT_TRUE(foreign.good());
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(Fabric::attach("other"), nullptr);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("another version of softhca"), std::string::npos) << said;
+    EXPECT_EQ(slot.state.load(), kLive);
+}
+
+TEST_F(FabricJoin, AProcessCanJoinAgainAfterLeaving) {
+    Fabric* first = Fabric::attach("first");
+    ASSERT_NE(first, nullptr);
+    first->leave();
+    Fabric* second = Fabric::attach("second");
+    ASSERT_NE(second, nullptr);
+    EXPECT_EQ(Fabric::current(), second);
+    EXPECT_EQ(second->self().state.load(), kLive);
+    EXPECT_TRUE(second->alive(second->slot()));
+}
+
+TEST_F(FabricJoin, NoSlotBeyondTheTableIsAlive) {
+    Fabric* fabric = Fabric::attach("slots");
+    ASSERT_NE(fabric, nullptr);
+    EXPECT_FALSE(fabric->alive(kMaxProcesses));
+    EXPECT_FALSE(fabric->alive(kNone));
+    EXPECT_FALSE(fabric->alive(kMaxProcesses, 1));
+}
+
+TEST_F(FabricJoin, TheWordOfALockOwnerIsNeverZero) {
+    Fabric* fabric = Fabric::attach("full");
+    ASSERT_NE(fabric, nullptr);
+    Segment& segment = fabric->segment();
+    constexpr std::uint32_t kLast = kMaxProcesses - 1;
+    for (std::uint32_t slot = 0; slot < kLast; ++slot)
+        segment.processes[slot].state.store(kLive);
+    // The next generation of the last slot is the one whose word would be that of a free lock.
+    constexpr std::uint32_t kBefore = (1u << 22) - 2;
+    segment.processes[kLast].generation.store(kBefore);
+    const pid_t child = fork();
+    if (child == 0) {
+        Fabric::forget_after_fork();
+        epoch::forget_after_fork();
+        Fabric* mine = Fabric::attach("full");
+        if (!mine || mine->slot() != kLast) _exit(2);
+        _exit(g_lock_owner != 0 && mine->self().generation.load() == kBefore + 2 ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    for (std::uint32_t slot = 0; slot < kLast; ++slot)
+        if (slot != fabric->slot()) segment.processes[slot].state.store(kFree);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+}  // namespace
+}  // namespace softhca::device
