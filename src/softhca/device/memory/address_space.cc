@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/sysmacros.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 
 extern "C" void* __libc_stack_end;  // defined by ld.so: where the main stack began
@@ -51,7 +52,9 @@ constexpr std::uint64_t kFileBacked = 0x20;
 // Reads numbers and single characters off a line.
 class Scanner {
 public:
-    Scanner(const char* at, const char* end) noexcept : at_(at), end_(end) {}
+    Scanner(const char* at, const char* end) noexcept : at_(at), end_(end) {
+        SOFTHCA_DEBUG_ASSERT(at <= end);
+    }
 
     bool number(unsigned base, std::uint64_t* out) noexcept {
         *out = 0;
@@ -137,6 +140,7 @@ bool AddressSpace::grow_table() noexcept {
     if (at == MAP_FAILED) return false;
     table_ = static_cast<Vma*>(at);
     capacity_ = bytes / sizeof(Vma);
+    SOFTHCA_ASSERT(capacity_ > count_);
     return true;
 }
 
@@ -163,12 +167,14 @@ bool AddressSpace::read_text(int fd, bool* full) noexcept {
             if (!skipping && parse_maps_line(line, static_cast<std::size_t>(after - line), &vma)) {
                 *full = count_ == capacity_;
                 if (*full) return false;
+                SOFTHCA_ASSERT(count_ < capacity_);
                 table_[count_++] = vma;
             }
             skipping = !stop;
             line = stop ? stop + 1 : end;
         }
         kept = static_cast<std::size_t>(end - line);
+        SOFTHCA_ASSERT(kept < sizeof buffer);
         std::memmove(buffer, line, kept);
     }
 }
@@ -193,6 +199,7 @@ bool AddressSpace::find(std::uint64_t address, Wanted wanted, Vma* out) noexcept
         query_works_ = false;  // ENOTTY: an older kernel
     }
     if (!fresh_ && !load(fd)) return false;
+    SOFTHCA_ASSERT(table_ != nullptr && count_ <= capacity_);
     const Vma* const first = table_;
     const Vma* const end = first + count_;
     const Vma* found = std::upper_bound(

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 
@@ -21,6 +22,7 @@ std::atomic<std::uint64_t> g_noted{0};
 constexpr std::string_view kFlags = "VmFlags:";
 
 bool has_flag(std::string_view line, std::string_view flag) noexcept {
+    SOFTHCA_DEBUG_ASSERT(!line.starts_with(flag));
     for (std::size_t at = line.find(flag); at != std::string_view::npos;
          at = line.find(flag, at + 1)) {
         const std::size_t end = at + flag.size();
@@ -37,6 +39,7 @@ void note_advice(int advice) noexcept {
 }
 
 void AdvisedPages::add(const Range& range) noexcept {
+    SOFTHCA_ASSERT(range.start < range.end && count_ <= ranges_.size());
     if (count_ > 0 && ranges_[count_ - 1].end == range.start)
         ranges_[count_ - 1].end = range.end;
     else if (count_ < ranges_.size())
@@ -80,6 +83,7 @@ bool AdvisedPages::read() noexcept {
             at = text.size();
         }
         kept = text.size() - at;
+        SOFTHCA_ASSERT(kept < sizeof buffer);
         std::memmove(buffer, buffer + at, kept);
     }
     libc::close(fd);
@@ -97,6 +101,7 @@ void AdvisedPages::refresh() noexcept {
 }
 
 bool AdvisedPages::meet(std::uint64_t start, std::uint64_t end) const noexcept {
+    SOFTHCA_DEBUG_ASSERT(start < end && count_ <= ranges_.size());
     return std::any_of(ranges_.begin(), ranges_.begin() + count_, [start, end](const Range& range) {
         return start < range.end && range.start < end;
     });

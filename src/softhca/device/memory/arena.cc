@@ -106,6 +106,7 @@ int create_memfd() noexcept {
 
 int open_locked(Arena& a) {
     if (a.base.load(std::memory_order_relaxed)) return a.fd.get();
+    SOFTHCA_ASSERT(a.bytes.load(std::memory_order_relaxed) == 0);
     forget_inherited(a);
     const int fd = a.fd.adopt(create_memfd());
     if (fd < 0) {
@@ -138,6 +139,7 @@ int open_locked(Arena& a) {
         errno = error;
         return -1;
     }
+    SOFTHCA_ASSERT(bytes >= kLeastArenaBytes && bytes <= kArenaBytes);
     a.bytes.store(bytes, std::memory_order_release);
     a.inode.store(a.fd.inode(), std::memory_order_release);
     a.base.store(base, std::memory_order_release);
@@ -150,6 +152,7 @@ int open_locked(Arena& a) {
 // First fit from a.next on, then from the start. The result is `phase` modulo `align`.
 std::uint64_t find_free(const Arena& a, std::uint64_t length, std::uint64_t align,
                         std::uint64_t phase) {
+    SOFTHCA_ASSERT((align & (align - 1)) == 0 && phase < align && length % page_bytes() == 0);
     const std::uint64_t end = a.bytes.load(std::memory_order_relaxed);
     if (length > end) return kNoOffset;
     for (const std::uint64_t from : {a.next, std::uint64_t{0}}) {
@@ -205,6 +208,8 @@ std::uint64_t arena_take(std::uint64_t length, std::uint64_t hint, std::uint64_t
         errno = ENOMEM;
         return kNoOffset;
     }
+    SOFTHCA_ASSERT(offset % page_bytes() == 0 && offset + length <= a.bytes);
+    SOFTHCA_ASSERT(!a.taken.at(offset) && a.taken.run_at(offset).end >= offset + length);
     try {
         a.taken.set(offset, offset + length, true);
     } catch (const std::bad_alloc&) {
@@ -245,6 +250,7 @@ void arena_free(std::uint64_t offset, std::uint64_t length) noexcept {
 
 void arena_empty(std::uint64_t offset, std::uint64_t length) noexcept {
     std::byte* base = arena_base();
+    SOFTHCA_ASSERT(!base || (offset < arena_bytes() && length <= arena_bytes() - offset));
     if (!base || libc::madvise(base + offset, length, MADV_REMOVE) == 0) return;
     LOG_WARN_ONCE("cannot empty pages of the arena: %s", strerrordesc_np(errno));
 }
@@ -297,6 +303,7 @@ std::byte* arena_map_peer(pid_t pid, int fd, std::uint64_t inode, std::uint64_t*
             std::lock_guard lock(a.mutex);
             try {
                 forget_inherited(a);
+                SOFTHCA_ASSERT(!a.peers.contains(base));
                 a.peers.emplace(base, size);
                 if (bytes) *bytes = size;
             } catch (const std::bad_alloc&) {
@@ -320,6 +327,7 @@ bool arena_is_open(pid_t pid, int fd, std::uint64_t inode) noexcept {
 }
 
 void arena_unmap_peer(std::byte* base) noexcept {
+    SOFTHCA_ASSERT(base != nullptr && base != arena_base());
     Arena& a = arena();
     std::lock_guard lock(a.mutex);
     forget_inherited(a);

@@ -97,6 +97,7 @@ struct Sharing::DataRuns {
     unsigned count = 0;
 
     void add(std::uint64_t at, std::uint64_t length) noexcept {
+        SOFTHCA_DEBUG_ASSERT(length > 0 && count <= run.size());
         if (count > 0 && run[count - 1].at + run[count - 1].length == at)
             run[count - 1].length += length;
         else if (count < run.size())
@@ -107,6 +108,7 @@ struct Sharing::DataRuns {
 // Copies by system calls, because the application may unmap the source at any moment. Writing to
 // the file avoids the page faults of writing to the mapping, and the zeroing.
 bool Sharing::copy_run(std::uint64_t source, std::uint64_t length, std::uint64_t offset) noexcept {
+    SOFTHCA_ASSERT(offset < arena_bytes() && length <= arena_bytes() - offset);
     const bool by_file = !file_size_limited();
     while (length > 0) {
         ssize_t done;
@@ -130,6 +132,7 @@ bool Sharing::copy_run(std::uint64_t source, std::uint64_t length, std::uint64_t
 bool Sharing::copy_pages(std::uint64_t source, std::uint64_t length, std::uint64_t offset,
                          bool plain, DataRuns* runs) noexcept {
     const std::uint64_t page = page_bytes();
+    SOFTHCA_ASSERT(length % page == 0 && offset % page == 0 && sizeof bounce_ % page == 0);
     while (length > 0) {
         const std::uint64_t block =
             plain ? length : std::min<std::uint64_t>(length, sizeof bounce_);
@@ -169,6 +172,7 @@ bool Sharing::copy_pages(std::uint64_t source, std::uint64_t length, std::uint64
 bool Sharing::copy_in(const WriteGuard::Held& held, bool plain, std::uint64_t offset, bool huge,
                       DataRuns* runs) noexcept {
     const std::uint64_t page = page_bytes();
+    SOFTHCA_ASSERT(held.bytes % page == 0 && held.source % page == 0);
     const int fd = pagemap_.number();
     std::array<std::uint64_t, 512> entries;
     const auto copy = [&](std::uint64_t from, std::uint64_t to) {
@@ -199,6 +203,7 @@ bool Sharing::copy_in(const WriteGuard::Held& held, bool plain, std::uint64_t of
             }
             run_end = at + page;
         }
+        SOFTHCA_ASSERT(run <= run_end && run_end <= at && at <= held.bytes);
     }
     return copy(run, run_end);
 }
@@ -206,6 +211,7 @@ bool Sharing::copy_in(const WriteGuard::Held& held, bool plain, std::uint64_t of
 Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t length,
                                       std::uint64_t offset, bool writers) noexcept {
     SOFTHCA_ASSERT(length > 0 && length <= WriteGuard::kMostBytes);
+    SOFTHCA_ASSERT(address % page_bytes() == 0 && offset % page_bytes() == 0);
     if (!arena_fd_intact()) return {0, Left::kPiece};
     pagemap_.get();  // open it now, because nothing may be opened while pages are held
     const bool locked = is_locked(address, length);
@@ -221,6 +227,7 @@ Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t lengt
         std::lock_guard exchanging(exchange_lock);
         SignalsBlocked signals;
         held = guard.hold(address, length, writers);
+        SOFTHCA_ASSERT(held.bytes <= length);
         if (held.bytes > 0) {
             done = copy_in(held, held.source != address || !writers, offset, huge, &runs) &&
                    libc::mmap(pointer(address), held.bytes, PROT_READ | PROT_WRITE,
@@ -260,6 +267,7 @@ Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t lengt
 }
 
 void Sharing::copy_out(std::uint64_t offset, std::uint64_t length, std::uint64_t to) noexcept {
+    SOFTHCA_ASSERT(offset < arena_bytes() && length <= arena_bytes() - offset);
     const std::byte* const window = arena_base();
     const int fd = arena_fd_intact() ? arena_fd() : -1;
     const std::uint64_t end = offset + length;
@@ -287,6 +295,7 @@ void Sharing::copy_out(std::uint64_t offset, std::uint64_t length, std::uint64_t
 bool Sharing::make_private(std::uint64_t address, std::uint64_t length, std::uint64_t offset,
                            int protection, bool writers, std::uint64_t fresh) noexcept {
     SOFTHCA_ASSERT(length > 0 && length <= WriteGuard::kMostBytes);
+    SOFTHCA_ASSERT(address % page_bytes() == 0 && fresh % page_bytes() == 0 && fresh != 0);
     const bool locked = is_locked(address, length);
     bool done = false;
     {

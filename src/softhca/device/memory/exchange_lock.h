@@ -6,6 +6,8 @@
 #include <atomic>
 #include <mutex>
 
+#include "softhca/base/assert.h"
+
 namespace softhca::device::memory {
 
 class ExchangeLock {
@@ -15,7 +17,9 @@ public:
     void lock() noexcept {
         wanted_.fetch_add(1, std::memory_order_relaxed);
         mutex_.lock();
-        if (wanted_.fetch_sub(1, std::memory_order_relaxed) == 1) wanted_.notify_all();
+        const int waiting = wanted_.fetch_sub(1, std::memory_order_relaxed);
+        SOFTHCA_ASSERT(waiting >= 1);
+        if (waiting == 1) wanted_.notify_all();
     }
     void unlock() noexcept { mutex_.unlock(); }
 
@@ -24,6 +28,7 @@ public:
         for (;;) {
             mutex_.lock();
             const int wanted = wanted_.load(std::memory_order_relaxed);
+            SOFTHCA_DEBUG_ASSERT(wanted >= 0);
             if (wanted == 0) return;
             mutex_.unlock();
             wanted_.wait(wanted, std::memory_order_relaxed);

@@ -51,6 +51,7 @@ struct Fork {
 Fork g_fork;
 
 bool add_copy(const Copy& copy) noexcept {
+    SOFTHCA_ASSERT(g_fork.count <= g_fork.capacity && copy.length > 0);
     if (g_fork.count == g_fork.capacity) {
         const std::size_t old_bytes = g_fork.capacity * sizeof(Copy);
         const std::size_t bytes = std::max<std::size_t>(2 * old_bytes, page_bytes() * 4);
@@ -62,12 +63,14 @@ bool add_copy(const Copy& copy) noexcept {
         g_fork.copies = static_cast<Copy*>(grown);
         g_fork.capacity = bytes / sizeof(Copy);
     }
+    SOFTHCA_ASSERT(g_fork.count < g_fork.capacity);
     g_fork.copies[g_fork.count++] = copy;
     return true;
 }
 
 bool copy_segment(std::uint64_t address, std::uint64_t end, std::uint64_t offset,
                   int protection) noexcept {
+    SOFTHCA_ASSERT(address < end);
     const std::uint64_t length = end - address;
     void* const memory = libc::mmap(nullptr, length, PROT_READ | PROT_WRITE,
                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -143,6 +146,7 @@ void on_segmentation_fault(int, siginfo_t* info, void*) noexcept {
 }
 
 void install_net() noexcept {
+    SOFTHCA_ASSERT(!g_fork.net);
     sigset_t fault;
     sigemptyset(&fault);
     sigaddset(&fault, SIGSEGV);
@@ -196,7 +200,7 @@ void atfork_prepare() noexcept {
     sharing.mutex.lock();
     sharing.exchange_lock.lock();
     arena_lock_for_fork();
-    SOFTHCA_ASSERT(g_fork.count == 0 && !g_fork.net);
+    SOFTHCA_ASSERT(g_fork.count == 0 && !g_fork.copies && !g_fork.net);
     g_fork.parent = libc::getpid();
     g_fork.placed = false;
     const OwnPages own;
@@ -205,6 +209,7 @@ void atfork_prepare() noexcept {
 }
 
 void atfork_parent() noexcept {
+    SOFTHCA_ASSERT(libc::getpid() == g_fork.parent && !g_fork.placed);
     remove_net();
     if (!Sharing::instance().copies_on_fork) take_pages_from_parent();
     for (std::size_t i = 0; i < g_fork.count; ++i)

@@ -38,6 +38,7 @@ public:
             run.start = here->first;
             run.value = here->second;
         }
+        SOFTHCA_DEBUG_ASSERT(run.start <= point && (point < run.end || run.end == kEnd));
         return run;
     }
 
@@ -49,6 +50,7 @@ public:
         SOFTHCA_ASSERT(start < end);
         auto first = cut(start);
         auto last = cut(end);
+        SOFTHCA_DEBUG_ASSERT(first->first == start && last->first == end);
         for (auto here = first; here != last; ++here)
             change(here->second);
         for (auto here = first;;) {

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 
 namespace softhca::device::memory {
@@ -29,6 +30,7 @@ int OwnFd::adopt(int fd) noexcept {
         fd = high;
     }
     struct stat status;
+    SOFTHCA_ASSERT(fd >= 0);
     if (libc::fstat(fd, &status) != 0) {
         const int error = errno;
         libc::close(fd);

@@ -10,6 +10,7 @@
 
 #include <sys/mman.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 
 namespace softhca::device::memory {
@@ -30,11 +31,13 @@ public:
         std::lock_guard lock(mutex_);
         if (!free_) refill();
         Block* const block = free_;
+        SOFTHCA_ASSERT(block != nullptr);
         free_ = block->next;
         return block;
     }
 
     void give(void* at) noexcept {
+        SOFTHCA_ASSERT(at != nullptr);
         std::lock_guard lock(mutex_);
         free_ = new (at) Block{free_};
     }
@@ -46,6 +49,7 @@ private:
     static constexpr std::size_t kBlockBytes =
         (kSize + alignof(std::max_align_t) - 1) & ~(alignof(std::max_align_t) - 1);
     static constexpr std::size_t kChunkBytes = 64 << 10;
+    static_assert(kBlockBytes >= sizeof(Block) && kBlockBytes <= kChunkBytes);
 
     void refill() {
         void* const chunk = libc::mmap(nullptr, kChunkBytes, PROT_READ | PROT_WRITE,

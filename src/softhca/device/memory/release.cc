@@ -23,6 +23,7 @@ constexpr unsigned kIdleRunsTended = 4;  // in one share() or release()
 }  // namespace
 
 void Staging::skip_to(std::uint64_t address) noexcept {
+    SOFTHCA_ASSERT(start_ <= end_);
     const std::uint64_t stop = std::min(address, end_);
     if (start_ >= stop) return;
     libc::munmap(reinterpret_cast<void*>(memory_), stop - start_);
@@ -30,12 +31,14 @@ void Staging::skip_to(std::uint64_t address) noexcept {
 }
 
 void Staging::moved(std::uint64_t length) noexcept {
+    SOFTHCA_ASSERT(length <= end_ - start_);
     memory_ += length;
     start_ += length;
 }
 
 std::uint64_t Staging::provide(std::uint64_t address, std::uint64_t end,
                                std::uint64_t far_end) noexcept {
+    SOFTHCA_ASSERT(address < end && end <= far_end);
     SOFTHCA_ASSERT(address >= start_ || start_ == end_);
     skip_to(address);
     if (start_ == end_) {
@@ -58,6 +61,7 @@ std::uint64_t Staging::provide(std::uint64_t address, std::uint64_t end,
 bool Sharing::restore(std::uint64_t address, std::uint64_t end, std::uint64_t delta,
                       std::uint64_t far_end, const Vma& vma, const OwnPages& own,
                       Staging* staging) {
+    SOFTHCA_ASSERT(address < end && end <= far_end);
     if (own.meet(address, end)) return false;
     // Peers may be copying into pages that another registration left private.
     const auto left = left_.run_at(address);
@@ -105,6 +109,7 @@ std::uint64_t Sharing::retire(std::uint64_t address, std::uint64_t end, std::uin
 // Drops a registration's use of its pages, and handles the pages without users.
 void Sharing::drop_extents(const Registration& made, const OwnPages& own,
                            std::unique_lock<std::mutex>* lock) {
+    SOFTHCA_ASSERT(lock->owns_lock() && made.count <= kMaxExtents);
     for (unsigned i = 0; i < made.count; ++i) {
         const Extent& extent = made.extent[i];
         const std::uint64_t delta = extent.offset - extent.address;
@@ -170,7 +175,7 @@ void Sharing::tend_idle(const OwnPages& own) {
         const std::uint64_t delta = place.value.delta;
         std::uint64_t end = std::min({run.end, place.end, run.start + WriteGuard::kMostBytes});
         idle_next_ = end;
-        SOFTHCA_ASSERT(place.value.mapped);
+        SOFTHCA_ASSERT(place.value.mapped && run.start < end);
         Vma vma;
         Staging staging;
         if (!still_ours(run.start, place.value, &end, &vma))

@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 
@@ -59,6 +60,7 @@ public:
 
     void advance(std::size_t bytes) noexcept {
         while (bytes > 0) {
+            SOFTHCA_ASSERT(index_ < count_);
             const std::size_t step = std::min(bytes, vector_[index_].iov_len - offset_);
             bytes -= step;
             offset_ += step;
@@ -131,6 +133,7 @@ int copy(Direction direction, pid_t pid, Cursor local, Cursor remote, std::size_
         // Both windows must have one size, so the shorter one decides.
         local.window(&here, &here_count, size);
         remote.window(&there, &there_count, size);
+        SOFTHCA_ASSERT(here_count > 0 && there_count > 0 && size <= bytes);
         ssize_t done;
         if (file >= 0)
             done = through_file(direction, file, here[0], there[0]);
@@ -139,6 +142,7 @@ int copy(Direction direction, pid_t pid, Cursor local, Cursor remote, std::size_
         else
             done = libc::process_vm_readv(pid, here.data(), here_count, there.data(), there_count);
         if (done > 0) {
+            SOFTHCA_ASSERT(static_cast<std::size_t>(done) <= bytes);
             local.advance(static_cast<std::size_t>(done));
             remote.advance(static_cast<std::size_t>(done));
             bytes -= static_cast<std::size_t>(done);

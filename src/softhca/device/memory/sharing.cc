@@ -48,12 +48,13 @@ void append(Registration* made, std::uint64_t address, std::uint64_t length, std
             return;
         }
     }
-    SOFTHCA_ASSERT(made->count < kMaxExtents);
+    SOFTHCA_ASSERT(made->count < kMaxExtents && length > 0);
     made->extent[made->count++] = {address, length, offset};
 }
 
 bool can_append(const Registration& made, std::uint64_t address, std::uint64_t offset) {
     if (made.count < kMaxExtents) return true;
+    SOFTHCA_ASSERT(made.count == kMaxExtents);
     const Extent& last = made.extent[made.count - 1];
     return last.address + last.length == address && last.offset + last.length == offset;
 }
@@ -173,6 +174,7 @@ bool Sharing::convertible(const Vma& vma, std::uint64_t start, std::uint64_t end
 }
 
 void Sharing::free_room(Room* room) noexcept {
+    SOFTHCA_ASSERT(room->start <= room->end);
     if (room->end > room->start) arena_free(room->start + room->delta, room->end - room->start);
     room->start = room->end = 0;
 }
@@ -183,6 +185,7 @@ bool Sharing::adopt_shared(std::uint64_t at, std::uint64_t end, std::uint64_t de
     if (!can_append(*made, at, at + delta)) return false;
     const bool application = purpose == Purpose::kApplication;
     uses_.update(at + delta, end + delta, [application](Use& use) {
+        SOFTHCA_ASSERT(use.users < ~std::uint32_t{0});
         ++use.users;
         use.application |= application;
     });
@@ -195,6 +198,7 @@ bool Sharing::adopt_shared(std::uint64_t at, std::uint64_t end, std::uint64_t de
 std::uint64_t Sharing::share_step(std::uint64_t at, std::uint64_t end, Purpose purpose,
                                   bool writers, const OwnPages& own, Room* room,
                                   Registration* made) {
+    SOFTHCA_ASSERT(at < end && at % page_bytes() == 0);
     Vma vma;
     const auto place = places.run_at(at);
     if (place.value.mapped) {
@@ -230,6 +234,7 @@ std::uint64_t Sharing::share_step(std::uint64_t at, std::uint64_t end, Purpose p
     const bool guarded = writers && (purpose == Purpose::kApplication ||
                                      guard.reach() != WriteGuard::Reach::kNothing);
     const Outcome outcome = make_shared(at, piece_end - at, at + delta, guarded);
+    SOFTHCA_ASSERT(outcome.bytes <= piece_end - at && outcome.bytes % page_bytes() == 0);
     const std::uint64_t shared_end = at + outcome.bytes;
     if (shared_end < piece_end) places.set(shared_end, piece_end, Place{});
     if (outcome.bytes > 0) adopt_shared(at, shared_end, delta, purpose, made);
@@ -285,7 +290,10 @@ int Sharing::share(std::uint64_t address, std::uint64_t length, Purpose purpose,
         }
         free_room(&room);
         made.for_each_left([this](std::uint64_t start, std::uint64_t end) {
-            left_.update(start, end, [](std::uint32_t& count) { ++count; });
+            left_.update(start, end, [](std::uint32_t& count) {
+                ++count;
+                SOFTHCA_ASSERT(count > 0);
+            });
         });
         registrations_.emplace(ticket, made);
     } catch (const std::bad_alloc&) {

@@ -16,6 +16,7 @@
 #include <mutex>
 #include <utility>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/options.h"
 #include "softhca/device/memory/address_space.h"
 #include "softhca/device/memory/advice.h"
@@ -34,6 +35,7 @@ class OwnPages {
 public:
     OwnPages() noexcept;  // for the caller and all functions that it calls
     bool meet(std::uint64_t start, std::uint64_t end) const noexcept {
+        SOFTHCA_DEBUG_ASSERT(start < end);
         return stack_.meets(start, end) || local_.meets(start, end) || variables_.meets(start, end);
     }
     bool meet_stack(std::uint64_t start, std::uint64_t end) const noexcept {

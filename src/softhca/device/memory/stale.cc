@@ -9,6 +9,7 @@
 
 #include <sys/mman.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/memory/arena_internal.h"
@@ -26,6 +27,7 @@ constexpr std::uint64_t kMuchMemory = 64ULL << 20;
 
 bool Sharing::still_ours(std::uint64_t address, const Place& place, std::uint64_t* end,
                          Vma* vma) noexcept {
+    SOFTHCA_ASSERT(place.mapped && address < *end);
     if (!space.find(address, vma)) return false;
     if (vma->start > address) {
         *end = std::min(*end, vma->start);
@@ -38,6 +40,7 @@ bool Sharing::still_ours(std::uint64_t address, const Place& place, std::uint64_
 
 // [start, end), which belongs to one Place, is no longer mapped to the arena.
 void Sharing::forget_place(std::uint64_t start, std::uint64_t end) {
+    SOFTHCA_ASSERT(start < end && places.at(start).mapped && places.run_at(start).end >= end);
     const std::uint64_t delta = places.at(start).delta;
     places.set(start, end, Place{});
     idle_.set(start, end, false);
@@ -66,6 +69,7 @@ void Sharing::throw_away(std::uint64_t start, std::uint64_t end) {
 }
 
 void Sharing::discard_offsets(std::uint64_t start, std::uint64_t end) {
+    SOFTHCA_ASSERT(start < end && start % page_bytes() == 0);
     uses_.set(start, end, Use{});
     limbo_.set(start, end, true);
     limbo_bytes_ += end - start;
@@ -95,6 +99,7 @@ void Sharing::sweep_limbo() {
             limbo_.set(at, stop, false);
             arena_free(at, stop - at);
         }
+        SOFTHCA_ASSERT(stop > at);
         if (stop == IntervalMap<bool>::kEnd) break;
         at = stop;
     }

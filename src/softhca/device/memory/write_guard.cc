@@ -150,11 +150,13 @@ bool WriteGuard::open_area() noexcept {
 }
 
 void WriteGuard::discard_area() noexcept {
+    SOFTHCA_ASSERT(area_ != 0);
     libc::madvise(reinterpret_cast<void*>(area_), kMostBytes + kHugeBytes, MADV_DONTNEED);
 }
 
 bool WriteGuard::register_range(std::uint64_t address, std::uint64_t length,
                                 std::uint64_t mode) noexcept {
+    SOFTHCA_DEBUG_ASSERT(uffd_.get() >= 0 && length > 0);
     uffdio_register range{};
     range.range = {address, length};
     range.mode = mode;
@@ -202,11 +204,11 @@ std::uint64_t WriteGuard::move(std::uint64_t to, std::uint64_t from, std::uint64
 }
 
 WriteGuard::Held WriteGuard::hold_by_move(std::uint64_t address, std::uint64_t length) noexcept {
+    SOFTHCA_ASSERT(area_ != 0);
     constexpr std::uint64_t kMode = UFFDIO_REGISTER_MODE_MISSING;
     // This is done without writers, too: it detects a range that the application watches by a
     // userfaultfd of its own.
     if (!register_range(address, length, kMode)) return {};
-    held_by_ = HeldBy::kMove;
     const std::uint64_t to = area_ + (address & (kHugeBytes - 1));
     int error;
     std::uint64_t done = move(to, address, length, &error);
@@ -225,6 +227,7 @@ WriteGuard::Held WriteGuard::hold_by_move(std::uint64_t address, std::uint64_t l
         done += more;
         if (more == 0) break;
     }
+    SOFTHCA_ASSERT(done <= length);
     if (done < length) unregister_range(address + done, length - done);
     return {to, done, error == EBUSY};
 }
@@ -246,18 +249,23 @@ WriteGuard::Held WriteGuard::hold_by_protection(std::uint64_t address,
 WriteGuard::Held WriteGuard::hold(std::uint64_t address, std::uint64_t length,
                                   bool writers) noexcept {
     SOFTHCA_ASSERT(length > 0 && length <= kMostBytes);
-    if (finds_pins()) return hold_by_move(address, length);
-    if (!writers) {
-        held_by_ = HeldBy::kNothing;
-        return {address, length, false};
+    SOFTHCA_ASSERT(held_by_ == HeldBy::kNothing, "one range is held at a time");
+    if (finds_pins()) {
+        const Held held = hold_by_move(address, length);
+        SOFTHCA_ASSERT(held.bytes <= length);
+        if (held.bytes > 0) held_by_ = HeldBy::kMove;
+        return held;
     }
+    if (!writers) return {address, length, false};
     if (means_ == Means::kNone || !open()) return {};
     return hold_by_protection(address, length);
 }
 
 void WriteGuard::replaced(std::uint64_t address, const Held& held) noexcept {
+    SOFTHCA_ASSERT(held.bytes > 0 && held.bytes <= kMostBytes);
     if (held_by_ != HeldBy::kNothing) wake(address, held.bytes);
     if (held_by_ == HeldBy::kMove) discard_area();
+    held_by_ = HeldBy::kNothing;
 }
 
 void WriteGuard::put_back(std::uint64_t address, const Held& held) noexcept {
@@ -274,6 +282,7 @@ void WriteGuard::put_back(std::uint64_t address, const Held& held) noexcept {
         protect(address, held.bytes, false);
     }
     unregister_range(address, held.bytes);  // wakes the waiting threads
+    held_by_ = HeldBy::kNothing;
 }
 
 bool WriteGuard::hold_shared(std::uint64_t address, std::uint64_t length) noexcept {
@@ -297,6 +306,7 @@ void WriteGuard::forget() noexcept {
     area_ = 0;
     tried_ = false;
     reach_ = Reach::kNothing;
+    held_by_ = HeldBy::kNothing;
 }
 
 void WriteGuard::restrict(Reach reach, Means means) noexcept {
