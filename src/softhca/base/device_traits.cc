@@ -4,6 +4,8 @@
 
 #include <charconv>
 
+#include "softhca/base/assert.h"
+
 namespace softhca {
 
 namespace {
@@ -53,6 +55,9 @@ constexpr bool in_order() noexcept {
     return true;
 }
 static_assert(in_order(), "the table is in the order of the enumeration");
+static_assert(std::size(kTraits) == static_cast<std::size_t>(DeviceTrait::kAtomicBytes) + 1,
+              "each trait is declared");
+static_assert(std::size(kTraits) <= 32, "DeviceTraits has one bit for each trait");
 
 // splitmix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
 std::uint64_t mixed(std::uint64_t value) noexcept {
@@ -110,6 +115,7 @@ bool read_word(std::string_view word, DeviceTraits* traits) noexcept {
 std::span<const DeviceTraitDeclaration> device_trait_declarations() noexcept { return kTraits; }
 
 bool read_device_traits(std::string_view text, DeviceTraits* traits) noexcept {
+    SOFTHCA_ASSERT(traits != nullptr);
     DeviceTraits read;
     while (true) {
         const std::size_t comma = text.find(',');

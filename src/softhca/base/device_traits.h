@@ -8,6 +8,8 @@
 #include <span>
 #include <string_view>
 
+#include "softhca/base/assert.h"
+
 namespace softhca {
 
 enum class DeviceTrait : std::uint8_t {
@@ -56,6 +58,7 @@ public:
 
 private:
     static constexpr unsigned bit(DeviceTrait trait) noexcept {
+        SOFTHCA_DEBUG_ASSERT(static_cast<unsigned>(trait) < 32);
         return static_cast<unsigned>(trait);
     }
     std::uint32_t bits_ = 0;

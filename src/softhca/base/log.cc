@@ -11,6 +11,7 @@
 
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 
 namespace softhca {
@@ -23,6 +24,8 @@ namespace {
 
 constexpr std::size_t kMaxLine = 1024;
 constexpr const char* kLevelNames[] = {"error", "warn", "info", "debug", "trace"};
+constexpr unsigned kLogLevels = static_cast<unsigned>(LogLevel::kTrace) + 1;
+static_assert(std::size(kLevelNames) == kLogLevels, "each level has a name");
 
 std::atomic<bool> threshold_known{false};
 
@@ -90,11 +93,13 @@ void report_unwritable(const char* path, int reason) noexcept {
 }  // namespace
 
 void set_log_level(LogLevel level) noexcept {
+    SOFTHCA_DEBUG_ASSERT(static_cast<unsigned>(level) < kLogLevels);
     detail::log_threshold.store(static_cast<int>(level), std::memory_order_relaxed);
     threshold_known.store(true, std::memory_order_release);
 }
 
 void log_line(LogLevel level, const char* format, ...) noexcept {
+    SOFTHCA_DEBUG_ASSERT(static_cast<unsigned>(level) < kLogLevels);
     const int saved_errno = errno;
     learn_threshold();
     if (!log_enabled(level)) {
@@ -119,6 +124,7 @@ void log_line(LogLevel level, const char* format, ...) noexcept {
         length = sizeof line - 2;
         line[length - 3] = line[length - 2] = line[length - 1] = '.';
     }
+    SOFTHCA_DEBUG_ASSERT(length < sizeof line);
     line[length++] = '\n';
 
     int fd = STDERR_FILENO;

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 
 namespace softhca {
@@ -204,6 +205,27 @@ constexpr OptionDeclaration kDeclarations[] = {
             },
     },
 };
+constexpr bool defaults_are_listed() noexcept {
+    for (const OptionDeclaration& each : kDeclarations) {
+        bool listed = each.values.empty();
+        for (const char* value : each.values)
+            listed = listed || std::string_view(value) == each.initial;
+        if (!listed) return false;
+    }
+    return true;
+}
+static_assert(defaults_are_listed(), "the default of a choice is one of its values");
+template <std::size_t kCount>
+constexpr bool ends_with_last(const char* const (&)[kCount], auto last) noexcept {
+    return kCount == static_cast<std::size_t>(last) + 1;
+}
+static_assert(ends_with_last(kUarValues, UarPolicy::kStatic));
+static_assert(ends_with_last(kEngineValues, EnginePolicy::kDedicated));
+static_assert(ends_with_last(kMemoryValues, MemoryPolicy::kCma));
+static_assert(ends_with_last(kMemlockValues, MemlockPolicy::kEnforce));
+static_assert(ends_with_last(kLostPeerValues, LostPeerPolicy::kFlush));
+static_assert(ends_with_last(kPortValues, PortPolicy::kRoce));
+static_assert(ends_with_last(kLogValues, LogLevel::kTrace));
 
 struct Loaded {
     Options options;
@@ -232,6 +254,7 @@ std::span<const OptionDeclaration> option_declarations() noexcept { return kDecl
 
 bool apply_option(const OptionDeclaration& declaration, std::string_view value, Options* options,
                   char* message, std::size_t size) noexcept {
+    SOFTHCA_ASSERT(size > 0);
     if (declaration.apply(value, options)) {
         return true;
     }
@@ -244,6 +267,7 @@ bool apply_option(const OptionDeclaration& declaration, std::string_view value, 
 
 unsigned read_options(OptionLookup lookup, Options* options, char* message,
                       std::size_t size) noexcept {
+    SOFTHCA_ASSERT(lookup != nullptr && options != nullptr);
     *options = Options{};
     if (size > 0) {
         message[0] = '\0';
@@ -261,6 +285,7 @@ unsigned read_options(OptionLookup lookup, Options* options, char* message,
             ++wrong;
         }
     }
+    SOFTHCA_ASSERT(wrong <= std::size(kDeclarations));
     return wrong;
 }
 

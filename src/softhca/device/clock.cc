@@ -4,6 +4,7 @@
 
 #include <time.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/fabric.h"
 
 namespace softhca::device {
@@ -21,6 +22,7 @@ std::uint64_t measure_clock_factor() noexcept {
     const double ns_per_tick =
         static_cast<double>(t1 - t0) / static_cast<double>(c1 > c0 ? c1 - c0 : 1);
 #endif
+    SOFTHCA_ASSERT(ns_per_tick > 0);
     return static_cast<std::uint64_t>(ns_per_tick * 4294967296.0);
 }
 

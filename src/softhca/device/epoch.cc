@@ -10,6 +10,7 @@
 
 #include <bitset>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/fabric.h"
 
 namespace softhca::device::epoch {
@@ -34,6 +35,7 @@ struct ThreadRecord {
     ~ThreadRecord() {
         if (index == kNone) return;
         Guard<SpinLock> guard(g_records_lock);
+        SOFTHCA_ASSERT(index < kSharedRecord && g_records.test(index));
         g_records.reset(index);
         record = nullptr;
         index = kNone;
@@ -43,6 +45,7 @@ struct ThreadRecord {
 thread_local ThreadRecord t_record;
 
 bool wait_out(Fabric& fabric, std::uint32_t slot) noexcept {
+    SOFTHCA_ASSERT(slot < kMaxProcesses);
     Process& process = fabric.segment().processes[slot];
     const std::uint32_t generation = process.generation.load(std::memory_order_acquire);
     const std::uint32_t threads = process.threads_high.load(std::memory_order_acquire);
@@ -100,7 +103,9 @@ EpochRecord* acquire_record() noexcept {
     Fabric* fabric = Fabric::current();
     if (!fabric || t_record.tried) return nullptr;
     t_record.tried = true;
+    SOFTHCA_ASSERT(t_record.index == kNone && !t_record_fast);
     Guard<SpinLock> guard(g_records_lock);
+    SOFTHCA_ASSERT(!g_records.test(kSharedRecord));
     for (std::uint32_t i = 0; i < kSharedRecord; ++i) {
         if (g_records.test(i)) continue;
         g_records.set(i);
@@ -132,6 +137,9 @@ void Section::leave_without_record() noexcept {
 }
 
 bool synchronize() noexcept {
+#if SOFTHCA_DEBUG_ASSERTIONS
+    SOFTHCA_DEBUG_ASSERT(t_sections == 0, "it would wait for its own thread");
+#endif
     Fabric* fabric = Fabric::current();
     if (!fabric) return true;
     heavy_barrier(*fabric);
@@ -144,6 +152,9 @@ bool synchronize() noexcept {
 }
 
 bool synchronize_own() noexcept {
+#if SOFTHCA_DEBUG_ASSERTIONS
+    SOFTHCA_DEBUG_ASSERT(t_sections == 0, "it would wait for its own thread");
+#endif
     Fabric* fabric = Fabric::current();
     if (!fabric) return true;
     heavy_barrier(*fabric);

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/segment.h"
 
 namespace softhca::device {
@@ -25,6 +26,9 @@ extern thread_local constinit EpochRecord* t_record_fast __attribute__((tls_mode
 [[gnu::cold, gnu::noinline]] EpochRecord* acquire_record() noexcept;
 // Takes a record at the first call. nullptr before attach() and when all records are taken.
 inline EpochRecord* record() noexcept { return t_record_fast ? t_record_fast : acquire_record(); }
+#if SOFTHCA_DEBUG_ASSERTIONS
+inline thread_local constinit unsigned t_sections = 0;  // Sections of this thread: 0 or 1
+#endif
 
 // If the fabric's first process may use membarrier(2), the fabric has light epochs: entering an
 // epoch is a plain store, and a thread that waits for others makes the kernel execute a barrier in
@@ -49,6 +53,10 @@ inline void light_barrier() noexcept {
 class Section {
 public:
     [[gnu::always_inline]] Section() noexcept : record_(record()) {
+#if SOFTHCA_DEBUG_ASSERTIONS
+        SOFTHCA_DEBUG_ASSERT(t_sections == 0, "Sections do not nest");
+        ++t_sections;
+#endif
         if (!record_) {
             enter_without_record();
             return;
@@ -58,6 +66,10 @@ public:
         light_barrier();  // the mark comes before any load of an object's state
     }
     [[gnu::always_inline]] ~Section() {
+#if SOFTHCA_DEBUG_ASSERTIONS
+        SOFTHCA_DEBUG_ASSERT(t_sections == 1);
+        --t_sections;
+#endif
         if (record_)
             record_->value.store(record_->value.load(std::memory_order_relaxed) + 1,
                                  std::memory_order_release);

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
@@ -83,6 +84,7 @@ std::vector<std::string> fabric_directories() {
 }
 
 int inspect_fabric_directory(const std::string& directory, std::string* reason) {
+    SOFTHCA_ASSERT(reason != nullptr);
     struct stat st {};
     if (libc::lstat(directory.c_str(), &st) != 0) {
         const int error = errno;
@@ -151,10 +153,12 @@ std::string choose_fabric_directory(const std::string& name) {
 }
 
 std::string fabric_segment_path(const std::string& directory, const std::string& name) {
+    SOFTHCA_ASSERT(!directory.empty() && !name.empty());
     return directory + "/" + name + ".fabric";
 }
 
 std::string fabric_tree_path(const std::string& directory, const std::string& name) {
+    SOFTHCA_ASSERT(!directory.empty() && !name.empty());
     return directory + "/" + name + ".tree";
 }
 

@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/fabric.h"
@@ -28,6 +29,7 @@ std::byte* g_retired[kMaxProcesses];
 std::uint32_t g_retired_count = 0;
 
 void retire(std::byte* mapping) noexcept {
+    SOFTHCA_ASSERT(mapping != nullptr && g_retired_count <= kMaxProcesses);
     if (g_retired_count < kMaxProcesses) g_retired[g_retired_count++] = mapping;
 }
 
@@ -49,6 +51,7 @@ void make_cookie(Process& self) noexcept {
 
 int verify_slow(Fabric& fabric, std::uint32_t slot, std::uint32_t generation, pid_t* pid) noexcept {
     const pid_t own = ::getpid();
+    SOFTHCA_ASSERT(slot < kMaxProcesses);
     if (slot == fabric.slot()) {
         *pid = own;
         return 0;
@@ -91,6 +94,7 @@ std::byte* map_own(const Process& process) noexcept {
 }  // namespace
 
 std::byte* map_slow(std::uint32_t slot) noexcept {
+    SOFTHCA_ASSERT(slot < kMaxProcesses);
     Fabric* fabric = Fabric::current();
     if (!fabric) return nullptr;
     const Process& process = fabric->segment().processes[slot];
@@ -112,6 +116,7 @@ std::byte* map_slow(std::uint32_t slot) noexcept {
         LOG_DEBUG("cannot map the memory of process %d", process.pid);
         return nullptr;
     }
+    SOFTHCA_ASSERT(bytes > 0 && bytes <= memory::kArenaBytes);
     mapping.generation.store(generation, std::memory_order_relaxed);
     mapping.bytes.store(bytes, std::memory_order_relaxed);
     mapping.base.store(fresh, std::memory_order_release);
@@ -141,6 +146,7 @@ void collect() noexcept {
     if (!count || !epoch::synchronize_own()) return;
     memory::SharingPause pause;  // munmap(2) bookkeeping uses the heap
     Guard<SpinLock> guard(g_lock);
+    SOFTHCA_ASSERT(count <= g_retired_count);
     for (std::uint32_t i = 0; i < count; ++i)
         memory::arena_unmap_peer(g_retired[i]);
     g_retired_count -= count;  // other threads may have added more behind

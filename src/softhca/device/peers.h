@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/segment.h"
 
 namespace softhca::device {
@@ -64,6 +65,7 @@ inline std::byte* at(const Segment& segment, std::uint32_t slot, std::uint64_t o
 // Pid << 32 | generation for which the slot's process has been verified, or 0.
 extern std::atomic<std::uint64_t> g_verified[kMaxProcesses];
 inline int verify(Fabric& fabric, const Segment& segment, std::uint32_t slot, pid_t* pid) noexcept {
+    SOFTHCA_DEBUG_ASSERT(slot < kMaxProcesses);
     const Process& process = segment.processes[slot];
     const std::uint32_t generation = process.generation.load(std::memory_order_relaxed);
     *pid = process.pid;

@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/identity.h"
 #include "softhca/device/segment.h"
 
@@ -12,6 +13,7 @@
 namespace softhca::device {
 
 void GidEntry::copy_to(std::uint8_t* raw) const noexcept {
+    SOFTHCA_ASSERT(raw != nullptr);
     const std::uint64_t halves[] = {htobe64(high), htobe64(low)};
     std::memcpy(raw, halves, sizeof halves);
 }
@@ -56,6 +58,7 @@ GidEntry Port::gid(unsigned index) const noexcept {
 }
 
 bool Port::reaches(unsigned from, const std::uint8_t* to) const noexcept {
+    SOFTHCA_ASSERT(to != nullptr);
     const GidEntry source = gid(from);
     if (source.type == GidType::kNone) return false;
     for (unsigned i = 0; i < kGidTableLength; ++i) {

@@ -10,6 +10,7 @@
 
 #include <climits>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/fabric.h"
 #include "softhca/device/table.h"
@@ -21,6 +22,7 @@ namespace {
 // another process takes it.
 template <class T, std::uint32_t N>
 void condemn(Table<T, N>& table, std::uint32_t slot) noexcept {
+    SOFTHCA_ASSERT(slot < kMaxProcesses);
     for (std::uint32_t i = 0; i < used(table); ++i) {
         ObjectHead& head = table[i].head;
         if (head.state.load(std::memory_order_acquire) != kFree && head.owner() == slot)
@@ -47,6 +49,7 @@ void ring_bell(Fabric& fabric, std::uint32_t slot) noexcept {
 }
 
 void call_attention(Fabric& fabric, QueuePair& qp, std::uint32_t what) noexcept {
+    SOFTHCA_ASSERT(what != 0);
     qp.attention.fetch_or(what, std::memory_order_release);
     const std::uint32_t slot = qp.head.owner();
     if (slot >= kMaxProcesses) return;
@@ -82,6 +85,7 @@ void drop_qp_references(Fabric& fabric, QueuePair& qp) noexcept {
 }
 
 void silence_qps(Fabric& fabric, std::uint32_t slot) noexcept {
+    SOFTHCA_ASSERT(slot < kMaxProcesses);
     auto& table = fabric.segment().qps;
     for (std::uint32_t i = 0; i < used(table); ++i) {
         QueuePair& qp = table[i];
@@ -96,6 +100,7 @@ void silence_qps(Fabric& fabric, std::uint32_t slot) noexcept {
 }
 
 bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
+    SOFTHCA_ASSERT(slot < kMaxProcesses);
     Segment& segment = fabric.segment();
     // An XRC target that another process has opened outlives the process that created it.
     for (std::uint32_t i = 0; i < used(segment.qps); ++i) {

@@ -322,5 +322,11 @@ struct Segment {
     Table<DeviceMemory, kMemicPages> dms;
     Table<MemoryRegion, kMaxMrs> mrs;
 };
+static_assert(std::is_standard_layout_v<ObjectHead> && sizeof(ObjectHead) == 16,
+              "the head is the same in every table");
+static_assert((kMaxProcesses & (kMaxProcesses - 1)) == 0, "a lock's word splits by a power of two");
+static_assert(kFirstPd < kMaxPds && kFirstMr < kMaxMrs && kFirstCq < kMaxCqs);
+static_assert(kFirstQp < kMaxQps && kFirstSrq < kMaxSrqs && kFirstUar < kMaxUarPages);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free, "it works between processes");
 
 }  // namespace softhca::device

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/fabric.h"
 
 namespace softhca::device {
@@ -39,6 +40,8 @@ T* reserve(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std::uint3
 template <class T, std::uint32_t N>
 T* reserve_locked(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std::uint32_t first,
                   std::uint32_t* index, Search search) noexcept {
+    SOFTHCA_DEBUG_ASSERT(first < N && index != nullptr);
+    SOFTHCA_DEBUG_ASSERT(fabric.slot() < kMaxProcesses);
     std::uint32_t at = search == Search::kLowest ? first : table.cursor;
     for (std::uint32_t n = 0; n < N; ++n, ++at) {
         if (at >= N) at = 0;
@@ -57,6 +60,7 @@ T* reserve_locked(Table<T, N>& table, Fabric& fabric, std::uint32_t context, std
         if (table.high.load(std::memory_order_relaxed) <= at)
             table.high.store(at + 1, std::memory_order_release);
         table.in_use.fetch_add(1, std::memory_order_relaxed);
+        SOFTHCA_ASSERT(at >= first && at < N);
         *index = at;
         return &item;
     }
@@ -70,6 +74,7 @@ inline void publish(ObjectHead& head) noexcept {
 // Frees an item. epoch::synchronize() must have succeeded, unless the object was never published.
 template <class T, std::uint32_t N>
 void free_item(Table<T, N>& table, T& item) noexcept {
+    SOFTHCA_ASSERT(&item >= table.items && &item < table.items + N);
     table.in_use.fetch_sub(1, std::memory_order_relaxed);
     item.head.state.store(kFree, std::memory_order_release);
 }

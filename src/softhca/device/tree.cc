@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/identity.h"
@@ -38,12 +39,13 @@ constexpr unsigned kLinkWidth = 16;
 // Creates the entries of one tree. It keeps the first error and does nothing after it.
 class Writer {
 public:
-    explicit Writer(int root) noexcept : root_(root) {}
+    explicit Writer(int root) noexcept : root_(root) { SOFTHCA_ASSERT(root >= 0); }
 
     int error() const noexcept { return error_; }
 
     // Creates the directory and its ancestors.
     void directory(const std::string& path) {
+        SOFTHCA_ASSERT(!path.empty() && path.front() != '/');
         for (std::size_t slash = path.find('/');; slash = path.find('/', slash + 1)) {
             const std::string part = path.substr(0, slash);
             if (error_ == 0 && libc::mkdirat(root_, part.c_str(), 0700) == 0) {
@@ -77,6 +79,7 @@ public:
                 fail(path);
                 break;
             }
+            SOFTHCA_ASSERT(static_cast<std::size_t>(written) <= bytes.size());
             bytes.remove_prefix(static_cast<std::size_t>(written));
         }
         libc::close(fd);
@@ -149,6 +152,7 @@ constexpr unsigned kLinkField = kLinkWidth << 4 | kSixteenGigatransfers;
 std::string pci_config() {
     std::string space(256, '\0');
     const auto put = [&space](std::size_t offset, unsigned value, unsigned bytes) {
+        SOFTHCA_ASSERT(offset + bytes <= space.size() && bytes <= sizeof value);
         for (unsigned i = 0; i < bytes; ++i) {
             space[offset + i] = static_cast<char>(value >> (8 * i));
         }
@@ -370,6 +374,7 @@ void remove_below(int directory) noexcept {
 }  // namespace
 
 int write_tree(const std::string& root, const Port& port) noexcept {
+    SOFTHCA_ASSERT(!root.empty() && root.front() == '/');
     remove_tree(root);
     if (libc::mkdir(root.c_str(), 0700) != 0) {
         const int error = errno;

@@ -11,6 +11,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 
 namespace softhca::device {
@@ -99,6 +100,7 @@ std::string processor_mask(std::string_view list, unsigned processors) {
         // The most significant word has only as many digits as its bits need.
         const bool top = word + 1 == words.size();
         const unsigned bits = top ? processors - 32 * static_cast<unsigned>(word) : 32;
+        SOFTHCA_ASSERT(bits >= 1 && bits <= 32);
         char text[16];
         std::snprintf(text, sizeof text, "%s%0*x", top ? "" : ",", static_cast<int>((bits + 3) / 4),
                       words[word]);
