@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// CREATE_AH and DESTROY_AH: on an Ethernet port libmlx5 asks the driver for the MAC address behind
-// a GID (mlx5_create_ah of libmlx5, rdma_create_user_ah of the kernel). On InfiniBand it never
-// asks.
+// CREATE_AH and DESTROY_AH. On an Ethernet port libmlx5 asks the driver for the MAC address of a
+// GID (mlx5_create_ah of libmlx5, rdma_create_user_ah of the kernel). On InfiniBand it never asks.
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
@@ -47,8 +46,8 @@ int create_ah(Command& command) noexcept {
     if (!error) {
         mlx5_ib_create_ah_resp driver{};
         driver.response_length = sizeof driver;
-        // A peer that is not on this port has no MAC address that anybody knows: the kernel would
-        // resolve it in vain. What is sent to it is lost.
+        // A GID that is not on this port has no known MAC address, and the kernel would fail to
+        // resolve it. Messages to it are lost.
         const auto mac = port.mac();
         std::copy(mac.begin(), mac.end(), driver.dmac);
         error = command.driver_respond(driver);

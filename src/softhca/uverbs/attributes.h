@@ -11,10 +11,10 @@
 
 namespace softhca::uverbs {
 
-inline constexpr std::size_t kMaxAttributes = 64;  // more than any method has
+inline constexpr std::size_t kMaxAttributes = 64;  // every method has fewer
 
 struct Attributes {
-    std::uint64_t where = 0;  // of the first one, in the application
+    std::uint64_t where = 0;  // address of the first attribute in the application
     std::size_t count = 0;
     std::array<ib_uverbs_attr, kMaxAttributes> list;
 
@@ -23,7 +23,7 @@ struct Attributes {
             if (list[i].attr_id == id) return &list[i];
         return nullptr;
     }
-    // Small inputs travel in the attribute itself.
+    // A small input is stored in the attribute itself.
     Buffer input(unsigned id) const noexcept {
         const ib_uverbs_attr* attr = find(id);
         if (!attr || !attr->len) return {};
@@ -35,7 +35,7 @@ struct Attributes {
         const ib_uverbs_attr* attr = find(id);
         return attr ? Buffer{attr->data, attr->len} : Buffer{};
     }
-    // Handles, constants and flags: the value itself. 0 or EINVAL when it is missing.
+    // The value of a handle, a constant or flags. Returns EINVAL if the attribute is missing.
     int value(unsigned id, std::uint64_t* out) const noexcept {
         const ib_uverbs_attr* attr = find(id);
         if (!attr) return EINVAL;
@@ -48,7 +48,7 @@ struct Attributes {
         if (!to.present()) return 0;
         return copy_out(to.address, &value, to.length < sizeof value ? to.length : sizeof value);
     }
-    // A new handle or descriptor is returned in the attribute.
+    // Returns a new handle or descriptor to the application in the attribute.
     int put_handle(unsigned id, std::uint64_t handle) const noexcept {
         const ib_uverbs_attr* attr = find(id);
         if (!attr) return EINVAL;
@@ -59,8 +59,8 @@ struct Attributes {
     }
 };
 
-// Methods that have no write command, or tell more than it (methods.cc, gid_table.cc, context.cc).
-// 0 or an errno; EPROTONOSUPPORT for those that are not offered.
+// Methods that have no write command, or that report more than it does (methods.cc, gid_table.cc,
+// context.cc). Each returns 0 or an errno. EPROTONOSUPPORT: the device does not support the method.
 int get_context_by_method(DeviceContext& context, const Attributes& attributes) noexcept;
 int alloc_async_fd(DeviceContext& context, const Attributes& attributes) noexcept;
 int query_gid_entry(DeviceContext& context, const Attributes& attributes) noexcept;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Does this process register memory for one operation each? To exchange pages costs more than to
-// reach them through the kernel a few times, so after some regions that did not live long the next
-// ones stay private (docs/softhca.md, "Memory"). Of regions that peers may not write to: others are
-// always shared, and say nothing.
+// Detects a process that registers memory for one operation at a time. Exchanging pages costs more
+// than a few copies through the kernel. So after eight short-lived regions in a row the next ones
+// stay private (docs/softhca.md, "Memory"). Only regions that peers may not write to are counted;
+// the others are always shared.
 #pragma once
 
 #include <atomic>
@@ -30,7 +30,7 @@ public:
     }
 
 private:
-    std::atomic<unsigned> row_{0};  // any thread; a hint
+    std::atomic<unsigned> row_{0};  // written by any thread; a hint
 };
 
 }  // namespace softhca::uverbs

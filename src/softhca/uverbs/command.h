@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The buffers of one command: the core's request and response (rdma/ib_user_verbs.h) and the
-// driver's private ones (UHW; rdma/mlx5-abi.h). Like the kernel we read no more than was given,
-// take what is missing as zero, write no more than there is room for, and never trust a pointer: a
-// bad one is EFAULT, not a crash.
+// driver's private ones (UHW; rdma/mlx5-abi.h). As in the kernel, a request that is too short is
+// padded with zeros, and a response is truncated to the buffer's length. No pointer is trusted: a
+// bad one gives EFAULT, not a crash.
 #pragma once
 
 #include <cerrno>
@@ -14,7 +14,7 @@
 
 namespace softhca::uverbs {
 
-// Copies between our memory and memory whose address the application gave. 0 or EFAULT.
+// Copy between our memory and memory at an address that the application passed. 0 or EFAULT.
 int copy_in(void* to, std::uint64_t from, std::size_t length) noexcept;
 int copy_out(std::uint64_t to, const void* from, std::size_t length) noexcept;
 
@@ -93,18 +93,18 @@ int create_ah(Command& command) noexcept;
 int destroy_ah(Command& command) noexcept;
 int destroy_ah(DeviceContext& context, std::uint32_t handle) noexcept;
 
-// Runs one write command (IB_USER_VERBS_CMD_*, with IB_USER_VERBS_CMD_FLAG_EXTENDED or not).
+// Runs one write command, IB_USER_VERBS_CMD_*, with or without IB_USER_VERBS_CMD_FLAG_EXTENDED.
 int run_command(Command& command) noexcept;
 
-// The pieces that closing a context uses too; objects of this process only.
-// Events that were sent for an object, read when nobody can send any more.
+// The functions below also serve closing a context. They work on objects of this process only.
+// The events that were sent for an object. It is read when no thread can send more of them.
 struct EventsSent {
     std::uint32_t completion = 0, async = 0;
 };
 EventsSent free_cq(DeviceContext& context, std::uint32_t index) noexcept;
 EventsSent free_qp(DeviceContext& context, std::uint32_t index) noexcept;
 EventsSent free_srq(DeviceContext& context, std::uint32_t index) noexcept;
-// How many of them the application has read: it waits until it has acknowledged as many.
+// The number of events that the application has read. It waits until it has acknowledged as many.
 inline std::uint32_t events_read(std::uint32_t sent, std::uint32_t removed) noexcept {
     return sent > removed ? sent - removed : 0;
 }
@@ -118,8 +118,8 @@ bool keep_region(std::uint32_t index, std::uint64_t address, std::uint64_t lengt
 void account_shared(device::Fabric& fabric, const device::memory::Extents& extents,
                     bool add) noexcept;
 
-// Pins a piece of driver memory (pinned.h) and makes it reachable by peers: a buffer, or a doorbell
-// record. 0 or an errno; then `out` is empty.
+// Pins a buffer or a doorbell record of the driver (pinned.h), and makes it reachable by peers.
+// Returns 0 or an errno; after an error `out` is empty.
 int share_queue(Command& command, std::uint64_t address, std::uint64_t length,
                 device::QueueMemory* out, device::memory::Extents* extents) noexcept;
 int share_record(Command& command, std::uint64_t address, device::QueueMemory* out,

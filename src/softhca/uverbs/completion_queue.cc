@@ -58,8 +58,8 @@ int check_driver_request(const mlx5_ib_create_cq& request) noexcept {
     return (request.db_addr & 7) || (request.buf_addr & 63) ? EINVAL : 0;
 }
 
-// The kernel hands an unused CQ to the device with every entry owned by hardware; libmlx5 does the
-// same for the buffers it allocates.
+// The kernel hands an unused CQ to the device with every CQE owned by hardware. libmlx5 does the
+// same for the buffers that it allocates.
 std::uint32_t entries_for(std::uint32_t cqe) noexcept { return std::bit_ceil(cqe + 1); }
 
 }  // namespace
@@ -112,8 +112,8 @@ int create_cq(Command& command) noexcept {
         device::free_item(table, *cq);
         return error;
     }
-    // The record's page may have been shared while another thread was making a CQ of its own on it:
-    // what libmlx5 stored there before the command is stored again.
+    // Another thread may have created a CQ with its record on the same page while that page became
+    // shared. So the values that libmlx5 stored there before the command are stored again.
     engine::record_write(command.fabric(), command.fabric().slot(), cq->record, 0, 0);
     engine::disarm(command.fabric(), *cq);
     keep_extents(ObjectKind::kCq, index, extents);
@@ -133,8 +133,8 @@ int create_cq(Command& command) noexcept {
     return command.respond(extended);
 }
 
-// The entries that are in the old buffer stay there, ended by a RESIZE_CQ entry; libmlx5 copies
-// them (mlx5_cq_resize_copy_cqes). What comes later goes to the new one.
+// The CQEs in the old buffer stay there, and a RESIZE_CQ CQE follows them. libmlx5 copies them to
+// the new buffer (mlx5_cq_resize_copy_cqes). Later CQEs are written to the new buffer.
 int resize_cq(Command& command) noexcept {
     ib_uverbs_resize_cq request;
     mlx5_ib_resize_cq driver;
@@ -147,7 +147,7 @@ int resize_cq(Command& command) noexcept {
         return EINVAL;
     if (driver.cqe_size != cq->cqe_size || (driver.buf_addr & 63)) return EINVAL;
     const std::uint32_t entries = entries_for(request.cqe);
-    if (entries == cq->cqe_count) {  // nothing to do, and no entry that says so
+    if (entries == cq->cqe_count) {  // unchanged, so there is no RESIZE_CQ CQE either
         ib_uverbs_resize_cq_resp same{};
         same.cqe = entries - 1;
         return command.respond(same);
@@ -165,7 +165,7 @@ int resize_cq(Command& command) noexcept {
     std::uint32_t consumer = 0;
     engine::record_read(command.fabric(), command.fabric().slot(), cq->record, 0, &consumer);
     const std::uint32_t held = (cq->producer - consumer) & 0xffffff;
-    // what is in it would not fit, or there is no room for the entry that ends the old buffer
+    // Either the CQEs would not fit, or the old buffer has no room for the RESIZE_CQ CQE.
     if (held >= entries || held >= cq->cqe_count) {
         cq->lock.unlock();
         unpin_queue(command.context, buffer, {});
@@ -184,8 +184,9 @@ int resize_cq(Command& command) noexcept {
     cq->buffer = buffer;
     cq->cqe_count = entries;
     cq->lock.unlock();
-    unpin_queue(command.context, old, {});  // as the kernel does, now
-    // libmlx5 reads the old buffer until it has copied; its extent goes when the CQ goes
+    unpin_queue(command.context, old, {});  // at the same time as in the kernel
+    // libmlx5 reads the old buffer until it has copied the CQEs, so its extent is released with the
+    // CQ.
     keep_more_extents(ObjectKind::kCq, request.cq_handle, extents);
     ib_uverbs_resize_cq_resp response{};
     response.cqe = entries - 1;
@@ -193,7 +194,7 @@ int resize_cq(Command& command) noexcept {
 }
 
 int modify_cq(Command&) noexcept {
-    return EOPNOTSUPP;  // moderation: max_cq_moderation_count is 0
+    return EOPNOTSUPP;  // no moderation: max_cq_moderation_count is 0
 }
 
 EventsSent free_cq(DeviceContext& context, std::uint32_t index) noexcept {
@@ -223,8 +224,8 @@ int destroy_cq(Command& command) noexcept {
     const std::uint64_t user_handle = cq->user_handle;
     const std::uint32_t channel = cq->channel;
     const EventsSent sent = free_cq(command.context, request.cq_handle);
-    // The application waits until it has acknowledged as many events as are reported here: those
-    // that it has read.
+    // The application waits until it has acknowledged as many events as this response reports, so
+    // it reports those that were read.
     ib_uverbs_destroy_cq_resp response{};
     response.comp_events_reported =
         events_read(sent.completion, engine::drain_events(command.fabric(), channel, user_handle));

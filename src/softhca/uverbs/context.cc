@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// GET_CONTEXT and the end of a context (kernel: mlx5_ib_alloc_ucontext, uverbs_destroy_ufile_hw).
+// GET_CONTEXT, and the end of a context (kernel: mlx5_ib_alloc_ucontext, uverbs_destroy_ufile_hw).
 #include "softhca/uverbs/context.h"
 
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::uint32_t kMaxBfregs = 512;
 
-// total_num_bfregs and num_low_latency_bfregs as the kernel takes them (calc_total_bfregs).
+// Checks total_num_bfregs and num_low_latency_bfregs as the kernel does (calc_total_bfregs).
 int check_bfregs(const mlx5_ib_alloc_ucontext_req_v2& request) noexcept {
     if (!request.total_num_bfregs) return EINVAL;
     if (request.total_num_bfregs > kMaxBfregs) return ENOMEM;
@@ -74,7 +74,7 @@ int get_context(Command& command) noexcept {
     if (const int error = command.driver_request(request)) return error;
     if (context.record != kNone) return EINVAL;
     if (command.driver_in.length < 8) return EINVAL;
-    if (request.flags & MLX5_IB_ALLOC_UCTX_DEVX) return EINVAL;  // libmlx5 asks again without
+    if (request.flags & MLX5_IB_ALLOC_UCTX_DEVX) return EINVAL;  // libmlx5 retries without it
     if (request.flags || request.comp_mask || request.reserved0 || request.reserved1 ||
         request.reserved2)
         return EOPNOTSUPP;
@@ -131,8 +131,8 @@ int get_context(Command& command) noexcept {
     return command.driver_respond(driver);
 }
 
-// The same by its method (kernel: UVERBS_METHOD_GET_CONTEXT), which tells what the core supports,
-// and leaves the descriptor for events to ASYNC_EVENT_ALLOC.
+// get_context() by its method (kernel: UVERBS_METHOD_GET_CONTEXT). The method also reports what the
+// core supports, and leaves the descriptor for events to ASYNC_EVENT_ALLOC.
 int get_context_by_method(DeviceContext& context, const Attributes& attributes) noexcept {
     int error = attributes.put(UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, device::kCompVectors);
     if (!error)
@@ -149,7 +149,8 @@ int get_context_by_method(DeviceContext& context, const Attributes& attributes) 
     return get_context(command);
 }
 
-// Once: a second queue of events, as who imports a device has one, is not offered.
+// Succeeds once for each context. A second queue of events, which a program that imports a device
+// has, is not supported.
 int alloc_async_fd(DeviceContext& context, const Attributes& attributes) noexcept {
     if (context.async_fd < 0) return EPROTONOSUPPORT;
     const int error = attributes.put_handle(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE,
@@ -169,14 +170,15 @@ int give_record(DeviceContext& context) noexcept {
         device::reserve(fabric->segment().contexts, *fabric, kNone, 0, &index);
     if (!record) return ENOMEM;
     record->head.context = index;
-    record->async_channel = kNone;  // it has no objects that could have events
+    record->async_channel = kNone;  // it has no objects that could raise events
     context.record = index;
     device::publish(record->head);
     return 0;
 }
 
 void destroy_context(DeviceContext& context) noexcept {
-    // at exit, after the process has left, its objects are gone and its slot may be another's
+    // If the process has left the fabric at exit, the objects are gone and another process may have
+    // the slot.
     if (context.record == kNone || !device::Fabric::current()) return;
     device::Fabric& fabric = *context.fabric;
     device::Segment& segment = fabric.segment();
@@ -190,7 +192,7 @@ void destroy_context(DeviceContext& context) noexcept {
     each(segment.cqs, [&](std::uint32_t i) { free_cq(context, i); });
     each(segment.mrs, [&](std::uint32_t i) { free_mr(context, i); });
     each(segment.dms, [&](std::uint32_t i) {
-        // busy: under a region that a stopped process may still be using; it goes with this process
+        // EBUSY: a stopped process may still use a region on it. It is reclaimed with this process.
         if (free_device_memory(context, i) == EBUSY)
             segment.dms[i].head.state.store(device::kDying, std::memory_order_release);
     });
@@ -199,7 +201,7 @@ void destroy_context(DeviceContext& context) noexcept {
         device::free_item(segment.xrcd_handles, segment.xrcd_handles[i]);
     });
     each(segment.pds, [&](std::uint32_t i) { device::free_item(segment.pds, segment.pds[i]); });
-    // its descriptor is closed by the application; libibverbs does so after the command descriptor
+    // The application closes the async descriptor; libibverbs does so after the command descriptor.
     if (context.async_channel != kNone) engine::close_channel(fabric, context.async_channel);
     context.async_channel = kNone;
     if (context.async_fd >= 0) libc::close(context.async_fd);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Command descriptors of this process: opening, finding, closing; what fork and exit mean for them.
+// Command descriptors of this process: opening, finding and closing them, and the effects of fork
+// and exit.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -36,8 +37,8 @@ using device::kNone;
 
 namespace {
 
-// Descriptors that are ours, for a look that costs one load. Numbers beyond the table are looked
-// up.
+// Whether a descriptor is a command descriptor, for a check by one load. Higher numbers are looked
+// up in the map.
 constexpr int kFlagged = 1 << 16;
 std::atomic<bool> g_command[kFlagged];
 
@@ -50,7 +51,7 @@ Contexts& contexts() {  // under contexts_mutex()
     static Contexts* map = new Contexts;
     return *map;
 }
-// Command files of the parent, in a forked child.
+// In a forked child: a command file of the parent.
 struct Inherited {
     ino_t inode;
     dev_t file_system;
@@ -61,7 +62,7 @@ std::vector<Inherited>& inherited() {  // under contexts_mutex()
 }
 std::atomic<int> g_open{0};            // contexts().size()
 std::atomic<bool> g_inherited{false};  // inherited() is not empty
-std::atomic<pid_t> g_pid{0};           // of the process the state belongs to
+std::atomic<pid_t> g_pid{0};           // the process that the state belongs to
 
 void flag(int fd, bool on) noexcept {
     if (fd >= 0 && fd < kFlagged) g_command[fd].store(on, std::memory_order_release);
@@ -75,8 +76,9 @@ void after_fork_parent() {
     device::memory::atfork_parent();
     contexts_mutex().unlock();
 }
-// The child has private copies of the parent's memory and no share in its device: descriptors that
-// it inherited answer EIO, mostly: see give_record(). It may open the device anew.
+// The child has private copies of the parent's memory and no share in its device. Descriptors that
+// it inherited answer EIO, with the exceptions of give_record(). The child may open the device
+// again.
 void after_fork_child() {
     device::memory::atfork_child();
     for (auto& [fd, context] : contexts()) {
@@ -85,7 +87,7 @@ void after_fork_child() {
             inherited().push_back({context->inode, context->file_system});
             g_inherited.store(true);
         }
-        // kept: its memory may be the parent's to change
+        // The context is kept, because another thread of the parent may have been changing it.
         leave_behind(new std::shared_ptr<DeviceContext>(context));
     }
     contexts().clear();
@@ -114,8 +116,8 @@ bool is_file_of(const struct stat& st, const DeviceContext& context) noexcept {
     return st.st_ino == context.inode && st.st_dev == context.file_system;
 }
 
-// Other descriptors of this process that refer to the same command file: duplicates made behind our
-// back.
+// Other descriptors of this process that refer to the same command file. They were duplicated
+// without our seeing it.
 std::vector<int> duplicates(int fd, const DeviceContext& context) noexcept {
     std::vector<int> found;
     DIR* entries = fdopendir(libc::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -176,7 +178,7 @@ std::shared_ptr<DeviceContext> find_context(int fd) noexcept {
         if (is_file_of(st, *at->second)) return at->second;
         return {};
     }
-    for (const auto& [known, context] : contexts()) {  // a duplicate
+    for (const auto& [known, context] : contexts()) {  // `fd` may be a duplicate
         if (!is_file_of(st, *context)) continue;
         auto found = context;
         contexts()[fd] = found;
@@ -257,7 +259,8 @@ bool is_internal(int fd) noexcept {
            engine::is_internal_event_fd(fd);
 }
 
-// The process ends: what it still has open goes the way the kernel closes descriptors.
+// The process ends: objects that are still open are freed, as the kernel does when it closes
+// descriptors.
 void leave_fabric() noexcept {
     Fabric* fabric = Fabric::current();
     if (!fabric || (g_pid.load() && g_pid.load() != getpid())) return;
@@ -276,8 +279,8 @@ void register_fork_handlers() noexcept { once(); }
 }  // namespace softhca::uverbs
 
 namespace {
-// A process may join the fabric by looking at sysfs alone, and then fork: the handlers must be
-// there.
+// A process may join the fabric by reading sysfs alone, and then fork. So the fork handlers are
+// registered at the start.
 __attribute__((constructor)) void at_start() { softhca::uverbs::register_fork_handlers(); }
 __attribute__((destructor)) void at_exit() { softhca::uverbs::leave_fabric(); }
 }  // namespace

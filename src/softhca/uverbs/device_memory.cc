@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Device memory: see device_memory.h.
+// Allocates, maps, registers and frees device memory: see device_memory.h.
 #include "softhca/uverbs/device_memory.h"
 
 #include <infiniband/verbs.h>
@@ -31,8 +31,8 @@ namespace memory = device::memory;
 
 namespace {
 
-constexpr std::uint32_t kGranule = 64;        // what the device rounds lengths up to
-constexpr std::uint32_t kMostAlignment = 12;  // log2: pieces begin on pages
+constexpr std::uint32_t kGranule = 64;        // bytes; the device rounds lengths up to it
+constexpr std::uint32_t kMostAlignment = 12;  // log2: allocations begin on pages
 constexpr std::uint32_t kAllowedAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                          IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC |
                                          IBV_ACCESS_ZERO_BASED | IBV_ACCESS_OPTIONAL_RANGE;
@@ -43,7 +43,7 @@ struct Found {
     explicit operator bool() const noexcept { return record != nullptr; }
 };
 
-// Under the context's mutex.
+// The caller holds the context's mutex.
 Found find(DeviceContext& context, std::uint64_t handle) noexcept {
     const auto known = context.device_memory.find(static_cast<std::uint32_t>(handle));
     if (handle >= kMemicPages || known == context.device_memory.end()) return {};
@@ -52,15 +52,15 @@ Found find(DeviceContext& context, std::uint64_t handle) noexcept {
     return record ? Found{record, &known->second} : Found{};
 }
 
-// The first run of free pages that is long enough, or kNone. Under the table's lock.
+// The first run of free pages that is long enough, or kNone. The caller holds the table's lock.
 std::uint32_t find_pages(const device::Segment& segment, std::uint32_t pages) noexcept {
-    std::uint32_t start = 0;  // free from here to `at`
+    std::uint32_t start = 0;  // the pages from here to `at` are free
     for (std::uint32_t at = 0; at < kMemicPages;) {
         const DeviceMemory& dm = segment.dms[at];
         if (dm.head.state.load(std::memory_order_acquire) == device::kFree) {
             if (++at - start == pages) return start;
         } else {
-            // at least one: its owner may have died before it wrote how many
+            // At least one page is in use: the owner may have died before it wrote the number.
             at += std::clamp(dm.pages, 1u, kMemicPages);
             start = at;
         }
@@ -83,11 +83,11 @@ DeviceMemory* take_pages(DeviceContext& context, std::uint32_t pages,
     return dm;
 }
 
-// Where in its arena this process keeps device memory: a place for every page of the device, of
-// which those in use hold memory.
+// The offset in its arena of this process's window on device memory, which has room for every page
+// of the device; memory lies only at pages in use.
 std::atomic<std::uint64_t> g_window{memory::kNoOffset};
 
-// That place, made at first use; kNoOffset when the arena is full.
+// This process's window, which the first call allocates. kNoOffset if the arena is full.
 std::uint64_t window() noexcept {
     std::uint64_t known = g_window.load(std::memory_order_acquire);
     if (known != memory::kNoOffset) return known;
@@ -104,7 +104,7 @@ int alloc(DeviceContext& context, const Attributes& attributes) noexcept {
     if (error) return error;
     if (attributes.find(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE))
         attributes.value(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, &type);
-    if (type != MLX5_IB_UAPI_DM_TYPE_MEMIC) return EOPNOTSUPP;  // memory for packet steering
+    if (type != MLX5_IB_UAPI_DM_TYPE_MEMIC) return EOPNOTSUPP;  // packet steering memory
     if (!length || static_cast<std::uint32_t>(alignment) > kMostAlignment) return EINVAL;
     if (length > kMemicBytes) return ENOMEM;
     const auto pages = static_cast<std::uint32_t>((length + kMemicPageBytes - 1) / kMemicPageBytes);
@@ -112,10 +112,10 @@ int alloc(DeviceContext& context, const Attributes& attributes) noexcept {
     if (start == memory::kNoOffset) return ENOMEM;
     std::uint32_t index;
     DeviceMemory* dm = take_pages(context, pages, &index);
-    // there is little of it: what a killed process had is wanted at once
+    // Device memory is scarce, so the pages of killed processes are reclaimed at once.
     if (!dm && context.fabric->reclaim_dead()) dm = take_pages(context, pages, &index);
     if (!dm) {
-        LOG_INFO("the device has no %u pages of its memory left in a row", pages);
+        LOG_INFO("the device has no %u contiguous free pages of memory left", pages);
         return ENOMEM;
     }
     dm->length = length;
@@ -155,7 +155,8 @@ int query(DeviceContext& context, const Attributes& attributes) noexcept {
     return error;
 }
 
-// The memory is what the descriptor's own file has at its mmap offset. Under the context's mutex.
+// Makes the pages of the descriptor's own file, at the mmap offset, the device memory. The caller
+// holds the context's mutex.
 int view_descriptor(DeviceContext& context, std::uint32_t index, DeviceMemoryPlace& dm) noexcept {
     const std::uint64_t page = (index & 0xff) | MLX5_IB_MMAP_DEVICE_MEM << 8;
     void* at = libc::mmap(nullptr, dm.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED,
@@ -177,7 +178,8 @@ int free_device_memory(DeviceContext& context, std::uint32_t index) noexcept {
     std::lock_guard<std::mutex> guard(context.mutex);
     const Found dm = find(context, index);
     if (!dm) return ENOENT;
-    // A region goes when nobody can be using it any more, so that nobody can be using this.
+    // A region is freed when nobody can use it any more. So without regions nobody can use the
+    // memory.
     if (dm.record->users.load()) return EBUSY;
     if (dm.place->view == MemicView::kDescriptor)
         libc::munmap(reinterpret_cast<void*>(static_cast<std::uintptr_t>(dm.place->address)),
@@ -281,7 +283,7 @@ int device_memory_method(DeviceContext& context, unsigned method,
         case MLX5_IB_METHOD_DM_QUERY:
             return query(context, attributes);
         case MLX5_IB_METHOD_DM_MAP_OP_ADDR:
-            return EOPNOTSUPP;  // no operations but read and write
+            return EOPNOTSUPP;  // the only operations are read and write
         default:
             return EPROTONOSUPPORT;
     }

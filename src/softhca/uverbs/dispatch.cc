@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which write commands there are (rdma/ib_user_verbs.h). The others are refused as a device that
-// lacks the feature refuses them.
+// The supported write commands (rdma/ib_user_verbs.h). Other commands get the errno of a device
+// that lacks the feature.
 #include <rdma/ib_user_verbs.h>
 
 #include "softhca/base/log.h"
@@ -92,7 +92,7 @@ Function extended(std::uint32_t number) noexcept {
 int run_command(Command& command) noexcept {
     const Function function = command.extended ? extended(command.number) : plain(command.number);
     if (!function) {
-        LOG_DEBUG("command %u%s is not offered", command.number,
+        LOG_DEBUG("command %u%s is not supported", command.number,
                   command.extended ? " (extended)" : "");
         return EOPNOTSUPP;
     }

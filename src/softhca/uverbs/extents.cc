@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Shared pages of queues: see extents.h.
+// Records the shared pages of queues: see extents.h.
 #include "softhca/uverbs/extents.h"
 
 #include <mutex>
@@ -61,7 +61,7 @@ void release_extents(const QueueExtents& extents) noexcept {
 void forget_extents_after_fork() noexcept {
     leave_behind(lock());
     leave_behind(map());
-    lock() = new std::mutex;  // a thread that is not in the child may have held the old one
+    lock() = new std::mutex;  // a thread that the child does not have may hold the old one
     map() = new std::unordered_map<std::uint64_t, QueueExtents>;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which pages of this process were shared for an object, to be released with it. Kept by the
-// process and not in the fabric: only what it shared itself may be given back.
+// The pages of this process that were shared for an object, so that they are released with it. They
+// are recorded in the process and not in the fabric, because a process may release only what it
+// shared itself.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// UVERBS_METHOD_QUERY_GID_TABLE and _ENTRY (uverbs_std_types_device.c of the kernel): the entries
-// of the port's GID table that are used. Libraries that do not know them read sysfs instead.
+// UVERBS_METHOD_QUERY_GID_TABLE and _ENTRY (uverbs_std_types_device.c of the kernel): the used
+// entries of the port's GID table. Libraries that lack these methods read sysfs instead.
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 
@@ -24,10 +24,10 @@ ib_uverbs_gid_entry described(const device::Port& port, std::uint32_t index) noe
     out.gid_type = !port.is_ethernet()                  ? IB_UVERBS_GID_TYPE_IB
                    : entry.type == device::GidType::kV2 ? IB_UVERBS_GID_TYPE_ROCE_V2
                                                         : IB_UVERBS_GID_TYPE_ROCE_V1;
-    return out;  // no network interface belongs to the port
+    return out;  // netdev_ifindex is 0: the port has no network interface
 }
 
-// There are no flags yet.
+// No flags are defined yet.
 int check_flags(const Attributes& attributes, unsigned id) noexcept {
     const Buffer given = attributes.input(id);
     std::uint32_t flags = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// ioctl(RDMA_VERBS_IOCTL): rdma/rdma_user_ioctl_cmds.h. All write commands come by the method
-// INVOKE_WRITE; UAR objects have methods of their own. Any other method is answered with
-// EPROTONOSUPPORT, on which libibverbs falls back to INVOKE_WRITE where there is a write command.
+// ioctl(RDMA_VERBS_IOCTL): rdma/rdma_user_ioctl_cmds.h. All write commands arrive by the method
+// INVOKE_WRITE, and UAR objects have methods of their own. Any other method gets EPROTONOSUPPORT;
+// libibverbs then falls back to INVOKE_WRITE if there is a write command.
 #include <endian.h>
 #include <errno.h>
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -34,7 +34,7 @@ int invoke_write(DeviceContext& context, const Attributes& attributes) noexcept 
                     attributes.output(UVERBS_ATTR_CORE_OUT),
                     attributes.input(UVERBS_ATTR_UHW_IN),
                     attributes.output(UVERBS_ATTR_UHW_OUT)};
-    // how libibverbs asks whether the ioctl interface takes write commands
+    // libibverbs uses this request to ask whether the ioctl interface takes write commands.
     if (!attributes.find(UVERBS_ATTR_CORE_IN) && !attributes.find(UVERBS_ATTR_CORE_OUT) &&
         value == IB_USER_VERBS_CMD_QUERY_DEVICE)
         return ENOSPC;
@@ -62,7 +62,8 @@ int uar_object(DeviceContext& context, unsigned method, const Attributes& attrib
     return EPROTONOSUPPORT;
 }
 
-// What a forked child may do with a descriptor that it inherited: see give_record().
+// Whether a forked child may send this command on a descriptor that it inherited: see
+// give_record().
 bool open_to_heirs(const ib_uverbs_ioctl_hdr& header, const Attributes& attributes) noexcept {
     if (header.object_id == UVERBS_OBJECT_DM) return true;
     std::uint64_t command;
@@ -70,7 +71,7 @@ bool open_to_heirs(const ib_uverbs_ioctl_hdr& header, const Attributes& attribut
         header.method_id != UVERBS_METHOD_INVOKE_WRITE ||
         attributes.value(UVERBS_ATTR_WRITE_CMD, &command))
         return false;
-    // extended or not
+    // The command may be extended or not.
     command &= ~std::uint64_t{IB_USER_VERBS_CMD_FLAG_EXTENDED};
     return command == IB_USER_VERBS_CMD_QUERY_DEVICE || command == IB_USER_VERBS_CMD_QUERY_PORT;
 }
@@ -83,7 +84,7 @@ int dispatch(DeviceContext& context, const ib_uverbs_ioctl_hdr& header,
         return uar_object(context, header.method_id, attributes);
     const int error = run_method(context, header.object_id, header.method_id, attributes);
     if (error == EPROTONOSUPPORT)
-        LOG_TRACE("ioctl: object 0x%x method 0x%x is not offered", header.object_id,
+        LOG_TRACE("ioctl: object 0x%x method 0x%x is not supported", header.object_id,
                   header.method_id);
     return error;
 }
@@ -117,7 +118,7 @@ int ioctl(int fd, unsigned long request, void* argument) noexcept {
     };
     if (request != RDMA_VERBS_IOCTL) return fail(ENOTTY);
     const std::shared_ptr<DeviceContext> context = find_context(fd);
-    if (!context) return fail(EIO);  // inherited over fork: the device is the parent's
+    if (!context) return fail(EIO);  // inherited through fork: the device is the parent's
     ib_uverbs_ioctl_hdr header{};
     const auto where = reinterpret_cast<std::uintptr_t>(argument);
     if (copy_in(&header, where, sizeof header)) return fail(EFAULT);

@@ -25,7 +25,7 @@ namespace {
 
 constexpr std::uint64_t kPageMask = 4095;
 constexpr std::uint32_t kRemoteWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
-// HUGETLB is a hint about the memory; the optional range asks for what may be ignored.
+// HUGETLB is a hint about the memory. Flags of the optional range may be ignored.
 constexpr std::uint32_t kKnown = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | kRemoteWrites |
                                  IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND |
                                  IBV_ACCESS_OPTIONAL_RANGE;
@@ -42,21 +42,23 @@ int check_range(std::uint64_t start, std::uint64_t length, std::uint64_t iova) n
     return 0;
 }
 
-// On-demand paging: nothing is pinned and nothing shared; each access goes through the page tables,
-// and one region may span the whole address space.
+// On-demand paging pins and shares nothing. Each access goes through the page tables, and one
+// region may span the whole address space.
 bool on_demand(std::uint32_t access) noexcept { return access & IBV_ACCESS_ON_DEMAND; }
 bool implicit(std::uint64_t start, std::uint64_t length, std::uint64_t iova) noexcept {
     return !start && !iova && length == ~0ull;
 }
 
-// What the kernel finds out by pinning: is all of it mapped, and may it be written?
+// Checks what the kernel finds out by pinning: that all of the range is mapped, and writable if the
+// access needs it.
 int probe(std::uint64_t start, std::uint64_t length, std::uint32_t access) noexcept {
     if (on_demand(access)) return 0;
     const bool writes = access & (IBV_ACCESS_LOCAL_WRITE | kRemoteWrites);
     return memory::check_mapped(start, length, writes) ? 0 : EFAULT;
 }
 
-// Pages of a region to be; unpinned again unless they are kept. Memory on demand has none.
+// Pins the pages of a new region, and unpins them at the end unless keep() was called. On-demand
+// memory has none.
 struct Pinned {
     Pinned(device::Fabric& owner, std::uint64_t start, std::uint64_t bytes,
            std::uint32_t access) noexcept
@@ -82,7 +84,7 @@ void unpin_region(device::Fabric& fabric, const MemoryRegion& region) noexcept {
 
 BriefRegions brief_regions;
 
-// What is shared stays with the registration; what is left private is found by its address.
+// A registration keeps its shared pages. Private pages are found by their address at each access.
 memory::Purpose purpose_of(std::uint32_t access) noexcept {
     static const bool pinned = options().device.has(DeviceTrait::kPinned);
     return pinned || access & kRemoteWrites ? memory::Purpose::kApplication
@@ -94,7 +96,8 @@ int share_driver_memory(std::uint64_t address, std::uint64_t length, QueueMemory
     *out = {address, length, device::kNotShared};
     *extents = {};
     if (!length) return 0;
-    // completions and doorbell records are written, and what cannot be shared is written directly
+    // The device writes CQEs and doorbell records. Memory that cannot be shared is written by
+    // copies.
     if (!memory::check_mapped(address, length, true)) return EFAULT;
     if (const int error = memory::share(address, length, memory::Purpose::kQueue, extents))
         return error;
@@ -110,9 +113,8 @@ int share_driver_memory(std::uint64_t address, std::uint64_t length, QueueMemory
             out->offset = extent.offset + (address - extent.address);
     }
     if (out->offset == device::kNotShared)
-        LOG_INFO(
-            "queue memory at 0x%llx (%llu bytes) could not be shared: peers reach it by copies",
-            static_cast<unsigned long long>(address), static_cast<unsigned long long>(length));
+        LOG_INFO("cannot share the queue memory at 0x%llx (%llu bytes): peers reach it by copies",
+                 static_cast<unsigned long long>(address), static_cast<unsigned long long>(length));
     return 0;
 }
 
@@ -236,7 +238,7 @@ int rereg_mr(Command& command) noexcept {
     if (translate)
         if (const int error = check_range(request.start, request.length, request.hca_va))
             return error;
-    // The new pages are pinned beside the old ones (mlx5_ib_rereg_user_mr).
+    // The new pages are pinned in addition to the old ones (mlx5_ib_rereg_user_mr).
     const bool repins = translate || on_demand(access) != on_demand(region->access);
     Pinned pinned(command.fabric(), start, repins ? length : 0, access);
     if (pinned.error) return pinned.error;
@@ -249,7 +251,7 @@ int rereg_mr(Command& command) noexcept {
     // Before the record says so: an entry for too much is harmless, one for too little is not.
     QueueExtents old = take_extents(ObjectKind::kMr, request.mr_handle);
     region->head.state.store(device::kDying, std::memory_order_seq_cst);
-    if (!device::epoch::synchronize()) {  // a stopped process is still at it
+    if (!device::epoch::synchronize()) {  // a stopped process may still use it
         memory::release(extents);
         keep_extents(ObjectKind::kMr, request.mr_handle, std::move(old));
         device::publish(region->head);
@@ -275,8 +277,8 @@ int rereg_mr(Command& command) noexcept {
         pd->users.fetch_add(1);
     }
     region->access = access;
-    ++region->head.generation;  // who kept where it was looks again (engine/spans.h, Reach)
-    // a key that was handed out for what it was before is good no more (as after mlx5's UMR)
+    ++region->head.generation;  // a cached lookup is repeated (engine/spans.h, Reach)
+    // A key from before the change is not valid any more, as after mlx5's UMR.
     if (translate) region->key = (region->key & ~0xffu) | ((region->key + 1) & 0xff);
     device::publish(region->head);
     ib_uverbs_rereg_mr_resp response{};
@@ -296,7 +298,7 @@ void free_mr(DeviceContext& context, std::uint32_t index) noexcept {
     if (region.pd < device::kMaxPds) segment.pds[region.pd].users.fetch_sub(1);
     if (region.device_memory == device::kNone && !(region.access & kRemoteWrites))
         brief_regions.ended(device::now_ns() - region.registered_at);
-    if (!quiet) return;  // a stopped process may still be writing: its pages and key are not reused
+    if (!quiet) return;  // a stopped process may still write: its pages and key are not reused
     memory::release(extents.buffer);
     device::own_memory::remove_region(index);
     if (region.device_memory < device::kMemicPages)

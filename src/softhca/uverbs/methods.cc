@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// ioctl methods that have no write command (rdma/ib_user_ioctl_cmds.h): querying a region, advice
+// ioctl methods that have no write command (rdma/ib_user_ioctl_cmds.h): queries of a region, advice
 // about on-demand paging, device memory; and opening a device by its method. Importing a device
-// (QUERY_CONTEXT) is not offered.
+// (QUERY_CONTEXT) is not supported.
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
@@ -31,7 +31,7 @@ int query_mr(DeviceContext& context, const Attributes& attributes) noexcept {
     return error;
 }
 
-// Prefetching has nothing to fetch; what is advised about is checked as the kernel checks it
+// There is nothing to prefetch. The arguments are checked as the kernel checks them
 // (mlx5_ib_advise_mr, get_prefetchable_mr).
 int check_advised(DeviceContext& context, std::uint32_t pd, std::uint64_t advice,
                   const ib_uverbs_sge& sge) noexcept {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Changing and querying QPs (IBTA 11.2.5; kernel: modify_qp in uverbs_cmd.c, mlx5_ib_modify_qp).
+// Modifies and queries QPs (IBTA 11.2.5; kernel: modify_qp in uverbs_cmd.c, mlx5_ib_modify_qp).
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::uint32_t kQpnMask = 0xffffff;
 
-// The handle of an opened XRC target stands for the target.
+// The QP of a handle. For the handle of an opened XRC target it is the target itself.
 QueuePair* find_qp(Command& command, std::uint32_t handle, std::uint32_t* index) noexcept {
     auto& table = command.segment().qps;
     QueuePair* qp = device::find_own(table, command.fabric(), command.context.record, handle);
@@ -69,7 +69,7 @@ int check_values(const device::Port& port, const ib_uverbs_modify_qp& m) noexcep
 void apply(const device::Port& port, const ib_uverbs_modify_qp& m, QpAttributes& attr) noexcept {
     const std::uint32_t mask = m.attr_mask;
     if (mask & IBV_QP_AV) {
-        // On Ethernet the LID stands for this: the GID is one of the port.
+        // On Ethernet the LID stores whether the destination GID belongs to the port.
         attr.dlid = !port.is_ethernet()                            ? m.dest.dlid
                     : port.reaches(m.dest.sgid_index, m.dest.dgid) ? device::kLid
                                                                    : 0;
@@ -100,7 +100,8 @@ void apply(const device::Port& port, const ib_uverbs_modify_qp& m, QpAttributes&
     if (mask & IBV_QP_RNR_RETRY) attr.rnr_retry = m.rnr_retry;
 }
 
-// Back to the beginning: nothing posted, nothing under way. Whoever was working on it has left.
+// Resets a QP: no posted WQEs, and none in progress. After synchronize() no other thread works on
+// it.
 void reset(Command& command, QueuePair& qp, std::uint32_t index) noexcept {
     qp.state.store(IBV_QPS_RESET, std::memory_order_seq_cst);
     engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire);
@@ -123,7 +124,7 @@ void reset(Command& command, QueuePair& qp, std::uint32_t index) noexcept {
 }
 
 void drained(Command& command, QueuePair& qp, std::uint32_t index, bool notify) noexcept {
-    // entries run one at a time; one that has begun is finished before the queue is drained
+    // WQEs run one at a time. A started WQE is finished before the queue counts as drained.
     if (engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire)) {
         local->run_lock.lock();
         device::epoch::Section section;
@@ -147,7 +148,7 @@ int enter(Command& command, QueuePair& qp, std::uint32_t index, const ib_uverbs_
         if (local) engine::run_or_list(command.fabric(), *local, engine::Runner::kPoller);
         return 0;
     }
-    std::uint32_t expected = from;  // a peer may have failed it meanwhile
+    std::uint32_t expected = from;  // a peer may have put it into ERR in the meantime
     if (!qp.state.compare_exchange_strong(expected, to, std::memory_order_seq_cst)) return EINVAL;
     if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
         drained(command, qp, index,
@@ -161,8 +162,8 @@ int enter(Command& command, QueuePair& qp, std::uint32_t index, const ib_uverbs_
     return 0;
 }
 
-// Programs set both halves' attributes on both halves of an XRC connection; uverbs drops those that
-// the half does not have (modify_qp_mask).
+// Programs set the attributes of both sides on both sides of an XRC connection. uverbs drops those
+// that the side does not have (modify_qp_mask).
 std::uint32_t attributes_of(std::uint32_t type, std::uint32_t mask) noexcept {
     if (type == IB_UVERBS_QPT_XRC_INI)
         mask &= ~std::uint32_t{IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER};
@@ -234,7 +235,7 @@ int query_qp(Command& command) noexcept {
     out.dest.traffic_class = attr.traffic_class;
     out.dest.port_num = attr.ah_port;
     out.max_send_wr = qp->max_send_wr;
-    // of the receive queue what libmlx5 made of it, as the kernel does
+    // For the receive queue the response has the size that libmlx5 chose, as in the kernel.
     out.max_recv_wr = qp->rq_count;
     out.max_send_sge = qp->max_send_sge;
     out.max_recv_sge = qp->rq_count ? (1u << qp->rq_shift) / 16 : 0;

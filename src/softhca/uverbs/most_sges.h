@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How many entries a list of a request may have: few-sges is a device of fewer.
+// The maximum number of SGEs of a work request. The trait few-sges lowers it.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace softhca::uverbs {
 
-// Of a queue pair's own queues.
+// For the send and receive queue of a QP.
 inline std::uint32_t most_sges() noexcept {
     return options().device.has(DeviceTrait::kFewSges) ? device::kFewSges : device::kMaxSge;
 }
 
-// Of a shared receive queue.
+// For a shared receive queue.
 inline std::uint32_t most_srq_sges() noexcept {
     return options().device.has(DeviceTrait::kFewSges) ? device::kFewSges : device::kMaxSrqSge;
 }

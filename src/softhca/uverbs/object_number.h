@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The numbers by which queue pairs and shared receive queues are addressed. They carry the
-// generation of their slot, so that what is addressed to an object that is gone never reaches the
-// next one in its place. With the trait reuse-numbers they do not, and the lowest free slot is
-// taken, so that the number of an object that is gone comes back at once.
+// The numbers by which QPs and SRQs are addressed. A number carries the generation of its slot, so
+// a message for a destroyed object never reaches the next object in the slot. With the trait
+// reuse-numbers it does not, and the lowest free slot is taken. So the number of a destroyed object
+// is reused at once.
 #pragma once
 
 #include <cstdint>

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The begin of a thread's stack: see own_stack.h.
+// Finds where a thread's stack begins: see own_stack.h.
 #include "softhca/uverbs/own_stack.h"
 
 #include <pthread.h>
 #include <unistd.h>
 
-extern "C" void* __libc_stack_end;  // ld.so: where the main stack began
+extern "C" void* __libc_stack_end;  // defined by ld.so: where the main stack began
 
 namespace softhca::uverbs {
 namespace {
 
 constexpr std::uintptr_t kNotKnown = 1;
 
-// A program that switches stacks by itself has its frames elsewhere and is not concerned: what is
-// looked at lies between a frame of ours and this.
+// A program that switches stacks itself has its frames elsewhere, and is not affected: only
+// addresses between a frame of ours and this one count.
 thread_local constinit std::uintptr_t t_begin __attribute__((tls_model("initial-exec"))) = 0;
 
 std::uintptr_t find() noexcept {
-    // AddressSanitizer knows where each object on the stack ends, and takes it for an error to read
-    // on, which a command of wrong lengths makes us do.
+    // AddressSanitizer knows where each object on the stack ends, and reports a read past it. A
+    // command of a wrong length makes us do that.
 #ifdef __SANITIZE_ADDRESS__
     return kNotKnown;
 #elif defined(__has_feature)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Is memory part of the frames that called us? Those are there, whatever a program may do wrong, so
-// that a command in them - libibverbs builds all of its commands there - need not be fetched by a
-// system call that can tell EFAULT.
+// Whether memory lies in the stack frames of our callers. Those frames are mapped whatever a
+// program does wrong. libibverbs builds all of its commands there, so such a command need not be
+// copied by a system call, which could report EFAULT.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace softhca::uverbs {
 
-// Where this thread's stack began (its highest address); 0: not known.
+// Where this thread's stack began (its highest address), or 1 if that is unknown.
 std::uintptr_t stack_begin() noexcept;
 
 [[gnu::always_inline]] inline bool in_callers_frames(std::uint64_t at, std::size_t bytes) noexcept {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Pinned pages: see pinned.h.
+// Counts pinned pages: see pinned.h.
 #include "softhca/uverbs/pinned.h"
 
 #include <linux/capability.h>
@@ -20,14 +20,14 @@ namespace {
 
 constexpr std::uint64_t kPageShift = 12, kPage = 1 << kPageShift;
 
-// ib_umem_num_pages.
+// The number of pages, as ib_umem_num_pages.
 std::uint64_t pages_of(std::uint64_t address, std::uint64_t length) noexcept {
     if (length == 0) return 0;
     return ((address + length - 1) >> kPageShift) - (address >> kPageShift) + 1;
 }
 
-// capable(CAP_IPC_LOCK) asks for it in the first user namespace, whatever the process may in its
-// own.
+// capable(CAP_IPC_LOCK) asks for the capability in the initial user namespace, whatever the process
+// may do in its own.
 bool may_lock_any() noexcept {
     constexpr ino_t kFirstUserNamespace = 0xefff'fffd;  // PROC_USER_INIT_INO, linux/proc_ns.h
     struct stat own {};
@@ -49,11 +49,11 @@ int pin(device::Fabric& fabric, std::uint64_t address, std::uint64_t length) noe
     if (options().memlock == MemlockPolicy::kIgnore) return 0;
     rlimit limit{};
     if (::getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return 0;
-    // can_do_mlock(): with a limit of 0 the answer is EPERM.
+    // can_do_mlock(): with a limit of 0 the result is EPERM.
     if (limit.rlim_cur != 0 && now <= limit.rlim_cur >> kPageShift) return 0;
     if (may_lock_any()) return 0;
     pinned.fetch_sub(pages, std::memory_order_relaxed);
-    LOG_INFO("%llu pages to pin beside %llu are more than RLIMIT_MEMLOCK (%llu KiB)",
+    LOG_INFO("pinning %llu pages in addition to %llu exceeds RLIMIT_MEMLOCK (%llu KiB)",
              static_cast<unsigned long long>(pages), static_cast<unsigned long long>(now - pages),
              static_cast<unsigned long long>(limit.rlim_cur >> 10));
     return limit.rlim_cur == 0 ? EPERM : ENOMEM;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Book-keeping of a QP's end: see qp_bfreg.h.
+// Remembers bfregs, and adds up counters: see qp_bfreg.h.
 #include "softhca/uverbs/qp_bfreg.h"
 
 namespace softhca::uverbs {
 namespace {
 
-// By QP index; 0 is none, else bfreg + 1. Written by who makes or destroys the QP.
+// By QP index: 0 for none, else bfreg + 1. Written by the thread that creates or destroys the QP.
 std::atomic<std::uint16_t> g_bfregs[device::kMaxQps];
 
 void add(std::atomic<std::uint64_t>& to, const std::atomic<std::uint64_t>& from) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Book-keeping of a QP's end: which static bfreg it gives back, and its counters, which the context
-// keeps.
+// State that outlives a QP: the static bfreg that it returns to its context, and its counters,
+// which the context adds to its own.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The QP state machine: see qp_state.h.
+// The transitions of a QP's state: see qp_state.h.
 #include "softhca/uverbs/qp_state.h"
 
 #include <infiniband/verbs.h>
@@ -71,7 +71,7 @@ Rule rtr_to_rts(Kind kind) noexcept {
     return kForbidden;
 }
 
-// RTS -> RTS; SQD -> RTS takes the same.
+// RTS -> RTS. SQD -> RTS allows the same attributes.
 Rule within_rts(Kind kind) noexcept {
     const std::uint32_t paths =
         IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
@@ -118,7 +118,7 @@ Rule rule(Kind kind, std::uint32_t from, std::uint32_t to) noexcept {
         case IBV_QPS_RTR:
             return to == IBV_QPS_RTS ? rtr_to_rts(kind) : kForbidden;
         case IBV_QPS_RTS:
-            // mlx5 has no command for RTS -> SQD (optab of __mlx5_ib_modify_qp)
+            // mlx5 has no command for RTS -> SQD (optab of __mlx5_ib_modify_qp).
             return to == IBV_QPS_RTS ? within_rts(kind) : kForbidden;
         case IBV_QPS_SQD:
             if (to == IBV_QPS_RTS) return within_rts(kind);

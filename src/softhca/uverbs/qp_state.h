@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Which changes of a QP's state are allowed, and with which attributes: IBTA 11.2.5.2, as the
-// kernel's ib_modify_qp_is_ok() has it.
+// The transitions of a QP's state, and the attributes that each one requires or allows: IBTA
+// 11.2.5.2, as in the kernel's ib_modify_qp_is_ok().
 #pragma once
 
 #include <cstdint>
 
 namespace softhca::uverbs {
 
-// types and states are enum ib_uverbs_qp_type and ibv_qp_state; mask is of enum ibv_qp_attr_mask.
+// `type` is enum ib_uverbs_qp_type, `from` and `to` are enum ibv_qp_state, and `mask` has bits of
+// enum ibv_qp_attr_mask.
 bool qp_change_allowed(std::uint32_t type, std::uint32_t from, std::uint32_t to,
                        std::uint32_t mask) noexcept;
 

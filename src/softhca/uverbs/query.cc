@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// QUERY_DEVICE and QUERY_PORT: a ConnectX-6 on an InfiniBand port, cut to what is really there.
+// QUERY_DEVICE and QUERY_PORT: a ConnectX-6, reduced to what softhca implements.
 #include <endian.h>
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
@@ -44,7 +44,7 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     out.max_res_rd_atom = kMaxRdAtomic * out.max_qp;
     out.max_qp_init_rd_atom = kMaxRdAtomic;
     out.atomic_cap = traits.has(DeviceTrait::kNoAtomics) ? IBV_ATOMIC_NONE : IBV_ATOMIC_HCA;
-    out.max_ah = 0x7fffffff;  // address vectors live in the application's entries
+    out.max_ah = 0x7fffffff;  // address vectors lie in the application's WQEs
     out.max_srq = kMaxSrqs - kFirstSrq;
     out.max_srq_wr = kMaxSrqWr;
     out.max_srq_sge = most_srq_sges();
@@ -54,7 +54,7 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     return out;
 }
 
-// On-demand paging: memory that is not shared is reached through its owner's page tables anyway.
+// On-demand paging: memory that is not shared is always reached through its owner's page tables.
 constexpr std::uint32_t kConnectedPaging = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV |
                                            IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ |
                                            IBV_ODP_SUPPORT_ATOMIC | IBV_ODP_SUPPORT_SRQ_RECV;
@@ -109,7 +109,7 @@ int query_port(Command& command) noexcept {
     out.sm_lid = port.sm_lid();
     out.state = IBV_PORT_ACTIVE;
     out.max_mtu = IBV_MTU_4096;
-    // What an interface of 1500 bytes has room for (mlx5_query_port_roce).
+    // The largest MTU that fits an interface of 1500 bytes (mlx5_query_port_roce).
     out.active_mtu = ethernet ? IBV_MTU_1024 : IBV_MTU_4096;
     out.max_vl_num = 4;
     out.subnet_timeout = 18;

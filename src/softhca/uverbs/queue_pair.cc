@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Making, opening and destroying QPs (kernel: drivers/infiniband/hw/mlx5/qp.c). Changing and
-// querying them is in modify_qp.cc.
+// Creates, opens and destroys QPs (kernel: drivers/infiniband/hw/mlx5/qp.c). modify_qp.cc modifies
+// and queries them.
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
@@ -89,7 +89,7 @@ int check_type(std::uint32_t type) noexcept {
     }
 }
 
-// set_rq_size and set_user_buf_size of the kernel driver.
+// Checks as set_rq_size and set_user_buf_size of the kernel driver.
 int check_sizes(const CreateRequest& request) noexcept {
     const ib_uverbs_create_qp& core = request.core;
     const mlx5_ib_create_qp& driver = request.driver;
@@ -121,13 +121,13 @@ struct Parts {
     device::XrcdHandle* xrcd = nullptr;
 };
 
-// The objects that the request names, as each transport needs them.
+// Finds the objects that the request names. They depend on the transport.
 int find_parts(Command& command, const ib_uverbs_create_qp& core, Parts& parts) noexcept {
     device::Segment& segment = command.segment();
     const auto find = [&](auto& table, std::uint32_t index) {
         return device::find_own(table, command.fabric(), command.context.record, index);
     };
-    if (core.qp_type == IB_UVERBS_QPT_XRC_TGT) {  // pd_handle is the domain's
+    if (core.qp_type == IB_UVERBS_QPT_XRC_TGT) {  // pd_handle is that of the XRC domain
         parts.xrcd = find(segment.xrcd_handles, core.pd_handle);
         return parts.xrcd ? 0 : EINVAL;
     }
@@ -146,7 +146,8 @@ int find_parts(Command& command, const ib_uverbs_create_qp& core, Parts& parts) 
     return 0;
 }
 
-// How much of a message goes into CQEs: configure_responder_scat_cqe, configure_requester_scat_cqe.
+// Sets how much of a message is written into CQEs, as configure_responder_scat_cqe and
+// configure_requester_scat_cqe.
 void set_scatter(const CreateRequest& request, const Parts& parts, QueuePair& qp) noexcept {
     if (!(request.driver.flags & MLX5_QP_FLAG_SCATTER_CQE)) return;
     const std::uint32_t type = request.core.qp_type;
@@ -154,8 +155,8 @@ void set_scatter(const CreateRequest& request, const Parts& parts, QueuePair& qp
         qp.scatter_recv = parts.recv_cq->cqe_size == 128 ? 64 : 32;
     if (type == IB_UVERBS_QPT_RC &&
         (request.core.sq_sig_all || (request.driver.flags & MLX5_QP_FLAG_ALLOW_SCATTER_CQE)))
-        // Not with 128-byte entries: libmlx5 looks for such an answer one byte before the entry (it
-        // subtracts from a void pointer, mlx5_parse_cqe), so memory is the only place it finds it.
+        // Not with 128-byte CQEs: libmlx5 looks for such data one byte before the CQE
+        // (mlx5_parse_cqe subtracts from a void pointer), so it finds the data only in memory.
         qp.scatter_send = parts.send_cq->cqe_size == 128 ? 0 : 32;
 }
 
@@ -239,8 +240,8 @@ int create_qp(Command& command) noexcept {
     if (const int error = check_sizes(request)) return error;
     Parts parts;
     if (const int error = find_parts(command, request.core, parts)) return error;
-    // A QP without a send queue has no register; libmlx5 still looks up the one that is answered
-    // when it destroys the QP, so it must be one that exists.
+    // A QP without a send queue has no register. libmlx5 still looks up the register of the
+    // response when it destroys the QP, so that register must exist.
     Placement placement{kNone, 0, 0, kNone, false};
     if (has_send_queue(request.core.qp_type))
         if (const int error = place_qp(command.context, request.driver.flags,
@@ -262,7 +263,7 @@ int create_qp(Command& command) noexcept {
     qp->blueflame_use = command.context.blueflame_use;
     QueueExtents extents;
     int error = share_queues(command, request, *qp, extents);
-    if (!error && qp->record.length) {  // see create_cq about the record's page
+    if (!error && qp->record.length) {  // for the reason that create_cq() gives
         engine::record_write(command.fabric(), command.fabric().slot(), qp->record, 0, 0);
         engine::record_write(command.fabric(), command.fabric().slot(), qp->record, 1, 0);
     }
@@ -284,7 +285,7 @@ int create_qp(Command& command) noexcept {
         is_user_object(command.context, request.core.user_handle, sizeof(ibv_qp_ex)))
         engine::hook_qp(*local, request.core.user_handle);
     else if (qp->sq_count)
-        engine::mark_direct(command.fabric(), *local);  // posts can only be found by polling
+        engine::mark_direct(command.fabric(), *local);  // only polling can find its posts
     return respond(command, *qp, index, placement.answer);
 }
 
@@ -302,7 +303,7 @@ int open_qp(Command& command) noexcept {
     QueuePair* alias = device::reserve(segment.qps, command.fabric(), command.context.record,
                                        device::kFirstQp, &index);
     if (!alias) return ENOMEM;
-    // its last reference may be going this moment
+    // The last reference on the target may be dropped at this moment.
     std::uint32_t references = real.references.load();
     const auto fits = [&] {
         return real.head.live() && real.number == number && real.type == IB_UVERBS_QPT_XRC_TGT &&
@@ -311,7 +312,7 @@ int open_qp(Command& command) noexcept {
     bool taken = false;
     while (fits() && references && !taken)
         taken = real.references.compare_exchange_weak(references, references + 1);
-    if (taken && !fits()) {  // gone, and its place another's, between look and grasp
+    if (taken && !fits()) {  // it was freed and its slot reused before the reference was taken
         real.references.fetch_sub(1);
         taken = false;
     }
@@ -348,7 +349,7 @@ EventsSent free_qp(DeviceContext& context, std::uint32_t index) noexcept {
     if (shared_target && qp.references.fetch_sub(1) > 1) {
         leave_domain();
         engine::remove_local_qp(index);
-        qp.head.set_owner(kNone);  // others have it open: it lives on without an owner
+        qp.head.set_owner(kNone);  // other processes have it open, so it lives on without an owner
         qp.head.context = kNone;
         return {0, qp.async_events_sent.load()};
     }

@@ -50,7 +50,7 @@ int read_request(Command& command, ib_uverbs_create_xsrq& out) noexcept {
 int open_domain(Command& command, const ib_uverbs_open_xrcd& request, std::uint64_t file_device,
                 std::uint64_t inode, std::uint32_t* domain) noexcept {
     auto& table = command.segment().xrcds;
-    // one lock over the search and the making: all ranks of a job open the same file at once
+    // One lock covers search and creation, because all ranks of a job open the same file at once.
     if (!table.lock.lock()) return EAGAIN;
     device::Guard<device::SharedLock> unlock_at_end(table.lock, device::adopt_lock);
     if (inode) {
@@ -66,7 +66,7 @@ int open_domain(Command& command, const ib_uverbs_open_xrcd& request, std::uint6
     }
     XrcDomain* fresh = device::reserve_locked(table, command.fabric(), kNone, 1, domain);
     if (!fresh) return ENOMEM;
-    fresh->head.set_owner(kNone);  // belongs to all who have it open
+    fresh->head.set_owner(kNone);  // it belongs to all processes that have it open
     fresh->device = file_device;
     fresh->inode = inode;
     fresh->references.store(1);
@@ -160,7 +160,7 @@ int modify_srq(Command& command) noexcept {
     if (below) srq->limit = 0;
     srq->lock.unlock();
     if (!below) return 0;
-    device::epoch::Section section;  // armed when it is already under the limit: fires at once
+    device::epoch::Section section;  // armed below the limit, so the event is sent at once
     engine::send_async_event(command.fabric(), srq->head.context, IBV_EVENT_SRQ_LIMIT_REACHED,
                              srq->user_handle, &srq->async_events_sent);
     return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// UARs: see uar.h. Nothing ever reads what is written to the pages, except where the doorbell hook
-// tells a BlueFlame write from a doorbell; they are pages of the command descriptor's memfd.
+// UARs: see uar.h. They are pages of the command descriptor's memfd. Nothing reads what programs
+// write to them, except that the doorbell hook tells a BlueFlame write from a doorbell.
 #include "softhca/uverbs/uar.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ namespace {
 
 constexpr std::uint32_t kUarPage = device::kUarPageBytes;
 
-// The registers of a page, as if nobody had ever rung: see softhca_doorbell().
+// Clears the registers of a page, as if no doorbell had ever been rung: see softhca_doorbell().
 void clear_registers(int fd, std::uint64_t offset) noexcept {
     for (const std::uint32_t at : {0x800u, 0x900u, 0xa00u, 0xb00u}) {
         const std::uint64_t untouched = engine::kUntouchedRegister;
@@ -56,8 +56,8 @@ void give_page(DeviceContext& context, std::uint32_t page) noexcept {
         device::free_item(table, *uar);
 }
 
-// mmap offset of the static kernel: command << 8 | index, the index's upper part above (get_index
-// and get_extended_index of the kernel's mlx5_ib).
+// The mmap offset of the static policy is command << 8 | index, and the index's upper part lies
+// above (get_index and get_extended_index of the kernel's mlx5_ib).
 struct MapRequest {
     std::uint32_t command, index;
 };
@@ -66,7 +66,8 @@ MapRequest decode_offset(std::uint64_t page) noexcept {
             static_cast<std::uint32_t>((page & 0xff) | (page >> 16 << 8))};
 }
 
-// How completion timestamps become wall-clock time (struct mlx5_ib_clock_info; mlx5dv_ts_to_ns).
+// Writes how completion timestamps convert to wall-clock time (struct mlx5_ib_clock_info;
+// mlx5dv_ts_to_ns).
 void write_clock_info(DeviceContext& context, int fd, std::uint64_t offset) noexcept {
     mlx5_ib_clock_info info{};
     timespec now{};
@@ -83,8 +84,8 @@ device::Context* record_of(DeviceContext& context) noexcept {
     return context.record == kNone ? nullptr : &context.fabric->segment().contexts[context.record];
 }
 
-// High class first, each alone; then the medium ones, least used first; else the one without
-// BlueFlame (kernel: first_hi_bfreg, alloc_high_class_bfreg, alloc_med_class_bfreg).
+// The kernel's order: first the high class, one QP each; then the medium class, least used first;
+// then the bfreg without BlueFlame (first_hi_bfreg, alloc_high_class_bfreg, alloc_med_class_bfreg).
 std::uint32_t static_bfreg(DeviceContext& context) noexcept {
     auto& users = context.bfreg_users;
     const std::uint32_t total = context.total_bfregs;
@@ -153,7 +154,7 @@ int place_qp(DeviceContext& context, std::uint32_t flags, std::uint32_t bfreg_in
     auto& table = context.fabric->segment().uars;
     *out = {kNone, 0, 0xffffffffu, kNone, false};
     std::lock_guard<std::mutex> guard(context.mutex);
-    if (flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) {  // libmlx5 has placed it
+    if (flags & MLX5_QP_FLAG_UAR_PAGE_INDEX) {  // libmlx5 has chosen the page
         const UarPage* uar = device::find_own(table, *context.fabric, context.record, bfreg_index);
         if (!uar) return EINVAL;
         out->page = bfreg_index;
@@ -169,8 +170,8 @@ int place_qp(DeviceContext& context, std::uint32_t flags, std::uint32_t bfreg_in
             out->blueflame = true;
             return 0;
         }
-        // Its mmap went past us (some libraries patch mmap itself): the page is made here, and
-        // lives as long as the context.
+        // The thread domain's mmap bypassed us (some libraries patch mmap itself), so the page is
+        // allocated here. It lives as long as the context.
         if (bfreg_index / device::kUuarsPerUar >= device::kMaxDynamicUars) return EINVAL;
         if (const int error = take_page(context, UarKind::kAllocWc, &out->page)) return error;
         table[out->page].extended_index = bfreg_index / device::kUuarsPerUar;
@@ -186,7 +187,7 @@ int place_qp(DeviceContext& context, std::uint32_t flags, std::uint32_t bfreg_in
     out->page = context.static_pages[bfreg / device::kUuarsPerUar];
     out->uuar = bfreg % device::kUuarsPerUar;
     out->blueflame = bfreg != 0;
-    // four registers a page in libmlx5's numbering, of which two are for the fast path
+    // libmlx5 numbers four registers a page, two of which are for the fast path.
     out->answer = bfreg / 2 * 4 + bfreg % 2;
     return 0;
 }
@@ -228,7 +229,7 @@ void* map(int fd, void* address, std::size_t length, int prot, int flags, off_t 
                 if (request.index >= context.static_pages.size()) return fail(EINVAL);
                 break;
             case MLX5_IB_MMAP_ALLOC_WC: {
-                // An older kernel does not know the command.
+                // An older kernel does not have the command.
                 if (options().device.has(DeviceTrait::kNoThreadDomains)) return fail(EINVAL);
                 if (!context.is_static) return fail(EINVAL);
                 if (request.index >= device::kMaxDynamicUars ||
@@ -253,7 +254,7 @@ void* map(int fd, void* address, std::size_t length, int prot, int flags, off_t 
                 return fail(EINVAL);
         }
     }
-    // MAP_SHARED write-only pages of a device are readable to us
+    // Write-only MAP_SHARED pages of a device are readable in softhca.
     void* at = libc::mmap(address, length, prot | PROT_READ, flags, fd, offset);
     if (at == MAP_FAILED) {
         const int error = errno;

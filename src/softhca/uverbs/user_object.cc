@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Checking user handles: see user_object.h.
+// Checks user handles: see user_object.h.
 #include "softhca/uverbs/user_object.h"
 
 #include <infiniband/verbs.h>
@@ -13,7 +13,7 @@ namespace softhca::uverbs {
 
 bool is_user_object(const DeviceContext& context, std::uint64_t user_handle,
                     std::size_t bytes) noexcept {
-    // both structures begin with the pointer to their context
+    // Both structures begin with the pointer to their context.
     static_assert(offsetof(ibv_cq, context) == 0 && offsetof(ibv_qp, context) == 0);
     std::uint64_t at = 0;
     int fd = -1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The interface of /dev/infiniband/uverbs0 towards the libc layer: what open, ioctl, mmap and close
-// on it mean. Everything is thread-safe; errors are errno as the kernel's uverbs gives them.
+// The interface of /dev/infiniband/uverbs0 for the libc layer: the effect of open, ioctl, mmap and
+// close on it. All functions are thread-safe. Errors are errnos as in the kernel's uverbs.
 #pragma once
 
 #include <sys/types.h>
@@ -11,22 +11,22 @@ namespace softhca::uverbs {
 
 inline constexpr unsigned kMajor = 231, kMinor = 192;
 
-// A new command descriptor: a sparse memfd in which every UAR offset is valid, so that even an mmap
-// that nobody intercepts works. -1 and errno.
+// Opens a new command descriptor: a sparse memfd in which every UAR offset is valid, so that even
+// an mmap that nobody intercepts works. Returns -1 and errno on an error.
 int open_device(int flags) noexcept;
-bool owns(int fd) noexcept;  // a command descriptor of this process; one load
-// Whether `fd` is a duplicate (dup, fcntl) of a command descriptor, and thereby one itself: from
-// here on owns() says so. Not cheap: for descriptors that look like one.
+bool owns(int fd) noexcept;  // whether it is a command descriptor of this process; one load
+// Whether `fd` is a duplicate (dup, fcntl) of a command descriptor. If so, owns() is true for it
+// from then on. Not cheap: call it only for descriptors that look like one.
 bool adopt(int fd) noexcept;
 int ioctl(int fd, unsigned long request, void* argument) noexcept;
 void* map(int fd, void* address, std::size_t length, int prot, int flags, off_t offset) noexcept;
 
-// Told before a descriptor for which owns() or owns_channel() holds is closed.
+// Call this before closing a descriptor for which owns() or owns_channel() holds.
 void closing(int fd) noexcept;
 bool owns_channel(int fd) noexcept;
 bool is_internal(int fd) noexcept;
 
-// Before _exit(): Fabric::leave_abruptly, for a process that is in one. Async-signal-safe.
+// Calls Fabric::leave_abruptly() before _exit(), if the process is in a fabric. Async-signal-safe.
 void leave_fabric_abruptly() noexcept;
 
 }  // namespace softhca::uverbs
