@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <new>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/identity.h"
 #include "softhca/device/port.h"
 #include "softhca/device/table.h"
@@ -36,6 +37,8 @@ int create_ah(Command& command) noexcept {
     {
         const std::lock_guard guard(command.context.mutex);
         out.ah_handle = ++command.context.last_address_handle;
+        SOFTHCA_ASSERT(out.ah_handle != 0 &&
+                       !command.context.address_handles.contains(out.ah_handle));
         try {
             command.context.address_handles.insert(out.ah_handle);
         } catch (const std::bad_alloc&) {

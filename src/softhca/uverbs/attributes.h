@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 
+#include "softhca/base/assert.h"
 #include "softhca/uverbs/command.h"
 
 namespace softhca::uverbs {
@@ -19,6 +20,7 @@ struct Attributes {
     std::array<ib_uverbs_attr, kMaxAttributes> list;
 
     const ib_uverbs_attr* find(unsigned id) const noexcept {
+        SOFTHCA_DEBUG_ASSERT(count <= list.size());
         for (std::size_t i = 0; i < count; ++i)
             if (list[i].attr_id == id) return &list[i];
         return nullptr;
@@ -52,6 +54,7 @@ struct Attributes {
     int put_handle(unsigned id, std::uint64_t handle) const noexcept {
         const ib_uverbs_attr* attr = find(id);
         if (!attr) return EINVAL;
+        SOFTHCA_DEBUG_ASSERT(where != 0 && attr >= list.data() && attr < list.data() + count);
         const std::uint64_t at = where +
                                  static_cast<std::uint64_t>(attr - list.data()) * sizeof *attr +
                                  offsetof(ib_uverbs_attr, data);

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "softhca/base/assert.h"
 #include "softhca/uverbs/context.h"
 
 namespace softhca::uverbs {
@@ -30,7 +31,10 @@ struct Command {
     bool extended;
     Buffer core_in, core_out, driver_in, driver_out;
 
-    device::Fabric& fabric() const noexcept { return *context.fabric; }
+    device::Fabric& fabric() const noexcept {
+        SOFTHCA_DEBUG_ASSERT(context.fabric != nullptr);
+        return *context.fabric;
+    }
     device::Segment& segment() const noexcept { return context.fabric->segment(); }
 
     template <class T>
@@ -53,6 +57,7 @@ struct Command {
 private:
     template <class T>
     static int read(const Buffer& from, T& value) noexcept {
+        static_assert(std::is_trivially_copyable_v<T>);
         memset(static_cast<void*>(&value), 0, sizeof value);
         if (!from.present()) return 0;
         return copy_in(&value, from.address,

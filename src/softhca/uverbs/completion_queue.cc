@@ -8,6 +8,7 @@
 
 #include <bit>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/completion.h"
@@ -60,7 +61,10 @@ int check_driver_request(const mlx5_ib_create_cq& request) noexcept {
 
 // The kernel hands an unused CQ to the device with every CQE owned by hardware. libmlx5 does the
 // same for the buffers that it allocates.
-std::uint32_t entries_for(std::uint32_t cqe) noexcept { return std::bit_ceil(cqe + 1); }
+std::uint32_t entries_for(std::uint32_t cqe) noexcept {
+    SOFTHCA_ASSERT(cqe > 0 && cqe <= device::kMaxCqe);
+    return std::bit_ceil(cqe + 1);
+}
 
 }  // namespace
 
@@ -93,6 +97,7 @@ int create_cq(Command& command) noexcept {
     CompletionQueue* cq =
         device::reserve(table, command.fabric(), command.context.record, device::kFirstCq, &index);
     if (!cq) return ENOMEM;
+    SOFTHCA_ASSERT(index >= device::kFirstCq && index < device::kMaxCqs);
     cq->number = index;
     cq->cqe_size = driver.cqe_size;
     cq->cqe_count = entries_for(request.cqe);
@@ -147,6 +152,7 @@ int resize_cq(Command& command) noexcept {
         return EINVAL;
     if (driver.cqe_size != cq->cqe_size || (driver.buf_addr & 63)) return EINVAL;
     const std::uint32_t entries = entries_for(request.cqe);
+    SOFTHCA_ASSERT(std::has_single_bit(entries) && entries > request.cqe);
     if (entries == cq->cqe_count) {  // unchanged, so there is no RESIZE_CQ CQE either
         ib_uverbs_resize_cq_resp same{};
         same.cqe = entries - 1;
@@ -198,6 +204,7 @@ int modify_cq(Command&) noexcept {
 }
 
 EventsSent free_cq(DeviceContext& context, std::uint32_t index) noexcept {
+    SOFTHCA_ASSERT(index < device::kMaxCqs && context.record != kNone);
     CompletionQueue& cq = context.fabric->segment().cqs[index];
     std::uint32_t live = device::kLive;
     if (!cq.head.state.compare_exchange_strong(live, device::kDying)) return {};

@@ -7,6 +7,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
@@ -73,6 +74,7 @@ int get_context(Command& command) noexcept {
     mlx5_ib_alloc_ucontext_req_v2 request;
     if (const int error = command.driver_request(request)) return error;
     if (context.record != kNone) return EINVAL;
+    SOFTHCA_ASSERT(context.async_channel == kNone && context.static_pages.empty());
     if (command.driver_in.length < 8) return EINVAL;
     if (request.flags & MLX5_IB_ALLOC_UCTX_DEVX) return EINVAL;  // libmlx5 retries without it
     if (request.flags || request.comp_mask || request.reserved0 || request.reserved1 ||
@@ -85,6 +87,7 @@ int get_context(Command& command) noexcept {
     device::Context* record =
         device::reserve(command.segment().contexts, command.fabric(), kNone, 0, &index);
     if (!record) return ENOMEM;
+    SOFTHCA_ASSERT(index < device::kMaxContexts);
     int async_fd = -1;
     const std::uint32_t channel = engine::open_channel(command.fabric(), index, true, &async_fd);
     if (channel == kNone) {
@@ -108,11 +111,13 @@ int get_context(Command& command) noexcept {
     if (!dynamic) {
         if (const int error = alloc_static_uars(context)) {
             context.record = kNone;
+            context.async_channel = kNone;
             engine::close_channel(command.fabric(), channel);
             libc::close(async_fd);
             device::free_item(command.segment().contexts, *record);
             return error;
         }
+        SOFTHCA_ASSERT(context.static_pages.size() * device::kUuarsPerUar == context.total_bfregs);
         record->static_uars = static_cast<std::uint32_t>(context.static_pages.size());
     }
     device::publish(record->head);
@@ -169,6 +174,7 @@ int give_record(DeviceContext& context) noexcept {
     device::Context* record =
         device::reserve(fabric->segment().contexts, *fabric, kNone, 0, &index);
     if (!record) return ENOMEM;
+    SOFTHCA_ASSERT(context.inherited && index < device::kMaxContexts);
     record->head.context = index;
     record->async_channel = kNone;  // it has no objects that could raise events
     context.record = index;
@@ -180,6 +186,7 @@ void destroy_context(DeviceContext& context) noexcept {
     // If the process has left the fabric at exit, the objects are gone and another process may have
     // the slot.
     if (context.record == kNone || !device::Fabric::current()) return;
+    SOFTHCA_ASSERT(context.record < device::kMaxContexts);
     device::Fabric& fabric = *context.fabric;
     device::Segment& segment = fabric.segment();
     const auto each = [&](auto& table, auto&& action) {

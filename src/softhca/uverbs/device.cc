@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/left_behind.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
@@ -66,6 +67,12 @@ std::atomic<pid_t> g_pid{0};           // the process that the state belongs to
 
 void flag(int fd, bool on) noexcept {
     if (fd >= 0 && fd < kFlagged) g_command[fd].store(on, std::memory_order_release);
+    SOFTHCA_DEBUG_ASSERT(!on || contexts().contains(fd));
+}
+// After each change of contexts(). A program may close a command descriptor without our seeing it
+// and get its number again, so changes are not counted one by one.
+void count_contexts() noexcept {
+    g_open.store(static_cast<int>(contexts().size()), std::memory_order_release);
 }
 
 void before_fork() {
@@ -158,7 +165,7 @@ int open_device(int) noexcept {
     context->file_system = st.st_dev;
     std::lock_guard<std::mutex> guard(contexts_mutex());
     contexts()[fd] = std::move(context);
-    g_open.fetch_add(1);
+    count_contexts();
     flag(fd, true);
     return fd;
 }
@@ -183,7 +190,8 @@ std::shared_ptr<DeviceContext> find_context(int fd) noexcept {
         auto found = context;
         contexts()[fd] = found;
         ++found->descriptors;
-        g_open.fetch_add(1);
+        count_contexts();
+        SOFTHCA_ASSERT(found->descriptors > 1);
         flag(fd, true);
         return found;
     }
@@ -194,7 +202,7 @@ std::shared_ptr<DeviceContext> find_context(int fd) noexcept {
         found->file_system = file.file_system;
         found->inherited = true;
         contexts()[fd] = found;
-        g_open.fetch_add(1);
+        count_contexts();
         flag(fd, true);
         return found;
     }
@@ -234,18 +242,20 @@ void closing(int fd) noexcept {
         }
         auto context = at->second;
         contexts().erase(at);
-        g_open.fetch_sub(1);
+        count_contexts();
+        SOFTHCA_ASSERT(context->descriptors > 0);
         flag(fd, false);
         if (--context->descriptors == 0) {
             for (const int other : duplicates(fd, *context)) {
                 contexts()[other] = context;
                 ++context->descriptors;
-                g_open.fetch_add(1);
+                count_contexts();
                 flag(other, true);
             }
             if (context->descriptors == 0) last = std::move(context);
         }
     }
+    SOFTHCA_ASSERT(!last || last->descriptors == 0);
     if (last) destroy_context(*last);
 }
 

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <new>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/memory/arena.h"
@@ -54,6 +55,7 @@ Found find(DeviceContext& context, std::uint64_t handle) noexcept {
 
 // The first run of free pages that is long enough, or kNone. The caller holds the table's lock.
 std::uint32_t find_pages(const device::Segment& segment, std::uint32_t pages) noexcept {
+    SOFTHCA_ASSERT(pages > 0 && pages <= kMemicPages);
     std::uint32_t start = 0;  // the pages from here to `at` are free
     for (std::uint32_t at = 0; at < kMemicPages;) {
         const DeviceMemory& dm = segment.dms[at];
@@ -75,6 +77,7 @@ DeviceMemory* take_pages(DeviceContext& context, std::uint32_t pages,
     DeviceMemory* dm = nullptr;
     const std::uint32_t start = find_pages(context.fabric->segment(), pages);
     if (start != kNone) {
+        SOFTHCA_ASSERT(start + pages <= kMemicPages);
         table.cursor = start;
         dm = device::reserve_locked(table, *context.fabric, context.record, 0, index);
         if (dm) dm->pages = pages;
@@ -118,6 +121,7 @@ int alloc(DeviceContext& context, const Attributes& attributes) noexcept {
         LOG_INFO("the device has no %u contiguous free pages of memory left", pages);
         return ENOMEM;
     }
+    SOFTHCA_ASSERT(start % kMemicPageBytes == 0);
     dm->length = length;
     DeviceMemoryPlace place{pages, length, start + std::uint64_t{index} * kMemicPageBytes};
     place.address = reinterpret_cast<std::uintptr_t>(memory::arena_base()) + place.offset;
@@ -158,6 +162,7 @@ int query(DeviceContext& context, const Attributes& attributes) noexcept {
 // Makes the pages of the descriptor's own file, at the mmap offset, the device memory. The caller
 // holds the context's mutex.
 int view_descriptor(DeviceContext& context, std::uint32_t index, DeviceMemoryPlace& dm) noexcept {
+    SOFTHCA_ASSERT(index < kMemicPages);
     const std::uint64_t page = (index & 0xff) | MLX5_IB_MMAP_DEVICE_MEM << 8;
     void* at = libc::mmap(nullptr, dm.bytes(), PROT_READ | PROT_WRITE, MAP_SHARED,
                           descriptor_of(context), static_cast<off_t>(page * kMemicPageBytes));

@@ -3,6 +3,7 @@
 // that lacks the feature.
 #include <rdma/ib_user_verbs.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/device/table.h"
 #include "softhca/uverbs/command.h"
@@ -97,7 +98,9 @@ int run_command(Command& command) noexcept {
         return EOPNOTSUPP;
     }
     if (command.context.record == device::kNone && function != get_context) return EINVAL;
+    SOFTHCA_ASSERT(command.context.fabric != nullptr);
     const int error = function(command);
+    SOFTHCA_ASSERT(error >= 0, "an errno, not a kernel's negative one");
     LOG_DEBUG("command %u%s: %d", command.number, command.extended ? " (extended)" : "", error);
     return error;
 }

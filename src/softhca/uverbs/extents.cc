@@ -5,6 +5,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/left_behind.h"
 #include "softhca/device/own_memory.h"
 
@@ -34,7 +35,9 @@ void keep_extents(ObjectKind kind, std::uint32_t index, QueueExtents extents) no
 void keep_more_extents(ObjectKind kind, std::uint32_t index,
                        const device::memory::Extents& extents) noexcept {
     std::lock_guard<std::mutex> guard(mutex());
-    (*map())[key(kind, index)].more.push_back(extents);
+    const auto at = map()->find(key(kind, index));
+    SOFTHCA_ASSERT(at != map()->end());
+    at->second.more.push_back(extents);
 }
 
 QueueExtents take_extents(ObjectKind kind, std::uint32_t index) noexcept {

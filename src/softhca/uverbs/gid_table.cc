@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/identity.h"
 #include "softhca/device/port.h"
 #include "softhca/uverbs/attributes.h"
@@ -16,6 +17,7 @@ namespace softhca::uverbs {
 namespace {
 
 ib_uverbs_gid_entry described(const device::Port& port, std::uint32_t index) noexcept {
+    SOFTHCA_ASSERT(index < device::kGidTableLength);
     const device::GidEntry entry = port.gid(index);
     ib_uverbs_gid_entry out{};
     entry.copy_to(reinterpret_cast<std::uint8_t*>(out.gid));
@@ -68,6 +70,7 @@ int query_gid_table(DeviceContext& context, const Attributes& attributes) noexce
                      std::min<std::size_t>(entry_bytes, sizeof entry)))
             return EFAULT;
         ++found;
+        SOFTHCA_ASSERT(found * entry_bytes <= entries.length);
     }
     return attributes.put(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, found);
 }

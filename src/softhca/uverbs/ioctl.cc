@@ -13,6 +13,7 @@
 
 #include <cstring>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/uverbs/attributes.h"
@@ -137,7 +138,9 @@ int ioctl(int fd, unsigned long request, void* argument) noexcept {
         if (const int error = give_record(*context)) return fail(error);
     }
     if (!device::Fabric::current()) return fail(EIO);
+    SOFTHCA_ASSERT(attributes.count <= kMaxAttributes && context->fabric != nullptr);
     const int error = dispatch(*context, header, attributes);
+    SOFTHCA_ASSERT(error >= 0);
     return error ? fail(error) : 0;
 }
 

@@ -3,6 +3,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
@@ -93,6 +94,7 @@ memory::Purpose purpose_of(std::uint32_t access) noexcept {
 
 int share_driver_memory(std::uint64_t address, std::uint64_t length, QueueMemory* out,
                         memory::Extents* extents) noexcept {
+    SOFTHCA_ASSERT(out != nullptr && extents != nullptr);
     *out = {address, length, device::kNotShared};
     *extents = {};
     if (!length) return 0;
@@ -101,6 +103,7 @@ int share_driver_memory(std::uint64_t address, std::uint64_t length, QueueMemory
     if (!memory::check_mapped(address, length, true)) return EFAULT;
     if (const int error = memory::share(address, length, memory::Purpose::kQueue, extents))
         return error;
+    SOFTHCA_ASSERT(extents->count <= memory::kMaxExtents);
     if (!device::own_memory::add_queue(address, length)) {
         memory::release(*extents);
         *extents = {};
@@ -179,6 +182,7 @@ int reg_mr(Command& command) noexcept {
     MemoryRegion* region =
         device::reserve(table, command.fabric(), command.context.record, device::kFirstMr, &index);
     if (!region) return ENOMEM;
+    SOFTHCA_ASSERT(index >= device::kFirstMr && index < device::kMaxMrs);
     memory::Extents extents{};
     if (!on_demand(request.access_flags)) {
         if (const int error = memory::share(request.start, request.length,
@@ -193,6 +197,7 @@ int reg_mr(Command& command) noexcept {
         return ENOMEM;
     }
     pinned.keep();
+    SOFTHCA_ASSERT(pinned.length == 0 && !pinned.error);
     account_shared(command.fabric(), extents, true);
     region->extents = extents;
     region->key = index << 8 | (region->head.generation & 0xff);
@@ -248,6 +253,7 @@ int rereg_mr(Command& command) noexcept {
     if (translate && !on_demand(access))
         if (const int error = memory::share(start, length, memory::Purpose::kApplication, &extents))
             return error;
+    SOFTHCA_ASSERT(!change_pd || pd != nullptr);
     // Before the record says so: an entry for too much is harmless, one for too little is not.
     QueueExtents old = take_extents(ObjectKind::kMr, request.mr_handle);
     region->head.state.store(device::kDying, std::memory_order_seq_cst);
@@ -288,6 +294,7 @@ int rereg_mr(Command& command) noexcept {
 
 void free_mr(DeviceContext& context, std::uint32_t index) noexcept {
     auto& segment = context.fabric->segment();
+    SOFTHCA_ASSERT(index < device::kMaxMrs && context.fabric != nullptr);
     MemoryRegion& region = segment.mrs[index];
     std::uint32_t live = device::kLive;
     if (!region.head.state.compare_exchange_strong(live, device::kDying)) return;

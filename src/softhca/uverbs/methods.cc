@@ -6,6 +6,7 @@
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/table.h"
 #include "softhca/uverbs/attributes.h"
 #include "softhca/uverbs/device_memory.h"
@@ -65,6 +66,7 @@ int advise_mr(DeviceContext& context, const Attributes& attributes) noexcept {
         return EINVAL;
     for (std::size_t at = 0; at < list.length; at += sizeof(ib_uverbs_sge)) {
         ib_uverbs_sge sge;
+        SOFTHCA_ASSERT(sizeof sge <= list.length - at);
         if (copy_in(&sge, list.address + at, sizeof sge)) return EFAULT;
         if ((error = check_advised(context, static_cast<std::uint32_t>(pd), advice, sge)))
             return error;

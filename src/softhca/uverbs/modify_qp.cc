@@ -3,6 +3,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/identity.h"
@@ -32,6 +33,7 @@ QueuePair* find_qp(Command& command, std::uint32_t handle, std::uint32_t* index)
     auto& table = command.segment().qps;
     QueuePair* qp = device::find_own(table, command.fabric(), command.context.record, handle);
     if (!qp) return nullptr;
+    SOFTHCA_ASSERT(index != nullptr && handle < device::kMaxQps);
     *index = handle;
     if (qp->alias_of == kNone) return qp;
     const std::uint32_t target = qp->alias_of;
@@ -103,6 +105,7 @@ void apply(const device::Port& port, const ib_uverbs_modify_qp& m, QpAttributes&
 // Resets a QP: no posted WQEs, and none in progress. After synchronize() no other thread works on
 // it.
 void reset(Command& command, QueuePair& qp, std::uint32_t index) noexcept {
+    SOFTHCA_ASSERT(index < device::kMaxQps);
     qp.state.store(IBV_QPS_RESET, std::memory_order_seq_cst);
     engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire);
     device::epoch::synchronize();
@@ -139,6 +142,8 @@ void drained(Command& command, QueuePair& qp, std::uint32_t index, bool notify) 
 
 int enter(Command& command, QueuePair& qp, std::uint32_t index, const ib_uverbs_modify_qp& m,
           std::uint32_t from, std::uint32_t to) noexcept {
+    SOFTHCA_ASSERT(index < device::kMaxQps && from <= IBV_QPS_ERR && to <= IBV_QPS_ERR);
+    SOFTHCA_ASSERT(to != IBV_QPS_RESET, "reset() handles it");
     engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire);
     if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) qp.responder_psn = qp.attr.rq_psn;
     if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) qp.requester_psn = qp.attr.sq_psn;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/options.h"
 #include "softhca/device/table.h"
 
@@ -18,6 +19,7 @@ inline device::Search number_search() noexcept {
 }
 
 inline std::uint32_t number_of(const device::ObjectHead& head, std::uint32_t index) noexcept {
+    SOFTHCA_DEBUG_ASSERT(index < 1u << 16, "the generation has the upper eight bits");
     if (options().device.has(DeviceTrait::kReuseNumbers)) return index;
     return (head.generation & 0xff) << 16 | index;
 }

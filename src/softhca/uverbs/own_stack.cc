@@ -5,6 +5,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
+
 extern "C" void* __libc_stack_end;  // defined by ld.so: where the main stack began
 
 namespace softhca::uverbs {
@@ -40,6 +42,7 @@ std::uintptr_t find() noexcept {
 
 std::uintptr_t stack_begin() noexcept {
     if (t_begin == 0) t_begin = find();
+    SOFTHCA_DEBUG_ASSERT(t_begin != 0);
     return t_begin;
 }
 

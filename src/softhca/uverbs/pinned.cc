@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <new>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
@@ -73,6 +74,7 @@ int pin_record(DeviceContext& context, std::uint64_t address) noexcept {
                 context.record_pages.erase(page);
                 return error;
             }
+        SOFTHCA_ASSERT(users < ~std::uint32_t{0});
         ++users;
     } catch (const std::bad_alloc&) {
         return ENOMEM;
@@ -87,7 +89,9 @@ void unpin_queue(DeviceContext& context, const device::QueueMemory& buffer,
     const std::uint64_t page = record.address & ~(kPage - 1);
     std::lock_guard<std::mutex> guard(context.mutex);
     const auto at = context.record_pages.find(page);
-    if (at == context.record_pages.end() || --at->second != 0) return;
+    if (at == context.record_pages.end()) return;
+    SOFTHCA_ASSERT(at->second > 0);
+    if (--at->second != 0) return;
     context.record_pages.erase(at);
     unpin(*context.fabric, page, kPage);
 }

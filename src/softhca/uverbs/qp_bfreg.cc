@@ -2,6 +2,8 @@
 // Remembers bfregs, and adds up counters: see qp_bfreg.h.
 #include "softhca/uverbs/qp_bfreg.h"
 
+#include "softhca/base/assert.h"
+
 namespace softhca::uverbs {
 namespace {
 
@@ -29,10 +31,12 @@ void add(device::Counters& to, const device::Counters& from) noexcept {
 }  // namespace
 
 void remember_bfreg(std::uint32_t qp, std::uint32_t bfreg) noexcept {
+    SOFTHCA_ASSERT(qp < device::kMaxQps && (bfreg == device::kNone || bfreg < 0xffff));
     g_bfregs[qp].store(bfreg == device::kNone ? 0 : static_cast<std::uint16_t>(bfreg + 1));
 }
 
 std::uint32_t recall_bfreg(std::uint32_t qp) noexcept {
+    SOFTHCA_ASSERT(qp < device::kMaxQps);
     const std::uint16_t value = g_bfregs[qp].exchange(0);
     return value ? value - 1u : device::kNone;
 }

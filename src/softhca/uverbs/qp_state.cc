@@ -5,6 +5,8 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 
+#include "softhca/base/assert.h"
+
 namespace softhca::uverbs {
 namespace {
 
@@ -108,6 +110,7 @@ Rule sqe_to_rts(Kind kind) noexcept {
 }
 
 Rule rule(Kind kind, std::uint32_t from, std::uint32_t to) noexcept {
+    SOFTHCA_ASSERT(from <= IBV_QPS_ERR && to <= IBV_QPS_ERR);
     if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET)) return {true, 0, 0};
     switch (from) {
         case IBV_QPS_RESET:
@@ -141,6 +144,7 @@ bool qp_change_allowed(std::uint32_t type, std::uint32_t from, std::uint32_t to,
         if (!sends) return false;
     }
     const Rule r = rule(kind_of(type), from, to);
+    SOFTHCA_ASSERT(!(r.required & r.optional), "an attribute is required or optional");
     if (!r.allowed || (mask & r.required) != r.required) return false;
     return (mask & ~(r.required | r.optional | static_cast<std::uint32_t>(IBV_QP_STATE))) == 0;
 }

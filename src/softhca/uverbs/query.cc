@@ -28,6 +28,7 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     out.vendor_id = kVendorOui;
     out.vendor_part_id = kPartId;
     out.hw_ver = kHardwareRevision;
+    static_assert(kMaxQps > kFirstQp && kMaxCqs > kFirstCq && kMaxMrs > kFirstMr);
     out.max_qp = kMaxQps - kFirstQp;
     out.max_qp_wr = kMaxQpWr;
     const DeviceTraits& traits = options().device;

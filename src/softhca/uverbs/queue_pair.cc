@@ -7,6 +7,7 @@
 
 #include <bit>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/reclaim.h"
@@ -151,6 +152,7 @@ int find_parts(Command& command, const ib_uverbs_create_qp& core, Parts& parts) 
 void set_scatter(const CreateRequest& request, const Parts& parts, QueuePair& qp) noexcept {
     if (!(request.driver.flags & MLX5_QP_FLAG_SCATTER_CQE)) return;
     const std::uint32_t type = request.core.qp_type;
+    SOFTHCA_ASSERT(type == IB_UVERBS_QPT_XRC_TGT || parts.send_cq);
     if (type == IB_UVERBS_QPT_RC || type == IB_UVERBS_QPT_UC)
         qp.scatter_recv = parts.recv_cq->cqe_size == 128 ? 64 : 32;
     if (type == IB_UVERBS_QPT_RC &&
@@ -183,6 +185,7 @@ void take_references(Parts& parts) noexcept {
 
 void fill(const CreateRequest& request, const Parts& parts, QueuePair& qp) noexcept {
     const ib_uverbs_create_qp& core = request.core;
+    SOFTHCA_ASSERT(parts.pd || parts.xrcd);
     qp.type = core.qp_type;
     qp.alias_of = kNone;
     qp.pd = parts.pd ? core.pd_handle : kNone;
@@ -255,6 +258,8 @@ int create_qp(Command& command) noexcept {
         unplace_qp(command.context, placement.bfreg);
         return ENOMEM;
     }
+    SOFTHCA_ASSERT(index >= device::kFirstQp && index < device::kMaxQps);
+    SOFTHCA_ASSERT((placement.page == kNone) == !has_send_queue(request.core.qp_type));
     fill(request, parts, *qp);
     qp->number = number_of(qp->head, index);
     qp->uar_page = placement.page;
@@ -328,6 +333,7 @@ int open_qp(Command& command) noexcept {
     alias->xrcd_handle = request.pd_handle;
     alias->uar_page = kNone;
     alias->user_handle = request.user_handle;
+    remember_bfreg(index, kNone);  // a QP of the parent may have left one before a fork
     xrcd->users.fetch_add(1);
     device::publish(alias->head);
     ib_uverbs_create_qp_resp response{};
@@ -339,6 +345,7 @@ int open_qp(Command& command) noexcept {
 EventsSent free_qp(DeviceContext& context, std::uint32_t index) noexcept {
     device::Fabric& fabric = *context.fabric;
     device::Segment& segment = fabric.segment();
+    SOFTHCA_ASSERT(index < device::kMaxQps && context.record != kNone);
     QueuePair& qp = segment.qps[index];
     std::uint32_t live = device::kLive;
     const bool shared_target = qp.type == IB_UVERBS_QPT_XRC_TGT && qp.alias_of == kNone;

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
@@ -102,6 +103,7 @@ int create_srq(Command& command) noexcept {
         device::reserve(segment.srqs, command.fabric(), command.context.record, device::kFirstSrq,
                         &index, number_search());
     if (!srq) return ENOMEM;
+    SOFTHCA_ASSERT(index >= device::kFirstSrq && index < device::kMaxSrqs);
     srq->number = number_of(srq->head, index);
     srq->type = request.srq_type;
     srq->pd = request.pd_handle;
@@ -182,6 +184,7 @@ int query_srq(Command& command) noexcept {
 
 EventsSent free_srq(DeviceContext& context, std::uint32_t index) noexcept {
     device::Segment& segment = context.fabric->segment();
+    SOFTHCA_ASSERT(index < device::kMaxSrqs && context.record != kNone);
     SharedReceiveQueue& srq = segment.srqs[index];
     std::uint32_t live = device::kLive;
     if (!srq.head.state.compare_exchange_strong(live, device::kDying)) return {};
@@ -233,6 +236,7 @@ int open_xrcd(Command& command) noexcept {
         device::drop_xrc_domain(command.fabric(), domain);
         return ENOMEM;
     }
+    SOFTHCA_ASSERT(domain < device::kMaxXrcds);
     handle->domain = domain;
     device::publish(handle->head);
     ib_uverbs_open_xrcd_resp response{};

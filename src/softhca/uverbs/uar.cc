@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
@@ -89,6 +90,7 @@ device::Context* record_of(DeviceContext& context) noexcept {
 std::uint32_t static_bfreg(DeviceContext& context) noexcept {
     auto& users = context.bfreg_users;
     const std::uint32_t total = context.total_bfregs;
+    SOFTHCA_ASSERT(total == users.size() && context.low_latency_bfregs < total);
     const std::uint32_t medium = total - context.low_latency_bfregs - 1;
     const std::uint32_t first_high = medium + 1;
     for (std::uint32_t i = first_high; i < total; ++i)
@@ -135,6 +137,8 @@ int free_uar(DeviceContext& context, std::uint32_t page) noexcept {
 
 int alloc_static_uars(DeviceContext& context) noexcept {
     const std::uint32_t pages = context.total_bfregs / device::kUuarsPerUar;
+    SOFTHCA_ASSERT(context.static_pages.empty() &&
+                   context.total_bfregs % device::kUuarsPerUar == 0);
     context.bfreg_users.assign(context.total_bfregs, 0);
     for (std::uint32_t i = 0; i < pages; ++i) {
         std::uint32_t page;
@@ -183,6 +187,7 @@ int place_qp(DeviceContext& context, std::uint32_t flags, std::uint32_t bfreg_in
     }
     if (context.static_pages.empty()) return EINVAL;
     const std::uint32_t bfreg = static_bfreg(context);
+    SOFTHCA_ASSERT(bfreg / device::kUuarsPerUar < context.static_pages.size());
     out->bfreg = bfreg;
     out->page = context.static_pages[bfreg / device::kUuarsPerUar];
     out->uuar = bfreg % device::kUuarsPerUar;
@@ -194,8 +199,9 @@ int place_qp(DeviceContext& context, std::uint32_t flags, std::uint32_t bfreg_in
 
 void unplace_qp(DeviceContext& context, std::uint32_t bfreg) noexcept {
     std::lock_guard<std::mutex> guard(context.mutex);
-    if (bfreg < context.bfreg_users.size() && context.bfreg_users[bfreg])
-        --context.bfreg_users[bfreg];
+    if (bfreg == kNone) return;
+    SOFTHCA_ASSERT(bfreg < context.bfreg_users.size() && context.bfreg_users[bfreg] > 0);
+    --context.bfreg_users[bfreg];
 }
 
 void* map(int fd, void* address, std::size_t length, int prot, int flags, off_t offset) noexcept {
@@ -264,9 +270,11 @@ void* map(int fd, void* address, std::size_t length, int prot, int flags, off_t 
         }
         return fail(error);
     }
+    SOFTHCA_ASSERT(dynamic_page == kNone || dynamic_page < device::kMaxUarPages);
     clear_registers(fd, static_cast<std::uint64_t>(offset));
     if (dynamic_page != kNone) {
         context.dynamic_pages.push_back(dynamic_page);
+        SOFTHCA_ASSERT(context.dynamic_pages.size() <= device::kMaxDynamicUars);
     }
     return at;
 }

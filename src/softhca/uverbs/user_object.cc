@@ -6,6 +6,7 @@
 
 #include <cstddef>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/memory/mapped.h"
 #include "softhca/uverbs/command.h"
 
@@ -15,6 +16,7 @@ bool is_user_object(const DeviceContext& context, std::uint64_t user_handle,
                     std::size_t bytes) noexcept {
     // Both structures begin with the pointer to their context.
     static_assert(offsetof(ibv_cq, context) == 0 && offsetof(ibv_qp, context) == 0);
+    SOFTHCA_ASSERT(bytes >= sizeof(void*));
     std::uint64_t at = 0;
     int fd = -1;
     if (!user_handle || copy_in(&at, user_handle, sizeof(void*)) || !at) return false;
