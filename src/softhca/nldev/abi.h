@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Numbers of include/uapi/rdma/rdma_netlink.h that headers of older kernels lack. They are ABI.
+// Values of include/uapi/rdma/rdma_netlink.h that headers of older kernels lack. They are part of
+// the ABI.
 #pragma once
 
 #include <rdma/rdma_netlink.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Requests and answers: see conversation.h.
+// Answers requests: see conversation.h.
 #include "softhca/nldev/conversation.h"
 
 #include <cerrno>
@@ -16,7 +16,7 @@ namespace {
 
 using device::Segment;
 
-constexpr int kAnswered = -1;  // a dump: neither an error nor an acknowledgement
+constexpr int kAnswered = -1;  // a dump was started: neither an error nor an acknowledgement
 
 constexpr std::uint16_t message_type(std::uint16_t command) noexcept {
     return static_cast<std::uint16_t>(RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, command));
@@ -40,7 +40,7 @@ int check_device(const Attributes& attributes, const Segment* segment) noexcept 
     return attributes.valid() && index && *index == kDeviceIndex && segment ? 0 : EINVAL;
 }
 
-// nldev.c: res_get_common_doit.
+// As nldev.c: res_get_common_doit.
 int fill_resource(const Resource& resource, const Attributes& attributes, const Segment& segment,
                   Datagram* out) {
     const auto number = attributes.u32(resource.number_attribute);
@@ -65,7 +65,8 @@ int fill_chardev(const Attributes& attributes, const Segment* segment, Datagram*
     if (of_device && check_device(attributes, segment) != 0) return EINVAL;
     if (port && (!of_device || !is_port(*port))) return EINVAL;
     if (*type != "uverbs") return ENOENT;
-    if (!of_device) return EOPNOTSUPP;  // each of its devices has one, the subsystem none
+    if (!of_device)
+        return EOPNOTSUPP;  // devices have a uverbs character device; the subsystem none
     fill_character_device(out);
     return 0;
 }
@@ -97,7 +98,7 @@ int fill_answer(std::uint16_t command, const Attributes& attributes, const Segme
     }
 }
 
-// One message of as many objects as there is room for, from *next on. False: there are no more.
+// Writes one message of as many objects as fit, from *next on. Returns false if there are no more.
 bool fill_resources(const Resource& resource, const Segment& segment, std::uint32_t physical_port,
                     std::uint32_t* next, Datagram* out) {
     const std::uint32_t end = resource.end(segment);
@@ -146,7 +147,7 @@ bool Conversation::request(std::span<const std::byte> datagram, const Recipient&
 int Conversation::answer(const Request& request, const Recipient& recipient,
                          const Segment* segment) {
     const std::uint16_t type = request.header.nlmsg_type;
-    // Neither control messages nor answers are answered.
+    // Control messages and answers get no answer.
     if (!(request.header.nlmsg_flags & NLM_F_REQUEST) || type < NLMSG_MIN_TYPE) return 0;
     if (RDMA_NL_GET_CLIENT(type) != RDMA_NL_NLDEV) return EINVAL;
     if (!is_known(RDMA_NL_GET_OP(type))) return EOPNOTSUPP;
@@ -167,7 +168,7 @@ int Conversation::answer_at_once(const Request& request, const Recipient& recipi
     return 0;
 }
 
-// What is wrong with the request of a dump its NLMSG_DONE tells.
+// Starts a dump. Its NLMSG_DONE reports errors in the request.
 int Conversation::start_dump(const Request& request, const Recipient& recipient,
                              const Segment* segment) {
     const std::uint16_t command = RDMA_NL_GET_OP(request.header.nlmsg_type);
@@ -200,7 +201,7 @@ void Conversation::acknowledge(const Request& request, const Recipient& recipien
     unread_.push_back(out.release());
 }
 
-// False: this was the last datagram.
+// Returns false with the last datagram.
 bool Conversation::continue_dump(Dump* dump, const Segment* segment, Datagram* out) noexcept {
     const auto end = [&](int error) {
         out->take_back(0);
@@ -256,8 +257,9 @@ void Conversation::give_back(std::vector<std::byte> datagram) noexcept {
     try {
         unread_.push_front(std::move(datagram));
     } catch (const std::bad_alloc&) {
-        dump_
-            .reset();  // lost, as when the kernel has no memory: the reader is not left half a dump
+        // The datagram is lost, as when the kernel is out of memory. Ending the dump keeps the
+        // reader from waiting for the rest.
+        dump_.reset();
     }
 }
 

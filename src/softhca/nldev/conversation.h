@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// One socket's conversation with the RDMA netlink: requests in, datagrams out. It knows nothing of
-// sockets, and believes nothing of what it is given.
+// The protocol on one socket of the RDMA netlink: requests in, datagrams out. It knows nothing of
+// sockets and trusts nothing that it gets.
 //
-// As in the kernel (netlink.c: rdma_nl_rcv_skb; af_netlink.c: netlink_dump) a request is answered
-// by one message, or by an NLMSG_ERROR; a dump by as many datagrams as it takes, of which the last
-// is an NLMSG_DONE, made one by one as the program reads them.
+// A request is answered as in the kernel (netlink.c: rdma_nl_rcv_skb; af_netlink.c: netlink_dump):
+// by one message or by an NLMSG_ERROR. A dump is answered by as many datagrams as it needs, the
+// last of which is an NLMSG_DONE. They are created one by one as the program reads them.
 #pragma once
 
 #include <cstddef>
@@ -19,23 +19,23 @@
 
 namespace softhca::nldev {
 
-// What the answers depend on of the socket.
+// The properties of the receiving socket that answers depend on.
 struct Recipient {
-    std::uint32_t port = 0;    // its address
-    bool capped_acks = false;  // NETLINK_CAP_ACK: errors do not repeat the request
+    std::uint32_t port = 0;    // its netlink address
+    bool capped_acks = false;  // NETLINK_CAP_ACK: an error does not repeat the request
 };
 
 class Conversation {
 public:
-    // Answers the requests of one datagram. `segment` is the fabric's, or nullptr: there is no
-    // device. False: too many answers have not been read, or there is no memory for another.
+    // Answers the requests of one datagram. `segment` is the fabric's; nullptr means that there is
+    // no device. Returns false if too many answers are unread or memory is exhausted.
     bool request(std::span<const std::byte> datagram, const Recipient& recipient,
                  const device::Segment* segment) noexcept;
 
-    // Takes the next datagram that the program is to receive; false if there is none.
+    // Takes the next datagram for the program. Returns false if there is none.
     bool next(const device::Segment* segment, std::vector<std::byte>* out) noexcept;
 
-    // Puts one that could not be delivered back at the front.
+    // Puts a datagram that could not be delivered back to the front.
     void give_back(std::vector<std::byte> datagram) noexcept;
 
 private:
@@ -49,9 +49,9 @@ private:
     struct Dump {
         std::uint16_t command;
         std::uint32_t sequence, port;
-        int error;                    // what the NLMSG_DONE says
-        std::uint32_t next;           // index of the object to go on with
-        std::uint32_t physical_port;  // only what is on this port; 0: all
+        int error;                    // the errno of the NLMSG_DONE
+        std::uint32_t next;           // index of the next object
+        std::uint32_t physical_port;  // only objects on this port; 0: all
     };
 
     int answer(const Request& request, const Recipient& recipient, const device::Segment* segment);

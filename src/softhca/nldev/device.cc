@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The device in netlink attributes: see device.h. sysfs says the same in device/tree.cc.
+// Writes the device's attributes: see device.h. device/tree.cc writes the same values for sysfs.
 #include "softhca/nldev/device.h"
 
 #include <infiniband/verbs.h>
@@ -45,7 +45,7 @@ void fill_device(const device::Segment& segment, Datagram* out) noexcept {
     out->u64(RDMA_NLDEV_ATTR_NODE_GUID, segment.node_guid);
     out->u64(RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, segment.node_guid);
     out->u8(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, kNodeTypeCa);
-    out->u8(kDevDim, 0);  // CQs are not moderated
+    out->u8(kDevDim, 0);  // no adaptive moderation of CQs
     out->text(RDMA_NLDEV_ATTR_DEV_PROTOCOL, device::port_of(segment).is_ethernet() ? "roce" : "ib");
 }
 
@@ -74,7 +74,7 @@ void fill_character_device(Datagram* out) noexcept {
 void fill_subsystem(Datagram* out) noexcept {
     out->u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE, 1);  // shared among the network namespaces
     // A forked child has private copies of registered memory (device/memory/fork.h). A kernel
-    // without that does not know the attribute.
+    // without this feature lacks the attribute.
     if (!options().device.has(DeviceTrait::kNoCopyOnFork)) out->u8(kSysCopyOnFork, 1);
 }
 

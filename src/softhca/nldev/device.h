@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the answers say of the device, its port, its character device and the subsystem (nldev.c:
+// Writes the attributes of the device, its port, its character device and the subsystem (nldev.c:
 // fill_dev_info, fill_port_info, nldev_get_chardev, nldev_sys_get_doit).
 #pragma once
 

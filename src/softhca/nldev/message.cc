@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Writing and reading netlink messages: see message.h.
+// Writes and reads netlink messages: see message.h.
 #include "softhca/nldev/message.h"
 
 #include <cstring>
@@ -13,7 +13,7 @@ enum class Form { kIgnored, kU32, kText };
 
 struct Policy {
     Form form;
-    std::size_t most;  // of text: characters without the terminator
+    std::size_t most;  // for text: characters without the terminator
 };
 
 Policy policy_of(std::uint16_t type) noexcept {
@@ -63,7 +63,7 @@ std::byte* Datagram::grow(std::size_t length) noexcept {
         overflowed_ = true;
         return nullptr;
     }
-    bytes_.resize(at + aligned(length));  // within the capacity: no allocation
+    bytes_.resize(at + aligned(length));  // within the capacity, so it does not allocate
     return bytes_.data() + at;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Netlink messages (linux/netlink.h): writing the datagrams that a program receives, and reading
-// the attributes of its requests.
+// Netlink messages (linux/netlink.h): writes the datagrams that a program receives, and reads the
+// attributes of its requests.
 #pragma once
 
 #include <linux/netlink.h>
@@ -14,17 +14,18 @@
 
 namespace softhca::nldev {
 
-// What the kernel's NLMSG_DEFAULT_SIZE is with pages of 4 KiB. Programs receive into buffers of a
-// page: libmnl's MNL_SOCKET_BUFFER_SIZE.
+// The kernel's NLMSG_DEFAULT_SIZE with pages of 4 KiB. Programs receive into buffers of a page
+// (libmnl's MNL_SOCKET_BUFFER_SIZE).
 inline constexpr std::size_t kDatagramBytes = 3776;
 
-// Messages and attributes begin at multiples of four bytes.
+// Messages and attributes are aligned to four bytes.
 constexpr std::size_t aligned(std::size_t length) noexcept {
     return (length + 3) & ~std::size_t{3};
 }
 
-// A datagram being written. Once something does not fit, the datagram overflows: it takes nothing
-// more until take_back() returns it to an earlier mark. May throw std::bad_alloc when made only.
+// A datagram that is being written. If something does not fit, the datagram overflows: then it
+// takes nothing more until take_back() returns it to an earlier mark. Only the constructor may
+// throw std::bad_alloc.
 class Datagram {
 public:
     using Mark = std::size_t;
@@ -37,15 +38,15 @@ public:
     bool empty() const noexcept { return bytes_.empty(); }
     std::vector<std::byte> release() noexcept { return std::move(bytes_); }
 
-    // A message: its header, whose length end_message() fills in.
+    // Begins a message with its header. end_message() fills in the header's length.
     Mark begin_message(std::uint16_t type, std::uint16_t flags, std::uint32_t sequence,
                        std::uint32_t port) noexcept;
     void end_message(Mark message) noexcept;
 
-    // The payload of a message that has no attributes.
+    // Appends the payload of a message that has no attributes.
     void raw(const void* from, std::size_t length) noexcept;
 
-    // Attributes.
+    // Append attributes.
     void put(std::uint16_t type, const void* from, std::size_t length) noexcept;
     void u8(std::uint16_t type, std::uint8_t value) noexcept { put(type, &value, sizeof value); }
     void u32(std::uint16_t type, std::uint32_t value) noexcept { put(type, &value, sizeof value); }
@@ -55,15 +56,15 @@ public:
     void end_nest(Mark nest) noexcept;
 
 private:
-    // Room for `length` bytes and their padding, zeroed; nullptr when there is none.
+    // Appends `length` zero bytes and their padding. Returns nullptr if they do not fit.
     std::byte* grow(std::size_t length) noexcept;
 
     std::vector<std::byte> bytes_;
     bool overflowed_ = false;
 };
 
-// The attributes of a request. They are checked as the kernel's nldev_policy checks them, those
-// that a command reads; unknown ones and bytes left over are ignored (NL_VALIDATE_LIBERAL).
+// The attributes of a request. Those that a command reads are checked as by the kernel's
+// nldev_policy. Unknown attributes and trailing bytes are ignored (NL_VALIDATE_LIBERAL).
 class Attributes {
 public:
     explicit Attributes(std::span<const std::byte> payload) noexcept : payload_(payload) {}
@@ -74,7 +75,7 @@ public:
     std::optional<std::string_view> text(std::uint16_t type) const noexcept;
 
 private:
-    // False at the end of what can be read.
+    // Returns false at the end of the readable attributes.
     bool next(std::size_t* at, std::uint16_t* type,
               std::span<const std::byte>* value) const noexcept;
     std::optional<std::span<const std::byte>> find(std::uint16_t type) const noexcept;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What is said of each object: see resources.h.
+// Writes the attributes of each object: see resources.h.
 //
-// The answers show the keys of regions to every process; the kernel shows them to a process with
-// CAP_NET_ADMIN. The fabric is its user's own, and all of its processes are that user's.
+// The answers show the keys of memory regions to every process. The kernel shows them only to a
+// process with CAP_NET_ADMIN. Here all processes of a fabric belong to one user.
 #include "softhca/nldev/resources.h"
 
 #include <infiniband/verbs.h>
@@ -23,8 +23,8 @@ constexpr std::uint8_t kPathMigrated = 0;  // enum ib_mig_state
 
 bool is_alias(const QueuePair& qp) noexcept { return qp.alias_of != kNone; }
 
-// The process to name for an object. An XRC target whose maker has gone is named by one that has
-// opened it.
+// The process that is named as the owner. If the creator of an XRC target has gone, it is a process
+// that has opened the target.
 std::uint32_t slot_of(const Segment& segment, const QueuePair& qp, std::uint32_t index) noexcept {
     if (qp.head.owner() < kMaxProcesses) return qp.head.owner();
     for (std::uint32_t i = 0; i < used(segment.qps); ++i) {
@@ -34,7 +34,7 @@ std::uint32_t slot_of(const Segment& segment, const QueuePair& qp, std::uint32_t
     return kNone;
 }
 
-// As of a process that has ended: iproute2 insists on one of the two attributes.
+// Without an owner the name is softhca's, because iproute2 requires one of the two attributes.
 void put_owner(const Segment& segment, std::uint32_t slot, Datagram* out) noexcept {
     if (slot < kMaxProcesses)
         out->u32(RDMA_NLDEV_ATTR_RES_PID, static_cast<std::uint32_t>(segment.processes[slot].pid));
@@ -106,8 +106,8 @@ void put_qp_range(std::uint32_t first, std::uint32_t last, Datagram* out) noexce
     out->end_nest(entry);
 }
 
-// The numbers of the QPs that receive from an SRQ, as ranges. There may be more of them than a
-// datagram has room for: the list then ends early, with room left for the owner.
+// Writes the numbers of the QPs that receive from an SRQ, as ranges. If they do not fit a datagram,
+// the list ends early and leaves room for the owner.
 void put_srq_qps(const Segment& segment, std::uint32_t srq, Datagram* out) {
     constexpr std::size_t kRoomForList = 3072;
     std::vector<std::uint32_t> numbers;
@@ -171,13 +171,13 @@ constexpr Resource kResources[] = {
      .number_attribute = RDMA_NLDEV_ATTR_RES_LQPN,
      .per_device = false,
      .end = [](const Segment& s) { return used(s.qps); },
-     // An opened XRC target is the QP that it stands for.
+     // An opened XRC target is not listed: it stands for the target itself.
      .live = [](const Segment& s,
                 std::uint32_t i) { return s.qps[i].head.live() && !is_alias(s.qps[i]); },
      .number = [](const Segment& s, std::uint32_t i) { return s.qps[i].number; },
      .port = [](const Segment& s, std::uint32_t i) { return std::uint32_t{s.qps[i].attr.port}; },
      .fill = fill_qp},
-    // rdma_cm is not offered, so there are none.
+    // rdma_cm is not supported, so there are none.
     {.name = "cm_id",
      .command = RDMA_NLDEV_CMD_RES_CM_ID_GET,
      .table = RDMA_NLDEV_ATTR_RES_CM_ID,

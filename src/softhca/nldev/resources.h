@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The kinds of objects that `rdma resource` lists, and what is said of each (nldev.c:
-// fill_entries and fill_res_*_entry). All objects are those of every process of the fabric.
+// The kinds of objects that `rdma resource` lists, and the attributes of each (nldev.c:
+// fill_entries and fill_res_*_entry). The lists contain the objects of all processes of the fabric.
 #pragma once
 
 #include <cstdint>
@@ -13,20 +13,21 @@ namespace softhca::nldev {
 
 struct Resource {
     const char* name;       // in the summary
-    std::uint16_t command;  // that lists them
+    std::uint16_t command;  // the command that lists them
     std::uint16_t table, entry, number_attribute;
     bool per_device;  // false: a request may ask for the objects of one port
-    // Indices at and above it are not in use.
+    // No index at or above it is in use.
     std::uint32_t (*end)(const device::Segment& segment);
-    // Whether there is an object at `index`. Those below are called for live objects only.
+    // Whether there is a live object at `index`. The functions below are called for live objects
+    // only.
     bool (*live)(const device::Segment& segment, std::uint32_t index);
     std::uint32_t (*number)(const device::Segment& segment, std::uint32_t index);
-    std::uint32_t (*port)(const device::Segment& segment, std::uint32_t index);  // 0: none yet
+    std::uint32_t (*port)(const device::Segment& segment, std::uint32_t index);  // 0: no port yet
     void (*fill)(const device::Segment& segment, std::uint32_t index, Datagram* out);
 };
 
 // In the order of the summary.
 std::span<const Resource> resources() noexcept;
-const Resource* resource_of(std::uint16_t command) noexcept;  // nullptr: it lists none
+const Resource* resource_of(std::uint16_t command) noexcept;  // nullptr: not a listing command
 
 }  // namespace softhca::nldev

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Sockets of the RDMA netlink: see sockets.h.
+// Opens, serves and closes sockets of the RDMA netlink: see sockets.h.
 #include "softhca/nldev/sockets.h"
 
 #include <linux/netlink.h>
@@ -26,7 +26,7 @@ std::atomic<unsigned> g_open_sockets{0};
 namespace {
 
 struct Socket {
-    std::uint32_t port = 0;  // its address, once something was sent
+    std::uint32_t port = 0;  // its address; 0 until something is sent
     Conversation conversation;
 };
 
@@ -34,13 +34,15 @@ std::mutex& sockets_mutex() {
     static std::mutex* mutex = new std::mutex;  // outlives every destructor
     return *mutex;
 }
-// By the socket's inode, which no descriptor number can be mistaken for. Under sockets_mutex().
+// The key is the socket's inode, which cannot be confused as a descriptor number can. Guarded by
+// sockets_mutex().
 std::map<ino_t, Socket>& sockets() {
     static auto* map = new std::map<ino_t, Socket>;
     return *map;
 }
 
-// A forked child shares its parent's sockets, and each goes on with the answers it has.
+// A forked child shares its parent's sockets. Parent and child each continue with the answers they
+// have.
 __attribute__((constructor)) void prepare_for_fork() {
     ::pthread_atfork([] { sockets_mutex().lock(); }, [] { sockets_mutex().unlock(); },
                      [] { sockets_mutex().unlock(); });
@@ -64,7 +66,7 @@ Socket* find(int fd) noexcept {
     return found == sockets().end() ? nullptr : &found->second;
 }
 
-// Another descriptor of this process for the same socket; -1 if there is none.
+// Another descriptor of this process for the same socket, or -1.
 int duplicate(int fd, ino_t inode) noexcept {
     const int directory = libc::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0) return -1;
@@ -97,7 +99,7 @@ int copy_in(void* to, const void* from, std::size_t length) noexcept {
     return device::memory::copy_from(libc::getpid(), &local, 1, &remote, 1, length);
 }
 
-// af_netlink.c: netlink_sendmsg. Only the kernel is to be reached by this protocol.
+// As af_netlink.c: netlink_sendmsg. With this protocol only the kernel can be addressed.
 int check_destination(const msghdr& message) noexcept {
     if (!message.msg_name || message.msg_namelen == 0) return 0;
     sockaddr_nl to{};
@@ -126,7 +128,7 @@ int gather(int fd, const msghdr& message, std::vector<std::byte>* out) {
     return 0;
 }
 
-// Binds the socket if the program has not, and connects it to itself. 0 or an errno.
+// Binds the socket if the program has not, and connects it to itself. Returns 0 or an errno.
 int connect_to_itself(int fd, Socket* socket) noexcept {
     sockaddr_nl own{};
     socklen_t length = sizeof own;
@@ -140,7 +142,7 @@ int connect_to_itself(int fd, Socket* socket) noexcept {
     own.nl_groups = 0;
     if (::connect(fd, reinterpret_cast<const sockaddr*>(&own), sizeof own) != 0) return errno;
     if (socket->port == 0) {
-        // Until now anybody could send to it.
+        // Until now any socket could send to it, so discard what has arrived.
         char byte;
         while (libc::recvfrom(fd, &byte, sizeof byte, MSG_DONTWAIT) >= 0) {
         }
@@ -149,7 +151,7 @@ int connect_to_itself(int fd, Socket* socket) noexcept {
     return 0;
 }
 
-// Delivers answers for as long as the socket has room for them.
+// Delivers answers as long as the socket has room for them.
 void deliver(int fd, Socket* socket, const Segment* segment) noexcept {
     std::vector<std::byte> datagram;
     while (socket->conversation.next(segment, &datagram)) {
