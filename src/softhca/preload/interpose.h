@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How an interposed function is written. Each is declared under a C++ name of ours with the
-// assembler name of the libc function it stands for: glibc's own declarations (their exception
-// specifications, large-file redirections and fortified inline bodies) then never meet ours.
+// How an interposed function is written. It is declared under a C++ name of ours, with the
+// assembler name of the libc function that it replaces. So glibc's own declarations (their
+// exception specifications, large-file redirections and fortified inline bodies) never conflict
+// with ours.
 //
 //   SOFTHCA_INTERPOSE(open, int, interpose_open, (const char* path, int flags, ...) noexcept);
 //   int interpose_open(const char* path, int flags, ...) noexcept { ... }
 //   SOFTHCA_ALSO(open64, open, interpose_open);
 //
-// Every name has to stand in exports.map too, or it stays invisible to the program.
+// Every name must also be in exports.map, or the program does not see it.
 #pragma once
 
 #define SOFTHCA_EXPORT __attribute__((visibility("default")))

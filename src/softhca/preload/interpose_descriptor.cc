@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Interposed libc functions that end descriptors: close, close_range, closefrom, fclose, dup2,
+// Interposed libc functions that close descriptors: close, close_range, closefrom, fclose, dup2,
 // dup3.
 //
-// uverbs and nldev learn of each of their descriptors before it is closed. Internal descriptors
-// stay open whatever the program does: daemons close every descriptor they can think of. In a vfork
+// uverbs and nldev are notified before each of their descriptors is closed. Internal descriptors
+// stay open whatever the program does, because daemons close every descriptor that they can. A
+// vfork child usually closes them all before it calls exec; its calls go to the kernel without a
+// notification.
 // child (which usually closes them all before it calls exec) the kernel alone is told.
 #include <cerrno>
 #include <cstdio>
@@ -31,7 +33,7 @@ bool special(int fd) noexcept {
                        nldev::owns(fd));
 }
 
-// Before the program's descriptor `fd` is closed.
+// Call this before closing the program's descriptor `fd`.
 void tell_of_closing(int fd) noexcept {
     uverbs::closing(fd);
     nldev::closing(fd);
@@ -48,11 +50,11 @@ __attribute__((noinline)) int close_special(int fd) noexcept {
     return libc::close(fd);
 }
 
-// The special descriptors of a range, in ascending order, as far as the array reaches.
+// The special descriptors of a range, in ascending order, up to the capacity of the array.
 struct Specials {
     static constexpr unsigned kRoom = 1024;
     unsigned count = 0;
-    bool complete = true;  // no more than these, up to the range's end
+    bool complete = true;  // there are no others up to the range's end
     int fds[kRoom];
 
     void add(int fd) noexcept {
@@ -72,7 +74,8 @@ unsigned decimal(const char* text) noexcept {
     return value;
 }
 
-// The kernel lists /proc/self/fd in ascending order. Without /proc: the first 64 Ki are tried.
+// The kernel lists /proc/self/fd in ascending order. Without /proc the first 64 Ki numbers are
+// tried.
 void find_specials(unsigned first, unsigned last, Specials* out) noexcept {
     const int directory = libc::open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (directory < 0) {
@@ -105,9 +108,10 @@ void find_specials(unsigned first, unsigned last, Specials* out) noexcept {
     libc::close(directory);
 }
 
-// Closes [first, last] but for the internal ones.
+// Closes [first, last], except for internal descriptors.
 int close_all(unsigned first, unsigned last, unsigned flags) noexcept {
-    // An empty range tells whether the kernel knows the call and the flags, before uverbs is told.
+    // Closing an empty range tells whether the kernel has the call and the flags, before uverbs is
+    // notified.
     if (first > last || libc::close_range(~0U, ~0U, flags & ~CLOSE_RANGE_UNSHARE) != 0) {
         return libc::close_range(first, last, flags);
     }
@@ -147,7 +151,7 @@ int close_range_any(unsigned first, unsigned last, unsigned flags) noexcept {
     return close_all(first, last, flags);
 }
 
-// Before `target` is closed by a dup onto it. False: it must not be.
+// Call this before a dup closes `target`. Returns false if `target` must stay open.
 bool release_target(int target) noexcept {
     if (!special(target) || in_borrowed_memory()) {
         return true;
@@ -187,7 +191,8 @@ void interpose_closefrom(int low) noexcept {
     if (close_range_any(first, ~0U, 0) == 0) {
         return;
     }
-    // Before Linux 5.9. The limit may have been lowered since, but no one can tell how far.
+    // The kernel is older than 5.9. The limit may have been lowered since a descriptor was opened,
+    // but nobody can tell how far.
     const long limit = ::sysconf(_SC_OPEN_MAX);
     for (unsigned fd = first; limit > 0 && fd < static_cast<unsigned>(limit); ++fd) {
         interpose_close(static_cast<int>(fd));

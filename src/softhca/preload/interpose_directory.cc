@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Interposed libc functions that read directories: opendir and its stream, scandir. libc's scandir
-// opens its directory inside libc, where nothing is interposed; ours does what its manual page says
-// over our own.
+// opens its directory inside libc, where nothing is interposed. Ours implements its manual page by
+// our own functions.
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -45,7 +45,7 @@ dirent* read_entry(DIR* stream) noexcept {
     return show_listing(stream, entry);
 }
 
-// A growing array of copied entries.
+// A growing array of copied directory entries.
 class Entries {
 public:
     Entries() = default;
@@ -95,7 +95,7 @@ private:
     std::size_t capacity_ = 0;
 };
 
-// May throw what the caller's functions throw, and closes the stream all the same.
+// It may throw what the caller's functions throw. The stream is closed in that case, too.
 int scan(DIR* stream, dirent*** out, Filter* filter, Compare* compare) {
     if (stream == nullptr) {
         return -1;
@@ -118,7 +118,7 @@ int scan(DIR* stream, dirent*** out, Filter* filter, Compare* compare) {
             break;
         }
         if (filter != nullptr) {
-            errno = 0;  // a filter's errno is not ours to report
+            errno = 0;  // the filter's errno must not end the loop as an error
             if (filter(entry) == 0) {
                 continue;
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Interposed libc functions that end a process without its destructors: _exit, _Exit, quick_exit.
-// The last process of a fabric takes its files away here too, not only at exit().
+// Here, as in exit(), the last process of a fabric removes its files.
 #include <cstdlib>
 
 #include <sys/syscall.h>
@@ -13,8 +13,8 @@
 namespace softhca::preload {
 namespace {
 
-// Signal handlers and children of vfork() come here: nothing may allocate, and what is in borrowed
-// memory is its owner's.
+// Signal handlers and vfork children call this, so it must not allocate. In borrowed memory it does
+// nothing, because the state belongs to the parent.
 void leave() noexcept {
     if (!in_borrowed_memory()) uverbs::leave_fabric_abruptly();
 }

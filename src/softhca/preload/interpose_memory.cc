@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Interposed libc functions for what programs do with the command descriptor: ioctl, mmap. For all
-// other descriptors and mappings they are a comparison or two before the system call. madvise is
-// here for what registrations have to know.
+// Interposed libc functions for the command descriptor: ioctl, mmap. For all other descriptors and
+// mappings they add a comparison or two to the system call. madvise is interposed because
+// registrations must know the advice.
 //
-// mmap need not be seen: the command descriptor is a sparse file in which every UAR offset is
-// valid, so a mapping made past us (UCX's memory hooks call the kernel themselves) works as well.
-// Those that are seen are checked and counted.
+// Interposing mmap is not essential. The command descriptor is a sparse file in which every UAR
+// offset is valid, so a mapping that bypasses us works as well (UCX's memory hooks call the kernel
+// themselves). Mappings that we see are checked and counted.
 #include <cerrno>
 #include <cstdarg>
 
@@ -33,7 +33,7 @@ int interpose_ioctl(int fd, unsigned long request, ...) noexcept {
     const int result = libc::ioctl(fd, request, argument);
     const bool refused = result != 0 && request == RDMA_VERBS_IOCTL && errno == ENOTTY;
     if (refused && uverbs::adopt(fd)) [[unlikely]] {
-        return uverbs::ioctl(fd, request, argument);  // a duplicate that nobody has told us of
+        return uverbs::ioctl(fd, request, argument);  // a duplicate that we had not seen
     }
     return result;
 }
@@ -51,8 +51,8 @@ void* interpose_mmap(void* address, std::size_t length, int prot, int flags, int
 }
 SOFTHCA_ALSO(mmap64, mmap, interpose_mmap);
 
-// Registering memory asks which pages have advice that shared pages cannot keep, if any has been
-// given.
+// If any advice was given, registering memory asks which pages have advice that shared pages cannot
+// keep.
 SOFTHCA_INTERPOSE(madvise, int, interpose_madvise,
                   (void* address, std::size_t length, int advice) noexcept);
 int interpose_madvise(void* address, std::size_t length, int advice) noexcept {

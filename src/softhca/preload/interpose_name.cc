@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Interposed libc functions that ask about names: access, readlink, realpath, the working
-// directory, extended attributes, inotify. Names that the kernel or libc gives back lose the tree's
+// directory, extended attributes, inotify. Names that the kernel or libc returns lose the tree's
 // directory.
 #include <cerrno>
 #include <climits>
@@ -30,7 +30,7 @@ int real_faccessat(int directory, const char* path, int mode, int flags) noexcep
     if (result == 0 || (errno != ENOSYS && errno != EPERM)) {
         return result;
     }
-    // Before Linux 5.8 libc works the flags out by itself.
+    // Before Linux 5.8 libc evaluates the flags itself.
     return next<int(int, const char*, int, int)>(Next::kFaccessat)(directory, path, mode, flags);
 }
 
@@ -59,8 +59,8 @@ int access_any(int directory, const char* path, int mode, int flags) noexcept {
 
 // --- readlink -----------------------------------------------------------------------------------
 
-// /proc/self/fd/N and the like may name the tree; the caller's buffer may be too short for the
-// name that is then cut down, so it is read again.
+// Removes the tree's directory from the target of a link, such as /proc/self/fd/N. The caller's
+// buffer may be too short for the whole target, so the link is read again.
 __attribute__((noinline)) ssize_t strip_link(const TreeRoot& root, int directory, const char* path,
                                              char* buffer, std::size_t size,
                                              ssize_t length) noexcept {
@@ -130,7 +130,7 @@ char* realpath_any(const char* path, char* buffer) noexcept {
 
 // --- working directory --------------------------------------------------------------------------
 
-// True if the working directory lies in the tree; `out` is what the application may see of it.
+// Whether the working directory lies in the tree. `out` is the path that the application sees.
 bool working_directory_in_tree(PathBuffer* out) noexcept {
     const int saved_errno = errno;
     const ssize_t length = libc::getcwd(out->data(), PATH_MAX);
@@ -166,7 +166,7 @@ char* give_path(const PathBuffer& path, char* buffer, std::size_t size) noexcept
     return buffer;
 }
 
-// For calls that take one path and know no more than to hand it on.
+// For calls that only pass one path on.
 template <typename Result, typename Call>
 Result redirected(const char* path, Follow follow, Call call) noexcept {
     if (foreign(path)) [[likely]] {
@@ -212,7 +212,7 @@ SOFTHCA_INTERPOSE(__readlink_chk, ssize_t, interpose_readlink_chk,
                   (const char* path, char* buffer, std::size_t size, std::size_t room) noexcept);
 ssize_t interpose_readlink_chk(const char* path, char* buffer, std::size_t size,
                                std::size_t room) noexcept {
-    if (size > room) {  // libc's own ends the program with its message
+    if (size > room) {  // libc's own function ends the program with its message
         return next<ssize_t(const char*, char*, std::size_t, std::size_t)>(Next::kReadlinkChk)(
             path, buffer, size, room);
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Interposed libc functions for sockets of the RDMA netlink: socket, and what sends to and receives
-// from one. read and write of such a socket are not among them; libnl, libmnl and pyroute2 do
-// without.
+// Interposed libc functions for sockets of the RDMA netlink: socket, and the functions that send to
+// and receive from one. read and write are not interposed; libnl, libmnl and pyroute2 do not use
+// them.
 //
-// For all other sockets the next library's function is called: it may be a cancellation point, so
-// no interposed function that calls it is noexcept.
+// For all other sockets the next library's function is called. It may be a cancellation point, so
+// the functions here that call it are not noexcept.
 #include <cerrno>
 #include <cstddef>
 
@@ -31,7 +31,7 @@ bool is_ours(int fd) noexcept {
     return nldev::any_socket() && !in_borrowed_memory() && nldev::owns(fd);
 }
 
-// The fabric is joined when the first question is asked.
+// The first request joins the fabric.
 const device::Segment* segment() noexcept {
     join_root();
     device::Fabric* fabric = device::Fabric::current();
@@ -49,7 +49,7 @@ ssize_t send_ours(int fd, const void* buffer, std::size_t size, int flags, const
     return nldev::send(fd, &message, flags, segment());
 }
 
-// After a call that may have received something and told from whom.
+// Call this after a receive, which may have reported the sender in `from`.
 ssize_t after(int fd, ssize_t result, void* from, socklen_t length) noexcept {
     if (result >= 0 && is_ours(fd)) {
         nldev::hide_sender(fd, static_cast<sockaddr*>(from), length);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Interposed libc functions that open files: open, openat, creat, their fortified and 64-bit names,
-// fopen, freopen. Ours are read-only like sysfs attributes; the device goes to uverbs.
+// fopen, freopen. Our files are read-only, as sysfs attributes are. uverbs opens the device.
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -39,19 +39,19 @@ int open_device(const char* tree_path, int flags) noexcept {
         return -1;
     }
     if (in_borrowed_memory()) {
-        errno = ENXIO;  // the context would be the parent's, the descriptor the child's
+        errno = ENXIO;  // the context would be the parent's, but the descriptor the child's
         return -1;
     }
     const int fd = uverbs::open_device(flags);
     if (fd >= 0) {
-        // The descriptor is a large sparse file. Nobody reads it; but `cat` and `grep -r` may try,
-        // and shall find its end.
+        // The descriptor is a large sparse file. Only tools such as `cat` and `grep -r` read it,
+        // and they must find its end.
         libc::lseek(fd, 0, SEEK_END);
     }
     return fd;
 }
 
-// Attributes have no store methods and directories take no files, not even from root.
+// Attributes have no store methods, and nobody can create files in the directories, not even root.
 int open_in_tree(const char* tree_path, int flags) noexcept {
     const bool writes =
         (flags & O_PATH) == 0 && ((flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0 ||
@@ -106,7 +106,7 @@ int open_any(int directory, const char* path, int flags, mode_t mode) noexcept {
     return open_named(directory, path, flags, mode);
 }
 
-// What fopen's mode asks of open(), as far as it matters for our files.
+// The flags of open() that fopen's mode means, as far as they matter for our files.
 int stream_flags(const char* mode) noexcept {
     int flags = 0;
     switch (mode[0]) {
@@ -163,7 +163,7 @@ __attribute__((noinline)) std::FILE* freopen_named(const char* path, const char*
     auto* real = next<std::FILE*(const char*, const char*, std::FILE*)>(Next::kFreopen);
     const Resolved target(path);
     const int flags = stream_flags(mode);
-    // A stream cannot be moved onto the device, and nothing of ours can be written.
+    // A stream cannot be reopened on the device, and none of our files can be written.
     const bool refused =
         target.ours() && (target.device() || flags < 0 || (flags & O_ACCMODE) != O_RDONLY);
     if (target.failed() || refused) {
@@ -175,7 +175,7 @@ __attribute__((noinline)) std::FILE* freopen_named(const char* path, const char*
     return real(target.path(), mode, stream);
 }
 
-// glibc aborts a program that would create a file with a mode it did not give.
+// glibc aborts a program that would create a file without giving a mode.
 void check_fortified(int flags) noexcept {
     if (needs_mode(flags)) {
         static const char message[] =
@@ -185,9 +185,9 @@ void check_fortified(int flags) noexcept {
     }
 }
 
-// ThreadSanitizer follows a descriptor's number from open() to close(), but does not know openat():
-// it would take two users of a number, one after the other, for a race (and its report, which opens
-// files by way of us, would wait for itself). An eventfd in the same place tells it.
+// ThreadSanitizer follows a descriptor's number from open() to close(), but does not know openat().
+// It would report two successive users of a number as a race, and its report, which opens files
+// through us, would wait for itself. An eventfd in the same place makes the number known.
 int announced(int fd) noexcept {
 #if defined(__SANITIZE_THREAD__)
     if (fd < 0 || uverbs::owns(fd)) return fd;

@@ -23,7 +23,8 @@ Follow follow_of(int flags) noexcept {
     return (flags & AT_SYMLINK_NOFOLLOW) != 0 ? Follow::kNo : Follow::kYes;
 }
 
-// A command descriptor, or a duplicate of one, which looks like any file without a name.
+// Whether it is a command descriptor or a duplicate of one, which look like any file without a
+// name.
 bool is_command(int fd, mode_t mode, unsigned long links) noexcept {
     return S_ISREG(mode) && links == 0 && (uverbs::owns(fd) || uverbs::adopt(fd));
 }
@@ -67,7 +68,7 @@ int stat_any(int directory, const char* path, struct stat* out, int flags) noexc
     return stat_named(directory, path, out, flags);
 }
 
-// The versions of struct stat that the old names are told: the kernel's and glibc's, which are one
+// The versions of struct stat that the old names take: the kernel's and glibc's, which are the same
 // on 64-bit architectures.
 bool known_version(int version) noexcept {
     if (version == 0 || version == 1) {

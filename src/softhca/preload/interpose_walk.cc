@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Interposed libc functions that walk directories by themselves: ftw, nftw and glob. They work
-// inside libc, where nothing is interposed: ftw and nftw are started in the tree and their names
-// cut down again; glob is given our own directory functions.
+// Interposed libc functions that walk directories: ftw, nftw and glob. They work inside libc, where
+// nothing is interposed. So ftw and nftw start in the tree, and the names they report lose the
+// tree's directory. glob gets our own directory functions.
 #include <cerrno>
 #include <cstring>
 
@@ -22,7 +22,7 @@ namespace {
 using FtwCallback = int(const char*, const struct stat*, int);
 using NftwCallback = int(const char*, const struct stat*, int, FTW*);
 
-// The walk of this thread: the callbacks carry no argument of their own. Walks may nest.
+// The walk of this thread, because the callbacks carry no argument of their own. Walks may nest.
 struct TreeWalk {
     const TreeRoot* root;
     FtwCallback* ftw;
@@ -82,7 +82,7 @@ int on_nftw(const char* path, const struct stat* status, int kind, FTW* info) {
 
 // --- glob ---------------------------------------------------------------------------------------
 
-// A pattern that may lead to us: relative ones from inside the tree need no help.
+// Whether a pattern may lead to us. Relative patterns from inside the tree need no help.
 bool may_reach_us(const char* pattern) noexcept {
     return std::strstr(pattern, "sys") != nullptr || std::strstr(pattern, "dev") != nullptr ||
            mentions_device(pattern);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A small table of the directory streams that need something added; see listing.h.
+// A small table of the directory streams to which names are added: see listing.h.
 #include "softhca/preload/listing.h"
 
 #include <atomic>
@@ -40,7 +40,7 @@ constexpr Parent kParents[] = {
     {"/sys/class", kClasses},   {"/sys/devices", kDomains}, {"/sys/bus/pci/devices", kPciDevices},
     {"/dev", kNodeDirectories}, {"/dev/char", kNumbers},    {"/sys/dev/char", kNumbers},
 };
-// The directory with the device itself: nothing to add, but a type to correct.
+// The directory of the device itself: it gets no names, but the device's type is corrected.
 constexpr Parent kNodes = {"/dev/infiniband", {}};
 
 struct Listing {
@@ -66,8 +66,8 @@ Listing* find(const DIR* stream) noexcept {
     return nullptr;
 }
 
-// All those directories are of sysfs, devtmpfs or tmpfs; other streams, that is nearly all, are
-// told apart by this one call.
+// All those directories are in sysfs, devtmpfs or tmpfs. This one call excludes nearly all other
+// streams.
 bool may_be_tracked(int fd) noexcept {
     struct statfs filesystem {};
     return libc::fstatfs(fd, &filesystem) == 0 &&
@@ -111,7 +111,8 @@ void track_listing(DIR* stream) noexcept {
         return;
     }
     for (Listing& listing : listings) {
-        // Taken by a mark that is no stream's address, then filled in, then given to its stream.
+        // First reserve the slot by a mark that is no stream's address, then fill it in, then store
+        // the stream.
         DIR* free = nullptr;
         DIR* mark = reinterpret_cast<DIR*>(&listing);
         if (listing.stream.compare_exchange_strong(free, mark, std::memory_order_acquire)) {
@@ -122,7 +123,7 @@ void track_listing(DIR* stream) noexcept {
             return;
         }
     }
-    LOG_DEBUG("more than %zu directory streams over ours: %s is listed without the device",
+    LOG_DEBUG("more than %zu directory streams over softhca's: %s is listed without the device",
               kMaxListings, parent->path);
 }
 
@@ -157,7 +158,7 @@ dirent* show_listing(DIR* stream, dirent* entry) noexcept {
     while (listing->shown < names.size()) {
         const Name& name = names[listing->shown++];
         if (host_has(*listing->parent, name.name)) {
-            continue;  // it was in the listing
+            continue;  // the host's listing has it
         }
         dirent& added = listing->entry;
         const std::size_t length = std::strlen(name.name);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// dlsym(RTLD_NEXT), once for each function; see next.h.
+// Resolves each function once by dlsym(RTLD_NEXT): see next.h.
 #include "softhca/preload/next.h"
 
 #include <cerrno>
@@ -36,7 +36,7 @@ void* look_up(unsigned index) noexcept {
     return address;
 }
 
-// Before the constructors of libraries that call us from theirs, as far as the loader allows.
+// It runs before the constructors of libraries that call us, as far as the loader allows.
 __attribute__((constructor(101))) void resolve_all() {
     for (unsigned index = 0; index < kNextCount; ++index) {
         if (addresses[index].load(std::memory_order_relaxed) == nullptr) {

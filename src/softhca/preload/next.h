@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The libc functions beneath those interposed functions that are no system calls. Resolved all at
-// once when the library is initialised (dlsym takes the loader's lock, which must not happen in a
-// forked child or a signal handler), or one by one for calls that come earlier.
+// The libc functions beneath those interposed functions that are more than a system call. All of
+// them are resolved when the library is initialised, because dlsym takes the loader's lock, which
+// must not happen in a forked child or a signal handler. Earlier calls resolve them one by one.
 #pragma once
 
 #include <atomic>
@@ -43,7 +43,7 @@ enum class Next : unsigned {
     kCount,
 };
 
-// The address, or nullptr: this libc has no such function.
+// The function's address, or nullptr if this libc does not have it.
 void* next_address(Next which) noexcept;
 
 template <typename Function>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The text side of path redirection; see path.h.
+// The text part of path redirection: see path.h.
 #include "softhca/preload/path.h"
 
 #include <cerrno>
@@ -13,8 +13,8 @@ namespace {
 
 using std::literals::string_view_literals::operator""sv;
 
-// The names of step 1. A path may be relative to any ancestor of ours, and to a directory inside
-// the tree, where only the device itself still needs us.
+// The names of step 1. A path may be relative to any ancestor of ours, or to a directory inside the
+// tree, where only the device itself still needs us.
 constexpr std::string_view kClassName = "infiniband";  // /sys/class/..., /dev/infiniband
 constexpr std::string_view kPciName = "5afc:00";       // /sys/devices, /sys/bus/pci/devices
 constexpr std::string_view kNodeName = "uverbs0";      // the device, inside the tree
@@ -31,9 +31,9 @@ struct Rule {
     Claim claim;
 };
 
-// The device's own entries come first: they lie inside a subtree.
-// The class is claimed by prefix: infiniband_mad, infiniband_cm, ... of a host with hardware would
-// otherwise appear beside our device, without belonging to it.
+// The device's own entries come first, because they lie inside a subtree.
+// The class is claimed by prefix. Otherwise infiniband_mad, infiniband_cm, ... of a host with
+// hardware would appear beside our device without belonging to it.
 constexpr Rule kRules[] = {
     {"/dev/infiniband/uverbs0"sv, Rule::kExact, Claim::kDevice},
     {"/dev/char/231:192"sv, Rule::kExact, Claim::kDeviceLink},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The process that this memory belongs to, remembered at start and by fork()'s handler.
+// Remembers the process that owns this memory, at the start and in fork()'s handler.
 #include "softhca/preload/process.h"
 
 #include <atomic>
@@ -21,11 +21,11 @@ namespace softhca::preload {
 
 namespace {
 
-std::atomic<pid_t> owner{0};  // 0: our constructor has not run, so nobody has forked yet
+std::atomic<pid_t> owner{0};  // 0: our constructor has not run, so no fork has happened
 
 void remember_owner() noexcept { owner.store(libc::getpid(), std::memory_order_relaxed); }
 
-// The program, and what it starts, is refused the system call as by a container's filter.
+// Refuses the system call to the program and its children, as a container's filter does.
 void refuse_userfaultfd() noexcept {
     sock_filter filter[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -37,13 +37,13 @@ void refuse_userfaultfd() noexcept {
     if (::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0) return;
     if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
         ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
-        LOG_ERROR("no-userfaultfd: no filter can be installed: %s", strerrordesc_np(errno));
+        LOG_ERROR("no-userfaultfd: cannot install a filter: %s", strerrordesc_np(errno));
 }
 
 __attribute__((constructor)) void start() {
     remember_owner();
     ::pthread_atfork(nullptr, nullptr, remember_owner);
-    // Read now, so that no child is forked in the middle of it.
+    // The options are read now, so that no child is forked while they are being read.
     if (options_without_report().device.has(DeviceTrait::kNoUserfaultfd)) refuse_userfaultfd();
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Resolution of the paths that mention us; see resolve.h.
+// Resolves the paths that mention us: see resolve.h.
 #include "softhca/preload/resolve.h"
 
 #include <cerrno>
@@ -11,7 +11,7 @@ namespace softhca::preload {
 
 namespace {
 
-// Takes the tree's directory off a path. True if it was there.
+// Removes the tree's directory from a path. Returns whether it was there.
 bool make_visible(PathBuffer* path) noexcept {
     const TreeRoot* root = root_for(path->view());
     if (root == nullptr || root_prefix(*root, path->view()) == 0) {
@@ -31,7 +31,7 @@ bool visible_working_directory(PathBuffer* out, bool* in_tree) noexcept {
     return true;
 }
 
-// What the kernel calls the file that `fd` holds open, as the application knows it.
+// The kernel's path of the file that `fd` refers to, as the application knows it.
 bool visible_path(int fd, PathBuffer* out, bool* in_tree) noexcept {
     if (!descriptor_path(fd, out) || out->c_str()[0] != '/') {
         return false;  // a socket, a deleted directory, ...
@@ -40,7 +40,7 @@ bool visible_path(int fd, PathBuffer* out, bool* in_tree) noexcept {
     return true;
 }
 
-// For walk(): symbolic links in front of "..".
+// Called by walk(): replaces symbolic links in front of "..".
 bool replace_links(PathBuffer* path) noexcept {
     PathBuffer where;
     const TreeRoot* root = claim_of(path->view()) == Claim::kNone ? nullptr : join_root();
@@ -49,7 +49,7 @@ bool replace_links(PathBuffer* path) noexcept {
     }
     char ignored[1];
     if (libc::readlink(where.c_str(), ignored, sizeof ignored) < 0) {
-        return errno == EINVAL;  // it is there and no symbolic link
+        return errno == EINVAL;  // it exists and is not a symbolic link
     }
     const int fd = libc::open(where.c_str(), O_PATH | O_CLOEXEC);
     if (fd < 0) {
@@ -84,7 +84,7 @@ void Resolved::resolve(Follow follow) noexcept {
         const bool known = directory_ == AT_FDCWD ? visible_working_directory(&base, &base_in_tree)
                                                   : visible_path(directory_, &base, &base_in_tree);
         if (!known) {
-            return;  // the kernel has the right error for it
+            return;  // the kernel reports the right error
         }
     }
 
@@ -95,7 +95,7 @@ void Resolved::resolve(Follow follow) noexcept {
     Claim claim = claim_of(text_.view());
     if (claim == Claim::kNone) {
         if (base_in_tree || steps.crossed_ours) {
-            // The way out of the tree: the kernel would stay inside, or not find the way in.
+            // The path leads out of the tree: the kernel would stay inside, or not find the way.
             if (text_.length() == 0 || steps.trailing_slash) {
                 text_.append("/");
             }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// From the path of an interposed call to the path that the kernel shall be asked for. foreign() is
-// the fast path of every call with a path; Resolved does the rest for the few that remain.
+// Maps the path of an interposed call to the path for the kernel. foreign() is the fast path of
+// every call with a path. Resolved handles the few that remain.
 #pragma once
 
 #include "softhca/preload/path.h"
@@ -8,8 +8,8 @@
 
 namespace softhca::preload {
 
-// True: the call has nothing to do with us and goes to the kernel as it came. No system call, no
-// allocation, no lock.
+// True if the path has nothing to do with softhca, so the call goes to the kernel unchanged. It
+// makes no system call, no allocation, and takes no lock.
 inline bool foreign(const char* path) noexcept {
     if (path == nullptr) {
         return true;
@@ -17,19 +17,20 @@ inline bool foreign(const char* path) noexcept {
     if (path[0] == '/') {
         return foreign_absolute(path);
     }
-    // Relative to an ancestor of ours the path names us. Relative to a directory inside the tree
-    // the kernel finds everything but the device (which is named too) and the way out.
+    // A path relative to an ancestor of ours contains our name. For a path relative to a directory
+    // inside the tree the kernel finds everything except the device, which the path names too, and
+    // the way out of the tree.
     return !mentions_device(path) && !(has_parent_segment(path) && tree_may_be_near());
 }
 
-enum class Follow { kYes, kNo };  // what becomes of a symbolic link at the end of the path
+enum class Follow { kYes, kNo };  // whether a symbolic link at the end of the path is followed
 
 class Resolved {
 public:
     enum class Kind {
-        kHost,    // the host's: directory() and path() may be rewritten
-        kTree,    // ours: path() is the file in the tree
-        kDevice,  // the character device: path() is the file that stands for it in the tree
+        kHost,    // the host's; directory() and path() may have been changed
+        kTree,    // ours; path() is the file in the tree
+        kDevice,  // the character device; path() is the file that represents it in the tree
         kError,   // the call fails with error()
     };
 

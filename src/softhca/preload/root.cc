@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The tree's directory, learnt once from the fabric; see root.h.
+// Locates the tree's directory once, from the fabric: see root.h.
 #include "softhca/preload/root.h"
 
 #include <atomic>
@@ -20,16 +20,16 @@ namespace {
 
 std::atomic<const TreeRoot*> known{nullptr};
 
-// Once the library's destructors run, the fabric has been left; a library that is unloaded later
-// and looks at sysfs once more must not join it again, for nobody would leave.
+// Set when the library's destructors run, after the fabric has been left. A library that is
+// unloaded later may read sysfs once more. It must not join again, because nobody would leave.
 std::atomic<bool> ending{false};
 
 __attribute__((destructor)) void end() { ending.store(true, std::memory_order_relaxed); }
 
-// As a child of a shell whose working directory is there.
+// The process was started in the tree, for example by a shell whose working directory is there.
 std::atomic<bool> started_inside{false};
 
-// The fabric's directory and tree are named like this (device/fabric.h).
+// The names of the fabric's directory and tree have this form (device/fabric.h).
 bool looks_like_tree(std::string_view path) noexcept {
     return path.find("/softhca-") != std::string_view::npos &&
            path.find(".tree") != std::string_view::npos;
@@ -46,12 +46,12 @@ __attribute__((constructor)) void look_around() {
     errno = saved_errno;
 }
 
-// Joining opens files itself; should one of them be taken for a path of ours, it must not join
-// again. Initial-exec: no allocation at the first use in a thread.
+// Joining opens files itself. If one of them looks like a path of ours, it must not join again.
+// Initial-exec TLS allocates nothing at the first use in a thread.
 thread_local bool joining __attribute__((tls_model("initial-exec"))) = false;
 
-// Built aside and published by one exchange: no lock that a signal handler or a forked child could
-// find held. A thread that comes second throws its copy away.
+// Builds the root aside and publishes it by one exchange, so there is no lock that a signal handler
+// or a forked child could find held. If another thread was first, this thread discards its own.
 const TreeRoot* learn(const char* tree_path) noexcept {
     if (const TreeRoot* root = known.load(std::memory_order_acquire)) {
         return root;

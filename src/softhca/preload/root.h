@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Where the discovery tree is: every path of ours is served by the file of the same path under the
-// fabric's tree directory, and names that come back from the kernel lose that directory again.
+// Locates the discovery tree. The file of the same path below the fabric's tree directory serves
+// every path of ours. Names that the kernel returns lose that directory again.
 #pragma once
 
 #include <cstddef>
@@ -11,32 +11,32 @@
 namespace softhca::preload {
 
 struct TreeRoot {
-    PathBuffer given;      // as the fabric names it
-    PathBuffer canonical;  // as the kernel names it (/dev/shm may be a symbolic link)
+    PathBuffer given;      // its path as the fabric names it
+    PathBuffer canonical;  // its path as the kernel names it (/dev/shm may be a symbolic link)
 };
 
-// The tree if this process has joined its fabric; never joins. Async-signal-safe.
+// The tree, if this process has joined its fabric. It never joins. Async-signal-safe.
 const TreeRoot* joined_root() noexcept;
 
-// Joins if need be. nullptr: that is impossible, here or at all (the fabric logged the reason), and
-// the path is to be treated as one that does not exist.
+// The same, but it joins if necessary. nullptr: the process cannot join (the fabric logged the
+// reason), and the path counts as one that does not exist.
 const TreeRoot* join_root() noexcept;
 
-// Whether a relative path may start inside the tree: this process has joined, or was started there.
+// Whether a relative path may start inside the tree: this process has joined, or was started in the
+// tree.
 bool tree_may_be_near() noexcept;
 
-// For a name that came from the kernel: the tree it may lie in, or nullptr. A process that has not
-// joined can have been started in a directory of the tree, so that a name which looks like one
-// joins.
+// The tree that a name returned by the kernel may lie in, or nullptr. A process that has not joined
+// may have been started in a directory of the tree. So a name that looks like one makes it join.
 const TreeRoot* root_for(std::string_view path) noexcept;
 
-// If `path` lies in the tree, the length of the tree's own name in it; else 0.
+// If `path` lies in the tree, the length of the tree's own path in it. Otherwise 0.
 std::size_t root_prefix(const TreeRoot& root, std::string_view path) noexcept;
 
-// Removes that prefix in place ("" becomes "/"). Returns the new length; `path` is terminated.
+// Removes that prefix in place; "" becomes "/". Returns the new length. `path` is terminated.
 std::size_t strip_root(const TreeRoot& root, char* path, std::size_t length) noexcept;
 
-// What an open descriptor, or "/proc/self/..." in general, stands for. False with errno.
+// The path that /proc/self/fd/`fd` refers to. Returns false and sets errno on an error.
 bool descriptor_path(int fd, PathBuffer* out) noexcept;
 
 }  // namespace softhca::preload

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the stat family says of the device: a character device, rw-rw-rw-, owned by root, as udev's
-// rules for RDMA make it.
+// What the stat functions report about the device: a character device, rw-rw-rw-, owned by root, as
+// udev's rules for RDMA set it up.
 #pragma once
 
 #include <sys/stat.h>
