@@ -204,8 +204,8 @@ def table(outcome, allowed):
         counts[capability] += 1
         reasons.setdefault(capability, set()).add(re.sub(r"/\S+|\S+_0\b", "...", reason))
     lines = [
-        f"Of rdma-core's {len(outcome.passed) + len(outcome.skipped)} pyverbs tests "
-        f"{len(outcome.passed)} pass, none fails, {len(outcome.skipped)} skip:",
+        f"rdma-core has {len(outcome.passed) + len(outcome.skipped)} pyverbs tests: "
+        f"{len(outcome.passed)} pass, none fails, {len(outcome.skipped)} skip.",
         "",
         "| What is lacking | Tests | The reason they give |",
         "|---|---:|---|",
