@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Completion queues: see completion.h. The owner bit follows PRM "CQE ownership": it flips with
-// each pass over the ring and is stored last, with the opcode.
+// Writes completion queues: see completion.h. The owner bit follows PRM "CQE ownership": it flips
+// with each pass over the ring, and is stored last, together with the opcode.
 #include "softhca/engine/completion.h"
 
 #include <infiniband/verbs.h>
@@ -22,29 +22,30 @@ using device::kNone;
 
 namespace {
 
-// Doorbell record words of a CQ, and its arm word: sn << 28 | cmd << 24 | consumer index.
+// The doorbell record words of a CQ. The arm word is sn << 28 | cmd << 24 | consumer index.
 constexpr unsigned kSetCi = 0, kArm = 1;
 constexpr std::uint32_t kNotArmed = 0xffffffffu;
 constexpr std::uint32_t kSolicitedOnly = 1u << 24;
 constexpr std::uint32_t kCounterMask = 0xffffff;
 constexpr std::uint32_t kFarBehind = 0x400000;
 
-// How many entries `ahead` is after `behind`, both modulo 2^24; 0 when it is not after it.
+// How many CQEs `ahead` is after `behind`, both modulo 2^24; 0 if it is not after it.
 std::uint32_t ahead_of(std::uint32_t ahead, std::uint32_t behind) noexcept {
     const std::uint32_t difference = (ahead - behind) & kCounterMask;
     return difference & 0x800000 ? 0 : difference;
 }
 
-// Trait `arm`. The sequence number of an arm is there so that the device can tell a new one from a
-// repeated one: every driver counts it with the events it has read (rdma-core providers/mlx5/cq.c,
-// mlx5_cq_event). An arm with another number changes nothing: an arm before it stays in force.
+// Trait `arm`. By the sequence number of an arm the device tells a new arm from a repeated one.
+// Every driver counts it with the events that it has read (rdma-core providers/mlx5/cq.c,
+// mlx5_cq_event). An arm with another number changes nothing: an earlier arm stays in force.
 std::uint32_t arm_in_force(const CompletionQueue& cq, std::uint32_t record) noexcept {
     return (record >> 28 & 3) == (cq.events_sent & 3) ? record : cq.arm_taken;
 }
 
-// Under the queue's lock: if the application armed the queue for what has come since, tell it. An
-// entry causes at most one event (IBTA 11.4.2.2: notification is of entries that are added), but
-// one that came while the queue was not armed, and so had none, causes it when the queue is armed.
+// Sends an event if the application armed the queue for the CQEs that have arrived since. The
+// caller holds the queue's lock. A CQE causes at most one event (IBTA 11.4.2.2: notification is of
+// CQEs that are added). A CQE that arrived while the queue was not armed had none, and causes it
+// when the queue is armed.
 void notify(Fabric& fabric, CompletionQueue& cq) noexcept {
     if (cq.channel == kNone) return;
     std::uint32_t arm;
@@ -58,7 +59,7 @@ void notify(Fabric& fabric, CompletionQueue& cq) noexcept {
     const std::uint32_t wanted = solicited_only ? cq.last_solicited : cq.producer;
     const std::uint32_t before = ahead_of(cq.announced, seen) ? cq.announced : seen;
     if (!ahead_of(wanted, before)) return;
-    // before the event is sent: whoever it wakes may arm again at once
+    // This comes before the event, because the thread that the event wakes may arm again at once.
     record_write(fabric, cq.head.owner(), cq.record, kArm, kNotArmed);
     cq.arm_taken = kNotArmed;
     ++cq.events_sent;
@@ -66,7 +67,7 @@ void notify(Fabric& fabric, CompletionQueue& cq) noexcept {
         cq.announced = solicited_only ? wanted : before + 1;
         return;
     }
-    --cq.events_sent;  // its pipe is full: the next completion tries again
+    --cq.events_sent;  // the channel's pipe is full: the next CQE tries again
     cq.arm_taken = arm;
     record_write(fabric, cq.head.owner(), cq.record, kArm, arm);
 }
@@ -83,8 +84,8 @@ void overrun(Fabric& fabric, CompletionQueue& cq) noexcept {
     sent.fetch_add(one.load());
 }
 
-// Under the queue's lock. The owner's record is in a cache line that the owner writes at each poll:
-// it is looked at only when the queue would be full by what it said last.
+// The caller holds the queue's lock. The owner's record is in a cache line that the owner writes at
+// each poll. So it is read only if the queue would be full by its last known value.
 bool is_full(Fabric& fabric, CompletionQueue& cq) noexcept {
     const auto waiting = [&] { return (cq.producer - cq.consumer_seen) & kCounterMask; };
     if (waiting() < cq.cqe_count) return false;
@@ -92,7 +93,8 @@ bool is_full(Fabric& fabric, CompletionQueue& cq) noexcept {
     return waiting() >= cq.cqe_count && !(waiting() & 0x800000);
 }
 
-// By words, as the fields were just written: a wider load would wait for those stores to retire.
+// Copies by words, as the fields were just written: a wider load would wait for those stores to
+// retire.
 void store_entry(std::byte* to, const mlx5_cqe64& cqe, std::uint8_t op_own) noexcept {
     constexpr unsigned kWords = offsetof(mlx5_cqe64, sop_drop_qpn) / 4;
     const auto* from = reinterpret_cast<const std::byte*>(&cqe);
@@ -120,7 +122,7 @@ void clear(Completion& completion) noexcept {
     completion.inline_length = 0;
 }
 
-// Values seen in logs of ConnectX adapters, e.g. "Remote access (synd 0x13 vend 0x88)".
+// Vendor syndromes seen in logs of ConnectX adapters, e.g. "Remote access (synd 0x13 vend 0x88)".
 std::uint8_t vendor_syndrome(std::uint8_t syndrome) noexcept {
     switch (syndrome) {
         case MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR:
@@ -165,12 +167,13 @@ Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
     if (!cq.failed && !cq.ignore_overrun && is_full(fabric, cq)) overrun(fabric, cq);
     if (!cq.failed) {
         const std::uint32_t slot = cq.producer & (cq.cqe_count - 1);
-        // an entry has one of two sizes, whatever another process has written there
+        // A CQE has one of two sizes, whatever another process has written there.
         const std::uint32_t entry_bytes = cq.cqe_size == 128 ? 128 : 64;
         const std::uint64_t at = std::uint64_t{slot} * entry_bytes;
         const std::uint64_t body = at + entry_bytes - 64;
-        // reading the clock is a tenth of the time of a small message: for those who can see it. An
-        // error entry has its syndromes where others have the timestamp
+        // Reading the clock takes a tenth of the time of a small message, so it is done only for
+        // programs that can see the timestamp. An error CQE has its syndromes in the timestamp's
+        // place.
         if (cq.timestamps && completion.opcode != MLX5_CQE_REQ_ERR &&
             completion.opcode != MLX5_CQE_RESP_ERR)
             completion.cqe.timestamp =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Writing completion queue entries (struct mlx5_cqe64 of infiniband/mlx5dv.h) and what follows from
-// them: completion events, overrun.
+// Writes completion queue entries (struct mlx5_cqe64 of infiniband/mlx5dv.h) and handles their
+// consequences: completion events and overrun.
 #pragma once
 
 #include <infiniband/mlx5dv.h>
@@ -12,13 +12,13 @@
 
 namespace softhca::engine {
 
-// What a completion queue gets. Zero, then the fields that the opcode calls for; the owner bit,
-// opcode and timestamp are filled in when it is written.
+// The content of a CQE. It is zero except for the fields that the opcode needs. Owner bit, opcode
+// and timestamp are filled in when it is written.
 struct Completion {
     alignas(64) mlx5_cqe64 cqe;
     std::uint8_t opcode;  // MLX5_CQE_*
     bool solicited;
-    std::uint8_t inline_length;  // bytes of payload that travel in the CQE: 0..64
+    std::uint8_t inline_length;  // bytes of payload in the CQE: 0..64
     std::byte payload[64];
 };
 
@@ -31,19 +31,20 @@ inline std::size_t in_entry(std::uint32_t scatter) noexcept {
 void clear(Completion& completion) noexcept;
 void set_error(Completion& completion, std::uint8_t opcode, std::uint8_t syndrome) noexcept;
 
-// What error CQEs say besides the syndrome, as ConnectX firmware does.
+// The vendor syndromes of error CQEs, as ConnectX firmware reports them.
 std::uint8_t vendor_syndrome(std::uint8_t syndrome) noexcept;
 
 enum class Put { kOk, kBusy, kFailed };  // kFailed: the queue is gone or in error; the CQE is lost
 
-// Writes one CQE. Inside an epoch. kBusy only when `patient` is false.
+// Writes one CQE. The caller is inside an epoch. kBusy is possible only if `patient` is false.
 Put put_completion(device::Fabric& fabric, std::uint32_t cq, Completion& completion,
                    bool patient) noexcept;
 
-// An application armed the queue: send the event at once if there is something it has not seen.
+// An application has armed the queue: sends the event at once if there is a CQE that it has not
+// seen.
 void check_armed(device::Fabric& fabric, std::uint32_t cq) noexcept;
 
-// Prepares the arm word so that the application's first arm can be told from none.
+// Prepares the arm word, so that the application's first arm differs from no arm.
 void disarm(device::Fabric& fabric, device::CompletionQueue& cq) noexcept;
 
 }  // namespace softhca::engine

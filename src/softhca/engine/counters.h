@@ -13,11 +13,11 @@ extern "C" struct softhca_counters {
 
 namespace softhca::engine {
 
-// What an unrung register holds in its second eight bytes: no control segment looks like this.
+// What a register that was never rung holds in its second eight bytes. No control segment looks
+// like it.
 inline constexpr std::uint64_t kUntouchedRegister = 0x5eed'5eed'5eed'5eedULL;
 
-// A QP's counters: those of its send queue and of its receiving side. Completions are counted by
-// CQs.
+// A QP's counters: those of its send queue and of its receive side. CQs count completions.
 inline softhca_counters read_counters(const device::Counters& send,
                                       const device::Counters& receive) noexcept {
     const auto get = [](const std::atomic<std::uint64_t>& counter) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Counting doorbells: see doorbell_count.h.
+// Counts doorbells: see doorbell_count.h.
 #include "softhca/engine/doorbell_count.h"
 
 #include <endian.h>
@@ -35,7 +35,7 @@ PostShape shape_of(const device::QueuePair& qp, const ibv_send_wr* first,
     const ibv_send_wr* last = nullptr;
     for (const ibv_send_wr* wr = first; wr && wr != end; wr = wr->next, ++shape.entries)
         last = wr;
-    if (shape.entries != 1) return shape;  // only a list of one can go by BlueFlame
+    if (shape.entries != 1) return shape;  // only a list of one WQE can go by BlueFlame
     shape.units = 1 + transport_units(qp.type);
     switch (last->opcode) {
         case IBV_WR_RDMA_WRITE:
@@ -65,7 +65,7 @@ PostShape shape_of(const device::QueuePair& qp, const ibv_send_wr* first,
 
 namespace {
 
-// Visits the numbered entries from `from` on, over at most `limit` blocks; returns how many blocks.
+// Visits the numbered WQEs from `from` on, over at most `limit` blocks. Returns how many blocks.
 template <class Visit>
 std::uint32_t for_each_entry(const device::QueuePair& qp, const LocalQp& local, std::uint16_t from,
                              std::uint32_t limit, Visit visit) noexcept {
@@ -113,8 +113,8 @@ bool by_blueflame(const device::QueuePair& qp, const PostShape& shape) noexcept 
 void count_post(device::QueuePair& qp, const PostShape& shape) noexcept {
     if (!shape.entries) return;
     const bool blueflame = by_blueflame(qp, shape);
-    // two threads may post on one QP, one after the other: unlike the other counters these have
-    // more than one writer
+    // Two threads may post on one QP, one after the other. So, unlike other counters, these have
+    // more than one writer.
     (blueflame ? qp.send.blueflame : qp.send.doorbells).fetch_add(1, std::memory_order_relaxed);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Event channels: see events.h. A channel is a pipe; its read end is the application's, its write
-// end is kept by the process. A peer opens the write end by /proc/PID/fd/N, which needs no more
-// right than to be the same user, and vanishes with the process.
+// Event channels: see events.h. A channel is a pipe. The application has its read end, and the
+// process keeps its write end. A peer opens the write end by /proc/PID/fd/N, which requires only
+// the same user, and which vanishes with the process.
 #include "softhca/engine/events.h"
 
 #include <errno.h>
@@ -36,15 +36,15 @@ struct OwnChannel {
     ino_t inode;
 };
 
-// A peer's write end, kept open.
+// The write end of a peer's channel, kept open.
 struct PeerEnd {
     std::uint32_t channel, generation;
     int fd;
 };
 
-SpinLock g_lock;  // g_own, g_peers
+SpinLock g_lock;  // guards g_own and g_peers
 std::vector<OwnChannel>* g_own = nullptr;
-std::atomic<int> g_own_count{0};  // its size, for a look without the lock
+std::atomic<int> g_own_count{0};  // size of g_own, readable without the lock
 std::vector<PeerEnd>* g_peers = nullptr;
 constexpr std::size_t kPeerEnds = 64;
 
@@ -57,7 +57,7 @@ int own_end(std::uint32_t index) noexcept {
     return -1;
 }
 
-// The write end of a peer's channel, opened at first need. Under g_lock.
+// The write end of a peer's channel, opened at the first use. The caller holds g_lock.
 int peer_end(Fabric& fabric, std::uint32_t index, const Channel& channel) noexcept {
     if (!g_peers) g_peers = new std::vector<PeerEnd>;
     for (const PeerEnd& end : *g_peers)
@@ -70,7 +70,7 @@ int peer_end(Fabric& fabric, std::uint32_t index, const Channel& channel) noexce
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", fabric.segment().processes[owner].pid,
              channel.write_fd);
-    // readable as well: with a reader of our own a dead peer is never a SIGPIPE to us
+    // Opened for reading, too: because we are a reader, a dead peer never causes a SIGPIPE here.
     int fd = libc::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0) return -1;
     struct stat st {};
@@ -92,7 +92,8 @@ int peer_end(Fabric& fabric, std::uint32_t index, const Channel& channel) noexce
     return fd;
 }
 
-// One record into the channel's pipe. A peer's end is used under g_lock, so that nobody closes it.
+// Writes one record into the channel's pipe. A peer's end is used under g_lock, so that no thread
+// closes it meanwhile.
 ssize_t put(Fabric& fabric, std::uint32_t index, const Channel& channel, const void* record,
             std::size_t length) noexcept {
     const auto write = [&](int fd) {
@@ -113,7 +114,7 @@ bool send(Fabric& fabric, std::uint32_t index, std::uint32_t generation, const v
           std::size_t length) noexcept {
     if (index >= device::kMaxChannels) return false;
     Channel& channel = fabric.segment().channels[index];
-    // closed behind its users' back, its place may be another's
+    // The channel was closed while in use, and its slot may be another's.
     if (!channel.head.live() || channel.head.generation != generation) return false;
     if (!channel.lock.lock()) return false;
     const int saved = errno;
@@ -142,8 +143,8 @@ std::uint32_t open_channel(Fabric& fabric, std::uint32_t context, bool asynchron
         errno = ENOMEM;
         return kNone;
     }
-    // Ours is open for reading as well, so that it neither raises SIGPIPE nor needs the
-    // application's end, whose flags are its own, to be drained.
+    // Our end is open for reading as well. So it neither raises SIGPIPE nor needs the application's
+    // end, whose flags are its own, to be drained.
     char path[64];
     snprintf(path, sizeof path, "/proc/self/fd/%d", ends[1]);
     int writer = libc::open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
@@ -226,7 +227,7 @@ void send_async_event(Fabric& fabric, std::uint32_t context, std::uint32_t type,
 std::uint32_t drain_events(Fabric& fabric, std::uint32_t index,
                            std::uint64_t user_handle) noexcept {
     if (index >= device::kMaxChannels) return 0;
-    int writer;  // open for both
+    int writer;  // open for reading and writing
     {
         Guard<SpinLock> guard(g_lock);
         writer = own_end(index);
@@ -277,8 +278,9 @@ bool is_internal_event_fd(int fd) noexcept {
 }
 
 void forget_events_after_fork() noexcept {
-    g_lock.unlock();  // a thread that is not in the child may have held it
-    // the child's copies of the write ends must go, or readers would never see the end of the pipe
+    g_lock.unlock();  // a thread that the child does not have may have held it
+    // The child's copies of the write ends must be closed, or readers would never see the end of
+    // the pipe.
     if (g_own)
         for (const OwnChannel& own : *g_own)
             libc::close(own.write_fd);

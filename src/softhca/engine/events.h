@@ -9,16 +9,16 @@
 
 namespace softhca::engine {
 
-// Makes a channel of this process. The application's descriptor goes to *fd; returns its index in
-// Segment.channels, or kNone with errno set.
+// Creates a channel of this process. The application's descriptor is stored in *fd. Returns the
+// index in Segment.channels, or kNone and errno.
 std::uint32_t open_channel(device::Fabric& fabric, std::uint32_t context, bool asynchronous,
                            int* fd) noexcept;
 void close_channel(device::Fabric& fabric, std::uint32_t channel) noexcept;
 // The channel of this process that reads from `fd`, or kNone.
 std::uint32_t find_channel(device::Fabric& fabric, int fd, bool asynchronous_too) noexcept;
 
-// Sends one completion event. False when it could not be delivered (the pipe is full, the process
-// gone). Inside an epoch, under the CQ's lock.
+// Sends one completion event. Returns false if it could not be delivered: the pipe is full or the
+// process is gone. The caller is inside an epoch and holds the CQ's lock.
 bool send_completion_event(device::Fabric& fabric, std::uint32_t channel, std::uint32_t generation,
                            std::uint64_t user_handle) noexcept;
 
@@ -26,12 +26,12 @@ bool send_completion_event(device::Fabric& fabric, std::uint32_t channel, std::u
 void send_async_event(device::Fabric& fabric, std::uint32_t context, std::uint32_t type,
                       std::uint64_t element, std::atomic<std::uint32_t>* sent) noexcept;
 
-// Removes what has not been read of an object's events, and says how many. Own channels only.
+// Removes the unread events of an object and returns their number. Own channels only.
 std::uint32_t drain_events(device::Fabric& fabric, std::uint32_t channel,
                            std::uint64_t user_handle) noexcept;
 
 bool is_event_fd(int fd) noexcept;           // a channel's read or write end of this process
-bool is_internal_event_fd(int fd) noexcept;  // its write end, or a peer's that is kept open
+bool is_internal_event_fd(int fd) noexcept;  // a write end of this process, or of a peer
 void forget_events_after_fork() noexcept;
 
 }  // namespace softhca::engine

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What libsofthca offers to programs that know of it, found with dlsym(RTLD_DEFAULT, ...). On
-// hardware these are null pointers. See docs/softhca.md.
+// The functions of libsofthca for programs that know it. Programs find them with
+// dlsym(RTLD_DEFAULT, ...), which returns null pointers on hardware. See docs/softhca.md.
 #include <dlfcn.h>
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
@@ -31,7 +31,7 @@ std::uint64_t load_register(const volatile void* at) noexcept {
 using InitObj = int (*)(mlx5dv_obj*, std::uint64_t);
 
 InitObj real_init_obj() noexcept {
-    // libmlx5 is often loaded outside the global scope (libibverbs' providers, UCX's modules)
+    // libmlx5 is often loaded outside the global scope, by libibverbs' providers or UCX's modules.
     static const InitObj real = [] {
         void* symbol = nullptr;
         if (void* library = dlopen("libmlx5.so.1", RTLD_LAZY | RTLD_NOLOAD))
@@ -46,8 +46,9 @@ InitObj real_init_obj() noexcept {
 
 extern "C" {
 
-// A doorbell has been rung at this register (its address in the UAR page, after the store): what a
-// kick is to virtio. Thread-safe as the register is: the caller holds the uUAR if it is shared.
+// The program has rung a doorbell at this register (its address in the UAR page, after the store).
+// It corresponds to a kick in virtio. It is as thread-safe as the register: if the uUAR is shared,
+// the caller holds it.
 __attribute__((visibility("default"))) void softhca_doorbell(void* uar_register) {
     device::Fabric* fabric = device::Fabric::current();
     if (!fabric || !uar_register) return;
@@ -62,7 +63,8 @@ __attribute__((visibility("default"))) void softhca_doorbell(void* uar_register)
     if (!local || !local->send_ring) return;
     if (!local->announced.load(std::memory_order_relaxed)) [[unlikely]]
         local->announced.store(true, std::memory_order_relaxed);
-    // A BlueFlame write goes on where a doorbell ends: the second eight bytes tell them apart.
+    // A BlueFlame write continues where a doorbell ends, so the second eight bytes distinguish
+    // them.
     auto* second = static_cast<volatile std::uint64_t*>(uar_register) + 1;
     const bool blueflame = *second != kUntouchedRegister;
     *second = kUntouchedRegister;
@@ -73,11 +75,11 @@ __attribute__((visibility("default"))) void softhca_doorbell(void* uar_register)
     run_posted(*fabric, *local);
 }
 
-// A program that reads the CQ's memory itself has found no completion. True: look again, something
-// was carried out. Thread-safe.
+// A program that reads the CQ's memory itself has found no completion. If it returns true,
+// something was executed, so the program should look again. Thread-safe.
 __attribute__((visibility("default"))) bool softhca_empty_poll(void) { return work_while_empty(); }
 
-// Interposed only to learn which QPs may be posted to past the ops table.
+// Interposed only to learn which QPs may be posted to without the ops table.
 __attribute__((visibility("default"))) int mlx5dv_init_obj(mlx5dv_obj* object, uint64_t type) {
     const InitObj real = real_init_obj();
     if (!real) return ENOSYS;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The part of the fast path that SENDs alone have: see fast_path.h.
+// The part of the fast path that only SENDs have: see fast_path.h.
 #include "softhca/engine/fast_path.h"
 
 namespace softhca::engine {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fast path for the requests that latency is measured with: an RC SEND or RDMA WRITE whose
-// entry is one basic block with one SGE, in memory that is shared on both sides. It checks what the
-// slow path (request.h, responder.h) checks. When a check fails or something is out of the
-// ordinary, it declines and has changed nothing: errors, retries and all other requests belong to
-// the slow path alone. The code is in a header so that a post needs one stack frame up to its
-// payload.
+// The fast path of the requests that latency is measured with: an RC SEND or RDMA WRITE whose WQE
+// is one basic block with one SGE, in memory that is shared on both sides. It checks what the slow
+// path (request.h, responder.h) checks. If a check fails or anything is unusual, it declines and
+// has changed nothing. So only the slow path handles errors, retries and all other requests. The
+// code is in a header, so that a post needs one stack frame up to its payload.
 #pragma once
 
 #include <endian.h>
@@ -15,13 +14,14 @@
 
 namespace softhca::engine {
 
-// A request that the fast path executed: its payload has arrived and `target` has acknowledged it.
+// A request that the fast path has executed: its payload is delivered, and `target` has
+// acknowledged it.
 struct FastPathRequest {
     std::uint8_t opcode, control;
     bool is_inline;
     std::uint32_t bytes;
     device::QueuePair* target;
-    bool has_completion;  // of the receiver, in LocalQp.unfinished.receive
+    bool has_completion;  // for the receiver, in LocalQp.unfinished.receive
     const std::byte* payload;
 };
 
@@ -35,12 +35,12 @@ inline void store_payload(std::byte* to, const std::byte* from, std::uint32_t by
     *reinterpret_cast<volatile Word*>(to) = load<std::uint64_t>(from);
 }
 
-// The part of a SEND behind the checks that all requests have in common.
+// The part of a SEND after the checks that all requests have in common.
 bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& qp,
                FastPathRequest& request) noexcept;
 
-// Executes the entry at `counter` if the fast path takes it and it has at most `most_bytes` of
-// payload. Under the run lock, inside an epoch.
+// Executes the WQE at `counter`, if the fast path can and it has at most `most_bytes` bytes of
+// payload. The caller holds the run lock and is inside an epoch.
 [[gnu::always_inline]] inline bool try_fast_path(device::Fabric& fabric, LocalQp& local,
                                                  device::QueuePair& qp, std::uint16_t counter,
                                                  std::size_t most_bytes,
@@ -62,7 +62,7 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
         segment += kUnit;
         --units;
     }
-    // the one piece of payload, which takes what is left of the entry
+    // The one SGE, which takes the rest of the WQE.
     --units;
     const std::uint32_t length = be32toh(load<std::uint32_t>(segment));
     const std::uint32_t bytes = length & ~MLX5_INLINE_SEG;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Wrapping the ops table: see hooks.h.
+// Wraps the ops table: see hooks.h.
 #include "softhca/engine/hooks.h"
 
 #include <infiniband/verbs.h>
@@ -25,9 +25,9 @@ namespace epoch = device::epoch;
 
 namespace {
 
-// libmlx5's functions. One libmlx5 in a process has one set; a context with another (a second copy
-// of the library) is not wrapped, and its QPs are polled. Written under g_lock, before the table
-// that calls them is changed.
+// libmlx5's functions. One libmlx5 has one set of them. A context with another set (of a second
+// copy of the library) is not wrapped, and its QPs are polled. Written under g_lock, before the
+// table that calls them is changed.
 struct Real {
     int (*post_send)(ibv_qp*, ibv_send_wr*, ibv_send_wr**);
     int (*post_recv)(ibv_qp*, ibv_recv_wr*, ibv_recv_wr**);
@@ -55,11 +55,11 @@ void posted(ibv_qp* qp, const ibv_send_wr* first, const ibv_send_wr* end) noexce
     if (local->checks_register) [[unlikely]]
         check_register_write(*fabric, object, local->index, RegisterWriter::kDriver,
                              by_blueflame(object, shape_of(object, first, end)));
-    run_posted(*fabric, *local);  // the payload first: somebody waits for it
+    run_posted(*fabric, *local);  // the payload first, because the receiver waits for it
     count_post(object, shape_of(object, first, end));
 }
 
-// libmlx5 is about to post: for ThreadSanitizer alone.
+// Runs before libmlx5 posts, for ThreadSanitizer only.
 void about_to_post([[maybe_unused]] const ibv_qp* qp) noexcept {
 #if defined(__SANITIZE_THREAD__)
     if (!Fabric::current()) return;
@@ -81,8 +81,8 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     if (!fabric) return result;
     const std::uint32_t index = qp->qp_num & (device::kMaxQps - 1);
     device::QueuePair& object = fabric->segment().qps[index];
-    // who fails the QP changes its state, then (a heavy barrier between) flushes what it sees
-    // posted: post, then look
+    // The thread that fails the QP changes its state, executes a heavy barrier, and flushes the
+    // WQEs that it sees posted. So post first, then look at the state.
     epoch::light_barrier();
     if (object.state.load(std::memory_order_acquire) == IBV_QPS_ERR) {
         epoch::Section section;
@@ -100,7 +100,7 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     return result;
 }
 
-// Something was polled: for ThreadSanitizer alone.
+// Runs after a poll that found something, for ThreadSanitizer only.
 void polled([[maybe_unused]] std::uint32_t index) noexcept {
 #if defined(__SANITIZE_THREAD__)
     if (Fabric* fabric = Fabric::current())
@@ -136,9 +136,9 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
 int wr_complete(ibv_qp_ex* qp) {
     Fabric* fabric = Fabric::current();
     const std::uint32_t number = qp->qp_base.qp_num;
-    // From wr_start to here the thread holds libmlx5's lock of the send queue, so what is in the
-    // ring beyond the doorbell record is this call's; the entries are looked at before others can
-    // follow.
+    // From wr_start to here the thread holds libmlx5's lock of the send queue. So this call wrote
+    // what is in the ring beyond the doorbell record. Look at these WQEs before other threads can
+    // add more.
     std::uint16_t from = 0;
     std::uint32_t blocks = 0;
     if (fabric) {
@@ -169,8 +169,8 @@ int wr_complete(ibv_qp_ex* qp) {
 void wr_start(ibv_qp_ex* qp) {
     g_wr_start.load(std::memory_order_acquire)(qp);
     if (qp->wr_complete == wr_complete) return;
-    // libmlx5 sets wr_complete anew at each change of state: the real one when the QP may send,
-    // which it keeps in later states; before, one that only fails
+    // libmlx5 sets wr_complete at each change of state. When the QP may send it sets the real
+    // function, which stays in later states. Before, it sets a function that only fails.
     const WrComplete known = g_wr_complete.load(std::memory_order_acquire);
     const ibv_qp_state state = qp->qp_base.state;
     if (state == IBV_QPS_RTS) {
@@ -186,7 +186,7 @@ void wr_start(ibv_qp_ex* qp) {
     }
 }
 
-// True when posts through this context come to us.
+// Whether posts through this context reach our functions.
 bool hook_context(ibv_context* context) noexcept {
     ibv_context_ops& ops = context->ops;
     device::Guard<device::SpinLock> guard(g_tables_lock);
@@ -215,12 +215,12 @@ void hook_cq(std::uint32_t index, std::uint64_t user_handle, bool extended) noex
     auto* cq = reinterpret_cast<ibv_cq*>(static_cast<std::uintptr_t>(user_handle));
     Fabric* fabric = Fabric::current();
     if (!fabric || !cq || !cq->context || !hook_context(cq->context)) return;
-    // ibv_poll_cq() shows no timestamps; libmlx5 makes start_poll for those who want any
+    // ibv_poll_cq() shows no timestamps. libmlx5 sets start_poll if the program wants any.
     fabric->segment().cqs[index].timestamps =
         extended && reinterpret_cast<ibv_cq_ex*>(cq)->start_poll != nullptr;
     if (!extended) return;
-    // CREATE_CQ_EX is also used for plain CQs: libmlx5 allocates room for the extended one always,
-    // and leaves start_poll unset if it was not asked for
+    // CREATE_CQ_EX is also used for plain CQs. libmlx5 always allocates room for the extended CQ,
+    // and leaves start_poll unset if none was asked for.
     auto* extension = reinterpret_cast<ibv_cq_ex*>(cq);
     if (extension->start_poll && extension->start_poll != start_poll) {
         g_start_poll[index].store(extension->start_poll, std::memory_order_release);
@@ -240,7 +240,7 @@ void hook_qp(LocalQp& local, std::uint64_t user_handle) noexcept {
         mark_direct(*fabric, local);
         return;
     }
-    // libmlx5 allocates every QP with room for the extended one (struct verbs_qp)
+    // libmlx5 allocates every QP with room for the extended one (struct verbs_qp).
     auto* extension = reinterpret_cast<ibv_qp_ex*>(qp);
     if (extension->wr_start && extension->wr_start != wr_start) {
         g_wr_start.store(extension->wr_start, std::memory_order_release);

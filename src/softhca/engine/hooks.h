@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How the engine learns of posts without a doorbell: it wraps the functions that libmlx5 put into
-// the ibv_context's ops table and into extended QPs and CQs. Only public fields of
-// infiniband/verbs.h are touched. What is posted past them (mlx5dv users) is found by the progress
+// Wraps the functions that libmlx5 stores in the ibv_context's ops table and in extended QPs and
+// CQs, so that the engine learns of posts without a doorbell. Only public fields of
+// infiniband/verbs.h are changed. Posts that bypass them (mlx5dv users) are found by the progress
 // thread, or announced by the doorbell hook.
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace softhca::engine {
 
-// user_handle of a CREATE command: the application's ibv_cq or ibv_qp, whose context is wrapped
-// (once).
+// `user_handle` of a CREATE command is the application's ibv_cq or ibv_qp. Its context is wrapped
+// once.
 void hook_cq(std::uint32_t index, std::uint64_t user_handle, bool extended) noexcept;
 void hook_qp(LocalQp& local, std::uint64_t user_handle) noexcept;
 void unhook_cq(std::uint32_t index) noexcept;

@@ -13,10 +13,11 @@ using device::QueuePair;
 
 namespace {
 
-// Pauses of a message: a long one has no more than a short one, or it would take minutes.
+// The number of pauses in a message. A long message has no more than a short one, or it would take
+// minutes.
 constexpr std::size_t kMostPauses = 8;
 
-// Between 10 and 73 microseconds, which a scheduler makes longer; the seed says which.
+// Between 10 and 73 microseconds, chosen by the seed. A scheduler makes it longer.
 void pause_between() noexcept {
     static std::atomic<std::uint64_t> state{0};
     const std::uint64_t next =
@@ -27,7 +28,7 @@ void pause_between() noexcept {
     nanosleep(&time, nullptr);
 }
 
-// `length` bytes of a list from `offset` on.
+// `length` bytes of a span list from `offset` on.
 void slice(const SpanList& list, std::size_t offset, std::size_t length, SpanList& out) noexcept {
     out.process = list.process;
     out.count = 0;
@@ -60,7 +61,7 @@ Moved move_packets(Fabric& fabric, const QueuePair& requester, const SpanList& s
     const std::size_t pause_every = std::max<std::size_t>(1, (packets - 1) / kMostPauses);
     SpanList from, to;
     for (std::size_t n = 0; n < packets; ++n) {
-        // The last one, then the others as they were sent.
+        // The last packet, then the others in order.
         const std::size_t packet = !reorders ? n : n == 0 ? packets - 1 : n - 1;
         const std::size_t at = packet * mtu, length = std::min(mtu, bytes - at);
         slice(source, at, length, from);

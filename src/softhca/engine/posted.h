@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a post does: libmlx5's calls (hooks.cc) and announced doorbells (exports.cc) end here.
+// What happens at a post: libmlx5's calls (hooks.cc) and announced doorbells (exports.cc) end here.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,8 +11,8 @@
 
 namespace softhca::engine {
 
-// Inside an epoch.
-// Most posts are of one small request on a QP with nothing under way.
+// The caller is inside an epoch. Most posts have one small request, on a QP without unfinished
+// work.
 [[gnu::always_inline]] inline void run_posted(device::Fabric& fabric, LocalQp& local) noexcept {
     if (!leaves_all_to_thread(local.engine) && local.run_lock.try_lock()) {
         device::QueuePair& qp = fabric.segment().qps[local.index];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Failing a QP: see qp_error.h and IBTA 10.3.1, 11.6.2.
+// Puts a QP into the error state: see qp_error.h and IBTA 10.3.1, 11.6.2.
 #include "softhca/engine/qp_error.h"
 
 #include <infiniband/verbs.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Access to driver-owned memory (queue buffers, doorbell records) of any process. It is shared when
-// it is made, so this is a load or a store; the odd buffer that could not be shared is reached
-// through the kernel. What is read has been written by another process and may be anything.
+// Access to driver-owned memory (queue buffers, doorbell records) of any process. It becomes shared
+// when it is registered, so an access is a load or a store. A buffer that could not be shared is
+// reached through the kernel. Another process has written what is read, so it may be anything.
 #pragma once
 
 #include <endian.h>
@@ -14,7 +14,7 @@
 
 namespace softhca::engine {
 
-// A pointer to [at, +length) of the queue memory, or nullptr when it takes the kernel to reach it.
+// A pointer to [at, +length) of the queue memory, or nullptr if only the kernel can reach it.
 inline std::byte* queue_pointer(device::Fabric& fabric, std::uint32_t process,
                                 const device::QueueMemory& memory, std::uint64_t at,
                                 std::uint64_t length) noexcept {
@@ -42,9 +42,9 @@ inline bool by_kernel(device::Fabric& fabric, std::uint32_t process, pid_t* pid)
            device::peers::verify(fabric, fabric.segment(), process, pid) == 0;
 }
 
-// Bytes of an entry of that size, a power of two, and where the entry of that index begins. Another
-// process of the fabric may have changed the record that the shift comes from: the result is always
-// defined, and the functions here bound it.
+// The bytes of a WQE of that size, a power of two, and where the WQE of that index begins. Another
+// process of the fabric may have changed the record that the shift comes from. So the result is
+// defined for every shift, and the functions here bound it.
 inline std::uint64_t entry_bytes(std::uint32_t shift) noexcept {
     return std::uint64_t{1} << (shift & 31);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Receive queues: see receive.h. Layout of the entries: an array of mlx5_wqe_data_seg ended by lkey
-// 0x100 (QP), or mlx5_wqe_srq_next_seg and the array (SRQ: a linked list that starts at entry 0).
+// Receive queues: see receive.h. A WQE of a QP is an array of mlx5_wqe_data_seg that lkey 0x100
+// ends. A WQE of an SRQ is a mlx5_wqe_srq_next_seg and the array; the WQEs form a linked list that
+// starts at WQE 0.
 #include "softhca/engine/receive.h"
 
 #include <infiniband/verbs.h>
@@ -25,7 +26,7 @@ namespace {
 constexpr unsigned kReceiveRecord = 0;
 constexpr std::uint64_t kInFlight = 1ull << 63;
 
-// Copies a scatter list out of the owner's memory, so that it cannot change under our eyes.
+// Copies a scatter list out of the owner's memory, so that it cannot change while it is used.
 bool fetch_list(Fabric& fabric, std::uint32_t process, const device::QueueMemory& buffer,
                 std::uint64_t at, std::size_t bytes, Receive& receive) noexcept {
     bytes = std::min(bytes, sizeof receive.list);
@@ -44,9 +45,9 @@ bool fetch_list(Fabric& fabric, std::uint32_t process, const device::QueueMemory
     return true;
 }
 
-// Is another entry posted beyond `consumed`? The record is in a cache line that its owner writes at
-// each post: it is looked at only when all that it said last has been taken. False in *readable
-// when it cannot be.
+// Whether a WQE is posted beyond `consumed`. The record is in a cache line that its owner writes at
+// each post. So it is read only if all WQEs of its last known value are taken. *readable is false
+// if it cannot be read.
 bool another(Fabric& fabric, std::uint32_t process, const device::QueueMemory& record,
              std::uint32_t consumed, std::uint32_t& posted_seen, bool* readable) noexcept {
     *readable = true;
@@ -61,7 +62,7 @@ void limit_reached(Fabric& fabric, SharedReceiveQueue& srq) noexcept {
         return;
     const std::uint32_t left = (posted - srq.consumed) & 0xffff;
     if (left >= srq.limit) return;
-    srq.limit = 0;  // fires once (IBTA 10.2.9.3)
+    srq.limit = 0;  // the event is sent once (IBTA 10.2.9.3)
     send_async_event(fabric, srq.head.context, IBV_EVENT_SRQ_LIMIT_REACHED, srq.user_handle,
                      &srq.async_events_sent);
 }
@@ -83,7 +84,8 @@ Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& re
         !fetch_list(fabric, process, srq.buffer, at + sizeof next,
                     entry_bytes(srq.wqe_shift) - sizeof next, receive)) {
         if (!fabric.going(process)) {
-            // the owner has damaged its list: the queue fails, as for a WQE fetched with an error
+            // The owner has corrupted its list: the queue fails, as for a WQE fetched with an
+            // error.
             srq.failed = 1;
             send_async_event(fabric, srq.head.context, IBV_EVENT_SRQ_ERR, srq.user_handle,
                              &srq.async_events_sent);
@@ -105,7 +107,7 @@ Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& re
     return Take::kOk;
 }
 
-// Under the queue's lock: its next entry is taken.
+// Takes the queue's next WQE. The caller holds the queue's lock.
 void consume(Fabric& fabric, QueuePair& qp, bool mark, Receive& receive) noexcept {
     receive.process = qp.head.owner();
     receive.pd = qp.pd;
@@ -201,7 +203,7 @@ bool take_one_piece(Fabric& fabric, QueuePair& qp, std::size_t bytes, Receive& r
         receive.cq = qp.recv_cq;
         receive.uidx = qp.uidx;
         consume(fabric, qp, true, receive);
-        // the next one lies in its owner's cache: have it here when the next message comes
+        // The next WQE lies in its owner's cache: fetch it now, for the next message.
         if (((qp.rq_posted_seen ^ qp.rq_consumer) & 0xffff) != 0)
             __builtin_prefetch(entry(qp.rq_consumer));
     }
@@ -287,7 +289,7 @@ bool is_being_delivered(Fabric& fabric, const QueuePair& target) noexcept {
 
 namespace {
 
-// The receive at `counter` ends with a flush, of a QP that is in error.
+// Completes the receive at `counter` with a flush error, for a QP in the error state.
 Put put_flushed(Fabric& fabric, const QueuePair& qp, std::uint32_t cq, std::uint32_t uidx,
                 std::uint32_t counter, bool patient) noexcept {
     Completion completion;
@@ -299,10 +301,10 @@ Put put_flushed(Fabric& fabric, const QueuePair& qp, std::uint32_t cq, std::uint
     return put_completion(fabric, cq, completion, patient);
 }
 
-// The one receive of an SRQ that a QP in error may still have.
+// Flushes the one receive of an SRQ that a QP in error may still hold.
 void flush_shared(Fabric& fabric, QueuePair& qp) noexcept {
     if (qp.in_flight.load(std::memory_order_seq_cst) == 0 || is_being_delivered(fabric, qp)) return;
-    // Several may come here; one of them has the mark.
+    // Several threads may come here; one of them gets the mark.
     const std::uint64_t mark = qp.in_flight.exchange(0);
     const std::uint32_t index = qp.in_flight_srq.load(std::memory_order_relaxed);
     if (mark == 0 || index >= device::kMaxSrqs) return;
@@ -319,24 +321,24 @@ void flush_receives(Fabric& fabric, std::uint32_t index) noexcept {
     QueuePair& qp = fabric.segment().qps[index];
     if (qp.srq != kNone || qp.type == IB_UVERBS_QPT_XRC_TGT) return flush_shared(fabric, qp);
     if (!qp.rq_count) return;
-    // the state that brought us here, then what is posted: see post_recv() in hooks.cc
+    // Read the state that brought us here, then what is posted: see post_recv() in hooks.cc.
     device::epoch::heavy_barrier(fabric);
     if (!qp.receive_lock.lock()) return;
     const auto complete = [&](std::uint32_t counter) {
         return put_flushed(fabric, qp, qp.recv_cq, qp.uidx, counter, false) != Put::kBusy;
     };
-    // somebody holds the CQ: the owner comes here again
+    // Another thread holds the CQ: the owner comes here again.
     const auto later = [&] {
         qp.receive_lock.unlock();
         device::call_attention(fabric, qp, device::kAttentionState);
     };
     if (const std::uint64_t mark = qp.in_flight.load(std::memory_order_seq_cst)) {
-        // the requester goes on, and comes here when it is done
+        // The requester is still at work, and comes here when it is done.
         if (is_being_delivered(fabric, qp)) {
             qp.receive_lock.unlock();
             return;
         }
-        // marked before the consumer moved on: then it has not been taken
+        // It was marked before the consumer advanced, so it has not been taken.
         const std::uint32_t counter = static_cast<std::uint32_t>(mark) & 0xffff;
         if (counter != (qp.rq_consumer & 0xffff) && !complete(counter)) return later();
         clear_in_flight(qp);

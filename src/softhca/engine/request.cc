@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Decoding send work queue entries: see request.h.
+// Decodes send WQEs: see request.h.
 #include "softhca/engine/request.h"
 
 #include <endian.h>
@@ -22,7 +22,7 @@ namespace {
 constexpr std::uint32_t kExtendedAv = 0x80000000u;  // MLX5_EXTENDED_UD_AV
 constexpr std::uint32_t kGrhPresent = 1u << 30;
 
-// Walks an entry in 16-byte units; wraps at the end of the ring.
+// Reads a WQE in 16-byte units, and wraps at the end of the ring.
 class Cursor {
 public:
     Cursor(const LocalQp& local, std::uint16_t counter) noexcept
@@ -54,7 +54,7 @@ bool is_send(std::uint8_t opcode) noexcept {
     return opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM;
 }
 
-// IBTA table 44: which transport carries which operation.
+// IBTA table 44: the operations of each transport.
 bool allowed(std::uint32_t type, std::uint8_t opcode) noexcept {
     switch (type) {
         case IB_UVERBS_QPT_RC:
@@ -81,7 +81,7 @@ std::uint32_t transport_units(std::uint32_t type, std::uint8_t opcode,
 }
 
 void decode_address_vector(Cursor& cursor, Request& request) noexcept {
-    // struct mlx5_wqe_av, the extended part only if it says so
+    // struct mlx5_wqe_av; the extended part follows only if the bit says so.
     const std::byte* av = cursor.at();
     request.qkey = be32toh(load<std::uint32_t>(av));
     const std::uint32_t dqp = be32toh(load<std::uint32_t>(av + 8));
@@ -103,10 +103,9 @@ void decode_address_vector(Cursor& cursor, Request& request) noexcept {
     cursor.advance(1);
 }
 
-// On an Ethernet port the GIDs say whether the packet arrives, and a receiver always finds a
-// header: the entry has neither LID nor the bit that a header is there (mlx5_create_ah of libmlx5).
-// The completion says which header, where it says the service level of InfiniBand
-// (cqe->rx_l3_type).
+// On an Ethernet port the GIDs decide whether the packet arrives, and the receiver always gets a
+// header. The WQE has neither a LID nor the bit for a header (mlx5_create_ah of libmlx5). The CQE
+// reports which header it is, in the place of InfiniBand's service level (cqe->rx_l3_type).
 void address_by_gid(const device::Port& port, Request& request) noexcept {
     const device::GidEntry source = port.gid(request.sgid_index);
     request.dlid = port.reaches(request.sgid_index, request.dgid) ? device::kLid : 0;
@@ -139,7 +138,7 @@ std::uint8_t add_gather(Fabric& fabric, const QueuePair& qp, Cursor& cursor, std
     cursor.advance(1);
     --left;
     std::uint64_t length = be32toh(segment.byte_count);
-    if (length == 0) length = std::uint64_t{1} << 31;  // PRM: zero stands for 2 GiB
+    if (length == 0) length = std::uint64_t{1} << 31;  // PRM: zero means 2 GiB
     if (request.data.bytes + length > device::kMaxMessage)
         return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
     const bool written = request.opcode == MLX5_OPCODE_RDMA_READ || is_atomic(request.opcode);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Decoding a send work queue entry: control segment, transport segments, gather list or inline data
+// Decodes a send WQE: control segment, transport segments, gather list or inline data
 // (infiniband/mlx5dv.h, struct mlx5_wqe_*). The ring belongs to this process, but a program may
-// have scribbled over it, so every length is checked against the entry's size and the ring's end.
+// have overwritten it. So every length is checked against the WQE's size and the ring's end.
 #pragma once
 
 #include <string.h>
@@ -13,8 +13,8 @@
 
 namespace softhca::engine {
 
-// Entries are made of units of 16 bytes, four to a block, and written by the application at any
-// time: what is looked at is copied out.
+// WQEs consist of units of 16 bytes, four to a block. The application may write them at any time,
+// so what is examined is copied out.
 inline constexpr std::uint32_t kUnit = 16, kUnitsInBlock = 4;
 
 template <class T>
@@ -24,14 +24,14 @@ T load(const std::byte* from) noexcept {
     return value;
 }
 
-// The header before the payload of a datagram on an Ethernet port, in Request::service_level.
+// The header in front of a datagram's payload on an Ethernet port, in Request::service_level.
 inline constexpr std::uint8_t kRoceV1 = 0, kRoceV2OverIpv6 = 1, kRoceV2OverIpv4 = 2;
 
 struct Request {
     std::uint8_t opcode;      // MLX5_OPCODE_*
     std::uint8_t control;     // fm_ce_se: signalled, solicited, fence
     std::uint32_t immediate;  // big-endian, as it travels
-    std::uint32_t blocks;     // 64-byte basic blocks that the entry takes
+    std::uint32_t blocks;     // 64-byte basic blocks of the WQE
     std::uint32_t units;      // 16-byte units (ds)
     bool has_inline;
     // RDMA and atomics
@@ -43,28 +43,28 @@ struct Request {
     // UD
     std::uint32_t qpn, qkey, flow_label;
     std::uint16_t dlid;
-    std::uint16_t source_lid;  // what the receiver is told, of all transports
+    std::uint16_t source_lid;  // the sender's LID for the receiver's CQE, of all transports
     std::uint8_t service_level, traffic_class, hop_limit, sgid_index;
     bool has_grh;
     std::uint8_t dgid[16];
 
-    SpanList data;     // gather list; for READ and atomics where the answer goes
-    unsigned gathers;  // entries that take a DMA read (not inline)
+    SpanList data;     // gather list; for READ and atomics, where the response goes
+    unsigned gathers;  // SGEs that take a DMA read (not inline)
 
     bool signalled() const noexcept { return control & MLX5_WQE_CTRL_CQ_UPDATE; }
     bool solicited() const noexcept { return control & MLX5_WQE_CTRL_SOLICITED; }
 };
 
-// The entry at `counter`. Returns 0 or the syndrome (MLX5_CQE_SYNDROME_*) of the local error;
-// blocks, opcode and control are valid in either case. Inside an epoch.
+// Decodes the WQE at `counter`. Returns 0 or the syndrome (MLX5_CQE_SYNDROME_*) of the local error.
+// blocks, opcode and control are valid in either case. The caller is inside an epoch.
 std::uint8_t decode(device::Fabric& fabric, const LocalQp& local, const device::QueuePair& qp,
                     std::uint16_t counter, Request& request) noexcept;
 
-// Does the entry at `counter` carry inline data? Without resolving any key.
+// Whether the WQE at `counter` carries inline data. Resolves no key.
 bool carries_inline(const LocalQp& local, const device::QueuePair& qp,
                     std::uint16_t counter) noexcept;
 
-// Blocks that the entry at `counter` takes; at least 1, so that a walk always ends.
+// The blocks of the WQE at `counter`; at least 1, so that a walk always ends.
 std::uint32_t entry_blocks(const LocalQp& local, std::uint16_t counter) noexcept;
 std::uint32_t entry_units(const LocalQp& local, std::uint16_t counter) noexcept;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Resolving keys and moving payload: see spans.h.
+// Resolves keys and moves payload: see spans.h.
 #include "softhca/engine/spans.h"
 
 #include <errno.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr unsigned kIovecs = 64;
 
-// A run of spans whose two sides are reached the same way, to be copied by one system call.
+// A run of spans whose sides are each reached in one way, so that one system call copies it.
 struct Run {
     iovec source[kIovecs];
     iovec target[kIovecs];
@@ -37,7 +37,7 @@ void* as_pointer(std::uint64_t address) noexcept {
     return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));
 }
 
-// Which side of a failed copy is not there: probe our own side page by page.
+// Finds which side of a failed copy is missing, by probing our own side page by page.
 bool own_side_faults(pid_t own, const iovec* side, unsigned count) noexcept {
     for (unsigned i = 0; i < count; ++i) {
         const auto start = reinterpret_cast<std::uintptr_t>(side[i].iov_base);
@@ -58,7 +58,7 @@ Moved flush(Fabric& fabric, Run& run, std::uint32_t source_slot,
     const pid_t own_pid = getpid();
     pid_t other_pid = own_pid;
     const auto pid = [&](std::uint32_t slot) { return slot == own ? own_pid : other_pid; };
-    // a process that is gone may have left its number to somebody else
+    // Another process may have the number of a process that is gone.
     const std::uint32_t other = source_slot == own ? target_slot : source_slot;
     if (other != own) {
         if (!fabric.alive(other)) return Moved::kGone;
@@ -93,7 +93,7 @@ Moved flush(Fabric& fabric, Run& run, std::uint32_t source_slot,
     return result;
 }
 
-// The region that a key names, if it may be used like this (IBTA 10.6.3, 10.6.7).
+// The region that a key names, if this use of it is allowed (IBTA 10.6.3, 10.6.7).
 inline Access find_region(const device::Segment& segment, std::uint32_t key, std::uint32_t pd,
                           std::uint64_t address, std::uint64_t length, std::uint32_t rights,
                           const MemoryRegion** found) noexcept {
@@ -128,7 +128,7 @@ std::byte* resolve_shared_slow(Fabric& fabric, std::uint32_t key, std::uint32_t 
         if (at < extent.address || at - extent.address >= extent.length) continue;
         const std::uint64_t into = at - extent.address;
         if (length > extent.length - into) return nullptr;
-        // what of the extent belongs to the region
+        // The part of the extent that belongs to the region.
         const std::uint64_t first = std::max(extent.address, region->address);
         const std::uint64_t bytes = std::min(extent.address + extent.length, end) - first;
         const std::uint32_t process = region->head.owner();
@@ -182,7 +182,7 @@ Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_
                 pointer = peers::at(segment, process, extent.offset + into, piece);
                 break;
             }
-            // up to where the next shared extent begins
+            // This ends where the next shared extent begins.
             if (extent.address > at) piece = std::min(piece, extent.address - at);
         }
         // Nobody may make this process reach other memory of its own than it has registered.
@@ -203,8 +203,8 @@ void copy_ordered(std::byte* to, const std::byte* from, std::size_t length) noex
         std::uint64_t tail;
         memcpy(&tail, from + head, 8);
         if (head) memmove(to, from, head);  // a program may copy onto itself
-        // the compiler must not merge it with the rest; the processor stores in order (x86-64) or
-        // is told to by the release (aarch64)
+        // The compiler must not merge this store with the rest. x86-64 stores in order, and on
+        // aarch64 the release orders it.
         std::atomic_thread_fence(std::memory_order_release);
         *reinterpret_cast<volatile Unaligned*>(to + head) = tail;
     } else if (length) {
@@ -242,7 +242,7 @@ Moved move(Fabric& fabric, const SpanList& source, const SpanList& target) noexc
                 if (const Moved moved = flush(fabric, run, source.process, target.process);
                     moved != Moved::kOk)
                     return moved;
-            // the end of the last piece goes by an entry of its own, so that it is stored last
+            // The end of the last span is an iovec of its own, so that it is stored last.
             const bool last = (i + 1 == source.count && from + piece == s.length) ||
                               (j + 1 == target.count && to + piece == t.length);
             if (last && piece > 8) piece -= 8;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// From (key, address, length) to bytes that can be copied. A span is a piece of one process's
-// memory: reachable by loads and stores when it is shared (or part of a work queue entry), else
-// only through the kernel by its address in the owner's address space.
+// From (key, address, length) to bytes that can be copied. A span is a contiguous range of one
+// process's memory. If it is shared, or part of a WQE, loads and stores reach it. Otherwise only
+// the kernel reaches it, by its address in the owner's address space.
 #pragma once
 
 #include <string.h>
@@ -15,12 +15,12 @@
 namespace softhca::engine {
 
 struct Span {
-    std::byte* pointer;     // or nullptr
+    std::byte* pointer;     // nullptr: only the kernel reaches it
     std::uint64_t address;  // in the owner's address space; 0 for inline data
     std::size_t length;
 };
 
-// Enough for a WQE of 63 16-byte units whose entries all lie across two extents.
+// Enough for a WQE of 63 16-byte units whose SGEs all lie across two extents.
 inline constexpr unsigned kMaxSpans = 128;
 
 struct SpanList {
@@ -43,15 +43,15 @@ enum class Access { kOk, kBadKey, kBadDomain, kBadBounds, kBadRights, kTooMany }
 Access resolve(device::Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_t address,
                std::uint64_t length, std::uint32_t rights, SpanList& list) noexcept;
 
-// The shared piece of a region that one user resolved last, always for the same rights: programs
-// use one for many messages. Good as long as the region is what it was and its owner's arena is
-// mapped where it was; both are looked at each time.
+// The shared extent of a region that one user resolved last, always for the same rights. Programs
+// use one extent for many messages. It is valid while the region is unchanged and its owner's arena
+// is mapped in the same place; both are checked at each use.
 struct Reach {
     const device::MemoryRegion* region = nullptr;
     std::uint32_t key = 0, generation = 0, pd = 0;
     const device::peers::Mapping* mapping = nullptr;
     const std::byte* mapped = nullptr;
-    std::uint64_t address = 0, length = 0;  // as the key's user counts
+    std::uint64_t address = 0, length = 0;  // in the addresses of the key's user
     std::byte* at = nullptr;
 
     [[gnu::always_inline]] bool covers(std::uint32_t its_key, std::uint32_t its_pd,
@@ -63,8 +63,8 @@ struct Reach {
     }
 };
 
-// The same for what is wholly in one shared piece: where that is mapped here. nullptr for all else,
-// errors too. `reach` is the caller's, for these rights.
+// Where a range that lies wholly in one shared extent is mapped here. nullptr for anything else,
+// including errors. `reach` is the caller's, for these rights.
 [[gnu::cold, gnu::noinline]] std::byte* resolve_shared_slow(
     device::Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_t address,
     std::uint64_t length, std::uint32_t rights, Reach& reach) noexcept;
@@ -78,14 +78,15 @@ struct Reach {
 
 enum class Moved { kOk, kSourceFault, kTargetFault, kRefused, kGone };
 
-// Copies source to target, byte for byte, as many as the shorter has; the last bytes of each piece
-// are stored last (programs poll on the end of a buffer). At least one side is this process's.
+// Copies source to target, byte for byte, up to the shorter length. The last bytes of each span are
+// stored last, because programs poll the end of a buffer. At least one side belongs to this
+// process.
 Moved move(device::Fabric& fabric, const SpanList& source, const SpanList& target) noexcept;
 
 // memcpy whose last eight bytes are stored last, by one store.
 void copy_ordered(std::byte* to, const std::byte* from, std::size_t length) noexcept;
 
-// memcpy for a few bytes, inline: most messages that travel in a CQE are one number.
+// memcpy for a few bytes, inline, because most messages in a CQE are one number.
 inline void copy_few(void* to, const void* from, std::size_t length) noexcept {
     const auto overlapping = [&](auto word) {
         auto last = word;

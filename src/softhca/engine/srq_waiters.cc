@@ -15,7 +15,7 @@ using device::SharedReceiveQueue;
 
 namespace {
 
-// SharedReceiveQueue.waiters: nobody, one process (its slot and one), or more than one.
+// SharedReceiveQueue.waiters: no process, one process (its slot and one), or more than one.
 constexpr std::uint32_t kNobody = 0, kSeveral = ~0u;
 
 void tell(Fabric& fabric, std::uint32_t slot) noexcept {
@@ -29,7 +29,7 @@ bool await_receive(Fabric& fabric, LocalQp& local, device::QueuePair& target,
                    std::uint32_t xrc_srq) noexcept {
     SharedReceiveQueue* const srq = shared_queue(fabric, target, xrc_srq);
     if (!srq || !srq->announced.load(std::memory_order_relaxed)) return false;
-    // read before anybody can be told
+    // Read this before another process can notify us.
     local.posts_seen = fabric.self().receives_posted.load(std::memory_order_acquire);
     const std::uint32_t self = fabric.slot() + 1;
     std::uint32_t there = srq->waiters.load(std::memory_order_relaxed);
@@ -37,7 +37,7 @@ bool await_receive(Fabric& fabric, LocalQp& local, device::QueuePair& target,
            !srq->waiters.compare_exchange_weak(there, there == kNobody ? self : kSeveral,
                                                std::memory_order_relaxed)) {
     }
-    // say that we wait, then look; receives_posted() posts, then looks who waits
+    // Announce the wait, then look for a receive. receives_posted() posts, then looks for a wait.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     return !receive_available(fabric, target, xrc_srq);
 }
