@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/identity.h"
 #include "softhca/nldev/abi.h"
 #include "softhca/nldev/device.h"
@@ -94,6 +95,7 @@ int fill_answer(std::uint16_t command, const Attributes& attributes, const Segme
             fill_summary(*segment, out);
             return 0;
         default:
+            SOFTHCA_ASSERT(resource_of(command) != nullptr, "answer() knows the command");
             return fill_resource(*resource_of(command), attributes, *segment, out);
     }
 }
@@ -111,6 +113,7 @@ bool fill_resources(const Resource& resource, const Segment& segment, std::uint3
         const Datagram::Mark entry = out->begin_nest(resource.entry);
         resource.fill(segment, *next, out);
         if (out->overflowed()) {
+            SOFTHCA_ASSERT(entry > table);
             out->take_back(entry);
             break;
         }
@@ -163,8 +166,10 @@ int Conversation::answer_at_once(const Request& request, const Recipient& recipi
         out.begin_message(message_type(command), 0, request.header.nlmsg_seq, recipient.port);
     if (const int error = fill_answer(command, request.attributes, segment, &out)) return error;
     if (out.overflowed()) return EMSGSIZE;
+    SOFTHCA_ASSERT(message == 0, "one message a datagram");
     out.end_message(message);
     unread_.push_back(out.release());
+    SOFTHCA_ASSERT(!unread_.back().empty() && unread_.size() <= kMostUnread + 1);
     return 0;
 }
 
@@ -185,10 +190,12 @@ int Conversation::start_dump(const Request& request, const Recipient& recipient,
         }
     }
     dump_ = dump;
+    SOFTHCA_ASSERT(dump_->next == 0 && dump_->error >= 0);
     return kAnswered;
 }
 
 void Conversation::acknowledge(const Request& request, const Recipient& recipient, int error) {
+    SOFTHCA_ASSERT(error >= 0);
     const bool whole = error && !recipient.capped_acks;
     const std::size_t copied = whole ? request.whole.size() : sizeof(nlmsghdr);
     Datagram out(sizeof(nlmsghdr) + sizeof(nlmsgerr) + aligned(copied));
@@ -198,6 +205,7 @@ void Conversation::acknowledge(const Request& request, const Recipient& recipien
     out.raw(&negative, sizeof negative);
     out.raw(request.whole.data(), copied);
     out.end_message(message);
+    SOFTHCA_ASSERT(!out.overflowed(), "it was made as large as the message");
     unread_.push_back(out.release());
 }
 
@@ -212,6 +220,7 @@ bool Conversation::continue_dump(Dump* dump, const Segment* segment, Datagram* o
         out->end_message(done);
         return false;
     };
+    SOFTHCA_ASSERT(can_dump(dump->command) && out->empty());
     if (dump->error || !segment) return end(dump->error);
     try {
         const Datagram::Mark message = out->begin_message(message_type(dump->command), NLM_F_MULTI,
@@ -246,7 +255,9 @@ bool Conversation::next(const Segment* segment, std::vector<std::byte>* out) noe
     try {
         Datagram datagram;
         if (!continue_dump(&*dump_, segment, &datagram)) dump_.reset();
+        SOFTHCA_ASSERT(!datagram.overflowed());
         *out = datagram.release();
+        SOFTHCA_ASSERT(!out->empty());
         return true;
     } catch (const std::bad_alloc&) {
         return false;
@@ -254,6 +265,7 @@ bool Conversation::next(const Segment* segment, std::vector<std::byte>* out) noe
 }
 
 void Conversation::give_back(std::vector<std::byte> datagram) noexcept {
+    SOFTHCA_ASSERT(!datagram.empty());
     try {
         unread_.push_front(std::move(datagram));
     } catch (const std::bad_alloc&) {

@@ -7,6 +7,7 @@
 
 #include <cstdio>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/options.h"
 #include "softhca/device/identity.h"
 #include "softhca/device/port.h"
@@ -50,6 +51,7 @@ void fill_device(const device::Segment& segment, Datagram* out) noexcept {
 }
 
 void fill_port(const device::Segment& segment, std::uint32_t port, Datagram* out) noexcept {
+    SOFTHCA_ASSERT(port >= 1 && port <= kPorts);
     fill_handle(out);
     out->u32(RDMA_NLDEV_ATTR_PORT_INDEX, port);
     const device::Port described = device::port_of(segment);

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "softhca/base/assert.h"
 #include "softhca/nldev/abi.h"
 
 namespace softhca::nldev {
@@ -53,12 +54,14 @@ bool fits(const Policy& policy, std::span<const std::byte> value) noexcept {
 }  // namespace
 
 void Datagram::take_back(Mark mark) noexcept {
+    SOFTHCA_ASSERT(mark <= bytes_.size());
     bytes_.resize(mark);
     overflowed_ = false;
 }
 
 std::byte* Datagram::grow(std::size_t length) noexcept {
     const std::size_t at = bytes_.size();
+    SOFTHCA_ASSERT(at % 4 == 0 && at <= bytes_.capacity());
     if (overflowed_ || length > bytes_.capacity() || aligned(length) > bytes_.capacity() - at) {
         overflowed_ = true;
         return nullptr;
@@ -77,6 +80,7 @@ Datagram::Mark Datagram::begin_message(std::uint16_t type, std::uint16_t flags,
 
 void Datagram::end_message(Mark message) noexcept {
     if (overflowed_) return;
+    SOFTHCA_ASSERT(message + sizeof(nlmsghdr) <= bytes_.size() && message % 4 == 0);
     const auto length = static_cast<std::uint32_t>(bytes_.size() - message);
     std::memcpy(bytes_.data() + message + offsetof(nlmsghdr, nlmsg_len), &length, sizeof length);
 }
@@ -87,6 +91,7 @@ void Datagram::raw(const void* from, std::size_t length) noexcept {
 }
 
 void Datagram::put(std::uint16_t type, const void* from, std::size_t length) noexcept {
+    SOFTHCA_ASSERT(sizeof(nlattr) + length <= 0xffff);
     std::byte* to = grow(sizeof(nlattr) + length);
     if (!to) return;
     const nlattr header{static_cast<std::uint16_t>(sizeof(nlattr) + length), type};
@@ -95,6 +100,7 @@ void Datagram::put(std::uint16_t type, const void* from, std::size_t length) noe
 }
 
 void Datagram::text(std::uint16_t type, const char* value) noexcept {
+    SOFTHCA_ASSERT(value != nullptr);
     put(type, value, std::strlen(value) + 1);
 }
 
@@ -106,6 +112,7 @@ Datagram::Mark Datagram::begin_nest(std::uint16_t type) noexcept {
 
 void Datagram::end_nest(Mark nest) noexcept {
     if (overflowed_) return;
+    SOFTHCA_ASSERT(nest + sizeof(nlattr) <= bytes_.size() && bytes_.size() - nest <= 0xffff);
     const auto length = static_cast<std::uint16_t>(bytes_.size() - nest);
     std::memcpy(bytes_.data() + nest + offsetof(nlattr, nla_len), &length, sizeof length);
 }
@@ -118,6 +125,7 @@ bool Attributes::next(std::size_t* at, std::uint16_t* type,
     if (header.nla_len < sizeof header || header.nla_len > payload_.size() - *at) return false;
     *type = header.nla_type & NLA_TYPE_MASK;
     *value = payload_.subspan(*at + sizeof header, header.nla_len - sizeof header);
+    SOFTHCA_DEBUG_ASSERT(*at % 4 == 0);
     *at += aligned(header.nla_len);
     return true;
 }

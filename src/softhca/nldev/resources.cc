@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/table.h"
 #include "softhca/nldev/abi.h"
 
@@ -96,6 +97,7 @@ void fill_context(const Segment& segment, std::uint32_t index, Datagram* out) {
 }
 
 void put_qp_range(std::uint32_t first, std::uint32_t last, Datagram* out) noexcept {
+    SOFTHCA_ASSERT(first <= last);
     const Datagram::Mark entry = out->begin_nest(RDMA_NLDEV_ATTR_RES_QP_ENTRY | NLA_F_NESTED);
     if (first == last) {
         out->u32(RDMA_NLDEV_ATTR_RES_LQPN, first);
@@ -118,9 +120,11 @@ void put_srq_qps(const Segment& segment, std::uint32_t srq, Datagram* out) {
     std::sort(numbers.begin(), numbers.end());
     const Datagram::Mark table = out->begin_nest(RDMA_NLDEV_ATTR_RES_QP | NLA_F_NESTED);
     for (std::size_t i = 0; i < numbers.size() && out->mark() - table < kRoomForList;) {
+        SOFTHCA_DEBUG_ASSERT(i < numbers.size());
         std::size_t last = i;
         while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1)
             ++last;
+        SOFTHCA_ASSERT(last < numbers.size());
         put_qp_range(numbers[i], numbers[last], out);
         i = last + 1;
     }

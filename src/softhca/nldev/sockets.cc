@@ -13,6 +13,7 @@
 #include <map>
 #include <mutex>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/nldev/conversation.h"
@@ -120,6 +121,7 @@ int gather(int fd, const msghdr& message, std::vector<std::byte>* out) {
     const std::size_t most = buffer_size > 32 ? static_cast<std::size_t>(buffer_size) - 32 : 0;
     for (const iovec& piece : pieces) {
         const std::size_t at = out->size();
+        SOFTHCA_ASSERT(at <= most);
         if (piece.iov_len > most - at) return EMSGSIZE;
         out->resize(at + piece.iov_len);
         if (const int error = copy_in(out->data() + at, piece.iov_base, piece.iov_len))
@@ -146,6 +148,7 @@ int connect_to_itself(int fd, Socket* socket) noexcept {
         char byte;
         while (libc::recvfrom(fd, &byte, sizeof byte, MSG_DONTWAIT) >= 0) {
         }
+        SOFTHCA_ASSERT(own.nl_pid != 0);
         socket->port = own.nl_pid;
     }
     return 0;
@@ -153,6 +156,7 @@ int connect_to_itself(int fd, Socket* socket) noexcept {
 
 // Delivers answers as long as the socket has room for them.
 void deliver(int fd, Socket* socket, const Segment* segment) noexcept {
+    SOFTHCA_ASSERT(socket != nullptr && fd >= 0);
     std::vector<std::byte> datagram;
     while (socket->conversation.next(segment, &datagram)) {
         ssize_t sent;
@@ -175,6 +179,7 @@ ssize_t send_copied(int fd, const msghdr& message, int flags, const Segment* seg
     Socket* socket = find(fd);
     if (!socket) return fail(EBADF);
     if (const int error = connect_to_itself(fd, socket)) return fail(error);
+    SOFTHCA_ASSERT(socket->port != 0, "connect_to_itself() has bound it");
     Recipient recipient{socket->port, false};
     int capped = 0;
     socklen_t length = sizeof capped;
