@@ -16,6 +16,7 @@
 #include <linux/close_range.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/nldev/sockets.h"
@@ -58,6 +59,7 @@ struct Specials {
     int fds[kRoom];
 
     void add(int fd) noexcept {
+        SOFTHCA_DEBUG_ASSERT(count <= kRoom && (count == 0 || fds[count - 1] < fd), "ascending");
         if (count == kRoom) {
             complete = false;
             return;
@@ -119,11 +121,13 @@ int close_all(unsigned first, unsigned last, unsigned flags) noexcept {
     for (;;) {
         Specials found;
         find_specials(first, whole_last, &found);
+        SOFTHCA_ASSERT(found.complete || found.count == Specials::kRoom);
         last = found.complete ? whole_last : static_cast<unsigned>(found.fds[found.count - 1]);
         unsigned from = first;
         for (unsigned i = 0; i < found.count; ++i) {
             const int fd = found.fds[i];
             const auto number = static_cast<unsigned>(fd);
+            SOFTHCA_ASSERT(number >= first && number <= last);
             if (!uverbs::is_internal(fd)) {
                 tell_of_closing(fd);
                 continue;
@@ -139,6 +143,7 @@ int close_all(unsigned first, unsigned last, unsigned flags) noexcept {
         if (found.complete) {
             return 0;
         }
+        SOFTHCA_ASSERT(last >= first && last <= whole_last);
         first = last + 1;
     }
 }

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/preload/interpose.h"
 #include "softhca/preload/listing.h"
 #include "softhca/preload/next.h"
@@ -73,11 +74,13 @@ public:
             return false;
         }
         std::memcpy(copy, entry, entry->d_reclen);
+        SOFTHCA_ASSERT(count_ < capacity_);
         list_[count_++] = copy;
         return true;
     }
 
     int give(dirent*** out, Compare* compare) {
+        SOFTHCA_ASSERT(count_ <= capacity_);
         if (compare != nullptr && count_ > 0) {
             std::qsort(list_, count_, sizeof(dirent*),
                        reinterpret_cast<int (*)(const void*, const void*)>(compare));

@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/preload/interpose.h"
 #include "softhca/preload/next.h"
@@ -69,12 +70,14 @@ __attribute__((noinline)) ssize_t strip_link(const TreeRoot& root, int directory
     if (full <= 0) {
         return length;
     }
+    SOFTHCA_ASSERT(full < PATH_MAX);
     whole.set_length(static_cast<std::size_t>(full));
     if (root_prefix(root, whole.view()) == 0) {
         return length;
     }
     std::size_t stripped = strip_root(root, whole.data(), whole.length());
     stripped = stripped < size ? stripped : size;
+    SOFTHCA_ASSERT(stripped <= size);
     std::memcpy(buffer, whole.c_str(), stripped);
     return static_cast<ssize_t>(stripped);
 }
@@ -138,6 +141,7 @@ bool working_directory_in_tree(PathBuffer* out) noexcept {
     if (length <= 0) {
         return false;
     }
+    SOFTHCA_ASSERT(length < PATH_MAX);
     out->set_length(static_cast<std::size_t>(length));
     const TreeRoot* root = root_for(out->view());
     if (root == nullptr || root_prefix(*root, out->view()) == 0) {
@@ -162,6 +166,7 @@ char* give_path(const PathBuffer& path, char* buffer, std::size_t size) noexcept
             return nullptr;
         }
     }
+    SOFTHCA_ASSERT(size == 0 || path.length() < size);
     std::memcpy(buffer, path.c_str(), path.length() + 1);
     return buffer;
 }

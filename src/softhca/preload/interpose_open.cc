@@ -11,6 +11,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/preload/interpose.h"
 #include "softhca/preload/next.h"
@@ -27,6 +28,7 @@ bool needs_mode(int flags) noexcept {
 }
 
 int open_device(const char* tree_path, int flags) noexcept {
+    SOFTHCA_ASSERT(tree_path != nullptr && tree_path[0] == '/');
     if ((flags & O_PATH) != 0) {
         return libc::open(tree_path, flags);
     }
@@ -53,6 +55,7 @@ int open_device(const char* tree_path, int flags) noexcept {
 
 // Attributes have no store methods, and nobody can create files in the directories, not even root.
 int open_in_tree(const char* tree_path, int flags) noexcept {
+    SOFTHCA_ASSERT(tree_path != nullptr && tree_path[0] == '/');
     const bool writes =
         (flags & O_PATH) == 0 && ((flags & O_ACCMODE) != O_RDONLY || (flags & O_TRUNC) != 0 ||
                                   (flags & O_TMPFILE) == O_TMPFILE);

@@ -10,6 +10,7 @@
 #include <glob.h>
 #include <sys/stat.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/preload/interpose.h"
 #include "softhca/preload/next.h"
 #include "softhca/preload/resolve.h"
@@ -53,6 +54,7 @@ struct Visible {
 void make_visible(const TreeRoot& root, const char* path, const struct stat* status,
                   Visible* out) noexcept {
     out->cut = root_prefix(root, path);
+    SOFTHCA_ASSERT(out->cut <= std::strlen(path));
     out->path = path + out->cut;
     out->status = status;
     if (status != nullptr && claim_of(out->path) == Claim::kDevice) {
@@ -64,6 +66,7 @@ void make_visible(const TreeRoot& root, const char* path, const struct stat* sta
 
 int on_ftw(const char* path, const struct stat* status, int kind) {
     const TreeWalk* walk = current_walk;
+    SOFTHCA_ASSERT(walk != nullptr && walk->ftw != nullptr && walk->root != nullptr);
     Visible visible;
     make_visible(*walk->root, path, status, &visible);
     const WalkScope outside(nullptr);
@@ -72,9 +75,11 @@ int on_ftw(const char* path, const struct stat* status, int kind) {
 
 int on_nftw(const char* path, const struct stat* status, int kind, FTW* info) {
     const TreeWalk* walk = current_walk;
+    SOFTHCA_ASSERT(walk != nullptr && walk->nftw != nullptr && walk->root != nullptr);
     Visible visible;
     make_visible(*walk->root, path, status, &visible);
     FTW cut = *info;
+    SOFTHCA_ASSERT(static_cast<std::size_t>(cut.base) >= visible.cut);
     cut.base -= static_cast<int>(visible.cut);
     const WalkScope outside(nullptr);
     return walk->nftw(visible.path, visible.status, kind, &cut);
@@ -110,6 +115,7 @@ int interpose_ftw(const char* path, FtwCallback* callback, int descriptors) {
     if (!target.ours()) {
         return real(target.path(), callback, descriptors);
     }
+    SOFTHCA_ASSERT(target.root() != nullptr);
     const TreeWalk walk{target.root(), callback, nullptr};
     const WalkScope scope(&walk);
     return real(target.path(), on_ftw, descriptors);
@@ -130,6 +136,7 @@ int interpose_nftw(const char* path, NftwCallback* callback, int descriptors, in
     if (!target.ours()) {
         return real(target.path(), callback, descriptors, flags);
     }
+    SOFTHCA_ASSERT(target.root() != nullptr);
     const TreeWalk walk{target.root(), nullptr, callback};
     const WalkScope scope(&walk);
     return real(target.path(), on_nftw, descriptors, flags);

@@ -11,6 +11,7 @@
 
 #include <linux/magic.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/identity.h"
@@ -104,6 +105,7 @@ bool host_has(const Parent& parent, const char* name) noexcept {
 }  // namespace
 
 void track_listing(DIR* stream) noexcept {
+    SOFTHCA_ASSERT(stream != nullptr);
     const int saved_errno = errno;
     const Parent* parent = parent_of(stream);
     errno = saved_errno;
@@ -129,7 +131,8 @@ void track_listing(DIR* stream) noexcept {
 
 void forget_listing(DIR* stream) noexcept {
     if (Listing* listing = find(stream)) {
-        g_listings.fetch_sub(1, std::memory_order_relaxed);
+        const unsigned before = g_listings.fetch_sub(1, std::memory_order_relaxed);
+        SOFTHCA_ASSERT(before > 0 && before <= kMaxListings);
         listing->stream.store(nullptr, std::memory_order_release);
     }
 }
@@ -154,6 +157,7 @@ dirent* show_listing(DIR* stream, dirent* entry) noexcept {
         return entry;
     }
     const int saved_errno = errno;
+    SOFTHCA_ASSERT(listing->parent != nullptr && listing->shown <= listing->parent->names.size());
     const std::span<const Name> names = listing->parent->names;
     while (listing->shown < names.size()) {
         const Name& name = names[listing->shown++];
@@ -162,6 +166,7 @@ dirent* show_listing(DIR* stream, dirent* entry) noexcept {
         }
         dirent& added = listing->entry;
         const std::size_t length = std::strlen(name.name);
+        SOFTHCA_ASSERT(length < sizeof added.d_name);
         added = dirent{};
         added.d_ino = 0x5afc0000 + listing->shown;
         added.d_off = 0;

@@ -6,6 +6,8 @@
 
 #include <dlfcn.h>
 
+#include "softhca/base/assert.h"
+
 namespace softhca::preload {
 
 namespace {
@@ -25,10 +27,12 @@ constexpr const char* kNames[kNextCount] = {
     "recvmsg",        "recvmmsg",       "__recv_chk",
     "__recvfrom_chk",
 };
+static_assert(kNames[kNextCount - 1] != nullptr, "each function has a name");
 
 std::atomic<void*> addresses[kNextCount];
 
 void* look_up(unsigned index) noexcept {
+    SOFTHCA_ASSERT(index < kNextCount);
     const int saved_errno = errno;
     void* address = ::dlsym(RTLD_NEXT, kNames[index]);
     addresses[index].store(address, std::memory_order_relaxed);
@@ -49,6 +53,7 @@ __attribute__((constructor(101))) void resolve_all() {
 
 void* next_address(Next which) noexcept {
     const auto index = static_cast<unsigned>(which);
+    SOFTHCA_DEBUG_ASSERT(index < kNextCount);
     void* address = addresses[index].load(std::memory_order_relaxed);
     return address != nullptr ? address : look_up(index);
 }

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/identity.h"
 
 namespace softhca::preload {
@@ -53,6 +54,7 @@ bool PathBuffer::assign(std::string_view text) noexcept {
 }
 
 bool PathBuffer::append(std::string_view text) noexcept {
+    SOFTHCA_ASSERT(length_ < sizeof text_);
     if (text.size() >= sizeof text_ - length_) {
         return false;
     }
@@ -62,6 +64,7 @@ bool PathBuffer::append(std::string_view text) noexcept {
 }
 
 bool PathBuffer::push(std::string_view segment) noexcept {
+    SOFTHCA_ASSERT(length_ < sizeof text_);
     if (segment.size() + 1 >= sizeof text_ - length_) {
         return false;
     }
@@ -77,11 +80,13 @@ void PathBuffer::pop() noexcept {
 }
 
 void PathBuffer::set_length(std::size_t length) noexcept {
+    SOFTHCA_ASSERT(length < sizeof text_);
     length_ = length;
     text_[length_] = '\0';
 }
 
 bool mentions_device(const char* path) noexcept {
+    SOFTHCA_DEBUG_ASSERT(path != nullptr);
     const auto begins = [](const char* text, std::string_view name) {
         return std::strncmp(text, name.data(), name.size()) == 0;
     };
@@ -119,6 +124,7 @@ bool has_parent_segment(const char* path) noexcept {
 }
 
 Claim claim_of(std::string_view path) noexcept {
+    SOFTHCA_DEBUG_ASSERT(path.empty() || path.front() == '/');
     for (const Rule& rule : kRules) {
         if (!path.starts_with(rule.path)) {
             continue;
@@ -134,6 +140,7 @@ Claim claim_of(std::string_view path) noexcept {
 
 int walk(std::string_view base, const char* path, RealPath real, PathBuffer* out,
          Walk* walk) noexcept {
+    SOFTHCA_ASSERT(path != nullptr && (path[0] == '/' || base.empty() || base.front() == '/'));
     *walk = Walk{};
     if (path[0] == '\0') {
         return ENOENT;
@@ -151,6 +158,7 @@ int walk(std::string_view base, const char* path, RealPath real, PathBuffer* out
             continue;
         }
         const std::string_view segment = rest.substr(0, rest.find('/'));
+        SOFTHCA_ASSERT(!segment.empty());
         rest.remove_prefix(segment.size());
         if (segment == "."sv) {
             walk->trailing_slash = true;

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
@@ -42,6 +43,7 @@ void refuse_userfaultfd() noexcept {
 
 __attribute__((constructor)) void start() {
     remember_owner();
+    SOFTHCA_ASSERT(owner.load(std::memory_order_relaxed) != 0);
     ::pthread_atfork(nullptr, nullptr, remember_owner);
     // The options are read now, so that no child is forked while they are being read.
     if (options_without_report().device.has(DeviceTrait::kNoUserfaultfd)) refuse_userfaultfd();

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 
 namespace softhca::preload {
@@ -26,6 +27,7 @@ bool visible_working_directory(PathBuffer* out, bool* in_tree) noexcept {
     if (length <= 0 || out->c_str()[0] != '/') {
         return false;  // "(unreachable)..."
     }
+    SOFTHCA_ASSERT(length < PATH_MAX);
     out->set_length(static_cast<std::size_t>(length));
     *in_tree = make_visible(out);
     return true;
@@ -42,6 +44,7 @@ bool visible_path(int fd, PathBuffer* out, bool* in_tree) noexcept {
 
 // Called by walk(): replaces symbolic links in front of "..".
 bool replace_links(PathBuffer* path) noexcept {
+    SOFTHCA_ASSERT(path->length() > 0);
     PathBuffer where;
     const TreeRoot* root = claim_of(path->view()) == Claim::kNone ? nullptr : join_root();
     if ((root != nullptr && !where.assign(root->given.view())) || !where.append(path->view())) {
@@ -73,11 +76,13 @@ Resolved::Resolved(int directory, const char* path, Follow follow) noexcept
 Resolved::Resolved(const char* path, Follow follow) noexcept : Resolved(AT_FDCWD, path, follow) {}
 
 int Resolved::fail() const noexcept {
+    SOFTHCA_ASSERT(kind_ == Kind::kError && error_ > 0);
     errno = error_;
     return -1;
 }
 
 void Resolved::resolve(Follow follow) noexcept {
+    SOFTHCA_ASSERT(kind_ == Kind::kHost && path_ != nullptr);
     PathBuffer base;
     bool base_in_tree = false;
     if (path_[0] != '/') {
@@ -128,6 +133,7 @@ void Resolved::resolve(Follow follow) noexcept {
         error_ = ENAMETOOLONG;
         return;
     }
+    SOFTHCA_ASSERT(text_.c_str()[0] == '/' && root_ != nullptr);
     kind_ = claim == Claim::kDevice ? Kind::kDevice : Kind::kTree;
     directory_ = AT_FDCWD;
     path_ = text_.c_str();

@@ -10,6 +10,7 @@
 
 #include <sys/mman.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/device/fabric.h"
 #include "softhca/preload/process.h"
@@ -53,6 +54,7 @@ thread_local bool joining __attribute__((tls_model("initial-exec"))) = false;
 // Builds the root aside and publishes it by one exchange, so there is no lock that a signal handler
 // or a forked child could find held. If another thread was first, this thread discards its own.
 const TreeRoot* learn(const char* tree_path) noexcept {
+    SOFTHCA_ASSERT(tree_path != nullptr && tree_path[0] == '/');
     if (const TreeRoot* root = known.load(std::memory_order_acquire)) {
         return root;
     }
@@ -131,6 +133,7 @@ std::size_t strip_root(const TreeRoot& root, char* path, std::size_t length) noe
     if (prefix == 0) {
         return length;
     }
+    SOFTHCA_ASSERT(prefix <= length);
     if (prefix == length) {
         path[0] = '/';
         path[1] = '\0';
@@ -143,12 +146,14 @@ std::size_t strip_root(const TreeRoot& root, char* path, std::size_t length) noe
 
 bool descriptor_path(int fd, PathBuffer* out) noexcept {
     char link[32];
+    SOFTHCA_ASSERT(out != nullptr);
     std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     const ssize_t length = libc::readlink(link, out->data(), PATH_MAX - 1);
     if (length < 0) {
         out->clear();
         return false;
     }
+    SOFTHCA_ASSERT(length < PATH_MAX);
     out->set_length(static_cast<std::size_t>(length));
     return true;
 }
