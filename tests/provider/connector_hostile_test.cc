@@ -34,7 +34,7 @@ public:
         std::copy(bytes.begin(), bytes.end(),
                   reinterpret_cast<std::byte*>(endpoint_.memory->data()));
         softhca::test::Work work;
-        work.pieces = {endpoint_.memory->piece(0, bytes.size())};
+        work.sges = {endpoint_.memory->sge(0, bytes.size())};
         ASSERT_TRUE(endpoint_.run(work));
     }
     std::uint32_t qpn() const { return endpoint_.qp->qp_num; }

@@ -159,7 +159,7 @@ public:
     // A message of one pattern; receive() checks it, and who sent it.
     void post_receive(std::size_t k = 0) {
         Local& local = *locals[k];
-        ibv_sge piece = local.memory->piece(0, 2048);
+        ibv_sge piece = local.memory->sge(0, 2048);
         ibv_recv_wr work{};
         work.sg_list = &piece;
         work.num_sge = 1;
@@ -169,7 +169,7 @@ public:
     testing::AssertionResult send(Channel& channel, std::uint32_t seed) {
         softhca::test::Memory memory(pd.get(), 4096);
         memory.fill(0, 1000, seed);
-        ibv_sge piece = memory.piece(0, 1000);
+        ibv_sge piece = memory.sge(0, 1000);
         ibv_send_wr work{};
         work.sg_list = &piece;
         work.num_sge = 1;

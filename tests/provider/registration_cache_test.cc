@@ -158,7 +158,7 @@ protected:
         EXPECT_NE(region, nullptr);
         if (region == nullptr) return false;
         Work work = softhca::test::write_of(pair.a, bytes);
-        work.pieces = {{reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(bytes),
+        work.sges = {{reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(bytes),
                         region->local_key()}};
         EXPECT_TRUE(pair.a.run(work));
         EXPECT_EQ(std::memcmp(pair.b.memory->data(), at, bytes), 0) << "of other pages";
@@ -305,7 +305,7 @@ TEST_F(RegistrationCacheTest, WhatWasUnmappedMakesRoomForAnother) {
 ibv_wc_status peer_reads(Pair& pair, const std::byte* at, std::uint32_t key) {
     Work work;
     work.opcode = IBV_WR_RDMA_READ;
-    work.pieces = {pair.b.memory->piece(0, 64)};
+    work.sges = {pair.b.memory->sge(0, 64)};
     work.remote = reinterpret_cast<std::uintptr_t>(at);
     work.rkey = key;
     EXPECT_EQ(pair.b.post(work), 0);

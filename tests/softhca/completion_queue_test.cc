@@ -17,12 +17,12 @@ namespace {
 
 using std::chrono::milliseconds;
 
-Work numbered_write(const Endpoint& e, std::uint64_t id, unsigned flags = IBV_SEND_SIGNALED) {
+Work write_with_id(const Endpoint& e, std::uint64_t id, unsigned flags = IBV_SEND_SIGNALED) {
     Work work;
     work.id = id;
     work.opcode = IBV_WR_RDMA_WRITE;
     work.flags = flags;
-    work.pieces = {e.memory->piece(0, 16)};
+    work.sges = {e.memory->sge(0, 16)};
     return work;
 }
 
@@ -61,7 +61,7 @@ TEST_P(CqeSize, CompletionsOfManyLaps) {
     for (int lap = 0; lap < 500; ++lap) {
         const int burst = 1 + lap % 16;
         for (int i = 0; i < burst; ++i)
-            ASSERT_EQ(e.post(numbered_write(e, posted++)), 0);
+            ASSERT_EQ(e.post(write_with_id(e, posted++)), 0);
         const auto end = Clock::now() + kDeadline;
         while (polled < posted) {
             ibv_wc wc[5];
@@ -92,7 +92,7 @@ TEST(CompletionQueue, ResizeKeepsWhatIsInside) {
     const int sizes[] = {100, 40, 600, 35, 255, 30, 1000, 31};
     for (int round = 0; round < 40; ++round) {
         for (int i = 0; i < 7 + round % 13; ++i)
-            ASSERT_EQ(pair.a.post(numbered_write(pair.a, posted++)), 0);
+            ASSERT_EQ(pair.a.post(write_with_id(pair.a, posted++)), 0);
         // Take some, so that the ring is resized at an odd place.
         for (int i = 0; i < round % 5; ++i)
             ASSERT_EQ(pair.a.wait_send().wr_id, polled++);
@@ -100,7 +100,7 @@ TEST(CompletionQueue, ResizeKeepsWhatIsInside) {
         ASSERT_EQ(ibv_resize_cq(cq, size), 0) << "to " << size;
         EXPECT_GE(cq->cqe, size);
         for (int i = 0; i < 3; ++i)
-            ASSERT_EQ(pair.a.post(numbered_write(pair.a, posted++)), 0);
+            ASSERT_EQ(pair.a.post(write_with_id(pair.a, posted++)), 0);
         while (polled < posted) {
             const ibv_wc wc = pair.a.wait_send();
             ASSERT_TRUE(succeeded(wc));
@@ -113,7 +113,7 @@ TEST(CompletionQueue, ResizeKeepsWhatIsInside) {
 TEST(CompletionQueue, ResizeBelowWhatIsInsideIsRefused) {
     Pair pair;
     for (std::uint64_t id = 0; id < 60; ++id)
-        ASSERT_EQ(pair.a.post(numbered_write(pair.a, id)), 0);
+        ASSERT_EQ(pair.a.post(write_with_id(pair.a, id)), 0);
     std::this_thread::sleep_for(milliseconds(50));  // let them complete
     EXPECT_NE(ibv_resize_cq(pair.a.send_cq.get(), 20), 0);
     for (std::uint64_t id = 0; id < 60; ++id)
@@ -128,7 +128,7 @@ TEST(CompletionQueue, ResizeWhileCompletionsArrive) {
     std::atomic<bool> stop{false};
     std::thread poster([&] {
         for (std::uint64_t id = 0; id < kCount && !stop; ++id) {
-            while (pair.a.post(numbered_write(pair.a, id)) != 0 && !stop)
+            while (pair.a.post(write_with_id(pair.a, id)) != 0 && !stop)
                 std::this_thread::yield();
         }
     });
@@ -158,14 +158,14 @@ TEST(CompletionQueue, OverrunRaisesAnEvent) {
     const int room = pair.a.send_cq->cqe;
     ASSERT_LT(room, 60);
     for (int i = 0; i < 64; ++i)
-        ASSERT_EQ(pair.a.post(numbered_write(pair.a, 1)), 0);
+        ASSERT_EQ(pair.a.post(write_with_id(pair.a, 1)), 0);
     const auto event = async_event(pair.a.context.get(), kDeadline);
     ASSERT_TRUE(event) << "no event of an overrun";
     EXPECT_EQ(event->event_type, IBV_EVENT_CQ_ERR) << ibv_event_type_str(event->event_type);
     EXPECT_EQ(event->element.cq, pair.a.send_cq.get());
     // The rest works: another pair of the same context.
     Pair other;
-    EXPECT_TRUE(other.a.run(numbered_write(other.a, 2)));
+    EXPECT_TRUE(other.a.run(write_with_id(other.a, 2)));
 }
 
 // A CQ that is exactly full is not overrun.
@@ -178,7 +178,7 @@ TEST(CompletionQueue, FullIsNotOverrun) {
     ASSERT_LE(room, 64u);
     for (int round = 0; round < 3; ++round) {
         for (std::uint64_t id = 0; id < room; ++id)
-            ASSERT_EQ(pair.a.post(numbered_write(pair.a, id)), 0);
+            ASSERT_EQ(pair.a.post(write_with_id(pair.a, id)), 0);
         EXPECT_FALSE(async_event(pair.a.context.get(), milliseconds(50)));
         for (std::uint64_t id = 0; id < room; ++id)
             ASSERT_EQ(pair.a.wait_send().wr_id, id);
@@ -206,7 +206,7 @@ TEST(CompletionQueue, OfManyQueuePairsKeepsTheOrderOfEach) {
         near[i]->connect(far[i]->address());
         far[i]->connect(near[i]->address());
         for (std::uint64_t id = 0; id < kEach; ++id)
-            ASSERT_EQ(far[i]->post_receive(id, {far[i]->memory->piece(0, 64)}), 0);
+            ASSERT_EQ(far[i]->post_receive(id, {far[i]->memory->sge(0, 64)}), 0);
     }
     std::vector<std::thread> threads;
     for (std::size_t i = 0; i < kPairs; ++i) {
@@ -214,7 +214,7 @@ TEST(CompletionQueue, OfManyQueuePairsKeepsTheOrderOfEach) {
             for (std::uint64_t id = 0; id < kEach; ++id) {
                 Work work;
                 work.id = id;
-                work.pieces = {near[i]->memory->piece(0, 16)};
+                work.sges = {near[i]->memory->sge(0, 16)};
                 EXPECT_EQ(near[i]->post(work), 0);
             }
         });

@@ -41,14 +41,14 @@ ibv_cq* next_event(ibv_comp_channel* channel, milliseconds time) {
 Work flagged_send(const Endpoint& e, unsigned flags = IBV_SEND_SIGNALED) {
     Work work;
     work.flags = flags;
-    work.pieces = {e.memory->piece(0, 16)};
+    work.sges = {e.memory->sge(0, 16)};
     return work;
 }
 
 TEST(CompletionEvents, ComeOnceForEachArming) {
     Pair pair(with_events());
     for (int i = 0; i < 10; ++i)
-        ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 64)}), 0);
+        ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 64)}), 0);
     ASSERT_TRUE(pair.a.run(flagged_send(pair.a)));
     EXPECT_FALSE(readable(pair.b.channel.get(), milliseconds(30))) << "it was not armed";
     ASSERT_TRUE(succeeded(pair.b.wait_receive()));
@@ -68,7 +68,7 @@ TEST(CompletionEvents, ComeOnceForEachArming) {
 // after the last one that was polled.
 TEST(CompletionEvents, ComeForCompletionsThatWereNotPolled) {
     Pair pair(with_events());
-    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 64)}), 0);
+    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 64)}), 0);
     ASSERT_TRUE(pair.a.run(flagged_send(pair.a)));
     ASSERT_EQ(ibv_req_notify_cq(pair.b.receive_cq.get(), 0), 0);
     EXPECT_EQ(next_event(pair.b.channel.get(), milliseconds(5000)), pair.b.receive_cq.get());
@@ -78,7 +78,7 @@ TEST(CompletionEvents, ComeForCompletionsThatWereNotPolled) {
 TEST(CompletionEvents, SolicitedOnlyWakesForSolicitedAndErrors) {
     Pair pair(with_events());
     for (int i = 0; i < 10; ++i)
-        ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 64)}), 0);
+        ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 64)}), 0);
     ASSERT_EQ(ibv_req_notify_cq(pair.b.receive_cq.get(), 1), 0);
     ASSERT_TRUE(pair.a.run(flagged_send(pair.a)));
     EXPECT_FALSE(readable(pair.b.channel.get(), milliseconds(50))) << "it was not solicited";
@@ -124,7 +124,7 @@ TEST(CompletionEvents, OfSeveralCqsOnOneChannelNameTheirCq) {
         e.qp.reset(check(ibv_create_qp(base.pd.get(), &attributes), "ibv_create_qp"));
         near.back()->connect(e.address());
         e.connect(near.back()->address());
-        ASSERT_EQ(e.post_receive(1, {e.memory->piece(0, 64)}), 0);
+        ASSERT_EQ(e.post_receive(1, {e.memory->sge(0, 64)}), 0);
         ASSERT_EQ(ibv_req_notify_cq(queues.back().get(), 0), 0);
         if (i % 2 == 0) expected[queues.back().get()] = 1;
     }
@@ -157,7 +157,7 @@ TEST(CompletionEvents, DestroyWithUnreadEventsDoesNotHang) {
         near.connect(far.address());
         far.connect(near.address());
         for (int i = 0; i < 4; ++i) {
-            ASSERT_EQ(far.post_receive(1, {far.memory->piece(0, 64)}), 0);
+            ASSERT_EQ(far.post_receive(1, {far.memory->sge(0, 64)}), 0);
             ASSERT_EQ(ibv_req_notify_cq(cq.get(), 0), 0);
             ASSERT_TRUE(near.run(flagged_send(near)));
             ASSERT_TRUE(poll_for(cq.get(), kDeadline));
@@ -213,10 +213,10 @@ void sleep_and_wake(Placement placement, Transport transport, std::uint32_t mess
         [&](Channel& channel) {
             Endpoint e(options);
             for (std::uint64_t i = 0; transport == Transport::kXrc && i < 32; ++i)
-                ASSERT_EQ(e.post_receive(i, {e.memory->piece(i * 64, 64)}), 0);
+                ASSERT_EQ(e.post_receive(i, {e.memory->sge(i * 64, 64)}), 0);
             e.to_init();
             for (std::uint64_t i = 0; transport != Transport::kXrc && i < 32; ++i)
-                ASSERT_EQ(e.post_receive(i, {e.memory->piece(i * 64, 64)}), 0);
+                ASSERT_EQ(e.post_receive(i, {e.memory->sge(i * 64, 64)}), 0);
             channel.send(e.address());
             e.to_ready_to_receive(channel.receive<Address>());
             e.to_ready_to_send();
@@ -241,7 +241,7 @@ void sleep_and_wake(Placement placement, Transport transport, std::uint32_t mess
                 std::memcpy(&value, e.memory->data() + wc.wr_id * 64, sizeof value);
                 ASSERT_EQ(value, got);
                 ++got;
-                ASSERT_EQ(e.post_receive(wc.wr_id, {e.memory->piece(wc.wr_id * 64, 64)}), 0);
+                ASSERT_EQ(e.post_receive(wc.wr_id, {e.memory->sge(wc.wr_id * 64, 64)}), 0);
             }
         });
 }

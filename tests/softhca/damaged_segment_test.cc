@@ -63,7 +63,7 @@ protected:
 };
 
 TEST_F(DamagedSegment, NamesACompletionQueueThatThereIsNot) {
-    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 4096)}), 0);
+    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 4096)}), 0);
     const Damaged damage(record(pair.b.qp.get()).recv_cq, kFar);
     EXPECT_TRUE(pair.a.run(send_of(pair.a, 1000)));
 }
@@ -71,7 +71,7 @@ TEST_F(DamagedSegment, NamesACompletionQueueThatThereIsNot) {
 // More than an entry has room for: it goes where it always goes.
 TEST_F(DamagedSegment, ScattersMoreIntoAnEntry) {
     for (const std::size_t bytes : {std::size_t{1000}, std::size_t{100}}) {
-        ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 4096)}), 0);
+        ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 4096)}), 0);
         pair.a.memory->fill(0, bytes, 7);
         const Damaged damage(record(pair.b.qp.get()).scatter_recv, 4096);
         EXPECT_TRUE(pair.a.run(send_of(pair.a, bytes)));

@@ -25,7 +25,7 @@ TEST(Datagram, WithoutGlobalRouteLeavesTheGrhRoomOutOfTheMessage) {
     Pair pair(datagram());
     pair.a.memory->fill(0, 100, 1);
     std::memset(pair.b.memory->data(), 0xee, 512);
-    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 256)}), 0);
+    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 256)}), 0);
     ASSERT_TRUE(pair.a.run(send_of(pair.a, 100)));
     const ibv_wc wc = pair.b.wait_receive();
     ASSERT_TRUE(succeeded(wc));
@@ -48,7 +48,7 @@ TEST(Datagram, WithGlobalRouteCarriesAGrh) {
     route.grh.flow_label = 0x12345;
     pair.a.ah.reset(check(ibv_create_ah(pair.a.pd.get(), &route), "ibv_create_ah"));
     pair.a.memory->fill(0, 64, 2);
-    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 256)}), 0);
+    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 256)}), 0);
     ASSERT_TRUE(pair.a.run(send_of(pair.a, 64)));
     const ibv_wc wc = pair.b.wait_receive();
     ASSERT_TRUE(succeeded(wc));
@@ -69,7 +69,7 @@ TEST(Datagram, WithGlobalRouteCarriesAGrh) {
 
 TEST(Datagram, WithAWrongQkeyIsDroppedAndTheReceiveKept) {
     Pair pair(datagram());
-    ASSERT_EQ(pair.b.post_receive(9, {pair.b.memory->piece(0, 256)}), 0);
+    ASSERT_EQ(pair.b.post_receive(9, {pair.b.memory->sge(0, 256)}), 0);
     pair.a.peer.qkey = 0x22222222;
     EXPECT_TRUE(pair.a.run(send_of(pair.a, 16))) << "the sender of a datagram does not learn of it";
     EXPECT_FALSE(poll_for(pair.b.receive_cq.get(), milliseconds(50)));
@@ -85,7 +85,7 @@ TEST(Datagram, WithAWrongQkeyIsDroppedAndTheReceiveKept) {
 // A work request whose Q_Key has the high bit set sends the Q_Key of its own QP (IBTA 10.2.5).
 TEST(Datagram, WithTheHighBitSetUsesTheQkeyOfTheQueuePair) {
     Pair pair(datagram());
-    ASSERT_EQ(pair.b.post_receive(9, {pair.b.memory->piece(0, 256)}), 0);
+    ASSERT_EQ(pair.b.post_receive(9, {pair.b.memory->sge(0, 256)}), 0);
     pair.a.peer.qkey = 0x80000000;
     ASSERT_TRUE(pair.a.run(send_of(pair.a, 16)));
     EXPECT_TRUE(succeeded(pair.b.wait_receive()));
@@ -96,14 +96,14 @@ TEST(Datagram, WithTheHighBitSetUsesTheQkeyOfTheQueuePair) {
 TEST(Datagram, ForWhichAReceiveComesInTimeArrives) {
     Pair pair(datagram());
     for (std::uint64_t id = 0; id < 4; ++id)
-        ASSERT_EQ(pair.b.post_receive(id, {pair.b.memory->piece(0, 256)}), 0);
+        ASSERT_EQ(pair.b.post_receive(id, {pair.b.memory->sge(0, 256)}), 0);
     for (int i = 0; i < 8; ++i)
         ASSERT_EQ(pair.a.post(send_of(pair.a, 16)), 0);
     for (std::uint64_t id = 0; id < 8; ++id) {
         const ibv_wc wc = pair.b.wait_receive();
         ASSERT_TRUE(succeeded(wc));
         EXPECT_EQ(wc.wr_id, id);
-        ASSERT_EQ(pair.b.post_receive(id + 4, {pair.b.memory->piece(0, 256)}), 0);
+        ASSERT_EQ(pair.b.post_receive(id + 4, {pair.b.memory->sge(0, 256)}), 0);
     }
     for (int i = 0; i < 8; ++i)
         EXPECT_TRUE(succeeded(pair.a.wait_send()));
@@ -114,13 +114,13 @@ TEST(Datagram, WithoutAReceiveIsDropped) {
     Pair pair(datagram());
     for (int i = 0; i < 100; ++i)
         ASSERT_TRUE(pair.a.run(send_of(pair.a, 16)));
-    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 256)}), 0);
+    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 256)}), 0);
     EXPECT_FALSE(poll_for(pair.b.receive_cq.get(), milliseconds(50))) << "a late delivery";
     ASSERT_TRUE(pair.a.run(send_of(pair.a, 16)));
     EXPECT_TRUE(succeeded(pair.b.wait_receive()));
 }
 
-TEST(Datagram, ToAQueuePairThatIsNotThereIsDropped) {
+TEST(Datagram, ToAMissingQueuePairIsDropped) {
     Pair pair(datagram());
     pair.a.peer.target_qpn = 0xfffff0;
     EXPECT_TRUE(pair.a.run(send_of(pair.a, 16)));
@@ -131,7 +131,7 @@ TEST(Datagram, ToAQueuePairThatIsNotThereIsDropped) {
 TEST(Datagram, ToAQueuePairOfAnotherTransportIsDropped) {
     Pair datagrams(datagram());
     Pair reliable;
-    ASSERT_EQ(reliable.b.post_receive(1, {reliable.b.memory->piece(0, 256)}), 0);
+    ASSERT_EQ(reliable.b.post_receive(1, {reliable.b.memory->sge(0, 256)}), 0);
     datagrams.a.peer.target_qpn = reliable.b.qp->qp_num;
     EXPECT_TRUE(datagrams.a.run(send_of(datagrams.a, 16)));
     EXPECT_FALSE(poll_for(reliable.b.receive_cq.get(), milliseconds(50)));
@@ -148,7 +148,7 @@ TEST(Datagram, FromManySendersTellsThemApart) {
     constexpr std::uint64_t kSenders = 8;
     std::vector<std::unique_ptr<Endpoint>> senders;
     for (std::uint64_t i = 0; i < kSenders; ++i) {
-        ASSERT_EQ(receiver.post_receive(i, {receiver.memory->piece(i * 256, 256)}), 0);
+        ASSERT_EQ(receiver.post_receive(i, {receiver.memory->sge(i * 256, 256)}), 0);
         senders.push_back(std::make_unique<Endpoint>(datagram(), &receiver));
         senders.back()->connect(receiver.address());
     }
@@ -172,7 +172,7 @@ TEST(UnreliableConnection, LosesASendWithoutAReceiveAndGoesOn) {
     Pair pair(options);
     for (int i = 0; i < 20; ++i)
         ASSERT_TRUE(pair.a.run(send_of(pair.a, 9000)));
-    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 9000)}), 0);
+    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 9000)}), 0);
     EXPECT_FALSE(poll_for(pair.b.receive_cq.get(), milliseconds(50)));
     pair.a.memory->fill(0, 9000, 4);
     ASSERT_TRUE(pair.a.run(send_of(pair.a, 9000)));

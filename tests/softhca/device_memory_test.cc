@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Device memory (MEMIC): allocation within what the device has, copies in and out, regions on it as
-// source and target of every operation, from this process and from others, and who may free it
-// when.
+// source and target of every operation, from this process and from others, and when it can be
+// freed.
 
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
@@ -25,7 +25,7 @@ namespace softhca::test {
 namespace {
 
 constexpr std::size_t kAll = 128 << 10;  // what the device has
-constexpr std::size_t kPage = 4096;      // of which each piece takes as many as it needs
+constexpr std::size_t kPage = 4096;      // an allocation takes whole pages
 constexpr int kAccess = kAllAccess | IBV_ACCESS_ZERO_BASED;
 
 struct FreeDm {
@@ -61,7 +61,7 @@ Owned<ibv_mr> register_dm(ibv_pd* pd, const Dm& dm, std::uint64_t offset, std::s
     return mr;
 }
 
-ibv_sge piece_of(const Owned<ibv_mr>& mr, std::uint64_t offset, std::uint32_t length) {
+ibv_sge sge_of(const Owned<ibv_mr>& mr, std::uint64_t offset, std::uint32_t length) {
     return {offset, length, mr->lkey};
 }
 
@@ -81,8 +81,8 @@ testing::AssertionResult holds(const Dm& dm, std::uint64_t offset, std::size_t l
 // Endpoint::run() takes address 0 for the peer's ordinary memory; here it is where regions begin.
 bool run_at(Endpoint& e, const Work& work) {
     ibv_send_wr wr = {};
-    std::vector<ibv_sge> pieces;
-    e.send_wr(work, wr, pieces);
+    std::vector<ibv_sge> sges;
+    e.send_wr(work, wr, sges);
     if (work.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD)
         wr.wr.atomic.remote_addr = work.remote;
     else
@@ -190,11 +190,11 @@ TEST(DeviceMemory, SendsAndReceives) {
     const auto target = register_dm(pair.b.pd.get(), into, 200, 8800);
     put_pattern(from, 0, 9000, 1);
     put_pattern(into, 0, 9000, 2);
-    ASSERT_EQ(pair.b.post_receive(1, {piece_of(target, 8, 5000)}), 0);
+    ASSERT_EQ(pair.b.post_receive(1, {sge_of(target, 8, 5000)}), 0);
     Work send;
     // A part of it by way of ordinary memory, so that one message has both.
     pair.a.memory->fill(0, 1000, 3);
-    send.pieces = {piece_of(source, 28, 3000), pair.a.memory->piece(0, 1000)};
+    send.sges = {sge_of(source, 28, 3000), pair.a.memory->sge(0, 1000)};
     ASSERT_TRUE(pair.a.run(send));
     EXPECT_TRUE(succeeded(pair.b.wait_receive()));
     std::vector<std::uint8_t> want(4000), have(4000);
@@ -216,26 +216,26 @@ TEST(DeviceMemory, AnotherProcessReachesIt) {
             Endpoint e;
             connect_over(channel, e);
             const auto offer = channel.receive<Offer>();
-            const auto work = [&](ibv_wr_opcode opcode, std::uint64_t remote, ibv_sge piece) {
+            const auto work = [&](ibv_wr_opcode opcode, std::uint64_t remote, ibv_sge sge) {
                 Work work;
                 work.opcode = opcode;
-                work.pieces = {piece};
+                work.sges = {sge};
                 work.remote = remote;
                 work.rkey = offer.rkey;
                 return work;
             };
             e.memory->fill(0, 5000, 5);
-            ASSERT_TRUE(run_at(e, work(IBV_WR_RDMA_WRITE, 0, e.memory->piece(0, 5000))));
-            ASSERT_TRUE(run_at(e, work(IBV_WR_RDMA_READ, 0, e.memory->piece(8192, 5000))));
+            ASSERT_TRUE(run_at(e, work(IBV_WR_RDMA_WRITE, 0, e.memory->sge(0, 5000))));
+            ASSERT_TRUE(run_at(e, work(IBV_WR_RDMA_READ, 0, e.memory->sge(8192, 5000))));
             EXPECT_TRUE(e.memory->holds(8192, 5000, 5));
             // From device memory to device memory.
             const Dm own = allocate(e.context.get(), 4096);
             const auto mr = register_dm(e.pd.get(), own, 0, 4096);
             put_pattern(own, 0, 4096, 6);
-            ASSERT_TRUE(run_at(e, work(IBV_WR_RDMA_WRITE, 1000, piece_of(mr, 0, 1000))));
-            ASSERT_TRUE(run_at(e, work(IBV_WR_RDMA_READ, 0, piece_of(mr, 0, 1000))));
+            ASSERT_TRUE(run_at(e, work(IBV_WR_RDMA_WRITE, 1000, sge_of(mr, 0, 1000))));
+            ASSERT_TRUE(run_at(e, work(IBV_WR_RDMA_READ, 0, sge_of(mr, 0, 1000))));
             EXPECT_TRUE(holds(own, 0, 1000, 5));
-            Work add = work(IBV_WR_ATOMIC_FETCH_AND_ADD, 6400, piece_of(mr, 8, 8));
+            Work add = work(IBV_WR_ATOMIC_FETCH_AND_ADD, 6400, sge_of(mr, 8, 8));
             add.compare_add = 7;
             ASSERT_TRUE(run_at(e, add));
             ASSERT_TRUE(run_at(e, add));
@@ -244,7 +244,7 @@ TEST(DeviceMemory, AnotherProcessReachesIt) {
             EXPECT_EQ(before, 1007u);
             channel.meet();
             // One byte too many, at last: the region ends where it was said to.
-            ASSERT_EQ(e.post(work(IBV_WR_RDMA_WRITE, 6401, e.memory->piece(0, 8))), 0);
+            ASSERT_EQ(e.post(work(IBV_WR_RDMA_WRITE, 6401, e.memory->sge(0, 8))), 0);
             EXPECT_TRUE(has_status(e.wait_send(), IBV_WC_REM_ACCESS_ERR, kVendorRemoteAccess));
             channel.meet();
         },
@@ -277,9 +277,9 @@ TEST(DeviceMemory, KeyOfARegionThatIsGoneFails) {
     const Dm dm = allocate(pair.a.context.get(), kPage);
     auto mr = register_dm(pair.a.pd.get(), dm, 0, kPage);
     Work send;
-    send.pieces = {piece_of(mr, 0, 100)};
+    send.sges = {sge_of(mr, 0, 100)};
     mr.reset();
-    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 100)}), 0);
+    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 100)}), 0);
     ASSERT_EQ(pair.a.post(send), 0);
     EXPECT_TRUE(has_status(pair.a.wait_send(), IBV_WC_LOC_PROT_ERR, kVendorLocalProtection));
 }
@@ -404,14 +404,14 @@ TEST(DeviceMemory, MappedPastTheLibrary) {
     fill_pattern(at + kPage, 1000, 4);
     Work write;
     write.opcode = IBV_WR_RDMA_WRITE;
-    write.pieces = {{0, 1000, lkey}};
+    write.sges = {{0, 1000, lkey}};
     write.remote = pair.b.memory->address();
     write.rkey = pair.b.memory->mr()->rkey;
     ASSERT_TRUE(pair.a.run(write));
     EXPECT_TRUE(pair.b.memory->holds(0, 1000, 4));
     pair.b.memory->fill(0, 2000, 5);
     Work back = write;
-    back.pieces = {pair.b.memory->piece(0, 2000)};
+    back.sges = {pair.b.memory->sge(0, 2000)};
     back.remote = 2000;
     back.rkey = rkey;
     ASSERT_TRUE(pair.b.run(back));

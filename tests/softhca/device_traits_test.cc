@@ -64,8 +64,8 @@ TEST(DeviceTraits, RnrTimers) {
     const auto wait = [&] {
         Pair pair(options);
         Work message;
-        message.pieces = {pair.a.memory->piece(0, 64)};
-        const std::vector<ibv_sge> room = {pair.b.memory->piece(0, 64)};
+        message.sges = {pair.a.memory->sge(0, 64)};
+        const std::vector<ibv_sge> room = {pair.b.memory->sge(0, 64)};
         EXPECT_EQ(pair.b.post_receive(0, room), 0);  // the device knows now who posts there
         EXPECT_TRUE(pair.a.run(message));
         EXPECT_TRUE(succeeded(pair.b.wait_receive()));
@@ -151,7 +151,7 @@ TEST(DeviceTraits, ReuseNumbersOfSharedReceiveQueues) {
     for (unsigned round = 0; round < kRounds; ++round) {
         EndpointOptions options;
         options.transport = Transport::kXrc;
-        options.send_pieces = options.receive_pieces = 1;
+        options.send_sges = options.receive_sges = 1;
         options.inline_size = 0;
         const Endpoint endpoint(options);
         std::uint32_t number = 0;
@@ -203,7 +203,7 @@ public:
     }
     int device_sees() {
         Work work = write_of(pair_.a, 1);
-        work.pieces = {{reinterpret_cast<std::uint64_t>(at_), 1, mr_->lkey}};
+        work.sges = {{reinterpret_cast<std::uint64_t>(at_), 1, mr_->lkey}};
         EXPECT_TRUE(pair_.a.run(work));
         return pair_.b.memory->data()[0];
     }
@@ -266,8 +266,8 @@ TEST(DeviceTraits, NoBlueFlame) {
     Pair pair;
     EXPECT_EQ(shown(pair.a.qp.get()).bf.size == 0, lacking);
     Work work;
-    work.pieces = {pair.a.memory->piece(0, 16)};
-    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 64)}), 0);
+    work.sges = {pair.a.memory->sge(0, 16)};
+    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 64)}), 0);
     EXPECT_TRUE(pair.a.run(work));
 }
 
@@ -278,7 +278,7 @@ TEST(DeviceTraits, AtomicBytes) {
     if (chosen(DeviceTrait::kNoAtomics)) GTEST_SKIP() << "there are no atomics";
     Work work;
     work.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-    work.pieces = {pair.a.memory->piece(0, 8)};
+    work.sges = {pair.a.memory->sge(0, 8)};
     work.remote = pair.a.peer.memory;
     work.rkey = pair.a.peer.rkey;
     ASSERT_EQ(pair.a.post(work), 0);
@@ -302,8 +302,8 @@ public:
     void arm() { ASSERT_EQ(ibv_req_notify_cq(cq(), 0), 0); }
     bool event_comes() {
         Work work;
-        work.pieces = {pair_.a.memory->piece(0, 16)};
-        if (pair_.b.post_receive(1, {pair_.b.memory->piece(0, 64)}) != 0 || !pair_.a.run(work) ||
+        work.sges = {pair_.a.memory->sge(0, 16)};
+        if (pair_.b.post_receive(1, {pair_.b.memory->sge(0, 64)}) != 0 || !pair_.a.run(work) ||
             !succeeded(pair_.b.wait_receive()))
             fail("a message");
         pollfd waiting = {pair_.b.channel->fd, POLLIN, 0};
@@ -406,7 +406,7 @@ TEST(DeviceTraits, NoCopyOnFork) {
     to.connect(from.address());
     const auto device_sees = [&](const ibv_mr* mr) {
         Work work = write_of(from, 1);
-        work.pieces = {{reinterpret_cast<std::uint64_t>(mr->addr), 1, mr->lkey}};
+        work.sges = {{reinterpret_cast<std::uint64_t>(mr->addr), 1, mr->lkey}};
         EXPECT_TRUE(from.run(work));
         return to.memory->data()[0];
     };

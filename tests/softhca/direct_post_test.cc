@@ -33,14 +33,14 @@ public:
     DirectQp(Endpoint& e, Kick kick)
         : endpoint_(e), kick_(kick), qp_(shown(e.qp.get())), cq_(shown(e.send_cq.get())) {}
 
-    // One RDMA WRITE of a WQE block: three units, from `piece` to `remote`.
-    void put_write(const ibv_sge& piece, std::uint64_t remote, std::uint32_t rkey) {
+    // One RDMA WRITE of a WQE block: three units, from `sge` to `remote`.
+    void put_write(const ibv_sge& sge, std::uint64_t remote, std::uint32_t rkey) {
         auto* block = static_cast<std::uint8_t*>(qp_.sq.buf) + (next_ & (qp_.sq.wqe_cnt - 1)) * 64;
         auto* control = reinterpret_cast<mlx5_wqe_ctrl_seg*>(block);
         set_control(control, next_, MLX5_OPCODE_RDMA_WRITE, endpoint_.qp->qp_num, 3);
         mlx5_wqe_raddr_seg address = {htobe64(remote), htobe32(rkey), 0};
         std::memcpy(block + 16, &address, 16);
-        mlx5_wqe_data_seg data = {htobe32(piece.length), htobe32(piece.lkey), htobe64(piece.addr)};
+        mlx5_wqe_data_seg data = {htobe32(sge.length), htobe32(sge.lkey), htobe64(sge.addr)};
         std::memcpy(block + 32, &data, 16);
         last_ = control;
         ++next_;
@@ -109,7 +109,7 @@ TEST_P(DirectPosts, OneByOneAroundTheRing) {
     const std::uint32_t rounds = GetParam() ? 70000 : 3000;  // past the 16-bit counters
     for (std::uint32_t i = 0; i < rounds; ++i) {
         std::memcpy(pair.a.memory->data() + 40, &i, 4);
-        direct.put_write(pair.a.memory->piece(40, 4), pair.b.memory->address(80), pair.a.peer.rkey);
+        direct.put_write(pair.a.memory->sge(40, 4), pair.b.memory->address(80), pair.a.peer.rkey);
         direct.ring(i % 2 != 0);
         const auto [opcode, number] = direct.wait();
         ASSERT_EQ(opcode, MLX5_CQE_REQ);
@@ -127,7 +127,7 @@ TEST_P(DirectPosts, BatchesWithOneDoorbell) {
         const std::uint32_t count = 1 + round % 20;
         for (std::uint32_t i = 0; i < count; ++i) {
             pair.a.memory->fill(i * 64, 64, round + i);
-            direct.put_write(pair.a.memory->piece(i * 64, 64), pair.b.memory->address(i * 64),
+            direct.put_write(pair.a.memory->sge(i * 64, 64), pair.b.memory->address(i * 64),
                              pair.a.peer.rkey);
         }
         direct.ring(false);
@@ -145,7 +145,7 @@ TEST_P(DirectPosts, AfterAPause) {
     for (int i = 0; i < 5; ++i) {
         std::this_thread::sleep_for(std::chrono::milliseconds(300));
         pair.a.memory->fill(0, 32, static_cast<std::uint32_t>(i));
-        direct.put_write(pair.a.memory->piece(0, 32), pair.b.memory->address(), pair.a.peer.rkey);
+        direct.put_write(pair.a.memory->sge(0, 32), pair.b.memory->address(), pair.a.peer.rkey);
         direct.ring(true);
         ASSERT_EQ(direct.wait().first, MLX5_CQE_REQ);
         ASSERT_TRUE(pair.b.memory->holds(0, 32, static_cast<std::uint32_t>(i)));
@@ -155,9 +155,8 @@ TEST_P(DirectPosts, AfterAPause) {
 TEST_P(DirectPosts, ErrorsAreReported) {
     Pair pair;
     DirectQp direct(pair.a, kick_);
-    direct.put_write(pair.a.memory->piece(0, 8), pair.b.memory->address(),
-                     pair.a.peer.rkey ^ 0x5a00);
-    direct.put_write(pair.a.memory->piece(0, 8), pair.b.memory->address(), pair.a.peer.rkey);
+    direct.put_write(pair.a.memory->sge(0, 8), pair.b.memory->address(), pair.a.peer.rkey ^ 0x5a00);
+    direct.put_write(pair.a.memory->sge(0, 8), pair.b.memory->address(), pair.a.peer.rkey);
     direct.ring(false);
     EXPECT_EQ(direct.wait().first, MLX5_CQE_REQ_ERR);
     EXPECT_EQ(direct.wait().first, MLX5_CQE_REQ_ERR) << "the second is flushed";
@@ -182,7 +181,7 @@ TEST(Kicks, AtWildAddressesAreHarmless) {
     }
     Work work;
     work.opcode = IBV_WR_RDMA_WRITE;
-    work.pieces = {pair.a.memory->piece(0, 64)};
+    work.sges = {pair.a.memory->sge(0, 64)};
     EXPECT_TRUE(pair.a.run(work));
 }
 
@@ -218,7 +217,7 @@ TEST(SharedUuar, OfLibmlx5AndOfADirectPoster) {
     DirectQp direct(*qps.second, kick);
     const Endpoint& by = *qps.second;
     const auto post_directly = [&] {
-        direct.put_write(by.memory->piece(0, 8), by.peer.memory, by.peer.rkey);
+        direct.put_write(by.memory->sge(0, 8), by.peer.memory, by.peer.rkey);
         direct.ring(true);
         return direct.wait().first;
     };

@@ -31,7 +31,7 @@ const char* name(Transport transport) {
 Endpoint::Endpoint(Options wanted, Endpoint* neighbour) : options(wanted) {
     if (chosen(DeviceTrait::kSmallInline)) {  // its entries have no room for more
         options.inline_size = 0;
-        options.send_pieces = std::min(options.send_pieces, 2u);
+        options.send_sges = std::min(options.send_sges, 2u);
     }
     if (neighbour != nullptr) {
         context = neighbour->context;
@@ -57,7 +57,7 @@ Endpoint::Endpoint(Options wanted, Endpoint* neighbour) : options(wanted) {
         xrcd.reset(check(ibv_open_xrcd(context.get(), &domain), "ibv_open_xrcd"));
         ibv_srq_init_attr_ex queue = {};
         queue.attr.max_wr = options.receive_depth;
-        queue.attr.max_sge = options.receive_pieces;
+        queue.attr.max_sge = options.receive_sges;
         queue.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ |
                           IBV_SRQ_INIT_ATTR_PD;
         queue.srq_type = IBV_SRQT_XRC;
@@ -66,7 +66,7 @@ Endpoint::Endpoint(Options wanted, Endpoint* neighbour) : options(wanted) {
         queue.cq = receive_cq.get();
         srq.reset(check(ibv_create_srq_ex(context.get(), &queue), "ibv_create_srq_ex"));
     } else if (options.srq) {
-        srq = create_srq(pd.get(), options.receive_depth, options.receive_pieces);
+        srq = create_srq(pd.get(), options.receive_depth, options.receive_sges);
     }
 
     ibv_qp_init_attr_ex attributes = {};
@@ -74,11 +74,11 @@ Endpoint::Endpoint(Options wanted, Endpoint* neighbour) : options(wanted) {
     attributes.recv_cq = receive_cq.get();
     attributes.srq = xrc ? nullptr : srq.get();
     attributes.cap.max_send_wr = options.send_depth;
-    attributes.cap.max_send_sge = options.send_pieces;
+    attributes.cap.max_send_sge = options.send_sges;
     attributes.cap.max_inline_data = options.inline_size;
     if (!xrc && !options.srq) {
         attributes.cap.max_recv_wr = options.receive_depth;
-        attributes.cap.max_recv_sge = options.receive_pieces;
+        attributes.cap.max_recv_sge = options.receive_sges;
     }
     attributes.sq_sig_all = options.signal_all;
     attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
@@ -202,12 +202,12 @@ void Endpoint::to_error() {
     if (target) require(ibv_modify_qp(target.get(), &attributes, IBV_QP_STATE), "to ERR");
 }
 
-void Endpoint::send_wr(const Work& work, ibv_send_wr& wr, std::vector<ibv_sge>& pieces) const {
-    pieces = work.pieces;
+void Endpoint::send_wr(const Work& work, ibv_send_wr& wr, std::vector<ibv_sge>& sges) const {
+    sges = work.sges;
     wr = {};
     wr.wr_id = work.id;
-    wr.sg_list = pieces.data();
-    wr.num_sge = static_cast<int>(pieces.size());
+    wr.sg_list = sges.data();
+    wr.num_sge = static_cast<int>(sges.size());
     wr.opcode = work.opcode;
     wr.send_flags = work.flags;
     wr.imm_data = htonl(work.immediate);
@@ -233,18 +233,18 @@ void Endpoint::send_wr(const Work& work, ibv_send_wr& wr, std::vector<ibv_sge>& 
 int Endpoint::post(const Work& work) {
     ibv_send_wr wr;
     ibv_send_wr* bad = nullptr;
-    std::vector<ibv_sge> pieces;
-    send_wr(work, wr, pieces);
+    std::vector<ibv_sge> sges;
+    send_wr(work, wr, sges);
     return ibv_post_send(qp.get(), &wr, &bad);
 }
 
 int Endpoint::post_receive(std::uint64_t id, const std::vector<ibv_sge>& wanted) {
-    std::vector<ibv_sge> pieces = wanted;
+    std::vector<ibv_sge> sges = wanted;
     ibv_recv_wr wr = {};
     ibv_recv_wr* bad = nullptr;
     wr.wr_id = id;
-    wr.sg_list = pieces.data();
-    wr.num_sge = static_cast<int>(pieces.size());
+    wr.sg_list = sges.data();
+    wr.num_sge = static_cast<int>(sges.size());
     return srq ? ibv_post_srq_recv(srq.get(), &wr, &bad) : ibv_post_recv(qp.get(), &wr, &bad);
 }
 

@@ -27,7 +27,7 @@ protected:
         Work behind;
         behind.id = 4;
         behind.flags = 0;
-        behind.pieces = {pair.a.memory->piece(0, 8)};
+        behind.sges = {pair.a.memory->sge(0, 8)};
         EXPECT_EQ(pair.a.post(behind), 0);
         const ibv_wc wc = pair.a.wait_send();
         EXPECT_TRUE(has_status(wc, status, vendor));
@@ -39,7 +39,7 @@ protected:
         EXPECT_EQ(state_of(pair.b.receiver()), IBV_QPS_ERR);
         EXPECT_TRUE(pair.b.memory->untouched(0, pair.b.memory->size(), 0xee));
         if (!pair.b.srq) {
-            ASSERT_EQ(pair.b.post_receive(8, {pair.b.memory->piece(0, 64)}), 0);
+            ASSERT_EQ(pair.b.post_receive(8, {pair.b.memory->sge(0, 64)}), 0);
             EXPECT_TRUE(has_status(pair.b.wait_receive(), IBV_WC_WR_FLUSH_ERR, kVendorFlush));
         }
     }
@@ -47,7 +47,7 @@ protected:
     static Work work_of(Pair& pair, ibv_wr_opcode opcode, std::size_t length = 8) {
         Work work;
         work.opcode = opcode;
-        work.pieces = {pair.a.memory->piece(0, length)};
+        work.sges = {pair.a.memory->sge(0, length)};
         return work;
     }
 
@@ -56,14 +56,14 @@ protected:
                                                 IBV_WR_ATOMIC_FETCH_AND_ADD};
 };
 
-TEST_P(RemoteErrors, AccessWithAKeyThatIsNotThere) {
+TEST_P(RemoteErrors, AccessWithAnUnknownKey) {
     for (const ibv_wr_opcode opcode : kRemote) {
         SCOPED_TRACE(testing::Message() << "opcode " << opcode);
         Pair pair(options());
         Work work = work_of(pair, opcode);
         work.rkey = pair.b.memory->mr()->rkey ^ 0x5a00;
         expect_error(pair, work, IBV_WC_REM_ACCESS_ERR, kVendorRemoteAccess);
-        // IBTA 11.6.3.2: the responder is told, though it made no call.
+        // IBTA 11.6.3.2: the responder gets an event, though it made no call.
         EXPECT_TRUE(got_qp_event(pair.b.context.get(), IBV_EVENT_QP_ACCESS_ERR, pair.b.receiver()));
     }
 }
@@ -167,8 +167,7 @@ TEST_P(RemoteErrors, UnalignedAtomic) {
 TEST_P(RemoteErrors, MessageLongerThanTheReceive) {
     Pair pair(options());
     std::memset(pair.b.memory->data(), 0xee, 8192);
-    ASSERT_EQ(pair.b.post_receive(6, {pair.b.memory->piece(0, 99), pair.b.memory->piece(200, 900)}),
-              0);
+    ASSERT_EQ(pair.b.post_receive(6, {pair.b.memory->sge(0, 99), pair.b.memory->sge(200, 900)}), 0);
     ASSERT_EQ(pair.a.post(work_of(pair, IBV_WR_SEND, 1000)), 0);
     EXPECT_TRUE(
         has_status(pair.a.wait_send(), IBV_WC_REM_INV_REQ_ERR, kVendorRemoteInvalidRequest));
@@ -184,12 +183,12 @@ TEST_P(RemoteErrors, MessageLongerThanTheReceive) {
 // The receive itself is bad: local protection error there, remote operational error here.
 TEST_P(RemoteErrors, ReceiveWithABadKey) {
     for (int bad = 0; bad < 3; ++bad) {
-        SCOPED_TRACE(testing::Message() << "bad piece " << bad);
+        SCOPED_TRACE(testing::Message() << "bad SGE " << bad);
         Pair pair(options());
-        std::vector<ibv_sge> pieces = {pair.b.memory->piece(0, 16), pair.b.memory->piece(64, 16),
-                                       pair.b.memory->piece(128, 16)};
-        pieces[static_cast<std::size_t>(bad)].lkey ^= 0x5a00;
-        ASSERT_EQ(pair.b.post_receive(6, pieces), 0);
+        std::vector<ibv_sge> sges = {pair.b.memory->sge(0, 16), pair.b.memory->sge(64, 16),
+                                     pair.b.memory->sge(128, 16)};
+        sges[static_cast<std::size_t>(bad)].lkey ^= 0x5a00;
+        ASSERT_EQ(pair.b.post_receive(6, sges), 0);
         ASSERT_EQ(pair.a.post(work_of(pair, IBV_WR_SEND, 48)), 0);
         EXPECT_TRUE(has_status(pair.a.wait_send(), IBV_WC_REM_OP_ERR, kVendorRemoteOperation));
         const ibv_wc wc = pair.b.wait_receive();
@@ -203,7 +202,7 @@ TEST_P(RemoteErrors, ReceiveWithABadKey) {
 TEST_P(RemoteErrors, ReceiveIntoARegionWithoutLocalWrite) {
     Pair pair(options());
     const Memory memory(pair.b.pd.get(), 4096, 0);
-    ASSERT_EQ(pair.b.post_receive(6, {memory.piece(0, 64)}), 0);
+    ASSERT_EQ(pair.b.post_receive(6, {memory.sge(0, 64)}), 0);
     ASSERT_EQ(pair.a.post(work_of(pair, IBV_WR_SEND, 48)), 0);
     EXPECT_TRUE(has_status(pair.a.wait_send(), IBV_WC_REM_OP_ERR, kVendorRemoteOperation));
     EXPECT_EQ(pair.b.wait_receive().status, IBV_WC_LOC_PROT_ERR);
@@ -212,7 +211,7 @@ TEST_P(RemoteErrors, ReceiveIntoARegionWithoutLocalWrite) {
 // A write with immediate whose write part fails does not use up a receive successfully.
 TEST_P(RemoteErrors, WriteWithImmediateToABadKey) {
     Pair pair(options());
-    ASSERT_EQ(pair.b.post_receive(6, {pair.b.memory->piece(0, 64)}), 0);
+    ASSERT_EQ(pair.b.post_receive(6, {pair.b.memory->sge(0, 64)}), 0);
     Work work = work_of(pair, IBV_WR_RDMA_WRITE_WITH_IMM);
     work.rkey = pair.b.memory->mr()->rkey ^ 0x5a00;
     ASSERT_EQ(pair.a.post(work), 0);
@@ -244,7 +243,7 @@ TEST_P(RemoteErrors, ReachTheOtherProcess) {
             connect_over(channel, e);
             Work work;
             work.opcode = IBV_WR_RDMA_WRITE;
-            work.pieces = {e.memory->piece(0, 64)};
+            work.sges = {e.memory->sge(0, 64)};
             work.rkey = e.peer.rkey ^ 0x5a00;
             ASSERT_EQ(e.post(work), 0);
             EXPECT_TRUE(has_status(e.wait_send(), IBV_WC_REM_ACCESS_ERR, kVendorRemoteAccess));
@@ -253,7 +252,7 @@ TEST_P(RemoteErrors, ReachTheOtherProcess) {
         [&](Channel& channel) {
             Endpoint e(options());
             connect_over(channel, e);
-            ASSERT_EQ(e.post_receive(2, {e.memory->piece(0, 64)}), 0);
+            ASSERT_EQ(e.post_receive(2, {e.memory->sge(0, 64)}), 0);
             channel.meet();
             EXPECT_TRUE(got_qp_event(e.context.get(), IBV_EVENT_QP_ACCESS_ERR, e.receiver()));
             EXPECT_EQ(state_of(e.receiver()), IBV_QPS_ERR);

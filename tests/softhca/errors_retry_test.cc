@@ -30,7 +30,7 @@ protected:
     static Work send_of(const Endpoint& e, std::uint64_t id, std::size_t length = 64) {
         Work work;
         work.id = id;
-        work.pieces = {e.memory->piece(0, length)};
+        work.sges = {e.memory->sge(0, length)};
         return work;
     }
 };
@@ -55,7 +55,7 @@ TEST_P(Retries, FiniteRnrRetryEndsInAnError) {
     EXPECT_EQ(state_of(pair.a.qp.get()), IBV_QPS_ERR);
     EXPECT_NE(state_of(pair.b.receiver()), IBV_QPS_ERR) << "RNR is no error of the responder";
     // A receive that comes too late stays unused.
-    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 64)}), 0);
+    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 64)}), 0);
     EXPECT_FALSE(poll_for(pair.b.receive_cq.get(), milliseconds(200)));
 }
 
@@ -80,7 +80,7 @@ TEST_P(Retries, RnrCountStartsAnewForEachMessage) {
         ASSERT_EQ(pair.a.post(send_of(pair.a, id)), 0);
     for (std::uint64_t id = 0; id < 4; ++id) {
         EXPECT_FALSE(poll_for(pair.a.send_cq.get(), milliseconds(200)));
-        ASSERT_EQ(pair.b.post_receive(id, {pair.b.memory->piece(0, 64)}), 0);
+        ASSERT_EQ(pair.b.post_receive(id, {pair.b.memory->sge(0, 64)}), 0);
         const ibv_wc wc = pair.a.wait_send();
         ASSERT_TRUE(succeeded(wc));
         EXPECT_EQ(wc.wr_id, id);
@@ -96,12 +96,12 @@ TEST_P(Retries, InfiniteRnrRetrySucceedsLater) {
         pair.a.memory->fill(i * 1024, 500, i);
         Work work;
         work.id = i;
-        work.pieces = {pair.a.memory->piece(i * 1024, 500)};
+        work.sges = {pair.a.memory->sge(i * 1024, 500)};
         ASSERT_EQ(pair.a.post(work), 0);
     }
     EXPECT_FALSE(poll_for(pair.a.send_cq.get(), milliseconds(400)));
     for (std::uint64_t i = 0; i < 4; ++i)
-        ASSERT_EQ(pair.b.post_receive(i, {pair.b.memory->piece(i * 1024, 500)}), 0);
+        ASSERT_EQ(pair.b.post_receive(i, {pair.b.memory->sge(i * 1024, 500)}), 0);
     for (std::uint32_t i = 0; i < 4; ++i) {
         const ibv_wc sent = pair.a.wait_send();
         ASSERT_TRUE(succeeded(sent));
@@ -122,7 +122,7 @@ TEST_P(Retries, AreMadeWhileThePosterSleeps) {
     ASSERT_EQ(pair.a.post(send_of(pair.a, 1)), 0);
     std::thread late([&] {
         std::this_thread::sleep_for(milliseconds(300));
-        EXPECT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 64)}), 0);
+        EXPECT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 64)}), 0);
     });
     ibv_cq* cq = nullptr;
     void* user = nullptr;
@@ -186,7 +186,7 @@ TEST_P(Retries, PeerThatBecomesReadyInTime) {
     a.memory->fill(0, 64, 1);
     ASSERT_EQ(a.post(send_of(a, 1)), 0);
     EXPECT_FALSE(poll_for(a.send_cq.get(), milliseconds(100)));
-    ASSERT_EQ(b.post_receive(1, {b.memory->piece(0, 64)}), 0);
+    ASSERT_EQ(b.post_receive(1, {b.memory->sge(0, 64)}), 0);
     b.to_ready_to_receive(a.address());
     EXPECT_TRUE(succeeded(a.wait_send()));
     EXPECT_TRUE(succeeded(b.wait_receive()));
@@ -204,7 +204,7 @@ TEST_P(Retries, TimeoutOfZeroNeverGivesUp) {
     a.connect(b.address());
     ASSERT_EQ(a.post(send_of(a, 1)), 0);
     EXPECT_FALSE(poll_for(a.send_cq.get(), milliseconds(700)));
-    ASSERT_EQ(b.post_receive(1, {b.memory->piece(0, 64)}), 0);
+    ASSERT_EQ(b.post_receive(1, {b.memory->sge(0, 64)}), 0);
     b.to_ready_to_receive(a.address());
     EXPECT_TRUE(succeeded(a.wait_send()));
 }
@@ -216,7 +216,7 @@ TEST_P(Retries, PeerWhoseQueuePairWasDestroyed) {
     auto b = std::make_unique<Endpoint>(options(), &a);
     a.connect(b->address());
     b->connect(a.address());
-    ASSERT_EQ(b->post_receive(1, {b->memory->piece(0, 64)}), 0);
+    ASSERT_EQ(b->post_receive(1, {b->memory->sge(0, 64)}), 0);
     ASSERT_TRUE(a.run(send_of(a, 1)));
     b.reset();
     ASSERT_EQ(a.post(send_of(a, 2)), 0);

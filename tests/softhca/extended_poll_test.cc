@@ -81,13 +81,13 @@ TEST_P(ExtendedPoll, ReadsEveryField) {
     ibv_cq_ex* cq = s.cq.get();
     for (std::uint32_t round = 0; round < 200; ++round) {
         const std::uint32_t size = 1 + round % 60;
-        ASSERT_EQ(s.b->post_receive(round, {s.b->memory->piece(0, 256)}), 0);
+        ASSERT_EQ(s.b->post_receive(round, {s.b->memory->sge(0, 256)}), 0);
         s.a->memory->fill(0, size, round);
         Work work;
         work.id = 1000 + round;
         work.opcode = IBV_WR_SEND_WITH_IMM;
         work.immediate = round;
-        work.pieces = {s.a->memory->piece(0, size)};
+        work.sges = {s.a->memory->sge(0, size)};
         ASSERT_EQ(s.a->post(work), 0);
         bool sent = false;
         bool received = false;
@@ -128,10 +128,10 @@ TEST_P(ExtendedPoll, BatchesAndMixesWithPlainPolling) {
     std::uint64_t posted = 0;
     for (int round = 0; round < 100; ++round) {
         for (int i = 0; i < 1 + round % 20; ++i) {
-            ASSERT_EQ(s.b->post_receive(posted, {s.b->memory->piece(0, 256)}), 0);
+            ASSERT_EQ(s.b->post_receive(posted, {s.b->memory->sge(0, 256)}), 0);
             Work work;
             work.flags = 0;
-            work.pieces = {s.a->memory->piece(0, 8)};
+            work.sges = {s.a->memory->sge(0, 8)};
             if (i % 8 == 7 || i == round % 20) work.flags = IBV_SEND_SIGNALED;
             work.id = ~0ULL;
             ASSERT_EQ(s.a->post(work), 0);
@@ -169,7 +169,7 @@ TEST(ExtendedPollErrors, ReportStatusAndVendorError) {
     Work work;
     work.id = 5;
     work.opcode = IBV_WR_RDMA_WRITE;
-    work.pieces = {s.a->memory->piece(0, 8)};
+    work.sges = {s.a->memory->sge(0, 8)};
     work.rkey = s.b->memory->mr()->rkey ^ 0x5a00;
     ASSERT_EQ(s.a->post(work), 0);
     start(s.cq.get());
@@ -214,7 +214,7 @@ TEST(Timestamps, NeverGoBackAndAgreeWithTheClock) {
     for (int i = 0; i < 200; ++i) {
         Work work;
         work.opcode = IBV_WR_RDMA_WRITE;
-        work.pieces = {s.a->memory->piece(0, 8)};
+        work.sges = {s.a->memory->sge(0, 8)};
         ASSERT_EQ(s.a->post(work), 0);
         start(s.cq.get());
         const std::uint64_t stamp = ibv_wc_read_completion_ts(s.cq.get());
@@ -250,7 +250,7 @@ TEST(Timestamps, WallClockIsNearTheSystems) {
     Rig s(Transport::kRc, fields);
     Work work;
     work.opcode = IBV_WR_RDMA_WRITE;
-    work.pieces = {s.a->memory->piece(0, 8)};
+    work.sges = {s.a->memory->sge(0, 8)};
     ASSERT_EQ(s.a->post(work), 0);
     start(s.cq.get());
     const std::uint64_t stamp = ibv_wc_read_completion_wallclock_ns(s.cq.get());

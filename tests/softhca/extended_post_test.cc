@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The extended post interface (ibv_wr_start ... ibv_wr_complete) of each transport: every
-// operation with single pieces, lists, inline data and inline lists, batches of several, abort, and
+// operation with single SGEs, lists, inline data and inline lists, batches of several, abort, and
 // NOP, which only a raw WQE of mlx5dv can post. Contents are checked on the other side.
 
 #include <arpa/inet.h>
@@ -74,8 +74,8 @@ protected:
     void data(Data how, std::uint32_t length) {
         const std::uint32_t first = length / 3;
         std::uint8_t* at = a->memory->data();
-        const ibv_sge list[] = {a->memory->piece(0, first), a->memory->piece(first, 0),
-                                a->memory->piece(first, length - first)};
+        const ibv_sge list[] = {a->memory->sge(0, first), a->memory->sge(first, 0),
+                                a->memory->sge(first, length - first)};
         const ibv_data_buf buffers[] = {{at, first}, {at + first, 0}, {at + first, length - first}};
         switch (how) {
             case Data::kOne:
@@ -106,7 +106,7 @@ TEST_P(ExtendedPost, SendsInEveryWayAndSize) {
             SCOPED_TRACE(testing::Message() << "way " << static_cast<int>(how) << ", " << size);
             a->memory->fill(0, size, ++seed);
             std::memset(b->memory->data(), 0xee, 512);
-            ASSERT_EQ(b->post_receive(seed, {b->memory->piece(0, 512)}), 0);
+            ASSERT_EQ(b->post_receive(seed, {b->memory->sge(0, 512)}), 0);
             ibv_wr_start(ex);
             ex->wr_id = seed;
             ex->wr_flags = IBV_SEND_SIGNALED;
@@ -202,8 +202,7 @@ TEST_P(ExtendedPost, BatchesAroundTheRing) {
     for (std::uint32_t round = 0; round < 400; ++round) {
         const std::uint32_t count = 1 + round % 16;
         for (std::uint32_t i = 0; i < count; ++i)
-            ASSERT_EQ(b->post_receive(next + i, {b->memory->piece(((next + i) % 16) * 256, 256)}),
-                      0);
+            ASSERT_EQ(b->post_receive(next + i, {b->memory->sge(((next + i) % 16) * 256, 256)}), 0);
         ibv_wr_start(ex);
         for (std::uint32_t i = 0; i < count; ++i, ++next) {
             std::memcpy(a->memory->data(), &next, 4);
@@ -230,7 +229,7 @@ TEST_P(ExtendedPost, BatchesAroundTheRing) {
 }
 
 TEST_P(ExtendedPost, AbortSendsNothing) {
-    ASSERT_EQ(b->post_receive(1, {b->memory->piece(0, 512)}), 0);
+    ASSERT_EQ(b->post_receive(1, {b->memory->sge(0, 512)}), 0);
     ibv_wr_start(ex);
     ex->wr_flags = IBV_SEND_SIGNALED;
     ibv_wr_send(ex);
@@ -255,12 +254,12 @@ TEST_P(ExtendedPost, AbortSendsNothing) {
 
 TEST_P(ExtendedPost, MixesWithPlainPosts) {
     for (std::uint32_t i = 0; i < 300; ++i) {
-        ASSERT_EQ(b->post_receive(i, {b->memory->piece(0, 512)}), 0);
+        ASSERT_EQ(b->post_receive(i, {b->memory->sge(0, 512)}), 0);
         a->memory->fill(0, 120, i);
         if (i % 2 != 0) {
             Work work;
             work.id = i;
-            work.pieces = {a->memory->piece(0, 120)};
+            work.sges = {a->memory->sge(0, 120)};
             ASSERT_EQ(a->post(work), 0);
         } else {
             ibv_wr_start(ex);

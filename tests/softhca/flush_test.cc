@@ -40,17 +40,17 @@ TEST_P(Flush, ReceivesInOrder) {
     if (GetParam() == Transport::kXrc) GTEST_SKIP() << "an XRC QP has no receive queue";
     Pair pair(options());
     for (std::uint64_t id = 0; id < 50; ++id)
-        ASSERT_EQ(pair.b.post_receive(id, {pair.b.memory->piece(0, 100)}), 0);
+        ASSERT_EQ(pair.b.post_receive(id, {pair.b.memory->sge(0, 100)}), 0);
     for (int i = 0; i < 3; ++i) {
         Work work;
-        work.pieces = {pair.a.memory->piece(0, 10)};
+        work.sges = {pair.a.memory->sge(0, 10)};
         ASSERT_TRUE(pair.a.run(work));
         EXPECT_TRUE(succeeded(pair.b.wait_receive()));
     }
     pair.b.to_error();
     expect_flushed(pair.b, pair.b.receive_cq.get(), 3, 47);
     for (std::uint64_t id = 60; id < 65; ++id)
-        ASSERT_EQ(pair.b.post_receive(id, {pair.b.memory->piece(0, 100)}), 0);
+        ASSERT_EQ(pair.b.post_receive(id, {pair.b.memory->sge(0, 100)}), 0);
     expect_flushed(pair.b, pair.b.receive_cq.get(), 60, 5);
 }
 
@@ -65,7 +65,7 @@ TEST_P(Flush, SendsInOrderSignalledOrNot) {
         Work work;
         work.id = id;
         work.flags = id % 2 != 0 ? IBV_SEND_SIGNALED : 0;
-        work.pieces = {pair.a.memory->piece(0, 10)};
+        work.sges = {pair.a.memory->sge(0, 10)};
         ASSERT_EQ(pair.a.post(work), 0);
     }
     EXPECT_FALSE(poll_for(pair.a.send_cq.get(), milliseconds(20)));
@@ -80,7 +80,7 @@ TEST_P(Flush, SendsPostedInError) {
         Work work;
         work.id = id;
         work.flags = id % 3 == 0 ? IBV_SEND_SIGNALED : 0;
-        work.pieces = {pair.a.memory->piece(0, 10)};
+        work.sges = {pair.a.memory->sge(0, 10)};
         ASSERT_EQ(pair.a.post(work), 0) << "posting in ERR is allowed";
     }
     expect_flushed(pair.a, pair.a.send_cq.get(), 0, 30);
@@ -92,7 +92,7 @@ TEST_P(Flush, WakesASleeper) {
     Endpoint::Options events = options();
     events.events = true;
     Pair pair(events);
-    ASSERT_EQ(pair.a.post_receive(7, {pair.a.memory->piece(0, 100)}), 0);
+    ASSERT_EQ(pair.a.post_receive(7, {pair.a.memory->sge(0, 100)}), 0);
     ASSERT_EQ(ibv_req_notify_cq(pair.a.receive_cq.get(), 1), 0);
     std::thread mover([&] {
         std::this_thread::sleep_for(milliseconds(50));
@@ -113,11 +113,11 @@ TEST_P(Flush, ResetForgetsAndTheQueuePairWorksAgain) {
         SCOPED_TRACE(testing::Message() << "round " << round);
         // Leave the rings at odd places, with work on them.
         for (std::uint64_t id = 0; id < 7; ++id) {
-            ASSERT_EQ(pair.b.post_receive(100 + id, {pair.b.memory->piece(0, 300)}), 0);
+            ASSERT_EQ(pair.b.post_receive(100 + id, {pair.b.memory->sge(0, 300)}), 0);
         }
         for (int i = 0; i < 3; ++i) {
             Work work;
-            work.pieces = {pair.a.memory->piece(0, 10)};
+            work.sges = {pair.a.memory->sge(0, 10)};
             ASSERT_TRUE(pair.a.run(work));
             ASSERT_TRUE(succeeded(pair.b.wait_receive()));
         }
@@ -136,10 +136,10 @@ TEST_P(Flush, ResetForgetsAndTheQueuePairWorksAgain) {
         EXPECT_FALSE(poll_for(pair.a.send_cq.get(), milliseconds(5)));
         pair.a.memory->fill(0, 200, static_cast<std::uint32_t>(round));
         if (!pair.b.srq) {
-            ASSERT_EQ(pair.b.post_receive(5, {pair.b.memory->piece(4096, 300)}), 0);
+            ASSERT_EQ(pair.b.post_receive(5, {pair.b.memory->sge(4096, 300)}), 0);
         }
         Work work;
-        work.pieces = {pair.a.memory->piece(0, 200)};
+        work.sges = {pair.a.memory->sge(0, 200)};
         ASSERT_TRUE(pair.a.run(work));
         const ibv_wc wc = pair.b.wait_receive();
         ASSERT_TRUE(succeeded(wc));
@@ -157,12 +157,12 @@ TEST_P(Flush, QueuePairWithSrqLeavesItAloneAndSaysLastWqeReached) {
     with_srq.srq = true;
     Endpoint owner(with_srq);
     for (std::uint64_t id = 0; id < 4; ++id)
-        ASSERT_EQ(owner.post_receive(id, {owner.memory->piece(id * 1024, 1024)}), 0);
+        ASSERT_EQ(owner.post_receive(id, {owner.memory->sge(id * 1024, 1024)}), 0);
     Endpoint sender(with_srq, &owner);
     sender.connect(owner.address());
     owner.connect(sender.address());
     Work work;
-    work.pieces = {sender.memory->piece(0, 10)};
+    work.sges = {sender.memory->sge(0, 10)};
     ASSERT_TRUE(sender.run(work));
     EXPECT_TRUE(succeeded(owner.wait_receive()));
     owner.to_error();

@@ -26,8 +26,8 @@ void exchange(Pair& pair, std::uint32_t seed) {
             ASSERT_TRUE(side->run(write_of(*side, 3000)));
             ASSERT_TRUE(other.memory->holds(0, 3000, seed + i));
             Work send;
-            send.pieces = {side->memory->piece(0, 700)};
-            ASSERT_EQ(other.post_receive(i, {other.memory->piece(8192, 1024)}), 0);
+            send.sges = {side->memory->sge(0, 700)};
+            ASSERT_EQ(other.post_receive(i, {other.memory->sge(8192, 1024)}), 0);
             ASSERT_TRUE(side->run(send));
             ASSERT_TRUE(succeeded(other.wait_receive()));
             ASSERT_TRUE(other.memory->holds(8192, 700, seed + i));

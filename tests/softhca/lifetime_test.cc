@@ -72,7 +72,7 @@ TEST_P(Destroyed, WhilePeersSend) {
                 std::mt19937 random(static_cast<unsigned>(round));
                 const auto stop = Clock::now() + milliseconds(20 + random() % 30);
                 while (Clock::now() < stop) {
-                    e->post_receive(1, {e->memory->piece(32768, 32768)});
+                    e->post_receive(1, {e->memory->sge(32768, 32768)});
                     poll_for(e->receive_cq.get(), std::chrono::microseconds(50));
                 }
                 switch (GetParam()) {
@@ -104,7 +104,7 @@ TEST(Lifetime, NoWriteAfterDeregistration) {
         b.connect(a.address());
         std::memset(a.memory->data(), 0x77, 32768);
         std::thread writer([&] { hammer(a, 30000); });
-        ASSERT_EQ(b.post_receive(1, {b.memory->piece(32768, 32768)}), 0);
+        ASSERT_EQ(b.post_receive(1, {b.memory->sge(32768, 32768)}), 0);
         std::this_thread::sleep_for(milliseconds(5));
         b.memory->deregister();
         std::memset(b.memory->data(), 0x11, b.memory->size());
@@ -125,7 +125,7 @@ TEST(Lifetime, ContextClosedWithObjectsInside) {
             auto* e = new Endpoint(options);
             connect_over(channel, *e);
             for (int i = 0; i < 10; ++i)
-                e->post_receive(1, {e->memory->piece(0, 64)});
+                e->post_receive(1, {e->memory->sge(0, 64)});
             // The objects are left where they are.
             ibv_context* context = e->context.get();
             EXPECT_EQ(ibv_close_device(context), 0);
@@ -242,7 +242,7 @@ TEST(Lifetime, SourceUnmappedBeneathARegion) {
     munmap(memory, 1 << 20);
     Work work;
     work.opcode = IBV_WR_RDMA_WRITE;
-    work.pieces = {{reinterpret_cast<std::uint64_t>(memory), 4096, mr->lkey}};
+    work.sges = {{reinterpret_cast<std::uint64_t>(memory), 4096, mr->lkey}};
     ASSERT_EQ(pair.a.post(work), 0);
     const ibv_wc wc = pair.a.wait_send();
     EXPECT_TRUE(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_LOC_PROT_ERR) << describe(wc);

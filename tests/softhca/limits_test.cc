@@ -134,21 +134,21 @@ TEST(Limits, CompletionVectorsAndEntries) {
     EXPECT_FALSE(Owned<ibv_cq>(ibv_create_cq(context.get(), (1 << 24) + 1, nullptr, nullptr, 0)));
 }
 
-// The largest inline size that can be had works to the last byte.
+// The largest available inline size is usable to the last byte.
 TEST(Limits, LargestInlineSizeIsUsable) {
-    std::uint32_t works = 0;
+    std::uint32_t usable = 0;
     std::uint32_t fails = 1 << 16;
     {
         Endpoint e;
-        while (fails - works > 1) {
-            const std::uint32_t middle = (works + fails) / 2;
-            (plain_qp(e, 4, middle) ? works : fails) = middle;
+        while (fails - usable > 1) {
+            const std::uint32_t middle = (usable + fails) / 2;
+            (plain_qp(e, 4, middle) ? usable : fails) = middle;
         }
     }
-    EXPECT_GE(works, 828u) << "a ConnectX takes WQEs of at least 16 blocks";
+    EXPECT_GE(usable, 828u) << "a ConnectX takes WQEs of at least 16 blocks";
     Endpoint::Options options;
     options.inline_size = 700;
-    options.send_pieces = 1;
+    options.send_sges = 1;
     Pair pair(options);
     const std::uint32_t size = pair.a.options.inline_size;
     ASSERT_GE(size, 700u);
@@ -157,7 +157,7 @@ TEST(Limits, LargestInlineSizeIsUsable) {
     Work work;
     work.flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
     work.opcode = IBV_WR_RDMA_WRITE;
-    work.pieces = {{reinterpret_cast<std::uint64_t>(data.data()), size, 0}};
+    work.sges = {{reinterpret_cast<std::uint64_t>(data.data()), size, 0}};
     ASSERT_TRUE(pair.a.run(work));
     EXPECT_TRUE(pair.b.memory->holds(0, size, 8));
 }

@@ -112,12 +112,12 @@ TEST_P(DeadPeer, StreamEndsInTransportRetryExceeded) {
             connect_over(channel, e);
             std::uint64_t posted = 0;
             while (posted < 32)
-                e.post_receive(posted++, {e.memory->piece(4096, 2048)});
+                e.post_receive(posted++, {e.memory->sge(4096, 2048)});
             for (int got = 0; got < 20 + 7 * round;) {
                 ibv_wc wc[8];
                 const int n = ibv_poll_cq(e.receive_cq.get(), 8, wc);
                 for (int i = 0; i < n; ++i)
-                    e.post_receive(posted++, {e.memory->piece(4096, 2048)});
+                    e.post_receive(posted++, {e.memory->sge(4096, 2048)});
                 got += n;
                 if (n == 0) std::this_thread::yield();
             }
@@ -125,14 +125,14 @@ TEST_P(DeadPeer, StreamEndsInTransportRetryExceeded) {
         });
         Endpoint e(options());
         connect_over(peer.channel(), e);
-        const Work works[] = {send_of(e, 2000), write_of(e, 3000), [&] {
-                                  Work read = write_of(e, 500);
-                                  read.opcode = IBV_WR_RDMA_READ;
-                                  return read;
-                              }()};
+        const Work requests[] = {send_of(e, 2000), write_of(e, 3000), [&] {
+                                     Work read = write_of(e, 500);
+                                     read.opcode = IBV_WR_RDMA_READ;
+                                     return read;
+                                 }()};
         const auto give_up = Clock::now() + kDeadline;
         for (std::size_t n = 0;; ++n) {
-            ASSERT_EQ(e.post(works[n % std::size(works)]), 0);
+            ASSERT_EQ(e.post(requests[n % std::size(requests)]), 0);
             const ibv_wc wc = e.wait_send();
             if (wc.status != IBV_WC_SUCCESS) {
                 EXPECT_TRUE(has_status(wc, IBV_WC_RETRY_EXC_ERR, kVendorTransportRetry));
@@ -212,7 +212,7 @@ TEST_P(WaitingServer, LearnsOfALostClientOnlyIfAsked) {
     client.channel().send(e.address());
     e.connect(address);
     for (std::uint64_t id = 0; id < 3; ++id)
-        ASSERT_EQ(e.post_receive(id, {e.memory->piece(0, 64)}), 0);
+        ASSERT_EQ(e.post_receive(id, {e.memory->sge(0, 64)}), 0);
     client.channel().meet();
     client.wait();
     if (flushes()) {
@@ -236,7 +236,7 @@ TEST(WaitingServers, KeepTheirReceivesWhileTheClientLives) {
     options.timeout = 8;  // 1 ms
     options.retry_count = 0;
     Pair pair(options);
-    ASSERT_EQ(pair.a.post_receive(1, {pair.a.memory->piece(0, 64)}), 0);
+    ASSERT_EQ(pair.a.post_receive(1, {pair.a.memory->sge(0, 64)}), 0);
     pair.b.to_error();
     EXPECT_FALSE(poll_for(pair.a.receive_cq.get(), milliseconds(500)));
     EXPECT_EQ(state_of(pair.a.qp.get()), IBV_QPS_RTS);

@@ -142,11 +142,11 @@ protected:
     std::vector<Reply> receive() {
         Bytes buffer(4096);  // as libmnl's
         sockaddr_nl from{};
-        iovec piece{buffer.data(), buffer.size()};
+        iovec sge{buffer.data(), buffer.size()};
         msghdr message{};
         message.msg_name = &from;
         message.msg_namelen = sizeof from;
-        message.msg_iov = &piece;
+        message.msg_iov = &sge;
         message.msg_iovlen = 1;
         const ssize_t size = ::recvmsg(fd_, &message, 0);
         EXPECT_GE(size, 0) << std::strerror(errno);
@@ -520,14 +520,14 @@ TEST_F(Netlink, EachKindIsListedAndCounted) {
     counted["qp"] = counted["cm_id"] = 0;
     const AttributeMap summary =
         attributes_of(ask(Request(RDMA_NLDEV_CMD_RES_GET).device()).payload);
-    std::map<std::string, std::size_t> told;
+    std::map<std::string, std::size_t> reported;
     for (const auto& [type, entry] :
          attributes_of(summary.find(RDMA_NLDEV_ATTR_RES_SUMMARY)->second)) {
         const AttributeMap values = attributes_of(entry);
-        told[text(values, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME)] =
+        reported[text(values, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME)] =
             number<std::uint64_t>(values, RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR);
     }
-    EXPECT_EQ(told, counted);
+    EXPECT_EQ(reported, counted);
 }
 
 // A dump goes on as it is read, whatever room the socket has; a second one has to wait for it.

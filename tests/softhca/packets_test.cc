@@ -29,7 +29,7 @@ protected:
         const Endpoint& from = reads ? pair.b : pair.a;
         memset(from.memory->data(), value, kBytes);
         if (GetParam() == IBV_WR_SEND) {
-            ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, kBytes)}), 0);
+            ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, kBytes)}), 0);
         }
         std::atomic<bool> ended{false};
         std::thread reader([&] {
@@ -44,7 +44,7 @@ protected:
         });
         Work work;
         work.opcode = GetParam();
-        work.pieces = {pair.a.memory->piece(0, kBytes)};
+        work.sges = {pair.a.memory->sge(0, kBytes)};
         work.remote = pair.a.peer.memory;
         work.rkey = pair.a.peer.rkey;
         const bool posted = pair.a.post(work) == 0;
@@ -113,7 +113,7 @@ TEST_P(BrokenOff, GivesItsReceiveBackInTheErrorState) {
         connect_over(child.channel(), receiver);
         constexpr unsigned kReceives = 16;
         for (unsigned i = 0; i < kReceives; ++i)
-            ASSERT_EQ(receiver.post_receive(i, {receiver.memory->piece(0, kLong)}), 0);
+            ASSERT_EQ(receiver.post_receive(i, {receiver.memory->sge(0, kLong)}), 0);
         child.channel().meet();
         ASSERT_TRUE(succeeded(receiver.wait_receive()));
         child.kill(SIGKILL);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the tests of the interposed libc functions share: the device's names, and short ways through
-// libc's doors.
+// Shared by the tests of the interposed libc functions: the device's names, and short calls of
+// libc.
 #pragma once
 
 #include <cerrno>

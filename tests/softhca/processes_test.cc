@@ -37,7 +37,7 @@ void busy(Channel& channel) {
     Endpoint e;
     connect_over(channel, e);
     for (std::uint64_t i = 0;; ++i) {
-        e.post_receive(i, {e.memory->piece(32768, 4096)});
+        e.post_receive(i, {e.memory->sge(32768, 4096)});
         e.post(write_of(e, 1 + i * 977 % 20000));
         e.post(send_of(e, 1 + i % 3000));
         Work read = write_of(e, 500);
@@ -68,7 +68,7 @@ TEST(Processes, KilledAtRandomMoments) {
         std::uint32_t turn = 0;
         const auto work_on = [&](Clock::time_point until) {
             while (Clock::now() < until) {
-                e.post_receive(1, {e.memory->piece(32768, 4096)});
+                e.post_receive(1, {e.memory->sge(32768, 4096)});
                 poll_for(e.receive_cq.get(), Clock::duration{0});
                 if (turn % 2 != 0) e.post(write_of(e, 3000));
                 poll_for(e.send_cq.get(), Clock::duration{0});
@@ -124,7 +124,7 @@ TEST(Processes, StoppedPeerDoesNotHoldUpThePoster) {
         Endpoint e;
         connect_over(channel, e);
         for (std::uint64_t i = 0; i < 40; ++i)
-            ASSERT_EQ(e.post_receive(i, {e.memory->piece(32768, 32768)}), 0);
+            ASSERT_EQ(e.post_receive(i, {e.memory->sge(32768, 32768)}), 0);
         channel.meet();
         channel.meet();
     });
@@ -270,7 +270,7 @@ TEST(Processes, WaitingForAReceiveUsesLittleProcessor) {
     const double before = processor_seconds();
     std::this_thread::sleep_for(std::chrono::seconds(2));
     EXPECT_LT(processor_seconds() - before, 0.2);
-    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 64)}), 0);
+    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 64)}), 0);
     EXPECT_TRUE(succeeded(pair.a.wait_send()));
 }
 
@@ -353,7 +353,7 @@ TEST(Processes, LargeWriteProgressesWhileThePosterComputes) {
         }
         // Something for the engine to chew on.
         if (polite) e.post(random() % 2 != 0 ? send_of(e, 100) : write_of(e, 3000));
-        if (polite && random() % 4 == 0) e.post_receive(1, {e.memory->piece(0, 4096)});
+        if (polite && random() % 4 == 0) e.post_receive(1, {e.memory->sge(0, 4096)});
         if (random() % 16 == 0) std::this_thread::yield();
     }
     _exit(0);
@@ -376,13 +376,13 @@ TEST(Processes, MadPeerHarmsOnlyItself) {
             go_mad(e, round, round % 2 == 0);
         });
         Endpoint e(impatient());
-        Memory fence(e.pd.get(), 65536);  // registered, but its key is told to nobody
+        Memory fence(e.pd.get(), 65536);  // registered, but no other process has its key
         std::memset(fence.data(), 0x3c, fence.size());
         connect_over(child.channel(), e);
         std::uint32_t turn = 0;
         const auto end = Clock::now() + kDeadline;
         while (!child.ended(Clock::duration{0})) {
-            e.post_receive(1, {e.memory->piece(0, 4096)});
+            e.post_receive(1, {e.memory->sge(0, 4096)});
             poll_for(e.receive_cq.get(), Clock::duration{0});
             e.post(turn % 2 != 0 ? send_of(e, 50) : write_of(e, 3000));
             poll_for(e.send_cq.get(), Clock::duration{0});

@@ -161,7 +161,7 @@ protected:
             ibv_qp_attr a = values(*e, IBV_QPS_RTS);
             e->ah.reset(check(ibv_create_ah(e->pd.get(), &a.ah_attr), "ibv_create_ah"));
             Work bad;
-            bad.pieces = {{e->memory->address(), 8, 0x5a5a00}};
+            bad.sges = {{e->memory->address(), 8, 0x5a5a00}};
             EXPECT_EQ(e->post(bad), 0);
             EXPECT_EQ(e->wait_send().status, IBV_WC_LOC_PROT_ERR);
         }
@@ -199,7 +199,7 @@ protected:
         first_ = std::make_unique<Endpoint>(options);
     }
 
-    std::unique_ptr<Endpoint> first_;  // whose context and PD the others share
+    std::unique_ptr<Endpoint> first_;  // the others share its context and PD
 };
 
 TEST_P(StateMachine, LegalTransitionsSucceedWithWhatTheyRequire) {
@@ -337,7 +337,7 @@ TEST_P(StateMachine, QueryReturnsWhatWasSet) {
     if (kind() != kTarget) {
         EXPECT_EQ(got.cap.max_send_wr, initial.cap.max_send_wr);
         EXPECT_GE(got.cap.max_send_wr, e->options.send_depth);
-        EXPECT_GE(got.cap.max_send_sge, e->options.send_pieces);
+        EXPECT_GE(got.cap.max_send_sge, e->options.send_sges);
         EXPECT_EQ(initial.send_cq, e->send_cq.get());
         EXPECT_EQ(initial.sq_sig_all, 0);
     }
@@ -352,10 +352,10 @@ TEST_P(StateMachine, PostsAreRefusedBeforeTheirState) {
         ibv_qp_attr a = values(*e, state);
         e->ah.reset(check(ibv_create_ah(e->pd.get(), &a.ah_attr), "ibv_create_ah"));
         Work work;
-        work.pieces = {e->memory->piece(0, 8)};
+        work.sges = {e->memory->sge(0, 8)};
         EXPECT_NE(e->post(work), 0) << "a send needs RTS";
         if (kind() != kInitiator) {
-            EXPECT_EQ(e->post_receive(1, {e->memory->piece(0, 64)}) == 0, state != IBV_QPS_RESET)
+            EXPECT_EQ(e->post_receive(1, {e->memory->sge(0, 64)}) == 0, state != IBV_QPS_RESET)
                 << "a receive needs INIT";
         }
     }

@@ -45,7 +45,7 @@ protected:
                 work.opcode = order.read ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
                 work.remote = order.address;
                 work.rkey = order.rkey;
-                work.pieces = {e.memory->piece(0, order.length)};
+                work.sges = {e.memory->sge(0, order.length)};
                 if (!order.read) e.memory->fill(0, order.length, order.seed);
                 ASSERT_EQ(e.post(work), 0);
                 const ibv_wc wc = e.wait_send();
@@ -128,7 +128,7 @@ TEST_F(Registration, TakesOptionalAccess) {
 }
 
 TEST_F(Registration, OfTheHeapAtOddPlaces) {
-    // Small pieces of one heap page, with neighbours that the program keeps changing.
+    // Small ranges of one heap page, with neighbours that the program keeps changing.
     std::vector<std::unique_ptr<std::uint8_t[]>> blocks;
     std::vector<Owned<ibv_mr>> regions;
     for (std::size_t i = 0; i < 40; ++i) {
@@ -347,7 +347,7 @@ TEST_F(Registration, WithAnIovaOfItsOwn) {
     memory.fill(100, 500, 5);
     Work work;
     work.opcode = IBV_WR_RDMA_WRITE;
-    work.pieces = {{iova + 100, 500, mr->lkey}};
+    work.sges = {{iova + 100, 500, mr->lkey}};
     ASSERT_TRUE(sender.run(work));
     EXPECT_TRUE(receiver.memory->holds(0, 500, 5));
 }

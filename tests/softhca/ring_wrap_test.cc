@@ -36,8 +36,8 @@ protected:
         options.srq = GetParam().srq;
         options.send_depth = 13;  // not a power of two
         options.receive_depth = kSlots;
-        options.send_pieces = 5;
-        options.receive_pieces = 3;
+        options.send_sges = 5;
+        options.receive_sges = 3;
         options.inline_size = 180;
         options.cq_depth = 37;
         options.memory = kSlots * kSlot;
@@ -74,7 +74,7 @@ protected:
         for (std::size_t i = 0; i < count; ++i) {
             const std::size_t rest = length - at;
             const std::size_t part = i + 1 == count ? rest : random() % (rest + 1);
-            work.pieces.push_back(e.memory->piece(slot + at, part));
+            work.sges.push_back(e.memory->sge(slot + at, part));
             at += part;
         }
         return work;
@@ -109,9 +109,9 @@ TEST_P(Streams, ArriveInOrderAndWhole) {
     const auto receiver = [&](Channel& channel) {
         Endpoint e(options());
         const auto post = [&](std::uint64_t slot) {
-            const std::size_t base = slot * kSlot;  // three pieces that end at odd places
-            return e.post_receive(slot, {e.memory->piece(base, 45), e.memory->piece(base + 45, 1),
-                                         e.memory->piece(base + 46, kSlot - 46)});
+            const std::size_t base = slot * kSlot;  // three SGEs that end at odd offsets
+            return e.post_receive(slot, {e.memory->sge(base, 45), e.memory->sge(base + 45, 1),
+                                         e.memory->sge(base + 46, kSlot - 46)});
         };
         e.to_init();  // the earliest state in which receives may be posted
         for (std::uint32_t slot = 0; slot < kSlots; ++slot)

@@ -78,7 +78,7 @@ TEST_F(Roce, EveryEntryConnects) {
         options.gid_index = static_cast<std::uint8_t>(entry.gid_index);
         Pair pair(options);
         pair.a.memory->fill(0, 5000, entry.gid_index);
-        ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 8192)}), 0);
+        ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 8192)}), 0);
         ASSERT_TRUE(pair.a.run(send_of(pair.a, 5000)));
         ASSERT_TRUE(succeeded(pair.b.wait_receive()));
         EXPECT_TRUE(pair.b.memory->holds(0, 5000, entry.gid_index));
@@ -122,7 +122,7 @@ TEST_F(Roce, WhatIsSentToAnotherAddressIsLost) {
             to.gid.raw[15] ^= 1;
         b.connect(a.address());
         a.connect(to);
-        ASSERT_EQ(b.post_receive(1, {b.memory->piece(0, 64)}), 0);
+        ASSERT_EQ(b.post_receive(1, {b.memory->sge(0, 64)}), 0);
         ASSERT_EQ(a.post(send_of(a, 8)), 0);
         EXPECT_EQ(a.wait_send().status, IBV_WC_RETRY_EXC_ERR) << mixed;
     }
@@ -136,7 +136,7 @@ TEST_F(Roce, DatagramsBeginWithTheHeaderOfTheirVersion) {
         options.gid_index = static_cast<std::uint8_t>(entry.gid_index);
         Pair pair(options);
         pair.a.memory->fill(0, 64, 2);
-        ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->piece(0, 256)}), 0);
+        ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, 256)}), 0);
         ASSERT_TRUE(pair.a.run(send_of(pair.a, 64)));
         ibv_wc wc = pair.b.wait_receive();
         ASSERT_TRUE(succeeded(wc));

@@ -2,7 +2,8 @@
 // Scatter to CQE (mlx5): small payloads travel inside the completion and libmlx5 copies them to
 // their place when it is polled: up to 32 bytes in a 64-byte CQE, 64 in a 128-byte one. Receives,
 // receives of an SRQ, and answers to READ and atomics of a QP that signals all. On and off
-// (MLX5_SCATTER_TO_CQE), in one piece and in several: the same bytes must end up at the same place.
+// (MLX5_SCATTER_TO_CQE), with one SGE and with several: the same bytes must arrive at the same
+// place.
 
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
@@ -59,20 +60,20 @@ TEST_P(ScatterToCqe, ReceivesOfEverySize) {
     with_case([] {
         Pair pair(options());
         for (std::size_t size = 0; size <= 70; ++size) {
-            for (std::size_t pieces = 1; pieces <= 3; ++pieces) {
-                SCOPED_TRACE(testing::Message() << size << " bytes in " << pieces << " pieces");
+            for (std::size_t sges = 1; sges <= 3; ++sges) {
+                SCOPED_TRACE(testing::Message() << size << " bytes in " << sges << " SGEs");
                 std::memset(pair.b.memory->data(), 0xee, 1024);
                 std::vector<ibv_sge> list;
                 // Not empty: an entry of no bytes means 2^31 to the device, and libmlx5 leaves such
                 // entries out of a QP's receives but not out of an SRQ's.
-                for (std::size_t i = 0; i + 1 < pieces; ++i)
-                    list.push_back(pair.b.memory->piece(i * 64, size / 4 + i + 1));
-                list.push_back(pair.b.memory->piece(256, 256));
+                for (std::size_t i = 0; i + 1 < sges; ++i)
+                    list.push_back(pair.b.memory->sge(i * 64, size / 4 + i + 1));
+                list.push_back(pair.b.memory->sge(256, 256));
                 ASSERT_EQ(pair.b.post_receive(size, list), 0);
-                const auto seed = static_cast<std::uint32_t>(size * 4 + pieces);
+                const auto seed = static_cast<std::uint32_t>(size * 4 + sges);
                 pair.a.memory->fill(0, size, seed);
                 Work work;
-                work.pieces = {pair.a.memory->piece(0, size)};
+                work.sges = {pair.a.memory->sge(0, size)};
                 ASSERT_TRUE(pair.a.run(work));
                 // In an SRQ ConnectX scatters to the CQE as well; only a QP's own queue is checked.
                 if (!pair.b.srq) {
@@ -87,12 +88,12 @@ TEST_P(ScatterToCqe, ReceivesOfEverySize) {
                 ASSERT_TRUE(succeeded(wc));
                 EXPECT_EQ(wc.byte_len, size);
                 std::vector<std::uint8_t> got;
-                for (const ibv_sge& piece : list) {
-                    const auto* from = reinterpret_cast<const std::uint8_t*>(piece.addr);
-                    const std::size_t part = std::min<std::size_t>(piece.length, size - got.size());
+                for (const ibv_sge& sge : list) {
+                    const auto* from = reinterpret_cast<const std::uint8_t*>(sge.addr);
+                    const std::size_t part = std::min<std::size_t>(sge.length, size - got.size());
                     got.insert(got.end(), from, from + part);
                     for (std::size_t i = part; i < std::min<std::size_t>(part + 8, 64); ++i)
-                        EXPECT_EQ(from[i], 0xee) << "a byte behind the piece was written";
+                        EXPECT_EQ(from[i], 0xee) << "a byte behind the SGE was written";
                 }
                 EXPECT_TRUE(has_pattern(got.data(), got.size(), seed));
             }
@@ -112,7 +113,7 @@ TEST_P(ScatterToCqe, AnswersToReadsAndAtomics) {
             work.opcode = IBV_WR_RDMA_READ;
             work.flags = 0;  // sq_sig_all
             const std::size_t first = size / 3;
-            work.pieces = {pair.a.memory->piece(0, first), pair.a.memory->piece(256, size - first)};
+            work.sges = {pair.a.memory->sge(0, first), pair.a.memory->sge(256, size - first)};
             ASSERT_TRUE(pair.a.run(work));
             std::vector<std::uint8_t> got(pair.a.memory->data(), pair.a.memory->data() + first);
             got.insert(got.end(), pair.a.memory->data() + 256,
@@ -127,7 +128,7 @@ TEST_P(ScatterToCqe, AnswersToReadsAndAtomics) {
             Work work;
             work.opcode = i % 2 != 0 ? IBV_WR_ATOMIC_CMP_AND_SWP : IBV_WR_ATOMIC_FETCH_AND_ADD;
             work.flags = 0;
-            work.pieces = {pair.a.memory->piece(512, 8)};
+            work.sges = {pair.a.memory->sge(512, 8)};
             work.compare_add = i % 2 != 0 ? start + i : 1;
             work.swap = start + i + 1;
             ASSERT_TRUE(pair.a.run(work));

@@ -37,17 +37,17 @@ protected:
         options.transport = GetParam();
         options.srq = true;
         options.receive_depth = 32;
-        options.receive_pieces = 2;
+        options.receive_sges = 2;
         return options;
     }
     static Work send_of(const Endpoint& e, std::size_t length = 16) {
         Work work;
-        work.pieces = {e.memory->piece(0, length)};
+        work.sges = {e.memory->sge(0, length)};
         return work;
     }
     static void post(Endpoint& e, std::uint64_t first, std::uint64_t count) {
         for (std::uint64_t id = first; id < first + count; ++id)
-            ASSERT_EQ(e.post_receive(id, {e.memory->piece(id * 512, 512)}), 0);
+            ASSERT_EQ(e.post_receive(id, {e.memory->sge(id * 512, 512)}), 0);
     }
 };
 
@@ -132,16 +132,16 @@ TEST_P(SharedReceiveQueue, ReplenishedOutOfOrder) {
 TEST_P(SharedReceiveQueue, OverflowIsRefusedAtThePost) {
     Endpoint e(options());
     std::uint32_t posted = 0;
-    while (posted <= 4096 && e.post_receive(posted, {e.memory->piece(0, 64)}) == 0)
+    while (posted <= 4096 && e.post_receive(posted, {e.memory->sge(0, 64)}) == 0)
         ++posted;
     EXPECT_GE(posted, e.options.receive_depth);
     EXPECT_LT(posted, 4096u);
-    EXPECT_EQ(e.post_receive(0, {e.memory->piece(0, 64)}), ENOMEM);
+    EXPECT_EQ(e.post_receive(0, {e.memory->sge(0, 64)}), ENOMEM);
 }
 
-// Who waits for a receive is told of the next post, and does not spend a processor on asking every
-// ten microseconds, which is what the RNR timer says here.
-TEST_P(SharedReceiveQueue, WaitingSendersAreTold) {
+// A sender that waits for a receive is notified of the next post. It does not use a processor to
+// retry every ten microseconds, as the RNR timer says here.
+TEST_P(SharedReceiveQueue, WaitingSendersAreNotified) {
     if (GetParam() == Transport::kUd) GTEST_SKIP() << "datagrams without a receive are dropped";
     using Query = int (*)(std::uint32_t, softhca_counters*);
     const auto query = reinterpret_cast<Query>(dlsym(RTLD_DEFAULT, "softhca_query_qp"));
@@ -268,10 +268,10 @@ TEST(SharedReceiveQueueUse, ReceivesCannotBePostedToTheQueuePair) {
     Endpoint::Options options;
     options.srq = true;
     Pair pair(options);
-    ibv_sge piece = pair.b.memory->piece(0, 64);
+    ibv_sge sge = pair.b.memory->sge(0, 64);
     ibv_recv_wr wr = {};
     ibv_recv_wr* bad = nullptr;
-    wr.sg_list = &piece;
+    wr.sg_list = &sge;
     wr.num_sge = 1;
     EXPECT_NE(ibv_post_recv(pair.b.qp.get(), &wr, &bad), 0);
 }

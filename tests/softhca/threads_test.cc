@@ -54,8 +54,8 @@ TEST(Threads, OnQueuePairsOfTheirOwn) {
                 const std::size_t size = 1 + i % 2000;
                 a.memory->fill(0, size, seed);
                 Work work;
-                work.pieces = {a.memory->piece(0, size)};
-                ASSERT_EQ(b.post_receive(i, {b.memory->piece(0, 4096)}), 0);
+                work.sges = {a.memory->sge(0, size)};
+                ASSERT_EQ(b.post_receive(i, {b.memory->sge(0, 4096)}), 0);
                 ASSERT_TRUE(a.run(work));
                 const ibv_wc wc = b.wait_receive();
                 ASSERT_TRUE(succeeded(wc));
@@ -87,7 +87,7 @@ TEST(Threads, OnQueuePairsThatShareDoorbells) {
                 Work work;
                 work.opcode = IBV_WR_RDMA_WRITE;
                 if (i % 2 != 0) work.flags |= IBV_SEND_INLINE;
-                work.pieces = {e.memory->piece(0, i % 2 != 0 ? 60 : 100)};
+                work.sges = {e.memory->sge(0, i % 2 != 0 ? 60 : 100)};
                 ASSERT_TRUE(e.run(work));
                 ASSERT_TRUE(far[pick]->memory->holds(0, i % 2 != 0 ? 60 : 100, i));
             }
@@ -104,7 +104,7 @@ TEST(Threads, PostToOneQueuePair) {
     Pair pair(options);
     constexpr std::uint32_t kThreads = 4;
     const auto post_receive = [&](std::uint64_t slot) {
-        return pair.b.post_receive(slot, {pair.b.memory->piece(slot * 64, 64)});
+        return pair.b.post_receive(slot, {pair.b.memory->sge(slot * 64, 64)});
     };
     for (std::uint64_t slot = 0; slot < 200; ++slot)
         ASSERT_EQ(post_receive(slot), 0);
@@ -116,7 +116,7 @@ TEST(Threads, PostToOneQueuePair) {
                 std::uint32_t words[2] = {t, i};
                 Work work;
                 work.flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-                work.pieces = {{reinterpret_cast<std::uint64_t>(words), 8, 0}};
+                work.sges = {{reinterpret_cast<std::uint64_t>(words), 8, 0}};
                 const auto end = Clock::now() + kDeadline;
                 while (pair.a.post(work) != 0) {  // the queue is full
                     ASSERT_LT(Clock::now(), end);
@@ -168,7 +168,7 @@ TEST(Threads, PollOneCompletionQueue) {
         Work work;
         work.id = i;
         work.opcode = IBV_WR_RDMA_WRITE;
-        work.pieces = {pair.a.memory->piece(0, 32)};
+        work.sges = {pair.a.memory->sge(0, 32)};
         const auto end = Clock::now() + kDeadline;
         while (pair.a.post(work) != 0) {
             ASSERT_LT(Clock::now(), end);
@@ -199,7 +199,7 @@ TEST(Threads, MakeAndDestroyBesideTraffic) {
                     own.a.memory->fill(0, 100, 1);
                     Work work;
                     work.opcode = IBV_WR_RDMA_WRITE;
-                    work.pieces = {own.a.memory->piece(0, 100)};
+                    work.sges = {own.a.memory->sge(0, 100)};
                     ASSERT_TRUE(own.a.run(work));
                     ASSERT_TRUE(own.b.memory->holds(0, 100, 1));
                 }
@@ -215,7 +215,7 @@ TEST(Threads, MakeAndDestroyBesideTraffic) {
             pair.a.memory->fill(0, 1000, i);
             Work work;
             work.opcode = IBV_WR_RDMA_WRITE;
-            work.pieces = {pair.a.memory->piece(0, 1000)};
+            work.sges = {pair.a.memory->sge(0, 1000)};
             EXPECT_TRUE(pair.a.run(work));
             EXPECT_TRUE(pair.b.memory->holds(0, 1000, i));
             if (testing::Test::HasFailure()) break;

@@ -75,7 +75,7 @@ void respond(Channel& channel, Endpoint& e) {
         if (opcode == IBV_WR_ATOMIC_CMP_AND_SWP) set_word(e, kTargetOffset, 77);
         if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) set_word(e, kTargetOffset, ~0ULL);
         if (takes_receive(opcode)) {
-            ASSERT_EQ(e.post_receive(round, {e.memory->piece(kReceive, kLength + e.grh())}), 0);
+            ASSERT_EQ(e.post_receive(round, {e.memory->sge(kReceive, kLength + e.grh())}), 0);
         }
         channel.meet();
         if (takes_receive(opcode)) {
@@ -137,7 +137,7 @@ void initiate(Channel& channel, Endpoint& e) {
         Work work;
         work.opcode = opcode;
         work.id = 100 + round;
-        work.pieces = {e.memory->piece(kSource, atomic ? 8 : kLength)};
+        work.sges = {e.memory->sge(kSource, atomic ? 8 : kLength)};
         work.immediate = 0xfeed0000u + round;
         work.remote = e.peer.memory + kTargetOffset;
         work.compare_add = opcode == IBV_WR_ATOMIC_CMP_AND_SWP ? 77 : 42;
@@ -223,7 +223,7 @@ TEST(AtomicOperations, CompareThatFailsDoesNotSwap) {
         set_word(pair.b, kTargetOffset, 5);
         Work work;
         work.opcode = IBV_WR_ATOMIC_CMP_AND_SWP;
-        work.pieces = {pair.a.memory->piece(0, 8)};
+        work.sges = {pair.a.memory->sge(0, 8)};
         work.remote = pair.b.memory->address(kTargetOffset);
         work.compare_add = 6;
         work.swap = 7;
@@ -256,7 +256,7 @@ TEST(AtomicOperations, OfManyQueuePairsDoNotLoseAnAddition) {
             for (int round = 0; round < kRounds; ++round) {
                 Work work;
                 work.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-                work.pieces = {e.memory->piece(0, 8)};
+                work.sges = {e.memory->sge(0, 8)};
                 work.remote = owner.memory->address(kTargetOffset);
                 work.rkey = owner.memory->mr()->rkey;
                 work.compare_add = 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Message sizes from nothing to several megabytes, and the two ways a WQE names its data: inline
-// (every size up to the QP's limit) and gather/scatter lists of odd pieces (every count up to the
+// (every size up to the QP's limit) and gather/scatter lists of odd SGEs (every count up to the
 // limit). Contents and the bytes around them are checked. Lives by an error at a boundary: of a
 // 16-byte segment, a 64-byte WQE block, the MTU, a page, the end of the ring.
 
@@ -86,7 +86,7 @@ TEST_P(Sizes, FromNothingToMegabytesArriveWhole) {
                 SCOPED_TRACE(testing::Message() << size << " bytes");
                 e.memory->fill(kOdd, size, seed);
                 Work work;
-                work.pieces = {e.memory->piece(kOdd, size)};
+                work.sges = {e.memory->sge(kOdd, size)};
                 channel.meet();
                 ASSERT_TRUE(e.run(work));
                 if (transport() != Transport::kUd) {
@@ -97,7 +97,7 @@ TEST_P(Sizes, FromNothingToMegabytesArriveWhole) {
                 if (reads()) {
                     std::memset(e.memory->data() + kZone, 0xdd, size + 64);
                     work.opcode = IBV_WR_RDMA_READ;
-                    work.pieces = {e.memory->piece(kZone + 17, size)};
+                    work.sges = {e.memory->sge(kZone + 17, size)};
                     ASSERT_TRUE(e.run(work));
                     EXPECT_TRUE(e.memory->holds(kZone + 17, size, seed)) << "by RDMA READ";
                     EXPECT_TRUE(e.memory->untouched(kZone, 17, 0xdd));
@@ -118,7 +118,7 @@ TEST_P(Sizes, FromNothingToMegabytesArriveWhole) {
                 const std::size_t whole = size + e.grh();
                 std::memset(e.memory->data(), 0xee, whole + 128);
                 std::memset(e.memory->data() + kZone, 0xee, size + 128);
-                ASSERT_EQ(e.post_receive(seed, {e.memory->piece(64, whole)}), 0);
+                ASSERT_EQ(e.post_receive(seed, {e.memory->sge(64, whole)}), 0);
                 channel.meet();
                 const ibv_wc wc = e.wait_receive();
                 ASSERT_TRUE(succeeded(wc));
@@ -138,8 +138,8 @@ TEST_P(Sizes, FromNothingToMegabytesArriveWhole) {
         });
 }
 
-// Every inline size up to what the QP was given, in one and in several pieces, from memory that is
-// not registered and is overwritten as soon as the post returns.
+// Every inline size up to what the QP was given, with one and with several SGEs, from memory that
+// is not registered and is overwritten as soon as the post returns.
 TEST_P(Sizes, InlineDataOfEverySize) {
     Endpoint::Options inline_options = options();
     inline_options.inline_size = 500;
@@ -159,10 +159,10 @@ TEST_P(Sizes, InlineDataOfEverySize) {
                 work.flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
                 const auto base = reinterpret_cast<std::uint64_t>(stack.data());
                 if (size % 2 == 0) {
-                    work.pieces = {{base, size, 0}};
+                    work.sges = {{base, size, 0}};
                 } else {
                     const std::uint32_t first = size / 3;
-                    work.pieces = {
+                    work.sges = {
                         {base, first, 0}, {base + first, 0, 0}, {base + first, size - first, 0}};
                 }
                 channel.meet();
@@ -187,7 +187,7 @@ TEST_P(Sizes, InlineDataOfEverySize) {
             for (std::uint32_t size = 0; size <= limit; ++size) {
                 SCOPED_TRACE(testing::Message() << size << " bytes inline");
                 std::memset(e.memory->data(), 0xee, 16384);
-                ASSERT_EQ(e.post_receive(size, {e.memory->piece(0, 2048)}), 0);
+                ASSERT_EQ(e.post_receive(size, {e.memory->sge(0, 2048)}), 0);
                 channel.meet();
                 const ibv_wc wc = e.wait_receive();
                 ASSERT_TRUE(succeeded(wc));
@@ -203,45 +203,45 @@ TEST_P(Sizes, InlineDataOfEverySize) {
         });
 }
 
-// Random odd pieces, empty ones among them: `count` pieces that sum to `total`.
+// Random odd SGEs, some of them empty: `count` SGEs that sum to `total`.
 std::vector<ibv_sge> scattered(std::mt19937& random, const Memory& memory, std::size_t base,
                                std::size_t count, std::size_t total) {
     std::vector<std::size_t> cuts = {0, total};
     for (std::size_t i = 1; i < count; ++i)
         cuts.push_back(random() % (total + 1));
     std::sort(cuts.begin(), cuts.end());
-    std::vector<ibv_sge> pieces;
+    std::vector<ibv_sge> sges;
     for (std::size_t i = 0; i < count; ++i) {
         // Apart from each other by a gap that must stay untouched.
-        pieces.push_back(memory.piece(base + cuts[i] + 7 * i, cuts[i + 1] - cuts[i]));
+        sges.push_back(memory.sge(base + cuts[i] + 7 * i, cuts[i + 1] - cuts[i]));
     }
-    return pieces;
+    return sges;
 }
 
-std::vector<std::uint8_t> collect(const std::vector<ibv_sge>& pieces) {
+std::vector<std::uint8_t> collect(const std::vector<ibv_sge>& sges) {
     std::vector<std::uint8_t> bytes;
-    for (const ibv_sge& piece : pieces) {
-        const auto* from = reinterpret_cast<const std::uint8_t*>(piece.addr);
-        bytes.insert(bytes.end(), from, from + piece.length);
+    for (const ibv_sge& sge : sges) {
+        const auto* from = reinterpret_cast<const std::uint8_t*>(sge.addr);
+        bytes.insert(bytes.end(), from, from + sge.length);
     }
     return bytes;
 }
 
-void spread(const std::vector<ibv_sge>& pieces, std::uint32_t seed) {
+void spread(const std::vector<ibv_sge>& sges, std::uint32_t seed) {
     std::size_t index = 0;
-    for (const ibv_sge& piece : pieces) {
-        auto* to = reinterpret_cast<std::uint8_t*>(piece.addr);
-        for (std::uint32_t i = 0; i < piece.length; ++i)
+    for (const ibv_sge& sge : sges) {
+        auto* to = reinterpret_cast<std::uint8_t*>(sge.addr);
+        for (std::uint32_t i = 0; i < sge.length; ++i)
             to[i] = pattern(seed, index++);
     }
 }
 
-std::size_t gaps_touched(const Memory& memory, std::vector<ibv_sge> pieces, std::size_t base,
+std::size_t gaps_touched(const Memory& memory, std::vector<ibv_sge> sges, std::size_t base,
                          std::size_t end) {
     std::size_t touched = 0;
     for (std::size_t i = base; i < end; ++i) {
         const std::uint64_t address = memory.address(i);
-        const bool inside = std::any_of(pieces.begin(), pieces.end(), [&](const ibv_sge& p) {
+        const bool inside = std::any_of(sges.begin(), sges.end(), [&](const ibv_sge& p) {
             return address >= p.addr && address < p.addr + p.length;
         });
         if (!inside && memory.data()[i] != 0xee) ++touched;
@@ -249,7 +249,7 @@ std::size_t gaps_touched(const Memory& memory, std::vector<ibv_sge> pieces, std:
     return touched;
 }
 
-// Each count of pieces up to the device's limit on both sides, for SEND; for WRITE (gather) and
+// Each count of SGEs up to the device's limit on both sides, for SEND; for WRITE (gather) and
 // READ (scatter) as well. Both sides draw the same random numbers.
 TEST_P(Sizes, GatherAndScatterListsOfEveryCount) {
     // By each side for itself: a process that has opened the device has a thread beside this one,
@@ -258,7 +258,7 @@ TEST_P(Sizes, GatherAndScatterListsOfEveryCount) {
         const auto context = open_device();
         Endpoint::Options list_options = options();
         list_options.memory = 1 << 16;
-        list_options.send_pieces = list_options.receive_pieces =
+        list_options.send_sges = list_options.receive_sges =
             static_cast<std::uint32_t>(device_attributes(context.get()).max_sge);
         list_options.send_depth = list_options.receive_depth = 16;
         return list_options;
@@ -268,16 +268,16 @@ TEST_P(Sizes, GatherAndScatterListsOfEveryCount) {
         std::get<1>(GetParam()),
         [&](Channel& channel) {
             Endpoint e(with_longest_lists());
-            const std::uint32_t limit = e.options.send_pieces;
+            const std::uint32_t limit = e.options.send_sges;
             ASSERT_GE(limit, 2u);
             connect_over(channel, e);
             std::mt19937 random(1);
             for (std::uint32_t count = 0; count <= limit; ++count) {
-                SCOPED_TRACE(testing::Message() << count << " pieces");
+                SCOPED_TRACE(testing::Message() << count << " SGEs");
                 const std::size_t total = count == 0 ? 0 : 1 + random() % 3000;
                 Work work;
-                work.pieces = scattered(random, *e.memory, 1, count, total);
-                spread(work.pieces, count);
+                work.sges = scattered(random, *e.memory, 1, count, total);
+                spread(work.sges, count);
                 channel.send(total);
                 channel.meet();
                 ASSERT_TRUE(e.run(work)) << "SEND";
@@ -290,40 +290,40 @@ TEST_P(Sizes, GatherAndScatterListsOfEveryCount) {
                     std::memset(e.memory->data(), 0xee, 8192);
                     work.opcode = IBV_WR_RDMA_READ;
                     ASSERT_TRUE(e.run(work)) << "RDMA READ";
-                    const auto bytes = collect(work.pieces);
+                    const auto bytes = collect(work.sges);
                     EXPECT_TRUE(has_pattern(bytes.data(), bytes.size(), count)) << "RDMA READ";
-                    EXPECT_EQ(gaps_touched(*e.memory, work.pieces, 0, 8192), 0u);
+                    EXPECT_EQ(gaps_touched(*e.memory, work.sges, 0, 8192), 0u);
                 }
                 channel.meet();
             }
         },
         [&](Channel& channel) {
             Endpoint e(with_longest_lists());
-            const std::uint32_t limit = e.options.send_pieces;
+            const std::uint32_t limit = e.options.send_sges;
             ASSERT_GE(limit, 2u);
             connect_over(channel, e);
             std::mt19937 random(2);
             for (std::uint32_t count = 0; count <= limit; ++count) {
-                SCOPED_TRACE(testing::Message() << count << " pieces");
+                SCOPED_TRACE(testing::Message() << count << " SGEs");
                 const auto total = channel.receive<std::size_t>();
                 std::memset(e.memory->data(), 0xee, e.memory->size());
                 // A datagram's header takes room in the list as well.
-                std::size_t pieces_here = limit - count;
-                if (pieces_here == 0 && total + e.grh() > 0) pieces_here = 1;
-                auto pieces =
-                    scattered(random, *e.memory, 1, pieces_here, pieces_here ? total + e.grh() : 0);
-                // libmlx5 leaves empty pieces out of a QP's receives but not out of an SRQ's, where
+                std::size_t sges_here = limit - count;
+                if (sges_here == 0 && total + e.grh() > 0) sges_here = 1;
+                auto sges =
+                    scattered(random, *e.memory, 1, sges_here, sges_here ? total + e.grh() : 0);
+                // libmlx5 leaves empty SGEs out of a QP's receives but not out of an SRQ's, where
                 // they mean 2^31 bytes to the device.
-                if (e.srq) std::erase_if(pieces, [](const ibv_sge& p) { return p.length == 0; });
-                ASSERT_EQ(e.post_receive(count, pieces), 0);
+                if (e.srq) std::erase_if(sges, [](const ibv_sge& p) { return p.length == 0; });
+                ASSERT_EQ(e.post_receive(count, sges), 0);
                 channel.meet();
                 const ibv_wc wc = e.wait_receive();
                 ASSERT_TRUE(succeeded(wc));
                 EXPECT_EQ(wc.byte_len, total + e.grh());
                 channel.meet();
-                const auto bytes = collect(pieces);
+                const auto bytes = collect(sges);
                 EXPECT_TRUE(has_pattern(bytes.data() + e.grh(), total, count)) << "SEND";
-                EXPECT_EQ(gaps_touched(*e.memory, pieces, 0, 8192), 0u);
+                EXPECT_EQ(gaps_touched(*e.memory, sges, 0, 8192), 0u);
                 if (transport() != Transport::kUd) {
                     EXPECT_TRUE(e.memory->holds(kRemote, total, count)) << "RDMA WRITE";
                 }
@@ -338,22 +338,22 @@ INSTANTIATE_TEST_SUITE_P(Each, Sizes,
                                                           Placement::kProcesses)),
                          sized_case_name);
 
-// More inline data or pieces than the QP was made for is refused by the post, and nothing is sent.
+// More inline data or SGEs than the QP was made for is refused by the post, and nothing is sent.
 TEST(SizeLimits, TooMuchIsRefusedAtThePost) {
     Pair pair;
     std::vector<std::uint8_t> data(pair.a.options.inline_size + 1);
     Work work;
     work.flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
     work.opcode = IBV_WR_RDMA_WRITE;
-    work.pieces = {
+    work.sges = {
         {reinterpret_cast<std::uint64_t>(data.data()), static_cast<std::uint32_t>(data.size()), 0}};
     EXPECT_NE(pair.a.post(work), 0);
     work.flags = IBV_SEND_SIGNALED;
-    work.pieces.assign(64, pair.a.memory->piece(0, 1));
+    work.sges.assign(64, pair.a.memory->sge(0, 1));
     EXPECT_NE(pair.a.post(work), 0);
     EXPECT_FALSE(poll_for(pair.a.send_cq.get(), std::chrono::milliseconds(20)));
     EXPECT_EQ(state_of(pair.a.qp.get()), IBV_QPS_RTS);
-    work.pieces = {pair.a.memory->piece(0, 100)};
+    work.sges = {pair.a.memory->sge(0, 100)};
     EXPECT_TRUE(pair.a.run(work)) << "after refused posts the QP works on";
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Who rings which register: placement of QPs on UAR pages and uUARs, in the kernel that this run
-// models (SOFTHCA_UAR). Today's: libmlx5 takes pages on demand, dedicated uUARs first, then shared
-// ones, least used first. That of 2018: sixteen uUARs on eight pages, low-latency ones first, then
-// the medium ones in turn (ICPADS'18, appendix B). Both with the environment variables of libmlx5,
-// thread domains, and the limits. Identities are register addresses that mlx5dv reports.
+// Which QP rings which register: the placement of QPs on UAR pages and uUARs by the kernel that
+// this run models (SOFTHCA_UAR). With the current one libmlx5 allocates pages on demand: dedicated
+// uUARs first, then shared ones, least used first. The kernel of 2018 has sixteen uUARs on eight
+// pages: the low-latency ones first, then the medium ones in turn (ICPADS'18, appendix B). Both are
+// tested with the environment variables of libmlx5, thread domains, and the limits. QPs are
+// identified by the register addresses that mlx5dv reports.
 
 #include <infiniband/mlx5dv.h>
 
@@ -281,7 +282,7 @@ TEST(ThreadDomains, CarryTraffic) {
         a.memory->fill(0, 300, i);
         Work work;
         work.opcode = IBV_WR_RDMA_WRITE;
-        work.pieces = {a.memory->piece(0, 300)};
+        work.sges = {a.memory->sge(0, 300)};
         ASSERT_TRUE(a.run(work));
         ASSERT_TRUE(b.memory->holds(0, 300, i));
     }

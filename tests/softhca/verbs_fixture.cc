@@ -92,10 +92,10 @@ Owned<ibv_cq> create_cq(ibv_context* context, int entries, ibv_comp_channel* cha
         check(ibv_create_cq(context, entries, nullptr, channel, 0), "ibv_create_cq"));
 }
 
-Owned<ibv_srq> create_srq(ibv_pd* pd, std::uint32_t entries, std::uint32_t pieces) {
+Owned<ibv_srq> create_srq(ibv_pd* pd, std::uint32_t entries, std::uint32_t sges) {
     ibv_srq_init_attr attributes = {};
     attributes.attr.max_wr = entries;
-    attributes.attr.max_sge = pieces;
+    attributes.attr.max_sge = sges;
     return Owned<ibv_srq>(check(ibv_create_srq(pd, &attributes), "ibv_create_srq"));
 }
 
@@ -141,7 +141,7 @@ Memory::~Memory() {
     munmap(data_, size_);
 }
 
-ibv_sge Memory::piece(std::size_t offset, std::size_t length) const {
+ibv_sge Memory::sge(std::size_t offset, std::size_t length) const {
     return {address(offset), static_cast<std::uint32_t>(length), mr_->lkey};
 }
 
@@ -256,7 +256,7 @@ bool static_uars() {
 void expect_answer(Pair& pair, ibv_wc wc, ibv_grh header) {
     pair.b.ah.reset(
         check(ibv_create_ah_from_wc(pair.b.pd.get(), &wc, &header, 1), "ibv_create_ah_from_wc"));
-    ASSERT_EQ(pair.a.post_receive(2, {pair.a.memory->piece(1024, 256)}), 0);
+    ASSERT_EQ(pair.a.post_receive(2, {pair.a.memory->sge(1024, 256)}), 0);
     ASSERT_TRUE(pair.b.run(send_of(pair.b, 10)));
     EXPECT_TRUE(succeeded(pair.a.wait_receive()));
 }
@@ -264,13 +264,13 @@ void expect_answer(Pair& pair, ibv_wc wc, ibv_grh header) {
 Work write_of(const Endpoint& e, std::size_t length) {
     Work work;
     work.opcode = IBV_WR_RDMA_WRITE;
-    work.pieces = {e.memory->piece(0, length)};
+    work.sges = {e.memory->sge(0, length)};
     return work;
 }
 
 Work send_of(const Endpoint& e, std::size_t length) {
     Work work;
-    work.pieces = {e.memory->piece(0, length)};
+    work.sges = {e.memory->sge(0, length)};
     return work;
 }
 

@@ -66,7 +66,7 @@ ibv_device_attr device_attributes(ibv_context* context);
 ibv_port_attr port_attributes(ibv_context* context);
 bool is_ethernet(ibv_context* context);
 Owned<ibv_cq> create_cq(ibv_context* context, int entries, ibv_comp_channel* channel = nullptr);
-Owned<ibv_srq> create_srq(ibv_pd* pd, std::uint32_t entries, std::uint32_t pieces = 1);
+Owned<ibv_srq> create_srq(ibv_pd* pd, std::uint32_t entries, std::uint32_t sges = 1);
 
 inline constexpr int kAllAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                   IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
@@ -84,7 +84,7 @@ public:
     std::uint64_t address(std::size_t offset = 0) const {
         return reinterpret_cast<std::uint64_t>(data_) + offset;
     }
-    ibv_sge piece(std::size_t offset, std::size_t length) const;
+    ibv_sge sge(std::size_t offset, std::size_t length) const;
     void fill(std::size_t offset, std::size_t length, std::uint32_t seed) const;
     testing::AssertionResult holds(std::size_t offset, std::size_t length,
                                    std::uint32_t seed) const;
@@ -122,8 +122,8 @@ struct EndpointOptions {
     Transport transport = Transport::kRc;
     std::uint32_t send_depth = 64;
     std::uint32_t receive_depth = 64;
-    std::uint32_t send_pieces = 4;
-    std::uint32_t receive_pieces = 4;
+    std::uint32_t send_sges = 4;
+    std::uint32_t receive_sges = 4;
     std::uint32_t inline_size = 64;
     int cq_depth = 256;
     std::size_t memory = 1 << 16;
@@ -143,7 +143,7 @@ struct EndpointOptions {
 
 struct Work {
     ibv_wr_opcode opcode = IBV_WR_SEND;
-    std::vector<ibv_sge> pieces;
+    std::vector<ibv_sge> sges;
     std::uint64_t id = 0;
     unsigned flags = IBV_SEND_SIGNALED;
     std::uint32_t immediate = 0;  // host order
@@ -171,8 +171,8 @@ public:
 
     // errno of ibv_post_send and friends, 0 when posted.
     int post(const Work& work);
-    int post_receive(std::uint64_t id, const std::vector<ibv_sge>& pieces);
-    void send_wr(const Work& work, ibv_send_wr& wr, std::vector<ibv_sge>& pieces) const;
+    int post_receive(std::uint64_t id, const std::vector<ibv_sge>& sges);
+    void send_wr(const Work& work, ibv_send_wr& wr, std::vector<ibv_sge>& sges) const;
 
     ibv_wc wait_send() { return wait(send_cq.get()); }
     ibv_wc wait_receive() { return wait(receive_cq.get()); }

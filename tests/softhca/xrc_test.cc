@@ -58,11 +58,11 @@ std::uint32_t number_of(ibv_srq* srq) {
     return number;
 }
 
-int post_to(ibv_srq* srq, std::uint64_t id, ibv_sge piece) {
+int post_to(ibv_srq* srq, std::uint64_t id, ibv_sge sge) {
     ibv_recv_wr wr = {};
     ibv_recv_wr* bad = nullptr;
     wr.wr_id = id;
-    wr.sg_list = &piece;
+    wr.sg_list = &sge;
     wr.num_sge = 1;
     return ibv_post_srq_recv(srq, &wr, &bad);
 }
@@ -74,7 +74,7 @@ TEST(Xrc, OneConnectionReachesEverySrqOfTheProcess) {
     std::vector<Owned<ibv_srq>> queues;
     for (std::uint32_t i = 0; i < kQueues; ++i) {
         queues.push_back(another_srq(pair.b, pair.b.pd.get(), pair.b.receive_cq.get()));
-        ASSERT_EQ(post_to(queues[i].get(), i, pair.b.memory->piece(i * 256, 256)), 0);
+        ASSERT_EQ(post_to(queues[i].get(), i, pair.b.memory->sge(i * 256, 256)), 0);
     }
     for (std::uint32_t turn = 0; turn < kQueues; ++turn) {
         const std::uint32_t i = (turn * 7) % kQueues;
@@ -93,7 +93,7 @@ TEST(Xrc, CompletionGoesToTheCqOfTheSrq) {
     Pair pair(xrc());
     const auto cq = create_cq(pair.b.context.get(), 16);
     const auto srq = another_srq(pair.b, pair.b.pd.get(), cq.get());
-    ASSERT_EQ(post_to(srq.get(), 5, pair.b.memory->piece(0, 256)), 0);
+    ASSERT_EQ(post_to(srq.get(), 5, pair.b.memory->sge(0, 256)), 0);
     pair.a.peer.srqn = number_of(srq.get());
     ASSERT_TRUE(pair.a.run(send_of(pair.a)));
     const ibv_wc wc = pair.b.wait(cq.get());
@@ -108,7 +108,7 @@ TEST(Xrc, SrqOfAThirdProcessInTheDomain) {
     Child third([&](Channel& channel) {
         Endpoint e(xrc(file.fd()));
         for (std::uint64_t i = 0; i < 8; ++i)
-            ASSERT_EQ(post_to(e.srq.get(), i, e.memory->piece(i * 256, 256)), 0);
+            ASSERT_EQ(post_to(e.srq.get(), i, e.memory->sge(i * 256, 256)), 0);
         channel.send(e.address());
         for (std::uint32_t i = 0; i < 8; ++i) {
             const ibv_wc wc = e.wait_receive();
@@ -202,7 +202,7 @@ TEST(Xrc, NumberOfNoSrqIsAnError) {
 TEST(Xrc, SrqOfAnotherDomainIsAnError) {
     Pair pair(xrc());
     Endpoint stranger(xrc(), &pair.a);
-    ASSERT_EQ(post_to(stranger.srq.get(), 1, stranger.memory->piece(0, 256)), 0);
+    ASSERT_EQ(post_to(stranger.srq.get(), 1, stranger.memory->sge(0, 256)), 0);
     pair.a.peer.srqn = stranger.address().srqn;
     ASSERT_EQ(pair.a.post(send_of(pair.a)), 0);
     EXPECT_NE(pair.a.wait_send().status, IBV_WC_SUCCESS);
@@ -215,7 +215,7 @@ TEST(Xrc, OrdinarySrqIsAnError) {
     Endpoint::Options ordinary;
     ordinary.srq = true;
     Endpoint stranger(ordinary, &pair.a);
-    ASSERT_EQ(post_to(stranger.srq.get(), 1, stranger.memory->piece(0, 256)), 0);
+    ASSERT_EQ(post_to(stranger.srq.get(), 1, stranger.memory->sge(0, 256)), 0);
     std::uint32_t number = 0;
     if (ibv_get_srq_num(stranger.srq.get(), &number) != 0) GTEST_SKIP() << "it has no number";
     pair.a.peer.srqn = number;
@@ -226,7 +226,7 @@ TEST(Xrc, OrdinarySrqIsAnError) {
 TEST(Xrc, SendToASrqThatWasDestroyedIsAnError) {
     Pair pair(xrc());
     auto srq = another_srq(pair.b, pair.b.pd.get(), pair.b.receive_cq.get());
-    ASSERT_EQ(post_to(srq.get(), 1, pair.b.memory->piece(0, 256)), 0);
+    ASSERT_EQ(post_to(srq.get(), 1, pair.b.memory->sge(0, 256)), 0);
     pair.a.peer.srqn = number_of(srq.get());
     ASSERT_TRUE(pair.a.run(send_of(pair.a)));
     ASSERT_TRUE(succeeded(pair.b.wait_receive()));
@@ -249,10 +249,10 @@ TEST(Xrc, TargetOpenedByAnotherProcess) {
             owner.target.reset();
             // The other process holds it open: it still receives.
             for (std::uint64_t i = 0; i < 2; ++i)
-                ASSERT_EQ(post_to(owner.srq.get(), i, owner.memory->piece(i * 256, 256)), 0);
+                ASSERT_EQ(post_to(owner.srq.get(), i, owner.memory->sge(i * 256, 256)), 0);
             owner.memory->fill(1024, 64, 6);
             Work work;
-            work.pieces = {owner.memory->piece(1024, 64)};
+            work.sges = {owner.memory->sge(1024, 64)};
             EXPECT_TRUE(owner.run(work));
             EXPECT_TRUE(succeeded(owner.wait_receive()));
             EXPECT_TRUE(owner.memory->holds(0, 64, 6));

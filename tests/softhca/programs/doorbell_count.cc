@@ -204,11 +204,11 @@ struct Subject {
 
     void receives(std::uint32_t count) const {
         for (std::uint32_t i = 0; i < count; ++i) {
-            ibv_sge piece = {reinterpret_cast<std::uint64_t>(d.memory), 8192, d.mr->lkey};
+            ibv_sge sge = {reinterpret_cast<std::uint64_t>(d.memory), 8192, d.mr->lkey};
             ibv_recv_wr wr = {};
             ibv_recv_wr* bad = nullptr;
             wr.wr_id = 1;
-            wr.sg_list = &piece;
+            wr.sg_list = &sge;
             wr.num_sge = 1;
             const int error = type == IBV_QPT_XRC_SEND ? ibv_post_srq_recv(d.xsrq, &wr, &bad)
                                                        : ibv_post_recv(far, &wr, &bad);
@@ -299,8 +299,8 @@ private:
 
 struct Shape {
     ibv_wr_opcode opcode = IBV_WR_SEND;
-    std::uint32_t bytes = 8;  // of each piece, or inline
-    std::uint32_t pieces = 1;
+    std::uint32_t bytes = 8;  // of each SGE, or inline
+    std::uint32_t sges = 1;
     bool is_inline = false;
 };
 
@@ -308,23 +308,23 @@ std::uint32_t units(const Subject& s, const Shape& shape) {
     std::uint32_t count = s.head();
     if (shape.opcode == IBV_WR_RDMA_WRITE || shape.opcode == IBV_WR_RDMA_READ) count += 1;
     if (shape.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) count += 2;
-    if (!shape.is_inline) return count + (shape.bytes != 0 ? shape.pieces : 0);
-    if (shape.bytes * shape.pieces == 0) return count;
-    return count + (4 + shape.bytes * shape.pieces + kUnit - 1) / kUnit;
+    if (!shape.is_inline) return count + (shape.bytes != 0 ? shape.sges : 0);
+    if (shape.bytes * shape.sges == 0) return count;
+    return count + (4 + shape.bytes * shape.sges + kUnit - 1) / kUnit;
 }
 
 bool by_blueflame(const Subject& s, const Shape& shape) {
     const std::uint32_t size = units(s, shape);
-    const bool is_inline = shape.is_inline && shape.pieces > 0;
+    const bool is_inline = shape.is_inline && shape.sges > 0;
     return !s.d.shut && s.blueflame && (is_inline || s.d.prefer) && size >= 2 && size <= 16;
 }
 
-void fill(const Subject& s, const Shape& shape, ibv_send_wr& wr, std::vector<ibv_sge>& pieces) {
-    pieces.assign(shape.pieces,
-                  {reinterpret_cast<std::uint64_t>(s.d.memory) + 65536, shape.bytes, s.d.mr->lkey});
+void fill(const Subject& s, const Shape& shape, ibv_send_wr& wr, std::vector<ibv_sge>& sges) {
+    sges.assign(shape.sges,
+                {reinterpret_cast<std::uint64_t>(s.d.memory) + 65536, shape.bytes, s.d.mr->lkey});
     wr = {};
-    wr.sg_list = pieces.data();
-    wr.num_sge = static_cast<int>(shape.pieces);
+    wr.sg_list = sges.data();
+    wr.num_sge = static_cast<int>(shape.sges);
     wr.opcode = shape.opcode;
     wr.send_flags = IBV_SEND_SIGNALED;
     if (shape.is_inline) wr.send_flags |= IBV_SEND_INLINE;
@@ -349,9 +349,9 @@ void lists(Bench& bench, const Subject& s, const char* what, const Shape& shape,
                         const std::uint32_t receives = shape.opcode == IBV_WR_SEND ? length : 0;
                         s.receives(receives);
                         std::vector<ibv_send_wr> list(length);
-                        std::vector<std::vector<ibv_sge>> pieces(length);
+                        std::vector<std::vector<ibv_sge>> sges(length);
                         for (std::uint32_t i = 0; i < length; ++i) {
-                            fill(s, shape, list[i], pieces[i]);
+                            fill(s, shape, list[i], sges[i]);
                             if (i > 0) list[i - 1].next = &list[i];
                         }
                         ibv_send_wr* bad = nullptr;
@@ -382,7 +382,7 @@ void batches(Bench& bench, const Subject& s, const char* what, const Shape& shap
                     const auto from = reinterpret_cast<std::uint64_t>(s.d.memory) + 65536;
                     if (shape.is_inline)
                         ibv_wr_set_inline_data(s.ex, s.d.memory + 65536, shape.bytes);
-                    else if (shape.pieces == 1)
+                    else if (shape.sges == 1)
                         ibv_wr_set_sge(s.ex, s.d.mr->lkey, from, shape.bytes);
                     else
                         ibv_wr_set_sge_list(s.ex, 0, nullptr);
@@ -394,13 +394,13 @@ void batches(Bench& bench, const Subject& s, const char* what, const Shape& shap
 }
 
 void refused(Bench& bench, const Subject& s) {
-    bench.check(s, "refused: 40 pieces, 5 times", {}, [&] {
+    bench.check(s, "refused: 40 SGEs, 5 times", {}, [&] {
         for (int i = 0; i < 5; ++i) {
             ibv_send_wr wr;
             ibv_send_wr* bad = nullptr;
-            std::vector<ibv_sge> pieces;
-            fill(s, {IBV_WR_SEND, 8, 40, false}, wr, pieces);
-            if (ibv_post_send(s.qp, &wr, &bad) == 0) die("40 pieces were not refused");
+            std::vector<ibv_sge> sges;
+            fill(s, {IBV_WR_SEND, 8, 40, false}, wr, sges);
+            if (ibv_post_send(s.qp, &wr, &bad) == 0) die("40 SGEs were not refused");
         }
     });
     const Shape good = {IBV_WR_SEND, 8, 1, false};
@@ -409,9 +409,9 @@ void refused(Bench& bench, const Subject& s) {
         s.receives(1);
         ibv_send_wr wr[2];
         ibv_send_wr* bad = nullptr;
-        std::vector<ibv_sge> pieces[2];
-        fill(s, good, wr[0], pieces[0]);
-        fill(s, {IBV_WR_SEND, 8, 40, false}, wr[1], pieces[1]);
+        std::vector<ibv_sge> sges[2];
+        fill(s, good, wr[0], sges[0]);
+        fill(s, {IBV_WR_SEND, 8, 40, false}, wr[1], sges[1]);
         wr[0].next = &wr[1];
         if (ibv_post_send(s.qp, wr, &bad) == 0 || bad != &wr[1]) die("the second was not refused");
         s.drain(1, 1);
@@ -437,28 +437,28 @@ void all_mixes(Bench& bench, const Subject& s) {
           50);
     lists(bench, s, "send, inline, one byte too much", {IBV_WR_SEND, (16 - h) * kUnit - 3, 1, true},
           1, 50);
-    lists(bench, s, "send, one piece", {IBV_WR_SEND, 8, 1, false});
-    lists(bench, s, "send, no piece", {IBV_WR_SEND, 0, 0, false});
+    lists(bench, s, "send, one SGE", {IBV_WR_SEND, 8, 1, false});
+    lists(bench, s, "send, no SGE", {IBV_WR_SEND, 0, 0, false});
     lists(bench, s, "send, gather, just 16 units", {IBV_WR_SEND, 8, 16 - h, false}, 1, 50);
-    lists(bench, s, "send, gather, one piece too much", {IBV_WR_SEND, 8, 17 - h, false}, 1, 50);
+    lists(bench, s, "send, gather, one SGE too much", {IBV_WR_SEND, 8, 17 - h, false}, 1, 50);
     lists(bench, s, "send, list of 2, inline", {IBV_WR_SEND, 16, 1, true}, 2);
-    lists(bench, s, "send, list of 10, one piece", {IBV_WR_SEND, 8, 1, false}, 10);
+    lists(bench, s, "send, list of 10, one SGE", {IBV_WR_SEND, 8, 1, false}, 10);
     batches(bench, s, "send, batch of 1, inline 32", {IBV_WR_SEND, 32, 1, true}, 1);
-    batches(bench, s, "send, batch of 1, one piece", {IBV_WR_SEND, 8, 1, false}, 1);
-    batches(bench, s, "send, batch of 1, no piece", {IBV_WR_SEND, 0, 0, false}, 1);
+    batches(bench, s, "send, batch of 1, one SGE", {IBV_WR_SEND, 8, 1, false}, 1);
+    batches(bench, s, "send, batch of 1, no SGE", {IBV_WR_SEND, 0, 0, false}, 1);
     batches(bench, s, "send, batch of 8, inline 100", {IBV_WR_SEND, 100, 1, true}, 8, 20);
     refused(bench, s);
     if (s.type == IBV_QPT_UD) return;
     lists(bench, s, "write, inline 64", {IBV_WR_RDMA_WRITE, 64, 1, true});
     lists(bench, s, "write, inline of nothing", {IBV_WR_RDMA_WRITE, 0, 1, true});
-    lists(bench, s, "write, one piece of 4096", {IBV_WR_RDMA_WRITE, 4096, 1, false});
-    lists(bench, s, "write, no piece", {IBV_WR_RDMA_WRITE, 0, 0, false});
+    lists(bench, s, "write, one SGE of 4096", {IBV_WR_RDMA_WRITE, 4096, 1, false});
+    lists(bench, s, "write, no SGE", {IBV_WR_RDMA_WRITE, 0, 0, false});
     lists(bench, s, "write, list of 10, inline", {IBV_WR_RDMA_WRITE, 16, 1, true}, 10);
-    batches(bench, s, "write, batch of 1, no piece", {IBV_WR_RDMA_WRITE, 0, 0, false}, 1);
-    batches(bench, s, "write, batch of 1, one piece", {IBV_WR_RDMA_WRITE, 512, 1, false}, 1);
-    batches(bench, s, "write, batch of 10, one piece", {IBV_WR_RDMA_WRITE, 512, 1, false}, 10);
+    batches(bench, s, "write, batch of 1, no SGE", {IBV_WR_RDMA_WRITE, 0, 0, false}, 1);
+    batches(bench, s, "write, batch of 1, one SGE", {IBV_WR_RDMA_WRITE, 512, 1, false}, 1);
+    batches(bench, s, "write, batch of 10, one SGE", {IBV_WR_RDMA_WRITE, 512, 1, false}, 10);
     if (!s.reliable()) return;
-    lists(bench, s, "read, one piece", {IBV_WR_RDMA_READ, 64, 1, false});
+    lists(bench, s, "read, one SGE", {IBV_WR_RDMA_READ, 64, 1, false});
     lists(bench, s, "fetch and add", {IBV_WR_ATOMIC_FETCH_AND_ADD, 8, 1, false});
 }
 
