@@ -100,6 +100,7 @@ bool read_word(std::string_view word, DeviceTraits* traits) noexcept {
         traits->set_seed(number);
         return true;
     }
+    SOFTHCA_ASSERT(traits != nullptr);
     const bool on = !word.starts_with('-');
     if (!on) word.remove_prefix(1);
     for (const DeviceTraitDeclaration& each : kTraits) {
@@ -121,6 +122,7 @@ bool read_device_traits(std::string_view text, DeviceTraits* traits) noexcept {
         const std::size_t comma = text.find(',');
         if (!read_word(text.substr(0, comma), &read)) return false;
         if (comma == std::string_view::npos) break;
+        SOFTHCA_ASSERT(comma < text.size());
         text.remove_prefix(comma + 1);
     }
     *traits = read;

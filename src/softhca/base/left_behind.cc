@@ -4,6 +4,8 @@
 
 #include <new>
 
+#include "softhca/base/assert.h"
+
 namespace softhca {
 namespace {
 
@@ -17,6 +19,7 @@ const Left* g_left = nullptr;
 
 void leave_behind(const void* object) noexcept {
     if (!object) return;
+    SOFTHCA_ASSERT(!g_left || g_left->object != object, "an object is left behind once");
     if (const auto* left = new (std::nothrow) Left{object, g_left}) g_left = left;
 }
 

@@ -9,6 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
+
 #ifndef SYS_faccessat2
 #define SYS_faccessat2 439
 #endif
@@ -123,6 +125,7 @@ int poll(pollfd* fds, nfds_t count, int timeout_ms) noexcept {
     if (timeout_ms < 0) {
         return call<int>(SYS_ppoll, fds, count, nullptr, nullptr, 0UL);
     }
+    SOFTHCA_DEBUG_ASSERT(timeout_ms >= 0);
     struct timespec timeout {};
     timeout.tv_sec = timeout_ms / 1000;
     timeout.tv_nsec = (timeout_ms % 1000) * 1'000'000L;
@@ -204,6 +207,7 @@ int fchdir(int fd) noexcept { return call<int>(SYS_fchdir, fd); }
 
 ssize_t getcwd(char* buffer, std::size_t size) noexcept {
     const auto with_terminator = call<ssize_t>(SYS_getcwd, buffer, size);
+    SOFTHCA_DEBUG_ASSERT(with_terminator != 0, "the kernel counts the NUL");
     return with_terminator < 0 ? -1 : with_terminator - 1;
 }
 
@@ -271,6 +275,7 @@ int kill(pid_t pid, int signal) noexcept { return call<int>(SYS_kill, pid, signa
 
 long futex(std::uint32_t* word, int operation, std::uint32_t value,
            const struct timespec* timeout) noexcept {
+    SOFTHCA_DEBUG_ASSERT(reinterpret_cast<std::uintptr_t>(word) % sizeof *word == 0);
     return ::syscall(SYS_futex, word, operation, value, timeout, nullptr, 0U);
 }
 

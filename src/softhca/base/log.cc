@@ -53,6 +53,7 @@ const char* log_path() noexcept {
                 path.text[directory++] = '/';
             }
         }
+        SOFTHCA_ASSERT(directory >= 0 && directory < PATH_MAX);
         const auto start = static_cast<std::size_t>(directory);
         if (start + length >= sizeof path.text) {
             path.text[0] = '\0';
@@ -66,6 +67,7 @@ const char* log_path() noexcept {
 
 void write_whole(int fd, const char* text, std::size_t size) noexcept {
     // Only an interrupted write is repeated: a full pipe or disk must not stop the program.
+    SOFTHCA_DEBUG_ASSERT(fd >= 0 && size > 0 && size <= kMaxLine);
     ssize_t written = 0;
     do {
         written = libc::write(fd, text, size);
@@ -107,11 +109,13 @@ void log_line(LogLevel level, const char* format, ...) noexcept {
         return;
     }
 
+    SOFTHCA_DEBUG_ASSERT(format != nullptr);
     char line[kMaxLine];
     const int head = std::snprintf(line, sizeof line, "softhca[%d]: %s: ", libc::getpid(),
                                    kLevelNames[static_cast<int>(level)]);
     std::size_t length = head > 0 ? static_cast<std::size_t>(head) : 0;
 
+    SOFTHCA_DEBUG_ASSERT(length < sizeof line);
     va_list arguments;
     va_start(arguments, format);
     errno = saved_errno;  // for %m

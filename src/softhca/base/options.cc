@@ -49,6 +49,7 @@ bool is_fabric_name(std::string_view name) noexcept {
 }
 
 bool copy_text(std::string_view value, char* out, std::size_t size) noexcept {
+    SOFTHCA_ASSERT(out != nullptr && size > 0);
     if (value.size() >= size || value.find('\0') != std::string_view::npos) {
         return false;
     }
@@ -243,6 +244,7 @@ const Loaded& loaded() noexcept {
             return ::secure_getenv(variable);
         };
         fresh.wrong = read_options(lookup, &fresh.options, fresh.message, sizeof fresh.message);
+        SOFTHCA_ASSERT((fresh.wrong == 0) == (fresh.message[0] == '\0'));
         return fresh;
     }();
     return values;
@@ -255,6 +257,7 @@ std::span<const OptionDeclaration> option_declarations() noexcept { return kDecl
 bool apply_option(const OptionDeclaration& declaration, std::string_view value, Options* options,
                   char* message, std::size_t size) noexcept {
     SOFTHCA_ASSERT(size > 0);
+    SOFTHCA_ASSERT(declaration.apply != nullptr && options != nullptr);
     if (declaration.apply(value, options)) {
         return true;
     }
