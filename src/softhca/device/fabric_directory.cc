@@ -100,9 +100,9 @@ SegmentUse segment_use(const std::string& segment) noexcept {
     const int fd = libc::open(segment.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) return errno == ENOENT ? SegmentUse::kNoFile : SegmentUse::kUnknown;
     struct flock lock = liveness_lock(0, kMaxProcesses);
-    const bool told = libc::fcntl(fd, F_OFD_GETLK, reinterpret_cast<long>(&lock)) == 0;
+    const bool known = libc::fcntl(fd, F_OFD_GETLK, reinterpret_cast<long>(&lock)) == 0;
     libc::close(fd);
-    if (!told) return SegmentUse::kUnknown;
+    if (!known) return SegmentUse::kUnknown;
     return lock.l_type == F_UNLCK ? SegmentUse::kUnused : SegmentUse::kUsed;
 }
 

@@ -2,9 +2,9 @@
 // The fabric's segment: the state of the device, mapped by every process that uses the fabric. It
 // corresponds to the firmware's memory of a real HCA. It is plain data of fixed layout, with
 // indices and offsets instead of pointers. A reader checks the range of an index before use,
-// because another process may have damaged it.
+// because another process may have corrupted it.
 //
-// Who writes what:
+// The writers of the fields:
 // - ObjectHead.state goes free -> reserved -> live -> dying -> free. A release store makes it live
 //   when the rest of the object is complete. The owner, or the process that reclaims the owner,
 //   makes it dying. It becomes free only after epoch::synchronize(). So a thread that looks an

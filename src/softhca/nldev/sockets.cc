@@ -112,19 +112,19 @@ int check_destination(const msghdr& message) noexcept {
 
 int gather(int fd, const msghdr& message, std::vector<std::byte>* out) {
     if (message.msg_iovlen > IOV_MAX) return EMSGSIZE;
-    std::vector<iovec> pieces(message.msg_iovlen);
-    if (const int error = copy_in(pieces.data(), message.msg_iov, pieces.size() * sizeof(iovec)))
+    std::vector<iovec> buffers(message.msg_iovlen);
+    if (const int error = copy_in(buffers.data(), message.msg_iov, buffers.size() * sizeof(iovec)))
         return error;
     int buffer_size = 0;
     socklen_t length = sizeof buffer_size;
     if (::getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer_size, &length) != 0) return errno;
     const std::size_t most = buffer_size > 32 ? static_cast<std::size_t>(buffer_size) - 32 : 0;
-    for (const iovec& piece : pieces) {
+    for (const iovec& buffer : buffers) {
         const std::size_t at = out->size();
         SOFTHCA_ASSERT(at <= most);
-        if (piece.iov_len > most - at) return EMSGSIZE;
-        out->resize(at + piece.iov_len);
-        if (const int error = copy_in(out->data() + at, piece.iov_base, piece.iov_len))
+        if (buffer.iov_len > most - at) return EMSGSIZE;
+        out->resize(at + buffer.iov_len);
+        if (const int error = copy_in(out->data() + at, buffer.iov_base, buffer.iov_len))
             return error;
     }
     return 0;

@@ -6,7 +6,6 @@
 // stay open whatever the program does, because daemons close every descriptor that they can. A
 // vfork child usually closes them all before it calls exec; its calls go to the kernel without a
 // notification.
-// child (which usually closes them all before it calls exec) the kernel alone is told.
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>

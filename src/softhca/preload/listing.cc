@@ -21,21 +21,21 @@ namespace softhca::preload {
 
 namespace {
 
-struct Name {
+struct AddedName {
     const char* name;
     unsigned char type;
 };
 
 struct Parent {
     const char* path;
-    std::span<const Name> names;
+    std::span<const AddedName> names;
 };
 
-constexpr Name kClasses[] = {{"infiniband", DT_DIR}, {"infiniband_verbs", DT_DIR}};
-constexpr Name kDomains[] = {{device::kPciDomainBus, DT_DIR}};
-constexpr Name kPciDevices[] = {{device::kPciAddress, DT_LNK}};
-constexpr Name kNodeDirectories[] = {{"infiniband", DT_DIR}};
-constexpr Name kNumbers[] = {{"231:192", DT_LNK}};
+constexpr AddedName kClasses[] = {{"infiniband", DT_DIR}, {"infiniband_verbs", DT_DIR}};
+constexpr AddedName kDomains[] = {{device::kPciDomainBus, DT_DIR}};
+constexpr AddedName kPciDevices[] = {{device::kPciAddress, DT_LNK}};
+constexpr AddedName kNodeDirectories[] = {{"infiniband", DT_DIR}};
+constexpr AddedName kNumbers[] = {{"231:192", DT_LNK}};
 
 constexpr Parent kParents[] = {
     {"/sys/class", kClasses},   {"/sys/devices", kDomains}, {"/sys/bus/pci/devices", kPciDevices},
@@ -158,9 +158,9 @@ dirent* show_listing(DIR* stream, dirent* entry) noexcept {
     }
     const int saved_errno = errno;
     SOFTHCA_ASSERT(listing->parent != nullptr && listing->shown <= listing->parent->names.size());
-    const std::span<const Name> names = listing->parent->names;
+    const std::span<const AddedName> names = listing->parent->names;
     while (listing->shown < names.size()) {
-        const Name& name = names[listing->shown++];
+        const AddedName& name = names[listing->shown++];
         if (host_has(*listing->parent, name.name)) {
             continue;  // the host's listing has it
         }

@@ -48,8 +48,8 @@ Rule init_to_rtr(Kind kind) noexcept {
     if (kind == Kind::kUd) return {true, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY};
     const std::uint32_t connected = IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     const std::uint32_t responder = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-    const bool answers = kind == Kind::kRc || kind == Kind::kXrcTarget;
-    return {true, connected | (answers ? responder : 0),
+    const bool is_responder = kind == Kind::kRc || kind == Kind::kXrcTarget;
+    return {true, connected | (is_responder ? responder : 0),
             IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX};
 }
 

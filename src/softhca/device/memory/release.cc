@@ -83,7 +83,7 @@ bool Sharing::restore(std::uint64_t address, std::uint64_t end, std::uint64_t de
     staging->moved(end - address);
     places.set(address, end, Place{});
     idle_.set(address, end, false);
-    uses_.set(address + delta, end + delta, Use{});
+    uses_.set(address + delta, end + delta, PageUse{});
     arena_free(address + delta, end - address);
     return true;
 }
@@ -118,7 +118,7 @@ void Sharing::drop_extents(const Registration& made, const OwnPages& own,
         for (std::uint64_t at = extent.address; at < end;) {
             const std::uint64_t piece_end =
                 std::min(end, (at + WriteGuard::kMostBytes) & ~(kHugeBytes - 1));
-            uses_.update(at + delta, piece_end + delta, [](Use& use) {
+            uses_.update(at + delta, piece_end + delta, [](PageUse& use) {
                 SOFTHCA_ASSERT(use.users > 0);
                 --use.users;
             });

@@ -42,15 +42,15 @@ public:
 
     // The next entries, of at most `limit` bytes. Returns their number of bytes.
     template <std::size_t N>
-    std::size_t window(std::array<iovec, N>* out, unsigned* pieces,
+    std::size_t window(std::array<iovec, N>* out, unsigned* entries,
                        std::size_t limit) const noexcept {
         std::size_t bytes = 0;
         std::size_t skip = offset_;
-        *pieces = 0;
-        for (unsigned i = index_; i < count_ && *pieces < N && bytes < limit; ++i) {
+        *entries = 0;
+        for (unsigned i = index_; i < count_ && *entries < N && bytes < limit; ++i) {
             const std::size_t length = std::min(vector_[i].iov_len - skip, limit - bytes);
             if (length > 0) {
-                (*out)[(*pieces)++] = {static_cast<char*>(vector_[i].iov_base) + skip, length};
+                (*out)[(*entries)++] = {static_cast<char*>(vector_[i].iov_base) + skip, length};
                 bytes += length;
             }
             skip = 0;
@@ -79,7 +79,7 @@ private:
 };
 
 // Far below IOV_MAX: the kernel copies the vectors in, and most copies have one entry.
-constexpr unsigned kPieces = 64;
+constexpr unsigned kMaxEntries = 64;
 constexpr std::size_t kLargestCall = std::size_t{1} << 30;  // the kernel allows nearly 2 GiB
 
 void explain_refusal(pid_t pid, int error) noexcept {
@@ -125,7 +125,7 @@ int copy(Direction direction, pid_t pid, Cursor local, Cursor remote, std::size_
     int file = -1;  // of the other memory, after the system calls were refused
     int error = 0;
     while (bytes > 0) {
-        std::array<iovec, kPieces> here, there;
+        std::array<iovec, kMaxEntries> here, there;
         unsigned here_count, there_count;
         const std::size_t limit = std::min(bytes, kLargestCall);
         const std::size_t size = std::min(local.window(&here, &here_count, limit),

@@ -184,7 +184,7 @@ bool Sharing::adopt_shared(std::uint64_t at, std::uint64_t end, std::uint64_t de
                            Purpose purpose, Registration* made) {
     if (!can_append(*made, at, at + delta)) return false;
     const bool application = purpose == Purpose::kApplication;
-    uses_.update(at + delta, end + delta, [application](Use& use) {
+    uses_.update(at + delta, end + delta, [application](PageUse& use) {
         SOFTHCA_ASSERT(use.users < ~std::uint32_t{0});
         ++use.users;
         use.application |= application;

@@ -60,10 +60,10 @@ struct Place {
 };
 
 // The use of an arena page that holds, or held, application memory.
-struct Use {
+struct PageUse {
     std::uint32_t users = 0;   // registrations
     bool application = false;  // an application's registration has used it since it became shared
-    bool operator==(const Use&) const = default;
+    bool operator==(const PageUse&) const = default;
 };
 
 // One share() that has not been released yet.
@@ -222,7 +222,7 @@ private:
     bool copy_run(std::uint64_t source, std::uint64_t length, std::uint64_t offset) noexcept;
 
     AdvisedPages advised_;
-    IntervalMap<Use> uses_;            // by offset
+    IntervalMap<PageUse> uses_;        // by offset
     IntervalMap<std::uint32_t> left_;  // by address: registrations that left the page private
     IntervalMap<bool> idle_;           // by address: mapped, but without users
     IntervalMap<bool> limbo_;          // by offset: no users, but perhaps mapped elsewhere

@@ -70,7 +70,7 @@ void Sharing::throw_away(std::uint64_t start, std::uint64_t end) {
 
 void Sharing::discard_offsets(std::uint64_t start, std::uint64_t end) {
     SOFTHCA_ASSERT(start < end && start % page_bytes() == 0);
-    uses_.set(start, end, Use{});
+    uses_.set(start, end, PageUse{});
     limbo_.set(start, end, true);
     limbo_bytes_ += end - start;
     if (places.boundaries() <= kFewPlaces || limbo_bytes_ > limbo_kept_ + kMuchMemory ||
