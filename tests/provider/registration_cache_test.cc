@@ -159,7 +159,7 @@ protected:
         if (region == nullptr) return false;
         Work work = softhca::test::write_of(pair.a, bytes);
         work.sges = {{reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(bytes),
-                        region->local_key()}};
+                      region->local_key()}};
         EXPECT_TRUE(pair.a.run(work));
         EXPECT_EQ(std::memcmp(pair.b.memory->data(), at, bytes), 0) << "of other pages";
         cache.put(region);

@@ -55,7 +55,7 @@ constexpr bool in_order() noexcept {
     return true;
 }
 static_assert(in_order(), "the table is in the order of the enumeration");
-static_assert(std::size(kTraits) == static_cast<std::size_t>(DeviceTrait::kAtomicBytes) + 1,
+static_assert(std::size(kTraits) == static_cast<std::size_t>(DeviceTrait::kRnrTimers) + 1,
               "each trait is declared");
 static_assert(std::size(kTraits) <= 32, "DeviceTraits has one bit for each trait");
 

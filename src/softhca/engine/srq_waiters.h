@@ -14,9 +14,9 @@
 namespace softhca::engine {
 
 // A send of this process has found the queue empty that messages to `target` take from. If it
-// returns true, the process will be notified of posts from now on: its number of notified posts then
-// differs from local.posts_seen. xrc_srq: as in take_receive(). The caller is inside an epoch and
-// holds the run lock.
+// returns true, the process will be notified of posts from now on: its number of notified posts
+// then differs from local.posts_seen. xrc_srq: as in take_receive(). The caller is inside an epoch
+// and holds the run lock.
 bool await_receive(device::Fabric& fabric, LocalQp& local, device::QueuePair& target,
                    std::uint32_t xrc_srq) noexcept;
 
