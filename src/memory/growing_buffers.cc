@@ -4,10 +4,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 #include <string>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "memory/pool.h"
 #include "verbs/memlock.h"
@@ -41,7 +41,7 @@ GrowingBuffers::~GrowingBuffers() {
 }
 
 std::uint32_t GrowingBuffers::key(std::uint32_t index) const noexcept {
-    assert(index < count_);
+    HEDDLE_ASSERT(index < count_);
     const auto part = std::find_if(parts_.begin(), parts_.end(),
                                    [index](const Part& each) { return index < each.end; });
     return part->region->lkey;
@@ -49,7 +49,7 @@ std::uint32_t GrowingBuffers::key(std::uint32_t index) const noexcept {
 
 // A part begins with the page in which its first buffer begins, also if the part before ends there.
 void GrowingBuffers::grow(std::uint32_t count) {
-    assert(count > count_ && count <= capacity_);
+    HEDDLE_ASSERT(count > count_ && count <= capacity_);
     const std::size_t begin = count_ * bytes_ / kPageBytes * kPageBytes;
     const std::size_t end = rounded_up(count * bytes_, kPageBytes);
     parts_.reserve(parts_.size() + 1);
