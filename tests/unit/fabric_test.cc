@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include "softhca/device/epoch.h"
+#include "softhca/device/liveness.h"
 
 namespace softhca::device {
 namespace {
