@@ -59,7 +59,7 @@ TEST(DeviceTraits, RnrTimers) {
     ASSERT_NE(query, nullptr);
     Endpoint::Options options;
     options.srq = true;
-    options.send_pieces = options.receive_pieces = 1;
+    options.send_sges = options.receive_sges = 1;
     options.min_rnr_timer = 0;
     const auto wait = [&] {
         Pair pair(options);
