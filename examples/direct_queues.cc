@@ -34,8 +34,8 @@ Qp make_qp(ibv_pd* pd, ibv_cq* cq, ibv_srq* srq) {
     return Qp(ibv_create_qp(pd, &attributes));
 }
 
-// Takes a QP to RTS, connected to one of this process on the same port. On Ethernet sgid_index is 0,
-// which suits softhca; on an adapter it is the index of the GID in `peer`.
+// Takes a QP to RTS, connected to one of this process on the same port. On Ethernet sgid_index is
+// 0, which suits softhca; on an adapter it is the index of the GID in `peer`.
 bool connect(ibv_qp* qp, const heddle::QpAddress& peer) {
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;

@@ -63,9 +63,10 @@ class Reports(Case):
         tree = Path(self.path("tree"))
         shutil.copytree(Path(SOURCE_DIR, "report"), tree / "report",
                         ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.copytree(Path(SOURCE_DIR, "bench", "reference"), tree / "bench" / "reference")
+        reference = Path("src", "experiments", "reference")
+        shutil.copytree(Path(SOURCE_DIR) / reference, tree / reference)
         self.scripts = tree / "bench" / "mpi"
-        self.scripts.mkdir()
+        self.scripts.mkdir(parents=True)
         for name in ("operations.py", "heap.py", "overlap.py", "ways.py", "programs.py"):
             shutil.copy(HERE / "fake_mpi.py", self.scripts / name)
         self.programs = tree / "bin"

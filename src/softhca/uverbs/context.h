@@ -40,8 +40,8 @@ struct DeviceContext {
     dev_t file_system = 0;
     std::uint32_t record = device::kNone;  // index in Segment.contexts; kNone before GET_CONTEXT
     std::uint32_t async_channel = device::kNone;
-    // The channel's descriptor, from GET_CONTEXT by its method until ASYNC_EVENT_ALLOC takes it. -1:
-    // taken, or not opened that way.
+    // The channel's descriptor, from GET_CONTEXT by its method until ASYNC_EVENT_ALLOC takes it.
+    // -1: taken, or not opened that way.
     int async_fd = -1;
     bool inherited = false;                                // through fork: see give_record()
     engine::BlueFlameUse blueflame_use = engine::kForAll;  // libmlx5's, by its variables
