@@ -224,8 +224,7 @@ void Channel::completed(const post::Completion& completion) {
 void Channel::finish(Connection& connection, std::uint32_t number, int error, int device_error) {
     if (const auto done = static_cast<std::int32_t>(number + 1 - connection.done_); done > 0) {
         cq_room_ += static_cast<std::uint32_t>(done);
-        HEDDLE_DEBUG_ASSERT(cq_room_ <= static_cast<std::uint32_t>(cq_->cqe),
-                            "an entry of the CQ was given back twice");
+        HEDDLE_DEBUG_ASSERT(cq_room_ <= send_entries_, "an entry of the CQ was given back twice");
         is_room_taken_back_ = false;
     }
     while (static_cast<std::int32_t>(number - connection.done_) >= 0) {

@@ -289,6 +289,7 @@ private:
     // signaled or not (IBTA 10.3.1.5, flush), so every outstanding WR has an entry of its own, and
     // so has every one that a connection may still post (room_until_).
     std::uint32_t cq_room_ = 0;
+    std::uint32_t send_entries_ = 0;   // how many there are for WRs, reserved or not
     bool is_room_taken_back_ = false;  // take_back_room() has run, and nothing has changed since
     std::uint32_t unpublished_ = 0;    // entries that other() has read since it published
     std::vector<ChannelUser*> users_;  // by number

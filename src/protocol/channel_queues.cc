@@ -49,7 +49,8 @@ void Channel::make_cq() {
                          errno,
                          verbs::memlock_hint(errno, "FI_HEDDLE_RECEIVE_MEMORY makes it smaller"));
     // other() publishes what it has read at the latest after kPollAtOnce entries.
-    cq_room_ = static_cast<std::uint32_t>(cq_->cqe) - most_receives_ - kPollAtOnce;
+    send_entries_ = static_cast<std::uint32_t>(cq_->cqe) - most_receives_ - kPollAtOnce;
+    cq_room_ = send_entries_;
 }
 
 void Channel::make_srq(bool direct) {

@@ -52,7 +52,8 @@ ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* so
     protocol::Completions& ring = cq.ring;
     auto* out = static_cast<Entry*>(buffer);
     std::size_t got = 0;
-    HEDDLE_DEBUG_ASSERT(cq.reads_until_progress != 0 &&
+    // read_messages() may have counted down to 0, if nothing was in the ring.
+    HEDDLE_DEBUG_ASSERT((cq.reads_until_progress != 0 || ring.empty()) &&
                         cq.reads_until_progress <= CompletionQueue::kReadsWithoutProgress);
     if (ring.empty() || count == 0 || --cq.reads_until_progress == 0) {
         cq.reads_until_progress = CompletionQueue::kReadsWithoutProgress;
