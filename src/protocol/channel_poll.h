@@ -54,8 +54,9 @@ template <class User>
 }
 
 template <class Take>
-[[gnu::noinline]] bool Channel::take_next_inlined(const Take& take) {
+[[gnu::always_inline]] inline bool Channel::take_next_inlined(const Take& take) {
     auto& cq = *direct_cq_;
+    if (!cq.has_inlined_message()) return false;
     const CompletedMessage message(cq.front());
     const std::uint32_t entry = message.entry();
     if (entry >= receive_buffers_->count() || message.bytes() < sizeof(Header) ||
@@ -70,7 +71,7 @@ template <class Take>
 template <class Take>
 [[gnu::always_inline]] inline bool Channel::take_next(const Take& take) {
     auto& cq = *direct_cq_;
-    if (!cq.has_message()) return cq.has_inlined_message() && take_next_inlined(take);
+    if (!cq.has_message()) return false;
     const CompletedMessage message(cq.front());
     const std::uint32_t entry = message.entry();
     if (entry >= receive_buffers_->count() || message.bytes() < sizeof(Header) ||

@@ -337,6 +337,9 @@ public:
     PlainEntry& deliver_whole(Receive& receive, Peer& peer, std::uint64_t tag,
                               std::span<const std::byte> payload, const EntryOf& entry_of);
     bool read_next(PlainEntry& entry);
+    bool read_next_inlined(PlainEntry& entry);
+    template <class Message>
+    bool take_next_message(const std::byte* at, const Message& message, PlainEntry& entry);
     // Does a message begin as the next of who sent last does? `start`: without kTaggedStart.
     bool is_of_last_source(std::uint64_t start, std::uint32_t qpn) const noexcept {
         return start == last_source->expected && qpn == last_source_qpn &&

@@ -99,8 +99,27 @@ ssize_t take_or_yield(CompletionQueue& cq, void* buffer, std::size_t count, fi_a
     return got;
 }
 
+// What read_messages() left: messages that came in the completion queue entry itself (RC mode).
+[[gnu::noinline]] std::size_t read_inlined_messages(CompletionQueue& cq,
+                                                    protocol::RdmEndpoint::Body& body,
+                                                    protocol::PlainEntry* to, std::size_t count) {
+    std::size_t got = 0;
+    if (body.bindings.receive == &cq.ring && cq.ring.empty())
+        while (got != count && body.read_next_inlined(to[got]))
+            ++got;
+    return got;
+}
+
 template <class Entry>
 [[gnu::noinline]] ssize_t read_any(CompletionQueue& cq, void* buffer, std::size_t count) {
+    if constexpr (std::is_same_v<Entry, fi_cq_tagged_entry>) {
+        protocol::RdmEndpoint::Body* const body = cq.domain.reads_next;
+        if (body != nullptr && cq.reads_until_progress != 0 && !body->channel->xrc()) {
+            const std::size_t got =
+                read_inlined_messages(cq, *body, static_cast<protocol::PlainEntry*>(buffer), count);
+            if (got != 0) return static_cast<ssize_t>(got);
+        }
+    }
     return take_or_yield<Entry>(cq, buffer, count, nullptr);
 }
 

@@ -46,7 +46,8 @@ TEST(InlinedMessages, AreReadWithoutOtherProgress) {
         PlainEntry entry;
         bool has_read = false;
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-        while (!(has_read = reader.body().read_next(entry)) &&
+        while (!(has_read =
+                     reader.body().read_next(entry) || reader.body().read_next_inlined(entry)) &&
                std::chrono::steady_clock::now() < end)
             std::this_thread::yield();
         ASSERT_TRUE(has_read);
