@@ -78,7 +78,7 @@ template <class EntryOf>
     return entry;
 }
 
-// Of the next two.
+// What read_next() and read_next_inlined() do with the message at `at`.
 template <class Message>
 [[gnu::always_inline]] inline bool RdmEndpoint::Body::take_next_message(const std::byte* at,
                                                                         const Message& message,
