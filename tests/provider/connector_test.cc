@@ -206,7 +206,7 @@ TEST_P(Transports, RefuseMoreThanTheMostOfAPeer) {
 }
 
 // For each QP that ever was there would be an entry, whatever comes and goes.
-TEST_P(Transports, ForgetWhoAskedForTargetsLongGone) {
+TEST_P(Transports, ForgetWhoAskedForTargetsOfBefore) {
     Connector::Options options;
     options.most_gone = 2;
     Peer a(xrc()), b(xrc(), options);
@@ -223,6 +223,7 @@ TEST_P(Transports, ForgetWhoAskedForTargetsLongGone) {
         a.connector->disconnect(channel->request);
         ASSERT_TRUE(b.soon([](const auto& counts) { return counts.targets == 0; }));
     }
+    if (numbers[2] == numbers[0]) GTEST_SKIP() << "the device gives numbers again at once";
     EXPECT_FALSE(b.connector->asker(numbers[0]));
     EXPECT_FALSE(b.connector->asker(numbers[1]));
     EXPECT_EQ(b.connector->asker(numbers[2]), a.name());

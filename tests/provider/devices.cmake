@@ -9,6 +9,7 @@ endfunction()
 # Cases that a kind device passes whatever the protocol does.
 on_device(protocol.reuse_numbers.RetiredTargets reuse-numbers
     By/RetiredTargets.*:RetiredTargetsOfAConnector.*)
+on_device(protocol.kind.Transports kind */Transports.ForgetWhoAsked*)
 on_device(protocol.reorder.RingPackets packets,reorder RingPackets.*)
 on_device(protocol.packets.BrokenOff packets BrokenOffMessages.*)
 # Registrations that keep their pages, whatever they are of; and where nothing can be kept.
