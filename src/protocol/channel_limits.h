@@ -26,8 +26,8 @@ inline constexpr std::uint32_t kMostReceives = 16384;
 // Entries of the CQ for WRs of send queues, if the device has CQs of that size. With some 1000
 // receive buffers a CQ has 4096 entries, as many as with a few hundred.
 inline constexpr std::uint32_t kSendEntries = 3000;
-// Of these, only signal_behind() may use so many: when all others are taken, each connection can
-// still be asked which of its WRs are done.
+// Only signal_behind() may use the last of these entries. When all others are taken, each
+// connection can still be asked which of its WRs are done.
 inline constexpr std::uint32_t kReservedEntries = 64;
 
 inline std::size_t buffer_bytes(const Options& options) {
