@@ -31,6 +31,10 @@ string(MD5 HEDDLE_TREE_HASH ${PROJECT_BINARY_DIR})
 string(SUBSTRING ${HEDDLE_TREE_HASH} 0 6 HEDDLE_TREE_HASH)
 set(HEDDLE_FABRIC_PREFIX t${HEDDLE_TREE_HASH}-)
 
+# heddle's own tests run on a device as harsh as hardware.
+set(HEDDLE_TEST_DEVICE strict CACHE STRING
+    "Traits of the device of heddle's own tests and of mpi.*, as `softhca run --device` takes them")
+
 include(TestCosts)
 set(HEDDLE_TREE release)
 # Words in the names of cases: what takes long, and what does not work at all in this tree.
@@ -154,9 +158,8 @@ function(heddle_discover target label wrapped split each)
     if(wrapped AND HEDDLE_SANITIZER_PRELOAD)
         list(APPEND environment LD_PRELOAD=${HEDDLE_SANITIZER_PRELOAD})
     endif()
-    # heddle's own tests run on a device as harsh as hardware.
     if(label STREQUAL "fi" OR label STREQUAL "protocol")
-        list(APPEND environment SOFTHCA_DEVICE=strict)
+        list(APPEND environment SOFTHCA_DEVICE=${HEDDLE_TEST_DEVICE})
     endif()
     if(HEDDLE_SANITIZE)
         # A report then names the case. ThreadSanitizer also follows neither fences, which order what

@@ -24,7 +24,8 @@ foreach(length short full)
         heddle_test_properties(${name} LABELS ${labels_here} TIMEOUT ${timeout})
         # The short set on a device as harsh as hardware, the whole matrix on the kind one.
         if(length STREQUAL "short")
-            set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT SOFTHCA_DEVICE=strict)
+            set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT
+                SOFTHCA_DEVICE=${HEDDLE_TEST_DEVICE})
         endif()
         if(length STREQUAL "full" OR NOT mpi STREQUAL "mpich")
             set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
