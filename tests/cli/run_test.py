@@ -65,6 +65,15 @@ class Environment(Case):
         self.assert_run(self.softhca("run", "--log-file", self.path("log"), "true"), 0)
         self.assertFalse(os.path.exists(self.path("log")), "nothing was logged")
 
+    def test_a_log_file_that_becomes_a_link_is_not_followed(self):
+        result = self.softhca(
+            "run", "--log", "debug", "--log-file", self.path("log"), "--", "sh", "-c",
+            'rm -f "$1" && ln -s "$2" "$1" && exec ibv_devinfo -l', "sh", self.path("log"),
+            self.path("target"))
+        self.assert_run(result, 0)
+        self.assertIn(f"SOFTHCA_LOG_FILE {self.path('log')} cannot be written", result.stderr)
+        self.assertFalse(os.path.exists(self.path("target")), "the link was followed")
+
     def test_a_log_file_that_goes_is_said_once(self):
         os.makedirs(self.path("folder"))
         result = self.softhca(
