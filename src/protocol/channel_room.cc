@@ -31,7 +31,9 @@ bool Connection::has_place(std::uint32_t depth) noexcept {
 // Reserves CQ entries for the connection's next WRs: as many as its ring has places, but at most an
 // eighth of what is left, so that each of many peers gets some. False: not one.
 bool Channel::find_room(Connection& connection) noexcept {
-    // First, as it may post to this connection, too, and take its last place.
+    // First, as it may post to this connection, too, and take its last place: where more
+    // connections have unsignaled WRs than there are reserved entries, so that one had to wait for
+    // its own.
     if (cq_room_ <= kReservedEntries) take_back_room();
     if (cq_room_ <= kReservedEntries || !connection.has_place(options_.send_depth)) return false;
     const std::uint32_t places = std::min(options_.send_depth, connection.sent_mask_ + 1) -

@@ -86,6 +86,56 @@ TEST_P(CompletionRoom, HasAnEntryForEachFlushedRequest) {
     EXPECT_EQ(outstanding(), 0U);
 }
 
+// The CQ has no entry left, and the last connections share what others have reserved and not used:
+// how much that is depends on how much one of them has sent.
+TEST_P(CompletionRoom, EndsAllMessagesWhenNoEntryIsLeft) {
+    Options options = room_options(GetParam());
+    options.receive_bytes = 0;  // no more receives after a burst
+    End sender(options);
+    // All but two have full send queues, and the last two share what is left.
+    const auto entries = static_cast<unsigned>(sender.body().channel->cq()->cqe);
+    const unsigned peer_count = entries / kDepth + 1;
+    ASSERT_GT(peer_count, 2U);
+    std::vector<std::unique_ptr<End>> peers;
+    std::vector<End*> all{&sender};
+    std::vector<std::uint64_t> addresses;
+    for (unsigned k = 0; k < peer_count; ++k) {
+        peers.push_back(std::make_unique<End>(options));
+        all.push_back(peers.back().get());
+        addresses.push_back(sender.addresses.insert(peers.back()->endpoint->name()));
+    }
+    std::uint64_t value = 0;
+    iovec piece{&value, sizeof value};
+    unsigned sent = 0, ended = 0;
+    const auto send = [&](unsigned peer, unsigned messages) {
+        SendArguments message;
+        message.iov = &piece;
+        message.iov_count = 1;
+        message.to = addresses[peer];
+        message.tag = kTag;
+        message.flags = FI_TAGGED | FI_COMPLETION;
+        for (unsigned i = 0; i < messages; ++i, ++sent)
+            ASSERT_EQ(sender.endpoint->send(message), 0);
+    };
+    const auto all_ended = [&] {
+        for (; !sender.transmit.empty(); sender.transmit.pop(), ++ended)
+            EXPECT_EQ(sender.transmit.front().error, 0);
+        return ended == sent && sender.endpoint->state().under_way == 0;
+    };
+    for (unsigned k = 0; k < peer_count; ++k)
+        send(k, 1);
+    ASSERT_TRUE(until(all_ended, all)) << "connecting";
+    for (unsigned partly = 0; partly < kDepth; partly += 9) {
+        for (unsigned k = 0; k + 2 < peer_count; ++k)
+            send(k, kReceives + kDepth);
+        send(peer_count - 2, kReceives + partly);
+        send(peer_count - 1, kReceives + kDepth + 8);
+        ASSERT_TRUE(until(all_ended, all))
+            << "after " << partly << ": " << ended << " of " << sent << ", "
+            << sender.endpoint->state().under_way << " outstanding";
+    }
+}
+
 // A receiver that was away while a burst came has more receives for the next one, up to its limit.
 TEST_P(CompletionRoom, HasMoreReceivesAfterABurst) {
     Options options = room_options(GetParam());

@@ -8,7 +8,6 @@
 
 #include <chrono>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <vector>
 
@@ -83,7 +82,7 @@ struct End {
 
 // Those endpoints make progress until it is true; false: it is not within the time.
 inline constexpr std::chrono::seconds kPatience{30};
-inline bool until(const std::function<bool()>& true_at_last, std::initializer_list<End*> ends) {
+inline bool until(const std::function<bool()>& true_at_last, const std::vector<End*>& ends) {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     while (!true_at_last()) {
         if (std::chrono::steady_clock::now() > end) return false;
