@@ -4,6 +4,7 @@ import importlib.machinery
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -209,6 +210,7 @@ class Baseline(unittest.TestCase):
         self.write("src/a/x.cc", "// Of one.\n// Of two.\n")
         self.assertEqual(self.run_check().returncode, 1)
 
+    @unittest.skipUnless(shutil.which("git"), "git is not installed")
     def test_prints_what_is_new_since_the_baseline_was_committed(self):
         def git(*words):
             subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words],
