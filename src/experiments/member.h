@@ -13,9 +13,9 @@
 #include <stdexcept>
 
 #include "experiments/turns.h"
-#include "protocol/address_vector.h"
-#include "protocol/completions.h"
-#include "protocol/options.h"
+#include "protocol/common/address_vector.h"
+#include "protocol/common/completions.h"
+#include "protocol/common/options.h"
 #include "protocol/rdm_endpoint.h"
 
 namespace heddle::bench {

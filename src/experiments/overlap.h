@@ -11,7 +11,7 @@
 #include <functional>
 #include <vector>
 
-#include "protocol/options.h"
+#include "protocol/common/options.h"
 
 namespace heddle::bench {
 

@@ -14,7 +14,7 @@
 #include "experiments/common/measure.h"
 #include "experiments/member.h"
 #include "heddle/error.h"
-#include "protocol/process.h"
+#include "protocol/transport/process.h"
 #include "verbs/open_device.h"
 
 namespace heddle::bench {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "protocol/options.h"
-#include "protocol/reuse.h"
-#include "protocol/reuse_costs.h"
+#include "protocol/common/options.h"
+#include "protocol/reuse/reuse.h"
+#include "protocol/reuse/reuse_costs.h"
 
 namespace heddle::bench {
 

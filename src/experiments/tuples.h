@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "protocol/options.h"
+#include "protocol/common/options.h"
 
 namespace heddle::bench {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "protocol/name.h"
+#include "protocol/common/endpoint_address.h"
 
 namespace heddle::bench {
 

@@ -7,8 +7,8 @@
 
 #include <cstring>
 
-#include "protocol/atomic_ops.h"
-#include "protocol/endpoint_body.h"
+#include "protocol/common/atomic_ops.h"
+#include "protocol/endpoint_impl.h"
 
 namespace heddle::protocol {
 

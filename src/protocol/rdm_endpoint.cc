@@ -11,9 +11,9 @@
 #include <string>
 #include <utility>
 
-#include "protocol/connector_report.h"
-#include "protocol/receive_message.h"
+#include "protocol/receive_fast_path.h"
 #include "protocol/tuples.h"
+#include "protocol/wireup/connector_report.h"
 
 namespace heddle::protocol {
 namespace {

@@ -19,12 +19,12 @@
 #include <cstdint>
 #include <memory>
 
-#include "protocol/address_vector.h"
-#include "protocol/completions.h"
-#include "protocol/domain.h"
-#include "protocol/name.h"
-#include "protocol/reuse.h"
-#include "protocol/tuple.h"
+#include "protocol/common/address_vector.h"
+#include "protocol/common/completions.h"
+#include "protocol/common/endpoint_address.h"
+#include "protocol/reuse/reuse.h"
+#include "protocol/transport/domain.h"
+#include "protocol/tupleq/tuple.h"
 
 namespace heddle::protocol {
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "heddle/error.h"
-#include "protocol/receive_message.h"
+#include "protocol/receive_fast_path.h"
 
 namespace heddle::protocol {
 namespace {

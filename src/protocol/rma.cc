@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "protocol/endpoint_body.h"
+#include "protocol/endpoint_impl.h"
 
 namespace heddle::protocol {
 namespace {

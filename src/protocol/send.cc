@@ -6,7 +6,7 @@
 
 #include <cstring>
 
-#include "protocol/small_send.h"
+#include "protocol/send_fast_path.h"
 #include "protocol/tuples.h"
 
 namespace heddle::protocol {

@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "protocol/endpoint_body.h"
-#include "protocol/tuple.h"
-#include "protocol/tuple_device.h"
+#include "protocol/endpoint_impl.h"
+#include "protocol/tupleq/tuple.h"
+#include "protocol/tupleq/tuple_device.h"
 
 namespace heddle::protocol {
 

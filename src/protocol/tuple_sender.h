@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "memory/pool.h"
-#include "protocol/endpoint_body.h"
-#include "protocol/tuple.h"
-#include "protocol/tuple_device.h"
+#include "protocol/endpoint_impl.h"
+#include "protocol/tupleq/tuple.h"
+#include "protocol/tupleq/tuple_device.h"
 
 namespace heddle::protocol {
 

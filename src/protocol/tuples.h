@@ -2,9 +2,9 @@
 // What an endpoint has of tuple queues.
 #pragma once
 
-#include "protocol/tuple_device.h"
 #include "protocol/tuple_receiver.h"
 #include "protocol/tuple_sender.h"
+#include "protocol/tupleq/tuple_device.h"
 
 namespace heddle::protocol {
 

@@ -3,7 +3,7 @@
 #include "provider/atomics.h"
 
 #include "heddle/detail/assert.h"
-#include "protocol/wire.h"
+#include "protocol/wire/wire.h"
 #include "provider/parameters.h"
 
 namespace heddle::provider {

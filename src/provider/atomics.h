@@ -5,7 +5,7 @@
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_domain.h>
 
-#include "protocol/atomic_ops.h"
+#include "protocol/common/atomic_ops.h"
 
 namespace heddle::provider {
 

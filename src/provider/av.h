@@ -5,7 +5,7 @@
 
 #include <rdma/fi_domain.h>
 
-#include "protocol/address_vector.h"
+#include "protocol/common/address_vector.h"
 #include "provider/domain.h"
 #include "provider/eq.h"
 #include "provider/object.h"

@@ -10,7 +10,7 @@
 #include <type_traits>
 
 #include "heddle/detail/assert.h"
-#include "protocol/receive_message.h"
+#include "protocol/receive_fast_path.h"
 #include "provider/cq_strings.h"
 #include "provider/guarded.h"
 #include "provider/host.h"

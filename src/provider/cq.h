@@ -4,7 +4,7 @@
 
 #include <rdma/fi_eq.h>
 
-#include "protocol/completions.h"
+#include "protocol/common/completions.h"
 #include "provider/domain.h"
 #include "provider/object.h"
 #include "provider/poll_backoff.h"

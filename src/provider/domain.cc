@@ -6,7 +6,7 @@
 #include <atomic>
 #include <optional>
 
-#include "protocol/endpoint_body.h"
+#include "protocol/endpoint_impl.h"
 #include "provider/atomics.h"
 #include "provider/av.h"
 #include "provider/cntr.h"

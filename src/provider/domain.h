@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "heddle/detail/assert.h"
-#include "protocol/domain.h"
 #include "protocol/rdm_endpoint.h"
+#include "protocol/transport/domain.h"
 #include "provider/fabric.h"
 #include "provider/live.h"
 #include "provider/object.h"

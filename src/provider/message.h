@@ -3,7 +3,7 @@
 // functions of libfabric's tables, from which each message goes to the protocol.
 #pragma once
 
-#include "protocol/small_send.h"
+#include "protocol/send_fast_path.h"
 #include "provider/endpoint.h"
 #include "provider/limits.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-#include "protocol/name.h"
+#include "protocol/common/endpoint_address.h"
 
 namespace heddle::provider {
 

@@ -12,7 +12,7 @@
 #include <new>
 
 #include "heddle/detail/assert.h"
-#include "protocol/name.h"
+#include "protocol/common/endpoint_address.h"
 #include "provider/capabilities.h"
 #include "provider/info.h"
 #include "provider/limits.h"

@@ -11,7 +11,7 @@
 #include <string>
 #include <string_view>
 
-#include "protocol/options.h"
+#include "protocol/common/options.h"
 
 namespace heddle::provider {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The connector's datagrams, from anybody. What can be read is written again as it was, and within
 // the bounds that its user relies on. The parser is compiled in here: it needs no verbs.
-#include "protocol/connector_wire.cc"
+#include "protocol/wireup/connector_wire.cc"
 #include "support.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "input.h"
-#include "protocol/connector_requests.h"
-#include "protocol/connector_targets.h"
+#include "protocol/wireup/connector_requests.h"
+#include "protocol/wireup/connector_targets.h"
 
 namespace {
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "protocol/atomic_ops.h"
-#include "protocol/wire.h"
+#include "protocol/common/atomic_ops.h"
+#include "protocol/wire/wire.h"
 #include "support.h"
 
 namespace heddle::protocol {

@@ -4,7 +4,7 @@
 #include <infiniband/verbs.h>
 
 #include "input.h"
-#include "protocol/eager_ring.h"
+#include "protocol/ring/eager_ring.h"
 
 // Registering needs no device here.
 #undef ibv_reg_mr

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "input.h"
-#include "protocol/address_vector.h"
-#include "protocol/post_costs.h"
-#include "protocol/reuse_costs.h"
+#include "protocol/common/address_vector.h"
+#include "protocol/reuse/post_costs.h"
+#include "protocol/reuse/reuse_costs.h"
 #include "provider/name_text.cc"
 #include "provider/options.cc"
 

@@ -10,8 +10,8 @@
 #include <random>
 #include <string>
 
-#include "protocol/connector_port.h"
-#include "protocol/connector_wire.h"
+#include "protocol/wireup/connector_port.h"
+#include "protocol/wireup/connector_wire.h"
 #include "tests/provider/connector_support.h"
 
 namespace heddle::protocol::test {

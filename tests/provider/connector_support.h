@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "protocol/connector.h"
+#include "protocol/wireup/connector.h"
 #include "tests/softhca/verbs_fixture.h"
 #include "verbs/connection.h"
 

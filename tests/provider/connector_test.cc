@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Connections on demand: what they carry, that they come about whatever the network loses or
 // repeats, and how they fail.
-#include "protocol/connector.h"
+#include "protocol/wireup/connector.h"
 
 #include <unistd.h>
 

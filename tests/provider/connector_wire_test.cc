@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The connector's datagrams: what is written is read, and nothing else is.
-#include "protocol/connector_wire.h"
+#include "protocol/wireup/connector_wire.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A ring by itself: bytes that a peer wrote, whatever they are.
-#include "protocol/eager_ring.h"
+#include "protocol/ring/eager_ring.h"
 
 #include <gtest/gtest.h>
 

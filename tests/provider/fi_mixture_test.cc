@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What comes at once, from several peers, to an endpoint that is alone in its domain (whose
-// messages are read on a way of their own, protocol/receive_message.h): messages small and larger,
-// with data and without, before and after their receives, which name their source, or do not, or
-// both kinds wait. Of each peer and tag they are read in the order they were sent, whole, and all.
+// messages are read on a way of their own, protocol/receive_fast_path.h): messages small and
+// larger, with data and without, before and after their receives, which name their source, or do
+// not, or both kinds wait. Of each peer and tag they are read in the order they were sent, whole,
+// and all.
 #include <algorithm>
 #include <array>
 #include <deque>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Eager messages that are written into rings (protocol/eager_ring.h): who gets one, what is done
-// when it is full, that nobody sleeps beside one, and that all comes in order by whatever way.
+// Eager messages that are written into rings (protocol/ring/eager_ring.h): who gets one, what is
+// done when it is full, that nobody sleeps beside one, and that all comes in order by whatever way.
 #include <array>
 #include <atomic>
 #include <thread>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Small messages and RMA from buffers that are in frequent use (protocol/reuse.h), which move from,
-// or to, where they stand: what arrives is what was there, whatever the program does to the memory
-// between two of them. By receive queues and by rings.
+// Small messages and RMA from buffers that are in frequent use (protocol/reuse/reuse.h), which move
+// from, or to, where they stand: what arrives is what was there, whatever the program does to the
+// memory between two of them. By receive queues and by rings.
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -5,7 +5,7 @@
 
 #include <cstdlib>
 
-#include "protocol/name.h"
+#include "protocol/common/endpoint_address.h"
 #include "tests/provider/fi_support.h"
 
 namespace heddle::test {

@@ -7,7 +7,7 @@
 #include <thread>
 #include <vector>
 
-#include "protocol/receive_message.h"
+#include "protocol/receive_fast_path.h"
 #include "tests/provider/endpoint_support.h"
 
 namespace heddle::protocol::test {

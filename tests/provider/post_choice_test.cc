@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "protocol/post_costs.h"
+#include "protocol/reuse/post_costs.h"
 #include "tests/provider/endpoint_support.h"
 
 namespace heddle::protocol::test {

@@ -27,7 +27,7 @@
 
 #include "memory/mapping.h"
 #include "memory/program_threads.h"
-#include "protocol/reuse.h"
+#include "protocol/reuse/reuse.h"
 #include "tests/provider/fi_memory.h"
 #include "tests/provider/registrations.h"
 #include "tests/softhca/verbs_fixture.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Each type and operation against fi_atomic(3), implemented a second time for each family of types;
 // and several threads on one value.
-#include "protocol/atomic_ops.h"
+#include "protocol/common/atomic_ops.h"
 
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The matcher against a model that searches two lists in order, and the mask that it learns.
-#include "protocol/matcher_tables.h"
+#include "protocol/tag/matcher_tables.h"
 
 #include <algorithm>
 #include <ctime>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Which path posts faster, and the file with the result, whatever its content is.
-#include "protocol/post_costs.h"
+#include "protocol/reuse/post_costs.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Break-even counts, and the file with them, whatever its content is.
-#include "protocol/reuse_costs.h"
+#include "protocol/reuse/reuse_costs.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The parts of tuple queues without a device: immediates, which tags repeat, and receives and
 // messages that return to the matcher in their order.
-#include "protocol/tuple.h"
+#include "protocol/tupleq/tuple.h"
 
 #include <algorithm>
 #include <deque>
@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include "protocol/matcher_tables.h"
+#include "protocol/tag/matcher_tables.h"
 
 namespace heddle::protocol {
 namespace {

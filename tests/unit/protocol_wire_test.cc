@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What parse accepts for each kind of message. One wrong field is enough to refuse a message.
-#include "protocol/wire.h"
+#include "protocol/wire/wire.h"
 
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>

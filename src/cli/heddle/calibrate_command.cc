@@ -16,8 +16,8 @@
 #include "cli/heddle/commands.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
-#include "protocol/post_costs.h"
-#include "protocol/reuse_costs.h"
+#include "protocol/reuse/post_costs.h"
+#include "protocol/reuse/reuse_costs.h"
 #include "verbs/open_device.h"
 
 namespace heddle::cli {

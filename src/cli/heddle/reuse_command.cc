@@ -12,7 +12,7 @@
 #include "cli/heddle/commands.h"
 #include "cli/heddle/turn_options.h"
 #include "experiments/reuse.h"
-#include "protocol/process.h"
+#include "protocol/transport/process.h"
 
 namespace heddle::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "protocol/options.h"
+#include "protocol/common/options.h"
 
 namespace heddle::cli {
 

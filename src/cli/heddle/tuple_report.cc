@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "cli/common/text.h"
-#include "protocol/tuple.h"
+#include "protocol/tupleq/tuple.h"
 
 namespace heddle::cli {
 namespace {

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a process may choose. Each is declared once, with its name, default and help, in
+// provider/options.cc; these are the values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "heddle/category.h"
+#include "protocol/common/endpoint_address.h"
+
+namespace heddle::protocol {
+
+enum class PostPath : std::uint8_t { kAuto, kVerbs, kDirect };
+// How messages travel that are not sent at once: kTuple is for all there are, by tuple queues
+// wherever these are possible; kAuto for those tuples that gain by them. What has no queue: by
+// kGet.
+enum class Rendezvous : std::uint8_t { kGet, kPut, kTuple, kAuto };
+
+inline constexpr std::size_t kMostInline = 1024;  // inject_bytes
+
+struct Options {
+    std::string device;                 // empty: any
+    std::optional<Category> endpoints;  // nullopt: 2xdynamic up to the cores, dynamic beyond
+    PostPath post = PostPath::kAuto;
+    bool xrc = true;  // false: RC even where there is XRC
+    Rendezvous rendezvous = Rendezvous::kGet;
+    std::size_t tuple_copy = 8192;    // of a tuple: less that has no receive yet is copied
+    std::uint32_t tuple_after = 128;  // messages of a tuple until kAuto asks for a queue
+    std::uint32_t tuples = 256;       // queues of an endpoint
+    std::uint32_t process_tuples = 1024;
+    std::uint32_t tuple_queues = 2;          // to a process, that may block
+    bool no_wildcards = false;               // the program has none, nor probes
+    std::size_t eager_bytes = 8192;          // messages above this go by rendezvous
+    std::size_t inject_bytes = 128;          // these are copied into the work queue entry
+    std::size_t unexpected_bytes = 1 << 19;  // eager payload a peer may send ahead; then rendezvous
+    // Memory that a peer may make us keep for messages without a receive, whatever it sends.
+    std::size_t unexpected_limit = std::size_t{1} << 30;
+    std::uint32_t receive_buffers = 256;  // of an endpoint, each of eager_bytes and a header
+    // They become more, when a burst has taken half of them, up to this many bytes.
+    std::size_t receive_bytes = std::size_t{8} << 20;
+    std::uint32_t send_depth = 128;  // work queue entries of a connection
+    // Uses of a buffer until small messages are sent from where it stands; 0: never. nullopt: as
+    // measured (reuse_costs.h), this much of the break-even.
+    std::optional<std::uint32_t> reuse_after;
+    unsigned speculation = 25;      // percent
+    std::size_t ring_bytes = 1024;  // messages above this are sent to all's receive buffers
+    std::uint32_t rings = 0;        // peers of an endpoint whose eager messages are written to it
+    std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
+    // The adapter may let writes to memory pass each other where their end is told by a completion.
+    bool relaxed_ordering = true;
+    unsigned connect_timeout_ms = 30'000;
+    // A QP waits 4.096 us * 2^ack_timeout for the peer's acknowledgement, and repeats its packets
+    // so often.
+    unsigned ack_timeout = 18, retries = 6;
+    unsigned keepalive_s = 20;       // a silent peer is probed so often; 0: never
+    unsigned close_timeout_s = 300;  // for messages that a peer has yet to fetch
+    // Takes a line that the program's user must read, from any thread. nullptr: it goes to stderr.
+    void (*complain)(const char* line) = nullptr;
+};
+
+}  // namespace heddle::protocol

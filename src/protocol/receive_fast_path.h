@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What most messages that come are - eager ones, into a receive of one piece that is there and long
+// enough - on the shortest way from the completion queue to the application's. Inlined where the
+// channel finds them; everything else goes by RdmEndpoint::Body::received().
+#pragma once
+
+#include <rdma/fi_endpoint.h>
+
+#include <cstring>
+
+#include "protocol/endpoint_impl.h"
+#include "protocol/tag/matcher_tables.h"
+#include "protocol/transport/channel_poll.h"
+
+namespace heddle::protocol {
+
+[[gnu::always_inline]] inline void RdmEndpoint::Body::take_message(std::span<const std::byte> bytes,
+                                                                   bool has_immediate,
+                                                                   std::uint32_t immediate,
+                                                                   std::uint32_t qpn) {
+    const std::uint64_t start = word_at(bytes.data());
+    // Kind, flags, both endpoints and the sequence at once.
+    Peer* peer = last_source;
+    if (!is_of_last_source(start & ~kTaggedStart, qpn)) [[unlikely]] {
+        const std::uint16_t to = destination_of(bytes.data());
+        if (to != name.endpoint)
+            return channel->hand_over(to, bytes, has_immediate, immediate, qpn);
+        peer = source(qpn, static_cast<std::uint16_t>(start >> 16));
+        if (peer == nullptr || (start & ~kTaggedStart) != peer->expected)
+            return received(bytes, has_immediate, immediate, qpn);
+    }
+    take_eager(*peer, (start & kTaggedStart) != 0, bytes, has_immediate, immediate);
+}
+
+// An eager message without wide data that is its peer's next.
+[[gnu::always_inline]] inline void RdmEndpoint::Body::take_eager(Peer& peer, bool is_tagged,
+                                                                 std::span<const std::byte> bytes,
+                                                                 bool has_immediate,
+                                                                 std::uint32_t immediate) {
+    peer.count_received();
+    ++counts.received;
+    const std::uint64_t tag = word_at(bytes.data() + offsetof(Header, tag));
+    const std::span<const std::byte> payload = bytes.subspan(sizeof(Header));
+    PostedReceive* const posted =
+        is_tagged ? tagged.arrive_quickly(peer.number, tag) : untagged.arrive(peer.number, tag);
+    if (posted == nullptr)
+        return keep_eager(peer, is_tagged, tag, payload, immediate, has_immediate);
+    auto& r = static_cast<Receive&>(*posted);
+    if (!r.has_plain_room(payload.size())) [[unlikely]]
+        return deliver(r, peer, tag, payload, immediate, has_immediate);
+    PlainEntry& entry =
+        deliver_whole(r, peer, tag, payload, [&]() -> PlainEntry& { return plain_entry(peer); });
+    if (has_immediate) entry.add_data(immediate);
+}
+
+// A message that fits (Receive::has_plain_room) goes into the receive, and what is told of it, but
+// for its data, to the entry that entry_of() gives.
+template <class EntryOf>
+[[gnu::always_inline]] inline PlainEntry& RdmEndpoint::Body::deliver_whole(
+    Receive& r, Peer& peer, std::uint64_t tag, std::span<const std::byte> payload,
+    const EntryOf& entry_of) {
+    const std::size_t bytes = payload.size();
+    void* const buffer = r.iov[0].iov_base;
+    if (bytes == sizeof(std::uint64_t)) [[likely]] {  // a number is what most messages are
+        std::memcpy(buffer, payload.data(), sizeof(std::uint64_t));
+    } else {
+        if (bytes != 0) std::memcpy(buffer, payload.data(), bytes);
+        took(peer, bytes);
+    }
+    PlainEntry& entry = entry_of();
+    entry.context = r.context;
+    entry.flags = FI_RECV | FI_TAGGED;
+    entry.bytes = bytes;
+    entry.buffer = buffer;
+    entry.data = 0;
+    entry.tag = tag;
+    receives.give_back(r);
+    return entry;
+}
+
+// What read_next() and read_next_inlined() do with the message at `at`.
+template <class Message>
+[[gnu::always_inline]] inline bool RdmEndpoint::Body::take_next_message(const std::byte* at,
+                                                                        const Message& message,
+                                                                        PlainEntry& entry) {
+    Peer& peer = *last_source;
+    if (!is_of_last_source(word_at(at) ^ kTaggedStart, message.qpn())) [[unlikely]]
+        return false;
+    const std::uint64_t tag = word_at(at + sizeof tag);
+    const std::size_t bytes = message.bytes() - sizeof(Header);
+    PostedReceive* const posted =
+        tagged.arrive_if(peer.number, tag, [&](const PostedReceive& receive) {
+            return static_cast<const Receive&>(receive).has_plain_room(bytes);
+        });
+    if (posted == nullptr) [[unlikely]]
+        return false;
+    peer.count_received();
+    ++counts.received;
+    deliver_whole(static_cast<Receive&>(*posted), peer, tag, {at + sizeof(Header), bytes},
+                  [&]() -> PlainEntry& { return entry; });
+    if (message.has_immediate()) entry.add_data(message.immediate());
+    return true;
+}
+
+// The next message to its reader at once, if it is of who sent last and as most are: into a receive
+// that waits for it, the first of its bucket. False: nothing was done; progress(), please. On the
+// direct path only.
+[[gnu::always_inline]] inline bool RdmEndpoint::Body::read_next(PlainEntry& entry) {
+    return channel->take_next([&](const std::byte* at, const auto& message) {
+        return take_next_message(at, message, entry);
+    });
+}
+
+// The same of a message whose bytes are in the completion queue entry. By itself, so that the other
+// costs nothing more.
+inline bool RdmEndpoint::Body::read_next_inlined(PlainEntry& entry) {
+    return channel->take_next_inlined([&](const std::byte* at, const auto& message) {
+        return take_next_message(at, message, entry);
+    });
+}
+
+}  // namespace heddle::protocol

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "protocol/reuse/reuse.h"
+
+#include <new>
+
+namespace heddle::protocol {
+namespace {
+
+constexpr std::uint32_t kKeptEpochs = 4;  // without use
+
+}  // namespace
+
+ReuseCounts& ReuseCounts::operator+=(const ReuseCounts& other) noexcept {
+    uses += other.uses;
+    frequent += other.frequent;
+    promoted += other.promoted;
+    refused += other.refused;
+    gone += other.gone;
+    aged += other.aged;
+    entries += other.entries;
+    used += other.used;
+    rests += other.rests;
+    for (std::size_t i = 0; i < by_uses.size(); ++i)
+        by_uses[i] += other.by_uses[i];
+    return *this;
+}
+
+Reuse::~Reuse() {
+    buffers_.for_each_in_use([this](Buffer& buffer) { cache_.release(buffer.region); });
+}
+
+Reuse::Buffer* Reuse::frequent(memory::ReuseTable::Entry& entry, const void* address,
+                               std::size_t bytes) noexcept {
+    if (table_.epoch() != swept_) [[unlikely]] {
+        sweep();
+        if (entry.value == 0) return nullptr;
+    }
+    Buffer& buffer = buffers_.at(entry.value - 1);
+    if (buffer.address != address || buffer.bytes != bytes) return nullptr;
+    // In this order: all that had gone before the application called us has been marked.
+    if (!cache_.monitor().settled()) return nullptr;
+    if (buffer.region->gone()) {
+        if (buffer.in_flight == 0) {
+            ++counts_.gone;
+            end(buffer);
+        }
+        return nullptr;
+    }
+    buffer.last_epoch = table_.epoch();
+    ++counts_.frequent;
+    return &buffer;
+}
+
+Reuse::Buffer* Reuse::promote(memory::ReuseTable::Entry& entry, const void* address,
+                              std::size_t bytes) noexcept {
+    if (table_.epoch() != swept_) sweep();
+    if (live_ == kMostFrequent) return nullptr;
+    memory::RegistrationCache::Region* const region = cache_.hold(address, bytes, access_);
+    if (region == nullptr) {
+        ++counts_.refused;
+        // It is not asked for again before its entry has made room.
+        entry.forget();
+        return nullptr;
+    }
+    try {
+        Buffer& buffer = buffers_.take();
+        buffer.region = region;
+        buffer.address = address;
+        buffer.bytes = bytes;
+        buffer.last_epoch = table_.epoch();
+        entry.value = buffer.index + 1;
+    } catch (const std::bad_alloc&) {
+        cache_.release(region);
+        return nullptr;
+    }
+    ++live_;
+    ++counts_.promoted;
+    return nullptr;  // this once by a copy: it may have gone while it was registered
+}
+
+// Of one that nothing is under way from.
+void Reuse::end(Buffer& buffer) noexcept {
+    table_.forget(buffer.address, buffer.bytes);
+    cache_.release(buffer.region);
+    buffers_.give_back(buffer);
+    --live_;
+}
+
+void Reuse::sweep() noexcept {
+    swept_ = table_.epoch();
+    buffers_.for_each_in_use([this](Buffer& buffer) {
+        if (buffer.in_flight != 0) return;
+        if (buffer.region->gone())
+            ++counts_.gone;
+        else if (((swept_ - buffer.last_epoch) & 0xffff) > kKeptEpochs)
+            ++counts_.aged;
+        else
+            return;
+        end(buffer);
+    });
+}
+
+ReuseCounts Reuse::counts() const noexcept {
+    ReuseCounts counts = counts_;
+    const memory::ReuseTable::State state = table_.state();
+    counts.uses = state.uses;
+    counts.entries = state.entries;
+    counts.used = state.used;
+    counts.rests = state.rests;
+    counts.by_uses = state.by_uses;
+    return counts;
+}
+
+}  // namespace heddle::protocol

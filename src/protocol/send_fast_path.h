@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What most messages of MPI programs are - up to eight bytes, to a peer that is connected - on the
+// shortest way to the device. Inlined into the calls that send, where what is asked for is known;
+// everything else goes by RdmEndpoint::send().
+#pragma once
+
+#include <cstring>
+
+#include "protocol/endpoint_impl.h"
+#include "protocol/transport/channel_post.h"
+
+namespace heddle::protocol {
+
+template <bool kIsTagged, bool kHasData>
+[[gnu::always_inline]] inline bool RdmEndpoint::Body::post_small(
+    Peer& peer, std::uint64_t tag, std::uint64_t tail, std::uint32_t bytes, std::uint64_t data,
+    std::uint8_t what, void* context) noexcept {
+    Sent sent;
+    if (what != 0) {
+        sent.user = this;
+        sent.context = context;
+        sent.what = what;
+    }
+    const std::uint64_t start = peer.next_start + (kIsTagged ? kTaggedStart : std::uint64_t{0});
+    return channel->post_small<kHasData>(*peer.small, start, tag, tail, bytes,
+                                         static_cast<std::uint32_t>(data), peer.srq, sent, [&] {
+                                             peer.count_sent();
+                                             ++counts.inlined;
+                                         }) == post::Posted::kOk;
+}
+
+// Fewer than eight bytes.
+template <bool kIsTagged, bool kHasData>
+[[gnu::noinline]] bool RdmEndpoint::Body::send_few(Peer& peer, const void* buffer,
+                                                   std::size_t bytes, std::uint64_t tag,
+                                                   std::uint64_t data, std::uint8_t what,
+                                                   void* context) noexcept {
+    std::uint64_t tail = 0;
+    for (std::size_t i = 0; i < bytes; ++i)
+        reinterpret_cast<std::byte*>(&tail)[i] = static_cast<const std::byte*>(buffer)[i];
+    return post_small<kIsTagged, kHasData>(peer, tag, tail, static_cast<std::uint32_t>(bytes), data,
+                                           what, context);
+}
+
+template <bool kIsTagged, bool kHasData>
+[[gnu::always_inline]] inline bool RdmEndpoint::Body::send_small_of_kind(
+    const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag, std::uint64_t data,
+    bool wants_entry, void* context) noexcept {
+    if (addresses.removals() != removals_seen || to >= addresses_known) [[unlikely]]
+        return false;
+    Peer* const peer = peer_by_address[to];
+    if (peer->small == nullptr) [[unlikely]]
+        return false;
+    if (kHasData && data > UINT32_MAX) return false;
+    constexpr std::uint8_t kTold = kIsTagged ? Sent::kEntry | Sent::kTagged : Sent::kEntry;
+    std::uint64_t tail;
+    if (bytes != sizeof tail) [[unlikely]] {
+        if (bytes > sizeof tail || bytes > options.inject_bytes) return false;
+        return send_few<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data,
+                                             wants_entry ? kTold : 0, context);
+    }
+    std::memcpy(&tail, buffer, sizeof tail);
+    // Two pieces of code, of which the one asks nothing of what nobody is told.
+    if (wants_entry)
+        return post_small<kIsTagged, kHasData>(*peer, tag, tail, sizeof tail, data, kTold, context);
+    return post_small<kIsTagged, kHasData>(*peer, tag, tail, sizeof tail, data, 0, nullptr);
+}
+
+// kind: FI_TAGGED, FI_REMOTE_CQ_DATA; known when this is compiled, mostly. wants_entry: at its end,
+// as by FI_COMPLETION. False: nothing was done; by send(), please.
+[[gnu::always_inline]] inline bool RdmEndpoint::Body::send_small(
+    const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag, std::uint64_t data,
+    std::uint64_t kind, bool wants_entry, void* context) noexcept {
+    const auto by = [&]<bool kIsTagged, bool kHasData> {
+        return send_small_of_kind<kIsTagged, kHasData>(buffer, bytes, to, tag, data, wants_entry,
+                                                       context);
+    };
+    if (kind & FI_REMOTE_CQ_DATA)
+        return kind & FI_TAGGED ? by.operator()<true, true>() : by.operator()<false, true>();
+    return kind & FI_TAGGED ? by.operator()<true, false>() : by.operator()<false, false>();
+}
+
+}  // namespace heddle::protocol

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "protocol/transport/bulk.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "protocol/transport/process.h"
+
+namespace heddle::protocol {
+
+bool LocalPieces::use(Domain::Body& domain, const iovec* from, std::size_t pieces,
+                      void* const* descriptors, std::size_t bytes, int access) noexcept {
+    if (use(*domain.cache, from, pieces, descriptors, bytes, access)) return true;
+    if (errno != ENOMEM) return false;
+    domain.give_up_held();
+    return use(*domain.cache, from, pieces, descriptors, bytes, access);
+}
+
+bool LocalPieces::use(memory::RegistrationCache& cache, const iovec* from, std::size_t pieces,
+                      void* const* descriptors, std::size_t bytes, int access) noexcept {
+    release();
+    cache_ = &cache;
+    count = 0;
+    for (std::size_t i = 0; i < pieces && bytes != 0; ++i) {
+        if (from[i].iov_len == 0) continue;
+        if (count == kMaxSegments) {
+            errno = EINVAL;
+            return false;
+        }
+        iov[count] = from[i];
+        iov[count].iov_len = std::min(from[i].iov_len, bytes);
+        bytes -= iov[count].iov_len;
+        const auto* handle =
+            descriptors != nullptr ? static_cast<const fid_mr*>(descriptors[i]) : nullptr;
+        if (handle != nullptr) {
+            const auto& own = static_cast<const RegionHandle&>(*handle);
+            local_keys[count] = own.local_key;
+            remote_keys[count] = static_cast<std::uint32_t>(own.key);
+        } else {
+            auto* const region = cache.get(iov[count].iov_base, iov[count].iov_len, access);
+            if (region == nullptr) {
+                const int error = errno;
+                release();
+                errno = error;
+                return false;
+            }
+            registrations_[count] = region;
+            local_keys[count] = region->local_key();
+            remote_keys[count] = region->remote_key();
+        }
+        ++count;
+    }
+    return true;
+}
+
+void LocalPieces::release() noexcept {
+    for (std::size_t i = 0; i < count; ++i)
+        if (registrations_[i] != nullptr) cache_->put(std::exchange(registrations_[i], nullptr));
+    count = 0;
+}
+
+void Bulk::begin(Channel& channel, ChannelUser& user, Connection& connection, std::uint32_t srqn,
+                 post::Opcode opcode, std::size_t bytes, Done done, void* argument) noexcept {
+    channel_ = &channel;
+    user_ = &user;
+    connection_ = &connection;
+    srqn_ = srqn;
+    opcode_ = opcode;
+    left_ = bytes;
+    local_at_ = local_offset_ = remote_at_ = remote_offset_ = 0;
+    outstanding_ = 0;
+    error_ = device_error_ = 0;
+    done_ = done;
+    argument_ = argument;
+}
+
+bool Bulk::post() noexcept {
+    posting_ = true;
+    while (left_ != 0 && error_ == 0) {
+        if (connection_->failed()) {
+            error_ = connection_->error();
+            break;
+        }
+        const iovec& here = local.iov[local_at_];
+        const Segment& there = remote[remote_at_];
+        const std::size_t bytes = std::min({here.iov_len - local_offset_,
+                                            static_cast<std::size_t>(there.bytes) - remote_offset_,
+                                            left_, channel_->max_message()});
+        ibv_sge piece{reinterpret_cast<std::uintptr_t>(here.iov_base) + local_offset_,
+                      static_cast<std::uint32_t>(bytes), local.local_keys[local_at_]};
+        post::WorkRequest work;
+        work.opcode = opcode_;
+        if (bytes != 0) work.sges = {&piece, 1};
+        work.remote_address = there.address + remote_offset_;
+        work.remote_key = there.key;
+        work.remote_srq = srqn_;
+        if (bytes != 0) {
+            Sent sent;
+            sent.user = user_;
+            sent.part = this;
+            const post::Posted posted = channel_->post(*connection_, work, sent);
+            if (posted == post::Posted::kFull) {
+                posting_ = false;
+                return false;
+            }
+            if (posted == post::Posted::kInvalid) {
+                error_ = EINVAL;
+                break;
+            }
+            ++outstanding_;
+        }
+        left_ -= bytes;
+        local_offset_ += bytes;
+        remote_offset_ += bytes;
+        if (local_offset_ == here.iov_len) {
+            ++local_at_;
+            local_offset_ = 0;
+        }
+        if (remote_offset_ == there.bytes) {
+            ++remote_at_;
+            remote_offset_ = 0;
+        }
+    }
+    posting_ = false;
+    left_ = 0;
+    finish_if_all_done();
+    return true;
+}
+
+void Bulk::done(int error, int device_error) {
+    --outstanding_;
+    if (error != 0 && error_ == 0) {
+        error_ = error;
+        device_error_ = device_error;
+    }
+    finish_if_all_done();
+}
+
+void Bulk::finish_if_all_done() {
+    // After an error nothing more is posted: what is left counts as done.
+    if (outstanding_ != 0 || posting_ || (left_ != 0 && error_ == 0)) return;
+    left_ = 0;
+    if (done_ == nullptr) return;
+    const Done done = done_;
+    done_ = nullptr;
+    local.release();
+    done(argument_, error_, device_error_);
+}
+
+}  // namespace heddle::protocol

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Bytes between local memory and registered memory of a peer, by RDMA reads or writes: of an RMA
+// operation, and of a rendezvous. Works are posted as there is room for them; who asked is told
+// once, when the last is done or the first error has been answered.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstdint>
+
+#include "memory/registration_cache.h"
+#include "protocol/transport/channel.h"
+#include "protocol/transport/domain.h"
+#include "protocol/wire/wire.h"
+
+namespace heddle::protocol {
+
+// Local memory with the keys that the device wants: registered, unless the application has a
+// registration of its own (FI_MR_LOCAL).
+class LocalPieces {
+public:
+    LocalPieces() = default;
+    LocalPieces(const LocalPieces&) = delete;
+    LocalPieces& operator=(const LocalPieces&) = delete;
+    ~LocalPieces() { release(); }
+    // False: errno says why it could not be registered. The iov is copied. access: IBV_ACCESS_...
+    bool use(Domain::Body& domain, const iovec* iov, std::size_t count, void* const* descriptors,
+             std::size_t bytes, int access) noexcept;
+    void release() noexcept;
+
+    std::size_t count = 0;
+    std::array<iovec, kMaxSegments> iov{};
+    std::array<std::uint32_t, kMaxSegments> local_keys{}, remote_keys{};
+
+private:
+    bool use(memory::RegistrationCache& cache, const iovec* iov, std::size_t count,
+             void* const* descriptors, std::size_t bytes, int access) noexcept;
+
+    memory::RegistrationCache* cache_ = nullptr;
+    std::array<memory::RegistrationCache::Region*, kMaxSegments> registrations_{};
+};
+
+class Bulk final : public Part {
+public:
+    using Done = void (*)(void* argument, int error, int device_error);
+
+    LocalPieces local;
+    std::array<Segment, kMaxSegments> remote{};
+    std::size_t remote_count = 0;
+
+    // srqn: the peer's. opcode: kRead or kWrite. Called once before post().
+    void begin(Channel& channel, ChannelUser& user, Connection& connection, std::uint32_t srqn,
+               post::Opcode opcode, std::size_t bytes, Done done, void* argument) noexcept;
+    // Posts what there is room for; false: there is more, call again after a poll. `finished` may
+    // be called before it returns.
+    bool post() noexcept;
+    void done(int error, int device_error) override;
+
+private:
+    void finish_if_all_done();
+
+    Channel* channel_ = nullptr;
+    ChannelUser* user_ = nullptr;  // whose operation it is
+    Connection* connection_ = nullptr;
+    std::uint32_t srqn_ = 0;
+    post::Opcode opcode_ = post::Opcode::kRead;
+    std::size_t left_ = 0;  // bytes not yet posted
+    std::size_t local_at_ = 0, local_offset_ = 0, remote_at_ = 0, remote_offset_ = 0;
+    std::uint32_t outstanding_ = 0;
+    bool posting_ = false;
+    int error_ = 0, device_error_ = 0;
+    Done done_ = nullptr;
+    void* argument_ = nullptr;
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "protocol/transport/channel_limits.h"
+#include "protocol/transport/channel_poll.h"
+#include "protocol/transport/channel_post.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "heddle/detail/assert.h"
+#include "heddle/error.h"
+
+namespace heddle::protocol {
+namespace {
+
+// Which endpoints one connection reaches.
+Name key_of(const Name& to, bool xrc) {
+    Name key;
+    key.process = to.process;
+    if (xrc)
+        key.context = to.context;
+    else
+        key.endpoint = to.endpoint;
+    return key;
+}
+
+}  // namespace
+
+int errno_of(ibv_wc_status status) noexcept {
+    switch (status) {
+        case IBV_WC_SUCCESS:
+            return 0;
+        case IBV_WC_RETRY_EXC_ERR:
+        case IBV_WC_RESP_TIMEOUT_ERR:
+            return EHOSTUNREACH;
+        case IBV_WC_REM_ACCESS_ERR:
+        case IBV_WC_LOC_PROT_ERR:
+            return EACCES;
+        case IBV_WC_LOC_LEN_ERR:
+            return EMSGSIZE;
+        case IBV_WC_WR_FLUSH_ERR:
+            return ECONNABORTED;
+        case IBV_WC_RNR_RETRY_EXC_ERR:
+            return ENOBUFS;
+        case IBV_WC_REM_OP_ERR:
+        case IBV_WC_REM_INV_REQ_ERR:
+            return EREMOTEIO;
+        default:
+            return EIO;
+    }
+}
+
+Channel::Channel(std::unique_ptr<endpoint::ThreadResources> resources, const Options& options,
+                 bool direct, std::uint32_t number)
+    : options_(options),
+      number_(number),
+      resources_(std::move(resources)),
+      send_buffers_(resources_->shared->pd.get(), buffer_bytes(options), options.send_depth),
+      asked_inline_(static_cast<std::uint32_t>(options.inject_bytes + kHeaderRoom)),
+      most_receives_(most_receives(options)),
+      receives_at_once_(std::clamp(options.receive_buffers / 4, 1u, kReceivesAtOnce)) {
+    drain_.argument = this;
+    drain_.ask = [](void* channel) {
+        static_cast<Channel*>(channel)->changed_.store(true, std::memory_order_release);
+        static_cast<Channel*>(channel)->wake();
+    };
+    wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
+    if (wake_ < 0 || epoll_ < 0) {
+        const int error = errno;
+        ::close(wake_);
+        ::close(epoll_);
+        throw VerbsError("file descriptors to sleep on", error, "raise `ulimit -n`");
+    }
+    make_cq();
+    make_srq(direct);
+    if (direct) {
+        direct_cq_.emplace(cq_.get());
+        direct_srq_.emplace(srq_.get());
+        direct_cq_->add_default(*direct_srq_);
+    } else {
+        verbs_cq_.emplace(cq_.get());
+    }
+    // The direct path gives each entry of the queue a buffer, and posts all but one.
+    if (direct_srq_) direct_srq_->begin_with(options.receive_buffers);
+    receive_buffers_.emplace(resources_->shared->pd.get(), buffer_bytes(options),
+                             direct ? direct_srq_->entries() : options.receive_buffers,
+                             most_receives_,
+                             options.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0);
+    to_post_.reserve(direct ? 0 : most_receives_);
+    use_buffers_from(0);
+}
+
+Channel::~Channel() {
+    for (const auto& connection : connections_) {
+        connector_->cancel(connection->request_);
+        connector_->disconnect(connection->request_);
+    }
+    ::close(epoll_);
+    ::close(wake_);
+    if (timer_ >= 0) ::close(timer_);
+}
+
+void Channel::attach(std::uint16_t number, ChannelUser& user) {
+    if (users_.size() <= number) users_.resize(number + 1u);
+    users_[number] = &user;
+    user.number_ = number;
+}
+
+void Channel::detach(std::uint16_t number) { users_[number] = nullptr; }
+
+Connection& Channel::connection(const Name& from, const Name& to) {
+    Connection*& known = by_name_[key_of(to, xrc())];
+    if (known != nullptr) return *known;
+    if (error_ != 0) throw VerbsError("a connection by a device that has failed", error_);
+    auto fresh = std::make_unique<Connection>();
+    fresh->index_ = static_cast<std::uint32_t>(connections_.size());
+    fresh->request_.from = from;
+    fresh->request_.to = to;
+    fresh->request_.argument = this;
+    fresh->request_.changed = [](void* channel) {
+        static_cast<Channel*>(channel)->changed_.store(true, std::memory_order_release);
+        static_cast<Channel*>(channel)->wake();
+    };
+    make_qp(*fresh, from);
+    fresh->request_.qp = fresh->qp_.get();
+    connections_.push_back(std::move(fresh));
+    connection_count_.store(static_cast<std::uint32_t>(connections_.size()),
+                            std::memory_order_relaxed);
+    Connection& connection = *connections_.back();
+    known = &connection;
+    connecting_.push_back(&connection);
+    connector_->connect(connection.request_);
+    return connection;
+}
+
+post::Posted Channel::post(Connection& connection, post::WorkRequest& work,
+                           const Sent& sent) noexcept {
+    if (!has_room(connection)) [[unlikely]]
+        return post::Posted::kFull;
+    const bool signal = is_signaled(connection, sent);
+    if (signal) work.flags |= post::kSignaled;
+    work.id = std::uint64_t{connection.index_} << 32 | connection.posted_;
+    const post::Posted posted =
+        connection.direct_ ? connection.direct_->post_now(work) : connection.verbs_->post_now(work);
+    if (posted == post::Posted::kOk) [[likely]]
+        note(connection, sent, signal);
+    return posted;
+}
+
+unsigned Channel::poll(unsigned most) {
+    struct Anybody {
+        Channel& channel;
+        void take_message(std::span<const std::byte> bytes, bool has_immediate,
+                          std::uint32_t immediate, std::uint32_t qpn) const {
+            channel.hand_over(destination_of(bytes.data()), bytes, has_immediate, immediate, qpn);
+        }
+    } const anybody{*this};
+    return poll_for(anybody, most);
+}
+
+unsigned Channel::poll_verbs(unsigned most) {
+    const unsigned found = verbs_cq_->poll(completions_.data(), std::min(most, kPollAtOnce));
+    read_by_verbs_ += found;
+    found_no_more_ = found < std::min(most, kPollAtOnce);
+    backlog_ = found_no_more_ ? 0 : backlog_ + found;
+    if (backlog_ > receive_buffers_->count() / 2) [[unlikely]] {
+        backlog_ = 0;
+        grow_receives();
+    }
+    for (unsigned i = 0; i < found; ++i)
+        completed(completions_[i]);
+    return found;
+}
+
+// Publishing each entry would cost a store; publishing none until the queue is empty could let what
+// callbacks post meanwhile overrun it.
+void Channel::other(const mlx5_cqe64& cqe) {
+    completed(direct_cq_->completion(cqe));
+    if (++unpublished_ < kPollAtOnce) return;
+    unpublished_ = 0;
+    direct_cq_->publish();
+}
+
+void Channel::hand_over(std::uint16_t user, std::span<const std::byte> bytes, bool has_immediate,
+                        std::uint32_t immediate, std::uint32_t qpn) {
+    if (user < users_.size() && users_[user] != nullptr)
+        users_[user]->received(bytes, has_immediate, immediate, qpn);
+}
+
+void Channel::completed(const post::Completion& completion) {
+    if (completion.id & kReceive) {
+        const auto buffer = static_cast<std::uint32_t>(completion.id);
+        // A peer that died in the middle of a message leaves a receive with an error: it is used
+        // again; what is concerned fails where it was asked for.
+        if (completion.status == IBV_WC_SUCCESS && completion.bytes >= sizeof(Header)) {
+            const std::byte* const at = receive_buffers_->at(buffer);
+            hand_over(destination_of(at), {at, completion.bytes}, completion.has_immediate,
+                      completion.immediate, completion.qpn);
+        }
+        add_receive(buffer);
+        return;
+    }
+    HEDDLE_DEBUG_ASSERT(completion.id >> 32 < connections_.size(), "a completion of nobody");
+    Connection& connection = *connections_[completion.id >> 32];
+    const auto number = static_cast<std::uint32_t>(completion.id);
+    if (completion.status == IBV_WC_SUCCESS) [[likely]] {
+        finish(connection, number, 0, 0);
+        return;
+    }
+    const int error = errno_of(completion.status);
+    finish(connection, number, error, static_cast<int>(completion.status));
+    fail(connection, error);
+}
+
+// All works up to that number are done: those before it without an error, as the device reports
+// one where it happens.
+void Channel::finish(Connection& connection, std::uint32_t number, int error, int device_error) {
+    if (const auto done = static_cast<std::int32_t>(number + 1 - connection.done_); done > 0) {
+        cq_room_ += static_cast<std::uint32_t>(done);
+        HEDDLE_DEBUG_ASSERT(cq_room_ <= send_entries_, "an entry of the CQ was given back twice");
+        is_room_taken_back_ = false;
+    }
+    while (static_cast<std::int32_t>(number - connection.done_) >= 0) {
+        const Connection::Record record = connection.record(connection.done_);
+        if (record.told != Connection::Told::kNobody || record.buffer != Connection::kNoBuffer)
+            connection.record(connection.done_) = {};
+        const bool last = connection.done_ == number;
+        ++connection.done_;
+        if (record.buffer != Connection::kNoBuffer) send_buffers_.give_back(record.buffer);
+        switch (record.told) {
+            case Connection::Told::kNobody:
+                if (last && error != 0 && record.argument != Connection::own_mark(number))
+                    tell_of_lost(connection, error, device_error);
+                break;
+            case Connection::Told::kUser: {
+                Sent sent;
+                sent.user = users_[record.user];
+                sent.context = record.argument;
+                sent.what = record.what;
+                sent.user->sent(sent, last ? error : 0, last ? device_error : 0);
+                break;
+            }
+            case Connection::Told::kPart:
+                static_cast<Part*>(record.argument)
+                    ->done(last ? error : 0, last ? device_error : 0);
+                break;
+        }
+    }
+}
+
+// Which of several endpoints that share the channel posted it, nobody noted: one of those that send
+// there is told.
+void Channel::tell_of_lost(const Connection& connection, int error, int device_error) {
+    for (ChannelUser* const user : users_)
+        if (user != nullptr && user->lost(connection, error, device_error)) return;
+}
+
+void Channel::look_at_changes() {
+    // A state that changes from here on sets changed_ again.
+    changed_.exchange(false, std::memory_order_acq_rel);
+    look_at_connections();
+    const int error = drain_.device_error.load(std::memory_order_acquire);
+    if (error != 0 && error_ == 0) break_down(error);
+    look_if_drained();
+}
+
+// No completion comes any more. In the error state a QP touches no memory, so each outstanding WR
+// can be ended here, with an error, as nobody knows which were executed (IBTA 11.6.3.2).
+void Channel::break_down(int error) {
+    error_ = error;
+    for (const auto& each : connections_) {
+        Connection& connection = *each;
+        ibv_qp_attr attributes{};
+        attributes.qp_state = IBV_QPS_ERR;
+        ibv_modify_qp(connection.qp_.get(), &attributes, IBV_QP_STATE);
+        while (connection.done_ != connection.posted_)
+            finish(connection, connection.done_, error, 0);
+        fail(connection, error);
+    }
+    for (ChannelUser* const user : users_)
+        if (user != nullptr) user->broken(error);
+}
+
+// Everything that was in the queue when it was asked has been read once it has been empty, or once
+// as many entries as it holds were read.
+void Channel::look_if_drained() {
+    const auto read = [this] { return direct_cq_ ? direct_cq_->consumer() : read_by_verbs_; };
+    if (!draining_.is_under_way) {
+        const std::uint64_t asked = drain_.asked.load(std::memory_order_acquire);
+        if (asked == drain_.done.load(std::memory_order_relaxed)) return;
+        draining_ = {asked, read(), true};
+        found_no_more_ = false;
+    }
+    const bool is_empty = direct_cq_ ? direct_cq_->next() == nullptr : found_no_more_;
+    if (!is_empty && read() - draining_.read_at < static_cast<std::uint32_t>(cq_->cqe)) {
+        changed_.store(true, std::memory_order_relaxed);  // look again
+        return;
+    }
+    for (ChannelUser* const user : users_)
+        if (user != nullptr) user->drain();
+    draining_.is_under_way = false;
+    drain_.done.store(draining_.ticket, std::memory_order_release);
+    if (drain_.asked.load(std::memory_order_acquire) != draining_.ticket)
+        changed_.store(true, std::memory_order_relaxed);
+    connector_->drained();
+}
+
+void Channel::look_at_connections() {
+    for (std::size_t i = 0; i < connecting_.size();) {
+        Connection& connection = *connecting_[i];
+        const auto state = connection.request_.state.load(std::memory_order_acquire);
+        if (state == ConnectionRequest::kConnecting) {
+            ++i;
+            continue;
+        }
+        connecting_.erase(connecting_.begin() + static_cast<std::ptrdiff_t>(i));
+        if (state == ConnectionRequest::kFailed) {
+            fail(connection, connection.request_.error);
+            continue;
+        }
+        connection.state_ = state;
+        for (ChannelUser* const user : users_)
+            if (user != nullptr) user->changed(connection);
+    }
+}
+
+void Channel::fail(Connection& connection, int error) {
+    if (connection.failed()) return;
+    if (connection.ready()) connector_->abandon(connection.request_);
+    // A peer that has died can end no message that it has begun.
+    if (error == EHOSTUNREACH || error == ETIMEDOUT || error == ECONNREFUSED)
+        connector_->lose(connection.to(), connection.request_.from);
+    connection.state_ = ConnectionRequest::kFailed;
+    connection.error_ = error;
+    for (ChannelUser* const user : users_)
+        if (user != nullptr) user->changed(connection);
+}
+
+bool Channel::drained() noexcept {
+    bool all = true;
+    for (const auto& connection : connections_) {
+        if (connection->idle() || !connection->ready()) continue;
+        all = false;
+        if (connection->unsignaled() != 0) signal_behind(*connection);
+    }
+    return all;
+}
+
+std::uint64_t Channel::under_way() const noexcept {
+    std::uint64_t works = 0;
+    for (const auto& connection : connections_)
+        works += connection->posted_ - connection->done_;
+    return works;
+}
+
+void Channel::forget(ChannelUser& user) noexcept {
+    for (const auto& connection : connections_)
+        for (std::uint32_t number = connection->done_; number != connection->posted_; ++number) {
+            Connection::Record& record = connection->record(number);
+            if (record.user != user.number_ || record.told == Connection::Told::kNobody) continue;
+            record.told = Connection::Told::kNobody;
+            record.argument = Connection::own_mark(number);
+        }
+}
+
+}  // namespace heddle::protocol

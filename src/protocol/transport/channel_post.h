@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Channel::post for those who know, where it is compiled, what they post: the entry is then built
+// without asking (post/mlx5_send_queue.h).
+#pragma once
+
+#include "protocol/transport/channel.h"
+
+namespace heddle::protocol {
+
+// Is it to be told of? The last of many is, so that the others are known to be done; and the last
+// that there is room for.
+[[gnu::always_inline]] inline bool Channel::is_signaled(const Connection& connection,
+                                                        const Sent& sent) noexcept {
+    return sent.needs_completion() || connection.unsignaled() + 1 >= kSignalEvery ||
+           connection.posted_ + 1 == connection.room_until_;
+}
+
+// Is there room for one more?
+[[gnu::always_inline]] inline bool Channel::has_room(Connection& connection) noexcept {
+    return connection.posted_ != connection.room_until_ || find_room(connection);
+}
+
+// It is posted. What needs a completion is signaled.
+[[gnu::always_inline]] inline void Channel::note(Connection& connection, const Sent& sent,
+                                                 bool signal) noexcept {
+    const std::uint32_t number = connection.posted_++;
+    if (!signal && (sent.what & Sent::kOwn) == 0) return;
+    Connection::Record& record = connection.record(number);
+    if (sent.what & Sent::kOwn) record.argument = Connection::own_mark(number);
+    if (!signal) return;
+    if (sent.buffer != nullptr) record.buffer = send_buffers_.index_of(sent.buffer);
+    if (sent.part != nullptr) {
+        record.argument = sent.part;
+        record.user = sent.user->number_;
+        record.told = Connection::Told::kPart;
+    } else if ((sent.what & ~Sent::kOwn) != 0) {
+        record.argument = sent.context;
+        record.user = sent.user->number_;
+        record.what = sent.what;
+        record.told = Connection::Told::kUser;
+    }
+    connection.signaled_at_ = connection.posted_;
+}
+
+template <bool kImmediate, class Taken>
+[[gnu::always_inline]] inline post::Posted Channel::post_small(
+    Connection& connection, std::uint64_t first, std::uint64_t second, std::uint64_t tail,
+    std::uint32_t tail_bytes, std::uint32_t immediate, std::uint64_t srq, const Sent& sent,
+    const Taken& taken) noexcept {
+    bool signal = false;
+    if (sent.needs_completion() ||
+        static_cast<std::int32_t>(connection.quiet_until_ - connection.posted_) <= 0) {
+        if (!has_room(connection)) [[unlikely]]
+            return post::Posted::kFull;
+        signal = is_signaled(connection, sent);
+        if (!sent.needs_completion()) connection.find_quiet();
+    }
+    // its id is its number: see make_qp()
+    return connection.direct_->post_small<kImmediate>(first, second, tail, tail_bytes, immediate,
+                                                      srq, signal, [&] {
+                                                          note(connection, sent, signal);
+                                                          taken();
+                                                      });
+}
+
+}  // namespace heddle::protocol

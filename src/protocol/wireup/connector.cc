@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Connector's interface; connector_service.h has the thread behind it.
+#include "protocol/wireup/connector.h"
+
+#include "protocol/wireup/connector_service.h"
+
+namespace heddle::protocol {
+
+Connector::Connector(ibv_context* context, ibv_pd* pd, const Options& options)
+    : service_(std::make_unique<Service>(context, pd, options)), removals_(&service_->removals()) {}
+Connector::~Connector() = default;
+
+const ProcessName& Connector::process() const noexcept { return service_->self().process; }
+bool Connector::ethernet() const noexcept { return service_->self().ethernet(); }
+void Connector::add(const LocalEndpoint& endpoint) { service_->add(endpoint); }
+void Connector::remove(const Name& endpoint) { service_->remove(endpoint); }
+void Connector::connect(ConnectionRequest& request) { service_->connect(request); }
+void Connector::cancel(ConnectionRequest& request) { service_->stop(request); }
+void Connector::disconnect(ConnectionRequest& request) { service_->stop(request); }
+void Connector::abandon(ConnectionRequest& request) { service_->abandon(request); }
+void Connector::refuse(const Name& peer, const Name& endpoint) { service_->refuse(peer, endpoint); }
+void Connector::drop(const Name& peer, std::uint32_t peer_qpn) { service_->drop(peer, peer_qpn); }
+bool Connector::is_quiet(const Name& peer, std::uint32_t peer_qpn) const {
+    return service_->is_quiet(peer, peer_qpn);
+}
+void Connector::lose(const Name& peer, const Name& endpoint) { service_->lose(peer, endpoint); }
+void Connector::drained() { service_->drained(); }
+bool Connector::has_left(const Name& peer, const Name& endpoint) const {
+    return service_->has_left(peer, endpoint);
+}
+std::optional<Name> Connector::asker(std::uint32_t target_qpn) const {
+    return service_->asker(target_qpn);
+}
+Connector::Counts Connector::counts() const { return service_->counts(); }
+
+}  // namespace heddle::protocol

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Connections on demand, over a UD QP of the process. A thread that sleeps until there is something
+// to do answers peers and repeats what got lost, so a process that computes can be connected to.
+//
+// A connection goes one way: from a channel's QP here (XRC: an initiator QP, which reaches every
+// endpoint in the remote context; else an RC QP to one endpoint) to one that the peer's connector
+// makes when it is asked (an XRC target QP, or an RC QP that receives from the endpoint's SRQ).
+// Both sides may so start at once, and nothing is to be broken off. Two datagrams: REQUEST, REPLY;
+// a request is repeated until it is answered, and answered again when it is repeated.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "protocol/common/endpoint_address.h"
+
+namespace heddle::protocol {
+
+// Of one connection, on the side that asks. The QP is the channel's, in the state INIT, when
+// connect() is called; only the connector touches it until `state` is no longer kConnecting.
+struct ConnectionRequest {
+    enum State : int { kConnecting, kConnected, kFailed };
+    ibv_qp* qp = nullptr;
+    Name from;  // who asks: endpoint, context and process
+    Name to;
+    std::atomic<State> state{kConnecting};  // by the connector's thread, release
+    int error = 0;                          // errno, before kFailed is stored
+    std::uint32_t packet_bytes = 0;         // the path MTU, before kConnected is stored
+    // Called by the connector's thread after `state` has changed, so that sleepers look again. It
+    // may call the connector. The request may be gone by then: `argument` is valid until cancel()
+    // or disconnect() has returned, or else as long as the connector.
+    void (*changed)(void* argument) = nullptr;
+    void* argument = nullptr;
+};
+
+// How far the thread that polls completion queues has emptied them. A target QP that is done with
+// keeps its number until the messages that it delivered have been read, as their completions name
+// nothing but that number.
+struct Drain {
+    std::atomic<std::uint64_t> asked{0};  // by the connector's thread
+    // By the thread that polls: the value of `asked` that it read before it found the queues empty.
+    // Then it calls Connector::drained().
+    std::atomic<std::uint64_t> done{0};
+    // An errno: the device said that the completion queue, or the SRQ, has failed for good, or that
+    // it has failed itself. By the connector's thread, once.
+    std::atomic<int> device_error{0};
+    // Called after `asked` or `device_error` has changed; any thread.
+    void (*ask)(void* argument) = nullptr;
+    void* argument = nullptr;
+};
+
+// What the connector may make target QPs in: an endpoint of this process. Plain values; the
+// objects outlive the registration.
+struct LocalEndpoint {
+    Name name;
+    ibv_context* context = nullptr;
+    ibv_pd* pd = nullptr;
+    ibv_xrcd* xrcd = nullptr;  // nullptr: RC
+    ibv_srq* srq = nullptr;
+    ibv_cq* cq = nullptr;  // RC: of both directions of the QP it makes
+    // RC: its targets stay until remove(), because libmlx5 takes what a QP that is destroyed has
+    // received out of the CQ, which a thread may be polling without libmlx5's lock just then.
+    bool keep_targets = false;
+    Drain* drain = nullptr;  // nullptr: nobody reads what target QPs deliver
+};
+
+class Connector {
+public:
+    struct Options {
+        unsigned first_repeat_ms = 50;  // then twice as long each time, up to 1 s
+        unsigned give_up_ms = 30'000;   // then the connection fails with ETIMEDOUT
+        unsigned receives = 512;        // datagrams that may wait for the thread
+        // Target QPs: of all peers together, and of one peer process. A peer that asks for one more
+        // is refused with ENOBUFS.
+        std::size_t most_targets = 65'536, most_targets_of_peer = 16'384;
+        // The askers of so many target QPs that are gone stay known, for has_left().
+        std::size_t most_gone = 16'384;
+        // How long the device may take to say that a target QP in error takes no more receives.
+        unsigned last_receive_ms = 2000;
+        // Takes one line for each peer process that cannot be connected to. nullptr: stderr.
+        void (*complain)(const char* line) = nullptr;
+        // The QPs that it connects have these (ibv_modify_qp(3): 4.096 us * 2^ack_timeout a try).
+        unsigned ack_timeout = 18, retries = 6;
+        // For tests: each datagram is dropped, or sent twice, with this probability.
+        double drop = 0, repeat = 0;
+        std::uint64_t seed = 1;
+    };
+    // Starts the thread. The context is used for the UD QP. Throws VerbsError.
+    Connector(ibv_context* context, ibv_pd* pd, const Options& options);
+    ~Connector();  // sends BYE to those that it is connected to, ends the thread, destroys targets
+    Connector(const Connector&) = delete;
+    Connector& operator=(const Connector&) = delete;
+
+    // All that follows: any thread.
+    const ProcessName& process() const noexcept;
+    bool ethernet() const noexcept;
+    void add(const LocalEndpoint& endpoint);
+    // Afterwards no target of it exists (RC) and nobody is connected to it any more; an XRC
+    // target stays while another endpoint of its context is there.
+    void remove(const Name& endpoint);
+
+    // The request stays alive until it is no longer kConnecting, or cancel() has returned. cancel()
+    // and disconnect() wait for a `changed` that is being called (not within it), so they are
+    // called with no lock held that it takes.
+    void connect(ConnectionRequest& request);
+    void cancel(ConnectionRequest& request);
+    // The QP is about to be destroyed: the peer can do away with its target (best effort).
+    void disconnect(ConnectionRequest& request);
+    // The QP of a connection that was made has failed: the peer is told, some times as datagrams
+    // get lost. The request is not looked into afterwards.
+    void abandon(ConnectionRequest& request);
+
+    // The peer's QP of that number has failed, and nothing of it shall arrive here any more: its
+    // target goes. (What it knows of its own QP only its owner has to believe.)
+    void drop(const Name& peer, std::uint32_t peer_qpn);
+    // Nothing more arrives by a target of that QP: there is none, or the device has said so.
+    bool is_quiet(const Name& peer, std::uint32_t peer_qpn) const;
+    // Nobody answers to the channel of `endpoint` where `peer` was. What that peer had begun to
+    // send never ends: its targets go, once all channels that they reach have lost it.
+    void lose(const Name& peer, const Name& endpoint);
+    // A Drain was done as it was asked.
+    void drained();
+    // What came from that peer to this endpoint cannot be believed: nothing of its channel arrives
+    // there any more, and its works fail, so that it does not wait for answers.
+    void refuse(const Name& peer, const Name& endpoint);
+    // Who sends to the target QP of that number: the asking endpoint's name, of which `process` and
+    // `context` hold for every endpoint that shares the QP.
+    std::optional<Name> asker(std::uint32_t target_qpn) const;
+    // The peer was connected to the endpoint, and has said that it is no more: nothing comes from
+    // it but what has come already. Not for those who have never been, or are again.
+    bool has_left(const Name& peer, const Name& endpoint) const;
+    // Changes when a target QP has got the number of one that is gone.
+    std::uint64_t removals() const noexcept { return removals_->load(std::memory_order_acquire); }
+
+    struct Counts {
+        std::uint64_t requests_sent = 0, requests_received = 0, replies_sent = 0, repeated = 0,
+                      targets = 0, refused = 0, malformed = 0;
+    };
+    Counts counts() const;
+
+private:
+    class Service;
+    std::unique_ptr<Service> service_;
+    const std::atomic<std::uint64_t>* removals_;  // of the service's targets
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a user reads about a peer that cannot be connected to.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "protocol/common/endpoint_address.h"
+
+namespace heddle::protocol {
+
+struct Unreachable {
+    const std::string& device;  // by which it was asked
+    const Name& self;
+    const Name& peer;
+    int error;  // errno: ETIMEDOUT if it did not answer
+    std::chrono::steady_clock::duration waited;
+    unsigned times_sent;  // its request
+};
+
+// One line, without an end of line. Throws std::bad_alloc.
+std::string unreachable_text(const Unreachable& what);
+
+// Gives `complain` a line that the program's user must read; nullptr: it goes to stderr.
+void tell_user(void (*complain)(const char* line), const std::string& line) noexcept;
+
+// "LID 3, GID fe80::1, UD QP 17": where the peer's process listens.
+std::string peer_text(const Name& peer);
+
+// Has the peer's port the LID of our own, but another GUID (the end of its GID)? Then it is on
+// another fabric: what is sent to that LID comes back to us.
+bool is_on_another_fabric(const Name& self, const Name& peer) noexcept;
+
+}  // namespace heddle::protocol
