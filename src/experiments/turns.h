@@ -71,7 +71,7 @@ public:
     void done(std::uint32_t team);
     void throw_if_failed() const;
     void fail(const std::string& why) noexcept;
-    protocol::Name& name(std::uint32_t team, std::uint32_t rank) noexcept {
+    protocol::EndpointAddress& name(std::uint32_t team, std::uint32_t rank) noexcept {
         return board_->teams[team].processes[rank].name;
     }
     // How many processes have entered barriers since the start.
@@ -84,7 +84,7 @@ private:
     struct Board {
         struct Process {
             sem_t go;
-            protocol::Name name;
+            protocol::EndpointAddress name;
         };
         struct Team {
             Process processes[kMostProcesses];

@@ -9,10 +9,11 @@
 
 #include "protocol/common/atomic_ops.h"
 #include "protocol/endpoint_impl.h"
+#include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
 
-ssize_t RdmEndpoint::Body::atomic(const AtomicArguments& a) {
+ssize_t EndpointImpl::atomic(const AtomicArguments& a) {
     const std::size_t bytes = a.count * atomic_size(a.datatype);
     AtomicBody request;
     request.address = a.address;
@@ -31,43 +32,48 @@ ssize_t RdmEndpoint::Body::atomic(const AtomicArguments& a) {
     Peer* const peer = peer_at(a.to);
     if (peer == nullptr || a.result_count > kMaxSegments) return -FI_EINVAL;
     if (peer->failed != 0 && a.flags & FI_INJECT) return -peer->failed;
-    Transfer& t = new_transfer();
-    t.body = this;
+    SendRequest& t = new_request();
+    t.endpoint = this;
     t.peer = peer;
-    t.read = a.results != nullptr;
+    t.report.read = a.results != nullptr;
     t.flags = (a.flags & ~(FI_RMA | FI_TAGGED)) | FI_ATOMIC;
-    t.context = a.context;
+    t.report.context = a.context;
     t.bytes = bytes;
-    t.counter = t.read ? bindings.read_counter : bindings.write_counter;
-    if (a.flags & FI_COMPLETION) t.what |= Sent::kEntry;
-    if (t.counter != nullptr) t.what |= Sent::kCount;
-    t.result_count = a.result_count;
+    t.report.counter = t.report.read ? bindings.read_counter : bindings.write_counter;
+    if (a.flags & FI_COMPLETION) t.report.what |= WrContext::kEntry;
+    if (t.report.counter != nullptr) t.report.what |= WrContext::kCount;
+    t.results.count = a.result_count;
     for (std::size_t i = 0; i < a.result_count; ++i)
-        t.results[i] = a.results[i];
-    request.operation = Numbered<Transfer>::id(t);
+        t.results.iov[i] = a.results[i];
+    request.operation = SlotPool<SendRequest>::id(t);
     t.copy.resize(sizeof(Header) + sizeof request + operands + compares);
-    std::byte* at = t.copy.data() + sizeof(Header);
-    std::memcpy(at, &request, sizeof request);
-    if (operands != 0) std::memcpy(at + sizeof request, a.operand, operands);
-    if (compares != 0) std::memcpy(at + sizeof request + operands, a.compare, compares);
+    // start_atomic() writes the header again, with the sequence number of the moment.
+    MessageWriter(t.copy, {})
+        .add(request)
+        .add_bytes({static_cast<const std::byte*>(a.operand), operands})
+        .add_bytes({static_cast<const std::byte*>(a.compare), compares});
     ++counts.atomics;
-    if (!can_send(*peer) || !start(t)) wait(*peer, t);
+    if (!can_send(*peer) || !start(t)) wait(*peer, of_pool(t));
     return 0;
 }
 
 // False: no room.
-bool RdmEndpoint::Body::start_atomic(Transfer& t) {
-    const Header header{Kind::kAtomic,           0, name.endpoint, t.peer->name.endpoint,
-                        t.peer->send_sequence(), 0};
-    std::memcpy(t.copy.data(), &header, sizeof header);
+bool EndpointImpl::start_atomic(SendRequest& t) {
+    const Header header{Kind::kAtomic,
+                        0,
+                        name.endpoint,
+                        t.peer->name.endpoint,
+                        t.peer->outgoing.send_sequence(),
+                        0};
+    MessageWriter(t.copy, header);
     if (!send_control(*t.peer, t.copy)) return false;
-    t.peer->count_numbered();
-    t.step = Transfer::Step::kAnswer;
-    ++t.peer->answers;
+    t.peer->outgoing.count_sequenced();
+    t.step = SendRequest::Step::kAnswer;
+    t.reply = OutstandingReply(*t.peer);
     return true;
 }
 
-void RdmEndpoint::Body::got_atomic(Peer& peer, const Message& message) {
+void EndpointImpl::got_atomic(Peer& peer, const Message& message) {
     const AtomicBody& a = message.atomic;
     const std::size_t bytes = a.count * atomic_size(a.datatype);
     const bool fetch = a.flags & AtomicBody::kFetch, compare = a.flags & AtomicBody::kCompare;
@@ -108,18 +114,19 @@ void RdmEndpoint::Body::got_atomic(Peer& peer, const Message& message) {
     control(peer, Kind::kAtomicReply, reply, values);
 }
 
-void RdmEndpoint::Body::got_atomic_reply(Peer& peer, const Message& message) {
-    Transfer* const t = transfers.find(message.atomic_reply.operation);
-    if (t == nullptr || t->peer != &peer || t->step != Transfer::Step::kAnswer ||
+void EndpointImpl::got_atomic_reply(Peer& peer, const Message& message) {
+    SendRequest* const t = send_requests.find(message.atomic_reply.operation);
+    if (t == nullptr || t->peer != &peer || t->step != SendRequest::Step::kAnswer ||
         !(t->flags & FI_ATOMIC) ||
-        message.payload.size() != (t->read && message.atomic_reply.status == 0 ? t->bytes : 0))
-        return damaged(peer);
-    --peer.answers;
-    t->step = Transfer::Step::kFin;
+        message.payload.size() !=
+            (t->report.read && message.atomic_reply.status == 0 ? t->bytes : 0))
+        return protocol_error(peer);
+    t->reply.reset();
+    t->step = SendRequest::Step::kFin;
     std::span<const std::byte> values = message.payload;
-    for (std::size_t i = 0; i < t->result_count; ++i) {
-        const std::size_t bytes = std::min(values.size(), t->results[i].iov_len);
-        if (bytes != 0) std::memcpy(t->results[i].iov_base, values.data(), bytes);
+    for (std::size_t i = 0; i < t->results.count; ++i) {
+        const std::size_t bytes = std::min(values.size(), t->results.iov[i].iov_len);
+        if (bytes != 0) std::memcpy(t->results.iov[i].iov_base, values.data(), bytes);
         values = values.subspan(bytes);
     }
     finish(*t, errno_of(message.atomic_reply.status), 0);

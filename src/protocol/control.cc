@@ -5,13 +5,34 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
+#include <vector>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/tuples.h"
+#include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
+namespace {
 
-Peer* RdmEndpoint::Body::peer_at(std::uint64_t address) {
+// A message of the protocol's own that waits for room.
+class PendingMessage final : public PendingOp {
+public:
+    PendingMessage(EndpointImpl& endpoint, Peer& peer, std::vector<std::byte> bytes) noexcept
+        : endpoint_(endpoint), peer_(peer), bytes_(std::move(bytes)) {}
+    bool try_post() override { return endpoint_.send_control(peer_, bytes_); }
+    void fail(int) override {}
+
+private:
+    EndpointImpl& endpoint_;
+    Peer& peer_;
+    const std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+Peer* EndpointImpl::peer_at(std::uint64_t address) {
     if (addresses.removals() != removals_seen) [[unlikely]] {
         removals_seen = addresses.removals();
         std::fill_n(peer_by_address.get(), addresses_known, &nobody);
@@ -20,7 +41,7 @@ Peer* RdmEndpoint::Body::peer_at(std::uint64_t address) {
     }
     if (address < addresses_known && peer_by_address[address] != &nobody) [[likely]]
         return peer_by_address[address];
-    const Name* const found = addresses.find(address);
+    const EndpointAddress* const found = addresses.find(address);
     if (found == nullptr) return nullptr;
     Peer& peer = peer_of(*found);
     if (addresses_known <= address) {
@@ -33,7 +54,7 @@ Peer* RdmEndpoint::Body::peer_at(std::uint64_t address) {
     return peer_by_address[address] = &peer;
 }
 
-Peer& RdmEndpoint::Body::peer_of(const Name& wanted) {
+Peer& EndpointImpl::peer_of(const EndpointAddress& wanted) {
     Peer*& known = peer_by_name[wanted];
     if (known == nullptr) {
         peers.push_back(std::make_unique<Peer>());
@@ -41,15 +62,17 @@ Peer& RdmEndpoint::Body::peer_of(const Name& wanted) {
         known->name = wanted;
         known->number = static_cast<std::uint32_t>(peers.size() - 1);
         known->srq = htobe32(wanted.srqn);
-        known->expected = start_of({Kind::kEager, 0, wanted.endpoint, name.endpoint, 0, 0});
-        known->next_start = start_of({Kind::kEager, 0, name.endpoint, wanted.endpoint, 0, 0});
+        known->incoming.expected =
+            start_of({Kind::kEager, 0, wanted.endpoint, name.endpoint, 0, 0});
+        known->outgoing.next_start =
+            start_of({Kind::kEager, 0, name.endpoint, wanted.endpoint, 0, 0});
     }
     if (known->address == AddressVector::kNone) known->address = addresses.find(wanted);
     return *known;
 }
 
 // Who sent to that target QP. The number of a QP that is gone may be another's later.
-[[gnu::noinline]] Peer* RdmEndpoint::Body::source(std::uint32_t qpn, std::uint16_t endpoint) {
+[[gnu::noinline]] Peer* EndpointImpl::source(std::uint32_t qpn, std::uint16_t endpoint) {
     const std::uint64_t key = std::uint64_t{qpn} << 16 | endpoint;
     if (connector.removals() != source_removals) [[unlikely]] {
         source_removals = connector.removals();
@@ -60,12 +83,12 @@ Peer& RdmEndpoint::Body::peer_of(const Name& wanted) {
         return last_source;
     Peer*& known = sources[key];
     if (known == nullptr) {
-        const std::optional<Name> asker = connector.asker(qpn);
+        const std::optional<EndpointAddress> asker = connector.asker(qpn);
         if (!asker) {
             sources.erase(key);
             return nullptr;
         }
-        Name name_there = *asker;
+        EndpointAddress name_there = *asker;
         name_there.endpoint = endpoint;
         known = &peer_of(name_there);
     }
@@ -73,7 +96,7 @@ Peer& RdmEndpoint::Body::peer_of(const Name& wanted) {
     return last_source = known;
 }
 
-void RdmEndpoint::Body::connect(Peer& peer) {
+void EndpointImpl::connect(Peer& peer) {
     if (peer.connection != nullptr || peer.failed != 0) return;
     const auto make = [&] {
         try {
@@ -94,9 +117,9 @@ void RdmEndpoint::Body::connect(Peer& peer) {
     }
 }
 
-void RdmEndpoint::Body::wait(Peer& peer, Waiting& waiting) {
-    peer.waiting.push_back(&waiting);
-    peer.to_number += waiting.is_numbered();
+void EndpointImpl::wait(Peer& peer, PendingPtr op) {
+    peer.waiting_sequenced += op->is_sequenced();
+    peer.waiting.push_back(std::move(op));
     shut(peer);
     if (peer.failed != 0) {
         fail_peer(peer, peer.failed);
@@ -106,24 +129,27 @@ void RdmEndpoint::Body::wait(Peer& peer, Waiting& waiting) {
     connect(peer);
 }
 
-void RdmEndpoint::Body::flush(Peer& peer) {
+void EndpointImpl::flush(Peer& peer) {
     while (!peer.waiting.empty() && peer.connection != nullptr && peer.connection->ready()) {
-        const bool numbered = peer.waiting.front()->is_numbered();
-        if (!peer.waiting.front()->go()) return;
+        const PendingOp* const first = peer.waiting.front().get();
+        const bool sequenced = first->is_sequenced();
+        if (!peer.waiting.front()->try_post()) return;
+        HEDDLE_ASSERT(!peer.waiting.empty() && peer.waiting.front().get() == first,
+                      "an operation that waited has changed the list of its peer");
         peer.waiting.pop_front();
-        peer.to_number -= numbered;
+        peer.waiting_sequenced -= sequenced;
     }
     look_if_open(peer);
 }
 
-void RdmEndpoint::Body::fail_peer(Peer& peer, int error) {
+void EndpointImpl::fail_peer(Peer& peer, int error) {
     peer.failed = error;
     shut(peer);
-    std::list<Waiting*> waiting;
+    PendingList waiting;
     waiting.swap(peer.waiting);
-    peer.to_number = 0;
-    for (Waiting* const each : waiting)
-        each->fail(error);
+    peer.waiting_sequenced = 0;
+    for (const PendingPtr& op : waiting)
+        op->fail(error);
     if (tuples) {
         tuples->sender.fail(peer, error);
         tuples->receiver.fail(peer);
@@ -131,9 +157,9 @@ void RdmEndpoint::Body::fail_peer(Peer& peer, int error) {
     // What it had written before is in its ring, in front of the receives.
     if (peer.receive_ring != nullptr) take_from_ring(peer, ~0u);
     fail_receives(peer);
-    if (peer.answers == 0) return;
-    transfers.for_each_in_use([&](Transfer& transfer) {
-        if (transfer.peer == &peer && transfer.step == Transfer::Step::kAnswer)
+    if (peer.outstanding_replies == 0) return;
+    send_requests.for_each_in_use([&](SendRequest& transfer) {
+        if (transfer.peer == &peer && transfer.step == SendRequest::Step::kAnswer)
             finish(transfer, error, 0);
     });
     receives.for_each_in_use([&](Receive& receive) {
@@ -142,15 +168,15 @@ void RdmEndpoint::Body::fail_peer(Peer& peer, int error) {
     });
 }
 
-bool RdmEndpoint::Body::send_control(Peer& peer, std::span<const std::byte> bytes) {
+bool EndpointImpl::send_control(Peer& peer, std::span<const std::byte> bytes) {
     post::WorkRequest work;
     work.opcode = post::Opcode::kSend;
     work.remote_srq = peer.name.srqn;
-    ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes.data()),
-                  static_cast<std::uint32_t>(bytes.size()), 0};
-    work.sges = {&piece, 1};
-    Sent sent;
-    sent.what = Sent::kOwn;
+    ibv_sge sge{reinterpret_cast<std::uintptr_t>(bytes.data()),
+                static_cast<std::uint32_t>(bytes.size()), 0};
+    work.sges = {&sge, 1};
+    WrContext sent;
+    sent.what = WrContext::kOwn;
     if (bytes.size() <= channel->max_inline()) {
         work.flags = post::kInline;
         return channel->post(*peer.connection, work, sent) == post::Posted::kOk;
@@ -159,41 +185,25 @@ bool RdmEndpoint::Body::send_control(Peer& peer, std::span<const std::byte> byte
     sent.buffer = buffers.take();
     if (sent.buffer == nullptr) return false;
     std::memcpy(sent.buffer, bytes.data(), bytes.size());
-    piece.addr = reinterpret_cast<std::uintptr_t>(sent.buffer);
-    piece.lkey = buffers.key();
+    sge.addr = reinterpret_cast<std::uintptr_t>(sent.buffer);
+    sge.lkey = buffers.key();
     if (channel->post(*peer.connection, work, sent) == post::Posted::kOk) return true;
     buffers.give_back(sent.buffer);
     return false;
 }
 
-void RdmEndpoint::Body::control(Peer& peer, Kind kind, std::span<const std::byte> contents,
-                                std::span<const std::byte> more, std::uint64_t tag) {
+void EndpointImpl::control(Peer& peer, Kind kind, std::span<const std::byte> contents,
+                           std::span<const std::byte> more, std::uint64_t tag) {
     if (peer.failed != 0) return;  // nobody is there to hear it
     const Header header{kind, 0, name.endpoint, peer.name.endpoint, 0, tag};
     std::vector<std::byte> bytes(sizeof header + contents.size() + more.size());
-    std::memcpy(bytes.data(), &header, sizeof header);
-    if (!contents.empty())
-        std::memcpy(bytes.data() + sizeof header, contents.data(), contents.size());
-    if (!more.empty())
-        std::memcpy(bytes.data() + sizeof header + contents.size(), more.data(), more.size());
+    MessageWriter(bytes, header).add_bytes(contents).add_bytes(more);
     control_message(peer, std::move(bytes));
 }
 
-void RdmEndpoint::Body::control_message(Peer& peer, std::vector<std::byte>&& bytes) {
+void EndpointImpl::control_message(Peer& peer, std::vector<std::byte>&& bytes) {
     if (can_send(peer) && send_control(peer, bytes)) return;
-    auto* const waiting = new Control;
-    waiting->body = this;
-    waiting->peer = &peer;
-    waiting->bytes = std::move(bytes);
-    wait(peer, *waiting);
+    wait(peer, PendingPtr(new PendingMessage(*this, peer, std::move(bytes))));
 }
-
-bool Control::go() {
-    if (!body->send_control(*peer, bytes)) return false;
-    delete this;
-    return true;
-}
-
-void Control::fail(int) { delete this; }
 
 }  // namespace heddle::protocol

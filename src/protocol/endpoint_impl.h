@@ -6,7 +6,6 @@
 #pragma once
 
 #include <chrono>
-#include <list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,238 +13,21 @@
 #include <vector>
 
 #include "heddle/detail/assert.h"
-#include "protocol/common/slot_pool.h"
 #include "protocol/rdm_endpoint.h"
-#include "protocol/reuse/reuse.h"
-#include "protocol/ring/eager_ring.h"
-#include "protocol/tag/matcher.h"
-#include "protocol/transport/bulk.h"
+#include "protocol/requests.h"
 #include "protocol/transport/process.h"
 #include "protocol/tupleq/tuple.h"
-#include "protocol/tupleq/tuple_device.h"
 #include "protocol/wire/wire.h"
 
 namespace heddle::protocol {
 
-struct Peer;
-struct Receive;
-struct TupleIn;
-struct TupleOut;
 struct Tuples;
 
-// What could not be posted yet, in the order it was asked for: there is no connection, or no room.
-class Waiting {
+class EndpointImpl final : public ChannelUser {
 public:
-    virtual ~Waiting() = default;
-    // False: still no room. After true it may be gone.
-    virtual bool go() = 0;
-    virtual void fail(int error) = 0;  // after that it may be gone
-    // Will it count among the peer's numbered messages?
-    virtual bool is_numbered() const noexcept { return false; }
-};
-
-// Another endpoint, as this one knows it.
-struct Peer {
-    Name name;
-    std::uint32_t number = 0;
-    std::uint64_t address = AddressVector::kNone;  // the lowest in the address vector
-    Connection* connection = nullptr;              // once something was sent to it
-    Connection* open = nullptr;                    // the same, while it is ready and nothing waits
-    Connection* small = nullptr;                   // the same, while send_small() may use it
-    std::list<Waiting*> waiting;  // empty, mostly, and then takes no memory of its own
-    std::uint64_t to_number = 0;  // of those that wait, so many will be numbered
-    // How its next message begins, were it an eager one without a tag. Nothing begins so, at first.
-    std::uint64_t expected = ~std::uint64_t{0};
-    std::uint16_t expected_sequence() const noexcept {
-        return static_cast<std::uint16_t>(expected / kSequenceOfStart);
-    }
-    void count_received() noexcept { expected += kSequenceOfStart; }
-    // How many numbered messages of it have been dealt with; asked for more often than these are
-    // 65536 more.
-    std::uint64_t number_received() noexcept {
-        received += static_cast<std::uint16_t>(expected_sequence() - received_at);
-        received_at = expected_sequence();
-        return received;
-    }
-    std::uint64_t received = 0;
-    std::uint16_t received_at = 0;
-    // Of the header of the next message to it, were it an eager one without a tag: what messages
-    // of all kinds share.
-    std::uint64_t next_start = 0;
-    std::uint64_t srq = 0;  // name.srqn, as an entry has it
-    std::uint16_t send_sequence() const noexcept {
-        return static_cast<std::uint16_t>(next_start / kSequenceOfStart);
-    }
-    void count_sent() noexcept { next_start += kSequenceOfStart; }
-    void count_numbered() noexcept {
-        count_sent();
-        ++sent;
-    }
-    std::uint64_t sent = 0;       // numbered messages, but small ones while there are no tuples
-    std::uint32_t to_tuples = 0;  // messages that were to go by their queues
-    std::size_t ahead = 0;        // eager payload that it has not taken away yet
-    std::size_t taken = 0;        // of its eager payload, not yet told
-    std::size_t kept = 0;         // memory of its messages that have no receive
-    std::uint32_t answers = 0;    // that wait for a message of its, or for credit
-    bool has_left = false;        // so it seemed at the last tick
-    int failed = 0;               // errno: nothing can be sent any more
-    std::uint16_t sequence_looked_at = 0;       // expected_sequence(), up to a second ago
-    std::uint16_t sequence_at_keepalive = 0;    // the same, when its turn of keep_alive() was
-    std::unique_ptr<SendRing> send_ring;        // while it offers one
-    std::unique_ptr<ReceiveRing> receive_ring;  // while it has one here
-    // Bits of tags that its receives ignore, by which its tuples are told apart; as it said last.
-    std::uint64_t tuple_mask = 0, new_tuple_mask = 0;
-    std::uint32_t tuples = 0;  // with a queue there, or asked for
-};
-
-// An eager message, as send.cc takes it apart.
-struct Outgoing {
-    Header header;
-    const iovec* iov;
-    std::size_t count, bytes;
-    std::uint64_t data;
-    bool has_data;
-};
-
-// An operation of the application that is more than one work, or waits.
-struct Transfer final : Waiting, Part, TupleWork, NumberedSlot<Transfer> {
-    enum class Step : std::uint8_t {
-        kMessage,  // not yet sent: its form is chosen when it goes
-        kRts,      // RTS is to be sent
-        kAnswer,   // a CTS, FIN or atomic reply is to come
-        kBulk,     // bytes are moving
-        kFin,      // its end is being told
-        kTuple,    // it waits for its tuple's queue, or has been posted to it
-    };
-    class RdmEndpoint::Body* body = nullptr;
-    Peer* peer = nullptr;
-    Step step = Step::kMessage;
-    std::uint64_t flags = 0;  // of the operation
-    void* context = nullptr;
-    std::uint64_t tag = 0, data = 0;
-    std::size_t bytes = 0;
-    std::uint8_t what = 0;  // Sent::What: what its end means to the application
-    bool read = false;      // an RMA read
-    bool reported = false;  // its end, to the application, before it was sent
-    std::array<iovec, kMaxSegments> iov{};
-    std::array<void*, kMaxSegments> descriptors{};
-    std::size_t iov_count = 0;
-    std::vector<std::byte> copy;  // what was injected; operands of an atomic
-    Bulk bulk;
-    std::array<iovec, kMaxSegments> results{};  // of an atomic
-    std::size_t result_count = 0;
-    std::uint64_t receive = 0;  // RPUT: the receiver's number
-    Counter* counter = nullptr;
-    TupleOut* tuple = nullptr;  // kTuple
-    bool later = false;         // it was to go by its tuple's queue, when so much had been sent:
-    std::uint64_t place = 0;
-    std::uint32_t order = 0;
-    std::byte* buffer = nullptr;  // kTuple: of the channel's pool, with a copy
-    bool delivered = false, flushed = false;
-
-    bool go() override;
-    void fail(int error) override;
-    bool is_numbered() const noexcept override;
-    void done(int error, int device_error) override;
-    void completed(const ibv_wc& wc) override;
-};
-
-// An operation of one work that moves small data from, or to, where the application has it; or that
-// reads into a buffer of ours, to be copied.
-struct Direct final : Part, NumberedSlot<Direct> {
-    class RdmEndpoint::Body* body = nullptr;
-    Reuse::Buffer* reused = nullptr;
-    std::byte* copy_from = nullptr;  // of the channel's pool
-    void* copy_to = nullptr;
-    std::size_t bytes = 0;
-    std::uint8_t what = 0;
-    bool read = false;
-    void* context = nullptr;
-    Counter* counter = nullptr;
-
-    void done(int error, int device_error) override;
-};
-
-// What of a Receive is as new each time it is posted.
-struct ReceiveFields {
-    class RdmEndpoint::Body* body = nullptr;
-    void* context = nullptr;
-    std::uint64_t flags = 0;  // FI_TAGGED, FI_MULTI_RECV, FI_COMPLETION
-    std::size_t iov_count = 0;
-    std::size_t bytes = 0;  // room
-    // The same, of one that deliver_whole() is for; otherwise less than nothing.
-    std::int64_t plain_room = -1;
-    bool has_plain_room(std::size_t wanted) const noexcept {
-        return static_cast<std::int64_t>(wanted) <= plain_room;
-    }
-
-    // FI_MULTI_RECV: how much is used, and how many messages are on their way into it.
-    std::size_t used = 0;
-    std::uint32_t parts = 0;
-    bool exhausted = false;
-    Receive* parent = nullptr;  // of a message on its way
-
-    // of the message, by rendezvous
-    Peer* peer = nullptr;
-    std::uint64_t message_tag = 0, message_data = 0, operation = 0;
-    bool has_data = false, by_put = false;
-    bool started = false;  // the CTS is out, or reads are
-    std::size_t message_bytes = 0, taken = 0;
-    TupleIn* tuple = nullptr;  // where it is posted instead of being matched here
-    bool tuple_cancelled = false;
-};
-
-// A posted receive, or a message on its way into one.
-struct Receive final : PostedReceive, ReceiveFields, Waiting, NumberedSlot<Receive> {
-    std::array<iovec, kMaxSegments> iov{};  // as many as iov_count says
-    Bulk bulk;                              // between begin_rendezvous() and its end
-
-    // Called by Numbered. The other fields have no meaning before these say so, and resetting them
-    // would cost each message.
-    void renew() noexcept {
-        HEDDLE_ASSERT(!queued && bulk.local.count == 0);
-        static_cast<PostedReceive&>(*this) = {};
-        static_cast<ReceiveFields&>(*this) = {};
-    }
-    bool go() override;
-    void fail(int error) override;
-};
-
-struct Unexpected final : UnexpectedMessage {
-    Peer* peer = nullptr;
-    std::uint64_t data = 0;
-    bool has_data = false, rendezvous = false, by_put = false;
-    std::size_t bytes = 0;
-    std::vector<std::byte> payload;
-    std::size_t memory() const noexcept { return sizeof *this + payload.size(); }
-    std::uint64_t operation = 0;
-    std::size_t segment_count = 0;
-    std::array<Segment, kMaxSegments> segments{};
-};
-
-// A message of the protocol's own that waits.
-struct Control final : Waiting {
-    class RdmEndpoint::Body* body = nullptr;
-    Peer* peer = nullptr;
-    std::vector<std::byte> bytes;
-    bool go() override;
-    void fail(int error) override;
-};
-
-// The beginning of a tuple's messages in its queue, that waits.
-struct TupleBeginning final : Waiting {
-    class RdmEndpoint::Body* body = nullptr;
-    std::uint64_t tuple = 0;
-    Peer* peer = nullptr;
-    bool go() override;
-    void fail(int error) override;
-    bool is_numbered() const noexcept override { return true; }
-};
-
-class RdmEndpoint::Body final : public ChannelUser {
-public:
-    Body(std::shared_ptr<Domain> domain, const AddressVector& addresses, const Bindings& bindings);
-    ~Body() override;
+    EndpointImpl(std::shared_ptr<Domain> domain, const AddressVector& addresses,
+                 const Bindings& bindings);
+    ~EndpointImpl() override;
 
     // send.cc
     ssize_t send(const SendArguments& arguments);
@@ -267,15 +49,15 @@ public:
     ssize_t send_to_tuple(TupleOut& tuple, Peer& peer, const SendArguments& arguments,
                           std::size_t bytes);
     std::uint8_t told_of(const SendArguments& arguments) const noexcept;
-    Transfer& transfer_of(Peer& peer, const SendArguments& arguments, std::size_t bytes);
+    SendRequest& request_of(Peer& peer, const SendArguments& arguments, std::size_t bytes);
     template <class What>
     Outgoing outgoing(const Peer& peer, const What& what, std::size_t bytes) const noexcept;
     // kOk: it is counted, too.
     // may_stay: nobody is told before the payload is not needed any more.
-    post::Posted send_eager(Peer& peer, const Outgoing& out, const Sent& sent, bool may_stay);
-    post::Posted send_inline(Peer& peer, const Outgoing& out, bool ring, const Sent& sent);
-    post::Posted send_copied(Peer& peer, const Outgoing& out, bool ring, const Sent& sent);
-    post::Posted send_gathered(Peer& peer, const Outgoing& out, bool ring, const Sent& sent,
+    post::Posted send_eager(Peer& peer, const Outgoing& out, const WrContext& sent, bool may_stay);
+    post::Posted send_inline(Peer& peer, const Outgoing& out, bool ring, const WrContext& sent);
+    post::Posted send_copied(Peer& peer, const Outgoing& out, bool ring, const WrContext& sent);
+    post::Posted send_gathered(Peer& peer, const Outgoing& out, bool ring, const WrContext& sent,
                                Reuse::Buffer& reused);
     // It is used once more; nullptr: by a copy.
     [[gnu::always_inline]] Reuse::Buffer* frequent(std::optional<Reuse>& of, const iovec& buffer,
@@ -287,12 +69,13 @@ public:
     std::uint32_t uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept;
     bool may_be_eager(const Peer& peer, std::size_t bytes) const noexcept {
         return bytes <= kFreeBytes ||
-               (bytes <= options.eager_bytes && peer.ahead + bytes <= options.unexpected_bytes);
+               (bytes <= options.eager_bytes &&
+                peer.unacked_eager_bytes + bytes <= options.unexpected_bytes);
     }
-    bool start(Transfer& transfer);  // kMessage: by the way that suits it. False: no room
+    bool start(SendRequest& transfer);  // kMessage: by the way that suits it. False: no room
     // control.cc
     Peer* peer_at(std::uint64_t address);
-    Peer& peer_of(const Name& name);
+    Peer& peer_of(const EndpointAddress& name);
     std::uint64_t address_of(Peer& peer) {  // as applications are told of it
         return peer.address != AddressVector::kNone ? peer.address : peer_of(peer.name).address;
     }
@@ -309,7 +92,7 @@ public:
         peer.small = small ? peer.open : nullptr;
     }
     static void shut(Peer& peer) noexcept { peer.open = peer.small = nullptr; }
-    void wait(Peer& peer, Waiting& waiting);
+    void wait(Peer& peer, PendingPtr op);
     void flush(Peer& peer);
     void fail_peer(Peer& peer, int error);
     template <class Contents>
@@ -342,7 +125,7 @@ public:
     bool take_next_message(const std::byte* at, const Message& message, PlainEntry& entry);
     // Does a message begin as the next of who sent last does? `start`: without kTaggedStart.
     bool is_of_last_source(std::uint64_t start, std::uint32_t qpn) const noexcept {
-        return start == last_source->expected && qpn == last_source_qpn &&
+        return start == last_source->incoming.expected && qpn == last_source_qpn &&
                connector.removals() == source_removals;
     }
     void received_from(Peer& peer, const Header& header, std::span<const std::byte> bytes,
@@ -354,7 +137,7 @@ public:
     void keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag,
                     std::span<const std::byte> payload, std::uint64_t data, bool has_data);
     void arrived_rts(Peer& peer, const Message& message);
-    void damaged(Peer& peer);
+    void protocol_error(Peer& peer);
     void refuse(Peer& peer, int error);
     bool may_keep(Peer& peer, std::size_t bytes);
     void complain_of(const Peer& peer, const std::string& text) const;
@@ -385,10 +168,10 @@ public:
     void got_ring_stop(Peer& peer);
     void got_ring_end(Peer& peer);
     // tuple_sender.cc, tuple_receiver.cc; here, so that all may call them
-    void tuple_sent(Transfer& transfer, bool delivered);
+    void tuple_sent(SendRequest& transfer, bool delivered);
     void got_tuple(Peer& peer, const Message& message);
     // rendezvous.cc
-    bool send_rts(Transfer& transfer);
+    bool send_rts(SendRequest& transfer);
     void begin_rendezvous(Receive& receive, Peer& peer, std::uint64_t tag, std::uint64_t data,
                           bool has_data, std::uint64_t operation, std::size_t bytes,
                           std::span<const Segment> segments, bool by_put);
@@ -398,17 +181,17 @@ public:
     void got_fin(Peer& peer, const FinBody& fin);
     // rma.cc
     ssize_t rma(const RmaArguments& arguments);
-    bool start_rma(Transfer& transfer);
+    bool start_rma(SendRequest& transfer);
     post::Posted rma_at_once(Peer& peer, const RmaArguments& arguments, std::uint8_t what);
-    void moved(Transfer& transfer, int error, int device_error);
+    void moved(SendRequest& transfer, int error, int device_error);
     // atomic.cc
     ssize_t atomic(const AtomicArguments& arguments);
-    bool start_atomic(Transfer& transfer);
+    bool start_atomic(SendRequest& transfer);
     void got_atomic(Peer& peer, const Message& message);
     void got_atomic_reply(Peer& peer, const Message& message);
     // rdm_endpoint.cc
     void progress(unsigned most);
-    void sent(const Sent& sent, int error, int device_error) override;
+    void sent(const WrContext& sent, int error, int device_error) override;
     bool lost(const Connection& connection, int error, int device_error) override;
     void changed(Connection& connection) override;
     void drain() override;
@@ -416,7 +199,7 @@ public:
     // The end of an operation that the application waits for.
     void entry(std::uint8_t what, bool read, void* context, std::uint64_t extra, int error,
                int device_error, Counter* counter);
-    void finish(Transfer& transfer, int error, int device_error);
+    void finish(SendRequest& transfer, int error, int device_error);
     // liveness.cc
     static constexpr std::uint32_t kTickEvery = 4096;  // calls of progress()
     void tick();
@@ -443,13 +226,13 @@ public:
     const Bindings bindings;
     std::shared_ptr<Channel> channel;
     Connector& connector;
-    Name name;
+    EndpointAddress name;
     std::size_t min_multi_receive = 64;
     EndpointCounts counts;
     std::size_t unexpected_bytes = 0;
 
     std::vector<std::unique_ptr<Peer>> peers;
-    std::unordered_map<Name, Peer*, NameHash> peer_by_name;
+    std::unordered_map<EndpointAddress, Peer*, EndpointAddressHash> peer_by_name;
     std::unique_ptr<Peer*[]> peer_by_address;  // or `nobody`
     std::uint64_t addresses_known = 0;         // so many are in peer_by_address
     std::uint64_t removals_seen = 0;
@@ -465,21 +248,21 @@ public:
     std::uint64_t look_who_talks_at = 0;  // when so many messages have come
 
     Matcher tagged, untagged;
-    Numbered<Transfer> transfers;
-    std::size_t open_transfers = 0;
-    Transfer& new_transfer() {
-        ++open_transfers;
-        return transfers.take();
+    SlotPool<SendRequest> send_requests;
+    std::size_t open_requests = 0;
+    SendRequest& new_request() {
+        ++open_requests;
+        return send_requests.take();
     }
-    void end_transfer(Transfer& transfer) noexcept {
-        --open_transfers;
-        transfers.give_back(transfer);
+    void end_request(SendRequest& transfer) noexcept {
+        --open_requests;
+        send_requests.give_back(transfer);
     }
-    Numbered<Receive> receives;
-    Numbered<Direct> directs;
-    Direct& new_direct(std::uint8_t what, void* context, Counter* counter) {
-        Direct& direct = directs.take();
-        direct.body = this;
+    SlotPool<Receive> receives;
+    SlotPool<ZcopyRequest> zcopy_requests;
+    ZcopyRequest& new_zcopy_request(std::uint8_t what, void* context, Counter* counter) {
+        ZcopyRequest& direct = zcopy_requests.take();
+        direct.endpoint = this;
         direct.what = what;
         direct.context = context;
         direct.counter = counter;

@@ -22,7 +22,7 @@ constexpr auto kProbeEvery = std::chrono::seconds(1);
 
 }  // namespace
 
-void RdmEndpoint::Body::tick() {
+void EndpointImpl::tick() {
     ticks = 0;
     const auto now = Clock::now();
     if (now - last_probe < kProbeEvery) return;
@@ -31,13 +31,13 @@ void RdmEndpoint::Body::tick() {
     if (channel->error() != 0) return broken(channel->error());
     look_who_talks(true);
     for (const auto& peer : peers)
-        if (peer->answers != 0 || peer->has_left) look_after(*peer);
+        if (peer->outstanding_replies != 0 || peer->has_left) look_after(*peer);
     if (options.keepalive_s != 0) keep_alive(passed);
 }
 
 // Fails the peer if it has left. Otherwise probes it, unless a work is under way to it that ends
 // with a completion.
-void RdmEndpoint::Body::look_after(Peer& peer) {
+void EndpointImpl::look_after(Peer& peer) {
     if (!can_send(peer)) return;
     if (connector.has_left(peer.name, name)) {
         // What had come before has been read by the next time.
@@ -49,55 +49,56 @@ void RdmEndpoint::Body::look_after(Peer& peer) {
     post::WorkRequest work;
     work.opcode = post::Opcode::kWrite;
     work.remote_srq = peer.name.srqn;
-    Sent sent;
+    WrContext sent;
     sent.user = this;
-    sent.what = Sent::kRma;  // signaled, and nobody is told
+    sent.what = WrContext::kRma;  // signaled, and nobody is told
     channel->post(*peer.connection, work, sent);
 }
 
 // The share of all peers that is due: each has its turn once in the interval, so that many peers
 // are not probed at once. A peer that a receive names is connected to for that, if it never was.
-void RdmEndpoint::Body::keep_alive(Clock::duration passed) {
+void EndpointImpl::keep_alive(Clock::duration passed) {
     const std::chrono::duration<double> interval = std::chrono::seconds(options.keepalive_s);
     keepalive_due += static_cast<double>(peers.size()) * (passed / interval);
     auto due = static_cast<std::size_t>(std::min(keepalive_due, static_cast<double>(peers.size())));
     if (due == 0) return;
     keepalive_due = 0;
-    std::vector<bool> awaited(peers.size());
+    std::vector<bool> has_receive(peers.size());
     for (Matcher* const matcher : {&tagged, &untagged})
         matcher->find_receive([&](const PostedReceive& posted) {
-            if (posted.source != kAnySource) awaited[posted.source] = true;
+            if (posted.source != kAnySource) has_receive[posted.source] = true;
             return false;
         });
     for (; due != 0; --due) {
         if (++keepalive_next >= peers.size()) keepalive_next = 0;
         Peer& peer = *peers[keepalive_next];
-        const std::uint16_t heard = peer.expected_sequence();
+        const std::uint16_t heard = peer.incoming.expected_sequence();
         const bool was_silent = std::exchange(peer.sequence_at_keepalive, heard) == heard;
-        if (peer.failed != 0 || peer.answers != 0 || !was_silent) continue;
-        if (awaited[keepalive_next]) connect(peer);
+        if (peer.failed != 0 || peer.outstanding_replies != 0 || !was_silent) continue;
+        if (has_receive[keepalive_next]) connect(peer);
         look_after(peer);
     }
 }
 
 // Nobody makes progress meanwhile: an endpoint that waits for a peer looks again in time.
-void RdmEndpoint::Body::tick_while_asleep() {
-    const bool answers = std::any_of(peers.begin(), peers.end(),
-                                     [](const auto& peer) { return peer->answers != 0; });
+void EndpointImpl::tick_while_asleep() {
+    const bool owes_reply = std::any_of(peers.begin(), peers.end(), [](const auto& peer) {
+        return peer->outstanding_replies != 0;
+    });
     const bool receives_wait = tagged.receives() + untagged.receives() != 0 && !peers.empty();
-    if (!answers && (!receives_wait || options.keepalive_s == 0)) return;
+    if (!owes_reply && (!receives_wait || options.keepalive_s == 0)) return;
     ticks = kTickEvery;
     channel->wake_after(kProbeEvery);
 }
 
 // Ends the receives that only the peer could have satisfied.
-void RdmEndpoint::Body::fail_receives(Peer& peer) {
+void EndpointImpl::fail_receives(Peer& peer) {
     fail_receives(FI_ECONNRESET,
                   [&](const PostedReceive& posted) { return posted.source == peer.number; });
 }
 
 // The device has failed. Receives that are posted later, from any source, end in tick().
-void RdmEndpoint::Body::broken(int error) {
+void EndpointImpl::broken(int error) {
     for (std::size_t i = 0; i < peers.size(); ++i)  // there may be more meanwhile
         if (peers[i]->failed == 0) fail_peer(*peers[i], error);
     fail_receives(error, [](const PostedReceive&) { return true; });
@@ -105,7 +106,7 @@ void RdmEndpoint::Body::broken(int error) {
 
 // In the order of posting.
 template <class Wanted>
-void RdmEndpoint::Body::fail_receives(int error, const Wanted& wanted) {
+void EndpointImpl::fail_receives(int error, const Wanted& wanted) {
     for (Matcher* const matcher : {&tagged, &untagged}) {
         std::vector<Receive*> lost;
         matcher->find_receive([&](PostedReceive& posted) {

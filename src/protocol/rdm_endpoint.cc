@@ -24,8 +24,8 @@ constexpr auto kCreditLook = std::chrono::microseconds(200);
 
 }  // namespace
 
-RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector& its_addresses,
-                        const Bindings& its_bindings)
+EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVector& its_addresses,
+                           const Bindings& its_bindings)
     : domain(std::move(its_domain)),
       process(domain->body().process),
       options(process->options),
@@ -34,8 +34,8 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
       channel(process->channel(domain->body().context)),
       connector(process->connector(domain->body().context)) {
     name.process = connector.process();
-    name.flags = static_cast<std::uint8_t>((channel->xrc() ? Name::kXrc : 0) |
-                                           (connector.ethernet() ? Name::kEthernet : 0));
+    name.flags = static_cast<std::uint8_t>((channel->xrc() ? EndpointAddress::kXrc : 0) |
+                                           (connector.ethernet() ? EndpointAddress::kEthernet : 0));
     name.endpoint = process->new_endpoint();
     name.context = domain->body().context->index;
     name.srqn = channel->srqn();
@@ -69,7 +69,7 @@ RdmEndpoint::Body::Body(std::shared_ptr<Domain> its_domain, const AddressVector&
     connector.add(local);
 }
 
-RdmEndpoint::Body::~Body() {
+EndpointImpl::~EndpointImpl() {
     close();
     std::erase_if(domain->body().reuses, [this](const Reuse* reuse) {
         return (sent_from && reuse == &*sent_from) || (read_into && reuse == &*read_into);
@@ -79,11 +79,6 @@ RdmEndpoint::Body::~Body() {
     channel->detach(name.endpoint);
     process->release_endpoint(name.endpoint);
     tuples.reset();
-    for (const auto& peer : peers)
-        for (Waiting* const waiting : peer->waiting) {
-            if (auto* const control = dynamic_cast<Control*>(waiting)) delete control;
-            if (auto* const begin = dynamic_cast<TupleBeginning*>(waiting)) delete begin;
-        }
     for (Matcher* const matcher : {&tagged, &untagged}) {
         while (matcher->any_receive() != nullptr) {
         }
@@ -96,7 +91,7 @@ RdmEndpoint::Body::~Body() {
 
 // What was injected, and answers that peers wait for, still go out. A message whose send the
 // application was told is complete stays until its receiver has fetched it, as nobody else has it.
-void RdmEndpoint::Body::close() {
+void EndpointImpl::close() {
     closing = true;
     refuse_unexpected();
     const auto start = Clock::now();
@@ -122,11 +117,12 @@ void RdmEndpoint::Body::close() {
 }
 
 // Messages of which the application thinks that they are sent, and their receivers have not got.
-RdmEndpoint::Body::Unfetched RdmEndpoint::Body::unfetched() const {
+EndpointImpl::Unfetched EndpointImpl::unfetched() const {
     Unfetched left;
-    transfers.for_each_in_use([&](const Transfer& t) {
+    send_requests.for_each_in_use([&](const SendRequest& t) {
         const bool is_message = !(t.flags & (FI_RMA | FI_ATOMIC));
-        const bool will_be_told = t.what & (Sent::kEntry | Sent::kCount) && !(t.flags & FI_INJECT);
+        const bool will_be_told =
+            t.report.what & (WrContext::kEntry | WrContext::kCount) && !(t.flags & FI_INJECT);
         if (!is_message || will_be_told || t.peer->failed != 0) return;
         ++left.messages;
         left.peer = t.peer;
@@ -134,7 +130,7 @@ RdmEndpoint::Body::Unfetched RdmEndpoint::Body::unfetched() const {
     return left;
 }
 
-void RdmEndpoint::Body::warn_of(const Unfetched& left) const {
+void EndpointImpl::warn_of(const Unfetched& left) const {
     complain_of(
         *left.peer,
         std::to_string(left.messages) +
@@ -144,12 +140,12 @@ void RdmEndpoint::Body::warn_of(const Unfetched& left) const {
 }
 
 // One line for the program's user, that no return value can carry.
-void RdmEndpoint::Body::complain_of(const Peer& peer, const std::string& text) const {
+void EndpointImpl::complain_of(const Peer& peer, const std::string& text) const {
     tell_user(options.complain, text + "; the peer is at " + peer_text(peer.name));
 }
 
 // The application will post no receive for them any more: their senders need not wait.
-void RdmEndpoint::Body::refuse_unexpected() {
+void EndpointImpl::refuse_unexpected() {
     for (Matcher* const matcher : {&tagged, &untagged})
         while (auto* const message = static_cast<Unexpected*>(matcher->any_message())) {
             if (message->rendezvous && message->peer->failed == 0)
@@ -159,7 +155,7 @@ void RdmEndpoint::Body::refuse_unexpected() {
 }
 
 // Flat: what a message passes through is one piece of code.
-[[gnu::flatten]] void RdmEndpoint::Body::progress(unsigned most) {
+[[gnu::flatten]] void EndpointImpl::progress(unsigned most) {
     if (tuples) [[unlikely]]
         tuples->progress();
     if (!ringed.empty()) most = std::max(most - take_from_rings(most), 1u);
@@ -188,31 +184,31 @@ void RdmEndpoint::Body::refuse_unexpected() {
         tick();
 }
 
-void RdmEndpoint::Body::sent(const Sent& sent, int error, int device_error) {
-    Counter* const counter = !(sent.what & Sent::kCount) ? nullptr
-                             : sent.what & Sent::kRma    ? bindings.write_counter
-                                                         : bindings.send_counter;
+void EndpointImpl::sent(const WrContext& sent, int error, int device_error) {
+    Counter* const counter = !(sent.what & WrContext::kCount) ? nullptr
+                             : sent.what & WrContext::kRma    ? bindings.write_counter
+                                                              : bindings.send_counter;
     entry(sent.what, false, sent.context, 0, error, device_error, counter);
 }
 
-void RdmEndpoint::Body::entry(std::uint8_t what, bool read, void* context, std::uint64_t extra,
-                              int error, int device_error, Counter* counter) {
+void EndpointImpl::entry(std::uint8_t what, bool read, void* context, std::uint64_t extra,
+                         int error, int device_error, Counter* counter) {
     if (closing) return;
     if (counter != nullptr) counter->add(error == 0);
-    if (!(what & Sent::kEntry) || bindings.transmit == nullptr) return;
+    if (!(what & WrContext::kEntry) || bindings.transmit == nullptr) return;
     CompletionEntry& done = bindings.transmit->push();
     done.context = context;
     if (extra & FI_ATOMIC)
         done.flags = FI_ATOMIC | (read ? FI_READ : FI_WRITE);
-    else if (what & Sent::kRma)
+    else if (what & WrContext::kRma)
         done.flags = FI_RMA | (read ? FI_READ : FI_WRITE);
     else
-        done.flags = FI_SEND | (what & Sent::kTagged ? FI_TAGGED : FI_MSG);
+        done.flags = FI_SEND | (what & WrContext::kTagged ? FI_TAGGED : FI_MSG);
     done.error = error;
     done.device_error = device_error;
 }
 
-std::uint32_t RdmEndpoint::Body::uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept {
+std::uint32_t EndpointImpl::uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept {
     if (options.reuse_after) return *options.reuse_after;
     std::uint32_t& enough = enough_uses[way][ReuseCosts::index_of(bytes)];
     if (enough == 0) {
@@ -225,14 +221,14 @@ std::uint32_t RdmEndpoint::Body::uses_for(std::size_t bytes, ReuseCosts::Way way
     return enough;
 }
 
-void RdmEndpoint::Body::tuple_sent(Transfer& transfer, bool delivered) {
+void EndpointImpl::tuple_sent(SendRequest& transfer, bool delivered) {
     tuples->sender.done(transfer, delivered);
 }
 
 // Who asks for a queue where there are none is told so; the rest then never comes.
-void RdmEndpoint::Body::got_tuple(Peer& peer, const Message& m) {
+void EndpointImpl::got_tuple(Peer& peer, const Message& m) {
     if (!tuples) {
-        if (m.header.kind != Kind::kTupleOpen) return damaged(peer);
+        if (m.header.kind != Kind::kTupleOpen) return protocol_error(peer);
         TupleAnswerBody answer;
         answer.tuple = m.tuple_open.sender;
         answer.declined = static_cast<std::uint32_t>(TupleReason::kOther);
@@ -258,39 +254,39 @@ void RdmEndpoint::Body::got_tuple(Peer& peer, const Message& m) {
     }
 }
 
-void Direct::done(int error, int device_error) {
+void ZcopyRequest::done(int error, int device_error) {
     if (reused != nullptr) --reused->in_flight;
     if (copy_from != nullptr) {
         if (error == 0) std::memcpy(copy_to, copy_from, bytes);
-        body->channel->send_buffers().give_back(copy_from);
+        endpoint->channel->send_buffers().give_back(copy_from);
     }
-    const Direct ended = *this;
-    body->directs.give_back(*this);
+    const ZcopyRequest ended = *this;
+    endpoint->zcopy_requests.give_back(*this);
     // An error is told even if success would not have been.
-    const std::uint8_t wanted = error != 0 ? ended.what | Sent::kEntry : ended.what;
-    ended.body->entry(wanted, ended.read, ended.context, 0, error, device_error, ended.counter);
+    const std::uint8_t wanted = error != 0 ? ended.what | WrContext::kEntry : ended.what;
+    ended.endpoint->entry(wanted, ended.read, ended.context, 0, error, device_error, ended.counter);
 }
 
-void RdmEndpoint::Body::finish(Transfer& t, int error, int device_error) {
-    if (t.step == Transfer::Step::kAnswer) --t.peer->answers;
+void EndpointImpl::finish(SendRequest& t, int error, int device_error) {
+    t.reply.reset();
     t.bulk.local.release();
-    std::uint8_t what = t.what;
+    std::uint8_t what = t.report.what;
     // An error is reported even if success would not have been, as of what was injected: but no
     // operation is reported twice.
-    if (error != 0 && !t.reported) what |= Sent::kEntry;
-    entry(what, t.read, t.context, t.flags, error, device_error, t.counter);
-    end_transfer(t);
+    if (error != 0 && !t.report.is_done) what |= WrContext::kEntry;
+    entry(what, t.report.read, t.report.context, t.flags, error, device_error, t.report.counter);
+    end_request(t);
 }
 
-bool RdmEndpoint::Body::lost(const Connection& connection, int error, int device_error) {
+bool EndpointImpl::lost(const Connection& connection, int error, int device_error) {
     const bool ours = std::any_of(peers.begin(), peers.end(), [&](const auto& peer) {
         return peer->connection == &connection;
     });
-    if (ours) entry(Sent::kEntry, false, nullptr, 0, error, device_error, nullptr);
+    if (ours) entry(WrContext::kEntry, false, nullptr, 0, error, device_error, nullptr);
     return ours;
 }
 
-void RdmEndpoint::Body::changed(Connection& connection) {
+void EndpointImpl::changed(Connection& connection) {
     for (const auto& peer : peers) {
         if (peer->connection != &connection) continue;
         if (connection.failed())
@@ -300,7 +296,7 @@ void RdmEndpoint::Body::changed(Connection& connection) {
     }
 }
 
-void RdmEndpoint::Body::drain() {
+void EndpointImpl::drain() {
     if (!tuples) return;
     while (tuples->device.poll() != 0) {
     }
@@ -308,56 +304,56 @@ void RdmEndpoint::Body::drain() {
 
 RdmEndpoint::RdmEndpoint(std::shared_ptr<Domain> domain, const AddressVector& addresses,
                          const Bindings& bindings)
-    : body_(std::make_unique<Body>(std::move(domain), addresses, bindings)) {}
+    : impl_(std::make_unique<EndpointImpl>(std::move(domain), addresses, bindings)) {}
 RdmEndpoint::~RdmEndpoint() = default;
 
-const Name& RdmEndpoint::name() const noexcept { return body_->name; }
-ssize_t RdmEndpoint::send(const SendArguments& arguments) { return body_->send(arguments); }
+const EndpointAddress& RdmEndpoint::name() const noexcept { return impl_->name; }
+ssize_t RdmEndpoint::send(const SendArguments& arguments) { return impl_->send(arguments); }
 ssize_t RdmEndpoint::receive(const ReceiveArguments& arguments) {
-    return body_->receive(arguments);
+    return impl_->receive(arguments);
 }
-ssize_t RdmEndpoint::rma(const RmaArguments& arguments) { return body_->rma(arguments); }
-ssize_t RdmEndpoint::atomic(const AtomicArguments& arguments) { return body_->atomic(arguments); }
-ssize_t RdmEndpoint::cancel(void* context) { return body_->cancel(context); }
+ssize_t RdmEndpoint::rma(const RmaArguments& arguments) { return impl_->rma(arguments); }
+ssize_t RdmEndpoint::atomic(const AtomicArguments& arguments) { return impl_->atomic(arguments); }
+ssize_t RdmEndpoint::cancel(void* context) { return impl_->cancel(context); }
 void RdmEndpoint::set_min_multi_receive(std::size_t bytes) noexcept {
-    body_->min_multi_receive = bytes;
+    impl_->min_multi_receive = bytes;
 }
-void RdmEndpoint::progress(unsigned most) { body_->progress(most); }
-int RdmEndpoint::wait_fd() const noexcept { return body_->channel->wait_fd(); }
+void RdmEndpoint::progress(unsigned most) { impl_->progress(most); }
+int RdmEndpoint::wait_fd() const noexcept { return impl_->channel->wait_fd(); }
 bool RdmEndpoint::arm() {
-    if (!body_->stop_rings() || !body_->channel->arm()) return false;
-    if (body_->tuples) {
-        if (!body_->tuples->device.arm()) return false;
+    if (!impl_->stop_rings() || !impl_->channel->arm()) return false;
+    if (impl_->tuples) {
+        if (!impl_->tuples->device.arm()) return false;
         // Credit comes without an event.
-        if (body_->tuples->sender.waits()) body_->channel->wake_after(kCreditLook);
+        if (impl_->tuples->sender.waits()) impl_->channel->wake_after(kCreditLook);
     }
-    body_->tick_while_asleep();
+    impl_->tick_while_asleep();
     return true;
 }
 ReuseCounts RdmEndpoint::reuse_counts() const noexcept {
     ReuseCounts counts;
-    if (body_->sent_from) counts += body_->sent_from->counts();
-    if (body_->read_into) counts += body_->read_into->counts();
+    if (impl_->sent_from) counts += impl_->sent_from->counts();
+    if (impl_->read_into) counts += impl_->read_into->counts();
     return counts;
 }
-TupleCounts RdmEndpoint::tuple_counts() const noexcept { return body_->tuple_counts; }
-bool RdmEndpoint::waits() const noexcept { return body_->open_transfers != 0; }
-EndpointCounts RdmEndpoint::counts() const noexcept { return body_->counts; }
+TupleCounts RdmEndpoint::tuple_counts() const noexcept { return impl_->tuple_counts; }
+bool RdmEndpoint::waits() const noexcept { return impl_->open_requests != 0; }
+EndpointCounts RdmEndpoint::counts() const noexcept { return impl_->counts; }
 EndpointState RdmEndpoint::state() const noexcept {
-    const Body& body = *body_;
+    const EndpointImpl& impl = *impl_;
     EndpointState state;
-    state.peers = body.channel->connections();
-    state.under_way = body.channel->under_way();
-    for (const auto& peer : body.peers) {
+    state.peers = impl.channel->connections();
+    state.under_way = impl.channel->under_way();
+    for (const auto& peer : impl.peers) {
         state.held += peer->waiting.size();
-        state.answers += peer->answers;
+        state.outstanding_replies += peer->outstanding_replies;
     }
-    state.receives = body.tagged.receives() + body.untagged.receives();
-    state.messages = body.tagged.messages() + body.untagged.messages();
-    if (body.tuples) {
-        state.held += body.tuples->sender.held();
-        state.tuples_out = body.tuples->sender.count();
-        state.tuples_in = body.tuples->receiver.count();
+    state.receives = impl.tagged.receives() + impl.untagged.receives();
+    state.messages = impl.tagged.messages() + impl.untagged.messages();
+    if (impl.tuples) {
+        state.held += impl.tuples->sender.held();
+        state.tuples_out = impl.tuples->sender.count();
+        state.tuples_in = impl.tuples->receiver.count();
     }
     return state;
 }

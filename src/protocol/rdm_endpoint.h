@@ -87,7 +87,7 @@ struct Bindings {
 
 struct EndpointCounts {
     std::uint64_t eager = 0, inlined = 0, rendezvous = 0, rma = 0, atomics = 0, received = 0,
-                  unexpected = 0, unexpected_bytes_peak = 0, connections = 0, damaged = 0,
+                  unexpected = 0, unexpected_bytes_peak = 0, connections = 0, protocol_errors = 0,
                   by_ring = 0, from_rings = 0, rings = 0, gathered = 0, rma_copied = 0,
                   rma_direct = 0;
     // Of eager messages that are not inline, by size: up to 2^i bytes, and more than half of that.
@@ -101,15 +101,17 @@ struct EndpointCounts {
 
 // What there is at this moment.
 struct EndpointState {
-    std::uint64_t peers = 0;       // connections
-    std::uint64_t under_way = 0;   // works at the device, of the channel
-    std::uint64_t held = 0;        // operations that wait for room, credit or a connection
-    std::uint64_t answers = 0;     // that peers owe
-    std::uint64_t receives = 0;    // posted, not to tuple queues
-    std::uint64_t messages = 0;    // unexpected ones
-    std::uint64_t tuples_out = 0;  // tuple queues sent to, or asked for
+    std::uint64_t peers = 0;                // connections
+    std::uint64_t under_way = 0;            // works at the device, of the channel
+    std::uint64_t held = 0;                 // operations that wait for room, credit or a connection
+    std::uint64_t outstanding_replies = 0;  // that peers owe
+    std::uint64_t receives = 0;             // posted, not to tuple queues
+    std::uint64_t messages = 0;             // unexpected ones
+    std::uint64_t tuples_out = 0;           // tuple queues sent to, or asked for
     std::uint64_t tuples_in = 0;
 };
+
+class EndpointImpl;  // endpoint_impl.h
 
 class RdmEndpoint {
 public:
@@ -120,7 +122,7 @@ public:
     // are still open end without an entry.
     ~RdmEndpoint();
 
-    const Name& name() const noexcept;
+    const EndpointAddress& name() const noexcept;
 
     ssize_t send(const SendArguments& arguments);
     ssize_t receive(const ReceiveArguments& arguments);
@@ -144,11 +146,10 @@ public:
     ReuseCounts reuse_counts() const noexcept;  // of sources and destinations
     TupleCounts tuple_counts() const noexcept;
 
-    class Body;  // endpoint_body.h
-    Body& body() noexcept { return *body_; }
+    EndpointImpl& impl() noexcept { return *impl_; }
 
 private:
-    std::unique_ptr<Body> body_;
+    std::unique_ptr<EndpointImpl> impl_;
 };
 
 }  // namespace heddle::protocol

@@ -25,25 +25,13 @@ std::size_t scatter(const iovec* iov, std::size_t count, std::span<const std::by
     return done;
 }
 
-// What is known of a message that waits: of one that was peeked at, or discarded.
-CompletionEntry entry_of(const Unexpected& message, void* context, std::uint64_t source) noexcept {
-    CompletionEntry entry;
-    entry.context = context;
-    entry.flags = FI_RECV | FI_TAGGED | (message.has_data ? FI_REMOTE_CQ_DATA : 0);
-    entry.bytes = message.bytes;
-    entry.data = message.data;
-    entry.tag = message.tag;
-    entry.source = source;
-    return entry;
-}
-
 }  // namespace
 
-ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
+ssize_t EndpointImpl::receive(const ReceiveArguments& a) {
     if (a.iov_count > kMaxSegments) return -FI_EINVAL;
     if (a.flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) && a.flags & FI_TAGGED) return peek(a);
     Receive& r = receives.take();
-    r.body = this;
+    r.endpoint = this;
     r.context = a.context;
     r.flags = a.flags;
     r.iov_count = a.iov_count;
@@ -89,87 +77,9 @@ ssize_t RdmEndpoint::Body::receive(const ReceiveArguments& a) {
     return 0;
 }
 
-ssize_t RdmEndpoint::Body::peek(const ReceiveArguments& a) {
-    Unexpected* message = nullptr;
-    const auto discard = [&] {
-        if (message->rendezvous)
-            refuse_rendezvous(*message->peer, message->operation, message->by_put, 0);
-        else
-            took(*message->peer, message->payload.size());
-        this->discard(*message);
-    };
-    const auto claim = claimed.find(a.context);
-    if (!(a.flags & FI_PEEK) && claim != claimed.end()) {
-        message = claim->second;
-        claimed.erase(claim);
-        if (a.flags & FI_DISCARD) {
-            if (a.flags & FI_COMPLETION && bindings.receive != nullptr)
-                bindings.receive->push() =
-                    entry_of(*message, a.context, address_of(*message->peer));
-            discard();
-            return 0;
-        }
-        Receive& r = receives.take();
-        r.body = this;
-        r.context = a.context;
-        r.flags = a.flags;
-        r.iov_count = a.iov_count;
-        for (std::size_t i = 0; i < a.iov_count; ++i) {
-            r.iov[i] = a.iov[i];
-            r.bytes += a.iov[i].iov_len;
-        }
-        deliver(r, *message);
-        return 0;
-    }
-    if (!(a.flags & FI_PEEK)) return -FI_EINVAL;
-    std::uint32_t from = kAnySource;
-    if (a.from != FI_ADDR_UNSPEC) {
-        const Peer* const peer = peer_at(a.from);
-        if (peer == nullptr) return -FI_EINVAL;
-        from = peer->number;
-    }
-    // What tuples' queues may hold is older, or its place is not known.
-    if (!tuples || !tuples->receiver.hides(from, a.tag, a.ignore))
-        message = static_cast<Unexpected*>(tagged.find(from, a.tag, a.ignore));
-    if (message == nullptr) {
-        // A miss is an error in the queue, not one that is returned (Open MPI takes that as fatal).
-        CompletionEntry miss;
-        miss.context = a.context;
-        miss.flags = FI_RECV | FI_TAGGED;
-        miss.tag = a.tag;
-        miss.error = FI_ENOMSG;
-        if (bindings.receive != nullptr) bindings.receive->push() = miss;
-        return 0;
-    }
-    if (bindings.receive != nullptr)
-        bindings.receive->push() = entry_of(*message, a.context, address_of(*message->peer));
-    if (a.flags & (FI_CLAIM | FI_DISCARD)) {
-        tagged.take(*message);
-        if (a.flags & FI_DISCARD)
-            discard();
-        else
-            claimed[a.context] = message;
-    }
-    return 0;
-}
+void EndpointImpl::cancelled(Receive& r) { end_unmatched(r, FI_ECANCELED); }
 
-ssize_t RdmEndpoint::Body::cancel(void* context) {
-    for (Matcher* const matcher : {&tagged, &untagged}) {
-        PostedReceive* const found = matcher->find_receive([&](const PostedReceive& posted) {
-            return static_cast<const Receive&>(posted).context == context;
-        });
-        if (found == nullptr) continue;
-        matcher->take(*found);
-        if (found->waits) tuples->receiver.forget(static_cast<Receive&>(*found));
-        cancelled(static_cast<Receive&>(*found));
-        return 0;
-    }
-    return tuples && tuples->receiver.cancel(context) ? 0 : -FI_ENOENT;
-}
-
-void RdmEndpoint::Body::cancelled(Receive& r) { end_unmatched(r, FI_ECANCELED); }
-
-void RdmEndpoint::Body::end_unmatched(Receive& r, int error) {
+void EndpointImpl::end_unmatched(Receive& r, int error) {
     CompletionEntry entry;
     entry.context = r.context;
     entry.flags = FI_RECV | (r.flags & FI_TAGGED ? FI_TAGGED : FI_MSG);
@@ -177,55 +87,54 @@ void RdmEndpoint::Body::end_unmatched(Receive& r, int error) {
     entry.tag = r.tag;
     entry.error = error;
     r.exhausted = true;
-    if (CompletionEntry* const told = receive_entry(r, entry.flags, entry.error)) *told = entry;
+    if (CompletionEntry* const slot = receive_entry(r, entry.flags, entry.error)) *slot = entry;
     if (r.parts == 0) receives.give_back(r);
 }
 
 // Whatever is not taken by take_message().
-void RdmEndpoint::Body::received(std::span<const std::byte> bytes, bool has_immediate,
-                                 std::uint32_t immediate, std::uint32_t qpn) {
+void EndpointImpl::received(std::span<const std::byte> bytes, bool has_immediate,
+                            std::uint32_t immediate, std::uint32_t qpn) {
     Header header;
     std::memcpy(&header, bytes.data(), sizeof header);
     Peer* const peer = source(qpn, header.source);
     if (peer == nullptr) {
-        ++counts.damaged;
+        ++counts.protocol_errors;
         return;
     }
     received_from(*peer, header, bytes, has_immediate, immediate);
 }
 
 // `header` is a copy of where the bytes begin: who writes into a ring may change these meanwhile.
-void RdmEndpoint::Body::received_from(Peer& peer, const Header& header,
-                                      std::span<const std::byte> bytes, bool has_immediate,
-                                      std::uint32_t immediate) {
+void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<const std::byte> bytes,
+                                 bool has_immediate, std::uint32_t immediate) {
     // What had been sent before it lies in the ring.
-    if (is_numbered(header.kind) && header.sequence != peer.expected_sequence() &&
+    if (is_sequenced(header.kind) && header.sequence != peer.incoming.expected_sequence() &&
         peer.receive_ring != nullptr)
         take_from_ring(peer, ~0u);
     ++counts.received;
     if (header.kind == Kind::kEager) {
-        if (header.flags & ~(Header::kTagged | Header::kWideData)) return damaged(peer);
+        if (header.flags & ~(Header::kTagged | Header::kWideData)) return protocol_error(peer);
         std::size_t at = sizeof header;
         std::uint64_t data = immediate;
         if (header.flags & Header::kWideData) {
-            if (has_immediate || bytes.size() < at + sizeof data) return damaged(peer);
+            if (has_immediate || bytes.size() < at + sizeof data) return protocol_error(peer);
             std::memcpy(&data, bytes.data() + at, sizeof data);
             at += sizeof data;
             has_immediate = true;
         }
-        if (header.sequence != peer.expected_sequence()) return damaged(peer);
-        peer.count_received();
+        if (header.sequence != peer.incoming.expected_sequence()) return protocol_error(peer);
+        peer.incoming.count_received();
         arrived(peer, header, bytes.subspan(at), data, has_immediate);
         return;
     }
     Message message;
-    if (!parse(bytes, has_immediate, immediate, message)) return damaged(peer);
+    if (!parse(bytes, has_immediate, immediate, message)) return protocol_error(peer);
     switch (header.kind) {
         case Kind::kRts:
         case Kind::kAtomic:
         case Kind::kTupleBegin:
-            if (header.sequence != peer.expected_sequence()) return damaged(peer);
-            peer.count_received();
+            if (header.sequence != peer.incoming.expected_sequence()) return protocol_error(peer);
+            peer.incoming.count_received();
             if (header.kind == Kind::kRts)
                 arrived_rts(peer, message);
             else if (header.kind == Kind::kAtomic)
@@ -240,7 +149,8 @@ void RdmEndpoint::Body::received_from(Peer& peer, const Header& header,
             got_fin(peer, message.fin);
             break;
         case Kind::kCredit:
-            peer.ahead -= std::min<std::size_t>(peer.ahead, message.credit.bytes);
+            peer.unacked_eager_bytes -=
+                std::min<std::size_t>(peer.unacked_eager_bytes, message.credit.bytes);
             break;
         case Kind::kData: {
             // Nobody counts which of the entries that wait to be read are of this peer.
@@ -286,20 +196,20 @@ void RdmEndpoint::Body::received_from(Peer& peer, const Header& header,
 }
 
 // Bytes that this protocol never sends: what else comes from there cannot be believed, either.
-void RdmEndpoint::Body::damaged(Peer& peer) {
-    ++counts.damaged;
+void EndpointImpl::protocol_error(Peer& peer) {
+    ++counts.protocol_errors;
     refuse(peer, EPROTO);
 }
 
 // Nothing more is taken from the peer. It may wait for answers: its next work fails.
-void RdmEndpoint::Body::refuse(Peer& peer, int error) {
+void EndpointImpl::refuse(Peer& peer, int error) {
     connector.refuse(peer.name, name);
     fail_peer(peer, error);
 }
 
 // The sender's own limits are not believed: a peer that makes this process keep more than the limit
 // fails, and what comes of it after that is dropped.
-bool RdmEndpoint::Body::may_keep(Peer& peer, std::size_t bytes) {
+bool EndpointImpl::may_keep(Peer& peer, std::size_t bytes) {
     if (peer.kept + bytes <= options.unexpected_limit) [[likely]]
         return true;
     if (peer.failed == 0) {
@@ -312,9 +222,8 @@ bool RdmEndpoint::Body::may_keep(Peer& peer, std::size_t bytes) {
     return false;
 }
 
-void RdmEndpoint::Body::arrived(Peer& peer, const Header& header,
-                                std::span<const std::byte> payload, std::uint64_t data,
-                                bool has_data) {
+void EndpointImpl::arrived(Peer& peer, const Header& header, std::span<const std::byte> payload,
+                           std::uint64_t data, bool has_data) {
     Matcher& matcher = header.flags & Header::kTagged ? tagged : untagged;
     if (PostedReceive* const posted = matcher.arrive(peer.number, header.tag)) [[likely]] {
         deliver(static_cast<Receive&>(*posted), peer, header.tag, payload, data, has_data);
@@ -324,9 +233,9 @@ void RdmEndpoint::Body::arrived(Peer& peer, const Header& header,
 }
 
 // There is no receive for it yet.
-void RdmEndpoint::Body::keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag,
-                                   std::span<const std::byte> payload, std::uint64_t data,
-                                   bool has_data) {
+void EndpointImpl::keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag,
+                              std::span<const std::byte> payload, std::uint64_t data,
+                              bool has_data) {
     if (!may_keep(peer, sizeof(Unexpected) + payload.size())) return;
     auto* const message = new Unexpected;
     message->source = peer.number;
@@ -335,7 +244,7 @@ void RdmEndpoint::Body::keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag
     message->data = has_data ? data : 0;
     message->has_data = has_data;
     message->bytes = payload.size();
-    message->place = peer.number_received();
+    message->place = peer.incoming.number_received();
     message->payload.assign(payload.begin(), payload.end());
     peer.kept += message->memory();
     ++counts.unexpected;
@@ -344,7 +253,7 @@ void RdmEndpoint::Body::keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag
     (is_tagged ? tagged : untagged).keep(*message);
 }
 
-void RdmEndpoint::Body::arrived_rts(Peer& peer, const Message& message) {
+void EndpointImpl::arrived_rts(Peer& peer, const Message& message) {
     const bool by_put = message.header.flags & Header::kPut;
     const std::span<const Segment> segments{message.segments, message.rts.segments};
     if (closing) return refuse_rendezvous(peer, message.rts.operation, by_put, ECONNRESET);
@@ -370,7 +279,7 @@ void RdmEndpoint::Body::arrived_rts(Peer& peer, const Message& message) {
     std::copy(segments.begin(), segments.end(), kept->segments.begin());
     peer.kept += kept->memory();
     ++counts.unexpected;
-    kept->place = peer.number_received();
+    kept->place = peer.incoming.number_received();
     if (!(message.header.flags & Header::kLater)) return matcher.keep(*kept);
     kept->place -= 1 + std::min(message.place.behind, kept->place - 1);
     kept->order = message.place.order;
@@ -378,10 +287,10 @@ void RdmEndpoint::Body::arrived_rts(Peer& peer, const Message& message) {
 }
 
 // What a message of that size goes into: the receive itself, or a piece of one for many messages.
-Receive& RdmEndpoint::Body::part_of(Receive& whole, std::size_t bytes) {
+Receive& EndpointImpl::part_of(Receive& whole, std::size_t bytes) {
     if (!(whole.flags & FI_MULTI_RECV)) return whole;
     Receive& part = receives.take();
-    part.body = this;
+    part.endpoint = this;
     part.context = whole.context;
     part.flags = whole.flags;
     part.parent = &whole;
@@ -397,9 +306,8 @@ Receive& RdmEndpoint::Body::part_of(Receive& whole, std::size_t bytes) {
     return part;
 }
 
-void RdmEndpoint::Body::deliver(Receive& whole, Peer& peer, std::uint64_t tag,
-                                std::span<const std::byte> payload, std::uint64_t data,
-                                bool has_data) {
+void EndpointImpl::deliver(Receive& whole, Peer& peer, std::uint64_t tag,
+                           std::span<const std::byte> payload, std::uint64_t data, bool has_data) {
     Receive& r = part_of(whole, payload.size());
     const std::size_t taken = scatter(r.iov.data(), r.iov_count, payload);
     took(peer, payload.size());
@@ -407,7 +315,7 @@ void RdmEndpoint::Body::deliver(Receive& whole, Peer& peer, std::uint64_t tag,
            payload.size(), taken, 0, 0);
 }
 
-void RdmEndpoint::Body::deliver(Receive& whole, Unexpected& message) {
+void EndpointImpl::deliver(Receive& whole, Unexpected& message) {
     Peer& peer = *message.peer;
     if (message.rendezvous) {
         begin_rendezvous(part_of(whole, message.bytes), peer, message.tag, message.data,
@@ -419,7 +327,7 @@ void RdmEndpoint::Body::deliver(Receive& whole, Unexpected& message) {
     discard(message);
 }
 
-void RdmEndpoint::Body::discard(Unexpected& message) {
+void EndpointImpl::discard(Unexpected& message) {
     HEDDLE_ASSERT(message.peer->kept >= message.memory());
     message.peer->kept -= message.memory();
     unexpected_bytes -= message.payload.size();
@@ -427,9 +335,9 @@ void RdmEndpoint::Body::discard(Unexpected& message) {
 }
 
 // A message is in its receive, as far as it fits.
-void RdmEndpoint::Body::finish(Receive& r, Peer& peer, std::uint64_t tag, std::uint64_t data,
-                               bool has_data, void* buffer, std::size_t bytes, std::size_t taken,
-                               int error, int device_error) {
+void EndpointImpl::finish(Receive& r, Peer& peer, std::uint64_t tag, std::uint64_t data,
+                          bool has_data, void* buffer, std::size_t bytes, std::size_t taken,
+                          int error, int device_error) {
     std::uint64_t flags = FI_RECV | (r.flags & FI_TAGGED ? FI_TAGGED : FI_MSG);
     if (has_data) flags |= FI_REMOTE_CQ_DATA;
     std::size_t overlong = 0;
@@ -460,7 +368,7 @@ void RdmEndpoint::Body::finish(Receive& r, Peer& peer, std::uint64_t tag, std::u
 }
 
 // Of a message of that peer; the caller fills in what there is of any entry.
-[[gnu::noinline]] PlainEntry& RdmEndpoint::Body::push_plain(Peer& peer) {
+[[gnu::noinline]] PlainEntry& EndpointImpl::push_plain(Peer& peer) {
     CompletionEntry& entry = bindings.receive->push_unset();
     entry.source = address_of(peer);
     entry.error = entry.device_error = 0;
@@ -469,8 +377,7 @@ void RdmEndpoint::Body::finish(Receive& r, Peer& peer, std::uint64_t tag, std::u
 }
 
 // Counts the end of a receive. The entry that is to be filled in, all of it, or nullptr.
-CompletionEntry* RdmEndpoint::Body::receive_entry(const Receive& r, std::uint64_t flags,
-                                                  int error) {
+CompletionEntry* EndpointImpl::receive_entry(const Receive& r, std::uint64_t flags, int error) {
     if (bindings.receive_counter != nullptr) bindings.receive_counter->add(error == 0);
     if (bindings.receive == nullptr) return nullptr;
     if (r.flags & FI_COMPLETION || error != 0 || flags & FI_MULTI_RECV) [[likely]]
@@ -479,12 +386,12 @@ CompletionEntry* RdmEndpoint::Body::receive_entry(const Receive& r, std::uint64_
 }
 
 // Eager payload of a peer has left our memory: it may send as much again.
-void RdmEndpoint::Body::took(Peer& peer, std::size_t bytes) {
+void EndpointImpl::took(Peer& peer, std::size_t bytes) {
     if (bytes <= kFreeBytes) return;
-    peer.taken += bytes;
-    if (peer.taken < options.unexpected_bytes / 4) return;
-    const CreditBody credit{peer.taken};
-    peer.taken = 0;
+    peer.credit_due += bytes;
+    if (peer.credit_due < options.unexpected_bytes / 4) return;
+    const CreditBody credit{peer.credit_due};
+    peer.credit_due = 0;
     control(peer, Kind::kCredit, credit);
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What most messages that come are - eager ones, into a receive of one piece that is there and long
 // enough - on the shortest way from the completion queue to the application's. Inlined where the
-// channel finds them; everything else goes by RdmEndpoint::Body::received().
+// channel finds them; everything else goes by EndpointImpl::received().
 #pragma once
 
 #include <rdma/fi_endpoint.h>
@@ -14,10 +14,10 @@
 
 namespace heddle::protocol {
 
-[[gnu::always_inline]] inline void RdmEndpoint::Body::take_message(std::span<const std::byte> bytes,
-                                                                   bool has_immediate,
-                                                                   std::uint32_t immediate,
-                                                                   std::uint32_t qpn) {
+[[gnu::always_inline]] inline void EndpointImpl::take_message(std::span<const std::byte> bytes,
+                                                              bool has_immediate,
+                                                              std::uint32_t immediate,
+                                                              std::uint32_t qpn) {
     const std::uint64_t start = word_at(bytes.data());
     // Kind, flags, both endpoints and the sequence at once.
     Peer* peer = last_source;
@@ -26,18 +26,18 @@ namespace heddle::protocol {
         if (to != name.endpoint)
             return channel->hand_over(to, bytes, has_immediate, immediate, qpn);
         peer = source(qpn, static_cast<std::uint16_t>(start >> 16));
-        if (peer == nullptr || (start & ~kTaggedStart) != peer->expected)
+        if (peer == nullptr || (start & ~kTaggedStart) != peer->incoming.expected)
             return received(bytes, has_immediate, immediate, qpn);
     }
     take_eager(*peer, (start & kTaggedStart) != 0, bytes, has_immediate, immediate);
 }
 
 // An eager message without wide data that is its peer's next.
-[[gnu::always_inline]] inline void RdmEndpoint::Body::take_eager(Peer& peer, bool is_tagged,
-                                                                 std::span<const std::byte> bytes,
-                                                                 bool has_immediate,
-                                                                 std::uint32_t immediate) {
-    peer.count_received();
+[[gnu::always_inline]] inline void EndpointImpl::take_eager(Peer& peer, bool is_tagged,
+                                                            std::span<const std::byte> bytes,
+                                                            bool has_immediate,
+                                                            std::uint32_t immediate) {
+    peer.incoming.count_received();
     ++counts.received;
     const std::uint64_t tag = word_at(bytes.data() + offsetof(Header, tag));
     const std::span<const std::byte> payload = bytes.subspan(sizeof(Header));
@@ -56,7 +56,7 @@ namespace heddle::protocol {
 // A message that fits (Receive::has_plain_room) goes into the receive, and what is told of it, but
 // for its data, to the entry that entry_of() gives.
 template <class EntryOf>
-[[gnu::always_inline]] inline PlainEntry& RdmEndpoint::Body::deliver_whole(
+[[gnu::always_inline]] inline PlainEntry& EndpointImpl::deliver_whole(
     Receive& r, Peer& peer, std::uint64_t tag, std::span<const std::byte> payload,
     const EntryOf& entry_of) {
     const std::size_t bytes = payload.size();
@@ -80,9 +80,9 @@ template <class EntryOf>
 
 // What read_next() and read_next_inlined() do with the message at `at`.
 template <class Message>
-[[gnu::always_inline]] inline bool RdmEndpoint::Body::take_next_message(const std::byte* at,
-                                                                        const Message& message,
-                                                                        PlainEntry& entry) {
+[[gnu::always_inline]] inline bool EndpointImpl::take_next_message(const std::byte* at,
+                                                                   const Message& message,
+                                                                   PlainEntry& entry) {
     Peer& peer = *last_source;
     if (!is_of_last_source(word_at(at) ^ kTaggedStart, message.qpn())) [[unlikely]]
         return false;
@@ -94,7 +94,7 @@ template <class Message>
         });
     if (posted == nullptr) [[unlikely]]
         return false;
-    peer.count_received();
+    peer.incoming.count_received();
     ++counts.received;
     deliver_whole(static_cast<Receive&>(*posted), peer, tag, {at + sizeof(Header), bytes},
                   [&]() -> PlainEntry& { return entry; });
@@ -105,7 +105,7 @@ template <class Message>
 // The next message to its reader at once, if it is of who sent last and as most are: into a receive
 // that waits for it, the first of its bucket. False: nothing was done; progress(), please. On the
 // direct path only.
-[[gnu::always_inline]] inline bool RdmEndpoint::Body::read_next(PlainEntry& entry) {
+[[gnu::always_inline]] inline bool EndpointImpl::read_next(PlainEntry& entry) {
     return channel->take_next([&](const std::byte* at, const auto& message) {
         return take_next_message(at, message, entry);
     });
@@ -113,7 +113,7 @@ template <class Message>
 
 // The same of a message whose bytes are in the completion queue entry. By itself, so that the other
 // costs nothing more.
-inline bool RdmEndpoint::Body::read_next_inlined(PlainEntry& entry) {
+inline bool EndpointImpl::read_next_inlined(PlainEntry& entry) {
     return channel->take_next_inlined([&](const std::byte* at, const auto& message) {
         return take_next_message(at, message, entry);
     });

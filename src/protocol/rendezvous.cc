@@ -5,9 +5,9 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "protocol/endpoint_impl.h"
+#include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
 namespace {
@@ -17,7 +17,8 @@ std::span<const std::byte> bytes_of(std::span<const Segment> segments) noexcept 
 }
 
 // Local pieces as a peer names them.
-std::size_t name_pieces(const LocalPieces& local, std::array<Segment, kMaxSegments>& out) noexcept {
+std::size_t segments_of(const LocalBuffers& local,
+                        std::array<Segment, kMaxSegments>& out) noexcept {
     for (std::size_t i = 0; i < local.count; ++i)
         out[i] = {reinterpret_cast<std::uintptr_t>(local.iov[i].iov_base), local.iov[i].iov_len,
                   local.remote_keys[i], 0};
@@ -25,55 +26,51 @@ std::size_t name_pieces(const LocalPieces& local, std::array<Segment, kMaxSegmen
 }
 
 void transfer_written(void* argument, int error, int device_error) {
-    auto& t = *static_cast<Transfer*>(argument);
+    auto& t = *static_cast<SendRequest*>(argument);
     const FinBody fin{t.receive, static_cast<std::uint32_t>(error), 1};
-    t.body->control(*t.peer, Kind::kFin, fin);
-    t.body->finish(t, error, device_error);
+    t.endpoint->control(*t.peer, Kind::kFin, fin);
+    t.endpoint->finish(t, error, device_error);
 }
 
 void receive_read(void* argument, int error, int device_error) {
     auto& r = *static_cast<Receive*>(argument);
-    r.body->rendezvous_done(r, error, device_error);
+    r.endpoint->rendezvous_done(r, error, device_error);
 }
 
 }  // namespace
 
 // False: no room.
-bool RdmEndpoint::Body::send_rts(Transfer& t) {
+bool EndpointImpl::send_rts(SendRequest& t) {
     const bool put = options.rendezvous == Rendezvous::kPut;
     const bool has_data = t.flags & FI_REMOTE_CQ_DATA;
-    Header header{Kind::kRts, 0, name.endpoint, t.peer->name.endpoint, t.peer->send_sequence(),
-                  t.tag};
+    Header header{
+        Kind::kRts, 0, name.endpoint, t.peer->name.endpoint, t.peer->outgoing.send_sequence(),
+        t.tag};
     if (t.flags & FI_TAGGED) header.flags |= Header::kTagged;
     if (put) header.flags |= Header::kPut;
     if (has_data) header.flags |= Header::kWideData;
-    if (t.later) header.flags |= Header::kLater;
+    if (t.by_tuple.later) header.flags |= Header::kLater;
     std::array<Segment, kMaxSegments> segments;
-    const std::size_t count = put ? 0 : name_pieces(t.bulk.local, segments);
-    const RtsBody body{Numbered<Transfer>::id(t), t.bytes, static_cast<std::uint32_t>(count), 0};
-    std::byte message[sizeof header + 8 + sizeof(PlaceBody) + sizeof body + sizeof segments];
-    std::byte* at = message;
-    const auto put_bytes = [&at](const void* from, std::size_t bytes) {
-        std::memcpy(at, from, bytes);
-        at += bytes;
-    };
-    put_bytes(&header, sizeof header);
-    if (has_data) put_bytes(&t.data, sizeof t.data);
-    const PlaceBody place{t.peer->sent - std::min(t.place, t.peer->sent), t.order, 0};
-    if (t.later) put_bytes(&place, sizeof place);
-    put_bytes(&body, sizeof body);
-    put_bytes(segments.data(), count * sizeof segments[0]);
-    if (!send_control(*t.peer, {message, static_cast<std::size_t>(at - message)})) return false;
-    t.peer->count_numbered();
-    t.step = Transfer::Step::kAnswer;
-    ++t.peer->answers;
+    const std::size_t count = put ? 0 : segments_of(t.bulk.local, segments);
+    const RtsBody body{SlotPool<SendRequest>::id(t), t.bytes, static_cast<std::uint32_t>(count), 0};
+    std::byte room[kMostControlBytes];
+    MessageWriter message(room, header);
+    if (has_data) message.add(t.data);
+    if (t.by_tuple.later)
+        message.add(
+            PlaceBody{t.peer->outgoing.sent - std::min(t.by_tuple.place, t.peer->outgoing.sent),
+                      t.by_tuple.order, 0});
+    message.add(body).add_bytes(bytes_of({segments.data(), count}));
+    if (!send_control(*t.peer, message.written())) return false;
+    t.peer->outgoing.count_sequenced();
+    t.step = SendRequest::Step::kAnswer;
+    t.reply = OutstandingReply(*t.peer);
     return true;
 }
 
-void RdmEndpoint::Body::begin_rendezvous(Receive& r, Peer& peer, std::uint64_t tag,
-                                         std::uint64_t data, bool has_data, std::uint64_t operation,
-                                         std::size_t bytes, std::span<const Segment> segments,
-                                         bool by_put) {
+void EndpointImpl::begin_rendezvous(Receive& r, Peer& peer, std::uint64_t tag, std::uint64_t data,
+                                    bool has_data, std::uint64_t operation, std::size_t bytes,
+                                    std::span<const Segment> segments, bool by_put) {
     r.peer = &peer;
     r.message_tag = tag;
     r.message_data = data;
@@ -94,31 +91,28 @@ void RdmEndpoint::Body::begin_rendezvous(Receive& r, Peer& peer, std::uint64_t t
     r.bulk.remote_count = segments.size();
     r.started = false;
     if (!by_put && taken == 0) return rendezvous_done(r, 0, 0);
-    if (!can_send(peer) || !r.go()) wait(peer, r);
+    if (!can_send(peer) || !r.try_post()) wait(peer, of_pool(r));
 }
 
-bool Receive::go() {
+bool Receive::try_post() {
     if (by_put) {
         std::array<Segment, kMaxSegments> segments;
-        const std::size_t count = name_pieces(bulk.local, segments);
-        const CtsBody cts{operation, Numbered<Receive>::id(*this), taken,
+        const std::size_t count = segments_of(bulk.local, segments);
+        const CtsBody cts{operation, SlotPool<Receive>::id(*this), taken,
                           static_cast<std::uint32_t>(count), 0};
-        const Header header{Kind::kCts, 0, body->name.endpoint, peer->name.endpoint, 0, 0};
-        std::byte message[sizeof header + sizeof cts + sizeof segments];
-        std::memcpy(message, &header, sizeof header);
-        std::memcpy(message + sizeof header, &cts, sizeof cts);
-        const auto more = bytes_of({segments.data(), count});
-        std::memcpy(message + sizeof header + sizeof cts, more.data(), more.size());
-        if (!body->send_control(*peer, {message, sizeof header + sizeof cts + more.size()}))
-            return false;
+        const Header header{Kind::kCts, 0, endpoint->name.endpoint, peer->name.endpoint, 0, 0};
+        std::byte room[kMostControlBytes];
+        MessageWriter message(room, header);
+        message.add(cts).add_bytes(bytes_of({segments.data(), count}));
+        if (!endpoint->send_control(*peer, message.written())) return false;
         started = true;
-        ++peer->answers;
+        reply = OutstandingReply(*peer);
         return true;
     }
     if (!started) {
         started = true;
-        bulk.begin(*body->channel, *body, *peer->connection, peer->name.srqn, post::Opcode::kRead,
-                   taken, receive_read, this);
+        bulk.begin(*endpoint->channel, *endpoint, *peer->connection, peer->name.srqn,
+                   post::Opcode::kRead, taken, receive_read, this);
     }
     return bulk.post();
 }
@@ -127,13 +121,13 @@ void Receive::fail(int error) {
     if (started && !by_put)
         bulk.post();  // it sees that the connection has failed, and ends when all works have
     else
-        body->rendezvous_done(*this, error, 0);
+        endpoint->rendezvous_done(*this, error, 0);
 }
 
-void RdmEndpoint::Body::rendezvous_done(Receive& r, int error, int device_error) {
+void EndpointImpl::rendezvous_done(Receive& r, int error, int device_error) {
     Peer& peer = *r.peer;
     r.bulk.local.release();
-    if (r.by_put && r.started) --peer.answers;
+    r.reply.reset();
     if (!r.by_put)
         control(peer, Kind::kFin, FinBody{r.operation, static_cast<std::uint32_t>(error), 0});
     r.by_put = r.started = false;
@@ -143,39 +137,40 @@ void RdmEndpoint::Body::rendezvous_done(Receive& r, int error, int device_error)
 }
 
 // The message is not wanted, or cannot be had: its sender is told.
-void RdmEndpoint::Body::refuse_rendezvous(Peer& peer, std::uint64_t operation, bool, int error) {
+void EndpointImpl::refuse_rendezvous(Peer& peer, std::uint64_t operation, bool, int error) {
     control(peer, Kind::kFin, FinBody{operation, static_cast<std::uint32_t>(error), 0});
 }
 
-void RdmEndpoint::Body::got_cts(Peer& peer, const Message& message) {
-    Transfer* const t = transfers.find(message.cts.operation);
-    if (t == nullptr || t->peer != &peer || t->step != Transfer::Step::kAnswer ||
+void EndpointImpl::got_cts(Peer& peer, const Message& message) {
+    SendRequest* const t = send_requests.find(message.cts.operation);
+    if (t == nullptr || t->peer != &peer || t->step != SendRequest::Step::kAnswer ||
         t->flags & FI_ATOMIC || options.rendezvous != Rendezvous::kPut ||
         message.cts.bytes > t->bytes)
-        return damaged(peer);
-    --peer.answers;
+        return protocol_error(peer);
+    t->reply.reset();
     t->receive = message.cts.receive;
-    t->step = Transfer::Step::kBulk;
+    t->step = SendRequest::Step::kBulk;
     std::copy_n(message.segments, message.cts.segments, t->bulk.remote.begin());
     t->bulk.remote_count = message.cts.segments;
     t->bulk.begin(*channel, *this, *peer.connection, peer.name.srqn, post::Opcode::kWrite,
                   message.cts.bytes, transfer_written, t);
-    if (!peer.waiting.empty() || !t->bulk.post()) wait(peer, *t);
+    if (!peer.waiting.empty() || !t->bulk.post()) wait(peer, of_pool(*t));
 }
 
-void RdmEndpoint::Body::got_fin(Peer& peer, const FinBody& fin) {
+void EndpointImpl::got_fin(Peer& peer, const FinBody& fin) {
     if (fin.put != 0) {
         Receive* const r = receives.find(fin.operation);
-        if (r == nullptr || r->peer != &peer || !r->by_put || !r->started) return damaged(peer);
+        if (r == nullptr || r->peer != &peer || !r->by_put || !r->started)
+            return protocol_error(peer);
         rendezvous_done(*r, errno_of(fin.status), 0);
         return;
     }
-    Transfer* const t = transfers.find(fin.operation);
-    if (t == nullptr || t->peer != &peer || t->step != Transfer::Step::kAnswer ||
+    SendRequest* const t = send_requests.find(fin.operation);
+    if (t == nullptr || t->peer != &peer || t->step != SendRequest::Step::kAnswer ||
         t->flags & FI_ATOMIC)
-        return damaged(peer);
-    --peer.answers;
-    t->step = Transfer::Step::kFin;
+        return protocol_error(peer);
+    t->reply.reset();
+    t->step = SendRequest::Step::kFin;
     finish(*t, errno_of(fin.status), 0);
 }
 

@@ -7,18 +7,19 @@
 #include <cstring>
 
 #include "protocol/endpoint_impl.h"
+#include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
 namespace {
 
 void moved(void* argument, int error, int device_error) {
-    auto& t = *static_cast<Transfer*>(argument);
-    t.body->moved(t, error, device_error);
+    auto& t = *static_cast<SendRequest*>(argument);
+    t.endpoint->moved(t, error, device_error);
 }
 
 }  // namespace
 
-ssize_t RdmEndpoint::Body::rma(const RmaArguments& a) {
+ssize_t EndpointImpl::rma(const RmaArguments& a) {
     if (a.iov_count > kMaxSegments || a.remote_count > kMaxSegments) return -FI_EINVAL;
     Peer* const peer = peer_at(a.to);
     if (peer == nullptr) return -FI_EINVAL;
@@ -31,9 +32,9 @@ ssize_t RdmEndpoint::Body::rma(const RmaArguments& a) {
     const bool read = a.flags & FI_READ;
     if (a.flags & FI_INJECT && bytes > options.inject_bytes) return -FI_EMSGSIZE;
     Counter* const counter = read ? bindings.read_counter : bindings.write_counter;
-    std::uint8_t what = Sent::kRma;
-    if (a.flags & FI_COMPLETION) what |= Sent::kEntry;
-    if (counter != nullptr) what |= Sent::kCount;
+    std::uint8_t what = WrContext::kRma;
+    if (a.flags & FI_COMPLETION) what |= WrContext::kEntry;
+    if (counter != nullptr) what |= WrContext::kCount;
     ++counts.rma;
 
     const bool has_data = a.flags & FI_REMOTE_CQ_DATA;
@@ -44,16 +45,16 @@ ssize_t RdmEndpoint::Body::rma(const RmaArguments& a) {
         if (posted == post::Posted::kInvalid) return -FI_EINVAL;
     }
     if (peer->failed != 0 && a.flags & FI_INJECT) return -peer->failed;
-    Transfer& t = new_transfer();
-    t.body = this;
+    SendRequest& t = new_request();
+    t.endpoint = this;
     t.peer = peer;
     t.flags = (a.flags & ~(FI_SEND | FI_TAGGED)) | FI_RMA;
-    t.context = a.context;
+    t.report.context = a.context;
     t.data = a.data;
     t.bytes = bytes;
-    t.what = what;
-    t.read = read;
-    t.counter = counter;
+    t.report.what = what;
+    t.report.read = read;
+    t.report.counter = counter;
     t.iov_count = a.iov_count;
     for (std::size_t i = 0; i < a.iov_count; ++i) {
         t.iov[i] = a.iov[i];
@@ -74,28 +75,28 @@ ssize_t RdmEndpoint::Body::rma(const RmaArguments& a) {
         if (a.remote[i].bytes != 0)
             t.bulk.remote[t.bulk.remote_count++] = {a.remote[i].address, a.remote[i].bytes,
                                                     static_cast<std::uint32_t>(a.remote[i].key), 0};
-    if (!can_send(*peer) || !start(t)) wait(*peer, t);
+    if (!can_send(*peer) || !start(t)) wait(*peer, of_pool(t));
     return 0;
 }
 
 // Little data by one work: inline; from or to where it stands, if that is registered; through a
 // buffer of ours. To register memory costs more than to copy so much of it.
-post::Posted RdmEndpoint::Body::rma_at_once(Peer& peer, const RmaArguments& a, std::uint8_t what) {
+post::Posted EndpointImpl::rma_at_once(Peer& peer, const RmaArguments& a, std::uint8_t what) {
     const bool read = a.flags & FI_READ;
     const iovec& user = *a.iov;
-    ibv_sge piece{reinterpret_cast<std::uintptr_t>(user.iov_base),
-                  static_cast<std::uint32_t>(user.iov_len), 0};
+    ibv_sge sge{reinterpret_cast<std::uintptr_t>(user.iov_base),
+                static_cast<std::uint32_t>(user.iov_len), 0};
     post::WorkRequest work;
     work.opcode = read ? post::Opcode::kRead : post::Opcode::kWrite;
-    work.sges = {&piece, 1};
+    work.sges = {&sge, 1};
     work.remote_address = a.remote->address;
     work.remote_key = static_cast<std::uint32_t>(a.remote->key);
     work.remote_srq = peer.name.srqn;
-    Sent sent;
+    WrContext sent;
     sent.user = this;
     if (!read && user.iov_len <= std::min(options.inject_bytes, channel->max_inline())) {
         work.flags = post::kInline;
-        if (what & (Sent::kEntry | Sent::kCount)) {
+        if (what & (WrContext::kEntry | WrContext::kCount)) {
             sent.context = a.context;
             sent.what = what;
         }
@@ -111,29 +112,29 @@ post::Posted RdmEndpoint::Body::rma_at_once(Peer& peer, const RmaArguments& a, s
                        : frequent(read ? read_into : sent_from, user, ReuseCosts::kOneSided);
     std::byte* copied = nullptr;
     if (own != nullptr) {
-        piece.lkey = own->local_key;
+        sge.lkey = own->local_key;
     } else if (reused != nullptr) {
-        piece.lkey = reused->key();
+        sge.lkey = reused->key();
     } else {
         memory::Pool& buffers = channel->send_buffers();
         copied = buffers.take();
         if (copied == nullptr) return post::Posted::kFull;
         if (!read) std::memcpy(copied, user.iov_base, user.iov_len);
-        piece.addr = reinterpret_cast<std::uintptr_t>(copied);
-        piece.lkey = buffers.key();
+        sge.addr = reinterpret_cast<std::uintptr_t>(copied);
+        sge.lkey = buffers.key();
     }
-    Direct& direct =
-        new_direct(what, a.context, read ? bindings.read_counter : bindings.write_counter);
+    ZcopyRequest& direct =
+        new_zcopy_request(what, a.context, read ? bindings.read_counter : bindings.write_counter);
     direct.reused = reused;
     direct.copy_from = read ? copied : nullptr;
     direct.copy_to = user.iov_base;
     direct.bytes = user.iov_len;
     direct.read = read;
-    sent.part = &direct;
+    sent.handler = &direct;
     sent.buffer = read ? nullptr : copied;
     const post::Posted posted = channel->post(*peer.connection, work, sent);
     if (posted != post::Posted::kOk) {
-        directs.give_back(direct);
+        zcopy_requests.give_back(direct);
         if (copied != nullptr) channel->send_buffers().give_back(copied);
         return posted;
     }
@@ -143,28 +144,27 @@ post::Posted RdmEndpoint::Body::rma_at_once(Peer& peer, const RmaArguments& a, s
 }
 
 // False: no room.
-bool RdmEndpoint::Body::start_rma(Transfer& t) {
+bool EndpointImpl::start_rma(SendRequest& t) {
     if (!t.bulk.local.use(domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(), t.bytes,
-                          t.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
+                          t.report.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
         finish(t, errno, 0);
         return true;
     }
-    t.step = Transfer::Step::kBulk;
+    t.step = SendRequest::Step::kBulk;
     t.bulk.begin(*channel, *this, *t.peer->connection, t.peer->name.srqn,
-                 t.read ? post::Opcode::kRead : post::Opcode::kWrite, t.bytes, protocol::moved, &t);
+                 t.report.read ? post::Opcode::kRead : post::Opcode::kWrite, t.bytes,
+                 protocol::moved, &t);
     return t.bulk.post();
 }
 
-void RdmEndpoint::Body::moved(Transfer& t, int error, int device_error) {
+void EndpointImpl::moved(SendRequest& t, int error, int device_error) {
     // The target hears of the data after all bytes are there: they are.
     if (error == 0 && t.flags & FI_REMOTE_CQ_DATA) {
         const Header header{
             Kind::kData, Header::kWideData, name.endpoint, t.peer->name.endpoint, 0, 0};
         const DataBody body{t.bytes};
         std::vector<std::byte> message(sizeof header + sizeof t.data + sizeof body);
-        std::memcpy(message.data(), &header, sizeof header);
-        std::memcpy(message.data() + sizeof header, &t.data, sizeof t.data);
-        std::memcpy(message.data() + sizeof header + sizeof t.data, &body, sizeof body);
+        MessageWriter(message, header).add(t.data).add(body);
         control_message(*t.peer, std::move(message));
     }
     finish(t, error, device_error);

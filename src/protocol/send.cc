@@ -8,6 +8,7 @@
 
 #include "protocol/send_fast_path.h"
 #include "protocol/tuples.h"
+#include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
 namespace {
@@ -37,16 +38,12 @@ bool is_wide(const Outgoing& out) noexcept { return out.has_data && out.data > U
 std::byte* put_header(std::byte* to, const Outgoing& out) noexcept {
     Header header = out.header;
     if (is_wide(out)) header.flags |= Header::kWideData;
-    std::memcpy(to, &header, sizeof header);
-    to += sizeof header;
-    if (is_wide(out)) {
-        std::memcpy(to, &out.data, sizeof out.data);
-        to += sizeof out.data;
-    }
-    return to;
+    MessageWriter message({to, sizeof header + sizeof out.data}, header);
+    if (is_wide(out)) message.add(out.data);
+    return to + message.written().size();
 }
 
-ibv_sge piece_of(const void* at, std::size_t bytes, std::uint32_t key = 0) noexcept {
+ibv_sge sge_of(const void* at, std::size_t bytes, std::uint32_t key = 0) noexcept {
     return {reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(bytes), key};
 }
 
@@ -85,22 +82,22 @@ bool by_ring(const Peer& peer, const Outgoing& out) noexcept {
 
 }  // namespace
 
-// The next message to that peer. what: SendArguments, or a Transfer.
+// The next message to that peer. what: SendArguments, or a SendRequest.
 template <class What>
-Outgoing RdmEndpoint::Body::outgoing(const Peer& peer, const What& what,
-                                     std::size_t bytes) const noexcept {
+Outgoing EndpointImpl::outgoing(const Peer& peer, const What& what,
+                                std::size_t bytes) const noexcept {
     const std::uint8_t flags = what.flags & FI_TAGGED ? Header::kTagged : 0;
-    return {
-        {Kind::kEager, flags, name.endpoint, peer.name.endpoint, peer.send_sequence(), what.tag},
-        &what.iov[0],
-        what.iov_count,
-        bytes,
-        what.data,
-        (what.flags & FI_REMOTE_CQ_DATA) != 0};
+    return {{Kind::kEager, flags, name.endpoint, peer.name.endpoint, peer.outgoing.send_sequence(),
+             what.tag},
+            &what.iov[0],
+            what.iov_count,
+            bytes,
+            what.data,
+            (what.flags & FI_REMOTE_CQ_DATA) != 0};
 }
 
-post::Posted RdmEndpoint::Body::send_eager(Peer& peer, const Outgoing& out, const Sent& sent,
-                                           bool may_stay) {
+post::Posted EndpointImpl::send_eager(Peer& peer, const Outgoing& out, const WrContext& sent,
+                                      bool may_stay) {
     const bool ring = by_ring(peer, out);
     const auto by_buffer = [&] {
         Reuse::Buffer* const reused =
@@ -114,22 +111,22 @@ post::Posted RdmEndpoint::Body::send_eager(Peer& peer, const Outgoing& out, cons
         channel->fits_inline(out.bytes) ? send_inline(peer, out, ring, sent) : by_buffer();
     if (posted != post::Posted::kOk) [[unlikely]]
         return posted;
-    peer.count_numbered();
+    peer.outgoing.count_sequenced();
     if (ring) {
         peer.send_ring->count_sent();
         ++counts.by_ring;
     }
-    if (out.bytes > kFreeBytes) peer.ahead += out.bytes;
+    if (out.bytes > kFreeBytes) peer.unacked_eager_bytes += out.bytes;
     ++(channel->fits_inline(out.bytes) ? counts.inlined : counts.eager);
     return posted;
 }
 
-post::Posted RdmEndpoint::Body::send_inline(Peer& peer, const Outgoing& out, bool ring,
-                                            const Sent& sent) {
+post::Posted EndpointImpl::send_inline(Peer& peer, const Outgoing& out, bool ring,
+                                       const WrContext& sent) {
     std::byte flat[sizeof(Header) + sizeof out.data + kMostInline + sizeof(RingTail)];
     post::WorkRequest work;
     std::byte* end = put_header(flat, out);
-    ibv_sge pieces[2];
+    ibv_sge sges[2];
     std::size_t used = 1;
     if (ring) {
         end = gather(end, out.iov, out.count);
@@ -137,20 +134,20 @@ post::Posted RdmEndpoint::Body::send_inline(Peer& peer, const Outgoing& out, boo
     } else {
         address_send(work, peer, out);
         if (out.count == 1 && out.bytes != 0) {
-            pieces[1] = piece_of(out.iov[0].iov_base, out.bytes);
+            sges[1] = sge_of(out.iov[0].iov_base, out.bytes);
             used = 2;
         } else {
             end = gather(end, out.iov, out.count);
         }
     }
-    pieces[0] = piece_of(flat, static_cast<std::size_t>(end - flat));
-    work.sges = {pieces, used};
+    sges[0] = sge_of(flat, static_cast<std::size_t>(end - flat));
+    work.sges = {sges, used};
     work.flags = post::kInline;
     return channel->post(*peer.connection, work, sent);
 }
 
-post::Posted RdmEndpoint::Body::send_copied(Peer& peer, const Outgoing& out, bool ring,
-                                            const Sent& wanted) {
+post::Posted EndpointImpl::send_copied(Peer& peer, const Outgoing& out, bool ring,
+                                       const WrContext& wanted) {
     memory::Pool& buffers = channel->send_buffers();
     std::byte* const buffer = buffers.take();
     if (buffer == nullptr) return post::Posted::kFull;
@@ -160,9 +157,9 @@ post::Posted RdmEndpoint::Body::send_copied(Peer& peer, const Outgoing& out, boo
         end = address_ring(work, peer, out, static_cast<std::size_t>(end - buffer), end);
     else
         address_send(work, peer, out);
-    const ibv_sge piece = piece_of(buffer, static_cast<std::size_t>(end - buffer), buffers.key());
-    work.sges = {&piece, 1};
-    Sent sent = wanted;
+    const ibv_sge sge = sge_of(buffer, static_cast<std::size_t>(end - buffer), buffers.key());
+    work.sges = {&sge, 1};
+    WrContext sent = wanted;
     sent.buffer = buffer;
     const post::Posted posted = channel->post(*peer.connection, work, sent);
     if (posted != post::Posted::kOk) [[unlikely]] {
@@ -175,29 +172,29 @@ post::Posted RdmEndpoint::Body::send_copied(Peer& peer, const Outgoing& out, boo
 
 // From where it stands, behind a header of ours: two pieces, and with a ring's tail three
 // ("Exploiting application buffer reuse", section 3.2).
-post::Posted RdmEndpoint::Body::send_gathered(Peer& peer, const Outgoing& out, bool ring,
-                                              const Sent& wanted, Reuse::Buffer& reused) {
+post::Posted EndpointImpl::send_gathered(Peer& peer, const Outgoing& out, bool ring,
+                                         const WrContext& wanted, Reuse::Buffer& reused) {
     memory::Pool& buffers = channel->send_buffers();
     std::byte* const buffer = buffers.take();
     if (buffer == nullptr) return post::Posted::kFull;
     post::WorkRequest work;
     std::byte* const end = put_header(buffer, out);
     const auto before = static_cast<std::size_t>(end - buffer);
-    ibv_sge pieces[3] = {piece_of(buffer, before, buffers.key()),
-                         piece_of(out.iov[0].iov_base, out.bytes, reused.key())};
+    ibv_sge sges[3] = {sge_of(buffer, before, buffers.key()),
+                       sge_of(out.iov[0].iov_base, out.bytes, reused.key())};
     std::size_t used = 2;
     if (ring) {
         address_ring(work, peer, out, before + out.bytes, end);
-        pieces[used++] = piece_of(end, sizeof(RingTail), buffers.key());
+        sges[used++] = sge_of(end, sizeof(RingTail), buffers.key());
     } else {
         address_send(work, peer, out);
     }
-    work.sges = {pieces, used};
-    Direct& direct = new_direct(wanted.what, wanted.context, bindings.send_counter);
+    work.sges = {sges, used};
+    ZcopyRequest& direct = new_zcopy_request(wanted.what, wanted.context, bindings.send_counter);
     direct.reused = &reused;
-    Sent sent;
+    WrContext sent;
     sent.user = this;
-    sent.part = &direct;
+    sent.handler = &direct;
     sent.buffer = buffer;
     const post::Posted posted = channel->post(*peer.connection, work, sent);
     if (posted == post::Posted::kOk) [[likely]] {
@@ -205,13 +202,13 @@ post::Posted RdmEndpoint::Body::send_gathered(Peer& peer, const Outgoing& out, b
         ++counts.gathered;
         ++counts.gathered_by_size[EndpointCounts::size_index(out.bytes)];
     } else {
-        directs.give_back(direct);
+        zcopy_requests.give_back(direct);
         buffers.give_back(buffer);
     }
     return posted;
 }
 
-ssize_t RdmEndpoint::Body::send(const SendArguments& a) {
+ssize_t EndpointImpl::send(const SendArguments& a) {
     if (a.iov_count == 1 && !(a.flags & (FI_MATCH_COMPLETE | FI_INJECT_COMPLETE)) &&
         send_small(a.iov->iov_base, a.iov->iov_len, a.to, a.tag, a.data, a.flags,
                    a.flags & FI_COMPLETION, a.context))
@@ -219,7 +216,7 @@ ssize_t RdmEndpoint::Body::send(const SendArguments& a) {
     return send_any(a);
 }
 
-ssize_t RdmEndpoint::Body::send_any(const SendArguments& a) {
+ssize_t EndpointImpl::send_any(const SendArguments& a) {
     if (a.iov_count > kMaxSegments) return -FI_EINVAL;
     Peer* const peer = peer_at(a.to);
     if (peer == nullptr) [[unlikely]]
@@ -235,32 +232,32 @@ ssize_t RdmEndpoint::Body::send_any(const SendArguments& a) {
     return sent;
 }
 
-ssize_t RdmEndpoint::Body::send_to_tuple(TupleOut& tuple, Peer& peer, const SendArguments& a,
-                                         std::size_t bytes) {
+ssize_t EndpointImpl::send_to_tuple(TupleOut& tuple, Peer& peer, const SendArguments& a,
+                                    std::size_t bytes) {
     if (TupleSender::is_full(tuple)) return -FI_EAGAIN;
-    tuples->sender.send(tuple, transfer_of(peer, a, bytes));
+    tuples->sender.send(tuple, request_of(peer, a, bytes));
     return 0;
 }
 
 // What the application is told in the end.
-std::uint8_t RdmEndpoint::Body::told_of(const SendArguments& a) const noexcept {
-    std::uint8_t what = a.flags & FI_TAGGED ? Sent::kTagged : 0;
-    if (a.flags & FI_COMPLETION) what |= Sent::kEntry;
-    if (bindings.send_counter != nullptr) what |= Sent::kCount;
+std::uint8_t EndpointImpl::told_of(const SendArguments& a) const noexcept {
+    std::uint8_t what = a.flags & FI_TAGGED ? WrContext::kTagged : 0;
+    if (a.flags & FI_COMPLETION) what |= WrContext::kEntry;
+    if (bindings.send_counter != nullptr) what |= WrContext::kCount;
     return what;
 }
 
-Transfer& RdmEndpoint::Body::transfer_of(Peer& peer, const SendArguments& a, std::size_t bytes) {
-    Transfer& transfer = new_transfer();
-    transfer.body = this;
+SendRequest& EndpointImpl::request_of(Peer& peer, const SendArguments& a, std::size_t bytes) {
+    SendRequest& transfer = new_request();
+    transfer.endpoint = this;
     transfer.peer = &peer;
     transfer.flags = a.flags;
-    transfer.context = a.context;
+    transfer.report.context = a.context;
     transfer.tag = a.tag;
     transfer.data = a.data;
     transfer.bytes = bytes;
-    transfer.what = told_of(a);
-    transfer.counter = bindings.send_counter;
+    transfer.report.what = told_of(a);
+    transfer.report.counter = bindings.send_counter;
     transfer.iov_count = a.iov_count;
     for (std::size_t i = 0; i < a.iov_count; ++i) {
         transfer.iov[i] = a.iov[i];
@@ -275,13 +272,13 @@ Transfer& RdmEndpoint::Body::transfer_of(Peer& peer, const SendArguments& a, std
     return transfer;
 }
 
-ssize_t RdmEndpoint::Body::send_by_software(Peer& peer, const SendArguments& a, std::size_t bytes) {
+ssize_t EndpointImpl::send_by_software(Peer& peer, const SendArguments& a, std::size_t bytes) {
     const std::uint8_t what = told_of(a);
-    const bool tells = what & (Sent::kEntry | Sent::kCount);
+    const bool tells = what & (WrContext::kEntry | WrContext::kCount);
     if (can_send(peer) && !(a.flags & FI_MATCH_COMPLETE)) [[likely]] {
         // What was copied is the application's again; it may be told so if that is all it asked.
         const bool early = tells && a.flags & FI_INJECT_COMPLETE;
-        Sent sent;
+        WrContext sent;
         if (tells && !early) {
             sent.user = this;
             sent.context = a.context;
@@ -301,16 +298,16 @@ ssize_t RdmEndpoint::Body::send_by_software(Peer& peer, const SendArguments& a, 
     }
     if (peer.failed != 0 && a.flags & FI_INJECT) return -peer.failed;
     if (peer.waiting.size() >= kMostWaiting) return -FI_EAGAIN;
-    Transfer& transfer = transfer_of(peer, a, bytes);
-    if (!can_send(peer) || !start(transfer)) wait(peer, transfer);
+    SendRequest& transfer = request_of(peer, a, bytes);
+    if (!can_send(peer) || !start(transfer)) wait(peer, of_pool(transfer));
     return 0;
 }
 
-bool RdmEndpoint::Body::start(Transfer& t) {
+bool EndpointImpl::start(SendRequest& t) {
     if (t.flags & FI_RMA) return start_rma(t);
     if (t.flags & FI_ATOMIC) return start_atomic(t);
     Peer& peer = *t.peer;
-    if (t.flags & FI_MATCH_COMPLETE || t.later || !may_be_eager(peer, t.bytes)) {
+    if (t.flags & FI_MATCH_COMPLETE || t.by_tuple.later || !may_be_eager(peer, t.bytes)) {
         // By RPUT this side writes: the receiver has nothing to read.
         const int access = options.rendezvous == Rendezvous::kPut ? 0 : IBV_ACCESS_REMOTE_READ;
         if (!t.bulk.local.use(domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
@@ -318,15 +315,15 @@ bool RdmEndpoint::Body::start(Transfer& t) {
             finish(t, errno, 0);
             return true;
         }
-        t.step = Transfer::Step::kRts;
+        t.step = SendRequest::Step::kRts;
         ++counts.rendezvous;
         return send_rts(t);
     }
-    Sent sent;
-    if (t.what & (Sent::kEntry | Sent::kCount)) {
+    WrContext sent;
+    if (t.report.what & (WrContext::kEntry | WrContext::kCount)) {
         sent.user = this;
-        sent.context = t.context;
-        sent.what = t.what;
+        sent.context = t.report.context;
+        sent.what = t.report.what;
     }
     const Outgoing out = outgoing(peer, t, t.bytes);
     const post::Posted posted = send_eager(peer, out, sent, false);
@@ -335,16 +332,16 @@ bool RdmEndpoint::Body::start(Transfer& t) {
         finish(t, EINVAL, 0);
         return true;
     }
-    end_transfer(t);
+    end_request(t);
     return true;
 }
 
-bool Transfer::go() {
+bool SendRequest::try_post() {
     switch (step) {
         case Step::kMessage:
-            return body->start(*this);
+            return endpoint->start(*this);
         case Step::kRts:
-            return body->send_rts(*this);
+            return endpoint->send_rts(*this);
         case Step::kBulk:
             return bulk.post();
         case Step::kAnswer:
@@ -355,15 +352,15 @@ bool Transfer::go() {
     return true;
 }
 
-bool Transfer::is_numbered() const noexcept {
+bool SendRequest::is_sequenced() const noexcept {
     return (step == Step::kMessage && !(flags & FI_RMA)) || step == Step::kRts;
 }
 
-void Transfer::fail(int error) {
+void SendRequest::fail(int error) {
     if (step == Step::kBulk)
         bulk.post();  // it sees that the connection has failed, and ends when all works have
     else
-        body->finish(*this, error, 0);
+        endpoint->finish(*this, error, 0);
 }
 
 }  // namespace heddle::protocol

@@ -12,29 +12,30 @@
 namespace heddle::protocol {
 
 template <bool kIsTagged, bool kHasData>
-[[gnu::always_inline]] inline bool RdmEndpoint::Body::post_small(
-    Peer& peer, std::uint64_t tag, std::uint64_t tail, std::uint32_t bytes, std::uint64_t data,
-    std::uint8_t what, void* context) noexcept {
-    Sent sent;
+[[gnu::always_inline]] inline bool EndpointImpl::post_small(Peer& peer, std::uint64_t tag,
+                                                            std::uint64_t tail, std::uint32_t bytes,
+                                                            std::uint64_t data, std::uint8_t what,
+                                                            void* context) noexcept {
+    WrContext sent;
     if (what != 0) {
         sent.user = this;
         sent.context = context;
         sent.what = what;
     }
-    const std::uint64_t start = peer.next_start + (kIsTagged ? kTaggedStart : std::uint64_t{0});
+    const std::uint64_t start =
+        peer.outgoing.next_start + (kIsTagged ? kTaggedStart : std::uint64_t{0});
     return channel->post_small<kHasData>(*peer.small, start, tag, tail, bytes,
                                          static_cast<std::uint32_t>(data), peer.srq, sent, [&] {
-                                             peer.count_sent();
+                                             peer.outgoing.count_sent();
                                              ++counts.inlined;
                                          }) == post::Posted::kOk;
 }
 
 // Fewer than eight bytes.
 template <bool kIsTagged, bool kHasData>
-[[gnu::noinline]] bool RdmEndpoint::Body::send_few(Peer& peer, const void* buffer,
-                                                   std::size_t bytes, std::uint64_t tag,
-                                                   std::uint64_t data, std::uint8_t what,
-                                                   void* context) noexcept {
+[[gnu::noinline]] bool EndpointImpl::send_few(Peer& peer, const void* buffer, std::size_t bytes,
+                                              std::uint64_t tag, std::uint64_t data,
+                                              std::uint8_t what, void* context) noexcept {
     std::uint64_t tail = 0;
     for (std::size_t i = 0; i < bytes; ++i)
         reinterpret_cast<std::byte*>(&tail)[i] = static_cast<const std::byte*>(buffer)[i];
@@ -43,7 +44,7 @@ template <bool kIsTagged, bool kHasData>
 }
 
 template <bool kIsTagged, bool kHasData>
-[[gnu::always_inline]] inline bool RdmEndpoint::Body::send_small_of_kind(
+[[gnu::always_inline]] inline bool EndpointImpl::send_small_of_kind(
     const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag, std::uint64_t data,
     bool wants_entry, void* context) noexcept {
     if (addresses.removals() != removals_seen || to >= addresses_known) [[unlikely]]
@@ -52,7 +53,8 @@ template <bool kIsTagged, bool kHasData>
     if (peer->small == nullptr) [[unlikely]]
         return false;
     if (kHasData && data > UINT32_MAX) return false;
-    constexpr std::uint8_t kTold = kIsTagged ? Sent::kEntry | Sent::kTagged : Sent::kEntry;
+    constexpr std::uint8_t kTold =
+        kIsTagged ? WrContext::kEntry | WrContext::kTagged : WrContext::kEntry;
     std::uint64_t tail;
     if (bytes != sizeof tail) [[unlikely]] {
         if (bytes > sizeof tail || bytes > options.inject_bytes) return false;
@@ -68,9 +70,11 @@ template <bool kIsTagged, bool kHasData>
 
 // kind: FI_TAGGED, FI_REMOTE_CQ_DATA; known when this is compiled, mostly. wants_entry: at its end,
 // as by FI_COMPLETION. False: nothing was done; by send(), please.
-[[gnu::always_inline]] inline bool RdmEndpoint::Body::send_small(
-    const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag, std::uint64_t data,
-    std::uint64_t kind, bool wants_entry, void* context) noexcept {
+[[gnu::always_inline]] inline bool EndpointImpl::send_small(const void* buffer, std::size_t bytes,
+                                                            std::uint64_t to, std::uint64_t tag,
+                                                            std::uint64_t data, std::uint64_t kind,
+                                                            bool wants_entry,
+                                                            void* context) noexcept {
     const auto by = [&]<bool kIsTagged, bool kHasData> {
         return send_small_of_kind<kIsTagged, kHasData>(buffer, bytes, to, tag, data, wants_entry,
                                                        context);

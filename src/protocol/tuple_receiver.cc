@@ -23,8 +23,8 @@ constexpr std::uint64_t kUnused = 4;
 
 }  // namespace
 
-TupleReceiver::TupleReceiver(RdmEndpoint::Body& body, TupleDevice& device)
-    : body_(body), device_(device) {
+TupleReceiver::TupleReceiver(EndpointImpl& endpoint, TupleDevice& device)
+    : endpoint_(endpoint), device_(device) {
     device_.tell(*this);
 }
 
@@ -32,7 +32,7 @@ TupleReceiver::~TupleReceiver() {
     tuples_.for_each_in_use([&](TupleIn& tuple) {
         if (tuple.queue == nullptr) return;
         tuple.queue.reset();
-        body_.process->release_tuple();
+        endpoint_.process->release_tuple();
         for (auto* const receives : {&tuple.returned, &tuple.posted, &tuple.pending})
             for (Receive* const r : *receives)
                 r->bulk.local.release();
@@ -42,23 +42,23 @@ TupleReceiver::~TupleReceiver() {
 // Queues are for messages that one receive after the other takes; why those of a tuple are not, or
 // kNone.
 TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uint64_t mask) {
-    const std::uint64_t known = empty() ? body_.tagged.mask() : mask_;
+    const std::uint64_t known = empty() ? endpoint_.tagged.mask() : mask_;
     if (mask != known) return TupleReason::kMask;
     if (!TupleImmediate::possible(mask)) return TupleReason::kManyBits;
-    if (body_.closing) return TupleReason::kClosing;
+    if (endpoint_.closing) return TupleReason::kClosing;
     if (by_key_.contains({peer.number, tag & ~mask})) return TupleReason::kOther;
-    if (body_.tagged.has_inexact(peer.number, tag, mask)) return TupleReason::kWildcard;
-    if (body_.options.rendezvous == Rendezvous::kAuto &&
-        body_.tagged.find(peer.number, tag, mask) != nullptr)
+    if (endpoint_.tagged.has_inexact(peer.number, tag, mask)) return TupleReason::kWildcard;
+    if (endpoint_.options.rendezvous == Rendezvous::kAuto &&
+        endpoint_.tagged.find(peer.number, tag, mask) != nullptr)
         return TupleReason::kLate;
-    if (by_key_.size() >= body_.options.tuples) forget_who_left();
-    if (by_key_.size() >= body_.options.tuples || !body_.process->take_tuple()) {
+    if (by_key_.size() >= endpoint_.options.tuples) forget_who_left();
+    if (by_key_.size() >= endpoint_.options.tuples || !endpoint_.process->take_tuple()) {
         TupleIn* oldest = nullptr;
         for (const auto& [key, tuple] : by_key_)
             if (tuple->state == TupleIn::State::kOpen &&
                 (oldest == nullptr || tuple->used_at < oldest->used_at))
                 oldest = tuple;
-        if (oldest != nullptr && clock_ - oldest->used_at > kUnused * body_.options.tuples)
+        if (oldest != nullptr && clock_ - oldest->used_at > kUnused * endpoint_.options.tuples)
             revoke(*oldest, TupleReason::kLimit);
         return TupleReason::kLimit;  // there is room the next time
     }
@@ -70,7 +70,7 @@ TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uin
 void TupleReceiver::forget_who_left() {
     tuples_.for_each_in_use([&](TupleIn& tuple) {
         if (tuple.state != TupleIn::State::kOffered ||
-            !body_.connector.has_left(tuple.peer->name, body_.name))
+            !endpoint_.connector.has_left(tuple.peer->name, endpoint_.name))
             return;
         take_back(tuple);
         erase(tuple);
@@ -87,14 +87,14 @@ void TupleReceiver::got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody&
         try {
             queue = device_.make_queue();
         } catch (const VerbsError&) {
-            body_.process->release_tuple();
+            endpoint_.process->release_tuple();
             declined = TupleReason::kDevice;
         }
     }
-    answer.mask = empty() ? body_.tagged.mask() : mask_;
+    answer.mask = empty() ? endpoint_.tagged.mask() : mask_;
     if (declined != TupleReason::kNone) {
         answer.declined = static_cast<std::uint32_t>(declined);
-        return body_.control(peer, Kind::kTupleAnswer, answer);
+        return endpoint_.control(peer, Kind::kTupleAnswer, answer);
     }
     mask_ = open.mask;
     TupleIn& tuple = tuples_.take();
@@ -109,163 +109,40 @@ void TupleReceiver::got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody&
     tuple.queue = std::move(queue);
     tuple.used_at = ++clock_;
     by_key_[{peer.number, tuple.tag}] = &tuple;
-    TupleCounts& counts = body_.tuple_counts;
+    TupleCounts& counts = endpoint_.tuple_counts;
     ++counts.queues;
     counts.queues_peak = std::max<std::uint64_t>(counts.queues_peak, by_key_.size());
-    answer.receiver = Numbered<TupleIn>::id(tuple);
+    answer.receiver = SlotPool<TupleIn>::id(tuple);
     answer.srqn = tuple.queue->number();
-    body_.control(peer, Kind::kTupleAnswer, answer);
+    endpoint_.control(peer, Kind::kTupleAnswer, answer);
 }
 
 // Whatever of the tuple came before has its receives, or waits for some, before those of the queue.
 void TupleReceiver::got_begin(Peer& peer, const TupleBeginBody& begin) {
     TupleIn* const tuple = tuples_.find(begin.tuple);
     if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleIn::State::kOffered)
-        return body_.damaged(peer);
+        return endpoint_.protocol_error(peer);
     tuple->state = TupleIn::State::kOpen;
-    if (body_.tagged.has_inexact(peer.number, tuple->tag, mask_)) {
+    if (endpoint_.tagged.has_inexact(peer.number, tuple->tag, mask_)) {
         park_queued(*tuple);
         return revoke(*tuple, TupleReason::kWildcard);
     }
     while (tuples_.find(begin.tuple) != nullptr && tuple->state == TupleIn::State::kOpen) {
-        PostedReceive* const posted = body_.tagged.take_exact(peer.number, tuple->tag, mask_);
+        PostedReceive* const posted = endpoint_.tagged.take_exact(peer.number, tuple->tag, mask_);
         if (posted == nullptr) break;
         post(*tuple, static_cast<Receive&>(*posted));
     }
 }
 
-bool TupleReceiver::take(Receive& r) {
-    if (empty() && parked_.empty()) return false;
-    ++clock_;
-    if (is_exact(r)) {
-        const auto found = by_key_.find({r.source, r.tag & ~mask_});
-        if (found != by_key_.end()) {
-            TupleIn& tuple = *found->second;
-            tuple.used_at = clock_;
-            if (tuple.state == TupleIn::State::kOpen) {
-                // What came before the queue was opened is older than what comes by it.
-                if (body_.tagged.find(r.source, r.tag, r.ignore) != nullptr) return false;
-                body_.tagged.number(r);
-                post(tuple, r);
-                return true;
-            }
-        }
-    } else if (revoke_matching(r.source, r.tag, r.ignore)) {
-        park(r);
-        return true;
-    }
-    if (parked_.empty()) return false;
-    park(r);
-    return true;
-}
-
-bool TupleReceiver::is_exact(const Receive& r) const noexcept {
-    return r.source != kAnySource && r.ignore == mask_ && !r.stays;
-}
-
-bool TupleReceiver::could_take(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore,
-                               const TupleIn& tuple) const noexcept {
-    return (source == kAnySource || source == tuple.peer->number) &&
-           ((tuple.tag ^ tag) & ~ignore & ~mask_) == 0;
-}
-
-bool TupleReceiver::hides(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) {
-    if (empty() && parked_.empty()) return false;
-    return revoke_matching(source, tag, ignore) || !parked_.empty();
-}
-
-bool TupleReceiver::revoke_matching(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) {
-    if (body_.options.no_wildcards) return false;
-    bool any = false;
-    tuples_.for_each_in_use([&](TupleIn& tuple) {
-        if (tuple.state == TupleIn::State::kOffered || !could_take(source, tag, ignore, tuple))
-            return;
-        any = true;
-        revoke(tuple, TupleReason::kWildcard);
-    });
-    return any;
-}
-
-// It waits until what the queues hold that it could take has come, and everybody who is posted
-// later waits with it. Messages meanwhile are kept, where it would have been the first to take
-// them.
-void TupleReceiver::park(Receive& r) {
-    r.waits = true;
-    r.plain_room = -1;
-    body_.tagged.number(r);
-    body_.tagged.put_back(r);
-    parked_.push_back(&r);
-}
-
-// The same for receives that were there when the queue was about to begin.
-void TupleReceiver::park_queued(const TupleIn& tuple) {
-    std::vector<Receive*> queued;
-    body_.tagged.find_receive([&](PostedReceive& posted) {
-        queued.push_back(static_cast<Receive*>(&posted));
-        return false;
-    });
-    std::sort(queued.begin(), queued.end(),
-              [](const Receive* a, const Receive* b) { return a->order < b->order; });
-    bool later = false;
-    parked_.clear();
-    for (Receive* const r : queued) {
-        later =
-            later || r->waits || (could_take(r->source, r->tag, r->ignore, tuple) && !is_exact(*r));
-        if (!later) continue;
-        r->waits = true;
-        r->plain_room = -1;
-        parked_.push_back(r);
-    }
-}
-
-void TupleReceiver::unpark() {
-    if (unparking_) return;
-    unparking_ = true;
-    while (!parked_.empty()) {
-        Receive& r = *parked_.front();
-        bool blocked = false;
-        if (!is_exact(r))
-            tuples_.for_each_in_use([&](const TupleIn& tuple) {
-                blocked = blocked || (tuple.state != TupleIn::State::kOffered &&
-                                      could_take(r.source, r.tag, r.ignore, tuple));
-            });
-        if (blocked) break;
-        parked_.pop_front();
-        body_.tagged.take(r);
-        r.waits = false;
-        bool done = false;
-        while (!done) {
-            UnexpectedMessage* const message = body_.tagged.find(r.source, r.tag, r.ignore);
-            if (message == nullptr) break;
-            body_.tagged.take(*message);
-            done = !r.stays;
-            body_.deliver(r, static_cast<Unexpected&>(*message));
-            done = done || r.exhausted;
-        }
-        if (done) continue;
-        if (r.source != kAnySource && body_.peers[r.source]->failed != 0)
-            body_.end_unmatched(r, FI_ECONNRESET);
-        else
-            body_.tagged.put_back(r);
-    }
-    unparking_ = false;
-}
-
-void TupleReceiver::forget(Receive& r) {
-    std::erase(parked_, &r);
-    r.waits = false;
-    unpark();
-}
-
 void TupleReceiver::revoke(TupleIn& tuple, TupleReason reason) {
     if (tuple.state != TupleIn::State::kOpen) return;
     tuple.state = TupleIn::State::kRevoked;
-    ++tuple.peer->answers;
-    body_.control(*tuple.peer, Kind::kTupleRevoke,
-                  TupleRevokeBody{tuple.sender, static_cast<std::uint32_t>(reason), 0});
+    tuple.reply = OutstandingReply(*tuple.peer);
+    endpoint_.control(*tuple.peer, Kind::kTupleRevoke,
+                      TupleRevokeBody{tuple.sender, static_cast<std::uint32_t>(reason), 0});
 }
 
-// Numbered, and the youngest of its tuple.
+// SlotPool, and the youngest of its tuple.
 void TupleReceiver::post(TupleIn& tuple, Receive& r) {
     r.tuple = &tuple;
     r.tuple_cancelled = false;
@@ -280,18 +157,18 @@ void TupleReceiver::post(TupleIn& tuple, Receive& r) {
 
 bool TupleReceiver::to_device(TupleIn& tuple, Receive& r) {
     if (r.iov_count > 1) return false;
-    const std::size_t room = std::min(r.bytes, body_.channel->max_message());
-    if (room != 0 && !r.bulk.local.use(body_.domain->body(), r.iov.data(), r.iov_count, nullptr,
+    const std::size_t room = std::min(r.bytes, endpoint_.channel->max_message());
+    if (room != 0 && !r.bulk.local.use(endpoint_.domain->body(), r.iov.data(), r.iov_count, nullptr,
                                        room, IBV_ACCESS_LOCAL_WRITE))
         return false;
     if (!tuple.queue->post(r.iov[0].iov_base, static_cast<std::uint32_t>(room),
-                           room != 0 ? r.bulk.local.local_keys[0] : 0, Numbered<Receive>::id(r))) {
+                           room != 0 ? r.bulk.local.local_keys[0] : 0, SlotPool<Receive>::id(r))) {
         r.bulk.local.release();
         return false;
     }
     tuple.posted.push_back(&r);
     ++tuple.posts;
-    ++body_.tuple_counts.posted;
+    ++endpoint_.tuple_counts.posted;
     return true;
 }
 
@@ -300,19 +177,20 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
     Peer& peer = *tuple.peer;
     while (tuple.credited != tuple.posts) {
         const std::size_t at = tuple.posted.size() - (tuple.posts - tuple.credited);
-        const TupleCredit credit{
-            tuple.credited + 1, static_cast<std::uint32_t>(std::min(tuple.posted[at]->bytes,
-                                                                    body_.channel->max_message()))};
-        ibv_sge piece{reinterpret_cast<std::uintptr_t>(&credit), sizeof credit, 0};
+        const TupleCredit credit{tuple.credited + 1,
+                                 static_cast<std::uint32_t>(std::min(
+                                     tuple.posted[at]->bytes, endpoint_.channel->max_message()))};
+        ibv_sge sge{reinterpret_cast<std::uintptr_t>(&credit), sizeof credit, 0};
         post::WorkRequest work;
         work.opcode = post::Opcode::kWrite;
         work.flags = post::kInline;
-        work.sges = {&piece, 1};
+        work.sges = {&sge, 1};
         work.remote_address = tuple.credits + tuple.credited % kTupleDepth * sizeof(TupleCredit);
         work.remote_key = tuple.credits_key;
         work.remote_srq = peer.name.srqn;
-        if (!RdmEndpoint::Body::can_send(peer) ||
-            body_.channel->post(*peer.connection, work, {.what = Sent::kOwn}) != post::Posted::kOk)
+        if (!EndpointImpl::can_send(peer) ||
+            endpoint_.channel->post(*peer.connection, work, {.what = WrContext::kOwn}) !=
+                post::Posted::kOk)
             return list(tuple);
         ++tuple.credited;
     }
@@ -321,10 +199,10 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
 // Its messages have no header: whoever is connected to this process and knows, or guesses, the
 // number of its queue can send to it.
 bool TupleReceiver::is_from_sender(TupleIn& tuple, std::uint32_t qpn) const {
-    const std::uint64_t removals = body_.connector.removals();
+    const std::uint64_t removals = endpoint_.connector.removals();
     if (tuple.from_qpn == qpn && tuple.from_removals == removals) return true;
-    const std::optional<Name> asker = body_.connector.asker(qpn);
-    const Name& sender = tuple.peer->name;
+    const std::optional<EndpointAddress> asker = endpoint_.connector.asker(qpn);
+    const EndpointAddress& sender = tuple.peer->name;
     if (!asker || asker->process != sender.process || asker->context != sender.context ||
         asker->channel != sender.channel)
         return false;
@@ -334,7 +212,7 @@ bool TupleReceiver::is_from_sender(TupleIn& tuple, std::uint32_t qpn) const {
 }
 
 void TupleReceiver::received(std::uint64_t id, const ibv_wc& wc) {
-    Receive* const found = body_.receives.find(id);
+    Receive* const found = endpoint_.receives.find(id);
     if (found == nullptr || found->tuple == nullptr) return;  // of a queue that was given up
     Receive& r = *found;
     TupleIn& tuple = *r.tuple;
@@ -353,23 +231,23 @@ void TupleReceiver::received(std::uint64_t id, const ibv_wc& wc) {
     }
     if (!is_from_sender(tuple, wc.qp_num)) {
         // The receive is spent on it, so that the sender has credit for more than there are.
-        if (const std::optional<Name> stranger = body_.connector.asker(wc.qp_num))
-            body_.connector.refuse(*stranger, body_.name);
+        if (const std::optional<EndpointAddress> stranger = endpoint_.connector.asker(wc.qp_num))
+            endpoint_.connector.refuse(*stranger, endpoint_.name);
         r.tuple = nullptr;
-        body_.finish(r, peer, tuple.tag, 0, false, nullptr, 0, 0, EPROTO, 0);
-        return body_.damaged(peer);
+        endpoint_.finish(r, peer, tuple.tag, 0, false, nullptr, 0, 0, EPROTO, 0);
+        return endpoint_.protocol_error(peer);
     }
     const auto immediate = wc.wc_flags & IBV_WC_WITH_IMM ? be32toh(wc.imm_data) : 0;
     const bool good =
         wc.wc_flags & IBV_WC_WITH_IMM && TupleImmediate::is_number(immediate, tuple.received);
     ++tuple.received;
-    ++body_.tuple_counts.received;
-    ++body_.counts.received;
+    ++endpoint_.tuple_counts.received;
+    ++endpoint_.counts.received;
     r.tuple = nullptr;
-    body_.finish(r, peer, TupleImmediate::tag_of(immediate, tuple.tag, mask_), tuple.data,
-                 tuple.has_data, r.iov_count != 0 ? r.iov[0].iov_base : nullptr, wc.byte_len,
-                 wc.byte_len, 0, 0);
-    if (!good) return body_.damaged(peer);
+    endpoint_.finish(r, peer, TupleImmediate::tag_of(immediate, tuple.tag, mask_), tuple.data,
+                     tuple.has_data, r.iov_count != 0 ? r.iov[0].iov_base : nullptr, wc.byte_len,
+                     wc.byte_len, 0, 0);
+    if (!good) return endpoint_.protocol_error(peer);
     if (tuple.state == TupleIn::State::kDrained) return list(tuple);
     while (tuple.state == TupleIn::State::kOpen && !tuple.pending.empty() &&
            tuple.posted.size() < kTupleDepth) {
@@ -385,10 +263,10 @@ void TupleReceiver::got_drained(Peer& peer, const TupleDrainedBody& drained) {
     if (tuple == nullptr || tuple->peer != &peer || tuple->state == TupleIn::State::kOffered ||
         tuple->state >= TupleIn::State::kDrained ||
         static_cast<std::int32_t>(tuple->posts - drained.delivered) < 0)
-        return body_.damaged(peer);
-    if (tuple->state == TupleIn::State::kRevoked) --peer.answers;
+        return endpoint_.protocol_error(peer);
+    tuple->reply.reset();
     // From a queue that has failed there may still be messages under way: not any more.
-    if (drained.qpn != 0) body_.connector.drop(peer.name, drained.qpn);
+    if (drained.qpn != 0) endpoint_.connector.drop(peer.name, drained.qpn);
     tuple->flushed_qpn = drained.qpn;
     tuple->state = TupleIn::State::kDrained;
     tuple->delivered = drained.delivered;
@@ -397,33 +275,34 @@ void TupleReceiver::got_drained(Peer& peer, const TupleDrainedBody& drained) {
 
 // All completions that there can be have been polled, once those are that the sender knows of.
 void TupleReceiver::look_if_complete(TupleIn& tuple) {
-    if (tuple.flushed_qpn != 0 && !body_.connector.is_quiet(tuple.peer->name, tuple.flushed_qpn))
+    if (tuple.flushed_qpn != 0 &&
+        !endpoint_.connector.is_quiet(tuple.peer->name, tuple.flushed_qpn))
         return list(tuple);
-    const std::uint64_t id = Numbered<TupleIn>::id(tuple);
+    const std::uint64_t id = SlotPool<TupleIn>::id(tuple);
     while (device_.poll() != 0) {
     }
     if (tuples_.find(id) == nullptr) return;
     if (static_cast<std::int32_t>(tuple.received - tuple.delivered) < 0) return list(tuple);
     tuple.state = TupleIn::State::kEnding;
     take_back(tuple);
-    ++tuple.peer->answers;
-    body_.control(*tuple.peer, Kind::kTupleClosed,
-                  TupleClosedBody{tuple.sender, tuple.received, 0});
+    tuple.reply = OutstandingReply(*tuple.peer);
+    endpoint_.control(*tuple.peer, Kind::kTupleClosed,
+                      TupleClosedBody{tuple.sender, tuple.received, 0});
 }
 
 // Nobody sends there any more. The receives take their places again.
 void TupleReceiver::take_back(TupleIn& tuple) {
     if (tuple.queue == nullptr) return;
     tuple.queue.reset();
-    body_.process->release_tuple();
+    endpoint_.process->release_tuple();
     for (auto* const receives : {&tuple.returned, &tuple.posted, &tuple.pending}) {
         for (Receive* const r : *receives) {
             r->bulk.local.release();
             r->tuple = nullptr;
             if (r->tuple_cancelled)
-                body_.cancelled(*r);
+                endpoint_.cancelled(*r);
             else
-                body_.tagged.put_back(*r);
+                endpoint_.tagged.put_back(*r);
         }
         receives->clear();
     }
@@ -432,8 +311,8 @@ void TupleReceiver::take_back(TupleIn& tuple) {
 void TupleReceiver::got_end(Peer& peer, const TupleBeginBody& ended) {
     TupleIn* const tuple = tuples_.find(ended.tuple);
     if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleIn::State::kEnding)
-        return body_.damaged(peer);
-    --peer.answers;
+        return endpoint_.protocol_error(peer);
+    tuple->reply.reset();
     erase(*tuple);
     unpark();
 }
@@ -459,7 +338,7 @@ bool TupleReceiver::cancel(void* context) {
             } else {
                 receives->erase(found);
                 r.tuple = nullptr;
-                body_.cancelled(r);
+                endpoint_.cancelled(r);
             }
             return true;
         }
@@ -493,8 +372,7 @@ void TupleReceiver::fail(Peer& peer) {
     }
     tuples_.for_each_in_use([&](TupleIn& tuple) {
         if (tuple.peer != &peer) return;
-        if (tuple.state == TupleIn::State::kRevoked || tuple.state == TupleIn::State::kEnding)
-            --peer.answers;
+        tuple.reply.reset();
         take_back(tuple);
         erase(tuple);
     });

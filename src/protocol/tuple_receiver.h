@@ -15,7 +15,7 @@
 
 namespace heddle::protocol {
 
-struct TupleIn : NumberedSlot<TupleIn> {
+struct TupleIn : PoolSlot<TupleIn> {
     enum class State : std::uint8_t {
         kOffered,  // its messages still come as before
         kOpen,
@@ -41,12 +41,13 @@ struct TupleIn : NumberedSlot<TupleIn> {
     std::uint64_t from_removals = 0;
     // Its sender's QP whose last messages were flushed, if they were; TUPLE_DRAINED names it.
     std::uint32_t flushed_qpn = 0;
-    bool listed = false;  // among those that have something to be done
+    bool listed = false;     // among those that have something to be done
+    OutstandingReply reply;  // kRevoked, kEnding
 };
 
 class TupleReceiver final : public TupleReceives {
 public:
-    TupleReceiver(RdmEndpoint::Body& body, TupleDevice& device);
+    TupleReceiver(EndpointImpl& endpoint, TupleDevice& device);
     ~TupleReceiver() override;
     TupleReceiver(const TupleReceiver&) = delete;
     TupleReceiver& operator=(const TupleReceiver&) = delete;
@@ -94,10 +95,10 @@ private:
     void look_if_complete(TupleIn& tuple);
     void list(TupleIn& tuple);
 
-    RdmEndpoint::Body& body_;
+    EndpointImpl& endpoint_;
     TupleDevice& device_;
     std::uint64_t mask_ = 0;  // of all there are
-    Numbered<TupleIn> tuples_;
+    SlotPool<TupleIn> tuples_;
     std::unordered_map<TupleKey, TupleIn*, TupleKeyHash> by_key_;
     std::vector<TupleIn*> listed_;
     std::deque<Receive*> parked_;  // in order of posting

@@ -4,10 +4,7 @@
 // queue that may, which is its tuple's until that has drained; where there is none, it waits here
 // for credit. Messages of a tuple stay on the queue that holds the oldest of them under way, as two
 // queues have no order between them.
-//
-// Leaving a queue: nothing more is sent to it; what found no receive is flushed; the receiver is
-// told, counts what had come all the same, and the rest is sent again, in order, by the way of all
-// other messages.
+// How a tuple leaves its queue: tuple_leaving.cc.
 #include "protocol/tuples.h"
 
 #include <rdma/fi_errno.h>
@@ -18,6 +15,7 @@
 #include <utility>
 
 #include "heddle/error.h"
+#include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
 namespace {
@@ -27,19 +25,31 @@ constexpr std::uint32_t kLateLook = 32;     // messages
 // So many of those, and their tuple is better off without a queue: a message that blocks waits for
 // the sender's device to try again, where a rendezvous is moved by who posts the receive.
 constexpr std::uint32_t kMostLate = 4, kMostSmall = kLateLook / 2;
-// Messages after which opening a queue and leaving it was worth it: that costs as much as some
-// hundred.
-constexpr std::uint32_t kPaidBack = 4096;
 // A queue is asked for at so many messages, but by auto: there at tuple_after, when not having had
 // one may have cost as much as opening one does, so that at most twice of that is lost whatever the
 // program does next.
 constexpr std::uint32_t kRepeats = 2;
-constexpr std::size_t kMostPieces = 3;  // as the queues have
+constexpr std::size_t kMaxSges = 3;  // as the queues have
+
+// The beginning of a tuple's messages in its queue, that waits for room. The tuple may be gone by
+// then.
+class TupleBeginning final : public PendingOp {
+public:
+    TupleBeginning(TupleSender& sender, std::uint64_t tuple) noexcept
+        : sender_(sender), tuple_(tuple) {}
+    bool try_post() override { return sender_.begin(tuple_); }
+    void fail(int) override {}
+    bool is_sequenced() const noexcept override { return true; }
+
+private:
+    TupleSender& sender_;
+    const std::uint64_t tuple_;
+};
 
 }  // namespace
 
-TupleSender::TupleSender(RdmEndpoint::Body& body, TupleDevice& device)
-    : body_(body), device_(device) {}
+TupleSender::TupleSender(EndpointImpl& endpoint, TupleDevice& device)
+    : endpoint_(endpoint), device_(device) {}
 
 TupleSender::~TupleSender() = default;
 
@@ -58,20 +68,20 @@ std::size_t TupleSender::held() const noexcept {
 }
 
 void TupleSender::note(Peer& peer, const SendArguments& a) {
-    if (body_.closing || peer.failed != 0) return;
+    if (endpoint_.closing || peer.failed != 0) return;
     const TupleKey key{peer.number, a.tag & ~peer.tuple_mask};
-    const bool always = body_.options.rendezvous == Rendezvous::kTuple;
-    if (filter_.use(key, always ? kRepeats : body_.options.tuple_after)) open(peer, a, key);
+    const bool always = endpoint_.options.rendezvous == Rendezvous::kTuple;
+    if (filter_.use(key, always ? kRepeats : endpoint_.options.tuple_after)) open(peer, a, key);
 }
 
 void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) {
     if (by_key_.contains(key)) return;  // the mask has changed meanwhile
     try {
         if (!credits_)
-            credits_.emplace(body_.domain->body().context->pd.get(),
+            credits_.emplace(endpoint_.domain->body().context->pd.get(),
                              kTupleDepth * sizeof(TupleCredit),
                              static_cast<std::uint32_t>(
-                                 std::max<std::size_t>(kCreditBlocks, body_.options.tuples)),
+                                 std::max<std::size_t>(kCreditBlocks, endpoint_.options.tuples)),
                              IBV_ACCESS_REMOTE_WRITE);
     } catch (const VerbsError&) {  // no memory that could be registered
         filter_.restart(key, true);
@@ -93,30 +103,30 @@ void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) 
     tuple.credits = credits;
     by_key_[key] = &tuple;
     ++peer.tuples;
-    ++peer.answers;
-    ++body_.tuple_counts.asked;
+    tuple.reply = OutstandingReply(peer);
+    ++endpoint_.tuple_counts.asked;
 
     TupleOpenBody open;
-    open.sender = Numbered<TupleOut>::id(tuple);
+    open.sender = SlotPool<TupleOut>::id(tuple);
     open.mask = tuple.mask;
     open.credits = reinterpret_cast<std::uintptr_t>(credits);
     open.credits_key = credits_->remote_key();
     open.data = tuple.data;
     open.flags = tuple.has_data ? TupleOpenBody::kHasData : 0;
-    body_.control(peer, Kind::kTupleOpen, open, {}, a.tag);
-    body_.look_if_open(peer);
+    endpoint_.control(peer, Kind::kTupleOpen, open, {}, a.tag);
+    endpoint_.look_if_open(peer);
 }
 
 void TupleSender::got_answer(Peer& peer, const TupleAnswerBody& answer) {
     TupleOut* const tuple = tuples_.find(answer.tuple);
     if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleOut::State::kAsked)
-        return body_.damaged(peer);
-    --peer.answers;
+        return endpoint_.protocol_error(peer);
+    tuple->reply.reset();
     TupleReason declined = reason_of(answer.declined);
     if (declined == TupleReason::kMask && !TupleImmediate::possible(answer.mask))
         declined = TupleReason::kManyBits;
     if (declined != TupleReason::kNone) {
-        ++body_.tuple_counts.declined[static_cast<std::size_t>(declined)];
+        ++endpoint_.tuple_counts.declined[static_cast<std::size_t>(declined)];
         filter_.restart({peer.number, tuple->tag}, declined != TupleReason::kMask);
         if (declined == TupleReason::kMask) peer.new_tuple_mask = answer.mask;
         return end(*tuple);
@@ -124,79 +134,70 @@ void TupleSender::got_answer(Peer& peer, const TupleAnswerBody& answer) {
     tuple->state = TupleOut::State::kBeginning;
     tuple->receiver = answer.receiver;
     tuple->srqn = answer.srqn;
-    ++body_.tuple_counts.opened;
-    const std::uint64_t id = Numbered<TupleOut>::id(*tuple);
-    if (RdmEndpoint::Body::can_send(peer) && begin(id)) return;
-    auto* const beginning = new TupleBeginning;
-    beginning->body = &body_;
-    beginning->peer = &peer;
-    beginning->tuple = id;
-    body_.wait(peer, *beginning);
+    ++endpoint_.tuple_counts.opened;
+    const std::uint64_t id = SlotPool<TupleOut>::id(*tuple);
+    if (EndpointImpl::can_send(peer) && begin(id)) return;
+    endpoint_.wait(peer, PendingPtr(new TupleBeginning(*this, id)));
 }
 
-// Numbered when it goes: behind all that was sent before it.
+// The beginning gets its sequence number when it goes, behind all that was sent before it.
 bool TupleSender::begin(std::uint64_t id) {
     TupleOut* const tuple = tuples_.find(id);
     if (tuple == nullptr || tuple->state != TupleOut::State::kBeginning) return true;
     Peer& peer = *tuple->peer;
-    const Header header{Kind::kTupleBegin,    0, body_.name.endpoint, peer.name.endpoint,
-                        peer.send_sequence(), 0};
-    const TupleBeginBody begin{tuple->receiver};
-    std::byte message[sizeof header + sizeof begin];
-    std::memcpy(message, &header, sizeof header);
-    std::memcpy(message + sizeof header, &begin, sizeof begin);
-    if (!body_.send_control(peer, message)) return false;
-    peer.count_numbered();
+    const Header header{Kind::kTupleBegin,
+                        0,
+                        endpoint_.name.endpoint,
+                        peer.name.endpoint,
+                        peer.outgoing.send_sequence(),
+                        0};
+    std::byte room[sizeof header + sizeof(TupleBeginBody)];
+    MessageWriter message(room, header);
+    message.add(TupleBeginBody{tuple->receiver});
+    if (!endpoint_.send_control(peer, message.written())) return false;
+    peer.outgoing.count_sequenced();
     tuple->state = TupleOut::State::kOpen;
     advance(*tuple);
     return true;
 }
 
-bool TupleBeginning::go() {
-    if (!body->tuples->sender.begin(tuple)) return false;
-    delete this;
-    return true;
-}
-
-void TupleBeginning::fail(int) { delete this; }
-
-void TupleSender::send(TupleOut& tuple, Transfer& t) {
-    t.step = Transfer::Step::kTuple;
-    t.tuple = &tuple;
-    t.delivered = t.flushed = false;
-    t.buffer = nullptr;
-    t.place = t.peer->sent + t.peer->to_number;
-    t.order = ++t.peer->to_tuples;
+void TupleSender::send(TupleOut& tuple, SendRequest& t) {
+    t.step = SendRequest::Step::kTuple;
+    t.by_tuple.tuple = &tuple;
+    t.by_tuple.delivered = t.by_tuple.flushed = false;
+    t.by_tuple.buffer = nullptr;
+    t.by_tuple.place = t.peer->outgoing.sent + t.peer->waiting_sequenced;
+    t.by_tuple.order = ++t.peer->to_tuples;
     tuple.waits.push_back(&t);
     if (tuple.state == TupleOut::State::kOpen) advance(tuple);
     // Who sends a small message may go on; how much may so lie here is bounded.
     if (!tuple.waits.empty() && tuple.waits.back() == &t) {
-        ++body_.tuple_counts.held;
+        ++endpoint_.tuple_counts.held;
         copy(t);
     }
 }
 
 // What is small is copied, and its end told: nobody has to wait until there is a receive for it.
-void TupleSender::copy(Transfer& t) noexcept {
-    if (t.reported || t.bytes >= body_.options.tuple_copy || t.flags & FI_INJECT ||
+void TupleSender::copy(SendRequest& t) noexcept {
+    if (t.report.is_done || t.bytes >= endpoint_.options.tuple_copy || t.flags & FI_INJECT ||
         t.flags & FI_MATCH_COMPLETE)
         return;
-    memory::Pool& buffers = body_.channel->send_buffers();
+    memory::Pool& buffers = endpoint_.channel->send_buffers();
     if (t.bytes > buffers.bytes() || copies_ >= buffers.count() / 2) return;
-    t.buffer = buffers.take();
-    if (t.buffer == nullptr) return;
+    t.by_tuple.buffer = buffers.take();
+    if (t.by_tuple.buffer == nullptr) return;
     ++copies_;
-    ++body_.tuple_counts.copied;
-    std::byte* to = t.buffer;
+    ++endpoint_.tuple_counts.copied;
+    std::byte* to = t.by_tuple.buffer;
     for (std::size_t i = 0; i < t.iov_count; ++i) {
         if (t.iov[i].iov_len != 0) std::memcpy(to, t.iov[i].iov_base, t.iov[i].iov_len);
         to += t.iov[i].iov_len;
     }
-    t.iov[0] = {t.buffer, t.bytes};
+    t.iov[0] = {t.by_tuple.buffer, t.bytes};
     t.iov_count = 1;
-    body_.entry(t.what, false, t.context, 0, 0, 0, t.counter);
-    t.what = 0;
-    t.reported = true;
+    endpoint_.entry(t.report.what, false, t.report.context, 0, 0, 0, t.report.counter);
+    t.report.what = 0;
+    t.report.is_done = true;
 }
 
 std::optional<TupleCredit> TupleSender::credit(const TupleOut& tuple,
@@ -211,9 +212,9 @@ std::optional<TupleCredit> TupleSender::credit(const TupleOut& tuple,
 // Whatever can go, goes.
 void TupleSender::advance(TupleOut& tuple) {
     while (tuple.state == TupleOut::State::kOpen && !tuple.waits.empty()) {
-        Transfer& t = *tuple.waits.front();
+        SendRequest& t = *tuple.waits.front();
         const bool has_data = t.flags & FI_REMOTE_CQ_DATA;
-        if (t.bytes > body_.channel->max_message() || t.iov_count > kMostPieces ||
+        if (t.bytes > endpoint_.channel->max_message() || t.iov_count > kMaxSges ||
             has_data != tuple.has_data || (has_data && t.data != tuple.data))
             return close(tuple, TupleReason::kOtherMessage);
         const std::optional<TupleCredit> has = credit(tuple, tuple.sent);
@@ -230,75 +231,74 @@ void TupleSender::advance(TupleOut& tuple) {
         tuple.under_way.push_back(&t);
         ++tuple.sent;
         ++tuple.outstanding;
-        ++body_.tuple_counts.sent;
+        ++endpoint_.tuple_counts.sent;
         if (!has) ++tuple.late;
-        if (t.bytes <= body_.options.eager_bytes) ++tuple.small;
+        if (t.bytes <= endpoint_.options.eager_bytes) ++tuple.small;
         const bool late = tuple.late > kMostLate, small = tuple.small > kMostSmall;
         if (++tuple.looked_at < kLateLook && !late) continue;
         tuple.looked_at = tuple.late = tuple.small = 0;
-        if ((late || small) && body_.options.rendezvous == Rendezvous::kAuto)
+        if ((late || small) && endpoint_.options.rendezvous == Rendezvous::kAuto)
             return close(tuple, late ? TupleReason::kLate : TupleReason::kSmall);
     }
 }
 
-TupleSender::Way TupleSender::post(TupleOut& tuple, Transfer& t, bool has_credit) {
+TupleSender::Way TupleSender::post(TupleOut& tuple, SendRequest& t, bool has_credit) {
     Peer& peer = *tuple.peer;
     const bool on_common = tuple.blocking == nullptr;
     if (!has_credit && on_common) {
         if (tuple.outstanding != 0) return Way::kWait;  // the common one must not block
-        BlockingQueue* const queue =
-            device_.take(body_.connector, body_.name, peer.name, body_.options.tuple_queues);
+        BlockingQueue* const queue = device_.take(endpoint_.connector, endpoint_.name, peer.name,
+                                                  endpoint_.options.tuple_queues);
         if (queue == nullptr || queue->state() != BlockingQueue::State::kReady) return Way::kWait;
         queue->owner = &tuple;
         tuple.blocking = queue;
     }
     // Others wait for a queue that this one does not need: it drains.
-    if (!on_common && has_credit && waiting_.size() > tuple.listed && tuple.outstanding != 0 &&
-        credit(tuple, tuple.sent - 1))
+    if (!on_common && has_credit && waiting_.size() > tuple.credit_to_come.is_open() &&
+        tuple.outstanding != 0 && credit(tuple, tuple.sent - 1))
         return Way::kWait;
-    if (tuple.blocking != nullptr ? !tuple.blocking->has_room()
-                                  : !RdmEndpoint::Body::can_send(peer))
+    if (tuple.blocking != nullptr ? !tuple.blocking->has_room() : !EndpointImpl::can_send(peer))
         return Way::kWait;
 
     // Without credit it may lie at the device for long: what is small, in a copy.
     if (!has_credit) copy(t);
-    std::array<ibv_sge, kMostPieces> pieces{};
+    std::array<ibv_sge, kMaxSges> sges{};
     std::size_t count = 0;
     const std::size_t most_inline =
-        tuple.blocking != nullptr ? device_.max_inline : body_.channel->max_inline();
-    const bool is_inline = t.bytes <= std::min(most_inline, body_.options.inject_bytes);
-    if (!is_inline && t.buffer == nullptr && t.bulk.local.count == 0 &&
-        !t.bulk.local.use(body_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
+        tuple.blocking != nullptr ? device_.max_inline : endpoint_.channel->max_inline();
+    const bool is_inline = t.bytes <= std::min(most_inline, endpoint_.options.inject_bytes);
+    if (!is_inline && t.by_tuple.buffer == nullptr && t.bulk.local.count == 0 &&
+        !t.bulk.local.use(endpoint_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
                           t.bytes, 0))
         return Way::kClose;
-    const auto add = [&](const iovec& piece, std::uint32_t key) {
-        if (piece.iov_len != 0)
-            pieces[count++] = {reinterpret_cast<std::uintptr_t>(piece.iov_base),
-                               static_cast<std::uint32_t>(piece.iov_len), key};
+    const auto add = [&](const iovec& sge, std::uint32_t key) {
+        if (sge.iov_len != 0)
+            sges[count++] = {reinterpret_cast<std::uintptr_t>(sge.iov_base),
+                             static_cast<std::uint32_t>(sge.iov_len), key};
     };
-    if (is_inline || t.buffer != nullptr)
+    if (is_inline || t.by_tuple.buffer != nullptr)
         for (std::size_t i = 0; i < t.iov_count; ++i)
-            add(t.iov[i], is_inline ? 0 : body_.channel->send_buffers().key());
+            add(t.iov[i], is_inline ? 0 : endpoint_.channel->send_buffers().key());
     else
         for (std::size_t i = 0; i < t.bulk.local.count; ++i)
             add(t.bulk.local.iov[i], t.bulk.local.local_keys[i]);
     const std::uint32_t immediate = TupleImmediate::put(t.tag, tuple.mask, tuple.sent);
     if (tuple.blocking != nullptr) {
-        if (!tuple.blocking->post({pieces.data(), count}, is_inline, immediate, tuple.srqn, t))
+        if (!tuple.blocking->post({sges.data(), count}, is_inline, immediate, tuple.srqn, t))
             return Way::kWait;
-        if (!has_credit) ++body_.tuple_counts.blocking;
+        if (!has_credit) ++endpoint_.tuple_counts.blocking;
         return Way::kPosted;
     }
     post::WorkRequest work;
     work.opcode = post::Opcode::kSendImm;
     work.immediate = immediate;
     work.remote_srq = tuple.srqn;
-    work.sges = {pieces.data(), count};
+    work.sges = {sges.data(), count};
     if (is_inline) work.flags = post::kInline;
-    Sent sent;
-    sent.user = &body_;
-    sent.part = &t;
-    switch (body_.channel->post(*peer.connection, work, sent)) {
+    WrContext sent;
+    sent.user = &endpoint_;
+    sent.handler = &t;
+    switch (endpoint_.channel->post(*peer.connection, work, sent)) {
         case post::Posted::kOk:
             return Way::kPosted;
         case post::Posted::kFull:
@@ -310,18 +310,18 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, Transfer& t, bool has_credit
 }
 
 // On the common queue, or on one that may block.
-void Transfer::done(int error, int) { body->tuple_sent(*this, error == 0); }
-void Transfer::completed(const ibv_wc& wc) {
-    tuple->blocking->count_done();
-    body->tuple_sent(*this, wc.status == IBV_WC_SUCCESS);
+void SendRequest::done(int error, int) { endpoint->tuple_sent(*this, error == 0); }
+void SendRequest::completed(const ibv_wc& wc) {
+    by_tuple.tuple->blocking->count_done();
+    endpoint->tuple_sent(*this, wc.status == IBV_WC_SUCCESS);
 }
 
-void TupleSender::done(Transfer& t, bool delivered) {
-    TupleOut& tuple = *t.tuple;
+void TupleSender::done(SendRequest& t, bool delivered) {
+    TupleOut& tuple = *t.by_tuple.tuple;
     --tuple.outstanding;
-    (delivered ? t.delivered : t.flushed) = true;
-    while (!tuple.under_way.empty() && tuple.under_way.front()->delivered) {
-        Transfer& first = *tuple.under_way.front();
+    (delivered ? t.by_tuple.delivered : t.by_tuple.flushed) = true;
+    while (!tuple.under_way.empty() && tuple.under_way.front()->by_tuple.delivered) {
+        SendRequest& first = *tuple.under_way.front();
         tuple.under_way.pop_front();
         ++tuple.delivered;
         finish(first, 0);
@@ -343,128 +343,26 @@ void TupleSender::leave_blocking(TupleOut& tuple) noexcept {
     tuple.blocking = nullptr;
 }
 
-void TupleSender::close(TupleOut& tuple, TupleReason reason) {
-    tuple.state = TupleOut::State::kClosing;
-    ++body_.tuple_counts.ended[static_cast<std::size_t>(reason)];
-    filter_.restart({tuple.peer->number, tuple.tag}, tuple.sent < kPaidBack);
-    // What has a receive comes to an end by itself.
-    if (tuple.blocking != nullptr && tuple.outstanding != 0 &&
-        (tuple.under_way.back()->flushed || !credit(tuple, tuple.sent - 1))) {
-        tuple.broken = tuple.blocking->qpn();
-        tuple.blocking->flush();
-    }
-    look_if_drained(tuple);
-}
-
-void TupleSender::look_if_drained(TupleOut& tuple) {
-    if (tuple.outstanding != 0) return;
-    if (tuple.failed != 0) return end(tuple);
-    if (tuple.state != TupleOut::State::kClosing) return;
-    // One on which something failed is broken, whoever noticed first.
-    if (tuple.blocking != nullptr && !tuple.under_way.empty()) {
-        tuple.broken = tuple.blocking->qpn();
-        tuple.blocking->flush();
-    }
-    // A broken one stays this tuple's until the receiver, who finds it by its number, has let go of
-    // it.
-    if (tuple.broken == 0) leave_blocking(tuple);
-    tuple.state = TupleOut::State::kDrained;
-    ++tuple.peer->answers;
-    body_.control(*tuple.peer, Kind::kTupleDrained,
-                  TupleDrainedBody{tuple.receiver, tuple.delivered, tuple.broken});
-}
-
-void TupleSender::got_revoke(Peer& peer, const TupleRevokeBody& revoke) {
-    TupleOut* const tuple = tuples_.find(revoke.tuple);
-    // It may have been closed from here meanwhile.
-    if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleOut::State::kOpen) return;
-    close(*tuple, reason_of(revoke.reason));
-}
-
-void TupleSender::got_closed(Peer& peer, const TupleClosedBody& closed) {
-    TupleOut* const tuple = tuples_.find(closed.tuple);
-    if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleOut::State::kDrained ||
-        closed.delivered - tuple->delivered > tuple->under_way.size())
-        return body_.damaged(peer);
-    --peer.answers;
-    for (; tuple->delivered != closed.delivered; ++tuple->delivered) {
-        Transfer& first = *tuple->under_way.front();
-        tuple->under_way.pop_front();
-        finish(first, 0);
-    }
-    end(*tuple);
-}
-
-// Nothing of it is at the device. What there is left goes the way of all others, or has failed.
-void TupleSender::end(TupleOut& tuple) {
-    Peer& peer = *tuple.peer;
-    leave_blocking(tuple);
-    by_key_.erase({peer.number, tuple.tag});
-    credits_->give_back(tuple.credits);
-    std::deque<Transfer*> left;
-    left.swap(tuple.under_way);
-    body_.tuple_counts.again += left.size();
-    left.insert(left.end(), tuple.waits.begin(), tuple.waits.end());
-    tuple.waits.clear();
-    std::erase(waiting_, &tuple);
-    unlist(tuple);
-    const int failed = tuple.failed;
-    const bool was_there = tuple.state == TupleOut::State::kDrained;
-    const TupleBeginBody ended{tuple.receiver};
-    tuples_.give_back(tuple);
-    // All tuples of a peer are hashed alike, so none may be there when that changes.
-    if (--peer.tuples == 0) peer.tuple_mask = peer.new_tuple_mask;
-    if (failed != 0) {
-        for (Transfer* const t : left)
-            finish(*t, failed);
-    } else {
-        send_otherwise(left);
-        if (was_there) body_.control(peer, Kind::kTupleEnd, ended);
-        body_.look_if_open(peer);
-    }
-}
-
-void TupleSender::send_otherwise(std::deque<Transfer*>& transfers) {
-    for (Transfer* const t : transfers) {
-        t->bulk.local.release();
-        if (t->buffer != nullptr) {
-            t->copy.assign(t->buffer, t->buffer + t->bytes);
-            t->iov[0].iov_base = t->copy.data();
-            t->descriptors = {};
-            body_.channel->send_buffers().give_back(t->buffer);
-            t->buffer = nullptr;
-            --copies_;
-        }
-        t->step = Transfer::Step::kMessage;
-        t->tuple = nullptr;
-        t->later = true;
-        if (!RdmEndpoint::Body::can_send(*t->peer) || !body_.start(*t)) body_.wait(*t->peer, *t);
-    }
-}
-
-void TupleSender::finish(Transfer& t, int error) {
-    if (t.buffer != nullptr) {
-        body_.channel->send_buffers().give_back(t.buffer);
-        t.buffer = nullptr;
+void TupleSender::finish(SendRequest& t, int error) {
+    if (t.by_tuple.buffer != nullptr) {
+        endpoint_.channel->send_buffers().give_back(t.by_tuple.buffer);
+        t.by_tuple.buffer = nullptr;
         --copies_;
     }
-    t.step = Transfer::Step::kFin;
-    t.tuple = nullptr;
-    body_.finish(t, error, 0);
+    t.step = SendRequest::Step::kFin;
+    t.by_tuple.tuple = nullptr;
+    endpoint_.finish(t, error, 0);
 }
 
 // Its peer owes it credit meanwhile: that it has gone is noticed like that of one who owes an
 // answer.
 void TupleSender::list(TupleOut& tuple) {
-    if (tuple.listed) return;
-    tuple.listed = true;
-    ++tuple.peer->answers;
+    if (tuple.credit_to_come.is_open()) return;
+    tuple.credit_to_come = OutstandingReply(*tuple.peer);
     waiting_.push_back(&tuple);
 }
 
-void TupleSender::unlist(TupleOut& tuple) noexcept {
-    if (std::exchange(tuple.listed, false)) --tuple.peer->answers;
-}
+void TupleSender::unlist(TupleOut& tuple) noexcept { tuple.credit_to_come.reset(); }
 
 void TupleSender::progress() {
     for (std::size_t i = 0; i < waiting_.size();) {
@@ -480,28 +378,6 @@ void TupleSender::progress() {
             ++i;
         }
     }
-}
-
-void TupleSender::fail(Peer& peer, int error) {
-    tuples_.for_each_in_use([&](TupleOut& tuple) {
-        if (tuple.peer != &peer || tuple.failed != 0) return;
-        if (tuple.state == TupleOut::State::kAsked || tuple.state == TupleOut::State::kDrained)
-            --peer.answers;
-        tuple.failed = error;
-        tuple.state = TupleOut::State::kClosing;
-        if (tuple.blocking != nullptr) tuple.blocking->flush();
-        look_if_drained(tuple);
-    });
-}
-
-bool TupleSender::close_all() {
-    bool all = true;
-    tuples_.for_each_in_use([&](TupleOut& tuple) {
-        if (tuple.under_way.empty() && tuple.waits.empty()) return;
-        all = false;
-        if (tuple.state == TupleOut::State::kOpen) close(tuple, TupleReason::kClosing);
-    });
-    return all;
 }
 
 }  // namespace heddle::protocol

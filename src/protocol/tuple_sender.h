@@ -18,7 +18,7 @@
 namespace heddle::protocol {
 
 // A tuple with a queue at the receiver, asked for or open.
-struct TupleOut : NumberedSlot<TupleOut> {
+struct TupleOut : PoolSlot<TupleOut> {
     enum class State : std::uint8_t {
         kAsked,      // its messages go on as before
         kBeginning,  // they wait until the receiver has been told; that waits for room
@@ -33,13 +33,14 @@ struct TupleOut : NumberedSlot<TupleOut> {
     std::uint64_t data = 0;
     std::uint64_t receiver = 0;  // its number there
     std::uint32_t srqn = 0;
-    const std::byte* credits = nullptr;      // written by the receiver
-    std::uint32_t sent = 0, delivered = 0;   // messages, free-running
-    std::uint32_t outstanding = 0;           // of those, at the device
-    std::deque<Transfer*> under_way, waits;  // in order
-    BlockingQueue* blocking = nullptr;       // that has those under way; nullptr: the common one
-    std::uint32_t broken = 0;                // number of the one that had
-    bool listed = false;                     // among those that wait for something
+    const std::byte* credits = nullptr;         // written by the receiver
+    std::uint32_t sent = 0, delivered = 0;      // messages, free-running
+    std::uint32_t outstanding = 0;              // of those, at the device
+    std::deque<SendRequest*> under_way, waits;  // in order
+    BlockingQueue* blocking = nullptr;          // that has those under way; nullptr: the common one
+    std::uint32_t broken = 0;                   // number of the one that had
+    OutstandingReply reply;                     // kAsked, kDrained
+    OutstandingReply credit_to_come;            // while it is among those that wait for something
     // Of the last messages, how many found no credit, and how many could have been eager.
     std::uint32_t looked_at = 0, late = 0, small = 0;
     int failed = 0;
@@ -47,7 +48,7 @@ struct TupleOut : NumberedSlot<TupleOut> {
 
 class TupleSender {
 public:
-    TupleSender(RdmEndpoint::Body& body, TupleDevice& device);
+    TupleSender(EndpointImpl& endpoint, TupleDevice& device);
     ~TupleSender();
     TupleSender(const TupleSender&) = delete;
     TupleSender& operator=(const TupleSender&) = delete;
@@ -55,7 +56,7 @@ public:
     // The tuple that a message belongs to, if it has a queue, which it then has to take.
     TupleOut* find(const Peer& peer, std::uint64_t tag) noexcept;
     // It is sent by the queue, or waits; takes the transfer.
-    void send(TupleOut& tuple, Transfer& transfer);
+    void send(TupleOut& tuple, SendRequest& transfer);
     static bool is_full(const TupleOut& tuple) noexcept { return tuple.waits.size() >= kMostWait; }
     // A message went otherwise: it may be time for a queue.
     void note(Peer& peer, const SendArguments& arguments);
@@ -64,7 +65,7 @@ public:
     void got_answer(Peer& peer, const TupleAnswerBody& answer);
     void got_revoke(Peer& peer, const TupleRevokeBody& revoke);
     void got_closed(Peer& peer, const TupleClosedBody& closed);
-    void done(Transfer& transfer, bool delivered);
+    void done(SendRequest& transfer, bool delivered);
     void fail(Peer& peer, int error);
 
     // Those that wait: for credit, for room, for a queue that may block.
@@ -81,22 +82,22 @@ private:
     void open(Peer& peer, const SendArguments& arguments, const TupleKey& key);
     void advance(TupleOut& tuple);
     enum class Way : std::uint8_t { kPosted, kWait, kClose };
-    Way post(TupleOut& tuple, Transfer& transfer, bool has_credit);
-    void copy(Transfer& transfer) noexcept;
+    Way post(TupleOut& tuple, SendRequest& transfer, bool has_credit);
+    void copy(SendRequest& transfer) noexcept;
     void close(TupleOut& tuple, TupleReason reason);
     void look_if_drained(TupleOut& tuple);
     void end(TupleOut& tuple);
-    void send_otherwise(std::deque<Transfer*>& transfers);
-    void finish(Transfer& transfer, int error);
+    void send_otherwise(std::deque<SendRequest*>& send_requests);
+    void finish(SendRequest& transfer, int error);
     void list(TupleOut& tuple);
     static void unlist(TupleOut& tuple) noexcept;
     void leave_blocking(TupleOut& tuple) noexcept;
     std::optional<TupleCredit> credit(const TupleOut& tuple, std::uint32_t number) const noexcept;
 
-    RdmEndpoint::Body& body_;
+    EndpointImpl& endpoint_;
     TupleDevice& device_;
     std::optional<memory::Pool> credits_;
-    Numbered<TupleOut> tuples_;
+    SlotPool<TupleOut> tuples_;
     std::unordered_map<TupleKey, TupleOut*, TupleKeyHash> by_key_;
     std::vector<TupleOut*> waiting_;
     TupleFilter filter_;

@@ -9,10 +9,10 @@
 namespace heddle::protocol {
 
 struct Tuples {
-    explicit Tuples(RdmEndpoint::Body& body)
-        : device(*body.channel, body.options.tuples * kTupleDepth),
-          receiver(body, device),
-          sender(body, device) {}
+    explicit Tuples(EndpointImpl& endpoint)
+        : device(*endpoint.channel, endpoint.options.tuples * kTupleDepth),
+          receiver(endpoint, device),
+          sender(endpoint, device) {}
 
     void progress() {
         device.poll();

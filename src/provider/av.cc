@@ -50,7 +50,7 @@ int insert(fid_av* handle, const void* addresses, std::size_t count, fi_addr_t* 
         int inserted = 0;
         const auto* bytes = static_cast<const std::byte*>(addresses);
         for (std::size_t i = 0; i < count; ++i) {
-            protocol::Name name;
+            protocol::EndpointAddress name;
             std::memcpy(&name, bytes + i * sizeof name, sizeof name);
             const bool good = name.valid();
             if (numbers != nullptr) numbers[i] = FI_ADDR_NOTAVAIL;
@@ -88,7 +88,7 @@ int look_up(fid_av* handle, fi_addr_t number, void* address, std::size_t* bytes)
     auto& av = vector_of(handle);
     return guarded("fi_av_lookup", [&] {
         Guard guard(av.domain);
-        const protocol::Name* name = av.names.find(number);
+        const protocol::EndpointAddress* name = av.names.find(number);
         if (name == nullptr) return -FI_EINVAL;
         std::memcpy(address, name, std::min(*bytes, sizeof *name));
         *bytes = sizeof *name;
@@ -97,7 +97,7 @@ int look_up(fid_av* handle, fi_addr_t number, void* address, std::size_t* bytes)
 }
 
 const char* text(fid_av*, const void* address, char* buffer, std::size_t* bytes) {
-    protocol::Name name;
+    protocol::EndpointAddress name;
     std::memcpy(&name, address, sizeof name);
     char whole[kNameText];
     const std::size_t length = name_text(name, whole) + 1;

@@ -101,7 +101,7 @@ ssize_t take_or_yield(CompletionQueue& cq, void* buffer, std::size_t count, fi_a
 
 // What read_messages() left: messages that came in the completion queue entry itself (RC mode).
 [[gnu::noinline]] std::size_t read_inlined_messages(CompletionQueue& cq,
-                                                    protocol::RdmEndpoint::Body& body,
+                                                    protocol::EndpointImpl& body,
                                                     protocol::PlainEntry* to, std::size_t count) {
     std::size_t got = 0;
     if (body.bindings.receive == &cq.ring && cq.ring.empty())
@@ -113,7 +113,7 @@ ssize_t take_or_yield(CompletionQueue& cq, void* buffer, std::size_t count, fi_a
 template <class Entry>
 [[gnu::noinline]] ssize_t read_any(CompletionQueue& cq, void* buffer, std::size_t count) {
     if constexpr (std::is_same_v<Entry, fi_cq_tagged_entry>) {
-        protocol::RdmEndpoint::Body* const body = cq.domain.reads_next;
+        protocol::EndpointImpl* const body = cq.domain.reads_next;
         if (body != nullptr && cq.reads_until_progress != 0 && !body->channel->xrc()) {
             const std::size_t got =
                 read_inlined_messages(cq, *body, static_cast<protocol::PlainEntry*>(buffer), count);
@@ -125,7 +125,7 @@ template <class Entry>
 
 // Reads messages from the device's CQ without any other progress (Body::read_next).
 std::size_t read_messages(CompletionQueue& cq, protocol::PlainEntry* to, std::size_t count) {
-    protocol::RdmEndpoint::Body* const body = cq.domain.reads_next;
+    protocol::EndpointImpl* const body = cq.domain.reads_next;
     if (body == nullptr || body->bindings.receive != &cq.ring || !cq.ring.empty() ||
         --cq.reads_until_progress == 0)
         return 0;

@@ -194,7 +194,7 @@ void Domain::update_reads_next() noexcept {
     HEDDLE_ASSERT(std::find(endpoints.begin(), endpoints.end(), nullptr) == endpoints.end());
     reads_next = nullptr;
     if (lock != nullptr || endpoints.size() != 1) return;
-    protocol::RdmEndpoint::Body& body = endpoints.front()->body();
+    protocol::EndpointImpl& body = endpoints.front()->impl();
     if (body.channel->direct()) reads_next = &body;
 }
 

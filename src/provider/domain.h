@@ -65,7 +65,7 @@ struct Domain : fid_domain {
     void enabled(protocol::RdmEndpoint& endpoint);
     void closing(protocol::RdmEndpoint& endpoint) noexcept;
     // The only endpoint, if the domain has no lock and read_next() may read its messages.
-    protocol::RdmEndpoint::Body* reads_next = nullptr;
+    protocol::EndpointImpl* reads_next = nullptr;
     // Returns a file descriptor that is readable when an endpoint has something to do. The first
     // sleeper creates it.
     int wait_fd();

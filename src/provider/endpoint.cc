@@ -121,7 +121,7 @@ int enable(Endpoint& endpoint) {
     endpoint.rdm = endpoint.made.get();
     HEDDLE_ASSERT(endpoint.refs.any() == false, "an alias of an endpoint that was not enabled");
     if (domain.lock == nullptr && endpoint.inject_bytes >= sizeof(std::uint64_t))
-        endpoint.injects_small = &endpoint.made->body();
+        endpoint.injects_small = &endpoint.made->impl();
     endpoint.derive_flags();
     return 0;
 }
@@ -190,9 +190,9 @@ int get_name(fid* handle, void* address, std::size_t* bytes) {
     auto& endpoint = object<Endpoint>(handle);
     if (endpoint.rdm == nullptr) return -FI_EOPBADSTATE;
     const std::size_t room = *bytes;
-    *bytes = sizeof(protocol::Name);
-    if (room < sizeof(protocol::Name)) return -FI_ETOOSMALL;
-    std::memcpy(address, &endpoint.rdm->name(), sizeof(protocol::Name));
+    *bytes = sizeof(protocol::EndpointAddress);
+    if (room < sizeof(protocol::EndpointAddress)) return -FI_ETOOSMALL;
+    std::memcpy(address, &endpoint.rdm->name(), sizeof(protocol::EndpointAddress));
     return 0;
 }
 

@@ -35,7 +35,7 @@ struct Endpoint : fid_ep {
     // The fast path for small messages of calls without flags. It takes no lock, so both are
     // nullptr unless the domain has none. One is for injected messages. The other is for messages
     // that get an entry as soon as they are sent; it is nullptr if the flags say otherwise.
-    protocol::RdmEndpoint::Body *injects_small = nullptr, *sends_small = nullptr;
+    protocol::EndpointImpl *injects_small = nullptr, *sends_small = nullptr;
     std::uint64_t send_flags = 0, send_completion = 0;
     std::uint64_t receive_flags = 0, receive_completion = 0;
     std::uint64_t any_source;  // all ones: FI_DIRECTED_RECV was not asked for

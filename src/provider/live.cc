@@ -110,10 +110,15 @@ std::uint64_t next_usage_ns = 0;
 EndpointValues values_of(const protocol::RdmEndpoint& endpoint) noexcept {
     const protocol::EndpointCounts c = endpoint.counts();
     const protocol::EndpointState s = endpoint.state();
-    return {
-        c.inlined, c.eager,   c.gathered, c.by_ring,    c.rendezvous, endpoint.tuple_counts().sent,
-        c.rma,     c.atomics, c.received, c.unexpected, s.peers,      s.under_way,
-        s.held,    s.answers, s.receives, s.messages,   s.tuples_out, s.tuples_in};
+    return {c.inlined,    c.eager,
+            c.gathered,   c.by_ring,
+            c.rendezvous, endpoint.tuple_counts().sent,
+            c.rma,        c.atomics,
+            c.received,   c.unexpected,
+            s.peers,      s.under_way,
+            s.held,       s.outstanding_replies,
+            s.receives,   s.messages,
+            s.tuples_out, s.tuples_in};
 }
 
 ProcessValues values_of(const Domain& domain) {

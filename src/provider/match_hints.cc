@@ -43,7 +43,7 @@ private:
     bool address() {
         if (hints_.addr_format != FI_FORMAT_UNSPEC && hints_.addr_format != kAddressFormat)
             return refuse("the address format is the provider's own");
-        if (hints_.dest_addr != nullptr && hints_.dest_addrlen != sizeof(protocol::Name))
+        if (hints_.dest_addr != nullptr && hints_.dest_addrlen != sizeof(protocol::EndpointAddress))
             return refuse("the destination is not the address of an endpoint");
         return source();
     }
@@ -52,7 +52,7 @@ private:
     // provider numbers endpoints itself.
     bool source() {
         if (hints_.src_addr == nullptr || (flags_ & FI_SOURCE) != 0) return true;
-        protocol::Name requested, ours;
+        protocol::EndpointAddress requested, ours;
         if (hints_.src_addrlen != sizeof requested) return refuse("the source is not an address");
         std::memcpy(&requested, hints_.src_addr, sizeof requested);
         std::memcpy(&ours, offer_.src_addr, sizeof ours);

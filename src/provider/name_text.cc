@@ -11,7 +11,7 @@
 
 namespace heddle::provider {
 
-std::size_t name_text(const protocol::Name& name, char (&out)[kNameText]) noexcept {
+std::size_t name_text(const protocol::EndpointAddress& name, char (&out)[kNameText]) noexcept {
     char gid[INET6_ADDRSTRLEN] = "?";
     inet_ntop(AF_INET6, name.process.gid, gid, sizeof gid);
     char queue[32] = "";

@@ -10,6 +10,6 @@ namespace heddle::provider {
 
 inline constexpr std::size_t kNameText = 160;  // enough for any address
 // Writes "heddle://GID/LID:UDQP/ENDPOINT?context=C&srq=N" and returns its length.
-std::size_t name_text(const protocol::Name& name, char (&out)[kNameText]) noexcept;
+std::size_t name_text(const protocol::EndpointAddress& name, char (&out)[kNameText]) noexcept;
 
 }  // namespace heddle::provider

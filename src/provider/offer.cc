@@ -110,12 +110,12 @@ void fill_domain(fi_domain_attr& domain, const DeviceInfo& device, std::uint32_t
 
 // Sets the source address: the part of an endpoint's address that belongs to the device.
 void fill_source(fi_info& info, const DeviceInfo& device) {
-    protocol::Name name;
-    name.flags = device.ethernet ? protocol::Name::kEthernet : 0;
+    protocol::EndpointAddress name;
+    name.flags = device.ethernet ? protocol::EndpointAddress::kEthernet : 0;
     std::memcpy(name.process.gid, device.gid.data(), sizeof name.process.gid);
     name.process.lid = device.lid;
     HEDDLE_ASSERT(info.src_addr == nullptr, "set once");
-    info.src_addr = zeroed<protocol::Name>();
+    info.src_addr = zeroed<protocol::EndpointAddress>();
     info.src_addrlen = sizeof name;
     std::memcpy(info.src_addr, &name, sizeof name);
 }

@@ -55,7 +55,7 @@ void add(Sum& sum, const protocol::RdmEndpoint& endpoint) {
     to.unexpected += more.unexpected;
     to.unexpected_bytes_peak = std::max(to.unexpected_bytes_peak, more.unexpected_bytes_peak);
     to.connections += more.connections;
-    to.damaged += more.damaged;
+    to.protocol_errors += more.protocol_errors;
     to.by_ring += more.by_ring;
     to.from_rings += more.from_rings;
     to.rings += more.rings;
@@ -167,7 +167,7 @@ std::string written(const Sum& sum, const Domain& domain, bool json, When when) 
         {"tuple_queues_peak", t.queues_peak},
         {"tuple_posted", t.posted},
         {"tuple_received", t.received},
-        {"damaged", c.damaged},
+        {"damaged", c.protocol_errors},
     };
     static_assert(std::size(lines) == std::size(kStatNames));
     for (std::size_t i = 0; i < std::size(lines); ++i)

@@ -120,17 +120,17 @@ private:
         own.mtu = IBV_MTU_4096;
         return own;
     }
-    static Name self() {
-        Name name;
+    static EndpointAddress self() {
+        EndpointAddress name;
         name.process.nonce = 1;
         name.process.ud_qpn = 10;
         name.process.lid = 1;
         return name;
     }
     // There are few names, so that the same ones come again.
-    Name peer() {
-        Name name;
-        name.flags = input_.one_in(8) ? 0 : Name::kXrc;
+    EndpointAddress peer() {
+        EndpointAddress name;
+        name.flags = input_.one_in(8) ? 0 : EndpointAddress::kXrc;
         name.endpoint = static_cast<std::uint16_t>(input_.below(2));
         name.context = static_cast<std::uint16_t>(input_.below(2));
         name.channel = input_.below(2);
@@ -139,9 +139,9 @@ private:
         name.process.nonce = name.process.ud_qpn * 10 + (input_.one_in(4) ? input_.below(3) : 0);
         return name;
     }
-    Name local() {
-        Name name = self();
-        name.flags = input_.one_in(4) ? 0 : Name::kXrc;
+    EndpointAddress local() {
+        EndpointAddress name = self();
+        name.flags = input_.one_in(4) ? 0 : EndpointAddress::kXrc;
         name.endpoint = static_cast<std::uint16_t>(input_.below(3));
         name.context = static_cast<std::uint16_t>(input_.below(2));
         return name;

@@ -86,26 +86,26 @@ public:
 
 private:
     static void give_up(End& end) {
-        for (const auto& peer : end.body().peers)
-            if (peer->failed == 0) end.body().fail_peer(*peer, EPROTO);
+        for (const auto& peer : end.impl().peers)
+            if (peer->failed == 0) end.impl().fail_peer(*peer, EPROTO);
     }
     End& hostile() { return *hostile_[at_]; }
-    Peer& victim_peer() { return *hostile().body().peer_at(to_victim_[at_]); }
+    Peer& victim_peer() { return *hostile().impl().peer_at(to_victim_[at_]); }
 
     // Both ways are there before the first step, so that the input decides what happens, not time.
     void meet() {
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(8);
         for (at_ = 0; at_ < kHostile; ++at_) {
-            victim_.body().connect(*victim_.body().peer_at(to_hostile_[at_]));
-            hostile().body().connect(victim_peer());
+            victim_.impl().connect(*victim_.impl().peer_at(to_hostile_[at_]));
+            hostile().impl().connect(victim_peer());
         }
         for (bool all = false; !all;) {
             if (std::chrono::steady_clock::now() > end) fail("no connection");
             look(1);
             all = true;
             for (at_ = 0; at_ < kHostile; ++at_)
-                all = all && RdmEndpoint::Body::can_send(victim_peer()) &&
-                      RdmEndpoint::Body::can_send(*victim_.body().peer_at(to_hostile_[at_]));
+                all = all && EndpointImpl::can_send(victim_peer()) &&
+                      EndpointImpl::can_send(*victim_.impl().peer_at(to_hostile_[at_]));
         }
         at_ = 0;
     }
@@ -192,7 +192,7 @@ private:
             case 10:
                 return atomic();
             default:
-                victim_.body().look_who_talks(true);
+                victim_.impl().look_who_talks(true);
                 return;
         }
     }
@@ -232,14 +232,14 @@ private:
 
     // A message of any kind, whose body is of that kind more often than not.
     void say() {
-        RdmEndpoint::Body& body = hostile().body();
+        EndpointImpl& body = hostile().impl();
         Peer& peer = victim_peer();
         Header header;
         header.kind = static_cast<Kind>(1 + input_.below(static_cast<std::uint32_t>(Kind::kLast)));
         header.flags = input_.one_in(4) ? input_.byte() & 15 : 0;
         header.source = input_.one_in(16) ? input_.byte() : body.name.endpoint;
         header.destination = peer.name.endpoint;
-        header.sequence = peer.send_sequence();
+        header.sequence = peer.outgoing.send_sequence();
         if (input_.one_in(16)) header.sequence = input_.value<std::uint16_t>();
         header.tag = tag();
         std::vector<std::byte> bytes(sizeof header);
@@ -255,8 +255,8 @@ private:
             bytes.resize(bytes.size() - input_.below(static_cast<std::uint32_t>(
                                             bytes.size() - sizeof header + 1)));
         bytes.resize(std::min<std::size_t>(bytes.size(), body.channel->send_buffers().bytes()));
-        if (!RdmEndpoint::Body::can_send(peer) || !body.send_control(peer, bytes)) return;
-        if (is_numbered(header.kind)) peer.count_numbered();
+        if (!EndpointImpl::can_send(peer) || !body.send_control(peer, bytes)) return;
+        if (is_sequenced(header.kind)) peer.outgoing.count_sequenced();
     }
     template <class Add>
     void add_body(const Header& header, const Add& add) {
@@ -343,15 +343,15 @@ private:
 
     // Whatever the ring's owner takes for a message.
     void write_into_ring() {
-        RdmEndpoint::Body& body = hostile().body();
+        EndpointImpl& body = hostile().impl();
         Peer& peer = victim_peer();
-        if (peer.send_ring == nullptr || !RdmEndpoint::Body::can_send(peer)) return;
+        if (peer.send_ring == nullptr || !EndpointImpl::can_send(peer)) return;
         std::byte bytes[48] = {};
         const Header header{static_cast<Kind>(input_.one_in(4) ? input_.byte() : 1),
                             static_cast<std::uint8_t>(input_.below(4)),
                             body.name.endpoint,
                             peer.name.endpoint,
-                            peer.send_sequence(),
+                            peer.outgoing.send_sequence(),
                             tag()};
         std::memcpy(bytes + 8, &header, sizeof header);
         RingTail tail = peer.send_ring->tail(24);
@@ -363,10 +363,10 @@ private:
               peer.send_ring->key());
         if (input_.one_in(4)) return;
         peer.send_ring->count_sent();
-        peer.count_numbered();
+        peer.outgoing.count_sequenced();
     }
     void write(Peer& peer, std::span<std::byte> bytes, std::uint64_t to, std::uint32_t key) {
-        RdmEndpoint::Body& body = hostile().body();
+        EndpointImpl& body = hostile().impl();
         const ibv_sge piece{reinterpret_cast<std::uintptr_t>(bytes.data()),
                             static_cast<std::uint32_t>(bytes.size()), 0};
         post::WorkRequest work;
@@ -381,12 +381,12 @@ private:
 
     // To a queue that was opened for it, or for the other one.
     void send_to_queue() {
-        RdmEndpoint::Body& body = hostile().body();
+        EndpointImpl& body = hostile().impl();
         Peer& peer = victim_peer();
-        if (body.tuples == nullptr || !RdmEndpoint::Body::can_send(peer)) return;
+        if (body.tuples == nullptr || !EndpointImpl::can_send(peer)) return;
         End& of = *hostile_[input_.below(kHostile)];
-        Peer& of_peer = *of.body().peers[0];
-        const TupleOut* const queue = of.body().tuples->sender.find(of_peer, input_.below(3));
+        Peer& of_peer = *of.impl().peers[0];
+        const TupleOut* const queue = of.impl().tuples->sender.find(of_peer, input_.below(3));
         if (queue == nullptr || queue->srqn == 0) return;
         const std::uint32_t number = input_.one_in(4) ? count() : queue->sent;
         // With credit only: without, the connection of all messages would wait for a receive.

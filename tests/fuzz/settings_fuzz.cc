@@ -71,7 +71,7 @@ void calibration(const std::string& text) {
 void names(Input& input) {
     using namespace heddle::protocol;
     AddressVector addresses;
-    std::vector<Name> given;
+    std::vector<EndpointAddress> given;
     std::vector<bool> there;
     while (!input.empty() && given.size() < 200) {
         if (input.one_in(4)) {
@@ -81,7 +81,7 @@ void names(Input& input) {
             if (addresses.remove(number) != known) fail("removed what is not there");
             if (known) there[number] = false;
         } else {
-            Name name;
+            EndpointAddress name;
             if (input.one_in(4)) {
                 input.bytes(&name, sizeof name);
             } else {
@@ -95,7 +95,7 @@ void names(Input& input) {
             there.push_back(true);
         }
         for (std::size_t i = 0; i < given.size(); ++i) {
-            const Name* const found = addresses.find(i);
+            const EndpointAddress* const found = addresses.find(i);
             if ((found != nullptr) != there[i]) fail("number %zu", i);
             if (found != nullptr && *found != given[i]) fail("another name at %zu", i);
             std::uint64_t lowest = AddressVector::kNone;

@@ -48,7 +48,7 @@ TEST(BrokenOffMessages, LeaveTheirReceivesToOthers) {
     std::vector<std::unique_ptr<Child>> dying;
     for (unsigned k = 0; k < kDying; ++k)
         dying.push_back(std::make_unique<Child>([&](softhca::test::Channel& channel) {
-            const Name name = channel.receive<Name>();
+            const EndpointAddress name = channel.receive<EndpointAddress>();
             End sender(options);
             channel.send(sender.endpoint->name());
             const auto to = sender.addresses.insert(name);
@@ -57,7 +57,7 @@ TEST(BrokenOffMessages, LeaveTheirReceivesToOthers) {
                 send(sender, to, bytes, kTag);
         }));
     Child living([&](softhca::test::Channel& channel) {
-        const Name name = channel.receive<Name>();
+        const EndpointAddress name = channel.receive<EndpointAddress>();
         End sender(options);
         const auto to = sender.addresses.insert(name);
         std::vector<char> bytes(8, 'l');
@@ -68,12 +68,12 @@ TEST(BrokenOffMessages, LeaveTheirReceivesToOthers) {
     Options patience = options;
     patience.connect_timeout_ms = 1000;  // the dead do not answer
     End reader(patience);
-    const Name name = reader.endpoint->name();
+    const EndpointAddress name = reader.endpoint->name();
     std::vector<std::uint64_t> addresses;
     for (const auto& child : dying)
         child->channel().send(name);
     for (const auto& child : dying)
-        addresses.push_back(reader.addresses.insert(child->channel().receive<Name>()));
+        addresses.push_back(reader.addresses.insert(child->channel().receive<EndpointAddress>()));
     ASSERT_TRUE(until([&] { return reader.endpoint->counts().received >= 4 * kDying; }, {&reader}));
     for (const auto& child : dying)
         child->kill(SIGKILL);
@@ -86,7 +86,7 @@ TEST(BrokenOffMessages, LeaveTheirReceivesToOthers) {
     ASSERT_TRUE(until([&] { return reader.receive.size() >= kDying; }, {&reader}));
     for (; !reader.receive.empty(); reader.receive.pop())
         EXPECT_NE(reader.receive.front().error, 0);
-    EXPECT_TRUE(until([&] { return reader.body().connector.counts().targets == 0; }, {&reader}));
+    EXPECT_TRUE(until([&] { return reader.impl().connector.counts().targets == 0; }, {&reader}));
     living.channel().send(name);
     living.channel().meet();
     living.expect_success();

@@ -50,7 +50,7 @@ TEST_P(CompletionRoom, HasAnEntryForEachFlushedRequest) {
     End sender(options);
     std::vector<std::uint64_t> addresses;
     for (unsigned k = 0; k < kEndpoints; ++k)
-        addresses.push_back(sender.addresses.insert(dying.channel().receive<Name>()));
+        addresses.push_back(sender.addresses.insert(dying.channel().receive<EndpointAddress>()));
     // Nobody reads them: each receive queue takes `kReceives` at most, and the rest is outstanding.
     constexpr unsigned kMessages = kReceives + kDepth;
     std::uint64_t value = 0;
@@ -93,7 +93,7 @@ TEST_P(CompletionRoom, EndsAllMessagesWhenNoEntryIsLeft) {
     options.receive_bytes = 0;  // no more receives after a burst
     End sender(options);
     // All but two have full send queues, and the last two share what is left.
-    const auto entries = static_cast<unsigned>(sender.body().channel->cq()->cqe);
+    const auto entries = static_cast<unsigned>(sender.impl().channel->cq()->cqe);
     const unsigned peer_count = entries / kDepth + 1;
     ASSERT_GT(peer_count, 2U);
     std::vector<std::unique_ptr<End>> peers;
@@ -143,7 +143,7 @@ TEST_P(CompletionRoom, HasMoreReceivesAfterABurst) {
     options.receive_bytes = std::size_t{100} << 10;  // less than a hundred buffers
     End sender(options), receiver(options);
     const auto to = sender.addresses.insert(receiver.endpoint->name());
-    const auto buffers = [&] { return receiver.body().channel->receive_buffers(); };
+    const auto buffers = [&] { return receiver.impl().channel->receive_buffers(); };
     std::uint32_t before = buffers();
     EXPECT_LE(before, kReceives);
     std::vector<char> bytes(900), room(900);
@@ -193,11 +193,11 @@ TEST(BrokenCompletionQueue, EndsAllOperationsWithAnError) {
     sender.post(FI_ADDR_UNSPEC, room, &room);
     // Twice as many completions as the queue then has entries, and nobody reads them. What the
     // receiver has no room for is executed as soon as it reads.
-    ASSERT_EQ(ibv_resize_cq(sender.body().channel->cq(), 31), 0);
+    ASSERT_EQ(ibv_resize_cq(sender.impl().channel->cq(), 31), 0);
     constexpr unsigned kMessages = 64;
     for (unsigned i = 0; i < kMessages; ++i)
         sender.send(to, bytes);
-    const auto has_event = [&] { return sender.body().channel->drain().device_error.load() != 0; };
+    const auto has_event = [&] { return sender.impl().channel->drain().device_error.load() != 0; };
     ASSERT_TRUE(until(has_event, {&receiver}));
     unsigned ended = 0, failed = 0;
     EXPECT_TRUE(until(

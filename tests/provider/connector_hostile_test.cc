@@ -55,10 +55,10 @@ private:
     softhca::test::Endpoint endpoint_;
 };
 
-Datagram request_of(const Stranger& stranger, const Name& to) {
+Datagram request_of(const Stranger& stranger, const EndpointAddress& to) {
     Datagram request;
     request.id = 5;
-    request.from.flags = Name::kXrc;
+    request.from.flags = EndpointAddress::kXrc;
     request.from.process = stranger.process();
     request.to = to;
     request.qpn = 1234;
@@ -105,7 +105,7 @@ TEST(HostileDatagrams, AreCountedAndIgnored) {
     ++false_name.from.process.lid;
     send(bytes_of(false_name));
     false_name = request_of(stranger, b.name());
-    false_name.from.flags |= Name::kEthernet;
+    false_name.from.flags |= EndpointAddress::kEthernet;
     send(bytes_of(false_name));
     EXPECT_EQ(b.connector->counts().requests_received, 0u);
     EXPECT_TRUE(a.wait(*a.connect(b.name())));
@@ -276,7 +276,7 @@ TEST(PathCache, KeepsThePathsUsedLast) {
     const auto context = softhca::test::open_device();
     const Owned<ibv_pd> pd(check(ibv_alloc_pd(context.get()), "ibv_alloc_pd"));
     PathCache cache(pd.get(), 0);
-    Name name;
+    EndpointAddress name;
     const auto find = [&](std::uint16_t lid) {
         name.process.lid = lid;
         return cache.find(name);

@@ -66,7 +66,7 @@ private:
 class Peer {
 public:
     struct Local {
-        Name name;
+        EndpointAddress name;
         Owned<ibv_cq> cq;
         Owned<ibv_srq> srq;
         std::unique_ptr<softhca::test::Memory> memory;
@@ -113,9 +113,10 @@ public:
             local->srq = softhca::test::create_srq(pd.get(), 64);
         }
         local->memory = std::make_unique<softhca::test::Memory>(pd.get(), 4096);
-        Name& name = local->name;
-        name.flags = static_cast<std::uint8_t>((xrc ? Name::kXrc : 0) |
-                                               (connector->ethernet() ? Name::kEthernet : 0));
+        EndpointAddress& name = local->name;
+        name.flags =
+            static_cast<std::uint8_t>((xrc ? EndpointAddress::kXrc : 0) |
+                                      (connector->ethernet() ? EndpointAddress::kEthernet : 0));
         name.endpoint = static_cast<std::uint16_t>(locals.size());
         name.context = in_context;
         name.process = connector->process();
@@ -125,7 +126,7 @@ public:
         return *locals.back();
     }
 
-    std::unique_ptr<Channel> channel(const Name& to) {
+    std::unique_ptr<Channel> channel(const EndpointAddress& to) {
         auto channel = std::make_unique<Channel>();
         channel->peer = this;
         channel->cq = softhca::test::create_cq(context.get(), 16);
@@ -145,7 +146,7 @@ public:
         waiter.watch(request);
         return channel;
     }
-    std::unique_ptr<Channel> connect(const Name& to) {
+    std::unique_ptr<Channel> connect(const EndpointAddress& to) {
         auto made = channel(to);
         connector->connect(made->request);
         return made;
@@ -154,7 +155,7 @@ public:
         return waiter.wait(channel.request, error);
     }
 
-    const Name& name(std::size_t k = 0) const { return locals[k]->name; }
+    const EndpointAddress& name(std::size_t k = 0) const { return locals[k]->name; }
 
     // A message of one pattern; receive() checks it, and who sent it.
     void post_receive(std::size_t k = 0) {
@@ -183,7 +184,8 @@ public:
         if (!done) return testing::AssertionFailure() << "no completion of the send";
         return softhca::test::succeeded(*done);
     }
-    testing::AssertionResult receive(std::uint32_t seed, const Name& from, std::size_t k = 0) {
+    testing::AssertionResult receive(std::uint32_t seed, const EndpointAddress& from,
+                                     std::size_t k = 0) {
         Local& local = *locals[k];
         const auto done = softhca::test::poll_for(local.cq.get(), softhca::test::kDeadline);
         if (!done) return testing::AssertionFailure() << "nothing came";

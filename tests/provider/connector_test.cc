@@ -40,7 +40,7 @@ TEST_P(Transports, ConnectAcrossProcesses) {
         Peer b(xrc());
         b.post_receive();
         channel.send(b.name());
-        const Name a = channel.receive<Name>();
+        const EndpointAddress a = channel.receive<EndpointAddress>();
         EXPECT_TRUE(b.receive(7, a));
         const auto back = b.connect(a);
         ASSERT_TRUE(b.wait(*back));
@@ -49,7 +49,7 @@ TEST_P(Transports, ConnectAcrossProcesses) {
     });
     Peer a(xrc());
     a.post_receive();
-    const Name b = child.channel().receive<Name>();
+    const EndpointAddress b = child.channel().receive<EndpointAddress>();
     child.channel().send(a.name());
     const auto channel = a.connect(b);
     ASSERT_TRUE(a.wait(*channel));
@@ -166,11 +166,11 @@ TEST_P(Transports, ConnectOftenerThanDatagramsFind) {
 
 TEST_P(Transports, RefuseAnEndpointThatIsNotThere) {
     Peer a(xrc()), b(xrc());
-    Name nobody = b.name();
+    EndpointAddress nobody = b.name();
     nobody.endpoint = 77;
     EXPECT_TRUE(a.wait(*a.connect(nobody), ECONNREFUSED));
     // A process that had the QP number before, and by chance the Q_Key.
-    Name stale = b.name();
+    EndpointAddress stale = b.name();
     stale.process.nonce ^= 0x1'0000'0001;
     EXPECT_TRUE(a.wait(*a.connect(stale), ECONNREFUSED));
     EXPECT_EQ(b.connector->counts().refused, 2u);
@@ -232,14 +232,14 @@ TEST_P(Transports, ForgetWhoAskedForTargetsOfBefore) {
 }
 
 TEST_P(Transports, FailInTimeWhenThePeerIsDead) {
-    Name dead;
+    EndpointAddress dead;
     Child child([&](softhca::test::Channel& channel) {
         Peer b(xrc());
         channel.send(b.name());
         channel.meet();
         pause();
     });
-    dead = child.channel().receive<Name>();
+    dead = child.channel().receive<EndpointAddress>();
     Connector::Options options;
     options.give_up_ms = 300;
     Peer a(xrc(), options);  // before the other's UD QP number is free again

@@ -12,9 +12,9 @@ namespace {
 
 using Bytes = std::array<std::byte, kDatagramBytes>;
 
-Name name() {
-    Name name;
-    name.flags = Name::kXrc;
+EndpointAddress name() {
+    EndpointAddress name;
+    name.flags = EndpointAddress::kXrc;
     name.endpoint = 3;
     name.context = 2;
     name.srqn = 0xabcdef;
@@ -39,14 +39,14 @@ Datagram datagram(DatagramKind kind) {
 }
 
 TEST(DatagramSource, IsComparedWithTheName) {
-    Name name;
+    EndpointAddress name;
     name.process.ud_qpn = 5;
     name.process.lid = 7;
     EXPECT_TRUE(is_of({5, 7, {}}, name));
     EXPECT_FALSE(is_of({6, 7, {}}, name));
     EXPECT_FALSE(is_of({5, 8, {}}, name));
     // On Ethernet, where there are no LIDs.
-    name.flags = Name::kEthernet;
+    name.flags = EndpointAddress::kEthernet;
     const std::uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, 9};
     std::copy_n(mapped, sizeof mapped, name.process.gid);
     std::array<std::byte, DatagramSource::kGrhBytes> grh{};

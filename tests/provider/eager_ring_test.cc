@@ -81,7 +81,7 @@ TEST_F(EagerRing, LengthsThatCannotBe) {
     const auto most = ring_.offer().slot_bytes - static_cast<std::uint32_t>(sizeof(RingTail));
     for (const std::uint32_t bytes : {0u, 1u, 15u, most + 1, 1u << 20, ~0u}) {
         *tail_of(0) = {0, 0, bytes, 1};
-        EXPECT_EQ(ring_.next(found_), Next::kDamaged) << bytes;
+        EXPECT_EQ(ring_.next(found_), Next::kBroken) << bytes;
     }
     *tail_of(0) = {0, 0, most, 1};
     EXPECT_EQ(ring_.next(found_), Next::kMessage);

@@ -31,7 +31,7 @@ struct End {
         bindings.receive = &receive;
         endpoint = std::make_unique<RdmEndpoint>(domain, addresses, bindings);
     }
-    RdmEndpoint::Body& body() { return endpoint->body(); }
+    EndpointImpl& impl() { return endpoint->impl(); }
     void send(std::uint64_t to, std::vector<char>& bytes, std::uint64_t tag = kTag) {
         iovec piece{bytes.data(), bytes.size()};
         SendArguments a;

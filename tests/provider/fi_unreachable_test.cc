@@ -11,7 +11,7 @@
 namespace heddle::test {
 namespace {
 
-using protocol::Name;
+using protocol::EndpointAddress;
 using testing::HasSubstr;
 
 class Unreachable : public testing::Test {
@@ -24,7 +24,7 @@ protected:
     // A peer whose name is that of the own endpoint but for what `change` makes of it.
     template <class Change>
     fi_addr_t peer(Change&& change) {
-        Name name;
+        EndpointAddress name;
         std::memcpy(&name, station_->name, sizeof name);
         change(name.process);
         fi_addr_t address = FI_ADDR_NOTAVAIL;

@@ -50,14 +50,14 @@ protected:
     // What the hostile one says. As it makes no progress of its own, nothing else.
     template <class Contents>
     void say(Kind kind, const Contents& contents, std::span<const std::byte> more = {}) {
-        RdmEndpoint::Body& body = hostile->body();
+        EndpointImpl& body = hostile->impl();
         body.control(*body.peer_at(to_victim), kind, std::as_bytes(std::span(&contents, 1)), more);
     }
     // Of the one operation that the victim waits for an answer to.
     std::uint64_t operation() {
         std::uint64_t id = 0;
-        victim.body().transfers.for_each_in_use(
-            [&](const Transfer& transfer) { id = Numbered<Transfer>::id(transfer); });
+        victim.impl().send_requests.for_each_in_use(
+            [&](const SendRequest& transfer) { id = SlotPool<SendRequest>::id(transfer); });
         return id;
     }
     void begin_atomic() {
@@ -78,7 +78,7 @@ protected:
     }
     void expect_damage() {
         ASSERT_NO_FATAL_FAILURE(expect_end(EPROTO));
-        EXPECT_EQ(victim.endpoint->counts().damaged, 1);
+        EXPECT_EQ(victim.endpoint->counts().protocol_errors, 1);
     }
 
     End victim;
@@ -126,16 +126,16 @@ TEST_F(Hostile, SaysThatSomethingFailedWithWhatIsNoError) {
     begin_rendezvous();
     say(Kind::kFin, FinBody{operation(), 0x8000'0001, 0});
     expect_end(EPROTO);
-    EXPECT_EQ(victim.endpoint->counts().damaged, 0);
+    EXPECT_EQ(victim.endpoint->counts().protocol_errors, 0);
 }
 
 TEST_F(Hostile, SetsFlagsThatThereAreNot) {
     ASSERT_NO_FATAL_FAILURE(meet());
     begin_rendezvous();  // to see that the peer has failed
-    RdmEndpoint::Body& body = hostile->body();
+    EndpointImpl& body = hostile->impl();
     Peer& peer = *body.peer_at(to_victim);
     const Header header{Kind::kEager,       Header::kTagged | Header::kPut, body.name.endpoint,
-                        peer.name.endpoint, peer.send_sequence(),           kTag};
+                        peer.name.endpoint, peer.outgoing.send_sequence(),  kTag};
     std::vector<std::byte> bytes(sizeof header + 8);
     std::memcpy(bytes.data(), &header, sizeof header);
     body.control_message(peer, std::move(bytes));
@@ -149,8 +149,8 @@ protected:
     // Of the memory that the victim's one message is sent from.
     std::uint32_t key() {
         std::uint32_t found = 0;
-        victim.body().transfers.for_each_in_use(
-            [&](const Transfer& transfer) { found = transfer.bulk.local.remote_keys[0]; });
+        victim.impl().send_requests.for_each_in_use(
+            [&](const SendRequest& transfer) { found = transfer.bulk.local.remote_keys[0]; });
         return found;
     }
     // 0, or the error that the read ends with.
@@ -224,7 +224,7 @@ TEST_F(Hostile, IsToldThatItIsNotBelieved) {
     std::vector<char> bytes(kLarge, 'h');
     hostile->send(to_victim, bytes);  // no receive is posted
     say(Kind::kTupleEnd, TupleBeginBody{17});
-    ASSERT_TRUE(until([&] { return victim.endpoint->counts().damaged == 1; }));
+    ASSERT_TRUE(until([&] { return victim.endpoint->counts().protocol_errors == 1; }));
     ASSERT_TRUE(until([&] { return !hostile->transmit.empty(); }));
     EXPECT_NE(hostile->transmit.front().error, 0);
 }
@@ -235,7 +235,7 @@ TEST_F(Hostile, AsksForMoreValuesThanAnAnswerHolds) {
     std::vector<std::uint64_t> there(1 << 20, 1);
     const auto known = victim.domain->register_memory(there.data(), there.size() * sizeof there[0],
                                                       FI_REMOTE_READ);
-    RdmEndpoint::Body& body = hostile->body();
+    EndpointImpl& body = hostile->impl();
     Peer& peer = *body.peer_at(to_victim);
     AtomicBody ask;
     ask.operation = ~std::uint64_t{0};
@@ -245,16 +245,16 @@ TEST_F(Hostile, AsksForMoreValuesThanAnAnswerHolds) {
     ask.datatype = FI_UINT64;
     ask.op = FI_ATOMIC_READ;
     ask.flags = AtomicBody::kFetch;
-    const Header header{Kind::kAtomic,        0, body.name.endpoint, peer.name.endpoint,
-                        peer.send_sequence(), 0};
+    const Header header{
+        Kind::kAtomic, 0, body.name.endpoint, peer.name.endpoint, peer.outgoing.send_sequence(), 0};
     std::vector<std::byte> bytes(sizeof header + sizeof ask);
     std::memcpy(bytes.data(), &header, sizeof header);
     std::memcpy(bytes.data() + sizeof header, &ask, sizeof ask);
     body.control_message(peer, std::move(bytes));
-    peer.count_numbered();
+    peer.outgoing.count_sequenced();
     // An answer comes, to what it had not asked in earnest.
-    ASSERT_TRUE(until([&] { return hostile->endpoint->counts().damaged == 1; }));
-    EXPECT_EQ(victim.endpoint->counts().damaged, 0);
+    ASSERT_TRUE(until([&] { return hostile->endpoint->counts().protocol_errors == 1; }));
+    EXPECT_EQ(victim.endpoint->counts().protocol_errors, 0);
 }
 
 // A sender that does not keep to the credit that it was given, or knows another: what it sends.
@@ -276,7 +276,7 @@ protected:
         if (what == "eager") return hostile.send(to_victim, eager);
         if (what == "small") return hostile.send(to_victim, small);
         if (what == "large") return hostile.send(to_victim, large);
-        RdmEndpoint::Body& body = hostile.body();
+        EndpointImpl& body = hostile.impl();
         Peer& peer = *body.peer_at(to_victim);
         const Header header{
             Kind::kData, Header::kWideData, body.name.endpoint, peer.name.endpoint, 0, 0};
@@ -344,10 +344,10 @@ TEST(HostileTuple, NamesAMaskOfTooManyBits) {
     TupleAnswerBody answer;  // to the first tuple of the victim's
     answer.declined = static_cast<std::uint32_t>(TupleReason::kMask);
     answer.mask = ~std::uint64_t{0};
-    RdmEndpoint::Body& body = hostile.body();
+    EndpointImpl& body = hostile.impl();
     body.control(*body.peer_at(to_victim), Kind::kTupleAnswer, std::as_bytes(std::span(&answer, 1)),
                  {});
-    Peer& peer = *victim.body().peer_at(to_hostile);
+    Peer& peer = *victim.impl().peer_at(to_hostile);
     ASSERT_EQ(peer.tuples, 1u);
     until([&] {
         hostile.endpoint->progress();
@@ -372,7 +372,7 @@ TEST(HostileTuple, SendsToTheQueueOfAnother) {
     std::vector<char> small(8, 's'), bytes(kLarge, 'o'), room(kLarge);
     hostile.send(from_hostile, small, kTag + 1);
     ASSERT_NO_FATAL_FAILURE(until([&] { return victim.endpoint->counts().unexpected == 1; }));
-    Peer& peer = *other.body().peer_at(from_other);
+    Peer& peer = *other.impl().peer_at(from_other);
     const TupleOut* queue = nullptr;
     ASSERT_NO_FATAL_FAILURE(until([&] {
         victim.post(to_other, room, nullptr);
@@ -381,11 +381,11 @@ TEST(HostileTuple, SendsToTheQueueOfAnother) {
         EXPECT_EQ(victim.receive.front().error, 0);
         other.transmit.pop();
         victim.receive.pop();
-        queue = other.body().tuples->sender.find(peer, kTag);
+        queue = other.impl().tuples->sender.find(peer, kTag);
         return queue != nullptr && queue->state == TupleOut::State::kOpen;
     }));
     victim.post(to_other, room, &room);
-    RdmEndpoint::Body& body = hostile.body();
+    EndpointImpl& body = hostile.impl();
     post::WorkRequest work;
     work.opcode = post::Opcode::kSendImm;
     work.immediate = TupleImmediate::put(kTag, 0, queue->sent);
@@ -398,7 +398,7 @@ TEST(HostileTuple, SendsToTheQueueOfAnother) {
     ASSERT_NO_FATAL_FAILURE(until([&] { return !victim.receive.empty(); }));
     EXPECT_EQ(victim.receive.front().error, EPROTO) << "taken for a message of the other";
     EXPECT_EQ(victim.receive.front().context, &room);
-    EXPECT_EQ(victim.endpoint->counts().damaged, 1u);
+    EXPECT_EQ(victim.endpoint->counts().protocol_errors, 1u);
     // The one who did it is not believed any more, either.
     victim.receive.pop();
     ASSERT_NO_FATAL_FAILURE(until([&] {
@@ -419,7 +419,7 @@ TEST(HostileTuple, AsksForAQueueAndLeaves) {
     const std::uint64_t from_other = other.addresses.insert(victim.endpoint->name());
     {
         End hostile(few);
-        RdmEndpoint::Body& body = hostile.body();
+        EndpointImpl& body = hostile.impl();
         Peer& peer = *body.peer_at(hostile.addresses.insert(victim.endpoint->name()));
         TupleOpenBody open;
         body.control(peer, Kind::kTupleOpen, std::as_bytes(std::span(&open, 1)), {}, kTag);

@@ -25,7 +25,7 @@ TEST(InlinedMessages, AreReadWithoutOtherProgress) {
     constexpr std::size_t kMost = 80;
     std::vector<char> room(kMost);  // longer than its endpoint
     End writer(rc_options()), reader(rc_options());
-    ASSERT_FALSE(reader.body().channel->xrc());
+    ASSERT_FALSE(reader.impl().channel->xrc());
     const auto to_reader = writer.addresses.insert(reader.endpoint->name());
     const auto to_writer = reader.addresses.insert(writer.endpoint->name());
     const auto send = [&](std::size_t bytes, char content) {
@@ -47,7 +47,7 @@ TEST(InlinedMessages, AreReadWithoutOtherProgress) {
         bool has_read = false;
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
         while (!(has_read =
-                     reader.body().read_next(entry) || reader.body().read_next_inlined(entry)) &&
+                     reader.impl().read_next(entry) || reader.impl().read_next_inlined(entry)) &&
                std::chrono::steady_clock::now() < end)
             std::this_thread::yield();
         ASSERT_TRUE(has_read);

@@ -24,7 +24,7 @@ protected:
         Options options;
         options.post = path;
         End end(options);
-        return end.body().channel->direct();
+        return end.impl().channel->direct();
     }
     static void measured(double verbs, double direct) {
         PostCosts costs;

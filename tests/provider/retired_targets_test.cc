@@ -51,9 +51,9 @@ TEST_P(RetiredTargets, KeepTheirNumbersUntilTheirMessagesAreRead) {
         EXPECT_EQ(room, std::vector<char>(8, static_cast<char>('a' + k)));
         receiver.receive.pop();
     }
-    EXPECT_EQ(receiver.endpoint->counts().damaged, 0);
+    EXPECT_EQ(receiver.endpoint->counts().protocol_errors, 0);
     // Then they go.
-    const auto targets = [&] { return receiver.body().connector.counts().targets; };
+    const auto targets = [&] { return receiver.impl().connector.counts().targets; };
     EXPECT_TRUE(until([&] { return targets() == 0; }, {&receiver})) << targets();
 }
 

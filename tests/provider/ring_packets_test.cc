@@ -68,7 +68,7 @@ TEST(RingPackets, AreWholeWhenTheyAreRead) {
     reading.join();
     EXPECT_FALSE(failed) << "message " << read << " of " << number;
     EXPECT_GE(reader.endpoint->counts().from_rings, kByRing);
-    EXPECT_EQ(reader.endpoint->counts().damaged, 0);
+    EXPECT_EQ(reader.endpoint->counts().protocol_errors, 0);
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ public:
         ASSERT_NO_FATAL_FAILURE(friendly());
     }
 
-    std::uint64_t noticed() const { return victim_.endpoint->counts().damaged; }
+    std::uint64_t noticed() const { return victim_.endpoint->counts().protocol_errors; }
 
 private:
     std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
@@ -95,7 +95,7 @@ private:
     }
     template <class Contents>
     void say(Kind kind, const Contents& contents, std::uint64_t tag = kTag) {
-        RdmEndpoint::Body& body = hostile_->body();
+        EndpointImpl& body = hostile_->impl();
         if (Peer* const peer = body.peer_at(from_hostile_))
             body.control(*peer, kind, contents, {}, tag);
     }
@@ -124,19 +124,19 @@ private:
                 break;
             }
             case 2:  // numbered, in its place or not
-                if (Peer* const peer = hostile_->body().peer_at(from_hostile_)) {
+                if (Peer* const peer = hostile_->impl().peer_at(from_hostile_)) {
                     const Header header{Kind::kTupleBegin,
                                         0,
-                                        hostile_->body().name.endpoint,
+                                        hostile_->impl().name.endpoint,
                                         peer->name.endpoint,
-                                        peer->send_sequence(),
+                                        peer->outgoing.send_sequence(),
                                         0};
                     const TupleBeginBody begin{some_number()};
                     std::vector<std::byte> bytes(sizeof header + sizeof begin);
                     std::memcpy(bytes.data(), &header, sizeof header);
                     std::memcpy(bytes.data() + sizeof header, &begin, sizeof begin);
-                    hostile_->body().control_message(*peer, std::move(bytes));
-                    if (below(8) != 0) peer->count_numbered();
+                    hostile_->impl().control_message(*peer, std::move(bytes));
+                    if (below(8) != 0) peer->outgoing.count_sequenced();
                 }
                 break;
             case 3:
@@ -157,7 +157,7 @@ private:
                 std::vector<std::byte> bytes(below(64));
                 for (std::byte& each : bytes)
                     each = static_cast<std::byte>(random_());
-                RdmEndpoint::Body& body = hostile_->body();
+                EndpointImpl& body = hostile_->impl();
                 const auto kind =
                     static_cast<Kind>(static_cast<unsigned>(Kind::kTupleOpen) +
                                       below(static_cast<unsigned>(Kind::kLast) -

@@ -16,24 +16,24 @@ class AddressVector {
 public:
     static constexpr std::uint64_t kNone = ~std::uint64_t{0};
 
-    std::uint64_t insert(const Name& name) {
+    std::uint64_t insert(const EndpointAddress& name) {
         names_.emplace_back(name);
         const std::uint64_t address = names_.size() - 1;
         first_.try_emplace(name, address);
         return address;
     }
     // nullptr: nothing (any more) has that number.
-    const Name* find(std::uint64_t address) const noexcept {
+    const EndpointAddress* find(std::uint64_t address) const noexcept {
         return address < names_.size() && names_[address] ? &*names_[address] : nullptr;
     }
     // The lowest number of that name, or kNone.
-    std::uint64_t find(const Name& name) const noexcept {
+    std::uint64_t find(const EndpointAddress& name) const noexcept {
         const auto at = first_.find(name);
         return at == first_.end() ? kNone : at->second;
     }
     bool remove(std::uint64_t address) {
         if (find(address) == nullptr) return false;
-        const Name name = *names_[address];
+        const EndpointAddress name = *names_[address];
         names_[address].reset();
         ++removals_;
         if (first_[name] != address) return true;
@@ -50,8 +50,8 @@ public:
     std::uint64_t removals() const noexcept { return removals_; }
 
 private:
-    std::vector<std::optional<Name>> names_;
-    std::unordered_map<Name, std::uint64_t, NameHash> first_;
+    std::vector<std::optional<EndpointAddress>> names_;
+    std::unordered_map<EndpointAddress, std::uint64_t, EndpointAddressHash> first_;
     std::uint64_t removals_ = 0;
 };
 

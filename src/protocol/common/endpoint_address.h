@@ -27,7 +27,7 @@ struct ProcessName {
 };
 
 // 48 bytes, little-endian as both architectures are; sent as it stands.
-struct Name {
+struct EndpointAddress {
     static constexpr std::uint16_t kMagic = 0x4e48;  // "HN"
     static constexpr std::uint8_t kVersion = 2;
     enum Flags : std::uint8_t { kXrc = 1, kEthernet = 2 };
@@ -44,17 +44,17 @@ struct Name {
     bool valid() const noexcept { return magic == kMagic && version == kVersion; }
     bool xrc() const noexcept { return flags & kXrc; }
     bool ethernet() const noexcept { return flags & kEthernet; }
-    bool operator==(const Name&) const = default;
+    bool operator==(const EndpointAddress&) const = default;
 };
-static_assert(sizeof(ProcessName) == 32 && sizeof(Name) == 48);
+static_assert(sizeof(ProcessName) == 32 && sizeof(EndpointAddress) == 48);
 
 struct ProcessNameHash {
     std::size_t operator()(const ProcessName& name) const noexcept {
         return static_cast<std::size_t>(name.nonce ^ (std::uint64_t{name.ud_qpn} << 32));
     }
 };
-struct NameHash {
-    std::size_t operator()(const Name& name) const noexcept {
+struct EndpointAddressHash {
+    std::size_t operator()(const EndpointAddress& name) const noexcept {
         return ProcessNameHash{}(name.process) * 31 + name.endpoint;
     }
 };

@@ -11,9 +11,9 @@
 
 namespace heddle::protocol {
 
-// What Numbered keeps in each object: base of T. Nobody else writes it.
+// What SlotPool keeps in each object: base of T. Nobody else writes it.
 template <class T>
-struct NumberedSlot {
+struct PoolSlot {
     std::uint32_t index = 0, generation = 0;
     bool in_use = false;
     T* next_free = nullptr;
@@ -22,7 +22,7 @@ struct NumberedSlot {
 // Numbers for objects that a peer names in its answers: index and generation, so that a late or
 // damaged answer never meets another object.
 template <class T>
-class Numbered {
+class SlotPool {
 public:
     // All fields have their initial values: the last use may have been another kind of operation.
     // A T whose construction costs too much says itself how it becomes new: renew().
@@ -38,10 +38,10 @@ public:
         if constexpr (requires { object.renew(); }) {
             object.renew();
         } else {
-            const NumberedSlot<T> slot = object;
+            const PoolSlot<T> slot = object;
             std::destroy_at(&object);
             std::construct_at(&object);
-            static_cast<NumberedSlot<T>&>(object) = slot;
+            static_cast<PoolSlot<T>&>(object) = slot;
         }
         object.in_use = true;
         return object;

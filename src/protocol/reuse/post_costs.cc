@@ -32,12 +32,12 @@ public:
         using Clock = std::chrono::steady_clock;
         Endpoint& e = set_[0];
         const auto at = reinterpret_cast<std::uintptr_t>(e.buffer());
-        const ibv_sge piece{at, static_cast<std::uint32_t>(bytes), e.mr()->lkey};
+        const ibv_sge sge{at, static_cast<std::uint32_t>(bytes), e.mr()->lkey};
         post::WorkRequest work;
         work.opcode = post::Opcode::kWrite;
         work.flags = post::kSignaled;
         if (bytes <= kInline) work.flags |= post::kInline;
-        work.sges = {&piece, 1};
+        work.sges = {&sge, 1};
         work.remote_address = at + kBytes;
         work.remote_key = e.mr()->rkey;
         const auto begin = Clock::now();

@@ -37,7 +37,7 @@ public:
     static constexpr std::uint32_t kMostFrequent = 4096;
 
     // A buffer that is registered.
-    struct Buffer : NumberedSlot<Buffer> {
+    struct Buffer : PoolSlot<Buffer> {
         std::uint32_t key() const noexcept { return region->local_key(); }
 
         memory::RegistrationCache::Region* region = nullptr;
@@ -93,7 +93,7 @@ private:
     const int access_;
     std::uint32_t fewest_;
     memory::ReuseTable table_;
-    Numbered<Buffer> buffers_;  // an entry's value: index + 1
+    SlotPool<Buffer> buffers_;  // an entry's value: index + 1
     std::uint32_t live_ = 0;    // of these
     std::uint32_t swept_ = 0;
     ReuseCounts counts_;

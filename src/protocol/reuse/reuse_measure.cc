@@ -69,21 +69,21 @@ public:
     double once(ReuseCosts::Way way, std::size_t bytes, bool copy) {
         if (way == ReuseCosts::kSend) post_receive();
         std::byte* const buffer = buffers_.at(0);
-        ibv_sge pieces[3];
+        ibv_sge sges[3];
         ibv_send_wr wr{}, *bad = nullptr;
-        wr.sg_list = pieces;
+        wr.sg_list = sges;
         const auto begin = Clock::now();
         std::size_t before = way == ReuseCosts::kOneSided ? 0 : sizeof(Header);
         const std::size_t behind = way == ReuseCosts::kRing ? sizeof(RingTail) : 0;
         if (copy) {
             std::memcpy(buffer + before, user_.begin(), bytes);
-            pieces[0] = piece(buffer, before + bytes + behind, buffers_.key());
+            sges[0] = sge(buffer, before + bytes + behind, buffers_.key());
             wr.num_sge = 1;
         } else {
             int& used = wr.num_sge;
-            if (before != 0) pieces[used++] = piece(buffer, before, buffers_.key());
-            pieces[used++] = piece(user_.begin(), bytes, mr_->lkey);
-            if (behind != 0) pieces[used++] = piece(buffer + before, behind, buffers_.key());
+            if (before != 0) sges[used++] = sge(buffer, before, buffers_.key());
+            sges[used++] = sge(user_.begin(), bytes, mr_->lkey);
+            if (behind != 0) sges[used++] = sge(buffer + before, behind, buffers_.key());
         }
         wr.opcode = way == ReuseCosts::kSend ? IBV_WR_SEND : IBV_WR_RDMA_WRITE;
         wr.send_flags = IBV_SEND_SIGNALED;
@@ -113,7 +113,7 @@ public:
     }
 
 private:
-    static ibv_sge piece(const std::byte* at, std::size_t bytes, std::uint32_t key) {
+    static ibv_sge sge(const std::byte* at, std::size_t bytes, std::uint32_t key) {
         return {reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(bytes), key};
     }
     verbs::QueuePair make_qp() {
@@ -130,7 +130,7 @@ private:
         return qp;
     }
     void post_receive() {
-        ibv_sge into = piece(buffers_.at(1), buffers_.bytes(), buffers_.key());
+        ibv_sge into = sge(buffers_.at(1), buffers_.bytes(), buffers_.key());
         ibv_recv_wr wr{}, *bad = nullptr;
         wr.wr_id = 2;
         wr.sg_list = &into;

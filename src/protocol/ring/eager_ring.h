@@ -28,7 +28,7 @@ namespace heddle::protocol {
 // Buffers here, that a peer writes into.
 class ReceiveRing {
 public:
-    enum class Next : std::uint8_t { kNothing, kMessage, kDamaged };
+    enum class Next : std::uint8_t { kNothing, kMessage, kBroken };
     struct Found {
         std::span<const std::byte> bytes;
         std::uint32_t immediate = 0;
@@ -48,21 +48,21 @@ public:
     void pop() noexcept { ++taken_; }
 
     // To be told to the peer, half a ring at a time.
-    bool has_news() const noexcept { return taken_ - told_ >= pool_.count() / 2; }
-    RingTakenBody news() noexcept { return {told_ = taken_, 0}; }
+    bool has_news() const noexcept { return taken_ - acknowledged_ >= pool_.count() / 2; }
+    RingTakenBody news() noexcept { return {acknowledged_ = taken_, 0}; }
 
     bool stopping = false;  // kRingStop is out
-    bool damaged = false;   // nothing is taken from it any more
+    bool broken = false;    // nothing is taken from it any more
 
 private:
     memory::Pool pool_;
-    std::uint32_t taken_ = 0, told_ = 0;  // free-running
+    std::uint32_t taken_ = 0, acknowledged_ = 0;  // free-running
 };
 
 // Buffers at a peer, that are written into here.
 class SendRing {
 public:
-    explicit SendRing(const RingBody& offered) noexcept : at_(offered) {}
+    explicit SendRing(const RingBody& ring) noexcept : at_(ring) {}
 
     bool takes(std::size_t bytes) const noexcept {
         return sent_ - taken_ != at_.slots && bytes + sizeof(RingTail) <= at_.slot_bytes;
@@ -98,7 +98,7 @@ inline ReceiveRing::Next ReceiveRing::next(Found& found) const noexcept {
     if (static_cast<std::uint32_t>(last >> 32) != taken_ / pool_.count() + 1) [[likely]]
         return Next::kNothing;
     const auto bytes = static_cast<std::uint32_t>(last);
-    if (bytes < sizeof(Header) || bytes > pool_.bytes() - sizeof(RingTail)) return Next::kDamaged;
+    if (bytes < sizeof(Header) || bytes > pool_.bytes() - sizeof(RingTail)) return Next::kBroken;
     RingTail tail;
     std::memcpy(&tail, end, sizeof tail);
     found.bytes = {end - bytes, bytes};

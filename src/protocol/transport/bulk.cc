@@ -9,20 +9,20 @@
 
 namespace heddle::protocol {
 
-bool LocalPieces::use(Domain::Body& domain, const iovec* from, std::size_t pieces,
-                      void* const* descriptors, std::size_t bytes, int access) noexcept {
-    if (use(*domain.cache, from, pieces, descriptors, bytes, access)) return true;
+bool LocalBuffers::use(Domain::Body& domain, const iovec* from, std::size_t sges,
+                       void* const* descriptors, std::size_t bytes, int access) noexcept {
+    if (use(*domain.cache, from, sges, descriptors, bytes, access)) return true;
     if (errno != ENOMEM) return false;
     domain.give_up_held();
-    return use(*domain.cache, from, pieces, descriptors, bytes, access);
+    return use(*domain.cache, from, sges, descriptors, bytes, access);
 }
 
-bool LocalPieces::use(memory::RegistrationCache& cache, const iovec* from, std::size_t pieces,
-                      void* const* descriptors, std::size_t bytes, int access) noexcept {
+bool LocalBuffers::use(memory::RegistrationCache& cache, const iovec* from, std::size_t sges,
+                       void* const* descriptors, std::size_t bytes, int access) noexcept {
     release();
     cache_ = &cache;
     count = 0;
-    for (std::size_t i = 0; i < pieces && bytes != 0; ++i) {
+    for (std::size_t i = 0; i < sges && bytes != 0; ++i) {
         if (from[i].iov_len == 0) continue;
         if (count == kMaxSegments) {
             errno = EINVAL;
@@ -54,7 +54,7 @@ bool LocalPieces::use(memory::RegistrationCache& cache, const iovec* from, std::
     return true;
 }
 
-void LocalPieces::release() noexcept {
+void LocalBuffers::release() noexcept {
     for (std::size_t i = 0; i < count; ++i)
         if (registrations_[i] != nullptr) cache_->put(std::exchange(registrations_[i], nullptr));
     count = 0;
@@ -87,18 +87,18 @@ bool Bulk::post() noexcept {
         const std::size_t bytes = std::min({here.iov_len - local_offset_,
                                             static_cast<std::size_t>(there.bytes) - remote_offset_,
                                             left_, channel_->max_message()});
-        ibv_sge piece{reinterpret_cast<std::uintptr_t>(here.iov_base) + local_offset_,
-                      static_cast<std::uint32_t>(bytes), local.local_keys[local_at_]};
+        ibv_sge sge{reinterpret_cast<std::uintptr_t>(here.iov_base) + local_offset_,
+                    static_cast<std::uint32_t>(bytes), local.local_keys[local_at_]};
         post::WorkRequest work;
         work.opcode = opcode_;
-        if (bytes != 0) work.sges = {&piece, 1};
+        if (bytes != 0) work.sges = {&sge, 1};
         work.remote_address = there.address + remote_offset_;
         work.remote_key = there.key;
         work.remote_srq = srqn_;
         if (bytes != 0) {
-            Sent sent;
+            WrContext sent;
             sent.user = user_;
-            sent.part = this;
+            sent.handler = this;
             const post::Posted posted = channel_->post(*connection_, work, sent);
             if (posted == post::Posted::kFull) {
                 posting_ = false;

@@ -18,12 +18,12 @@ namespace heddle::protocol {
 
 // Local memory with the keys that the device wants: registered, unless the application has a
 // registration of its own (FI_MR_LOCAL).
-class LocalPieces {
+class LocalBuffers {
 public:
-    LocalPieces() = default;
-    LocalPieces(const LocalPieces&) = delete;
-    LocalPieces& operator=(const LocalPieces&) = delete;
-    ~LocalPieces() { release(); }
+    LocalBuffers() = default;
+    LocalBuffers(const LocalBuffers&) = delete;
+    LocalBuffers& operator=(const LocalBuffers&) = delete;
+    ~LocalBuffers() { release(); }
     // False: errno says why it could not be registered. The iov is copied. access: IBV_ACCESS_...
     bool use(Domain::Body& domain, const iovec* iov, std::size_t count, void* const* descriptors,
              std::size_t bytes, int access) noexcept;
@@ -41,11 +41,11 @@ private:
     std::array<memory::RegistrationCache::Region*, kMaxSegments> registrations_{};
 };
 
-class Bulk final : public Part {
+class Bulk final : public CompletionHandler {
 public:
     using Done = void (*)(void* argument, int error, int device_error);
 
-    LocalPieces local;
+    LocalBuffers local;
     std::array<Segment, kMaxSegments> remote{};
     std::size_t remote_count = 0;
 

@@ -20,8 +20,8 @@ namespace heddle::protocol {
 namespace {
 
 // Which endpoints one connection reaches.
-Name key_of(const Name& to, bool xrc) {
-    Name key;
+EndpointAddress key_of(const EndpointAddress& to, bool xrc) {
+    EndpointAddress key;
     key.process = to.process;
     if (xrc)
         key.context = to.context;
@@ -115,7 +115,7 @@ void Channel::attach(std::uint16_t number, ChannelUser& user) {
 
 void Channel::detach(std::uint16_t number) { users_[number] = nullptr; }
 
-Connection& Channel::connection(const Name& from, const Name& to) {
+Connection& Channel::connection(const EndpointAddress& from, const EndpointAddress& to) {
     Connection*& known = by_name_[key_of(to, xrc())];
     if (known != nullptr) return *known;
     if (error_ != 0) throw VerbsError("a connection by a device that has failed", error_);
@@ -141,7 +141,7 @@ Connection& Channel::connection(const Name& from, const Name& to) {
 }
 
 post::Posted Channel::post(Connection& connection, post::WorkRequest& work,
-                           const Sent& sent) noexcept {
+                           const WrContext& sent) noexcept {
     if (!has_room(connection)) [[unlikely]]
         return post::Posted::kFull;
     const bool signal = is_signaled(connection, sent);
@@ -229,26 +229,27 @@ void Channel::finish(Connection& connection, std::uint32_t number, int error, in
     }
     while (static_cast<std::int32_t>(number - connection.done_) >= 0) {
         const Connection::Record record = connection.record(connection.done_);
-        if (record.told != Connection::Told::kNobody || record.buffer != Connection::kNoBuffer)
+        if (record.recipient != Connection::Recipient::kNobody ||
+            record.buffer != Connection::kNoBuffer)
             connection.record(connection.done_) = {};
         const bool last = connection.done_ == number;
         ++connection.done_;
         if (record.buffer != Connection::kNoBuffer) send_buffers_.give_back(record.buffer);
-        switch (record.told) {
-            case Connection::Told::kNobody:
+        switch (record.recipient) {
+            case Connection::Recipient::kNobody:
                 if (last && error != 0 && record.argument != Connection::own_mark(number))
                     tell_of_lost(connection, error, device_error);
                 break;
-            case Connection::Told::kUser: {
-                Sent sent;
+            case Connection::Recipient::kUser: {
+                WrContext sent;
                 sent.user = users_[record.user];
                 sent.context = record.argument;
                 sent.what = record.what;
                 sent.user->sent(sent, last ? error : 0, last ? device_error : 0);
                 break;
             }
-            case Connection::Told::kPart:
-                static_cast<Part*>(record.argument)
+            case Connection::Recipient::kPart:
+                static_cast<CompletionHandler*>(record.argument)
                     ->done(last ? error : 0, last ? device_error : 0);
                 break;
         }
@@ -354,18 +355,19 @@ bool Channel::drained() noexcept {
 }
 
 std::uint64_t Channel::under_way() const noexcept {
-    std::uint64_t works = 0;
+    std::uint64_t outstanding = 0;
     for (const auto& connection : connections_)
-        works += connection->posted_ - connection->done_;
-    return works;
+        outstanding += connection->posted_ - connection->done_;
+    return outstanding;
 }
 
 void Channel::forget(ChannelUser& user) noexcept {
     for (const auto& connection : connections_)
         for (std::uint32_t number = connection->done_; number != connection->posted_; ++number) {
             Connection::Record& record = connection->record(number);
-            if (record.user != user.number_ || record.told == Connection::Told::kNobody) continue;
-            record.told = Connection::Told::kNobody;
+            if (record.user != user.number_ || record.recipient == Connection::Recipient::kNobody)
+                continue;
+            record.recipient = Connection::Recipient::kNobody;
             record.argument = Connection::own_mark(number);
         }
 }

@@ -40,7 +40,7 @@ public:
     virtual void received(std::span<const std::byte> bytes, bool has_immediate,
                           std::uint32_t immediate, std::uint32_t qpn) = 0;
     // A work that was posted with kEntry or kCount is done. error: 0, or an errno.
-    virtual void sent(const struct Sent& sent, int error, int device_error) = 0;
+    virtual void sent(const struct WrContext& sent, int error, int device_error) = 0;
     // A work of the application that it did not want to be told of has failed on that connection.
     // False: this user sends nothing there.
     virtual bool lost(const Connection& connection, int error, int device_error) = 0;
@@ -58,25 +58,25 @@ private:
 };
 
 // Of several works together: an operation that took more than one.
-class Part {
+class CompletionHandler {
 public:
     virtual void done(int error, int device_error) = 0;
 
 protected:
-    ~Part() = default;
+    ~CompletionHandler() = default;
 };
 
 // What is to be done when a posted work is.
-struct Sent {
+struct WrContext {
     // kOwn: of the protocol's own, so the application is not told if it fails.
     enum What : std::uint8_t { kEntry = 1, kCount = 2, kTagged = 4, kRma = 8, kOwn = 16 };
     ChannelUser* user = nullptr;
-    void* context = nullptr;      // for kEntry
-    Part* part = nullptr;         // told instead of the user
-    std::byte* buffer = nullptr;  // of the channel's pool: goes back
+    void* context = nullptr;               // for kEntry
+    CompletionHandler* handler = nullptr;  // told instead of the user
+    std::byte* buffer = nullptr;           // of the channel's pool: goes back
     std::uint8_t what = 0;
     bool needs_completion() const noexcept {
-        return (what & ~kOwn) != 0 || part != nullptr || buffer != nullptr;
+        return (what & ~kOwn) != 0 || handler != nullptr || buffer != nullptr;
     }
 };
 
@@ -87,7 +87,7 @@ public:
     bool failed() const noexcept { return state_ == ConnectionRequest::kFailed; }
     int error() const noexcept { return error_; }
     bool direct() const noexcept { return direct_.has_value(); }
-    const Name& to() const noexcept { return request_.to; }
+    const EndpointAddress& to() const noexcept { return request_.to; }
     // The last byte of a write that is not longer is in memory after all others. Once ready().
     std::uint32_t packet_bytes() const noexcept { return request_.packet_bytes; }
     bool idle() const noexcept { return posted_ == done_; }
@@ -97,7 +97,7 @@ public:
 
 private:
     friend class Channel;
-    enum class Told : std::uint8_t { kNobody, kUser, kPart };
+    enum class Recipient : std::uint8_t { kNobody, kUser, kPart };
     static constexpr std::uint32_t kNoBuffer = UINT32_MAX;
     std::uint32_t index_ = 0;
     ConnectionRequest::State state_ = ConnectionRequest::kConnecting;  // as the owner knows it
@@ -114,7 +114,7 @@ private:
         std::uint32_t buffer = kNoBuffer;
         std::uint16_t user = 0;
         std::uint8_t what = 0;
-        Told told = Told::kNobody;
+        Recipient recipient = Recipient::kNobody;
     };
     static_assert(sizeof(Record) == 16);
     // As the argument where nobody is told. A record that an earlier work of its place has left has
@@ -147,7 +147,7 @@ public:
     Channel(const Channel&) = delete;
     Channel& operator=(const Channel&) = delete;
 
-    std::uint32_t number() const noexcept { return number_; }  // Name::channel
+    std::uint32_t number() const noexcept { return number_; }  // EndpointAddress::channel
     const endpoint::ThreadResources& resources() const noexcept { return *resources_; }
     bool xrc() const noexcept { return resources_->shared->xrcd != nullptr; }
     bool direct() const noexcept { return direct_cq_.has_value(); }
@@ -176,17 +176,18 @@ public:
 
     // The connection that reaches that endpoint; it is asked for if there is none. Throws
     // VerbsError.
-    Connection& connection(const Name& from, const Name& to);
+    Connection& connection(const EndpointAddress& from, const EndpointAddress& to);
 
     // kFull: poll() first. The work's pieces must stay until `sent` is told, unless inline.
-    post::Posted post(Connection& connection, post::WorkRequest& work, const Sent& sent) noexcept;
+    post::Posted post(Connection& connection, post::WorkRequest& work,
+                      const WrContext& sent) noexcept;
     // A message of 16 bytes and up to 8 more, as they lie in memory, on a connection that is
     // direct(); in channel_post.h. kInvalid: by post(), please. `taken` is called if it is taken,
     // before the device is told.
     template <bool kImmediate, class Taken>
     post::Posted post_small(Connection& connection, std::uint64_t first, std::uint64_t second,
                             std::uint64_t tail, std::uint32_t tail_bytes, std::uint32_t immediate,
-                            std::uint64_t srq, const Sent& sent, const Taken& taken) noexcept;
+                            std::uint64_t srq, const WrContext& sent, const Taken& taken) noexcept;
 
     // Tells users and parts of up to `most` completions; gives receive buffers back to the device.
     unsigned poll(unsigned most = kPollAtOnce);
@@ -233,13 +234,13 @@ private:
     void make_cq();
     void make_srq(bool direct);
     ibv_sge receive_into(std::uint32_t buffer) const noexcept;
-    void make_qp(Connection& connection, const Name& from);
+    void make_qp(Connection& connection, const EndpointAddress& from);
     bool has_room(Connection& connection) noexcept;
     bool find_room(Connection& connection) noexcept;
     void take_back_room() noexcept;
     bool signal_behind(Connection& connection) noexcept;
-    static bool is_signaled(const Connection& connection, const Sent& sent) noexcept;
-    void note(Connection& connection, const Sent& sent, bool signal) noexcept;
+    static bool is_signaled(const Connection& connection, const WrContext& sent) noexcept;
+    void note(Connection& connection, const WrContext& sent, bool signal) noexcept;
     void add_receive(std::uint32_t buffer) noexcept;
     void count_free_receive() noexcept {  // of the direct path
         if (--until_posting_ == 0) [[unlikely]]
@@ -297,7 +298,7 @@ private:
     Connector* connector_ = nullptr;
     std::vector<std::unique_ptr<Connection>> connections_;
     std::atomic<std::uint32_t> connection_count_{0};  // written by the owner
-    std::unordered_map<Name, Connection*, NameHash> by_name_;
+    std::unordered_map<EndpointAddress, Connection*, EndpointAddressHash> by_name_;
     std::vector<Connection*> connecting_;
     // By the connector's thread: the state of a connection, or drain_.asked.
     std::atomic<bool> changed_{false};

@@ -10,7 +10,7 @@ namespace heddle::protocol {
 // Is it to be told of? The last of many is, so that the others are known to be done; and the last
 // that there is room for.
 [[gnu::always_inline]] inline bool Channel::is_signaled(const Connection& connection,
-                                                        const Sent& sent) noexcept {
+                                                        const WrContext& sent) noexcept {
     return sent.needs_completion() || connection.unsignaled() + 1 >= kSignalEvery ||
            connection.posted_ + 1 == connection.room_until_;
 }
@@ -21,23 +21,23 @@ namespace heddle::protocol {
 }
 
 // It is posted. What needs a completion is signaled.
-[[gnu::always_inline]] inline void Channel::note(Connection& connection, const Sent& sent,
+[[gnu::always_inline]] inline void Channel::note(Connection& connection, const WrContext& sent,
                                                  bool signal) noexcept {
     const std::uint32_t number = connection.posted_++;
-    if (!signal && (sent.what & Sent::kOwn) == 0) return;
+    if (!signal && (sent.what & WrContext::kOwn) == 0) return;
     Connection::Record& record = connection.record(number);
-    if (sent.what & Sent::kOwn) record.argument = Connection::own_mark(number);
+    if (sent.what & WrContext::kOwn) record.argument = Connection::own_mark(number);
     if (!signal) return;
     if (sent.buffer != nullptr) record.buffer = send_buffers_.index_of(sent.buffer);
-    if (sent.part != nullptr) {
-        record.argument = sent.part;
+    if (sent.handler != nullptr) {
+        record.argument = sent.handler;
         record.user = sent.user->number_;
-        record.told = Connection::Told::kPart;
-    } else if ((sent.what & ~Sent::kOwn) != 0) {
+        record.recipient = Connection::Recipient::kPart;
+    } else if ((sent.what & ~WrContext::kOwn) != 0) {
         record.argument = sent.context;
         record.user = sent.user->number_;
         record.what = sent.what;
-        record.told = Connection::Told::kUser;
+        record.recipient = Connection::Recipient::kUser;
     }
     connection.signaled_at_ = connection.posted_;
 }
@@ -45,7 +45,7 @@ namespace heddle::protocol {
 template <bool kImmediate, class Taken>
 [[gnu::always_inline]] inline post::Posted Channel::post_small(
     Connection& connection, std::uint64_t first, std::uint64_t second, std::uint64_t tail,
-    std::uint32_t tail_bytes, std::uint32_t immediate, std::uint64_t srq, const Sent& sent,
+    std::uint32_t tail_bytes, std::uint32_t immediate, std::uint64_t srq, const WrContext& sent,
     const Taken& taken) noexcept {
     bool signal = false;
     if (sent.needs_completion() ||

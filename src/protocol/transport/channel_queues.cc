@@ -104,7 +104,7 @@ verbs::QueuePair Channel::make_send_queue() {
     }
 }
 
-void Channel::make_qp(Connection& connection, const Name& from) {
+void Channel::make_qp(Connection& connection, const EndpointAddress& from) {
     connection.qp_ = make_send_queue();
     if (!connection.qp_)
         throw VerbsError("a queue pair for endpoint " + std::to_string(from.endpoint), errno,

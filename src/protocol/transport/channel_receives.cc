@@ -75,10 +75,10 @@ void Channel::post_free_receives() noexcept {
 void Channel::ring_receives() noexcept {
     std::size_t taken = 0;
     for (; taken < to_post_.size(); ++taken) {
-        ibv_sge piece = receive_into(to_post_[taken]);
+        ibv_sge sge = receive_into(to_post_[taken]);
         ibv_recv_wr wr{}, *bad = nullptr;
         wr.wr_id = kReceive | to_post_[taken];
-        wr.sg_list = &piece;
+        wr.sg_list = &sge;
         wr.num_sge = 1;
         if (ibv_post_srq_recv(srq_.get(), &wr, &bad) != 0) break;
     }

@@ -74,7 +74,7 @@ bool Channel::signal_behind(Connection& connection) noexcept {
     post::WorkRequest work;
     work.opcode = post::Opcode::kWrite;
     work.remote_srq = connection.request_.to.srqn;
-    return post(connection, work, {.what = Sent::kOwn}) == post::Posted::kOk;
+    return post(connection, work, {.what = WrContext::kOwn}) == post::Posted::kOk;
 }
 
 void Connection::find_quiet() noexcept {

@@ -146,8 +146,8 @@ std::shared_ptr<memory::RegistrationCache> Process::cache(const endpoint::Shared
         }
         // One cache of the process tells it, for all of them.
         const auto tell = [complain = options.complain](const std::string& why) {
-            static std::atomic_flag told;
-            if (!told.test_and_set())
+            static std::atomic_flag said;
+            if (!said.test_and_set())
                 tell_user(complain,
                           "no memory stays registered, so that large messages are slow: " + why);
         };

@@ -14,7 +14,7 @@
 namespace heddle::protocol {
 namespace {
 
-constexpr std::uint32_t kPieces = 3;
+constexpr std::uint32_t kQueueSges = 3;
 constexpr unsigned kPollAtOnce = 16;
 // A queue that could not be had is not asked for again before.
 constexpr auto kPause = std::chrono::milliseconds(10);
@@ -43,23 +43,23 @@ TupleQueue::TupleQueue(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_cq*
 
 bool TupleQueue::post(void* buffer, std::uint32_t bytes, std::uint32_t key,
                       std::uint64_t receive) noexcept {
-    ibv_sge piece{reinterpret_cast<std::uintptr_t>(buffer), bytes, key};
+    ibv_sge sge{reinterpret_cast<std::uintptr_t>(buffer), bytes, key};
     ibv_recv_wr wr{}, *bad = nullptr;
     wr.wr_id = receive << 1 | kReceiveBit;
-    wr.sg_list = &piece;
+    wr.sg_list = &sge;
     wr.num_sge = bytes != 0 ? 1 : 0;  // zero would stand for 2 GiB
     return ibv_post_srq_recv(srq_.get(), &wr, &bad) == 0;
 }
 
-BlockingQueue::BlockingQueue(TupleDevice& device, Connector& connector, const Name& from,
-                             const Name& to)
+BlockingQueue::BlockingQueue(TupleDevice& device, Connector& connector, const EndpointAddress& from,
+                             const EndpointAddress& to)
     : connector_(connector) {
     const endpoint::ThreadResources& resources = device.channel().resources();
     ibv_qp_init_attr_ex attributes{};
     attributes.qp_type = IBV_QPT_XRC_SEND;
     attributes.send_cq = device.cq();
     attributes.cap.max_send_wr = kDepth;
-    attributes.cap.max_send_sge = kPieces;
+    attributes.cap.max_send_sge = kQueueSges;
     attributes.cap.max_inline_data = static_cast<std::uint32_t>(device.channel().max_inline());
     attributes.pd = device.send_pd();
     attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
@@ -106,12 +106,12 @@ BlockingQueue::State BlockingQueue::state() noexcept {
     return state_;
 }
 
-bool BlockingQueue::post(std::span<ibv_sge> pieces, bool is_inline, std::uint32_t immediate,
+bool BlockingQueue::post(std::span<ibv_sge> sges, bool is_inline, std::uint32_t immediate,
                          std::uint32_t srqn, TupleWork& work) noexcept {
     ibv_send_wr wr{}, *bad = nullptr;
     wr.wr_id = reinterpret_cast<std::uintptr_t>(&work);
-    wr.sg_list = pieces.data();
-    wr.num_sge = static_cast<int>(pieces.size());
+    wr.sg_list = sges.data();
+    wr.num_sge = static_cast<int>(sges.size());
     wr.opcode = IBV_WR_SEND_WITH_IMM;
     wr.imm_data = htobe32(immediate);
     wr.send_flags = IBV_SEND_SIGNALED;
@@ -167,9 +167,9 @@ std::unique_ptr<TupleQueue> TupleDevice::make_queue() {
                                         cq_.get());
 }
 
-BlockingQueue* TupleDevice::take(Connector& connector, const Name& from, const Name& to,
-                                 unsigned most) {
-    Name context;
+BlockingQueue* TupleDevice::take(Connector& connector, const EndpointAddress& from,
+                                 const EndpointAddress& to, unsigned most) {
+    EndpointAddress context;
     context.process = to.process;
     context.context = to.context;
     auto pool = std::find_if(pools_.begin(), pools_.end(),

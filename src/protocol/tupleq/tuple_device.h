@@ -63,7 +63,8 @@ public:
     enum class State : std::uint8_t { kConnecting, kReady, kBroken, kFailed };
     static constexpr std::uint32_t kDepth = 32;
 
-    BlockingQueue(TupleDevice& device, Connector& connector, const Name& from, const Name& to);
+    BlockingQueue(TupleDevice& device, Connector& connector, const EndpointAddress& from,
+                  const EndpointAddress& to);
     ~BlockingQueue();
     BlockingQueue(const BlockingQueue&) = delete;
     BlockingQueue& operator=(const BlockingQueue&) = delete;
@@ -73,8 +74,8 @@ public:
     std::uint32_t qpn() const noexcept { return qp_->qp_num; }
     bool idle() const noexcept { return under_way_ == 0; }
     bool has_room() const noexcept { return under_way_ < kDepth; }
-    bool post(std::span<ibv_sge> pieces, bool is_inline, std::uint32_t immediate,
-              std::uint32_t srqn, TupleWork& work) noexcept;
+    bool post(std::span<ibv_sge> sges, bool is_inline, std::uint32_t immediate, std::uint32_t srqn,
+              TupleWork& work) noexcept;
     void count_done() noexcept { --under_way_; }
     // Nothing of what is under way shall go on waiting: it completes, flushed if it has not been
     // delivered. The queue is kBroken.
@@ -103,7 +104,8 @@ public:
     std::unique_ptr<TupleQueue> make_queue();  // throws VerbsError
     // One that nobody has, ready or on its way there; nullptr: `most` are in use, or the device
     // or the peer has no more, for now.
-    BlockingQueue* take(Connector& connector, const Name& from, const Name& to, unsigned most);
+    BlockingQueue* take(Connector& connector, const EndpointAddress& from,
+                        const EndpointAddress& to, unsigned most);
 
     unsigned poll();  // tells works
     // A completion event is asked for; false: something is there already.
@@ -117,7 +119,7 @@ private:
     using Clock = std::chrono::steady_clock;
     void open();
     struct Pool {
-        Name to;
+        EndpointAddress to;
         std::vector<std::unique_ptr<BlockingQueue>> queues;
         Clock::time_point again_at;  // a queue is asked for again
     };

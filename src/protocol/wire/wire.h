@@ -51,7 +51,7 @@ struct Header {
     std::uint8_t flags = 0;
     std::uint16_t source = 0;       // endpoint of the sending process
     std::uint16_t destination = 0;  // endpoint of the receiving process
-    std::uint16_t sequence = 0;     // of what is_numbered(): of this pair of endpoints, from 0
+    std::uint16_t sequence = 0;     // of what is_sequenced(): of this pair of endpoints, from 0
     std::uint64_t tag = 0;
 };
 static_assert(sizeof(Header) == 16);
@@ -66,7 +66,7 @@ inline std::uint16_t destination_of(const std::byte* header) noexcept {
     return static_cast<std::uint16_t>(word_at(header) >> 32);
 }
 // Does its header have a sequence number?
-inline bool is_numbered(Kind kind) noexcept {
+inline bool is_sequenced(Kind kind) noexcept {
     return kind == Kind::kEager || kind == Kind::kRts || kind == Kind::kAtomic ||
            kind == Kind::kTupleBegin;
 }

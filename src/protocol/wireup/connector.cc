@@ -13,22 +13,28 @@ Connector::~Connector() = default;
 const ProcessName& Connector::process() const noexcept { return service_->self().process; }
 bool Connector::ethernet() const noexcept { return service_->self().ethernet(); }
 void Connector::add(const LocalEndpoint& endpoint) { service_->add(endpoint); }
-void Connector::remove(const Name& endpoint) { service_->remove(endpoint); }
+void Connector::remove(const EndpointAddress& endpoint) { service_->remove(endpoint); }
 void Connector::connect(ConnectionRequest& request) { service_->connect(request); }
 void Connector::cancel(ConnectionRequest& request) { service_->stop(request); }
 void Connector::disconnect(ConnectionRequest& request) { service_->stop(request); }
 void Connector::abandon(ConnectionRequest& request) { service_->abandon(request); }
-void Connector::refuse(const Name& peer, const Name& endpoint) { service_->refuse(peer, endpoint); }
-void Connector::drop(const Name& peer, std::uint32_t peer_qpn) { service_->drop(peer, peer_qpn); }
-bool Connector::is_quiet(const Name& peer, std::uint32_t peer_qpn) const {
+void Connector::refuse(const EndpointAddress& peer, const EndpointAddress& endpoint) {
+    service_->refuse(peer, endpoint);
+}
+void Connector::drop(const EndpointAddress& peer, std::uint32_t peer_qpn) {
+    service_->drop(peer, peer_qpn);
+}
+bool Connector::is_quiet(const EndpointAddress& peer, std::uint32_t peer_qpn) const {
     return service_->is_quiet(peer, peer_qpn);
 }
-void Connector::lose(const Name& peer, const Name& endpoint) { service_->lose(peer, endpoint); }
+void Connector::lose(const EndpointAddress& peer, const EndpointAddress& endpoint) {
+    service_->lose(peer, endpoint);
+}
 void Connector::drained() { service_->drained(); }
-bool Connector::has_left(const Name& peer, const Name& endpoint) const {
+bool Connector::has_left(const EndpointAddress& peer, const EndpointAddress& endpoint) const {
     return service_->has_left(peer, endpoint);
 }
-std::optional<Name> Connector::asker(std::uint32_t target_qpn) const {
+std::optional<EndpointAddress> Connector::asker(std::uint32_t target_qpn) const {
     return service_->asker(target_qpn);
 }
 Connector::Counts Connector::counts() const { return service_->counts(); }

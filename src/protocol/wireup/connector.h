@@ -27,8 +27,8 @@ namespace heddle::protocol {
 struct ConnectionRequest {
     enum State : int { kConnecting, kConnected, kFailed };
     ibv_qp* qp = nullptr;
-    Name from;  // who asks: endpoint, context and process
-    Name to;
+    EndpointAddress from;  // who asks: endpoint, context and process
+    EndpointAddress to;
     std::atomic<State> state{kConnecting};  // by the connector's thread, release
     int error = 0;                          // errno, before kFailed is stored
     std::uint32_t packet_bytes = 0;         // the path MTU, before kConnected is stored
@@ -58,7 +58,7 @@ struct Drain {
 // What the connector may make target QPs in: an endpoint of this process. Plain values; the
 // objects outlive the registration.
 struct LocalEndpoint {
-    Name name;
+    EndpointAddress name;
     ibv_context* context = nullptr;
     ibv_pd* pd = nullptr;
     ibv_xrcd* xrcd = nullptr;  // nullptr: RC
@@ -103,7 +103,7 @@ public:
     void add(const LocalEndpoint& endpoint);
     // Afterwards no target of it exists (RC) and nobody is connected to it any more; an XRC
     // target stays while another endpoint of its context is there.
-    void remove(const Name& endpoint);
+    void remove(const EndpointAddress& endpoint);
 
     // The request stays alive until it is no longer kConnecting, or cancel() has returned. cancel()
     // and disconnect() wait for a `changed` that is being called (not within it), so they are
@@ -118,23 +118,23 @@ public:
 
     // The peer's QP of that number has failed, and nothing of it shall arrive here any more: its
     // target goes. (What it knows of its own QP only its owner has to believe.)
-    void drop(const Name& peer, std::uint32_t peer_qpn);
+    void drop(const EndpointAddress& peer, std::uint32_t peer_qpn);
     // Nothing more arrives by a target of that QP: there is none, or the device has said so.
-    bool is_quiet(const Name& peer, std::uint32_t peer_qpn) const;
+    bool is_quiet(const EndpointAddress& peer, std::uint32_t peer_qpn) const;
     // Nobody answers to the channel of `endpoint` where `peer` was. What that peer had begun to
     // send never ends: its targets go, once all channels that they reach have lost it.
-    void lose(const Name& peer, const Name& endpoint);
+    void lose(const EndpointAddress& peer, const EndpointAddress& endpoint);
     // A Drain was done as it was asked.
     void drained();
     // What came from that peer to this endpoint cannot be believed: nothing of its channel arrives
     // there any more, and its works fail, so that it does not wait for answers.
-    void refuse(const Name& peer, const Name& endpoint);
+    void refuse(const EndpointAddress& peer, const EndpointAddress& endpoint);
     // Who sends to the target QP of that number: the asking endpoint's name, of which `process` and
     // `context` hold for every endpoint that shares the QP.
-    std::optional<Name> asker(std::uint32_t target_qpn) const;
+    std::optional<EndpointAddress> asker(std::uint32_t target_qpn) const;
     // The peer was connected to the endpoint, and has said that it is no more: nothing comes from
     // it but what has come already. Not for those who have never been, or are again.
-    bool has_left(const Name& peer, const Name& endpoint) const;
+    bool has_left(const EndpointAddress& peer, const EndpointAddress& endpoint) const;
     // Changes when a target QP has got the number of one that is gone.
     std::uint64_t removals() const noexcept { return removals_->load(std::memory_order_acquire); }
 

@@ -26,7 +26,7 @@ PathCache::~PathCache() {
         ibv_destroy_ah(path.handle);
 }
 
-ibv_ah* PathCache::find(const Name& name) noexcept {
+ibv_ah* PathCache::find(const EndpointAddress& name) noexcept {
     Port port;
     port.ethernet = name.ethernet();
     if (port.ethernet)
@@ -115,11 +115,11 @@ int ConnectorPort::to_ready() noexcept {
 }
 
 void ConnectorPort::post_receive(std::uint64_t k) noexcept {
-    ibv_sge pieces[] = {{reinterpret_cast<std::uint64_t>(slot(k)), kSlot, region_->lkey},
-                        {reinterpret_cast<std::uint64_t>(overflow()), kOverflow, region_->lkey}};
+    ibv_sge sges[] = {{reinterpret_cast<std::uint64_t>(slot(k)), kSlot, region_->lkey},
+                      {reinterpret_cast<std::uint64_t>(overflow()), kOverflow, region_->lkey}};
     ibv_recv_wr work{};
     work.wr_id = k;
-    work.sg_list = pieces;
+    work.sg_list = sges;
     work.num_sge = 2;
     ibv_recv_wr* bad = nullptr;
     if (ibv_post_recv(qp_.get(), &work, &bad) != 0) broken_ = true;
@@ -130,16 +130,16 @@ void ConnectorPort::post_all_receives() noexcept {
         post_receive(k);
 }
 
-bool ConnectorPort::send(const Datagram& datagram, const Name& to) noexcept {
+bool ConnectorPort::send(const Datagram& datagram, const EndpointAddress& to) noexcept {
     if (free_sends_.empty()) return false;
     ibv_ah* const path = paths_.find(to);
     if (path == nullptr) return false;
     const std::uint32_t k = free_sends_.back();
     write(datagram, std::span<std::byte, kDatagramBytes>(slot(k), kDatagramBytes));
-    ibv_sge piece{reinterpret_cast<std::uint64_t>(slot(k)), kDatagramBytes, region_->lkey};
+    ibv_sge sge{reinterpret_cast<std::uint64_t>(slot(k)), kDatagramBytes, region_->lkey};
     ibv_send_wr work{};
     work.wr_id = k;
-    work.sg_list = &piece;
+    work.sg_list = &sge;
     work.num_sge = 1;
     work.opcode = IBV_WR_SEND;
     work.send_flags = IBV_SEND_SIGNALED;

@@ -33,7 +33,7 @@ public:
     PathCache(const PathCache&) = delete;
     PathCache& operator=(const PathCache&) = delete;
     // nullptr if the address cannot be had. Valid until kMost others were asked for.
-    ibv_ah* find(const Name& name) noexcept;
+    ibv_ah* find(const EndpointAddress& name) noexcept;
     std::size_t size() const noexcept { return recent_.size(); }
 
 private:
@@ -78,7 +78,7 @@ public:
     std::uint8_t gid_index() const noexcept { return gid_index_; }  // verbs::own_gid()
     int fd() const noexcept { return channel_->fd; }
     // False: it is lost, for want of a slot or of a path.
-    bool send(const Datagram& datagram, const Name& to) noexcept;
+    bool send(const Datagram& datagram, const EndpointAddress& to) noexcept;
     // Calls arrived(Arrival) for what is there, then arms the descriptor. `arrived` may send.
     // False: there may be more, and the descriptor is not armed.
     template <class Arrived>

@@ -12,7 +12,7 @@
 namespace heddle::protocol {
 namespace {
 
-std::string port_text(const Name& name) {
+std::string port_text(const EndpointAddress& name) {
     char gid[INET6_ADDRSTRLEN] = "?";
     ::inet_ntop(AF_INET6, name.process.gid, gid, sizeof gid);
     const std::string text = std::string("GID ") + gid;
@@ -28,7 +28,7 @@ std::string seconds_text(std::chrono::steady_clock::duration duration) {
 
 }  // namespace
 
-bool is_on_another_fabric(const Name& self, const Name& peer) noexcept {
+bool is_on_another_fabric(const EndpointAddress& self, const EndpointAddress& peer) noexcept {
     constexpr std::size_t kGuid = 8;
     return !self.ethernet() && !peer.ethernet() && self.process.lid == peer.process.lid &&
            !std::equal(self.process.gid + kGuid, std::end(self.process.gid),
@@ -42,7 +42,7 @@ void tell_user(void (*complain)(const char* line), const std::string& line) noex
         std::fprintf(stderr, "heddle: %s\n", line.c_str());
 }
 
-std::string peer_text(const Name& peer) {
+std::string peer_text(const EndpointAddress& peer) {
     return port_text(peer) + ", UD QP " + std::to_string(peer.process.ud_qpn);
 }
 

@@ -11,8 +11,8 @@ namespace heddle::protocol {
 
 struct Unreachable {
     const std::string& device;  // by which it was asked
-    const Name& self;
-    const Name& peer;
+    const EndpointAddress& self;
+    const EndpointAddress& peer;
     int error;  // errno: ETIMEDOUT if it did not answer
     std::chrono::steady_clock::duration waited;
     unsigned times_sent;  // its request
@@ -25,10 +25,10 @@ std::string unreachable_text(const Unreachable& what);
 void tell_user(void (*complain)(const char* line), const std::string& line) noexcept;
 
 // "LID 3, GID fe80::1, UD QP 17": where the peer's process listens.
-std::string peer_text(const Name& peer);
+std::string peer_text(const EndpointAddress& peer);
 
 // Has the peer's port the LID of our own, but another GUID (the end of its GID)? Then it is on
 // another fabric: what is sent to that LID comes back to us.
-bool is_on_another_fabric(const Name& self, const Name& peer) noexcept;
+bool is_on_another_fabric(const EndpointAddress& self, const EndpointAddress& peer) noexcept;
 
 }  // namespace heddle::protocol

@@ -17,7 +17,8 @@ constexpr milliseconds kFarewells{5000};  // so long is a BYE repeated
 
 }  // namespace
 
-ConnectorRequests::ConnectorRequests(const Name& self, const verbs::ConnectionAttributes& own,
+ConnectorRequests::ConnectorRequests(const EndpointAddress& self,
+                                     const verbs::ConnectionAttributes& own,
                                      const Connector::Options& options)
     : self_(self),
       own_(own),

@@ -29,18 +29,18 @@ public:
         void (*changed)(void*);
         void* argument;
         int error;  // 0 or an errno
-        Name to;
+        EndpointAddress to;
         Clock::duration waited;
         unsigned times_sent;
     };
     // What is to be sent where.
     struct Outgoing {
         Datagram datagram;
-        Name to;
+        EndpointAddress to;
         bool again = false;
     };
     // `self`: who asks, process and flags. `own`: what each of its connections has.
-    ConnectorRequests(const Name& self, const verbs::ConnectionAttributes& own,
+    ConnectorRequests(const EndpointAddress& self, const verbs::ConnectionAttributes& own,
                       const Connector::Options& options);
 
     void start(ConnectionRequest& request, Clock::time_point now);
@@ -73,7 +73,7 @@ private:
     int take_up(const Asked& asked, const Datagram& reply) const noexcept;
     static void end(const Asked& asked, int error, std::vector<Ended>& ended);
 
-    const Name self_;
+    const EndpointAddress self_;
     const verbs::ConnectionAttributes own_;
     const std::chrono::milliseconds first_pause_, patience_;
     std::random_device random_;  // what a name does not tell: a BYE has to have the number

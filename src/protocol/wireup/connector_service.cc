@@ -45,9 +45,9 @@ std::uint32_t qkey_of(std::uint64_t nonce) noexcept {
     return name.qkey();
 }
 
-Name name_of(const QpAddress& address, std::uint64_t nonce) {
-    Name name;
-    name.flags = address.ethernet ? Name::kEthernet : 0;
+EndpointAddress name_of(const QpAddress& address, std::uint64_t nonce) {
+    EndpointAddress name;
+    name.flags = address.ethernet ? EndpointAddress::kEthernet : 0;
     std::copy_n(address.gid, sizeof address.gid, name.process.gid);
     name.process.ud_qpn = address.qpn;
     name.process.lid = address.lid;
@@ -142,7 +142,7 @@ void Connector::Service::add(const LocalEndpoint& endpoint) {
     targets_.add(endpoint);
 }
 
-void Connector::Service::remove(const Name& endpoint) {
+void Connector::Service::remove(const EndpointAddress& endpoint) {
     const auto lock = enter();
     const auto& all = targets_.endpoints();
     const auto known = std::find_if(
@@ -153,18 +153,18 @@ void Connector::Service::remove(const Name& endpoint) {
         ::epoll_ctl(async_fds_, EPOLL_CTL_DEL, context->async_fd, nullptr);
 }
 
-void Connector::Service::drop(const Name& peer, std::uint32_t peer_qpn) {
+void Connector::Service::drop(const EndpointAddress& peer, std::uint32_t peer_qpn) {
     const auto lock = enter();
     targets_.drop(peer.process, peer_qpn, ConnectorTargets::Clock::now());
     wake_up_.signal();
 }
 
-bool Connector::Service::is_quiet(const Name& peer, std::uint32_t peer_qpn) const {
+bool Connector::Service::is_quiet(const EndpointAddress& peer, std::uint32_t peer_qpn) const {
     const auto lock = enter();
     return targets_.is_quiet(peer.process, peer_qpn);
 }
 
-void Connector::Service::lose(const Name& peer, const Name& endpoint) {
+void Connector::Service::lose(const EndpointAddress& peer, const EndpointAddress& endpoint) {
     const auto lock = enter();
     targets_.lose(peer, endpoint, ConnectorTargets::Clock::now());
     wake_up_.signal();
@@ -249,7 +249,7 @@ void Connector::Service::device_failed(ibv_event_type type, int error,
     }
 }
 
-void Connector::Service::refuse(const Name& peer, const Name& endpoint) {
+void Connector::Service::refuse(const EndpointAddress& peer, const EndpointAddress& endpoint) {
     const auto lock = enter();
     targets_.refuse(peer, endpoint);
 }
@@ -268,7 +268,7 @@ void Connector::Service::stop(const ConnectionRequest& request) {
     if (const auto bye = requests_.stop(request)) send(*bye);
     if (std::this_thread::get_id() == thread_.get_id()) return;  // it is being told
     // Who is about to be told of its end must not be gone before that.
-    told_.wait(lock, [&] {
+    callback_ended_.wait(lock, [&] {
         return std::none_of(ended_.begin(), ended_.end(),
                             [&](const auto& ended) { return ended.request == &request; });
     });
@@ -289,7 +289,7 @@ Connector::Counts Connector::Service::counts() const {
     return counts;
 }
 
-void Connector::Service::send(const Datagram& datagram, const Name& to) noexcept {
+void Connector::Service::send(const Datagram& datagram, const EndpointAddress& to) noexcept {
     std::uniform_real_distribution<double> chance;
     const bool lose = options_.drop > 0 && chance(luck_) < options_.drop;
     const bool twice = options_.repeat > 0 && chance(luck_) < options_.repeat;
@@ -338,7 +338,7 @@ void Connector::Service::tell(std::unique_lock<std::mutex>& lock) {
     }
     lock.lock();
     ended_.clear();  // nobody else adds to it
-    told_.notify_all();
+    callback_ended_.notify_all();
 }
 
 // The application learns an error number at most: the user needs to know which peer, and by which

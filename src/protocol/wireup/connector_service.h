@@ -42,21 +42,23 @@ public:
     Service(const Service&) = delete;
     Service& operator=(const Service&) = delete;
 
-    const Name& self() const noexcept { return self_; }
+    const EndpointAddress& self() const noexcept { return self_; }
     void add(const LocalEndpoint& endpoint);
-    void remove(const Name& endpoint);
+    void remove(const EndpointAddress& endpoint);
     void connect(ConnectionRequest& request);
     void stop(const ConnectionRequest& request);
     void abandon(const ConnectionRequest& request);
-    void drop(const Name& peer, std::uint32_t peer_qpn);
-    void refuse(const Name& peer, const Name& endpoint);
-    bool is_quiet(const Name& peer, std::uint32_t peer_qpn) const;
-    void lose(const Name& peer, const Name& endpoint);
+    void drop(const EndpointAddress& peer, std::uint32_t peer_qpn);
+    void refuse(const EndpointAddress& peer, const EndpointAddress& endpoint);
+    bool is_quiet(const EndpointAddress& peer, std::uint32_t peer_qpn) const;
+    void lose(const EndpointAddress& peer, const EndpointAddress& endpoint);
     void drained() const noexcept { wake_up_.signal(); }
-    bool has_left(const Name& peer, const Name& endpoint) const {
+    bool has_left(const EndpointAddress& peer, const EndpointAddress& endpoint) const {
         return targets_.has_left(peer, endpoint);
     }
-    std::optional<Name> asker(std::uint32_t target_qpn) const { return targets_.asker(target_qpn); }
+    std::optional<EndpointAddress> asker(std::uint32_t target_qpn) const {
+        return targets_.asker(target_qpn);
+    }
     const std::atomic<std::uint64_t>& removals() const noexcept { return targets_.removals(); }
     Counts counts() const;
 
@@ -77,7 +79,7 @@ private:
     template <class Concerns>
     void device_failed(ibv_event_type type, int error, const Concerns& concerns) noexcept;
     void arrived(const ConnectorPort::Arrival& arrival);
-    void send(const Datagram& datagram, const Name& to) noexcept;
+    void send(const Datagram& datagram, const EndpointAddress& to) noexcept;
     void send(const ConnectorRequests::Outgoing& out) noexcept { send(out.datagram, out.to); }
     void tell(std::unique_lock<std::mutex>& lock);
     void complain(const ConnectorRequests::Ended& ended) noexcept;
@@ -88,7 +90,7 @@ private:
     ConnectorPort port_;
     const std::string device_;
     const verbs::ConnectionAttributes own_;  // what each connection has
-    const Name self_;
+    const EndpointAddress self_;
     mutable std::mutex mutex_;
     mutable std::atomic<unsigned> entering_{0};  // callers that wait for the mutex
     ConnectorTargets targets_;
@@ -97,7 +99,7 @@ private:
     const int async_fds_;      // an epoll of the contexts of all endpoints
     bool has_events_ = false;  // by the thread: it is readable
     std::unordered_set<ProcessName, ProcessNameHash> complained_of_;  // by the thread
-    std::condition_variable told_;
+    std::condition_variable callback_ended_;
     Counts counts_;
     std::mt19937_64 luck_;
     bool leaving_ = false;

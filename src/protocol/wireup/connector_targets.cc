@@ -44,13 +44,13 @@ void fail(ibv_qp* target) noexcept {
 
 // A QP between contexts (XRC) reaches all endpoints of the one, and is of all endpoints of the
 // other that share its channel, whoever of them asked.
-bool reaches(const Name& to, const Name& endpoint) noexcept {
+bool reaches(const EndpointAddress& to, const EndpointAddress& endpoint) noexcept {
     return to == endpoint || (to.xrc() && endpoint.xrc() && to.process == endpoint.process &&
                               to.context == endpoint.context);
 }
 
 // What a datagram's sender cannot choose: the port and the UD QP it sends from (is_of()).
-ProcessName source_of(const Name& from) noexcept {
+ProcessName source_of(const EndpointAddress& from) noexcept {
     ProcessName source;
     source.ud_qpn = from.process.ud_qpn;
     if (from.ethernet())
@@ -63,7 +63,8 @@ ProcessName source_of(const Name& from) noexcept {
 
 }  // namespace
 
-ConnectorTargets::ConnectorTargets(const Name& self, const verbs::ConnectionAttributes& own,
+ConnectorTargets::ConnectorTargets(const EndpointAddress& self,
+                                   const verbs::ConnectionAttributes& own,
                                    const Connector::Options& options)
     : self_(self),
       own_(own),
@@ -84,13 +85,13 @@ void ConnectorTargets::add(const LocalEndpoint& endpoint) {
     endpoints_.push_back(endpoint);
 }
 
-void ConnectorTargets::remove(const Name& endpoint) noexcept {
+void ConnectorTargets::remove(const EndpointAddress& endpoint) noexcept {
     std::erase_if(endpoints_, [&](const LocalEndpoint& e) { return e.name == endpoint; });
     const bool context_stays = std::any_of(
         endpoints_.begin(), endpoints_.end(),
         [&](const LocalEndpoint& e) { return e.name.xrc() && e.name.context == endpoint.context; });
     const auto goes = [&](const Target& target) {
-        const Name& to = target.request.to;
+        const EndpointAddress& to = target.request.to;
         return endpoint.xrc() ? to.xrc() && to.context == endpoint.context && !context_stays
                               : to == endpoint;
     };
@@ -215,9 +216,9 @@ bool ConnectorTargets::is_lost_by_all(const Target& target) const noexcept {
     });
 }
 
-void ConnectorTargets::lose(const Name& peer, const Name& endpoint,
+void ConnectorTargets::lose(const EndpointAddress& peer, const EndpointAddress& endpoint,
                             Clock::time_point now) noexcept {
-    const auto is_of_peer = [&](const Name& from) {
+    const auto is_of_peer = [&](const EndpointAddress& from) {
         return from.xrc() == peer.xrc() && from.process == peer.process &&
                (peer.xrc() ? from.context == peer.context : from.endpoint == peer.endpoint);
     };
@@ -234,7 +235,7 @@ void ConnectorTargets::lose(const Name& peer, const Name& endpoint,
     }
 }
 
-bool ConnectorTargets::keeps_targets(const Name& endpoint) const noexcept {
+bool ConnectorTargets::keeps_targets(const EndpointAddress& endpoint) const noexcept {
     return std::any_of(endpoints_.begin(), endpoints_.end(), [&](const LocalEndpoint& each) {
         return each.keep_targets && each.name == endpoint;
     });
@@ -262,9 +263,10 @@ bool ConnectorTargets::is_quiet(const ProcessName& peer, std::uint32_t peer_qpn)
     });
 }
 
-void ConnectorTargets::refuse(const Name& peer, const Name& endpoint) noexcept {
+void ConnectorTargets::refuse(const EndpointAddress& peer,
+                              const EndpointAddress& endpoint) noexcept {
     for (const auto& [key, target] : targets_) {
-        const Name& from = target.request.from;
+        const EndpointAddress& from = target.request.from;
         if (from.process != peer.process || from.channel != peer.channel ||
             !reaches(target.request.to, endpoint))
             continue;
@@ -378,13 +380,13 @@ void ConnectorTargets::note_gone(std::uint32_t number) noexcept {
     }
 }
 
-bool ConnectorTargets::is_at_limit(const Name& from, Clock::time_point now) noexcept {
+bool ConnectorTargets::is_at_limit(const EndpointAddress& from, Clock::time_point now) noexcept {
     const ProcessName source = source_of(from);
     const auto of_peer = by_source_.find(source);
     if (of_peer == by_source_.end() || of_peer->second < most_of_peer_) return false;
     const std::size_t before = targets_.size();
     for (auto target = targets_.begin(); target != targets_.end();) {
-        const Name& other = target->second.request.from;
+        const EndpointAddress& other = target->second.request.from;
         const bool gone = other.process.nonce != from.process.nonce && source_of(other) == source &&
                           !keeps_targets(target->second.request.to);
         target = gone ? retire(target, now) : std::next(target);
@@ -392,14 +394,15 @@ bool ConnectorTargets::is_at_limit(const Name& from, Clock::time_point now) noex
     return targets_.size() == before;
 }
 
-std::optional<Name> ConnectorTargets::asker(std::uint32_t target_qpn) const {
+std::optional<EndpointAddress> ConnectorTargets::asker(std::uint32_t target_qpn) const {
     const std::shared_lock lock(askers_mutex_);
     const auto asker = askers_.find(target_qpn);
     if (asker == askers_.end()) return {};
     return asker->second.from;
 }
 
-bool ConnectorTargets::has_left(const Name& peer, const Name& endpoint) const {
+bool ConnectorTargets::has_left(const EndpointAddress& peer,
+                                const EndpointAddress& endpoint) const {
     const std::shared_lock lock(askers_mutex_);
     bool left = false;
     for (const auto& [qpn, asker] : askers_) {

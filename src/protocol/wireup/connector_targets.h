@@ -34,20 +34,21 @@ public:
     using Clock = std::chrono::steady_clock;
 
     // `self`: who answers, process and flags. `own`: what each of its connections has.
-    ConnectorTargets(const Name& self, const verbs::ConnectionAttributes& own,
+    ConnectorTargets(const EndpointAddress& self, const verbs::ConnectionAttributes& own,
                      const Connector::Options& options);
     ~ConnectorTargets();
     ConnectorTargets(const ConnectorTargets&) = delete;
     ConnectorTargets& operator=(const ConnectorTargets&) = delete;
 
     void add(const LocalEndpoint& endpoint);
-    void remove(const Name& endpoint) noexcept;
+    void remove(const EndpointAddress& endpoint) noexcept;
     // The reply to a request that parse() let pass.
     Datagram answer(const Datagram& request, Clock::time_point now) noexcept;
     void bye(const Datagram& bye, Clock::time_point now) noexcept;
     void drop(const ProcessName& peer, std::uint32_t peer_qpn, Clock::time_point now) noexcept;
-    void lose(const Name& peer, const Name& endpoint, Clock::time_point now) noexcept;
-    void refuse(const Name& peer, const Name& endpoint) noexcept;
+    void lose(const EndpointAddress& peer, const EndpointAddress& endpoint,
+              Clock::time_point now) noexcept;
+    void refuse(const EndpointAddress& peer, const EndpointAddress& endpoint) noexcept;
     bool is_quiet(const ProcessName& peer, std::uint32_t peer_qpn) const noexcept;
 
     // IBV_EVENT_QP_LAST_WQE_REACHED of a QP, be it a target or not.
@@ -57,8 +58,8 @@ public:
     void advance(Clock::time_point now) noexcept;
     std::optional<Clock::time_point> next() const noexcept;
 
-    std::optional<Name> asker(std::uint32_t target_qpn) const;
-    bool has_left(const Name& peer, const Name& endpoint) const;
+    std::optional<EndpointAddress> asker(std::uint32_t target_qpn) const;
+    bool has_left(const EndpointAddress& peer, const EndpointAddress& endpoint) const;
     const std::atomic<std::uint64_t>& removals() const noexcept { return removals_; }
     std::size_t size() const noexcept { return targets_.size() + retired_.size(); }
     const std::vector<LocalEndpoint>& endpoints() const noexcept { return endpoints_; }
@@ -101,15 +102,15 @@ private:
     void ask(Retired& retired);
     template <class Wanted>
     void destroy_retired(const Wanted& wanted) noexcept;
-    bool keeps_targets(const Name& endpoint) const noexcept;
+    bool keeps_targets(const EndpointAddress& endpoint) const noexcept;
     // Its peer has said so, or is lost. Returns the one after it.
     Targets::iterator leave(Targets::iterator target, Clock::time_point now) noexcept;
     bool is_lost_by_all(const Target& target) const noexcept;
     // Has that peer as many targets as it may? Those of a process that had its UD QP before go.
-    bool is_at_limit(const Name& from, Clock::time_point now) noexcept;
+    bool is_at_limit(const EndpointAddress& from, Clock::time_point now) noexcept;
     void note_gone(std::uint32_t number) noexcept;
 
-    const Name self_;
+    const EndpointAddress self_;
     const verbs::ConnectionAttributes own_;
     const std::size_t most_, most_of_peer_, most_gone_;
     const Clock::duration last_receive_;
@@ -123,7 +124,7 @@ private:
     // By QP number. Of targets that are gone, too, until there is another of that number, or
     // most_gone_ have gone since.
     struct Asker {
-        Name from, to;
+        EndpointAddress from, to;
         bool left = false;          // it said BYE
         bool dropped = false;       // its target is gone, and says nothing of who asked
         std::uint64_t gone_as = 0;  // the how-manieth target to go; 0: it is there

@@ -21,8 +21,8 @@ struct Wire {
     std::uint8_t kind = 0;
     std::uint16_t error = 0;
     std::uint64_t id = 0;
-    Name from;
-    Name to;
+    EndpointAddress from;
+    EndpointAddress to;
     std::uint32_t qpn = 0;
     std::uint32_t psn = 0;
     std::uint8_t mtu = 0;
@@ -31,8 +31,8 @@ struct Wire {
 };
 static_assert(sizeof(Wire) == kDatagramBytes && std::is_trivially_copyable_v<Wire>);
 
-bool plausible(const Name& name) noexcept {
-    constexpr std::uint8_t kKnown = Name::kXrc | Name::kEthernet;
+bool plausible(const EndpointAddress& name) noexcept {
+    constexpr std::uint8_t kKnown = EndpointAddress::kXrc | EndpointAddress::kEthernet;
     return name.valid() && (name.flags & ~kKnown) == 0 && name.srqn <= kMost24 &&
            name.process.ud_qpn > 1 && name.process.ud_qpn <= kMost24 && name.process.reserved == 0;
 }
@@ -44,7 +44,7 @@ bool plausible_qp(const Wire& wire) noexcept {
 
 }  // namespace
 
-QpAddress address_of(const Name& name, std::uint32_t qpn) noexcept {
+QpAddress address_of(const EndpointAddress& name, std::uint32_t qpn) noexcept {
     QpAddress address;
     address.qpn = qpn;
     address.lid = name.process.lid;
@@ -53,7 +53,7 @@ QpAddress address_of(const Name& name, std::uint32_t qpn) noexcept {
     return address;
 }
 
-bool is_of(const DatagramSource& source, const Name& name) noexcept {
+bool is_of(const DatagramSource& source, const EndpointAddress& name) noexcept {
     if (source.qpn != name.process.ud_qpn) return false;
     if (!name.ethernet()) return source.lid == name.process.lid;
     if (source.grh.size() != DatagramSource::kGrhBytes) return false;

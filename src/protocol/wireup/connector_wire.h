@@ -24,8 +24,8 @@ enum class DatagramKind : std::uint8_t {
 struct Datagram {
     DatagramKind kind = DatagramKind::kRequest;
     std::uint64_t id = 0;
-    Name from;              // of a reply and a BYE: `process` and the flags of who sends them
-    Name to;                // of a request
+    EndpointAddress from;   // of a reply and a BYE: `process` and the flags of who sends them
+    EndpointAddress to;     // of a request
     std::uint32_t qpn = 0;  // 24 bits
     std::uint32_t psn = 0;  // 24 bits
     std::uint16_t error = 0;
@@ -39,7 +39,7 @@ struct Datagram {
 inline constexpr std::size_t kDatagramBytes = 128;
 
 // Where a QP of a name's process is.
-QpAddress address_of(const Name& name, std::uint32_t qpn) noexcept;
+QpAddress address_of(const EndpointAddress& name, std::uint32_t qpn) noexcept;
 
 // Where a datagram came from, as the device tells: nobody can write it into a datagram.
 struct DatagramSource {
@@ -50,7 +50,7 @@ struct DatagramSource {
 };
 // Is that the port and the UD QP of the name? By LID on InfiniBand; on Ethernet by the GID in the
 // GRH, in whose place RoCEv2 has an IPv4 header behind 20 undefined bytes (IBTA annex A17.4.5).
-bool is_of(const DatagramSource& source, const Name& name) noexcept;
+bool is_of(const DatagramSource& source, const EndpointAddress& name) noexcept;
 
 void write(const Datagram& datagram, std::span<std::byte, kDatagramBytes> to) noexcept;
 // Nothing if anything in it cannot be so.

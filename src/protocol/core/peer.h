@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Another endpoint, as this one knows it, and the replies that it owes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "heddle/detail/assert.h"
+#include "protocol/common/address_vector.h"
+#include "protocol/common/endpoint_address.h"
+#include "protocol/core/pending_op.h"
+#include "protocol/ring/eager_ring.h"
+#include "protocol/transport/channel.h"
+#include "protocol/wire/wire.h"
+
+namespace heddle::protocol {
+
+// Sequence numbers of the messages from a peer.
+struct IncomingSequence {
+    // How its next message begins, were it an eager one without a tag. Nothing begins so, at first.
+    std::uint64_t expected = ~std::uint64_t{0};
+    std::uint16_t expected_sequence() const noexcept {
+        return static_cast<std::uint16_t>(expected / kSequenceOfStart);
+    }
+    void count_received() noexcept { expected += kSequenceOfStart; }
+    // How many sequenced messages of the peer have been dealt with. It has to be asked for more
+    // often than 65536 of them come.
+    std::uint64_t number_received() noexcept {
+        received_ += static_cast<std::uint16_t>(expected_sequence() - received_at_);
+        received_at_ = expected_sequence();
+        return received_;
+    }
+
+private:
+    std::uint64_t received_ = 0;
+    std::uint16_t received_at_ = 0;
+};
+
+// Sequence numbers of the messages to a peer.
+struct OutgoingSequence {
+    // Of the header of the next message, were it an eager one without a tag: what messages of all
+    // kinds share.
+    std::uint64_t next_start = 0;
+    std::uint64_t sent = 0;  // sequenced messages, but small ones while there are no tuples
+    std::uint16_t send_sequence() const noexcept {
+        return static_cast<std::uint16_t>(next_start / kSequenceOfStart);
+    }
+    void count_sent() noexcept { next_start += kSequenceOfStart; }
+    void count_sequenced() noexcept {
+        count_sent();
+        ++sent;
+    }
+};
+
+// Another endpoint, as this one knows it.
+struct Peer {
+    EndpointAddress name;
+    std::uint32_t number = 0;
+    std::uint64_t address = AddressVector::kNone;  // the lowest in the address vector
+    Connection* connection = nullptr;              // once something was sent to it
+    Connection* open = nullptr;                    // the same, while it is ready and nothing waits
+    Connection* small = nullptr;                   // the same, while send_small() may use it
+    PendingList waiting;                  // empty, mostly, and then takes no memory of its own
+    std::uint64_t waiting_sequenced = 0;  // of those that wait, so many will be numbered
+    IncomingSequence incoming;
+    OutgoingSequence outgoing;
+    std::uint64_t srq = 0;                      // name.srqn, as an entry has it
+    std::uint32_t to_tuples = 0;                // messages that were to go by their queues
+    std::size_t unacked_eager_bytes = 0;        // eager payload that it has not taken away yet
+    std::size_t credit_due = 0;                 // eager payload that was taken away, not yet told
+    std::size_t kept = 0;                       // memory of its messages that have no receive
+    std::uint32_t outstanding_replies = 0;      // see OutstandingReply
+    bool has_left = false;                      // so it seemed at the last tick
+    int failed = 0;                             // errno: nothing can be sent any more
+    std::uint16_t sequence_looked_at = 0;       // expected_sequence(), up to a second ago
+    std::uint16_t sequence_at_keepalive = 0;    // the same, when its turn of keep_alive() was
+    std::unique_ptr<SendRing> send_ring;        // while it offers one
+    std::unique_ptr<ReceiveRing> receive_ring;  // while it has one here
+    // Bits of tags that its receives ignore, by which its tuples are told apart; as it said last.
+    std::uint64_t tuple_mask = 0, new_tuple_mask = 0;
+    std::uint32_t tuples = 0;  // with a queue there, or asked for
+};
+
+// One reply that a peer owes, or credit that it has to give. While there is one, the endpoint
+// probes the peer (liveness.cc), since nothing at this device would fail if the peer died.
+class OutstandingReply {
+public:
+    OutstandingReply() noexcept = default;
+    explicit OutstandingReply(Peer& peer) noexcept : peer_(&peer) { ++peer.outstanding_replies; }
+    OutstandingReply(OutstandingReply&& other) noexcept
+        : peer_(std::exchange(other.peer_, nullptr)) {}
+    OutstandingReply& operator=(OutstandingReply&& other) noexcept {
+        std::swap(peer_, other.peer_);
+        other.reset();
+        return *this;
+    }
+    ~OutstandingReply() { reset(); }
+    // It has come, or will not come.
+    void reset() noexcept {
+        if (peer_ == nullptr) return;
+        HEDDLE_ASSERT(peer_->outstanding_replies != 0, "a reply was counted twice");
+        --std::exchange(peer_, nullptr)->outstanding_replies;
+    }
+    bool is_open() const noexcept { return peer_ != nullptr; }
+
+private:
+    Peer* peer_ = nullptr;
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Leaving a queue: nothing more is sent to it; what found no receive is flushed; the receiver is
+// told, counts what had come all the same, and the rest is sent again, in order, by the way of all
+// other messages.
+#include <deque>
+
+#include "protocol/tuples.h"
+
+namespace heddle::protocol {
+namespace {
+
+// Messages after which opening a queue and leaving it was worth it: that costs as much as some
+// hundred.
+constexpr std::uint32_t kPaidBack = 4096;
+
+}  // namespace
+
+void TupleSender::close(TupleOut& tuple, TupleReason reason) {
+    tuple.state = TupleOut::State::kClosing;
+    ++endpoint_.tuple_counts.ended[static_cast<std::size_t>(reason)];
+    filter_.restart({tuple.peer->number, tuple.tag}, tuple.sent < kPaidBack);
+    // What has a receive comes to an end by itself.
+    if (tuple.blocking != nullptr && tuple.outstanding != 0 &&
+        (tuple.under_way.back()->by_tuple.flushed || !credit(tuple, tuple.sent - 1))) {
+        tuple.broken = tuple.blocking->qpn();
+        tuple.blocking->flush();
+    }
+    look_if_drained(tuple);
+}
+
+void TupleSender::look_if_drained(TupleOut& tuple) {
+    if (tuple.outstanding != 0) return;
+    if (tuple.failed != 0) return end(tuple);
+    if (tuple.state != TupleOut::State::kClosing) return;
+    // One on which something failed is broken, whoever noticed first.
+    if (tuple.blocking != nullptr && !tuple.under_way.empty()) {
+        tuple.broken = tuple.blocking->qpn();
+        tuple.blocking->flush();
+    }
+    // A broken one stays this tuple's until the receiver, who finds it by its number, has let go of
+    // it.
+    if (tuple.broken == 0) leave_blocking(tuple);
+    tuple.state = TupleOut::State::kDrained;
+    tuple.reply = OutstandingReply(*tuple.peer);
+    endpoint_.control(*tuple.peer, Kind::kTupleDrained,
+                      TupleDrainedBody{tuple.receiver, tuple.delivered, tuple.broken});
+}
+
+void TupleSender::got_revoke(Peer& peer, const TupleRevokeBody& revoke) {
+    TupleOut* const tuple = tuples_.find(revoke.tuple);
+    // It may have been closed from here meanwhile.
+    if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleOut::State::kOpen) return;
+    close(*tuple, reason_of(revoke.reason));
+}
+
+void TupleSender::got_closed(Peer& peer, const TupleClosedBody& closed) {
+    TupleOut* const tuple = tuples_.find(closed.tuple);
+    if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleOut::State::kDrained ||
+        closed.delivered - tuple->delivered > tuple->under_way.size())
+        return endpoint_.protocol_error(peer);
+    tuple->reply.reset();
+    for (; tuple->delivered != closed.delivered; ++tuple->delivered) {
+        SendRequest& first = *tuple->under_way.front();
+        tuple->under_way.pop_front();
+        finish(first, 0);
+    }
+    end(*tuple);
+}
+
+// Nothing of it is at the device. What there is left goes the way of all others, or has failed.
+void TupleSender::end(TupleOut& tuple) {
+    Peer& peer = *tuple.peer;
+    leave_blocking(tuple);
+    by_key_.erase({peer.number, tuple.tag});
+    credits_->give_back(tuple.credits);
+    std::deque<SendRequest*> left;
+    left.swap(tuple.under_way);
+    endpoint_.tuple_counts.again += left.size();
+    left.insert(left.end(), tuple.waits.begin(), tuple.waits.end());
+    tuple.waits.clear();
+    std::erase(waiting_, &tuple);
+    unlist(tuple);
+    const int failed = tuple.failed;
+    const bool was_there = tuple.state == TupleOut::State::kDrained;
+    const TupleBeginBody ended{tuple.receiver};
+    tuples_.give_back(tuple);
+    // All tuples of a peer are hashed alike, so none may be there when that changes.
+    if (--peer.tuples == 0) peer.tuple_mask = peer.new_tuple_mask;
+    if (failed != 0) {
+        for (SendRequest* const t : left)
+            finish(*t, failed);
+    } else {
+        send_otherwise(left);
+        if (was_there) endpoint_.control(peer, Kind::kTupleEnd, ended);
+        endpoint_.look_if_open(peer);
+    }
+}
+
+void TupleSender::send_otherwise(std::deque<SendRequest*>& send_requests) {
+    for (SendRequest* const t : send_requests) {
+        t->bulk.local.release();
+        if (t->by_tuple.buffer != nullptr) {
+            t->copy.assign(t->by_tuple.buffer, t->by_tuple.buffer + t->bytes);
+            t->iov[0].iov_base = t->copy.data();
+            t->descriptors = {};
+            endpoint_.channel->send_buffers().give_back(t->by_tuple.buffer);
+            t->by_tuple.buffer = nullptr;
+            --copies_;
+        }
+        t->step = SendRequest::Step::kMessage;
+        t->by_tuple.tuple = nullptr;
+        t->by_tuple.later = true;
+        if (!EndpointImpl::can_send(*t->peer) || !endpoint_.start(*t))
+            endpoint_.wait(*t->peer, of_pool(*t));
+    }
+}
+
+void TupleSender::fail(Peer& peer, int error) {
+    tuples_.for_each_in_use([&](TupleOut& tuple) {
+        if (tuple.peer != &peer || tuple.failed != 0) return;
+        tuple.reply.reset();
+        tuple.failed = error;
+        tuple.state = TupleOut::State::kClosing;
+        if (tuple.blocking != nullptr) tuple.blocking->flush();
+        look_if_drained(tuple);
+    });
+}
+
+bool TupleSender::close_all() {
+    bool all = true;
+    tuples_.for_each_in_use([&](TupleOut& tuple) {
+        if (tuple.under_way.empty() && tuple.waits.empty()) return;
+        all = false;
+        if (tuple.state == TupleOut::State::kOpen) close(tuple, TupleReason::kClosing);
+    });
+    return all;
+}
+
+}  // namespace heddle::protocol
