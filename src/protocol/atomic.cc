@@ -29,7 +29,7 @@ ssize_t EndpointImpl::atomic(const AtomicArguments& a) {
     if (sizeof(Header) + sizeof request + operands + compares > channel->send_buffers().bytes() ||
         sizeof(Header) + sizeof(AtomicReplyBody) + bytes > channel->send_buffers().bytes())
         return -FI_EMSGSIZE;
-    Peer* const peer = peer_at(a.to);
+    Peer* const peer = peers.at(a.to);
     if (peer == nullptr || a.result_count > kMaxSegments) return -FI_EINVAL;
     if (peer->failed != 0 && a.flags & FI_INJECT) return -peer->failed;
     SendRequest& t = new_request();

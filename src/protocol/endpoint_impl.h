@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "heddle/detail/assert.h"
+#include "protocol/core/core.h"
 #include "protocol/rdm_endpoint.h"
 #include "protocol/requests.h"
 #include "protocol/transport/process.h"
@@ -23,11 +24,12 @@ namespace heddle::protocol {
 
 struct Tuples;
 
-class EndpointImpl final : public ChannelUser {
+class EndpointImpl final : public Core, public ChannelUser {
 public:
     EndpointImpl(std::shared_ptr<Domain> domain, const AddressVector& addresses,
                  const Bindings& bindings);
     ~EndpointImpl() override;
+    void on_peer_failed(Peer& peer, int error) override;
 
     // send.cc
     ssize_t send(const SendArguments& arguments);
@@ -73,38 +75,6 @@ public:
                 peer.unacked_eager_bytes + bytes <= options.unexpected_bytes);
     }
     bool start(SendRequest& transfer);  // kMessage: by the way that suits it. False: no room
-    // control.cc
-    Peer* peer_at(std::uint64_t address);
-    Peer& peer_of(const EndpointAddress& name);
-    std::uint64_t address_of(Peer& peer) {  // as applications are told of it
-        return peer.address != AddressVector::kNone ? peer.address : peer_of(peer.name).address;
-    }
-    Peer* source(std::uint32_t qpn, std::uint16_t endpoint);
-    void connect(Peer& peer);
-    static bool can_send(const Peer& peer) noexcept { return peer.open != nullptr; }
-    // After whatever can_send() depends on has changed.
-    void look_if_open(Peer& peer) const noexcept {
-        const bool open = peer.connection != nullptr && peer.connection->ready() &&
-                          peer.waiting.empty() && peer.failed == 0;
-        peer.open = open ? peer.connection : nullptr;
-        const bool small = open && peer.open->direct() && bindings.send_counter == nullptr &&
-                           peer.send_ring == nullptr && peer.tuples == 0 && tuples_from != 0;
-        peer.small = small ? peer.open : nullptr;
-    }
-    static void shut(Peer& peer) noexcept { peer.open = peer.small = nullptr; }
-    void wait(Peer& peer, PendingPtr op);
-    void flush(Peer& peer);
-    void fail_peer(Peer& peer, int error);
-    template <class Contents>
-    void control(Peer& peer, Kind kind, const Contents& contents,
-                 std::span<const std::byte> more = {}, std::uint64_t tag = 0) {
-        control(peer, kind, {reinterpret_cast<const std::byte*>(&contents), sizeof contents}, more,
-                tag);
-    }
-    void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
-                 std::span<const std::byte> more, std::uint64_t tag = 0);
-    void control_message(Peer& peer, std::vector<std::byte>&& bytes);
-    bool send_control(Peer& peer, std::span<const std::byte> bytes);
     // receive.cc
     ssize_t receive(const ReceiveArguments& arguments);
     ssize_t peek(const ReceiveArguments& arguments);
@@ -123,11 +93,6 @@ public:
     bool read_next_inlined(PlainEntry& entry);
     template <class Message>
     bool take_next_message(const std::byte* at, const Message& message, PlainEntry& entry);
-    // Does a message begin as the next of who sent last does? `start`: without kTaggedStart.
-    bool is_of_last_source(std::uint64_t start, std::uint32_t qpn) const noexcept {
-        return start == last_source->incoming.expected && qpn == last_source_qpn &&
-               connector.removals() == source_removals;
-    }
     void received_from(Peer& peer, const Header& header, std::span<const std::byte> bytes,
                        bool has_immediate, std::uint32_t immediate);
     void take_eager(Peer& peer, bool is_tagged, std::span<const std::byte> bytes,
@@ -137,10 +102,7 @@ public:
     void keep_eager(Peer& peer, bool is_tagged, std::uint64_t tag,
                     std::span<const std::byte> payload, std::uint64_t data, bool has_data);
     void arrived_rts(Peer& peer, const Message& message);
-    void protocol_error(Peer& peer);
-    void refuse(Peer& peer, int error);
     bool may_keep(Peer& peer, std::size_t bytes);
-    void complain_of(const Peer& peer, const std::string& text) const;
     void discard(Unexpected& message);  // it is not kept any more
     void deliver(Receive& receive, Peer& peer, std::uint64_t tag,
                  std::span<const std::byte> payload, std::uint64_t data, bool has_data);
@@ -196,9 +158,6 @@ public:
     void changed(Connection& connection) override;
     void drain() override;
     void broken(int error) override;
-    // The end of an operation that the application waits for.
-    void entry(std::uint8_t what, bool read, void* context, std::uint64_t extra, int error,
-               int device_error, Counter* counter);
     void finish(SendRequest& transfer, int error, int device_error);
     // liveness.cc
     static constexpr std::uint32_t kTickEvery = 4096;  // calls of progress()
@@ -219,30 +178,9 @@ public:
     void warn_of(const Unfetched& left) const;
     void refuse_unexpected();
 
-    const std::shared_ptr<Domain> domain;
-    const std::shared_ptr<Process> process;
-    const Options& options;
-    const AddressVector& addresses;
-    const Bindings bindings;
-    std::shared_ptr<Channel> channel;
-    Connector& connector;
-    EndpointAddress name;
     std::size_t min_multi_receive = 64;
-    EndpointCounts counts;
     std::size_t unexpected_bytes = 0;
 
-    std::vector<std::unique_ptr<Peer>> peers;
-    std::unordered_map<EndpointAddress, Peer*, EndpointAddressHash> peer_by_name;
-    std::unique_ptr<Peer*[]> peer_by_address;  // or `nobody`
-    std::uint64_t addresses_known = 0;         // so many are in peer_by_address
-    std::uint64_t removals_seen = 0;
-    std::unordered_map<std::uint64_t, Peer*> sources;  // target QP << 16 | endpoint
-    Peer nobody;                                       // never has a connection
-    // Who sent last, and to which target QP.
-    Peer* last_source = &nobody;
-    std::uint32_t last_source_qpn = 0;
-    std::uint64_t source_removals = 0;
-    std::vector<Peer*> blocked;           // with something waiting
     std::vector<Peer*> ringed;            // with a receive_ring
     bool no_rings = false;                // who sleeps is not woken by them
     std::uint64_t look_who_talks_at = 0;  // when so many messages have come
@@ -284,7 +222,6 @@ public:
     std::chrono::steady_clock::time_point last_probe{};
     double keepalive_due = 0;        // so many peers are due for a turn of keep_alive()
     std::size_t keepalive_next = 0;  // the last that had one
-    bool closing = false;
 };
 
 }  // namespace heddle::protocol

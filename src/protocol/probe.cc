@@ -39,7 +39,7 @@ ssize_t EndpointImpl::peek(const ReceiveArguments& a) {
         if (a.flags & FI_DISCARD) {
             if (a.flags & FI_COMPLETION && bindings.receive != nullptr)
                 bindings.receive->push() =
-                    entry_of(*message, a.context, address_of(*message->peer));
+                    entry_of(*message, a.context, peers.address_of(*message->peer));
             discard();
             return 0;
         }
@@ -58,7 +58,7 @@ ssize_t EndpointImpl::peek(const ReceiveArguments& a) {
     if (!(a.flags & FI_PEEK)) return -FI_EINVAL;
     std::uint32_t from = kAnySource;
     if (a.from != FI_ADDR_UNSPEC) {
-        const Peer* const peer = peer_at(a.from);
+        const Peer* const peer = peers.at(a.from);
         if (peer == nullptr) return -FI_EINVAL;
         from = peer->number;
     }
@@ -76,7 +76,7 @@ ssize_t EndpointImpl::peek(const ReceiveArguments& a) {
         return 0;
     }
     if (bindings.receive != nullptr)
-        bindings.receive->push() = entry_of(*message, a.context, address_of(*message->peer));
+        bindings.receive->push() = entry_of(*message, a.context, peers.address_of(*message->peer));
     if (a.flags & (FI_CLAIM | FI_DISCARD)) {
         tagged.take(*message);
         if (a.flags & FI_DISCARD)

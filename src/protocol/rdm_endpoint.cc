@@ -26,20 +26,7 @@ constexpr auto kCreditLook = std::chrono::microseconds(200);
 
 EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVector& its_addresses,
                            const Bindings& its_bindings)
-    : domain(std::move(its_domain)),
-      process(domain->body().process),
-      options(process->options),
-      addresses(its_addresses),
-      bindings(its_bindings),
-      channel(process->channel(domain->body().context)),
-      connector(process->connector(domain->body().context)) {
-    name.process = connector.process();
-    name.flags = static_cast<std::uint8_t>((channel->xrc() ? EndpointAddress::kXrc : 0) |
-                                           (connector.ethernet() ? EndpointAddress::kEthernet : 0));
-    name.endpoint = process->new_endpoint();
-    name.context = domain->body().context->index;
-    name.srqn = channel->srqn();
-    name.channel = channel->number();
+    : Core(std::move(its_domain), its_addresses, its_bindings) {
     LocalEndpoint local;
     local.name = name;
     local.context = domain->body().context->context.get();
@@ -62,6 +49,7 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
     if (by_tuples && channel->xrc() && options.tuples != 0) {
         tuples = std::make_unique<Tuples>(*this);
         tuples_from = options.rendezvous == Rendezvous::kTuple ? 0 : options.eager_bytes + 1;
+        if (tuples_from == 0) may_send_small = false;
     }
     if (options.rings == 0 && !tuples) look_who_talks_at = ~std::uint64_t{0};
     channel->attach(name.endpoint, *this);
@@ -139,11 +127,6 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
             " s after the sender closed its endpoint (FI_HEDDLE_CLOSE_TIMEOUT)");
 }
 
-// One line for the program's user, that no return value can carry.
-void EndpointImpl::complain_of(const Peer& peer, const std::string& text) const {
-    tell_user(options.complain, text + "; the peer is at " + peer_text(peer.name));
-}
-
 // The application will post no receive for them any more: their senders need not wait.
 void EndpointImpl::refuse_unexpected() {
     for (Matcher* const matcher : {&tagged, &untagged})
@@ -166,18 +149,7 @@ void EndpointImpl::refuse_unexpected() {
         most -= wanted;
         if (most == 0) break;
     }
-    if (!blocked.empty()) [[unlikely]] {
-        for (std::size_t i = 0; i < blocked.size();) {
-            Peer& peer = *blocked[i];
-            flush(peer);
-            if (!peer.waiting.empty()) {
-                ++i;
-                continue;
-            }
-            blocked[i] = blocked.back();
-            blocked.pop_back();
-        }
-    }
+    flush_blocked();
     if (counts.received >= look_who_talks_at) [[unlikely]]
         look_who_talks(false);
     if (++ticks >= kTickEvery) [[unlikely]]
@@ -189,23 +161,6 @@ void EndpointImpl::sent(const WrContext& sent, int error, int device_error) {
                              : sent.what & WrContext::kRma    ? bindings.write_counter
                                                               : bindings.send_counter;
     entry(sent.what, false, sent.context, 0, error, device_error, counter);
-}
-
-void EndpointImpl::entry(std::uint8_t what, bool read, void* context, std::uint64_t extra,
-                         int error, int device_error, Counter* counter) {
-    if (closing) return;
-    if (counter != nullptr) counter->add(error == 0);
-    if (!(what & WrContext::kEntry) || bindings.transmit == nullptr) return;
-    CompletionEntry& done = bindings.transmit->push();
-    done.context = context;
-    if (extra & FI_ATOMIC)
-        done.flags = FI_ATOMIC | (read ? FI_READ : FI_WRITE);
-    else if (what & WrContext::kRma)
-        done.flags = FI_RMA | (read ? FI_READ : FI_WRITE);
-    else
-        done.flags = FI_SEND | (what & WrContext::kTagged ? FI_TAGGED : FI_MSG);
-    done.error = error;
-    done.device_error = device_error;
 }
 
 std::uint32_t EndpointImpl::uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept {
@@ -276,6 +231,25 @@ void EndpointImpl::finish(SendRequest& t, int error, int device_error) {
     if (error != 0 && !t.report.is_done) what |= WrContext::kEntry;
     entry(what, t.report.read, t.report.context, t.flags, error, device_error, t.report.counter);
     end_request(t);
+}
+
+void EndpointImpl::on_peer_failed(Peer& peer, int error) {
+    if (tuples) {
+        tuples->sender.fail(peer, error);
+        tuples->receiver.fail(peer);
+    }
+    // What it had written before is in its ring, in front of the receives.
+    if (peer.receive_ring != nullptr) take_from_ring(peer, ~0u);
+    fail_receives(peer);
+    if (peer.outstanding_replies == 0) return;
+    send_requests.for_each_in_use([&](SendRequest& transfer) {
+        if (transfer.peer == &peer && transfer.step == SendRequest::Step::kAnswer)
+            finish(transfer, error, 0);
+    });
+    receives.for_each_in_use([&](Receive& receive) {
+        if (receive.peer == &peer && receive.by_put && !receive.queued)
+            rendezvous_done(receive, error, 0);
+    });
 }
 
 bool EndpointImpl::lost(const Connection& connection, int error, int device_error) {

@@ -45,7 +45,7 @@ ssize_t EndpointImpl::receive(const ReceiveArguments& a) {
     r.plain_room = plain ? static_cast<std::int64_t>(r.bytes) : -1;
     const Peer* failed = nullptr;
     if (a.from != FI_ADDR_UNSPEC) {
-        const Peer* const peer = peer_at(a.from);
+        const Peer* const peer = peers.at(a.from);
         if (peer == nullptr) {
             receives.give_back(r);
             return -FI_EINVAL;
@@ -96,7 +96,7 @@ void EndpointImpl::received(std::span<const std::byte> bytes, bool has_immediate
                             std::uint32_t immediate, std::uint32_t qpn) {
     Header header;
     std::memcpy(&header, bytes.data(), sizeof header);
-    Peer* const peer = source(qpn, header.source);
+    Peer* const peer = peers.source(qpn, header.source);
     if (peer == nullptr) {
         ++counts.protocol_errors;
         return;
@@ -162,7 +162,7 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
             entry.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
             entry.bytes = message.written.bytes;
             entry.data = message.data;
-            entry.source = address_of(peer);
+            entry.source = peers.address_of(peer);
             if (bindings.receive != nullptr) bindings.receive->push() = entry;
             if (bindings.remote_write_counter != nullptr) bindings.remote_write_counter->add(true);
             break;
@@ -193,18 +193,6 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
         case Kind::kEager:
             break;
     }
-}
-
-// Bytes that this protocol never sends: what else comes from there cannot be believed, either.
-void EndpointImpl::protocol_error(Peer& peer) {
-    ++counts.protocol_errors;
-    refuse(peer, EPROTO);
-}
-
-// Nothing more is taken from the peer. It may wait for answers: its next work fails.
-void EndpointImpl::refuse(Peer& peer, int error) {
-    connector.refuse(peer.name, name);
-    fail_peer(peer, error);
 }
 
 // The sender's own limits are not believed: a peer that makes this process keep more than the limit
@@ -359,7 +347,7 @@ void EndpointImpl::finish(Receive& r, Peer& peer, std::uint64_t tag, std::uint64
         entry->buffer = buffer;
         entry->data = has_data ? data : 0;
         entry->tag = tag;
-        entry->source = address_of(peer);
+        entry->source = peers.address_of(peer);
         entry->error = error;
         entry->device_error = device_error;
         entry->overlong = overlong;
@@ -370,7 +358,7 @@ void EndpointImpl::finish(Receive& r, Peer& peer, std::uint64_t tag, std::uint64
 // Of a message of that peer; the caller fills in what there is of any entry.
 [[gnu::noinline]] PlainEntry& EndpointImpl::push_plain(Peer& peer) {
     CompletionEntry& entry = bindings.receive->push_unset();
-    entry.source = address_of(peer);
+    entry.source = peers.address_of(peer);
     entry.error = entry.device_error = 0;
     entry.overlong = 0;
     return entry;

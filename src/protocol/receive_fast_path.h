@@ -20,12 +20,12 @@ namespace heddle::protocol {
                                                               std::uint32_t qpn) {
     const std::uint64_t start = word_at(bytes.data());
     // Kind, flags, both endpoints and the sequence at once.
-    Peer* peer = last_source;
-    if (!is_of_last_source(start & ~kTaggedStart, qpn)) [[unlikely]] {
+    Peer* peer = &peers.last_source();
+    if (!peers.is_next_of_last_source(start & ~kTaggedStart, qpn)) [[unlikely]] {
         const std::uint16_t to = destination_of(bytes.data());
         if (to != name.endpoint)
             return channel->hand_over(to, bytes, has_immediate, immediate, qpn);
-        peer = source(qpn, static_cast<std::uint16_t>(start >> 16));
+        peer = peers.source(qpn, static_cast<std::uint16_t>(start >> 16));
         if (peer == nullptr || (start & ~kTaggedStart) != peer->incoming.expected)
             return received(bytes, has_immediate, immediate, qpn);
     }
@@ -83,8 +83,8 @@ template <class Message>
 [[gnu::always_inline]] inline bool EndpointImpl::take_next_message(const std::byte* at,
                                                                    const Message& message,
                                                                    PlainEntry& entry) {
-    Peer& peer = *last_source;
-    if (!is_of_last_source(word_at(at) ^ kTaggedStart, message.qpn())) [[unlikely]]
+    Peer& peer = peers.last_source();
+    if (!peers.is_next_of_last_source(word_at(at) ^ kTaggedStart, message.qpn())) [[unlikely]]
         return false;
     const std::uint64_t tag = word_at(at + sizeof tag);
     const std::size_t bytes = message.bytes() - sizeof(Header);

@@ -21,7 +21,7 @@ void moved(void* argument, int error, int device_error) {
 
 ssize_t EndpointImpl::rma(const RmaArguments& a) {
     if (a.iov_count > kMaxSegments || a.remote_count > kMaxSegments) return -FI_EINVAL;
-    Peer* const peer = peer_at(a.to);
+    Peer* const peer = peers.at(a.to);
     if (peer == nullptr) return -FI_EINVAL;
     std::size_t bytes = 0, remote_bytes = 0;
     for (std::size_t i = 0; i < a.iov_count; ++i)

@@ -218,7 +218,7 @@ ssize_t EndpointImpl::send(const SendArguments& a) {
 
 ssize_t EndpointImpl::send_any(const SendArguments& a) {
     if (a.iov_count > kMaxSegments) return -FI_EINVAL;
-    Peer* const peer = peer_at(a.to);
+    Peer* const peer = peers.at(a.to);
     if (peer == nullptr) [[unlikely]]
         return -FI_EINVAL;
     const std::size_t bytes = a.iov_count == 1 ? a.iov->iov_len : bytes_of(a.iov, a.iov_count);

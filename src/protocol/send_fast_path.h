@@ -47,10 +47,8 @@ template <bool kIsTagged, bool kHasData>
 [[gnu::always_inline]] inline bool EndpointImpl::send_small_of_kind(
     const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag, std::uint64_t data,
     bool wants_entry, void* context) noexcept {
-    if (addresses.removals() != removals_seen || to >= addresses_known) [[unlikely]]
-        return false;
-    Peer* const peer = peer_by_address[to];
-    if (peer->small == nullptr) [[unlikely]]
+    Peer* peer;
+    if (!peers.find_quickly(to, peer) || peer->small == nullptr) [[unlikely]]
         return false;
     if (kHasData && data > UINT32_MAX) return false;
     constexpr std::uint8_t kTold =

@@ -90,13 +90,13 @@ private:
             if (peer->failed == 0) end.impl().fail_peer(*peer, EPROTO);
     }
     End& hostile() { return *hostile_[at_]; }
-    Peer& victim_peer() { return *hostile().impl().peer_at(to_victim_[at_]); }
+    Peer& victim_peer() { return *hostile().impl().peers.at(to_victim_[at_]); }
 
     // Both ways are there before the first step, so that the input decides what happens, not time.
     void meet() {
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(8);
         for (at_ = 0; at_ < kHostile; ++at_) {
-            victim_.impl().connect(*victim_.impl().peer_at(to_hostile_[at_]));
+            victim_.impl().connect(*victim_.impl().peers.at(to_hostile_[at_]));
             hostile().impl().connect(victim_peer());
         }
         for (bool all = false; !all;) {
@@ -105,7 +105,7 @@ private:
             all = true;
             for (at_ = 0; at_ < kHostile; ++at_)
                 all = all && EndpointImpl::can_send(victim_peer()) &&
-                      EndpointImpl::can_send(*victim_.impl().peer_at(to_hostile_[at_]));
+                      EndpointImpl::can_send(*victim_.impl().peers.at(to_hostile_[at_]));
         }
         at_ = 0;
     }

@@ -51,7 +51,7 @@ protected:
     template <class Contents>
     void say(Kind kind, const Contents& contents, std::span<const std::byte> more = {}) {
         EndpointImpl& body = hostile->impl();
-        body.control(*body.peer_at(to_victim), kind, std::as_bytes(std::span(&contents, 1)), more);
+        body.control(*body.peers.at(to_victim), kind, std::as_bytes(std::span(&contents, 1)), more);
     }
     // Of the one operation that the victim waits for an answer to.
     std::uint64_t operation() {
@@ -133,7 +133,7 @@ TEST_F(Hostile, SetsFlagsThatThereAreNot) {
     ASSERT_NO_FATAL_FAILURE(meet());
     begin_rendezvous();  // to see that the peer has failed
     EndpointImpl& body = hostile->impl();
-    Peer& peer = *body.peer_at(to_victim);
+    Peer& peer = *body.peers.at(to_victim);
     const Header header{Kind::kEager,       Header::kTagged | Header::kPut, body.name.endpoint,
                         peer.name.endpoint, peer.outgoing.send_sequence(),  kTag};
     std::vector<std::byte> bytes(sizeof header + 8);
@@ -236,7 +236,7 @@ TEST_F(Hostile, AsksForMoreValuesThanAnAnswerHolds) {
     const auto known = victim.domain->register_memory(there.data(), there.size() * sizeof there[0],
                                                       FI_REMOTE_READ);
     EndpointImpl& body = hostile->impl();
-    Peer& peer = *body.peer_at(to_victim);
+    Peer& peer = *body.peers.at(to_victim);
     AtomicBody ask;
     ask.operation = ~std::uint64_t{0};
     ask.address = reinterpret_cast<std::uintptr_t>(there.data());
@@ -277,7 +277,7 @@ protected:
         if (what == "small") return hostile.send(to_victim, small);
         if (what == "large") return hostile.send(to_victim, large);
         EndpointImpl& body = hostile.impl();
-        Peer& peer = *body.peer_at(to_victim);
+        Peer& peer = *body.peers.at(to_victim);
         const Header header{
             Kind::kData, Header::kWideData, body.name.endpoint, peer.name.endpoint, 0, 0};
         const std::uint64_t data = 1;
@@ -345,9 +345,9 @@ TEST(HostileTuple, NamesAMaskOfTooManyBits) {
     answer.declined = static_cast<std::uint32_t>(TupleReason::kMask);
     answer.mask = ~std::uint64_t{0};
     EndpointImpl& body = hostile.impl();
-    body.control(*body.peer_at(to_victim), Kind::kTupleAnswer, std::as_bytes(std::span(&answer, 1)),
-                 {});
-    Peer& peer = *victim.impl().peer_at(to_hostile);
+    body.control(*body.peers.at(to_victim), Kind::kTupleAnswer,
+                 std::as_bytes(std::span(&answer, 1)), {});
+    Peer& peer = *victim.impl().peers.at(to_hostile);
     ASSERT_EQ(peer.tuples, 1u);
     until([&] {
         hostile.endpoint->progress();
@@ -372,7 +372,7 @@ TEST(HostileTuple, SendsToTheQueueOfAnother) {
     std::vector<char> small(8, 's'), bytes(kLarge, 'o'), room(kLarge);
     hostile.send(from_hostile, small, kTag + 1);
     ASSERT_NO_FATAL_FAILURE(until([&] { return victim.endpoint->counts().unexpected == 1; }));
-    Peer& peer = *other.impl().peer_at(from_other);
+    Peer& peer = *other.impl().peers.at(from_other);
     const TupleOut* queue = nullptr;
     ASSERT_NO_FATAL_FAILURE(until([&] {
         victim.post(to_other, room, nullptr);
@@ -393,7 +393,7 @@ TEST(HostileTuple, SendsToTheQueueOfAnother) {
     work.flags = post::kInline;
     ibv_sge piece{reinterpret_cast<std::uintptr_t>(small.data()), 8, 0};
     work.sges = {&piece, 1};
-    ASSERT_EQ(body.channel->post(*body.peer_at(from_hostile)->connection, work, {}),
+    ASSERT_EQ(body.channel->post(*body.peers.at(from_hostile)->connection, work, {}),
               post::Posted::kOk);
     ASSERT_NO_FATAL_FAILURE(until([&] { return !victim.receive.empty(); }));
     EXPECT_EQ(victim.receive.front().error, EPROTO) << "taken for a message of the other";
@@ -420,7 +420,7 @@ TEST(HostileTuple, AsksForAQueueAndLeaves) {
     {
         End hostile(few);
         EndpointImpl& body = hostile.impl();
-        Peer& peer = *body.peer_at(hostile.addresses.insert(victim.endpoint->name()));
+        Peer& peer = *body.peers.at(hostile.addresses.insert(victim.endpoint->name()));
         TupleOpenBody open;
         body.control(peer, Kind::kTupleOpen, std::as_bytes(std::span(&open, 1)), {}, kTag);
         const auto end = std::chrono::steady_clock::now() + kPatience;

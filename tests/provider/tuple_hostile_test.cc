@@ -96,7 +96,7 @@ private:
     template <class Contents>
     void say(Kind kind, const Contents& contents, std::uint64_t tag = kTag) {
         EndpointImpl& body = hostile_->impl();
-        if (Peer* const peer = body.peer_at(from_hostile_))
+        if (Peer* const peer = body.peers.at(from_hostile_))
             body.control(*peer, kind, contents, {}, tag);
     }
 
@@ -124,7 +124,7 @@ private:
                 break;
             }
             case 2:  // numbered, in its place or not
-                if (Peer* const peer = hostile_->impl().peer_at(from_hostile_)) {
+                if (Peer* const peer = hostile_->impl().peers.at(from_hostile_)) {
                     const Header header{Kind::kTupleBegin,
                                         0,
                                         hostile_->impl().name.endpoint,
@@ -162,7 +162,7 @@ private:
                     static_cast<Kind>(static_cast<unsigned>(Kind::kTupleOpen) +
                                       below(static_cast<unsigned>(Kind::kLast) -
                                             static_cast<unsigned>(Kind::kTupleOpen) + 2));
-                if (Peer* const peer = body.peer_at(from_hostile_))
+                if (Peer* const peer = body.peers.at(from_hostile_))
                     body.control(*peer, kind, std::span<const std::byte>(bytes), {}, kTag);
                 break;
             }

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Connections when something is sent for the first time, what waits for them, control messages, and
+// the ends of operations and of peers: see core.h.
+#include "protocol/core/core.h"
+
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "heddle/detail/assert.h"
+#include "heddle/error.h"
+#include "protocol/wire/message_writer.h"
+#include "protocol/wireup/connector_report.h"
+
+namespace heddle::protocol {
+namespace {
+
+// A message of the protocol's own that waits for room.
+class PendingMessage final : public PendingOp {
+public:
+    PendingMessage(Core& core, Peer& peer, std::vector<std::byte> bytes) noexcept
+        : core_(core), peer_(peer), bytes_(std::move(bytes)) {}
+    bool try_post() override { return core_.send_control(peer_, bytes_); }
+    void fail(int) override {}
+
+private:
+    Core& core_;
+    Peer& peer_;
+    const std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+Core::Core(std::shared_ptr<Domain> its_domain, const AddressVector& addresses,
+           const Bindings& its_bindings)
+    : domain(std::move(its_domain)),
+      process(domain->body().process),
+      options(process->options),
+      bindings(its_bindings),
+      channel(process->channel(domain->body().context)),
+      connector(process->connector(domain->body().context)),
+      peers(addresses, name, connector) {
+    name.process = connector.process();
+    name.flags = static_cast<std::uint8_t>((channel->xrc() ? EndpointAddress::kXrc : 0) |
+                                           (connector.ethernet() ? EndpointAddress::kEthernet : 0));
+    name.endpoint = process->new_endpoint();
+    name.context = domain->body().context->index;
+    name.srqn = channel->srqn();
+    name.channel = channel->number();
+    if (bindings.send_counter != nullptr) may_send_small = false;
+}
+
+void Core::connect(Peer& peer) {
+    if (peer.connection != nullptr || peer.failed != 0) return;
+    const auto make = [&] {
+        try {
+            return &channel->connection(name, peer.name);
+        } catch (const VerbsError& error) {
+            if (error.error() != ENOMEM) throw;
+            domain->body().give_up_held();  // its queue counts against RLIMIT_MEMLOCK
+            return &channel->connection(name, peer.name);
+        }
+    };
+    try {
+        peer.connection = make();
+        ++counts.connections;
+        look_if_open(peer);
+        if (peer.connection->failed()) fail_peer(peer, peer.connection->error());
+    } catch (const VerbsError& error) {
+        fail_peer(peer, error.error());
+    }
+}
+
+void Core::wait(Peer& peer, PendingPtr op) {
+    peer.waiting_sequenced += op->is_sequenced();
+    peer.waiting.push_back(std::move(op));
+    shut(peer);
+    if (peer.failed != 0) {
+        fail_peer(peer, peer.failed);
+        return;
+    }
+    if (peer.waiting.size() == 1) blocked_.push_back(&peer);
+    connect(peer);
+}
+
+void Core::flush(Peer& peer) {
+    while (!peer.waiting.empty() && peer.connection != nullptr && peer.connection->ready()) {
+        const PendingOp* const first = peer.waiting.front().get();
+        const bool sequenced = first->is_sequenced();
+        if (!peer.waiting.front()->try_post()) return;
+        HEDDLE_ASSERT(!peer.waiting.empty() && peer.waiting.front().get() == first,
+                      "an operation that waited has changed the list of its peer");
+        peer.waiting.pop_front();
+        peer.waiting_sequenced -= sequenced;
+    }
+    look_if_open(peer);
+}
+
+void Core::flush_all_blocked() {
+    for (std::size_t i = 0; i < blocked_.size();) {
+        Peer& peer = *blocked_[i];
+        flush(peer);
+        if (!peer.waiting.empty()) {
+            ++i;
+            continue;
+        }
+        blocked_[i] = blocked_.back();
+        blocked_.pop_back();
+    }
+}
+
+void Core::fail_peer(Peer& peer, int error) {
+    peer.failed = error;
+    shut(peer);
+    PendingList waiting;
+    waiting.swap(peer.waiting);
+    peer.waiting_sequenced = 0;
+    for (const PendingPtr& op : waiting)
+        op->fail(error);
+    on_peer_failed(peer, error);
+}
+
+bool Core::send_control(Peer& peer, std::span<const std::byte> bytes) {
+    post::WorkRequest work;
+    work.opcode = post::Opcode::kSend;
+    work.remote_srq = peer.name.srqn;
+    ibv_sge sge{reinterpret_cast<std::uintptr_t>(bytes.data()),
+                static_cast<std::uint32_t>(bytes.size()), 0};
+    work.sges = {&sge, 1};
+    WrContext sent;
+    sent.what = WrContext::kOwn;
+    if (bytes.size() <= channel->max_inline()) {
+        work.flags = post::kInline;
+        return channel->post(*peer.connection, work, sent) == post::Posted::kOk;
+    }
+    memory::Pool& buffers = channel->send_buffers();
+    sent.buffer = buffers.take();
+    if (sent.buffer == nullptr) return false;
+    std::memcpy(sent.buffer, bytes.data(), bytes.size());
+    sge.addr = reinterpret_cast<std::uintptr_t>(sent.buffer);
+    sge.lkey = buffers.key();
+    if (channel->post(*peer.connection, work, sent) == post::Posted::kOk) return true;
+    buffers.give_back(sent.buffer);
+    return false;
+}
+
+void Core::control(Peer& peer, Kind kind, std::span<const std::byte> contents,
+                   std::span<const std::byte> more, std::uint64_t tag) {
+    if (peer.failed != 0) return;  // nobody is there to hear it
+    const Header header{kind, 0, name.endpoint, peer.name.endpoint, 0, tag};
+    std::vector<std::byte> bytes(sizeof header + contents.size() + more.size());
+    MessageWriter(bytes, header).add_bytes(contents).add_bytes(more);
+    control_message(peer, std::move(bytes));
+}
+
+void Core::control_message(Peer& peer, std::vector<std::byte>&& bytes) {
+    if (can_send(peer) && send_control(peer, bytes)) return;
+    wait(peer, PendingPtr(new PendingMessage(*this, peer, std::move(bytes))));
+}
+
+void Core::protocol_error(Peer& peer) {
+    ++counts.protocol_errors;
+    refuse(peer, EPROTO);
+}
+
+void Core::refuse(Peer& peer, int error) {
+    connector.refuse(peer.name, name);
+    fail_peer(peer, error);
+}
+
+void Core::complain_of(const Peer& peer, const std::string& text) const {
+    tell_user(options.complain, text + "; the peer is at " + peer_text(peer.name));
+}
+
+void Core::entry(std::uint8_t what, bool read, void* context, std::uint64_t extra, int error,
+                 int device_error, Counter* counter) {
+    if (closing) return;
+    if (counter != nullptr) counter->add(error == 0);
+    if (!(what & WrContext::kEntry) || bindings.transmit == nullptr) return;
+    CompletionEntry& done = bindings.transmit->push();
+    done.context = context;
+    if (extra & FI_ATOMIC)
+        done.flags = FI_ATOMIC | (read ? FI_READ : FI_WRITE);
+    else if (what & WrContext::kRma)
+        done.flags = FI_RMA | (read ? FI_READ : FI_WRITE);
+    else
+        done.flags = FI_SEND | (what & WrContext::kTagged ? FI_TAGGED : FI_MSG);
+    done.error = error;
+    done.device_error = device_error;
+}
+
+}  // namespace heddle::protocol
