@@ -14,8 +14,12 @@
 
 #include "heddle/detail/assert.h"
 #include "protocol/core/core.h"
+#include "protocol/core/request_pool.h"
+#include "protocol/core/reuse_policy.h"
 #include "protocol/rdm_endpoint.h"
-#include "protocol/requests.h"
+#include "protocol/receive.h"
+#include "protocol/rma/atomics.h"
+#include "protocol/rma/rma.h"
 #include "protocol/transport/process.h"
 #include "protocol/tupleq/tuple.h"
 #include "protocol/wire/wire.h"
@@ -24,12 +28,13 @@ namespace heddle::protocol {
 
 struct Tuples;
 
-class EndpointImpl final : public Core, public ChannelUser {
+class EndpointImpl final : public Core, public RequestOwner {
 public:
     EndpointImpl(std::shared_ptr<Domain> domain, const AddressVector& addresses,
                  const Bindings& bindings);
     ~EndpointImpl() override;
     void on_peer_failed(Peer& peer, int error) override;
+    bool start(SendRequest& request) override;
 
     // send.cc
     ssize_t send(const SendArguments& arguments);
@@ -61,20 +66,11 @@ public:
     post::Posted send_copied(Peer& peer, const Outgoing& out, bool ring, const WrContext& sent);
     post::Posted send_gathered(Peer& peer, const Outgoing& out, bool ring, const WrContext& sent,
                                Reuse::Buffer& reused);
-    // It is used once more; nullptr: by a copy.
-    [[gnu::always_inline]] Reuse::Buffer* frequent(std::optional<Reuse>& of, const iovec& buffer,
-                                                   ReuseCosts::Way way) noexcept {
-        if (buffer.iov_len < reuse_from[way]) return nullptr;
-        return of->use(buffer.iov_base, buffer.iov_len,
-                       [this, way](std::size_t bytes) { return uses_for(bytes, way); });
-    }
-    std::uint32_t uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept;
     bool may_be_eager(const Peer& peer, std::size_t bytes) const noexcept {
         return bytes <= kFreeBytes ||
                (bytes <= options.eager_bytes &&
                 peer.unacked_eager_bytes + bytes <= options.unexpected_bytes);
     }
-    bool start(SendRequest& transfer);  // kMessage: by the way that suits it. False: no room
     // receive.cc
     ssize_t receive(const ReceiveArguments& arguments);
     ssize_t peek(const ReceiveArguments& arguments);
@@ -130,7 +126,6 @@ public:
     void got_ring_stop(Peer& peer);
     void got_ring_end(Peer& peer);
     // tuple_sender.cc, tuple_receiver.cc; here, so that all may call them
-    void tuple_sent(SendRequest& transfer, bool delivered);
     void got_tuple(Peer& peer, const Message& message);
     // rendezvous.cc
     bool send_rts(SendRequest& transfer);
@@ -141,16 +136,6 @@ public:
     void refuse_rendezvous(Peer& peer, std::uint64_t operation, bool by_put, int error);
     void got_cts(Peer& peer, const Message& message);
     void got_fin(Peer& peer, const FinBody& fin);
-    // rma.cc
-    ssize_t rma(const RmaArguments& arguments);
-    bool start_rma(SendRequest& transfer);
-    post::Posted rma_at_once(Peer& peer, const RmaArguments& arguments, std::uint8_t what);
-    void moved(SendRequest& transfer, int error, int device_error);
-    // atomic.cc
-    ssize_t atomic(const AtomicArguments& arguments);
-    bool start_atomic(SendRequest& transfer);
-    void got_atomic(Peer& peer, const Message& message);
-    void got_atomic_reply(Peer& peer, const Message& message);
     // rdm_endpoint.cc
     void progress(unsigned most);
     void sent(const WrContext& sent, int error, int device_error) override;
@@ -158,7 +143,6 @@ public:
     void changed(Connection& connection) override;
     void drain() override;
     void broken(int error) override;
-    void finish(SendRequest& transfer, int error, int device_error);
     // liveness.cc
     static constexpr std::uint32_t kTickEvery = 4096;  // calls of progress()
     void tick();
@@ -186,33 +170,11 @@ public:
     std::uint64_t look_who_talks_at = 0;  // when so many messages have come
 
     Matcher tagged, untagged;
-    SlotPool<SendRequest> send_requests;
-    std::size_t open_requests = 0;
-    SendRequest& new_request() {
-        ++open_requests;
-        return send_requests.take();
-    }
-    void end_request(SendRequest& transfer) noexcept {
-        --open_requests;
-        send_requests.give_back(transfer);
-    }
+    RequestPool requests{*this};
+    ReusePolicy reuse;
+    Rma rma{*this, requests, reuse};
+    Atomics atomics{*this, requests};
     SlotPool<Receive> receives;
-    SlotPool<ZcopyRequest> zcopy_requests;
-    ZcopyRequest& new_zcopy_request(std::uint8_t what, void* context, Counter* counter) {
-        ZcopyRequest& direct = zcopy_requests.take();
-        direct.endpoint = this;
-        direct.what = what;
-        direct.context = context;
-        direct.counter = counter;
-        return direct;
-    }
-    // Buffers that are sent from, or written to peers; and that are read into. Where they may be
-    // kept.
-    std::optional<Reuse> sent_from, read_into;
-    // Less than that is copied without a look: where the costs are known, and there are no tables.
-    std::array<std::size_t, ReuseCosts::kWays> reuse_from;
-    // How many uses are enough, as far as it was asked; 0: it was not.
-    std::array<std::array<std::uint32_t, ReuseCosts::kSizes>, ReuseCosts::kWays> enough_uses{};
     std::unique_ptr<Tuples> tuples;  // unless there shall be none
     // Messages from that size on are counted, and may come to have a queue of their tuple.
     std::size_t tuples_from = ~std::size_t{0};

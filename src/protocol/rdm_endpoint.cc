@@ -26,7 +26,7 @@ constexpr auto kCreditLook = std::chrono::microseconds(200);
 
 EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVector& its_addresses,
                            const Bindings& its_bindings)
-    : Core(std::move(its_domain), its_addresses, its_bindings) {
+    : Core(std::move(its_domain), its_addresses, its_bindings), reuse(domain->body()) {
     LocalEndpoint local;
     local.name = name;
     local.context = domain->body().context->context.get();
@@ -36,14 +36,6 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
     local.cq = channel->cq();
     local.keep_targets = !channel->xrc();
     local.drain = &channel->drain();
-    reuse_from.fill(~std::size_t{0});
-    if (options.mr_cache_bytes != 0 && options.reuse_after != 0) {
-        reuse_from.fill(Reuse::kLeastBytes);
-        const std::uint32_t fewest = options.reuse_after.value_or(ReuseCosts::kFewestUses);
-        sent_from.emplace(*domain->body().cache, 0, fewest);
-        read_into.emplace(*domain->body().cache, IBV_ACCESS_LOCAL_WRITE, fewest);
-        domain->body().reuses.insert(domain->body().reuses.end(), {&*sent_from, &*read_into});
-    }
     const bool by_tuples =
         options.rendezvous == Rendezvous::kTuple || options.rendezvous == Rendezvous::kAuto;
     if (by_tuples && channel->xrc() && options.tuples != 0) {
@@ -59,9 +51,6 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
 
 EndpointImpl::~EndpointImpl() {
     close();
-    std::erase_if(domain->body().reuses, [this](const Reuse* reuse) {
-        return (sent_from && reuse == &*sent_from) || (read_into && reuse == &*read_into);
-    });
     connector.remove(name);
     channel->forget(*this);
     channel->detach(name.endpoint);
@@ -107,7 +96,7 @@ void EndpointImpl::close() {
 // Messages of which the application thinks that they are sent, and their receivers have not got.
 EndpointImpl::Unfetched EndpointImpl::unfetched() const {
     Unfetched left;
-    send_requests.for_each_in_use([&](const SendRequest& t) {
+    requests.for_each([&](const SendRequest& t) {
         const bool is_message = !(t.flags & (FI_RMA | FI_ATOMIC));
         const bool will_be_told =
             t.report.what & (WrContext::kEntry | WrContext::kCount) && !(t.flags & FI_INJECT);
@@ -163,23 +152,6 @@ void EndpointImpl::sent(const WrContext& sent, int error, int device_error) {
     entry(sent.what, false, sent.context, 0, error, device_error, counter);
 }
 
-std::uint32_t EndpointImpl::uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept {
-    if (options.reuse_after) return *options.reuse_after;
-    std::uint32_t& enough = enough_uses[way][ReuseCosts::index_of(bytes)];
-    if (enough == 0) {
-        const ReuseCosts& costs = process->reuse_costs(*domain->body().context);
-        reuse_from[way] = costs.smallest(way);
-        sent_from->set_fewest(costs.fewest_uses(options.speculation));
-        read_into->set_fewest(costs.fewest_uses(options.speculation));
-        enough = costs.uses_for(bytes, way, options.speculation);
-    }
-    return enough;
-}
-
-void EndpointImpl::tuple_sent(SendRequest& transfer, bool delivered) {
-    tuples->sender.done(transfer, delivered);
-}
-
 // Who asks for a queue where there are none is told so; the rest then never comes.
 void EndpointImpl::got_tuple(Peer& peer, const Message& m) {
     if (!tuples) {
@@ -209,30 +181,6 @@ void EndpointImpl::got_tuple(Peer& peer, const Message& m) {
     }
 }
 
-void ZcopyRequest::done(int error, int device_error) {
-    if (reused != nullptr) --reused->in_flight;
-    if (copy_from != nullptr) {
-        if (error == 0) std::memcpy(copy_to, copy_from, bytes);
-        endpoint->channel->send_buffers().give_back(copy_from);
-    }
-    const ZcopyRequest ended = *this;
-    endpoint->zcopy_requests.give_back(*this);
-    // An error is told even if success would not have been.
-    const std::uint8_t wanted = error != 0 ? ended.what | WrContext::kEntry : ended.what;
-    ended.endpoint->entry(wanted, ended.read, ended.context, 0, error, device_error, ended.counter);
-}
-
-void EndpointImpl::finish(SendRequest& t, int error, int device_error) {
-    t.reply.reset();
-    t.bulk.local.release();
-    std::uint8_t what = t.report.what;
-    // An error is reported even if success would not have been, as of what was injected: but no
-    // operation is reported twice.
-    if (error != 0 && !t.report.is_done) what |= WrContext::kEntry;
-    entry(what, t.report.read, t.report.context, t.flags, error, device_error, t.report.counter);
-    end_request(t);
-}
-
 void EndpointImpl::on_peer_failed(Peer& peer, int error) {
     if (tuples) {
         tuples->sender.fail(peer, error);
@@ -242,9 +190,9 @@ void EndpointImpl::on_peer_failed(Peer& peer, int error) {
     if (peer.receive_ring != nullptr) take_from_ring(peer, ~0u);
     fail_receives(peer);
     if (peer.outstanding_replies == 0) return;
-    send_requests.for_each_in_use([&](SendRequest& transfer) {
+    requests.for_each([&](SendRequest& transfer) {
         if (transfer.peer == &peer && transfer.step == SendRequest::Step::kAnswer)
-            finish(transfer, error, 0);
+            requests.finish(transfer, error, 0);
     });
     receives.for_each_in_use([&](Receive& receive) {
         if (receive.peer == &peer && receive.by_put && !receive.queued)
@@ -286,8 +234,10 @@ ssize_t RdmEndpoint::send(const SendArguments& arguments) { return impl_->send(a
 ssize_t RdmEndpoint::receive(const ReceiveArguments& arguments) {
     return impl_->receive(arguments);
 }
-ssize_t RdmEndpoint::rma(const RmaArguments& arguments) { return impl_->rma(arguments); }
-ssize_t RdmEndpoint::atomic(const AtomicArguments& arguments) { return impl_->atomic(arguments); }
+ssize_t RdmEndpoint::rma(const RmaArguments& arguments) { return impl_->rma.post(arguments); }
+ssize_t RdmEndpoint::atomic(const AtomicArguments& arguments) {
+    return impl_->atomics.post(arguments);
+}
 ssize_t RdmEndpoint::cancel(void* context) { return impl_->cancel(context); }
 void RdmEndpoint::set_min_multi_receive(std::size_t bytes) noexcept {
     impl_->min_multi_receive = bytes;
@@ -304,14 +254,9 @@ bool RdmEndpoint::arm() {
     impl_->tick_while_asleep();
     return true;
 }
-ReuseCounts RdmEndpoint::reuse_counts() const noexcept {
-    ReuseCounts counts;
-    if (impl_->sent_from) counts += impl_->sent_from->counts();
-    if (impl_->read_into) counts += impl_->read_into->counts();
-    return counts;
-}
+ReuseCounts RdmEndpoint::reuse_counts() const noexcept { return impl_->reuse.counts(); }
 TupleCounts RdmEndpoint::tuple_counts() const noexcept { return impl_->tuple_counts; }
-bool RdmEndpoint::waits() const noexcept { return impl_->open_requests != 0; }
+bool RdmEndpoint::waits() const noexcept { return impl_->requests.open() != 0; }
 EndpointCounts RdmEndpoint::counts() const noexcept { return impl_->counts; }
 EndpointState RdmEndpoint::state() const noexcept {
     const EndpointImpl& impl = *impl_;

@@ -138,7 +138,7 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
             if (header.kind == Kind::kRts)
                 arrived_rts(peer, message);
             else if (header.kind == Kind::kAtomic)
-                got_atomic(peer, message);
+                atomics.on_request(peer, message);
             else
                 got_tuple(peer, message);
             break;
@@ -168,7 +168,7 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
             break;
         }
         case Kind::kAtomicReply:
-            got_atomic_reply(peer, message);
+            atomics.on_reply(peer, message);
             break;
         case Kind::kRing:
             got_ring(peer, message.ring);

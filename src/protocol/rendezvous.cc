@@ -28,8 +28,8 @@ std::size_t segments_of(const LocalBuffers& local,
 void transfer_written(void* argument, int error, int device_error) {
     auto& t = *static_cast<SendRequest*>(argument);
     const FinBody fin{t.receive, static_cast<std::uint32_t>(error), 1};
-    t.endpoint->control(*t.peer, Kind::kFin, fin);
-    t.endpoint->finish(t, error, device_error);
+    static_cast<EndpointImpl*>(t.owner)->control(*t.peer, Kind::kFin, fin);
+    t.pool->finish(t, error, device_error);
 }
 
 void receive_read(void* argument, int error, int device_error) {
@@ -142,9 +142,8 @@ void EndpointImpl::refuse_rendezvous(Peer& peer, std::uint64_t operation, bool, 
 }
 
 void EndpointImpl::got_cts(Peer& peer, const Message& message) {
-    SendRequest* const t = send_requests.find(message.cts.operation);
-    if (t == nullptr || t->peer != &peer || t->step != SendRequest::Step::kAnswer ||
-        t->flags & FI_ATOMIC || options.rendezvous != Rendezvous::kPut ||
+    SendRequest* const t = requests.find_awaiting(message.cts.operation, peer);
+    if (t == nullptr || t->flags & FI_ATOMIC || options.rendezvous != Rendezvous::kPut ||
         message.cts.bytes > t->bytes)
         return protocol_error(peer);
     t->reply.reset();
@@ -165,13 +164,11 @@ void EndpointImpl::got_fin(Peer& peer, const FinBody& fin) {
         rendezvous_done(*r, errno_of(fin.status), 0);
         return;
     }
-    SendRequest* const t = send_requests.find(fin.operation);
-    if (t == nullptr || t->peer != &peer || t->step != SendRequest::Step::kAnswer ||
-        t->flags & FI_ATOMIC)
-        return protocol_error(peer);
+    SendRequest* const t = requests.find_awaiting(fin.operation, peer);
+    if (t == nullptr || t->flags & FI_ATOMIC) return protocol_error(peer);
     t->reply.reset();
     t->step = SendRequest::Step::kFin;
-    finish(*t, errno_of(fin.status), 0);
+    requests.finish(*t, errno_of(fin.status), 0);
 }
 
 }  // namespace heddle::protocol

@@ -102,7 +102,7 @@ post::Posted EndpointImpl::send_eager(Peer& peer, const Outgoing& out, const WrC
     const auto by_buffer = [&] {
         Reuse::Buffer* const reused =
             may_stay && out.count == 1
-                ? frequent(sent_from, out.iov[0], ring ? ReuseCosts::kRing : ReuseCosts::kSend)
+                ? reuse.source(out.iov[0], ring ? ReuseCosts::kRing : ReuseCosts::kSend)
                 : nullptr;
         return reused != nullptr ? send_gathered(peer, out, ring, sent, *reused)
                                  : send_copied(peer, out, ring, sent);
@@ -190,7 +190,7 @@ post::Posted EndpointImpl::send_gathered(Peer& peer, const Outgoing& out, bool r
         address_send(work, peer, out);
     }
     work.sges = {sges, used};
-    ZcopyRequest& direct = new_zcopy_request(wanted.what, wanted.context, bindings.send_counter);
+    ZcopyRequest& direct = requests.take_zcopy(wanted.what, wanted.context, bindings.send_counter);
     direct.reused = &reused;
     WrContext sent;
     sent.user = this;
@@ -202,7 +202,7 @@ post::Posted EndpointImpl::send_gathered(Peer& peer, const Outgoing& out, bool r
         ++counts.gathered;
         ++counts.gathered_by_size[EndpointCounts::size_index(out.bytes)];
     } else {
-        zcopy_requests.give_back(direct);
+        requests.give_back(direct);
         buffers.give_back(buffer);
     }
     return posted;
@@ -248,9 +248,7 @@ std::uint8_t EndpointImpl::told_of(const SendArguments& a) const noexcept {
 }
 
 SendRequest& EndpointImpl::request_of(Peer& peer, const SendArguments& a, std::size_t bytes) {
-    SendRequest& transfer = new_request();
-    transfer.endpoint = this;
-    transfer.peer = &peer;
+    SendRequest& transfer = requests.take(peer, *this);
     transfer.flags = a.flags;
     transfer.report.context = a.context;
     transfer.tag = a.tag;
@@ -299,20 +297,19 @@ ssize_t EndpointImpl::send_by_software(Peer& peer, const SendArguments& a, std::
     if (peer.failed != 0 && a.flags & FI_INJECT) return -peer.failed;
     if (peer.waiting.size() >= kMostWaiting) return -FI_EAGAIN;
     SendRequest& transfer = request_of(peer, a, bytes);
-    if (!can_send(peer) || !start(transfer)) wait(peer, of_pool(transfer));
+    requests.start(transfer);
     return 0;
 }
 
 bool EndpointImpl::start(SendRequest& t) {
-    if (t.flags & FI_RMA) return start_rma(t);
-    if (t.flags & FI_ATOMIC) return start_atomic(t);
+    if (t.step == SendRequest::Step::kRts) return send_rts(t);
     Peer& peer = *t.peer;
     if (t.flags & FI_MATCH_COMPLETE || t.by_tuple.later || !may_be_eager(peer, t.bytes)) {
         // By RPUT this side writes: the receiver has nothing to read.
         const int access = options.rendezvous == Rendezvous::kPut ? 0 : IBV_ACCESS_REMOTE_READ;
         if (!t.bulk.local.use(domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
                               t.bytes, access)) {
-            finish(t, errno, 0);
+            requests.finish(t, errno, 0);
             return true;
         }
         t.step = SendRequest::Step::kRts;
@@ -329,38 +326,11 @@ bool EndpointImpl::start(SendRequest& t) {
     const post::Posted posted = send_eager(peer, out, sent, false);
     if (posted == post::Posted::kFull) return false;
     if (posted == post::Posted::kInvalid) {
-        finish(t, EINVAL, 0);
+        requests.finish(t, EINVAL, 0);
         return true;
     }
-    end_request(t);
+    requests.end(t);
     return true;
-}
-
-bool SendRequest::try_post() {
-    switch (step) {
-        case Step::kMessage:
-            return endpoint->start(*this);
-        case Step::kRts:
-            return endpoint->send_rts(*this);
-        case Step::kBulk:
-            return bulk.post();
-        case Step::kAnswer:
-        case Step::kFin:
-        case Step::kTuple:
-            return true;
-    }
-    return true;
-}
-
-bool SendRequest::is_sequenced() const noexcept {
-    return (step == Step::kMessage && !(flags & FI_RMA)) || step == Step::kRts;
-}
-
-void SendRequest::fail(int error) {
-    if (step == Step::kBulk)
-        bulk.post();  // it sees that the connection has failed, and ends when all works have
-    else
-        endpoint->finish(*this, error, 0);
 }
 
 }  // namespace heddle::protocol

@@ -110,8 +110,7 @@ void TupleSender::send_otherwise(std::deque<SendRequest*>& send_requests) {
         t->step = SendRequest::Step::kMessage;
         t->by_tuple.tuple = nullptr;
         t->by_tuple.later = true;
-        if (!EndpointImpl::can_send(*t->peer) || !endpoint_.start(*t))
-            endpoint_.wait(*t->peer, of_pool(*t));
+        endpoint_.requests.start(*t);
     }
 }
 

@@ -163,6 +163,7 @@ bool TupleSender::begin(std::uint64_t id) {
 
 void TupleSender::send(TupleOut& tuple, SendRequest& t) {
     t.step = SendRequest::Step::kTuple;
+    t.by_tuple.sender = this;
     t.by_tuple.tuple = &tuple;
     t.by_tuple.delivered = t.by_tuple.flushed = false;
     t.by_tuple.buffer = nullptr;
@@ -310,10 +311,10 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, SendRequest& t, bool has_cre
 }
 
 // On the common queue, or on one that may block.
-void SendRequest::done(int error, int) { endpoint->tuple_sent(*this, error == 0); }
+void SendRequest::done(int error, int) { by_tuple.sender->done(*this, error == 0); }
 void SendRequest::completed(const ibv_wc& wc) {
     by_tuple.tuple->blocking->count_done();
-    endpoint->tuple_sent(*this, wc.status == IBV_WC_SUCCESS);
+    by_tuple.sender->done(*this, wc.status == IBV_WC_SUCCESS);
 }
 
 void TupleSender::done(SendRequest& t, bool delivered) {
@@ -351,7 +352,7 @@ void TupleSender::finish(SendRequest& t, int error) {
     }
     t.step = SendRequest::Step::kFin;
     t.by_tuple.tuple = nullptr;
-    endpoint_.finish(t, error, 0);
+    endpoint_.requests.finish(t, error, 0);
 }
 
 // Its peer owes it credit meanwhile: that it has gone is noticed like that of one who owes an

@@ -56,7 +56,7 @@ protected:
     // Of the one operation that the victim waits for an answer to.
     std::uint64_t operation() {
         std::uint64_t id = 0;
-        victim.impl().send_requests.for_each_in_use(
+        victim.impl().requests.for_each(
             [&](const SendRequest& transfer) { id = SlotPool<SendRequest>::id(transfer); });
         return id;
     }
@@ -149,7 +149,7 @@ protected:
     // Of the memory that the victim's one message is sent from.
     std::uint32_t key() {
         std::uint32_t found = 0;
-        victim.impl().send_requests.for_each_in_use(
+        victim.impl().requests.for_each(
             [&](const SendRequest& transfer) { found = transfer.bulk.local.remote_keys[0]; });
         return found;
     }

@@ -24,7 +24,7 @@
 
 namespace heddle::protocol {
 
-class Core {
+class Core : public ChannelUser {
 public:
     // Throws VerbsError.
     Core(std::shared_ptr<Domain> domain, const AddressVector& addresses, const Bindings& bindings);
@@ -88,7 +88,7 @@ public:
     void fail_peer(Peer& peer, int error);
 
 protected:
-    ~Core() = default;
+    ~Core() override = default;
     // Parts of the endpoint end what they have with that peer. Its pending operations have failed.
     virtual void on_peer_failed(Peer& peer, int error) = 0;
     // Posts what waits for that peer, in order, as long as there is room.

@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// RMA: RDMA reads and writes between memory of the application and registered memory of a peer.
-// Small writes go inline.
+// RMA: see rma.h. Small writes go inline.
+#include "protocol/rma/rma.h"
+
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
 #include <cstring>
 
-#include "protocol/endpoint_impl.h"
 #include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
-namespace {
 
-void moved(void* argument, int error, int device_error) {
-    auto& t = *static_cast<SendRequest*>(argument);
-    t.endpoint->moved(t, error, device_error);
-}
-
-}  // namespace
-
-ssize_t EndpointImpl::rma(const RmaArguments& a) {
+ssize_t Rma::post(const RmaArguments& a) {
     if (a.iov_count > kMaxSegments || a.remote_count > kMaxSegments) return -FI_EINVAL;
-    Peer* const peer = peers.at(a.to);
+    Peer* const peer = core_.peers.at(a.to);
     if (peer == nullptr) return -FI_EINVAL;
     std::size_t bytes = 0, remote_bytes = 0;
     for (std::size_t i = 0; i < a.iov_count; ++i)
@@ -30,24 +22,22 @@ ssize_t EndpointImpl::rma(const RmaArguments& a) {
         remote_bytes += a.remote[i].bytes;
     if (bytes != remote_bytes) return -FI_EINVAL;
     const bool read = a.flags & FI_READ;
-    if (a.flags & FI_INJECT && bytes > options.inject_bytes) return -FI_EMSGSIZE;
-    Counter* const counter = read ? bindings.read_counter : bindings.write_counter;
+    if (a.flags & FI_INJECT && bytes > core_.options.inject_bytes) return -FI_EMSGSIZE;
+    Counter* const counter = read ? core_.bindings.read_counter : core_.bindings.write_counter;
     std::uint8_t what = WrContext::kRma;
     if (a.flags & FI_COMPLETION) what |= WrContext::kEntry;
     if (counter != nullptr) what |= WrContext::kCount;
-    ++counts.rma;
+    ++core_.counts.rma;
 
     const bool has_data = a.flags & FI_REMOTE_CQ_DATA;
-    if (a.iov_count == 1 && a.remote_count == 1 && bytes != 0 && bytes <= options.eager_bytes &&
-        !has_data && can_send(*peer)) {
-        const post::Posted posted = rma_at_once(*peer, a, what);
+    if (a.iov_count == 1 && a.remote_count == 1 && bytes != 0 &&
+        bytes <= core_.options.eager_bytes && !has_data && Core::can_send(*peer)) {
+        const post::Posted posted = post_at_once(*peer, a, what);
         if (posted == post::Posted::kOk) return 0;
         if (posted == post::Posted::kInvalid) return -FI_EINVAL;
     }
     if (peer->failed != 0 && a.flags & FI_INJECT) return -peer->failed;
-    SendRequest& t = new_request();
-    t.endpoint = this;
-    t.peer = peer;
+    SendRequest& t = requests_.take(*peer, *this);
     t.flags = (a.flags & ~(FI_SEND | FI_TAGGED)) | FI_RMA;
     t.report.context = a.context;
     t.data = a.data;
@@ -75,13 +65,13 @@ ssize_t EndpointImpl::rma(const RmaArguments& a) {
         if (a.remote[i].bytes != 0)
             t.bulk.remote[t.bulk.remote_count++] = {a.remote[i].address, a.remote[i].bytes,
                                                     static_cast<std::uint32_t>(a.remote[i].key), 0};
-    if (!can_send(*peer) || !start(t)) wait(*peer, of_pool(t));
+    requests_.start(t);
     return 0;
 }
 
 // Little data by one work: inline; from or to where it stands, if that is registered; through a
 // buffer of ours. To register memory costs more than to copy so much of it.
-post::Posted EndpointImpl::rma_at_once(Peer& peer, const RmaArguments& a, std::uint8_t what) {
+post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t what) {
     const bool read = a.flags & FI_READ;
     const iovec& user = *a.iov;
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(user.iov_base),
@@ -93,38 +83,39 @@ post::Posted EndpointImpl::rma_at_once(Peer& peer, const RmaArguments& a, std::u
     work.remote_key = static_cast<std::uint32_t>(a.remote->key);
     work.remote_srq = peer.name.srqn;
     WrContext sent;
-    sent.user = this;
-    if (!read && user.iov_len <= std::min(options.inject_bytes, channel->max_inline())) {
+    sent.user = &core_;
+    if (!read &&
+        user.iov_len <= std::min(core_.options.inject_bytes, core_.channel->max_inline())) {
         work.flags = post::kInline;
         if (what & (WrContext::kEntry | WrContext::kCount)) {
             sent.context = a.context;
             sent.what = what;
         }
-        return channel->post(*peer.connection, work, sent);
+        return core_.channel->post(*peer.connection, work, sent);
     }
     if (a.flags & FI_INJECT) return post::Posted::kFull;
     const auto* const own =
         a.descriptors != nullptr
             ? static_cast<const RegionHandle*>(static_cast<const fid_mr*>(a.descriptors[0]))
             : nullptr;
-    Reuse::Buffer* const reused =
-        own != nullptr ? nullptr
-                       : frequent(read ? read_into : sent_from, user, ReuseCosts::kOneSided);
+    Reuse::Buffer* const reused = own != nullptr ? nullptr
+                                  : read         ? reuse_.destination(user, ReuseCosts::kOneSided)
+                                                 : reuse_.source(user, ReuseCosts::kOneSided);
     std::byte* copied = nullptr;
     if (own != nullptr) {
         sge.lkey = own->local_key;
     } else if (reused != nullptr) {
         sge.lkey = reused->key();
     } else {
-        memory::Pool& buffers = channel->send_buffers();
+        memory::Pool& buffers = core_.channel->send_buffers();
         copied = buffers.take();
         if (copied == nullptr) return post::Posted::kFull;
         if (!read) std::memcpy(copied, user.iov_base, user.iov_len);
         sge.addr = reinterpret_cast<std::uintptr_t>(copied);
         sge.lkey = buffers.key();
     }
-    ZcopyRequest& direct =
-        new_zcopy_request(what, a.context, read ? bindings.read_counter : bindings.write_counter);
+    ZcopyRequest& direct = requests_.take_zcopy(
+        what, a.context, read ? core_.bindings.read_counter : core_.bindings.write_counter);
     direct.reused = reused;
     direct.copy_from = read ? copied : nullptr;
     direct.copy_to = user.iov_base;
@@ -132,42 +123,48 @@ post::Posted EndpointImpl::rma_at_once(Peer& peer, const RmaArguments& a, std::u
     direct.read = read;
     sent.handler = &direct;
     sent.buffer = read ? nullptr : copied;
-    const post::Posted posted = channel->post(*peer.connection, work, sent);
+    const post::Posted posted = core_.channel->post(*peer.connection, work, sent);
     if (posted != post::Posted::kOk) {
-        zcopy_requests.give_back(direct);
-        if (copied != nullptr) channel->send_buffers().give_back(copied);
+        requests_.give_back(direct);
+        if (copied != nullptr) core_.channel->send_buffers().give_back(copied);
         return posted;
     }
     if (reused != nullptr) ++reused->in_flight;
-    ++(copied != nullptr ? counts.rma_copied : counts.rma_direct);
+    ++(copied != nullptr ? core_.counts.rma_copied : core_.counts.rma_direct);
     return posted;
 }
 
 // False: no room.
-bool EndpointImpl::start_rma(SendRequest& t) {
-    if (!t.bulk.local.use(domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(), t.bytes,
-                          t.report.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
-        finish(t, errno, 0);
+bool Rma::start(SendRequest& t) {
+    if (!t.bulk.local.use(core_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
+                          t.bytes, t.report.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
+        requests_.finish(t, errno, 0);
         return true;
     }
     t.step = SendRequest::Step::kBulk;
-    t.bulk.begin(*channel, *this, *t.peer->connection, t.peer->name.srqn,
-                 t.report.read ? post::Opcode::kRead : post::Opcode::kWrite, t.bytes,
-                 protocol::moved, &t);
+    t.bulk.begin(
+        *core_.channel, core_, *t.peer->connection, t.peer->name.srqn,
+        t.report.read ? post::Opcode::kRead : post::Opcode::kWrite, t.bytes,
+
+        [](void* argument, int error, int device_error) {
+            auto& request = *static_cast<SendRequest*>(argument);
+            static_cast<Rma*>(request.owner)->moved(request, error, device_error);
+        },
+        &t);
     return t.bulk.post();
 }
 
-void EndpointImpl::moved(SendRequest& t, int error, int device_error) {
+void Rma::moved(SendRequest& t, int error, int device_error) {
     // The target hears of the data after all bytes are there: they are.
     if (error == 0 && t.flags & FI_REMOTE_CQ_DATA) {
         const Header header{
-            Kind::kData, Header::kWideData, name.endpoint, t.peer->name.endpoint, 0, 0};
+            Kind::kData, Header::kWideData, core_.name.endpoint, t.peer->name.endpoint, 0, 0};
         const DataBody body{t.bytes};
         std::vector<std::byte> message(sizeof header + sizeof t.data + sizeof body);
         MessageWriter(message, header).add(t.data).add(body);
-        control_message(*t.peer, std::move(message));
+        core_.control_message(*t.peer, std::move(message));
     }
-    finish(t, error, device_error);
+    requests_.finish(t, error, device_error);
 }
 
 }  // namespace heddle::protocol

@@ -2,18 +2,19 @@
 // Atomics: the target's endpoint does them when it makes progress, and answers. An HCA's own
 // atomics are atomic among themselves only, so a mixture of both would not be; and most types and
 // operations of libfabric an HCA does not know.
+#include "protocol/rma/atomics.h"
+
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_errno.h>
 
 #include <cstring>
 
 #include "protocol/common/atomic_ops.h"
-#include "protocol/endpoint_impl.h"
 #include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
 
-ssize_t EndpointImpl::atomic(const AtomicArguments& a) {
+ssize_t Atomics::post(const AtomicArguments& a) {
     const std::size_t bytes = a.count * atomic_size(a.datatype);
     AtomicBody request;
     request.address = a.address;
@@ -26,20 +27,19 @@ ssize_t EndpointImpl::atomic(const AtomicArguments& a) {
     const std::size_t operands = a.op == FI_ATOMIC_READ ? 0 : bytes;
     const std::size_t compares = a.compare != nullptr ? bytes : 0;
     if (a.results == nullptr && a.op == FI_ATOMIC_READ) return -FI_EINVAL;
-    if (sizeof(Header) + sizeof request + operands + compares > channel->send_buffers().bytes() ||
-        sizeof(Header) + sizeof(AtomicReplyBody) + bytes > channel->send_buffers().bytes())
+    if (sizeof(Header) + sizeof request + operands + compares >
+            core_.channel->send_buffers().bytes() ||
+        sizeof(Header) + sizeof(AtomicReplyBody) + bytes > core_.channel->send_buffers().bytes())
         return -FI_EMSGSIZE;
-    Peer* const peer = peers.at(a.to);
+    Peer* const peer = core_.peers.at(a.to);
     if (peer == nullptr || a.result_count > kMaxSegments) return -FI_EINVAL;
     if (peer->failed != 0 && a.flags & FI_INJECT) return -peer->failed;
-    SendRequest& t = new_request();
-    t.endpoint = this;
-    t.peer = peer;
+    SendRequest& t = requests_.take(*peer, *this);
     t.report.read = a.results != nullptr;
     t.flags = (a.flags & ~(FI_RMA | FI_TAGGED)) | FI_ATOMIC;
     t.report.context = a.context;
     t.bytes = bytes;
-    t.report.counter = t.report.read ? bindings.read_counter : bindings.write_counter;
+    t.report.counter = t.report.read ? core_.bindings.read_counter : core_.bindings.write_counter;
     if (a.flags & FI_COMPLETION) t.report.what |= WrContext::kEntry;
     if (t.report.counter != nullptr) t.report.what |= WrContext::kCount;
     t.results.count = a.result_count;
@@ -47,33 +47,33 @@ ssize_t EndpointImpl::atomic(const AtomicArguments& a) {
         t.results.iov[i] = a.results[i];
     request.operation = SlotPool<SendRequest>::id(t);
     t.copy.resize(sizeof(Header) + sizeof request + operands + compares);
-    // start_atomic() writes the header again, with the sequence number of the moment.
+    // start() writes the header again, with the sequence number of the moment.
     MessageWriter(t.copy, {})
         .add(request)
         .add_bytes({static_cast<const std::byte*>(a.operand), operands})
         .add_bytes({static_cast<const std::byte*>(a.compare), compares});
-    ++counts.atomics;
-    if (!can_send(*peer) || !start(t)) wait(*peer, of_pool(t));
+    ++core_.counts.atomics;
+    requests_.start(t);
     return 0;
 }
 
 // False: no room.
-bool EndpointImpl::start_atomic(SendRequest& t) {
+bool Atomics::start(SendRequest& t) {
     const Header header{Kind::kAtomic,
                         0,
-                        name.endpoint,
+                        core_.name.endpoint,
                         t.peer->name.endpoint,
                         t.peer->outgoing.send_sequence(),
                         0};
     MessageWriter(t.copy, header);
-    if (!send_control(*t.peer, t.copy)) return false;
+    if (!core_.send_control(*t.peer, t.copy)) return false;
     t.peer->outgoing.count_sequenced();
     t.step = SendRequest::Step::kAnswer;
     t.reply = OutstandingReply(*t.peer);
     return true;
 }
 
-void EndpointImpl::got_atomic(Peer& peer, const Message& message) {
+void Atomics::on_request(Peer& peer, const Message& message) {
     const AtomicBody& a = message.atomic;
     const std::size_t bytes = a.count * atomic_size(a.datatype);
     const bool fetch = a.flags & AtomicBody::kFetch, compare = a.flags & AtomicBody::kCompare;
@@ -82,8 +82,8 @@ void EndpointImpl::got_atomic(Peer& peer, const Message& message) {
     std::vector<std::byte> values;
     const std::uint64_t needed =
         (a.op != FI_ATOMIC_READ ? FI_REMOTE_WRITE : 0) | (fetch || compare ? FI_REMOTE_READ : 0);
-    Domain::Body& regions = domain->body();
-    if (fetch && sizeof(Header) + sizeof reply + bytes > channel->send_buffers().bytes()) {
+    Domain::Body& regions = core_.domain->body();
+    if (fetch && sizeof(Header) + sizeof reply + bytes > core_.channel->send_buffers().bytes()) {
         reply.status = EMSGSIZE;  // who asks has larger buffers than we
     } else {
         // Held while the memory is used: it cannot be deregistered meanwhile.
@@ -108,19 +108,18 @@ void EndpointImpl::got_atomic(Peer& peer, const Message& message) {
         }
     }
     reply.bytes = static_cast<std::uint32_t>(values.size());
-    Counter* const counter =
-        a.op == FI_ATOMIC_READ ? bindings.remote_read_counter : bindings.remote_write_counter;
+    Counter* const counter = a.op == FI_ATOMIC_READ ? core_.bindings.remote_read_counter
+                                                    : core_.bindings.remote_write_counter;
     if (counter != nullptr && reply.status == 0) counter->add(true);
-    control(peer, Kind::kAtomicReply, reply, values);
+    core_.control(peer, Kind::kAtomicReply, reply, values);
 }
 
-void EndpointImpl::got_atomic_reply(Peer& peer, const Message& message) {
-    SendRequest* const t = send_requests.find(message.atomic_reply.operation);
-    if (t == nullptr || t->peer != &peer || t->step != SendRequest::Step::kAnswer ||
-        !(t->flags & FI_ATOMIC) ||
+void Atomics::on_reply(Peer& peer, const Message& message) {
+    SendRequest* const t = requests_.find_awaiting(message.atomic_reply.operation, peer);
+    if (t == nullptr || !(t->flags & FI_ATOMIC) ||
         message.payload.size() !=
             (t->report.read && message.atomic_reply.status == 0 ? t->bytes : 0))
-        return protocol_error(peer);
+        return core_.protocol_error(peer);
     t->reply.reset();
     t->step = SendRequest::Step::kFin;
     std::span<const std::byte> values = message.payload;
@@ -129,7 +128,7 @@ void EndpointImpl::got_atomic_reply(Peer& peer, const Message& message) {
         if (bytes != 0) std::memcpy(t->results.iov[i].iov_base, values.data(), bytes);
         values = values.subspan(bytes);
     }
-    finish(*t, errno_of(message.atomic_reply.status), 0);
+    requests_.finish(*t, errno_of(message.atomic_reply.status), 0);
 }
 
 }  // namespace heddle::protocol

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The requests of an endpoint that are open. Threads: the endpoint's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "protocol/common/slot_pool.h"
+#include "protocol/core/core.h"
+#include "protocol/core/requests.h"
+
+namespace heddle::protocol {
+
+class RequestPool {
+public:
+    explicit RequestPool(Core& core) noexcept : core_(core) {}
+    RequestPool(const RequestPool&) = delete;
+    RequestPool& operator=(const RequestPool&) = delete;
+
+    SendRequest& take(Peer& peer, RequestOwner& owner);
+    // It is posted, or waits for room.
+    void start(SendRequest& request);
+    // Reports the request's end, unless that was done before, and gives it back. An error is
+    // reported even if success would not have been.
+    void finish(SendRequest& request, int error, int device_error);
+    // Gives it back without a report.
+    void end(SendRequest& request) noexcept;
+
+    // By the number that travels in messages; nullptr: there is none, or not any more.
+    SendRequest* find(std::uint64_t id) const noexcept { return requests_.find(id); }
+    // The same, if it waits for a reply of that peer.
+    SendRequest* find_awaiting(std::uint64_t id, const Peer& peer) const noexcept;
+    template <class Use>
+    void for_each(const Use& use) const {
+        requests_.for_each_in_use(use);
+    }
+    std::size_t open() const noexcept { return open_; }
+
+    ZcopyRequest& take_zcopy(std::uint8_t what, void* context, Counter* counter);
+    void give_back(ZcopyRequest& request) noexcept { zcopy_requests_.give_back(request); }
+
+private:
+    friend struct ZcopyRequest;
+    Core& core_;
+    SlotPool<SendRequest> requests_;
+    SlotPool<ZcopyRequest> zcopy_requests_;
+    std::size_t open_ = 0;
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Which buffers are registered for being used again: see reuse_policy.h.
+#include "protocol/core/reuse_policy.h"
+
+#include "heddle/detail/assert.h"
+
+namespace heddle::protocol {
+
+ReusePolicy::ReusePolicy(Domain::Body& domain)
+    : domain_(domain), options_(domain.process->options) {
+    from_.fill(~std::size_t{0});
+    if (options_.mr_cache_bytes == 0 || options_.reuse_after == 0) return;
+    from_.fill(Reuse::kLeastBytes);
+    const std::uint32_t fewest = options_.reuse_after.value_or(ReuseCosts::kFewestUses);
+    sent_from_.emplace(*domain.cache, 0, fewest);
+    read_into_.emplace(*domain.cache, IBV_ACCESS_LOCAL_WRITE, fewest);
+    domain.reuses.insert(domain.reuses.end(), {&*sent_from_, &*read_into_});
+}
+
+ReusePolicy::~ReusePolicy() {
+    [[maybe_unused]] const std::size_t gone =
+        std::erase_if(domain_.reuses, [this](const Reuse* reuse) {
+            return (sent_from_ && reuse == &*sent_from_) || (read_into_ && reuse == &*read_into_);
+        });
+    HEDDLE_DEBUG_ASSERT(gone == (sent_from_ ? 2U : 0U), "the domain did not know a table");
+}
+
+std::uint32_t ReusePolicy::uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept {
+    if (options_.reuse_after) return *options_.reuse_after;
+    std::uint32_t& enough = enough_uses_[way][ReuseCosts::index_of(bytes)];
+    if (enough == 0) {
+        const ReuseCosts& costs = domain_.process->reuse_costs(*domain_.context);
+        from_[way] = costs.smallest(way);
+        sent_from_->set_fewest(costs.fewest_uses(options_.speculation));
+        read_into_->set_fewest(costs.fewest_uses(options_.speculation));
+        enough = costs.uses_for(bytes, way, options_.speculation);
+    }
+    return enough;
+}
+
+ReuseCounts ReusePolicy::counts() const noexcept {
+    ReuseCounts counts;
+    if (sent_from_) counts += sent_from_->counts();
+    if (read_into_) counts += read_into_->counts();
+    return counts;
+}
+
+}  // namespace heddle::protocol

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Atomics, which the target's endpoint does when it makes progress: its side, and the side that
+// asks. Threads: the endpoint's.
+#pragma once
+
+#include <sys/types.h>
+
+#include "protocol/core/core.h"
+#include "protocol/core/request_pool.h"
+
+namespace heddle::protocol {
+
+class Atomics final : public RequestOwner {
+public:
+    // Both are kept.
+    Atomics(Core& core, RequestPool& requests) noexcept : core_(core), requests_(requests) {}
+    // 0, or a negative FI_E number.
+    ssize_t post(const AtomicArguments& arguments);
+    bool start(SendRequest& request) override;
+    // kAtomic, kAtomicReply.
+    void on_request(Peer& peer, const Message& message);
+    void on_reply(Peer& peer, const Message& message);
+
+private:
+    Core& core_;
+    RequestPool& requests_;
+};
+
+}  // namespace heddle::protocol
