@@ -18,6 +18,7 @@
 #include "protocol/core/reuse_policy.h"
 #include "protocol/rdm_endpoint.h"
 #include "protocol/receive.h"
+#include "protocol/ring/rings.h"
 #include "protocol/rma/atomics.h"
 #include "protocol/rma/rma.h"
 #include "protocol/transport/process.h"
@@ -28,7 +29,7 @@ namespace heddle::protocol {
 
 struct Tuples;
 
-class EndpointImpl final : public Core, public RequestOwner {
+class EndpointImpl final : public Core, public RequestOwner, public RingReader {
 public:
     EndpointImpl(std::shared_ptr<Domain> domain, const AddressVector& addresses,
                  const Bindings& bindings);
@@ -62,10 +63,12 @@ public:
     // kOk: it is counted, too.
     // may_stay: nobody is told before the payload is not needed any more.
     post::Posted send_eager(Peer& peer, const Outgoing& out, const WrContext& sent, bool may_stay);
-    post::Posted send_inline(Peer& peer, const Outgoing& out, bool ring, const WrContext& sent);
-    post::Posted send_copied(Peer& peer, const Outgoing& out, bool ring, const WrContext& sent);
-    post::Posted send_gathered(Peer& peer, const Outgoing& out, bool ring, const WrContext& sent,
-                               Reuse::Buffer& reused);
+    post::Posted send_inline(Peer& peer, const Outgoing& out, SendRing* ring,
+                             const WrContext& sent);
+    post::Posted send_copied(Peer& peer, const Outgoing& out, SendRing* ring,
+                             const WrContext& sent);
+    post::Posted send_gathered(Peer& peer, const Outgoing& out, SendRing* ring,
+                               const WrContext& sent, Reuse::Buffer& reused);
     bool may_be_eager(const Peer& peer, std::size_t bytes) const noexcept {
         return bytes <= kFreeBytes ||
                (bytes <= options.eager_bytes &&
@@ -114,17 +117,11 @@ public:
     }
     PlainEntry& push_plain(Peer& peer);
     CompletionEntry* receive_entry(const Receive& receive, std::uint64_t flags, int error);
-    // rings.cc
-    unsigned take_from_rings(unsigned most);
-    unsigned take_from_ring(Peer& peer, unsigned most);
+    // What Rings finds.
+    void read_ring(Peer& peer) override;
+    void take_next(Peer& peer, const ReceiveRing::Found& found);
+    void take_other(Peer& peer, const Header& header, const ReceiveRing::Found& found);
     void look_who_talks(bool long_since);
-    void offer_ring(Peer& peer);
-    void stop_ring(Peer& peer);
-    bool stop_rings();
-    void got_ring(Peer& peer, const RingBody& ring);
-    void got_ring_taken(Peer& peer, const RingTakenBody& news);
-    void got_ring_stop(Peer& peer);
-    void got_ring_end(Peer& peer);
     // tuple_sender.cc, tuple_receiver.cc; here, so that all may call them
     void got_tuple(Peer& peer, const Message& message);
     // rendezvous.cc
@@ -165,8 +162,6 @@ public:
     std::size_t min_multi_receive = 64;
     std::size_t unexpected_bytes = 0;
 
-    std::vector<Peer*> ringed;            // with a receive_ring
-    bool no_rings = false;                // who sleeps is not woken by them
     std::uint64_t look_who_talks_at = 0;  // when so many messages have come
 
     Matcher tagged, untagged;
@@ -174,6 +169,7 @@ public:
     ReusePolicy reuse;
     Rma rma{*this, requests, reuse};
     Atomics atomics{*this, requests};
+    Rings rings{*this, *this};
     SlotPool<Receive> receives;
     std::unique_ptr<Tuples> tuples;  // unless there shall be none
     // Messages from that size on are counted, and may come to have a queue of their tuple.

@@ -20,6 +20,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kDrainFor = std::chrono::seconds(5);
+// Of 16 bits of a sequence number, a part in which they cannot be mistaken.
+constexpr std::uint64_t kCountAgain = 8192;
 constexpr auto kCreditLook = std::chrono::microseconds(200);
 
 }  // namespace
@@ -43,7 +45,7 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
         tuples_from = options.rendezvous == Rendezvous::kTuple ? 0 : options.eager_bytes + 1;
         if (tuples_from == 0) may_send_small = false;
     }
-    if (options.rings == 0 && !tuples) look_who_talks_at = ~std::uint64_t{0};
+    if (options.rings == 0 && !tuples) look_who_talks_at = Rings::kNever;
     channel->attach(name.endpoint, *this);
     channel->use(connector);
     connector.add(local);
@@ -130,7 +132,7 @@ void EndpointImpl::refuse_unexpected() {
 [[gnu::flatten]] void EndpointImpl::progress(unsigned most) {
     if (tuples) [[unlikely]]
         tuples->progress();
-    if (!ringed.empty()) most = std::max(most - take_from_rings(most), 1u);
+    if (!rings.empty()) most = std::max(most - rings.take_from_all(most, *this), 1u);
     // The device is told of no more than that at once.
     for (;;) {
         const unsigned wanted = std::min(most, Channel::kPollAtOnce);
@@ -143,6 +145,27 @@ void EndpointImpl::refuse_unexpected() {
         look_who_talks(false);
     if (++ticks >= kTickEvery) [[unlikely]]
         tick();
+}
+
+[[gnu::flatten]] void EndpointImpl::read_ring(Peer& peer) { rings.take_from(peer, ~0u, *this); }
+
+inline void EndpointImpl::take_next(Peer& peer, const ReceiveRing::Found& found) {
+    const bool is_tagged = (word_at(found.bytes.data()) & kTaggedStart) != 0;
+    take_eager(peer, is_tagged, found.bytes, found.has_immediate, found.immediate);
+}
+
+inline void EndpointImpl::take_other(Peer& peer, const Header& header,
+                                     const ReceiveRing::Found& found) {
+    received_from(peer, header, found.bytes, found.has_immediate, found.immediate);
+}
+
+// long_since: a second has passed since it last was true.
+void EndpointImpl::look_who_talks(bool long_since) {
+    for (const auto& peer : peers)
+        peer->incoming.number_received();
+    const std::uint64_t after =
+        std::min(rings.look_who_talks(long_since), tuples ? kCountAgain : Rings::kNever);
+    look_who_talks_at = after == Rings::kNever ? after : counts.received + after;
 }
 
 void EndpointImpl::sent(const WrContext& sent, int error, int device_error) {
@@ -187,7 +210,7 @@ void EndpointImpl::on_peer_failed(Peer& peer, int error) {
         tuples->receiver.fail(peer);
     }
     // What it had written before is in its ring, in front of the receives.
-    if (peer.receive_ring != nullptr) take_from_ring(peer, ~0u);
+    if (rings.has_ring_here(peer)) read_ring(peer);
     fail_receives(peer);
     if (peer.outstanding_replies == 0) return;
     requests.for_each([&](SendRequest& transfer) {
@@ -245,7 +268,7 @@ void RdmEndpoint::set_min_multi_receive(std::size_t bytes) noexcept {
 void RdmEndpoint::progress(unsigned most) { impl_->progress(most); }
 int RdmEndpoint::wait_fd() const noexcept { return impl_->channel->wait_fd(); }
 bool RdmEndpoint::arm() {
-    if (!impl_->stop_rings() || !impl_->channel->arm()) return false;
+    if (!impl_->rings.stop_all() || !impl_->channel->arm()) return false;
     if (impl_->tuples) {
         if (!impl_->tuples->device.arm()) return false;
         // Credit comes without an event.

@@ -109,8 +109,8 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
                                  bool has_immediate, std::uint32_t immediate) {
     // What had been sent before it lies in the ring.
     if (is_sequenced(header.kind) && header.sequence != peer.incoming.expected_sequence() &&
-        peer.receive_ring != nullptr)
-        take_from_ring(peer, ~0u);
+        rings.has_ring_here(peer))
+        read_ring(peer);
     ++counts.received;
     if (header.kind == Kind::kEager) {
         if (header.flags & ~(Header::kTagged | Header::kWideData)) return protocol_error(peer);
@@ -171,16 +171,10 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
             atomics.on_reply(peer, message);
             break;
         case Kind::kRing:
-            got_ring(peer, message.ring);
-            break;
         case Kind::kRingTaken:
-            got_ring_taken(peer, message.ring_taken);
-            break;
         case Kind::kRingStop:
-            got_ring_stop(peer);
-            break;
         case Kind::kRingEnd:
-            got_ring_end(peer);
+            rings.on_message(peer, message);
             break;
         case Kind::kTupleOpen:
         case Kind::kTupleAnswer:

@@ -57,27 +57,26 @@ void address_send(post::WorkRequest& work, const Peer& peer, const Outgoing& out
 
 // Into the ring that the peer has for this endpoint, so many bytes with its header; the tail, which
 // is put there, goes behind them. Returns the tail's end.
-std::byte* address_ring(post::WorkRequest& work, const Peer& peer, const Outgoing& out,
-                        std::size_t bytes, std::byte* tail_at) noexcept {
-    RingTail tail = peer.send_ring->tail(bytes);
+std::byte* address_ring(post::WorkRequest& work, const Peer& peer, const SendRing& to,
+                        const Outgoing& out, std::size_t bytes, std::byte* tail_at) noexcept {
+    RingTail tail = to.tail(bytes);
     if (out.has_data && !is_wide(out)) {
         tail.flags = RingTail::kImmediate;
         tail.immediate = static_cast<std::uint32_t>(out.data);
     }
     std::memcpy(tail_at, &tail, sizeof tail);
     work.opcode = post::Opcode::kWrite;
-    work.remote_address = peer.send_ring->address(bytes);
-    work.remote_key = peer.send_ring->key();
+    work.remote_address = to.address(bytes);
+    work.remote_key = to.key();
     work.remote_srq = peer.name.srqn;
     return tail_at + sizeof tail;
 }
 
 // The reader of a ring looks at the end of a message. Packets may be placed in another order than
 // that in which they were sent, so a message that takes two of them goes by SEND.
-bool by_ring(const Peer& peer, const Outgoing& out) noexcept {
+bool takes(const SendRing& ring, const Peer& peer, const Outgoing& out) noexcept {
     const std::size_t bytes = sizeof(Header) + sizeof out.data + out.bytes;
-    return peer.send_ring != nullptr && peer.send_ring->takes(bytes) &&
-           bytes + sizeof(RingTail) <= peer.connection->packet_bytes();
+    return ring.takes(bytes) && bytes + sizeof(RingTail) <= peer.connection->packet_bytes();
 }
 
 }  // namespace
@@ -98,11 +97,12 @@ Outgoing EndpointImpl::outgoing(const Peer& peer, const What& what,
 
 post::Posted EndpointImpl::send_eager(Peer& peer, const Outgoing& out, const WrContext& sent,
                                       bool may_stay) {
-    const bool ring = by_ring(peer, out);
+    SendRing* ring = rings.ring_at(peer);
+    if (ring != nullptr && !takes(*ring, peer, out)) ring = nullptr;
     const auto by_buffer = [&] {
         Reuse::Buffer* const reused =
             may_stay && out.count == 1
-                ? reuse.source(out.iov[0], ring ? ReuseCosts::kRing : ReuseCosts::kSend)
+                ? reuse.source(out.iov[0], ring != nullptr ? ReuseCosts::kRing : ReuseCosts::kSend)
                 : nullptr;
         return reused != nullptr ? send_gathered(peer, out, ring, sent, *reused)
                                  : send_copied(peer, out, ring, sent);
@@ -112,8 +112,8 @@ post::Posted EndpointImpl::send_eager(Peer& peer, const Outgoing& out, const WrC
     if (posted != post::Posted::kOk) [[unlikely]]
         return posted;
     peer.outgoing.count_sequenced();
-    if (ring) {
-        peer.send_ring->count_sent();
+    if (ring != nullptr) {
+        ring->count_sent();
         ++counts.by_ring;
     }
     if (out.bytes > kFreeBytes) peer.unacked_eager_bytes += out.bytes;
@@ -121,16 +121,16 @@ post::Posted EndpointImpl::send_eager(Peer& peer, const Outgoing& out, const WrC
     return posted;
 }
 
-post::Posted EndpointImpl::send_inline(Peer& peer, const Outgoing& out, bool ring,
+post::Posted EndpointImpl::send_inline(Peer& peer, const Outgoing& out, SendRing* ring,
                                        const WrContext& sent) {
     std::byte flat[sizeof(Header) + sizeof out.data + kMostInline + sizeof(RingTail)];
     post::WorkRequest work;
     std::byte* end = put_header(flat, out);
     ibv_sge sges[2];
     std::size_t used = 1;
-    if (ring) {
+    if (ring != nullptr) {
         end = gather(end, out.iov, out.count);
-        end = address_ring(work, peer, out, static_cast<std::size_t>(end - flat), end);
+        end = address_ring(work, peer, *ring, out, static_cast<std::size_t>(end - flat), end);
     } else {
         address_send(work, peer, out);
         if (out.count == 1 && out.bytes != 0) {
@@ -146,15 +146,15 @@ post::Posted EndpointImpl::send_inline(Peer& peer, const Outgoing& out, bool rin
     return channel->post(*peer.connection, work, sent);
 }
 
-post::Posted EndpointImpl::send_copied(Peer& peer, const Outgoing& out, bool ring,
+post::Posted EndpointImpl::send_copied(Peer& peer, const Outgoing& out, SendRing* ring,
                                        const WrContext& wanted) {
     memory::Pool& buffers = channel->send_buffers();
     std::byte* const buffer = buffers.take();
     if (buffer == nullptr) return post::Posted::kFull;
     post::WorkRequest work;
     std::byte* end = gather(put_header(buffer, out), out.iov, out.count);
-    if (ring)
-        end = address_ring(work, peer, out, static_cast<std::size_t>(end - buffer), end);
+    if (ring != nullptr)
+        end = address_ring(work, peer, *ring, out, static_cast<std::size_t>(end - buffer), end);
     else
         address_send(work, peer, out);
     const ibv_sge sge = sge_of(buffer, static_cast<std::size_t>(end - buffer), buffers.key());
@@ -172,7 +172,7 @@ post::Posted EndpointImpl::send_copied(Peer& peer, const Outgoing& out, bool rin
 
 // From where it stands, behind a header of ours: two pieces, and with a ring's tail three
 // ("Exploiting application buffer reuse", section 3.2).
-post::Posted EndpointImpl::send_gathered(Peer& peer, const Outgoing& out, bool ring,
+post::Posted EndpointImpl::send_gathered(Peer& peer, const Outgoing& out, SendRing* ring,
                                          const WrContext& wanted, Reuse::Buffer& reused) {
     memory::Pool& buffers = channel->send_buffers();
     std::byte* const buffer = buffers.take();
@@ -183,8 +183,8 @@ post::Posted EndpointImpl::send_gathered(Peer& peer, const Outgoing& out, bool r
     ibv_sge sges[3] = {sge_of(buffer, before, buffers.key()),
                        sge_of(out.iov[0].iov_base, out.bytes, reused.key())};
     std::size_t used = 2;
-    if (ring) {
-        address_ring(work, peer, out, before + out.bytes, end);
+    if (ring != nullptr) {
+        address_ring(work, peer, *ring, out, before + out.bytes, end);
         sges[used++] = sge_of(end, sizeof(RingTail), buffers.key());
     } else {
         address_send(work, peer, out);

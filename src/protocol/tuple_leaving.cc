@@ -85,6 +85,7 @@ void TupleSender::end(TupleOut& tuple) {
     const TupleBeginBody ended{tuple.receiver};
     tuples_.give_back(tuple);
     // All tuples of a peer are hashed alike, so none may be there when that changes.
+    --peer.other_ways;
     if (--peer.tuples == 0) peer.tuple_mask = peer.new_tuple_mask;
     if (failed != 0) {
         for (SendRequest* const t : left)

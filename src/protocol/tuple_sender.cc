@@ -103,6 +103,7 @@ void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) 
     tuple.credits = credits;
     by_key_[key] = &tuple;
     ++peer.tuples;
+    ++peer.other_ways;
     tuple.reply = OutstandingReply(peer);
     ++endpoint_.tuple_counts.asked;
 

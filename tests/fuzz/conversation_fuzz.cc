@@ -345,7 +345,8 @@ private:
     void write_into_ring() {
         EndpointImpl& body = hostile().impl();
         Peer& peer = victim_peer();
-        if (peer.send_ring == nullptr || !EndpointImpl::can_send(peer)) return;
+        SendRing* const ring = hostile().impl().rings.ring_at(peer);
+        if (ring == nullptr || !EndpointImpl::can_send(peer)) return;
         std::byte bytes[48] = {};
         const Header header{static_cast<Kind>(input_.one_in(4) ? input_.byte() : 1),
                             static_cast<std::uint8_t>(input_.below(4)),
@@ -354,15 +355,14 @@ private:
                             peer.outgoing.send_sequence(),
                             tag()};
         std::memcpy(bytes + 8, &header, sizeof header);
-        RingTail tail = peer.send_ring->tail(24);
+        RingTail tail = ring->tail(24);
         if (input_.one_in(2)) tail.bytes = count();
         if (input_.one_in(4)) tail.round = count();
         tail.flags = input_.below(4);
         std::memcpy(bytes + sizeof bytes - sizeof tail, &tail, sizeof tail);
-        write(peer, bytes, peer.send_ring->address(sizeof bytes - sizeof tail),
-              peer.send_ring->key());
+        write(peer, bytes, ring->address(sizeof bytes - sizeof tail), ring->key());
         if (input_.one_in(4)) return;
-        peer.send_ring->count_sent();
+        ring->count_sent();
         peer.outgoing.count_sequenced();
     }
     void write(Peer& peer, std::span<std::byte> bytes, std::uint64_t to, std::uint32_t key) {

@@ -51,8 +51,7 @@ public:
         const bool open = peer.connection != nullptr && peer.connection->ready() &&
                           peer.waiting.empty() && peer.failed == 0;
         peer.open = open ? peer.connection : nullptr;
-        const bool small = open && peer.open->direct() && may_send_small &&
-                           peer.send_ring == nullptr && peer.tuples == 0;
+        const bool small = open && peer.open->direct() && may_send_small && peer.other_ways == 0;
         peer.small = small ? peer.open : nullptr;
     }
     // The operation is tried again when the peer's connection has changed, or has room. It fails at

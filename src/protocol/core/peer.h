@@ -10,7 +10,6 @@
 #include "protocol/common/address_vector.h"
 #include "protocol/common/endpoint_address.h"
 #include "protocol/core/pending_op.h"
-#include "protocol/ring/eager_ring.h"
 #include "protocol/transport/channel.h"
 #include "protocol/wire/wire.h"
 
@@ -65,21 +64,21 @@ struct Peer {
     std::uint64_t waiting_sequenced = 0;  // of those that wait, so many will be numbered
     IncomingSequence incoming;
     OutgoingSequence outgoing;
-    std::uint64_t srq = 0;                      // name.srqn, as an entry has it
-    std::uint32_t to_tuples = 0;                // messages that were to go by their queues
-    std::size_t unacked_eager_bytes = 0;        // eager payload that it has not taken away yet
-    std::size_t credit_due = 0;                 // eager payload that was taken away, not yet told
-    std::size_t kept = 0;                       // memory of its messages that have no receive
-    std::uint32_t outstanding_replies = 0;      // see OutstandingReply
-    bool has_left = false;                      // so it seemed at the last tick
-    int failed = 0;                             // errno: nothing can be sent any more
-    std::uint16_t sequence_looked_at = 0;       // expected_sequence(), up to a second ago
-    std::uint16_t sequence_at_keepalive = 0;    // the same, when its turn of keep_alive() was
-    std::unique_ptr<SendRing> send_ring;        // while it offers one
-    std::unique_ptr<ReceiveRing> receive_ring;  // while it has one here
+    std::uint64_t srq = 0;                    // name.srqn, as an entry has it
+    std::uint32_t to_tuples = 0;              // messages that were to go by their queues
+    std::size_t unacked_eager_bytes = 0;      // eager payload that it has not taken away yet
+    std::size_t credit_due = 0;               // eager payload that was taken away, not yet told
+    std::size_t kept = 0;                     // memory of its messages that have no receive
+    std::uint32_t outstanding_replies = 0;    // see OutstandingReply
+    bool has_left = false;                    // so it seemed at the last tick
+    int failed = 0;                           // errno: nothing can be sent any more
+    std::uint16_t sequence_at_keepalive = 0;  // the same, when its turn of keep_alive() was
     // Bits of tags that its receives ignore, by which its tuples are told apart; as it said last.
     std::uint64_t tuple_mask = 0, new_tuple_mask = 0;
     std::uint32_t tuples = 0;  // with a queue there, or asked for
+    // Ways of small messages besides plain SENDs: its ring, queues of its tuples. While there are
+    // some, Peer::small is not set.
+    std::uint32_t other_ways = 0;
 };
 
 // One reply that a peer owes, or credit that it has to give. While there is one, the endpoint
