@@ -5,7 +5,6 @@
 // rdm_endpoint.cc (life, progress), liveness.cc (which peers are still there).
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 
 #include "heddle/detail/assert.h"
 #include "protocol/core/core.h"
+#include "protocol/core/liveness.h"
 #include "protocol/core/request_pool.h"
 #include "protocol/core/reuse_policy.h"
 #include "protocol/rdm_endpoint.h"
@@ -144,8 +144,6 @@ public:
     static constexpr std::uint32_t kTickEvery = 4096;  // calls of progress()
     void tick();
     void tick_while_asleep();
-    void look_after(Peer& peer);
-    void keep_alive(std::chrono::steady_clock::duration passed);
     void fail_receives(Peer& peer);
     template <class Wanted>
     void fail_receives(int error, const Wanted& wanted);
@@ -170,6 +168,7 @@ public:
     Rma rma{*this, requests, reuse};
     Atomics atomics{*this, requests};
     Rings rings{*this, *this};
+    Liveness liveness{*this};
     SlotPool<Receive> receives;
     std::unique_ptr<Tuples> tuples;  // unless there shall be none
     // Messages from that size on are counted, and may come to have a queue of their tuple.
@@ -177,9 +176,6 @@ public:
     TupleCounts tuple_counts;
     std::unordered_map<void*, Unexpected*> claimed;
     std::uint32_t ticks = 0;
-    std::chrono::steady_clock::time_point last_probe{};
-    double keepalive_due = 0;        // so many peers are due for a turn of keep_alive()
-    std::size_t keepalive_next = 0;  // the last that had one
 };
 
 }  // namespace heddle::protocol

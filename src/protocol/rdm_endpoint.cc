@@ -168,6 +168,28 @@ void EndpointImpl::look_who_talks(bool long_since) {
     look_who_talks_at = after == Rings::kNever ? after : counts.received + after;
 }
 
+void EndpointImpl::tick() {
+    ticks = 0;
+    if (!liveness.is_time()) return;
+    if (channel->error() != 0) return broken(channel->error());
+    look_who_talks(true);
+    liveness.look([this](std::vector<bool>& has_receive) {
+        for (Matcher* const matcher : {&tagged, &untagged})
+            matcher->find_receive([&](const PostedReceive& posted) {
+                if (posted.source != kAnySource) has_receive[posted.source] = true;
+                return false;
+            });
+    });
+}
+
+// Nobody makes progress meanwhile: an endpoint that waits for a peer looks again in time.
+void EndpointImpl::tick_while_asleep() {
+    const bool receives_wait = tagged.receives() + untagged.receives() != 0 && !peers.empty();
+    if (!liveness.is_reply_owed() && (!receives_wait || options.keepalive_s == 0)) return;
+    ticks = kTickEvery;
+    channel->wake_after(Liveness::kProbeEvery);
+}
+
 void EndpointImpl::sent(const WrContext& sent, int error, int device_error) {
     Counter* const counter = !(sent.what & WrContext::kCount) ? nullptr
                              : sent.what & WrContext::kRma    ? bindings.write_counter
