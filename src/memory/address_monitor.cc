@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// linux/userfaultfd.h. Ranges are registered for write protection and none is ever protected: that
-// is the only way of registering them in which no page fault is stopped.
+// Follows linux/userfaultfd.h. Ranges are registered for write protection and none is ever
+// protected: only a range that is registered so stops no page fault.
 #include "memory/address_monitor.h"
 
 #include <fcntl.h>
@@ -16,6 +16,8 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+
+#include "heddle/detail/assert.h"
 
 namespace heddle::memory {
 namespace {
@@ -35,7 +37,7 @@ int new_uffd() noexcept {
         ::syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
 }
 
-// What the kernel can. It tells a userfaultfd that cannot be used any more. 0 or an errno.
+// The kernel's features, by a userfaultfd that cannot be used afterwards. Returns 0 or an errno.
 int features(std::uint64_t* out) noexcept {
     const int asked = new_uffd();
     if (asked < 0) return errno;
@@ -56,9 +58,10 @@ void signal(int eventfd) noexcept {
     [[maybe_unused]] const auto written = ::write(eventfd, &one, sizeof one);
 }
 
-// Signals are for threads of the program. Throws std::system_error.
+// The thread takes no signals, which are for threads of the program. Throws std::system_error.
 template <class Body>
 std::thread start_thread(const char* name, Body body) {
+    HEDDLE_ASSERT(std::strlen(name) < 16, "pthread_setname_np() refuses a longer name");
     sigset_t all, before;
     ::sigfillset(&all);
     ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -108,6 +111,8 @@ void AddressMonitor::add(Listener& listener) noexcept {
     std::unique_lock ending(ending_mutex_, std::defer_lock);
     if (!is_forked()) ending.lock();
     const std::scoped_lock lock(mutex_);
+    for (const Listener* each = listeners_; each != nullptr; each = each->next_)
+        HEDDLE_ASSERT(each != &listener, "a listener is added once");
     listener.next_ = listeners_;
     listeners_ = &listener;
 }
@@ -119,7 +124,9 @@ void AddressMonitor::remove(Listener& listener) noexcept {
     Listener** at = &listeners_;
     while (*at != nullptr && *at != &listener)
         at = &(*at)->next_;
-    if (*at != nullptr) *at = listener.next_;
+    HEDDLE_ASSERT(*at == &listener, "a listener that is removed was added");
+    *at = listener.next_;
+    listener.next_ = nullptr;
 }
 
 std::string AddressMonitor::why_not() {
@@ -140,6 +147,7 @@ std::string AddressMonitor::why_not() {
 }
 
 bool AddressMonitor::open() noexcept {
+    HEDDLE_ASSERT(uffd_ < 0 && stop_ < 0 && wake_ending_ < 0, "the monitor opens its files once");
     std::uint64_t there = 0;
     if (features(&there) != 0 || !is_enough(there)) return false;
     uffdio_api api{};
@@ -180,6 +188,7 @@ bool AddressMonitor::ready() noexcept {
 
 bool AddressMonitor::watch(std::uintptr_t begin, std::uintptr_t end) noexcept {
     if (uffd_ < 0) return false;
+    HEDDLE_ASSERT(begin < end, "a range of no pages is no range for the kernel");
     uffdio_register range{};
     range.range = {begin, end - begin};
     range.mode = UFFDIO_REGISTER_MODE_WP;
@@ -187,6 +196,7 @@ bool AddressMonitor::watch(std::uintptr_t begin, std::uintptr_t end) noexcept {
 }
 
 void AddressMonitor::unwatch(std::uintptr_t begin, std::uintptr_t end) noexcept {
+    HEDDLE_ASSERT(begin < end, "a range of no pages is no range for the kernel");
     for (const Listener* each = listeners_; each != nullptr; each = each->next_)
         if (each->wants(begin, end)) return;
     if (uffd_ < 0) return;
@@ -196,8 +206,8 @@ void AddressMonitor::unwatch(std::uintptr_t begin, std::uintptr_t end) noexcept 
 
 // The kernel refuses to change the protection of pages while an unmapping has begun whose event has
 // not been read: fs/userfaultfd.c, userfaultfd_writeprotect(), which looks at mmap_changing before
-// it looks at the range; userfaultfd_unmap_prep() counts that up with the address space locked. A
-// range of no pages is refused for its own sake else. (Before Linux 5.14 mmap_changing is a flag,
+// it looks at the range; userfaultfd_unmap_prep() counts that up with the address space locked.
+// Otherwise it refuses a range of no pages with EINVAL. (Before Linux 5.14 mmap_changing is a flag,
 // which the first of several threads that unmap resets.)
 bool AddressMonitor::unmapping() const noexcept {
     const int uffd = uffd_;
@@ -221,9 +231,10 @@ bool AddressMonitor::wait_for_ending() noexcept {
     return true;
 }
 
-// This thread may give memory back: the other one reads of it, and waits for neither this one nor
-// ending_mutex_.
+// This thread may give memory back: the first thread reads that event, and waits for neither this
+// thread nor ending_mutex_.
 void AddressMonitor::run_ending() noexcept {
+    HEDDLE_ASSERT(!is_forked() && wake_ending_ >= 0, "ready() starts the thread with its eventfd");
     const auto woken = [this](int milliseconds) {
         pollfd wake{wake_ending_, POLLIN, 0};
         return ::poll(&wake, 1, milliseconds) > 0;
@@ -238,6 +249,7 @@ void AddressMonitor::run_ending() noexcept {
         if (stop_ending_) return;
         {
             const std::scoped_lock lock(mutex_);
+            HEDDLE_ASSERT(ending_, "only end_later() wakes the thread before it stops");
             ending_ = false;
         }
         const ProgramThreads::ServiceUnmaps unmaps;
@@ -255,9 +267,11 @@ void AddressMonitor::run() noexcept {
         if (both[1].revents != 0 || both[0].revents & (POLLERR | POLLNVAL)) break;
         if (both[0].revents & POLLIN) read_events();
     }
-    // By this thread, as nobody else would read: already who joins it may unmap what is watched (a
-    // stack of another thread that has ended). Who waits for an event to be read goes on.
+    // This thread closes the file, as no other thread reads it: even the thread that joins this one
+    // may unmap what is watched (a stack of another thread that has ended). A thread that waits
+    // until its event is read goes on when the file is closed.
     const std::scoped_lock lock(mutex_);
+    HEDDLE_ASSERT(uffd_ >= 0, "only this thread closes the file while it runs");
     for (Listener* each = listeners_; each != nullptr; each = each->next_)
         each->gone(0, UINTPTR_MAX);
     ::close(uffd_);
@@ -265,12 +279,15 @@ void AddressMonitor::run() noexcept {
 }
 
 void AddressMonitor::read_events() noexcept {
+    HEDDLE_ASSERT(!changing_.load(std::memory_order_relaxed), "one thread reads events");
     changing_.store(true, std::memory_order_seq_cst);
     const std::scoped_lock lock(mutex_);
     uffd_msg messages[16];
     for (;;) {
         const ssize_t bytes = ::read(uffd_, messages, sizeof messages);
         if (bytes < static_cast<ssize_t>(sizeof *messages)) break;
+        HEDDLE_ASSERT(static_cast<std::size_t>(bytes) % sizeof *messages == 0,
+                      "the kernel gives whole events");
         for (std::size_t i = 0; i < static_cast<std::size_t>(bytes) / sizeof *messages; ++i) {
             const uffd_msg& message = messages[i];
             std::uintptr_t begin = 0, end = 0;
@@ -280,7 +297,7 @@ void AddressMonitor::read_events() noexcept {
                     begin = message.arg.remove.start;
                     end = message.arg.remove.end;
                     break;
-                case UFFD_EVENT_REMAP:  // what lay where it goes to has been told of
+                case UFFD_EVENT_REMAP:  // memory at its new place had an UNMAP event of its own
                     begin = message.arg.remap.from;
                     end = begin + message.arg.remap.len;
                     break;

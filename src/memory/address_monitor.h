@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What happens to memory of this process behind our back: pages that are unmapped, moved or thrown
-// away (munmap, mremap, brk, madvise, a mapping over another - by whomever, in a system call of
-// whatever library). The kernel tells by userfaultfd(2), "UFFD_FEATURE_EVENT_*": who unmaps waits
-// until a thread of ours has read of it, and it is read with the mutex held. So who holds the
-// mutex, after a munmap() has returned, sees what its listener made of it.
+// Tells listeners which memory of this process is unmapped, moved or thrown away: by munmap(),
+// mremap(), brk(), madvise() or a mapping over another, in a system call of whatever library. The
+// kernel reports it through userfaultfd(2), "UFFD_FEATURE_EVENT_*". The thread that unmaps waits
+// until a thread of the monitor has read the event, and that thread reads with the mutex held. So a
+// thread that takes the mutex after a munmap() has returned sees what the listeners made of it.
 //
-// Under the mutex nobody may give back memory to the system, or do anything that might (free(),
-// ibv_dereg_mr()): the kernel would make him wait for the thread, and that for the mutex. So a
-// second thread does what a listener owes for memory that is gone, a moment later (end_later()).
+// Under the mutex no thread may give memory back to the system, or do anything that might (free(),
+// ibv_dereg_mr()): the kernel would make it wait for the monitor's thread, which waits for the
+// mutex. So a second thread ends what belonged to memory that is gone, a moment later
+// (end_later()).
 #pragma once
 
 #include <sys/types.h>
@@ -27,9 +28,9 @@ public:
     class Listener {
     public:
         virtual ~Listener() = default;
-        // [begin, end) is not any more what it was. Under the mutex.
+        // The memory of [begin, end) is gone, or moved. The caller holds the mutex.
         virtual void gone(std::uintptr_t begin, std::uintptr_t end) noexcept = 0;
-        // Does it want to be told of any part of [begin, end)? Under the mutex.
+        // Does the listener need events of any part of [begin, end)? The caller holds the mutex.
         virtual bool wants(std::uintptr_t begin, std::uintptr_t end) const noexcept = 0;
         // Ends what belonged to memory that is gone. The monitor's second thread calls this after
         // end_later(), without the mutex.
@@ -46,13 +47,13 @@ public:
     AddressMonitor& operator=(const AddressMonitor&) = delete;
 
     std::mutex& mutex() noexcept { return mutex_; }
-    // Have the listeners been told of all that had gone before the call? If so, what they have
-    // marked is complete, and memory that the caller sees is what they know. Any thread of the
-    // program; without the mutex. False: perhaps not.
+    // Have the listeners heard of all memory that was gone before the call? If so, what they have
+    // marked is complete, and memory that the caller sees is what they know. False: perhaps not.
+    // Any thread of the program may call it, without the mutex.
     //
     // A thread that unmaps waits for us only after the kernel has let go of the address space
     // (mm/mmap.c, __vm_munmap). Another thread may map new memory at the same address, and ask us
-    // about it, before the event can be seen. So the kernel is asked, too, unless the caller is
+    // about it, before the event can be seen. So this asks the kernel, too, unless the caller is
     // the only thread of the program.
     bool settled() const noexcept {
         if (!ProgramThreads::only_caller() && unmapping()) return false;
@@ -70,20 +71,23 @@ public:
     static std::string why_not();
     // Can anything be watched? The first call starts the thread. Any thread; not under the mutex.
     bool ready() noexcept;
-    // From now on it is told of these pages, until they are gone. False: not of this memory (files,
-    // most of all). ready(); under the mutex.
+    // From now on the listeners hear of changes of these whole pages, until they are gone. False:
+    // the kernel reports no changes of this memory (of files, most of all). Needs ready(); the
+    // caller holds the mutex.
     bool watch(std::uintptr_t begin, std::uintptr_t end) noexcept;
-    // No more, if no listener wants it. Under the mutex.
+    // Ends watch() for these whole pages, unless a listener wants any of them. The caller holds
+    // the mutex.
     void unwatch(std::uintptr_t begin, std::uintptr_t end) noexcept;
 
-    // Asks for end_gone() of all listeners, within kEndingDelayMs. Under the mutex; from gone(),
-    // too.
+    // Asks for end_gone() of all listeners, within kEndingDelayMs. The caller holds the mutex;
+    // gone() may call it, too.
     void end_later() noexcept;
     // Waits for end_gone() calls that are running. False: none was. Any thread but the monitor's
     // two; not under the mutex.
     bool wait_for_ending() noexcept;
 
-    // The second thread wakes at most once in that time, and not at all while nothing is unmapped.
+    // Milliseconds. The second thread wakes at most once in that time, and not at all while nothing
+    // is unmapped.
     static constexpr int kEndingDelayMs = 500;
 
 private:
@@ -94,12 +98,14 @@ private:
     bool is_forked() const noexcept;
 
     std::mutex mutex_;
-    std::mutex ending_mutex_;            // held during end_gone(); taken before mutex_
-    std::atomic<bool> changing_{false};  // by the thread; false only after all were told
-    Listener* listeners_ = nullptr;      // written under both mutexes
-    bool ending_ = false;                // under mutex_: end_later() since the last end_gone()
+    std::mutex ending_mutex_;  // held during end_gone(); taken before mutex_
+    // The first thread writes it: true before it reads an event, false after all listeners have
+    // heard of it.
+    std::atomic<bool> changing_{false};
+    Listener* listeners_ = nullptr;  // written under both mutexes
+    bool ending_ = false;            // under mutex_: end_later() since the last end_gone()
     std::once_flag once_;
-    // By ready(), once; uffd_ again by the thread at its end, under mutex_.
+    // Written by ready(), once. The first thread writes uffd_ again at its end, under mutex_.
     std::atomic<int> uffd_{-1};  // read by any thread
     int stop_ = -1;
     int wake_ending_ = -1;  // an eventfd, of the second thread

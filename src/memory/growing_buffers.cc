@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <string>
 
-#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "memory/pool.h"
 #include "verbs/memlock.h"
@@ -36,28 +35,33 @@ GrowingBuffers::GrowingBuffers(ibv_pd* pd, std::size_t bytes, std::uint32_t coun
 }
 
 GrowingBuffers::~GrowingBuffers() {
-    parts_.clear();
+    growths_.clear();
     ::munmap(memory_, reserved_);
 }
 
 std::uint32_t GrowingBuffers::key(std::uint32_t index) const noexcept {
-    HEDDLE_ASSERT(index < count_);
-    const auto part = std::find_if(parts_.begin(), parts_.end(),
-                                   [index](const Part& each) { return index < each.end; });
-    return part->region->lkey;
+    HEDDLE_ASSERT(index < count_, "only buffers below count() are registered");
+    const auto growth = std::find_if(growths_.begin(), growths_.end(),
+                                     [index](const Growth& each) { return index < each.end; });
+    HEDDLE_ASSERT(growth != growths_.end(), "the last growth ends at count()");
+    return growth->region->lkey;
 }
 
-// A part begins with the page in which its first buffer begins, also if the part before ends there.
+// A region begins with the page in which its first buffer begins. The region before it may end in
+// that page, too.
 void GrowingBuffers::grow(std::uint32_t count) {
-    HEDDLE_ASSERT(count > count_ && count <= capacity_);
+    HEDDLE_ASSERT(count > count_ && count <= capacity_, "the array grows, within its addresses");
+    HEDDLE_ASSERT(growths_.empty() ? count_ == 0 : growths_.back().end == count_,
+                  "the last growth ends at count()");
     const std::size_t begin = count_ * bytes_ / kPageBytes * kPageBytes;
     const std::size_t end = rounded_up(count * bytes_, kPageBytes);
-    parts_.reserve(parts_.size() + 1);
+    HEDDLE_ASSERT(end <= reserved_, "the last page of the array has an address");
+    growths_.reserve(growths_.size() + 1);
     verbs::MemoryRegion region(ibv_reg_mr(pd_, memory_ + begin, end - begin, access_));
     if (!region)
         throw VerbsError("registering " + std::to_string(end - begin) + " bytes of buffers", errno,
                          verbs::memlock_hint(errno));
-    parts_.push_back({count, std::move(region)});
+    growths_.push_back({count, std::move(region)});
     count_ = count;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Registered buffers of one size whose number grows. Their addresses are those of one array, so
-// that a buffer's number gives its address; the memory behind it is registered as the array grows.
+// Registered buffers of one size whose number grows. They form one array, so that a buffer's number
+// gives its address. Their memory is registered as the array grows.
 //
-// One thread at a time.
+// One thread at a time uses an object.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "verbs/handles.h"
 
 namespace heddle::memory {
@@ -29,7 +30,10 @@ public:
     std::size_t bytes() const noexcept { return bytes_; }
     std::uint32_t count() const noexcept { return count_; }
     std::uint32_t capacity() const noexcept { return capacity_; }
-    std::byte* at(std::uint32_t index) const noexcept { return memory_ + index * bytes_; }
+    std::byte* at(std::uint32_t index) const noexcept {
+        HEDDLE_DEBUG_ASSERT(index < capacity_, "the array ends at its capacity");
+        return memory_ + index * bytes_;
+    }
     // The local key of a buffer below count().
     std::uint32_t key(std::uint32_t index) const noexcept;
 
@@ -38,8 +42,9 @@ public:
     void grow(std::uint32_t count);
 
 private:
-    struct Part {
-        std::uint32_t end;  // the number behind its last buffer
+    // What one call of grow() registered.
+    struct Growth {
+        std::uint32_t end;  // one more than the number of its last buffer
         verbs::MemoryRegion region;
     };
     ibv_pd* const pd_;
@@ -49,7 +54,7 @@ private:
     const int access_;
     const std::size_t reserved_;  // bytes of address space
     std::byte* memory_ = nullptr;
-    std::vector<Part> parts_;
+    std::vector<Growth> growths_;  // by ascending `end`; the last has count_
 };
 
 }  // namespace heddle::memory

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::memory {
 namespace {
 
@@ -70,6 +72,7 @@ Answer by_query(std::uintptr_t begin, std::uintptr_t end) noexcept {
                                        query.device_minor == 0 && (query.flags & kShared) == 0;
         if (!private_anonymous && !std::string_view(name).starts_with(kSoftwarePages))
             return Answer::kNo;
+        HEDDLE_ASSERT(query.end > at, "a mapping that holds an address ends after it");
         at = query.end;
     }
     return Answer::kYes;
@@ -96,13 +99,14 @@ bool read_maps_line(const char* line, MapsLine* out) noexcept {
 bool is_private_anonymous_by_text(std::uintptr_t begin, std::uintptr_t end) noexcept {
     const File maps("/proc/self/maps");
     if (maps.number() < 0) return false;
-    // Mappings come in ascending order. Of a line that is longer than this the end does not matter.
+    // Mappings come in ascending order. If a line is longer than this, its end does not matter.
     char text[4096];
     std::size_t kept = 0;
     bool skipping = false;
     ssize_t got;
     while ((got = ::read(maps.number(), text + kept, sizeof text - 1 - kept)) > 0) {
         const std::size_t bytes = kept + static_cast<std::size_t>(got);
+        HEDDLE_ASSERT(bytes < sizeof text, "the text has room for its terminator");
         text[bytes] = '\0';
         char* line = text;
         for (;;) {
@@ -124,7 +128,9 @@ bool is_private_anonymous_by_text(std::uintptr_t begin, std::uintptr_t end) noex
             line = whole ? stop + 1 : stop;
             if (!whole) break;
         }
+        HEDDLE_ASSERT(line <= text + bytes, "a line begins within the bytes that were read");
         kept = bytes - static_cast<std::size_t>(line - text);
+        HEDDLE_ASSERT(kept < sizeof text - 1, "a line that fills the text is read as two");
         std::memmove(text, line, kept);
     }
     return false;
@@ -133,6 +139,7 @@ bool is_private_anonymous_by_text(std::uintptr_t begin, std::uintptr_t end) noex
 }  // namespace detail
 
 bool is_private_anonymous(std::uintptr_t begin, std::uintptr_t end) noexcept {
+    if (begin >= end) return false;  // the range goes beyond the end of all addresses
     const Answer answer = by_query(begin, end);
     if (answer != Answer::kUnknown) return answer == Answer::kYes;
     return detail::is_private_anonymous_by_text(begin, end);

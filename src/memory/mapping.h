@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What lies at an address of this process, as far as it matters to who keeps memory registered.
+// What is mapped at an address of this process, as far as it matters to memory that stays
+// registered.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@ bool is_private_anonymous(std::uintptr_t begin, std::uintptr_t end) noexcept;
 
 namespace detail {
 
-// One line of /proc/PID/maps. False: it is none.
+// Reads one line of /proc/PID/maps. False: the text is no such line.
 struct MapsLine {
     std::uintptr_t begin = 0, end = 0;
     bool private_anonymous = false;

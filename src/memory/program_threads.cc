@@ -65,6 +65,7 @@ bool ProgramThreads::scan(unsigned now) noexcept {
     }
     patience_.store(kCallsBetweenScans, std::memory_order_relaxed);
     const Tasks found = tasks();
+    HEDDLE_ASSERT(found.others <= found.all, "each task is counted once");
     // The caller is one of the others.
     if (found.others != 1 || found.all != now) return false;
     // In this order: ServiceUnmaps() counts itself before it stores 0, so one of us sees the other.

@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Is the calling thread the only one of the program? Then nobody else can be in the middle of a
-// munmap(), and what is known of registered memory needs no look at the kernel.
+// Is the calling thread the only one of the program? Then no other thread can be in the middle of a
+// munmap(), and a look-up of registered memory need not ask the kernel.
 //
 // glibc counts threads in __nptl_nthreads, which exists for debuggers (libthread_db,
 // td_ta_get_nthreads): pthread_create() increments it before the new thread runs. A scan of
-// /proc/self/task tells which of the threads are service threads: by their names ours and those of
-// the software HCA, which unmap nothing that a program could use, but while they say so
-// (ServiceUnmaps). As long as the count is what it was at that scan, no other thread has come.
-// Where there is no such count (another C library), or it is not the number of tasks, the answer is
-// always no.
+// /proc/self/task finds the service threads by their names: heddle's and those of the software HCA.
+// They unmap nothing that a program could use, except while they hold a ServiceUnmaps. As long as
+// the count is what it was at that scan, no other thread has come. Where there is no such count
+// (another C library), or it is not the number of tasks, the answer is always no.
 #pragma once
 
 #include <atomic>
+
+#include "heddle/detail/assert.h"
 
 namespace heddle::memory {
 
 class ProgramThreads {
 public:
-    // Any thread of the program, but none of ours. Not under AddressMonitor::mutex().
+    // Any thread of the program may call it, but no service thread. Not under
+    // AddressMonitor::mutex().
     static bool only_caller() noexcept {
         const unsigned* const count = count_.load(std::memory_order_acquire);
         if (count == nullptr) [[unlikely]]
@@ -38,7 +40,10 @@ public:
             unmapping_services_.fetch_add(1, std::memory_order_seq_cst);
             alone_at_.store(0, std::memory_order_seq_cst);
         }
-        ~ServiceUnmaps() { unmapping_services_.fetch_sub(1, std::memory_order_seq_cst); }
+        ~ServiceUnmaps() {
+            const unsigned before = unmapping_services_.fetch_sub(1, std::memory_order_seq_cst);
+            HEDDLE_ASSERT(before != 0, "each object was counted when it was made");
+        }
         ServiceUnmaps(const ServiceUnmaps&) = delete;
         ServiceUnmaps& operator=(const ServiceUnmaps&) = delete;
     };

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <new>
 
+#include "heddle/detail/assert.h"
 #include "memory/mapping.h"
 
 namespace heddle::memory {
@@ -26,8 +27,10 @@ Range whole_pages(std::uintptr_t at, std::size_t bytes) noexcept {
 
 }  // namespace
 
-void* KeptPages::do_allocate(std::size_t bytes, std::size_t) {
-    constexpr std::size_t kHead = 64;  // of a chunk; keeps any alignment that is asked for
+void* KeptPages::do_allocate(std::size_t bytes, std::size_t alignment) {
+    constexpr std::size_t kHead = 64;  // bytes before the memory of a chunk
+    static_assert(sizeof(Chunk) <= kHead);
+    HEDDLE_ASSERT(alignment <= kHead, "the head of a chunk keeps the alignment");
     const std::size_t whole = (bytes + kHead + kChunk - 1) & ~(kChunk - 1);
     void* const pages =
         ::mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -56,11 +59,11 @@ CacheCounts& CacheCounts::operator+=(const CacheCounts& other) noexcept {
 }
 
 RegistrationCache::RegistrationCache(std::shared_ptr<AddressMonitor> monitor, ibv_pd* pd,
-                                     std::size_t most_bytes, Tell tell, int optional_access)
+                                     std::size_t most_bytes, Report report, int optional_access)
     : monitor_(std::move(monitor)),
       pd_(pd),
       most_bytes_(most_bytes),
-      tell_(std::move(tell)),
+      report_(std::move(report)),
       optional_access_(optional_access) {
     monitor_->add(*this);
 }
@@ -76,6 +79,9 @@ RegistrationCache::~RegistrationCache() {
             region.older_ = dead;
             dead = &region;
         }
+        HEDDLE_ASSERT(
+            newest_ == nullptr && regions_.empty() && counts_.regions == 0 && counts_.bytes == 0,
+            "the map, the list and the counts have the same regions");
     }
     end_all(dead);
     end_all(dead_);
@@ -109,9 +115,11 @@ RegistrationCache::Region* RegistrationCache::get(const void* address, std::size
     look_up([&, begin = begin, end = end] {
         found = find(begin, end, access);
         if (found != nullptr && !alone && monitor_->unmapping()) {
-            // Perhaps of memory that is not there any more: this operation has its own.
+            // Its memory may be gone, so this operation gets a registration of its own.
             found = nullptr;
         } else if (found != nullptr) {
+            HEDDLE_DEBUG_ASSERT(found->listed_ && found->begin_ <= begin && found->end_ >= end,
+                                "a region that is found has all the bytes");
             ++found->users_;
             ++counts_.hits;
         } else {
@@ -153,11 +161,14 @@ RegistrationCache::Region* RegistrationCache::hold(const void* address, std::siz
 
 void RegistrationCache::release(Region* region) noexcept { drop(region, true); }
 
-// Of a user; `held`: who also holds it.
+// Ends one use of the region. `held`: the user also holds it.
 void RegistrationCache::drop(Region* region, bool held) noexcept {
     bool last = false;
     {
         const std::scoped_lock lock(monitor_->mutex());
+        HEDDLE_ASSERT(region->users_ != 0, "a region is given back by a user of it");
+        HEDDLE_ASSERT(!held || region->holders_ != 0, "a region is released by a holder of it");
+        HEDDLE_ASSERT(held || region->holders_ < region->users_, "a holder calls release()");
         region->holders_ -= held;
         last = --region->users_ == 0 && !region->listed_;
     }
@@ -179,7 +190,7 @@ ibv_mr* RegistrationCache::reg_mr(std::uintptr_t begin, std::size_t bytes, int a
     }
 }
 
-// For one user.
+// A region that is not listed, for one user.
 RegistrationCache::Region* RegistrationCache::make(std::uintptr_t begin, std::uintptr_t end,
                                                    int access) noexcept {
     auto* const region = new (std::nothrow) Region;
@@ -203,25 +214,26 @@ RegistrationCache::Region* RegistrationCache::make(std::uintptr_t begin, std::ui
     return region;
 }
 
-void RegistrationCache::tell_once() noexcept {
-    if (!tell_ || told_.test_and_set()) return;
+void RegistrationCache::report_once() noexcept {
+    if (!report_ || reported_.test_and_set()) return;
     try {
-        tell_(AddressMonitor::why_not());
-    } catch (const std::bad_alloc&) {  // then nobody is told
+        report_(AddressMonitor::why_not());
+    } catch (const std::bad_alloc&) {  // then there is no report
     }
 }
 
 bool RegistrationCache::can_stay(std::uintptr_t begin, std::uintptr_t end) noexcept {
     if (!is_private_anonymous(begin, end)) return false;
     if (monitor_->ready()) return true;
-    tell_once();
+    report_once();
     return false;
 }
 
-// To stay: whole pages, which can be watched. The pages hold bytes of an operation that goes on:
-// until it is listed nobody may unmap them, so that nothing is missed between the question whether
-// they can stay, the registration, the watching and the list. Memory that cannot stay is registered
-// for one operation: then its keys name the bytes of that operation, and no others.
+// Makes a region that stays: of whole pages, which the monitor can watch. The pages hold bytes of
+// an operation that goes on, so the program may not unmap them until the region is listed. Nothing
+// is therefore missed between the question whether they can stay, the registration, the watching
+// and the list. Memory that cannot stay is registered for one operation: its keys then name the
+// bytes of that operation, and no others.
 RegistrationCache::Region* RegistrationCache::add(std::uintptr_t at, std::size_t bytes,
                                                   int access) noexcept {
     const auto [begin, end] = whole_pages(at, bytes);
@@ -231,7 +243,8 @@ RegistrationCache::Region* RegistrationCache::add(std::uintptr_t at, std::size_t
     Region* dead = nullptr;
     {
         const std::scoped_lock lock(monitor_->mutex());
-        // Before it is watched: what goes may lie over it, and its pages are then watched no more.
+        // Evict first, then watch and list: an evicted region may overlap this one, and its
+        // eviction ends the watch of all its pages that no listed region covers.
         dead = make_room(end - begin);
         if (monitor_->watch(begin, end)) list(*region);
     }
@@ -239,8 +252,10 @@ RegistrationCache::Region* RegistrationCache::add(std::uintptr_t at, std::size_t
     return region;
 }
 
-// Its pages are watched.
+// The region's pages are watched already.
 void RegistrationCache::list(Region& region) noexcept {
+    HEDDLE_ASSERT(!region.listed_ && region.users_ != 0, "a region is listed once, by its user");
+    HEDDLE_ASSERT(region.begin_ < region.end_, "a region has bytes");
     try {
         regions_.emplace(region.begin_, &region);
     } catch (const std::bad_alloc&) {
@@ -271,7 +286,7 @@ RegistrationCache::Region* RegistrationCache::find(std::uintptr_t begin, std::ui
     return nullptr;
 }
 
-// One that is overwritten by another is new the next time.
+// Remembers a few hundred buffers. If another overwrites a buffer's mark, it is new the next time.
 bool RegistrationCache::seen_before(std::uintptr_t begin, std::uintptr_t end, int access) noexcept {
     std::uint64_t mark =
         (begin ^ (end << 20) ^ static_cast<std::uint64_t>(access)) * 0x9e37'79b9'7f4a'7c15ull;
@@ -283,13 +298,18 @@ bool RegistrationCache::seen_before(std::uintptr_t begin, std::uintptr_t end, in
 }
 
 void RegistrationCache::unlist(Region& region) noexcept {
+    HEDDLE_ASSERT(region.listed_, "only a listed region is taken from the list");
+    const std::size_t listed = regions_.size();
     for (auto [at, last] = regions_.equal_range(region.begin_); at != last; ++at)
         if (at->second == &region) {
             regions_.erase(at);
             break;
         }
+    HEDDLE_ASSERT(regions_.size() == listed - 1, "the map had the region");
     unlink(region);
     region.listed_.store(false, std::memory_order_release);
+    HEDDLE_ASSERT(counts_.regions == listed && counts_.bytes >= region.end_ - region.begin_,
+                  "the counts have all regions of the map");
     --counts_.regions;
     counts_.bytes -= region.end_ - region.begin_;
     monitor_->unwatch(region.begin_, region.end_);
@@ -303,20 +323,25 @@ bool RegistrationCache::wants(std::uintptr_t begin, std::uintptr_t end) const no
 }
 
 void RegistrationCache::unlink(Region& region) noexcept {
+    HEDDLE_DEBUG_ASSERT((region.newer_ == nullptr) == (newest_ == &region) &&
+                            (region.older_ == nullptr) == (oldest_ == &region),
+                        "only the ends of the list have no neighbour");
     (region.newer_ != nullptr ? region.newer_->older_ : newest_) = region.older_;
     (region.older_ != nullptr ? region.older_->newer_ : oldest_) = region.newer_;
     region.newer_ = region.older_ = nullptr;
 }
 
 void RegistrationCache::newest(Region& region) noexcept {
+    HEDDLE_DEBUG_ASSERT(region.newer_ == nullptr && region.older_ == nullptr && &region != newest_,
+                        "a region is in the list once");
     region.older_ = newest_;
     region.newer_ = nullptr;
     (newest_ != nullptr ? newest_->newer_ : oldest_) = &region;
     newest_ = &region;
 }
 
-// Unlists those that nobody has used for longest, until there is room for that many bytes; gives
-// them back as a list.
+// Unlists the least recently used regions until there is room for that many bytes. Returns those
+// that nobody holds as a list, which the caller ends without the mutex.
 RegistrationCache::Region* RegistrationCache::make_room(std::size_t bytes) noexcept {
     Region* dead = nullptr;
     const std::size_t most = most_bytes_ > bytes ? most_bytes_ - bytes : 0;
@@ -329,8 +354,9 @@ RegistrationCache::Region* RegistrationCache::make_room(std::size_t bytes) noexc
     return dead;
 }
 
-// If nobody is using it.
+// Unlists the region, unless an operation uses it. If nobody holds it, adds it to `dead`.
 void RegistrationCache::evict(Region& region, Region*& dead) noexcept {
+    HEDDLE_ASSERT(region.holders_ <= region.users_, "each holder is a user");
     if (region.users_ != region.holders_) return;
     unlist(region);
     ++counts_.evictions;
@@ -339,7 +365,8 @@ void RegistrationCache::evict(Region& region, Region*& dead) noexcept {
     dead = &region;
 }
 
-// Ends so many bytes, if there are, least recently used first. False: nobody keeps anything unused.
+// Ends unused regions of at least that many bytes, least recently used first, if there are so many.
+// False: there was none.
 bool RegistrationCache::give_way(std::size_t bytes) noexcept {
     Region* dead = nullptr;
     std::size_t found = 0;
@@ -353,7 +380,7 @@ bool RegistrationCache::give_way(std::size_t bytes) noexcept {
         }
     });
     end_all(dead);
-    // The monitor's second thread may be about to end some that are listed nowhere any more.
+    // The monitor's second thread may be about to end regions that have left all lists.
     return dead != nullptr || some_had_gone || monitor_->wait_for_ending();
 }
 
@@ -385,6 +412,7 @@ void RegistrationCache::gone(std::uintptr_t begin, std::uintptr_t end) noexcept 
 }
 
 void RegistrationCache::end(Region* region) noexcept {
+    HEDDLE_ASSERT(!region->listed_, "a region ends after it has left the list");
     ibv_dereg_mr(region->mr_);
     delete region;
 }

@@ -9,7 +9,7 @@
 // more gets another registration. One that was made for a single operation covers the bytes of that
 // operation and ends with it, and its keys with it. One that stays covers whole pages.
 //
-// Of one protection domain. Any thread.
+// A cache belongs to one protection domain. Any thread may use it.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -28,8 +28,8 @@
 
 namespace heddle::memory {
 
-// Takes whole pages from the system and gives none back before its end: for what is changed under
-// the monitor's mutex.
+// Takes whole pages from the system and gives none back before its end. Containers that change
+// under the monitor's mutex need that.
 class KeptPages final : public std::pmr::memory_resource {
 public:
     KeptPages() = default;
@@ -52,62 +52,64 @@ private:
 
 struct CacheCounts {
     std::uint64_t hits = 0;           // operations that found their memory registered
-    std::uint64_t registrations = 0;  // made, of whatever kind
-    std::uint64_t kept = 0;           // of those: stayed
-    std::uint64_t evictions = 0;      // for want of room
-    std::uint64_t invalidations = 0;  // as memory was unmapped or thrown away
+    std::uint64_t registrations = 0;  // made, that stayed or not
+    std::uint64_t kept = 0;           // registrations that stayed
+    std::uint64_t evictions = 0;      // that made room for others
+    std::uint64_t invalidations = 0;  // ended as memory was unmapped or thrown away
     std::uint64_t bytes = 0;          // registered now, in the cache
-    std::uint64_t regions = 0;        // now
+    std::uint64_t regions = 0;        // in the cache now
 
     CacheCounts& operator+=(const CacheCounts& other) noexcept;
 };
 
 class RegistrationCache final : AddressMonitor::Listener {
 public:
-    // One registration. Of whoever has it from get(), until put().
+    // One registration. A caller that gets it from get() may use it until put().
     class Region {
     public:
         std::uint32_t local_key() const noexcept { return mr_->lkey; }
         std::uint32_t remote_key() const noexcept { return mr_->rkey; }
-        // It is not in the cache any more: its memory went, or others needed the room. Any thread
-        // that holds it, after monitor().settled() has said yes.
+        // It has left the cache: its memory is gone, or others needed the room. Any thread that
+        // holds it may ask, after monitor().settled() has said yes.
         bool gone() const noexcept { return !listed_.load(std::memory_order_acquire); }
 
     private:
         friend class RegistrationCache;
-        std::uintptr_t begin_ = 0, end_ = 0;  // whole pages, if it is to stay
+        std::uintptr_t begin_ = 0, end_ = 0;  // whole pages, if it may stay
         int access_ = 0;
         ibv_mr* mr_ = nullptr;
-        // Under the monitor's mutex.
+        // Under the monitor's mutex. Each holder is a user, too.
         std::uint32_t users_ = 0, holders_ = 0;
         std::atomic<bool> listed_{false};  // in regions_; written under the mutex, see gone()
         Region *newer_ = nullptr, *older_ = nullptr;
     };
 
-    // most_bytes: that stay registered; 0: none.
-    // tell: is given, once, why nothing can be kept (AddressMonitor::why_not()), at the first that
-    // would be.
+    // most_bytes: the most bytes that stay registered; 0: none.
+    // report: if nothing can be kept, the cache calls it once, with the reason
+    // (AddressMonitor::why_not()), at the first registration that would be kept.
     // optional_access: what get() and hold() ask of the device beside the access that they are
     // given. With IBV_ACCESS_RELAXED_ORDERING users learn only by a completion that bytes are
     // there.
-    using Tell = std::function<void(const std::string& why)>;
+    using Report = std::function<void(const std::string& why)>;
     RegistrationCache(std::shared_ptr<AddressMonitor> monitor, ibv_pd* pd, std::size_t most_bytes,
-                      Tell tell = {}, int optional_access = 0);
+                      Report report = {}, int optional_access = 0);
     ~RegistrationCache();
 
-    // A registration of these bytes with at least that access (IBV_ACCESS_...). nullptr: errno.
+    // A registration of these bytes with at least that access (IBV_ACCESS_...), until put().
+    // nullptr: errno.
     Region* get(const void* address, std::size_t bytes, int access) noexcept;
     void put(Region* region) noexcept;
 
-    // The same, of one that stays, for who uses it again and again without asking: as long as it is
-    // not gone(). It can go while it is held. nullptr: it cannot stay (errno: EOPNOTSUPP), or could
-    // not be registered. Until release().
+    // Like get(), for a caller that uses a region again and again without asking, until release().
+    // The region is one that stays, and it may be used as long as it is not gone(). It can go while
+    // it is held. nullptr: it cannot stay (errno: EOPNOTSUPP), or could not be registered.
     Region* hold(const void* address, std::size_t bytes, int access) noexcept;
     void release(Region* region) noexcept;
-    // ibv_reg_mr() with that access alone, for whoever: while the process may lock no more
-    // (ENOMEM), regions that nobody uses make room. nullptr: errno.
+    // ibv_reg_mr() with that access alone; the caller owns the result. While the process may lock
+    // no more memory (ENOMEM), regions that nobody uses make room. nullptr: errno.
     ibv_mr* reg_mr(std::uintptr_t begin, std::size_t bytes, int access) noexcept;
-    // Where that was not enough: what is only held is gone(), and ends when its holders release it.
+    // If that was not enough: regions that are only held are gone(), and end when their holders
+    // release them.
     void give_up_held() noexcept;
     const AddressMonitor& monitor() const noexcept { return *monitor_; }
 
@@ -119,13 +121,14 @@ private:
     void gone(std::uintptr_t begin, std::uintptr_t end) noexcept override;
     bool wants(std::uintptr_t begin, std::uintptr_t end) const noexcept override;
     void end_gone() noexcept override;
-    // look() under the mutex; then what had gone is ended without it. True: something had.
+    // Calls look() under the mutex, then ends without it the regions whose memory had gone. True:
+    // there were some.
     template <class Look>
     bool look_up(const Look& look) noexcept;
     void drop(Region* region, bool held) noexcept;
     bool give_way(std::size_t bytes) noexcept;
     Region* make(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
-    void tell_once() noexcept;
+    void report_once() noexcept;
     bool can_stay(std::uintptr_t begin, std::uintptr_t end) noexcept;
     Region* add(std::uintptr_t at, std::size_t bytes, int access) noexcept;
     void end(Region* region) noexcept;
@@ -143,19 +146,19 @@ private:
     const std::shared_ptr<AddressMonitor> monitor_;
     ibv_pd* const pd_;
     const std::size_t most_bytes_;
-    const Tell tell_;
+    const Report report_;
     const int optional_access_;
-    std::atomic_flag told_;  // any thread
+    std::atomic_flag reported_;  // any thread
 
-    // All under the monitor's mutex, under which no memory is given back: the map's nodes come from
-    // a pool that keeps what it has.
+    // The monitor's mutex guards all of these. No memory is given back under it, so the map's nodes
+    // come from a pool that keeps what it has.
     KeptPages pages_;
     std::pmr::unsynchronized_pool_resource pool_{&pages_};
     std::pmr::multimap<std::uintptr_t, Region*> regions_{&pool_};  // by begin; may overlap
-    std::uintptr_t longest_ = 0;                                   // of regions_, ever
-    Region *newest_ = nullptr, *oldest_ = nullptr;                 // of regions_, by use
-    // Unmapped, of nobody: ended without the mutex by the next call, or by the monitor's second
-    // thread within AddressMonitor::kEndingDelayMs.
+    std::uintptr_t longest_ = 0;                    // bytes of the longest region there ever was
+    Region *newest_ = nullptr, *oldest_ = nullptr;  // of regions_, by use
+    // A list of regions whose memory is gone and that nobody uses. The next call ends them without
+    // the mutex, or the monitor's second thread does within AddressMonitor::kEndingDelayMs.
     Region* dead_ = nullptr;
     std::array<std::uint64_t, kRemembered> seen_{};
     CacheCounts counts_;

@@ -9,9 +9,9 @@
 namespace heddle::memory {
 namespace {
 
-// Epochs of rest; in the next it looks again.
+// Epochs of rest, after which the table counts again for one.
 constexpr std::uint32_t kRest = 15, kFirstRests = 3;
-constexpr std::uint16_t kMostUnused = 16;  // epochs: of its uses none count any more
+constexpr std::uint16_t kMostUnused = 16;  // epochs without a use after which a count is 0
 
 }  // namespace
 
@@ -25,14 +25,15 @@ std::uint32_t ReuseTable::aged(std::uint32_t stamp) const noexcept {
     return now_ | (stamp & kMostUses) >> std::min(unused, kMostUnused);
 }
 
-// Not the first of its set. Who is found comes one place nearer, a new one comes first, and the
-// last goes.
+// The key is not that of the first entry. An entry that is found moves one place towards the front.
+// A new one comes first, and the last makes room.
 [[gnu::noinline]] ReuseTable::Entry* ReuseTable::find(Set& set, std::uint64_t key) noexcept {
     for (std::size_t i = 1; i < kWays; ++i)
         if (set[i].key == key) {
             std::swap(set[i], set[i - 1]);
             return &used(set[i - 1]);
         }
+    HEDDLE_DEBUG_ASSERT(set[0].key != key, "the caller has looked at the first entry");
     ++misses_;
     overflows_ += set[kWays - 1].key != 0;
     if (set[kWays - 1].value != 0) return nullptr;
@@ -48,7 +49,10 @@ std::uint32_t ReuseTable::aged(std::uint32_t stamp) const noexcept {
     past_.misses += misses_;
     past_.overflows += overflows_;
     now_ += kMostUses + 1;
+    HEDDLE_ASSERT(misses_ <= uses && overflows_ <= misses_,
+                  "a use misses at most once, and overflows only when it misses");
     if (resting_) {
+        HEDDLE_ASSERT(rest_ != 0, "a table that rests has epochs of rest left");
         ++past_.rests;
         resting_ = --rest_ != 0;
     } else if (overflows_ > uses / 4) {
@@ -65,7 +69,7 @@ std::uint32_t ReuseTable::aged(std::uint32_t stamp) const noexcept {
     frequent_used_ = false;
 }
 
-// Twice as many; where a buffer belongs changes by one bit.
+// Twice as many sets. The index of a buffer's set gets one more bit.
 void ReuseTable::grow() noexcept {
     std::vector<Set> larger;
     try {
@@ -78,9 +82,13 @@ void ReuseTable::grow() noexcept {
         for (const Entry& entry : old) {
             if (entry.key == 0) continue;
             Set& set = larger[entry.key * kSpread >> shift_];
-            *std::find_if(set.begin(), set.end(), [](const Entry& e) { return e.key == 0; }) =
-                entry;
+            const auto free =
+                std::find_if(set.begin(), set.end(), [](const Entry& e) { return e.key == 0; });
+            HEDDLE_ASSERT(free != set.end(), "a new set has entries of one old set only");
+            *free = entry;
         }
+    HEDDLE_ASSERT(larger.size() == std::size_t{1} << (64 - shift_),
+                  "the hash has the table's bits");
     sets_ = std::move(larger);
     until_epoch_ = uses_of_epoch();
 }

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How often which buffers are used ("Exploiting application buffer reuse", sections 3.3 and 3.4).
-// The paper hashes (address, length) into 2^20 chains; this is a table of sets of four, each one
-// cache line, that is never larger than it is worth (the program reuse_lookup measures it beside
-// both of the paper's). What a use costs is bounded: no list, no memory, no lock.
+// Counts how often each buffer is used ("Exploiting application buffer reuse", sections 3.3 and
+// 3.4). The paper hashes (address, length) into 2^20 chains. This is a table of sets of four
+// entries, each set one cache line, that grows only while growing pays (the program reuse_lookup
+// measures it beside both of the paper's). The cost of a use is bounded: it follows no list,
+// allocates nothing and takes no lock.
 //
 // Time goes by in epochs of some thousand uses. A count halves with each epoch in which its buffer
-// was not used. A set is in the order of use, nearly: who was used longest ago makes room. Where
-// sets overflow the table grows, but beyond a first size only while at least a fifth of its entries
-// are of buffers in frequent use (the two conditions of section 3.4); and where hardly anything is
-// found, and nothing frequent was used for an epoch either, it rests, so that programs that never
-// use a buffer twice pay next to nothing.
+// was not used. A set is nearly in the order of use, and its last entry makes room for a new one.
+// If sets overflow, the table grows. Beyond a first size it grows only while at least a fifth of
+// its entries are of buffers in frequent use (the two conditions of section 3.4). If hardly
+// anything is found, and nothing frequent was used for an epoch either, the table rests, so that
+// programs that never use a buffer twice pay next to nothing.
 //
-// One thread.
+// One thread uses a table.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
+
+#include "heddle/detail/assert.h"
 
 namespace heddle::memory {
 
@@ -29,18 +32,18 @@ public:
     struct Entry {
         std::uint64_t key = 0;    // 0: none
         std::uint32_t stamp = 0;  // epoch of the last use << 16 | uses
-        // The caller's; not 0: this buffer is in frequent use, and its entry stays.
+        // Belongs to the caller. Not 0: this buffer is in frequent use, and its entry stays.
         std::uint32_t value = 0;
         std::uint32_t uses() const noexcept { return stamp & kMostUses; }
         void forget() noexcept { stamp &= ~kMostUses, value = 0; }
     };
 
-    // Of programs that count what it does.
+    // What the table holds and has done, for statistics and tests.
     struct State {
         std::size_t entries = 0, used = 0, frequent = 0;
         std::uint64_t uses = 0, misses = 0, overflows = 0, rests = 0;
         std::uint32_t epoch = 0;
-        // Of those used: so many buffers have been 2^(i-1) to 2^i - 1 times; lately, at least.
+        // by_uses[i] of the used entries have lately counted 2^(i-1) to 2^i - 1 uses.
         std::array<std::uint64_t, 17> by_uses{};
     };
 
@@ -48,23 +51,26 @@ public:
     ReuseTable(const ReuseTable&) = delete;
     ReuseTable& operator=(const ReuseTable&) = delete;
 
-    // One more use of these bytes; its entry, valid until the next call, or nullptr: the table
-    // rests, or has no room. Buffers of equal key (length and address differ by a multiple) share
-    // an entry: whoever keeps something for one looks at what it is.
+    // Counts one more use of these bytes. Returns its entry, valid until the next call, or nullptr:
+    // the table rests, or has no room. Buffers of equal key (length and address differ by a
+    // multiple) share an entry, so a caller that keeps something for a buffer checks that it is
+    // that buffer's.
     [[gnu::always_inline]] Entry* use(const void* address, std::size_t bytes) noexcept {
         if (--until_epoch_ == 0) [[unlikely]]
             end_epoch();
         if (resting_) [[unlikely]]
             return nullptr;
         const std::uint64_t key = key_of(address, bytes);
+        HEDDLE_DEBUG_ASSERT(key * kSpread >> shift_ < sets_.size(),
+                            "the hash has the table's bits");
         Set& set = sets_[key * kSpread >> shift_];
         return set[0].key == key ? &used(set[0]) : find(set, key);
     }
 
-    // It is as new the next time.
+    // The next use of these bytes counts as the first.
     void forget(const void* address, std::size_t bytes) noexcept;
 
-    // Of the last use. Changes by one.
+    // The epoch of the last use. Grows by one at a time.
     std::uint32_t epoch() const noexcept { return now_ >> 16; }
     State state() const noexcept;
 
@@ -98,13 +104,13 @@ private:
     unsigned shift_ = 0;     // of a hash, to an index of these
     std::uint32_t until_epoch_ = 0;
     std::uint32_t now_ = 0;  // the epoch, as stamps have it
-    // Of this epoch. Not side by side, where the compiler counts both by one vector, in more
-    // instructions.
+    // Counts of this epoch. They are not side by side, because the compiler would then count both
+    // by one vector, in more instructions.
     std::uint32_t misses_ = 0;
     bool frequent_used_ = false;
     std::uint32_t overflows_ = 0;
     bool resting_ = false;
-    std::uint32_t rest_ = 0;  // epochs that are left of it
+    std::uint32_t rest_ = 0;  // epochs of rest that are left
     State past_;              // sums
 };
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/memory/registrations.h"
 #include "tests/provider/endpoint_support.h"
-#include "tests/provider/registrations.h"
 
 namespace heddle::protocol::test {
 namespace {

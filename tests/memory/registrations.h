@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What this process registers with libibverbs, by the functions of registration_cache_test.cc that
-// stand before those of the library.
+// What this process registers with libibverbs, by the functions of registrations.cc that stand
+// before those of the library.
 #pragma once
 
 #include <atomic>

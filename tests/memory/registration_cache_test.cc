@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Memory that stays registered, and programs whose threads unmap it and map it again at the same
-// time. The thread that reads of changes is held up, as a loaded machine holds it up: poll(), which
-// it waits with, is a function of this file. So are those of libibverbs that register memory, to
-// count calls and to refuse some.
+// time. A loaded machine may hold up the thread that reads of changes. So does this file's poll(),
+// with which that thread waits.
 #include "memory/registration_cache.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -26,10 +24,9 @@
 #include <vector>
 
 #include "memory/mapping.h"
-#include "memory/program_threads.h"
 #include "protocol/reuse/reuse.h"
+#include "tests/memory/registrations.h"
 #include "tests/provider/fi_memory.h"
-#include "tests/provider/registrations.h"
 #include "tests/softhca/verbs_fixture.h"
 
 namespace heddle::memory::test {
@@ -64,61 +61,8 @@ private:
     bool open_ = true;
 };
 
-template <class Function>
-Function* of_libibverbs(const char* name, const char* version) {
-    return reinterpret_cast<Function*>(dlvsym(RTLD_NEXT, name, version));
-}
-
 }  // namespace
 }  // namespace heddle::memory::test
-
-namespace heddle::test {
-
-std::atomic<unsigned> deregistrations{0};
-std::atomic<unsigned> registrations_to_refuse{0};
-
-namespace {
-
-std::mutex registrations_mutex;
-std::vector<Registration> all_registrations;  // under registrations_mutex
-
-}  // namespace
-
-std::vector<Registration> registrations() {
-    const std::scoped_lock lock(registrations_mutex);
-    return all_registrations;
-}
-void clear_registrations() {
-    const std::scoped_lock lock(registrations_mutex);
-    all_registrations.clear();
-}
-
-}  // namespace heddle::test
-
-extern "C" int ibv_dereg_mr(ibv_mr* mr) {
-    static const auto real =
-        heddle::memory::test::of_libibverbs<int(ibv_mr*)>("ibv_dereg_mr", "IBVERBS_1.1");
-    ++heddle::test::deregistrations;
-    return real(mr);
-}
-
-extern "C" ibv_mr* ibv_reg_mr_iova2(ibv_pd* pd, void* address, size_t bytes, uint64_t iova,
-                                    unsigned access) {
-    static const auto real =
-        heddle::memory::test::of_libibverbs<ibv_mr*(ibv_pd*, void*, size_t, uint64_t, unsigned)>(
-            "ibv_reg_mr_iova2", "IBVERBS_1.8");
-    if (heddle::test::registrations_to_refuse != 0) {
-        --heddle::test::registrations_to_refuse;
-        errno = ENOMEM;
-        return nullptr;
-    }
-    {
-        const auto begin = reinterpret_cast<std::uintptr_t>(address);
-        const std::scoped_lock lock(heddle::test::registrations_mutex);
-        heddle::test::all_registrations.push_back({begin, begin + bytes, access});
-    }
-    return real(pd, address, bytes, iova, access);
-}
 
 extern "C" int poll(pollfd* files, nfds_t count, int milliseconds) {
     timespec limit{milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
@@ -416,61 +360,6 @@ TEST_F(RegistrationCacheTest, BothWaysOfAskingTheKernelAgree) {
     munmap(plain, kBytes);
     munmap(plain + 2 * kBytes, kBytes);
 }
-
-TEST(MapsLines, Kinds) {
-    const auto read = [](const char* line) {
-        detail::MapsLine read;
-        EXPECT_TRUE(detail::read_maps_line(line, &read)) << line;
-        return read.private_anonymous;
-    };
-    EXPECT_TRUE(read("7f0000000000-7f0000001000 rw-p 00000000 00:00 0 "));
-    EXPECT_TRUE(read("55d000000000-55d000021000 rw-p 00000000 00:00 0          [heap]"));
-    EXPECT_TRUE(
-        read("7f0000000000-7f0000001000 rw-s 00001000 00:01 77   "
-             "/memfd:softhca-arena (deleted)"));
-    EXPECT_FALSE(read("7f0000000000-7f0000001000 rw-s 00000000 00:01 2054 /dev/zero (deleted)"));
-    EXPECT_FALSE(read("7f0000000000-7f0000001000 rw-s 00000000 00:01 5   /SYSV00000000 (deleted)"));
-    EXPECT_FALSE(read("7f0000000000-7f0000001000 rw-p 00000000 00:01 9   /memfd:x (deleted)"));
-    EXPECT_FALSE(
-        read("7f0000000000-7f0000200000 rw-p 00000000 00:0f 8   /anon_hugepage (deleted)"));
-    detail::MapsLine line;
-    EXPECT_FALSE(detail::read_maps_line("VmFlags: rd wr", &line));
-    EXPECT_FALSE(detail::read_maps_line("", &line));
-}
-
-#if !defined(__SANITIZE_THREAD__)  // its thread is none that glibc counts
-TEST(ProgramThreads, OthersThatComeAndGo) {
-    ProgramThreads::forget();
-    const auto becomes = [](bool wanted) {
-        for (int i = 0; i < 100'000; ++i)
-            if (ProgramThreads::only_caller() == wanted) return true;
-        return false;
-    };
-    ASSERT_TRUE(becomes(true));
-    EXPECT_TRUE(ProgramThreads::only_caller());
-    std::atomic<bool> end{false};
-    std::thread other([&] { end.wait(false); });
-    for (int i = 0; i < 10'000; ++i)
-        ASSERT_FALSE(ProgramThreads::only_caller());
-    end = true;
-    end.notify_all();
-    other.join();
-    EXPECT_TRUE(becomes(true));
-    std::thread service([&] { end.wait(true); });
-    pthread_setname_np(service.native_handle(), "heddle-test");
-    EXPECT_TRUE(becomes(true)) << "a service thread counts for nothing";
-    {
-        const ProgramThreads::ServiceUnmaps unmaps;
-        for (int i = 0; i < 10'000; ++i)
-            ASSERT_FALSE(ProgramThreads::only_caller()) << "a service thread may unmap memory";
-    }
-    EXPECT_TRUE(becomes(true));
-    end = false;
-    end.notify_all();
-    service.join();
-    ProgramThreads::forget();
-}
-#endif
 
 }  // namespace
 }  // namespace heddle::memory::test
