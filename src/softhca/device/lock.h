@@ -29,6 +29,8 @@ public:
     }
     void lock() noexcept;  // yields the processor when it waits long
     void unlock() noexcept { word_.store(0, std::memory_order_release); }
+    // Whether some thread holds the lock. For assertions.
+    bool is_locked() const noexcept { return word_.load(std::memory_order_relaxed) != 0; }
 
 private:
     std::atomic<std::uint32_t> word_{0};

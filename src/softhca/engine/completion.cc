@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 #include <string.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
 #include "softhca/base/tsan.h"
@@ -29,9 +30,9 @@ constexpr std::uint32_t kSolicitedOnly = 1u << 24;
 constexpr std::uint32_t kCounterMask = 0xffffff;
 constexpr std::uint32_t kFarBehind = 0x400000;
 
-// How many CQEs `ahead` is after `behind`, both modulo 2^24; 0 if it is not after it.
-std::uint32_t ahead_of(std::uint32_t ahead, std::uint32_t behind) noexcept {
-    const std::uint32_t difference = (ahead - behind) & kCounterMask;
+// How many CQEs `later` is after `earlier`, both modulo 2^24; 0 if it is not after it.
+std::uint32_t entries_between(std::uint32_t earlier, std::uint32_t later) noexcept {
+    const std::uint32_t difference = (later - earlier) & kCounterMask;
     return difference & 0x800000 ? 0 : difference;
 }
 
@@ -57,8 +58,8 @@ void notify(Fabric& fabric, CompletionQueue& cq) noexcept {
     const bool solicited_only = arm & kSolicitedOnly;
     const std::uint32_t seen = arm & kCounterMask;
     const std::uint32_t wanted = solicited_only ? cq.last_solicited : cq.producer;
-    const std::uint32_t before = ahead_of(cq.announced, seen) ? cq.announced : seen;
-    if (!ahead_of(wanted, before)) return;
+    const std::uint32_t before = entries_between(seen, cq.announced) ? cq.announced : seen;
+    if (!entries_between(before, wanted)) return;
     // This comes before the event, because the thread that the event wakes may arm again at once.
     record_write(fabric, cq.head.owner(), cq.record, kArm, kNotArmed);
     cq.arm_taken = kNotArmed;
@@ -96,6 +97,8 @@ bool is_full(Fabric& fabric, CompletionQueue& cq) noexcept {
 // Copies by words, as the fields were just written: a wider load would wait for those stores to
 // retire.
 void store_entry(std::byte* to, const mlx5_cqe64& cqe, std::uint8_t op_own) noexcept {
+    SOFTHCA_DEBUG_ASSERT((reinterpret_cast<std::uintptr_t>(to) & 3) == 0,
+                         "queue_words() gives no other address");
     constexpr unsigned kWords = offsetof(mlx5_cqe64, sop_drop_qpn) / 4;
     const auto* from = reinterpret_cast<const std::byte*>(&cqe);
     for (unsigned i = 0; i < kWords; ++i) {
@@ -149,6 +152,9 @@ std::uint8_t vendor_syndrome(std::uint8_t syndrome) noexcept {
 }
 
 void set_error(Completion& completion, std::uint8_t opcode, std::uint8_t syndrome) noexcept {
+    SOFTHCA_ASSERT(opcode == MLX5_CQE_REQ_ERR || opcode == MLX5_CQE_RESP_ERR,
+                   "only these two have a syndrome");
+    SOFTHCA_ASSERT(syndrome != 0, "zero stands for no error");
     auto* error = reinterpret_cast<mlx5_err_cqe*>(&completion.cqe);
     error->vendor_err_synd = vendor_syndrome(syndrome);
     error->syndrome = syndrome;
@@ -158,6 +164,10 @@ void set_error(Completion& completion, std::uint8_t opcode, std::uint8_t syndrom
 
 Put put_completion(Fabric& fabric, std::uint32_t index, Completion& completion,
                    bool patient) noexcept {
+    SOFTHCA_DEBUG_ASSERT(completion.opcode <= 0xf, "the opcode has four bits of the last byte");
+    SOFTHCA_DEBUG_ASSERT(completion.inline_length <= sizeof completion.payload,
+                         "in_entry() bounds what travels in the CQE");
+    static_assert(sizeof completion.payload <= sizeof completion.cqe);
     if (index >= device::kMaxCqs) return Put::kFailed;
     CompletionQueue& cq = fabric.segment().cqs[index];
     if (!cq.head.live()) return Put::kFailed;

@@ -4,8 +4,10 @@
 
 #include <infiniband/verbs.h>
 
+#include <algorithm>
 #include <vector>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/left_behind.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/engine/pending_list.h"
@@ -40,9 +42,12 @@ Polling poll_direct(Fabric& fabric, std::uint64_t& last_work) noexcept {
         LocalQp* local = nullptr;
         {
             Guard<SpinLock> guard(g_direct_lock);
+            SOFTHCA_DEBUG_ASSERT(g_direct, "only a fork ends the list, and it ends this thread");
             if (i < g_direct->size()) local = (*g_direct)[i];
         }
         if (!local) continue;
+        SOFTHCA_DEBUG_ASSERT(local->direct && local->send_ring,
+                             "mark_direct() lists QPs that have a send queue");
         if (!local->announced.load(std::memory_order_relaxed)) all_announced = false;
         const QueuePair& qp = fabric.segment().qps[local->index];
         if (!local->pending.load(std::memory_order_relaxed) && has_work(qp, *local)) {
@@ -64,6 +69,7 @@ Polling poll_direct(Fabric& fabric, std::uint64_t& last_work) noexcept {
             std::uint32_t cq = device::kNone;
             {
                 Guard<SpinLock> guard(g_direct_lock);
+                SOFTHCA_DEBUG_ASSERT(g_channel_cqs, "only a fork ends the list");
                 if (i < g_channel_cqs->size()) cq = (*g_channel_cqs)[i];
             }
             if (cq != device::kNone) check_armed(fabric, cq);
@@ -80,6 +86,8 @@ void mark_direct(Fabric& fabric, LocalQp& local) noexcept {
         Guard<SpinLock> guard(g_direct_lock);
         if (local.direct.exchange(true)) return;
         if (!g_direct) g_direct = new std::vector<LocalQp*>;
+        SOFTHCA_ASSERT(std::find(g_direct->begin(), g_direct->end(), &local) == g_direct->end(),
+                       "a QP is listed once, when `direct` is set");
         g_direct->push_back(&local);
     }
     device::ring_bell(fabric, fabric.slot());
@@ -87,10 +95,12 @@ void mark_direct(Fabric& fabric, LocalQp& local) noexcept {
 
 void forget_direct(LocalQp& local) noexcept {
     Guard<SpinLock> guard(g_direct_lock);
-    if (g_direct) std::erase(*g_direct, &local);
+    const std::size_t erased = g_direct ? std::erase(*g_direct, &local) : 0;
+    SOFTHCA_ASSERT(erased == (local.direct ? 1u : 0u), "a direct QP is listed once");
 }
 
 void watch_channel_cq(std::uint32_t cq) noexcept {
+    SOFTHCA_ASSERT(cq < device::kMaxCqs, "the index is that of a CQ of this process");
     Guard<SpinLock> guard(g_direct_lock);
     if (!g_channel_cqs) g_channel_cqs = new std::vector<std::uint32_t>;
     g_channel_cqs->push_back(cq);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/limits.h"
 #include "softhca/engine/request.h"
 
@@ -36,6 +37,7 @@ PostShape shape_of(const device::QueuePair& qp, const ibv_send_wr* first,
     for (const ibv_send_wr* wr = first; wr && wr != end; wr = wr->next, ++shape.entries)
         last = wr;
     if (shape.entries != 1) return shape;  // only a list of one WQE can go by BlueFlame
+    SOFTHCA_DEBUG_ASSERT(last != nullptr && last == first, "the list has one WR");
     shape.units = 1 + transport_units(qp.type);
     switch (last->opcode) {
         case IBV_WR_RDMA_WRITE:
@@ -69,6 +71,7 @@ namespace {
 template <class Visit>
 std::uint32_t for_each_entry(const device::QueuePair& qp, const LocalQp& local, std::uint16_t from,
                              std::uint32_t limit, Visit visit) noexcept {
+    SOFTHCA_DEBUG_ASSERT(local.send_ring && local.ring_blocks, "the QP has a send queue");
     std::uint32_t blocks = 0;
     while (blocks < limit && blocks < local.ring_blocks) {
         const auto at = static_cast<std::uint16_t>(from + blocks);
@@ -98,6 +101,7 @@ PostShape shape_in_ring(const device::QueuePair& qp, const LocalQp& local, std::
         ++shape.entries;
     });
     if (!shape.entries) return shape;
+    SOFTHCA_DEBUG_ASSERT(shape.entries <= limit, "each WQE takes a block");
     shape.units = entry_units(local, last);
     shape.inline_data = carries_inline(local, qp, last);
     return shape;

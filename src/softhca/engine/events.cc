@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <rdma/ib_user_verbs.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +15,7 @@
 
 #include <vector>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/left_behind.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
@@ -48,8 +50,9 @@ std::atomic<int> g_own_count{0};  // size of g_own, readable without the lock
 std::vector<PeerEnd>* g_peers = nullptr;
 constexpr std::size_t kPeerEnds = 64;
 
-// The write end of an own channel, or -1. Under g_lock.
+// The write end of an own channel, or -1. The caller holds g_lock.
 int own_end(std::uint32_t index) noexcept {
+    SOFTHCA_ASSERT(g_lock.is_locked(), "g_lock guards g_own");
     if (g_own)
         for (const OwnChannel& own : *g_own)
             if (own.index == index) return own.write_fd;
@@ -59,6 +62,7 @@ int own_end(std::uint32_t index) noexcept {
 
 // The write end of a peer's channel, opened at the first use. The caller holds g_lock.
 int peer_end(Fabric& fabric, std::uint32_t index, const Channel& channel) noexcept {
+    SOFTHCA_ASSERT(g_lock.is_locked(), "g_lock guards g_peers");
     if (!g_peers) g_peers = new std::vector<PeerEnd>;
     for (const PeerEnd& end : *g_peers)
         if (end.channel == index && end.generation == channel.head.generation) return end.fd;
@@ -88,6 +92,7 @@ int peer_end(Fabric& fabric, std::uint32_t index, const Channel& channel) noexce
         libc::close(g_peers->front().fd);
         g_peers->erase(g_peers->begin());
     }
+    SOFTHCA_ASSERT(g_peers->size() < kPeerEnds, "the first end was closed to make room");
     g_peers->push_back({index, channel.head.generation, fd});
     return fd;
 }
@@ -96,6 +101,7 @@ int peer_end(Fabric& fabric, std::uint32_t index, const Channel& channel) noexce
 // closes it meanwhile.
 ssize_t put(Fabric& fabric, std::uint32_t index, const Channel& channel, const void* record,
             std::size_t length) noexcept {
+    SOFTHCA_ASSERT(length != 0 && length <= PIPE_BUF, "a pipe takes such a record whole (pipe(7))");
     const auto write = [&](int fd) {
         ssize_t written;
         do
@@ -104,7 +110,8 @@ ssize_t put(Fabric& fabric, std::uint32_t index, const Channel& channel, const v
         return written;
     };
     Guard<SpinLock> guard(g_lock);
-    // Which of this process's descriptors it is the process knows itself: a record may be damaged.
+    // For a channel of its own, the process uses the number that it remembers. The record in the
+    // segment may have been overwritten.
     const int fd =
         channel.head.owner() == fabric.slot() ? own_end(index) : peer_end(fabric, index, channel);
     return fd < 0 ? -1 : write(fd);
@@ -158,6 +165,7 @@ std::uint32_t open_channel(Fabric& fabric, std::uint32_t context, bool asynchron
         libc::close(writer);
         writer = high;
     }
+    SOFTHCA_ASSERT(index < device::kMaxChannels, "reserve() gives an index of the table");
     channel->write_fd = writer;
     channel->inode = st.st_ino;
     channel->kind = asynchronous;
@@ -167,6 +175,8 @@ std::uint32_t open_channel(Fabric& fabric, std::uint32_t context, bool asynchron
         if (!g_own) g_own = new std::vector<OwnChannel>;
         g_own->push_back({index, ends[0], writer, st.st_ino});
         g_own_count.fetch_add(1, std::memory_order_release);
+        SOFTHCA_ASSERT(g_own->size() == static_cast<std::size_t>(g_own_count.load()),
+                       "g_own_count is the size of g_own");
     }
     device::publish(channel->head);
     *fd = ends[0];
@@ -185,6 +195,8 @@ void close_channel(Fabric& fabric, std::uint32_t index) noexcept {
                 g_own_count.fetch_sub(1, std::memory_order_release);
                 break;
             }
+        SOFTHCA_ASSERT(g_own->size() == static_cast<std::size_t>(g_own_count.load()),
+                       "g_own_count is the size of g_own");
     }
     if (writer < 0) return;
     Channel& channel = fabric.segment().channels[index];
@@ -249,6 +261,7 @@ std::uint32_t drain_events(Fabric& fabric, std::uint32_t index,
         else
             keep.insert(keep.end(), record, record + size);
     }
+    SOFTHCA_ASSERT(keep.size() % size == 0, "whole records are kept");
     for (std::size_t at = 0; at < keep.size(); at += size)
         if (libc::write(writer, keep.data() + at, size) < 0) break;
     errno = saved;

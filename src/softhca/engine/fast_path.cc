@@ -10,7 +10,7 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
     if (target.srq != device::kNone) return false;
     Receive receive;
     std::byte* to;
-    if (!take_one_piece(fabric, target, request.bytes, receive, local.receive, &to)) return false;
+    if (!take_one_sge(fabric, target, request.bytes, receive, local.receive, &to)) return false;
     const bool travels_in_entry = request.bytes <= in_entry(target.scatter_recv);
     if (!travels_in_entry) {
         store_payload(to, request.payload, request.bytes);
@@ -20,6 +20,8 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
     fill_receive_completion(qp, target, {request.opcode, request.control, request.bytes}, receive,
                             completion);
     if (travels_in_entry) {
+        SOFTHCA_DEBUG_ASSERT(request.bytes <= sizeof completion.payload,
+                             "in_entry() bounds what travels in the CQE");
         copy_few(completion.payload, request.payload, request.bytes);
         completion.inline_length = static_cast<std::uint8_t>(request.bytes);
     }

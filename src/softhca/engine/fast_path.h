@@ -10,6 +10,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/engine/responder.h"
 
 namespace softhca::engine {
@@ -45,6 +46,8 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
                                                  device::QueuePair& qp, std::uint16_t counter,
                                                  std::size_t most_bytes,
                                                  FastPathRequest& request) noexcept {
+    SOFTHCA_DEBUG_ASSERT(local.run_lock.is_locked() && local.send_ring && local.ring_blocks,
+                         "the thread that has the run lock executes");
     if (qp.type != IB_UVERBS_QPT_RC) return false;
     const std::byte* segment =
         local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64;
@@ -63,6 +66,7 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
         --units;
     }
     // The one SGE, which takes the rest of the WQE.
+    SOFTHCA_DEBUG_ASSERT(units >= 2, "the WQE has a control segment and an SGE");
     --units;
     const std::uint32_t length = be32toh(load<std::uint32_t>(segment));
     const std::uint32_t bytes = length & ~MLX5_INLINE_SEG;
@@ -72,6 +76,10 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
     if (request.is_inline) {
         request.payload = segment + 4;
         if (bytes > kUnit * kUnitsInBlock || (bytes + 4 + kUnit - 1) / kUnit != units) return false;
+        SOFTHCA_DEBUG_ASSERT(
+            request.payload + bytes <=
+                local.send_ring + std::size_t{local.ring_blocks} * kUnit * kUnitsInBlock,
+            "inline data of one block ends in the ring");
     } else {
         if (units != 1) return false;
         const auto entry = load<mlx5_wqe_data_seg>(segment);

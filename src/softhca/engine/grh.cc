@@ -5,6 +5,7 @@
 #include <endian.h>
 #include <string.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/port.h"
 
 namespace softhca::engine {
@@ -17,15 +18,15 @@ constexpr std::size_t kIpv4Bytes = 20;
 constexpr std::uint8_t kUdp = 17, kIbGlobal = 0x1b;         // next header, or protocol
 constexpr std::uint16_t kUdpAndTransport = 8 + 12 + 8 + 4;  // UDP, BTH, DETH, ICRC
 
-// IBTA annex A17.4.5.2: of RoCE v2 over IPv4 the receiver finds the header in the last 20 of the 40
-// bytes. Programs tell it by its checksum (RFC 791), so it must be right.
+// IBTA annex A17.4.5.2: the receiver finds the header of RoCE v2 over IPv4 in the last 20 of the 40
+// bytes. Programs recognise it by its checksum (RFC 791), so it must be right.
 void build_ipv4(const device::Port& port, const Request& request, std::byte* header) noexcept {
     header[0] = std::byte{0x45};
     header[1] = static_cast<std::byte>(request.traffic_class);
     const auto length =
         htobe16(static_cast<std::uint16_t>(kIpv4Bytes + kUdpAndTransport + request.data.bytes));
     memcpy(header + 2, &length, 2);
-    header[6] = std::byte{0x40};  // not to be fragmented
+    header[6] = std::byte{0x40};  // "don't fragment"
     header[8] = static_cast<std::byte>(request.hop_limit);
     header[9] = std::byte{kUdp};
     std::uint8_t source[16];
@@ -48,6 +49,7 @@ void build_ipv4(const device::Port& port, const Request& request, std::byte* hea
 // IBTA 8.3: the global route header that a receiver of datagrams finds before the payload. On an
 // Ethernet port it is the header of RoCE v1, or the IP header of v2.
 void build_grh(Fabric& fabric, const Request& request, std::byte* grh) noexcept {
+    SOFTHCA_DEBUG_ASSERT(request.has_grh, "the datagram comes with a header");
     memset(grh, 0, kGrhBytes);
     const device::Port port = device::port_of(fabric.segment());
     if (port.is_ethernet() && request.service_level == kRoceV2OverIpv4)

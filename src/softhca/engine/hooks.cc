@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/base/tsan.h"
 #include "softhca/device/epoch.h"
@@ -69,6 +70,7 @@ void about_to_post([[maybe_unused]] const ibv_qp* qp) noexcept {
 }
 
 int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+    SOFTHCA_DEBUG_ASSERT(g_real.post_send, "hook_context() has it before it changes a table");
     about_to_post(qp);
     const int result = g_real.post_send(qp, wr, bad);
     posted(qp, wr, result ? *bad : nullptr);
@@ -127,6 +129,7 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
 int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
     const std::uint32_t index = ibv_cq_ex_to_cq(cq)->handle & (device::kMaxCqs - 1);
     const StartPoll real = g_start_poll[index].load(std::memory_order_acquire);
+    SOFTHCA_DEBUG_ASSERT(real, "hook_cq() has it before it changes the CQ");
     int result = real(cq, attr);
     if (result == ENOENT && work_while_empty()) result = real(cq, attr);
     if (result != ENOENT) polled(index);
@@ -212,6 +215,7 @@ bool hook_context(ibv_context* context) noexcept {
 }  // namespace
 
 void hook_cq(std::uint32_t index, std::uint64_t user_handle, bool extended) noexcept {
+    SOFTHCA_ASSERT(index < device::kMaxCqs, "the index is that of a CQ of this process");
     auto* cq = reinterpret_cast<ibv_cq*>(static_cast<std::uintptr_t>(user_handle));
     Fabric* fabric = Fabric::current();
     if (!fabric || !cq || !cq->context || !hook_context(cq->context)) return;
@@ -229,6 +233,7 @@ void hook_cq(std::uint32_t index, std::uint64_t user_handle, bool extended) noex
 }
 
 void unhook_cq(std::uint32_t index) noexcept {
+    SOFTHCA_ASSERT(index < device::kMaxCqs, "the index is that of a CQ of this process");
     g_start_poll[index].store(nullptr, std::memory_order_release);
 }
 

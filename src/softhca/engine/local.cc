@@ -21,6 +21,7 @@ std::atomic<LocalQp*> g_local_qps[device::kMaxQps];
 std::atomic<std::uint32_t> g_local_qps_high{0};
 
 LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
+    SOFTHCA_ASSERT(index < device::kMaxQps, "the index is that of a QP of this process");
     QueuePair& qp = fabric.segment().qps[index];
     auto* local = new (std::nothrow) LocalQp;
     if (!local) return nullptr;
@@ -51,12 +52,15 @@ LocalQp* add_local_qp(Fabric& fabric, std::uint32_t index) noexcept {
     std::uint32_t high = g_local_qps_high.load();
     while (high <= index && !g_local_qps_high.compare_exchange_weak(high, index + 1)) {
     }
+    SOFTHCA_ASSERT(g_local_qps_high.load() > index, "the bound only grows");
     return local;
 }
 
 void remove_local_qp(std::uint32_t index) noexcept {
+    SOFTHCA_ASSERT(index < device::kMaxQps, "the index is that of a QP of this process");
     LocalQp* local = g_local_qps[index].load(std::memory_order_acquire);
     if (!local) return;
+    SOFTHCA_ASSERT(local->index == index && !local->dead.load(), "a QP is removed once");
     local->run_lock.lock();
     if (Fabric* fabric = Fabric::current()) {
         device::epoch::Section section;
@@ -66,12 +70,14 @@ void remove_local_qp(std::uint32_t index) noexcept {
     local->run_lock.unlock();
     g_local_qps[index].store(nullptr, std::memory_order_release);
     remove_pending(*local);
+    SOFTHCA_ASSERT(!local->pending.load(), "a dead QP does not come back to the list");
     forget_direct(*local);
     if (device::epoch::synchronize_own()) delete local;  // else a stopped thread may still hold it
 }
 
 void forget_local_qps_after_fork() noexcept {
     const std::uint32_t high = g_local_qps_high.load();
+    SOFTHCA_ASSERT(high <= device::kMaxQps, "the bound is that of the table");
     for (std::uint32_t i = 0; i < high; ++i)
         leave_behind(g_local_qps[i].exchange(nullptr));
 }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/options.h"
 #include "softhca/base/tsan.h"
 #include "softhca/device/fabric.h"
@@ -37,7 +38,8 @@ struct Unfinished {
     Completion send;
 };
 
-enum class Waiting : std::uint8_t { kNo, kRnr, kNoResponse, kBusy, kDeferred };
+// What a send queue waits for; kNo: for nothing.
+enum class WaitReason : std::uint8_t { kNo, kRnr, kNoResponse, kBusy, kDeferred };
 
 struct alignas(64) LocalQp {
     device::SpinLock run_lock;
@@ -63,7 +65,7 @@ struct alignas(64) LocalQp {
 
     // Guarded by the run lock. A RelaxedHint is also read without it, as a hint.
     Unfinished unfinished;
-    device::RelaxedHint<Waiting> waiting = Waiting::kNo;
+    device::RelaxedHint<WaitReason> waiting = WaitReason::kNo;
     // The queue waits until wait_until. Then it continues at look_at, or as soon as the process's
     // number of notified posts differs from posts_seen (srq_waiters.h).
     device::RelaxedHint<std::uint64_t> wait_until = std::uint64_t{0}, look_at = std::uint64_t{0};
@@ -85,8 +87,9 @@ struct alignas(64) LocalQp {
 // The current request is done, so attempts and waits of the next one begin at zero. The caller
 // holds the run lock.
 inline void restart_counters(LocalQp& local) noexcept {
+    SOFTHCA_DEBUG_ASSERT(local.run_lock.is_locked(), "the run lock guards the counters");
     local.counting_rnr = local.counting_retries = false;
-    local.waiting = Waiting::kNo;
+    local.waiting = WaitReason::kNo;
     local.held_until = 0;
 }
 
@@ -102,6 +105,7 @@ inline LocalQp* local_qp(std::uint32_t number) noexcept {
 
 // The send queue's producer counter, from the owner's doorbell record.
 inline std::uint16_t posted_so_far(const LocalQp& local) noexcept {
+    SOFTHCA_DEBUG_ASSERT(local.send_record, "the QP has a send queue");
     const std::uint32_t counter = std::atomic_ref(*const_cast<std::uint32_t*>(local.send_record))
                                       .load(std::memory_order_acquire);
     tsan_acquire(local.posters_record);

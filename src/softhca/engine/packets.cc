@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "softhca/base/assert.h"
+
 namespace softhca::engine {
 
 using device::Fabric;
@@ -39,12 +41,13 @@ void slice(const SpanList& list, std::size_t offset, std::size_t length, SpanLis
             offset -= span.length;
             continue;
         }
-        const std::size_t piece = std::min(span.length - offset, length);
+        const std::size_t part = std::min(span.length - offset, length);
         out.add(span.pointer != nullptr ? span.pointer + offset : nullptr, span.address + offset,
-                piece);
-        length -= piece;
+                part);
+        length -= part;
         offset = 0;
     }
+    SOFTHCA_ASSERT(length == 0, "the slice lies within the list");
 }
 
 }  // namespace
@@ -63,9 +66,11 @@ Moved move_packets(Fabric& fabric, const QueuePair& requester, const SpanList& s
     for (std::size_t n = 0; n < packets; ++n) {
         // The last packet, then the others in order.
         const std::size_t packet = !reorders ? n : n == 0 ? packets - 1 : n - 1;
+        SOFTHCA_ASSERT(packet < packets, "each packet is sent once");
         const std::size_t at = packet * mtu, length = std::min(mtu, bytes - at);
         slice(source, at, length, from);
         slice(target, at, length, to);
+        SOFTHCA_ASSERT(from.bytes == to.bytes, "a packet has the same bytes on both sides");
         if (const Moved moved = move(fabric, from, to); moved != Moved::kOk) return moved;
         if (n + 1 == packets) break;
         if (n == 0 || (pauses && n % pause_every == 0)) pause_between();

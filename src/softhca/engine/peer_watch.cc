@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/reclaim.h"
@@ -40,6 +41,7 @@ void look_at_attention(Fabric& fabric) noexcept {
     for (std::uint32_t i = 0; i < high; ++i) {
         LocalQp* local = g_local_qps[i].load(std::memory_order_acquire);
         if (!local) continue;
+        SOFTHCA_ASSERT(local->index == i, "the table has each QP at its index");
         QueuePair& qp = fabric.segment().qps[i];
         const std::uint32_t what = qp.attention.exchange(0, std::memory_order_acquire);
         if (what & device::kAttentionState) {
@@ -53,6 +55,7 @@ void look_at_attention(Fabric& fabric) noexcept {
 void finish_broken_off(Fabric& fabric) noexcept {
     device::epoch::Section section;
     const std::uint32_t high = g_local_qps_high.load(std::memory_order_acquire);
+    SOFTHCA_ASSERT(high <= device::kMaxQps, "the bound is that of the table");
     for (std::uint32_t i = 0; i < high; ++i) {
         QueuePair& qp = fabric.segment().qps[i];
         if (g_local_qps[i].load(std::memory_order_acquire) == nullptr ||
@@ -63,15 +66,16 @@ void finish_broken_off(Fabric& fabric) noexcept {
     }
 }
 
-// SOFTHCA_LOST_PEER=flush: a connected QP whose peer's QP is no more hears nothing again. As long
-// as its own retries would take it may hope, then it fails, so that a program that only receives
-// learns of it. In which state the other one went makes no difference: its number tells.
+// SOFTHCA_LOST_PEER=flush: a connected QP gets no message after its peer's QP has gone. It waits as
+// long as its own retries would take, then it fails, so that a program that only receives learns of
+// it. The peer's last state makes no difference: its number is gone.
 void fail_lost(Fabric& fabric) noexcept {
     const std::uint64_t now = device::now_ns();
     const std::uint32_t high = g_local_qps_high.load(std::memory_order_acquire);
     for (std::uint32_t i = 0; i < high; ++i) {
         LocalQp* local = g_local_qps[i].load(std::memory_order_acquire);
         if (!local) continue;
+        SOFTHCA_ASSERT(local->index == i, "the table has each QP at its index");
         const QueuePair& qp = fabric.segment().qps[i];
         // Only a state that has a connection may be followed by a look at it: until then another
         // thread may be writing it (modify_qp).

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "softhca/base/assert.h"
 #include "softhca/engine/srq_waiters.h"
 
 namespace softhca::engine {
@@ -22,17 +23,39 @@ std::atomic<bool> g_progress_works{false};
 namespace {
 
 SpinLock g_list_lock;
-// Under g_list_lock. A QP is on the ring at most once.
+// g_list_lock guards the ring. A QP is on it at most once. A null pointer is the place of a QP that
+// was taken from between others.
 LocalQp* g_ring[device::kMaxQps];
 std::uint32_t g_ring_head = 0, g_ring_tail = 0;
+constexpr std::uint32_t kGaps = 64;  // null pointers that are left alone, besides one for each QP
+
+// Marks a QP that was taken from the ring. The caller holds g_list_lock.
+void left_ring(LocalQp& local) noexcept {
+    SOFTHCA_DEBUG_ASSERT(g_list_lock.is_locked() && local.pending.load(std::memory_order_relaxed),
+                         "a QP on the ring is pending");
+    [[maybe_unused]] const std::uint32_t before = g_pending.fetch_sub(1, std::memory_order_relaxed);
+    SOFTHCA_DEBUG_ASSERT(before != 0, "g_pending counts the QPs on the ring");
+    local.pending.store(false, std::memory_order_release);
+}
+
+// Takes the null pointers from the ring, in which the order of the QPs stays. The caller holds
+// g_list_lock.
+[[gnu::cold, gnu::noinline]] void close_gaps() noexcept {
+    std::uint32_t to = g_ring_head;
+    for (std::uint32_t at = g_ring_head; at != g_ring_tail; ++at)
+        if (LocalQp* local = g_ring[at & (device::kMaxQps - 1)])
+            g_ring[to++ & (device::kMaxQps - 1)] = local;
+    g_ring_tail = to;
+    SOFTHCA_ASSERT(g_ring_tail - g_ring_head == g_pending.load(std::memory_order_relaxed),
+                   "g_pending counts the QPs on the ring");
+}
 
 LocalQp* pop() noexcept {
     Guard<SpinLock> guard(g_list_lock);
     while (g_ring_head != g_ring_tail) {
         LocalQp* local = g_ring[g_ring_head++ & (device::kMaxQps - 1)];
         if (!local) continue;  // removed
-        g_pending.fetch_sub(1, std::memory_order_relaxed);
-        local->pending.store(false, std::memory_order_release);
+        left_ring(*local);
         return local;
     }
     return nullptr;
@@ -49,14 +72,13 @@ LocalQp* pop_runnable(Fabric& fabric, unsigned most) noexcept {
         if (!entry) continue;
         --most;
         LocalQp* local = entry;
-        if (local->waiting == Waiting::kRnr || local->waiting == Waiting::kNoResponse) {
+        if (local->waiting == WaitReason::kRnr || local->waiting == WaitReason::kNoResponse) {
             if (!now) now = device::now_ns();
             if (!may_go_on(fabric, *local, now)) continue;
         }
         entry = nullptr;
         if (at == g_ring_head) ++g_ring_head;
-        g_pending.fetch_sub(1, std::memory_order_relaxed);
-        local->pending.store(false, std::memory_order_release);
+        left_ring(*local);
         return local;
     }
     return nullptr;
@@ -66,6 +88,14 @@ void push(LocalQp& local) noexcept {
     Guard<SpinLock> guard(g_list_lock);
     if (local.pending.load(std::memory_order_relaxed) || local.dead.load(std::memory_order_relaxed))
         return;
+    // Threads that poll take QPs from behind one that waits for a timer, and list them again, until
+    // the progress thread has a turn. So the ring may be mostly null pointers, and full.
+    if (g_ring_tail - g_ring_head >=
+        std::min(device::kMaxQps, 2 * g_pending.load(std::memory_order_relaxed) + kGaps))
+        [[unlikely]]
+        close_gaps();
+    SOFTHCA_ASSERT(g_ring_tail - g_ring_head < device::kMaxQps,
+                   "this QP is not on the ring, which has room for all QPs");
     local.pending.store(true, std::memory_order_relaxed);
     g_ring[g_ring_tail++ & (device::kMaxQps - 1)] = &local;
     g_pending.fetch_add(1, std::memory_order_release);
@@ -76,8 +106,8 @@ void push(LocalQp& local) noexcept {
 void add_pending(Fabric& fabric, LocalQp& local) noexcept {
     push(local);
     device::Process& self = fabric.self();
-    // the thread clears the bell before it looks at the list, and looks at the bell before it
-    // sleeps
+    // The progress thread clears the bell before it looks at the list, and looks at the bell before
+    // it sleeps.
     self.bell.store(1, std::memory_order_seq_cst);
     if (self.sleeping.load(std::memory_order_seq_cst))
         syscall(SYS_futex, &self.bell, FUTEX_WAKE, 1, nullptr, nullptr, 0);
@@ -89,8 +119,7 @@ void remove_pending(LocalQp& local) noexcept {
         LocalQp*& entry = g_ring[at & (device::kMaxQps - 1)];
         if (entry != &local) continue;
         entry = nullptr;
-        g_pending.fetch_sub(1, std::memory_order_relaxed);
-        local.pending.store(false, std::memory_order_relaxed);
+        left_ring(local);
     }
     if (!g_pending.load(std::memory_order_relaxed)) g_ring_head = g_ring_tail;
 }
@@ -133,8 +162,8 @@ PendingTimers pending_timers(Fabric& fabric) noexcept {
     for (std::uint32_t at = g_ring_head; at != g_ring_tail; ++at) {
         const LocalQp* local = g_ring[at & (device::kMaxQps - 1)];
         if (!local) continue;
-        // read without the run lock: a stale value costs one round
-        if (local->waiting == Waiting::kRnr || local->waiting == Waiting::kNoResponse)
+        // This thread reads it without the run lock: a stale value costs one round.
+        if (local->waiting == WaitReason::kRnr || local->waiting == WaitReason::kNoResponse)
             timers.deadline = std::min(timers.deadline, goes_on_at(fabric, *local));
         else
             timers.busy = true;

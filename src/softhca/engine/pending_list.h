@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The send queues of this process that wait for something: a timer (RNR, ack timeout), a lock that
-// a peer held, or somebody with time for a large copy. The progress thread takes them in turn, and
+// a peer held, or a thread with time for a large copy. The progress thread takes them in turn, and
 // so do threads that poll an empty CQ.
 #pragma once
 
@@ -19,14 +19,15 @@ void add_pending(device::Fabric& fabric, LocalQp& local) noexcept;
 void remove_pending(LocalQp& local) noexcept;
 
 extern std::atomic<std::uint32_t> g_pending;  // how many are on the list
-// The progress thread is at it: who polls meanwhile has nothing to do, and on processors that share
-// a core would take from it what the copy needs.
+// The progress thread executes what is on the list. A thread that polls meanwhile has nothing to
+// do, and on processors that share a core it would slow the copy down.
 extern std::atomic<bool> g_progress_works;
 // Gives up to `most` of them a turn. Inside an epoch.
 void run_pending(device::Fabric& fabric, Runner runner, unsigned most) noexcept;
 
-// An empty CQ: what waits is carried out, or way given to the progress thread at work (see
-// g_progress_works; less than a microsecond). True if it is worth to look again.
+// The caller has found its CQ empty. Executes what is on the list, or pauses for less than a
+// microsecond while the progress thread does (see g_progress_works). True: the caller should look
+// at the CQ again.
 inline bool work_while_empty() noexcept {
     if (g_pending.load(std::memory_order_relaxed)) {
         device::Fabric* fabric = device::Fabric::current();

@@ -17,11 +17,11 @@ namespace softhca::engine {
     if (!leaves_all_to_thread(local.engine) && local.run_lock.try_lock()) {
         device::QueuePair& qp = fabric.segment().qps[local.index];
         const auto counter = static_cast<std::uint16_t>(qp.sq_consumer);
-        const auto ahead = static_cast<std::uint16_t>(posted_so_far(local) - counter);
+        const auto waiting = static_cast<std::uint16_t>(posted_so_far(local) - counter);
         FastPathRequest request;
-        if (!local.dead.load(std::memory_order_relaxed) && qp.head.live() && ahead != 0 &&
-            ahead <= local.ring_blocks && !local.unfinished.active &&
-            local.waiting == Waiting::kNo &&
+        if (!local.dead.load(std::memory_order_relaxed) && qp.head.live() && waiting != 0 &&
+            waiting <= local.ring_blocks && !local.unfinished.active &&
+            local.waiting == WaitReason::kNo &&
             qp.state.load(std::memory_order_acquire) == IBV_QPS_RTS &&
             try_fast_path(fabric, local, qp, counter,
                           most_by_fast_path(local, local.engine == EnginePolicy::kHybrid),

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
@@ -44,7 +45,7 @@ pthread_t g_thread;
 struct Rounds {
     std::uint64_t next_liveness = 0;
     std::uint64_t last_direct_work = 0;
-    bool busy = false;        // somebody waits for a lock
+    bool busy = false;        // a QP waits for a lock
     bool had_others = false;  // there were other processes at the last look
     std::uint64_t deadline = ~0ull;
     // Programs spin on all processors: see direct_pause().
@@ -63,13 +64,15 @@ std::uint64_t direct_pause(std::uint64_t idle, bool crowded) noexcept {
     return 2 * kMillisecond;
 }
 
-// How late a short sleep ended tells whether there are processors to spare. What was found out
-// holds for a while, longer each time that trying again shows the same.
+// If a short sleep ends late, there are no processors to spare. This holds for a while, longer each
+// time that another sleep shows the same.
 void learn_from_sleep(Rounds& rounds, std::uint64_t deadline) noexcept {
     const std::uint64_t now = device::now_ns();
     if (now < deadline + kLate || now < rounds.crowded_until) return;
     const bool again = now < rounds.crowded_until + rounds.crowded_for;
     rounds.crowded_for = again ? std::min(2 * rounds.crowded_for, kCrowdedMost) : kCrowdedLeast;
+    SOFTHCA_ASSERT(rounds.crowded_for >= kCrowdedLeast && rounds.crowded_for <= kCrowdedMost,
+                   "the time doubles between its bounds");
     rounds.crowded_until = now + rounds.crowded_for;
 }
 
@@ -198,6 +201,7 @@ void stop_progress() noexcept {
     Fabric* fabric = Fabric::current();
     if (!fabric) return;
     g_stop.store(true, std::memory_order_seq_cst);
+    SOFTHCA_ASSERT(!pthread_equal(pthread_self(), g_thread), "the thread does not wait for itself");
     device::ring_bell(*fabric, fabric->slot());
     timespec limit{};
     clock_gettime(CLOCK_REALTIME, &limit);

@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/receive.h"
@@ -22,6 +23,7 @@ void last_wqe_reached(Fabric& fabric, QueuePair& qp) noexcept {
 
 void fail_qp(Fabric& fabric, std::uint32_t index, std::uint32_t event,
              bool send_queue_only) noexcept {
+    SOFTHCA_ASSERT(index < device::kMaxQps, "callers take the index from the table");
     QueuePair& qp = fabric.segment().qps[index];
     std::uint32_t state = qp.state.load(std::memory_order_acquire);
     const std::uint32_t to = send_queue_only ? IBV_QPS_SQE : IBV_QPS_ERR;

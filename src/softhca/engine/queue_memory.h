@@ -26,8 +26,8 @@ inline std::byte* queue_pointer(device::Fabric& fabric, std::uint32_t process,
     return nullptr;
 }
 
-// The same for what is stored and loaded by words of four bytes: nullptr, too, when a damaged
-// record says that it lies across them.
+// The same for memory that is stored and loaded by words of four bytes. It is nullptr, too, if the
+// record, which another process may have overwritten, gives an address that is no multiple of four.
 inline std::byte* queue_words(device::Fabric& fabric, std::uint32_t process,
                               const device::QueueMemory& memory, std::uint64_t at,
                               std::uint64_t length) noexcept {

@@ -7,6 +7,7 @@
 
 #include <atomic>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/device/peers.h"
 #include "softhca/engine/packets.h"
@@ -50,8 +51,8 @@ void from_moved(Fabric& fabric, QueuePair& target, Response& response, Moved mov
     }
 }
 
-// EFAULT: not on eight bytes in a row of a word. The request's address is (rdma()), but a damaged
-// record can say that it lies elsewhere.
+// EFAULT: the address is no multiple of eight. The request's address is one (respond_to_rdma()),
+// but the region's record, which another process may have overwritten, can map it elsewhere.
 int atomic_on_shared(std::byte* at, const Request& request, std::uint64_t* old) noexcept {
     if ((reinterpret_cast<std::uintptr_t>(at) & 7) != 0) return EFAULT;
     std::atomic_ref<std::uint64_t> word(*reinterpret_cast<std::uint64_t*>(at));
@@ -91,6 +92,8 @@ int atomic_on_private(Fabric& fabric, const SpanList& remote, const Request& req
 Moved answer(Fabric& fabric, QueuePair& requester, const Request& request, const SpanList& from,
              std::size_t bytes, Response& response) noexcept {
     if (request.signalled() && bytes && bytes <= in_entry(requester.scatter_send)) {
+        SOFTHCA_DEBUG_ASSERT(bytes <= sizeof response.payload,
+                             "in_entry() bounds what travels in the CQE");
         SpanList inside;
         inside.process = fabric.slot();
         inside.add(response.payload, 0, bytes);
@@ -103,6 +106,7 @@ Moved answer(Fabric& fabric, QueuePair& requester, const Request& request, const
 
 void atomic(Fabric& fabric, QueuePair& requester, QueuePair& target, const Request& request,
             const SpanList& remote, Response& response) noexcept {
+    SOFTHCA_DEBUG_ASSERT(remote.count != 0 && remote.bytes == 8, "resolve() found the operand");
     std::uint64_t old = 0;
     const bool shared = remote.count == 1 && remote.spans[0].pointer;
     if (const int error = shared ? atomic_on_shared(remote.spans[0].pointer, request, &old)
@@ -167,6 +171,7 @@ void respond_to_rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Re
                    answer(fabric, requester, request, remote, bytes, response), true);
         return;
     }
+    SOFTHCA_DEBUG_ASSERT(remote.bytes == bytes, "resolve() found all bytes");
     Receive receive;
     const bool immediate = request.opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
     if (immediate && !take_for(fabric, requester, target, request, receive, response)) return;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/engine/events.h"
@@ -42,6 +43,7 @@ bool fetch_list(Fabric& fabric, std::uint32_t process, const device::QueueMemory
             break;
         receive.entries = i + 1;
     }
+    SOFTHCA_DEBUG_ASSERT(receive.entries <= std::size(receive.list), "the list has a fixed size");
     return true;
 }
 
@@ -68,6 +70,8 @@ void limit_reached(Fabric& fabric, SharedReceiveQueue& srq) noexcept {
 }
 
 Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& receive) noexcept {
+    SOFTHCA_DEBUG_ASSERT(!receive.held && receive.srq < device::kMaxSrqs,
+                         "take_receive() has set what it takes from");
     if (!srq.lock.try_lock_briefly()) return Take::kBusy;
     const std::uint32_t process = srq.head.owner();
     bool readable;
@@ -118,6 +122,8 @@ void consume(Fabric& fabric, QueuePair& qp, bool mark, Receive& receive) noexcep
 }
 
 Take take_own(Fabric& fabric, QueuePair& qp, bool hold, Receive& receive) noexcept {
+    SOFTHCA_DEBUG_ASSERT(!receive.held && receive.srq == kNone,
+                         "take_receive() has set what it takes from");
     if (!qp.receive_lock.try_lock_briefly()) return Take::kBusy;
     const std::uint32_t process = qp.head.owner();
     bool readable = true;
@@ -177,8 +183,8 @@ Take take_receive(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq, bool
     return take_shared(fabric, *srq, hold, receive);
 }
 
-bool take_one_piece(Fabric& fabric, QueuePair& qp, std::size_t bytes, Receive& receive,
-                    Reach& reach, std::byte** to) noexcept {
+bool take_one_sge(Fabric& fabric, QueuePair& qp, std::size_t bytes, Receive& receive, Reach& reach,
+                  std::byte** to) noexcept {
     if (!qp.rq_count || !qp.receive_lock.try_lock()) return false;
     const std::uint32_t process = qp.head.owner();
     const auto entry = [&](std::uint32_t counter) {
@@ -217,6 +223,8 @@ void release_receive(Receive& receive) noexcept {
 }
 
 void return_receive(Fabric& fabric, QueuePair& target, Receive& receive) noexcept {
+    SOFTHCA_ASSERT(receive.srq == kNone || receive.srq < device::kMaxSrqs,
+                   "take_receive() computed the index");
     if (receive.srq == kNone) {
         --target.rq_consumer;
     } else {
@@ -239,6 +247,9 @@ bool receive_available(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq)
 
 std::uint8_t scatter_list(Fabric& fabric, const Receive& receive, std::size_t skip,
                           std::size_t bytes, SpanList& list) noexcept {
+    SOFTHCA_DEBUG_ASSERT(list.count == 0 && list.bytes == 0, "the list is the payload's alone");
+    SOFTHCA_DEBUG_ASSERT(receive.entries <= std::size(receive.list), "the list has a fixed size");
+    [[maybe_unused]] const std::size_t all = bytes;
     list.process = receive.process;
     for (unsigned i = 0; i < receive.entries && bytes; ++i) {
         std::size_t room = be32toh(receive.list[i].byte_count);
@@ -260,12 +271,15 @@ std::uint8_t scatter_list(Fabric& fabric, const Receive& receive, std::size_t sk
                 return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
         }
         bytes -= room;
+        SOFTHCA_DEBUG_ASSERT(list.bytes + bytes == all, "resolve() adds the bytes it is asked for");
     }
     return bytes ? MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR : 0;
 }
 
 void mark_in_flight(Fabric& fabric, QueuePair& target, std::uint32_t counter,
                     std::uint32_t srq) noexcept {
+    static_assert(device::kMaxProcesses <= 1u << 15);  // the mark has 15 bits for the slot
+    SOFTHCA_DEBUG_ASSERT(fabric.slot() < device::kMaxProcesses, "the process has joined");
     target.in_flight_srq.store(srq, std::memory_order_relaxed);
     const std::uint64_t generation = fabric.self().generation.load(std::memory_order_relaxed);
     target.in_flight.store(
@@ -304,7 +318,7 @@ Put put_flushed(Fabric& fabric, const QueuePair& qp, std::uint32_t cq, std::uint
 // Flushes the one receive of an SRQ that a QP in error may still hold.
 void flush_shared(Fabric& fabric, QueuePair& qp) noexcept {
     if (qp.in_flight.load(std::memory_order_seq_cst) == 0 || is_being_delivered(fabric, qp)) return;
-    // Several threads may come here; one of them gets the mark.
+    // If several threads come here, one of them gets the mark.
     const std::uint64_t mark = qp.in_flight.exchange(0);
     const std::uint32_t index = qp.in_flight_srq.load(std::memory_order_relaxed);
     if (mark == 0 || index >= device::kMaxSrqs) return;
@@ -318,6 +332,7 @@ void flush_shared(Fabric& fabric, QueuePair& qp) noexcept {
 }  // namespace
 
 void flush_receives(Fabric& fabric, std::uint32_t index) noexcept {
+    SOFTHCA_ASSERT(index < device::kMaxQps, "callers take the index from the table");
     QueuePair& qp = fabric.segment().qps[index];
     if (qp.srq != kNone || qp.type == IB_UVERBS_QPT_XRC_TGT) return flush_shared(fabric, qp);
     if (!qp.rq_count) return;

@@ -37,8 +37,8 @@ Take take_receive(device::Fabric& fabric, device::QueuePair& target, std::uint32
 // Takes the next receive of a connected QP's own queue if `bytes` fit its first SGE and that SGE is
 // wholly shared; *to is its address. `receive` has no list then. Otherwise it returns false and
 // takes nothing. `reach` is the requester's, for receives.
-bool take_one_piece(device::Fabric& fabric, device::QueuePair& target, std::size_t bytes,
-                    Receive& receive, Reach& reach, std::byte** to) noexcept;
+bool take_one_sge(device::Fabric& fabric, device::QueuePair& target, std::size_t bytes,
+                  Receive& receive, Reach& reach, std::byte** to) noexcept;
 void release_receive(Receive& receive) noexcept;
 // Returns a receive that was taken with `hold` to the queue, as if it had not been taken, and
 // releases the queue.

@@ -3,6 +3,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/tsan.h"
 #include "softhca/engine/grh.h"
 #include "softhca/engine/packets.h"
@@ -42,6 +43,7 @@ void fill_receive_completion(const QueuePair& requester, const QueuePair& target
 
 void receive_failed(Fabric& fabric, QueuePair& target, const Receive& receive, Response& response,
                     std::uint8_t syndrome, std::uint8_t answer) noexcept {
+    SOFTHCA_DEBUG_ASSERT(response.completion, "the caller gives a completion");
     Completion& completion = *response.completion;
     clear(completion);
     set_error(completion, MLX5_CQE_RESP_ERR, syndrome);
@@ -74,6 +76,8 @@ void deliver(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& r
     response.completion_cq = receive.cq;
     Moved moved = Moved::kOk;
     if (bytes && bytes <= in_entry(target.scatter_recv)) {
+        SOFTHCA_DEBUG_ASSERT(bytes <= sizeof response.completion->payload,
+                             "in_entry() bounds what travels in the CQE");
         SpanList inside;
         inside.process = fabric.slot();
         inside.add(response.completion->payload, 0, bytes);
@@ -101,8 +105,8 @@ void deliver(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& r
     switch (moved) {
         case Moved::kOk:
             return;
-        case Moved::kSourceFault:  // the sender's own memory is not there; the receive is lost with
-                                   // it
+        case Moved::kSourceFault:
+            // The sender's own memory is not there. The receive is lost with the message.
             receive_failed(fabric, target, receive, response, MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
                            MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
             response.local_error = true;
@@ -129,6 +133,8 @@ bool take_for(Fabric& fabric, const QueuePair& requester, QueuePair& target, con
     const bool datagram = requester.type == IB_UVERBS_QPT_UD;
     switch (take_receive(fabric, target, request.srq_number, datagram, receive)) {
         case Take::kOk:
+            SOFTHCA_DEBUG_ASSERT((receive.held != nullptr) == datagram,
+                                 "the queue stays locked for datagrams only");
             if (datagram) return true;
             if (receive.srq != kNone) {
                 if (!by_packets()) return true;  // it is delivered as soon as it is taken

@@ -5,6 +5,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/engine/qp_error.h"
 
@@ -40,6 +41,8 @@ void check_register_write(device::Fabric& fabric, device::QueuePair& qp, std::ui
     if (!qp.blueflame || qp.uar_page >= device::kMaxUarPages || qp.uuar >= device::kUuarsPerUar)
         return;
     thread_local const auto thread = static_cast<std::uint32_t>(syscall(SYS_gettid));
+    SOFTHCA_ASSERT(thread != 0, "zero stands for a register that no thread has written");
+    SOFTHCA_ASSERT(index < device::kMaxQps, "the index is that of a QP of this process");
     const Write now{thread, qp.number, writer, blueflame};
     auto& last = fabric.segment().uars[qp.uar_page].last_write[qp.uuar];
     const Write before = Write::of(last.exchange(now.word(), std::memory_order_acq_rel));

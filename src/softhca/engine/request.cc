@@ -9,6 +9,7 @@
 
 #include <algorithm>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/identity.h"
 #include "softhca/device/port.h"
 
@@ -28,11 +29,14 @@ public:
     Cursor(const LocalQp& local, std::uint16_t counter) noexcept
         : begin_(local.send_ring),
           end_(local.send_ring + std::size_t{local.ring_blocks} * 64),
-          at_(local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64) {}
+          at_(local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64) {
+        SOFTHCA_DEBUG_ASSERT(begin_ && at_ < end_, "the QP has a send queue");
+    }
     std::byte* at() const noexcept { return at_; }
     void advance(std::size_t units) noexcept {
         at_ += units * kUnit;
         if (at_ >= end_) at_ -= end_ - begin_;
+        SOFTHCA_DEBUG_ASSERT(at_ >= begin_ && at_ < end_, "a WQE is not longer than the ring");
     }
     std::byte* begin() const noexcept { return begin_; }
     std::size_t to_end() const noexcept { return static_cast<std::size_t>(end_ - at_); }
@@ -120,6 +124,8 @@ std::uint8_t add_inline(Cursor& cursor, std::uint32_t& left, Request& request) n
     const std::uint32_t length = be32toh(load<std::uint32_t>(cursor.at())) & ~MLX5_INLINE_SEG;
     const std::uint32_t units = static_cast<std::uint32_t>((length + 4 + kUnit - 1) / kUnit);
     if (length > 0x3ff || units > left) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    SOFTHCA_DEBUG_ASSERT(left != 0 && units != 0 && cursor.to_end() >= kUnit,
+                         "the segment begins within the WQE");
     request.has_inline = true;
     if (length) {
         const std::size_t first = std::min<std::size_t>(length, cursor.to_end() - 4);
@@ -134,6 +140,7 @@ std::uint8_t add_inline(Cursor& cursor, std::uint32_t& left, Request& request) n
 
 std::uint8_t add_gather(Fabric& fabric, const QueuePair& qp, Cursor& cursor, std::uint32_t& left,
                         Request& request) noexcept {
+    SOFTHCA_DEBUG_ASSERT(left != 0, "the segment begins within the WQE");
     const auto segment = load<mlx5_wqe_data_seg>(cursor.at());
     cursor.advance(1);
     --left;
@@ -158,6 +165,7 @@ std::uint32_t entry_units(const LocalQp& local, std::uint16_t counter) noexcept 
 
 std::uint32_t entry_blocks(const LocalQp& local, std::uint16_t counter) noexcept {
     const std::uint32_t units = entry_units(local, counter);
+    SOFTHCA_DEBUG_ASSERT(units <= 0x3f, "the field has six bits");
     return units ? (units + 3) / 4 : 1;
 }
 
@@ -190,6 +198,7 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
     const std::uint32_t transport = transport_units(qp.type, request.opcode, cursor);
     if (transport > left) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     left -= transport;
+    SOFTHCA_DEBUG_ASSERT(1 + transport + left == request.units, "each unit has one segment");
     if (qp.type == IB_UVERBS_QPT_XRC_INI) {
         request.srq_number = be32toh(load<std::uint32_t>(cursor.at())) & 0xffffff;
         cursor.advance(1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The requester: takes work queue entries off a send queue in order and does what they say, at once
-// and on both sides - it finds the responder's QP in the fabric and plays its part (responder.h).
-// Semantics: IBTA volume 1, chapters 9 (transport), 10.8 (completion), 11.6 (errors). retries.h has
-// what a wire does over time.
+// The requester: takes WQEs from a send queue in order and executes them at once, on both sides. It
+// finds the responder's QP in the fabric and does the responder's part, too (responder.h). The
+// semantics are those of IBTA volume 1, chapters 9 (transport), 10.8 (completion), 11.6 (errors).
+// retries.h has what a wire does over time.
 #include "softhca/engine/requester.h"
 
 #include <infiniband/verbs.h>
@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/engine/fast_path.h"
 #include "softhca/engine/qp_error.h"
@@ -27,8 +28,7 @@ using device::QueuePair;
 
 namespace {
 
-// Entries that one turn executes (each takes two steps): the progress thread has other QPs to
-// serve.
+// Steps of one turn; a WQE takes two. The progress thread has other QPs to serve.
 constexpr unsigned kProgressEntries = 32, kOwnEntries = 4096;
 
 void fill_send_completion(const QueuePair& qp, std::uint16_t counter, std::uint8_t opcode,
@@ -45,10 +45,12 @@ void fill_send_completion(const QueuePair& qp, std::uint16_t counter, std::uint8
 }
 
 // The responder's side: its completion, then its in_flight mark and, if it failed, its queues.
-// False while somebody holds the lock of its CQ.
+// False while another thread holds the lock of its CQ.
 bool finish_responder(Fabric& fabric, Unfinished& work, bool patient) noexcept {
+    SOFTHCA_DEBUG_ASSERT(work.active, "a request has taken effect");
     device::Segment& segment = fabric.segment();
     if (work.receive_pending) {
+        SOFTHCA_DEBUG_ASSERT(work.receive_cq < device::kMaxCqs, "owe_receive() checked the index");
         const bool same =
             segment.cqs[work.receive_cq].head.generation == work.receive_cq_generation;
         if (same && put_completion(fabric, work.receive_cq, work.receive, patient) == Put::kBusy)
@@ -56,11 +58,12 @@ bool finish_responder(Fabric& fabric, Unfinished& work, bool patient) noexcept {
         work.receive_pending = false;
     }
     if (work.target == device::kNone) return true;
+    SOFTHCA_DEBUG_ASSERT(work.target < device::kMaxQps, "the index was computed from the table");
     QueuePair& target = segment.qps[work.target];
     if (target.head.live() && target.head.generation == work.target_generation) {
         clear_in_flight(target);
         if (work.responder_failed) fail_qp(fabric, work.target, work.responder_event, false);
-        // who failed it meanwhile found it marked, and left the flush to us
+        // A thread that failed it meanwhile found it marked, and left the flush to this one.
         if (target.state.load(std::memory_order_seq_cst) == IBV_QPS_ERR) {
             flush_receives(fabric, work.target);
             last_wqe_reached(fabric, target);
@@ -70,9 +73,12 @@ bool finish_responder(Fabric& fabric, Unfinished& work, bool patient) noexcept {
     return true;
 }
 
-// Writes the completions of the request under way and moves on. False while somebody holds a lock.
+// Writes the completions of the current request and moves on to the next. False while another
+// thread holds a lock.
 bool finish(Fabric& fabric, LocalQp& local, QueuePair& qp) noexcept {
+    SOFTHCA_DEBUG_ASSERT(local.run_lock.is_locked(), "the run lock guards `unfinished`");
     Unfinished& work = local.unfinished;
+    SOFTHCA_DEBUG_ASSERT(work.basic_blocks != 0, "each WQE takes a block");
     if (!finish_responder(fabric, work, false)) return false;
     if (work.send_pending) {
         const Put put = put_completion(fabric, qp.send_cq, work.send, false);
@@ -95,6 +101,9 @@ bool finish(Fabric& fabric, LocalQp& local, QueuePair& qp) noexcept {
 
 void begin_finish(LocalQp& local, std::uint32_t blocks) noexcept {
     Unfinished& work = local.unfinished;
+    SOFTHCA_DEBUG_ASSERT(local.run_lock.is_locked(), "the run lock guards `unfinished`");
+    SOFTHCA_DEBUG_ASSERT(!work.active, "the request before it is finished");
+    SOFTHCA_DEBUG_ASSERT(blocks != 0, "each WQE takes a block");
     work.active = true;
     work.receive_pending = work.send_pending = false;
     work.responder_failed = work.requester_failed = false;
@@ -109,6 +118,7 @@ void begin_finish(LocalQp& local, std::uint32_t blocks) noexcept {
                                                     std::uint8_t syndrome) noexcept {
     if (!local.unfinished.active) begin_finish(local, blocks);
     Unfinished& work = local.unfinished;
+    SOFTHCA_ASSERT(!work.send_pending, "a request has one completion");
     fill_send_completion(qp, counter, opcode, 0, work.send);
     set_error(work.send, MLX5_CQE_REQ_ERR, syndrome);
     work.send_pending = true;
@@ -134,6 +144,8 @@ void count_request(QueuePair& qp, std::uint8_t opcode, std::size_t bytes,
 void answer_in_completion(const QueuePair& qp, const Response& response,
                           Completion& completion) noexcept {
     if (!response.inline_length || response.inline_length > qp.scatter_send) return;
+    SOFTHCA_DEBUG_ASSERT(response.inline_length <= sizeof completion.payload,
+                         "in_entry() bounds what travels in the CQE");
     memcpy(completion.payload, response.payload, response.inline_length);
     completion.inline_length = response.inline_length;
 }
@@ -146,7 +158,7 @@ void owe_receive(Fabric& fabric, Unfinished& work, std::uint32_t cq) noexcept {
     work.receive_cq_generation = fabric.segment().cqs[cq].head.generation;
 }
 
-// The request has been answered: what finish() has to do is noted.
+// The request has been answered. Notes what finish() has to do.
 void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
                  const Request& request, const Response& response) noexcept {
     restart_counters(local);
@@ -173,16 +185,18 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     }
 }
 
-// Executes one entry. True when it is done with (finish() may still have to write completions).
-// The slow path. Not inlined: the frame of the fast path is a tenth of this one's.
+// Executes one WQE by the slow path. True: it has taken effect, though finish() may still have to
+// write completions. It is not inlined, because the frame of the fast path is a tenth of this
+// one's.
 [[gnu::noinline]] bool execute_any(Fabric& fabric, LocalQp& local, QueuePair& qp,
                                    std::uint16_t counter, std::uint32_t posted,
                                    bool defers) noexcept {
+    SOFTHCA_DEBUG_ASSERT(posted != 0 && posted <= local.ring_blocks, "step() checked the record");
     Request request;
     Response response;
     response.completion = &local.unfinished.receive;
     std::uint8_t syndrome = decode(fabric, local, qp, counter, request);
-    if (request.blocks > posted) {  // damaged: longer than what was posted
+    if (request.blocks > posted) {  // a wrong size: longer than what was posted
         request.blocks = posted;
         syndrome = MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     }
@@ -191,7 +205,7 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
         return true;
     }
     if (defers && request.data.bytes >= kDeferBytes) {
-        local.waiting = Waiting::kDeferred;
+        local.waiting = WaitReason::kDeferred;
         return false;
     }
     if (request.opcode == MLX5_OPCODE_NOP) {
@@ -205,7 +219,7 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     respond(fabric, qp, request, response);
     switch (response.answer) {
         case Answer::kBusy:
-            wait_for(local, Waiting::kBusy, 0);
+            wait_for(local, WaitReason::kBusy, 0);
             return false;
         case Answer::kRnr:
             if (wait_after_rnr_nak(fabric, local, qp, request, response.rnr_timer)) return false;
@@ -221,7 +235,7 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
                                   MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
                 return true;
             }
-            break;  // a datagram that nobody takes is lost, and sent all the same
+            break;  // a datagram without a receiver is lost, and counts as sent
         case Answer::kNoReceive:
             if (hold(local, target_number(qp, request))) return false;
             break;
@@ -266,7 +280,7 @@ bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counte
     return execute_any(fabric, local, qp, counter, posted, defers);
 }
 
-// In SQE and ERR every entry completes with a flush error, signalled or not.
+// In the states SQE and ERR every WQE completes with a flush error, signalled or not.
 void flush_entry(LocalQp& local, QueuePair& qp, std::uint16_t counter,
                  std::uint32_t blocks) noexcept {
     std::uint32_t control;
@@ -277,52 +291,59 @@ void flush_entry(LocalQp& local, QueuePair& qp, std::uint16_t counter,
                       MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
 }
 
-// One pass, under the run lock. True: go on; false: the queue is empty, may not send, or waits.
+// One pass. The caller holds the run lock. True: go on; false: the queue is empty, may not send, or
+// waits.
 bool step(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept {
+    SOFTHCA_DEBUG_ASSERT(local.run_lock.is_locked() && local.send_ring,
+                         "the thread that has the run lock executes");
     if (local.unfinished.active) {
         if (finish(fabric, local, qp)) {
-            local.waiting = Waiting::kNo;
+            local.waiting = WaitReason::kNo;
             return true;
         }
-        wait_for(local, Waiting::kBusy, 0);
+        wait_for(local, WaitReason::kBusy, 0);
         return false;
     }
     const auto counter = static_cast<std::uint16_t>(qp.sq_consumer);
     const std::uint16_t posted = posted_so_far(local);
     if (posted == counter) {
-        local.waiting = Waiting::kNo;
+        local.waiting = WaitReason::kNo;
         return false;
     }
     const std::uint32_t state = qp.state.load(std::memory_order_acquire);
-    const auto ahead = static_cast<std::uint16_t>(posted - counter);
-    const bool damaged = ahead > local.ring_blocks;  // more posted than there is room for
+    const auto waiting = static_cast<std::uint16_t>(posted - counter);
+    const bool overfull =
+        waiting > local.ring_blocks;  // the record says more than there is room for
     if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
-        flush_entry(local, qp, counter,
-                    damaged ? ahead : std::min<std::uint32_t>(entry_blocks(local, counter), ahead));
+        flush_entry(
+            local, qp, counter,
+            overfull ? waiting : std::min<std::uint32_t>(entry_blocks(local, counter), waiting));
         return true;
     }
     if (state != IBV_QPS_RTS) {
-        local.waiting = Waiting::kNo;
+        local.waiting = WaitReason::kNo;
         return false;
     }
-    if (damaged) {
-        complete_in_error(local, qp, counter, 0, ahead, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+    if (overfull) {
+        complete_in_error(local, qp, counter, 0, waiting, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
         return true;
     }
-    if (local.waiting == Waiting::kRnr || local.waiting == Waiting::kNoResponse)
+    if (local.waiting == WaitReason::kRnr || local.waiting == WaitReason::kNoResponse)
         if (!may_go_on(fabric, local, device::now_ns())) return false;
-    return execute(fabric, local, qp, counter, ahead, runner);
+    return execute(fabric, local, qp, counter, waiting, runner);
 }
 
 }  // namespace
 
 void abandon_unfinished(Fabric& fabric, LocalQp& local) noexcept {
+    SOFTHCA_ASSERT(local.run_lock.is_locked(), "the run lock guards `unfinished`");
     if (!local.unfinished.active) return;
     finish_responder(fabric, local.unfinished, true);
     local.unfinished.active = false;
 }
 
 void finish_started(Fabric& fabric, LocalQp& local) noexcept {
+    SOFTHCA_ASSERT(local.run_lock.is_locked(), "the run lock guards `unfinished`");
     QueuePair& qp = fabric.segment().qps[local.index];
     for (int tries = 0; local.unfinished.active && tries < 1000; ++tries)
         finish(fabric, local, qp);
@@ -341,35 +362,36 @@ Ran run(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept {
             local.run_lock.unlock();
             return Ran::kIdle;
         }
-        // bounded, so that a thread that is fed by another comes out of its epoch
+        // The number is bounded, so that the thread leaves its epoch while another goes on posting.
         unsigned left = runner == Runner::kProgress ? kProgressEntries : kOwnEntries;
         bool more;
         while ((more = step(fabric, local, qp, runner)) && --left) {
         }
-        if (more && local.waiting == Waiting::kNo) local.waiting = Waiting::kDeferred;
-        const Waiting waiting = local.waiting;
+        if (more && local.waiting == WaitReason::kNo) local.waiting = WaitReason::kDeferred;
+        const WaitReason waiting = local.waiting;
         local.run_lock.unlock();
-        if (waiting != Waiting::kNo) return Ran::kPending;
-        // who posted while we worked found the lock taken and left it to us
+        if (waiting != WaitReason::kNo) return Ran::kPending;
+        // A thread that posted meanwhile found the lock taken, and left the WQE to this one.
         std::atomic_thread_fence(std::memory_order_seq_cst);
         const std::uint32_t state = qp.state.load(std::memory_order_acquire);
         if (posted_so_far(local) == static_cast<std::uint16_t>(qp.sq_consumer) ||
             state < IBV_QPS_RTS || state == IBV_QPS_SQD)
             return Ran::kIdle;
-        if (!local.run_lock.try_lock()) return Ran::kIdle;  // who holds it looks again
+        if (!local.run_lock.try_lock()) return Ran::kIdle;  // its holder looks again
     }
 }
 
 }  // namespace
 
 Ran run_send_queue(Fabric& fabric, LocalQp& local, Runner runner) noexcept {
-    // who holds the lock looks again when it lets go
+    // The thread that holds the lock looks again after it has released it.
     if (!local.send_ring || !local.run_lock.try_lock()) return Ran::kIdle;
     return run(fabric, local, fabric.segment().qps[local.index], runner);
 }
 
 Ran run_after_fast_path(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
                         const FastPathRequest& request) noexcept {
+    SOFTHCA_DEBUG_ASSERT(local.run_lock.is_locked(), "the poster keeps the run lock");
     carried_out_fast(fabric, local, qp, counter, request);
     return run(fabric, local, qp, Runner::kPoster);
 }

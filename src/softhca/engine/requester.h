@@ -19,8 +19,9 @@ enum class Ran : std::uint8_t {
     kPending,  // something waits: a timer, a lock, another runner
 };
 
-// Runs the send queue of an own QP until it is empty or waits. Any thread; one of them does the
-// work, the others return at once (what they posted is seen by the one who works). Inside an epoch.
+// Runs the send queue of a QP of this process until it is empty or waits. Any thread may call it,
+// inside an epoch. One thread executes. The others return at once, and that thread sees what they
+// have posted.
 Ran run_send_queue(device::Fabric& fabric, LocalQp& local, Runner runner) noexcept;
 
 // The same for a poster that holds the run lock and executed the entry at `counter` by the fast

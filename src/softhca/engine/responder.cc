@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/identity.h"
 #include "softhca/engine/packets.h"
 #include "softhca/engine/qp_error.h"
@@ -38,7 +39,7 @@ QueuePair* find_target(Fabric& fabric, const QueuePair& requester,
     QueuePair* target = find_receiver(fabric, number, partner_type(requester.type));
     if (!target) return nullptr;
     if (datagram) {
-        // a Q_Key with the high bit set stands for the sender's own (IBTA 10.2.5)
+        // A Q_Key with the high bit set stands for the sender's own (IBTA 10.2.5).
         const std::uint32_t qkey = request.qkey & 0x80000000u ? requester.attr.qkey : request.qkey;
         return qkey == target->attr.qkey ? target : nullptr;
     }
@@ -47,13 +48,14 @@ QueuePair* find_target(Fabric& fabric, const QueuePair& requester,
 
 void acknowledge(QueuePair& requester, QueuePair& target, std::size_t bytes) noexcept {
     const std::uint32_t n = packets(requester, bytes);
+    SOFTHCA_DEBUG_ASSERT(n != 0, "a message of no bytes is one packet");
     requester.requester_psn += n;
     target.responder_psn += n;
 }
 
 namespace {
 
-// Whose memory the request was to reach, if it is the target's.
+// Does the process end whose memory the request names, the target's owner or that of the SRQ?
 bool responder_is_going(Fabric& fabric, const QueuePair& target, const Request& request) noexcept {
     if (!target.head.live()) return true;
     const std::uint32_t owner = target.head.owner();  // none: an XRC target whose maker is gone
@@ -67,6 +69,9 @@ bool responder_is_going(Fabric& fabric, const QueuePair& target, const Request& 
 }  // namespace
 
 void respond(Fabric& fabric, QueuePair& requester, Request& request, Response& response) noexcept {
+    SOFTHCA_DEBUG_ASSERT(
+        response.completion && !response.has_completion && response.target == kNone,
+        "the caller gives a new response");
     QueuePair* target = find_target(fabric, requester, request);
     if (!target) {
         response.answer = Answer::kSilent;
@@ -76,15 +81,15 @@ void respond(Fabric& fabric, QueuePair& requester, Request& request, Response& r
         respond_to_send(fabric, requester, *target, request, response);
     else
         respond_to_rdma(fabric, requester, *target, request, response);
-    // What failed because the other process ends is not an error of the request: the queue pair is
-    // about to go with it, and a wire is silent from then on.
+    // If the request failed because the other process ends, that is no error of the request: the QP
+    // is about to go with its process, and a wire is silent from then on.
     if (response.answer == Answer::kError && !response.local_error &&
         responder_is_going(fabric, *target, request)) {
         response.answer = Answer::kSilent;
         response.has_completion = response.responder_failed = false;
         response.event = kNoEvent;
     }
-    // a responder that does not acknowledge has no way to refuse either (IBTA 9.8.2.2)
+    // A responder that does not acknowledge cannot refuse either (IBTA 9.8.2.2).
     if (!reliable(requester.type) && response.answer == Answer::kError && !response.local_error &&
         !response.has_completion && response.responder_failed) {
         response.answer = Answer::kSilent;

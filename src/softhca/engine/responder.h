@@ -15,7 +15,7 @@ enum class Answer : std::uint8_t {
     kSilent,     // no such QP, not ready, gone: a wire would give no answer
     kRnr,        // no receive posted: RNR NAK
     kNoReceive,  // the same where there is no NAK: a datagram, or UC
-    kBusy,       // a lock is held by somebody else: try again
+    kBusy,       // another thread holds a lock: try again
     kError,      // syndrome says which
 };
 
@@ -53,7 +53,7 @@ inline bool expects(const device::QueuePair& target, const device::QueuePair& re
            (!reliable || ((target.responder_psn ^ requester.requester_psn) & 0xffffff) == 0);
 }
 
-// The QP that a request of `requester` reaches, or nullptr: nobody there who would answer.
+// The QP that a request of `requester` reaches, or nullptr: no QP would answer.
 device::QueuePair* find_target(device::Fabric& fabric, const device::QueuePair& requester,
                                const Request& request) noexcept;
 // After a reliable request of so many bytes was carried out: both sides' packet sequence numbers.

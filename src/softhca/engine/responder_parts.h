@@ -6,6 +6,7 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
 
+#include "softhca/base/assert.h"
 #include "softhca/engine/responder.h"
 
 namespace softhca::engine {
@@ -33,6 +34,8 @@ inline void nak(device::Fabric& fabric, device::QueuePair& target, Response& res
     response.answer = Answer::kError;
     response.syndrome = syndrome;
     response.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
+    SOFTHCA_DEBUG_ASSERT(response.target < device::kMaxQps, "the target is in the table");
+    SOFTHCA_DEBUG_ASSERT(syndrome != 0, "zero stands for no error");
     response.responder_failed = true;
     response.event = event;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Waiting for another attempt: see retries.h. A wire does this over time; here timers do: an RNR
-// NAK is waited out for the responder's RNR timer, a silent peer for the local ack timeout, each as
-// often as the QP's attributes allow.
+// Waiting for another attempt: see retries.h. A wire does this over time, and here timers do. After
+// an RNR NAK the sender waits for the responder's RNR timer, and while the peer is silent for the
+// local ack timeout, each as often as the QP's attributes allow.
 #include "softhca/engine/retries.h"
 
 #include "softhca/engine/srq_waiters.h"
@@ -21,10 +21,11 @@ constexpr std::uint32_t kRnrTimer[32] = {65536, 1,    2,    3,     4,     6,    
                                          4096,  6144, 8192, 12288, 16384, 24576, 32768, 49152};
 constexpr std::uint8_t kInfiniteRnr = 7;
 constexpr std::uint64_t kHoldNs = 50'000'000, kHoldPeriodNs = 50'000;
-// A sender that is told of posts looks by itself, too, when this time has passed without one.
-constexpr std::uint64_t kUntoldNs = 1'000'000;
-constexpr std::uint64_t kForEverPeriodNs =
-    5'000'000;  // a sender that waits for ever looks so often
+// Nanoseconds. A sender that is notified of posts also looks by itself, when this time has passed
+// without a notification.
+constexpr std::uint64_t kUnnotifiedNs = 1'000'000;
+// A sender that waits for ever looks once in this time.
+constexpr std::uint64_t kForEverPeriodNs = 5'000'000;
 
 std::uint64_t rnr_wait_ns(std::uint8_t timer) noexcept {
     return std::uint64_t{kRnrTimer[timer & 31]} * 10'000;
@@ -49,19 +50,21 @@ bool wait_after_rnr_nak(Fabric& fabric, LocalQp& local, QueuePair& qp, const Req
     }
     if (qp.attr.rnr_retry != kInfiniteRnr) {
         if (local.rnr_left == 0) return false;
+        SOFTHCA_ASSERT(local.counting_rnr, "the count began with the first NAK");
         --local.rnr_left;
     }
     const std::uint64_t end = device::now_ns() + rnr_wait_ns(timer);
-    wait_for(local, Waiting::kRnr, end);
-    // Each retry of a limited number takes its time.
+    wait_for(local, WaitReason::kRnr, end);
+    // If the number of retries is limited, each takes the whole timer.
     if (qp.attr.rnr_retry != kInfiniteRnr || options().device.has(DeviceTrait::kRnrTimers))
         return true;
-    // the responder has answered, so its queue pair is there
+    // The responder has answered, so its QP is there.
     QueuePair& target = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
     if (!await_receive(fabric, local, target, request.srq_number)) return true;
-    // The post ends the wait, and not the timer, as long as the timer may be.
+    // The post ends the wait, however long the timer is.
     local.wait_until = 0;
-    local.look_at = end + kUntoldNs;
+    local.look_at = end + kUnnotifiedNs;
+    SOFTHCA_DEBUG_ASSERT(local.wait_until <= local.look_at, "may_go_on() reads them in this order");
     return true;
 }
 
@@ -70,7 +73,7 @@ bool wait_for_response(Fabric& fabric, LocalQp& local, QueuePair& qp) noexcept {
     const QueuePair& other = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
     const bool there = other.head.live() && other.number == qp.attr.dest_qpn;
     if (qp.attr.timeout == 0 && there) {
-        wait_for(local, Waiting::kNoResponse, now + kForEverPeriodNs);
+        wait_for(local, WaitReason::kNoResponse, now + kForEverPeriodNs);
         return true;
     }
     if (!local.counting_retries) {
@@ -81,18 +84,20 @@ bool wait_for_response(Fabric& fabric, LocalQp& local, QueuePair& qp) noexcept {
         --local.retry_left;
         count(qp.send.retries);
     }
-    wait_for(local, Waiting::kNoResponse, now + ack_wait_ns(qp.attr.timeout));
+    wait_for(local, WaitReason::kNoResponse, now + ack_wait_ns(qp.attr.timeout));
     return true;
 }
 
-// An unreliable message for which no receive is posted is lost (IBTA 9.8.3, 9.7.7.2.2). Here the
-// receiver may not have had a processor for milliseconds, in which a real one would have taken a
-// thousand: the wire is that long. It is not for one who did not post anything in all that time.
+// An unreliable message for which no receive is posted is lost (IBTA 9.8.3, 9.7.7.2.2). A receiver
+// of this fabric may have had no processor for milliseconds, in which one with a real adapter would
+// have taken a thousand messages. So the message is held for some milliseconds, but not for a
+// receiver that posted nothing in all that time before.
 bool hold(LocalQp& local, std::uint32_t target) noexcept {
+    SOFTHCA_DEBUG_ASSERT(local.run_lock.is_locked(), "the run lock guards `held_until`");
     const std::uint64_t now = device::now_ns();
     if (local.held_until == 0 && local.in_vain != target) local.held_until = now + kHoldNs;
     if (now < local.held_until) {
-        wait_for(local, Waiting::kRnr, now + kHoldPeriodNs);
+        wait_for(local, WaitReason::kRnr, now + kHoldPeriodNs);
         return true;
     }
     local.in_vain = target;

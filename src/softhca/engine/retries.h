@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // When a request is tried again: after an RNR NAK, while the responder is silent, and while an
 // unreliable message finds no receive. Each function notes in LocalQp what the send queue waits
-// for. Under the run lock, inside an epoch.
+// for. The caller holds the run lock and is inside an epoch.
 #pragma once
 
 #include "softhca/engine/local.h"
@@ -9,7 +9,9 @@
 
 namespace softhca::engine {
 
-inline void wait_for(LocalQp& local, Waiting why, std::uint64_t until) noexcept {
+inline void wait_for(LocalQp& local, WaitReason why, std::uint64_t until) noexcept {
+    SOFTHCA_DEBUG_ASSERT(local.run_lock.is_locked(), "the run lock guards the wait");
+    SOFTHCA_DEBUG_ASSERT(why != WaitReason::kNo, "a queue that does not wait has no reason");
     local.waiting = why;
     local.wait_until = local.look_at = until;
 }
@@ -18,11 +20,11 @@ inline void wait_for(LocalQp& local, Waiting why, std::uint64_t until) noexcept 
 bool wait_after_rnr_nak(device::Fabric& fabric, LocalQp& local, device::QueuePair& qp,
                         const Request& request, std::uint8_t timer) noexcept;
 
-// Nobody answers: waits for the ack timeout, retry_cnt times more. False: that is used up, so the
-// request fails.
+// The responder is silent: waits for the ack timeout, retry_cnt times more. False: these are used
+// up, so the request fails.
 bool wait_for_response(device::Fabric& fabric, LocalQp& local, device::QueuePair& qp) noexcept;
 
-// An unreliable message to QP `target` for which no receive is posted. True while it is to be held.
+// An unreliable message to QP `target` for which no receive is posted. True: hold it for now.
 bool hold(LocalQp& local, std::uint32_t target) noexcept;
 
 }  // namespace softhca::engine

@@ -54,6 +54,9 @@ bool own_side_faults(pid_t own, const iovec* side, unsigned count) noexcept {
 Moved flush(Fabric& fabric, Run& run, std::uint32_t source_slot,
             std::uint32_t target_slot) noexcept {
     if (run.count == 0) return Moved::kOk;
+    SOFTHCA_ASSERT(run.count <= kIovecs, "a run ends when it is full");
+    SOFTHCA_ASSERT(!run.source_pointer || !run.target_pointer,
+                   "no system call copies between two sides that pointers reach");
     const std::uint32_t own = fabric.slot();
     const pid_t own_pid = getpid();
     pid_t other_pid = own_pid;
@@ -185,10 +188,11 @@ Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_
             // This ends where the next shared extent begins.
             if (extent.address > at) piece = std::min(piece, extent.address - at);
         }
-        // Nobody may make this process reach other memory of its own than it has registered.
+        // No other process may make this one reach memory of its own that it has not registered.
         if (!pointer && process == fabric.slot() &&
             !device::own_memory::is_region(key >> 8, at, piece))
             return Access::kBadBounds;
+        SOFTHCA_DEBUG_ASSERT(piece <= left, "extents only shorten what is left");
         list.add(pointer, at, piece);
         at += piece;
         left -= piece;
@@ -246,6 +250,7 @@ Moved move(Fabric& fabric, const SpanList& source, const SpanList& target) noexc
             const bool last = (i + 1 == source.count && from + piece == s.length) ||
                               (j + 1 == target.count && to + piece == t.length);
             if (last && piece > 8) piece -= 8;
+            SOFTHCA_DEBUG_ASSERT(run.count < kIovecs, "flush() empties a full run");
             run.source_pointer = source_pointer;
             run.target_pointer = target_pointer;
             run.source[run.count] = {
@@ -257,6 +262,7 @@ Moved move(Fabric& fabric, const SpanList& source, const SpanList& target) noexc
         }
         from += piece;
         to += piece;
+        SOFTHCA_DEBUG_ASSERT(from <= s.length && to <= t.length, "the shorter side bounds a copy");
         if (from == s.length) ++i, from = 0;
         if (to == t.length) ++j, to = 0;
     }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/fabric.h"
 #include "softhca/device/peers.h"
 
@@ -30,6 +31,7 @@ struct SpanList {
     Span spans[kMaxSpans];
 
     void add(std::byte* pointer, std::uint64_t address, std::size_t length) noexcept {
+        SOFTHCA_DEBUG_ASSERT(count < kMaxSpans, "callers ask full()");
         spans[count++] = {pointer, address, length};
         bytes += length;
     }

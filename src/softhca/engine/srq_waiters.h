@@ -25,20 +25,20 @@ bool await_receive(device::Fabric& fabric, LocalQp& local, device::QueuePair& ta
 void receives_posted(device::Fabric& fabric, std::uint32_t srq) noexcept;
 
 // Whether a receive of which this send queue is notified has been posted since it began to wait.
-inline bool told_of_post(device::Fabric& fabric, const LocalQp& local) noexcept {
+inline bool has_new_post(device::Fabric& fabric, const LocalQp& local) noexcept {
     return fabric.self().receives_posted.load(std::memory_order_acquire) != local.posts_seen;
 }
 
 // Whether a waiting send queue may continue. Its timer must have expired. If it is notified of
 // posts, there must also have been one, or none for so long that it retries anyway.
 inline bool may_go_on(device::Fabric& fabric, const LocalQp& local, std::uint64_t now) noexcept {
-    return now >= local.wait_until && (now >= local.look_at || told_of_post(fabric, local));
+    return now >= local.wait_until && (now >= local.look_at || has_new_post(fabric, local));
 }
 
 // The earliest time at which it may continue, as far as is known, for a thread that sleeps until
 // then.
 inline std::uint64_t goes_on_at(device::Fabric& fabric, const LocalQp& local) noexcept {
-    return told_of_post(fabric, local) ? local.wait_until : local.look_at;
+    return has_new_post(fabric, local) ? local.wait_until : local.look_at;
 }
 
 }  // namespace softhca::engine
