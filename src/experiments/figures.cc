@@ -80,7 +80,10 @@ public:
             by_sharing(feature.series, both(feature, at));
         return *this;
     }
-    Figure take() { return std::move(figure_); }
+    Figure take() {
+        HEDDLE_ASSERT(!figure_.points.empty(), "a figure has curves");
+        return std::move(figure_);
+    }
 
 private:
     static At both(const Feature& feature, const At& at) {
@@ -90,6 +93,10 @@ private:
         };
     }
     void add(const std::string& series, std::uint32_t x, const MessageRate& m, bool comparable) {
+        HEDDLE_ASSERT(x != 0 && m.threads != 0 && m.threads <= base_.threads,
+                      "a point is one of the threads that were asked for");
+        HEDDLE_ASSERT(m.threads % m.sharing.qp == 0 && m.threads % m.sharing.cq == 0,
+                      "threads that share come in whole groups");
         FigurePoint point{series, x, m, std::nullopt};
         if (comparable) point.paper = paper_value(figure_.name, series, x);
         figure_.points.push_back(std::move(point));

@@ -6,7 +6,7 @@
 namespace heddle::bench {
 namespace {
 
-// Arguments of a message, but for its peer.
+// The arguments of a message, except its peer.
 template <class Arguments>
 Arguments message(const iovec& iov, std::uint64_t tag) {
     Arguments a;

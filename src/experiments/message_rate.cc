@@ -13,6 +13,7 @@
 
 #include "experiments/common/completion_tracker.h"
 #include "experiments/common/measure.h"
+#include "heddle/detail/assert.h"
 #include "verbs/handles.h"
 
 namespace heddle::bench {
@@ -79,6 +80,8 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target,
     // The last WR of a full window must be signaled: without it no completion would ever come.
     const std::uint32_t every = std::min(m.signal_every, window);
     const auto done = [&] { return shared.tracker.done(thread, 0); };
+    HEDDLE_ASSERT(list != 0 && list <= window, "a list fits the window");
+    HEDDLE_ASSERT(every != 0 && every <= window, "a full window has a signaled WR");
     const std::uint64_t start = done();
     std::uint64_t posted = start, unsignalled = 0;
     Completion completions[16];
@@ -124,6 +127,7 @@ std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target,
     ring();
     while (done() < posted && shared.failed.load() == 0)
         poll();
+    HEDDLE_ASSERT(shared.failed.load() != 0 || done() == posted, "all WRs are done");
     return posted - start;
 }
 
@@ -168,6 +172,7 @@ struct MessageRateRun::Parts {
                                IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));
                 if (!target_regions.back()) throw VerbsError("registering the targets", errno);
             }
+            HEDDLE_ASSERT(!target_regions.empty(), "thread 0 begins the first region");
             targets.push_back({address(memory + t * stride), target_regions.back()->rkey});
         }
     }
@@ -183,7 +188,7 @@ struct MessageRateRun::Parts {
 
     MessageRate m;
     EndpointSet set;
-    std::uint32_t window;  // works under way of one thread
+    std::uint32_t window;  // WRs in flight of one thread
     std::uint64_t messages = 0;
     Shared shared;
     std::unique_ptr<Line[]> target_memory;
@@ -227,9 +232,10 @@ Rate MessageRateRun::Parts::repeat(double wanted_seconds) {
         thread.join();
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     if (const int status = shared.failed.load())
-        throw VerbsError(std::string("writing: a work completed with \"") +
+        throw VerbsError(std::string("writing: a request completed with \"") +
                              ibv_wc_status_str(static_cast<ibv_wc_status>(status)) + "\"",
                          EIO);
+    HEDDLE_ASSERT(seconds > 0 && targets.size() == m.threads, "each thread had a target");
     std::uint64_t all = 0;
     for (const std::uint64_t n : sent)
         all += n;

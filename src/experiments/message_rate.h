@@ -41,7 +41,7 @@ struct Rate {
 class MessageRateRun {
 public:
     // Throws VerbsError. While it runs, no other thread may read or write the environment, through
-    // which libmlx5 is told to leave BlueFlame alone.
+    // which libmlx5 has to leave BlueFlame alone.
     explicit MessageRateRun(const MessageRate& parameters);
     MessageRateRun(MessageRateRun&&) noexcept;
     ~MessageRateRun();

@@ -14,6 +14,7 @@
 
 #include "experiments/common/measure.h"
 #include "experiments/member.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::bench {
 namespace {
@@ -48,7 +49,7 @@ void pin_to_all_but(const std::vector<int>& processors, std::size_t not_this) {
     for (std::size_t i = 0; i < processors.size(); ++i)
         if (i != not_this) CPU_SET(processors[i], &set);
     if (::sched_setaffinity(0, sizeof set, &set) != 0)
-        throw std::runtime_error("a thread cannot be told its processors");
+        throw std::runtime_error("the processors of a thread cannot be set");
 }
 
 // Work that needs nothing but the processor.
@@ -165,7 +166,7 @@ private:
         const double posted = now_us();
         // A receiver tells the sender that it is ready; that is not part of the measured message.
         if (!sends) begin_send(1, nullptr, 0, kReadyTag);
-        const double told = now_us();
+        const double returned = now_us();
         work(units);
         const double worked = now_us();
         take(sends ? sent_ : received_);
@@ -173,7 +174,7 @@ private:
         if (!sends) take(sent_);
         times.post = posted - begin;
         times.wait = end - worked;
-        times.all = end - begin - (told - posted);
+        times.all = end - begin - (returned - posted);
         // The same work without a message, at about the same time.
         const double alone = now_us();
         work(units);
@@ -187,6 +188,7 @@ private:
         const double time = request_.seconds * 1e6 / std::max(base + 2 * work_us, 0.1);
         const auto count = static_cast<std::uint32_t>(
             std::clamp(time, static_cast<double>(kLeast), static_cast<double>(kMost)));
+        HEDDLE_ASSERT(count >= kLeast && count <= kMost, "the clamp bounds the repetitions");
         std::vector<double> times[4];
         const double begin = now_us();
         for (std::uint32_t i = 0; i < count; ++i) {
@@ -196,6 +198,7 @@ private:
             for (std::size_t field = 0; field < 4; ++field)
                 times[field].push_back(values[field]);
         }
+        HEDDLE_ASSERT(times[0].size() >= kLeast, "a median is of some messages at least");
         return {median(times[0]), median(times[1]), median(times[2]), median(times[3])};
     }
 
@@ -245,7 +248,7 @@ private:
 }  // namespace
 
 std::vector<std::vector<OverlapResult>> run_overlap(
-    const OverlapRequest& request, const std::function<void(const OverlapCase&)>& told) {
+    const OverlapRequest& request, const std::function<void(const OverlapCase&)>& report) {
     const SharedObject<OverlapBoard> board;
     Turns turns;
     std::size_t most = 0;
@@ -253,6 +256,7 @@ std::vector<std::vector<OverlapResult>> run_overlap(
         most = std::max(most, each.bytes);
     const std::vector<int> processors = allowed_cores();
     const auto teams = static_cast<std::uint32_t>(request.teams.size());
+    HEDDLE_ASSERT(teams <= Turns::kMostTeams, "the board has places for so many");
     for (std::uint32_t team = 0; team < teams; ++team) {
         for (int i = 0; i < 2; ++i)
             turns.start(team, [&, team](std::uint32_t rank) {
@@ -272,19 +276,22 @@ std::vector<std::vector<OverlapResult>> run_overlap(
             it.messages = it.by_tuple = it.late = it.switches = 0;
         }
         turns.repeat(teams, request.repetitions, [&](std::uint32_t team) {
-            told(each);
+            report(each);
             turns.turn(team);
             of_case[team].samples.push_back(board->teams[team].sample);
         });
         for (std::uint32_t team = 0; team < teams; ++team) {
             const OverlapBoard::Team& it = board->teams[team];
             const auto messages = static_cast<double>(std::max<std::uint64_t>(it.messages, 1));
+            HEDDLE_ASSERT(of_case[team].samples.size() == request.repetitions,
+                          "each team had its turn in each repetition");
             of_case[team].by_tuple = static_cast<double>(it.by_tuple) / messages;
             of_case[team].late = static_cast<double>(it.late) / messages;
             of_case[team].switches = static_cast<double>(it.switches) / messages;
         }
     }
     turns.end();
+    HEDDLE_ASSERT(results.size() == request.cases.size(), "each case has its results");
     return results;
 }
 

@@ -44,7 +44,7 @@ struct OverlapSample {
 
 struct OverlapResult {
     std::vector<OverlapSample> samples;  // by repetition
-    // Of all messages that the computing side sends or receives.
+    // The counts are of all messages that the computing side sends or receives.
     double by_tuple = 0;  // share that went through tuple queues
     double late = 0;      // share of which the sender found no receive
     double switches = 0;  // for each, how often the thread that works had to make room for others
@@ -52,6 +52,6 @@ struct OverlapResult {
 
 // Results by case, then by team. Throws std::runtime_error.
 std::vector<std::vector<OverlapResult>> run_overlap(
-    const OverlapRequest& request, const std::function<void(const OverlapCase&)>& told);
+    const OverlapRequest& request, const std::function<void(const OverlapCase&)>& report);
 
 }  // namespace heddle::bench

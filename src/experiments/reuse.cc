@@ -278,7 +278,7 @@ ReuseCosts measure_reuse_costs(const protocol::Options& options) {
 }
 
 std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts& costs,
-                                   Told told) {
+                                   ProgressReport report) {
     const SharedObject<ReuseBoard> board;
     Turns turns;
     protocol::Options options[2] = {request.options, request.options};
@@ -306,7 +306,7 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
 
     std::vector<ReuseResult> results;
     for (const ReuseCase& each : request.cases) {
-        told(std::to_string(each.bytes) + " bytes");
+        report(std::to_string(each.bytes) + " bytes");
         board->command = each;
         const std::uint32_t before = operations_before(each, options[0], costs);
         std::uint32_t iterations = 0;

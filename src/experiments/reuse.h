@@ -57,8 +57,8 @@ struct ReuseResult {
 // and rests.
 inline constexpr std::uint32_t kUntilAtRest = 1 << 18;
 
-// What is told while it goes on.
-using Told = void (*)(const std::string& what);
+// Reports how far the experiment is.
+using ProgressReport = void (*)(const std::string& what);
 
 // Registration and copies, measured by a process of its own, as the provider does. Throws
 // std::runtime_error, as do all here.
@@ -67,6 +67,6 @@ protocol::ReuseCosts measure_reuse_costs(const protocol::Options& options);
 // A result for each case. Uses of each buffer before the first repetition: as many as the provider
 // wants, and some.
 std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const protocol::ReuseCosts& costs,
-                                   Told told);
+                                   ProgressReport report);
 
 }  // namespace heddle::bench

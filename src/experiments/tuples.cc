@@ -10,6 +10,7 @@
 
 #include "experiments/common/measure.h"
 #include "experiments/member.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::bench {
 namespace {
@@ -231,7 +232,7 @@ private:
 }  // namespace
 
 std::vector<std::vector<TupleResult>> run_tuples(
-    const TupleRequest& request, const std::function<void(const TupleCase&)>& told) {
+    const TupleRequest& request, const std::function<void(const TupleCase&)>& report) {
     const SharedObject<TupleBoard> board;
     Turns turns;
     std::size_t most = 0;
@@ -239,6 +240,7 @@ std::vector<std::vector<TupleResult>> run_tuples(
         most = std::max(most, each.bytes);
     const std::vector<int> processors = allowed_cores();
     const auto teams = static_cast<std::uint32_t>(request.teams.size());
+    HEDDLE_ASSERT(teams <= Turns::kMostTeams, "the board has places for so many");
     for (std::uint32_t team = 0; team < teams; ++team) {
         for (int i = 0; i < 2; ++i)
             turns.start(team, [&, team](std::uint32_t rank) {
@@ -264,7 +266,7 @@ std::vector<std::vector<TupleResult>> run_tuples(
         // As many for all teams: they see the same tags.
         double messages = 0;
         for (std::uint32_t team = 0; team < teams; ++team) {
-            told(each);
+            report(each);
             board->teams[team].reset();
             board->first = true;
             turn(team, kTupleWarmUp);
@@ -273,12 +275,15 @@ std::vector<std::vector<TupleResult>> run_tuples(
             board->teams[team].reset();
         }
         turns.repeat(teams, request.repetitions, [&](std::uint32_t team) {
-            told(each);
+            report(each);
             of_case[team].seconds.push_back(turn(team, messages));
         });
         for (std::uint32_t team = 0; team < teams; ++team) {
             const TupleBoard::Team& it = board->teams[team];
             const auto sent = static_cast<double>(std::max<std::uint64_t>(it.messages, 1));
+            HEDDLE_ASSERT(of_case[team].seconds.size() == request.repetitions,
+                          "each team had its turn in each repetition");
+            HEDDLE_ASSERT(it.undisturbed <= it.parts, "undisturbed parts are parts");
             of_case[team].by_tuple = static_cast<double>(it.by_tuple) / sent;
             of_case[team].late = static_cast<double>(it.late) / sent;
             of_case[team].opened = it.opened;
@@ -287,6 +292,7 @@ std::vector<std::vector<TupleResult>> run_tuples(
         }
     }
     turns.end();
+    HEDDLE_ASSERT(results.size() == request.cases.size(), "each case has its results");
     return results;
 }
 

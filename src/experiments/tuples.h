@@ -42,7 +42,7 @@ struct TupleResult {
 
 // Results by case, then by team. Throws std::runtime_error: a message that is not the one expected,
 // too.
-std::vector<std::vector<TupleResult>> run_tuples(const TupleRequest& request,
-                                                 const std::function<void(const TupleCase&)>& told);
+std::vector<std::vector<TupleResult>> run_tuples(
+    const TupleRequest& request, const std::function<void(const TupleCase&)>& report);
 
 }  // namespace heddle::bench

@@ -60,6 +60,9 @@ bool Turns::wait(sem_t& semaphore) noexcept {
 }
 
 void Turns::start(std::uint32_t team, const std::function<void(std::uint32_t)>& body) {
+    HEDDLE_ASSERT(team < kMostTeams && sizes_[team] < kMostProcesses,
+                  "the board has places for so many");
+    HEDDLE_ASSERT(!board_->over, "no process begins after the last turn");
     const std::uint32_t rank = sizes_[team];
     const pid_t parent = ::getpid();
     const pid_t child = ::fork();
@@ -84,6 +87,7 @@ void Turns::start(std::uint32_t team, const std::function<void(std::uint32_t)>& 
 }
 
 void Turns::wait_until_done(std::uint32_t team) {
+    HEDDLE_ASSERT(team < kMostTeams && sizes_[team] != 0, "the team has processes");
     for (std::uint32_t i = 0; i < sizes_[team]; ++i)
         wait(board_->teams[team].done);
     throw_if_failed();
@@ -96,6 +100,7 @@ void Turns::turn(std::uint32_t team) {
 }
 
 void Turns::end() {
+    HEDDLE_ASSERT(!board_->over, "the turns end once");
     board_->over = true;
     for (std::uint32_t team = 0; team < kMostTeams; ++team)
         for (std::uint32_t i = 0; i < sizes_[team]; ++i)
@@ -105,6 +110,7 @@ void Turns::end() {
 }
 
 bool Turns::next(std::uint32_t team, std::uint32_t rank) {
+    HEDDLE_ASSERT(team < kMostTeams && rank < kMostProcesses, "the process has its place");
     // Without a time limit: the driving process may take long between turns, and its end ends its
     // children.
     while (::sem_wait(&board_->teams[team].processes[rank].go) != 0) {

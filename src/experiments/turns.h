@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "protocol/common/endpoint_address.h"
 
 namespace heddle::bench {
@@ -61,6 +62,7 @@ public:
     // warm, so another team is the first in each repetition.
     template <class Run>
     void repeat(std::uint32_t teams, std::uint32_t repetitions, const Run& run) {
+        HEDDLE_ASSERT(teams <= kMostTeams, "the board has places for so many");
         for (std::uint32_t i = 0; i < repetitions; ++i)
             for (std::uint32_t n = 0; n < teams; ++n)
                 run((i + n) % teams);
@@ -72,10 +74,12 @@ public:
     void throw_if_failed() const;
     void fail(const std::string& why) noexcept;
     protocol::EndpointAddress& name(std::uint32_t team, std::uint32_t rank) noexcept {
+        HEDDLE_ASSERT(team < kMostTeams && rank < kMostProcesses, "the process has its place");
         return board_->teams[team].processes[rank].name;
     }
     // How many processes have entered barriers since the start.
     std::atomic<std::uint32_t>& at_barrier(std::uint32_t team) noexcept {
+        HEDDLE_ASSERT(team < kMostTeams, "the team has its place");
         return board_->teams[team].at_barrier;
     }
 

@@ -46,7 +46,7 @@ double spread(const std::vector<double>& samples) {
 void apply_share(const std::string& text, Sharing* sharing) {
     const std::size_t equals = text.find('=');
     const std::string what = text.substr(0, equals);
-    const int ways = equals == std::string::npos ? 0 : std::atoi(text.c_str() + equals + 1);
+    const int sharers = equals == std::string::npos ? 0 : std::atoi(text.c_str() + equals + 1);
     std::uint32_t* const place = what == "context"  ? &sharing->context
                                  : what == "pd"     ? &sharing->pd
                                  : what == "mr"     ? &sharing->mr
@@ -54,10 +54,10 @@ void apply_share(const std::string& text, Sharing* sharing) {
                                  : what == "qp"     ? &sharing->qp
                                  : what == "buffer" ? &sharing->buffer
                                                     : nullptr;
-    if (place == nullptr || ways < 1)
+    if (place == nullptr || sharers < 1)
         refuse("--share " + text +
                ": RESOURCE=WAYS, where RESOURCE is context, pd, mr, cq, qp or buffer");
-    *place = static_cast<std::uint32_t>(ways);
+    *place = static_cast<std::uint32_t>(sharers);
 }
 
 std::vector<BenchRow> make_rows(const BenchRequest& request, const DeviceInfo& device) {

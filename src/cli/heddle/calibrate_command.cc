@@ -153,18 +153,18 @@ Json json_of(const ReuseCosts& costs, const DeviceInfo& device, const std::strin
     for (std::size_t i = 0; i < ReuseCosts::kSizes; ++i) {
         const ReuseCosts::Cost& cost = costs.costs[i];
         if (cost.registration <= 0) continue;
-        Json ways;
+        Json channels;
         for (std::size_t way = 0; way < ReuseCosts::kWays; ++way) {
             const double uses = cost.uses(static_cast<ReuseCosts::Way>(way));
-            ways[kChannels[way]] = {{"copied_ns", cost.copied[way]},
-                                    {"gathered_ns", cost.gathered[way]},
-                                    {"uses", uses > 0 ? Json(std::ceil(uses)) : Json(nullptr)}};
+            channels[kChannels[way]] = {{"copied_ns", cost.copied[way]},
+                                        {"gathered_ns", cost.gathered[way]},
+                                        {"uses", uses > 0 ? Json(std::ceil(uses)) : Json(nullptr)}};
         }
         sizes.push_back({{"bytes", ReuseCosts::size_of(i)},
                          {"registration_ns", cost.registration},
                          {"copy_ns", cost.copy},
                          {"lookup_ns", cost.lookup},
-                         {"ways", ways}});
+                         {"ways", channels}});
     }
     return {{"version", HEDDLE_VERSION},
             {"device", device.name},

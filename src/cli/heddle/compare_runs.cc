@@ -116,11 +116,11 @@ CompareVariant plain_variant(const CompareRequest& request, const std::vector<st
             variant.order.set = more_ranks_than_processors();
     }
     // PyPI's Intel MPI does not find its own libfabric without that, whatever it runs over.
-    Wishes wishes;
-    wishes.mpi = Mpi::kIntel;
-    wishes.program = program;
-    if (const char* path = std::getenv("LD_LIBRARY_PATH")) wishes.library_path = path;
-    for (const Setting& setting : mpi_settings(wishes))
+    MpiRequest libraries;
+    libraries.mpi = Mpi::kIntel;
+    libraries.program = program;
+    if (const char* path = std::getenv("LD_LIBRARY_PATH")) libraries.library_path = path;
+    for (const Setting& setting : mpi_settings(libraries))
         if (setting.variable == "LD_LIBRARY_PATH") variant.order.set.push_back(setting);
     make_plain(variant.order);
     variant.command = command_line(variant.order.words);

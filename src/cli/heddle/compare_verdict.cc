@@ -117,7 +117,8 @@ std::string advice_of_times(const CompareRequest& request, const ComparedRuns& a
             text +=
                 " The runs vary so much that a difference within that interval does not show: "
                 "more rounds or a quieter machine narrow it.";
-        if (best != &second) text += " Of the two over heddle, \"" + best->name + "\" is faster.";
+        if (best != &second)
+            text += " \"" + best->name + "\" is the faster of the two over heddle.";
     }
     if (all.software)
         text +=

@@ -38,9 +38,9 @@ std::vector<std::byte> ring_of(const mlx5dv_qp& qp, std::uint32_t qpn) {
     return bytes;
 }
 
-class RandomWorks {
+class RandomRequests {
 public:
-    RandomWorks(CheckedDevice& device, std::uint32_t max_inline)
+    RandomRequests(CheckedDevice& device, std::uint32_t max_inline)
         : device_(device), max_inline_(max_inline) {}
 
     const WorkRequest& next() {
@@ -53,9 +53,9 @@ public:
         work_.remote_key = device_.key();
         work_.compare_or_add = random_();
         work_.swap = random_();
-        pieces_.clear();
+        sges_.clear();
         if (post::detail::is_atomic(work_.opcode)) {
-            pieces_.push_back(device_.piece(8 * upto(64), 8));
+            sges_.push_back(device_.piece(8 * upto(64), 8));
         } else {
             std::uint32_t left = 2048;
             if (work_.opcode == Opcode::kWrite && upto(1)) {
@@ -64,11 +64,11 @@ public:
             }
             for (std::uint32_t count = upto(kMaxSges); count != 0; --count) {
                 const std::uint32_t bytes = upto(std::min(left, 200u));
-                pieces_.push_back(device_.piece(upto(4096), bytes));
+                sges_.push_back(device_.piece(upto(4096), bytes));
                 left -= bytes;
             }
         }
-        work_.sges = pieces_;
+        work_.sges = sges_;
         return work_;
     }
 
@@ -79,7 +79,7 @@ private:
     CheckedDevice& device_;
     std::uint32_t max_inline_;
     std::mt19937 random_{1};
-    std::vector<ibv_sge> pieces_;
+    std::vector<ibv_sge> sges_;
     WorkRequest work_;
 };
 
@@ -96,15 +96,15 @@ Finding check_entries(CheckedDevice& device) {
     completions.add(direct);
     const mlx5dv_qp one = post::detail::layout_of(by_verbs.qp()),
                     other = post::detail::layout_of(by_direct.qp());
-    RandomWorks works(device, std::min(by_verbs.max_inline, by_direct.max_inline));
-    constexpr int kWorks = 1000;
+    RandomRequests requests(device, std::min(by_verbs.max_inline, by_direct.max_inline));
+    constexpr int kRequests = 1000;
     std::string difference;
-    for (int i = 0; i < kWorks && difference.empty(); ++i) {
+    for (int i = 0; i < kRequests && difference.empty(); ++i) {
         for (const mlx5dv_qp* qp : {&one, &other})
             std::memset(qp->sq.buf, 0, std::size_t{qp->sq.wqe_cnt} * post::detail::kBlock);
-        const WorkRequest& work = works.next();
+        const WorkRequest& work = requests.next();
         if (verbs.post_now(work) != Posted::kOk || direct.post_now(work) != Posted::kOk)
-            throw VerbsError("posting work " + std::to_string(i), EIO);
+            throw VerbsError("posting request " + std::to_string(i), EIO);
         by_verbs.wait(by_verbs.cq());
         post::Completion done;
         const auto end = std::chrono::steady_clock::now() + kCompletionPatience;
@@ -124,8 +124,8 @@ Finding check_entries(CheckedDevice& device) {
         if (one.dbrec[MLX5_SND_DBR] != other.dbrec[MLX5_SND_DBR])
             difference = "the doorbell record";
     }
-    finding.details = {{"works", kWorks}, {"difference", difference}};
-    finding.seen = difference.empty() ? "equal for " + std::to_string(kWorks) + " works"
+    finding.details = {{"works", kRequests}, {"difference", difference}};
+    finding.seen = difference.empty() ? "equal for " + std::to_string(kRequests) + " works"
                                       : "libmlx5 and the direct path differ in " + difference;
     finding.meaning = "The direct path writes what this libmlx5 writes.";
     if (!difference.empty()) {

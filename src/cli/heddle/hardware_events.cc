@@ -103,18 +103,19 @@ Finding check_repeated_arm(CheckedDevice& device) {
         loop.wait(loop.cq());
         return loop.event(milliseconds);
     };
-    LoopedQp ahead(device), behind(device);
-    arm_with(ahead.cq(), 1, 0);
-    const bool took_ahead = message(ahead, kNoEventMs);
-    arm_with(behind.cq(), 0, 0);
-    if (!message(behind, kEventMs)) throw VerbsError("the event of a first arm", ETIMEDOUT);
-    arm_with(behind.cq(), 0, 1);
-    const bool took_behind = message(behind, kNoEventMs);
-    finding.details = {{"number_ahead", taken(took_ahead)}, {"number_of_last", taken(took_behind)}};
-    finding.seen = std::string("the number of the arm before is ") + taken(took_behind) +
-                   ", a number ahead is " + taken(took_ahead);
+    LoopedQp later(device), earlier(device);
+    arm_with(later.cq(), 1, 0);
+    const bool took_later = message(later, kNoEventMs);
+    arm_with(earlier.cq(), 0, 0);
+    if (!message(earlier, kEventMs)) throw VerbsError("the event of a first arm", ETIMEDOUT);
+    arm_with(earlier.cq(), 0, 1);
+    const bool took_earlier = message(earlier, kNoEventMs);
+    finding.details = {{"number_ahead", taken(took_later)},
+                       {"number_of_last", taken(took_earlier)}};
+    finding.seen = std::string("the number of the arm before is ") + taken(took_earlier) +
+                   ", a number ahead is " + taken(took_later);
     finding.meaning = "As heddle has it: it counts arms with the events that it has read.";
-    if (took_behind) {
+    if (took_earlier) {
         finding.answer = Answer::kDiffers;
         finding.meaning = "The device is kinder than heddle needs.";
     }

@@ -79,13 +79,13 @@ std::string hexadecimal(const std::uint8_t* bytes, std::size_t count) {
 class Watcher final : public memory::AddressMonitor::Listener {
 public:
     void gone(std::uintptr_t begin, std::uintptr_t end) noexcept override {
-        if (begin < end_ && end > begin_) told = true;
+        if (begin < end_ && end > begin_) notified = true;
     }
     bool wants(std::uintptr_t begin, std::uintptr_t end) const noexcept override {
         return begin < end_ && end > begin_;
     }
     Watcher(std::uintptr_t begin, std::uintptr_t end) : begin_(begin), end_(end) {}
-    bool told = false;  // under the monitor's mutex
+    bool notified = false;  // under the monitor's mutex
 
 private:
     std::uintptr_t begin_, end_;
@@ -306,17 +306,17 @@ Finding check_memory_events(CheckedDevice&) {
         watched = monitor.watch(begin, begin + kLength);
     }
     munmap(memory, kLength);
-    bool told;
+    bool notified;
     {
         const std::lock_guard guard(monitor.mutex());
-        told = watcher.told;
+        notified = watcher.notified;
     }
     monitor.remove(watcher);
-    finding.seen = !watched ? "memory cannot be watched"
-                   : told   ? "told of an unmapped range before munmap() returned"
-                            : "not told of an unmapped range";
+    finding.seen = !watched   ? "memory cannot be watched"
+                   : notified ? "told of an unmapped range before munmap() returned"
+                              : "not told of an unmapped range";
     finding.meaning = "Registrations can be kept while the memory is what it was.";
-    if (!told) {
+    if (!notified) {
         finding.answer = Answer::kDiffers;
         finding.meaning = "FI_HEDDLE_REUSE=off and FI_HEDDLE_MR_CACHE=0 are needed here.";
     }

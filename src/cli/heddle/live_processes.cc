@@ -124,7 +124,7 @@ AbsentProcess absent_process(int pid, const fs::path& process) {
     return {pid,
             command + " is a process of user " +
                 (owner != nullptr ? owner->pw_name : std::to_string(status.st_uid)) +
-                ", whose files this one may not look at (" + error.message() +
+                ", and this user may not read its files (" + error.message() +
                 "): run heddle top as that user or as root",
             false};
 }

@@ -55,7 +55,7 @@ int complain(const CLI::App& command, const std::string& what) {
     return kUsage;
 }
 
-// What to type where a command failed for want of a device: the same, on the software one.
+// What to type after a command that found no device: the same, on the software one.
 void propose_softhca(const std::vector<std::string>& arguments) {
     if (!heddle::verbs::why_no_device()) return;
     std::string line;

@@ -21,32 +21,33 @@ std::string intel_libraries(const std::string& program) {
 
 }  // namespace
 
-std::vector<Setting> mpi_settings(const Wishes& wishes) {
+std::vector<Setting> mpi_settings(const MpiRequest& request) {
     std::vector<Setting> all;
-    const auto wanted = [&](Mpi mpi) { return wishes.mpi == Mpi::kAuto || wishes.mpi == mpi; };
+    const auto wanted = [&](Mpi mpi) { return request.mpi == Mpi::kAuto || request.mpi == mpi; };
     if (wanted(Mpi::kMpich)) {
         all.push_back({"MPIR_CVAR_CH4_NETMOD", "ofi"});  // else UCX
-        if (wishes.within_node) all.push_back({"MPIR_CVAR_NOLOCAL", "1"});
-        if (wishes.threads > 1)
-            all.push_back({"MPIR_CVAR_CH4_NUM_VCIS", std::to_string(wishes.threads), true});
+        if (request.within_node) all.push_back({"MPIR_CVAR_NOLOCAL", "1"});
+        if (request.threads > 1)
+            all.push_back({"MPIR_CVAR_CH4_NUM_VCIS", std::to_string(request.threads), true});
     }
     if (wanted(Mpi::kOpenMpi)) {
         all.push_back(
             {"OMPI_MCA_pml", "cm"});  // where there is an mlx5 device, pml/ucx ranks higher
         all.push_back({"OMPI_MCA_mtl", "ofi"});
         // One-sided: not past libfabric by UCX, nor by shared memory if that is not wanted.
-        all.push_back({"OMPI_MCA_osc", wishes.within_node ? "^ucx,sm" : "^ucx"});
-        all.push_back({"OMPI_MCA_btl", wishes.within_node ? "ofi,self" : "^uct"});
+        all.push_back({"OMPI_MCA_osc", request.within_node ? "^ucx,sm" : "^ucx"});
+        all.push_back({"OMPI_MCA_btl", request.within_node ? "ofi,self" : "^uct"});
     }
     if (wanted(Mpi::kIntel)) {
         all.push_back({"I_MPI_OFI_PROVIDER", "heddle"});
-        all.push_back({"I_MPI_FABRICS", wishes.within_node ? "ofi" : "shm:ofi"});
-        if (wishes.threads > 1) all.push_back({"I_MPI_THREAD_SPLIT", "1", true});
-        const std::string libraries = intel_libraries(wishes.program);
+        all.push_back({"I_MPI_FABRICS", request.within_node ? "ofi" : "shm:ofi"});
+        if (request.threads > 1) all.push_back({"I_MPI_THREAD_SPLIT", "1", true});
+        const std::string libraries = intel_libraries(request.program);
         if (!libraries.empty())
             all.push_back(
                 {"LD_LIBRARY_PATH",
-                 libraries + (wishes.library_path.empty() ? "" : ":") + wishes.library_path, true});
+                 libraries + (request.library_path.empty() ? "" : ":") + request.library_path,
+                 true});
     }
     return all;
 }

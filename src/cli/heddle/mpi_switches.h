@@ -12,21 +12,22 @@ enum class Mpi { kAuto, kMpich, kOpenMpi, kIntel };
 
 struct Setting {
     std::string variable, value;
-    // Ours, or asked for by a flag: replaces what is there. Else what the user has set stays.
+    // True: the setting replaces a value that is there. False: the user's value stays.
     bool always = false;
 };
 
-struct Wishes {
+struct MpiRequest {
     Mpi mpi = Mpi::kAuto;      // kAuto: the variables of all
     bool within_node = false;  // also what an MPI would move by shared memory of its own
-    unsigned threads = 1;      // that call MPI at once
-    std::string program;       // what is to be started: beside it may be Intel MPI's libraries
+    unsigned threads = 1;      // threads that call MPI at once
+    std::string program;       // the program to start: Intel MPI's libraries may be beside it
     std::string library_path;  // LD_LIBRARY_PATH as it is
 };
 
-std::vector<Setting> mpi_settings(const Wishes& wishes);
+std::vector<Setting> mpi_settings(const MpiRequest& request);
 
-// For Open MPI's launcher, which else refuses: a software HCA is there to try things on a laptop.
+// For Open MPI's launcher, which refuses more ranks than processors without them. Users of a
+// software HCA try many ranks on a laptop.
 std::vector<Setting> more_ranks_than_processors();
 
 }  // namespace heddle::cli

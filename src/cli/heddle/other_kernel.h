@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The same command under the UAR kernel that is not running: possible on the software HCA, which is
-// told which kernel to be by an environment variable at the start of a process.
+// The same command under the UAR kernel that is not running. The software HCA can do that, because
+// an environment variable chooses its kernel when a process starts.
 #pragma once
 
 #include <string>

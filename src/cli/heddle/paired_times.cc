@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "experiments/common/measure.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::cli {
 namespace {
@@ -21,6 +22,7 @@ std::size_t order_of_interval(std::size_t rounds) {
         term *= static_cast<double>(rounds - k) / static_cast<double>(k + 1);
         ++k;
     }
+    HEDDLE_ASSERT(k <= rounds / 2, "the interval has its two ends in order");
     return k;
 }
 
@@ -43,6 +45,8 @@ PairedTimes paired_times(const std::vector<double>& times, const std::vector<dou
     if (k == 0) return result;
     std::sort(ratios.begin(), ratios.end());
     const PairedTimes::Interval interval{ratios[k - 1], ratios[ratios.size() - k]};
+    HEDDLE_ASSERT(interval.low <= result.ratio && result.ratio <= interval.high,
+                  "the median lies in its interval");
     result.interval = interval;
     result.verdict = Verdict::kNoDifference;
     if (interval.high < 1 && result.ratio <= 1 - PairedTimes::kLeastDifference)

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cli/heddle/reuse_report.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::cli {
 namespace {
@@ -15,6 +16,7 @@ constexpr std::uint64_t kMostRings = 64;
 constexpr std::size_t kRingSizes = 11;  // sizes up to 2^10, the default of FI_HEDDLE_RING_SIZE
 
 bool at_least(std::uint64_t part, std::uint64_t share, std::uint64_t whole) {
+    HEDDLE_ASSERT(share <= 100, "a share is in percent");
     return whole != 0 && part * 100 >= share * whole;
 }
 

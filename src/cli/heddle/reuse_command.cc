@@ -98,7 +98,8 @@ int run(const ReuseExperiment& experiment, const ReuseRequest& request) {
     for (const bool ring : rings) {
         wanted.options.rings = ring ? wanted.processes : 0;
         wanted.options.ring_bytes = 8192;
-        const std::vector<bench::ReuseResult> results = run_reuse(wanted, costs, told(request));
+        const std::vector<bench::ReuseResult> results =
+            run_reuse(wanted, costs, progress_report(request));
         for (std::size_t i = 0; i < results.size(); ++i) {
             const ReuseCase& c = wanted.cases[i];
             const bench::ReuseResult& result = results[i];

@@ -71,7 +71,7 @@ int run(const ReuseNeverRequest& request) {
             wanted.cases.push_back({ReuseKind::kSelf, bytes, again ? kInTurn : once, false, again});
     cli_common::TextTable table({"buffers", "bytes", "reuse", "ns without", "ns with", "slower %",
                                  "quartiles", "in all %", "tables KiB", "no copy %"});
-    const Told say = told(request);
+    const ProgressReport say = progress_report(request);
     for (const ReuseSetting& setting : kSettings) {
         wanted.options.reuse_after = setting.reuse_after;
         // Two processes differ by a few percent in where their memory lies: of one run, so much is

@@ -188,17 +188,17 @@ void run(const RunRequest& request, std::vector<std::string> command) {
                      "heddle run: there is no RDMA device with an active port, and --softhca never "
                      "keeps the software HCA away: MPI will not find heddle\n");
 
-    Wishes wishes;
-    wishes.mpi = mpi_of(request.mpi);
-    wishes.within_node = request.within_node == "auto" ? on_softhca || machine.software
-                                                       : request.within_node == "heddle";
-    wishes.threads = request.threads;
-    wishes.program = program;
-    if (const char* path = std::getenv("LD_LIBRARY_PATH")) wishes.library_path = path;
+    MpiRequest switches;
+    switches.mpi = mpi_of(request.mpi);
+    switches.within_node = request.within_node == "auto" ? on_softhca || machine.software
+                                                         : request.within_node == "heddle";
+    switches.threads = request.threads;
+    switches.program = program;
+    if (const char* path = std::getenv("LD_LIBRARY_PATH")) switches.library_path = path;
     const Environment environment(request.verbose);
     for (const Setting& setting : own_settings(request))
         environment.set(setting);
-    for (const Setting& setting : mpi_settings(wishes))
+    for (const Setting& setting : mpi_settings(switches))
         environment.set(setting);
     if (launcher.is_openmpi && (on_softhca || machine.software))
         for (const Setting& setting : more_ranks_than_processors())
@@ -364,7 +364,7 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
         ->check(CLI::IsMember({"auto", "always", "never"}));
     run_app
         ->add_option("--mpi", request->mpi,
-                     "whose variables are set: auto (all), mpich, openmpi, intel")
+                     "the MPI library whose variables to set: auto (all), mpich, openmpi, intel")
         ->check(CLI::IsMember({"auto", "mpich", "openmpi", "intel"}));
     run_app
         ->add_option("--within-node", request->within_node,

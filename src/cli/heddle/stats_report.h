@@ -8,7 +8,7 @@
 
 namespace heddle::cli {
 
-// ranks: how many were to be started; 0 if that is not known.
+// ranks: how many processes the launcher had to start; 0 if that is not known.
 std::string stats_report(const JobCounts& job, unsigned ranks);
 
 }  // namespace heddle::cli

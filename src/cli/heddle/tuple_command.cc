@@ -184,9 +184,10 @@ int run(const TupleExperiment& experiment, const TupleRequest& request) {
         }
     if (request.json) return 0;
     std::printf(
-        "%s: %s; medians of %u repetitions of %.0f ms, all ways in turns\n\n%s\n"
-        "us: of a message. times as good: time by rget over time by this way, turn by turn; 1 and "
-        "more is at or\nahead. by tuple: of the messages; late: of them, those that found no "
+        "%s: %s; medians of %u repetitions of %.0f ms, all modes in turns\n\n%s\n"
+        "us: of a message. times as good: time by rget over time by this mode, turn by turn; 1 "
+        "and more is as\ngood or better. by tuple: of the messages; late: of them, those that "
+        "found no "
         "receive. opened: queues, after the\nfirst turn.\n",
         title_of(info).c_str(), experiment.what, wanted.repetitions, request.milliseconds,
         table.text().c_str());

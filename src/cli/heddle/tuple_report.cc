@@ -75,20 +75,20 @@ std::string tuple_report(const JobCounts& job) {
     if (job.processes == 0)
         return "No process has used heddle to its end: nothing is known of its messages.\n";
     const auto number = [&](const char* key) { return std::to_string(job.of(key)); };
-    cli_common::TextTable ways({"way", "messages"});
-    ways.add({"in the work queue entry", number("inlined")});
-    ways.add({"eager", number("eager")});
-    ways.add({"rendezvous", number("rendezvous")});
-    ways.add({"tuple queues", number("tuple_messages")});
+    cli_common::TextTable modes({"way", "messages"});
+    modes.add({"in the work queue entry", number("inlined")});
+    modes.add({"eager", number("eager")});
+    modes.add({"rendezvous", number("rendezvous")});
+    modes.add({"tuple queues", number("tuple_messages")});
     if (job.of("tuple_messages") != 0) {
-        ways.add({"  before their receives", number("tuple_blocking")});
-        ways.add({"  copied, so that senders go on", number("tuple_copied")});
-        ways.add({"  held back for a while", number("tuple_held")});
-        ways.add({"  sent again otherwise", number("tuple_again")});
+        modes.add({"  before their receives", number("tuple_blocking")});
+        modes.add({"  copied, so that senders go on", number("tuple_copied")});
+        modes.add({"  held back for a while", number("tuple_held")});
+        modes.add({"  sent again otherwise", number("tuple_again")});
     }
     std::ostringstream out;
     out << "Messages of " << counted(job.processes, "process", "processes") << "\n\n"
-        << ways.text();
+        << modes.text();
     if (job.of("tuples_asked") != 0)
         out << "\nOf " << number("tuples_asked") << " tuples that repeated "
             << number("tuples_opened") << " got a queue, at most " << number("tuple_queues_peak")

@@ -16,7 +16,7 @@ void add_turn_options(CLI::App& command, TurnOptions& options, const TurnTexts& 
     command.add_flag("--json", options.json, texts.json);
 }
 
-Told told(const TurnOptions& options) {
+ProgressReport progress_report(const TurnOptions& options) {
     if (options.json) return [](const std::string&) {};
     return
         [](const std::string& what) { std::fprintf(stderr, "heddle bench: %s\n", what.c_str()); };

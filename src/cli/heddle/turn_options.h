@@ -30,8 +30,8 @@ struct TurnTexts {
 // --repetitions, --time, --device, --json. `options` lives as long as the command.
 void add_turn_options(CLI::App& command, TurnOptions& options, const TurnTexts& texts);
 
-// For what tells how far it is: a line on standard error, or nothing where JSON is wanted.
-using Told = void (*)(const std::string& what);
-Told told(const TurnOptions& options);
+// Reports how far an experiment is: a line on standard error, or nothing with --json.
+using ProgressReport = void (*)(const std::string& what);
+ProgressReport progress_report(const TurnOptions& options);
 
 }  // namespace heddle::cli

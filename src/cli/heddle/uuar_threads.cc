@@ -5,6 +5,8 @@
 
 #include <map>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::cli {
 namespace {
 
@@ -53,6 +55,7 @@ std::optional<UuarThreads> uuar_threads(const EndpointSet& set) {
             uuars.add(address, t);
             pages.add(address & ~(page - 1), t);
         }
+    HEDDLE_ASSERT(uuars.groups.size() >= pages.groups.size(), "each page has one uUAR at least");
     return UuarThreads{std::move(uuars.groups), std::move(pages.groups)};
 }
 

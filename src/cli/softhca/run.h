@@ -15,7 +15,7 @@ using Settings = std::vector<std::pair<std::string, std::string>>;  // environme
 // with the reason on stderr.
 int run(const Settings& settings, const std::vector<std::string>& command);
 
-// The LD_PRELOAD to use: what was there, but for other copies of libsofthca.so, then `library`.
+// The LD_PRELOAD to use: its value without other copies of libsofthca.so, then `library`.
 std::string preload_list(const std::string& before, const std::string& library);
 
 // The library that belongs to this command: ../lib/libsofthca.so from its own place, in the build

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::bench {
 
 // How many of its WRs are done, for each thread and each of its QPs. record() and done() may be
@@ -18,9 +20,13 @@ public:
         : qps_(qps), lines_(threads * qps) {}
 
     static std::uint64_t id(std::uint32_t thread, std::uint32_t k, std::uint64_t count) {
+        HEDDLE_DEBUG_ASSERT(thread < 1u << 16 && k < 1u << 8 && count >> 40 == 0,
+                            "each number has its bits of the id");
         return std::uint64_t{thread} << 48 | std::uint64_t{k} << 40 | count;
     }
     void record(std::uint64_t id) noexcept {
+        HEDDLE_DEBUG_ASSERT((id >> 48) * qps_ + ((id >> 40) & 0xff) < lines_.size(),
+                            "the id is one that id() made");
         std::atomic<std::uint64_t>& done = lines_[(id >> 48) * qps_ + ((id >> 40) & 0xff)].done;
         const std::uint64_t count = id & ((std::uint64_t{1} << 40) - 1);
         // Two threads that poll one CQ may record in another order than the device completed: the
@@ -31,6 +37,8 @@ public:
         }
     }
     std::uint64_t done(std::uint32_t thread, std::uint32_t k) const noexcept {
+        HEDDLE_DEBUG_ASSERT(k < qps_ && thread * qps_ + k < lines_.size(),
+                            "each thread has as many QPs");
         return lines_[thread * qps_ + k].done.load(std::memory_order_acquire);
     }
 

@@ -4,8 +4,8 @@
 //
 // A directory may hold files of a job that died. So rank 0 chooses a random token, without which no
 // file is looked at, and gives it to those it has seen: each other process writes a random number
-// (hello.RANK), rank 0 answers with the token and the numbers it has read (job), and who finds its
-// own number there acknowledges (ack.TOKEN.RANK). A stale hello is replaced when its
+// (hello.RANK), rank 0 answers with the token and the numbers it has read (job), and a process that
+// finds its own number there acknowledges (ack.TOKEN.RANK). A stale hello is replaced when its
 // process comes, and rank 0 answers anew until all have acknowledged.
 #include "experiments/common/job.h"
 
@@ -19,6 +19,8 @@
 #include <random>
 #include <sstream>
 #include <thread>
+
+#include "heddle/detail/assert.h"
 
 namespace heddle::bench {
 namespace {
@@ -85,6 +87,7 @@ public:
     }
 
     std::vector<std::string> all_gather(const std::string& mine) override {
+        HEDDLE_ASSERT(size() == 1 || !token_.empty(), "the processes have met");
         write(name(step_, rank()), mine);
         std::vector<std::string> all(size());
         const auto end = deadline();
@@ -133,6 +136,7 @@ private:
     }
 
     void invite() {
+        HEDDLE_ASSERT(rank() == 0 && token_.empty(), "rank 0 chooses the token, once");
         const std::string token = random_number();
         std::string answered;
         const auto end = deadline();
@@ -150,6 +154,7 @@ private:
         }
     }
     void join() {
+        HEDDLE_ASSERT(rank() != 0, "rank 0 invites the others");
         const std::string mine = random_number();
         write("hello." + std::to_string(rank()), mine);
         const auto end = deadline();
@@ -190,6 +195,9 @@ std::optional<Job> job_of_environment() {
         if (job.id.empty()) job.id = "parent-" + std::to_string(::getppid());
         for (char& c : job.id)
             if (c == '/') c = '-';
+        HEDDLE_ASSERT(job.rank < job.size && job.size > 1, "a job has more than one process");
+        HEDDLE_ASSERT(!job.id.empty() && job.id.find('/') == std::string::npos,
+                      "the id is part of a file's name");
         return job;
     }
     return std::nullopt;

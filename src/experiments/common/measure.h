@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::bench {
 
 [[noreturn]] inline void give_up(const char* what) {
@@ -48,6 +50,7 @@ inline std::vector<int> allowed_cores() {
     if (sched_getaffinity(0, sizeof set, &set) != 0) give_up("sched_getaffinity");
     for (int core = 0; core < CPU_SETSIZE; ++core)
         if (CPU_ISSET(core, &set)) cores.push_back(core);
+    HEDDLE_ASSERT(!cores.empty(), "this thread runs on a core");
     return cores;
 }
 
@@ -60,12 +63,14 @@ inline void pin_to(int core) {
 
 // 1, 2: the median, 3.
 inline double quartile(std::vector<double> values, int which) {
+    HEDDLE_ASSERT(which >= 1 && which <= 3, "there are three quartiles");
     if (values.empty()) return 0;
     std::sort(values.begin(), values.end());
     // between the two values that are nearest
     const double at = static_cast<double>(values.size() - 1) * which / 4;
     const auto below = static_cast<std::size_t>(std::floor(at));
     const std::size_t above = std::min(below + 1, values.size() - 1);
+    HEDDLE_ASSERT(below <= above && above < values.size(), "a quartile lies between two values");
     return values[below] + (values[above] - values[below]) * (at - std::floor(at));
 }
 inline double median(std::vector<double> values) { return quartile(std::move(values), 2); }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "heddle/locality.h"
 
 namespace heddle::bench {
@@ -18,6 +19,7 @@ struct Pinning {
 };
 
 inline Pinning pinning(const Locality& place, std::uint32_t threads) {
+    HEDDLE_ASSERT(!place.processors.empty(), "this process runs on a processor");
     Pinning p;
     p.cores = place.cores();
     p.near = true;
@@ -27,6 +29,7 @@ inline Pinning pinning(const Locality& place, std::uint32_t threads) {
         p.processors.push_back(processor.number);
         p.near = p.near && processor.near;
     }
+    HEDDLE_ASSERT(p.processors.size() == threads, "each thread has a processor");
     return p;
 }
 

@@ -12,6 +12,7 @@
 
 #include "experiments/common/completion_tracker.h"
 #include "experiments/common/workers.h"
+#include "heddle/detail/assert.h"
 #include "heddle/endpoint.h"
 
 namespace heddle::bench {
@@ -42,6 +43,7 @@ public:
     // The device gets the WR at ring(k) at the latest; inline payload must stay until then. `last`:
     // finish() will wait for this WR, and so for all before it on that QP.
     void post(post::WorkRequest work, std::uint32_t k, bool last) {
+        HEDDLE_DEBUG_ASSERT(k < p_.lines.size(), "the thread posts on QPs of its endpoint");
         Posting::Line& line = p_.lines[k];
         if (under_way(k) >= p_.window) {
             ring(k);
@@ -86,7 +88,9 @@ public:
 
 private:
     std::uint64_t under_way(std::uint32_t k) const {
-        return p_.lines[k].posted - tracker_.done(p_.thread, k);
+        const std::uint64_t done = tracker_.done(p_.thread, k);
+        HEDDLE_DEBUG_ASSERT(done <= p_.lines[k].posted, "no WR is done before it is posted");
+        return p_.lines[k].posted - done;
     }
 
     // With more threads on a QP than it has entries, it may be full though the window is not.

@@ -31,7 +31,10 @@ class ForkedTeam final : public Team {
 public:
     // sockets: to ranks 1, 2, ... by rank 0; by others, one to rank 0.
     ForkedTeam(std::uint32_t rank, std::uint32_t size, Seconds patience, std::vector<int> sockets)
-        : Team(rank, size, patience), sockets_(std::move(sockets)) {}
+        : Team(rank, size, patience), sockets_(std::move(sockets)) {
+        HEDDLE_ASSERT(sockets_.size() == (rank == 0 ? size - 1 : 1),
+                      "rank 0 has a socket to each process, and each one to rank 0");
+    }
     ~ForkedTeam() override {
         for (const int socket : sockets_)
             ::close(socket);
@@ -63,6 +66,7 @@ public:
 
 private:
     std::uint32_t rank_of(std::size_t i) const {
+        HEDDLE_ASSERT(i < sockets_.size(), "each socket leads to one process");
         return rank() == 0 ? static_cast<std::uint32_t>(i) + 1 : 0;
     }
     [[noreturn]] void gone(std::size_t i) const {
@@ -168,6 +172,7 @@ private:
 }
 
 int run_forked(const TeamOptions& options, const std::function<int(Team&)>& body) {
+    HEDDLE_ASSERT(options.processes != 0, "this process is one of the team");
     std::fflush(nullptr);  // or each would write it
     Children children;     // joined after `team` has closed its sockets
     std::vector<int> sockets;
@@ -189,6 +194,7 @@ int run_forked(const TeamOptions& options, const std::function<int(Team&)>& body
             sockets.push_back(pair[0]);
             children.add(child);
         }
+        HEDDLE_ASSERT(sockets.size() + 1 == options.processes, "each other process was forked");
         ForkedTeam team(0, options.processes, options.patience, sockets);
         status = body(team);
         team.barrier();

@@ -13,6 +13,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::bench {
 
 // A process of the team is gone, or did not come in time.
@@ -26,7 +28,9 @@ using Seconds = std::chrono::duration<double>;
 class Team {
 public:
     Team(std::uint32_t rank, std::uint32_t size, Seconds patience)
-        : rank_(rank), size_(size), patience_(patience) {}
+        : rank_(rank), size_(size), patience_(patience) {
+        HEDDLE_ASSERT(rank < size, "ranks count from zero");
+    }
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
     virtual ~Team() = default;
@@ -69,6 +73,7 @@ private:
     }
     template <class T>
     static std::vector<T> unpacked(const std::vector<std::string>& all) {
+        HEDDLE_ASSERT(!all.empty(), "this process is one of the team");
         std::vector<T> values(all.size());
         for (std::size_t i = 0; i < all.size(); ++i) {
             if (all[i].size() != sizeof(T)) throw TeamError("processes of different programs");

@@ -13,6 +13,7 @@
 
 #include "experiments/common/measure.h"
 #include "experiments/common/team.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::bench {
 
@@ -26,6 +27,7 @@ public:
     // body(t) on `count` threads, all begun at one time. Throws what the first to fail has thrown.
     template <class Body>
     void run(std::uint32_t count, const Body& body) {
+        HEDDLE_ASSERT(count != 0, "the caller waits for threads");
         std::barrier start(static_cast<std::ptrdiff_t>(count));
         std::vector<std::thread> threads;
         for (std::uint32_t t = 0; t < count; ++t)

@@ -17,13 +17,13 @@
 namespace heddle::bench {
 namespace {
 
-struct Part {
+struct MeasuredPath {
     const char* name;
     const char* label;
     Category category;
     Path path;
 };
-constexpr Part kParts[] = {
+constexpr MeasuredPath kParts[] = {
     {"verbs-locked", "verbs, QP locked", Category::kMpiEverywhere, Path::kVerbs},
     {"verbs-thread-domain", "verbs, thread domain", Category::kDynamic, Path::kVerbs},
     {"direct", "direct, thread domain", Category::kDynamic, Path::kDirect},
@@ -31,7 +31,7 @@ constexpr Part kParts[] = {
 constexpr int kFew = 500, kMany = 2500;
 
 // What is counted: the loop of a program that writes one message after another.
-void write_messages(const Part& part, int count) {
+void write_messages(const MeasuredPath& part, int count) {
     EndpointOptions options;
     options.path = part.path;
     EndpointSet set("", part.category, 1, options);
@@ -40,7 +40,7 @@ void write_messages(const Part& part, int count) {
     write_to_itself(e, count);
 }
 
-Count measure(const Part& part) {
+Count measure(const MeasuredPath& part) {
     const auto run = [&](int count) {
         return run_callgrind({}, {"--part", part.name, std::to_string(count)}, part.label);
     };
@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
     using namespace heddle::bench;
     const std::string first = argc > 1 ? argv[1] : "";
     if (first == "--part" && argc == 4) {
-        for (const Part& part : kParts)
+        for (const MeasuredPath& part : kParts)
             if (part.name == std::string(argv[2])) {
                 try {
                     write_messages(part, std::atoi(argv[3]));
@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
         return first == "--help" ? 0 : 2;
     }
     std::vector<Count> counts;
-    for (const Part& part : kParts)
+    for (const MeasuredPath& part : kParts)
         counts.push_back(measure(part));
     if (first == "--json") {
         nlohmann::ordered_json line;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// 8-byte inline RDMA writes of an endpoint to itself, one after the other: posting, and polling for
-// the completion, are nearly all there is to it.
+// 8-byte inline RDMA writes of an endpoint to itself, one after the other. Nearly all their
+// instructions are those of posting, and of polling for the completion.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ public:
 };
 
 // The names of all fabrics of which something is left, in order. Throws FabricError if the
-// directory is not to be trusted.
+// directory could be another user's.
 std::vector<std::string> fabric_names();
 
 class FabricFile {
