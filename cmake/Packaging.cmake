@@ -31,11 +31,15 @@ foreach(component softhca heddle)
     install(FILES ${PROJECT_SOURCE_DIR}/completions/_${component}
         DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT ${component})
 endforeach()
-# What users read; how to contribute is for those who have the sources.
-install(FILES docs/softhca.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/softhca COMPONENT softhca)
-file(GLOB documents CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
-list(FILTER documents EXCLUDE REGEX "/(softhca|contributing)\\.md$")
-install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/heddle COMPONENT heddle)
+# What users read; how to contribute is for those who have the sources. softhca's package has the
+# pages of a verbs developer.
+install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/heddle COMPONENT heddle
+    FILES_MATCHING PATTERN "*.md" PATTERN "contributing.md" EXCLUDE PATTERN "style.md" EXCLUDE)
+foreach(page guide/verbs concepts/software-device reference/softhca)
+    get_filename_component(folder ${page} DIRECTORY)
+    install(FILES docs/${page}.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/softhca/${folder}
+        COMPONENT softhca)
+endforeach()
 
 # Paths in the .pc file are relative to its own place, so that the tree can be moved.
 file(RELATIVE_PATH prefix_from_pc

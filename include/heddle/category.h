@@ -12,9 +12,9 @@ namespace heddle {
 
 /// The six categories, from most to least independent, in the order of the paper.
 ///
-/// Which threads may post and poll depends on the category: docs/endpoints.md has the table. In
-/// `k2xDynamic`, `kDynamic` and `kSharedDynamic` one thread at a time uses an endpoint. In the
-/// others any thread may, since locks are kept.
+/// Which threads may post and poll depends on the category: docs/concepts/endpoints.md has the
+/// table. In `k2xDynamic`, `kDynamic` and `kSharedDynamic` one thread at a time uses an endpoint.
+/// In the others any thread may, since locks are kept.
 ///
 ///     heddle::EndpointSet fast("", heddle::Category::kDynamic, 16);      // 16 UAR pages
 ///     heddle::EndpointSet small("", heddle::Category::kMpiThreads, 16);  // one QP, one lock

@@ -68,10 +68,10 @@ struct EndpointOptions {
 ///     heddle::post::Completion completion;
 ///     while (endpoint.poll(&completion, 1) == 0) {}
 ///
-/// Thread safety: docs/endpoints.md has a table. In short, post(), post_receive(), poll() and
-/// visit() are for one thread at a time, unless the category keeps locks (kMpiEverywhere, kStatic,
-/// kMpiThreads). A program that breaks this rule is stopped if it defines HEDDLE_CHECK_THREADS. The
-/// accessors are for any thread.
+/// Thread safety: docs/concepts/endpoints.md has a table. In short, post(), post_receive(),
+/// poll() and visit() are for one thread at a time, unless the category keeps locks
+/// (kMpiEverywhere, kStatic, kMpiThreads). A program that breaks this rule is stopped if it defines
+/// HEDDLE_CHECK_THREADS. The accessors are for any thread.
 class Endpoint {
 public:
     /// Returns the device context. Endpoints share it as their category says. The set owns it.
@@ -208,7 +208,10 @@ public:
                 const EndpointOptions& options = {});
     /// Creates endpoints with any sharing of single resources.
     ///
+    /// @param device the device's name; empty: the first device with an active port
     /// @param sharing how many threads share each object
+    /// @param threads the number of endpoints, at least 1
+    /// @param options sizes of queues and buffers
     /// @throw VerbsError as above. EINVAL also: the sharing breaks a rule of Sharing. EOPNOTSUPP:
     ///     the placement needs thread domains, and the device has none
     EndpointSet(const std::string& device, const Sharing& sharing, std::uint32_t threads,

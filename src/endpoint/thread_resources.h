@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The endpoint categories for callers that arrive one by one, as the endpoints of an MPI process
 // do. Each gets the verbs objects in which its QPs are created, and these objects share what the
-// category says (docs/architecture.md). An EndpointSet creates all of its endpoints at once
-// instead.
+// category says (docs/architecture/endpoint.md). An EndpointSet creates all of its endpoints at
+// once instead.
 #pragma once
 
 #include <atomic>

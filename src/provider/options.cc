@@ -66,7 +66,7 @@ constexpr OptionDeclaration kTable[] = {
      }},
     {"endpoints", FI_PARAM_STRING, "auto",
      "auto, mpi-everywhere, 2xdynamic, dynamic, shared-dynamic, static, mpi+threads",
-     "How much of the device the endpoints of a process share (docs/endpoints.md). auto: "
+     "How much of the device the endpoints of a process share (docs/concepts/endpoints.md). auto: "
      "2xdynamic for as many domains as there are cores, dynamic beyond; static if the "
      "device has no thread domains.",
      [](Text text, Options& o) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Declares every option of the provider once. libfabric's parameters (`fi_info -e`), the values,
-// their warnings, `heddle options` and docs/options.md come from this table.
+// their warnings, `heddle options` and docs/reference/options.md come from this table.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -42,7 +42,7 @@ std::string variable_of(const OptionDeclaration& declaration);  // "FI_HEDDLE_EA
 bool apply_option(const OptionDeclaration& declaration, std::string_view value, Options& options,
                   std::string& message);
 
-// The table as docs/options.md and man/fi_heddle.7 have it.
+// The table as docs/reference/options.md and man/fi_heddle.7 have it.
 std::string options_markdown();
 std::string options_manual();
 

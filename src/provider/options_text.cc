@@ -25,11 +25,10 @@ std::string options_markdown() {
     std::string text =
         "# Options of the provider\n"
         "\n"
-        "The options are environment variables. libfabric's configuration file may set them, too. "
-        "`fi_info "
-        "-e` shows them\n"
-        "with their values. `heddle options --markdown` prints this page from the table in "
-        "`src/provider/options.cc`.\n"
+        "The options are environment variables. libfabric's configuration file may set them, too.\n"
+        "`fi_info -e` shows them with their values. `heddle options --markdown` prints this page "
+        "from the\n"
+        "table in `src/provider/options.cc`.\n"
         "\n"
         "| variable | possible | default | meaning |\n"
         "|---|---|---|---|\n";

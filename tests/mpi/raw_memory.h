@@ -62,10 +62,10 @@ static inline int raw_madvise(void* at, size_t bytes, int advice) {
     return (int)raw_result(raw_call(SYS_madvise, (long)at, (long)bytes, advice, 0, 0, 0));
 }
 
-// The allocator: each block has pages of its own, two at least (docs/softhca.md, "Known faults",
-// has the reason), behind a line that says how many, and those of blocks that are freed are
-// unmapped at once. The next block of that many takes their addresses again, with other pages, as
-// heaps do.
+// The allocator: each block has pages of its own, two at least (docs/reference/softhca.md, "Known
+// faults", has the reason), behind a line that says how many, and those of blocks that are freed
+// are unmapped at once. The next block of that many takes their addresses again, with other pages,
+// as heaps do.
 enum { kRawPage = 4096, kRawLine = 64, kRawHoles = 64 };
 static void* raw_holes[kRawHoles];
 static size_t raw_hole_bytes[kRawHoles];

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ MOST_RESTARTS = 25
 MPICH_FAILS = {
     "test_comm_topo.*.testDistgraphcomm": (
         "MPICH's MPI_Dist_graph_create probes for MPI_ANY_SOURCE and then receives from"
-        " MPI_ANY_SOURCE, not from the source that it found: with an edge to itself it takes the"
+        " MPI_ANY_SOURCE, not from the source that it found. With an edge to itself it takes the"
         " one message with the other's length whenever both are there. 300 such graphs of two"
         " ranks: 83 wrong over tcp, 12 over libfabric's shm, a hang over UCX"
     ),
@@ -221,8 +222,9 @@ def markdown(suite):
         "# mpi4py's tests over heddle",
         "",
         f"mpi4py {suite.version} on PyPI's MPICH ({mpis.REQUIREMENTS['mpich'][0].partition('==')[2]}), over"
-        " heddle on the software HCA and over libfabric's tcp provider;",
-        "MPICH's own shared memory off. Written by `tests/mpi/run_mpi4py.py --full --write`.",
+        " heddle on the software HCA and over libfabric's",
+        "tcp provider; MPICH's own shared memory off. Written by `tests/mpi/run_mpi4py.py --full",
+        "--write docs/reference/mpi4py.md`.",
         "",
         "| ranks | " + " | ".join(f"{name}: tests | fail" for name in names) + " | over heddle alone |",
         "|---" * (2 * len(names) + 2) + "|",
@@ -239,7 +241,8 @@ def markdown(suite):
             alone = len(set(pair[0].failed) - set(pair[1].failed))
         lines.append(f"| {ranks} | " + " | ".join(cells) + f" | {'-' if alone is None else alone} |")
     lines += ["", "Not run:", ""]
-    lines += [f"- `{pattern}`: {why}." for pattern, why in MPICH_FAILS.items()]
+    for pattern, why in MPICH_FAILS.items():
+        lines += textwrap.wrap(f"- `{pattern}`: {why}.", 100, subsequent_indent="  ")
     lines += ["", "What fails, and at how many ranks:", ""]
     lines += ["| test | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for test in sorted(tests):

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Many endpoints of one process that each send to many processes: how queue pairs and memory grow.
-// docs/architecture.md: with XRC a process of T endpoints has one connection of each to a peer
-// process, whatever number of endpoints that one has: T x P.
+// docs/architecture/protocol.md: with XRC a process of T endpoints has one connection of each to a
+// peer process, whatever number of endpoints that one has: T x P.
 #include <infiniband/verbs.h>
 #include <malloc.h>
 #include <sched.h>
@@ -21,7 +21,7 @@ namespace heddle::test {
 namespace {
 
 constexpr unsigned kMostPeers = 64;
-// docs/architecture.md, "The protocol".
+// docs/architecture/protocol.md.
 constexpr std::size_t kBytesForPeer = 4096;
 
 // What the processes tell each other: memory of all of them.

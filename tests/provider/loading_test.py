@@ -265,11 +265,11 @@ class WithoutThreadDomains(Case):
 
 class Documentation(unittest.TestCase):
     def test_is_what_the_table_says(self):
-        with open(os.path.join(SOURCE_DIR, "docs", "options.md"), encoding="utf-8") as file:
+        with open(os.path.join(SOURCE_DIR, "docs", "reference", "options.md"), encoding="utf-8") as file:
             self.assertEqual(
                 file.read(),
                 output_of(HEDDLE, "options", "--markdown"),
-                "run `heddle options --markdown > docs/options.md`",
+                "run `heddle options --markdown > docs/reference/options.md`",
             )
 
     def test_the_manual_has_the_table(self):

@@ -91,8 +91,8 @@ TEST(Datagram, WithTheHighBitSetUsesTheQkeyOfTheQueuePair) {
     EXPECT_TRUE(succeeded(pair.b.wait_receive()));
 }
 
-// A burst of more than the receiver has posted: it gets a moment for the rest (docs/softhca.md,
-// "The engine"), or any program would lose messages to the scheduler.
+// A burst of more than the receiver has posted: it gets a moment for the rest
+// (docs/reference/softhca.md, "The engine"), or any program would lose messages to the scheduler.
 TEST(Datagram, ForWhichAReceiveComesInTimeArrives) {
     Pair pair(datagram());
     for (std::uint64_t id = 0; id < 4; ++id)

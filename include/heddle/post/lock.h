@@ -53,7 +53,8 @@ public:
     void lock() noexcept {
 #ifdef HEDDLE_CHECK_THREADS
         if (busy_.exchange(true, std::memory_order_acquire)) {
-            std::fputs("heddle: two threads in an endpoint for one (docs/endpoints.md)\n", stderr);
+            std::fputs("heddle: two threads in an endpoint for one (docs/concepts/endpoints.md)\n",
+                       stderr);
             std::abort();
         }
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Calls by which softhca learns of stores to its registers, since it cannot see them
-// (docs/softhca.md "The engine"). On hardware the pointers are null.
+// (docs/reference/softhca.md "The engine"). On hardware the pointers are null.
 #pragma once
 
 #include <dlfcn.h>

@@ -39,8 +39,8 @@ def experiment(key, title, question, which, sizes, paper, seconds):
         differences=f"The paper: {paper}. It replaced UCX's calls of libibverbs and measured MVAPICH on "
         "ConnectX-6, up to 128 nodes; here both paths are heddle's own. What the device does is most of "
         "an operation on a software HCA, as the processors that post also execute; the path's own share "
-        "is counted in instructions (docs/results.md). With more ranks than processors the scheduler is "
-        "most of a collective's time.", needs=operations.NEEDS, needs_source=True)
+        "is counted in instructions (docs/reference/results/mpi.md). With more ranks than processors the scheduler "
+        "is most of a collective's time.", needs=operations.NEEDS, needs_source=True)
 
 
 # Heap.

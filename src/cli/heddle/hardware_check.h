@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The checks of `heddle check-hardware`: what heddle takes for granted of an adapter, its driver
-// and the kernel, asked of those that are there. docs/adapters.md says where each assumption comes
-// from.
+// and the kernel, asked of those that are there. docs/reference/adapters.md says where each
+// assumption comes from.
 #pragma once
 
 #include <infiniband/verbs.h>

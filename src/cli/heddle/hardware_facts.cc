@@ -174,8 +174,8 @@ Finding check_device(CheckedDevice& device) {
         finding.answer = Answer::kDiffers;
         finding.seen = "no " + lacks;
         finding.meaning =
-            "heddle does without: see docs/endpoints.md for thread domains, "
-            "docs/options.md for FI_HEDDLE_POST and FI_HEDDLE_XRC.";
+            "heddle does without: see docs/concepts/endpoints.md for thread domains, "
+            "docs/reference/options.md for FI_HEDDLE_POST and FI_HEDDLE_XRC.";
     }
     return finding;
 }

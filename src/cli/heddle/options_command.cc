@@ -56,7 +56,7 @@ void add_options_command(CLI::App& app, int* status) {
     auto form = std::make_shared<Form>();
     CLI::Option* json = command->add_flag("--json", form->json, "as JSON");
     CLI::Option* markdown =
-        command->add_flag("--markdown", form->markdown, "as docs/options.md has them")
+        command->add_flag("--markdown", form->markdown, "as docs/reference/options.md has them")
             ->excludes(json);
     command->add_flag("--man", form->manual, "as man/fi_heddle.7 has them")
         ->excludes(json)

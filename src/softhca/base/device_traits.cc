@@ -10,7 +10,7 @@ namespace softhca {
 
 namespace {
 
-// In the order of DeviceTrait. docs/softhca.md describes each trait.
+// In the order of DeviceTrait. docs/reference/softhca.md describes each trait.
 constexpr DeviceTraitDeclaration kTraits[] = {
     {DeviceTrait::kNoAtomics, "no-atomics", false,
      "the device has no atomic operations and refuses queue pairs that allow them"},

@@ -44,9 +44,9 @@ struct ObjectHead {
     void set_owner(std::uint32_t slot) noexcept { process.store(slot, std::memory_order_relaxed); }
 };
 
-// Counters (docs/softhca.md). The thread that holds a send queue's run lock writes that queue's
-// counters. Counters of receive and completion queues are written under that queue's shared lock.
-// Any thread may read them.
+// Counters (docs/reference/softhca.md). The thread that holds a send queue's run lock writes
+// that queue's counters. Counters of receive and completion queues are written under that queue's
+// shared lock. Any thread may read them.
 struct Counters {
     std::atomic<std::uint64_t> doorbells, blueflame, wqes;
     std::atomic<std::uint64_t> dma_read_wqe, dma_read_payload;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reading counters (docs/softhca.md) and the C struct in which softhca_query_qp returns them.
+// Reading counters (docs/reference/softhca.md), and the C struct in which softhca_query_qp returns
+// them.
 #pragma once
 
 #include <cstdint>

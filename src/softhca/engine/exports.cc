@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The functions of libsofthca for programs that know it. Programs find them with
-// dlsym(RTLD_DEFAULT, ...), which returns null pointers on hardware. See docs/softhca.md.
+// dlsym(RTLD_DEFAULT, ...), which returns null pointers on hardware. See docs/reference/softhca.md.
 #include <dlfcn.h>
 #include <endian.h>
 #include <infiniband/mlx5dv.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Detects a process that registers memory for one operation at a time. Exchanging pages costs more
 // than a few copies through the kernel. So after eight short-lived regions in a row the next ones
-// stay private (docs/softhca.md, "Memory"). Only regions that peers may not write to are counted;
-// the others are always shared.
+// stay private (docs/reference/softhca.md, "Memory"). Only regions that peers may not write to
+// are counted; the others are always shared.
 #pragma once
 
 #include <atomic>
