@@ -77,6 +77,7 @@ public:
     /// Adds a receive queue, as above.
     void add(ReceiveQueue& queue) { reporter(queue.qpn()).receive = &queue; }
     /// Adds a QP that takes its receives from a shared receive queue, as above.
+    /// @param queue it must outlive this object
     /// @param qpn the QP's number; with XRC that of the target QP
     void add(SharedReceiveQueue& queue, std::uint32_t qpn) { reporter(qpn).shared = &queue; }
     /// Makes all QPs that were not added take their receives from `queue`. Other threads may then

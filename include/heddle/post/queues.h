@@ -66,6 +66,7 @@ public:
     std::uint32_t count() const noexcept { return static_cast<std::uint32_t>(sends_.size()); }
 
     /// For EndpointSet: adds the queues of the next QP. They must outlive this object.
+    /// @param send the QP's send queue
     /// @param receive nullptr: the QP has no receives
     void add(Send& send, Receive* receive) {
         sends_.push_back(&send);

@@ -245,6 +245,7 @@ private:
 template <class Lock>
 class VerbsSharedReceiveQueue {
 public:
+    /// @param srq it must outlive this object
     /// @param list the most receives that ring_doorbell() posts as one list; 0 counts as 1
     VerbsSharedReceiveQueue(ibv_srq* srq, std::uint32_t list) : list_(srq, list) {}
 
