@@ -18,7 +18,7 @@ inline constexpr std::size_t kTransmitSize = 1024, kReceiveSize = 1024;
 inline constexpr std::size_t kMinMultiReceive = 64;
 // FI_PROV_SPECIFIC of the headers of libfabric 1. Those of libfabric 2 do not have the name.
 inline constexpr std::uint32_t kProviderSpecific = std::uint32_t{1} << 31;
-inline constexpr std::uint32_t kAddressFormat = kProviderSpecific | 0x4e48;  // protocol::Name
+inline constexpr std::uint32_t kAddressFormat = kProviderSpecific | 0x4e48;  // EndpointAddress
 inline constexpr std::uint32_t kProtocol = kProviderSpecific | 0x4e48, kProtocolVersion = 1;
 
 // The two values of mr_mode before libfabric 1.5. Newer headers warn about the names.

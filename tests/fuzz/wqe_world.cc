@@ -358,7 +358,7 @@ bool World::untouched(const Queue& queue, std::uint32_t choices) {
     return local && queue.choices == choices && qp.state.load() == IBV_QPS_RTS &&
            qp.attention.load() == 0 && qp.in_flight.load() == 0 && qp.sq_consumer == 0 &&
            qp.rq_consumer == 0 && qp.requester_psn == 0 && qp.responder_psn == 0 &&
-           !local->unfinished.active && local->waiting == engine::Waiting::kNo &&
+           !local->unfinished.active && local->waiting == engine::WaitReason::kNo &&
            !local->pending.load() && !local->counting_rnr && !local->counting_retries;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What an endpoint is called on the network: the bytes of fi_getname and fi_av_insert. Connections
 // are asked for at the process's UD QP; with XRC one of them reaches every endpoint whose context
-// is the same, each by the number of its shared receive queue (docs/protocol.md).
+// is the same, each by the number of its shared receive queue (docs/reference/protocol.md).
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ public:
 
     explicit Liveness(Core& core) noexcept : core_(core) {}
 
-    // True once a second: then look() is to be called.
+    // True once a second. The caller then calls look().
     bool is_time() noexcept;
     // Probes peers, and fails those that have left. `find_receives` sets what is true for the
     // numbers of peers that a receive names; it is called only if it matters.
