@@ -142,8 +142,8 @@ class HeddleTop(Case, Terminal):
             [program, "top", "--pid", str(os.getpid()), "--once", "--interval", "0.2"],
             preexec_fn=nobody, capture_output=True, text=True, timeout=60, check=False,
             env=self.environment)
-        self.assert_run(result, 1, out=" is a process of user root, whose files this one may not "
-                        "look at (Permission denied): run heddle top as that user or as root")
+        self.assert_run(result, 1, out=" is a process of user root, and this user may not read "
+                        "its files (Permission denied): run heddle top as that user or as root")
 
     def test_what_only_has_the_name_is_not_opened(self):
         """The opening of a FIFO waits until another process writes it."""

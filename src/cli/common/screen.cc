@@ -11,8 +11,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "heddle/detail/assert.h"
-
 namespace cli_common {
 namespace {
 
@@ -33,7 +31,6 @@ constexpr MovingKey kMovingKeys[] = {
 
 // The key at the front, taken off; 0: one that has no meaning.
 int take_key(std::string& typed) {
-    HEDDLE_ASSERT(!typed.empty(), "the caller has read what was typed");
     if (typed.front() != '\x1b') {
         const int key = static_cast<unsigned char>(typed.front());
         typed.erase(0, 1);

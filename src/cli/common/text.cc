@@ -7,8 +7,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "heddle/detail/assert.h"
-
 namespace cli_common {
 namespace {
 
@@ -17,7 +15,6 @@ bool is_numeric(const std::string& cell) {
 }
 
 std::string scaled(double value, double step, const char* const* units, std::size_t count) {
-    HEDDLE_ASSERT(count != 0 && step > 1, "each unit is larger than the one before");
     std::size_t unit = 0;
     // What would be rounded up to a full step belongs to the next unit.
     while (value >= step - 0.5 && unit + 1 < count) {
@@ -53,7 +50,6 @@ std::string TextTable::text() const {
     std::vector<std::size_t> widths(columns, 0);
     std::vector<bool> right(columns, rows_.size() > 1);
     for (std::size_t r = 0; r < rows_.size(); ++r) {
-        HEDDLE_ASSERT(rows_[r].size() == columns, "each row has a cell in each column");
         for (std::size_t c = 0; c < columns; ++c) {
             widths[c] = std::max(widths[c], rows_[r][c].size());
             if (r > 0 && !is_numeric(rows_[r][c])) right[c] = false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Which receive takes which message: MPI's rule, the oldest of either side that fits. Receives
 // whose ignored bits are those that the MPI ignores in all of them are found by hash
-// (docs/architecture/protocol.md: every MPI ignores some bits in every receive, so a hash of exact tags
-// would never hit), or fewer; that mask is learnt. The rest is a list in order of posting.
+// (docs/architecture/protocol.md: every MPI ignores some bits in every receive, so a hash of exact
+// tags would never hit), or fewer; that mask is learnt. The rest is a list in order of posting.
 //
 // By one thread at a time. Never allocates for a receive or a message: they carry their links.
 #pragma once

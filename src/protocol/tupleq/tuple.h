@@ -6,8 +6,8 @@
 // its SENDs to it. The device matches and places: there is no header, no copy, and after the
 // posting no software on either side.
 //
-// How one begins and ends is in docs/architecture/protocol.md ("Tuple queues"); the sender's side is
-// tuple_sender.cc, the receiver's tuple_receiver.cc.
+// How one begins and ends is in docs/architecture/protocol.md ("Tuple queues"); the sender's side
+// is tuple_sender.cc, the receiver's tuple_receiver.cc.
 #pragma once
 
 #include <array>
