@@ -61,7 +61,7 @@ public:
     template <class What>
     Outgoing outgoing(const Peer& peer, const What& what, std::size_t bytes) const noexcept;
     // kOk: it is counted, too.
-    // may_stay: nobody is told before the payload is not needed any more.
+    // may_stay: the end is not reported while the payload is still needed.
     post::Posted send_eager(Peer& peer, const Outgoing& out, const WrContext& sent, bool may_stay);
     post::Posted send_inline(Peer& peer, const Outgoing& out, SendRing* ring,
                              const WrContext& sent);

@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kDrainFor = std::chrono::seconds(5);
-// Of 16 bits of a sequence number, a part in which they cannot be mistaken.
+// Messages between two looks at 16 bits of a sequence number: few enough that these suffice.
 constexpr std::uint64_t kCountAgain = 8192;
 constexpr auto kCreditLook = std::chrono::microseconds(200);
 
@@ -68,8 +68,8 @@ EndpointImpl::~EndpointImpl() {
         delete message;
 }
 
-// What was injected, and answers that peers wait for, still go out. A message whose send the
-// application was told is complete stays until its receiver has fetched it, as nobody else has it.
+// What was injected, and replies that peers wait for, still go out. A message whose send was
+// reported as complete stays until its receiver has fetched it, as nobody else has it.
 void EndpointImpl::close() {
     closing = true;
     refuse_unexpected();
@@ -133,7 +133,7 @@ void EndpointImpl::refuse_unexpected() {
     if (tuples) [[unlikely]]
         tuples->progress();
     if (!rings.empty()) most = std::max(most - rings.take_from_all(most, *this), 1u);
-    // The device is told of no more than that at once.
+    // The device gets the consumer index once for that many.
     for (;;) {
         const unsigned wanted = std::min(most, Channel::kPollAtOnce);
         if (channel->poll_for(*this, wanted) != Channel::kPollAtOnce) break;
@@ -197,7 +197,7 @@ void EndpointImpl::sent(const WrContext& sent, int error, int device_error) {
     entry(sent.what, false, sent.context, 0, error, device_error, counter);
 }
 
-// Who asks for a queue where there are none is told so; the rest then never comes.
+// A peer that asks for a queue where there are none gets a refusal; the rest then never comes.
 void EndpointImpl::got_tuple(Peer& peer, const Message& m) {
     if (!tuples) {
         if (m.header.kind != Kind::kTupleOpen) return protocol_error(peer);

@@ -104,7 +104,7 @@ void EndpointImpl::received(std::span<const std::byte> bytes, bool has_immediate
     received_from(*peer, header, bytes, has_immediate, immediate);
 }
 
-// `header` is a copy of where the bytes begin: who writes into a ring may change these meanwhile.
+// `header` is a copy of where the bytes begin: the writer of a ring may change these meanwhile.
 void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<const std::byte> bytes,
                                  bool has_immediate, std::uint32_t immediate) {
     // What had been sent before it lies in the ring.
@@ -268,7 +268,7 @@ void EndpointImpl::arrived_rts(Peer& peer, const Message& message) {
     matcher.keep_in_place(*kept);
 }
 
-// What a message of that size goes into: the receive itself, or a piece of one for many messages.
+// What a message of that size goes into: the receive itself, or a part of one for many messages.
 Receive& EndpointImpl::part_of(Receive& whole, std::size_t bytes) {
     if (!(whole.flags & FI_MULTI_RECV)) return whole;
     Receive& part = receives.take();
@@ -349,7 +349,7 @@ void EndpointImpl::finish(Receive& r, Peer& peer, std::uint64_t tag, std::uint64
     receives.give_back(r);
 }
 
-// Of a message of that peer; the caller fills in what there is of any entry.
+// The entry of a message of that peer. The caller fills in what every entry has.
 [[gnu::noinline]] PlainEntry& EndpointImpl::push_plain(Peer& peer) {
     CompletionEntry& entry = bindings.receive->push_unset();
     entry.source = peers.address_of(peer);
@@ -358,7 +358,7 @@ void EndpointImpl::finish(Receive& r, Peer& peer, std::uint64_t tag, std::uint64
     return entry;
 }
 
-// Counts the end of a receive. The entry that is to be filled in, all of it, or nullptr.
+// Counts the end of a receive. Returns the entry that the caller fills in whole, or nullptr.
 CompletionEntry* EndpointImpl::receive_entry(const Receive& r, std::uint64_t flags, int error) {
     if (bindings.receive_counter != nullptr) bindings.receive_counter->add(error == 0);
     if (bindings.receive == nullptr) return nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What most messages that come are - eager ones, into a receive of one piece that is there and long
-// enough - on the shortest way from the completion queue to the application's. Inlined where the
-// channel finds them; everything else goes by EndpointImpl::received().
+// Fast path of messages in. Most are eager, and find a receive of one buffer that is posted and
+// long enough. They go the shortest way from the completion queue to the application's. The code is
+// inlined where the channel finds them; everything else goes by EndpointImpl::received().
 #pragma once
 
 #include <rdma/fi_endpoint.h>
@@ -53,8 +53,8 @@ namespace heddle::protocol {
     if (has_immediate) entry.add_data(immediate);
 }
 
-// A message that fits (Receive::has_plain_room) goes into the receive, and what is told of it, but
-// for its data, to the entry that entry_of() gives.
+// A message that fits (Receive::has_plain_room) goes into the receive. Its report, except remote CQ
+// data, goes to the entry that entry_of() gives.
 template <class EntryOf>
 [[gnu::always_inline]] inline PlainEntry& EndpointImpl::deliver_whole(
     Receive& r, Peer& peer, std::uint64_t tag, std::span<const std::byte> payload,
@@ -102,9 +102,9 @@ template <class Message>
     return true;
 }
 
-// The next message to its reader at once, if it is of who sent last and as most are: into a receive
-// that waits for it, the first of its bucket. False: nothing was done; progress(), please. On the
-// direct path only.
+// Gives the next message to the reader at once, if it comes from the last sender and is as most
+// are: for the first receive of its bucket. False: nothing was done, and the caller has to call
+// progress(). On the direct path only.
 [[gnu::always_inline]] inline bool EndpointImpl::read_next(PlainEntry& entry) {
     return channel->take_next([&](const std::byte* at, const auto& message) {
         return take_next_message(at, message, entry);

@@ -16,7 +16,7 @@ std::span<const std::byte> bytes_of(std::span<const Segment> segments) noexcept 
     return std::as_bytes(segments);
 }
 
-// Local pieces as a peer names them.
+// Local buffers as a peer names them.
 std::size_t segments_of(const LocalBuffers& local,
                         std::array<Segment, kMaxSegments>& out) noexcept {
     for (std::size_t i = 0; i < local.count; ++i)
@@ -119,7 +119,7 @@ bool Receive::try_post() {
 
 void Receive::fail(int error) {
     if (started && !by_put)
-        bulk.post();  // it sees that the connection has failed, and ends when all works have
+        bulk.post();  // it sees that the connection has failed, and ends when all WRs have
     else
         endpoint->rendezvous_done(*this, error, 0);
 }
@@ -136,7 +136,7 @@ void EndpointImpl::rendezvous_done(Receive& r, int error, int device_error) {
            error == 0 ? r.taken : 0, error, device_error);
 }
 
-// The message is not wanted, or cannot be had: its sender is told.
+// Tells the sender that its message is not wanted, or cannot be had.
 void EndpointImpl::refuse_rendezvous(Peer& peer, std::uint64_t operation, bool, int error) {
     control(peer, Kind::kFin, FinBody{operation, static_cast<std::uint32_t>(error), 0});
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Messages out. Small ones are copied into the work queue entry, larger ones into a registered
 // buffer; by a SEND, or into the peer's ring (eager_ring.h). Above the eager limit, or where the
-// peer has as much ahead as it may, the peer is told of the message and fetches it (rendezvous.cc).
+// peer has no credit left for eager payload, the message goes by rendezvous (rendezvous.cc).
 #include <rdma/fi_errno.h>
 
 #include <cstring>
@@ -170,7 +170,7 @@ post::Posted EndpointImpl::send_copied(Peer& peer, const Outgoing& out, SendRing
     return posted;
 }
 
-// From where it stands, behind a header of ours: two pieces, and with a ring's tail three
+// From where it stands, behind a header of ours: two SGEs, and with a ring's tail three
 // ("Exploiting application buffer reuse", section 3.2).
 post::Posted EndpointImpl::send_gathered(Peer& peer, const Outgoing& out, SendRing* ring,
                                          const WrContext& wanted, Reuse::Buffer& reused) {
@@ -239,7 +239,7 @@ ssize_t EndpointImpl::send_to_tuple(TupleOut& tuple, Peer& peer, const SendArgum
     return 0;
 }
 
-// What the application is told in the end.
+// What the report of the operation will have.
 std::uint8_t EndpointImpl::told_of(const SendArguments& a) const noexcept {
     std::uint8_t what = a.flags & FI_TAGGED ? WrContext::kTagged : 0;
     if (a.flags & FI_COMPLETION) what |= WrContext::kEntry;
@@ -274,7 +274,8 @@ ssize_t EndpointImpl::send_by_software(Peer& peer, const SendArguments& a, std::
     const std::uint8_t what = told_of(a);
     const bool tells = what & (WrContext::kEntry | WrContext::kCount);
     if (can_send(peer) && !(a.flags & FI_MATCH_COMPLETE)) [[likely]] {
-        // What was copied is the application's again; it may be told so if that is all it asked.
+        // What was copied is the application's again: the report may be made now if it wants no
+        // more.
         const bool early = tells && a.flags & FI_INJECT_COMPLETE;
         WrContext sent;
         if (tells && !early) {

@@ -60,14 +60,14 @@ template <bool kIsTagged, bool kHasData>
                                              wants_entry ? kTold : 0, context);
     }
     std::memcpy(&tail, buffer, sizeof tail);
-    // Two pieces of code, of which the one asks nothing of what nobody is told.
+    // Two instantiations: without a report, its bookkeeping is skipped.
     if (wants_entry)
         return post_small<kIsTagged, kHasData>(*peer, tag, tail, sizeof tail, data, kTold, context);
     return post_small<kIsTagged, kHasData>(*peer, tag, tail, sizeof tail, data, 0, nullptr);
 }
 
 // kind: FI_TAGGED, FI_REMOTE_CQ_DATA; known when this is compiled, mostly. wants_entry: at its end,
-// as by FI_COMPLETION. False: nothing was done; by send(), please.
+// as by FI_COMPLETION. False: nothing was done, and the caller has to call send().
 [[gnu::always_inline]] inline bool EndpointImpl::send_small(const void* buffer, std::size_t bytes,
                                                             std::uint64_t to, std::uint64_t tag,
                                                             std::uint64_t data, std::uint64_t kind,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Leaving a queue: nothing more is sent to it; what found no receive is flushed; the receiver is
-// told, counts what had come all the same, and the rest is sent again, in order, by the way of all
-// other messages.
+// Leaving a queue: nothing more is sent to it, and what found no receive is flushed. The sender
+// says so to the receiver, which counts what had come all the same. The rest is sent again, in
+// order, by the way of all other messages.
 #include <deque>
 
 #include "protocol/tuples.h"
@@ -37,8 +37,8 @@ void TupleSender::look_if_drained(TupleOut& tuple) {
         tuple.broken = tuple.blocking->qpn();
         tuple.blocking->flush();
     }
-    // A broken one stays this tuple's until the receiver, who finds it by its number, has let go of
-    // it.
+    // A broken one stays this tuple's until the receiver, which finds it by its number, has let go
+    // of it.
     if (tuple.broken == 0) leave_blocking(tuple);
     tuple.state = TupleOut::State::kDrained;
     tuple.reply = OutstandingReply(*tuple.peer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The receiver's side of tuple queues. A receive that only messages of the tuple can match is
-// posted to its queue, and the sender is told by an RDMA write that it is. One that could match
+// posted to its queue, and an RDMA write gives credit for it to the sender. One that could match
 // others, too, a probe or a cancelled receive ends the queues of all tuples that it concerns: the
 // sender stops, says so, and what is left comes back here, between the receives that were posted
 // before and after it.
@@ -65,8 +65,8 @@ TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uin
     return TupleReason::kNone;
 }
 
-// Queues that were offered to somebody who has gone meanwhile. (Of those in use, a revocation has
-// no answer, and that is noticed.)
+// Queues that were offered to a peer that has gone meanwhile. (A queue in use is noticed otherwise:
+// its revocation has no reply.)
 void TupleReceiver::forget_who_left() {
     tuples_.for_each_in_use([&](TupleIn& tuple) {
         if (tuple.state != TupleIn::State::kOffered ||
@@ -172,7 +172,7 @@ bool TupleReceiver::to_device(TupleIn& tuple, Receive& r) {
     return true;
 }
 
-// Behind the posts, so that who has credit finds a receive.
+// Behind the posts, so that a sender with credit finds a receive.
 void TupleReceiver::write_credits(TupleIn& tuple) {
     Peer& peer = *tuple.peer;
     while (tuple.credited != tuple.posts) {
@@ -366,7 +366,7 @@ void TupleReceiver::progress() {
     }
 }
 
-// Of a peer of which nothing can be believed, or that is gone: nobody answers.
+// The peer is gone, or nothing from it can be believed: it will not reply.
 void TupleReceiver::fail(Peer& peer) {
     while (device_.poll() != 0) {
     }

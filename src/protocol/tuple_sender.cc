@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::size_t kCreditBlocks = 256;  // tuples of an endpoint, at least
 constexpr std::uint32_t kLateLook = 32;     // messages
-// So many of those, and their tuple is better off without a queue: a message that blocks waits for
-// the sender's device to try again, where a rendezvous is moved by who posts the receive.
+// So many of those, and their tuple is better off without a queue. A message that blocks waits for
+// the sender's device to try again; a rendezvous is moved by the thread that posts the receive.
 constexpr std::uint32_t kMostLate = 4, kMostSmall = kLateLook / 2;
 // A queue is asked for at so many messages, but by auto: there at tuple_after, when not having had
 // one may have cost as much as opening one does, so that at most twice of that is lost whatever the
@@ -172,7 +172,7 @@ void TupleSender::send(TupleOut& tuple, SendRequest& t) {
     t.by_tuple.order = ++t.peer->to_tuples;
     tuple.waits.push_back(&t);
     if (tuple.state == TupleOut::State::kOpen) advance(tuple);
-    // Who sends a small message may go on; how much may so lie here is bounded.
+    // The sender of a small message may go on; the memory for such copies is bounded.
     if (!tuple.waits.empty() && tuple.waits.back() == &t) {
         ++endpoint_.tuple_counts.held;
         copy(t);
@@ -356,8 +356,7 @@ void TupleSender::finish(SendRequest& t, int error) {
     endpoint_.requests.finish(t, error, 0);
 }
 
-// Its peer owes it credit meanwhile: that it has gone is noticed like that of one who owes an
-// answer.
+// Its peer owes credit meanwhile, so its death is noticed as that of a peer that owes a reply.
 void TupleSender::list(TupleOut& tuple) {
     if (tuple.credit_to_come.is_open()) return;
     tuple.credit_to_come = OutstandingReply(*tuple.peer);

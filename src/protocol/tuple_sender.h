@@ -41,7 +41,7 @@ struct TupleOut : PoolSlot<TupleOut> {
     std::uint32_t broken = 0;                   // number of the one that had
     OutstandingReply reply;                     // kAsked, kDrained
     OutstandingReply credit_to_come;            // while it is among those that wait for something
-    // Of the last messages, how many found no credit, and how many could have been eager.
+    // Among the last messages: how many found no credit, and how many could have been eager.
     std::uint32_t looked_at = 0, late = 0, small = 0;
     int failed = 0;
 };

@@ -46,7 +46,7 @@ public:
         return true;
     }
     std::uint64_t size() const noexcept { return names_.size(); }
-    // Changes whenever a number may have lost its name: who remembers numbers looks again.
+    // Changes whenever a number may have lost its name: a caller that keeps numbers looks again.
     std::uint64_t removals() const noexcept { return removals_; }
 
 private:

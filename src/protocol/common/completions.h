@@ -12,7 +12,7 @@
 
 namespace heddle::protocol {
 
-// What is told of an operation without an error, in the order of fi_cq_tagged_entry.
+// The report of an operation without an error, in the order of fi_cq_tagged_entry.
 struct PlainEntry {
     void* context = nullptr;
     std::uint64_t flags = 0;  // FI_SEND | FI_TAGGED ...: as fi_cq_read gives them
@@ -28,7 +28,8 @@ struct PlainEntry {
 
 struct CompletionEntry : PlainEntry {
     std::uint64_t source = ~std::uint64_t{0};  // fi_addr_t, or FI_ADDR_NOTAVAIL
-    // Of an error: an FI_E... number, else 0; what the device said; bytes that did not fit.
+    // If there is an error: an FI_E... number, else 0; what the device said; bytes that did not
+    // fit.
     int error = 0;
     int device_error = 0;
     std::size_t overlong = 0;

@@ -38,7 +38,7 @@ struct EndpointAddress {
     std::uint16_t endpoint = 0;  // of the process: goes into every header
     std::uint16_t context = 0;   // of the process: connections reach what is in one context
     std::uint32_t srqn = 0;      // where its messages are sent to (XRC)
-    std::uint32_t channel = 0;   // of the process, never of two: whose QPs it sends by
+    std::uint32_t channel = 0;   // of the process, never of two: it sends by the QPs of this one
     ProcessName process;
 
     bool valid() const noexcept { return magic == kMagic && version == kVersion; }

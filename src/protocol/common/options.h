@@ -31,11 +31,12 @@ struct Options {
     std::uint32_t tuple_after = 128;  // messages of a tuple until kAuto asks for a queue
     std::uint32_t tuples = 256;       // queues of an endpoint
     std::uint32_t process_tuples = 1024;
-    std::uint32_t tuple_queues = 2;          // to a process, that may block
-    bool no_wildcards = false;               // the program has none, nor probes
-    std::size_t eager_bytes = 8192;          // messages above this go by rendezvous
-    std::size_t inject_bytes = 128;          // these are copied into the work queue entry
-    std::size_t unexpected_bytes = 1 << 19;  // eager payload a peer may send ahead; then rendezvous
+    std::uint32_t tuple_queues = 2;  // to a process, that may block
+    bool no_wildcards = false;       // the program has none, nor probes
+    std::size_t eager_bytes = 8192;  // messages above this go by rendezvous
+    std::size_t inject_bytes = 128;  // these are copied into the work queue entry
+    std::size_t unexpected_bytes =
+        1 << 19;  // unacknowledged eager payload of a peer; then rendezvous
     // Memory that a peer may make us keep for messages without a receive, whatever it sends.
     std::size_t unexpected_limit = std::size_t{1} << 30;
     std::uint32_t receive_buffers = 256;  // of an endpoint, each of eager_bytes and a header
@@ -49,7 +50,7 @@ struct Options {
     std::size_t ring_bytes = 1024;  // messages above this are sent to all's receive buffers
     std::uint32_t rings = 0;        // peers of an endpoint whose eager messages are written to it
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
-    // The adapter may let writes to memory pass each other where their end is told by a completion.
+    // The adapter may let writes to memory pass each other where a completion reports their end.
     bool relaxed_ordering = true;
     unsigned connect_timeout_ms = 30'000;
     // A QP waits 4.096 us * 2^ack_timeout for the peer's acknowledgement, and repeats its packets

@@ -19,8 +19,8 @@ struct PoolSlot {
     T* next_free = nullptr;
 };
 
-// Numbers for objects that a peer names in its answers: index and generation, so that a late or
-// damaged answer never meets another object.
+// Numbers for objects that a peer names in its replies: index and generation, so that a late or
+// wrong reply never meets another object.
 template <class T>
 class SlotPool {
 public:
@@ -53,7 +53,7 @@ public:
         object.next_free = free_;
         free_ = &object;
     }
-    // Of an object that is there.
+    // The object must have been made: index is below the number of all.
     T& at(std::uint32_t index) const noexcept { return *all_[index]; }
     static std::uint64_t id(const T& object) noexcept {
         return std::uint64_t{object.generation} << 32 | object.index;

@@ -77,7 +77,7 @@ struct EndpointCounts {
                   unexpected = 0, unexpected_bytes_peak = 0, connections = 0, protocol_errors = 0,
                   by_ring = 0, from_rings = 0, rings = 0, gathered = 0, rma_copied = 0,
                   rma_direct = 0;
-    // Of eager messages that are not inline, by size: up to 2^i bytes, and more than half of that.
+    // Eager messages that are not inline, by size: up to 2^i bytes, and more than half of that.
     static constexpr std::size_t kSizes = 21;
     static std::size_t size_index(std::size_t bytes) noexcept {
         return std::min<std::size_t>(static_cast<std::size_t>(std::bit_width(bytes - 1)),

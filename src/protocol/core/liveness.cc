@@ -48,7 +48,7 @@ void Liveness::look_after(Peer& peer) {
     work.remote_srq = peer.name.srqn;
     WrContext sent;
     sent.user = &core_;
-    sent.what = WrContext::kRma;  // signaled, and nobody is told
+    sent.what = WrContext::kRma;  // signaled, without a report
     core_.channel->post(*peer.connection, work, sent);
 }
 

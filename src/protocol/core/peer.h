@@ -17,7 +17,7 @@ namespace heddle::protocol {
 
 // Sequence numbers of the messages from a peer.
 struct IncomingSequence {
-    // How its next message begins, were it an eager one without a tag. Nothing begins so, at first.
+    // How the next message begins if it is an eager one without a tag. Nothing begins so, at first.
     std::uint64_t expected = ~std::uint64_t{0};
     std::uint16_t expected_sequence() const noexcept {
         return static_cast<std::uint16_t>(expected / kSequenceOfStart);
@@ -38,8 +38,7 @@ private:
 
 // Sequence numbers of the messages to a peer.
 struct OutgoingSequence {
-    // Of the header of the next message, were it an eager one without a tag: what messages of all
-    // kinds share.
+    // The part of the next header that messages of all kinds share, for an eager one without a tag.
     std::uint64_t next_start = 0;
     std::uint64_t sent = 0;  // sequenced messages, but small ones while there are no tuples
     std::uint16_t send_sequence() const noexcept {

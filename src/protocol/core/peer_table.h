@@ -38,7 +38,7 @@ public:
         return true;
     }
     Peer& of(const EndpointAddress& wanted);
-    std::uint64_t address_of(Peer& peer) {  // what the application is told
+    std::uint64_t address_of(Peer& peer) {  // as the application sees it
         return peer.address != AddressVector::kNone ? peer.address : of(peer.name).address;
     }
 

@@ -67,7 +67,7 @@ void ZcopyRequest::done(int error, int device_error) {
     }
     const ZcopyRequest ended = *this;
     pool->give_back(*this);
-    // An error is told even if success would not have been.
+    // An error is reported even if success would not have been.
     const std::uint8_t wanted = error != 0 ? ended.what | WrContext::kEntry : ended.what;
     core.entry(wanted, ended.read, ended.context, 0, error, device_error, ended.counter);
 }

@@ -22,11 +22,11 @@ namespace heddle::protocol {
 class TupleSender;
 struct TupleOut;
 
-// What the application is told at the end of an operation.
+// The report to the application at the end of an operation.
 struct Report {
     std::uint8_t what = 0;  // WrContext::What
     bool read = false;      // an RMA read, or an atomic that fetches
-    bool is_done = false;   // it was told before the message was sent
+    bool is_done = false;   // it was made before the message was sent
     void* context = nullptr;
     Counter* counter = nullptr;
 };
@@ -41,7 +41,9 @@ struct AtomicResults {
 struct TupleSend {
     TupleSender* sender = nullptr;
     TupleOut* tuple = nullptr;
-    bool later = false;  // it was to go by its tuple's queue, when so much had been sent:
+    // The message left a queue that was closed. `place` is the number of sequenced messages that
+    // had been sent before it.
+    bool later = false;
     std::uint64_t place = 0;
     std::uint32_t order = 0;
     std::byte* buffer = nullptr;  // of the channel's pool, with a copy
@@ -66,7 +68,7 @@ protected:
 struct SendRequest final : PendingOp, CompletionHandler, TupleWork, PoolSlot<SendRequest> {
     enum class Step : std::uint8_t {
         kMessage,  // not yet sent: its form is chosen when it goes
-        kRts,      // RTS is to be sent
+        kRts,      // the RTS waits for room
         kAnswer,   // a CTS, FIN or atomic reply is to come
         kBulk,     // bytes are moving
         kFin,      // its end is being told

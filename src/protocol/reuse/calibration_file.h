@@ -11,14 +11,14 @@
 
 namespace heddle::protocol {
 
-// Of that kind ("reuse") and device; an empty path: there is no home for it.
+// The file of that kind ("reuse") and device. An empty path: there is no home for it.
 std::filesystem::path calibration_file(const std::string& kind, const DeviceInfo& device);
 // Empty: there is none. At most 16 KiB.
 std::string read_calibration(const std::filesystem::path& file);
 // Other processes see all of it, or what was there. False: errno says why not.
 bool write_calibration(const std::filesystem::path& file, const std::string& text) noexcept;
-// Digits that are read back as exactly this, in any locale: who reads a file decides as who wrote
-// it did.
+// Digits that are read back as exactly this, in any locale: a reader of a file then decides as its
+// writer did.
 std::string exact(double value);
 
 // A longer time in a calibration file was not measured.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What an operation takes from its post to its completion, by libibverbs and written into an mlx5
-// device's queues directly: what FI_HEDDLE_POST=auto goes by. A queue pair has one who posts to it,
-// and endpoints have messages of all sizes, so the choice is one for the device. Scale does not
-// change it: queue pairs are libmlx5's on both paths, and so is what each takes.
+// device's queues directly: what FI_HEDDLE_POST=auto goes by. A queue pair has one owner that
+// posts, and endpoints have messages of all sizes, so the choice is one for the device. Scale does
+// not change it: queue pairs are libmlx5's on both paths, and so is what each takes.
 //
 // Measured by `heddle calibrate`, and kept as the other costs are; not known: directly.
 #pragma once

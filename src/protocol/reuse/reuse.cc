@@ -78,7 +78,7 @@ Reuse::Buffer* Reuse::promote(memory::ReuseTable::Entry& entry, const void* addr
     return nullptr;  // this once by a copy: it may have gone while it was registered
 }
 
-// Of one that nothing is under way from.
+// The buffer must have nothing in flight.
 void Reuse::end(Buffer& buffer) noexcept {
     table_.forget(buffer.address, buffer.bytes);
     cache_.release(buffer.region);

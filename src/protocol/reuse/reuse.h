@@ -43,7 +43,7 @@ public:
         memory::RegistrationCache::Region* region = nullptr;
         const void* address = nullptr;
         std::size_t bytes = 0;
-        std::uint32_t in_flight = 0;  // by who uses it: it stays registered meanwhile
+        std::uint32_t in_flight = 0;  // counted by the user: it stays registered meanwhile
         std::uint32_t last_epoch = 0;
     };
 
@@ -55,7 +55,7 @@ public:
     Reuse& operator=(const Reuse&) = delete;
     ~Reuse();
 
-    // One more use of a buffer of kLeastBytes or more. nullptr: by a copy, please. uses_for(bytes):
+    // One more use of a buffer of kLeastBytes or more. nullptr: the caller copies. uses_for(bytes):
     // so many are enough; asked for after the fewest. By value: so it needs no memory, which
     // would be written at each use.
     template <class UsesFor>

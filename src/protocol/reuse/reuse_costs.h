@@ -39,7 +39,7 @@ struct ReuseCosts {
     struct Cost {
         double registration = 0, copy = 0, lookup = 0;  // copy: the memcpy alone
         std::array<double, kWays> copied{}, gathered{};
-        // Of the break-even, registration / saved.
+        // The share of the break-even, registration / saved.
         double saved(Way way) const noexcept { return copied[way] - gathered[way] - lookup; }
         // What is saved is worth looking for: buffers that are not used again pay for the look-up,
         // and less than this is what a clock of steps of 10 ns makes of nothing.
@@ -58,7 +58,7 @@ struct ReuseCosts {
     // used that often will be used as often again (section 3.4). kNever: the copy costs less.
     std::uint32_t uses_for(std::size_t bytes, Way way, unsigned percent) const noexcept;
 
-    // Of any size, by any way.
+    // For any size, by any way.
     std::uint32_t fewest_uses(unsigned percent) const noexcept;
 
     // The smallest that pays; all ones: none does.

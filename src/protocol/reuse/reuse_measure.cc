@@ -163,7 +163,7 @@ double registration(ibv_pd* pd, std::size_t bytes) {
     return median(times);
 }
 
-// Of a buffer that is there, among some.
+// Looks up a buffer that is there, among some.
 double lookup() {
     memory::ReuseTable table;
     const auto round = [&table](std::uintptr_t first) {

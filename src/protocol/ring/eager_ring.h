@@ -47,7 +47,7 @@ public:
     Next next(Found& found) const noexcept;
     void pop() noexcept { ++taken_; }
 
-    // To be told to the peer, half a ring at a time.
+    // For the peer, half a ring at a time.
     bool has_news() const noexcept { return taken_ - acknowledged_ >= pool_.count() / 2; }
     RingTakenBody news() noexcept { return {acknowledged_ = taken_, 0}; }
 

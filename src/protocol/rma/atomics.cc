@@ -84,7 +84,7 @@ void Atomics::on_request(Peer& peer, const Message& message) {
         (a.op != FI_ATOMIC_READ ? FI_REMOTE_WRITE : 0) | (fetch || compare ? FI_REMOTE_READ : 0);
     Domain::Body& regions = core_.domain->body();
     if (fetch && sizeof(Header) + sizeof reply + bytes > core_.channel->send_buffers().bytes()) {
-        reply.status = EMSGSIZE;  // who asks has larger buffers than we
+        reply.status = EMSGSIZE;  // the initiator has larger buffers than we
     } else {
         // Held while the memory is used: it cannot be deregistered meanwhile.
         const std::lock_guard guard(regions.mutex);

@@ -156,7 +156,7 @@ struct Matcher::Tables {
         chains.add(receive.link, hash_of(receive));
         chains.grow_if_full([this](Link* link) { return hash_of(detail::receive_of(link)); });
     }
-    // Of the chain that it belongs to.
+    // The bucket of its chain.
     Link& head_of(const PostedReceive& receive) noexcept {
         return hashed(receive) ? chains_of(receive).at(hash_of(receive)) : others;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Bytes between local memory and registered memory of a peer, by RDMA reads or writes: of an RMA
-// operation, and of a rendezvous. Works are posted as there is room for them; who asked is told
-// once, when the last is done or the first error has been answered.
+// Bytes between local memory and registered memory of a peer, by RDMA reads or writes: for an RMA
+// operation, and for a rendezvous. WRs are posted as there is room for them. The caller's function
+// is called once, when the last WR is done or all that were posted before an error are.
 #pragma once
 
 #include <sys/uio.h>
@@ -61,7 +61,7 @@ private:
     void finish_if_all_done();
 
     Channel* channel_ = nullptr;
-    ChannelUser* user_ = nullptr;  // whose operation it is
+    ChannelUser* user_ = nullptr;  // the operation is of this one
     Connection* connection_ = nullptr;
     std::uint32_t srqn_ = 0;
     post::Opcode opcode_ = post::Opcode::kRead;

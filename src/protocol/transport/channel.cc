@@ -219,7 +219,7 @@ void Channel::completed(const post::Completion& completion) {
     fail(connection, error);
 }
 
-// All works up to that number are done: those before it without an error, as the device reports
+// All WRs up to that number are done: those before it without an error, as the device reports
 // one where it happens.
 void Channel::finish(Connection& connection, std::uint32_t number, int error, int device_error) {
     if (const auto done = static_cast<std::int32_t>(number + 1 - connection.done_); done > 0) {
@@ -256,8 +256,8 @@ void Channel::finish(Connection& connection, std::uint32_t number, int error, in
     }
 }
 
-// Which of several endpoints that share the channel posted it, nobody noted: one of those that send
-// there is told.
+// It is not known which of several endpoints that share the channel posted it: one of those that
+// send there gets the error.
 void Channel::tell_of_lost(const Connection& connection, int error, int device_error) {
     for (ChannelUser* const user : users_)
         if (user != nullptr && user->lost(connection, error, device_error)) return;

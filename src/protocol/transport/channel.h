@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The verbs objects behind endpoints: one completion queue, one shared receive queue with its
 // buffers, and a send queue for each remote context (XRC) or endpoint (RC), all of one thread's
-// resources. Work is posted and completions are polled by the path that was chosen; who posted is
-// told in the order of posting, once the device is done. Of the category mpi+threads all endpoints
-// of a process share one channel; otherwise each has its own.
+// resources. WRs are posted and completions are polled by the path that was chosen. Users hear of
+// the ends of their WRs in the order of posting. In the category mpi+threads all endpoints of a
+// process share one channel; otherwise each has its own.
 //
 // One thread at a time. Only `wake` may be called by others.
 #pragma once
@@ -39,10 +39,10 @@ public:
     // A message for this endpoint; the bytes are gone when it returns.
     virtual void received(std::span<const std::byte> bytes, bool has_immediate,
                           std::uint32_t immediate, std::uint32_t qpn) = 0;
-    // A work that was posted with kEntry or kCount is done. error: 0, or an errno.
+    // A WR that was posted with kEntry or kCount is done. error: 0, or an errno.
     virtual void sent(const struct WrContext& sent, int error, int device_error) = 0;
-    // A work of the application that it did not want to be told of has failed on that connection.
-    // False: this user sends nothing there.
+    // A WR of the application without a report has failed on that connection. False: this user
+    // sends nothing there.
     virtual bool lost(const Connection& connection, int error, int device_error) = 0;
     // The connection is ready, or has failed.
     virtual void changed(Connection& connection) = 0;
@@ -57,7 +57,7 @@ private:
     std::uint16_t number_ = 0;  // of attach()
 };
 
-// Of several works together: an operation that took more than one.
+// The end of an operation that posts one WR or more, and wants more than a report.
 class CompletionHandler {
 public:
     virtual void done(int error, int device_error) = 0;
@@ -66,7 +66,7 @@ protected:
     ~CompletionHandler() = default;
 };
 
-// What is to be done when a posted work is.
+// What happens when a posted WR is done.
 struct WrContext {
     // kOwn: of the protocol's own, so the application is not told if it fails.
     enum What : std::uint8_t { kEntry = 1, kCount = 2, kTagged = 4, kRma = 8, kOwn = 16 };
@@ -105,10 +105,9 @@ private:
     verbs::QueuePair qp_;
     std::optional<post::Mlx5SendQueue<post::SingleThreaded>> direct_;
     std::optional<post::VerbsSendQueue<post::SingleThreaded>> verbs_;
-    // Of each work under way what `Sent` says, in few bytes: there are send_depth of them for each
-    // peer. An injected message, which is the application's and of which nobody is told, need not
-    // be noted. When a connection fails, all works have a completion, so those of the protocol's
-    // own have own_mark().
+    // What WrContext says, for each outstanding WR, in few bytes: there are send_depth of them for
+    // each peer. An injected message has no record, since its end is not reported. When a
+    // connection fails, all WRs have a completion, so those of the protocol's own have own_mark().
     struct Record {
         void* argument = nullptr;  // the context, or the part
         std::uint32_t buffer = kNoBuffer;
@@ -117,8 +116,8 @@ private:
         Recipient recipient = Recipient::kNobody;
     };
     static_assert(sizeof(Record) == 16);
-    // As the argument where nobody is told. A record that an earlier work of its place has left has
-    // another number.
+    // The argument of a WR without a report. The record that an earlier WR has left in its place
+    // has another number.
     static void* own_mark(std::uint32_t number) noexcept {
         return reinterpret_cast<void*>(std::uintptr_t{number} + 1);
     }
@@ -157,7 +156,7 @@ public:
     ibv_comp_channel* events() const noexcept { return events_.get(); }
     std::size_t max_inline() const noexcept { return max_inline_; }
     // Can a message of so many bytes go inline, with all that is around it? FI_HEDDLE_INJECT_SIZE
-    // wants it, and the device has that much room. Of a connection that is there.
+    // wants it, and the device has that much room. There must be a connection.
     bool fits_inline(std::size_t bytes) const noexcept { return bytes < inline_end_; }
     std::size_t max_message() const noexcept { return max_message_; }
     std::uint32_t receive_buffers() const noexcept { return receive_buffers_->count(); }
@@ -178,12 +177,12 @@ public:
     // VerbsError.
     Connection& connection(const EndpointAddress& from, const EndpointAddress& to);
 
-    // kFull: poll() first. The work's pieces must stay until `sent` is told, unless inline.
+    // kFull: poll() first. The SGEs' memory must stay until the WR is done, unless inline.
     post::Posted post(Connection& connection, post::WorkRequest& work,
                       const WrContext& sent) noexcept;
     // A message of 16 bytes and up to 8 more, as they lie in memory, on a connection that is
-    // direct(); in channel_post.h. kInvalid: by post(), please. `taken` is called if it is taken,
-    // before the device is told.
+    // direct(); in channel_post.h. kInvalid: the caller uses post(). `taken` is called if it is
+    // taken, before the doorbell.
     template <bool kImmediate, class Taken>
     post::Posted post_small(Connection& connection, std::uint64_t first, std::uint64_t second,
                             std::uint64_t tail, std::uint32_t tail_bytes, std::uint32_t immediate,
@@ -198,7 +197,7 @@ public:
     // take(bytes, message) takes it. There, too.
     template <class Take>
     bool take_next(const Take& take);
-    // Of those two, what concerns messages of up to 32 bytes in RC mode, which come in the
+    // The parts of those two for messages of up to 32 bytes in RC mode, which come in the
     // completion queue entry: libmlx5 asks for that, and hardware does it for SRQs of RC QPs, but
     // not of XRC.
     template <class User>
@@ -207,7 +206,7 @@ public:
     bool take_next_inlined(const Take& take);
     // Until everything that was posted is done, or nothing more can come of it; false: still not.
     bool drained() noexcept;
-    // Nobody is told about `user` any more.
+    // Reports nothing to `user` any more.
     void forget(ChannelUser& user) noexcept;
 
     // A completion event is asked for; false: something is there already.
@@ -220,7 +219,7 @@ public:
     // Sleepers look again. Any thread.
     void wake() noexcept;
 
-    // What the connector asks: to be told when all that is in the completion queues has been read.
+    // The connector asks here when all that is in the completion queues has been read.
     Drain& drain() noexcept { return drain_; }
 
     // For `user`, by its ChannelUser::received.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Channel::poll for a user that takes its messages where they are found, by take_message(); those
-// of others it hands over. And one message at once, for who may take it or not.
+// of others it hands over. And one message at once, which the caller may take or leave.
 #pragma once
 
 #include "protocol/transport/channel.h"

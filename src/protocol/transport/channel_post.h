@@ -7,8 +7,8 @@
 
 namespace heddle::protocol {
 
-// Is it to be told of? The last of many is, so that the others are known to be done; and the last
-// that there is room for.
+// Does the WR get a CQE? The last of many does, so that the others are known to be done; and so
+// does the last that there is room for.
 [[gnu::always_inline]] inline bool Channel::is_signaled(const Connection& connection,
                                                         const WrContext& sent) noexcept {
     return sent.needs_completion() || connection.unsignaled() + 1 >= kSignalEvery ||

@@ -33,7 +33,7 @@ void Channel::disarm() {
     std::uint64_t count;
     while (::read(wake_, &count, sizeof count) > 0) {
     }
-    // One that has yet to come stays: it may be of another who sleeps here.
+    // One that has yet to come stays: another thread that sleeps here may have set it.
     while (timer_ >= 0 && ::read(timer_, &count, sizeof count) > 0) {
     }
     ibv_cq* cq = nullptr;

@@ -44,15 +44,15 @@ public:
     const Options& options() const noexcept;
     const DeviceInfo& device() const noexcept;
     Category category() const noexcept;
-    // Of the category mpi+threads, for all threads of the process: held around every call to an
-    // endpoint and to what is bound to it. Otherwise nullptr.
+    // The lock of the category mpi+threads, one for the process. Callers hold it around every call
+    // to an endpoint and to what is bound to it. In other categories nullptr.
     std::recursive_mutex* lock() const noexcept;
 
     // Any thread. `access` as of fi_mr_reg. Zero bytes are possible. Throws VerbsError.
     std::unique_ptr<Region> register_memory(void* address, std::size_t bytes, std::uint64_t access);
 
     // After register_memory() found no room: small buffers in frequent use are in its way no more,
-    // and are copied again. For who may use its endpoints.
+    // and are copied again. The caller must be one that may use the domain's endpoints.
     void give_up_held() noexcept;
 
     // What all domains of the process have taken by now. Any thread.

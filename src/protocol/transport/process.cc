@@ -190,7 +190,7 @@ memory::CacheCounts Process::cache_counts() const {
 
 std::uint16_t Process::new_endpoint() {
     const std::lock_guard guard(mutex_);
-    // A number comes back as late as possible: peers may still have something for who had it.
+    // A number comes back as late as possible: peers may still have something for its last owner.
     for (std::size_t tried = 0; tried < numbers_.size(); ++tried) {
         const std::size_t number = next_number_++ % numbers_.size();
         if (numbers_[number]) continue;

@@ -52,7 +52,7 @@ public:
     }
     void release_tuple() noexcept { tuples_.fetch_sub(1, std::memory_order_relaxed); }
 
-    // Of registrations of memory that is never polled: IBV_ACCESS_RELAXED_ORDERING, or nothing.
+    // For registrations of memory that is never polled: IBV_ACCESS_RELAXED_ORDERING, or nothing.
     int optional_access() const noexcept {
         return options.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0;
     }
@@ -67,7 +67,7 @@ private:
     bool needs_own_register() const { return direct() && thread_resources.registers_shared(); }
 
     mutable std::mutex mutex_;
-    std::shared_ptr<endpoint::SharedContext> connector_context_;  // before who uses it
+    std::shared_ptr<endpoint::SharedContext> connector_context_;  // before its users
     std::optional<endpoint::OwnRegister> connector_register_;
     std::unique_ptr<Connector> connector_;
     std::weak_ptr<Channel> common_;  // of mpi+threads
@@ -106,8 +106,8 @@ public:
     std::mutex mutex;
     std::unordered_map<std::uint32_t, RegisteredMemory> regions;  // by key; under mutex
 
-    // Of its endpoints, for who has the domain: by the thread, or under the lock, that endpoints of
-    // it are used by.
+    // The tables of its endpoints. Used by the thread, or under the lock, that its endpoints are
+    // used by.
     std::vector<Reuse*> reuses;
     // The process may lock no more: buffers in frequent use are copied again, for the moment.
     void give_up_held() noexcept {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Tuple queues ("TupleQ: Fully-Asynchronous and Zero-Copy MPI over InfiniBand", IPDPS'09): what
 // both sides of one agree on. A tuple is the messages of one endpoint to another whose tags are
-// equal but for the bits that every receive of the MPI ignores. It has a receive queue of its own
-// at the receiver (an XRC SRQ), to which the application's buffers are posted; the sender addresses
-// its SENDs to it. The device matches and places: there is no header, no copy, and after the
-// posting no software on either side.
+// equal, except in the bits that every receive of the MPI ignores. It has a receive queue of its
+// own at the receiver (an XRC SRQ), to which the application's buffers are posted; the sender
+// addresses its SENDs to it. The device matches and places: there is no header, no copy, and after
+// the posting no software on either side.
 //
 // How one begins and ends is in docs/architecture/protocol.md ("Tuple queues"); the sender's side
 // is tuple_sender.cc, the receiver's tuple_receiver.cc.
@@ -24,14 +24,14 @@ namespace heddle::protocol {
 enum class TupleReason : std::uint32_t {
     kNone,
     kOther,
-    kMask,          // the sender did not know which bits of tags are ignored
-    kManyBits,      // more bits are ignored than an immediate has room for
-    kWildcard,      // a receive that could take other messages, too, or a probe
-    kReceive,       // a receive that cannot be posted: pieces, or memory that cannot be registered
-    kCancel,        // of a receive
-    kLimit,         // as many as there may be; or the least recently used of those
-    kDevice,        // the device has no more
-    kLate,          // receives were mostly posted after their messages had been sent
+    kMask,      // the sender did not know which bits of tags are ignored
+    kManyBits,  // more bits are ignored than an immediate has room for
+    kWildcard,  // a receive that could take other messages, too, or a probe
+    kReceive,  // a receive that cannot be posted: several SGEs, or memory that cannot be registered
+    kCancel,   // of a receive
+    kLimit,    // as many as there may be; or the least recently used of those
+    kDevice,   // the device has no more
+    kLate,     // receives were mostly posted after their messages had been sent
     kTruncation,    // a message longer than its receive
     kOtherMessage,  // one that is too large for one SEND, or with other remote CQ data
     kClosing,       // the endpoint is
@@ -84,7 +84,7 @@ private:
     static constexpr std::uint32_t kNumber = (1u << 24) - 1;
 };
 
-// Of whom, and what.
+// The peer, and the tag without ignored bits.
 struct TupleKey {
     std::uint32_t peer = 0;
     std::uint64_t tag = 0;  // without ignored bits

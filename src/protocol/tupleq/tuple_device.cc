@@ -18,7 +18,7 @@ constexpr std::uint32_t kQueueSges = 3;
 constexpr unsigned kPollAtOnce = 16;
 // A queue that could not be had is not asked for again before.
 constexpr auto kPause = std::chrono::milliseconds(10);
-// Ids are addresses of works, or, with this bit, numbers of receives.
+// Ids are addresses of TupleWork objects, or, with this bit, numbers of receives.
 constexpr std::uint64_t kReceiveBit = 1;
 
 }  // namespace
@@ -189,8 +189,8 @@ BlockingQueue* TupleDevice::take(Connector& connector, const EndpointAddress& fr
         soon = queue.get();
     }
     if (soon != nullptr) return soon;
-    // The peer has gone, mostly, or has no room: who waits is told of the one, and goes by credit
-    // with the other.
+    // Mostly the peer has gone, or has no room. Messages that wait end in the first case, and go by
+    // credit in the second.
     if (std::erase_if(pool->queues, [](const auto& queue) {
             return queue->state() == BlockingQueue::State::kFailed && queue->idle();
         }) != 0)

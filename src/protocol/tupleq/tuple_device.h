@@ -49,7 +49,7 @@ class TupleQueue {
 public:
     TupleQueue(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_cq* cq);  // throws VerbsError
     std::uint32_t number() const noexcept { return number_; }
-    // False: the device does not take it. bytes may be 0. receive: as received() is told.
+    // False: the device does not take it. bytes may be 0. receive: as received() gets it.
     bool post(void* buffer, std::uint32_t bytes, std::uint32_t key, std::uint64_t receive) noexcept;
 
 private:

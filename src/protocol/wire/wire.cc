@@ -84,7 +84,7 @@ bool in_address_space(std::uint64_t address, std::uint64_t bytes) noexcept {
     return bytes <= std::numeric_limits<std::uint64_t>::max() - address;
 }
 
-// `count` pieces of memory which hold `bytes` together, and nothing behind them.
+// `count` segments of memory which hold `bytes` together, and nothing behind them.
 bool read_segments(Reader& reader, std::uint32_t count, std::uint64_t bytes,
                    Segment* out) noexcept {
     if (count > kMaxSegments || (count == 0 && bytes != 0)) return false;

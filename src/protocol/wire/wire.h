@@ -26,7 +26,7 @@ enum class Kind : std::uint8_t {
     kAtomicReply,  // AtomicReplyBody, the values there were
     kRing,         // where eager messages may be written to from now on (eager_ring.h). RingBody
     kRingTaken,    // so many of its buffers were emptied. RingTakenBody
-    kRingStop,     // no more of them may be used. To who wrote: no body
+    kRingStop,     // no more of them may be used. To the writer: no body
     kRingEnd,      // none will be: all that were written had been before this. No body
     // Tuple queues (tuple.h). The sender of messages of that tag: open, begin, drained; the
     // receiver the rest.
@@ -74,16 +74,16 @@ inline constexpr std::uint64_t kTaggedStart = std::uint64_t{Header::kTagged} << 
 inline constexpr std::uint64_t kSequenceOfStart = std::uint64_t{1} << 48;
 
 inline constexpr std::size_t kMaxSegments = 8;
-// Of the rings that a peer may offer.
+// Limits of the rings that a peer may offer.
 inline constexpr std::uint32_t kMostRingSlots = 1 << 16, kLeastRingSlot = 64,
                                kMostRingSlot = (1 << 20) + 256;
 // Receives that a tuple's queue holds.
 inline constexpr std::uint32_t kTupleDepth = 32;
 // Eager payload up to this is never held back: at the receiver it takes no more than a rendezvous
-// request would. More of it counts against what a peer may send ahead, until CreditBody.
+// request would. More of it counts against the credit of the sender, until CreditBody.
 inline constexpr std::size_t kFreeBytes = 128;
 
-// A piece of registered memory of the peer.
+// A segment of registered memory of the peer.
 struct Segment {
     std::uint64_t address = 0;
     std::uint64_t bytes = 0;
@@ -91,8 +91,8 @@ struct Segment {
     std::uint32_t reserved = 0;
 };
 
-// Of a message that was to go by a tuple's queue first: how many numbered messages were sent
-// between then and now, and a number to order those that were sent between the same two.
+// The place of a message that left a tuple's queue: how many sequenced messages were sent after it
+// was asked for, and a number to order those that belong between the same two.
 struct PlaceBody {
     std::uint64_t behind = 0;
     std::uint32_t order = 0;
@@ -116,7 +116,7 @@ struct FinBody {
     std::uint32_t status = 0;  // 0, or an errno of the peer
     std::uint32_t put = 0;     // 1: to the receiver of an RPUT
 };
-// A status as the error that it is told as: one that no system has is no error number.
+// A status as the error that is reported: one that no system has is no error number.
 inline int errno_of(std::uint32_t status) noexcept {
     constexpr std::uint32_t kMostErrno = 4095;
     return status <= kMostErrno ? static_cast<int>(status) : EPROTO;
@@ -152,7 +152,7 @@ struct RingTakenBody {
     std::uint32_t reserved = 0;
 };
 
-// The tuple is the number of it at who gets the message.
+// The tuple is its number at the receiver of the message.
 struct TupleOpenBody {
     std::uint64_t sender = 0;   // the sender's number of it
     std::uint64_t mask = 0;     // of ignored bits, as the sender knows it

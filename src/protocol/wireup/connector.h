@@ -5,7 +5,7 @@
 // A connection goes one way: from a channel's QP here (XRC: an initiator QP, which reaches every
 // endpoint in the remote context; else an RC QP to one endpoint) to one that the peer's connector
 // makes when it is asked (an XRC target QP, or an RC QP that receives from the endpoint's SRQ).
-// Both sides may so start at once, and nothing is to be broken off. Two datagrams: REQUEST, REPLY;
+// Both sides may so start at once, and no attempt is broken off. Two datagrams: REQUEST, REPLY;
 // a request is repeated until it is answered, and answered again when it is repeated.
 #pragma once
 
@@ -22,12 +22,12 @@
 
 namespace heddle::protocol {
 
-// Of one connection, on the side that asks. The QP is the channel's, in the state INIT, when
+// One connection, on the side that asks. The QP is the channel's, in the state INIT, when
 // connect() is called; only the connector touches it until `state` is no longer kConnecting.
 struct ConnectionRequest {
     enum State : int { kConnecting, kConnected, kFailed };
     ibv_qp* qp = nullptr;
-    EndpointAddress from;  // who asks: endpoint, context and process
+    EndpointAddress from;  // the initiator: endpoint, context and process
     EndpointAddress to;
     std::atomic<State> state{kConnecting};  // by the connector's thread, release
     int error = 0;                          // errno, before kFailed is stored
@@ -112,8 +112,8 @@ public:
     void cancel(ConnectionRequest& request);
     // The QP is about to be destroyed: the peer can do away with its target (best effort).
     void disconnect(ConnectionRequest& request);
-    // The QP of a connection that was made has failed: the peer is told, some times as datagrams
-    // get lost. The request is not looked into afterwards.
+    // The QP of a connection that was made has failed. Says so to the peer, some times, as
+    // datagrams get lost. The request is not looked into afterwards.
     void abandon(ConnectionRequest& request);
 
     // The peer's QP of that number has failed, and nothing of it shall arrive here any more: its
@@ -127,10 +127,10 @@ public:
     // A Drain was done as it was asked.
     void drained();
     // What came from that peer to this endpoint cannot be believed: nothing of its channel arrives
-    // there any more, and its works fail, so that it does not wait for answers.
+    // there any more, and its WRs fail, so that it does not wait for replies.
     void refuse(const EndpointAddress& peer, const EndpointAddress& endpoint);
-    // Who sends to the target QP of that number: the asking endpoint's name, of which `process` and
-    // `context` hold for every endpoint that shares the QP.
+    // The sender to the target QP of that number: the asking endpoint's name, of which `process`
+    // and `context` hold for every endpoint that shares the QP.
     std::optional<EndpointAddress> asker(std::uint32_t target_qpn) const;
     // The peer was connected to the endpoint, and has said that it is no more: nothing comes from
     // it but what has come already. Not for those who have never been, or are again.

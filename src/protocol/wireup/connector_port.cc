@@ -158,7 +158,7 @@ unsigned ConnectorPort::poll(ibv_wc (&completions)[kBatch]) noexcept {
 }
 
 bool ConnectorPort::is_arrival(const ibv_wc& completion) noexcept {
-    // Of a failed one only the number and the status hold.
+    // A failed one has only the number and the status.
     if (completion.status != IBV_WC_SUCCESS) broken_ = true;
     if (completion.wr_id >= receives_) {
         free_sends_.push_back(static_cast<std::uint32_t>(completion.wr_id));
@@ -192,7 +192,7 @@ bool ConnectorPort::arm() noexcept {
 }
 
 // The QP keeps its number, by which the others know us. Whatever breaks it may do so again at once:
-// no processor is to be spent on that.
+// the rate of repairs is limited, so that they do not take a processor.
 bool ConnectorPort::repair() noexcept {
     const Clock::time_point now = Clock::now();
     if (now < repair_from_) return false;

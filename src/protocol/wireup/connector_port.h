@@ -77,7 +77,7 @@ public:
     const QpAddress& address() const noexcept { return address_; }
     std::uint8_t gid_index() const noexcept { return gid_index_; }  // verbs::own_gid()
     int fd() const noexcept { return channel_->fd; }
-    // False: it is lost, for want of a slot or of a path.
+    // False: it is lost, as there is no slot or no path.
     bool send(const Datagram& datagram, const EndpointAddress& to) noexcept;
     // Calls arrived(Arrival) for what is there, then arms the descriptor. `arrived` may send.
     // False: there may be more, and the descriptor is not armed.

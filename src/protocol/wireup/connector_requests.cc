@@ -122,7 +122,7 @@ std::optional<ConnectorRequests::Outgoing> ConnectorRequests::answered(const Dat
         return out;
     }
     Asked& asked = at->second;
-    // Of another process at that QP number only a refusal counts: who was asked for is gone.
+    // From another process at that QP number only a refusal counts: the one that was asked is gone.
     if (asked.connected || reply.from.process.ud_qpn != asked.datagram.to.process.ud_qpn ||
         (reply.error == 0 && reply.from.process != asked.datagram.to.process))
         return {};

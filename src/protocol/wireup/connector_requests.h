@@ -22,7 +22,7 @@ namespace heddle::protocol {
 class ConnectorRequests {
 public:
     using Clock = std::chrono::steady_clock;
-    // A request that has come to its end: its owner's to be told, when no lock is held. The request
+    // A request that has come to its end. Its owner is called when no lock is held. The request
     // itself may be gone by then.
     struct Ended {
         const ConnectionRequest* request;
@@ -33,13 +33,13 @@ public:
         Clock::duration waited;
         unsigned times_sent;
     };
-    // What is to be sent where.
+    // What is sent where.
     struct Outgoing {
         Datagram datagram;
         EndpointAddress to;
         bool again = false;
     };
-    // `self`: who asks, process and flags. `own`: what each of its connections has.
+    // `self`: this side, process and flags. `own`: what each of its connections has.
     ConnectorRequests(const EndpointAddress& self, const verbs::ConnectionAttributes& own,
                       const Connector::Options& options);
 

@@ -267,7 +267,7 @@ void Connector::Service::stop(const ConnectionRequest& request) {
     auto lock = enter();
     if (const auto bye = requests_.stop(request)) send(*bye);
     if (std::this_thread::get_id() == thread_.get_id()) return;  // it is being told
-    // Who is about to be told of its end must not be gone before that.
+    // The owner that is about to be called must not be gone before that.
     callback_ended_.wait(lock, [&] {
         return std::none_of(ended_.begin(), ended_.end(),
                             [&](const auto& ended) { return ended.request == &request; });
@@ -376,7 +376,7 @@ void Connector::Service::sleep() noexcept {
     wake_up_.clear();
 }
 
-// A mutex is not fair: who unlocks it and locks it again is mostly the next to have it.
+// A mutex is not fair: a thread that unlocks it and locks it again is mostly the next to have it.
 void Connector::Service::let_in() const noexcept {
     for (int i = 0; i < kMostYields && entering_.load(std::memory_order_relaxed) != 0; ++i)
         std::this_thread::yield();

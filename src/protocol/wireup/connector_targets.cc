@@ -288,7 +288,7 @@ ConnectorTargets::Targets::iterator ConnectorTargets::destroy(Targets::iterator 
     return forget(target);
 }
 
-// A QP that cannot be destroyed is left to the context's end: nobody is told of it any more.
+// A QP that cannot be destroyed is left to the context's end, and has no owner any more.
 void ConnectorTargets::destroy(const Target& target) noexcept {
     const std::uint32_t number = target.qp->qp_num;
     ibv_destroy_qp(target.qp);

@@ -33,7 +33,7 @@ class ConnectorTargets {
 public:
     using Clock = std::chrono::steady_clock;
 
-    // `self`: who answers, process and flags. `own`: what each of its connections has.
+    // `self`: this side, process and flags. `own`: what each of its connections has.
     ConnectorTargets(const EndpointAddress& self, const verbs::ConnectionAttributes& own,
                      const Connector::Options& options);
     ~ConnectorTargets();
@@ -121,12 +121,12 @@ private:
     // By what the device tells of an asker (source_of()): how many there are.
     std::unordered_map<ProcessName, std::size_t, ProcessNameHash> by_source_;
     mutable std::shared_mutex askers_mutex_;
-    // By QP number. Of targets that are gone, too, until there is another of that number, or
+    // By QP number. Targets that are gone are kept until there is another of that number, or
     // most_gone_ have gone since.
     struct Asker {
         EndpointAddress from, to;
         bool left = false;          // it said BYE
-        bool dropped = false;       // its target is gone, and says nothing of who asked
+        bool dropped = false;       // its target is gone, and says nothing of the asker
         std::uint64_t gone_as = 0;  // the how-manieth target to go; 0: it is there
     };
     std::unordered_map<std::uint32_t, Asker> askers_;

@@ -24,7 +24,7 @@ enum class DatagramKind : std::uint8_t {
 struct Datagram {
     DatagramKind kind = DatagramKind::kRequest;
     std::uint64_t id = 0;
-    EndpointAddress from;   // of a reply and a BYE: `process` and the flags of who sends them
+    EndpointAddress from;   // of a reply and a BYE: `process` and the flags of the sender
     EndpointAddress to;     // of a request
     std::uint32_t qpn = 0;  // 24 bits
     std::uint32_t psn = 0;  // 24 bits
