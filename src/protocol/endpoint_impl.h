@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The state of an RdmEndpoint and how its parts work together: send.cc (messages out), receive.cc
-// (messages in, matching), rings.cc (eager messages that peers write), rendezvous.cc, rma.cc,
-// atomic.cc, control.cc (small messages of the protocol's own, what waits for room),
-// rdm_endpoint.cc (life, progress), liveness.cc (which peers are still there).
+// What stands behind an RdmEndpoint. Core, Rma, Atomics, Rings and Liveness are parts with state of
+// their own. The rest is still one object: send.cc (messages out), receive.cc (messages in, matching),
+// probe.cc, rendezvous.cc, lost_receives.cc (receives that end with their peer), the tuple queues, and
+// rdm_endpoint.cc (life, progress).
 #pragma once
 
 #include <memory>
@@ -74,7 +74,7 @@ public:
                (bytes <= options.eager_bytes &&
                 peer.unacked_eager_bytes + bytes <= options.unexpected_bytes);
     }
-    // receive.cc
+    // receive.cc, probe.cc
     ssize_t receive(const ReceiveArguments& arguments);
     ssize_t peek(const ReceiveArguments& arguments);
     ssize_t cancel(void* context);
@@ -140,10 +140,10 @@ public:
     void changed(Connection& connection) override;
     void drain() override;
     void broken(int error) override;
-    // liveness.cc
     static constexpr std::uint32_t kTickEvery = 4096;  // calls of progress()
     void tick();
     void tick_while_asleep();
+    // lost_receives.cc
     void fail_receives(Peer& peer);
     template <class Wanted>
     void fail_receives(int error, const Wanted& wanted);
