@@ -19,7 +19,7 @@ namespace {
 
 using Bytes = std::array<std::byte, kDatagramBytes>;
 
-// Somebody with a UD QP who knows the name, and so the Q_Key.
+// A process with a UD QP of its own. It knows the name of its target, and so the Q_Key.
 class Stranger {
 public:
     explicit Stranger(const ProcessName& to) : Stranger(to, to.qkey()) {}
@@ -139,7 +139,7 @@ TEST(HostileDatagrams, WithoutTheNameDoNotArrive) {
     Stranger stranger(b.connector->process(), a.connector->process().qkey());
     for (int k = 0; k < 10; ++k)
         ASSERT_NO_FATAL_FAILURE(stranger.send(bytes_of(request_of(stranger, b.name()))));
-    // Held: who lets go of a channel says so, and the target goes.
+    // The channel is held: when it is released, its process disconnects, and the target goes.
     const auto channel = a.connect(b.name());
     EXPECT_TRUE(a.wait(*channel));
     // A request that is not answered at once comes again.

@@ -157,7 +157,7 @@ public:
 
     const EndpointAddress& name(std::size_t k = 0) const { return locals[k]->name; }
 
-    // A message of one pattern; receive() checks it, and who sent it.
+    // A message of one pattern; receive() checks the message and its sender.
     void post_receive(std::size_t k = 0) {
         Local& local = *locals[k];
         ibv_sge piece = local.memory->sge(0, 2048);

@@ -59,7 +59,8 @@ TEST_P(Transports, ConnectAcrossProcesses) {
     child.expect_success();
 }
 
-// A link may be down for a second or two; each side has what it was told.
+// The timeout and retry count of a connection are those of its connector's options. The default
+// timeout outlasts a link that is down for a second or two.
 TEST_P(Transports, WaitForAcknowledgementsAsTheyAreTold) {
     const auto timeout_of = [](Peer::Channel& channel) {
         ibv_qp_attr attributes{};
@@ -312,7 +313,8 @@ TEST_P(Transports, SayThatTheyAreGoneWhateverIsLost) {
     }
 }
 
-// A target that was dropped says nothing of who asked for it; the others do.
+// When a target is dropped, its asker does not count as gone. When the asker's last target is
+// disconnected, the asker counts as gone.
 TEST_P(Transports, SayThatTheyAreGoneWhateverWasDropped) {
     if (!xrc()) return;  // only those are ever dropped
     Peer b(xrc());
@@ -329,7 +331,7 @@ TEST_P(Transports, SayThatTheyAreGoneWhateverWasDropped) {
     }
 }
 
-// Requests that wait when the connector goes are told so, before it is gone.
+// Requests that still wait when the connector is destroyed end with ECANCELED before that returns.
 TEST_P(Transports, FailWhatWaitsWhenTheyEnd) {
     Connector::Options deaf;
     deaf.drop = 1;
@@ -340,7 +342,7 @@ TEST_P(Transports, FailWhatWaitsWhenTheyEnd) {
     a->connector.reset();
     EXPECT_TRUE(a->wait(*channel, ECANCELED));
     EXPECT_EQ(a->waiter.calls(), 1u);
-    channel->peer = &b;  // whose connector knows nothing of it
+    channel->peer = &b;  // the connector of b does not know this request
     channel.reset();
 }
 

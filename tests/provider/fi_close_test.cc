@@ -62,7 +62,7 @@ TEST_P(Closing, AfterInjectedMessages) {
     close_then_receive(sizes);
 }
 
-// More than the receiver may be sent ahead: the rest waits in the sender.
+// The messages exceed what the receiver keeps unexpected: the rest waits in the sender.
 TEST_P(Closing, AfterMoreThanTheReceiverKeeps) {
     setenv("FI_HEDDLE_UNEXPECTED_SIZE", "4096", 1);
     setenv("FI_HEDDLE_INJECT_SIZE", "512", 1);

@@ -365,8 +365,8 @@ TEST(SleepingReaders, FileDescriptor) {
     sender.join();
 }
 
-// Who waits for the end of an operation that is the peer's to bring about leaves the processor to a
-// thread that wants it, too. Open MPI's blocking sends poll without a yield of their own.
+// A thread polls for an operation that only the peer can complete. It still yields the processor to
+// another thread that wants it. Open MPI's blocking sends poll without a yield of their own.
 TEST(Pollers, GiveWay) {
     cpu_set_t before, one;
     ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);

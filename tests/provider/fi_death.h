@@ -56,7 +56,8 @@ protected:
         EXPECT_EQ(waitpid(other, &status, 0), other);
         EXPECT_EQ(status, 0);
     }
-    // Of a probe that nobody answered, or of one that the device had no more hope for.
+    // The operation ended with an error of a lost peer: EHOSTUNREACH if a probe had no answer,
+    // ECONNABORTED if the device flushed the operation.
     void expect_told() const {
         const int error = board->error.load();
         EXPECT_TRUE(error == EHOSTUNREACH || error == ECONNABORTED) << std::strerror(error);
@@ -64,7 +65,8 @@ protected:
     Board* const board;
 };
 
-// The address of who has the name, once it has; or FI_ADDR_NOTAVAIL.
+// Waits until the other process has written its name to the board. Returns its address, or
+// FI_ADDR_NOTAVAIL if it does not.
 inline fi_addr_t address_on(Board& board, Station& station) {
     fi_addr_t address = FI_ADDR_NOTAVAIL;
     if (wait_for([&] { return board.named.load(); }))

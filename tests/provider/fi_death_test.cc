@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Who waits for a peer is told when there is nothing more to wait for: its process is killed, or
-// lives, but its endpoint is closed, or its way to us has failed.
+// An operation that waits for a peer ends with an error when the peer can no longer answer: its
+// process was killed, or its process lives but closed the endpoint, or its connection to us failed.
 #include "tests/provider/fi_death.h"
 
 namespace heddle::test {

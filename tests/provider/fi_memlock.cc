@@ -63,7 +63,8 @@ protected:
             from[i] = static_cast<std::byte>(i * 31 + sent_ * 7 + (i >> 8));
         transfer(*pair, from, received, bytes, kLarge, sent_);
     }
-    // Both ends; then what each is told (errno).
+    // A message in steps: receive_into() posts the receive; sent() posts the send, and returns the
+    // errno of its completion; received_whole() returns that of the receive.
     void receive_into(std::byte* to, std::size_t bytes) {
         ASSERT_EQ(fi_trecv(pair->b.ep.get(), to, bytes, nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr), 0);
     }

@@ -20,9 +20,9 @@ inline std::byte* map(void* at, std::size_t bytes, int flags = 0) {
     return static_cast<std::byte*>(memory);
 }
 
-// Where nothing is; where something was that has gone, if it can be. Far below what the kernel
-// gives to who does not ask for an address: what is unmapped here must not become another thread's
-// before it is mapped again.
+// Maps memory where nothing is, if possible where something was that has gone. The address is far
+// below those that the kernel chooses for a caller without a preference. So memory that a test
+// unmaps here does not become another thread's before the test maps it again.
 inline std::byte* map_some(std::size_t bytes) {
     constexpr std::size_t kApart = std::size_t{16} << 30;
     static std::byte* const theirs = map(nullptr, bytes);

@@ -2,8 +2,8 @@
 // What comes at once, from several peers, to an endpoint that is alone in its domain (whose
 // messages are read on a way of their own, protocol/receive_fast_path.h): messages small and
 // larger, with data and without, before and after their receives, which name their source, or do
-// not, or both kinds wait. Of each peer and tag they are read in the order they were sent, whole,
-// and all.
+// not, or both kinds wait. All messages of a peer and tag are read whole, in the order in which
+// they were sent.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -60,7 +60,7 @@ protected:
     }
 
     void plan(std::size_t count) {
-        // Of each tag in this round: do receives name the source?
+        // For each tag in this round: do receives name the source?
         for (bool& each : directed_)
             each = below(2) != 0;
         for (std::size_t i = 0; i < count; ++i) {

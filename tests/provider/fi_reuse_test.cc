@@ -226,8 +226,8 @@ TEST_P(Reuse, OfTheStack) {
     use(here);
 }
 
-// Who ends the thread that reads of changes may, by that, unmap what it watches: stacks of threads
-// that ended before are given back when there are too many.
+// The domain ends the thread that reads of memory changes. The C library then frees cached stacks
+// of threads that ended before, if there are too many. So it may unmap memory that is watched.
 TEST_P(Reuse, OfStacksThatGoWithTheDomain) {
     for (int threads = 3; threads < 8; ++threads) {
         std::mutex turn;
@@ -373,7 +373,7 @@ TEST_P(Reuse, Stress) {
 INSTANTIATE_TEST_SUITE_P(By, Reuse, testing::Values("rget", "rput"),
                          [](const auto& info) { return std::string(info.param); });
 
-// What gives way for want of room is not watched any more; what lies over it is.
+// An evicted range is no longer watched, but a cached range that overlaps it still is.
 TEST(ReuseWithLittleRoom, OfMemoryOverWhatGaveWay) {
     constexpr std::size_t kPart = 32 << 10;
     constexpr unsigned kTimes = 5;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Eager messages that are written into rings (protocol/ring/eager_ring.h): who gets one, what is
-// done when it is full, that nobody sleeps beside one, and that all comes in order by whatever way.
+// Eager messages that are written into rings (protocol/ring/eager_ring.h). Tests: which senders get
+// a ring; what happens when it is full; that a reader that sleeps has none; and that messages stay
+// in order, whether they come by ring or by SEND.
 #include <array>
 #include <atomic>
 #include <thread>
@@ -97,7 +98,8 @@ protected:
                   0);
         check(entry, number);
     }
-    // Who is much ahead of the reader is told of it in the end only when the reader has it all.
+    // Waits for the completion of one send. While the reader is many messages behind, the last
+    // completions come only once it has read all of them.
     void ended(Talker& from) {
         fi_cq_tagged_entry entry;
         ASSERT_EQ(next(from.station.transmit.get(), entry, reader_->receive.get()), 0);
@@ -155,7 +157,7 @@ TEST_F(Rings, ThatAreFull) {
     EXPECT_LT(counts["from_rings"], counts["received"]);
 }
 
-// The only one goes from who has become silent to who talks now.
+// The only ring goes from a sender that has become silent to the one that talks now.
 TEST_F(Rings, GoToWhoTalksNow) {
     open(2);
     talk(*talkers_[0]);
@@ -173,7 +175,7 @@ TEST_F(Rings, GoToWhoTalksNow) {
     EXPECT_EQ(closed()["rings"], 2);
 }
 
-// A write raises no event: who sleeps has none.
+// An RDMA write raises no event, so a reader that sleeps offers no ring.
 TEST_F(Rings, AreNotOfSleepers) {
     open(1, FI_WAIT_UNSPEC);
     Talker& talker = *talkers_[0];

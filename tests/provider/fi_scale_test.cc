@@ -76,7 +76,7 @@ int peer(ScaleBoard& board, unsigned number, unsigned endpoints) {
     return wait_at_most([&] { return board.leave.load() != 0; }, kLong) ? 0 : 1;
 }
 
-// Of one queue pair as the provider makes them, without the provider.
+// The memory of one queue pair like the provider's, but made without the provider.
 std::size_t bare_queue_pair() {
     ibv_device** const list = ibv_get_device_list(nullptr);
     ibv_context* const context = ibv_open_device(list[0]);

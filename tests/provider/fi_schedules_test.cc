@@ -43,7 +43,7 @@ struct Posted {
     int from = -1;  // anybody
     std::vector<std::byte> buffer;
     bool done = false, cancelled = false;
-    int source = -1;  // whose message it took, and which
+    int source = -1;  // the sender of the message that it took, and the message's number
     std::uint32_t number = 0;
     std::uint64_t claim_order = 0;
 };

@@ -215,7 +215,8 @@ ssize_t insist(fid_cq* cq, Call&& call) {
     return result;
 }
 
-// From there to there, where there is so much room, once; `number` is for who reads of a failure.
+// Sends `bytes` from `from` once, and receives them at `to`, where there are `room` bytes. Messages
+// of failed checks show `number`.
 inline void transfer(Pair& pair, const void* from, void* to, std::size_t bytes, std::size_t room,
                      std::uint64_t number) {
     ASSERT_EQ(fi_trecv(pair.b.ep.get(), to, room, nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr), 0);

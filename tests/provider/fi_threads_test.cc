@@ -117,7 +117,7 @@ TEST_P(Threads, InARing) {
         all.arrive_and_wait();
         bool counted = false;
         const auto end = std::chrono::steady_clock::now() + 3 * kPatience;
-        // Who has finished still answers.
+        // A thread that has finished still makes progress for the others.
         while (finished.load() < threads && std::chrono::steady_clock::now() < end &&
                self.errors == 0) {
             self.start();

@@ -26,7 +26,7 @@ protected:
     void must(Call&& call) {
         ASSERT_EQ(insist(sent, call), 0);
     }
-    // What was sent arrives, and its sender is told unless it was injected.
+    // The message arrives. `told`: its send completes with an entry (an injected one does not).
     void expect_message(const char* text, std::uint64_t data, bool told) {
         entry = {};
         ASSERT_EQ(next(received, entry, sent), 0);

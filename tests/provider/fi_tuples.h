@@ -37,7 +37,7 @@ protected:
         std::uint64_t tag = 0;
         std::uint32_t number = 0;
         std::vector<std::byte> bytes;
-        bool ends = true, done = false;  // ends: it is told of
+        bool ends = true, done = false;  // ends: it has a completion entry
         int error = 0;
     };
     struct Posted {

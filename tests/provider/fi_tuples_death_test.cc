@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// A peer dies while messages wait at its tuple queues, at the device or in the sender for want of a
-// queue pair: they end with errors, and messages to others go on.
+// A peer dies while messages to its tuple queues wait: at the device, or in the sender because it
+// lacks a queue pair. They end with errors, and messages to others go on.
 #include "tests/provider/fi_death.h"
 
 namespace heddle::test {
@@ -10,7 +10,7 @@ constexpr std::uint64_t kDeathTags = 4;
 constexpr std::size_t kDeathBytes = 20'000;
 constexpr int kWarm = 12;
 
-// In memory of both: who the sender is, and how far they are.
+// In memory that both processes share. The sender writes its name, then sets `named`.
 struct Names {
     std::byte sender[kNameBytes];
     std::atomic<bool> named;

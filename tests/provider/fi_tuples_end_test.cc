@@ -69,7 +69,8 @@ TEST_P(TupleEnds, OfAReceiverBeforeMessagesForIt) {
     others_go_on(0, 2);
 }
 
-// Receives are at its queue: the sender is told before they go.
+// A receiver closes with receives at its tuple queue. The sender learns of it before they go, so a
+// later message ends with an error.
 TEST_P(TupleEnds, OfAReceiverThatWaits) {
     open(3);
     for (const std::size_t to : {1u, 2u})
@@ -85,7 +86,7 @@ TEST_P(TupleEnds, OfAReceiverThatWaits) {
     others_go_on(0, 2);
 }
 
-// What was sent before is not lost for who receives it while the sender closes.
+// A sender closes with messages under way. The receiver, which looks meanwhile, loses none.
 TEST_P(TupleEnds, OfASenderWithMessagesUnderWay) {
     open(3);
     for (const std::size_t from : {0u, 2u})

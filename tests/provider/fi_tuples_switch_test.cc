@@ -75,7 +75,7 @@ TEST_P(TupleSwitch, ByAReceiveOfAnyTag) {
 TEST_P(TupleSwitch, ByAReceiveFromAnybody) {
     open(2);
     change("from anybody", [&](std::uint64_t tag) {
-        post(1, kAnybody, tag, kLarge).from = 0;  // who it will be
+        post(1, kAnybody, tag, kLarge).from = 0;  // the sender of its message
     });
     expect_tuples();
 }
@@ -166,7 +166,7 @@ TEST_P(TupleSwitch, ByAShortReceive) {
     expect_tuples();
 }
 
-// The device takes receives of one piece.
+// The device takes only receives with one buffer.
 TEST_P(TupleSwitch, ByAReceiveOfPieces) {
     open(2);
     change("pieces", [&](std::uint64_t tag) {

@@ -21,7 +21,7 @@ protected:
         world_ = std::make_unique<World>();
         station_ = std::make_unique<Station>(*world_);
     }
-    // A peer whose name is that of the own endpoint but for what `change` makes of it.
+    // A peer with the name of our own endpoint, after `change` has changed it.
     template <class Change>
     fi_addr_t peer(Change&& change) {
         EndpointAddress name;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Single messages that this protocol never sends, or not then. Who gets one lets go of that peer,
-// who notices; nothing crashes, and no operation ends with what is no error.
+// Single messages that this protocol never sends, or not at that moment. The endpoint that gets one
+// drops that peer, and the peer notices. Nothing crashes, and no operation reports success.
 #include <gtest/gtest.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_errno.h>
@@ -53,7 +53,7 @@ protected:
         EndpointImpl& body = hostile->impl();
         body.control(*body.peers.at(to_victim), kind, std::as_bytes(std::span(&contents, 1)), more);
     }
-    // Of the one operation that the victim waits for an answer to.
+    // The id of the victim's only operation that waits for an answer.
     std::uint64_t operation() {
         std::uint64_t id = 0;
         victim.impl().requests.for_each(
@@ -146,7 +146,7 @@ TEST_F(Hostile, SetsFlagsThatThereAreNot) {
 class Reader : public Hostile {
 protected:
     using Hostile::Hostile;
-    // Of the memory that the victim's one message is sent from.
+    // The remote key of the memory that the victim's only message is sent from.
     std::uint32_t key() {
         std::uint32_t found = 0;
         victim.impl().requests.for_each(
@@ -399,7 +399,7 @@ TEST(HostileTuple, SendsToTheQueueOfAnother) {
     EXPECT_EQ(victim.receive.front().error, EPROTO) << "taken for a message of the other";
     EXPECT_EQ(victim.receive.front().context, &room);
     EXPECT_EQ(victim.endpoint->counts().protocol_errors, 1u);
-    // The one who did it is not believed any more, either.
+    // The victim also no longer accepts messages of the peer that did this.
     victim.receive.pop();
     ASSERT_NO_FATAL_FAILURE(until([&] {
         hostile.send(from_hostile, small, kTag + 1);

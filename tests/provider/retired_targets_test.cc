@@ -57,7 +57,7 @@ TEST_P(RetiredTargets, KeepTheirNumbersUntilTheirMessagesAreRead) {
     EXPECT_TRUE(until([&] { return targets() == 0; }, {&receiver})) << targets();
 }
 
-// Its endpoint is one that somebody reads who has that drain.
+// Registers the peer's endpoint anew, as one whose reader has this drain.
 void read_by(Peer& peer, Drain& drain) {
     peer.connector->remove(peer.name());
     LocalEndpoint local{peer.name(),     peer.context.get(),        peer.pd.get(),

@@ -44,7 +44,7 @@ def main():
 
 
 class Party:
-    """Who is there, and what became of them."""
+    """The guests that run, those that leave, and counts of what became of all."""
 
     def __init__(self, suite):
         self.suite = suite

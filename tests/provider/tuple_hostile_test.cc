@@ -77,7 +77,7 @@ public:
 
 private:
     std::uint32_t below(std::uint32_t n) { return static_cast<std::uint32_t>(random_() % n); }
-    // Of those that there may be.
+    // A number of a tuple: mostly one that may exist.
     std::uint64_t some_number() {
         if (below(8) == 0) return random_() | random_() << 32;
         return below(3) | std::uint64_t{below(3)} << 32;
