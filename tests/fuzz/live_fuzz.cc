@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (size == 0) return 0;
     const bool good_header = data[0] & 1;
     const std::size_t bytes = size - 1;
-    // Of exactly that size, so that a look behind it is found.
+    // The memory has exactly that size, so that the sanitizer finds a read beyond its end.
     auto* const segment = static_cast<std::byte*>(std::malloc(bytes));
     if (bytes != 0) std::memcpy(segment, data + 1, bytes);
     if (good_header && bytes >= sizeof(LiveHeader)) {

@@ -36,7 +36,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                 write(input.value<std::uint16_t>() % bytes, &word, 1 + input.below(8));
                 break;
             }
-            case 1: {  // a tail where one is awaited
+            case 1: {  // a tail where the reader expects one
                 RingTail tail{input.word(), input.below(4), input.word() >> input.below(32),
                               popped / slots + 1};
                 if (input.one_in(8)) tail.round = input.word();

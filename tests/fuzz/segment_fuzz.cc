@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The engine and the commands on a fabric whose segment another member has damaged: any bytes of
+// The engine and the commands on a fabric whose segment another member has corrupted: any bytes of
 // the records of all kinds of objects, of the processes, of the tables' heads and of the segment's
-// own head, while messages are sent, objects are made, asked about and destroyed, and a dead
+// own head. Meanwhile messages are sent, objects are made, queried and destroyed, and a dead
 // process is reclaimed. Nothing may crash, wait for ever, or touch memory that is neither a queue
-// nor registered. What a damaged record names as a queue within shared memory is one: see
-// SECURITY.md.
+// nor registered. If a corrupt record names a place in shared memory as its queue, that counts as a
+// queue: see SECURITY.md.
 #include <climits>
 #include <memory>
 
@@ -22,7 +22,7 @@ World& world() {
     return *world;
 }
 
-// A part of the segment to be damaged.
+// A part of the segment that the input may corrupt.
 struct Spot {
     void* at;
     std::size_t bytes;
@@ -371,7 +371,7 @@ void ask(World& w, Input& input) {
     }
 }
 
-// Objects of a process that is dead: as some of this one's, but damaged.
+// An object of a dead process: a copy of one of this process, with up to three words corrupted.
 template <class Table>
 void leave_behind(Table& table, std::uint32_t like, Input& input) {
     const std::uint32_t index = (table.high.load() & (Table::kSize - 1)) + 8 + input.below(16);

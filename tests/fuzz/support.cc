@@ -25,7 +25,8 @@ namespace softhca::fuzz {
 
 namespace {
 
-// Of processes that are gone: PREFIX, the number of the process, and a suffix.
+// Removes the files of processes that are gone. Their names are PREFIX, the number of the process,
+// and a suffix.
 void remove_leftovers(const std::string& prefix) {
     const std::string path = device::fabric_directories().front();
     DIR* directory = opendir(path.c_str());

@@ -42,7 +42,7 @@ public:
         std::uint32_t driver, reserved2;
     };
     static_assert(sizeof(Header) == sizeof(ib_uverbs_ioctl_hdr));
-    // As run() would send it, to be damaged and sent by send().
+    // The header that run() would send. A target corrupts it, then sends it with send().
     Header header() const;
     int send(int fd, const Header& header);
 

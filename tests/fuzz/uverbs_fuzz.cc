@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The command interface (rdma/rdma_user_ioctl_cmds.h, rdma/ib_user_verbs.h, rdma/mlx5-abi.h): the
 // input is a sequence of ioctl, mmap and close calls on command descriptors, with arguments that
-// are nearly right, damaged, or nothing like what libmlx5 sends. Nothing may crash; what a command
+// are nearly right, corrupt, or nothing like what libmlx5 sends. Nothing may crash; what a command
 // writes stays within the buffer it was given; and when all descriptors are closed, the fabric is
 // as empty, and the process has as many descriptors, as before.
 #include <fcntl.h>

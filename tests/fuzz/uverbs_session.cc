@@ -120,8 +120,8 @@ void for_each_table(device::Segment& segment, Function&& function) {
     function("DM", segment.dms);
 }
 
-// Event channels are pipes, and the only ones that come and go. Of a context that is closed the
-// application still has the descriptor, and has to close it.
+// Event channels are pipes, and the only ones that come and go. When a context is closed, the
+// application still has the descriptors of its channels, and has to close them.
 bool is_channel(int fd) {
     static const std::vector<bool>* before = nullptr;  // pipes that were there at the beginning
     const auto pipe = [](int n) {
@@ -262,7 +262,7 @@ std::uint64_t Session::user_handle() {
             return address();
         case 3:
             return reinterpret_cast<std::uintptr_t>(&user.context);
-        // cut off by the end of what is mapped, but for the pointer to the context
+        // the end of the mapping cuts the object off; only the pointer to the context is inside
         case 4: {
             ibv_context* context = &user.context;
             std::byte* at = m.users_end - 8 * (1 + choice % 8);

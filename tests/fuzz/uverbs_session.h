@@ -35,7 +35,8 @@ public:
 
     int device();  // one of the open ones; sometimes one that is closed
     void add(Kind kind, std::uint32_t value, std::uint8_t type = 0);
-    // Of something that was made, perhaps destroyed since; sometimes of nothing at all.
+    // The handle of something that was made, and perhaps destroyed since; sometimes that of nothing
+    // at all.
     std::uint32_t handle(Kind kind, std::uint8_t* type = nullptr);
     std::uint32_t qp_number();
     std::int32_t channel();

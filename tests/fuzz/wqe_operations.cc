@@ -99,8 +99,8 @@ struct Entry {
     }
 };
 
-// The segment's record of a region as any process of the fabric can leave it: whose it is, and of
-// how many shared pieces. It is as it was when the input has ended.
+// The segment's record of a region as any process of the fabric can leave it: another owner, or
+// another number of shared extents. The destructor restores it when the input has ended.
 class DamagedRegion {
 public:
     DamagedRegion(device::MemoryRegion& region, Input& input)
@@ -209,7 +209,7 @@ void damage_word(World& w, Input& input) {
     }
 }
 
-// What libmlx5 would write, and then some bytes of it damaged.
+// An entry as libmlx5 would write it, with some bytes corrupted afterwards.
 Entry send_entry(World& w, Queue& queue, std::uint16_t counter, Input& input) {
     constexpr std::uint8_t kOpcodes[] = {
         MLX5_OPCODE_NOP,        MLX5_OPCODE_SEND,           MLX5_OPCODE_SEND_IMM,
@@ -498,7 +498,7 @@ void one_operation(World& w, Input& input) {
 }
 
 void restore_words() {
-    while (!damaged_words.empty())  // the first that was damaged last
+    while (!damaged_words.empty())  // the last change first, as a word may have been changed twice
         damaged_words.pop_back();
 }
 void restore_regions() {

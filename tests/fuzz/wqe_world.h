@@ -72,8 +72,8 @@ public:
     // Aborts when something was written that lies between the parts, or was copied from there.
     void check();
 
-    // Of inputs that damaged the segment: all records are as they were made, and what lies between
-    // the parts, which a record may have named as a queue, is put back.
+    // Undoes what inputs corrupted in the segment. Restores all records as they were made, and
+    // the memory between the parts, which a record may have named as a queue.
     void restore();
     // One command; its errno. Objects that an input makes lie in `spare`.
     template <class Request, class Driver, class Answer>
