@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# A short face for CMake; `make help` lists what it does. Build trees: build/ (release), build-dev/,
+# Short commands for CMake; `make help` lists them. Build trees: build/ (release), build-dev/,
 # build-asan/, build-tsan/, build-fuzz/, build-coverage/, build-debian13/. scripts/install-deps
 # installs what is missing on Debian and Ubuntu (as root; else it says what to install).
 # NO_INSTALL=1 leaves the system alone.

@@ -153,7 +153,7 @@ class Stat(FabricCase):
         self.assertEqual(process["pinned_bytes"] % 4096, 0)
 
     def test_uars_of_both_kernels(self):
-        # Of a page that libmlx5 chose itself the device knows the page, not which half is used.
+        # If libmlx5 chose the page itself, the device knows the page but not which half is used.
         for kernel, pages, uuars in (("static", [8], [2]), ("dynamic", [2, 3], [1, 2])):
             self.environment["SOFTHCA_UAR"] = kernel
             holder = Holder(self)

@@ -151,7 +151,7 @@ while number != signal.SIGTERM:
         line = next(l for l in result.stdout.splitlines() if l.startswith("LD_PRELOAD="))
         self.assertEqual(line.count("libsofthca.so"), 1)
         self.assertIn("MPIR_CVAR_NOLOCAL=1", result.stdout)
-        # who looked for devices has left their fabric
+        # heddle, which looked for devices, has left the fabric again
         self.assertNotIn(self.fabric, self.softhca("list", "--names").stdout)
 
     def test_verbose_says_what_it_does(self):
@@ -330,7 +330,7 @@ while number != signal.SIGTERM:
                         err=f"group {nobody.pw_gid} may write ")
 
     def test_launchers_are_not_looked_for_far_above(self):
-        """Of a library in /home/user/project/build/lib, /home/bin is none of its MPI."""
+        """If a library is in /home/user/project/build/lib, /home/bin is not part of its MPI."""
         program = self.mpi("far/a/b/c")
         os.rename(self.path("far/a/b/c/bin"), self.path("far/bin"))
         self.assert_run(self.heddle("-n", "2", program, env=self.elsewhere()), 0, out="other: -n 2")

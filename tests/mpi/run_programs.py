@@ -156,7 +156,7 @@ def hypre(suite, provider, ranks, solver):
     residual = re.search(r"^Final Relative Residual Norm = (\S+)", text, re.M)
     if not iterations or not residual or not 0 < float(residual[1]) < 1e-7:
         raise Failure(f"over {provider} it did not converge\n{text[-2000:]}")
-    # What it prints of its work, but for the times.
+    # What it prints of its work, without the times.
     kept = [
         line
         for line in text.splitlines()

@@ -45,7 +45,7 @@ static void warm(int tag, MPI_Comm comm) {
     buffer_free(in);
 }
 
-// Of many tags, one message each; the receiver takes the last tag first.
+// One message of each of many tags; the receiver takes the last tag first.
 static void tags_reversed(void) {
     enum { kTags = 100 };
     unsigned char *out = buffer_make((size_t)kTags * kLarge, 0), *in = buffer_make(kLarge, 0);
@@ -211,8 +211,8 @@ static void persistent(void) {
     buffer_free(in);
 }
 
-// Numbered messages of one tag, taken by exact receives and by those that other messages could
-// have, too, by probes and by matched probes, in a random order that both sides know.
+// Messages of one tag, each with a content of its own. Exact receives take them, receives with
+// wildcards, and matched probes, in a random order that both sides know.
 static void mixtures(void) {
     enum { kCount = 64 };
     unsigned char *out = buffer_make((size_t)kCount * kLarge, 0),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Windows of the three kinds behind one face: memory of MPI's own (allocate), of ours (create), and
-// attached to a window without memory (dynamic), where targets are named by address.
+// Windows of the three kinds behind one interface: memory of MPI's own (allocate), of ours
+// (create), and attached to a window without memory (dynamic), where targets are named by address.
 #pragma once
 
 #include "support.h"

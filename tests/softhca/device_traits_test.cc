@@ -66,7 +66,7 @@ TEST(DeviceTraits, RnrTimers) {
         Work message;
         message.sges = {pair.a.memory->sge(0, 64)};
         const std::vector<ibv_sge> room = {pair.b.memory->sge(0, 64)};
-        EXPECT_EQ(pair.b.post_receive(0, room), 0);  // the device knows now who posts there
+        EXPECT_EQ(pair.b.post_receive(0, room), 0);  // shows the device which process posts
         EXPECT_TRUE(pair.a.run(message));
         EXPECT_TRUE(succeeded(pair.b.wait_receive()));
         EXPECT_EQ(pair.a.post(message), 0);

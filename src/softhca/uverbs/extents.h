@@ -23,7 +23,7 @@ void keep_more_extents(ObjectKind kind, std::uint32_t index,
                        const device::memory::Extents& extents) noexcept;
 QueueExtents take_extents(ObjectKind kind, std::uint32_t index) noexcept;
 void release_extents(const QueueExtents& extents) noexcept;
-// One piece of a queue, which own_memory.h knows.
+// Releases one range of a queue, and takes it from the memory that own_memory.h knows.
 void release_queue(const device::memory::Extents& extents) noexcept;
 void forget_extents_after_fork() noexcept;
 
