@@ -3,11 +3,11 @@
 // alternating direction implicit method (80 iterations): a system with five diagonals along every
 // line of the cube, in x, in y, in z. In the manner of the NAS benchmark SP: a square number of
 // ranks, q x q, has q cells each, placed so that every slab of cells has one of each rank: in each
-// step along a line all ranks have work. The faces of all cells travel to six neighbours while the
-// right hand side is computed inside; what a cell's lines end with travels to the next while its
-// receive is already posted; all of it nonblocking, and some 10 KB. The solution is known, as the
-// right hand side is made from it; in the end rank 0 compares every value with what it computes
-// alone: the same additions in the same order, so they must be equal.
+// step along a line all ranks have work. The outer layers of all cells travel to six neighbours
+// while the right hand side is computed inside; what a cell's lines end with travels to the next
+// while its receive is already posted; all of it nonblocking, and some 10 KB. The solution is
+// known, as the right hand side is made from it; in the end rank 0 compares every value with what
+// it computes alone: the same additions in the same order, so they must be equal.
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -182,7 +182,7 @@ static int compare_cell(const struct cell* c, const struct cell* alone, int n, d
 }
 
 // All cells go to rank 0, with their halos. What was missing in each iteration is compared, too, as
-// a wrong message in one of the first ones may be healed by the last; that sum is equal but for
+// a wrong message in one of the first ones may be healed by the last; that sum differs only by
 // rounding.
 static int compare(struct grid* g, int rank, int iterations, const double* sums, int* off,
                    double* error) {

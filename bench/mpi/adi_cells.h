@@ -6,8 +6,8 @@
 #include <stddef.h>
 
 enum { kValues = 5, kUpper = 2, kHalo = 2, kAxes = 3 };
-// A row's five diagonals along an axis, but for the speed there: diffusion 1, flow 0.4,
-// damping 0.02.
+// A row's five diagonals along an axis, before they are multiplied by the speed there: diffusion 1,
+// flow 0.4, damping 0.02.
 static const double kRow[] = {0.02, -1.28, 2.12, -0.88, 0.02};
 
 // Per point, with a halo: the solution, its right hand side, what is missing and then the change;
@@ -40,8 +40,8 @@ void apply(const struct cell* c, long p, double* to);
 // The two layers at an end of the cell's lines, or of the halo there.
 double* copy_layers(const struct cell* c, double* field, int values, int axis, int at_end,
                     double* message, int unpacks);
-// The faces of all cells that have a neighbour there. Both sides take them by their place on the
-// next axis, which is the same for both.
+// The outer layers of all cells that have a neighbour there. Both sides take the cells by their
+// place on the next axis, which is the same for both.
 int copy_faces(struct grid* g, int axis, int at_end, double* message, int unpacks);
 // All cells of a rank of q x q. Beyond the cube there is the solution; within it begins with ones.
 struct grid make_grid(int n, int q, int rank);

@@ -6,8 +6,8 @@
 // of the matrix; the ranks of a row of the grid add their parts of a product by point-to-point
 // messages, and give the sum to the column that needs it; scalars are added the same way, so half
 // of all messages have 8 bytes. In the end every rank compares its part of the vector, and all
-// steps' eigenvalues and residuals, with what rank 0 computes alone: sums in another order, so
-// equal but for rounding.
+// steps' eigenvalues and residuals, with what rank 0 computes alone. Rank 0 adds in another order,
+// so they differ by rounding.
 #include <math.h>
 #include <mpi.h>
 #include <stdio.h>
@@ -26,7 +26,8 @@ static void exchange(const double* out, double* in, int count, int with, int tag
     MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
-// All ranks add in the same order, but for a + b being b + a: they have the same bits.
+// All ranks add in the same order, except that one rank adds a + b where another adds b + a. So all
+// sums have the same bits.
 static double sum(const struct part* a, double value) {
     for (int i = 0; i < a->stages; ++i) {
         double came;
@@ -118,7 +119,7 @@ static void iterate(struct part* a, struct answer* found, int iterations, int pr
     }
 }
 
-// How many elements of this rank's vector differ from those that rank 0 computes alone; whose
+// How many elements of this rank's vector differ from those that rank 0 computes alone. Rank 0's
 // answers come into `alone`.
 static int compare(const struct part* a, int nonzeros, int iterations, struct answer* alone) {
     double* whole = allocate((size_t)a->n, sizeof *whole);

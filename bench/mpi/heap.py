@@ -27,7 +27,7 @@ def environment_of(options, mpi, way):
 
 
 def queue_pairs(options, fabric):
-    """Of a process of the program, on average."""
+    """The queue pairs that a process of the program has, on average."""
     shown = subprocess.run([options.heddle.with_name("softhca"), "stat", "--fabric", fabric, "--json"],
                            capture_output=True, text=True, check=True)
     counts = [process["qps"] for process in json.loads(shown.stdout)["processes"] if process["qps"]]

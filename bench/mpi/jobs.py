@@ -38,7 +38,7 @@ def over_heddle(mpi, path, threads=1):
 
 
 class Job:
-    """One MPI job, asleep but for its turns."""
+    """One MPI job, asleep except in its turns."""
 
     def __init__(self, name, argv, environment, folder, ranks=RANKS):
         self.name = name

@@ -65,7 +65,8 @@ static void check(const char* in, int size) {
         }
 }
 
-// Of some: in the first connections are made, and processes moved to processors.
+// The least time of some runs: in the first ones connections are made, and the kernel moves
+// processes to processors.
 static double quickest(double (*go)(char*, char*, int, int), char* out, char* in, int size,
                        int rounds) {
     double least = go(out, in, size, rounds);

@@ -121,7 +121,7 @@ static double iterate(struct grid* g) {
 
 // At rank 0: how many values of all ranks are not those that it computes alone, and the largest
 // difference from the solution. What was missing in each iteration is compared, too, as a wrong
-// message in one of the first ones may be healed by the last; that sum is equal but for rounding.
+// message in one of the first ones may be healed by the last; that sum differs only by rounding.
 static int compare(struct grid* g, const int dims[2], int iterations, const double* sums, int* off,
                    double* error) {
     const int from[3] = {0, 0, 0}, to[3] = {g->width, g->height, g->n}, one[2] = {1, 1};

@@ -13,7 +13,7 @@ static const double kCoupling = 0.04;
 // west and east have other x, north and south other y.
 struct grid {
     int n, x, y, width, height, west, east, north, south;
-    double *u, *f, *v, *out, *in;  // solution, right hand side, change; edges and faces
+    double *u, *f, *v, *out, *in;  // solution, right hand side, change; messages
 };
 
 static inline double* at(const struct grid* g, double* field, int i, int j, int k) {

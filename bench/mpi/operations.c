@@ -97,7 +97,7 @@ static const struct operation {
     const char* name;
     void (*go)(void);
     int messages;  // of one go, what its time is divided by
-    int checked;   // who has something in the end
+    int checked;   // which ranks have something in the end
     int blocks;    // does it have one of each rank?
     unsigned char (*expected)(size_t, size_t);
 } kOperations[] = {

@@ -101,7 +101,7 @@ static struct times once(int sends, int size, double units) {
     else
         MPI_Irecv(g_buffer, size, MPI_BYTE, 1, kData, MPI_COMM_WORLD, &request);
     const double posted = MPI_Wtime();
-    // Who receives says so, which is not of the message that is measured.
+    // The receiver says that it is ready. The time of this does not count for the measured message.
     if (!sends) MPI_Send(&again, 1, MPI_INT, 1, kReady, MPI_COMM_WORLD);
     const double told = MPI_Wtime();
     work(units);

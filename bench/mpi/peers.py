@@ -47,7 +47,7 @@ def run(options, mpi, binary, sides):
     with tempfile.TemporaryDirectory() as folder:
         jobs = [Job(side, argv, environment, Path(folder)) for side, environment in sides.items()]
         for number in range(TURNS * len(SIZES)):
-            # who begins has what is warm of the other's; so both begin
+            # Each job finds the caches as the job before it left them: so both begin, in turns.
             for job in jobs if number % 2 else reversed(jobs):
                 job.turn()
         times = {job.name: times_of(job) for job in jobs}

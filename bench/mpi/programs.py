@@ -107,7 +107,7 @@ def said(pattern, times=1):
 
 
 def energy_kept(text, _):
-    """Of LAMMPS's six lines, first and last: the total energy of an atom stays."""
+    """Compares the first and the last of LAMMPS's six lines: the total energy of an atom stays."""
     lines = [line.split() for line in re.findall(r"^ +\d+(?: +[-\d.e+]+){5} *$", text, re.M)]
     if len(lines) != 6 or int(lines[-1][0]) != 5 * int(lines[1][0]):
         return None

@@ -31,9 +31,9 @@ static void take_turns(void) {
     g_done = opened(turns, "done", O_WRONLY);
 }
 
-// Who slept wakes up where the kernel sees fit: two ranks on one processor, maybe, while another is
-// idle. As long as they yield to each other, both look warm and stay there. Busy without a yield,
-// one of them waits, and is moved.
+// The kernel decides on which processor a rank wakes up: perhaps two ranks on one, while another
+// processor is idle. As long as they yield to each other, both look warm and stay there. When both
+// are busy without a yield, one of them waits, and the kernel moves it.
 static void spread(void) {
     static const double kBusy = 0.004;  // seconds
     const double begin = MPI_Wtime();

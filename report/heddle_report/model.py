@@ -72,7 +72,7 @@ class Experiment:
     paper: str
     where: str  # in the paper: "Fig. 3"
     title: str
-    question: str  # what is to be seen, in a sentence
+    question: str  # what the experiment shows, in a sentence
     # "quick" or "full" -> commands, each the words behind `heddle`, or a script of the source tree
     # and its words, or a program beside `heddle` (runner.BESIDE) and its words
     commands: Callable

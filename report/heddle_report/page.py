@@ -81,7 +81,7 @@ def points_table(experiment, outcome):
 
 
 def comparison(experiment, runs):
-    """Of two runs and more: the values beside each other, and each as a multiple of the first's."""
+    """The values of two runs or more beside each other, each as a multiple of the first's, too."""
     each_run = [{point.key: point for point in experiment.points(run.outcomes[experiment.key].rows)}
                 for run in runs]
     keys = [key for key in each_run[0] if all(key in points for points in each_run[1:])]
@@ -128,7 +128,7 @@ def download(outcome, run):
 
 
 def figures(experiment, runs):
-    """Of one run, or of several over each other."""
+    """The figures of one run, or of several runs drawn over each other."""
     rows = [(run.name, run.outcomes[experiment.key].rows) for run in runs]
     drawn = (panels.overlaid(experiment, rows) if len(rows) > 1 else
              panels.of_run(experiment, rows[0][1]))

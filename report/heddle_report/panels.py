@@ -33,7 +33,7 @@ def log_limits(group):
 
 
 def linear_limits(group):
-    """Of the values, and of error bars as far as they leave the values room."""
+    """Limits that show all values, and error bars as far as they leave the values room."""
     reach = [value for panel in group for value in
              [*values_of(panel), *(mark for mark, _ in panel.marks)]]
     if not reach:
@@ -82,7 +82,10 @@ def merged_x(panels):
 
 
 def overlaid(experiment, runs):
-    """Of several runs [(name, rows)]: each panel once, with the curves of all. The paper's stand once."""
+    """Each panel once, with the curves of all runs [(name, rows)].
+
+    The paper's curves are there once.
+    """
     by_title = {}
     for number, (name, rows) in enumerate(runs):
         for panel in experiment.panels(rows):

@@ -24,7 +24,7 @@ class Broken(Exception):
 
 @dataclass
 class Outcome:
-    """Of one experiment. status: "done", "failed" or "skipped", and then `reason` says why."""
+    """What came of one experiment. status: "done", "failed" or "skipped" (`reason` says why)."""
     key: str
     status: str
     commands: list = field(default_factory=list)  # each a list of words, as they were run

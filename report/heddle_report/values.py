@@ -25,8 +25,8 @@ def quartiles(values):
 
 
 def middle_between(values):
-    """Where the median is with 95 % confidence, whatever is distributed how: the order statistics that
-    a binomial law gives. Of less than 6 values: all of them, which is less sure."""
+    """Where the median is with 95 % confidence, whatever the distribution: the order statistics
+    that a binomial law gives. Less than 6 values give their whole range, which is less sure."""
     ordered = sorted(values)
     below, outside = 0, 0.5 ** len(ordered)  # chance that the median is below ordered[below]
     while 2 * (outside + (more := comb(len(ordered), below + 1) * 0.5 ** len(ordered))) <= 0.05:

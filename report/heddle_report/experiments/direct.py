@@ -139,7 +139,7 @@ def count_verdict(rows):
 # Programs.
 
 def shares(rows):
-    """Of each path's time of verbs', round by round."""
+    """The time of each path as a multiple of the time by verbs, round by round."""
     by = {row["way"]: row["seconds"] for row in rows}
     return {way: [mine / base for mine, base in zip(seconds, by["verbs"])]
             for way, seconds in by.items()}

@@ -243,7 +243,7 @@ def stencil_points(rows):
 
 
 def application_verdict(points):
-    """Of the extremes: what threads that share everything have of what processes have."""
+    """Compares the extremes: threads that share everything, and processes."""
     def verdict(rows):
         wrong = sum(1 for row in rows if row["result"] != "correct")
         if wrong:

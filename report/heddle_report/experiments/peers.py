@@ -6,14 +6,14 @@ from ..values import bytes_text, distinct, middle, middle_between, quartiles
 from . import operations
 
 Y_LABEL = "heddle, times as fast as UCX"
-# What heddle is to be at or ahead in.
+# Where heddle should be as fast as UCX, or faster.
 WANTED = (("latency", 8), ("bandwidth", 1 << 20), ("allreduce", 8), ("rate of 1 thread", 8),
           ("rate of 2 threads", 8))
 LEVEL = 0.97  # what two equal sides may differ by, in either direction
 
 
 def verdict(rows):
-    """Behind and ahead is what is so with 95 % confidence."""
+    """Heddle counts as faster or slower only where it is so with 95 % confidence."""
     found = operations.pairs(rows, "heddle", "ucx")
     if not found:
         return Verdict("none", "Nothing was measured in both ways.")

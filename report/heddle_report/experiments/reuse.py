@@ -72,7 +72,7 @@ def spectrum_panels(rows):
 
 
 def verdict(rows):
-    """Of the sizes where something is to be gained: how much of it was."""
+    """For the sizes that should gain something: how much of the expected gain was there."""
     wins = [(middle(gains(row)), 100 * row["expected_gain"]) for row in rows
             if row["expected_gain"] >= 0.03]
     if not wins:

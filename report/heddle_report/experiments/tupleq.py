@@ -127,7 +127,7 @@ PAPERS_NAMES = {"tupleq": "tupleq", "tupleq, copy": "tupleq+copy", "rget": "rget
 
 
 def paper_share(way):
-    """Of the time by RGET."""
+    """The paper's time by this way, as a share of its time by RGET; None if the paper has none."""
     by = {row["way"]: float(row["seconds"]) for row in table("tupleq-sp")}
     name = PAPERS_NAMES.get(way)
     return by[name] / by["rget"] if name in by else None
