@@ -24,12 +24,12 @@
 
 namespace {
 
-struct Part {
+struct MeasuredCall {
     const char* name;
     const char* label;
     const char* counted;  // the function
 };
-constexpr Part kParts[] = {
+constexpr MeasuredCall kParts[] = {
     {"tinject", "fi_tinject", "counted_inject"},
     {"tsend", "fi_tsend", "counted_send"},
     {"read", "fi_cq_read, a message", "counted_read"},
@@ -226,7 +226,7 @@ nlohmann::ordered_json measure_copied(bool json, const std::vector<std::size_t>&
     if (!json) {
         std::printf(
             "\nInstructions of fi_tsend for a message that is copied, without and with "
-            "FI_HEDDLE_REUSE\n(the provider's alone; at most %.0f are to be added, of many "
+            "FI_HEDDLE_REUSE\n(the provider's alone; at most %.0f may be added, averaged over many "
             "messages)\n\n%-8s",
             kMostAdded, "bytes");
         for (const Copied& part : kCopied)
@@ -257,7 +257,7 @@ nlohmann::ordered_json measure_parts(bool json) {
         std::printf(
             "Instructions of the provider for a message of 8 bytes\n"
             "(callgrind; libfabric's own and the software HCA's left out)\n");
-    for (const Part& part : kParts) {
+    for (const MeasuredCall& part : kParts) {
         const Costs costs = counted(part.counted, {"--part", part.name}, part.label);
         const Count count = heddle::bench::count_each(costs, {}, kMessages);
         if (!json) print_count(part.label, count);

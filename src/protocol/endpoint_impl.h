@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What stands behind an RdmEndpoint. Core, Rma, Atomics, Rings and Liveness are parts with state of
-// their own. The rest is still one object: send.cc (messages out), receive.cc (messages in, matching),
-// probe.cc, rendezvous.cc, lost_receives.cc (receives that end with their peer), the tuple queues, and
-// rdm_endpoint.cc (life, progress).
+// their own. The rest is still one object: send.cc (messages out), receive.cc (messages in,
+// matching), probe.cc, rendezvous.cc, lost_receives.cc (receives that end with their peer), the
+// tuple queues, and rdm_endpoint.cc (life, progress).
 #pragma once
 
 #include <memory>

@@ -457,10 +457,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     World& w = world();
     Input input(data, size);
     w.begin(input.word());
-    w.damaged = true;
+    w.is_corrupt = true;
     for (unsigned n = 0; n < kMostOperations && !input.empty(); ++n)
         one_step(w, input);
-    w.damaged = false;
+    w.is_corrupt = false;
     run_all_listed(w);
     restore_words();
     restore_regions();

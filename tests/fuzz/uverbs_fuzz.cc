@@ -157,14 +157,14 @@ void uar_method(Session& s) {
 }
 
 void mr_method(Session& s) {
-    std::uint64_t answers[4];
+    std::uint64_t replies[4];
     if (s.input.one_in(2)) {
         Call call(UVERBS_OBJECT_MR, UVERBS_METHOD_QUERY_MR);
         call.add(UVERBS_ATTR_QUERY_MR_HANDLE, s.handle(Kind::kMr), 0);
-        call.out(UVERBS_ATTR_QUERY_MR_RESP_LKEY, &answers[0], 4);
-        call.out(UVERBS_ATTR_QUERY_MR_RESP_RKEY, &answers[1], 4);
-        call.out(UVERBS_ATTR_QUERY_MR_RESP_LENGTH, &answers[2], 8);
-        call.out(UVERBS_ATTR_QUERY_MR_RESP_IOVA, &answers[3], 8);
+        call.out(UVERBS_ATTR_QUERY_MR_RESP_LKEY, &replies[0], 4);
+        call.out(UVERBS_ATTR_QUERY_MR_RESP_RKEY, &replies[1], 4);
+        call.out(UVERBS_ATTR_QUERY_MR_RESP_LENGTH, &replies[2], 8);
+        call.out(UVERBS_ATTR_QUERY_MR_RESP_IOVA, &replies[3], 8);
         if (s.input.one_in(8)) call.last()->data = s.address();
         call.run(s.device());
         return;

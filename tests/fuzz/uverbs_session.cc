@@ -45,11 +45,11 @@ int wr_complete(ibv_qp_ex*) { return 0; }
 
 // Memory of the process for commands to name, made once.
 struct Memory {
-    struct Part {
+    struct Range {
         std::byte* at;
         std::size_t length;
     };
-    Part plain, large, read_only, shared, file;
+    Range plain, large, read_only, shared, file;
     UserObject* users;     // kUserObjects of them
     std::byte* users_end;  // where the inaccessible page begins
     std::byte* hole;       // not accessible
@@ -57,7 +57,7 @@ struct Memory {
 
     Memory() {
         const auto make = [](std::size_t length, int protection, int flags, int fd = -1) {
-            return Part{guarded_pages(length, protection, flags, fd), length};
+            return Range{guarded_pages(length, protection, flags, fd), length};
         };
         plain_file = memfd_create("fuzz", MFD_CLOEXEC);
         if (plain_file < 0 || ftruncate(plain_file, 4 * kPage) != 0) fail("no memory file");
@@ -147,7 +147,7 @@ void close_descriptor(int fd) {
 Session::Session(Input& in) : input(in) {
     const Memory& m = memory();
     is_channel(-1);
-    for (const Memory::Part& part : {m.plain, m.large, m.shared, m.file})
+    for (const Memory::Range& part : {m.plain, m.large, m.shared, m.file})
         std::memset(part.at, 0, part.length);
     open_one();
     // so that an input means the same each time
@@ -194,9 +194,9 @@ int Session::plain_file() { return memory().plain_file; }
 std::uint64_t Session::address() {
     const Memory& m = memory();
     const std::uint8_t choice = input.byte();
-    const Memory::Part parts[] = {m.plain, m.plain,     m.large,  m.large,
-                                  m.large, m.read_only, m.shared, m.file};
-    const Memory::Part& part = parts[choice & 7];
+    const Memory::Range parts[] = {m.plain, m.plain,     m.large,  m.large,
+                                   m.large, m.read_only, m.shared, m.file};
+    const Memory::Range& part = parts[choice & 7];
     const auto at = reinterpret_cast<std::uintptr_t>(part.at);
     switch (choice >> 4) {
         case 15:
@@ -311,14 +311,14 @@ void Session::close_channel() {
 
 void Session::scribble() {
     const Memory& m = memory();
-    const Memory::Part part = input.pick({m.plain, m.large, m.shared, m.file});
+    const Memory::Range part = input.pick({m.plain, m.large, m.shared, m.file});
     const std::size_t at = input.value<std::uint16_t>() % (part.length - 64);
     input.bytes(part.at + at, 1 + input.below(64));
 }
 
 void Session::replace_pages() {
     const Memory& m = memory();
-    const Memory::Part part = input.pick({m.plain, m.large});
+    const Memory::Range part = input.pick({m.plain, m.large});
     std::byte* at = part.at + input.byte() % (part.length / kPage) * kPage;
     if (mmap(at, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) !=
         at)

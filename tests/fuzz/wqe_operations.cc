@@ -101,39 +101,39 @@ struct Entry {
 
 // The segment's record of a region as any process of the fabric can leave it: another owner, or
 // another number of shared extents. The destructor restores it when the input has ended.
-class DamagedRegion {
+class CorruptRegion {
 public:
-    DamagedRegion(device::MemoryRegion& region, Input& input)
+    CorruptRegion(device::MemoryRegion& region, Input& input)
         : region_(region), process_(region.head.owner()), count_(region.extents.count) {
         if (input.one_in(2))
             region.extents.count = input.one_in(2) ? input.byte() : input.word();
         else
             region.head.set_owner(input.one_in(2) ? input.byte() : input.word());
     }
-    ~DamagedRegion() {
+    ~CorruptRegion() {
         region_.head.set_owner(process_);
         region_.extents.count = count_;
     }
-    DamagedRegion(const DamagedRegion&) = delete;
-    DamagedRegion& operator=(const DamagedRegion&) = delete;
+    CorruptRegion(const CorruptRegion&) = delete;
+    CorruptRegion& operator=(const CorruptRegion&) = delete;
 
 private:
     device::MemoryRegion& region_;
     const std::uint32_t process_;
     const decltype(device::MemoryRegion::extents.count) count_;
 };
-std::vector<std::unique_ptr<DamagedRegion>> damaged_regions;
+std::vector<std::unique_ptr<CorruptRegion>> corrupt_regions;
 
 void damage_region(World& w, Input& input) {
     const std::uint32_t key = w.regions[input.byte() % w.regions.size()].key;
-    damaged_regions.push_back(std::make_unique<DamagedRegion>(w.segment().mrs[key >> 8], input));
+    corrupt_regions.push_back(std::make_unique<CorruptRegion>(w.segment().mrs[key >> 8], input));
 }
 
 // A word of the segment's record of a queue, as any process of the fabric can leave it. It is as it
 // was when the input has ended. Where queues lie is left alone: see SECURITY.md.
-class DamagedWord {
+class CorruptWord {
 public:
-    DamagedWord(std::uint32_t& word, Input& input) : word_(word), before_(word) {
+    CorruptWord(std::uint32_t& word, Input& input) : word_(word), before_(word) {
         switch (input.below(3)) {
             case 0:
                 word = input.byte();
@@ -146,15 +146,15 @@ public:
                 break;
         }
     }
-    ~DamagedWord() { word_ = before_; }
-    DamagedWord(const DamagedWord&) = delete;
-    DamagedWord& operator=(const DamagedWord&) = delete;
+    ~CorruptWord() { word_ = before_; }
+    CorruptWord(const CorruptWord&) = delete;
+    CorruptWord& operator=(const CorruptWord&) = delete;
 
 private:
     std::uint32_t& word_;
     const std::uint32_t before_;
 };
-std::vector<std::unique_ptr<DamagedWord>> damaged_words;
+std::vector<std::unique_ptr<CorruptWord>> corrupt_words;
 
 std::uint32_t& word_of(device::QueuePair& qp, Input& input) {
     return *input.pick({&qp.type,
@@ -197,7 +197,7 @@ std::uint32_t& word_of(device::CompletionQueue& cq, Input& input) {
 void damage_word(World& w, Input& input) {
     device::Segment& s = w.segment();
     const auto damage = [&](auto& object) {
-        damaged_words.push_back(std::make_unique<DamagedWord>(word_of(object, input), input));
+        corrupt_words.push_back(std::make_unique<CorruptWord>(word_of(object, input), input));
     };
     switch (input.below(3)) {
         case 0:
@@ -379,7 +379,7 @@ void check_armed(World& w, Input& input) {
 }
 
 void change_state(World& w, Input& input) {
-    if (!damaged_words.empty()) return;  // commands may be refused then
+    if (!corrupt_words.empty()) return;  // commands may be refused then
     Queue& queue = w.queues[input.byte() % w.queues.size()];
     switch (input.below(5)) {
         case 0:
@@ -498,12 +498,12 @@ void one_operation(World& w, Input& input) {
 }
 
 void restore_words() {
-    while (!damaged_words.empty())  // the last change first, as a word may have been changed twice
-        damaged_words.pop_back();
+    while (!corrupt_words.empty())  // the last change first, as a word may have been changed twice
+        corrupt_words.pop_back();
 }
 void restore_regions() {
-    while (!damaged_regions.empty())
-        damaged_regions.pop_back();
+    while (!corrupt_regions.empty())
+        corrupt_regions.pop_back();
 }
 
 }  // namespace softhca::fuzz

@@ -52,7 +52,7 @@ std::uint64_t g_canary = 0;
 template <class Request, class Driver, class Answer>
 void World::command(std::uint32_t number, const Request& request, const Driver& driver,
                     Answer* answer) {
-    if (const int error = attempt(number, request, driver, answer); error && !damaged)
+    if (const int error = attempt(number, request, driver, answer); error && !is_corrupt)
         fail("command %u: errno %d", number, error);
 }
 

@@ -87,7 +87,7 @@ public:
     device::Fabric& fabric() { return *device::Fabric::current(); }
     device::Segment& segment() { return fabric().segment(); }
 
-    bool damaged = false;  // the segment is, so that commands may be refused
+    bool is_corrupt = false;  // the segment is, so that commands may be refused
     std::vector<Queue> queues;
     std::vector<CompletionQueue> cqs;
     SharedQueue srq, xrc_srq;

@@ -165,7 +165,7 @@ TEST_P(Transports, ConnectOftenerThanDatagramsFind) {
     EXPECT_TRUE(b.soon([](const auto& counts) { return counts.targets < 200; }));
 }
 
-TEST_P(Transports, RefuseAnEndpointThatIsNotThere) {
+TEST_P(Transports, RefuseAnUnknownEndpoint) {
     Peer a(xrc()), b(xrc());
     EndpointAddress nobody = b.name();
     nobody.endpoint = 77;

@@ -54,7 +54,7 @@ TEST_P(AddressVectors, LookUpGivesTheNameBack) {
     EXPECT_EQ(fi_av_lookup(av.get(), 1, found.data(), &bytes), -FI_EINVAL);
 }
 
-TEST_P(AddressVectors, DamagedNamesAreSkippedAndTold) {
+TEST_P(AddressVectors, InvalidNamesAreSkippedAndReported) {
     std::vector<NameBytes> three = names(3);
     three[1][0] = std::byte{0xff};
     fi_addr_t numbers[3] = {};

@@ -27,7 +27,7 @@ protected:
     // The sender closes at once; the receiver posts its receives after it has seen for a while that
     // nothing is there for the messages.
     void close_then_receive(const std::vector<std::size_t>& sizes) {
-        for (const Sent& message : sent_)
+        for (const SentMessage& message : sent_)
             ASSERT_NO_FATAL_FAILURE(wait(message));
         std::atomic<bool> done{false};
         std::thread closer = close(0, done);
@@ -92,7 +92,7 @@ TEST_P(Closing, OfBothWithMessagesForEachOther) {
         send(0, 1, 5, kSmall);
         send(1, 0, 6, kSmall);
     }
-    for (const Sent& message : sent_)
+    for (const SentMessage& message : sent_)
         ASSERT_NO_FATAL_FAILURE(wait(message));
     std::atomic<bool> done[2] = {};
     std::thread closers[2] = {close(0, done[0]), close(1, done[1])};
@@ -108,7 +108,7 @@ TEST_P(Closing, GivesUpAfterTheTimeout) {
     ASSERT_NO_FATAL_FAILURE(warm(0, 1, 5));
     for (int i = 0; i < 5; ++i)
         send(0, 1, 5, kSmall);
-    for (const Sent& message : sent_)
+    for (const SentMessage& message : sent_)
         ASSERT_NO_FATAL_FAILURE(wait(message));
     std::atomic<bool> done{false};
     testing::internal::CaptureStderr();

@@ -214,9 +214,9 @@ int listener(Board& board) {
     const auto post = [&](fi_addr_t source, std::uint64_t tag, void* context) {
         return fi_trecv(ep, room, sizeof room, nullptr, source, tag, 0, context) == 0;
     };
-    int first = 0, awaited = 0, any = 0;
+    int first = 0, expected = 0, any = 0;
     if (!post(from, 1, &first) || next(cq, entry) != 0) return 1;
-    if (!post(FI_ADDR_UNSPEC, 3, &any) || !post(from, 2, &awaited)) return 1;
+    if (!post(FI_ADDR_UNSPEC, 3, &any) || !post(from, 2, &expected)) return 1;
     // Longer than an interval: a peer that lives is not taken for dead.
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(3);
     while (std::chrono::steady_clock::now() < end)
@@ -236,7 +236,7 @@ int listener(Board& board) {
         board.error = error.err;
         return error.op_context == context;
     };
-    if (!ended(&awaited) || board.error != ECONNRESET) return 3;
+    if (!ended(&expected) || board.error != ECONNRESET) return 3;
     // It is not waited for any more.
     int late = 0;
     if (!post(from, 2, &late) || !ended(&late) || board.error != ECONNRESET) return 4;
@@ -284,15 +284,15 @@ protected:
     std::vector<char> large_;
 };
 
-// b has told a something, so that there is a way from it, before it is closed.
+// b has reported a something, so that there is a way from it, before it is closed.
 TEST_P(Unanswered, ByAnEndpointThatIsClosed) {
     const fi_addr_t to_a = b_->add(a_);
     ASSERT_EQ(insist(b_->transmit.get(), [&] { return fi_tinject(b_->ep.get(), "", 0, to_a, 9); }),
               0);
     send();
     b_.reset();
-    const int told = next_sent(a_, asleep());  // the device may notice first
-    EXPECT_TRUE(told == FI_ECONNRESET || told == FI_EREMOTEIO) << fi_strerror(told);
+    const int reported = next_sent(a_, asleep());  // the device may notice first
+    EXPECT_TRUE(reported == FI_ECONNRESET || reported == FI_EREMOTEIO) << fi_strerror(reported);
 }
 
 // Another endpoint of b's domain, which has never sent anything, is not taken for it.

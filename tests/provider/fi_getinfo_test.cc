@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_getinfo: what is offered, and that each kind of hint is honoured.
+// fi_getinfo: what is is_offered, and that each kind of hint is honoured.
 #include "provider/limits.h"
 #include "tests/provider/fi_support.h"
 
@@ -49,7 +49,7 @@ TEST(GetInfo, WhatLibfabric2AddedIsWhereItHasIt) {
 TEST(GetInfo, AllocatedButEmptyHintsAreNoHints) {
     const Info info = ask(no_hints().get());
     ASSERT_NE(info, nullptr);
-    // Nothing was said of memory registration: what needs it is not offered.
+    // Nothing was said of memory registration: what needs it is not is_offered.
     EXPECT_TRUE(info->caps & FI_TAGGED);
     EXPECT_FALSE(info->caps & FI_RMA);
     EXPECT_EQ(info->domain_attr->mr_mode, 0);
@@ -161,7 +161,7 @@ TEST(GetInfo, Sizes) {
     struct Case {
         const char* what;
         void (*set)(fi_info&);
-        bool offered;
+        bool is_offered;
     };
     for (const Case& each : {
              Case{"inject", [](fi_info& i) { i.tx_attr->inject_size = 128; }, true},
@@ -186,7 +186,7 @@ TEST(GetInfo, Sizes) {
          }) {
         Info hints = usual_hints();
         each.set(*hints);
-        EXPECT_EQ(ask(hints.get()) != nullptr, each.offered) << each.what;
+        EXPECT_EQ(ask(hints.get()) != nullptr, each.is_offered) << each.what;
     }
 }
 

@@ -121,14 +121,14 @@ TEST(Objects, RegionKeepsItsDomain) {
 TEST(Objects, Regions) {
     World world;
     char memory[64];
-    const iovec pieces[2] = {{memory, 32}, {memory + 32, 32}};
+    const iovec buffers[2] = {{memory, 32}, {memory + 32, 32}};
     fid_mr* mr = nullptr;
-    EXPECT_EQ(fi_mr_regv(world.domain.get(), pieces, 2, FI_SEND, 0, 0, 0, &mr, nullptr),
+    EXPECT_EQ(fi_mr_regv(world.domain.get(), buffers, 2, FI_SEND, 0, 0, 0, &mr, nullptr),
               -FI_EINVAL);
-    ASSERT_EQ(fi_mr_regv(world.domain.get(), pieces, 1, FI_SEND, 0, 0, 0, &mr, nullptr), 0);
+    ASSERT_EQ(fi_mr_regv(world.domain.get(), buffers, 1, FI_SEND, 0, 0, 0, &mr, nullptr), 0);
     EXPECT_EQ(fi_close(&mr->fid), 0);
     fi_mr_attr attributes{};
-    attributes.mr_iov = pieces;
+    attributes.mr_iov = buffers;
     attributes.iov_count = 1;
     attributes.access = FI_RECV | FI_REMOTE_WRITE;
     attributes.context = &attributes;

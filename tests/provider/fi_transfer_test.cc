@@ -26,8 +26,8 @@ protected:
     void must(Call&& call) {
         ASSERT_EQ(insist(sent, call), 0);
     }
-    // The message arrives. `told`: its send completes with an entry (an injected one does not).
-    void expect_message(const char* text, std::uint64_t data, bool told) {
+    // The message arrives. `reported`: its send completes with an entry (an injected one does not).
+    void expect_message(const char* text, std::uint64_t data, bool reported) {
         entry = {};
         ASSERT_EQ(next(received, entry, sent), 0);
         EXPECT_EQ(std::string(buffer, entry.len), text);
@@ -37,36 +37,36 @@ protected:
         } else {
             EXPECT_FALSE(entry.flags & FI_REMOTE_CQ_DATA);
         }
-        if (told) {
+        if (reported) {
             ASSERT_EQ(next(sent, entry, received), 0);
             EXPECT_EQ(entry.op_context, &context);
         }
     }
     // For fi_sendmsg and fi_tsendmsg.
     template <class Message>
-    Message two_pieces() {
+    Message two_buffers() {
         Message message{};
-        message.msg_iov = pieces;
+        message.msg_iov = buffers;
         message.iov_count = 2;
         message.addr = pair.to_b;
         message.context = &context;
         message.data = 11;
         return message;
     }
-    iovec pieces[2] = {{const_cast<char*>("two "), 4}, {const_cast<char*>("pieces"), 6}};
+    iovec buffers[2] = {{const_cast<char*>("two "), 4}, {const_cast<char*>("buffers"), 6}};
     char buffer[256] = {};
 };
 
 TEST_F(Transfers, Messages) {
     const auto post = [&] { must([&] { return fi_recv(b, buffer, 256, nullptr, 0, nullptr); }); };
-    auto message = two_pieces<fi_msg>();
+    auto message = two_buffers<fi_msg>();
 
     post();
     must([&] { return fi_send(a, "send", 4, nullptr, pair.to_b, &context); });
     expect_message("send", 0, true);
     post();
-    must([&] { return fi_sendv(a, pieces, nullptr, 2, pair.to_b, &context); });
-    expect_message("two pieces", 0, true);
+    must([&] { return fi_sendv(a, buffers, nullptr, 2, pair.to_b, &context); });
+    expect_message("two buffers", 0, true);
     post();
     must([&] { return fi_senddata(a, "data", 4, nullptr, 12, pair.to_b, &context); });
     expect_message("data", 12, true);
@@ -79,14 +79,14 @@ TEST_F(Transfers, Messages) {
     iovec whole{buffer, sizeof buffer};
     must([&] { return fi_recvv(b, &whole, nullptr, 1, FI_ADDR_UNSPEC, nullptr); });
     must([&] { return fi_sendmsg(a, &message, FI_REMOTE_CQ_DATA | FI_INJECT); });
-    expect_message("two pieces", 11, true);
+    expect_message("two buffers", 11, true);
     fi_msg into{};
     into.msg_iov = &whole;
     into.iov_count = 1;
     into.addr = FI_ADDR_UNSPEC;
     must([&] { return fi_recvmsg(b, &into, 0); });
     must([&] { return fi_sendmsg(a, &message, FI_DELIVERY_COMPLETE); });
-    expect_message("two pieces", 0, true);
+    expect_message("two buffers", 0, true);
 }
 
 TEST_F(Transfers, TaggedMessages) {
@@ -95,14 +95,14 @@ TEST_F(Transfers, TaggedMessages) {
         ++tag;
         must([&] { return fi_trecv(b, buffer, 256, nullptr, pair.to_a, tag, 0, nullptr); });
     };
-    auto message = two_pieces<fi_msg_tagged>();
+    auto message = two_buffers<fi_msg_tagged>();
 
     post();
     must([&] { return fi_tsend(a, "send", 4, nullptr, pair.to_b, tag, &context); });
     expect_message("send", 0, true);
     post();
-    must([&] { return fi_tsendv(a, pieces, nullptr, 2, pair.to_b, tag, &context); });
-    expect_message("two pieces", 0, true);
+    must([&] { return fi_tsendv(a, buffers, nullptr, 2, pair.to_b, tag, &context); });
+    expect_message("two buffers", 0, true);
     post();
     must([&] { return fi_tsenddata(a, "data", 4, nullptr, 12, pair.to_b, tag, &context); });
     expect_message("data", 12, true);
@@ -115,7 +115,7 @@ TEST_F(Transfers, TaggedMessages) {
     post();
     message.tag = tag;
     must([&] { return fi_tsendmsg(a, &message, FI_REMOTE_CQ_DATA); });
-    expect_message("two pieces", 11, true);
+    expect_message("two buffers", 11, true);
 
     iovec whole{buffer, sizeof buffer};
     must([&] { return fi_trecvv(b, &whole, nullptr, 1, FI_ADDR_UNSPEC, 1000, 0xff, nullptr); });
@@ -188,7 +188,7 @@ TEST_F(Transfers, Discarded) {
             }
             must([&] { return fi_trecvmsg(b, &probe, FI_PEEK); });
             EXPECT_EQ(next(received, entry, sent), FI_ENOMSG) << "it is gone";
-            ASSERT_EQ(next(sent, entry, received), 0) << "its sender is told";
+            ASSERT_EQ(next(sent, entry, received), 0) << "its sender is reported";
         }
     }
 }
@@ -251,15 +251,15 @@ TEST_F(Memory, WritesAndReads) {
     expect_done();
     EXPECT_TRUE(entry.flags & FI_WRITE);
     expect_value(0, 1);
-    iovec pieces[2] = {{&value, 8}, {&other, 8}};
-    must([&] { return fi_writev(a, pieces, nullptr, 2, pair.to_b, at(1), key, &context); });
+    iovec buffers[2] = {{&value, 8}, {&other, 8}};
+    must([&] { return fi_writev(a, buffers, nullptr, 2, pair.to_b, at(1), key, &context); });
     expect_done();
     expect_value(2, 2);
     must([&] { return fi_inject_write(a, &other, 8, pair.to_b, at(3), key); });
     expect_value(3, 2);
     fi_rma_iov remote[2] = {{at(10), 8, key}, {at(20), 8, key}};
     fi_msg_rma message{};
-    message.msg_iov = pieces;
+    message.msg_iov = buffers;
     message.iov_count = 2;
     message.addr = pair.to_b;
     message.rma_iov = remote;
@@ -302,11 +302,11 @@ TEST_F(Memory, WritesWithData) {
     EXPECT_EQ(entry.len, 8u);
     EXPECT_EQ(target[1], 5u);
     const std::vector<std::uint64_t> values(40, 6);
-    iovec pieces[2] = {{const_cast<std::uint64_t*>(values.data()), 160},
-                       {const_cast<std::uint64_t*>(values.data()), 80}};
+    iovec buffers[2] = {{const_cast<std::uint64_t*>(values.data()), 160},
+                        {const_cast<std::uint64_t*>(values.data()), 80}};
     fi_rma_iov remote{at(2), 240, key};
     fi_msg_rma message{};
-    message.msg_iov = pieces;
+    message.msg_iov = buffers;
     message.iov_count = 2;
     message.addr = pair.to_b;
     message.rma_iov = &remote;
@@ -397,7 +397,7 @@ TEST_F(Memory, AtomicsNeedTheAccess) {
     }
 }
 
-TEST_F(Memory, AtomicsInPieces) {
+TEST_F(Memory, AtomicsOfSeveralBuffers) {
     std::uint32_t first[2] = {1, 2}, second[3] = {3, 4, 5}, results[5] = {};
     auto* there = reinterpret_cast<std::uint32_t*>(target.data());
     for (std::uint32_t i = 0; i < 5; ++i)
@@ -438,8 +438,8 @@ TEST_F(Memory, WhatCannotBe) {
     injected.iov_count = 2;
     injected.addr = pair.to_b;
     EXPECT_EQ(fi_sendmsg(a, &injected, FI_INJECT), -FI_EMSGSIZE);
-    iovec pieces[9] = {};
-    EXPECT_EQ(fi_tsendv(a, pieces, nullptr, 9, pair.to_b, 0, nullptr), -FI_EINVAL);
+    iovec buffers[9] = {};
+    EXPECT_EQ(fi_tsendv(a, buffers, nullptr, 9, pair.to_b, 0, nullptr), -FI_EINVAL);
     fi_msg message{};
     message.addr = pair.to_b;
     EXPECT_EQ(fi_sendmsg(a, &message, FI_FENCE), -FI_EBADFLAGS);
@@ -534,7 +534,7 @@ protected:
 };
 
 TEST_F(Injects, MessagesOfEverySize) {
-    for (const bool told : {false, true}) {
+    for (const bool reported : {false, true}) {
         for (const std::size_t size : kSizes) {
             const std::vector<char> expected = bytes_of(size);
             std::vector<char> from = expected, to(1024);
@@ -546,7 +546,7 @@ TEST_F(Injects, MessagesOfEverySize) {
             message.addr = pair.to_b;
             message.tag = 5;
             message.context = &context;
-            if (told)
+            if (reported)
                 must([&] { return fi_tsendmsg(a, &message, FI_INJECT | FI_COMPLETION); });
             else
                 must([&] { return fi_tinject(a, from.data(), size, pair.to_b, 5); });
@@ -556,7 +556,7 @@ TEST_F(Injects, MessagesOfEverySize) {
             ASSERT_EQ(entry.len, size);
             to.resize(size);
             EXPECT_EQ(to, expected) << size << " bytes";
-            if (told) {
+            if (reported) {
                 ASSERT_EQ(next(sent, entry, received), 0);
             }
         }

@@ -32,7 +32,7 @@ protected:
     }
     bool by_tuples() const { return way_ == "tupleq"; }
 
-    struct Sent {
+    struct SentMessage {
         std::size_t from = 0, to = 0;
         std::uint64_t tag = 0;
         std::uint32_t number = 0;
@@ -69,13 +69,13 @@ protected:
     }
     void TearDown() override { ends_.clear(); }
 
-    static std::byte content(const Sent& message, std::size_t at) {
+    static std::byte content(const SentMessage& message, std::size_t at) {
         return static_cast<std::byte>(message.from * 83 + message.to * 41 + message.tag * 13 +
                                       message.number * 29 + at * 7 + (at >> 10));
     }
-    Sent& send(std::size_t from, std::size_t to, std::uint64_t tag, std::size_t bytes,
-               bool inject = false) {
-        Sent& message = sent_.emplace_back();
+    SentMessage& send(std::size_t from, std::size_t to, std::uint64_t tag, std::size_t bytes,
+                      bool inject = false) {
+        SentMessage& message = sent_.emplace_back();
         message.from = from;
         message.to = to;
         message.tag = tag;
@@ -133,14 +133,14 @@ protected:
         ASSERT_TRUE(until([&] { return receive.done; }))
             << "a receive of " << receive.tag << " of " << receive.from << " does not end";
     }
-    void wait(const Sent& message) {
+    void wait(const SentMessage& message) {
         ASSERT_TRUE(until([&] { return message.done || !message.ends; }))
             << "message " << message.number << " of tag " << message.tag << " does not end";
     }
     void wait_for_all() {
         for (const Posted& receive : posted_)
             ASSERT_NO_FATAL_FAILURE(wait(receive));
-        for (const Sent& message : sent_)
+        for (const SentMessage& message : sent_)
             ASSERT_NO_FATAL_FAILURE(wait(message));
     }
     // It was the next of its stream, whole.
@@ -153,7 +153,7 @@ protected:
         const Stream stream{receive.from, receive.to, receive.message_tag & ~kIgnored};
         auto& messages = streams_[stream];
         ASSERT_FALSE(messages.empty()) << "nothing more was sent with tag " << std::get<2>(stream);
-        const Sent& message = *messages.front();
+        const SentMessage& message = *messages.front();
         messages.pop_front();
         ASSERT_EQ(receive.number(), message.number & 0x7f) << "of tag " << message.tag;
         const std::size_t bytes = std::min(message.bytes.size(), receive.room.size());
@@ -164,7 +164,7 @@ protected:
                 << "byte " << i << " of message " << message.number << " of tag " << message.tag;
     }
     void check_sent() {
-        for (const Sent& message : sent_)
+        for (const SentMessage& message : sent_)
             ASSERT_EQ(message.error, 0) << fi_strerror(message.error);
     }
     // All receives of one sender and tag, in the order of posting, got messages in the order of
@@ -207,9 +207,9 @@ protected:
     std::string way_;
     Statistics statistics_;
     std::vector<std::unique_ptr<End>> ends_;
-    std::deque<Sent> sent_;
+    std::deque<SentMessage> sent_;
     std::deque<Posted> posted_;
-    std::map<Stream, std::deque<const Sent*>> streams_;
+    std::map<Stream, std::deque<const SentMessage*>> streams_;
     std::map<Stream, std::uint32_t> numbers_;
 
 private:
@@ -245,7 +245,7 @@ private:
                 return;
             }
             if (transmit) {
-                auto& message = *static_cast<Sent*>(entry.op_context);
+                auto& message = *static_cast<SentMessage*>(entry.op_context);
                 EXPECT_FALSE(message.done) << "it ended twice";
                 message.done = true;
                 message.error = error;

@@ -80,7 +80,7 @@ TEST_P(TupleEnds, OfAReceiverThatWaits) {
     for (int i = 0; i < 100; ++i)
         look();
     close_while_others_look(1);
-    Sent& message = send(0, 1, 5, kLarge);
+    SentMessage& message = send(0, 1, 5, kLarge);
     ASSERT_NO_FATAL_FAILURE(wait(message));
     EXPECT_NE(message.error, 0);
     others_go_on(0, 2);

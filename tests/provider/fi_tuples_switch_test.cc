@@ -23,10 +23,10 @@ protected:
             const int cold = round % 4 == 0 ? 0 : 6;
             ASSERT_NO_FATAL_FAILURE(warm(0, 1, tag, cold));
             const std::size_t size = round % 3 == 0 ? 100 : kLarge;
-            const int ahead = round % 6, behind = static_cast<int>(random() % 40);
-            for (int i = 0; i < ahead; ++i)
+            const int early = round % 6, behind = static_cast<int>(random() % 40);
+            for (int i = 0; i < early; ++i)
                 post(1, 0, tag, kLarge);
-            for (int i = 0; i < ahead + behind; ++i) {
+            for (int i = 0; i < early + behind; ++i) {
                 send(0, 1, tag, i % 5 == 4 ? 8193 : size);
                 if (random() % 4 == 0) look();
             }
@@ -167,16 +167,16 @@ TEST_P(TupleSwitch, ByAShortReceive) {
 }
 
 // The device takes only receives with one buffer.
-TEST_P(TupleSwitch, ByAReceiveOfPieces) {
+TEST_P(TupleSwitch, ByAReceiveOfSeveralBuffers) {
     open(2);
-    change("pieces", [&](std::uint64_t tag) {
+    change("buffers", [&](std::uint64_t tag) {
         Posted& receive = posted_.emplace_back();
         receive.to = 1;
         receive.tag = tag;
         receive.room.resize(kLarge);
-        const iovec pieces[2] = {{receive.room.data(), 50},
-                                 {receive.room.data() + 50, kLarge - 50}};
-        ASSERT_EQ(fi_trecvv(end(1).station.ep.get(), pieces, nullptr, 2, end(1).to[0], tag,
+        const iovec buffers[2] = {{receive.room.data(), 50},
+                                  {receive.room.data() + 50, kLarge - 50}};
+        ASSERT_EQ(fi_trecvv(end(1).station.ep.get(), buffers, nullptr, 2, end(1).to[0], tag,
                             kIgnored, &receive),
                   0);
     });
@@ -187,7 +187,7 @@ TEST_P(TupleSwitch, ByAReceiveOfPieces) {
 TEST_P(TupleSwitch, ByAMessageWithData) {
     open(2);
     change("data", [&](std::uint64_t tag) {
-        Sent& message = sent_.emplace_back();
+        SentMessage& message = sent_.emplace_back();
         message.to = 1;
         message.tag = tag;
         message.number = numbers_[{0, 1, tag}]++;

@@ -133,7 +133,7 @@ TEST_P(Tuples, HeadToHead) {
             send(from, 1 - from, 5, 8000);
             send(from, 1 - from, 5, 1);
         }
-        for (const Sent& message : sent_)
+        for (const SentMessage& message : sent_)
             ASSERT_NO_FATAL_FAILURE(wait(message));
         for (const std::size_t from : {0u, 1u})
             send(from, 1 - from, 5, 100'000);

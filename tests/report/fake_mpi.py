@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stands for operations.py, heap.py, overlap.py, ways.py and programs.py of bench/mpi, under their names:
-lines of made-up values. $FAKE_MISSING: a program that ways.py says it has not."""
+"""Stands for operations.py, heap.py, overlap.py, rndv_modes.py and programs.py of bench/mpi, under their names:
+lines of made-up values. $FAKE_MISSING: a program that rndv_modes.py says it has not."""
 
 import json
 import os

@@ -67,7 +67,7 @@ class Reports(Case):
         shutil.copytree(Path(SOURCE_DIR) / reference, tree / reference)
         self.scripts = tree / "bench" / "mpi"
         self.scripts.mkdir(parents=True)
-        for name in ("operations.py", "heap.py", "overlap.py", "ways.py", "programs.py"):
+        for name in ("operations.py", "heap.py", "overlap.py", "rndv_modes.py", "programs.py"):
             shutil.copy(HERE / "fake_mpi.py", self.scripts / name)
         self.programs = tree / "bin"
         self.programs.mkdir()
@@ -218,7 +218,7 @@ class Reports(Case):
         self.assertIn("skipped. ways: no lammps <&>", text)
         self.assertNotIn("installing this and that", text)
         self.assertRegex(text, "skipped. reuse_lookup is not beside .*heddle")
-        self.assertIn("ways.py --heddle", text)
+        self.assertIn("rndv_modes.py --heddle", text)
         # and is tried again
         self.heddle("reproduce", "--only", "direct-lammps", "--out", self.path("run"))
         self.assertNotIn("no lammps", "".join(self.page("run", "report.html").text))

@@ -171,7 +171,7 @@ def program_verdict(rows):
 def program(key, where, title, question, name, paper, seconds):
     return Experiment(
         key=key, paper="direct", where=where, title=title, question=question,
-        commands=lambda mode: [["bench/mpi/ways.py", "--json", "--vary", "post", "--program", name,
+        commands=lambda mode: [["bench/mpi/rndv_modes.py", "--json", "--vary", "post", "--program", name,
                                 "--ranks", "2", "--rounds", "12" if mode == "quick" else "40"]],
         seconds=seconds, columns=("way", "seconds"), unit="times verbs' time", points=program_points,
         panels=program_panels, verdict=program_verdict, more_is_better=False,

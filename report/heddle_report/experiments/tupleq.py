@@ -178,7 +178,7 @@ EXPERIMENTS = [
         key="tupleq-adi", paper="tupleq", where="Fig. 6", title="A solver with the messages of NAS SP",
         question="Nonblocking exchanges of faces, overlapped with line solves, on four ranks; the answer "
         "is verified. By each way that large messages can take.",
-        commands=lambda mode: [["bench/mpi/ways.py", "--json", "--rounds",
+        commands=lambda mode: [["bench/mpi/rndv_modes.py", "--json", "--rounds",
                                 "3" if mode == "quick" else "9"]],
         seconds={"quick": 60, "full": 180}, columns=("way",), unit="times rget's time",
         points=program_points, panels=program_panels, verdict=program_verdict, more_is_better=False,

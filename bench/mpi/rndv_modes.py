@@ -7,9 +7,9 @@ adi or cg of this folder, LAMMPS's melt (with the distribution's Open MPI), or C
 `Time in seconds = S` and `SUCCESSFUL` as the NAS benchmarks do. Ends with status 77 if it cannot be had
 here. Standard library only.
 
-    bench/mpi/ways.py --heddle build/bin/heddle --venvs build/venvs --rounds 7
-    bench/mpi/ways.py --heddle build/bin/heddle --vary post --program lammps
-    bench/mpi/ways.py --heddle build/bin/heddle --mpi openmpi-debian -- bin/sp.A.x
+    bench/mpi/rndv_modes.py --heddle build/bin/heddle --venvs build/venvs --rounds 7
+    bench/mpi/rndv_modes.py --heddle build/bin/heddle --vary post --program lammps
+    bench/mpi/rndv_modes.py --heddle build/bin/heddle --mpi openmpi-debian -- bin/sp.A.x
 """
 
 import argparse
