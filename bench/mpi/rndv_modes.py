@@ -104,7 +104,7 @@ def main():
             mpi = found[key]
             command = options.command or make(mpi, Path(folder))
         except Unavailable as reason:
-            print(f"ways: {reason}", file=sys.stderr)
+            print(f"rndv_modes: {reason}", file=sys.stderr)
             return NOT_HERE
         taken = {way: [] for way in ways}
         for number in range(max(options.rounds, 2)):

@@ -284,7 +284,7 @@ protected:
     std::vector<char> large_;
 };
 
-// b has reported a something, so that there is a way from it, before it is closed.
+// b has said something to a, so that there is a way from it, before it is closed.
 TEST_P(Unanswered, ByAnEndpointThatIsClosed) {
     const fi_addr_t to_a = b_->add(a_);
     ASSERT_EQ(insist(b_->transmit.get(), [&] { return fi_tinject(b_->ep.get(), "", 0, to_a, 9); }),

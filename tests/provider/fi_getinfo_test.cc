@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// fi_getinfo: what is is_offered, and that each kind of hint is honoured.
+// fi_getinfo: what the provider offers, and that each kind of hint is honoured.
 #include "provider/limits.h"
 #include "tests/provider/fi_support.h"
 
@@ -49,7 +49,7 @@ TEST(GetInfo, WhatLibfabric2AddedIsWhereItHasIt) {
 TEST(GetInfo, AllocatedButEmptyHintsAreNoHints) {
     const Info info = ask(no_hints().get());
     ASSERT_NE(info, nullptr);
-    // Nothing was said of memory registration: what needs it is not is_offered.
+    // Nothing was said of memory registration: what needs it is not on offer.
     EXPECT_TRUE(info->caps & FI_TAGGED);
     EXPECT_FALSE(info->caps & FI_RMA);
     EXPECT_EQ(info->domain_attr->mr_mode, 0);

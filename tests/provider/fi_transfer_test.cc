@@ -53,7 +53,7 @@ protected:
         message.data = 11;
         return message;
     }
-    iovec buffers[2] = {{const_cast<char*>("two "), 4}, {const_cast<char*>("buffers"), 6}};
+    iovec buffers[2] = {{const_cast<char*>("two "), 4}, {const_cast<char*>("buffers"), 7}};
     char buffer[256] = {};
 };
 
@@ -188,7 +188,7 @@ TEST_F(Transfers, Discarded) {
             }
             must([&] { return fi_trecvmsg(b, &probe, FI_PEEK); });
             EXPECT_EQ(next(received, entry, sent), FI_ENOMSG) << "it is gone";
-            ASSERT_EQ(next(sent, entry, received), 0) << "its sender is reported";
+            ASSERT_EQ(next(sent, entry, received), 0) << "the end of its send is reported";
         }
     }
 }

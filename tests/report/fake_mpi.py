@@ -41,7 +41,7 @@ def ways(words):
     words = words or []
     program = words[words.index("--program") + 1] if "--program" in words else "adi"
     if program == os.environ.get("FAKE_MISSING"):
-        print(f"installing this and that\nways: no {program} <&>", file=sys.stderr)
+        print(f"installing this and that\nrndv_modes: no {program} <&>", file=sys.stderr)
         sys.exit(77)
     by = ({"verbs": 2.0, "direct": 1.9} if "post" in words else
           {"rget": 2.0, "rput": 2.1, "tupleq": 1.5, "tupleq, copy": 1.6, "auto": 1.9})
@@ -58,7 +58,7 @@ def programs(_):
 
 
 if __name__ == "__main__":
-    made_up = {"operations": operations, "heap": heap, "overlap": overlap, "ways": ways,
+    made_up = {"operations": operations, "heap": heap, "overlap": overlap, "rndv_modes": ways,
                "programs": programs}
     for row in made_up[Path(__file__).stem](sys.argv):
         print(json.dumps(row))

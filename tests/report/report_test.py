@@ -215,7 +215,7 @@ class Reports(Case):
         self.heddle("reproduce", "--only", "direct-lammps", "--only", "direct-cg", "--only",
                     "reuse-lookup", "--out", self.path("run"), FAKE_MISSING="lammps")
         text = "".join(self.page("run", "report.html").text)
-        self.assertIn("skipped. ways: no lammps <&>", text)
+        self.assertIn("skipped. rndv_modes: no lammps <&>", text)
         self.assertNotIn("installing this and that", text)
         self.assertRegex(text, "skipped. reuse_lookup is not beside .*heddle")
         self.assertIn("rndv_modes.py --heddle", text)
