@@ -170,6 +170,18 @@ public:
     Rings rings{*this, *this};
     Liveness liveness{*this};
     SlotPool<Receive> receives;
+    [[gnu::always_inline]] Receive& new_receive(const ReceiveArguments& a) {
+        Receive& r = receives.take();
+        r.endpoint = this;
+        r.context = a.context;
+        r.flags = a.flags;
+        r.iov_count = a.iov_count;
+        for (std::size_t i = 0; i < a.iov_count; ++i) {
+            r.iov[i] = a.iov[i];
+            r.bytes += a.iov[i].iov_len;
+        }
+        return r;
+    }
     std::unique_ptr<Tuples> tuples;  // unless there shall be none
     // Messages from that size on are counted, and may come to have a queue of their tuple.
     std::size_t tuples_from = ~std::size_t{0};

@@ -43,15 +43,7 @@ ssize_t EndpointImpl::peek(const ReceiveArguments& a) {
             discard();
             return 0;
         }
-        Receive& r = receives.take();
-        r.endpoint = this;
-        r.context = a.context;
-        r.flags = a.flags;
-        r.iov_count = a.iov_count;
-        for (std::size_t i = 0; i < a.iov_count; ++i) {
-            r.iov[i] = a.iov[i];
-            r.bytes += a.iov[i].iov_len;
-        }
+        Receive& r = new_receive(a);
         deliver(r, *message);
         return 0;
     }

@@ -30,15 +30,7 @@ std::size_t scatter(const iovec* iov, std::size_t count, std::span<const std::by
 ssize_t EndpointImpl::receive(const ReceiveArguments& a) {
     if (a.iov_count > kMaxSegments) return -FI_EINVAL;
     if (a.flags & (FI_PEEK | FI_CLAIM | FI_DISCARD) && a.flags & FI_TAGGED) return peek(a);
-    Receive& r = receives.take();
-    r.endpoint = this;
-    r.context = a.context;
-    r.flags = a.flags;
-    r.iov_count = a.iov_count;
-    for (std::size_t i = 0; i < a.iov_count; ++i) {
-        r.iov[i] = a.iov[i];
-        r.bytes += a.iov[i].iov_len;
-    }
+    Receive& r = new_receive(a);
     constexpr std::uint64_t kPlain = FI_TAGGED | FI_COMPLETION;
     const bool plain = a.iov_count == 1 && (a.flags & (kPlain | FI_MULTI_RECV)) == kPlain &&
                        bindings.receive != nullptr && bindings.receive_counter == nullptr;

@@ -256,17 +256,8 @@ SendRequest& EndpointImpl::request_of(Peer& peer, const SendArguments& a, std::s
     transfer.bytes = bytes;
     transfer.report.what = told_of(a);
     transfer.report.counter = bindings.send_counter;
-    transfer.iov_count = a.iov_count;
-    for (std::size_t i = 0; i < a.iov_count; ++i) {
-        transfer.iov[i] = a.iov[i];
-        transfer.descriptors[i] = a.descriptors != nullptr ? a.descriptors[i] : nullptr;
-    }
-    if (a.flags & FI_INJECT) {
-        transfer.copy.resize(bytes);
-        gather(transfer.copy.data(), a.iov, a.iov_count);
-        transfer.iov[0] = {transfer.copy.data(), bytes};
-        transfer.iov_count = 1;
-    }
+    transfer.set_buffers(a.iov, a.iov_count, a.descriptors);
+    if (a.flags & FI_INJECT) transfer.copy_buffers();
     return transfer;
 }
 

@@ -72,6 +72,28 @@ void ZcopyRequest::done(int error, int device_error) {
     core.entry(wanted, ended.read, ended.context, 0, error, device_error, ended.counter);
 }
 
+void SendRequest::set_buffers(const iovec* buffers, std::size_t count,
+                              void* const* its_descriptors) noexcept {
+    HEDDLE_ASSERT(count <= iov.size(), "the caller has looked at the number of buffers");
+    iov_count = count;
+    for (std::size_t i = 0; i < count; ++i) {
+        iov[i] = buffers[i];
+        descriptors[i] = its_descriptors != nullptr ? its_descriptors[i] : nullptr;
+    }
+}
+
+void SendRequest::copy_buffers() {
+    copy.resize(bytes);
+    std::byte* to = copy.data();
+    for (std::size_t i = 0; i < iov_count; ++i) {
+        if (iov[i].iov_len != 0) std::memcpy(to, iov[i].iov_base, iov[i].iov_len);
+        to += iov[i].iov_len;
+    }
+    iov[0] = {copy.data(), bytes};
+    descriptors[0] = nullptr;  // it is of the application's memory
+    iov_count = 1;
+}
+
 bool SendRequest::try_post() {
     switch (step) {
         case Step::kMessage:

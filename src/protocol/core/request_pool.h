@@ -26,9 +26,7 @@ public:
     // Gives it back without a report.
     void end(SendRequest& request) noexcept;
 
-    // By the number that travels in messages; nullptr: there is none, or not any more.
-    SendRequest* find(std::uint64_t id) const noexcept { return requests_.find(id); }
-    // The same, if it waits for a reply of that peer.
+    // By the number that travels in messages, if it waits for a reply of that peer; else nullptr.
     SendRequest* find_awaiting(std::uint64_t id, const Peer& peer) const noexcept;
     template <class Use>
     void for_each(const Use& use) const {

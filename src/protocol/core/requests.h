@@ -92,6 +92,12 @@ struct SendRequest final : PendingOp, CompletionHandler, TupleWork, PoolSlot<Sen
     std::uint64_t receive = 0;  // RPUT: the receiver's number
     TupleSend by_tuple;
 
+    // The application's memory. descriptors: nullptr, or one for each buffer.
+    void set_buffers(const iovec* buffers, std::size_t count,
+                     void* const* its_descriptors) noexcept;
+    // Copies `bytes` of it, as the application may use it again at once.
+    void copy_buffers();
+
     bool try_post() override;
     void fail(int error) override;
     bool is_sequenced() const noexcept override;

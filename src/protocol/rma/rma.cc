@@ -45,22 +45,8 @@ ssize_t Rma::post(const RmaArguments& a) {
     t.report.what = what;
     t.report.read = read;
     t.report.counter = counter;
-    t.iov_count = a.iov_count;
-    for (std::size_t i = 0; i < a.iov_count; ++i) {
-        t.iov[i] = a.iov[i];
-        t.descriptors[i] = a.descriptors != nullptr ? a.descriptors[i] : nullptr;
-    }
-    if (a.flags & FI_INJECT) {
-        t.copy.resize(bytes);
-        std::byte* to = t.copy.data();
-        for (std::size_t i = 0; i < a.iov_count; ++i) {
-            if (a.iov[i].iov_len != 0) std::memcpy(to, a.iov[i].iov_base, a.iov[i].iov_len);
-            to += a.iov[i].iov_len;
-        }
-        t.iov[0] = {t.copy.data(), bytes};
-        t.descriptors[0] = nullptr;
-        t.iov_count = 1;
-    }
+    t.set_buffers(a.iov, a.iov_count, a.descriptors);
+    if (a.flags & FI_INJECT) t.copy_buffers();
     for (std::size_t i = 0; i < a.remote_count; ++i)
         if (a.remote[i].bytes != 0)
             t.bulk.remote[t.bulk.remote_count++] = {a.remote[i].address, a.remote[i].bytes,
