@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The life of an endpoint, and its progress. Whether its peers are alive: liveness.cc.
+// The life of an endpoint, and its progress. Whether its peers are alive: core/liveness.cc.
 #include "protocol/rdm_endpoint.h"
 
 #include <rdma/fi_errno.h>
@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "protocol/receive_fast_path.h"
-#include "protocol/tuples.h"
 #include "protocol/wireup/connector_report.h"
 
 namespace heddle::protocol {
@@ -28,7 +27,7 @@ constexpr auto kCreditLook = std::chrono::microseconds(200);
 
 EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVector& its_addresses,
                            const Bindings& its_bindings)
-    : Core(std::move(its_domain), its_addresses, its_bindings), reuse(domain->body()) {
+    : Core(std::move(its_domain), its_addresses, its_bindings), reuse_(domain->body()) {
     LocalEndpoint local;
     local.name = name;
     local.context = domain->body().context->context.get();
@@ -38,14 +37,12 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
     local.cq = channel->cq();
     local.keep_targets = !channel->xrc();
     local.drain = &channel->drain();
-    const bool by_tuples =
-        options.rendezvous == Rendezvous::kTuple || options.rendezvous == Rendezvous::kAuto;
-    if (by_tuples && channel->xrc() && options.tuples != 0) {
-        tuples = std::make_unique<Tuples>(*this);
-        tuples_from = options.rendezvous == Rendezvous::kTuple ? 0 : options.eager_bytes + 1;
-        if (tuples_from == 0) may_send_small = false;
+    if (Tuples::are_possible(*this)) {
+        tuples = std::make_unique<Tuples>(*this, requests, receives_, delivery_);
+        receiver_.set_interceptor(&tuples->receiver);
+        if (tuples->least_bytes() == 0) may_send_small = false;
     }
-    if (options.rings == 0 && !tuples) look_who_talks_at = Rings::kNever;
+    if (options.rings == 0 && !tuples) look_who_talks_at_ = Rings::kNever;
     channel->attach(name.endpoint, *this);
     channel->use(connector);
     connector.add(local);
@@ -57,32 +54,22 @@ EndpointImpl::~EndpointImpl() {
     channel->forget(*this);
     channel->detach(name.endpoint);
     process->release_endpoint(name.endpoint);
+    receiver_.set_interceptor(nullptr);
     tuples.reset();
-    for (Matcher* const matcher : {&tagged, &untagged}) {
-        while (matcher->any_receive() != nullptr) {
-        }
-        while (UnexpectedMessage* const message = matcher->any_message())
-            delete static_cast<Unexpected*>(message);
-    }
-    for (const auto& [context, message] : claimed)
-        delete message;
 }
 
 // What was injected, and replies that peers wait for, still go out. A message whose send was
 // reported as complete stays until its receiver has fetched it, as nobody else has it.
 void EndpointImpl::close() {
     closing = true;
-    refuse_unexpected();
+    delivery_.refuse_all();
     const auto start = Clock::now();
     for (;;) {
         progress(~0u);
         bool waiting = false;
         for (const auto& peer : peers)
             waiting = waiting || (peer->failed == 0 && !peer->waiting.empty());
-        if (tuples) {
-            waiting = !tuples->sender.close_all() || waiting;
-            waiting = !tuples->receiver.close_all() || waiting;
-        }
+        if (tuples) waiting = !tuples->close_all() || waiting;
         const Unfetched left = unfetched();
         if (left.messages == 0 && !waiting && channel->drained()) return;
         const auto waited = Clock::now() - start;
@@ -118,16 +105,6 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
             " s after the sender closed its endpoint (FI_HEDDLE_CLOSE_TIMEOUT)");
 }
 
-// The application will post no receive for them any more: their senders need not wait.
-void EndpointImpl::refuse_unexpected() {
-    for (Matcher* const matcher : {&tagged, &untagged})
-        while (auto* const message = static_cast<Unexpected*>(matcher->any_message())) {
-            if (message->rendezvous && message->peer->failed == 0)
-                refuse_rendezvous(*message->peer, message->operation, message->by_put, ECONNRESET);
-            discard(*message);
-        }
-}
-
 // Flat: what a message passes through is one piece of code.
 [[gnu::flatten]] void EndpointImpl::progress(unsigned most) {
     if (tuples) [[unlikely]]
@@ -141,9 +118,9 @@ void EndpointImpl::refuse_unexpected() {
         if (most == 0) break;
     }
     flush_blocked();
-    if (counts.received >= look_who_talks_at) [[unlikely]]
+    if (counts.received >= look_who_talks_at_) [[unlikely]]
         look_who_talks(false);
-    if (++ticks >= kTickEvery) [[unlikely]]
+    if (++ticks_ >= kTickEvery) [[unlikely]]
         tick();
 }
 
@@ -165,28 +142,22 @@ void EndpointImpl::look_who_talks(bool long_since) {
         peer->incoming.number_received();
     const std::uint64_t after =
         std::min(rings.look_who_talks(long_since), tuples ? kCountAgain : Rings::kNever);
-    look_who_talks_at = after == Rings::kNever ? after : counts.received + after;
+    look_who_talks_at_ = after == Rings::kNever ? after : counts.received + after;
 }
 
 void EndpointImpl::tick() {
-    ticks = 0;
-    if (!liveness.is_time()) return;
+    ticks_ = 0;
+    if (!liveness_.is_time()) return;
     if (channel->error() != 0) return broken(channel->error());
     look_who_talks(true);
-    liveness.look([this](std::vector<bool>& has_receive) {
-        for (Matcher* const matcher : {&tagged, &untagged})
-            matcher->find_receive([&](const PostedReceive& posted) {
-                if (posted.source != kAnySource) has_receive[posted.source] = true;
-                return false;
-            });
-    });
+    liveness_.look([this](std::vector<bool>& has_receive) { receiver_.mark_sources(has_receive); });
 }
 
 // Nobody makes progress meanwhile: an endpoint that waits for a peer looks again in time.
 void EndpointImpl::tick_while_asleep() {
-    const bool receives_wait = tagged.receives() + untagged.receives() != 0 && !peers.empty();
-    if (!liveness.is_reply_owed() && (!receives_wait || options.keepalive_s == 0)) return;
-    ticks = kTickEvery;
+    const bool receives_wait = receives_.queued() != 0 && !peers.empty();
+    if (!liveness_.is_reply_owed() && (!receives_wait || options.keepalive_s == 0)) return;
+    ticks_ = kTickEvery;
     channel->wake_after(Liveness::kProbeEvery);
 }
 
@@ -197,52 +168,24 @@ void EndpointImpl::sent(const WrContext& sent, int error, int device_error) {
     entry(sent.what, false, sent.context, 0, error, device_error, counter);
 }
 
-// A peer that asks for a queue where there are none gets a refusal; the rest then never comes.
-void EndpointImpl::got_tuple(Peer& peer, const Message& m) {
-    if (!tuples) {
-        if (m.header.kind != Kind::kTupleOpen) return protocol_error(peer);
-        TupleAnswerBody answer;
-        answer.tuple = m.tuple_open.sender;
-        answer.declined = static_cast<std::uint32_t>(TupleReason::kOther);
-        return control(peer, Kind::kTupleAnswer, answer);
-    }
-    switch (m.header.kind) {
-        case Kind::kTupleOpen:
-            return tuples->receiver.got_open(peer, m.header.tag, m.tuple_open);
-        case Kind::kTupleBegin:
-            return tuples->receiver.got_begin(peer, m.tuple_begin);
-        case Kind::kTupleEnd:
-            return tuples->receiver.got_end(peer, m.tuple_begin);
-        case Kind::kTupleDrained:
-            return tuples->receiver.got_drained(peer, m.tuple_drained);
-        case Kind::kTupleAnswer:
-            return tuples->sender.got_answer(peer, m.tuple_answer);
-        case Kind::kTupleRevoke:
-            return tuples->sender.got_revoke(peer, m.tuple_revoke);
-        case Kind::kTupleClosed:
-            return tuples->sender.got_closed(peer, m.tuple_closed);
-        default:
-            return;
-    }
-}
-
 void EndpointImpl::on_peer_failed(Peer& peer, int error) {
-    if (tuples) {
-        tuples->sender.fail(peer, error);
-        tuples->receiver.fail(peer);
-    }
+    if (tuples) tuples->on_peer_failed(peer, error);
     // What it had written before is in its ring, in front of the receives.
     if (rings.has_ring_here(peer)) read_ring(peer);
-    fail_receives(peer);
+    receiver_.on_peer_failed(peer);
     if (peer.outstanding_replies == 0) return;
-    requests.for_each([&](SendRequest& transfer) {
-        if (transfer.peer == &peer && transfer.step == SendRequest::Step::kAnswer)
-            requests.finish(transfer, error, 0);
+    requests.for_each([&](SendRequest& request) {
+        if (request.peer == &peer && request.step == SendRequest::Step::kAnswer)
+            requests.finish(request, error, 0);
     });
-    receives.for_each_in_use([&](Receive& receive) {
-        if (receive.peer == &peer && receive.by_put && !receive.queued)
-            rendezvous_done(receive, error, 0);
-    });
+    rendezvous_.on_peer_failed(peer, error);
+}
+
+// Receives that are posted later, from any source, end in tick().
+void EndpointImpl::broken(int error) {
+    for (std::size_t i = 0; i < peers.size(); ++i)  // there may be more meanwhile
+        if (peers[i]->failed == 0) fail_peer(*peers[i], error);
+    receiver_.on_device_failed(error);
 }
 
 bool EndpointImpl::lost(const Connection& connection, int error, int device_error) {
@@ -264,9 +207,36 @@ void EndpointImpl::changed(Connection& connection) {
 }
 
 void EndpointImpl::drain() {
-    if (!tuples) return;
-    while (tuples->device.poll() != 0) {
+    if (tuples) tuples->drain();
+}
+
+bool EndpointImpl::arm() {
+    if (!rings.stop_all() || !channel->arm()) return false;
+    if (tuples) {
+        if (!tuples->device.arm()) return false;
+        // Credit comes without an event.
+        if (tuples->sender.waits()) channel->wake_after(kCreditLook);
     }
+    tick_while_asleep();
+    return true;
+}
+
+EndpointState EndpointImpl::state() const noexcept {
+    EndpointState state;
+    state.peers = channel->connections();
+    state.under_way = channel->under_way();
+    for (const auto& peer : peers) {
+        state.held += peer->waiting.size();
+        state.outstanding_replies += peer->outstanding_replies;
+    }
+    state.receives = receives_.queued();
+    state.messages = receives_.tagged.messages() + receives_.untagged.messages();
+    if (tuples) {
+        state.held += tuples->sender.held();
+        state.tuples_out = tuples->sender.count();
+        state.tuples_in = tuples->receiver.count();
+    }
+    return state;
 }
 
 RdmEndpoint::RdmEndpoint(std::shared_ptr<Domain> domain, const AddressVector& addresses,
@@ -279,47 +249,19 @@ ssize_t RdmEndpoint::send(const SendArguments& arguments) { return impl_->send(a
 ssize_t RdmEndpoint::receive(const ReceiveArguments& arguments) {
     return impl_->receive(arguments);
 }
-ssize_t RdmEndpoint::rma(const RmaArguments& arguments) { return impl_->rma.post(arguments); }
-ssize_t RdmEndpoint::atomic(const AtomicArguments& arguments) {
-    return impl_->atomics.post(arguments);
-}
+ssize_t RdmEndpoint::rma(const RmaArguments& arguments) { return impl_->rma(arguments); }
+ssize_t RdmEndpoint::atomic(const AtomicArguments& arguments) { return impl_->atomic(arguments); }
 ssize_t RdmEndpoint::cancel(void* context) { return impl_->cancel(context); }
 void RdmEndpoint::set_min_multi_receive(std::size_t bytes) noexcept {
-    impl_->min_multi_receive = bytes;
+    impl_->set_min_multi_receive(bytes);
 }
 void RdmEndpoint::progress(unsigned most) { impl_->progress(most); }
 int RdmEndpoint::wait_fd() const noexcept { return impl_->channel->wait_fd(); }
-bool RdmEndpoint::arm() {
-    if (!impl_->rings.stop_all() || !impl_->channel->arm()) return false;
-    if (impl_->tuples) {
-        if (!impl_->tuples->device.arm()) return false;
-        // Credit comes without an event.
-        if (impl_->tuples->sender.waits()) impl_->channel->wake_after(kCreditLook);
-    }
-    impl_->tick_while_asleep();
-    return true;
-}
-ReuseCounts RdmEndpoint::reuse_counts() const noexcept { return impl_->reuse.counts(); }
-TupleCounts RdmEndpoint::tuple_counts() const noexcept { return impl_->tuple_counts; }
+bool RdmEndpoint::arm() { return impl_->arm(); }
+ReuseCounts RdmEndpoint::reuse_counts() const noexcept { return impl_->reuse_counts(); }
+TupleCounts RdmEndpoint::tuple_counts() const noexcept { return impl_->tuple_counts(); }
 bool RdmEndpoint::waits() const noexcept { return impl_->requests.open() != 0; }
 EndpointCounts RdmEndpoint::counts() const noexcept { return impl_->counts; }
-EndpointState RdmEndpoint::state() const noexcept {
-    const EndpointImpl& impl = *impl_;
-    EndpointState state;
-    state.peers = impl.channel->connections();
-    state.under_way = impl.channel->under_way();
-    for (const auto& peer : impl.peers) {
-        state.held += peer->waiting.size();
-        state.outstanding_replies += peer->outstanding_replies;
-    }
-    state.receives = impl.tagged.receives() + impl.untagged.receives();
-    state.messages = impl.tagged.messages() + impl.untagged.messages();
-    if (impl.tuples) {
-        state.held += impl.tuples->sender.held();
-        state.tuples_out = impl.tuples->sender.count();
-        state.tuples_in = impl.tuples->receiver.count();
-    }
-    return state;
-}
+EndpointState RdmEndpoint::state() const noexcept { return impl_->state(); }
 
 }  // namespace heddle::protocol

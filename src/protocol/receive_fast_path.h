@@ -41,13 +41,13 @@ namespace heddle::protocol {
     ++counts.received;
     const std::uint64_t tag = word_at(bytes.data() + offsetof(Header, tag));
     const std::span<const std::byte> payload = bytes.subspan(sizeof(Header));
-    PostedReceive* const posted =
-        is_tagged ? tagged.arrive_quickly(peer.number, tag) : untagged.arrive(peer.number, tag);
+    PostedReceive* const posted = is_tagged ? receives_.tagged.arrive_quickly(peer.number, tag)
+                                            : receives_.untagged.arrive(peer.number, tag);
     if (posted == nullptr)
-        return keep_eager(peer, is_tagged, tag, payload, immediate, has_immediate);
+        return unexpected_.keep_eager(peer, is_tagged, {tag, immediate, has_immediate}, payload);
     auto& r = static_cast<Receive&>(*posted);
     if (!r.has_plain_room(payload.size())) [[unlikely]]
-        return deliver(r, peer, tag, payload, immediate, has_immediate);
+        return delivery_.deliver(r, peer, {tag, immediate, has_immediate}, payload);
     PlainEntry& entry =
         deliver_whole(r, peer, tag, payload, [&]() -> PlainEntry& { return plain_entry(peer); });
     if (has_immediate) entry.add_data(immediate);
@@ -65,7 +65,7 @@ template <class EntryOf>
         std::memcpy(buffer, payload.data(), sizeof(std::uint64_t));
     } else {
         if (bytes != 0) std::memcpy(buffer, payload.data(), bytes);
-        took(peer, bytes);
+        flow_.count_taken(peer, bytes);
     }
     PlainEntry& entry = entry_of();
     entry.context = r.context;
@@ -74,7 +74,7 @@ template <class EntryOf>
     entry.buffer = buffer;
     entry.data = 0;
     entry.tag = tag;
-    receives.give_back(r);
+    receives_.give_back(r);
     return entry;
 }
 
@@ -89,7 +89,7 @@ template <class Message>
     const std::uint64_t tag = word_at(at + sizeof tag);
     const std::size_t bytes = message.bytes() - sizeof(Header);
     PostedReceive* const posted =
-        tagged.arrive_if(peer.number, tag, [&](const PostedReceive& receive) {
+        receives_.tagged.arrive_if(peer.number, tag, [&](const PostedReceive& receive) {
             return static_cast<const Receive&>(receive).has_plain_room(bytes);
         });
     if (posted == nullptr) [[unlikely]]

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "input.h"
-#include "protocol/tuples.h"
+#include "protocol/endpoint_impl.h"
 #include "tests/provider/endpoint_support.h"
 
 namespace heddle::protocol {

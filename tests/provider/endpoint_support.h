@@ -11,7 +11,7 @@
 #include <memory>
 #include <vector>
 
-#include "protocol/tuples.h"
+#include "protocol/endpoint_impl.h"
 
 namespace heddle::protocol::test {
 

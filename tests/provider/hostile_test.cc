@@ -347,13 +347,13 @@ TEST(HostileTuple, NamesAMaskOfTooManyBits) {
     EndpointImpl& body = hostile.impl();
     body.control(*body.peers.at(to_victim), Kind::kTupleAnswer,
                  std::as_bytes(std::span(&answer, 1)), {});
-    Peer& peer = *victim.impl().peers.at(to_hostile);
-    ASSERT_EQ(peer.tuples, 1u);
+    const TupleSender& sender = victim.impl().tuples->sender;
+    ASSERT_EQ(sender.count(), 1u);
     until([&] {
         hostile.endpoint->progress();
-        return peer.tuples == 0;
+        return sender.count() == 0;
     });
-    EXPECT_EQ(peer.tuple_mask, 0u);
+    EXPECT_EQ(sender.mask_of(*victim.impl().peers.at(to_hostile)), 0u);
     const TupleCounts counts = victim.endpoint->tuple_counts();
     EXPECT_EQ(counts.declined[static_cast<std::size_t>(TupleReason::kManyBits)], 1u);
 }

@@ -46,7 +46,7 @@ protected:
         const auto to_writer = reader.addresses.insert(writer.endpoint->name());
         const auto is_enough = [&](unsigned number) {
             if (number < 16) return false;
-            return by_tuples() ? reader.impl().tuple_counts.posted != 0
+            return by_tuples() ? reader.impl().tuple_counts().posted != 0
                                : reader.endpoint->counts().from_rings != 0;
         };
         const auto end = std::chrono::steady_clock::now() + kPatience;

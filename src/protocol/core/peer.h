@@ -40,7 +40,7 @@ private:
 struct OutgoingSequence {
     // The part of the next header that messages of all kinds share, for an eager one without a tag.
     std::uint64_t next_start = 0;
-    std::uint64_t sent = 0;  // sequenced messages, but small ones while there are no tuples
+    std::uint64_t sent = 0;  // sequenced messages, but those of post_small()
     std::uint16_t send_sequence() const noexcept {
         return static_cast<std::uint16_t>(next_start / kSequenceOfStart);
     }
@@ -64,19 +64,11 @@ struct Peer {
     IncomingSequence incoming;
     OutgoingSequence outgoing;
     std::uint64_t srq = 0;                    // name.srqn, as an entry has it
-    std::uint32_t to_tuples = 0;              // messages that were to go by their queues
-    std::size_t unacked_eager_bytes = 0;      // eager payload that it has not taken away yet
-    std::size_t credit_due = 0;               // eager payload that was taken away, not yet told
-    std::size_t kept = 0;                     // memory of its messages that have no receive
     std::uint32_t outstanding_replies = 0;    // see OutstandingReply
     bool has_left = false;                    // so it seemed at the last tick
     int failed = 0;                           // errno: nothing can be sent any more
     std::uint16_t sequence_at_keepalive = 0;  // the same, when its turn of keep_alive() was
-    // Bits of tags that its receives ignore, by which its tuples are told apart; as it said last.
-    std::uint64_t tuple_mask = 0, new_tuple_mask = 0;
-    std::uint32_t tuples = 0;  // with a queue there, or asked for
-    // Ways of small messages besides plain SENDs: its ring, queues of its tuples. While there are
-    // some, Peer::small is not set.
+    // Ways of small messages besides plain SENDs. While there are some, Peer::small is not set.
     std::uint32_t other_ways = 0;
 };
 

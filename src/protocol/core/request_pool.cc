@@ -103,7 +103,7 @@ bool SendRequest::try_post() {
             return bulk.post();
         case Step::kAnswer:
         case Step::kFin:
-        case Step::kTuple:
+        case Step::kHeld:
             return true;
     }
     return true;

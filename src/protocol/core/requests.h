@@ -14,13 +14,9 @@
 #include "protocol/core/pending_op.h"
 #include "protocol/reuse/reuse.h"
 #include "protocol/transport/bulk.h"
-#include "protocol/tupleq/tuple_device.h"
 #include "protocol/wire/wire.h"
 
 namespace heddle::protocol {
-
-class TupleSender;
-struct TupleOut;
 
 // The report to the application at the end of an operation.
 struct Report {
@@ -37,17 +33,12 @@ struct AtomicResults {
     std::size_t count = 0;
 };
 
-// How a request goes by the queue of its tuple (kTuple), or went.
-struct TupleSend {
-    TupleSender* sender = nullptr;
-    TupleOut* tuple = nullptr;
-    // The message left a queue that was closed. `place` is the number of sequenced messages that
-    // had been sent before it.
-    bool later = false;
-    std::uint64_t place = 0;
-    std::uint32_t order = 0;
-    std::byte* buffer = nullptr;  // of the channel's pool, with a copy
-    bool delivered = false, flushed = false;
+// A message that goes later than its turn: where it belongs among the sequenced messages to its
+// peer.
+struct LatePlace {
+    bool is_late = false;
+    std::uint64_t place = 0;  // the number of those that had been sent before it
+    std::uint32_t order = 0;  // among those of the same place
 };
 
 struct SendRequest;
@@ -65,14 +56,14 @@ protected:
 };
 
 // An operation of the application that takes more than one WR, or waits.
-struct SendRequest final : PendingOp, CompletionHandler, TupleWork, PoolSlot<SendRequest> {
+struct SendRequest final : PendingOp, PoolSlot<SendRequest> {
     enum class Step : std::uint8_t {
         kMessage,  // not yet sent: its form is chosen when it goes
         kRts,      // the RTS waits for room
         kAnswer,   // a CTS, FIN or atomic reply is to come
         kBulk,     // bytes are moving
         kFin,      // its end is being told
-        kTuple,    // it waits for its tuple's queue, or has been posted to it
+        kHeld,     // a part of the endpoint has it, and ends it
     };
     RequestPool* pool = nullptr;
     RequestOwner* owner = nullptr;
@@ -90,7 +81,7 @@ struct SendRequest final : PendingOp, CompletionHandler, TupleWork, PoolSlot<Sen
     OutstandingReply reply;  // kAnswer
     AtomicResults results;
     std::uint64_t receive = 0;  // RPUT: the receiver's number
-    TupleSend by_tuple;
+    LatePlace late;
 
     // The application's memory. descriptors: nullptr, or one for each buffer.
     void set_buffers(const iovec* buffers, std::size_t count,
@@ -101,8 +92,6 @@ struct SendRequest final : PendingOp, CompletionHandler, TupleWork, PoolSlot<Sen
     bool try_post() override;
     void fail(int error) override;
     bool is_sequenced() const noexcept override;
-    void done(int error, int device_error) override;
-    void completed(const ibv_wc& wc) override;
 };
 
 // An operation of one work that moves small data from, or to, where the application has it; or that

@@ -5,7 +5,7 @@
 // for credit. Messages of a tuple stay on the queue that holds the oldest of them under way, as two
 // queues have no order between them.
 // How a tuple leaves its queue: tuple_leaving.cc.
-#include "protocol/tuples.h"
+#include "protocol/tupleq/tuple_sender.h"
 
 #include <rdma/fi_errno.h>
 
@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/wire/message_writer.h"
 
@@ -48,16 +49,29 @@ private:
 
 }  // namespace
 
-TupleSender::TupleSender(EndpointImpl& endpoint, TupleDevice& device)
-    : endpoint_(endpoint), device_(device) {}
+TupleSender::TupleSender(Core& core, RequestPool& requests, TupleDevice& device,
+                         TupleCounts& counts)
+    : core_(core), requests_(requests), device_(device), counts_(counts) {}
 
 TupleSender::~TupleSender() = default;
 
 TupleOut* TupleSender::find(const Peer& peer, std::uint64_t tag) noexcept {
-    if (peer.tuples == 0) return nullptr;
-    const auto found = by_key_.find({peer.number, tag & ~peer.tuple_mask});
+    if (peer.number >= by_peer_.size()) return nullptr;
+    const OfPeer& its = by_peer_[peer.number];
+    if (its.tuples == 0) return nullptr;
+    const auto found = by_key_.find({peer.number, tag & ~its.mask});
     return found != by_key_.end() && found->second->state != TupleOut::State::kAsked ? found->second
                                                                                      : nullptr;
+}
+
+TupleSender::OfPeer& TupleSender::of(const Peer& peer) {
+    if (peer.number >= by_peer_.size()) [[unlikely]]
+        by_peer_.resize(core_.peers.size());
+    return by_peer_[peer.number];
+}
+
+std::uint64_t TupleSender::mask_of(const Peer& peer) const noexcept {
+    return peer.number < by_peer_.size() ? by_peer_[peer.number].mask : 0;
 }
 
 std::size_t TupleSender::held() const noexcept {
@@ -68,20 +82,20 @@ std::size_t TupleSender::held() const noexcept {
 }
 
 void TupleSender::note(Peer& peer, const SendArguments& a) {
-    if (endpoint_.closing || peer.failed != 0) return;
-    const TupleKey key{peer.number, a.tag & ~peer.tuple_mask};
-    const bool always = endpoint_.options.rendezvous == Rendezvous::kTuple;
-    if (filter_.use(key, always ? kRepeats : endpoint_.options.tuple_after)) open(peer, a, key);
+    if (core_.closing || peer.failed != 0) return;
+    const TupleKey key{peer.number, a.tag & ~of(peer).mask};
+    const bool always = core_.options.rendezvous == Rendezvous::kTuple;
+    if (filter_.use(key, always ? kRepeats : core_.options.tuple_after)) open(peer, a, key);
 }
 
 void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) {
     if (by_key_.contains(key)) return;  // the mask has changed meanwhile
     try {
         if (!credits_)
-            credits_.emplace(endpoint_.domain->body().context->pd.get(),
+            credits_.emplace(core_.domain->body().context->pd.get(),
                              kTupleDepth * sizeof(TupleCredit),
                              static_cast<std::uint32_t>(
-                                 std::max<std::size_t>(kCreditBlocks, endpoint_.options.tuples)),
+                                 std::max<std::size_t>(kCreditBlocks, core_.options.tuples)),
                              IBV_ACCESS_REMOTE_WRITE);
     } catch (const VerbsError&) {  // no memory that could be registered
         filter_.restart(key, true);
@@ -97,15 +111,15 @@ void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) 
     tuple.state = TupleOut::State::kAsked;
     tuple.peer = &peer;
     tuple.tag = key.tag;
-    tuple.mask = peer.tuple_mask;
+    tuple.mask = of(peer).mask;
     tuple.has_data = a.flags & FI_REMOTE_CQ_DATA;
     tuple.data = tuple.has_data ? a.data : 0;
     tuple.credits = credits;
     by_key_[key] = &tuple;
-    ++peer.tuples;
+    ++of(peer).tuples;
     ++peer.other_ways;
     tuple.reply = OutstandingReply(peer);
-    ++endpoint_.tuple_counts.asked;
+    ++counts_.asked;
 
     TupleOpenBody open;
     open.sender = SlotPool<TupleOut>::id(tuple);
@@ -114,31 +128,31 @@ void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) 
     open.credits_key = credits_->remote_key();
     open.data = tuple.data;
     open.flags = tuple.has_data ? TupleOpenBody::kHasData : 0;
-    endpoint_.control(peer, Kind::kTupleOpen, open, {}, a.tag);
-    endpoint_.look_if_open(peer);
+    core_.control(peer, Kind::kTupleOpen, open, {}, a.tag);
+    core_.look_if_open(peer);
 }
 
 void TupleSender::got_answer(Peer& peer, const TupleAnswerBody& answer) {
     TupleOut* const tuple = tuples_.find(answer.tuple);
     if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleOut::State::kAsked)
-        return endpoint_.protocol_error(peer);
+        return core_.protocol_error(peer);
     tuple->reply.reset();
     TupleReason declined = reason_of(answer.declined);
     if (declined == TupleReason::kMask && !TupleImmediate::possible(answer.mask))
         declined = TupleReason::kManyBits;
     if (declined != TupleReason::kNone) {
-        ++endpoint_.tuple_counts.declined[static_cast<std::size_t>(declined)];
+        ++counts_.declined[static_cast<std::size_t>(declined)];
         filter_.restart({peer.number, tuple->tag}, declined != TupleReason::kMask);
-        if (declined == TupleReason::kMask) peer.new_tuple_mask = answer.mask;
+        if (declined == TupleReason::kMask) of(peer).new_mask = answer.mask;
         return end(*tuple);
     }
     tuple->state = TupleOut::State::kBeginning;
     tuple->receiver = answer.receiver;
     tuple->srqn = answer.srqn;
-    ++endpoint_.tuple_counts.opened;
+    ++counts_.opened;
     const std::uint64_t id = SlotPool<TupleOut>::id(*tuple);
-    if (EndpointImpl::can_send(peer) && begin(id)) return;
-    endpoint_.wait(peer, PendingPtr(new TupleBeginning(*this, id)));
+    if (Core::can_send(peer) && begin(id)) return;
+    core_.wait(peer, PendingPtr(new TupleBeginning(*this, id)));
 }
 
 // The beginning gets its sequence number when it goes, behind all that was sent before it.
@@ -148,14 +162,14 @@ bool TupleSender::begin(std::uint64_t id) {
     Peer& peer = *tuple->peer;
     const Header header{Kind::kTupleBegin,
                         0,
-                        endpoint_.name.endpoint,
+                        core_.name.endpoint,
                         peer.name.endpoint,
                         peer.outgoing.send_sequence(),
                         0};
     std::byte room[sizeof header + sizeof(TupleBeginBody)];
     MessageWriter message(room, header);
     message.add(TupleBeginBody{tuple->receiver});
-    if (!endpoint_.send_control(peer, message.written())) return false;
+    if (!core_.send_control(peer, message.written())) return false;
     peer.outgoing.count_sequenced();
     tuple->state = TupleOut::State::kOpen;
     advance(*tuple);
@@ -163,41 +177,42 @@ bool TupleSender::begin(std::uint64_t id) {
 }
 
 void TupleSender::send(TupleOut& tuple, SendRequest& t) {
-    t.step = SendRequest::Step::kTuple;
-    t.by_tuple.sender = this;
-    t.by_tuple.tuple = &tuple;
-    t.by_tuple.delivered = t.by_tuple.flushed = false;
-    t.by_tuple.buffer = nullptr;
-    t.by_tuple.place = t.peer->outgoing.sent + t.peer->waiting_sequenced;
-    t.by_tuple.order = ++t.peer->to_tuples;
-    tuple.waits.push_back(&t);
+    t.step = SendRequest::Step::kHeld;
+    t.late.place = t.peer->outgoing.sent + t.peer->waiting_sequenced;
+    t.late.order = ++of(*t.peer).messages;
+    TupleMessage& message = messages_.take();
+    message.sender = this;
+    message.tuple = &tuple;
+    message.request = &t;
+    tuple.waits.push_back(&message);
     if (tuple.state == TupleOut::State::kOpen) advance(tuple);
     // The sender of a small message may go on; the memory for such copies is bounded.
-    if (!tuple.waits.empty() && tuple.waits.back() == &t) {
-        ++endpoint_.tuple_counts.held;
-        copy(t);
+    if (!tuple.waits.empty() && tuple.waits.back() == &message) {
+        ++counts_.held;
+        copy(message);
     }
 }
 
 // What is small is copied, and its end told: nobody has to wait until there is a receive for it.
-void TupleSender::copy(SendRequest& t) noexcept {
-    if (t.report.is_done || t.bytes >= endpoint_.options.tuple_copy || t.flags & FI_INJECT ||
+void TupleSender::copy(TupleMessage& message) noexcept {
+    SendRequest& t = *message.request;
+    if (t.report.is_done || t.bytes >= core_.options.tuple_copy || t.flags & FI_INJECT ||
         t.flags & FI_MATCH_COMPLETE)
         return;
-    memory::Pool& buffers = endpoint_.channel->send_buffers();
+    memory::Pool& buffers = core_.channel->send_buffers();
     if (t.bytes > buffers.bytes() || copies_ >= buffers.count() / 2) return;
-    t.by_tuple.buffer = buffers.take();
-    if (t.by_tuple.buffer == nullptr) return;
+    message.buffer = buffers.take();
+    if (message.buffer == nullptr) return;
     ++copies_;
-    ++endpoint_.tuple_counts.copied;
-    std::byte* to = t.by_tuple.buffer;
+    ++counts_.copied;
+    std::byte* to = message.buffer;
     for (std::size_t i = 0; i < t.iov_count; ++i) {
         if (t.iov[i].iov_len != 0) std::memcpy(to, t.iov[i].iov_base, t.iov[i].iov_len);
         to += t.iov[i].iov_len;
     }
-    t.iov[0] = {t.by_tuple.buffer, t.bytes};
+    t.iov[0] = {message.buffer, t.bytes};
     t.iov_count = 1;
-    endpoint_.entry(t.report.what, false, t.report.context, 0, 0, 0, t.report.counter);
+    core_.entry(t.report.what, false, t.report.context, 0, 0, 0, t.report.counter);
     t.report.what = 0;
     t.report.is_done = true;
 }
@@ -214,14 +229,15 @@ std::optional<TupleCredit> TupleSender::credit(const TupleOut& tuple,
 // Whatever can go, goes.
 void TupleSender::advance(TupleOut& tuple) {
     while (tuple.state == TupleOut::State::kOpen && !tuple.waits.empty()) {
-        SendRequest& t = *tuple.waits.front();
+        TupleMessage& message = *tuple.waits.front();
+        const SendRequest& t = *message.request;
         const bool has_data = t.flags & FI_REMOTE_CQ_DATA;
-        if (t.bytes > endpoint_.channel->max_message() || t.iov_count > kMaxSges ||
+        if (t.bytes > core_.channel->max_message() || t.iov_count > kMaxSges ||
             has_data != tuple.has_data || (has_data && t.data != tuple.data))
             return close(tuple, TupleReason::kOtherMessage);
         const std::optional<TupleCredit> has = credit(tuple, tuple.sent);
         if (has && t.bytes > has->bytes) return close(tuple, TupleReason::kTruncation);
-        switch (post(tuple, t, has.has_value())) {
+        switch (post(tuple, message, has.has_value())) {
             case Way::kWait:
                 return list(tuple);
             case Way::kClose:
@@ -230,27 +246,28 @@ void TupleSender::advance(TupleOut& tuple) {
                 break;
         }
         tuple.waits.pop_front();
-        tuple.under_way.push_back(&t);
+        tuple.under_way.push_back(&message);
         ++tuple.sent;
         ++tuple.outstanding;
-        ++endpoint_.tuple_counts.sent;
+        ++counts_.sent;
         if (!has) ++tuple.late;
-        if (t.bytes <= endpoint_.options.eager_bytes) ++tuple.small;
+        if (t.bytes <= core_.options.eager_bytes) ++tuple.small;
         const bool late = tuple.late > kMostLate, small = tuple.small > kMostSmall;
         if (++tuple.looked_at < kLateLook && !late) continue;
         tuple.looked_at = tuple.late = tuple.small = 0;
-        if ((late || small) && endpoint_.options.rendezvous == Rendezvous::kAuto)
+        if ((late || small) && core_.options.rendezvous == Rendezvous::kAuto)
             return close(tuple, late ? TupleReason::kLate : TupleReason::kSmall);
     }
 }
 
-TupleSender::Way TupleSender::post(TupleOut& tuple, SendRequest& t, bool has_credit) {
+TupleSender::Way TupleSender::post(TupleOut& tuple, TupleMessage& message, bool has_credit) {
+    SendRequest& t = *message.request;
     Peer& peer = *tuple.peer;
     const bool on_common = tuple.blocking == nullptr;
     if (!has_credit && on_common) {
         if (tuple.outstanding != 0) return Way::kWait;  // the common one must not block
-        BlockingQueue* const queue = device_.take(endpoint_.connector, endpoint_.name, peer.name,
-                                                  endpoint_.options.tuple_queues);
+        BlockingQueue* const queue =
+            device_.take(core_.connector, core_.name, peer.name, core_.options.tuple_queues);
         if (queue == nullptr || queue->state() != BlockingQueue::State::kReady) return Way::kWait;
         queue->owner = &tuple;
         tuple.blocking = queue;
@@ -259,18 +276,18 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, SendRequest& t, bool has_cre
     if (!on_common && has_credit && waiting_.size() > tuple.credit_to_come.is_open() &&
         tuple.outstanding != 0 && credit(tuple, tuple.sent - 1))
         return Way::kWait;
-    if (tuple.blocking != nullptr ? !tuple.blocking->has_room() : !EndpointImpl::can_send(peer))
+    if (tuple.blocking != nullptr ? !tuple.blocking->has_room() : !Core::can_send(peer))
         return Way::kWait;
 
     // Without credit it may lie at the device for long: what is small, in a copy.
-    if (!has_credit) copy(t);
+    if (!has_credit) copy(message);
     std::array<ibv_sge, kMaxSges> sges{};
     std::size_t count = 0;
     const std::size_t most_inline =
-        tuple.blocking != nullptr ? device_.max_inline : endpoint_.channel->max_inline();
-    const bool is_inline = t.bytes <= std::min(most_inline, endpoint_.options.inject_bytes);
-    if (!is_inline && t.by_tuple.buffer == nullptr && t.bulk.local.count == 0 &&
-        !t.bulk.local.use(endpoint_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
+        tuple.blocking != nullptr ? device_.max_inline : core_.channel->max_inline();
+    const bool is_inline = t.bytes <= std::min(most_inline, core_.options.inject_bytes);
+    if (!is_inline && message.buffer == nullptr && t.bulk.local.count == 0 &&
+        !t.bulk.local.use(core_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
                           t.bytes, 0))
         return Way::kClose;
     const auto add = [&](const iovec& sge, std::uint32_t key) {
@@ -278,17 +295,17 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, SendRequest& t, bool has_cre
             sges[count++] = {reinterpret_cast<std::uintptr_t>(sge.iov_base),
                              static_cast<std::uint32_t>(sge.iov_len), key};
     };
-    if (is_inline || t.by_tuple.buffer != nullptr)
+    if (is_inline || message.buffer != nullptr)
         for (std::size_t i = 0; i < t.iov_count; ++i)
-            add(t.iov[i], is_inline ? 0 : endpoint_.channel->send_buffers().key());
+            add(t.iov[i], is_inline ? 0 : core_.channel->send_buffers().key());
     else
         for (std::size_t i = 0; i < t.bulk.local.count; ++i)
             add(t.bulk.local.iov[i], t.bulk.local.local_keys[i]);
     const std::uint32_t immediate = TupleImmediate::put(t.tag, tuple.mask, tuple.sent);
     if (tuple.blocking != nullptr) {
-        if (!tuple.blocking->post({sges.data(), count}, is_inline, immediate, tuple.srqn, t))
+        if (!tuple.blocking->post({sges.data(), count}, is_inline, immediate, tuple.srqn, message))
             return Way::kWait;
-        if (!has_credit) ++endpoint_.tuple_counts.blocking;
+        if (!has_credit) ++counts_.blocking;
         return Way::kPosted;
     }
     post::WorkRequest work;
@@ -298,9 +315,9 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, SendRequest& t, bool has_cre
     work.sges = {sges.data(), count};
     if (is_inline) work.flags = post::kInline;
     WrContext sent;
-    sent.user = &endpoint_;
-    sent.handler = &t;
-    switch (endpoint_.channel->post(*peer.connection, work, sent)) {
+    sent.user = &core_;
+    sent.handler = &message;
+    switch (core_.channel->post(*peer.connection, work, sent)) {
         case post::Posted::kOk:
             return Way::kPosted;
         case post::Posted::kFull:
@@ -311,19 +328,19 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, SendRequest& t, bool has_cre
     return Way::kClose;
 }
 
-// On the common queue, or on one that may block.
-void SendRequest::done(int error, int) { by_tuple.sender->done(*this, error == 0); }
-void SendRequest::completed(const ibv_wc& wc) {
-    by_tuple.tuple->blocking->count_done();
-    by_tuple.sender->done(*this, wc.status == IBV_WC_SUCCESS);
+void TupleMessage::done(int error, int) { sender->done(*this, error == 0); }
+void TupleMessage::completed(const ibv_wc& wc) {
+    tuple->blocking->count_done();
+    sender->done(*this, wc.status == IBV_WC_SUCCESS);
 }
 
-void TupleSender::done(SendRequest& t, bool delivered) {
-    TupleOut& tuple = *t.by_tuple.tuple;
+void TupleSender::done(TupleMessage& message, bool delivered) {
+    TupleOut& tuple = *message.tuple;
+    HEDDLE_ASSERT(message.in_use && tuple.in_use && tuple.outstanding != 0);
     --tuple.outstanding;
-    (delivered ? t.by_tuple.delivered : t.by_tuple.flushed) = true;
-    while (!tuple.under_way.empty() && tuple.under_way.front()->by_tuple.delivered) {
-        SendRequest& first = *tuple.under_way.front();
+    (delivered ? message.delivered : message.flushed) = true;
+    while (!tuple.under_way.empty() && tuple.under_way.front()->delivered) {
+        TupleMessage& first = *tuple.under_way.front();
         tuple.under_way.pop_front();
         ++tuple.delivered;
         finish(first, 0);
@@ -345,15 +362,15 @@ void TupleSender::leave_blocking(TupleOut& tuple) noexcept {
     tuple.blocking = nullptr;
 }
 
-void TupleSender::finish(SendRequest& t, int error) {
-    if (t.by_tuple.buffer != nullptr) {
-        endpoint_.channel->send_buffers().give_back(t.by_tuple.buffer);
-        t.by_tuple.buffer = nullptr;
+void TupleSender::finish(TupleMessage& message, int error) {
+    SendRequest& request = *message.request;
+    if (message.buffer != nullptr) {
+        core_.channel->send_buffers().give_back(message.buffer);
         --copies_;
     }
-    t.step = SendRequest::Step::kFin;
-    t.by_tuple.tuple = nullptr;
-    endpoint_.requests.finish(t, error, 0);
+    messages_.give_back(message);
+    request.step = SendRequest::Step::kFin;
+    requests_.finish(request, error, 0);
 }
 
 // Its peer owes credit meanwhile, so its death is noticed as that of a peer that owes a reply.

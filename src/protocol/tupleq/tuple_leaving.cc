@@ -4,7 +4,7 @@
 // order, by the way of all other messages.
 #include <deque>
 
-#include "protocol/tuples.h"
+#include "protocol/tupleq/tuple_sender.h"
 
 namespace heddle::protocol {
 namespace {
@@ -17,11 +17,11 @@ constexpr std::uint32_t kPaidBack = 4096;
 
 void TupleSender::close(TupleOut& tuple, TupleReason reason) {
     tuple.state = TupleOut::State::kClosing;
-    ++endpoint_.tuple_counts.ended[static_cast<std::size_t>(reason)];
+    ++counts_.ended[static_cast<std::size_t>(reason)];
     filter_.restart({tuple.peer->number, tuple.tag}, tuple.sent < kPaidBack);
     // What has a receive comes to an end by itself.
     if (tuple.blocking != nullptr && tuple.outstanding != 0 &&
-        (tuple.under_way.back()->by_tuple.flushed || !credit(tuple, tuple.sent - 1))) {
+        (tuple.under_way.back()->flushed || !credit(tuple, tuple.sent - 1))) {
         tuple.broken = tuple.blocking->qpn();
         tuple.blocking->flush();
     }
@@ -42,8 +42,8 @@ void TupleSender::look_if_drained(TupleOut& tuple) {
     if (tuple.broken == 0) leave_blocking(tuple);
     tuple.state = TupleOut::State::kDrained;
     tuple.reply = OutstandingReply(*tuple.peer);
-    endpoint_.control(*tuple.peer, Kind::kTupleDrained,
-                      TupleDrainedBody{tuple.receiver, tuple.delivered, tuple.broken});
+    core_.control(*tuple.peer, Kind::kTupleDrained,
+                  TupleDrainedBody{tuple.receiver, tuple.delivered, tuple.broken});
 }
 
 void TupleSender::got_revoke(Peer& peer, const TupleRevokeBody& revoke) {
@@ -57,10 +57,10 @@ void TupleSender::got_closed(Peer& peer, const TupleClosedBody& closed) {
     TupleOut* const tuple = tuples_.find(closed.tuple);
     if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleOut::State::kDrained ||
         closed.delivered - tuple->delivered > tuple->under_way.size())
-        return endpoint_.protocol_error(peer);
+        return core_.protocol_error(peer);
     tuple->reply.reset();
     for (; tuple->delivered != closed.delivered; ++tuple->delivered) {
-        SendRequest& first = *tuple->under_way.front();
+        TupleMessage& first = *tuple->under_way.front();
         tuple->under_way.pop_front();
         finish(first, 0);
     }
@@ -73,9 +73,9 @@ void TupleSender::end(TupleOut& tuple) {
     leave_blocking(tuple);
     by_key_.erase({peer.number, tuple.tag});
     credits_->give_back(tuple.credits);
-    std::deque<SendRequest*> left;
+    std::deque<TupleMessage*> left;
     left.swap(tuple.under_way);
-    endpoint_.tuple_counts.again += left.size();
+    counts_.again += left.size();
     left.insert(left.end(), tuple.waits.begin(), tuple.waits.end());
     tuple.waits.clear();
     std::erase(waiting_, &tuple);
@@ -86,33 +86,33 @@ void TupleSender::end(TupleOut& tuple) {
     tuples_.give_back(tuple);
     // All tuples of a peer are hashed alike, so none may be there when that changes.
     --peer.other_ways;
-    if (--peer.tuples == 0) peer.tuple_mask = peer.new_tuple_mask;
+    OfPeer& its = of(peer);
+    if (--its.tuples == 0) its.mask = its.new_mask;
     if (failed != 0) {
-        for (SendRequest* const t : left)
-            finish(*t, failed);
+        for (TupleMessage* const message : left)
+            finish(*message, failed);
     } else {
-        send_otherwise(left);
-        if (was_there) endpoint_.control(peer, Kind::kTupleEnd, ended);
-        endpoint_.look_if_open(peer);
+        for (TupleMessage* const message : left)
+            send_otherwise(*message);
+        if (was_there) core_.control(peer, Kind::kTupleEnd, ended);
+        core_.look_if_open(peer);
     }
 }
 
-void TupleSender::send_otherwise(std::deque<SendRequest*>& send_requests) {
-    for (SendRequest* const t : send_requests) {
-        t->bulk.local.release();
-        if (t->by_tuple.buffer != nullptr) {
-            t->copy.assign(t->by_tuple.buffer, t->by_tuple.buffer + t->bytes);
-            t->iov[0].iov_base = t->copy.data();
-            t->descriptors = {};
-            endpoint_.channel->send_buffers().give_back(t->by_tuple.buffer);
-            t->by_tuple.buffer = nullptr;
-            --copies_;
-        }
-        t->step = SendRequest::Step::kMessage;
-        t->by_tuple.tuple = nullptr;
-        t->by_tuple.later = true;
-        endpoint_.requests.start(*t);
+void TupleSender::send_otherwise(TupleMessage& message) {
+    SendRequest& t = *message.request;
+    t.bulk.local.release();
+    if (message.buffer != nullptr) {
+        t.copy.assign(message.buffer, message.buffer + t.bytes);
+        t.iov[0].iov_base = t.copy.data();
+        t.descriptors = {};
+        core_.channel->send_buffers().give_back(message.buffer);
+        --copies_;
     }
+    messages_.give_back(message);
+    t.step = SendRequest::Step::kMessage;
+    t.late.is_late = true;
+    requests_.start(t);
 }
 
 void TupleSender::fail(Peer& peer, int error) {

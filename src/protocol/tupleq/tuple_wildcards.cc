@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "protocol/tuple_receiver.h"
+#include "protocol/tupleq/tuple_receiver.h"
 
 namespace heddle::protocol {
 
@@ -20,8 +20,8 @@ bool TupleReceiver::take(Receive& r) {
             tuple.used_at = clock_;
             if (tuple.state == TupleIn::State::kOpen) {
                 // What came before the queue was opened is older than what comes by it.
-                if (endpoint_.tagged.find(r.source, r.tag, r.ignore) != nullptr) return false;
-                endpoint_.tagged.number(r);
+                if (receives_.tagged.find(r.source, r.tag, r.ignore) != nullptr) return false;
+                receives_.tagged.number(r);
                 post(tuple, r);
                 return true;
             }
@@ -51,7 +51,7 @@ bool TupleReceiver::hides(std::uint32_t source, std::uint64_t tag, std::uint64_t
 }
 
 bool TupleReceiver::revoke_matching(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) {
-    if (endpoint_.options.no_wildcards) return false;
+    if (core_.options.no_wildcards) return false;
     bool any = false;
     tuples_.for_each_in_use([&](TupleIn& tuple) {
         if (tuple.state == TupleIn::State::kOffered || !could_take(source, tag, ignore, tuple))
@@ -68,15 +68,15 @@ bool TupleReceiver::revoke_matching(std::uint32_t source, std::uint64_t tag, std
 void TupleReceiver::park(Receive& r) {
     r.waits = true;
     r.plain_room = -1;
-    endpoint_.tagged.number(r);
-    endpoint_.tagged.put_back(r);
+    receives_.tagged.number(r);
+    receives_.tagged.put_back(r);
     parked_.push_back(&r);
 }
 
 // The same for receives that were there when the queue was about to begin.
 void TupleReceiver::park_queued(const TupleIn& tuple) {
     std::vector<Receive*> queued;
-    endpoint_.tagged.find_receive([&](PostedReceive& posted) {
+    receives_.tagged.find_receive([&](PostedReceive& posted) {
         queued.push_back(static_cast<Receive*>(&posted));
         return false;
     });
@@ -107,22 +107,22 @@ void TupleReceiver::unpark() {
             });
         if (blocked) break;
         parked_.pop_front();
-        endpoint_.tagged.take(r);
+        receives_.tagged.take(r);
         r.waits = false;
         bool done = false;
         while (!done) {
-            UnexpectedMessage* const message = endpoint_.tagged.find(r.source, r.tag, r.ignore);
+            UnexpectedMessage* const message = receives_.tagged.find(r.source, r.tag, r.ignore);
             if (message == nullptr) break;
-            endpoint_.tagged.take(*message);
+            receives_.tagged.take(*message);
             done = !r.stays;
-            endpoint_.deliver(r, static_cast<Unexpected&>(*message));
+            delivery_.deliver(r, static_cast<Unexpected&>(*message));
             done = done || r.exhausted;
         }
         if (done) continue;
-        if (r.source != kAnySource && endpoint_.peers[r.source]->failed != 0)
-            endpoint_.end_unmatched(r, FI_ECONNRESET);
+        if (r.source != kAnySource && core_.peers[r.source]->failed != 0)
+            receives_.end_unmatched(r, FI_ECONNRESET);
         else
-            endpoint_.tagged.put_back(r);
+            receives_.tagged.put_back(r);
     }
     unparking_ = false;
 }

@@ -9,11 +9,26 @@
 #include <unordered_map>
 #include <vector>
 
-#include "protocol/endpoint_impl.h"
+#include "protocol/common/slot_pool.h"
+#include "protocol/core/core.h"
+#include "protocol/tag/delivery.h"
+#include "protocol/tag/receiver.h"
+#include "protocol/tag/receives.h"
+#include "protocol/transport/bulk.h"
 #include "protocol/tupleq/tuple.h"
 #include "protocol/tupleq/tuple_device.h"
 
 namespace heddle::protocol {
+
+struct TupleIn;
+
+// A receive in a tuple's queue, or on its way there or back.
+struct TupleReceive : PoolSlot<TupleReceive> {
+    Receive* receive = nullptr;
+    TupleIn* tuple = nullptr;
+    LocalBuffers local;      // while it is at the device
+    bool cancelled = false;  // it ends when the queue has let it go
+};
 
 struct TupleIn : PoolSlot<TupleIn> {
     enum class State : std::uint8_t {
@@ -32,7 +47,7 @@ struct TupleIn : PoolSlot<TupleIn> {
     bool has_data = false;
     std::uint64_t data = 0;
     std::unique_ptr<TupleQueue> queue;
-    std::deque<Receive*> returned, posted, pending;  // in order: failed; at the device; beyond it
+    std::deque<TupleReceive*> returned, posted, pending;  // in order: failed; at the device; beyond
     std::uint32_t posts = 0, credited = 0, received = 0;  // free-running
     std::uint32_t delivered = 0;                          // at least, says the sender
     std::uint64_t used_at = 0;
@@ -45,23 +60,22 @@ struct TupleIn : PoolSlot<TupleIn> {
     OutstandingReply reply;  // kRevoked, kEnding
 };
 
-class TupleReceiver final : public TupleReceives {
+class TupleReceiver final : public TupleReceives, public ReceiveInterceptor {
 public:
-    TupleReceiver(EndpointImpl& endpoint, TupleDevice& device);
+    // All are kept.
+    TupleReceiver(Core& core, Receives& receives, Delivery& delivery, TupleDevice& device,
+                  TupleCounts& counts);
     ~TupleReceiver() override;
     TupleReceiver(const TupleReceiver&) = delete;
     TupleReceiver& operator=(const TupleReceiver&) = delete;
 
     bool empty() const noexcept { return by_key_.empty(); }
     std::size_t count() const noexcept { return by_key_.size(); }
-    // A receive that is about to be posted: true, it was, to a tuple's queue. One that could take
-    // messages of several tuples ends their queues.
-    bool take(Receive& receive);
-    // Somebody asks for messages of which some may wait at queues. These end; true: it cannot be
-    // said yet which message is the first.
-    bool hides(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore);
-    void forget(Receive& receive);  // cancelled, of those that wait
-    bool cancel(void* context);
+    // A receive that could take messages of several tuples ends their queues; so does a probe.
+    bool take(Receive& receive) override;
+    bool hides(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) override;
+    void forget(Receive& receive) override;
+    bool cancel(void* context) override;
     void received(std::uint64_t receive, const ibv_wc& wc) override;
 
     void got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody& open);
@@ -90,13 +104,18 @@ private:
     void take_back(TupleIn& tuple);
     void revoke(TupleIn& tuple, TupleReason reason);
     void post(TupleIn& tuple, Receive& receive);
-    bool to_device(TupleIn& tuple, Receive& receive);
+    bool to_device(TupleIn& tuple, TupleReceive& its);
+    Receive& let_go(TupleReceive& its) noexcept;
     void write_credits(TupleIn& tuple);
     void look_if_complete(TupleIn& tuple);
     void list(TupleIn& tuple);
 
-    EndpointImpl& endpoint_;
+    Core& core_;
+    Receives& receives_;
+    Delivery& delivery_;
     TupleDevice& device_;
+    TupleCounts& counts_;
+    SlotPool<TupleReceive> posts_;
     std::uint64_t mask_ = 0;  // of all there are
     SlotPool<TupleIn> tuples_;
     std::unordered_map<TupleKey, TupleIn*, TupleKeyHash> by_key_;

@@ -4,7 +4,7 @@
 // others, too, a probe or a cancelled receive ends the queues of all tuples that it concerns: the
 // sender stops, says so, and what is left comes back here, between the receives that were posted
 // before and after it.
-#include "protocol/tuple_receiver.h"
+#include "protocol/tupleq/tuple_receiver.h"
 
 #include <rdma/fi_errno.h>
 
@@ -23,8 +23,9 @@ constexpr std::uint64_t kUnused = 4;
 
 }  // namespace
 
-TupleReceiver::TupleReceiver(EndpointImpl& endpoint, TupleDevice& device)
-    : endpoint_(endpoint), device_(device) {
+TupleReceiver::TupleReceiver(Core& core, Receives& receives, Delivery& delivery,
+                             TupleDevice& device, TupleCounts& counts)
+    : core_(core), receives_(receives), delivery_(delivery), device_(device), counts_(counts) {
     device_.tell(*this);
 }
 
@@ -32,33 +33,33 @@ TupleReceiver::~TupleReceiver() {
     tuples_.for_each_in_use([&](TupleIn& tuple) {
         if (tuple.queue == nullptr) return;
         tuple.queue.reset();
-        endpoint_.process->release_tuple();
+        core_.process->release_tuple();
         for (auto* const receives : {&tuple.returned, &tuple.posted, &tuple.pending})
-            for (Receive* const r : *receives)
-                r->bulk.local.release();
+            for (TupleReceive* const its : *receives)
+                its->local.release();
     });
 }
 
 // Queues are for messages that one receive after the other takes; why those of a tuple are not, or
 // kNone.
 TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uint64_t mask) {
-    const std::uint64_t known = empty() ? endpoint_.tagged.mask() : mask_;
+    const std::uint64_t known = empty() ? receives_.tagged.mask() : mask_;
     if (mask != known) return TupleReason::kMask;
     if (!TupleImmediate::possible(mask)) return TupleReason::kManyBits;
-    if (endpoint_.closing) return TupleReason::kClosing;
+    if (core_.closing) return TupleReason::kClosing;
     if (by_key_.contains({peer.number, tag & ~mask})) return TupleReason::kOther;
-    if (endpoint_.tagged.has_inexact(peer.number, tag, mask)) return TupleReason::kWildcard;
-    if (endpoint_.options.rendezvous == Rendezvous::kAuto &&
-        endpoint_.tagged.find(peer.number, tag, mask) != nullptr)
+    if (receives_.tagged.has_inexact(peer.number, tag, mask)) return TupleReason::kWildcard;
+    if (core_.options.rendezvous == Rendezvous::kAuto &&
+        receives_.tagged.find(peer.number, tag, mask) != nullptr)
         return TupleReason::kLate;
-    if (by_key_.size() >= endpoint_.options.tuples) forget_who_left();
-    if (by_key_.size() >= endpoint_.options.tuples || !endpoint_.process->take_tuple()) {
+    if (by_key_.size() >= core_.options.tuples) forget_who_left();
+    if (by_key_.size() >= core_.options.tuples || !core_.process->take_tuple()) {
         TupleIn* oldest = nullptr;
         for (const auto& [key, tuple] : by_key_)
             if (tuple->state == TupleIn::State::kOpen &&
                 (oldest == nullptr || tuple->used_at < oldest->used_at))
                 oldest = tuple;
-        if (oldest != nullptr && clock_ - oldest->used_at > kUnused * endpoint_.options.tuples)
+        if (oldest != nullptr && clock_ - oldest->used_at > kUnused * core_.options.tuples)
             revoke(*oldest, TupleReason::kLimit);
         return TupleReason::kLimit;  // there is room the next time
     }
@@ -70,7 +71,7 @@ TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uin
 void TupleReceiver::forget_who_left() {
     tuples_.for_each_in_use([&](TupleIn& tuple) {
         if (tuple.state != TupleIn::State::kOffered ||
-            !endpoint_.connector.has_left(tuple.peer->name, endpoint_.name))
+            !core_.connector.has_left(tuple.peer->name, core_.name))
             return;
         take_back(tuple);
         erase(tuple);
@@ -87,14 +88,14 @@ void TupleReceiver::got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody&
         try {
             queue = device_.make_queue();
         } catch (const VerbsError&) {
-            endpoint_.process->release_tuple();
+            core_.process->release_tuple();
             declined = TupleReason::kDevice;
         }
     }
-    answer.mask = empty() ? endpoint_.tagged.mask() : mask_;
+    answer.mask = empty() ? receives_.tagged.mask() : mask_;
     if (declined != TupleReason::kNone) {
         answer.declined = static_cast<std::uint32_t>(declined);
-        return endpoint_.control(peer, Kind::kTupleAnswer, answer);
+        return core_.control(peer, Kind::kTupleAnswer, answer);
     }
     mask_ = open.mask;
     TupleIn& tuple = tuples_.take();
@@ -109,26 +110,25 @@ void TupleReceiver::got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody&
     tuple.queue = std::move(queue);
     tuple.used_at = ++clock_;
     by_key_[{peer.number, tuple.tag}] = &tuple;
-    TupleCounts& counts = endpoint_.tuple_counts;
-    ++counts.queues;
-    counts.queues_peak = std::max<std::uint64_t>(counts.queues_peak, by_key_.size());
+    ++counts_.queues;
+    counts_.queues_peak = std::max<std::uint64_t>(counts_.queues_peak, by_key_.size());
     answer.receiver = SlotPool<TupleIn>::id(tuple);
     answer.srqn = tuple.queue->number();
-    endpoint_.control(peer, Kind::kTupleAnswer, answer);
+    core_.control(peer, Kind::kTupleAnswer, answer);
 }
 
 // Whatever of the tuple came before has its receives, or waits for some, before those of the queue.
 void TupleReceiver::got_begin(Peer& peer, const TupleBeginBody& begin) {
     TupleIn* const tuple = tuples_.find(begin.tuple);
     if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleIn::State::kOffered)
-        return endpoint_.protocol_error(peer);
+        return core_.protocol_error(peer);
     tuple->state = TupleIn::State::kOpen;
-    if (endpoint_.tagged.has_inexact(peer.number, tuple->tag, mask_)) {
+    if (receives_.tagged.has_inexact(peer.number, tuple->tag, mask_)) {
         park_queued(*tuple);
         return revoke(*tuple, TupleReason::kWildcard);
     }
     while (tuples_.find(begin.tuple) != nullptr && tuple->state == TupleIn::State::kOpen) {
-        PostedReceive* const posted = endpoint_.tagged.take_exact(peer.number, tuple->tag, mask_);
+        PostedReceive* const posted = receives_.tagged.take_exact(peer.number, tuple->tag, mask_);
         if (posted == nullptr) break;
         post(*tuple, static_cast<Receive&>(*posted));
     }
@@ -138,37 +138,48 @@ void TupleReceiver::revoke(TupleIn& tuple, TupleReason reason) {
     if (tuple.state != TupleIn::State::kOpen) return;
     tuple.state = TupleIn::State::kRevoked;
     tuple.reply = OutstandingReply(*tuple.peer);
-    endpoint_.control(*tuple.peer, Kind::kTupleRevoke,
-                      TupleRevokeBody{tuple.sender, static_cast<std::uint32_t>(reason), 0});
+    core_.control(*tuple.peer, Kind::kTupleRevoke,
+                  TupleRevokeBody{tuple.sender, static_cast<std::uint32_t>(reason), 0});
 }
 
-// SlotPool, and the youngest of its tuple.
+// The receive is the youngest of its tuple.
 void TupleReceiver::post(TupleIn& tuple, Receive& r) {
-    r.tuple = &tuple;
-    r.tuple_cancelled = false;
+    TupleReceive& its = posts_.take();
+    its.receive = &r;
+    its.tuple = &tuple;
     if (!tuple.pending.empty() || tuple.posted.size() >= kTupleDepth) {
-        tuple.pending.push_back(&r);
+        tuple.pending.push_back(&its);
         return;
     }
-    if (to_device(tuple, r)) return write_credits(tuple);
-    tuple.pending.push_back(&r);
+    if (to_device(tuple, its)) return write_credits(tuple);
+    tuple.pending.push_back(&its);
     revoke(tuple, TupleReason::kReceive);
 }
 
-bool TupleReceiver::to_device(TupleIn& tuple, Receive& r) {
+// The receive is none of a tuple's any more.
+Receive& TupleReceiver::let_go(TupleReceive& its) noexcept {
+    Receive& receive = *its.receive;
+    its.local.release();
+    posts_.give_back(its);
+    return receive;
+}
+
+bool TupleReceiver::to_device(TupleIn& tuple, TupleReceive& its) {
+    const Receive& r = *its.receive;
     if (r.iov_count > 1) return false;
-    const std::size_t room = std::min(r.bytes, endpoint_.channel->max_message());
-    if (room != 0 && !r.bulk.local.use(endpoint_.domain->body(), r.iov.data(), r.iov_count, nullptr,
-                                       room, IBV_ACCESS_LOCAL_WRITE))
+    const std::size_t room = std::min(r.bytes, core_.channel->max_message());
+    if (room != 0 && !its.local.use(core_.domain->body(), r.iov.data(), r.iov_count, nullptr, room,
+                                    IBV_ACCESS_LOCAL_WRITE))
         return false;
     if (!tuple.queue->post(r.iov[0].iov_base, static_cast<std::uint32_t>(room),
-                           room != 0 ? r.bulk.local.local_keys[0] : 0, SlotPool<Receive>::id(r))) {
-        r.bulk.local.release();
+                           room != 0 ? its.local.local_keys[0] : 0,
+                           SlotPool<TupleReceive>::id(its))) {
+        its.local.release();
         return false;
     }
-    tuple.posted.push_back(&r);
+    tuple.posted.push_back(&its);
     ++tuple.posts;
-    ++endpoint_.tuple_counts.posted;
+    ++counts_.posted;
     return true;
 }
 
@@ -177,9 +188,9 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
     Peer& peer = *tuple.peer;
     while (tuple.credited != tuple.posts) {
         const std::size_t at = tuple.posted.size() - (tuple.posts - tuple.credited);
-        const TupleCredit credit{tuple.credited + 1,
-                                 static_cast<std::uint32_t>(std::min(
-                                     tuple.posted[at]->bytes, endpoint_.channel->max_message()))};
+        const TupleCredit credit{tuple.credited + 1, static_cast<std::uint32_t>(
+                                                         std::min(tuple.posted[at]->receive->bytes,
+                                                                  core_.channel->max_message()))};
         ibv_sge sge{reinterpret_cast<std::uintptr_t>(&credit), sizeof credit, 0};
         post::WorkRequest work;
         work.opcode = post::Opcode::kWrite;
@@ -188,8 +199,8 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
         work.remote_address = tuple.credits + tuple.credited % kTupleDepth * sizeof(TupleCredit);
         work.remote_key = tuple.credits_key;
         work.remote_srq = peer.name.srqn;
-        if (!EndpointImpl::can_send(peer) ||
-            endpoint_.channel->post(*peer.connection, work, {.what = WrContext::kOwn}) !=
+        if (!Core::can_send(peer) ||
+            core_.channel->post(*peer.connection, work, {.what = WrContext::kOwn}) !=
                 post::Posted::kOk)
             return list(tuple);
         ++tuple.credited;
@@ -199,9 +210,9 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
 // Its messages have no header: whoever is connected to this process and knows, or guesses, the
 // number of its queue can send to it.
 bool TupleReceiver::is_from_sender(TupleIn& tuple, std::uint32_t qpn) const {
-    const std::uint64_t removals = endpoint_.connector.removals();
+    const std::uint64_t removals = core_.connector.removals();
     if (tuple.from_qpn == qpn && tuple.from_removals == removals) return true;
-    const std::optional<EndpointAddress> asker = endpoint_.connector.asker(qpn);
+    const std::optional<EndpointAddress> asker = core_.connector.asker(qpn);
     const EndpointAddress& sender = tuple.peer->name;
     if (!asker || asker->process != sender.process || asker->context != sender.context ||
         asker->channel != sender.channel)
@@ -212,46 +223,44 @@ bool TupleReceiver::is_from_sender(TupleIn& tuple, std::uint32_t qpn) const {
 }
 
 void TupleReceiver::received(std::uint64_t id, const ibv_wc& wc) {
-    Receive* const found = endpoint_.receives.find(id);
-    if (found == nullptr || found->tuple == nullptr) return;  // of a queue that was given up
-    Receive& r = *found;
-    TupleIn& tuple = *r.tuple;
+    TupleReceive* const its = posts_.find(id);
+    if (its == nullptr) return;  // of a queue that was given up
+    TupleIn& tuple = *its->tuple;
     Peer& peer = *tuple.peer;
-    const auto at = std::find(tuple.posted.begin(), tuple.posted.end(), &r);
+    const auto at = std::find(tuple.posted.begin(), tuple.posted.end(), its);
     if (at == tuple.posted.end()) return;
     const auto left = static_cast<std::uint32_t>(tuple.posted.end() - at);
     tuple.posted.erase(at);
-    r.bulk.local.release();
+    its->local.release();
     // Its credit need not be written any more: the message came without.
     if (tuple.posts - tuple.credited >= left) ++tuple.credited;
     if (wc.status != IBV_WC_SUCCESS) {
         // A message that was too long for it, mostly: it comes again by the other way.
-        tuple.returned.push_back(&r);
+        tuple.returned.push_back(its);
         return;
     }
+    Receive& r = let_go(*its);
     if (!is_from_sender(tuple, wc.qp_num)) {
         // The receive is spent on it, so that the sender has credit for more than there are.
-        if (const std::optional<EndpointAddress> stranger = endpoint_.connector.asker(wc.qp_num))
-            endpoint_.connector.refuse(*stranger, endpoint_.name);
-        r.tuple = nullptr;
-        endpoint_.finish(r, peer, tuple.tag, 0, false, nullptr, 0, 0, EPROTO, 0);
-        return endpoint_.protocol_error(peer);
+        if (const std::optional<EndpointAddress> stranger = core_.connector.asker(wc.qp_num))
+            core_.connector.refuse(*stranger, core_.name);
+        receives_.finish(r, peer, {tuple.tag, 0, false}, {nullptr, 0, 0, EPROTO, 0});
+        return core_.protocol_error(peer);
     }
     const auto immediate = wc.wc_flags & IBV_WC_WITH_IMM ? be32toh(wc.imm_data) : 0;
     const bool good =
         wc.wc_flags & IBV_WC_WITH_IMM && TupleImmediate::is_number(immediate, tuple.received);
     ++tuple.received;
-    ++endpoint_.tuple_counts.received;
-    ++endpoint_.counts.received;
-    r.tuple = nullptr;
-    endpoint_.finish(r, peer, TupleImmediate::tag_of(immediate, tuple.tag, mask_), tuple.data,
-                     tuple.has_data, r.iov_count != 0 ? r.iov[0].iov_base : nullptr, wc.byte_len,
-                     wc.byte_len, 0, 0);
-    if (!good) return endpoint_.protocol_error(peer);
+    ++counts_.received;
+    ++core_.counts.received;
+    const std::uint64_t tag = TupleImmediate::tag_of(immediate, tuple.tag, mask_);
+    receives_.finish(r, peer, {tag, tuple.data, tuple.has_data},
+                     {r.first_buffer(), wc.byte_len, wc.byte_len, 0, 0});
+    if (!good) return core_.protocol_error(peer);
     if (tuple.state == TupleIn::State::kDrained) return list(tuple);
     while (tuple.state == TupleIn::State::kOpen && !tuple.pending.empty() &&
            tuple.posted.size() < kTupleDepth) {
-        Receive& next = *tuple.pending.front();
+        TupleReceive& next = *tuple.pending.front();
         if (!to_device(tuple, next)) return revoke(tuple, TupleReason::kReceive);
         tuple.pending.pop_front();
         write_credits(tuple);
@@ -263,10 +272,10 @@ void TupleReceiver::got_drained(Peer& peer, const TupleDrainedBody& drained) {
     if (tuple == nullptr || tuple->peer != &peer || tuple->state == TupleIn::State::kOffered ||
         tuple->state >= TupleIn::State::kDrained ||
         static_cast<std::int32_t>(tuple->posts - drained.delivered) < 0)
-        return endpoint_.protocol_error(peer);
+        return core_.protocol_error(peer);
     tuple->reply.reset();
     // From a queue that has failed there may still be messages under way: not any more.
-    if (drained.qpn != 0) endpoint_.connector.drop(peer.name, drained.qpn);
+    if (drained.qpn != 0) core_.connector.drop(peer.name, drained.qpn);
     tuple->flushed_qpn = drained.qpn;
     tuple->state = TupleIn::State::kDrained;
     tuple->delivered = drained.delivered;
@@ -275,8 +284,7 @@ void TupleReceiver::got_drained(Peer& peer, const TupleDrainedBody& drained) {
 
 // All completions that there can be have been polled, once those are that the sender knows of.
 void TupleReceiver::look_if_complete(TupleIn& tuple) {
-    if (tuple.flushed_qpn != 0 &&
-        !endpoint_.connector.is_quiet(tuple.peer->name, tuple.flushed_qpn))
+    if (tuple.flushed_qpn != 0 && !core_.connector.is_quiet(tuple.peer->name, tuple.flushed_qpn))
         return list(tuple);
     const std::uint64_t id = SlotPool<TupleIn>::id(tuple);
     while (device_.poll() != 0) {
@@ -286,32 +294,32 @@ void TupleReceiver::look_if_complete(TupleIn& tuple) {
     tuple.state = TupleIn::State::kEnding;
     take_back(tuple);
     tuple.reply = OutstandingReply(*tuple.peer);
-    endpoint_.control(*tuple.peer, Kind::kTupleClosed,
-                      TupleClosedBody{tuple.sender, tuple.received, 0});
+    core_.control(*tuple.peer, Kind::kTupleClosed,
+                  TupleClosedBody{tuple.sender, tuple.received, 0});
 }
 
 // Nobody sends there any more. The receives take their places again.
 void TupleReceiver::take_back(TupleIn& tuple) {
     if (tuple.queue == nullptr) return;
     tuple.queue.reset();
-    endpoint_.process->release_tuple();
-    for (auto* const receives : {&tuple.returned, &tuple.posted, &tuple.pending}) {
-        for (Receive* const r : *receives) {
-            r->bulk.local.release();
-            r->tuple = nullptr;
-            if (r->tuple_cancelled)
-                endpoint_.cancelled(*r);
+    core_.process->release_tuple();
+    for (auto* const all : {&tuple.returned, &tuple.posted, &tuple.pending}) {
+        for (TupleReceive* const its : *all) {
+            const bool cancelled = its->cancelled;
+            Receive& receive = let_go(*its);
+            if (cancelled)
+                receives_.end_unmatched(receive, FI_ECANCELED);
             else
-                endpoint_.tagged.put_back(*r);
+                receives_.tagged.put_back(receive);
         }
-        receives->clear();
+        all->clear();
     }
 }
 
 void TupleReceiver::got_end(Peer& peer, const TupleBeginBody& ended) {
     TupleIn* const tuple = tuples_.find(ended.tuple);
     if (tuple == nullptr || tuple->peer != &peer || tuple->state != TupleIn::State::kEnding)
-        return endpoint_.protocol_error(peer);
+        return core_.protocol_error(peer);
     tuple->reply.reset();
     erase(*tuple);
     unpark();
@@ -326,19 +334,18 @@ void TupleReceiver::erase(TupleIn& tuple) {
 
 bool TupleReceiver::cancel(void* context) {
     for (const auto& [key, tuple] : by_key_) {
-        for (auto* const receives : {&tuple->pending, &tuple->returned, &tuple->posted}) {
-            const auto found = std::find_if(
-                receives->begin(), receives->end(),
-                [&](const Receive* r) { return r->context == context && !r->tuple_cancelled; });
-            if (found == receives->end()) continue;
-            Receive& r = **found;
-            if (receives == &tuple->posted) {
-                r.tuple_cancelled = true;
+        for (auto* const all : {&tuple->pending, &tuple->returned, &tuple->posted}) {
+            const auto found = std::find_if(all->begin(), all->end(), [&](const TupleReceive* its) {
+                return its->receive->context == context && !its->cancelled;
+            });
+            if (found == all->end()) continue;
+            TupleReceive& its = **found;
+            if (all == &tuple->posted) {
+                its.cancelled = true;
                 revoke(*tuple, TupleReason::kCancel);
             } else {
-                receives->erase(found);
-                r.tuple = nullptr;
-                endpoint_.cancelled(r);
+                all->erase(found);
+                receives_.end_unmatched(let_go(its), FI_ECANCELED);
             }
             return true;
         }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Messages that are sent at once, with their payload behind the header. Small ones are copied into
+// the work queue entry, larger ones into a registered buffer, or they are sent from where the
+// application has them (reuse); by a SEND, or into the peer's ring (ring/eager_ring.h). Up to eight
+// bytes go by send_fast_path.h. Threads: the endpoint's.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "protocol/core/core.h"
+#include "protocol/core/request_pool.h"
+#include "protocol/core/reuse_policy.h"
+#include "protocol/eager/flow_control.h"
+#include "protocol/ring/rings.h"
+
+namespace heddle::protocol {
+
+// An eager message, taken apart.
+struct EagerMessage {
+    Header header;
+    const iovec* iov;
+    std::size_t count, bytes;
+    std::uint64_t data;
+    bool has_data;
+};
+
+class EagerSender {
+public:
+    // All are kept.
+    EagerSender(Core& core, Rings& rings, ReusePolicy& reuse, RequestPool& requests,
+                FlowControl& flow) noexcept
+        : core_(core), rings_(rings), reuse_(reuse), requests_(requests), flow_(flow) {}
+
+    // Posts the next message to that peer. what: SendArguments, or a SendRequest. kOk: it is
+    // counted, too. may_stay: its end is not reported while the payload is still needed.
+    template <class What>
+    post::Posted send(Peer& peer, const What& what, std::size_t bytes, const WrContext& sent,
+                      bool may_stay) {
+        return post(peer, message_of(peer, what, bytes), sent, may_stay);
+    }
+
+private:
+    template <class What>
+    EagerMessage message_of(const Peer& peer, const What& what, std::size_t bytes) const noexcept {
+        const std::uint8_t flags = what.flags & FI_TAGGED ? Header::kTagged : 0;
+        return {{Kind::kEager, flags, core_.name.endpoint, peer.name.endpoint,
+                 peer.outgoing.send_sequence(), what.tag},
+                &what.iov[0],
+                what.iov_count,
+                bytes,
+                what.data,
+                (what.flags & FI_REMOTE_CQ_DATA) != 0};
+    }
+    post::Posted post(Peer& peer, const EagerMessage& out, const WrContext& sent, bool may_stay);
+    post::Posted post_inline(Peer& peer, const EagerMessage& out, SendRing* ring,
+                             const WrContext& sent);
+    post::Posted post_copied(Peer& peer, const EagerMessage& out, SendRing* ring,
+                             const WrContext& sent);
+    post::Posted post_gathered(Peer& peer, const EagerMessage& out, SendRing* ring,
+                               const WrContext& sent, Reuse::Buffer& reused);
+
+    Core& core_;
+    Rings& rings_;
+    ReusePolicy& reuse_;
+    RequestPool& requests_;
+    FlowControl& flow_;
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// How much eager payload may lie at a receiver that has not taken it. Each peer may be sent
+// FI_HEDDLE_UNEXPECTED bytes; it gives credit for what it has taken. Messages of up to kFreeBytes
+// are not counted. Threads: the endpoint's.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "protocol/core/core.h"
+
+namespace heddle::protocol {
+
+class FlowControl {
+public:
+    explicit FlowControl(Core& core) noexcept : core_(core) {}  // kept
+    FlowControl(const FlowControl&) = delete;
+    FlowControl& operator=(const FlowControl&) = delete;
+
+    // A message of that size may be sent eagerly.
+    bool may_send(const Peer& peer, std::size_t bytes) const noexcept {
+        return bytes <= kFreeBytes || (bytes <= core_.options.eager_bytes &&
+                                       unacked(peer) + bytes <= core_.options.unexpected_bytes);
+    }
+    // It was.
+    void count_sent(const Peer& peer, std::size_t bytes) {
+        if (bytes > kFreeBytes) of(peer).unacked += bytes;
+    }
+    // Eager payload of that peer has left our memory: it may send as much again.
+    void count_taken(Peer& peer, std::size_t bytes) {
+        if (bytes > kFreeBytes) give_credit(peer, bytes);
+    }
+    void on_message(const Peer& peer, const CreditBody& credit);
+
+private:
+    struct OfPeer {
+        std::size_t unacked = 0;     // payload that it has not taken yet, as far as it has said
+        std::size_t credit_due = 0;  // payload that was taken here, of which it has not been told
+    };
+    std::size_t unacked(const Peer& peer) const noexcept {
+        return peer.number < by_peer_.size() ? by_peer_[peer.number].unacked : 0;
+    }
+    OfPeer& of(const Peer& peer) {
+        if (peer.number >= by_peer_.size()) [[unlikely]]
+            make_room(peer);
+        return by_peer_[peer.number];
+    }
+    void make_room(const Peer& peer);
+    void give_credit(Peer& peer, std::size_t bytes);
+
+    Core& core_;
+    std::vector<OfPeer> by_peer_;  // by Peer::number; as many as were asked for
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// RGET and RPUT, both sides: see rendezvous.h.
+#include "protocol/rndv/rendezvous.h"
+
+#include <rdma/fi_errno.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+#include "heddle/detail/assert.h"
+#include "protocol/wire/message_writer.h"
+
+namespace heddle::protocol {
+namespace {
+
+std::span<const std::byte> bytes_of(std::span<const Segment> segments) noexcept {
+    return std::as_bytes(segments);
+}
+
+// Local buffers as a peer names them.
+std::size_t segments_of(const LocalBuffers& local,
+                        std::array<Segment, kMaxSegments>& out) noexcept {
+    for (std::size_t i = 0; i < local.count; ++i)
+        out[i] = {reinterpret_cast<std::uintptr_t>(local.iov[i].iov_base), local.iov[i].iov_len,
+                  local.remote_keys[i], 0};
+    return local.count;
+}
+
+}  // namespace
+
+bool RendezvousProtocol::start(SendRequest& t) {
+    if (t.step != SendRequest::Step::kRts) {
+        HEDDLE_ASSERT(t.step == SendRequest::Step::kMessage);
+        // By RPUT this side writes: the receiver has nothing to read.
+        const int access =
+            core_.options.rendezvous == Rendezvous::kPut ? 0 : IBV_ACCESS_REMOTE_READ;
+        if (!t.bulk.local.use(core_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
+                              t.bytes, access)) {
+            requests_.finish(t, errno, 0);
+            return true;
+        }
+        t.step = SendRequest::Step::kRts;
+        t.owner = this;
+        ++core_.counts.rendezvous;
+    }
+    return send_rts(t);
+}
+
+// False: no room.
+bool RendezvousProtocol::send_rts(SendRequest& t) {
+    const bool put = core_.options.rendezvous == Rendezvous::kPut;
+    const bool has_data = t.flags & FI_REMOTE_CQ_DATA;
+    Header header{
+        Kind::kRts, 0, core_.name.endpoint, t.peer->name.endpoint, t.peer->outgoing.send_sequence(),
+        t.tag};
+    if (t.flags & FI_TAGGED) header.flags |= Header::kTagged;
+    if (put) header.flags |= Header::kPut;
+    if (has_data) header.flags |= Header::kWideData;
+    if (t.late.is_late) header.flags |= Header::kLater;
+    std::array<Segment, kMaxSegments> segments;
+    const std::size_t count = put ? 0 : segments_of(t.bulk.local, segments);
+    const RtsBody body{SlotPool<SendRequest>::id(t), t.bytes, static_cast<std::uint32_t>(count), 0};
+    std::byte room[kMostControlBytes];
+    MessageWriter message(room, header);
+    if (has_data) message.add(t.data);
+    if (t.late.is_late)
+        message.add(PlaceBody{t.peer->outgoing.sent - std::min(t.late.place, t.peer->outgoing.sent),
+                              t.late.order, 0});
+    message.add(body).add_bytes(bytes_of({segments.data(), count}));
+    if (!core_.send_control(*t.peer, message.written())) return false;
+    t.peer->outgoing.count_sequenced();
+    t.step = SendRequest::Step::kAnswer;
+    t.reply = OutstandingReply(*t.peer);
+    return true;
+}
+
+void RendezvousProtocol::fetch(Receive& receive, std::span<const iovec> buffers, std::size_t room,
+                               Peer& peer, const AnnouncedMessage& message,
+                               std::span<const Segment> segments) {
+    const std::size_t taken = std::min(message.bytes, room);
+    FetchedMessage& fetched = fetched_.take();
+    const int access = IBV_ACCESS_LOCAL_WRITE | (message.by_put ? IBV_ACCESS_REMOTE_WRITE : 0);
+    if (!fetched.bulk.local.use(core_.domain->body(), buffers.data(), buffers.size(), nullptr,
+                                taken, access)) {
+        const int error = errno;
+        fetched_.give_back(fetched);
+        refuse(peer, message.operation, error);
+        return user_.on_fetched(receive, peer, message, 0, error, 0);
+    }
+    HEDDLE_ASSERT(segments.size() <= fetched.bulk.remote.size(), "parse() has counted them");
+    fetched.rendezvous = this;
+    fetched.receive = &receive;
+    fetched.peer = &peer;
+    fetched.message = message;
+    fetched.taken = taken;
+    std::copy(segments.begin(), segments.end(), fetched.bulk.remote.begin());
+    fetched.bulk.remote_count = segments.size();
+    if (!message.by_put && taken == 0) return end(fetched, 0, 0);
+    if (!Core::can_send(peer) || !fetched.try_post()) core_.wait(peer, of_pool(fetched));
+}
+
+bool FetchedMessage::try_post() {
+    return message.by_put ? rendezvous->send_cts(*this) : rendezvous->read(*this);
+}
+
+bool RendezvousProtocol::send_cts(FetchedMessage& fetched) {
+    HEDDLE_ASSERT(!fetched.started, "one CTS a message");
+    std::array<Segment, kMaxSegments> segments;
+    const std::size_t count = segments_of(fetched.bulk.local, segments);
+    const CtsBody cts{fetched.message.operation, SlotPool<FetchedMessage>::id(fetched),
+                      fetched.taken, static_cast<std::uint32_t>(count), 0};
+    const Header header{Kind::kCts, 0, core_.name.endpoint, fetched.peer->name.endpoint, 0, 0};
+    std::byte room[kMostControlBytes];
+    MessageWriter message(room, header);
+    message.add(cts).add_bytes(bytes_of({segments.data(), count}));
+    if (!core_.send_control(*fetched.peer, message.written())) return false;
+    fetched.started = true;
+    fetched.reply = OutstandingReply(*fetched.peer);
+    return true;
+}
+
+bool RendezvousProtocol::read(FetchedMessage& fetched) {
+    if (!fetched.started) {
+        fetched.started = true;
+        fetched.bulk.begin(
+            *core_.channel, core_, *fetched.peer->connection, fetched.peer->name.srqn,
+            post::Opcode::kRead, fetched.taken,
+            [](void* argument, int error, int device_error) {
+                auto& its = *static_cast<FetchedMessage*>(argument);
+                its.rendezvous->end(its, error, device_error);
+            },
+            &fetched);
+    }
+    return fetched.bulk.post();
+}
+
+void FetchedMessage::fail(int error) {
+    if (started && !message.by_put)
+        bulk.post();  // it sees that the connection has failed, and ends when all WRs have
+    else
+        rendezvous->end(*this, error, 0);
+}
+
+void RendezvousProtocol::end(FetchedMessage& fetched, int error, int device_error) {
+    HEDDLE_ASSERT(fetched.in_use, "a message has ended twice");
+    fetched.bulk.local.release();
+    fetched.reply.reset();
+    if (!fetched.message.by_put) refuse(*fetched.peer, fetched.message.operation, error);
+    Receive& receive = *fetched.receive;
+    Peer& peer = *fetched.peer;
+    const AnnouncedMessage message = fetched.message;
+    const std::size_t taken = error == 0 ? fetched.taken : 0;
+    fetched_.give_back(fetched);
+    user_.on_fetched(receive, peer, message, taken, error, device_error);
+}
+
+void RendezvousProtocol::refuse(Peer& peer, std::uint64_t operation, int error) {
+    core_.control(peer, Kind::kFin, FinBody{operation, static_cast<std::uint32_t>(error), 0});
+}
+
+void RendezvousProtocol::on_message(Peer& peer, const Message& message) {
+    if (message.header.kind == Kind::kCts) return on_cts(peer, message);
+    HEDDLE_ASSERT(message.header.kind == Kind::kFin);
+    on_fin(peer, message.fin);
+}
+
+void RendezvousProtocol::on_cts(Peer& peer, const Message& message) {
+    SendRequest* const t = requests_.find_awaiting(message.cts.operation, peer);
+    if (t == nullptr || t->owner != this || core_.options.rendezvous != Rendezvous::kPut ||
+        message.cts.bytes > t->bytes)
+        return core_.protocol_error(peer);
+    t->reply.reset();
+    t->receive = message.cts.receive;
+    t->step = SendRequest::Step::kBulk;
+    std::copy_n(message.segments, message.cts.segments, t->bulk.remote.begin());
+    t->bulk.remote_count = message.cts.segments;
+    t->bulk.begin(
+        *core_.channel, core_, *peer.connection, peer.name.srqn, post::Opcode::kWrite,
+        message.cts.bytes,
+        [](void* argument, int error, int device_error) {
+            auto& its = *static_cast<SendRequest*>(argument);
+            static_cast<RendezvousProtocol*>(its.owner)->on_written(its, error, device_error);
+        },
+        t);
+    if (!peer.waiting.empty() || !t->bulk.post()) core_.wait(peer, of_pool(*t));
+}
+
+void RendezvousProtocol::on_written(SendRequest& t, int error, int device_error) {
+    const FinBody fin{t.receive, static_cast<std::uint32_t>(error), 1};
+    core_.control(*t.peer, Kind::kFin, fin);
+    requests_.finish(t, error, device_error);
+}
+
+void RendezvousProtocol::on_fin(Peer& peer, const FinBody& fin) {
+    if (fin.put != 0) {
+        FetchedMessage* const fetched = fetched_.find(fin.operation);
+        if (fetched == nullptr || fetched->peer != &peer || !fetched->reply.is_open())
+            return core_.protocol_error(peer);
+        return end(*fetched, errno_of(fin.status), 0);
+    }
+    SendRequest* const t = requests_.find_awaiting(fin.operation, peer);
+    if (t == nullptr || t->owner != this) return core_.protocol_error(peer);
+    t->reply.reset();
+    t->step = SendRequest::Step::kFin;
+    requests_.finish(*t, errno_of(fin.status), 0);
+}
+
+void RendezvousProtocol::on_peer_failed(const Peer& peer, int error) {
+    fetched_.for_each_in_use([&](FetchedMessage& fetched) {
+        if (fetched.peer == &peer && fetched.reply.is_open()) end(fetched, error, 0);
+    });
+}
+
+}  // namespace heddle::protocol

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Messages whose payload stays with the sender until there is a receive for it. RGET: the receiver
+// reads it (RTS, RDMA read, FIN). RPUT: the receiver says where to, the sender writes it (RTS, CTS,
+// RDMA write, FIN). Both from and to where the application has it: nothing is copied.
+// Threads: the endpoint's.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "protocol/common/message_info.h"
+#include "protocol/common/slot_pool.h"
+#include "protocol/core/core.h"
+#include "protocol/core/pending_op.h"
+#include "protocol/core/request_pool.h"
+#include "protocol/transport/bulk.h"
+
+namespace heddle::protocol {
+
+class RendezvousProtocol;
+struct Receive;  // the user's
+
+// A message, as its RTS tells.
+struct AnnouncedMessage {
+    MessageInfo info;
+    std::uint64_t operation = 0;  // the sender's number
+    bool by_put = false;          // RPUT
+    std::size_t bytes = 0;
+};
+
+// The part of the endpoint that has the receives.
+class RendezvousUser {
+public:
+    // The message is in its receive, `taken` bytes of it; or it failed.
+    virtual void on_fetched(Receive& receive, Peer& peer, const AnnouncedMessage& message,
+                            std::size_t taken, int error, int device_error) = 0;
+
+protected:
+    ~RendezvousUser() = default;
+};
+
+// A message on its way into a receive.
+struct FetchedMessage final : PendingOp, PoolSlot<FetchedMessage> {
+    RendezvousProtocol* rendezvous = nullptr;
+    Receive* receive = nullptr;
+    Peer* peer = nullptr;
+    AnnouncedMessage message;
+    std::size_t taken = 0;  // bytes that the receive has room for
+    bool started = false;   // the CTS is out, or reads are
+    Bulk bulk;
+    OutstandingReply reply;  // RPUT: the FIN, once the CTS is out
+
+    bool try_post() override;
+    void fail(int error) override;
+};
+
+class RendezvousProtocol final : public RequestOwner {
+public:
+    // All are kept.
+    RendezvousProtocol(Core& core, RequestPool& requests, RendezvousUser& user) noexcept
+        : core_(core), requests_(requests), user_(user) {}
+    RendezvousProtocol(const RendezvousProtocol&) = delete;
+    RendezvousProtocol& operator=(const RendezvousProtocol&) = delete;
+
+    // A message out: registers its memory and posts the RTS.
+    bool start(SendRequest& request) override;
+    // A message that was announced goes into that receive, which has these buffers and `room`
+    // bytes. The user learns its end, maybe before this returns.
+    void fetch(Receive& receive, std::span<const iovec> buffers, std::size_t room, Peer& peer,
+               const AnnouncedMessage& message, std::span<const Segment> segments);
+    // Tells the sender that its message is not wanted (error is 0), or cannot be had.
+    void refuse(Peer& peer, std::uint64_t operation, int error);
+
+    // kCts, kFin.
+    void on_message(Peer& peer, const Message& message);
+    // Messages that the peer was to write end.
+    void on_peer_failed(const Peer& peer, int error);
+
+private:
+    friend struct FetchedMessage;
+    bool send_rts(SendRequest& request);
+    bool send_cts(FetchedMessage& fetched);
+    bool read(FetchedMessage& fetched);
+    void end(FetchedMessage& fetched, int error, int device_error);
+    void on_cts(Peer& peer, const Message& message);
+    void on_fin(Peer& peer, const FinBody& fin);
+    void on_written(SendRequest& request, int error, int device_error);
+
+    Core& core_;
+    RequestPool& requests_;
+    RendezvousUser& user_;
+    SlotPool<FetchedMessage> fetched_;
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Messages into their receives: see delivery.h.
+#include "protocol/tag/delivery.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "heddle/detail/assert.h"
+
+namespace heddle::protocol {
+namespace {
+
+// Bytes that fit; the rest of the message is cut off.
+std::size_t scatter(std::span<const iovec> to, std::span<const std::byte> from) noexcept {
+    std::size_t done = 0;
+    for (const iovec& buffer : to) {
+        const std::size_t bytes = std::min(buffer.iov_len, from.size() - done);
+        if (bytes != 0) std::memcpy(buffer.iov_base, from.data() + done, bytes);
+        done += bytes;
+    }
+    HEDDLE_ASSERT(done <= from.size());
+    return done;
+}
+
+}  // namespace
+
+void Delivery::on_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
+                        std::span<const std::byte> payload) {
+    PostedReceive* const posted = receives_.matcher(is_tagged).arrive(peer.number, info.tag);
+    if (posted != nullptr) [[likely]]
+        deliver(static_cast<Receive&>(*posted), peer, info, payload);
+    else
+        unexpected_.keep_eager(peer, is_tagged, info, payload);
+}
+
+void Delivery::on_rts(Peer& peer, const Message& message) {
+    const bool is_tagged = message.header.flags & Header::kTagged;
+    const AnnouncedMessage announced{{message.header.tag, message.data, message.has_data},
+                                     message.rts.operation,
+                                     (message.header.flags & Header::kPut) != 0,
+                                     message.rts.bytes};
+    const std::span<const Segment> segments{message.segments, message.rts.segments};
+    if (core_.closing) return rendezvous_.refuse(peer, announced.operation, ECONNRESET);
+    PostedReceive* const posted =
+        receives_.matcher(is_tagged).arrive(peer.number, announced.info.tag);
+    if (posted != nullptr) return fetch(static_cast<Receive&>(*posted), peer, announced, segments);
+    const bool is_late = message.header.flags & Header::kLater;
+    unexpected_.keep_announced(peer, is_tagged, announced, segments,
+                               is_late ? &message.place : nullptr);
+}
+
+void Delivery::deliver(Receive& whole, Peer& peer, const MessageInfo& info,
+                       std::span<const std::byte> payload) {
+    Receive& receive = receives_.part_of(whole, payload.size());
+    const std::size_t taken = scatter(receive.buffers(), payload);
+    flow_.count_taken(peer, payload.size());
+    receives_.finish(receive, peer, info, {receive.first_buffer(), payload.size(), taken, 0, 0});
+}
+
+void Delivery::deliver(Receive& whole, Unexpected& message) {
+    HEDDLE_ASSERT(!message.queued);
+    Peer& peer = *message.peer;
+    if (message.is_announced)
+        fetch(whole, peer, message.announced, {message.segments.data(), message.segment_count});
+    else
+        deliver(whole, peer, message.info, message.payload);
+    unexpected_.release(message);
+}
+
+void Delivery::fetch(Receive& whole, Peer& peer, const AnnouncedMessage& message,
+                     std::span<const Segment> segments) {
+    Receive& receive = receives_.part_of(whole, message.bytes);
+    rendezvous_.fetch(receive, receive.buffers(), receive.bytes, peer, message, segments);
+}
+
+void Delivery::on_fetched(Receive& receive, Peer& peer, const AnnouncedMessage& message,
+                          std::size_t taken, int error, int device_error) {
+    receives_.finish(receive, peer, message.info,
+                     {receive.first_buffer(), message.bytes, taken, error, device_error});
+}
+
+void Delivery::discard(Unexpected& message) {
+    HEDDLE_ASSERT(!message.queued);
+    if (message.is_announced)
+        rendezvous_.refuse(*message.peer, message.announced.operation, 0);
+    else
+        flow_.count_taken(*message.peer, message.payload.size());
+    unexpected_.release(message);
+}
+
+void Delivery::refuse_all() {
+    for (Matcher* const matcher : {&receives_.tagged, &receives_.untagged})
+        while (auto* const message = static_cast<Unexpected*>(matcher->any_message())) {
+            if (message->is_announced && message->peer->failed == 0)
+                rendezvous_.refuse(*message->peer, message->announced.operation, ECONNRESET);
+            unexpected_.release(*message);
+        }
+}
+
+}  // namespace heddle::protocol

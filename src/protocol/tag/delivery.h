@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Messages and receives that have found each other, and messages that have found none yet.
+// Threads: the endpoint's.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "protocol/core/core.h"
+#include "protocol/eager/flow_control.h"
+#include "protocol/rndv/rendezvous.h"
+#include "protocol/tag/receives.h"
+#include "protocol/tag/unexpected.h"
+
+namespace heddle::protocol {
+
+class Delivery final : public RendezvousUser {
+public:
+    // All are kept.
+    Delivery(Core& core, Receives& receives, UnexpectedMessages& unexpected, FlowControl& flow,
+             RendezvousProtocol& rendezvous) noexcept
+        : core_(core),
+          receives_(receives),
+          unexpected_(unexpected),
+          flow_(flow),
+          rendezvous_(rendezvous) {}
+
+    // The peer's next message has come: an eager one, or an RTS.
+    void on_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
+                  std::span<const std::byte> payload);
+    void on_rts(Peer& peer, const Message& message);
+    // The receive takes it. Neither is queued.
+    void deliver(Receive& receive, Peer& peer, const MessageInfo& info,
+                 std::span<const std::byte> payload);
+    void deliver(Receive& receive, Unexpected& message);
+    // The application does not want one that is not queued any more.
+    void discard(Unexpected& message);
+    // There will be no receive for what is queued: the senders need not wait.
+    void refuse_all();
+
+private:
+    void on_fetched(Receive& receive, Peer& peer, const AnnouncedMessage& message,
+                    std::size_t taken, int error, int device_error) override;
+    void fetch(Receive& receive, Peer& peer, const AnnouncedMessage& message,
+               std::span<const Segment> segments);
+
+    Core& core_;
+    Receives& receives_;
+    UnexpectedMessages& unexpected_;
+    FlowControl& flow_;
+    RendezvousProtocol& rendezvous_;
+};
+
+}  // namespace heddle::protocol

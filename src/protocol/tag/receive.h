@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Receives that are posted, and messages that no receive has taken yet.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "heddle/detail/assert.h"
+#include "protocol/common/message_info.h"
+#include "protocol/common/slot_pool.h"
+#include "protocol/rndv/rendezvous.h"
+#include "protocol/tag/matcher.h"
+
+namespace heddle::protocol {
+
+// What of a Receive is as new each time it is posted.
+struct ReceiveFields {
+    void* context = nullptr;
+    std::uint64_t flags = 0;  // FI_TAGGED, FI_MULTI_RECV, FI_COMPLETION
+    std::size_t iov_count = 0;
+    std::size_t bytes = 0;  // room
+    // The same, of one that the fast path is for; otherwise less than nothing.
+    std::int64_t plain_room = -1;
+    bool has_plain_room(std::size_t wanted) const noexcept {
+        return static_cast<std::int64_t>(wanted) <= plain_room;
+    }
+
+    // FI_MULTI_RECV: how much is used, and how many messages are on their way into it.
+    std::size_t used = 0;
+    std::uint32_t parts = 0;
+    bool exhausted = false;
+    Receive* parent = nullptr;  // of a message on its way
+};
+
+// A posted receive, or a message on its way into one.
+struct Receive final : PostedReceive, ReceiveFields, PoolSlot<Receive> {
+    std::array<iovec, kMaxSegments> iov{};  // as many as iov_count says
+
+    std::span<const iovec> buffers() const noexcept { return {iov.data(), iov_count}; }
+    void* first_buffer() const noexcept { return iov_count != 0 ? iov[0].iov_base : nullptr; }
+    // Called by SlotPool. `iov` has no meaning before iov_count says so, and resetting it would
+    // cost each message.
+    void renew() noexcept {
+        HEDDLE_ASSERT(!queued);
+        static_cast<PostedReceive&>(*this) = {};
+        static_cast<ReceiveFields&>(*this) = {};
+    }
+};
+
+// A message that came before its receive: an eager one with its payload, or one that is announced.
+struct Unexpected final : UnexpectedMessage {
+    Peer* peer = nullptr;
+    MessageInfo info;
+    std::vector<std::byte> payload;
+    bool is_announced = false;
+    AnnouncedMessage announced;
+    std::size_t segment_count = 0;
+    std::array<Segment, kMaxSegments> segments{};
+
+    std::size_t bytes() const noexcept { return is_announced ? announced.bytes : payload.size(); }
+    std::size_t memory() const noexcept { return sizeof *this + payload.size(); }
+};
+
+}  // namespace heddle::protocol

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Messages that wait for a receive: see unexpected.h.
+#include "protocol/tag/unexpected.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "heddle/detail/assert.h"
+
+namespace heddle::protocol {
+
+UnexpectedMessages::~UnexpectedMessages() {
+    for (Matcher* const matcher : {&receives_.tagged, &receives_.untagged})
+        while (UnexpectedMessage* const message = matcher->any_message())
+            delete static_cast<Unexpected*>(message);
+}
+
+std::size_t& UnexpectedMessages::kept_of(const Peer& peer) {
+    if (peer.number >= kept_.size()) [[unlikely]]
+        kept_.resize(core_.peers.size());
+    return kept_[peer.number];
+}
+
+bool UnexpectedMessages::may_keep(Peer& peer, std::size_t bytes) {
+    const std::size_t wanted = kept_of(peer) + bytes;
+    if (wanted <= core_.options.unexpected_limit) [[likely]]
+        return true;
+    if (peer.failed == 0) {
+        core_.complain_of(peer, "no more is taken from a peer that has sent " +
+                                    std::to_string(wanted) +
+                                    " bytes of messages and remote completions for which there is "
+                                    "no receive (FI_HEDDLE_UNEXPECTED_LIMIT)");
+        core_.refuse(peer, ENOBUFS);
+    }
+    return false;
+}
+
+Unexpected& UnexpectedMessages::make(Peer& peer, const MessageInfo& info) {
+    auto* const message = new Unexpected;
+    message->source = peer.number;
+    message->tag = info.tag;
+    message->peer = &peer;
+    message->info = info;
+    if (!info.has_data) message->info.data = 0;
+    message->place = peer.incoming.number_received();
+    ++core_.counts.unexpected;
+    return *message;
+}
+
+void UnexpectedMessages::keep_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
+                                    std::span<const std::byte> payload) {
+    if (!may_keep(peer, sizeof(Unexpected) + payload.size())) return;
+    Unexpected& message = make(peer, info);
+    message.payload.assign(payload.begin(), payload.end());
+    kept_of(peer) += message.memory();
+    payload_bytes_ += payload.size();
+    core_.counts.unexpected_bytes_peak =
+        std::max<std::uint64_t>(core_.counts.unexpected_bytes_peak, payload_bytes_);
+    receives_.matcher(is_tagged).keep(message);
+}
+
+void UnexpectedMessages::keep_announced(Peer& peer, bool is_tagged,
+                                        const AnnouncedMessage& announced,
+                                        std::span<const Segment> segments, const PlaceBody* late) {
+    if (!may_keep(peer, sizeof(Unexpected))) return;
+    Unexpected& message = make(peer, announced.info);
+    message.is_announced = true;
+    message.announced = announced;
+    message.segment_count = segments.size();
+    HEDDLE_ASSERT(segments.size() <= message.segments.size(), "parse() has counted them");
+    std::copy(segments.begin(), segments.end(), message.segments.begin());
+    kept_of(peer) += message.memory();
+    Matcher& matcher = receives_.matcher(is_tagged);
+    if (late == nullptr) return matcher.keep(message);
+    message.place -= 1 + std::min(late->behind, message.place - 1);
+    message.order = late->order;
+    matcher.keep_in_place(message);
+}
+
+void UnexpectedMessages::release(Unexpected& message) {
+    std::size_t& kept = kept_of(*message.peer);
+    HEDDLE_ASSERT(kept >= message.memory() && payload_bytes_ >= message.payload.size());
+    kept -= message.memory();
+    payload_bytes_ -= message.payload.size();
+    delete &message;
+}
+
+}  // namespace heddle::protocol

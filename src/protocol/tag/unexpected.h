@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Messages that wait for a receive: how much memory they may take, by peer. Threads: the
+// endpoint's.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "protocol/core/core.h"
+#include "protocol/tag/receives.h"
+
+namespace heddle::protocol {
+
+class UnexpectedMessages {
+public:
+    // Both are kept.
+    UnexpectedMessages(Core& core, Receives& receives) noexcept
+        : core_(core), receives_(receives) {}
+    ~UnexpectedMessages();
+    UnexpectedMessages(const UnexpectedMessages&) = delete;
+    UnexpectedMessages& operator=(const UnexpectedMessages&) = delete;
+
+    // So many bytes more of that peer may be kept. False: the peer has failed for it, whatever it
+    // sends. The sender's own limits are not believed.
+    bool may_keep(Peer& peer, std::size_t bytes);
+    // Messages without a receive. They are queued, unless the peer may not have more kept here.
+    void keep_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
+                    std::span<const std::byte> payload);
+    void keep_announced(Peer& peer, bool is_tagged, const AnnouncedMessage& announced,
+                        std::span<const Segment> segments, const PlaceBody* late);
+    // One that is queued no more is forgotten.
+    void release(Unexpected& message);
+
+private:
+    Unexpected& make(Peer& peer, const MessageInfo& info);
+    std::size_t& kept_of(const Peer& peer);
+
+    Core& core_;
+    Receives& receives_;
+    std::vector<std::size_t> kept_;  // memory, by Peer::number
+    std::size_t payload_bytes_ = 0;  // of all
+};
+
+}  // namespace heddle::protocol
