@@ -16,7 +16,7 @@ void FlowControl::on_message(const Peer& peer, const CreditBody& credit) {
 void FlowControl::give_credit(Peer& peer, std::size_t bytes) {
     OfPeer& its = of(peer);
     its.credit_due += bytes;
-    if (its.credit_due < core_.options.unexpected_bytes / 4) return;
+    if (its.credit_due < most_unacked_ / 4) return;
     const CreditBody credit{its.credit_due};
     its.credit_due = 0;
     core_.control(peer, Kind::kCredit, credit);

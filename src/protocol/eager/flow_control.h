@@ -13,14 +13,17 @@ namespace heddle::protocol {
 
 class FlowControl {
 public:
-    explicit FlowControl(Core& core) noexcept : core_(core) {}  // kept
+    explicit FlowControl(Core& core) noexcept  // kept
+        : core_(core),
+          eager_bytes_(core.options.eager_bytes),
+          most_unacked_(core.options.unexpected_bytes) {}
     FlowControl(const FlowControl&) = delete;
     FlowControl& operator=(const FlowControl&) = delete;
 
     // A message of that size may be sent eagerly.
     bool may_send(const Peer& peer, std::size_t bytes) const noexcept {
-        return bytes <= kFreeBytes || (bytes <= core_.options.eager_bytes &&
-                                       unacked(peer) + bytes <= core_.options.unexpected_bytes);
+        return bytes <= kFreeBytes ||
+               (bytes <= eager_bytes_ && unacked(peer) + bytes <= most_unacked_);
     }
     // It was.
     void count_sent(const Peer& peer, std::size_t bytes) {
@@ -49,6 +52,7 @@ private:
     void give_credit(Peer& peer, std::size_t bytes);
 
     Core& core_;
+    const std::size_t eager_bytes_, most_unacked_;
     std::vector<OfPeer> by_peer_;  // by Peer::number; as many as were asked for
 };
 
