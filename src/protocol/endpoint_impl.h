@@ -44,6 +44,9 @@ public:
     }
     void progress(unsigned most);
     bool arm();
+    // Gives rings to the peers that talk most. long_since: a second has passed since it last was
+    // true. progress() calls it in time.
+    void look_who_talks(bool long_since);
     EndpointState state() const noexcept;
     ReuseCounts reuse_counts() const noexcept { return reuse_.counts(); }
     TupleCounts tuple_counts() const noexcept {
@@ -116,7 +119,6 @@ private:
     void drain() override;
     void broken(int error) override;
     void on_peer_failed(Peer& peer, int error) override;
-    void look_who_talks(bool long_since);
     void tick();
     void tick_while_asleep();
     void close();

@@ -36,13 +36,12 @@ private:
 
 Core::Core(std::shared_ptr<Domain> its_domain, const AddressVector& addresses,
            const Bindings& its_bindings)
-    : domain(std::move(its_domain)),
+    : CoreServices(its_domain->body().process->options, addresses, its_bindings),
+      domain(std::move(its_domain)),
       process(domain->body().process),
-      options(process->options),
-      bindings(its_bindings),
       channel(process->channel(domain->body().context)),
-      connector(process->connector(domain->body().context)),
-      peers(addresses, name, connector) {
+      connector(process->connector(domain->body().context)) {
+    peers.set_target_owners(connector);
     name.process = connector.process();
     name.flags = static_cast<std::uint8_t>((channel->xrc() ? EndpointAddress::kXrc : 0) |
                                            (connector.ethernet() ? EndpointAddress::kEthernet : 0));
@@ -161,11 +160,6 @@ void Core::control_message(Peer& peer, std::vector<std::byte>&& bytes) {
     wait(peer, PendingPtr(new PendingMessage(*this, peer, std::move(bytes))));
 }
 
-void Core::protocol_error(Peer& peer) {
-    ++counts.protocol_errors;
-    refuse(peer, EPROTO);
-}
-
 void Core::refuse(Peer& peer, int error) {
     connector.refuse(peer.name, name);
     fail_peer(peer, error);
@@ -173,23 +167,6 @@ void Core::refuse(Peer& peer, int error) {
 
 void Core::complain_of(const Peer& peer, const std::string& text) const {
     tell_user(options.complain, text + "; the peer is at " + peer_text(peer.name));
-}
-
-void Core::entry(std::uint8_t what, bool read, void* context, std::uint64_t extra, int error,
-                 int device_error, Counter* counter) {
-    if (closing) return;
-    if (counter != nullptr) counter->add(error == 0);
-    if (!(what & WrContext::kEntry) || bindings.transmit == nullptr) return;
-    CompletionEntry& done = bindings.transmit->push();
-    done.context = context;
-    if (extra & FI_ATOMIC)
-        done.flags = FI_ATOMIC | (read ? FI_READ : FI_WRITE);
-    else if (what & WrContext::kRma)
-        done.flags = FI_RMA | (read ? FI_READ : FI_WRITE);
-    else
-        done.flags = FI_SEND | (what & WrContext::kTagged ? FI_TAGGED : FI_MSG);
-    done.error = error;
-    done.device_error = device_error;
 }
 
 }  // namespace heddle::protocol

@@ -57,8 +57,8 @@ Peer& PeerTable::of(const EndpointAddress& wanted) {
 // The number of a QP that is gone may be another's later.
 [[gnu::noinline]] Peer* PeerTable::source(std::uint32_t qpn, std::uint16_t endpoint) {
     const std::uint64_t key = std::uint64_t{qpn} << 16 | endpoint;
-    if (connector_.removals() != source_removals_) [[unlikely]] {
-        source_removals_ = connector_.removals();
+    if (owners_->removals() != source_removals_) [[unlikely]] {
+        source_removals_ = owners_->removals();
         sources_.clear();
         last_source_ = &nobody_;
     }
@@ -67,7 +67,7 @@ Peer& PeerTable::of(const EndpointAddress& wanted) {
         return last_source_;
     Peer*& known = sources_[key];
     if (known == nullptr) {
-        const std::optional<EndpointAddress> asker = connector_.asker(qpn);
+        const std::optional<EndpointAddress> asker = owners_->asker(qpn);
         if (!asker) {
             sources_.erase(key);
             return nullptr;

@@ -20,12 +20,14 @@ namespace heddle::protocol {
 
 class PeerTable {
 public:
-    // All three are kept. `own` may be filled in later, before the first peer.
-    PeerTable(const AddressVector& addresses, const EndpointAddress& own,
-              const Connector& connector) noexcept
-        : addresses_(addresses), own_(own), connector_(connector) {}
+    // Both are kept. `own` may be filled in later, before the first peer.
+    PeerTable(const AddressVector& addresses, const EndpointAddress& own) noexcept
+        : addresses_(addresses), own_(own) {}
     PeerTable(const PeerTable&) = delete;
     PeerTable& operator=(const PeerTable&) = delete;
+
+    // Kept. Before the first message.
+    void set_target_owners(const TargetOwners& owners) noexcept { owners_ = &owners; }
 
     // nullptr: the address vector has no such address.
     Peer* at(std::uint64_t address);
@@ -43,14 +45,14 @@ public:
     }
 
     // The peer whose process asked for that target QP, and which has that number there. nullptr:
-    // the connector knows no such QP.
+    // there is no such QP.
     Peer* source(std::uint32_t qpn, std::uint16_t endpoint);
     // The peer of the last call, and whether a message that begins so (without kTaggedStart) and
     // came by that QP is the next one of that peer.
     Peer& last_source() const noexcept { return *last_source_; }
     bool is_next_of_last_source(std::uint64_t start, std::uint32_t qpn) const noexcept {
         return start == last_source_->incoming.expected && qpn == last_source_qpn_ &&
-               connector_.removals() == source_removals_;
+               owners_->removals() == source_removals_;
     }
 
     std::size_t size() const noexcept { return peers_.size(); }
@@ -64,7 +66,7 @@ public:
 private:
     const AddressVector& addresses_;
     const EndpointAddress& own_;
-    const Connector& connector_;
+    const TargetOwners* owners_ = nullptr;
     std::vector<std::unique_ptr<Peer>> peers_;
     std::unordered_map<EndpointAddress, Peer*, EndpointAddressHash> by_name_;
     std::unique_ptr<Peer*[]> by_address_;  // or `nobody_`

@@ -7,13 +7,13 @@
 #include <cstddef>
 #include <vector>
 
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 
 namespace heddle::protocol {
 
 class FlowControl {
 public:
-    explicit FlowControl(Core& core) noexcept  // kept
+    explicit FlowControl(CoreServices& core) noexcept  // kept
         : core_(core),
           eager_bytes_(core.options.eager_bytes),
           most_unacked_(core.options.unexpected_bytes) {}
@@ -51,7 +51,7 @@ private:
     void make_room(const Peer& peer);
     void give_credit(Peer& peer, std::size_t bytes);
 
-    Core& core_;
+    CoreServices& core_;
     const std::size_t eager_bytes_, most_unacked_;
     std::vector<OfPeer> by_peer_;  // by Peer::number; as many as were asked for
 };

@@ -42,6 +42,21 @@ protected:
     ~RendezvousUser() = default;
 };
 
+// What the part that has the receives asks for.
+class MessageFetcher {
+public:
+    // A message that was announced goes into that receive, which has these buffers and `room`
+    // bytes. The user learns its end, maybe before this returns.
+    virtual void fetch(Receive& receive, std::span<const iovec> buffers, std::size_t room,
+                       Peer& peer, const AnnouncedMessage& message,
+                       std::span<const Segment> segments) = 0;
+    // Tells the sender that its message is not wanted (error is 0), or cannot be had.
+    virtual void refuse(Peer& peer, std::uint64_t operation, int error) = 0;
+
+protected:
+    ~MessageFetcher() = default;
+};
+
 // A message on its way into a receive.
 struct FetchedMessage final : PendingOp, PoolSlot<FetchedMessage> {
     RendezvousProtocol* rendezvous = nullptr;
@@ -57,7 +72,7 @@ struct FetchedMessage final : PendingOp, PoolSlot<FetchedMessage> {
     void fail(int error) override;
 };
 
-class RendezvousProtocol final : public RequestOwner {
+class RendezvousProtocol final : public RequestOwner, public MessageFetcher {
 public:
     // All are kept.
     RendezvousProtocol(Core& core, RequestPool& requests, RendezvousUser& user) noexcept
@@ -67,12 +82,9 @@ public:
 
     // A message out: registers its memory and posts the RTS.
     bool start(SendRequest& request) override;
-    // A message that was announced goes into that receive, which has these buffers and `room`
-    // bytes. The user learns its end, maybe before this returns.
     void fetch(Receive& receive, std::span<const iovec> buffers, std::size_t room, Peer& peer,
-               const AnnouncedMessage& message, std::span<const Segment> segments);
-    // Tells the sender that its message is not wanted (error is 0), or cannot be had.
-    void refuse(Peer& peer, std::uint64_t operation, int error);
+               const AnnouncedMessage& message, std::span<const Segment> segments) override;
+    void refuse(Peer& peer, std::uint64_t operation, int error) override;
 
     // kCts, kFin.
     void on_message(Peer& peer, const Message& message);

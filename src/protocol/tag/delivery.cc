@@ -41,7 +41,7 @@ void Delivery::on_rts(Peer& peer, const Message& message) {
                                      (message.header.flags & Header::kPut) != 0,
                                      message.rts.bytes};
     const std::span<const Segment> segments{message.segments, message.rts.segments};
-    if (core_.closing) return rendezvous_.refuse(peer, announced.operation, ECONNRESET);
+    if (core_.closing) return fetcher_.refuse(peer, announced.operation, ECONNRESET);
     PostedReceive* const posted =
         receives_.matcher(is_tagged).arrive(peer.number, announced.info.tag);
     if (posted != nullptr) return fetch(static_cast<Receive&>(*posted), peer, announced, segments);
@@ -71,7 +71,7 @@ void Delivery::deliver(Receive& whole, Unexpected& message) {
 void Delivery::fetch(Receive& whole, Peer& peer, const AnnouncedMessage& message,
                      std::span<const Segment> segments) {
     Receive& receive = receives_.part_of(whole, message.bytes);
-    rendezvous_.fetch(receive, receive.buffers(), receive.bytes, peer, message, segments);
+    fetcher_.fetch(receive, receive.buffers(), receive.bytes, peer, message, segments);
 }
 
 void Delivery::on_fetched(Receive& receive, Peer& peer, const AnnouncedMessage& message,
@@ -83,7 +83,7 @@ void Delivery::on_fetched(Receive& receive, Peer& peer, const AnnouncedMessage& 
 void Delivery::discard(Unexpected& message) {
     HEDDLE_ASSERT(!message.queued);
     if (message.is_announced)
-        rendezvous_.refuse(*message.peer, message.announced.operation, 0);
+        fetcher_.refuse(*message.peer, message.announced.operation, 0);
     else
         flow_.count_taken(*message.peer, message.payload.size());
     unexpected_.release(message);
@@ -93,7 +93,7 @@ void Delivery::refuse_all() {
     for (Matcher* const matcher : {&receives_.tagged, &receives_.untagged})
         while (auto* const message = static_cast<Unexpected*>(matcher->any_message())) {
             if (message->is_announced && message->peer->failed == 0)
-                rendezvous_.refuse(*message->peer, message->announced.operation, ECONNRESET);
+                fetcher_.refuse(*message->peer, message->announced.operation, ECONNRESET);
             unexpected_.release(*message);
         }
 }

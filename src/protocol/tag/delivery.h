@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <span>
 
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 #include "protocol/eager/flow_control.h"
 #include "protocol/rndv/rendezvous.h"
 #include "protocol/tag/receives.h"
@@ -17,13 +17,13 @@ namespace heddle::protocol {
 class Delivery final : public RendezvousUser {
 public:
     // All are kept.
-    Delivery(Core& core, Receives& receives, UnexpectedMessages& unexpected, FlowControl& flow,
-             RendezvousProtocol& rendezvous) noexcept
+    Delivery(CoreServices& core, Receives& receives, UnexpectedMessages& unexpected,
+             FlowControl& flow, MessageFetcher& fetcher) noexcept
         : core_(core),
           receives_(receives),
           unexpected_(unexpected),
           flow_(flow),
-          rendezvous_(rendezvous) {}
+          fetcher_(fetcher) {}
 
     // The peer's next message has come: an eager one, or an RTS.
     void on_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
@@ -44,11 +44,11 @@ private:
     void fetch(Receive& receive, Peer& peer, const AnnouncedMessage& message,
                std::span<const Segment> segments);
 
-    Core& core_;
+    CoreServices& core_;
     Receives& receives_;
     UnexpectedMessages& unexpected_;
     FlowControl& flow_;
-    RendezvousProtocol& rendezvous_;
+    MessageFetcher& fetcher_;
 };
 
 }  // namespace heddle::protocol

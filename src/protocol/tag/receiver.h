@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 #include "protocol/tag/delivery.h"
 #include "protocol/tag/receives.h"
 
@@ -34,7 +34,7 @@ protected:
 class Receiver {
 public:
     // All are kept.
-    Receiver(Core& core, Receives& receives, Delivery& delivery) noexcept
+    Receiver(CoreServices& core, Receives& receives, Delivery& delivery) noexcept
         : core_(core), receives_(receives), delivery_(delivery) {}
     ~Receiver();
     Receiver(const Receiver&) = delete;
@@ -62,7 +62,7 @@ private:
     template <class Wanted>
     void fail(int error, const Wanted& wanted);
 
-    Core& core_;
+    CoreServices& core_;
     Receives& receives_;
     Delivery& delivery_;
     ReceiveInterceptor* interceptor_ = nullptr;

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "protocol/common/slot_pool.h"
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 #include "protocol/tag/matcher.h"
 #include "protocol/tag/receive.h"
 
@@ -26,7 +26,7 @@ struct ReceivedBytes {
 
 class Receives {
 public:
-    explicit Receives(Core& core) noexcept : core_(core) {}  // kept
+    explicit Receives(CoreServices& core) noexcept : core_(core) {}  // kept
     ~Receives();
     Receives(const Receives&) = delete;
     Receives& operator=(const Receives&) = delete;
@@ -61,7 +61,7 @@ public:
 private:
     CompletionEntry* entry(const Receive& receive, std::uint64_t flags, int error);
 
-    Core& core_;
+    CoreServices& core_;
     SlotPool<Receive> pool_;
     std::size_t min_multi_receive_ = 64;
 };

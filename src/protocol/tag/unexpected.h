@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 #include "protocol/tag/receives.h"
 
 namespace heddle::protocol {
@@ -15,7 +15,7 @@ namespace heddle::protocol {
 class UnexpectedMessages {
 public:
     // Both are kept.
-    UnexpectedMessages(Core& core, Receives& receives) noexcept
+    UnexpectedMessages(CoreServices& core, Receives& receives) noexcept
         : core_(core), receives_(receives) {}
     ~UnexpectedMessages();
     UnexpectedMessages(const UnexpectedMessages&) = delete;
@@ -36,7 +36,7 @@ private:
     Unexpected& make(Peer& peer, const MessageInfo& info);
     std::size_t& kept_of(const Peer& peer);
 
-    Core& core_;
+    CoreServices& core_;
     Receives& receives_;
     std::vector<std::size_t> kept_;  // memory, by Peer::number
     std::size_t payload_bytes_ = 0;  // of all

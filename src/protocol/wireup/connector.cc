@@ -2,12 +2,16 @@
 // Connector's interface; connector_service.h has the thread behind it.
 #include "protocol/wireup/connector.h"
 
+#include <utility>
+
 #include "protocol/wireup/connector_service.h"
 
 namespace heddle::protocol {
 
 Connector::Connector(ibv_context* context, ibv_pd* pd, const Options& options)
-    : service_(std::make_unique<Service>(context, pd, options)), removals_(&service_->removals()) {}
+    : Connector(std::make_unique<Service>(context, pd, options)) {}
+Connector::Connector(std::unique_ptr<Service> service) noexcept
+    : TargetOwners(service->removals()), service_(std::move(service)) {}
 Connector::~Connector() = default;
 
 const ProcessName& Connector::process() const noexcept { return service_->self().process; }

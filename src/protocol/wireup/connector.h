@@ -70,7 +70,27 @@ struct LocalEndpoint {
     Drain* drain = nullptr;  // nullptr: nobody reads what target QPs deliver
 };
 
-class Connector {
+// The senders to target QPs. Any thread.
+class TargetOwners {
+public:
+    explicit TargetOwners(const std::atomic<std::uint64_t>& removals) noexcept
+        : removals_(&removals) {}
+    TargetOwners(const TargetOwners&) = delete;
+    TargetOwners& operator=(const TargetOwners&) = delete;
+    // The sender to the target QP of that number: the asking endpoint's name, of which `process`
+    // and `context` hold for every endpoint that shares the QP.
+    virtual std::optional<EndpointAddress> asker(std::uint32_t target_qpn) const = 0;
+    // Changes when a target QP has got the number of one that is gone.
+    std::uint64_t removals() const noexcept { return removals_->load(std::memory_order_acquire); }
+
+protected:
+    ~TargetOwners() = default;
+
+private:
+    const std::atomic<std::uint64_t>* removals_;
+};
+
+class Connector final : public TargetOwners {
 public:
     struct Options {
         unsigned first_repeat_ms = 50;  // then twice as long each time, up to 1 s
@@ -129,14 +149,10 @@ public:
     // What came from that peer to this endpoint cannot be believed: nothing of its channel arrives
     // there any more, and its WRs fail, so that it does not wait for replies.
     void refuse(const EndpointAddress& peer, const EndpointAddress& endpoint);
-    // The sender to the target QP of that number: the asking endpoint's name, of which `process`
-    // and `context` hold for every endpoint that shares the QP.
-    std::optional<EndpointAddress> asker(std::uint32_t target_qpn) const;
+    std::optional<EndpointAddress> asker(std::uint32_t target_qpn) const override;
     // The peer was connected to the endpoint, and has said that it is no more: nothing comes from
     // it but what has come already. Not for those who have never been, or are again.
     bool has_left(const EndpointAddress& peer, const EndpointAddress& endpoint) const;
-    // Changes when a target QP has got the number of one that is gone.
-    std::uint64_t removals() const noexcept { return removals_->load(std::memory_order_acquire); }
 
     struct Counts {
         std::uint64_t requests_sent = 0, requests_received = 0, replies_sent = 0, repeated = 0,
@@ -146,8 +162,8 @@ public:
 
 private:
     class Service;
+    explicit Connector(std::unique_ptr<Service> service) noexcept;
     std::unique_ptr<Service> service_;
-    const std::atomic<std::uint64_t>* removals_;  // of the service's targets
 };
 
 }  // namespace heddle::protocol

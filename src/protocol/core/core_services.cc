@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Reports, and peers that cannot be believed: see core_services.h.
+#include "protocol/core/core_services.h"
+
+#include <rdma/fi_errno.h>
+
+#include <cerrno>
+
+namespace heddle::protocol {
+
+void CoreServices::protocol_error(Peer& peer) {
+    ++counts.protocol_errors;
+    refuse(peer, EPROTO);
+}
+
+void CoreServices::entry(std::uint8_t what, bool read, void* context, std::uint64_t extra,
+                         int error, int device_error, Counter* counter) {
+    if (closing) return;
+    if (counter != nullptr) counter->add(error == 0);
+    if (!(what & WrContext::kEntry) || bindings.transmit == nullptr) return;
+    CompletionEntry& done = bindings.transmit->push();
+    done.context = context;
+    if (extra & FI_ATOMIC)
+        done.flags = FI_ATOMIC | (read ? FI_READ : FI_WRITE);
+    else if (what & WrContext::kRma)
+        done.flags = FI_RMA | (read ? FI_READ : FI_WRITE);
+    else
+        done.flags = FI_SEND | (what & WrContext::kTagged ? FI_TAGGED : FI_MSG);
+    done.error = error;
+    done.device_error = device_error;
+}
+
+}  // namespace heddle::protocol

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// What a part of the endpoint asks of the core that needs no device: options, peers by number,
+// control messages, and reports. Unit tests of parts stand on a fake one.
+// Threads: the endpoint's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "protocol/common/options.h"
+#include "protocol/core/endpoint_types.h"
+#include "protocol/core/peer.h"
+#include "protocol/core/peer_table.h"
+#include "protocol/wire/wire.h"
+
+namespace heddle::protocol {
+
+class CoreServices {
+public:
+    // Options and addresses are kept.
+    CoreServices(const Options& its_options, const AddressVector& addresses,
+                 const Bindings& its_bindings) noexcept
+        : options(its_options), bindings(its_bindings), peers(addresses, name) {}
+    CoreServices(const CoreServices&) = delete;
+    CoreServices& operator=(const CoreServices&) = delete;
+
+    const Options& options;
+    const Bindings bindings;
+    EndpointAddress name;
+    EndpointCounts counts;
+    PeerTable peers;
+    bool closing = false;  // nothing is reported any more
+
+    // Control messages: a header, `contents`, and `more`. They wait for room by themselves, and are
+    // dropped if the peer has failed.
+    template <class Contents>
+    void control(Peer& peer, Kind kind, const Contents& contents,
+                 std::span<const std::byte> more = {}, std::uint64_t tag = 0) {
+        control(peer, kind, {reinterpret_cast<const std::byte*>(&contents), sizeof contents}, more,
+                tag);
+    }
+    virtual void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
+                         std::span<const std::byte> more, std::uint64_t tag = 0) = 0;
+
+    // Bytes that this protocol never sends: nothing else that comes from there can be believed.
+    void protocol_error(Peer& peer);
+    // Nothing more is taken from the peer. It may wait for replies: its next WR fails.
+    virtual void refuse(Peer& peer, int error) = 0;
+
+    // The end of an operation. what: WrContext::What. extra: FI_ATOMIC, or other flags of the
+    // operation. Counted by `counter`, unless that is nullptr.
+    void entry(std::uint8_t what, bool read, void* context, std::uint64_t extra, int error,
+               int device_error, Counter* counter);
+    // One line for the program's user, that no return value can carry.
+    virtual void complain_of(const Peer& peer, const std::string& text) const = 0;
+
+protected:
+    ~CoreServices() = default;
+};
+
+}  // namespace heddle::protocol
