@@ -122,27 +122,29 @@ constexpr OptionDeclaration kTable[] = {
     {"tuples", FI_PARAM_SIZE_T, "256", "0 to 4096",
      "Tuple queues of an endpoint: shared receive queues of the device, of 32 receives "
      "each. If another is needed, the least recently used one is closed. 0: none.",
-     [](Text text, Options& o) { return number(text, 0, 4096, o.protocol.tuples); }},
+     [](Text text, Options& o) { return number(text, 0, 4096, o.protocol.tuples.queues); }},
     {"process_tuples", FI_PARAM_SIZE_T, "1024", "0 to 65536",
      "Tuple queues of all endpoints of a process together.",
-     [](Text text, Options& o) { return number(text, 0, 65536, o.protocol.process_tuples); }},
+     [](Text text, Options& o) {
+         return number(text, 0, 65536, o.protocol.tuples.process_queues);
+     }},
     {"tuple_qps", FI_PARAM_SIZE_T, "2", "1 to 64",
      "Queue pairs to a process on which messages of tuples wait, at the device, for "
      "receives. Messages of further tuples wait in the sender.",
-     [](Text text, Options& o) { return number(text, 1, 64, o.protocol.tuple_queues); }},
+     [](Text text, Options& o) { return number(text, 1, 64, o.protocol.tuples.queue_pairs); }},
     {"tuple_after", FI_PARAM_SIZE_T, "128", "1 to 65536",
      "Messages of a tuple before auto requests a queue: about as many as cost what opening "
      "a queue costs.",
-     [](Text text, Options& o) { return number(text, 1, 65536, o.protocol.tuple_after); }},
+     [](Text text, Options& o) { return number(text, 1, 65536, o.protocol.tuples.open_after); }},
     {"tuple_copy", FI_PARAM_SIZE_T, "8192", "0 to 1048576 bytes (K and M)",
      "Messages of tuples below this size are copied if they have no receive yet, and their "
      "sends complete. Larger ones complete when they have been received; with 0 all "
      "messages do.",
-     [](Text text, Options& o) { return number(text, 0, 1 << 20, o.protocol.tuple_copy); }},
+     [](Text text, Options& o) { return number(text, 0, 1 << 20, o.protocol.tuples.copy_below); }},
     {"no_wildcards", FI_PARAM_BOOL, "no", "yes, no",
      "A promise that the program uses no MPI_ANY_SOURCE, no MPI_ANY_TAG and no probes where "
      "tuple queues are used.",
-     [](Text text, Options& o) { return truth(text, o.protocol.no_wildcards); }},
+     [](Text text, Options& o) { return truth(text, o.protocol.tuples.no_wildcards); }},
     {"eager_size", FI_PARAM_SIZE_T, "8192", "256 to 1048576 bytes (K and M are understood)",
      "Messages up to this size are sent at once, to buffers of the receiver. Larger ones go "
      "by rendezvous.",

@@ -44,7 +44,7 @@ Options options_for(Rendezvous way) {
     options.receive_buffers = 32;
     options.send_depth = 32;
     options.rings = 2;
-    options.tuples = 4;
+    options.tuples.queues = 4;
     options.unexpected_bytes = 4096;
     options.reuse_after = 0;
     options.complain = [](const char*) {};

@@ -35,7 +35,7 @@ protected:
         options.endpoints = Category::kMpiEverywhere;
         options.rings = 1;
         options.reuse_after = 4;
-        options.tuple_after = 1;
+        options.tuples.open_after = 1;
         clear_registrations();
     }
     bool by_tuples() const { return GetParam() == Rendezvous::kTuple; }

@@ -21,18 +21,23 @@ enum class Rendezvous : std::uint8_t { kGet, kPut, kTuple, kAuto };
 
 inline constexpr std::size_t kMostInline = 1024;  // inject_bytes
 
+// The device's queues for tuples of sender and tag.
+struct TupleOptions {
+    std::size_t copy_below = 8192;   // smaller messages that have no receive yet are copied
+    std::uint32_t open_after = 128;  // messages of a tuple until kAuto asks for a queue
+    std::uint32_t queues = 256;      // of an endpoint
+    std::uint32_t process_queues = 1024;
+    std::uint32_t queue_pairs = 2;  // to a process, on which messages wait for receives
+    bool no_wildcards = false;      // the program has none, nor probes
+};
+
 struct Options {
     std::string device;                 // empty: any
     std::optional<Category> endpoints;  // nullopt: 2xdynamic up to the cores, dynamic beyond
     PostPath post = PostPath::kAuto;
     bool xrc = true;  // false: RC even where there is XRC
     Rendezvous rendezvous = Rendezvous::kGet;
-    std::size_t tuple_copy = 8192;    // of a tuple: less that has no receive yet is copied
-    std::uint32_t tuple_after = 128;  // messages of a tuple until kAuto asks for a queue
-    std::uint32_t tuples = 256;       // queues of an endpoint
-    std::uint32_t process_tuples = 1024;
-    std::uint32_t tuple_queues = 2;  // to a process, that may block
-    bool no_wildcards = false;       // the program has none, nor probes
+    TupleOptions tuples;
     std::size_t eager_bytes = 8192;  // messages above this go by rendezvous
     std::size_t inject_bytes = 128;  // these are copied into the work queue entry
     std::size_t unexpected_bytes =

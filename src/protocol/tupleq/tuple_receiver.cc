@@ -52,14 +52,14 @@ TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uin
     if (core_.options.rendezvous == Rendezvous::kAuto &&
         receives_.tagged.find(peer.number, tag, mask) != nullptr)
         return TupleReason::kLate;
-    if (by_key_.size() >= core_.options.tuples) forget_who_left();
-    if (by_key_.size() >= core_.options.tuples || !core_.process->take_tuple()) {
+    if (by_key_.size() >= core_.options.tuples.queues) forget_who_left();
+    if (by_key_.size() >= core_.options.tuples.queues || !core_.process->take_tuple()) {
         TupleIn* oldest = nullptr;
         for (const auto& [key, tuple] : by_key_)
             if (tuple->state == TupleIn::State::kOpen &&
                 (oldest == nullptr || tuple->used_at < oldest->used_at))
                 oldest = tuple;
-        if (oldest != nullptr && clock_ - oldest->used_at > kUnused * core_.options.tuples)
+        if (oldest != nullptr && clock_ - oldest->used_at > kUnused * core_.options.tuples.queues)
             revoke(*oldest, TupleReason::kLimit);
         return TupleReason::kLimit;  // there is room the next time
     }
