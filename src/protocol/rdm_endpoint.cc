@@ -42,7 +42,7 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
         receiver_.set_interceptor(&tuples->receiver);
         if (tuples->least_bytes() == 0) may_send_small = false;
     }
-    if (options.rings == 0 && !tuples) look_who_talks_at_ = Rings::kNever;
+    if (options.rings.peers == 0 && !tuples) look_who_talks_at_ = Rings::kNever;
     channel->attach(name.endpoint, *this);
     channel->use(connector);
     connector.add(local);

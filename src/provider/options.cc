@@ -181,29 +181,31 @@ constexpr OptionDeclaration kTable[] = {
      "Peers of an endpoint whose eager messages are written by RDMA into a ring of 128 "
      "buffers each, instead of sent to the receive buffers of all. The peers that send most "
      "get a ring. 0: none.",
-     [](Text text, Options& o) { return number(text, 0, 1024, o.protocol.rings); }},
+     [](Text text, Options& o) { return number(text, 0, 1024, o.protocol.rings.peers); }},
     {"ring_size", FI_PARAM_SIZE_T, "1024", "64 to 1048576 bytes (K and M)",
      "The largest message that is written into a ring. Larger eager messages are sent to "
      "the receive buffers.",
-     [](Text text, Options& o) { return number(text, 64, 1 << 20, o.protocol.ring_bytes); }},
+     [](Text text, Options& o) {
+         return number(text, 64, 1 << 20, o.protocol.rings.message_bytes);
+     }},
     {"reuse", FI_PARAM_STRING, "auto", "auto, off, or 4 to 65535 uses",
      "Small messages and RMA from frequently used buffers move without a copy, from memory "
      "that stays registered. auto: after as many uses as pay on this host (`heddle "
      "calibrate`). A number: after so many uses.",
      [](Text text, Options& o) {
          if (equal(text, "auto")) {
-             o.protocol.reuse_after.reset();
+             o.protocol.reuse.after.reset();
              return true;
          }
          std::uint32_t uses = 0;
          if (!equal(text, "off") && !number(text, 4, 65535, uses)) return false;
-         o.protocol.reuse_after = uses;
+         o.protocol.reuse.after = uses;
          return true;
      }},
     {"speculation", FI_PARAM_INT, "25", "1 to 100 percent",
      "The percentage of the uses that pay for a registration after which a buffer is "
      "registered. A buffer that was used that often is likely used again.",
-     [](Text text, Options& o) { return number(text, 1, 100, o.protocol.speculation); }},
+     [](Text text, Options& o) { return number(text, 1, 100, o.protocol.reuse.speculation); }},
     {"mr_cache", FI_PARAM_SIZE_T, "1G", "0 to 1T bytes (K, M and G)",
      "Program memory that stays registered after its second use for messages above the "
      "eager size or for RMA. If the kernel enforces `ulimit -l`, at most half of that limit "

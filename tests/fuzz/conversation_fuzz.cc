@@ -43,10 +43,10 @@ Options options_for(Rendezvous way) {
     options.inject_bytes = 64;
     options.receive_buffers = 32;
     options.send_depth = 32;
-    options.rings = 2;
+    options.rings.peers = 2;
     options.tuples.queues = 4;
     options.unexpected_bytes = 4096;
-    options.reuse_after = 0;
+    options.reuse.after = 0;
     options.complain = [](const char*) {};
     return options;
 }

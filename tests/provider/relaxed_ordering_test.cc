@@ -33,8 +33,8 @@ protected:
     RelaxedOrdering() {
         options.rendezvous = GetParam();
         options.endpoints = Category::kMpiEverywhere;
-        options.rings = 1;
-        options.reuse_after = 4;
+        options.rings.peers = 1;
+        options.reuse.after = 4;
         options.tuples.open_after = 1;
         clear_registrations();
     }

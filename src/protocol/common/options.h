@@ -31,6 +31,20 @@ struct TupleOptions {
     bool no_wildcards = false;      // the program has none, nor probes
 };
 
+// Small messages and RMA from memory that stays registered.
+struct ReuseOptions {
+    // Uses of a buffer until small messages are sent from where it stands; 0: never. nullopt: so
+    // many percent (speculation) of the break-even that was measured (reuse_costs.h).
+    std::optional<std::uint32_t> after;
+    unsigned speculation = 25;
+};
+
+// Peers of an endpoint whose eager messages are written to it.
+struct RingOptions {
+    std::uint32_t peers = 0;
+    std::size_t message_bytes = 1024;  // messages above this are sent to all's receive buffers
+};
+
 struct Options {
     std::string device;                 // empty: any
     std::optional<Category> endpoints;  // nullopt: 2xdynamic up to the cores, dynamic beyond
@@ -48,12 +62,8 @@ struct Options {
     // They become more, when a burst has taken half of them, up to this many bytes.
     std::size_t receive_bytes = std::size_t{8} << 20;
     std::uint32_t send_depth = 128;  // work queue entries of a connection
-    // Uses of a buffer until small messages are sent from where it stands; 0: never. nullopt: as
-    // measured (reuse_costs.h), this much of the break-even.
-    std::optional<std::uint32_t> reuse_after;
-    unsigned speculation = 25;      // percent
-    std::size_t ring_bytes = 1024;  // messages above this are sent to all's receive buffers
-    std::uint32_t rings = 0;        // peers of an endpoint whose eager messages are written to it
+    ReuseOptions reuse;
+    RingOptions rings;
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
     // The adapter may let writes to memory pass each other where a completion reports their end.
     bool relaxed_ordering = true;
