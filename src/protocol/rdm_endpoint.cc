@@ -74,7 +74,7 @@ void EndpointImpl::close() {
         if (left.messages == 0 && !waiting && channel->drained()) return;
         const auto waited = Clock::now() - start;
         if (left.messages == 0 && waited >= kDrainFor) return;
-        if (left.messages != 0 && waited >= std::chrono::seconds(options.close_timeout_s)) {
+        if (left.messages != 0 && waited >= std::chrono::seconds(options.timeouts.close_s)) {
             warn_of(left);
             return;
         }
@@ -101,7 +101,7 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
         *left.peer,
         std::to_string(left.messages) +
             (left.messages == 1 ? " message is lost: it was" : " messages are lost: they were") +
-            " not received within " + std::to_string(options.close_timeout_s) +
+            " not received within " + std::to_string(options.timeouts.close_s) +
             " s after the sender closed its endpoint (FI_HEDDLE_CLOSE_TIMEOUT)");
 }
 
@@ -156,7 +156,7 @@ void EndpointImpl::tick() {
 // Nobody makes progress meanwhile: an endpoint that waits for a peer looks again in time.
 void EndpointImpl::tick_while_asleep() {
     const bool receives_wait = receives_.queued() != 0 && !peers.empty();
-    if (!liveness_.is_reply_owed() && (!receives_wait || options.keepalive_s == 0)) return;
+    if (!liveness_.is_reply_owed() && (!receives_wait || options.timeouts.keepalive_s == 0)) return;
     ticks_ = kTickEvery;
     channel->wake_after(Liveness::kProbeEvery);
 }

@@ -235,24 +235,26 @@ constexpr OptionDeclaration kTable[] = {
      "How long the provider requests a connection from a peer that does not answer, before "
      "operations to it fail.",
      [](Text text, Options& o) {
-         return number(text, 100, 600'000, o.protocol.connect_timeout_ms);
+         return number(text, 100, 600'000, o.protocol.timeouts.connect_ms);
      }},
     {"timeout", FI_PARAM_INT, "18", "8 to 31",
      "How long a try waits for the peer's acknowledgement: 4.096 us * 2^N, so 14 is 67 ms, "
      "18 is 1.07 s and 20 is 4.3 s. If a link is down for all tries, the connection ends.",
-     [](Text text, Options& o) { return number(text, 8, 31, o.protocol.ack_timeout); }},
+     [](Text text, Options& o) { return number(text, 8, 31, o.protocol.timeouts.ack); }},
     {"retry", FI_PARAM_INT, "6", "0 to 7",
      "How often a try without acknowledgement is repeated. Some devices repeat without "
      "limit with 7, and never notice that a peer has died.",
-     [](Text text, Options& o) { return number(text, 0, 7, o.protocol.retries); }},
+     [](Text text, Options& o) { return number(text, 0, 7, o.protocol.timeouts.retries); }},
     {"keepalive", FI_PARAM_INT, "20", "0 to 86400 s",
      "The provider probes peers that have sent nothing for so long with an empty RDMA "
      "write. Receives from a process that has died then end with ECONNRESET. 0: never.",
-     [](Text text, Options& o) { return number(text, 0, 86'400, o.protocol.keepalive_s); }},
+     [](Text text, Options& o) {
+         return number(text, 0, 86'400, o.protocol.timeouts.keepalive_s);
+     }},
     {"close_timeout", FI_PARAM_INT, "300", "0 to 86400 s",
      "How long closing an endpoint waits for peers that have yet to fetch messages whose "
      "sends have completed. After that these messages are lost, and the provider reports it.",
-     [](Text text, Options& o) { return number(text, 0, 86'400, o.protocol.close_timeout_s); }},
+     [](Text text, Options& o) { return number(text, 0, 86'400, o.protocol.timeouts.close_s); }},
     {"stats", FI_PARAM_STRING, "off", "off, stderr, or the path of a file",
      "Reports what the endpoints of the process used of the device and did. off: only on "
      "SIGUSR2. stderr: a table of the counts that are not zero. A path: a line of JSON, "

@@ -34,8 +34,8 @@ constexpr std::size_t kHostile = 2, kMostSteps = 60;
 
 Options options_for(Rendezvous way) {
     Options options;
-    options.ack_timeout = 8;  // of those that have given each other up nobody acknowledges
-    options.retries = 1;
+    options.timeouts.ack = 8;  // peers that have given each other up do not acknowledge
+    options.timeouts.retries = 1;
     options.endpoints = Category::kMpiEverywhere;  // what breaks is its owner's alone
     options.post = PostPath::kVerbs;
     options.rendezvous = way;

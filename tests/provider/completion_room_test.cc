@@ -33,7 +33,7 @@ Options room_options(PostPath post) {
     options.post = post;
     options.receive_buffers = kReceives;
     options.send_depth = kDepth;
-    options.keepalive_s = 0;
+    options.timeouts.keepalive_s = 0;
     return options;
 }
 
@@ -182,7 +182,7 @@ TEST(BrokenCompletionQueue, EndsAllOperationsWithAnError) {
         ++complaints;
         complaint = line;
     };
-    options.keepalive_s = 1;
+    options.timeouts.keepalive_s = 1;
     End sender(options), receiver(options);
     const auto to = sender.addresses.insert(receiver.endpoint->name());
     std::vector<char> bytes(8, 'x'), room(8);

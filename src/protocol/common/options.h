@@ -45,6 +45,15 @@ struct RingOptions {
     std::size_t message_bytes = 1024;  // messages above this are sent to all's receive buffers
 };
 
+// How long is waited for peers.
+struct TimeoutOptions {
+    unsigned connect_ms = 30'000;
+    // A QP waits 4.096 us * 2^ack for the peer's acknowledgement, and repeats its packets so often.
+    unsigned ack = 18, retries = 6;
+    unsigned keepalive_s = 20;  // a silent peer is probed so often; 0: never
+    unsigned close_s = 300;     // for messages that a peer has yet to fetch
+};
+
 struct Options {
     std::string device;                 // empty: any
     std::optional<Category> endpoints;  // nullopt: 2xdynamic up to the cores, dynamic beyond
@@ -67,12 +76,7 @@ struct Options {
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
     // The adapter may let writes to memory pass each other where a completion reports their end.
     bool relaxed_ordering = true;
-    unsigned connect_timeout_ms = 30'000;
-    // A QP waits 4.096 us * 2^ack_timeout for the peer's acknowledgement, and repeats its packets
-    // so often.
-    unsigned ack_timeout = 18, retries = 6;
-    unsigned keepalive_s = 20;       // a silent peer is probed so often; 0: never
-    unsigned close_timeout_s = 300;  // for messages that a peer has yet to fetch
+    TimeoutOptions timeouts;
     // Takes a line that the program's user must read, from any thread. nullptr: it goes to stderr.
     void (*complain)(const char* line) = nullptr;
 };
