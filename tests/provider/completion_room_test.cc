@@ -93,7 +93,7 @@ TEST_P(CompletionRoom, EndsAllMessagesWhenNoEntryIsLeft) {
     options.receive_bytes = 0;  // no more receives after a burst
     End sender(options);
     // All but two have full send queues, and the last two share what is left.
-    const auto entries = static_cast<unsigned>(sender.impl().channel->cq()->cqe);
+    const auto entries = static_cast<unsigned>(sender.impl().channel->objects().cq()->cqe);
     const unsigned peer_count = entries / kDepth + 1;
     ASSERT_GT(peer_count, 2U);
     std::vector<std::unique_ptr<End>> peers;
@@ -193,7 +193,7 @@ TEST(BrokenCompletionQueue, EndsAllOperationsWithAnError) {
     sender.post(FI_ADDR_UNSPEC, room, &room);
     // Twice as many completions as the queue then has entries, and nobody reads them. What the
     // receiver has no room for is executed as soon as it reads.
-    ASSERT_EQ(ibv_resize_cq(sender.impl().channel->cq(), 31), 0);
+    ASSERT_EQ(ibv_resize_cq(sender.impl().channel->objects().cq(), 31), 0);
     constexpr unsigned kMessages = 64;
     for (unsigned i = 0; i < kMessages; ++i)
         sender.send(to, bytes);

@@ -232,7 +232,7 @@ void TupleSender::advance(TupleOut& tuple) {
         TupleMessage& message = *tuple.waits.front();
         const SendRequest& t = *message.request;
         const bool has_data = t.flags & FI_REMOTE_CQ_DATA;
-        if (t.bytes > core_.channel->max_message() || t.iov_count > kMaxSges ||
+        if (t.bytes > core_.channel->limits().max_message || t.iov_count > kMaxSges ||
             has_data != tuple.has_data || (has_data && t.data != tuple.data))
             return close(tuple, TupleReason::kOtherMessage);
         const std::optional<TupleCredit> has = credit(tuple, tuple.sent);
@@ -284,7 +284,7 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, TupleMessage& message, bool 
     std::array<ibv_sge, kMaxSges> sges{};
     std::size_t count = 0;
     const std::size_t most_inline =
-        tuple.blocking != nullptr ? device_.max_inline : core_.channel->max_inline();
+        tuple.blocking != nullptr ? device_.max_inline : core_.channel->limits().max_inline;
     const bool is_inline = t.bytes <= std::min(most_inline, core_.options.inject_bytes);
     if (!is_inline && message.buffer == nullptr && t.bulk.local.count == 0 &&
         !t.bulk.local.use(core_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
