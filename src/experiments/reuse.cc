@@ -231,11 +231,11 @@ std::uint32_t operations_before(const ReuseCase& each, const protocol::Options& 
     if (each.kind == ReuseKind::kSelf) return kUntilAtRest;
     const auto way = each.kind == ReuseKind::kPut || each.kind == ReuseKind::kGet
                          ? ReuseCosts::kOneSided
-                     : options.rings != 0 ? ReuseCosts::kRing
-                                          : ReuseCosts::kSend;
-    const std::uint32_t wanted = options.reuse_after
-                                     ? *options.reuse_after
-                                     : costs.uses_for(each.bytes, way, options.speculation);
+                     : options.rings.peers != 0 ? ReuseCosts::kRing
+                                                : ReuseCosts::kSend;
+    const std::uint32_t wanted = options.reuse.after
+                                     ? *options.reuse.after
+                                     : costs.uses_for(each.bytes, way, options.reuse.speculation);
     std::uint32_t uses = 16;
     if (wanted != ReuseCosts::kNever) uses += std::min(wanted, 20000u) * 3 / 2;
     return uses * each.buffers;
@@ -282,7 +282,7 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
     const SharedObject<ReuseBoard> board;
     Turns turns;
     protocol::Options options[2] = {request.options, request.options};
-    options[1].reuse_after = 0;
+    options[1].reuse.after = 0;
     std::size_t most = 0;
     Area area;
     for (const ReuseCase& each : request.cases) {

@@ -33,8 +33,8 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
     local.context = domain->body().context->context.get();
     local.pd = domain->body().context->pd.get();
     local.xrcd = domain->body().context->xrcd.get();
-    local.srq = channel->srq();
-    local.cq = channel->cq();
+    local.srq = channel->objects().srq();
+    local.cq = channel->objects().cq();
     local.keep_targets = !channel->xrc();
     local.drain = &channel->drain();
     if (Tuples::are_possible(*this)) {
@@ -42,8 +42,8 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
         receiver_.set_interceptor(&tuples->receiver);
         if (tuples->least_bytes() == 0) may_send_small = false;
     }
-    if (options.rings == 0 && !tuples) look_who_talks_at_ = Rings::kNever;
-    channel->attach(name.endpoint, *this);
+    if (options.rings.peers == 0 && !tuples) look_who_talks_at_ = Rings::kNever;
+    channel->users().attach(name.endpoint, *this);
     channel->use(connector);
     connector.add(local);
 }
@@ -52,7 +52,7 @@ EndpointImpl::~EndpointImpl() {
     close();
     connector.remove(name);
     channel->forget(*this);
-    channel->detach(name.endpoint);
+    channel->users().detach(name.endpoint);
     process->release_endpoint(name.endpoint);
     receiver_.set_interceptor(nullptr);
     tuples.reset();
@@ -74,7 +74,7 @@ void EndpointImpl::close() {
         if (left.messages == 0 && !waiting && channel->drained()) return;
         const auto waited = Clock::now() - start;
         if (left.messages == 0 && waited >= kDrainFor) return;
-        if (left.messages != 0 && waited >= std::chrono::seconds(options.close_timeout_s)) {
+        if (left.messages != 0 && waited >= std::chrono::seconds(options.timeouts.close_s)) {
             warn_of(left);
             return;
         }
@@ -101,7 +101,7 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
         *left.peer,
         std::to_string(left.messages) +
             (left.messages == 1 ? " message is lost: it was" : " messages are lost: they were") +
-            " not received within " + std::to_string(options.close_timeout_s) +
+            " not received within " + std::to_string(options.timeouts.close_s) +
             " s after the sender closed its endpoint (FI_HEDDLE_CLOSE_TIMEOUT)");
 }
 
@@ -112,8 +112,8 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
     if (!rings.empty()) most = std::max(most - rings.take_from_all(most, *this), 1u);
     // The device gets the consumer index once for that many.
     for (;;) {
-        const unsigned wanted = std::min(most, Channel::kPollAtOnce);
-        if (channel->poll_for(*this, wanted) != Channel::kPollAtOnce) break;
+        const unsigned wanted = std::min(most, kPolledAtOnce);
+        if (channel->poll_for(*this, wanted) != kPolledAtOnce) break;
         most -= wanted;
         if (most == 0) break;
     }
@@ -156,9 +156,9 @@ void EndpointImpl::tick() {
 // Nobody makes progress meanwhile: an endpoint that waits for a peer looks again in time.
 void EndpointImpl::tick_while_asleep() {
     const bool receives_wait = receives_.queued() != 0 && !peers.empty();
-    if (!liveness_.is_reply_owed() && (!receives_wait || options.keepalive_s == 0)) return;
+    if (!liveness_.is_reply_owed() && (!receives_wait || options.timeouts.keepalive_s == 0)) return;
     ticks_ = kTickEvery;
-    channel->wake_after(Liveness::kProbeEvery);
+    channel->wait_set().wake_after(Liveness::kProbeEvery);
 }
 
 void EndpointImpl::sent(const WrContext& sent, int error, int device_error) {
@@ -215,7 +215,7 @@ bool EndpointImpl::arm() {
     if (tuples) {
         if (!tuples->device.arm()) return false;
         // Credit comes without an event.
-        if (tuples->sender.waits()) channel->wake_after(kCreditLook);
+        if (tuples->sender.waits()) channel->wait_set().wake_after(kCreditLook);
     }
     tick_while_asleep();
     return true;
@@ -256,7 +256,7 @@ void RdmEndpoint::set_min_multi_receive(std::size_t bytes) noexcept {
     impl_->set_min_multi_receive(bytes);
 }
 void RdmEndpoint::progress(unsigned most) { impl_->progress(most); }
-int RdmEndpoint::wait_fd() const noexcept { return impl_->channel->wait_fd(); }
+int RdmEndpoint::wait_fd() const noexcept { return impl_->channel->wait_set().fd(); }
 bool RdmEndpoint::arm() { return impl_->arm(); }
 ReuseCounts RdmEndpoint::reuse_counts() const noexcept { return impl_->reuse_counts(); }
 TupleCounts RdmEndpoint::tuple_counts() const noexcept { return impl_->tuple_counts(); }

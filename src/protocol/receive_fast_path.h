@@ -24,7 +24,7 @@ namespace heddle::protocol {
     if (!peers.is_next_of_last_source(start & ~kTaggedStart, qpn)) [[unlikely]] {
         const std::uint16_t to = destination_of(bytes.data());
         if (to != name.endpoint)
-            return channel->hand_over(to, bytes, has_immediate, immediate, qpn);
+            return channel->users().hand_over(to, bytes, has_immediate, immediate, qpn);
         peer = peers.source(qpn, static_cast<std::uint16_t>(start >> 16));
         if (peer == nullptr || (start & ~kTaggedStart) != peer->incoming.expected)
             return received(bytes, has_immediate, immediate, qpn);

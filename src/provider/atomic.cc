@@ -99,7 +99,7 @@ ssize_t start(Endpoint& endpoint, const Request& request, std::uint64_t flags) {
 
 ssize_t by_default(fid_ep* ep, const Request& request) {
     return operate(ep, [&](Endpoint& endpoint) {
-        std::uint64_t flags = endpoint.send_flags;
+        std::uint64_t flags = endpoint.sending.flags;
         if (request.call != AtomicCall::kWrite) flags &= ~FI_INJECT;
         return start(endpoint, request, flags);
     });
@@ -121,7 +121,7 @@ ssize_t by_message(fid_ep* ep, AtomicCall call, const fi_msg_atomic& message, Io
                               .datatype = message.datatype,
                               .op = message.op,
                               .context = message.context};
-        return start(endpoint, request, flags | endpoint.send_completion);
+        return start(endpoint, request, flags | endpoint.sending.completion);
     });
 }
 

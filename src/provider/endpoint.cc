@@ -26,18 +26,18 @@ int bind_cq(Endpoint& endpoint, CompletionQueue& cq, std::uint64_t flags) {
     if ((flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION)) != 0) return -FI_EBADFLAGS;
     if ((flags & (FI_TRANSMIT | FI_RECV)) == 0) return -FI_EBADFLAGS;
     if (&cq.domain != endpoint.domain) return -FI_EINVAL;
-    if ((flags & FI_TRANSMIT) != 0 && endpoint.transmit != nullptr) return -FI_EBUSY;
-    if ((flags & FI_RECV) != 0 && endpoint.receive != nullptr) return -FI_EBUSY;
+    if ((flags & FI_TRANSMIT) != 0 && endpoint.bindings.transmit != nullptr) return -FI_EBUSY;
+    if ((flags & FI_RECV) != 0 && endpoint.bindings.receive != nullptr) return -FI_EBUSY;
     HEDDLE_ASSERT(endpoint.made == nullptr, "bindings are fixed once an endpoint is enabled");
     hold(endpoint, cq);
     const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
     if ((flags & FI_TRANSMIT) != 0) {
-        endpoint.transmit = &cq;
-        endpoint.transmit_selective = selective;
+        endpoint.bindings.transmit = &cq;
+        endpoint.bindings.transmit_selective = selective;
     }
     if ((flags & FI_RECV) != 0) {
-        endpoint.receive = &cq;
-        endpoint.receive_selective = selective;
+        endpoint.bindings.receive = &cq;
+        endpoint.bindings.receive_selective = selective;
     }
     return 0;
 }
@@ -49,11 +49,12 @@ int bind_counter(Endpoint& endpoint, CounterObject& counter, std::uint64_t flags
     if (flags == 0 || (flags & ~known) != 0) return -FI_EBADFLAGS;
     if (&counter.domain != endpoint.domain) return -FI_EINVAL;
     for (std::size_t i = 0; i < std::size(kCounterFlags); ++i)
-        if ((flags & kCounterFlags[i]) != 0 && endpoint.counters[i] != nullptr) return -FI_EBUSY;
+        if ((flags & kCounterFlags[i]) != 0 && endpoint.bindings.counters[i] != nullptr)
+            return -FI_EBUSY;
     HEDDLE_ASSERT(endpoint.made == nullptr, "bindings are fixed once an endpoint is enabled");
     hold(endpoint, counter);
     for (std::size_t i = 0; i < std::size(kCounterFlags); ++i)
-        if ((flags & kCounterFlags[i]) != 0) endpoint.counters[i] = &counter;
+        if ((flags & kCounterFlags[i]) != 0) endpoint.bindings.counters[i] = &counter;
     return 0;
 }
 
@@ -65,9 +66,9 @@ int bind_endpoint(fid* handle, fid* other, std::uint64_t flags) {
             case FI_CLASS_AV: {
                 auto& addresses = object<AddressVectorObject>(other);
                 if (&addresses.domain != endpoint.domain) return -FI_EINVAL;
-                if (endpoint.addresses != nullptr) return -FI_EBUSY;
+                if (endpoint.bindings.addresses != nullptr) return -FI_EBUSY;
                 hold(endpoint, addresses);
-                endpoint.addresses = &addresses;
+                endpoint.bindings.addresses = &addresses;
                 return 0;
             }
             case FI_CLASS_CQ:
@@ -85,18 +86,21 @@ int bind_endpoint(fid* handle, fid* other, std::uint64_t flags) {
 
 int enable(Endpoint& endpoint) {
     if (endpoint.rdm != nullptr) return 0;
-    if (endpoint.addresses == nullptr) return -FI_ENOAV;
+    if (endpoint.bindings.addresses == nullptr) return -FI_ENOAV;
     const auto counter = [&](std::size_t i) {
-        return endpoint.counters[i] != nullptr ? &endpoint.counters[i]->count : nullptr;
+        return endpoint.bindings.counters[i] != nullptr ? &endpoint.bindings.counters[i]->count
+                                                        : nullptr;
     };
     const bool sends = (endpoint.caps & (FI_SEND | FI_READ | FI_WRITE)) != 0;
     const bool receives = (endpoint.caps & FI_RECV) != 0;
-    if (sends && endpoint.transmit == nullptr && !counter(0) && !counter(2) && !counter(3))
+    if (sends && endpoint.bindings.transmit == nullptr && !counter(0) && !counter(2) && !counter(3))
         return -FI_ENOCQ;
-    if (receives && endpoint.receive == nullptr && !counter(1)) return -FI_ENOCQ;
+    if (receives && endpoint.bindings.receive == nullptr && !counter(1)) return -FI_ENOCQ;
     protocol::Bindings bindings;
-    bindings.transmit = endpoint.transmit != nullptr ? &endpoint.transmit->ring : nullptr;
-    bindings.receive = endpoint.receive != nullptr ? &endpoint.receive->ring : nullptr;
+    bindings.transmit =
+        endpoint.bindings.transmit != nullptr ? &endpoint.bindings.transmit->ring : nullptr;
+    bindings.receive =
+        endpoint.bindings.receive != nullptr ? &endpoint.bindings.receive->ring : nullptr;
     bindings.send_counter = counter(0);
     bindings.receive_counter = counter(1);
     bindings.read_counter = counter(2);
@@ -108,8 +112,8 @@ int enable(Endpoint& endpoint) {
     Guard guard(domain);
     if ((endpoint.caps & FI_ATOMIC) != 0)
         endpoint.scratch.resize(2 * options().protocol.eager_bytes);
-    endpoint.made = std::make_unique<protocol::RdmEndpoint>(domain.protocol,
-                                                            endpoint.addresses->names, bindings);
+    endpoint.made = std::make_unique<protocol::RdmEndpoint>(
+        domain.protocol, endpoint.bindings.addresses->names, bindings);
     endpoint.made->set_min_multi_receive(endpoint.min_multi_receive);
     try {
         domain.enabled(*endpoint.made);
@@ -269,11 +273,7 @@ Endpoint::Endpoint(Endpoint& original, std::uint64_t flags)
       receive_op_flags(original.receive_op_flags),
       caps(original.caps),
       min_multi_receive(original.min_multi_receive),
-      addresses(original.addresses),
-      transmit(original.transmit),
-      receive(original.receive),
-      transmit_selective(original.transmit_selective),
-      receive_selective(original.receive_selective),
+      bindings(original.bindings),
       scratch(original.scratch.size()),
       original_ref(original.refs),
       domain_ref(original.domain->refs) {
@@ -286,18 +286,20 @@ Endpoint::Endpoint(Endpoint& original, std::uint64_t flags)
 }
 
 void Endpoint::derive_flags() noexcept {
-    send_completion = transmit != nullptr && !transmit_selective ? FI_COMPLETION : 0;
-    receive_completion = receive != nullptr && !receive_selective ? FI_COMPLETION : 0;
-    send_flags = transmit_op_flags | send_completion;
-    receive_flags = receive_op_flags | receive_completion;
+    sending.completion =
+        bindings.transmit != nullptr && !bindings.transmit_selective ? FI_COMPLETION : 0;
+    receiving.completion =
+        bindings.receive != nullptr && !bindings.receive_selective ? FI_COMPLETION : 0;
+    sending.flags = transmit_op_flags | sending.completion;
+    receiving.flags = receive_op_flags | receiving.completion;
     HEDDLE_ASSERT((transmit_op_flags & ~kTransmitOpFlags) == 0);
     HEDDLE_ASSERT((receive_op_flags & ~kReceiveOpFlags) == 0);
-    if (transmit == nullptr) send_flags &= ~FI_COMPLETION;
-    if (receive == nullptr) receive_flags &= ~FI_COMPLETION;
+    if (bindings.transmit == nullptr) sending.flags &= ~FI_COMPLETION;
+    if (bindings.receive == nullptr) receiving.flags &= ~FI_COMPLETION;
     constexpr std::uint64_t kWhen = FI_COMPLETION | FI_MATCH_COMPLETE | FI_INJECT_COMPLETE;
     HEDDLE_ASSERT(injects_small == nullptr || domain->lock == nullptr,
                   "the fast path takes no lock");
-    sends_small = (send_flags & kWhen) == FI_COMPLETION ? injects_small : nullptr;
+    sends_small = (sending.flags & kWhen) == FI_COMPLETION ? injects_small : nullptr;
 }
 
 int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** out, void* context) noexcept {

@@ -22,22 +22,34 @@
 
 namespace heddle::provider {
 
+// The flags of one direction. `flags` are those of calls that have no flags argument. `completion`
+// is added to the flags of calls that have one: FI_COMPLETION, unless the CQ is bound with
+// FI_SELECTIVE_COMPLETION.
+struct CallFlags {
+    std::uint64_t flags = 0, completion = 0;
+};
+
+// What fi_ep_bind(3) has bound. It is fixed once the endpoint is enabled.
+struct EndpointBindings {
+    AddressVectorObject* addresses = nullptr;
+    CompletionQueue *transmit = nullptr, *receive = nullptr;
+    bool transmit_selective = false, receive_selective = false;
+    CounterObject* counters[6] = {};  // see kCounterFlags
+};
+
 struct Endpoint : fid_ep {
     using Fid = fid_ep;
     Endpoint(Domain& domain, const fi_info& info);
     Endpoint(Endpoint& original, std::uint64_t flags);  // an alias
 
-    // The members that every call needs come first. `..._flags` are the flags of calls that have no
-    // flags argument. `..._completion` is added to the flags of calls that have one: FI_COMPLETION,
-    // unless the CQ is bound with FI_SELECTIVE_COMPLETION.
+    // The members that every call needs come first.
     Domain* domain;
     protocol::RdmEndpoint* rdm = nullptr;  // nullptr: not enabled
     // The fast path for small messages of calls without flags. It takes no lock, so both are
     // nullptr unless the domain has none. One is for injected messages. The other is for messages
     // that get an entry as soon as they are sent; it is nullptr if the flags say otherwise.
     protocol::EndpointImpl *injects_small = nullptr, *sends_small = nullptr;
-    std::uint64_t send_flags = 0, send_completion = 0;
-    std::uint64_t receive_flags = 0, receive_completion = 0;
+    CallFlags sending, receiving;
     std::uint64_t any_source;  // all ones: FI_DIRECTED_RECV was not asked for
     std::size_t inject_bytes;
     bool local_descriptors;  // FI_MR_LOCAL: the program says which of its regions a buffer is in
@@ -48,16 +60,13 @@ struct Endpoint : fid_ep {
     }
     // FI_INJECT is a default of this endpoint, and the message is too long for it.
     bool too_long(std::size_t bytes) const noexcept {
-        return (send_flags & FI_INJECT) != 0 && bytes > inject_bytes;
+        return (sending.flags & FI_INJECT) != 0 && bytes > inject_bytes;
     }
 
     std::uint64_t transmit_op_flags, receive_op_flags;  // fi_info's, or FI_SETOPSFLAG's
     std::uint64_t caps;
     std::size_t min_multi_receive;
-    AddressVectorObject* addresses = nullptr;
-    CompletionQueue *transmit = nullptr, *receive = nullptr;
-    bool transmit_selective = false, receive_selective = false;
-    CounterObject* counters[6] = {};  // see kCounterFlags
+    EndpointBindings bindings;
     std::vector<std::unique_ptr<Ref>> bound;
     std::vector<std::byte> scratch;               // gathered operands of atomics
     std::unique_ptr<protocol::RdmEndpoint> made;  // nullptr in an alias
@@ -68,7 +77,7 @@ struct Endpoint : fid_ep {
     void derive_flags() noexcept;
 };
 
-// In the order of Endpoint::counters.
+// In the order of EndpointBindings::counters.
 inline constexpr std::uint64_t kCounterFlags[6] = {FI_SEND,  FI_RECV,        FI_READ,
                                                    FI_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE};
 

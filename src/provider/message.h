@@ -17,7 +17,7 @@ inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, v
         at.sends_small->send_small(buffer, bytes, to, tag, data, kind, true, context)) [[likely]]
         return 0;
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
-        HEDDLE_DEBUG_ASSERT((endpoint.send_flags & kind) == 0,
+        HEDDLE_DEBUG_ASSERT((endpoint.sending.flags & kind) == 0,
                             "a default flag names a kind of message");
         if (endpoint.too_long(bytes)) [[unlikely]]
             return -FI_EMSGSIZE;
@@ -28,7 +28,7 @@ inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, v
                                    .to = to,
                                    .tag = tag,
                                    .data = data,
-                                   .flags = endpoint.send_flags | kind,
+                                   .flags = endpoint.sending.flags | kind,
                                    .context = context});
     });
 }
@@ -68,7 +68,7 @@ inline ssize_t send_vector(fid_ep* handle, const iovec* iov, void* const* descri
                                    .to = to,
                                    .tag = tag,
                                    .data = 0,
-                                   .flags = endpoint.send_flags | kind,
+                                   .flags = endpoint.sending.flags | kind,
                                    .context = context});
     });
 }
@@ -89,7 +89,7 @@ ssize_t send_message(fid_ep* handle, const Message& message, std::uint64_t tag, 
                                    .to = message.addr,
                                    .tag = tag,
                                    .data = message.data,
-                                   .flags = flags | endpoint.send_completion | kind,
+                                   .flags = flags | endpoint.sending.completion | kind,
                                    .context = message.context});
     });
 }
@@ -104,7 +104,7 @@ inline ssize_t receive_one(fid_ep* handle, void* buffer, std::size_t bytes, fi_a
                                       .from = from | endpoint.any_source,
                                       .tag = tag,
                                       .ignore = ignore,
-                                      .flags = (endpoint.receive_flags & ~dropped) | kind,
+                                      .flags = (endpoint.receiving.flags & ~dropped) | kind,
                                       .context = context});
     });
 }
@@ -119,7 +119,7 @@ inline ssize_t receive_vector(fid_ep* handle, const iovec* iov, std::size_t coun
                                       .from = from | endpoint.any_source,
                                       .tag = tag,
                                       .ignore = ignore,
-                                      .flags = (endpoint.receive_flags & ~dropped) | kind,
+                                      .flags = (endpoint.receiving.flags & ~dropped) | kind,
                                       .context = context});
     });
 }
@@ -143,7 +143,7 @@ ssize_t receive_message(fid_ep* handle, const Message& message, std::uint64_t ta
                                       .from = message.addr | endpoint.any_source,
                                       .tag = tag,
                                       .ignore = ignore,
-                                      .flags = flags | endpoint.receive_completion | kind,
+                                      .flags = flags | endpoint.receiving.completion | kind,
                                       .context = message.context});
     });
 }

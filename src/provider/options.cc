@@ -122,27 +122,29 @@ constexpr OptionDeclaration kTable[] = {
     {"tuples", FI_PARAM_SIZE_T, "256", "0 to 4096",
      "Tuple queues of an endpoint: shared receive queues of the device, of 32 receives "
      "each. If another is needed, the least recently used one is closed. 0: none.",
-     [](Text text, Options& o) { return number(text, 0, 4096, o.protocol.tuples); }},
+     [](Text text, Options& o) { return number(text, 0, 4096, o.protocol.tuples.queues); }},
     {"process_tuples", FI_PARAM_SIZE_T, "1024", "0 to 65536",
      "Tuple queues of all endpoints of a process together.",
-     [](Text text, Options& o) { return number(text, 0, 65536, o.protocol.process_tuples); }},
+     [](Text text, Options& o) {
+         return number(text, 0, 65536, o.protocol.tuples.process_queues);
+     }},
     {"tuple_qps", FI_PARAM_SIZE_T, "2", "1 to 64",
      "Queue pairs to a process on which messages of tuples wait, at the device, for "
      "receives. Messages of further tuples wait in the sender.",
-     [](Text text, Options& o) { return number(text, 1, 64, o.protocol.tuple_queues); }},
+     [](Text text, Options& o) { return number(text, 1, 64, o.protocol.tuples.queue_pairs); }},
     {"tuple_after", FI_PARAM_SIZE_T, "128", "1 to 65536",
      "Messages of a tuple before auto requests a queue: about as many as cost what opening "
      "a queue costs.",
-     [](Text text, Options& o) { return number(text, 1, 65536, o.protocol.tuple_after); }},
+     [](Text text, Options& o) { return number(text, 1, 65536, o.protocol.tuples.open_after); }},
     {"tuple_copy", FI_PARAM_SIZE_T, "8192", "0 to 1048576 bytes (K and M)",
      "Messages of tuples below this size are copied if they have no receive yet, and their "
      "sends complete. Larger ones complete when they have been received; with 0 all "
      "messages do.",
-     [](Text text, Options& o) { return number(text, 0, 1 << 20, o.protocol.tuple_copy); }},
+     [](Text text, Options& o) { return number(text, 0, 1 << 20, o.protocol.tuples.copy_below); }},
     {"no_wildcards", FI_PARAM_BOOL, "no", "yes, no",
      "A promise that the program uses no MPI_ANY_SOURCE, no MPI_ANY_TAG and no probes where "
      "tuple queues are used.",
-     [](Text text, Options& o) { return truth(text, o.protocol.no_wildcards); }},
+     [](Text text, Options& o) { return truth(text, o.protocol.tuples.no_wildcards); }},
     {"eager_size", FI_PARAM_SIZE_T, "8192", "256 to 1048576 bytes (K and M are understood)",
      "Messages up to this size are sent at once, to buffers of the receiver. Larger ones go "
      "by rendezvous.",
@@ -179,29 +181,31 @@ constexpr OptionDeclaration kTable[] = {
      "Peers of an endpoint whose eager messages are written by RDMA into a ring of 128 "
      "buffers each, instead of sent to the receive buffers of all. The peers that send most "
      "get a ring. 0: none.",
-     [](Text text, Options& o) { return number(text, 0, 1024, o.protocol.rings); }},
+     [](Text text, Options& o) { return number(text, 0, 1024, o.protocol.rings.peers); }},
     {"ring_size", FI_PARAM_SIZE_T, "1024", "64 to 1048576 bytes (K and M)",
      "The largest message that is written into a ring. Larger eager messages are sent to "
      "the receive buffers.",
-     [](Text text, Options& o) { return number(text, 64, 1 << 20, o.protocol.ring_bytes); }},
+     [](Text text, Options& o) {
+         return number(text, 64, 1 << 20, o.protocol.rings.message_bytes);
+     }},
     {"reuse", FI_PARAM_STRING, "auto", "auto, off, or 4 to 65535 uses",
      "Small messages and RMA from frequently used buffers move without a copy, from memory "
      "that stays registered. auto: after as many uses as pay on this host (`heddle "
      "calibrate`). A number: after so many uses.",
      [](Text text, Options& o) {
          if (equal(text, "auto")) {
-             o.protocol.reuse_after.reset();
+             o.protocol.reuse.after.reset();
              return true;
          }
          std::uint32_t uses = 0;
          if (!equal(text, "off") && !number(text, 4, 65535, uses)) return false;
-         o.protocol.reuse_after = uses;
+         o.protocol.reuse.after = uses;
          return true;
      }},
     {"speculation", FI_PARAM_INT, "25", "1 to 100 percent",
      "The percentage of the uses that pay for a registration after which a buffer is "
      "registered. A buffer that was used that often is likely used again.",
-     [](Text text, Options& o) { return number(text, 1, 100, o.protocol.speculation); }},
+     [](Text text, Options& o) { return number(text, 1, 100, o.protocol.reuse.speculation); }},
     {"mr_cache", FI_PARAM_SIZE_T, "1G", "0 to 1T bytes (K, M and G)",
      "Program memory that stays registered after its second use for messages above the "
      "eager size or for RMA. If the kernel enforces `ulimit -l`, at most half of that limit "
@@ -231,24 +235,26 @@ constexpr OptionDeclaration kTable[] = {
      "How long the provider requests a connection from a peer that does not answer, before "
      "operations to it fail.",
      [](Text text, Options& o) {
-         return number(text, 100, 600'000, o.protocol.connect_timeout_ms);
+         return number(text, 100, 600'000, o.protocol.timeouts.connect_ms);
      }},
     {"timeout", FI_PARAM_INT, "18", "8 to 31",
      "How long a try waits for the peer's acknowledgement: 4.096 us * 2^N, so 14 is 67 ms, "
      "18 is 1.07 s and 20 is 4.3 s. If a link is down for all tries, the connection ends.",
-     [](Text text, Options& o) { return number(text, 8, 31, o.protocol.ack_timeout); }},
+     [](Text text, Options& o) { return number(text, 8, 31, o.protocol.timeouts.ack); }},
     {"retry", FI_PARAM_INT, "6", "0 to 7",
      "How often a try without acknowledgement is repeated. Some devices repeat without "
      "limit with 7, and never notice that a peer has died.",
-     [](Text text, Options& o) { return number(text, 0, 7, o.protocol.retries); }},
+     [](Text text, Options& o) { return number(text, 0, 7, o.protocol.timeouts.retries); }},
     {"keepalive", FI_PARAM_INT, "20", "0 to 86400 s",
      "The provider probes peers that have sent nothing for so long with an empty RDMA "
      "write. Receives from a process that has died then end with ECONNRESET. 0: never.",
-     [](Text text, Options& o) { return number(text, 0, 86'400, o.protocol.keepalive_s); }},
+     [](Text text, Options& o) {
+         return number(text, 0, 86'400, o.protocol.timeouts.keepalive_s);
+     }},
     {"close_timeout", FI_PARAM_INT, "300", "0 to 86400 s",
      "How long closing an endpoint waits for peers that have yet to fetch messages whose "
      "sends have completed. After that these messages are lost, and the provider reports it.",
-     [](Text text, Options& o) { return number(text, 0, 86'400, o.protocol.close_timeout_s); }},
+     [](Text text, Options& o) { return number(text, 0, 86'400, o.protocol.timeouts.close_s); }},
     {"stats", FI_PARAM_STRING, "off", "off, stderr, or the path of a file",
      "Reports what the endpoints of the process used of the device and did. off: only on "
      "SIGUSR2. stderr: a table of the counts that are not zero. A path: a line of JSON, "

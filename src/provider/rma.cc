@@ -20,7 +20,7 @@ ssize_t move(fid_ep* handle, const iovec* iov, void* const* descriptors, std::si
         if (count > kMaxIov) return -FI_EINVAL;
         HEDDLE_DEBUG_ASSERT((kind & FI_READ) != 0 || (kind & FI_WRITE) != 0);
         const RmaSegment remote{address, total(iov, count), key};
-        std::uint64_t flags = endpoint.send_flags | kind;
+        std::uint64_t flags = endpoint.sending.flags | kind;
         if ((kind & FI_READ) != 0)
             flags &= ~FI_INJECT;  // this default is for sends and writes
         else if (endpoint.too_long(remote.bytes))
@@ -67,7 +67,7 @@ ssize_t move_message(fid_ep* handle, const fi_msg_rma& message, std::uint64_t ki
                                   .remote = remote,
                                   .remote_count = message.rma_iov_count,
                                   .data = message.data,
-                                  .flags = flags | endpoint.send_completion | kind,
+                                  .flags = flags | endpoint.sending.completion | kind,
                                   .context = message.context});
     });
 }

@@ -1,107 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""`softhca stat`, `top`, `list` and `clean` on fabrics with live and with killed processes."""
+"""`softhca stat`, `list` and `clean` on fabrics with live and with killed processes."""
 
-import contextlib
 import fcntl
 import json
 import os
 import re
-import shutil
-import signal
-import struct
 import subprocess
-import tempfile
-import termios
-import time
 
-from harness import SOFTHCA, SOURCE_DIR, TEST_DIR, Case, main
-from terminal import Terminal
-
-TOP = [SOFTHCA, "top", "--interval", "0.2"]
-
-
-class Holder:
-    """A running cli_holder (holder.c)."""
-
-    def __init__(self, case, fabric=None):
-        environment = dict(case.environment)
-        if fabric:
-            environment["SOFTHCA_FABRIC"] = fabric
-        self.process = subprocess.Popen(
-            [SOFTHCA, "run", os.path.join(TEST_DIR, "cli_holder")],
-            env=environment,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        case.addCleanup(self.end)
-        words = self.process.stdout.readline().split()
-        case.assertEqual(words[:1], ["ready"])
-        self.qps = [int(word) for word in words[1:]]
-
-    @property
-    def pid(self):
-        return self.process.pid
-
-    def tell(self, line):
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
-
-    @contextlib.contextmanager
-    def stopped(self):
-        """While it is stopped it reclaims nothing."""
-        self.process.send_signal(signal.SIGSTOP)
-        # The signal is sent; this returns when all of its threads have stopped.
-        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WNOWAIT)
-        try:
-            yield
-        finally:
-            self.process.send_signal(signal.SIGCONT)
-
-    def kill(self):
-        self.process.kill()
-        self.process.wait()
-
-    def end(self):
-        """Lets it end by itself; its exit status."""
-        if self.process.poll() is None:
-            self.process.stdin.close()
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        self.process.stdin.close()
-        self.process.stdout.close()
-        return self.process.returncode
-
-
-class FabricCase(Case):
-    def setUp(self):
-        super().setUp()
-        # In a directory of its own: each `softhca run` removes the fabrics of killed processes,
-        # which other tests start meanwhile.
-        base = tempfile.mkdtemp(prefix="softhca-test-", dir="/dev/shm")
-        self.addCleanup(shutil.rmtree, base)
-        self.environment["SOFTHCA_DIRECTORY"] = base
-        self.folder = os.path.join(base, f"softhca-{os.getuid()}")
-        # After all holders have ended (cleanups run backwards), nothing may be left.
-        self.addCleanup(self.check_nothing_left)
-
-    def check_nothing_left(self):
-        self.softhca("clean")
-        self.assertEqual(self.files(), [])
-
-    def files(self, fabric=None):
-        """What there is of a fabric, of this test's without an argument."""
-        try:
-            names = os.listdir(self.folder)
-        except FileNotFoundError:
-            return []
-        return sorted(name for name in names if name.rsplit(".", 1)[0] == (fabric or self.fabric))
-
-    def stat(self):
-        return json.loads(self.assert_run(self.softhca("stat", "--json"), 0).stdout)
+from fabric_case import FabricCase, Holder
+from harness import SOFTHCA, SOURCE_DIR, Case, main
 
 
 class Identity(FabricCase):
@@ -443,90 +350,6 @@ class Namespaces(FabricCase):
         other = self.fabric[:56] + "-other"
         result = self.in_another(SOFTHCA, "run", "ibv_devinfo", SOFTHCA_FABRIC=other)
         self.assertEqual(result.returncode, 0, result.stderr)
-
-
-class Top(FabricCase, Terminal):
-    def test_rates_add_up(self):
-        holder = Holder(self)
-        with subprocess.Popen(
-            [SOFTHCA, "top", "--json", "--interval", "0.2"],
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        ) as top:
-            lines = [json.loads(top.stdout.readline())]
-            holder.tell("write 500")
-            lines += [json.loads(top.stdout.readline()) for _ in range(3)]
-            self.assertEqual(holder.end(), 0)
-            _, errors = top.communicate(timeout=60)
-        counted = sum(line["total"]["wqes"] * line["seconds"] for line in lines)
-        self.assertAlmostEqual(counted, 500, delta=0.01)
-        self.assertEqual(lines[0]["processes"][0]["pid"], holder.pid)
-        self.assertIn("has ended", errors)
-        self.assertEqual(top.returncode, 0)
-
-    def test_once(self):
-        Holder(self)
-        result = self.softhca("top", "--interval", "0.1", "--once")
-        self.assert_run(result, 0, out="cli_holder")
-        # Without a terminal it is the same.
-        self.assert_run(self.softhca("top", "--interval", "0.1"), 0, out="cli_holder")
-
-    def test_usage(self):
-        for interval in ("0", "-1", "4000", "x"):
-            self.assert_run(self.softhca("top", "--interval=" + interval), 2, err="--interval")
-        self.assert_run(self.softhca("top"), 1, err="no fabric")
-
-    def test_q_quits(self):
-        Holder(self)
-        text, status = self.screen(
-            TOP, 80, [(b"cli_holder", lambda terminal, _: os.write(terminal, b"q"))]
-        )
-        self.assertEqual(status, 0)
-        self.check_screen(text, 80)
-
-    def test_interrupt_restores_the_terminal(self):
-        Holder(self)
-        text, status = self.screen(
-            TOP, 80, [(b"cli_holder", lambda _, top: top.send_signal(signal.SIGINT))]
-        )
-        self.assertEqual(status, 0)
-        self.check_screen(text, 80)
-
-    def test_resize(self):
-        Holder(self)
-
-        def shrink(terminal, process):
-            fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 30, 0, 0))
-            process.send_signal(signal.SIGWINCH)
-
-        text, status = self.screen(
-            TOP,
-            80,
-            [
-                (b"cli_holder", shrink),
-                (b"cli_holder", lambda *_: None),
-                (b"cli_holder", lambda terminal, _: os.write(terminal, b"q")),
-            ],
-        )
-        self.assertEqual(status, 0)
-        last = text.split("\x1b[H")[-1]
-        self.check_screen("\x1b[?1049h" + last, 30)
-
-    def test_fabric_ends_meanwhile(self):
-        holder = Holder(self)
-        text, status = self.screen(
-            TOP,
-            80,
-            [
-                (b"cli_holder", lambda *_: self.assertEqual(holder.end(), 0)),
-                (b"has ended", lambda *_: Holder(self)),
-                (b"cli_holder", lambda terminal, _: os.write(terminal, b"q")),
-            ],
-        )
-        self.assertEqual(status, 0)
-        self.check_screen(text, 80)
 
 
 if __name__ == "__main__":

@@ -34,8 +34,8 @@ constexpr std::size_t kHostile = 2, kMostSteps = 60;
 
 Options options_for(Rendezvous way) {
     Options options;
-    options.ack_timeout = 8;  // of those that have given each other up nobody acknowledges
-    options.retries = 1;
+    options.timeouts.ack = 8;  // peers that have given each other up do not acknowledge
+    options.timeouts.retries = 1;
     options.endpoints = Category::kMpiEverywhere;  // what breaks is its owner's alone
     options.post = PostPath::kVerbs;
     options.rendezvous = way;
@@ -43,10 +43,10 @@ Options options_for(Rendezvous way) {
     options.inject_bytes = 64;
     options.receive_buffers = 32;
     options.send_depth = 32;
-    options.rings = 2;
-    options.tuples = 4;
+    options.rings.peers = 2;
+    options.tuples.queues = 4;
     options.unexpected_bytes = 4096;
-    options.reuse_after = 0;
+    options.reuse.after = 0;
     options.complain = [](const char*) {};
     return options;
 }

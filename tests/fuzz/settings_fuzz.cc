@@ -47,8 +47,8 @@ void options(Input& input) {
         const heddle::protocol::Options& o = options.protocol;
         if (o.eager_bytes < 256 || o.eager_bytes > 1 << 20 || o.inject_bytes > 1024 ||
             o.receive_buffers < 16 || o.send_depth < 16 || o.send_depth > 8192 ||
-            o.connect_timeout_ms < 100 || o.tuples > 4096 || o.speculation < 1 ||
-            o.speculation > 100)
+            o.timeouts.connect_ms < 100 || o.tuples.queues > 4096 || o.reuse.speculation < 1 ||
+            o.reuse.speculation > 100)
             fail("an option out of its range");
     }
 }

@@ -26,7 +26,7 @@ Options broken_off_options() {
     options.receive_bytes = 0;
     options.eager_bytes = 64 * 1024;
     options.unexpected_bytes = std::size_t{1} << 30;
-    options.keepalive_s = 1;
+    options.timeouts.keepalive_s = 1;
     return options;
 }
 
@@ -66,7 +66,7 @@ TEST(BrokenOffMessages, LeaveTheirReceivesToOthers) {
         channel.meet();
     });
     Options patience = options;
-    patience.connect_timeout_ms = 1000;  // the dead do not answer
+    patience.timeouts.connect_ms = 1000;  // the dead do not answer
     End reader(patience);
     const EndpointAddress name = reader.endpoint->name();
     std::vector<std::uint64_t> addresses;

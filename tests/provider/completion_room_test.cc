@@ -33,7 +33,7 @@ Options room_options(PostPath post) {
     options.post = post;
     options.receive_buffers = kReceives;
     options.send_depth = kDepth;
-    options.keepalive_s = 0;
+    options.timeouts.keepalive_s = 0;
     return options;
 }
 
@@ -93,7 +93,7 @@ TEST_P(CompletionRoom, EndsAllMessagesWhenNoEntryIsLeft) {
     options.receive_bytes = 0;  // no more receives after a burst
     End sender(options);
     // All but two have full send queues, and the last two share what is left.
-    const auto entries = static_cast<unsigned>(sender.impl().channel->cq()->cqe);
+    const auto entries = static_cast<unsigned>(sender.impl().channel->objects().cq()->cqe);
     const unsigned peer_count = entries / kDepth + 1;
     ASSERT_GT(peer_count, 2U);
     std::vector<std::unique_ptr<End>> peers;
@@ -182,7 +182,7 @@ TEST(BrokenCompletionQueue, EndsAllOperationsWithAnError) {
         ++complaints;
         complaint = line;
     };
-    options.keepalive_s = 1;
+    options.timeouts.keepalive_s = 1;
     End sender(options), receiver(options);
     const auto to = sender.addresses.insert(receiver.endpoint->name());
     std::vector<char> bytes(8, 'x'), room(8);
@@ -193,7 +193,7 @@ TEST(BrokenCompletionQueue, EndsAllOperationsWithAnError) {
     sender.post(FI_ADDR_UNSPEC, room, &room);
     // Twice as many completions as the queue then has entries, and nobody reads them. What the
     // receiver has no room for is executed as soon as it reads.
-    ASSERT_EQ(ibv_resize_cq(sender.impl().channel->cq(), 31), 0);
+    ASSERT_EQ(ibv_resize_cq(sender.impl().channel->objects().cq(), 31), 0);
     constexpr unsigned kMessages = 64;
     for (unsigned i = 0; i < kMessages; ++i)
         sender.send(to, bytes);

@@ -19,7 +19,7 @@ inline constexpr std::uint64_t kTag = 5;
 
 // Peers that are gone are noticed within half a second.
 inline Options impatient(Options options) {
-    options.ack_timeout = 14;
+    options.timeouts.ack = 14;
     return options;
 }
 

@@ -6,52 +6,20 @@
 // could have taken, and all arrives once and whole.
 //
 // A failure names its seed; HEDDLE_TEST_SEED runs that one alone, HEDDLE_TEST_SCHEDULES so many.
+#include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <deque>
-#include <map>
+#include <memory>
 #include <random>
 #include <sstream>
+#include <string>
+#include <vector>
 
-#include "tests/provider/fi_statistics.h"
-#include "tests/provider/fi_support.h"
+#include "tests/provider/fi_schedule.h"
 
 namespace heddle::test {
 namespace {
-
-constexpr std::size_t kStations = 3;
-constexpr std::uint64_t kTags = 4;
-// Ignored by all receives, as MPI libraries do with some bits: which message it is.
-constexpr int kNumberShift = 8;
-constexpr std::uint64_t kIgnored = 0x7f00, kAnyTag = kIgnored | 0xff;
-constexpr std::uint32_t kMostOpen = 100;  // messages of one to another: fewer than numbers
-
-std::byte content(std::size_t from, std::uint32_t number, std::size_t at) {
-    return static_cast<std::byte>(from * 83 + number * 29 + at * 7 + (at >> 10));
-}
-
-struct Message {
-    std::uint64_t tag = 0;
-    std::size_t bytes = 0;
-    std::vector<std::byte> buffer;
-    int receive = -1;  // that took it: its number at the receiver
-    bool discarded = false;
-};
-
-struct Posted {
-    std::uint64_t tag = 0, ignore = 0;
-    int from = -1;  // anybody
-    std::vector<std::byte> buffer;
-    bool done = false, cancelled = false;
-    int source = -1;  // the sender of the message that it took, and the message's number
-    std::uint32_t number = 0;
-    std::uint64_t claim_order = 0;
-};
-
-bool fits(const Posted& receive, std::size_t from, const Message& message) {
-    return (receive.from < 0 || static_cast<std::size_t>(receive.from) == from) &&
-           ((receive.tag ^ message.tag) & ~receive.ignore) == 0;
-}
 
 class Schedule {
 public:
@@ -87,17 +55,6 @@ public:
     }
 
 private:
-    struct End {
-        End() : station(world) { station.enable(); }
-        World world;
-        Station station;
-        std::array<fi_addr_t, kStations> to{};
-        std::array<std::deque<Message>, kStations> sent;  // to whom
-        std::deque<Posted> posted;
-        std::size_t sends_open = 0;
-        std::array<std::uint32_t, kStations> taken{};  // from whom
-    };
-
     std::size_t below(std::size_t n) {
         return std::uniform_int_distribution<std::size_t>(0, n - 1)(random_);
     }

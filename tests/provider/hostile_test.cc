@@ -413,7 +413,7 @@ TEST(HostileTuple, SendsToTheQueueOfAnother) {
 TEST(HostileTuple, AsksForAQueueAndLeaves) {
     Options few = options();
     few.rendezvous = Rendezvous::kTuple;
-    few.tuples = 1;
+    few.tuples.queues = 1;
     End victim(few), other(few);
     const std::uint64_t to_other = victim.addresses.insert(other.endpoint->name());
     const std::uint64_t from_other = other.addresses.insert(victim.endpoint->name());

@@ -33,9 +33,9 @@ protected:
     RelaxedOrdering() {
         options.rendezvous = GetParam();
         options.endpoints = Category::kMpiEverywhere;
-        options.rings = 1;
-        options.reuse_after = 4;
-        options.tuple_after = 1;
+        options.rings.peers = 1;
+        options.reuse.after = 4;
+        options.tuples.open_after = 1;
         clear_registrations();
     }
     bool by_tuples() const { return GetParam() == Rendezvous::kTuple; }

@@ -18,8 +18,8 @@ constexpr auto kTime = std::chrono::seconds(100);  // mostly it takes four
 Options ring_options() {
     Options options;
     options.endpoints = Category::kMpiEverywhere;
-    options.rings = 1;
-    options.eager_bytes = options.ring_bytes = 8000;
+    options.rings.peers = 1;
+    options.eager_bytes = options.rings.message_bytes = 8000;
     return options;
 }
 

@@ -5,7 +5,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness import DEVICE, ENGINES, EVERY_MODE, UAR_BY_MEMORY, Failure, Mode, describe
+from harness import DEVICE, ENGINES, EVERY_MODE, UAR_BY_MEMORY, Failure, Mode
+from program import describe
 
 PINGPONGS = ("rc", "uc", "ud", "srq", "xsrq")
 VALIDATES = ("rc", "uc", "ud", "srq")  # ibv_xsrq_pingpong has no option to look at its buffer

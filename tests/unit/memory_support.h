@@ -188,6 +188,10 @@ protected:
     }
 };
 
+class MemorySharing : public SharingTest {};
+
+inline constexpr Purpose kPurposes[] = {Purpose::kApplication, Purpose::kQueue};
+
 inline int share(const volatile void* at, std::size_t length, Purpose purpose, Extents* out) {
     return memory::share(address_of(at), length, purpose, out);
 }

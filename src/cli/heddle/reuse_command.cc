@@ -96,8 +96,8 @@ int run(const ReuseExperiment& experiment, const ReuseRequest& request) {
     if (rma || request.channel != "ring") rings.push_back(false);
     if (!rma && request.channel != "send") rings.push_back(true);
     for (const bool ring : rings) {
-        wanted.options.rings = ring ? wanted.processes : 0;
-        wanted.options.ring_bytes = 8192;
+        wanted.options.rings.peers = ring ? wanted.processes : 0;
+        wanted.options.rings.message_bytes = 8192;
         const std::vector<bench::ReuseResult> results =
             run_reuse(wanted, costs, progress_report(request));
         for (std::size_t i = 0; i < results.size(); ++i) {

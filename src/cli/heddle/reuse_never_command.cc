@@ -73,7 +73,7 @@ int run(const ReuseNeverRequest& request) {
                                  "quartiles", "in all %", "tables KiB", "no copy %"});
     const ProgressReport say = progress_report(request);
     for (const ReuseSetting& setting : kSettings) {
-        wanted.options.reuse_after = setting.reuse_after;
+        wanted.options.reuse.after = setting.reuse_after;
         // Two processes differ by a few percent in where their memory lies: of one run, so much is
         // not the look-up's.
         std::vector<bench::ReuseResult> results = run_reuse(wanted, {}, say);

@@ -22,7 +22,7 @@ inline protocol::Options options_of(const std::string& mode, const std::string& 
                          : mode == "rget" ? Rendezvous::kGet
                          : mode == "auto" ? Rendezvous::kAuto
                                           : Rendezvous::kTuple;
-    if (mode == "tupleq") options.tuple_copy = 0;
+    if (mode == "tupleq") options.tuples.copy_below = 0;
     return options;
 }
 

@@ -21,18 +21,46 @@ enum class Rendezvous : std::uint8_t { kGet, kPut, kTuple, kAuto };
 
 inline constexpr std::size_t kMostInline = 1024;  // inject_bytes
 
+// The device's queues for tuples of sender and tag.
+struct TupleOptions {
+    std::size_t copy_below = 8192;   // smaller messages that have no receive yet are copied
+    std::uint32_t open_after = 128;  // messages of a tuple until kAuto asks for a queue
+    std::uint32_t queues = 256;      // of an endpoint
+    std::uint32_t process_queues = 1024;
+    std::uint32_t queue_pairs = 2;  // to a process, on which messages wait for receives
+    bool no_wildcards = false;      // the program has none, nor probes
+};
+
+// Small messages and RMA from memory that stays registered.
+struct ReuseOptions {
+    // Uses of a buffer until small messages are sent from where it stands; 0: never. nullopt: so
+    // many percent (speculation) of the break-even that was measured (reuse_costs.h).
+    std::optional<std::uint32_t> after;
+    unsigned speculation = 25;
+};
+
+// Peers of an endpoint whose eager messages are written to it.
+struct RingOptions {
+    std::uint32_t peers = 0;
+    std::size_t message_bytes = 1024;  // messages above this are sent to all's receive buffers
+};
+
+// How long is waited for peers.
+struct TimeoutOptions {
+    unsigned connect_ms = 30'000;
+    // A QP waits 4.096 us * 2^ack for the peer's acknowledgement, and repeats its packets so often.
+    unsigned ack = 18, retries = 6;
+    unsigned keepalive_s = 20;  // a silent peer is probed so often; 0: never
+    unsigned close_s = 300;     // for messages that a peer has yet to fetch
+};
+
 struct Options {
     std::string device;                 // empty: any
     std::optional<Category> endpoints;  // nullopt: 2xdynamic up to the cores, dynamic beyond
     PostPath post = PostPath::kAuto;
     bool xrc = true;  // false: RC even where there is XRC
     Rendezvous rendezvous = Rendezvous::kGet;
-    std::size_t tuple_copy = 8192;    // of a tuple: less that has no receive yet is copied
-    std::uint32_t tuple_after = 128;  // messages of a tuple until kAuto asks for a queue
-    std::uint32_t tuples = 256;       // queues of an endpoint
-    std::uint32_t process_tuples = 1024;
-    std::uint32_t tuple_queues = 2;  // to a process, that may block
-    bool no_wildcards = false;       // the program has none, nor probes
+    TupleOptions tuples;
     std::size_t eager_bytes = 8192;  // messages above this go by rendezvous
     std::size_t inject_bytes = 128;  // these are copied into the work queue entry
     std::size_t unexpected_bytes =
@@ -43,21 +71,12 @@ struct Options {
     // They become more, when a burst has taken half of them, up to this many bytes.
     std::size_t receive_bytes = std::size_t{8} << 20;
     std::uint32_t send_depth = 128;  // work queue entries of a connection
-    // Uses of a buffer until small messages are sent from where it stands; 0: never. nullopt: as
-    // measured (reuse_costs.h), this much of the break-even.
-    std::optional<std::uint32_t> reuse_after;
-    unsigned speculation = 25;      // percent
-    std::size_t ring_bytes = 1024;  // messages above this are sent to all's receive buffers
-    std::uint32_t rings = 0;        // peers of an endpoint whose eager messages are written to it
+    ReuseOptions reuse;
+    RingOptions rings;
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
     // The adapter may let writes to memory pass each other where a completion reports their end.
     bool relaxed_ordering = true;
-    unsigned connect_timeout_ms = 30'000;
-    // A QP waits 4.096 us * 2^ack_timeout for the peer's acknowledgement, and repeats its packets
-    // so often.
-    unsigned ack_timeout = 18, retries = 6;
-    unsigned keepalive_s = 20;       // a silent peer is probed so often; 0: never
-    unsigned close_timeout_s = 300;  // for messages that a peer has yet to fetch
+    TimeoutOptions timeouts;
     // Takes a line that the program's user must read, from any thread. nullptr: it goes to stderr.
     void (*complain)(const char* line) = nullptr;
 };

@@ -47,7 +47,7 @@ Core::Core(std::shared_ptr<Domain> its_domain, const AddressVector& addresses,
                                            (connector.ethernet() ? EndpointAddress::kEthernet : 0));
     name.endpoint = process->new_endpoint();
     name.context = domain->body().context->index;
-    name.srqn = channel->srqn();
+    name.srqn = channel->objects().srqn();
     name.channel = channel->number();
     if (bindings.send_counter != nullptr) may_send_small = false;
 }
@@ -131,7 +131,7 @@ bool Core::send_control(Peer& peer, std::span<const std::byte> bytes) {
     work.sges = {&sge, 1};
     WrContext sent;
     sent.what = WrContext::kOwn;
-    if (bytes.size() <= channel->max_inline()) {
+    if (bytes.size() <= channel->limits().max_inline) {
         work.flags = post::kInline;
         return channel->post(*peer.connection, work, sent) == post::Posted::kOk;
     }

@@ -24,7 +24,7 @@ void Liveness::look(const std::function<void(std::vector<bool>&)>& find_receives
         Peer& peer = *core_.peers[i];
         if (peer.outstanding_replies != 0 || peer.has_left) look_after(peer);
     }
-    if (core_.options.keepalive_s != 0) keep_alive(find_receives);
+    if (core_.options.timeouts.keepalive_s != 0) keep_alive(find_receives);
 }
 
 bool Liveness::is_reply_owed() const noexcept {
@@ -55,7 +55,8 @@ void Liveness::look_after(Peer& peer) {
 // The share of all peers that is due: each has its turn once in the interval, so that many peers
 // are not probed at once. A peer that a receive names is connected to for that, if it never was.
 void Liveness::keep_alive(const std::function<void(std::vector<bool>&)>& find_receives) {
-    const std::chrono::duration<double> interval = std::chrono::seconds(core_.options.keepalive_s);
+    const std::chrono::duration<double> interval =
+        std::chrono::seconds(core_.options.timeouts.keepalive_s);
     due_ += static_cast<double>(core_.peers.size()) * (passed_ / interval);
     auto due = static_cast<std::size_t>(std::min(due_, static_cast<double>(core_.peers.size())));
     if (due == 0) return;

@@ -9,9 +9,9 @@ namespace heddle::protocol {
 ReusePolicy::ReusePolicy(Domain::Body& domain)
     : domain_(domain), options_(domain.process->options) {
     from_.fill(~std::size_t{0});
-    if (options_.mr_cache_bytes == 0 || options_.reuse_after == 0) return;
+    if (options_.mr_cache_bytes == 0 || options_.reuse.after == 0) return;
     from_.fill(Reuse::kLeastBytes);
-    const std::uint32_t fewest = options_.reuse_after.value_or(ReuseCosts::kFewestUses);
+    const std::uint32_t fewest = options_.reuse.after.value_or(ReuseCosts::kFewestUses);
     sent_from_.emplace(*domain.cache, 0, fewest);
     read_into_.emplace(*domain.cache, IBV_ACCESS_LOCAL_WRITE, fewest);
     domain.reuses.insert(domain.reuses.end(), {&*sent_from_, &*read_into_});
@@ -26,14 +26,14 @@ ReusePolicy::~ReusePolicy() {
 }
 
 std::uint32_t ReusePolicy::uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept {
-    if (options_.reuse_after) return *options_.reuse_after;
+    if (options_.reuse.after) return *options_.reuse.after;
     std::uint32_t& enough = enough_uses_[way][ReuseCosts::index_of(bytes)];
     if (enough == 0) {
         const ReuseCosts& costs = domain_.process->reuse_costs(*domain_.context);
         from_[way] = costs.smallest(way);
-        sent_from_->set_fewest(costs.fewest_uses(options_.speculation));
-        read_into_->set_fewest(costs.fewest_uses(options_.speculation));
-        enough = costs.uses_for(bytes, way, options_.speculation);
+        sent_from_->set_fewest(costs.fewest_uses(options_.reuse.speculation));
+        read_into_->set_fewest(costs.fewest_uses(options_.reuse.speculation));
+        enough = costs.uses_for(bytes, way, options_.reuse.speculation);
     }
     return enough;
 }

@@ -80,8 +80,9 @@ post::Posted EagerSender::post(Peer& peer, const EagerMessage& out, const WrCont
         return reused != nullptr ? post_gathered(peer, out, ring, sent, *reused)
                                  : post_copied(peer, out, ring, sent);
     };
-    const post::Posted posted =
-        core_.channel->fits_inline(out.bytes) ? post_inline(peer, out, ring, sent) : by_buffer();
+    const post::Posted posted = core_.channel->limits().fits_inline(out.bytes)
+                                    ? post_inline(peer, out, ring, sent)
+                                    : by_buffer();
     if (posted != post::Posted::kOk) [[unlikely]]
         return posted;
     peer.outgoing.count_sequenced();
@@ -90,7 +91,7 @@ post::Posted EagerSender::post(Peer& peer, const EagerMessage& out, const WrCont
         ++core_.counts.by_ring;
     }
     flow_.count_sent(peer, out.bytes);
-    ++(core_.channel->fits_inline(out.bytes) ? core_.counts.inlined : core_.counts.eager);
+    ++(core_.channel->limits().fits_inline(out.bytes) ? core_.counts.inlined : core_.counts.eager);
     return posted;
 }
 

@@ -22,7 +22,7 @@ Rings::OfPeer& Rings::of(const Peer& peer) {
 }
 
 std::uint64_t Rings::look_who_talks(bool long_since) {
-    if (core_.options.rings == 0 || wants_none_ || core_.closing) return kNever;
+    if (core_.options.rings.peers == 0 || wants_none_ || core_.closing) return kNever;
     Peer* silent = nullptr;
     Peer* talker = nullptr;
     for (const auto& peer : core_.peers) {
@@ -38,7 +38,7 @@ std::uint64_t Rings::look_who_talks(bool long_since) {
         }
     }
     if (talker != nullptr) {
-        if (writers_.size() < core_.options.rings)
+        if (writers_.size() < core_.options.rings.peers)
             offer(*talker);
         else if (silent != nullptr)
             stop(*silent);  // the next time there is room
@@ -52,7 +52,7 @@ void Rings::offer(Peer& peer) {
     try {
         its.in = std::make_unique<ReceiveRing>(
             core_.domain->body().context->pd.get(), kSlots,
-            sizeof(Header) + sizeof(std::uint64_t) + core_.options.ring_bytes);
+            sizeof(Header) + sizeof(std::uint64_t) + core_.options.rings.message_bytes);
     } catch (const VerbsError&) {  // no memory that could be registered: by SEND, then
         wants_none_ = true;
         return;

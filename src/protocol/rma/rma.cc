@@ -71,7 +71,7 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
     WrContext sent;
     sent.user = &core_;
     if (!read &&
-        user.iov_len <= std::min(core_.options.inject_bytes, core_.channel->max_inline())) {
+        user.iov_len <= std::min(core_.options.inject_bytes, core_.channel->limits().max_inline)) {
         work.flags = post::kInline;
         if (what & (WrContext::kEntry | WrContext::kCount)) {
             sent.context = a.context;

@@ -82,21 +82,21 @@ bool Matcher::Tables::crowded(const PostedReceive& receive) noexcept {
 
 // Called for receives whose ignored bits are not the mask.
 void Matcher::Tables::learn(const PostedReceive& receive) noexcept {
-    if (!taught) {
-        taught = true;
+    if (!candidate.taught) {
+        candidate.taught = true;
         use_mask(receive.ignore);
         return;
     }
-    if (receive.ignore != candidate) {
-        candidate = receive.ignore;
-        points = 0;
+    if (receive.ignore != candidate.mask) {
+        candidate.mask = receive.ignore;
+        candidate.points = 0;
     }
     const bool hindered = !hashed(receive) || crowded(receive);
-    points += hindered ? kPointsOfHindered : kPointsOfServed;
-    if (points < patience * kPointsOfHindered) return;
-    points = 0;
-    patience = std::min(2 * patience, kMostPatience);
-    use_mask(candidate);
+    candidate.points += hindered ? kPointsOfHindered : kPointsOfServed;
+    if (candidate.points < candidate.patience * kPointsOfHindered) return;
+    candidate.points = 0;
+    candidate.patience = std::min(2 * candidate.patience, kMostPatience);
+    use_mask(candidate.mask);
 }
 
 // Puts everything where the new mask wants it. Without the memory to sort the receives, the old
@@ -130,10 +130,10 @@ Matcher::~Matcher() = default;
 UnexpectedMessage* Matcher::post(PostedReceive& receive) {
     HEDDLE_ASSERT(!receive.queued);
     Tables& t = *tables_;
-    if (receive.ignore != t.mask || !t.taught) [[unlikely]]
+    if (receive.ignore != t.mask || !t.candidate.taught) [[unlikely]]
         t.learn(receive);
     else
-        t.points = 0;
+        t.candidate.points = 0;
     if (t.unexpected.size() != 0) {
         UnexpectedMessage* message = t.find(receive.source, receive.tag, receive.ignore);
         if (message) {

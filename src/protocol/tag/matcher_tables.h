@@ -108,16 +108,21 @@ inline bool fits(const PostedReceive& receive, std::uint64_t tag) noexcept {
 
 }  // namespace detail
 
+// What speaks for another mask. Matcher::Tables::learn() in matcher.cc counts the receives.
+struct MaskCandidate {
+    // How long it takes to learn another mask. It doubles each time.
+    static constexpr unsigned kFirstPatience = 32;
+    bool taught = false;
+    std::uint64_t mask = 0;
+    unsigned points = 0, patience = kFirstPatience;
+};
+
 struct Matcher::Tables {
     using Link = detail::Link;
     using Chains = detail::Chains;
 
-    // What it takes to learn another mask (learn() in matcher.cc): it doubles each time.
-    static constexpr unsigned kFirstPatience = 32;
     std::uint64_t mask = 0;
-    bool taught = false;
-    std::uint64_t candidate = 0;  // the other mask, and what speaks for it
-    unsigned points = 0, patience = kFirstPatience;
+    MaskCandidate candidate;
 
     std::uint64_t next_order = 0;
     Chains of_source, of_any_source;  // receives

@@ -86,7 +86,7 @@ bool Bulk::post() noexcept {
         const Segment& there = remote[remote_at_];
         const std::size_t bytes = std::min({here.iov_len - local_offset_,
                                             static_cast<std::size_t>(there.bytes) - remote_offset_,
-                                            left_, channel_->max_message()});
+                                            left_, channel_->limits().max_message});
         ibv_sge sge{reinterpret_cast<std::uintptr_t>(here.iov_base) + local_offset_,
                     static_cast<std::uint32_t>(bytes), local.local_keys[local_at_]};
         post::WorkRequest work;

@@ -3,10 +3,6 @@
 #include "protocol/transport/channel_poll.h"
 #include "protocol/transport/channel_post.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -64,28 +60,20 @@ Channel::Channel(std::unique_ptr<endpoint::ThreadResources> resources, const Opt
       send_buffers_(resources_->shared->pd.get(), buffer_bytes(options), options.send_depth),
       asked_inline_(static_cast<std::uint32_t>(options.inject_bytes + kHeaderRoom)),
       most_receives_(most_receives(options)),
-      receives_at_once_(std::clamp(options.receive_buffers / 4, 1u, kReceivesAtOnce)) {
+      objects_(*resources_, most_receives_, direct),
+      receives_at_once_(std::clamp(options.receive_buffers / 4, 1u, kReceivesAtOnce)),
+      // other() publishes what it has read at the latest after kPolledAtOnce entries.
+      send_entries_(static_cast<std::uint32_t>(objects_.cq()->cqe) - most_receives_ -
+                    kPolledAtOnce) {
     drain_.argument = this;
-    drain_.ask = [](void* channel) {
-        static_cast<Channel*>(channel)->changed_.store(true, std::memory_order_release);
-        static_cast<Channel*>(channel)->wake();
-    };
-    wake_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    epoll_ = ::epoll_create1(EPOLL_CLOEXEC);
-    if (wake_ < 0 || epoll_ < 0) {
-        const int error = errno;
-        ::close(wake_);
-        ::close(epoll_);
-        throw VerbsError("file descriptors to sleep on", error, "raise `ulimit -n`");
-    }
-    make_cq();
-    make_srq(direct);
+    drain_.ask = [](void* channel) { static_cast<Channel*>(channel)->note_change(); };
+    wait_set_.watch(objects_.events()->fd);
     if (direct) {
-        direct_cq_.emplace(cq_.get());
-        direct_srq_.emplace(srq_.get());
+        direct_cq_.emplace(objects_.cq());
+        direct_srq_.emplace(objects_.srq());
         direct_cq_->add_default(*direct_srq_);
     } else {
-        verbs_cq_.emplace(cq_.get());
+        verbs_cq_.emplace(objects_.cq());
     }
     // The direct path gives each entry of the queue a buffer, and posts all but one.
     if (direct_srq_) direct_srq_->begin_with(options.receive_buffers);
@@ -102,18 +90,12 @@ Channel::~Channel() {
         connector_->cancel(connection->request_);
         connector_->disconnect(connection->request_);
     }
-    ::close(epoll_);
-    ::close(wake_);
-    if (timer_ >= 0) ::close(timer_);
 }
 
-void Channel::attach(std::uint16_t number, ChannelUser& user) {
-    if (users_.size() <= number) users_.resize(number + 1u);
-    users_[number] = &user;
-    user.number_ = number;
+void Channel::note_change() noexcept {
+    changed_.store(true, std::memory_order_release);
+    wait_set_.wake();
 }
-
-void Channel::detach(std::uint16_t number) { users_[number] = nullptr; }
 
 Connection& Channel::connection(const EndpointAddress& from, const EndpointAddress& to) {
     Connection*& known = by_name_[key_of(to, xrc())];
@@ -124,10 +106,7 @@ Connection& Channel::connection(const EndpointAddress& from, const EndpointAddre
     fresh->request_.from = from;
     fresh->request_.to = to;
     fresh->request_.argument = this;
-    fresh->request_.changed = [](void* channel) {
-        static_cast<Channel*>(channel)->changed_.store(true, std::memory_order_release);
-        static_cast<Channel*>(channel)->wake();
-    };
+    fresh->request_.changed = [](void* channel) { static_cast<Channel*>(channel)->note_change(); };
     make_qp(*fresh, from);
     fresh->request_.qp = fresh->qp_.get();
     connections_.push_back(std::move(fresh));
@@ -154,21 +133,22 @@ post::Posted Channel::post(Connection& connection, post::WorkRequest& work,
     return posted;
 }
 
-unsigned Channel::poll(unsigned most) {
+unsigned Channel::poll() {
     struct Anybody {
         Channel& channel;
         void take_message(std::span<const std::byte> bytes, bool has_immediate,
                           std::uint32_t immediate, std::uint32_t qpn) const {
-            channel.hand_over(destination_of(bytes.data()), bytes, has_immediate, immediate, qpn);
+            channel.users_.hand_over(destination_of(bytes.data()), bytes, has_immediate, immediate,
+                                     qpn);
         }
     } const anybody{*this};
-    return poll_for(anybody, most);
+    return poll_for(anybody, kPolledAtOnce);
 }
 
 unsigned Channel::poll_verbs(unsigned most) {
-    const unsigned found = verbs_cq_->poll(completions_.data(), std::min(most, kPollAtOnce));
+    const unsigned found = verbs_cq_->poll(completions_.data(), std::min(most, kPolledAtOnce));
     read_by_verbs_ += found;
-    found_no_more_ = found < std::min(most, kPollAtOnce);
+    found_no_more_ = found < std::min(most, kPolledAtOnce);
     backlog_ = found_no_more_ ? 0 : backlog_ + found;
     if (backlog_ > receive_buffers_->count() / 2) [[unlikely]] {
         backlog_ = 0;
@@ -183,15 +163,9 @@ unsigned Channel::poll_verbs(unsigned most) {
 // callbacks post meanwhile overrun it.
 void Channel::other(const mlx5_cqe64& cqe) {
     completed(direct_cq_->completion(cqe));
-    if (++unpublished_ < kPollAtOnce) return;
+    if (++unpublished_ < kPolledAtOnce) return;
     unpublished_ = 0;
     direct_cq_->publish();
-}
-
-void Channel::hand_over(std::uint16_t user, std::span<const std::byte> bytes, bool has_immediate,
-                        std::uint32_t immediate, std::uint32_t qpn) {
-    if (user < users_.size() && users_[user] != nullptr)
-        users_[user]->received(bytes, has_immediate, immediate, qpn);
 }
 
 void Channel::completed(const post::Completion& completion) {
@@ -201,8 +175,8 @@ void Channel::completed(const post::Completion& completion) {
         // again; what is concerned fails where it was asked for.
         if (completion.status == IBV_WC_SUCCESS && completion.bytes >= sizeof(Header)) {
             const std::byte* const at = receive_buffers_->at(buffer);
-            hand_over(destination_of(at), {at, completion.bytes}, completion.has_immediate,
-                      completion.immediate, completion.qpn);
+            users_.hand_over(destination_of(at), {at, completion.bytes}, completion.has_immediate,
+                             completion.immediate, completion.qpn);
         }
         add_receive(buffer);
         return;
@@ -238,11 +212,11 @@ void Channel::finish(Connection& connection, std::uint32_t number, int error, in
         switch (record.recipient) {
             case Connection::Recipient::kNobody:
                 if (last && error != 0 && record.argument != Connection::own_mark(number))
-                    tell_of_lost(connection, error, device_error);
+                    users_.tell_of_lost(connection, error, device_error);
                 break;
             case Connection::Recipient::kUser: {
                 WrContext sent;
-                sent.user = users_[record.user];
+                sent.user = users_.at(record.user);
                 sent.context = record.argument;
                 sent.what = record.what;
                 sent.user->sent(sent, last ? error : 0, last ? device_error : 0);
@@ -254,13 +228,6 @@ void Channel::finish(Connection& connection, std::uint32_t number, int error, in
                 break;
         }
     }
-}
-
-// It is not known which of several endpoints that share the channel posted it: one of those that
-// send there gets the error.
-void Channel::tell_of_lost(const Connection& connection, int error, int device_error) {
-    for (ChannelUser* const user : users_)
-        if (user != nullptr && user->lost(connection, error, device_error)) return;
 }
 
 void Channel::look_at_changes() {
@@ -285,8 +252,7 @@ void Channel::break_down(int error) {
             finish(connection, connection.done_, error, 0);
         fail(connection, error);
     }
-    for (ChannelUser* const user : users_)
-        if (user != nullptr) user->broken(error);
+    users_.each([&](ChannelUser& user) { user.broken(error); });
 }
 
 // Everything that was in the queue when it was asked has been read once it has been empty, or once
@@ -300,12 +266,11 @@ void Channel::look_if_drained() {
         found_no_more_ = false;
     }
     const bool is_empty = direct_cq_ ? direct_cq_->next() == nullptr : found_no_more_;
-    if (!is_empty && read() - draining_.read_at < static_cast<std::uint32_t>(cq_->cqe)) {
+    if (!is_empty && read() - draining_.read_at < static_cast<std::uint32_t>(objects_.cq()->cqe)) {
         changed_.store(true, std::memory_order_relaxed);  // look again
         return;
     }
-    for (ChannelUser* const user : users_)
-        if (user != nullptr) user->drain();
+    users_.each([](ChannelUser& user) { user.drain(); });
     draining_.is_under_way = false;
     drain_.done.store(draining_.ticket, std::memory_order_release);
     if (drain_.asked.load(std::memory_order_acquire) != draining_.ticket)
@@ -327,8 +292,7 @@ void Channel::look_at_connections() {
             continue;
         }
         connection.state_ = state;
-        for (ChannelUser* const user : users_)
-            if (user != nullptr) user->changed(connection);
+        users_.each([&](ChannelUser& user) { user.changed(connection); });
     }
 }
 
@@ -340,8 +304,7 @@ void Channel::fail(Connection& connection, int error) {
         connector_->lose(connection.to(), connection.request_.from);
     connection.state_ = ConnectionRequest::kFailed;
     connection.error_ = error;
-    for (ChannelUser* const user : users_)
-        if (user != nullptr) user->changed(connection);
+    users_.each([&](ChannelUser& user) { user.changed(connection); });
 }
 
 bool Channel::drained() noexcept {

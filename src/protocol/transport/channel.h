@@ -5,7 +5,7 @@
 // the ends of their WRs in the order of posting. In the category mpi+threads all endpoints of a
 // process share one channel; otherwise each has its own.
 //
-// One thread at a time. Only `wake` may be called by others.
+// One thread at a time. Only WaitSet::wake and connections() may be called by others.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -25,37 +25,17 @@
 #include "memory/growing_buffers.h"
 #include "memory/pool.h"
 #include "protocol/common/options.h"
+#include "protocol/transport/channel_objects.h"
+#include "protocol/transport/channel_users.h"
+#include "protocol/transport/wait_set.h"
 #include "protocol/wireup/connector.h"
 
 namespace heddle::protocol {
 
 class Channel;
-class Connection;
 
-// Told of what a channel's device has done. An endpoint.
-class ChannelUser {
-public:
-    virtual ~ChannelUser() = default;
-    // A message for this endpoint; the bytes are gone when it returns.
-    virtual void received(std::span<const std::byte> bytes, bool has_immediate,
-                          std::uint32_t immediate, std::uint32_t qpn) = 0;
-    // A WR that was posted with kEntry or kCount is done. error: 0, or an errno.
-    virtual void sent(const struct WrContext& sent, int error, int device_error) = 0;
-    // A WR of the application without a report has failed on that connection. False: this user
-    // sends nothing there.
-    virtual bool lost(const Connection& connection, int error, int device_error) = 0;
-    // The connection is ready, or has failed.
-    virtual void changed(Connection& connection) = 0;
-    // Reads everything that is in completion queues of its own.
-    virtual void drain() = 0;
-    // The channel has broken: nothing is sent any more, and nothing arrives. All its connections
-    // have failed.
-    virtual void broken(int error) = 0;
-
-private:
-    friend class Channel;
-    std::uint16_t number_ = 0;  // of attach()
-};
+// A poll reads at most so many completions at once. Then the device gets the consumer index.
+inline constexpr std::uint32_t kPolledAtOnce = 16;
 
 // The end of an operation that posts one WR or more, and wants more than a report.
 class CompletionHandler {
@@ -135,10 +115,19 @@ private:
     ConnectionRequest request_;
 };
 
+// What goes out in one WR, in bytes.
+struct SendLimits {
+    std::size_t max_inline = 0;  // once there is a connection; whole, the header with it
+    std::size_t inline_end = 0;  // of the payload; see fits_inline()
+    std::size_t max_message = std::size_t{1} << 30;
+
+    // Can a message of so many bytes go inline, with all that is around it? FI_HEDDLE_INJECT_SIZE
+    // wants it, and the device has that much room. There must be a connection.
+    bool fits_inline(std::size_t bytes) const noexcept { return bytes < inline_end; }
+};
+
 class Channel {
 public:
-    static constexpr std::uint32_t kSignalEvery = 32, kPollAtOnce = 16;
-
     // Throws VerbsError.
     Channel(std::unique_ptr<endpoint::ThreadResources> resources, const Options& options,
             bool direct, std::uint32_t number);
@@ -147,18 +136,10 @@ public:
     Channel& operator=(const Channel&) = delete;
 
     std::uint32_t number() const noexcept { return number_; }  // EndpointAddress::channel
-    const endpoint::ThreadResources& resources() const noexcept { return *resources_; }
-    bool xrc() const noexcept { return resources_->shared->xrcd != nullptr; }
+    bool xrc() const noexcept { return objects_.xrc(); }
     bool direct() const noexcept { return direct_cq_.has_value(); }
-    std::uint32_t srqn() const noexcept { return srqn_; }
-    ibv_srq* srq() const noexcept { return srq_.get(); }
-    ibv_cq* cq() const noexcept { return cq_.get(); }
-    ibv_comp_channel* events() const noexcept { return events_.get(); }
-    std::size_t max_inline() const noexcept { return max_inline_; }
-    // Can a message of so many bytes go inline, with all that is around it? FI_HEDDLE_INJECT_SIZE
-    // wants it, and the device has that much room. There must be a connection.
-    bool fits_inline(std::size_t bytes) const noexcept { return bytes < inline_end_; }
-    std::size_t max_message() const noexcept { return max_message_; }
+    const ChannelObjects& objects() const noexcept { return objects_; }
+    const SendLimits& limits() const noexcept { return limits_; }
     std::uint32_t receive_buffers() const noexcept { return receive_buffers_->count(); }
     memory::Pool& send_buffers() noexcept { return send_buffers_; }
     std::uint32_t connections() const noexcept {  // any thread
@@ -170,8 +151,7 @@ public:
 
     // Before all that follows.
     void use(Connector& connector) noexcept { connector_ = &connector; }
-    void attach(std::uint16_t number, ChannelUser& user);
-    void detach(std::uint16_t number);
+    ChannelUsers& users() noexcept { return users_; }
 
     // The connection that reaches that endpoint; it is asked for if there is none. Throws
     // VerbsError.
@@ -189,19 +169,15 @@ public:
                             std::uint64_t srq, const WrContext& sent, const Taken& taken) noexcept;
 
     // Tells users and parts of up to `most` completions; gives receive buffers back to the device.
-    unsigned poll(unsigned most = kPollAtOnce);
-    // The same, in channel_poll.h, for a user that takes its own messages where they are found.
+    // In channel_poll.h, for a user that takes its own messages where they are found.
     template <class User>
     unsigned poll_for(User& user, unsigned most);
     // The next message, on the direct path, if it is what the completion queue begins with, and
     // take(bytes, message) takes it. There, too.
     template <class Take>
     bool take_next(const Take& take);
-    // The parts of those two for messages of up to 32 bytes in RC mode, which come in the
-    // completion queue entry: libmlx5 asks for that, and hardware does it for SRQs of RC QPs, but
-    // not of XRC.
-    template <class User>
-    void poll_inlined(User& user, const mlx5_cqe64& cqe);
+    // The same of messages of up to 32 bytes in RC mode, which come in the completion queue entry:
+    // libmlx5 asks for that, and hardware does it for SRQs of RC QPs, but not of XRC.
     template <class Take>
     bool take_next_inlined(const Take& take);
     // Until everything that was posted is done, or nothing more can come of it; false: still not.
@@ -209,29 +185,16 @@ public:
     // Reports nothing to `user` any more.
     void forget(ChannelUser& user) noexcept;
 
-    // A completion event is asked for; false: something is there already.
+    // A completion event is asked for, at the wait set's fd(); false: something is there already.
     bool arm();
-    // Takes away the events that made wait_fd() readable.
-    void disarm();
-    int wait_fd() const noexcept { return epoll_; }
-    // wait_fd() is readable after that time, too, until the next disarm(). Throws VerbsError.
-    void wake_after(std::chrono::nanoseconds time);
-    // Sleepers look again. Any thread.
-    void wake() noexcept;
+    WaitSet& wait_set() noexcept { return wait_set_; }
 
     // The connector asks here when all that is in the completion queues has been read.
     Drain& drain() noexcept { return drain_; }
 
-    // For `user`, by its ChannelUser::received.
-    void hand_over(std::uint16_t user, std::span<const std::byte> bytes, bool has_immediate,
-                   std::uint32_t immediate, std::uint32_t qpn);
-
 private:
     using CompletedMessage = post::Mlx5CompletionQueue<post::SingleThreaded>::Message;
     using Srq = post::Mlx5SharedReceiveQueue<post::SingleThreaded>;
-    void watch(int fd);
-    void make_cq();
-    void make_srq(bool direct);
     ibv_sge receive_into(std::uint32_t buffer) const noexcept;
     void make_qp(Connection& connection, const EndpointAddress& from);
     bool has_room(Connection& connection) noexcept;
@@ -251,9 +214,14 @@ private:
     void grow_receives() noexcept;
     void completed(const post::Completion& completion);
     unsigned poll_verbs(unsigned most);
+    template <class User>
+    void poll_inlined(User& user, const mlx5_cqe64& cqe);
+    unsigned poll();  // poll_for() of nobody: messages are handed over to their users
+    // Takes away the events that made the wait set's fd() readable.
+    void disarm();
+    void note_change() noexcept;  // the owner looks at changed_; any thread
     [[gnu::noinline]] void other(const mlx5_cqe64& cqe);
     void finish(Connection& connection, std::uint32_t number, int error, int device_error);
-    void tell_of_lost(const Connection& connection, int error, int device_error);
     void look_at_changes();
     void look_at_connections();
     void look_if_drained();
@@ -266,34 +234,28 @@ private:
     std::unique_ptr<endpoint::ThreadResources> resources_;
     std::optional<memory::GrowingBuffers> receive_buffers_;
     memory::Pool send_buffers_;
-    std::size_t max_inline_ = 0;         // once there is a queue pair; whole, the header with it
-    std::size_t inline_end_ = 0;         // see fits_inline()
+    SendLimits limits_;
     std::uint32_t asked_inline_;         // what the device has not refused
     const std::uint32_t most_receives_;  // see grow_receives()
-    std::size_t max_message_ = std::size_t{1} << 30;
-    verbs::CompletionChannel events_;
-    verbs::CompletionQueue cq_;
-    verbs::SharedReceiveQueue srq_;
-    std::uint32_t srqn_ = 0;
+    WaitSet wait_set_;
+    ChannelObjects objects_;
     std::optional<post::Mlx5CompletionQueue<post::SingleThreaded>> direct_cq_;
     std::optional<post::VerbsCompletionQueue> verbs_cq_;
     std::optional<Srq> direct_srq_;
-    int epoll_ = -1, wake_ = -1;
-    int timer_ = -1;  // once it is needed
     // Receive buffers, until there are enough for a doorbell: which, or (direct) how many more.
     std::vector<std::uint32_t> to_post_;
     // Not so many that the device could run out of them before.
     const std::uint32_t receives_at_once_;
     std::uint32_t until_posting_ = receives_at_once_;
-    // Entries of the CQ that are not reserved. A connection that breaks completes each of its WRs,
+    const std::uint32_t send_entries_;  // entries of the CQ for WRs
+    // Those of them that are not reserved. A connection that breaks completes each of its WRs,
     // signaled or not (IBTA 10.3.1.5, flush), so every outstanding WR has an entry of its own, and
     // so has every one that a connection may still post (room_until_).
-    std::uint32_t cq_room_ = 0;
-    std::uint32_t send_entries_ = 0;   // how many there are for WRs, reserved or not
+    std::uint32_t cq_room_ = send_entries_;
     bool is_room_taken_back_ = false;  // take_back_room() has run, and nothing has changed since
     std::uint32_t unpublished_ = 0;    // entries that other() has read since it published
-    std::vector<ChannelUser*> users_;  // by number
-    std::array<post::Completion, kPollAtOnce> completions_;  // of poll()
+    ChannelUsers users_;
+    std::array<post::Completion, kPolledAtOnce> completions_;  // of poll()
     Connector* connector_ = nullptr;
     std::vector<std::unique_ptr<Connection>> connections_;
     std::atomic<std::uint32_t> connection_count_{0};  // written by the owner

@@ -19,6 +19,8 @@ inline constexpr std::uint32_t kFewWorks = 32;
 inline constexpr std::size_t kHeaderRoom = sizeof(Header) + 8 + sizeof(RingTail);
 // RTS with all its segments must fit, whatever eager_bytes is.
 inline constexpr std::size_t kLeastBuffer = 512;
+// The last of so many WRs of a connection is signaled, so that the others are known to be done.
+inline constexpr std::uint32_t kSignalEvery = 32;
 // Receives are given back to the device so many at a time.
 inline constexpr std::uint32_t kReceivesAtOnce = 16;
 inline constexpr std::uint32_t kMostReceives = 16384;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "protocol/transport/channel.h"
+#include "protocol/transport/channel_limits.h"
 
 namespace heddle::protocol {
 

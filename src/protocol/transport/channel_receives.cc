@@ -80,7 +80,7 @@ void Channel::ring_receives() noexcept {
         wr.wr_id = kReceive | to_post_[taken];
         wr.sg_list = &sge;
         wr.num_sge = 1;
-        if (ibv_post_srq_recv(srq_.get(), &wr, &bad) != 0) break;
+        if (ibv_post_srq_recv(objects_.srq(), &wr, &bad) != 0) break;
     }
     to_post_.erase(to_post_.begin(), to_post_.begin() + static_cast<std::ptrdiff_t>(taken));
 }

@@ -79,8 +79,7 @@ bool Channel::signal_behind(Connection& connection) noexcept {
 
 void Connection::find_quiet() noexcept {
     quiet_until_ = posted_ + std::min(room_until_ - 1 - posted_,
-                                      Channel::kSignalEvery - 1 -
-                                          std::min(Channel::kSignalEvery - 1, unsignaled()));
+                                      kSignalEvery - 1 - std::min(kSignalEvery - 1, unsignaled()));
 }
 
 }  // namespace heddle::protocol

@@ -108,10 +108,10 @@ Connector& Process::connector(const std::shared_ptr<endpoint::SharedContext>& co
     const std::lock_guard guard(mutex_);
     if (!connector_) {
         Connector::Options connecting;
-        connecting.give_up_ms = options.connect_timeout_ms;
+        connecting.give_up_ms = options.timeouts.connect_ms;
         connecting.complain = options.complain;
-        connecting.ack_timeout = options.ack_timeout;
-        connecting.retries = options.retries;
+        connecting.ack_timeout = options.timeouts.ack;
+        connecting.retries = options.timeouts.retries;
         connector_context_ = context;
         if (needs_own_register()) connector_register_.emplace(*context);
         ibv_pd* const pd = connector_register_ ? connector_register_->pd() : context->pd.get();

@@ -46,7 +46,8 @@ public:
 
     // Tuple queues, of all endpoints. False: there are as many as there may be.
     bool take_tuple() noexcept {
-        if (tuples_.fetch_add(1, std::memory_order_relaxed) < options.process_tuples) return true;
+        if (tuples_.fetch_add(1, std::memory_order_relaxed) < options.tuples.process_queues)
+            return true;
         release_tuple();
         return false;
     }

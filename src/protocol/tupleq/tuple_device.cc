@@ -54,13 +54,14 @@ bool TupleQueue::post(void* buffer, std::uint32_t bytes, std::uint32_t key,
 BlockingQueue::BlockingQueue(TupleDevice& device, Connector& connector, const EndpointAddress& from,
                              const EndpointAddress& to)
     : connector_(connector) {
-    const endpoint::ThreadResources& resources = device.channel().resources();
+    const endpoint::ThreadResources& resources = device.channel().objects().resources();
     ibv_qp_init_attr_ex attributes{};
     attributes.qp_type = IBV_QPT_XRC_SEND;
     attributes.send_cq = device.cq();
     attributes.cap.max_send_wr = kDepth;
     attributes.cap.max_send_sge = kQueueSges;
-    attributes.cap.max_inline_data = static_cast<std::uint32_t>(device.channel().max_inline());
+    attributes.cap.max_inline_data =
+        static_cast<std::uint32_t>(device.channel().limits().max_inline);
     attributes.pd = device.send_pd();
     attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
     attributes.sq_sig_all = 1;
@@ -72,7 +73,7 @@ BlockingQueue::BlockingQueue(TupleDevice& device, Connector& connector, const En
     request_.from = from;
     request_.to = to;
     request_.argument = &device.channel();
-    request_.changed = [](void* channel) { static_cast<Channel*>(channel)->wake(); };
+    request_.changed = [](void* channel) { static_cast<Channel*>(channel)->wait_set().wake(); };
     request_.qp = qp_.get();
     if (const int error = to_start()) throw VerbsError("taking a queue pair to INIT", error);
     connector_.connect(request_);
@@ -146,15 +147,15 @@ void BlockingQueue::reconnect() noexcept {
 
 void TupleDevice::open() {
     if (cq_) return;
-    cq_.reset(ibv_create_cq(channel_.resources().shared->context.get(), static_cast<int>(entries_),
-                            nullptr, channel_.events(), 0));
+    cq_.reset(ibv_create_cq(channel_.objects().resources().shared->context.get(),
+                            static_cast<int>(entries_), nullptr, channel_.objects().events(), 0));
     if (!cq_)
         throw VerbsError("a completion queue of " + std::to_string(entries_) + " entries", errno,
                          "FI_HEDDLE_TUPLES makes it smaller");
 }
 
 ibv_pd* TupleDevice::send_pd() {
-    const endpoint::ThreadResources& resources = channel_.resources();
+    const endpoint::ThreadResources& resources = channel_.objects().resources();
     if (!channel_.direct() || !resources.register_shared()) return resources.shared->pd.get();
     if (!send_register_) send_register_.emplace(*resources.shared);
     return send_register_->pd();
@@ -162,7 +163,7 @@ ibv_pd* TupleDevice::send_pd() {
 
 std::unique_ptr<TupleQueue> TupleDevice::make_queue() {
     open();
-    const endpoint::SharedContext& shared = *channel_.resources().shared;
+    const endpoint::SharedContext& shared = *channel_.objects().resources().shared;
     return std::make_unique<TupleQueue>(shared.context.get(), shared.pd.get(), shared.xrcd.get(),
                                         cq_.get());
 }

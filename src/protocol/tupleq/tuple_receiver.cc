@@ -52,14 +52,14 @@ TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uin
     if (core_.options.rendezvous == Rendezvous::kAuto &&
         receives_.tagged.find(peer.number, tag, mask) != nullptr)
         return TupleReason::kLate;
-    if (by_key_.size() >= core_.options.tuples) forget_who_left();
-    if (by_key_.size() >= core_.options.tuples || !core_.process->take_tuple()) {
+    if (by_key_.size() >= core_.options.tuples.queues) forget_who_left();
+    if (by_key_.size() >= core_.options.tuples.queues || !core_.process->take_tuple()) {
         TupleIn* oldest = nullptr;
         for (const auto& [key, tuple] : by_key_)
             if (tuple->state == TupleIn::State::kOpen &&
                 (oldest == nullptr || tuple->used_at < oldest->used_at))
                 oldest = tuple;
-        if (oldest != nullptr && clock_ - oldest->used_at > kUnused * core_.options.tuples)
+        if (oldest != nullptr && clock_ - oldest->used_at > kUnused * core_.options.tuples.queues)
             revoke(*oldest, TupleReason::kLimit);
         return TupleReason::kLimit;  // there is room the next time
     }
@@ -167,7 +167,7 @@ Receive& TupleReceiver::let_go(TupleReceive& its) noexcept {
 bool TupleReceiver::to_device(TupleIn& tuple, TupleReceive& its) {
     const Receive& r = *its.receive;
     if (r.iov_count > 1) return false;
-    const std::size_t room = std::min(r.bytes, core_.channel->max_message());
+    const std::size_t room = std::min(r.bytes, core_.channel->limits().max_message);
     if (room != 0 && !its.local.use(core_.domain->body(), r.iov.data(), r.iov_count, nullptr, room,
                                     IBV_ACCESS_LOCAL_WRITE))
         return false;
@@ -188,9 +188,9 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
     Peer& peer = *tuple.peer;
     while (tuple.credited != tuple.posts) {
         const std::size_t at = tuple.posted.size() - (tuple.posts - tuple.credited);
-        const TupleCredit credit{tuple.credited + 1, static_cast<std::uint32_t>(
-                                                         std::min(tuple.posted[at]->receive->bytes,
-                                                                  core_.channel->max_message()))};
+        const TupleCredit credit{tuple.credited + 1, static_cast<std::uint32_t>(std::min(
+                                                         tuple.posted[at]->receive->bytes,
+                                                         core_.channel->limits().max_message))};
         ibv_sge sge{reinterpret_cast<std::uintptr_t>(&credit), sizeof credit, 0};
         post::WorkRequest work;
         work.opcode = post::Opcode::kWrite;

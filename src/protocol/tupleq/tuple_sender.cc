@@ -85,7 +85,7 @@ void TupleSender::note(Peer& peer, const SendArguments& a) {
     if (core_.closing || peer.failed != 0) return;
     const TupleKey key{peer.number, a.tag & ~of(peer).mask};
     const bool always = core_.options.rendezvous == Rendezvous::kTuple;
-    if (filter_.use(key, always ? kRepeats : core_.options.tuple_after)) open(peer, a, key);
+    if (filter_.use(key, always ? kRepeats : core_.options.tuples.open_after)) open(peer, a, key);
 }
 
 void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) {
@@ -95,7 +95,7 @@ void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) 
             credits_.emplace(core_.domain->body().context->pd.get(),
                              kTupleDepth * sizeof(TupleCredit),
                              static_cast<std::uint32_t>(
-                                 std::max<std::size_t>(kCreditBlocks, core_.options.tuples)),
+                                 std::max<std::size_t>(kCreditBlocks, core_.options.tuples.queues)),
                              IBV_ACCESS_REMOTE_WRITE);
     } catch (const VerbsError&) {  // no memory that could be registered
         filter_.restart(key, true);
@@ -196,7 +196,7 @@ void TupleSender::send(TupleOut& tuple, SendRequest& t) {
 // What is small is copied, and its end told: nobody has to wait until there is a receive for it.
 void TupleSender::copy(TupleMessage& message) noexcept {
     SendRequest& t = *message.request;
-    if (t.report.is_done || t.bytes >= core_.options.tuple_copy || t.flags & FI_INJECT ||
+    if (t.report.is_done || t.bytes >= core_.options.tuples.copy_below || t.flags & FI_INJECT ||
         t.flags & FI_MATCH_COMPLETE)
         return;
     memory::Pool& buffers = core_.channel->send_buffers();
@@ -232,7 +232,7 @@ void TupleSender::advance(TupleOut& tuple) {
         TupleMessage& message = *tuple.waits.front();
         const SendRequest& t = *message.request;
         const bool has_data = t.flags & FI_REMOTE_CQ_DATA;
-        if (t.bytes > core_.channel->max_message() || t.iov_count > kMaxSges ||
+        if (t.bytes > core_.channel->limits().max_message || t.iov_count > kMaxSges ||
             has_data != tuple.has_data || (has_data && t.data != tuple.data))
             return close(tuple, TupleReason::kOtherMessage);
         const std::optional<TupleCredit> has = credit(tuple, tuple.sent);
@@ -267,7 +267,7 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, TupleMessage& message, bool 
     if (!has_credit && on_common) {
         if (tuple.outstanding != 0) return Way::kWait;  // the common one must not block
         BlockingQueue* const queue =
-            device_.take(core_.connector, core_.name, peer.name, core_.options.tuple_queues);
+            device_.take(core_.connector, core_.name, peer.name, core_.options.tuples.queue_pairs);
         if (queue == nullptr || queue->state() != BlockingQueue::State::kReady) return Way::kWait;
         queue->owner = &tuple;
         tuple.blocking = queue;
@@ -284,7 +284,7 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, TupleMessage& message, bool 
     std::array<ibv_sge, kMaxSges> sges{};
     std::size_t count = 0;
     const std::size_t most_inline =
-        tuple.blocking != nullptr ? device_.max_inline : core_.channel->max_inline();
+        tuple.blocking != nullptr ? device_.max_inline : core_.channel->limits().max_inline;
     const bool is_inline = t.bytes <= std::min(most_inline, core_.options.inject_bytes);
     if (!is_inline && message.buffer == nullptr && t.bulk.local.count == 0 &&
         !t.bulk.local.use(core_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),

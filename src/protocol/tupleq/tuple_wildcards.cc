@@ -51,7 +51,7 @@ bool TupleReceiver::hides(std::uint32_t source, std::uint64_t tag, std::uint64_t
 }
 
 bool TupleReceiver::revoke_matching(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) {
-    if (core_.options.no_wildcards) return false;
+    if (core_.options.tuples.no_wildcards) return false;
     bool any = false;
     tuples_.for_each_in_use([&](TupleIn& tuple) {
         if (tuple.state == TupleIn::State::kOffered || !could_take(source, tag, ignore, tuple))

@@ -7,7 +7,7 @@
 namespace heddle::protocol {
 
 Tuples::Tuples(Core& core, RequestPool& requests, Receives& receives, Delivery& delivery)
-    : device(*core.channel, core.options.tuples * kTupleDepth),
+    : device(*core.channel, core.options.tuples.queues * kTupleDepth),
       receiver(core, receives, delivery, device, counts_),
       sender(core, requests, device, counts_),
       least_bytes_(core.options.rendezvous == Rendezvous::kTuple ? 0
@@ -16,7 +16,7 @@ Tuples::Tuples(Core& core, RequestPool& requests, Receives& receives, Delivery& 
 bool Tuples::are_possible(const Core& core) noexcept {
     const bool wanted = core.options.rendezvous == Rendezvous::kTuple ||
                         core.options.rendezvous == Rendezvous::kAuto;
-    return wanted && core.channel->xrc() && core.options.tuples != 0;
+    return wanted && core.channel->xrc() && core.options.tuples.queues != 0;
 }
 
 void Tuples::decline(Core& core, Peer& peer, const Message& message) {

@@ -84,7 +84,7 @@ void deliver(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& r
         moved = move(fabric, request.data, inside);
         response.completion->inline_length = static_cast<std::uint8_t>(bytes);
     } else {
-        if (datagram && request.has_grh) {
+        if (datagram && request.ud.has_grh) {
             std::byte grh[kGrhBytes];
             build_grh(fabric, request, grh);
             SpanList header, place;

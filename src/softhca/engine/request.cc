@@ -87,23 +87,23 @@ std::uint32_t transport_units(std::uint32_t type, std::uint8_t opcode,
 void decode_address_vector(Cursor& cursor, Request& request) noexcept {
     // struct mlx5_wqe_av; the extended part follows only if the bit says so.
     const std::byte* av = cursor.at();
-    request.qkey = be32toh(load<std::uint32_t>(av));
+    request.ud.qkey = be32toh(load<std::uint32_t>(av));
     const std::uint32_t dqp = be32toh(load<std::uint32_t>(av + 8));
-    request.qpn = dqp & 0xffffff;
-    request.service_level = static_cast<std::uint8_t>(av[12]) & 0xf;
-    request.dlid = be16toh(load<std::uint16_t>(av + 14));
-    request.has_grh = false;
+    request.ud.qpn = dqp & 0xffffff;
+    request.ud.service_level = static_cast<std::uint8_t>(av[12]) & 0xf;
+    request.ud.dlid = be16toh(load<std::uint16_t>(av + 14));
+    request.ud.has_grh = false;
     cursor.advance(1);
     if (!(dqp & kExtendedAv)) return;
     const std::byte* second = cursor.at();  // reserved[4], rmac[6] .. tclass, hop_limit, grh_gid_fl
-    request.traffic_class = static_cast<std::uint8_t>(second[10]);
-    request.hop_limit = static_cast<std::uint8_t>(second[11]);
+    request.ud.traffic_class = static_cast<std::uint8_t>(second[10]);
+    request.ud.hop_limit = static_cast<std::uint8_t>(second[11]);
     const std::uint32_t flow = be32toh(load<std::uint32_t>(second + 12));
-    request.has_grh = flow & kGrhPresent;
-    request.flow_label = flow & 0xfffff;
-    request.sgid_index = static_cast<std::uint8_t>(flow >> 20);
+    request.ud.has_grh = flow & kGrhPresent;
+    request.ud.flow_label = flow & 0xfffff;
+    request.ud.sgid_index = static_cast<std::uint8_t>(flow >> 20);
     cursor.advance(1);
-    memcpy(request.dgid, cursor.at(), 16);
+    memcpy(request.ud.dgid, cursor.at(), 16);
     cursor.advance(1);
 }
 
@@ -111,13 +111,13 @@ void decode_address_vector(Cursor& cursor, Request& request) noexcept {
 // header. The WQE has neither a LID nor the bit for a header (mlx5_create_ah of libmlx5). The CQE
 // reports which header it is, in the place of InfiniBand's service level (cqe->rx_l3_type).
 void address_by_gid(const device::Port& port, Request& request) noexcept {
-    const device::GidEntry source = port.gid(request.sgid_index);
-    request.dlid = port.reaches(request.sgid_index, request.dgid) ? device::kLid : 0;
+    const device::GidEntry source = port.gid(request.ud.sgid_index);
+    request.ud.dlid = port.reaches(request.ud.sgid_index, request.ud.dgid) ? device::kLid : 0;
     request.source_lid = 0;
-    request.has_grh = true;
-    request.service_level = source.type == device::GidType::kV1 ? kRoceV1
-                            : source.is_ipv4()                  ? kRoceV2OverIpv4
-                                                                : kRoceV2OverIpv6;
+    request.ud.has_grh = true;
+    request.ud.service_level = source.type == device::GidType::kV1 ? kRoceV1
+                               : source.is_ipv4()                  ? kRoceV2OverIpv4
+                                                                   : kRoceV2OverIpv6;
 }
 
 std::uint8_t add_inline(Cursor& cursor, std::uint32_t& left, Request& request) noexcept {
@@ -185,8 +185,8 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
     request.data.bytes = 0;
     request.data.process = fabric.slot();
     request.srq_number = 0;
-    request.has_grh = false;
-    request.service_level = 0;
+    request.ud.has_grh = false;
+    request.ud.service_level = 0;
     request.source_lid = device::kLid;
     if (request.units == 0 || request.units > local.ring_blocks * 4 || (qpn_ds >> 8) != qp.number)
         return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;

@@ -24,8 +24,18 @@ T load(const std::byte* from) noexcept {
     return value;
 }
 
-// The header in front of a datagram's payload on an Ethernet port, in Request::service_level.
+// The header in front of a datagram's payload on an Ethernet port, in UdAddress::service_level.
 inline constexpr std::uint8_t kRoceV1 = 0, kRoceV2OverIpv6 = 1, kRoceV2OverIpv4 = 2;
+
+// Where a UD request goes, and what its header says. has_grh and service_level are set for all
+// transports.
+struct UdAddress {
+    std::uint32_t qpn, qkey, flow_label;
+    std::uint16_t dlid;
+    std::uint8_t service_level, traffic_class, hop_limit, sgid_index;
+    bool has_grh;
+    std::uint8_t dgid[16];
+};
 
 struct Request {
     std::uint8_t opcode;      // MLX5_OPCODE_*
@@ -40,13 +50,8 @@ struct Request {
     std::uint64_t swap_or_add, compare;
     // XRC
     std::uint32_t srq_number;
-    // UD
-    std::uint32_t qpn, qkey, flow_label;
-    std::uint16_t dlid;
+    UdAddress ud;
     std::uint16_t source_lid;  // the sender's LID for the receiver's CQE, of all transports
-    std::uint8_t service_level, traffic_class, hop_limit, sgid_index;
-    bool has_grh;
-    std::uint8_t dgid[16];
 
     SpanList data;     // gather list; for READ and atomics, where the response goes
     unsigned gathers;  // SGEs that take a DMA read (not inline)

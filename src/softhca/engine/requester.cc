@@ -128,7 +128,7 @@ void begin_finish(LocalQp& local, std::uint32_t blocks) noexcept {
 }
 
 std::uint32_t target_number(const QueuePair& qp, const Request& request) noexcept {
-    return qp.type == IB_UVERBS_QPT_UD ? request.qpn : qp.attr.dest_qpn;
+    return qp.type == IB_UVERBS_QPT_UD ? request.ud.qpn : qp.attr.dest_qpn;
 }
 
 void count_request(QueuePair& qp, std::uint8_t opcode, std::size_t bytes,

@@ -34,13 +34,14 @@ std::uint32_t packets(const QueuePair& requester, std::size_t bytes) noexcept {
 QueuePair* find_target(Fabric& fabric, const QueuePair& requester,
                        const Request& request) noexcept {
     const bool datagram = requester.type == IB_UVERBS_QPT_UD;
-    const std::uint32_t number = datagram ? request.qpn : requester.attr.dest_qpn;
-    if ((datagram ? request.dlid : requester.attr.dlid) != device::kLid) return nullptr;
+    const std::uint32_t number = datagram ? request.ud.qpn : requester.attr.dest_qpn;
+    if ((datagram ? request.ud.dlid : requester.attr.dlid) != device::kLid) return nullptr;
     QueuePair* target = find_receiver(fabric, number, partner_type(requester.type));
     if (!target) return nullptr;
     if (datagram) {
         // A Q_Key with the high bit set stands for the sender's own (IBTA 10.2.5).
-        const std::uint32_t qkey = request.qkey & 0x80000000u ? requester.attr.qkey : request.qkey;
+        const std::uint32_t qkey =
+            request.ud.qkey & 0x80000000u ? requester.attr.qkey : request.ud.qkey;
         return qkey == target->attr.qkey ? target : nullptr;
     }
     return expects(*target, requester, reliable(requester.type)) ? target : nullptr;

@@ -21,8 +21,8 @@ inline bool has_immediate(std::uint8_t opcode) noexcept {
     return opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
 }
 inline Message message_of(const Request& request) noexcept {
-    return {request.opcode,        request.control, request.data.bytes, request.immediate,
-            request.service_level, request.has_grh, request.source_lid};
+    return {request.opcode,           request.control,    request.data.bytes, request.immediate,
+            request.ud.service_level, request.ud.has_grh, request.source_lid};
 }
 
 inline bool reliable(std::uint32_t type) noexcept {

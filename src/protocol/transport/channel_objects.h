@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// The verbs objects that all connections of a channel share: a completion channel, a CQ, and an
+// SRQ, of one thread's resources.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+
+#include "endpoint/thread_resources.h"
+#include "verbs/handles.h"
+
+namespace heddle::protocol {
+
+class ChannelObjects {
+public:
+    // The SRQ has `receives` entries, the CQ these and as many more for WRs as the device can, up
+    // to kSendEntries. `direct`: the SRQ is posted to by the direct path. Throws VerbsError.
+    ChannelObjects(const endpoint::ThreadResources& resources, std::uint32_t receives, bool direct);
+
+    const endpoint::ThreadResources& resources() const noexcept { return resources_; }
+    const endpoint::SharedContext& shared() const noexcept { return *resources_.shared; }
+    bool xrc() const noexcept { return shared().xrcd != nullptr; }
+    ibv_comp_channel* events() const noexcept { return events_.get(); }
+    ibv_cq* cq() const noexcept { return cq_.get(); }
+    ibv_srq* srq() const noexcept { return srq_.get(); }
+    std::uint32_t srqn() const noexcept { return srqn_; }  // 0: RC
+
+private:
+    void make_cq(std::uint32_t receives);
+    void make_srq(std::uint32_t receives, bool direct);
+
+    const endpoint::ThreadResources& resources_;
+    verbs::CompletionChannel events_;
+    verbs::CompletionQueue cq_;
+    verbs::SharedReceiveQueue srq_;
+    std::uint32_t srqn_ = 0;
+};
+
+}  // namespace heddle::protocol

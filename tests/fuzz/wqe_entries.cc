@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "wqe_entries.h"
+
+#include <endian.h>
+
+#include <algorithm>
+#include <array>
+
+namespace softhca::fuzz {
+namespace {
+
+// Some bytes of a region and its key; now and then more than there are, or the key of another one.
+struct Place {
+    std::uint64_t address;
+    std::uint32_t length, key;
+};
+
+Place place(World& w, Input& input) {
+    const MemoryPart& region = w.regions[input.byte() % w.regions.size()];
+    const auto all = static_cast<std::uint32_t>(region.length);
+    Place place{region.address, 0, region.key};
+    const std::uint8_t how = input.byte();
+    std::uint32_t at = 0;
+    if (how & 1) at = how & 2 ? input.below(all) : input.byte() % all & ~7u;
+    place.address += at;
+    place.length = how & 4 ? 1 + input.byte() % 80 : 8;
+    if (how & 8) place.length = 1 + input.value<std::uint16_t>() % all;
+    place.length = std::min(place.length, all - at);
+    switch (how >> 4) {
+        case 11:
+            place.address = region.address - input.byte();
+            break;
+        case 12:
+            place.length = input.value<std::uint16_t>();
+            break;
+        case 13:
+            place.length = input.one_in(2) ? 0 : input.word();
+            break;  // 0 stands for 2 GiB
+        case 14:
+            place.key = input.one_in(2) ? input.word() : w.regions[how & 3].key;
+            break;
+        case 15:
+            place.address = input.pick<std::uint64_t>({0, 8, ~7ull, 1ull << 63, 1ull << 47});
+            break;
+        default:
+            break;
+    }
+    return place;
+}
+
+}  // namespace
+
+void Entry::add_inline(Input& input) {
+    const unsigned room = (kMostUnits - units) * kUnit;
+    if (room < kUnit) return;
+    std::byte data[kMostUnits * kUnit] = {};
+    const unsigned size = std::min<unsigned>(input.below(1024), room - 4);
+    const std::uint32_t head = htobe32(size | MLX5_INLINE_SEG);
+    std::memcpy(data, &head, sizeof head);
+    input.bytes(data + 4, std::min(size, 32u));
+    const unsigned more = (size + 4 + kUnit - 1) / kUnit;
+    std::memcpy(bytes + units * kUnit, data, more * kUnit);
+    units += more;
+}
+
+mlx5_wqe_data_seg data_segment(World& w, Input& input) {
+    const Place where = place(w, input);
+    mlx5_wqe_data_seg segment{};
+    segment.byte_count = htobe32(where.length);
+    segment.lkey = htobe32(input.one_in(16) ? MLX5_INVALID_LKEY : where.key);
+    segment.addr = htobe64(where.address);
+    return segment;
+}
+
+Entry send_entry(World& w, Queue& queue, std::uint16_t counter, Input& input) {
+    constexpr std::uint8_t kOpcodes[] = {
+        MLX5_OPCODE_NOP,        MLX5_OPCODE_SEND,           MLX5_OPCODE_SEND_IMM,
+        MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_RDMA_READ,
+        MLX5_OPCODE_ATOMIC_CS,  MLX5_OPCODE_ATOMIC_FA};
+    const std::uint8_t opcode = input.one_in(16) ? input.byte() : input.pick(kOpcodes);
+    Entry entry;
+    mlx5_wqe_ctrl_seg control{};
+    control.opmod_idx_opcode = htobe32(std::uint32_t{counter} << 8 | opcode);
+    control.fm_ce_se = input.byte();
+    control.imm = input.word();
+    entry.add(control);
+    if (queue.type == IB_UVERBS_QPT_XRC_INI) {
+        const std::array<std::uint32_t, 4> segment{
+            htobe32(input.one_in(8) ? input.word() : w.xrc_srq.number)};
+        entry.add(segment);
+    }
+    if (queue.type == IB_UVERBS_QPT_UD) {
+        mlx5_wqe_av av{};
+        input.bytes(&av, 4);
+        const Queue& to = w.queues[input.byte() % w.queues.size()];
+        const bool extended = !input.one_in(4);
+        if (!input.one_in(8)) av.key.qkey.qkey = htobe32(kQkey);
+        av.dqp_dct = htobe32((input.one_in(8) ? input.word() : to.number) & 0xffffff);
+        if (extended) av.dqp_dct |= htobe32(0x80000000u);
+        av.rlid = htobe16(device::kLid);
+        if (input.one_in(2)) av.grh_gid_fl = htobe32(1u << 30 | input.word());
+        entry.add(av);
+        if (!extended) entry.units = 2;
+    }
+    const bool atomic = opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
+    const bool rdma = opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
+                      opcode == MLX5_OPCODE_RDMA_READ;
+    if (rdma || atomic) {
+        const Place where = place(w, input);
+        const mlx5_wqe_raddr_seg remote{htobe64(where.address), htobe32(where.key), 0};
+        entry.add(remote);
+    }
+    if (atomic) {
+        const mlx5_wqe_atomic_seg operands{htobe64(input.value<std::uint64_t>()),
+                                           htobe64(input.byte())};
+        entry.add(operands);
+    }
+    for (unsigned n = input.below(6); n; --n) {
+        if (input.one_in(5))
+            entry.add_inline(input);
+        else
+            entry.add(data_segment(w, input));
+    }
+    const std::uint32_t number = input.one_in(16) ? input.word() : queue.number;
+    const std::uint32_t units = input.one_in(8) ? input.byte() & 0x3f : entry.units;
+    const std::uint32_t qpn_ds = htobe32(number << 8 | units);
+    std::memcpy(entry.bytes + 4, &qpn_ds, sizeof qpn_ds);
+    for (unsigned n = input.one_in(4) ? input.below(8) : 0; n; --n)
+        entry.bytes[input.below(entry.units * kUnit)] ^= static_cast<std::byte>(input.byte());
+    return entry;
+}
+
+}  // namespace softhca::fuzz

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// share() and release() in a process with other threads, with a guard against their stores and
+// without one.
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "tests/unit/memory_support.h"
+
+namespace softhca::device::memory::test {
+namespace {
+
+using std::chrono::milliseconds;
+using Reach = WriteGuard::Reach;
+
+class MemoryThreads : public SharingTest {
+protected:
+    void SetUp() override {
+        SharingTest::SetUp();
+        wait_until_alone();  // without threads of tests before
+    }
+
+    // Another thread that can write.
+    class Idler {
+    public:
+        Idler() : thread_([this] { go_.wait(); }) {}
+        ~Idler() {
+            go_.send();
+            thread_.join();
+            wait_until_alone();
+        }
+
+    private:
+        Signal go_;
+        std::thread thread_;
+    };
+};
+
+TEST_F(MemoryThreads, WithoutAGuardNothingOfTheApplicationIsShared) {
+    Memory memory(8), queue(8);
+    memory.fill(1);
+    queue.fill(2);
+    for (const Reach reach : {Reach::kUserStores, Reach::kNothing}) {
+        restrict(reach);
+        Extents extents, queues;
+        {
+            Idler idler;
+            ASSERT_EQ(share(memory.data(), memory.bytes(), Purpose::kApplication, &extents), 0);
+            EXPECT_FALSE(extents.complete);
+            EXPECT_EQ(extents.count, 0u);
+            release(extents);
+            ASSERT_EQ(share(queue.data(), queue.bytes(), Purpose::kQueue, &queues), 0);
+            EXPECT_TRUE(queues.complete);
+            EXPECT_TRUE(queue.filled(2));
+            // What is shared already, the application can have.
+            ASSERT_EQ(share(queue.data(), queue.bytes(), Purpose::kApplication, &extents), 0);
+            EXPECT_TRUE(extents.complete);
+            release(extents);
+            release(queues);
+            // It may be writing there now: it stays shared.
+            EXPECT_TRUE(is_shared(queue.data()));
+            EXPECT_EQ(sharing_counters().idle_bytes, queue.bytes());
+            ASSERT_EQ(share(queue.data(), queue.bytes(), Purpose::kApplication, &extents), 0);
+            EXPECT_TRUE(extents.complete);
+            EXPECT_EQ(sharing_counters().idle_bytes, 0u);
+            release(extents);
+        }
+        // Alone again: the next call makes it private.
+        ASSERT_EQ(share(memory.data(), memory.bytes(), Purpose::kApplication, &extents), 0);
+        EXPECT_TRUE(extents.complete);
+        EXPECT_FALSE(is_shared(queue.data()));
+        EXPECT_TRUE(queue.filled(2));
+        release(extents);
+        EXPECT_TRUE(memory.filled(1));
+        EXPECT_EQ(sharing_counters().shared_bytes, 0u);
+    }
+}
+
+TEST_F(MemoryThreads, IdlePagesThatTheApplicationUnmappedAreGivenBack) {
+    restrict(Reach::kNothing);
+    ASSERT_GE(arena_open(), 0);
+    Idler* idler = nullptr;
+    {
+        std::vector<std::unique_ptr<Memory>> memories;
+        std::vector<Extents> extents(20);
+        for (Extents& one : extents) {
+            memories.push_back(std::make_unique<Memory>(2));
+            memories.back()->fill(1);
+            ASSERT_EQ(share(memories.back()->data(), memories.back()->bytes(),
+                            Purpose::kApplication, &one),
+                      0);
+            ASSERT_TRUE(one.complete);
+        }
+        idler = new Idler;
+        for (const Extents& one : extents)
+            release(one);
+        EXPECT_EQ(sharing_counters().idle_bytes, 40 * page_bytes());
+    }
+    EXPECT_GT(resident_bytes(arena_fd()), 0u);
+    Memory memory(1);
+    for (int i = 0; i < 20; ++i) {
+        Extents extents;
+        ASSERT_EQ(share(memory.data(), 1, Purpose::kQueue, &extents), 0);
+        release(extents);
+    }
+    EXPECT_EQ(sharing_counters().idle_bytes, 0u);
+    EXPECT_EQ(resident_bytes(arena_fd()), 0u);
+    delete idler;
+}
+
+TEST_F(MemoryThreads, OwnThreadsDoNotCount) {
+    restrict(Reach::kNothing);
+    Memory memory(2);
+    Idler progress;
+    Extents extents;
+    ASSERT_EQ(share(memory.data(), memory.bytes(), Purpose::kApplication, &extents), 0);
+    EXPECT_FALSE(extents.complete);
+    release(extents);
+    set_own_threads(helper_threads() + 1);
+    ASSERT_EQ(share(memory.data(), memory.bytes(), Purpose::kApplication, &extents), 0);
+    EXPECT_TRUE(extents.complete);
+    release(extents);
+    EXPECT_FALSE(is_shared(memory.data()));
+}
+
+TEST_F(MemoryThreads, WhatARegistrationLeftPrivateStaysSo) {
+    // Peers copy into it, and that cannot be held back without a guard that sees it.
+    restrict(Reach::kNothing);
+    Memory memory(6);
+    Extents left, extents;
+    {
+        Idler idler;
+        ASSERT_EQ(share(memory.page(2), 2 * page_bytes(), Purpose::kApplication, &left), 0);
+        EXPECT_EQ(left.count, 0u);
+    }
+    ASSERT_EQ(share(memory.page(0), 2 * page_bytes(), Purpose::kApplication, &extents), 0);
+    EXPECT_TRUE(extents.complete);
+    release(extents);
+    ASSERT_EQ(share(memory.page(0), 4 * page_bytes(), Purpose::kApplication, &extents), 0);
+    EXPECT_FALSE(extents.complete);
+    EXPECT_FALSE(is_shared(memory.page(3)));
+    release(extents);
+    release(left);
+    ASSERT_EQ(share(memory.page(0), 4 * page_bytes(), Purpose::kApplication, &extents), 0);
+    EXPECT_TRUE(extents.complete);
+    release(extents);
+}
+
+TEST_F(MemoryThreads, MemoryWatchedByAnotherUserfaultfdIsLeftAlone) {
+    Memory memory(4);
+    memory.fill(1);
+    WriteGuard other;
+    if (other.reach() == Reach::kNothing) GTEST_SKIP() << "no userfaultfd";
+    WriteGuard::Held held = other.hold(memory.address(), memory.bytes(), true);
+    ASSERT_GT(held.bytes, 0u);
+    Extents extents;
+    EXPECT_EQ(share(memory.data(), memory.bytes(), Purpose::kApplication, &extents), 0);
+    EXPECT_EQ(extents.count, 0u);
+    release(extents);
+    other.put_back(memory.address(), held);
+    other.forget();
+    EXPECT_TRUE(memory.filled(1));
+}
+
+TEST_F(MemoryThreads, SharingPauseHoldsExchangesBack) {
+    Memory memory(2);
+    std::atomic<bool> done{false};
+    std::thread sharer;
+    {
+        SharingPause pause;
+        sharer = std::thread([&] {
+            Extents extents;
+            EXPECT_EQ(share(memory.data(), memory.bytes(), Purpose::kQueue, &extents), 0);
+            done = true;
+            release(extents);
+        });
+        std::this_thread::sleep_for(milliseconds(50));
+        EXPECT_FALSE(done);
+        EXPECT_FALSE(is_shared(memory.data()));
+    }
+    sharer.join();
+    EXPECT_TRUE(done);
+}
+
+TEST_F(MemoryThreads, SharingGoesBeforePauses) {
+    Memory memory(2);
+    std::atomic<bool> stop{false};
+    std::atomic<int> pauses{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 6; ++t)
+        threads.emplace_back([&] {
+            while (!stop) {
+                SharingPause pause;
+                ++pauses;
+                std::this_thread::sleep_for(milliseconds(1));
+            }
+        });
+    while (pauses < 5)
+        std::this_thread::yield();
+    std::vector<int> waited;
+    for (int i = 0; i < 41; ++i) {
+        Extents extents;
+        const int before = pauses;
+        ASSERT_EQ(share(memory.data(), memory.bytes(), Purpose::kQueue, &extents), 0);
+        waited.push_back(pauses - before);
+        release(extents);
+        std::this_thread::sleep_for(milliseconds(3));  // that the others queue up
+    }
+    stop = true;
+    for (std::thread& thread : threads)
+        thread.join();
+    // For the end of the one that was on, and sometimes for one that began just then; not for all
+    // that had come earlier.
+    std::sort(waited.begin(), waited.end());
+    EXPECT_LE(waited[waited.size() / 2], 1);
+}
+
+}  // namespace
+}  // namespace softhca::device::memory::test
