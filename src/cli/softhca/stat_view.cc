@@ -228,15 +228,19 @@ std::string top_text(const Rates& rates, std::size_t columns, std::size_t lines)
                   plural(rates.processes.size(), "process", "processes").c_str(), rates.seconds);
     std::string text = std::string(heading).substr(0, columns) + "\n\n";
 
-    cli_common::TextTable table({"PID", "COMMAND", "DOORB", "BLUEF", "WQEs", "RdWQE", "RdDat",
-                                 "WrDat", "CQEs", "RNR", "RETRY", "BYTES"},
-                                columns > 90 ? 2 : 1);
+    // A screen of 80 columns has no room for the last counter.
+    const bool is_wide = columns > 90;
+    const std::size_t shown = std::size(view::kCounterFields) - (is_wide ? 0 : 1);
+    std::vector<std::string> heading_row = {"PID",   "COMMAND", "DOORB", "BLUEF", "WQEs", "RdWQE",
+                                            "RdDat", "WrDat",   "CQEs",  "RNR",   "RETRY", "BYTES"};
+    if (is_wide) heading_row.emplace_back("RESENT");
+    cli_common::TextTable table(std::move(heading_row), is_wide ? 2 : 1);
     const auto add = [&](const ProcessRates& process) {
         std::vector<std::string> row = {
             process.pid == 0 ? "-" : number(static_cast<unsigned>(process.pid)),
             cli_common::printable(process.command, columns > 80 ? 15 : 10)};
-        for (const double rate : process.rate)
-            row.push_back(cli_common::short_number(rate));
+        for (std::size_t i = 0; i < shown; ++i)
+            row.push_back(cli_common::short_number(process.rate[i]));
         table.add(row);
     };
     if (rates.processes.size() > 1) add(rates.total);
