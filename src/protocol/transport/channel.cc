@@ -326,6 +326,8 @@ void Channel::look_at_connections() {
             fail(connection, connection.request_.error);
             continue;
         }
+        // The channel broke while the connector was making it.
+        if (connection.failed()) continue;
         connection.state_ = state;
         for (ChannelUser* const user : users_)
             if (user != nullptr) user->changed(connection);
