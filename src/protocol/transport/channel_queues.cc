@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <string>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/transport/channel.h"
 #include "protocol/transport/channel_limits.h"
@@ -48,8 +49,11 @@ void Channel::make_cq() {
         throw VerbsError("a completion queue of " + std::to_string(attributes.cqe) + " entries",
                          errno,
                          verbs::memlock_hint(errno, "FI_HEDDLE_RECEIVE_MEMORY makes it smaller"));
+    HEDDLE_ASSERT(static_cast<std::uint32_t>(cq_->cqe) >= attributes.cqe,
+                  "a CQ has at least the entries that were asked for");
     // other() publishes what it has read at the latest after kPollAtOnce entries.
     send_entries_ = static_cast<std::uint32_t>(cq_->cqe) - most_receives_ - kPollAtOnce;
+    HEDDLE_ASSERT(send_entries_ > kReservedEntries, "find_room() can give some of them away");
     cq_room_ = send_entries_;
 }
 
@@ -96,6 +100,8 @@ verbs::QueuePair Channel::make_send_queue() {
         verbs::QueuePair qp(ibv_create_qp_ex(resources_->shared->context.get(), &attributes));
         if (!qp && errno == EINVAL && asked_inline_ != 0) continue;
         if (!qp) return qp;
+        HEDDLE_ASSERT(max_inline_ == 0 || attributes.cap.max_inline_data <= max_inline_,
+                      "what fits a new QP fits those before it");
         max_inline_ = attributes.cap.max_inline_data;
         inline_end_ = max_inline_ < kHeaderRoom
                           ? 0

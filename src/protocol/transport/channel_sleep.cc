@@ -6,12 +6,14 @@
 
 #include <cerrno>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/transport/channel_poll.h"
 
 namespace heddle::protocol {
 
 void Channel::watch(int fd) {
+    HEDDLE_ASSERT(epoll_ >= 0 && fd >= 0);
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = fd;
@@ -39,12 +41,14 @@ void Channel::disarm() {
     ibv_cq* cq = nullptr;
     void* context = nullptr;
     while (ibv_get_cq_event(events_.get(), &cq, &context) == 0) {
+        HEDDLE_ASSERT(cq != nullptr, "an event names its CQ");
         if (direct_cq_ && cq == cq_.get()) direct_cq_->event_read();
         ibv_ack_cq_events(cq, 1);
     }
 }
 
 void Channel::wake_after(std::chrono::nanoseconds time) {
+    HEDDLE_ASSERT(time.count() > 0, "a time of zero would disarm the timer");
     if (timer_ < 0) {
         const int timer = ::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
         if (timer < 0) throw VerbsError("a timer", errno, "raise `ulimit -n`");
