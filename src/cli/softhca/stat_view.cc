@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "cli/common/text.h"
+#include "softhca/base/assert.h"
 
 namespace softhca::cli {
 namespace {
@@ -189,6 +190,7 @@ Json stat_json(const view::Snapshot& snapshot) {
 }
 
 Rates rates_between(const view::Snapshot& earlier, const view::Snapshot& later, double seconds) {
+    SOFTHCA_ASSERT(seconds >= 0, "the later snapshot is taken later");
     Rates rates;
     rates.fabric = later.fabric;
     rates.seconds = seconds;
@@ -204,6 +206,7 @@ Rates rates_between(const view::Snapshot& earlier, const view::Snapshot& later, 
         for (std::size_t i = 0; i < std::size(view::kCounterFields); ++i) {
             process.rate[i] = static_cast<double>(difference.*view::kCounterFields[i].value) /
                               std::max(seconds, 1e-9);
+            SOFTHCA_ASSERT(process.rate[i] >= 0, "since() has no counter that goes back");
             rates.total.rate[i] += process.rate[i];
         }
         rates.processes.push_back(process);
@@ -231,7 +234,7 @@ std::string top_text(const Rates& rates, std::size_t columns, std::size_t lines)
     // A screen of 80 columns has no room for the last counter.
     const bool is_wide = columns > 90;
     const std::size_t shown = std::size(view::kCounterFields) - (is_wide ? 0 : 1);
-    std::vector<std::string> heading_row = {"PID",   "COMMAND", "DOORB", "BLUEF", "WQEs", "RdWQE",
+    std::vector<std::string> heading_row = {"PID",   "COMMAND", "DOORB", "BLUEF", "WQEs",  "RdWQE",
                                             "RdDat", "WrDat",   "CQEs",  "RNR",   "RETRY", "BYTES"};
     if (is_wide) heading_row.emplace_back("RESENT");
     cli_common::TextTable table(std::move(heading_row), is_wide ? 2 : 1);
@@ -251,6 +254,7 @@ std::string top_text(const Rates& rates, std::size_t columns, std::size_t lines)
     const std::string body = table.text();
     for (std::size_t begin = 0; begin < body.size();) {
         const std::size_t end = body.find('\n', begin);
+        SOFTHCA_ASSERT(end != std::string::npos, "each line of a table is ended");
         text += body.substr(begin, std::min(end - begin, columns)) + "\n";
         begin = end + 1;
     }
