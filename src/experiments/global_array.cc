@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "experiments/common/poster.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::bench {
 namespace {
@@ -47,6 +48,7 @@ EndpointOptions options_of(const GlobalArray& g) {
 }
 
 Address exchange(Team& team, const EndpointSet& set, std::uint32_t qps) {
+    HEDDLE_ASSERT(team.size() == 2 && qps != 0 && qps <= kMostThreads && qps <= set.size());
     Address mine;
     for (std::uint32_t i = 0; i < qps; ++i)
         mine.qps[i] = set[i].address();
@@ -81,6 +83,9 @@ GlobalArrayResult serve(Team& team, const GlobalArray& g) {
         c(b.data() + b.size(), b.size());
     std::ranges::copy(example_matrix(g.matrix, 1), a.begin());
     std::ranges::copy(example_matrix(g.matrix, 2), b.begin());
+    HEDDLE_ASSERT(
+        c.data() + c.size() == reinterpret_cast<double*>(set[0].buffer() + options.buffer_bytes),
+        "the three matrices fill the region");
     const std::vector<double> expected = serial_product(a, b, g.matrix);
     exchange(team, set, qps);
 
@@ -148,7 +153,10 @@ public:
     Seconds reading{0}, writing{0};
 
 private:
-    std::uint32_t size(std::uint32_t i) const { return std::min(g_.tile, g_.matrix - i * g_.tile); }
+    std::uint32_t size(std::uint32_t i) const {
+        HEDDLE_DEBUG_ASSERT(i * g_.tile < g_.matrix, "the matrix has no tile there");
+        return std::min(g_.tile, g_.matrix - i * g_.tile);
+    }
 
     // Tile (i, j) of the matrix-th matrix. Its rows are apart in the server's memory, and RDMA
     // gathers on one side only: one message each.
@@ -217,6 +225,8 @@ GlobalArrayResult compute(Team& team, const GlobalArray& g) {
             if (c.writes != 0)
                 report.write_rate += static_cast<double>(c.writes) / c.writing.count() * 1e-6;
         }
+        HEDDLE_ASSERT(report.writes == std::uint64_t{(g.matrix + g.tile - 1) / g.tile} * g.matrix,
+                      "each tile of C is written once, a row at a time");
         team.all_gather_values(report);
         if (r >= 0) add_up(result, report);
     }
@@ -238,6 +248,7 @@ std::vector<double> example_matrix(std::uint32_t n, std::uint32_t seed) {
 
 std::vector<double> serial_product(std::span<const double> a, std::span<const double> b,
                                    std::uint32_t n) {
+    HEDDLE_ASSERT(a.size() == std::size_t{n} * n && b.size() == a.size());
     std::vector<double> c(std::size_t{n} * n, 0.0);
     multiply(a.data(), b.data(), c.data(), n, n, n);
     return c;
@@ -245,6 +256,7 @@ std::vector<double> serial_product(std::span<const double> a, std::span<const do
 
 std::string first_difference(std::span<const double> got, std::span<const double> expected,
                              std::uint32_t columns) {
+    HEDDLE_ASSERT(columns != 0, "an element is named by its row and column");
     for (std::size_t i = 0; i < expected.size(); ++i)
         // by bits: a NaN is no number, and the two zeros differ
         if (i >= got.size() ||

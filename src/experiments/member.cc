@@ -3,6 +3,8 @@
 
 #include <sys/mman.h>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::bench {
 namespace {
 
@@ -32,9 +34,12 @@ Member::Member(Turns& turns, std::uint32_t team, std::uint32_t rank, std::uint32
       team_(team),
       rank_(rank),
       size_(size),
-      domain_(std::make_shared<protocol::Domain>(options)) {}
+      domain_(std::make_shared<protocol::Domain>(options)) {
+    HEDDLE_ASSERT(rank < size && size <= Turns::kMostProcesses, "a team has places for so many");
+}
 
 void Member::open() {
+    HEDDLE_ASSERT(endpoint_ == nullptr, "a member has one endpoint");
     protocol::Bindings bindings;
     bindings.transmit = &sent_;
     bindings.receive = &received_;
@@ -43,12 +48,14 @@ void Member::open() {
 }
 
 void Member::take_part() {
+    HEDDLE_ASSERT(endpoint_ != nullptr, "open() tells the others the name");
     turns_.done(team_);
     bool introduced = false;
     while (turns_.next(team_, rank_)) {
         if (!introduced)
             for (std::uint32_t i = 0; i < size_; ++i)
                 addresses_.insert(turns_.name(team_, i));
+        HEDDLE_ASSERT(addresses_.size() == size_, "the address of a member is its rank");
         introduced = true;
         turn();
         turns_.done(team_);
@@ -56,6 +63,7 @@ void Member::take_part() {
 }
 
 void Member::begin_send(std::uint32_t to, const void* from, std::size_t bytes, std::uint64_t tag) {
+    HEDDLE_ASSERT(to < size_, "there is no such member");
     const iovec iov{const_cast<void*>(from), bytes};
     auto a = message<protocol::SendArguments>(iov, tag);
     a.to = to;
@@ -72,6 +80,7 @@ void Member::post(std::uint64_t from, void* to, std::size_t bytes, std::uint64_t
 void Member::barrier() {
     std::atomic<std::uint32_t>& at_barrier = turns_.at_barrier(team_);
     const std::uint32_t round = at_barrier.fetch_add(1) / size_ + 1;
+    HEDDLE_ASSERT(at_barrier.load() <= (round + 1) * size_, "a barrier waits for each process");
     while (at_barrier.load() < round * size_)
         progress();
 }

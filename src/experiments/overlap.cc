@@ -171,6 +171,7 @@ private:
         const double worked = now_us();
         take(sends ? sent_ : received_);
         const double end = now_us();
+        HEDDLE_ASSERT(begin <= posted && posted <= worked && worked <= end, "the clock is steady");
         if (!sends) take(sent_);
         times.post = posted - begin;
         times.wait = end - worked;
@@ -225,6 +226,7 @@ private:
         rusage usage{};
         ::getrusage(RUSAGE_THREAD, &usage);
         const protocol::TupleCounts counts = endpoint_->tuple_counts();
+        HEDDLE_ASSERT(asked_ - first >= kLeast, "each amount of work has its messages");
         own_.sample = sample;
         own_.messages += asked_ - first;
         // Those that say "ready" may have queues, too, but are of the other direction.

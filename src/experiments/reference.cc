@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::bench {
 
 std::optional<PaperValue> paper_value(std::string_view figure, std::string_view series,
@@ -16,6 +18,7 @@ std::optional<PaperValue> paper_value(std::string_view figure, std::string_view 
         if (!line.starts_with(key)) continue;
         const std::string values(line.substr(key.size()));  // "142.47,0.05"
         std::size_t used = 0;
+        HEDDLE_ASSERT(values.find(',') != std::string::npos, "a value has its error beside it");
         PaperValue value;
         value.mmsgs_per_s = std::stod(values, &used);
         value.half_error = std::stod(values.substr(used + 1));

@@ -13,6 +13,7 @@
 
 #include "experiments/common/measure.h"
 #include "experiments/member.h"
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/transport/process.h"
 #include "verbs/open_device.h"
@@ -44,6 +45,7 @@ struct ReuseBoard {
 
 // The distance from one buffer to the next, in bytes.
 std::size_t apart(const ReuseCase& c) {
+    HEDDLE_ASSERT(c.buffers != 0 && c.bytes != 0, "a case has a buffer");
     return c.separate_pages ? (c.bytes + 4095) / 4096 * 4096 : c.bytes;
 }
 
@@ -97,11 +99,13 @@ private:
         if (rank_ != 0) return;
         side_.seconds = seconds;
         side_.reuse = endpoint_->reuse_counts();
+        HEDDLE_ASSERT(gathered() >= before, "a counter does not go back");
         side_.gathered = (gathered() - before) / messages(board_.command);
     }
 
     // Seconds of an operation.
     double run(const ReuseCase& what, std::uint32_t iterations) {
+        HEDDLE_ASSERT(iterations != 0, "the time of an operation is a mean");
         barrier();
         const double begin = now(what);
         for (std::uint32_t i = 0; i < iterations; ++i)
@@ -139,6 +143,7 @@ private:
     }
 
     void rma(bool read, void* buffer, std::size_t bytes) {
+        HEDDLE_ASSERT(side_.target != 0, "process 1 has told of its memory");
         const iovec iov{buffer, bytes};
         const protocol::RmaSegment there{side_.target, bytes, side_.key};
         protocol::RmaArguments a;
@@ -283,6 +288,8 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
     Turns turns;
     protocol::Options options[2] = {request.options, request.options};
     options[1].reuse.after = 0;
+    HEDDLE_ASSERT(request.processes != 0 && request.processes <= kMostProcesses,
+                  "the board has places for so many");
     std::size_t most = 0;
     Area area;
     for (const ReuseCase& each : request.cases) {
@@ -312,11 +319,14 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
         std::uint32_t iterations = 0;
         for (std::uint32_t side = 0; side < 2; ++side) {
             const double seconds = turn(side, before);
+            HEDDLE_ASSERT(seconds > 0, "an operation takes some time");
             iterations = std::max<std::uint32_t>(
                 {iterations, static_cast<std::uint32_t>(request.seconds / seconds), 16});
         }
         if (!each.again)
             iterations = std::min(iterations, (each.buffers - before) / (request.repetitions + 1));
+        HEDDLE_ASSERT(each.again || before + iterations * (request.repetitions + 1) <= each.buffers,
+                      "no buffer is used twice");
         ReuseResult result;
         turns.repeat(2, request.repetitions, [&](std::uint32_t side) {
             (side == 0 ? result.with : result.without).push_back(turn(side, iterations));
@@ -324,6 +334,9 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
         turn(0, iterations);
         result.gathered = static_cast<double>(board->sides[0].gathered) / iterations;
         result.reuse = board->sides[0].reuse;
+        HEDDLE_ASSERT(result.with.size() == request.repetitions &&
+                          result.without.size() == request.repetitions,
+                      "each side had its turn in each repetition");
         results.push_back(result);
     }
     turns.end();

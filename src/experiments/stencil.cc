@@ -13,6 +13,7 @@
 
 #include "experiments/common/poster.h"
 #include "experiments/global_array.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::bench {
 namespace {
@@ -45,6 +46,7 @@ public:
 
     std::size_t row_bytes() const { return row_; }
     static std::size_t flag(std::uint32_t side, std::uint64_t step) {
+        HEDDLE_DEBUG_ASSERT(side < kSides);
         return (side * 2 + step % 2) * kLine;
     }
     std::size_t halo(std::uint32_t side, std::uint64_t step) const {
@@ -78,7 +80,9 @@ public:
           endpoint_(endpoint),
           first_(p.first_row(index)),
           rows_(p.first_row(index + 1) - first_),
-          has_{index != 0, index + 1 != p.workers()} {}
+          has_{index != 0, index + 1 != p.workers()} {
+        HEDDLE_ASSERT(rows_ != 0 && first_ + rows_ <= p.rows, "each worker has rows of the grid");
+    }
 
     CellAddress address() const {
         CellAddress a;
@@ -135,6 +139,7 @@ private:
     }
     void copy_row(const std::vector<double>& grid, std::uint32_t row, std::size_t to) const {
         const std::size_t elements = layout_.row_bytes() / sizeof(double);
+        HEDDLE_ASSERT((row + 1) * elements <= grid.size(), "the border is part of the grid");
         std::copy_n(grid.data() + row * elements, elements, at(to));
     }
 
@@ -194,6 +199,7 @@ void connect(Team& team, const Partition& p, bool shared_qps, EndpointSet& set,
         return all[p.process_of(index)][p.thread_of(index)];
     };
     const std::uint32_t count = p.workers();
+    HEDDLE_ASSERT(workers.size() == p.threads && all.size() == p.processes);
     for (std::uint32_t t = 0; t < p.threads; ++t) {
         const std::uint32_t index = p.worker(team.rank(), t);
         const CellAddress& above = address((index + count - 1) % count);
@@ -255,6 +261,8 @@ StencilResult run_stencil(Team& team, const Stencil& s) {
         throw TeamError("a grid of " + std::to_string(s.rows) + " rows for " +
                         std::to_string(p.workers()) + " threads: each needs one");
     const Layout layout(s, p);
+    HEDDLE_ASSERT(p.first_row(0) == 0 && p.first_row(p.workers()) == s.rows,
+                  "the workers have all rows");
     EndpointOptions options;
     options.path = s.path;
     options.depth = s.depth;
@@ -302,6 +310,7 @@ StencilResult run_stencil(Team& team, const Stencil& s) {
         std::vector<double> block;
         for (const StencilWorker& worker : workers)
             worker.append_result(block);
+        HEDDLE_ASSERT(block.size() % (std::size_t{s.columns} + 2) == 0, "a block has whole rows");
         const auto blocks = team.all_gather_rows(block);
         if (team.rank() != 0) continue;
         std::vector<double> grid = initial;

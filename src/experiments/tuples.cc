@@ -83,6 +83,7 @@ private:
     }
     void end_part() {
         const double time = now_us() - part_begin_;
+        HEDDLE_ASSERT(time >= 0, "the clock is steady");
         const std::int64_t switches =
             own_switches() + own_.switches.load(std::memory_order_relaxed);
         all_ += time;
@@ -95,6 +96,7 @@ private:
         part_begin_ = now_us();
     }
     double part_us() const {
+        HEDDLE_ASSERT(parts_ != 0 && good_parts_ <= parts_, "a repetition has parts");
         return good_parts_ != 0 ? good_ / static_cast<double>(good_parts_)
                                 : all_ / static_cast<double>(parts_);
     }
@@ -167,6 +169,7 @@ private:
     }
 
     std::byte* received_at(std::uint64_t number) const noexcept {
+        HEDDLE_DEBUG_ASSERT(window_ != 0 && room_ != 0);
         return in_ + number % (2 * window_) * room_;
     }
 
@@ -260,6 +263,8 @@ std::vector<std::vector<TupleResult>> run_tuples(
     };
     std::vector<std::vector<TupleResult>> results;
     for (const TupleCase& each : request.cases) {
+        HEDDLE_ASSERT(each.tags != 0 && each.tags <= 1u << kTagBits,
+                      "the tags of a case are no other case's");
         board->command = each;
         ++board->number;
         std::vector<TupleResult>& of_case = results.emplace_back(teams);

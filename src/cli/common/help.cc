@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/common/text.h"
+#include "heddle/detail/assert.h"
 
 namespace cli_common {
 namespace {
@@ -16,6 +17,7 @@ constexpr std::size_t kIndent = 18;
 std::string entry(const std::string& name, const std::string& description) {
     std::string head = "  " + name;
     std::string text = wrapped(description, kIndent, kColumns);
+    HEDDLE_ASSERT(text.empty() || text.size() > kIndent, "each line begins behind the indent");
     if (head.size() + 2 <= kIndent && !text.empty()) {
         head.resize(kIndent, ' ');
         return head + text.substr(kIndent);
@@ -47,6 +49,7 @@ std::string value_name(const CLI::Option& option) {
 std::string possible_values(const CLI::Option& option) {
     const std::string text = option.get_type_name();
     if (const std::size_t range = text.find(" in ["); range != std::string::npos) {
+        HEDDLE_ASSERT(text.find(']', range) != std::string::npos, "CLI11 closes its bracket");
         std::string values = text.substr(range + 5, text.find(']', range) - range - 5);
         const std::size_t middle = values.find(" - ");
         return middle == std::string::npos ? values : values.replace(middle, 3, " to ");
@@ -79,6 +82,7 @@ std::string default_value(const CLI::Option& option) {
 
 std::string full_name(const CLI::App& app) {
     const CLI::App* const parent = app.get_parent();
+    HEDDLE_ASSERT(!app.get_name().empty(), "each command has a name");
     return (parent ? full_name(*parent) + " " : "") + app.get_name();
 }
 

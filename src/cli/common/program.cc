@@ -17,6 +17,8 @@
 #include <string_view>
 #include <vector>
 
+#include "heddle/detail/assert.h"
+
 namespace cli_common {
 namespace {
 
@@ -105,6 +107,7 @@ void check_interpreter(const std::string& path, const File& file, const Elf64_Eh
 
 // "#! interpreter [argument]" gives the interpreter.
 std::string script_interpreter(std::string_view line) {
+    HEDDLE_ASSERT(line.starts_with("#!"), "the caller has looked for a script");
     line.remove_prefix(2);
     line = line.substr(0, line.find('\n'));
     const std::size_t begin = line.find_first_not_of(" \t");
@@ -114,6 +117,7 @@ std::string script_interpreter(std::string_view line) {
 }
 
 void check_script_interpreter(const std::string& script, const std::string& interpreter) {
+    HEDDLE_ASSERT(!interpreter.empty(), "a script that names no interpreter is run by the shell");
     if (::access(interpreter.c_str(), X_OK) == 0) return;
     const int reason = errno;
     throw ProgramError(reason == ENOENT ? kNotFound : kCannotExecute,
@@ -177,6 +181,7 @@ void check_preloadable(const std::string& program) {
 }
 
 int execute(const std::string& path, char* const* arguments) {
+    HEDDLE_ASSERT(!path.empty() && arguments[0] != nullptr, "a program has its name as argument 0");
     const bool is_elf = File(path).read(0, SELFMAG) == std::string_view(ELFMAG, SELFMAG);
     is_elf ? ::execv(path.c_str(), arguments) : ::execvp(path.c_str(), arguments);
     return errno;

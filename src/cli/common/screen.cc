@@ -11,9 +11,12 @@
 #include <cstdio>
 #include <cstring>
 
+#include "heddle/detail/assert.h"
+
 namespace cli_common {
 namespace {
 
+bool g_has_screen = false;
 volatile std::sig_atomic_t g_stop = 0;
 void stop(int) { g_stop = 1; }
 
@@ -31,6 +34,7 @@ constexpr MovingKey kMovingKeys[] = {
 
 // The key at the front, taken off; 0: one that has no meaning.
 int take_key(std::string& typed) {
+    HEDDLE_ASSERT(!typed.empty(), "the caller has read what was typed");
     if (typed.front() != '\x1b') {
         const int key = static_cast<unsigned char>(typed.front());
         typed.erase(0, 1);
@@ -48,6 +52,8 @@ int take_key(std::string& typed) {
 }  // namespace
 
 Screen::Screen() {
+    HEDDLE_ASSERT(!g_has_screen, "two screens would restore each other's settings");
+    g_has_screen = true;
     g_stop = 0;
     struct sigaction action {};
     action.sa_handler = stop;
@@ -68,6 +74,8 @@ Screen::~Screen() {
     std::fputs("\x1b[?25h\x1b[?1049l", stdout);
     std::fflush(stdout);
     if (restore_) ::tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+    HEDDLE_ASSERT(g_has_screen);
+    g_has_screen = false;
 }
 
 Screen::Size Screen::size() const {
@@ -77,6 +85,8 @@ Screen::Size Screen::size() const {
 }
 
 void Screen::draw(const std::string& text, const std::string& note) {
+    HEDDLE_ASSERT(text.empty() || text.back() == '\n', "the note has a line of its own");
+    HEDDLE_ASSERT(note.find('\n') == std::string::npos, "the note is one line");
     // Home, each line with the rest of it cleared, then all below: no flicker.
     std::string out = "\x1b[H";
     for (const char c : text)

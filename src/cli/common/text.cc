@@ -7,6 +7,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "heddle/detail/assert.h"
+
 namespace cli_common {
 namespace {
 
@@ -15,6 +17,7 @@ bool is_numeric(const std::string& cell) {
 }
 
 std::string scaled(double value, double step, const char* const* units, std::size_t count) {
+    HEDDLE_ASSERT(value >= 0 && count != 0, "counts and rates are not negative");
     std::size_t unit = 0;
     // What would be rounded up to a full step belongs to the next unit.
     while (value >= step - 0.5 && unit + 1 < count) {
@@ -40,6 +43,7 @@ std::string wrapped(std::string_view text, std::size_t indent, std::size_t width
                 end = std::min(text.find(' '), text.size());
         }
         lines += std::string(indent, ' ') + std::string(text.substr(0, end)) + "\n";
+        HEDDLE_ASSERT(end != 0 || text.front() == ' ', "each line takes something of the text");
         text.remove_prefix(end < text.size() ? end + 1 : end);
     }
     return lines;
@@ -50,6 +54,7 @@ std::string TextTable::text() const {
     std::vector<std::size_t> widths(columns, 0);
     std::vector<bool> right(columns, rows_.size() > 1);
     for (std::size_t r = 0; r < rows_.size(); ++r) {
+        HEDDLE_ASSERT(rows_[r].size() == columns, "each row has the columns of the heading");
         for (std::size_t c = 0; c < columns; ++c) {
             widths[c] = std::max(widths[c], rows_[r][c].size());
             if (r > 0 && !is_numeric(rows_[r][c])) right[c] = false;

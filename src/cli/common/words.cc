@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "heddle/detail/assert.h"
+
 namespace cli_common {
 namespace {
 
@@ -21,6 +23,8 @@ std::size_t distance(const std::string& a, const std::string& b) {
                 d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
         }
     }
+    HEDDLE_ASSERT(d[a.size()][b.size()] <= std::max(a.size(), b.size()),
+                  "no word is farther than all of its letters");
     return d[a.size()][b.size()];
 }
 
@@ -60,6 +64,8 @@ bool has_value_within(const std::string& word) {
 
 std::vector<std::string> cut_command(const CLI::App& run, std::vector<std::string>* arguments,
                                      const Spellings& spellings) {
+    HEDDLE_ASSERT(!arguments->empty() && arguments->front() == run.get_name(),
+                  "the first word is the command's name");
     std::size_t i = 1;
     for (; i < arguments->size(); ++i) {
         std::string& word = (*arguments)[i];

@@ -12,6 +12,7 @@
 #include "cli/heddle/selection.h"
 #include "cli/heddle/sweep.h"
 #include "experiments/figures.h"
+#include "heddle/detail/assert.h"
 #include "heddle/locality.h"
 
 namespace heddle::cli {
@@ -37,6 +38,7 @@ struct BenchRow {
 
 // Half of what lies between the quartiles: as robust as the median it stands beside.
 double spread(const std::vector<double>& samples) {
+    HEDDLE_ASSERT(!samples.empty(), "each row was measured");
     return (quartile(samples, 3) - quartile(samples, 1)) / 2;
 }
 
@@ -73,6 +75,7 @@ std::vector<BenchRow> make_rows(const BenchRequest& request, const DeviceInfo& d
                 apply_share(share, &m.sharing);
             rows.push_back({std::string(name(c)), path, bench::MessageRateRun(m), {}, {}});
         }
+    HEDDLE_ASSERT(!rows.empty(), "a selection has a category and a path");
     return rows;
 }
 
@@ -115,6 +118,9 @@ void print_table(const BenchRequest& request, const DeviceInfo& device, const be
     cli_common::TextTable table(
         {"category", "path", "Mmsg/s", "+-", "per CPU s", "+-", "QPs", "CQs", "UARs"});
     for (const BenchRow& row : rows) {
+        HEDDLE_ASSERT(row.samples.size() == static_cast<std::size_t>(request.repetitions) &&
+                          row.samples.size() == row.cpu_samples.size(),
+                      "all rows take turns");
         const Usage& u = row.run.usage();
         table.add({row.label, text_of(row.path), fixed(median(row.samples), 2),
                    fixed(spread(row.samples), 2), fixed(median(row.cpu_samples), 2),
@@ -150,6 +156,7 @@ void message_rate(BenchRequest request) {
 }
 
 void sweep(const BenchRequest& request, bool threads_given) {
+    HEDDLE_ASSERT(!request.figure.empty(), "a sweep is of a figure");
     SweepRequest s;
     s.figure = request.figure;
     s.base = request.rate;

@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::cli {
 namespace {
 
@@ -107,6 +109,7 @@ std::string text_of(const std::optional<std::uint32_t>& value) {
 const char* text_of(Path path) { return path == Path::kVerbs ? "verbs" : "direct"; }
 
 std::string fixed(double value, int decimals) {
+    HEDDLE_ASSERT(decimals >= 0 && decimals <= 9, "a table has room for so many digits");
     char text[32];
     std::snprintf(text, sizeof text, "%.*f", decimals, value);
     return text;
@@ -121,6 +124,7 @@ std::string title_of(const DeviceInfo& device) {
 
 std::string text_of(const bench::Pinning& p) {
     const std::size_t threads = p.processors.size();
+    HEDDLE_ASSERT(threads != 0 && p.cores != 0, "each thread has a processor");
     std::vector<int> distinct = p.processors;
     std::sort(distinct.begin(), distinct.end());
     distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
@@ -141,6 +145,7 @@ void Progress::step(const std::string& what) {
     const Clock::time_point now = Clock::now();
     const auto since = now - last_;
     ++begun_;
+    HEDDLE_ASSERT(begun_ <= steps_, "the experiment announced fewer steps");
     if (since < (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10000)))
         return;
     last_ = now;

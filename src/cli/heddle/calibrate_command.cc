@@ -14,6 +14,7 @@
 
 #include "cli/common/text.h"
 #include "cli/heddle/commands.h"
+#include "heddle/detail/assert.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
 #include "protocol/reuse/post_costs.h"
@@ -106,8 +107,10 @@ std::string paying(const ReuseCosts& costs, ReuseCosts::Way way) {
 // Mean saving of the direct path, in percent; negative: it takes longer.
 double saved_by_direct(const PostCosts& posts) {
     double sum = 0;
-    for (const PostCosts::Cost& cost : posts.costs)
+    for (const PostCosts::Cost& cost : posts.costs) {
+        HEDDLE_ASSERT(cost.verbs > 0 && cost.direct > 0, "both paths were measured");
         sum += 1 - cost.direct / cost.verbs;
+    }
     return 100 * sum / static_cast<double>(posts.costs.size());
 }
 

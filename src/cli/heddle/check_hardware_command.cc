@@ -15,6 +15,7 @@
 #include "cli/common/text.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/hardware_check.h"
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "verbs/open_device.h"
 
@@ -40,7 +41,10 @@ std::string now() {
 
 Finding run(const HardwareCheck& check, CheckedDevice& device) {
     try {
-        return check.run(device);
+        Finding finding = check.run(device);
+        HEDDLE_ASSERT(!finding.seen.empty() && !finding.meaning.empty(),
+                      "a finding says something");
+        return finding;
     } catch (const std::exception& error) {
         Finding finding;
         finding.answer = Answer::kNotAsked;
@@ -81,6 +85,7 @@ int check_hardware(const CheckRequest& request) {
                                  {"meaning", finding.meaning},
                                  {"details", finding.details}});
     }
+    HEDDLE_ASSERT(counts[0] + counts[1] + counts[2] == wanted.size(), "each check has an answer");
     for (const Answer answer : {Answer::kAsExpected, Answer::kDiffers, Answer::kNotAsked})
         all["counts"][text_of(answer)] = counts[static_cast<std::size_t>(answer)];
 
@@ -131,8 +136,11 @@ void add_check_hardware_command(CLI::App& app, int* status) {
     command->add_option("--out", request->out,
                         "the file to write (default: heddle-hardware-DEVICE.json)");
     std::vector<std::string> names;
-    for (const HardwareCheck& check : hardware_checks())
+    for (const HardwareCheck& check : hardware_checks()) {
+        HEDDLE_ASSERT(std::find(names.begin(), names.end(), check.name) == names.end(),
+                      "--only tells checks apart by their names");
         names.emplace_back(check.name);
+    }
     command->add_option("--only", request->only, "a check; more than once: several")
         ->check(CLI::IsMember(names))
         ->take_all();

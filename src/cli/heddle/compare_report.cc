@@ -7,6 +7,7 @@
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/compare_verdict.h"
 #include "cli/heddle/reuse_report.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::cli {
 
@@ -23,6 +24,7 @@ std::string profile_text(const ComparedRuns& all) {
             sizes += ", " + percent_of(count, job.sent()) + " up to " +
                      std::to_string(std::uint64_t{1} << i) + " B";
     }
+    HEDDLE_ASSERT(job.processes != 0, "a profile is of a process at least");
     const BufferUse use = buffer_use(job);
     std::string text = "Messages over heddle: " + counted(job.sent(), "message", "messages") +
                        " of " + counted(job.processes, "process", "processes");
@@ -45,6 +47,7 @@ std::string profile_text(const ComparedRuns& all) {
 }  // namespace
 
 void print_compared_text(const CompareRequest& request, const ComparedRuns& all) {
+    HEDDLE_ASSERT(all.variants.size() >= 2, "there is a plain run and one beside it");
     cli_common::TextTable table(
         {"", "median s", "quartiles", "ratio to plain", "95 % interval", ""});
     const std::vector<double>& plain = all.variants[0].seconds;

@@ -16,6 +16,7 @@
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/launcher.h"
 #include "cli/heddle/mpi_switches.h"
+#include "heddle/detail/assert.h"
 
 extern char** environ;
 
@@ -146,6 +147,8 @@ CompareVariant heddle_variant(const CompareRequest& request,
 }
 
 TimedRun run_variant(CompareVariant& variant) {
+    HEDDLE_ASSERT(variant.failure.empty(), "what has failed is not run again");
+    HEDDLE_ASSERT(!variant.order.words.empty() && !variant.order.output.empty());
     const TimedRun run = run_job(variant.order);
     if (!run.succeeded()) {
         variant.failure = run.end();
@@ -165,8 +168,10 @@ unsigned threads_of(const JobCounts& job, const TimedRun& run) {
 
 // The first run over heddle is not timed; it writes its counts.
 void look_at_profile(ComparedRuns& all, const ScratchFolder& scratch) {
+    HEDDLE_ASSERT(all.variants.size() == 2 && !all.profile, "the first run is the profile");
     CompareVariant& heddle = all.variants[1];
     const JobOrder timed = heddle.order;
+    HEDDLE_ASSERT(timed.words.size() > 2 && timed.words[1] == "run", "its options come third");
     const std::string file = scratch.file("stats");
     heddle.order.words.insert(heddle.order.words.begin() + 2, {"--stats-file", file});
     heddle.order.counts_threads = true;
@@ -184,6 +189,7 @@ void look_at_profile(ComparedRuns& all, const ScratchFolder& scratch) {
 void measure(const CompareRequest& request, ComparedRuns& all) {
     const std::size_t runs =
         all.variants.size() * static_cast<std::size_t>(request.rounds + request.warmup);
+    HEDDLE_ASSERT(all_well(all) && all.variants.size() >= 2, "there is something to compare");
     Progress progress(runs);
     for (int round = -request.warmup; round < request.rounds; ++round) {
         const std::size_t count = all.variants.size();
@@ -203,8 +209,14 @@ void measure(const CompareRequest& request, ComparedRuns& all) {
         }
         // Without a baseline, or with nothing beside it, there is no more to be learnt.
         if (!all.variants[0].failure.empty() || !all.variants[1].failure.empty()) return;
-        for (std::size_t i = 0; i < count && round >= 0; ++i)
-            if (all.variants[i].failure.empty()) all.variants[i].seconds.push_back(seconds[i]);
+        for (std::size_t i = 0; i < count && round >= 0; ++i) {
+            CompareVariant& variant = all.variants[i];
+            if (!variant.failure.empty()) continue;
+            HEDDLE_ASSERT(
+                variant.seconds.size() == static_cast<std::size_t>(round) && seconds[i] > 0,
+                "each variant runs once in a round");
+            variant.seconds.push_back(seconds[i]);
+        }
     }
 }
 

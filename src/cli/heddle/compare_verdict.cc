@@ -5,6 +5,7 @@
 
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/reuse_report.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::cli {
 
@@ -38,6 +39,7 @@ constexpr double kWideInterval = 1.1;  // high / low, of one that hides what a u
 
 // Why heddle cannot help, as far as the counts tell; empty: they do not.
 std::string because(const ComparedRuns& all, double plain_seconds) {
+    HEDDLE_ASSERT(plain_seconds > 0 && (!all.profile || all.profile->processes != 0));
     constexpr double kRareMessages = 1000;  // a second and process
     std::vector<std::string> reasons;
     if (all.profile && all.profile->sent() == 0) {
@@ -112,6 +114,7 @@ std::string advice_of_times(const CompareRequest& request, const ComparedRuns& a
                           ", 95 % interval " + interval_text(of_best.interval) + ")";
         const std::string reasons = because(all, median(plain.seconds));
         text += reasons.empty() ? "." : ", because " + reasons + ".";
+        HEDDLE_ASSERT(of_best.interval.has_value(), "a verdict is of an interval");
         if (of_best.verdict == Verdict::kNoDifference &&
             of_best.interval->high > kWideInterval * of_best.interval->low)
             text +=

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "heddle/device.h"
 #include "verbs/handles.h"
 
@@ -38,9 +39,11 @@ public:
     ibv_pd* pd() const noexcept { return pd_.get(); }
     std::byte* memory() noexcept { return memory_.data(); }
     std::uint64_t address(std::size_t at) noexcept {
+        HEDDLE_ASSERT(at < kBytes, "the memory ends before");
         return reinterpret_cast<std::uintptr_t>(memory_.data() + at);
     }
     ibv_sge piece(std::size_t at, std::uint32_t bytes) noexcept {
+        HEDDLE_ASSERT(at <= kBytes && bytes <= kBytes - at, "the memory ends before");
         return {address(at), bytes, mr_->lkey};
     }
     std::uint32_t key() const noexcept { return mr_->rkey; }

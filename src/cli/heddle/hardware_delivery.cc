@@ -11,6 +11,7 @@
 #include <string>
 
 #include "cli/heddle/looped_qp.h"
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "heddle/post/mlx5_objects.h"
 
@@ -69,6 +70,8 @@ Finding check_scatter(CheckedDevice& device) {
     Finding finding;
     LoopedQp loop(device);
     const mlx5dv_cq shown = post::detail::layout_of(loop.receive_cq());
+    HEDDLE_ASSERT(std::has_single_bit(shown.cqe_cnt) && shown.cqe_size >= sizeof(mlx5_cqe64),
+                  "the index of an entry is taken modulo a power of two");
     nlohmann::ordered_json sizes = nlohmann::ordered_json::array();
     std::uint32_t most = 0, index = 0;
     for (const std::uint32_t bytes : {8u, 32u, 33u, 64u}) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cli/heddle/looped_qp.h"
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "heddle/post/mlx5_completion_queue.h"
 #include "heddle/post/mlx5_send_queue.h"
@@ -26,6 +27,8 @@ using post::WorkRequest;
 
 // A ring's bytes without the QP's number.
 std::vector<std::byte> ring_of(const mlx5dv_qp& qp, std::uint32_t qpn) {
+    HEDDLE_ASSERT(qp.sq.stride == post::detail::kBlock && qp.sq.wqe_cnt != 0,
+                  "a send queue is an array of blocks");
     std::vector<std::byte> bytes(std::size_t{qp.sq.wqe_cnt} * post::detail::kBlock);
     std::memcpy(bytes.data(), qp.sq.buf, bytes.size());
     for (std::size_t at = 0; at < bytes.size(); at += post::detail::kBlock) {
@@ -114,6 +117,7 @@ Finding check_entries(CheckedDevice& device) {
         if (done.status != IBV_WC_SUCCESS) throw VerbsError("a completion of the direct path", EIO);
         const auto ring = ring_of(one, by_verbs.qp()->qp_num);
         const auto ours = ring_of(other, by_direct.qp()->qp_num);
+        HEDDLE_ASSERT(ring.size() == ours.size(), "both QPs were asked for the same depth");
         for (std::size_t at = 0; at < std::min(ring.size(), ours.size()); ++at)
             if (ring[at] != ours[at]) {
                 difference = "byte " + std::to_string(at % post::detail::kBlock) +

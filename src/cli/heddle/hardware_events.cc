@@ -8,6 +8,7 @@
 #include <string>
 
 #include "cli/heddle/looped_qp.h"
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "heddle/post/mlx5_completion_queue.h"
 #include "heddle/post/mlx5_send_queue.h"
@@ -25,6 +26,8 @@ constexpr int kEventMs = 5000, kNoEventMs = 300;
 // An arm with a number of the caller's choice (PRM "CQ doorbell"), as the direct path writes it.
 void arm_with(ibv_cq* cq, std::uint32_t number, std::uint32_t consumed) {
     const mlx5dv_cq shown = post::detail::layout_of(cq);
+    HEDDLE_ASSERT(shown.dbrec != nullptr && shown.cq_uar != nullptr && shown.cqn < 1u << 24,
+                  "libmlx5 shows where a CQ is armed");
     const std::uint32_t command = (number & 3) << 28 | (consumed & 0xffffff);
     post::detail::store_record(shown.dbrec + 1, htobe32(command));
     post::detail::begin_register_stores();

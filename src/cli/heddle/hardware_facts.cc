@@ -14,6 +14,7 @@
 #include "cli/heddle/hardware_check.h"
 #include "experiments/message_rate.h"
 #include "heddle/category.h"
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "heddle/post/mlx5_objects.h"
 #include "memory/address_monitor.h"
@@ -84,7 +85,9 @@ public:
     bool wants(std::uintptr_t begin, std::uintptr_t end) const noexcept override {
         return begin < end_ && end > begin_;
     }
-    Watcher(std::uintptr_t begin, std::uintptr_t end) : begin_(begin), end_(end) {}
+    Watcher(std::uintptr_t begin, std::uintptr_t end) : begin_(begin), end_(end) {
+        HEDDLE_ASSERT(begin < end, "a range has bytes");
+    }
     bool notified = false;  // under the monitor's mutex
 
 private:
@@ -264,6 +267,10 @@ Finding check_registers(CheckedDevice& device) {
         alone[i] = make(parents[i].get());
         apart = uses[post::detail::layout_of(alone[i].get()).bf.reg]++ == 0 && apart;
     }
+    HEDDLE_ASSERT(
+        std::accumulate(uses.begin(), uses.end(), 0,
+                        [](int sum, const auto& use) { return sum + use.second; }) == kQps + 2,
+        "each QP has one register");
     const auto most = std::max_element(
         uses.begin(), uses.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
     finding.details = {{"qps", kQps},
@@ -340,6 +347,7 @@ Finding check_rates(CheckedDevice& device) {
             run.warm_up();
             const double rate = run.repeat().per_cpu_second;  // in millions
             row[path == Path::kDirect ? "direct" : "verbs"] = rate;
+            HEDDLE_ASSERT(rate > 0, "a repetition posts messages");
             double& most = best[path == Path::kDirect ? 1 : 0];
             most = std::max(most, rate);
         }

@@ -9,6 +9,7 @@
 #include "cli/common/text.h"
 #include "cli/heddle/commands.h"
 #include "heddle/category.h"
+#include "heddle/detail/assert.h"
 #include "heddle/device.h"
 #include "heddle/locality.h"
 #include "memory/address_monitor.h"
@@ -50,10 +51,13 @@ struct Possible {
 std::vector<Possible> possible(const DeviceInfo& d) {
     std::vector<Possible> all;
     for (const Category c : kCategories) {
-        if (made_on(d, c) == c)
+        if (made_on(d, c) == c) {
             all.push_back({c, true, ""});
-        else
-            all.push_back({c, false, "made as static: the driver has no thread domains"});
+            continue;
+        }
+        HEDDLE_ASSERT(!d.thread_domains && made_on(d, c) == Category::kStatic,
+                      "only a driver without thread domains makes another category");
+        all.push_back({c, false, "made as static: the driver has no thread domains"});
     }
     return all;
 }
@@ -94,6 +98,7 @@ std::string place_text(const DeviceInfo& d, const Locality& place) {
     text += place.numa_node < 0 ? ", no NUMA node in particular"
                                 : ", NUMA node " + std::to_string(place.numa_node);
     const std::size_t near = place.near_cores();
+    HEDDLE_ASSERT(near <= place.cores(), "a core that is near is one of all");
     const std::string of = " of the " + std::to_string(place.cores()) + " cores we may use";
     if (near == 0) return text + ", none" + of + " is near";
     return text + ", near to " + std::to_string(near) + of + " (processors " +

@@ -6,6 +6,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::cli {
 namespace {
 
@@ -45,6 +47,7 @@ void add_line(JobCounts& job, const Json& line) {
     with.software = with.software || line.at("software").get<bool>();
     with.pids.push_back(line.at("pid").get<int>());
     ++with.processes;
+    HEDDLE_ASSERT(with.pids.size() == with.processes, "each line is of one process");
     job = std::move(with);
 }
 

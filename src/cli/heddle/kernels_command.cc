@@ -13,6 +13,7 @@
 #include "experiments/common/team.h"
 #include "experiments/global_array.h"
 #include "experiments/stencil.h"
+#include "heddle/detail/assert.h"
 #include "heddle/locality.h"
 
 namespace heddle::cli {
@@ -36,6 +37,7 @@ std::vector<Configuration> configurations(const Common& common) {
     for (const Category c : common.selection.categories())
         for (const Path path : common.selection.paths())
             all.push_back({c, path});
+    HEDDLE_ASSERT(!all.empty(), "a selection has a category and a path");
     return all;
 }
 
@@ -95,6 +97,9 @@ int global_array(const Common& common, const bench::GlobalArray& wanted, bench::
         g.processors = pins.processors;
         const bench::GlobalArrayResult result = run_global_array(team, g);
         if (team.rank() != 0) continue;
+        HEDDLE_ASSERT(result.seconds.size() == static_cast<std::size_t>(wanted.repetitions) &&
+                          result.seconds.size() == result.read_mmsgs_per_s.size(),
+                      "each repetition was timed");
         if (const int bad = status_of(c, result.wrong)) status = bad;
         const double seconds = median(result.seconds);
         const double reads = median(result.read_mmsgs_per_s);
@@ -146,6 +151,8 @@ int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& tea
         s.processors = pins.processors;
         const bench::StencilResult result = run_stencil(team, s);
         if (team.rank() != 0) continue;
+        HEDDLE_ASSERT(result.seconds.size() == static_cast<std::size_t>(wanted.repetitions),
+                      "each repetition was timed");
         if (const int bad = status_of(c, result.wrong)) status = bad;
         const double seconds = median(result.seconds);
         const double rate = static_cast<double>(result.messages) / seconds * 1e-6;

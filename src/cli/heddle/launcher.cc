@@ -16,6 +16,7 @@
 #include "cli/common/program.h"
 #include "cli/heddle/python_path.h"
 #include "cli/heddle/trusted_file.h"
+#include "heddle/detail/assert.h"
 
 extern char** environ;
 
@@ -31,6 +32,7 @@ bool is_executable(const fs::path& path) {
 
 // What a program prints; empty: nothing, or it cannot be started. No shell reads the words.
 std::string output_of(std::vector<std::string> words) {
+    HEDDLE_ASSERT(!words.empty() && !words.front().empty(), "there is a program to start");
     std::array<int, 2> ends{};
     if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
     posix_spawn_file_actions_t actions;
@@ -47,6 +49,7 @@ std::string output_of(std::vector<std::string> words) {
         ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
     ::posix_spawn_file_actions_destroy(&actions);
     ::close(ends[1]);
+    HEDDLE_ASSERT(failed != 0 || child > 0, "a program that was started is waited for");
     std::string text;
     std::array<char, 4096> part;
     for (ssize_t got = 0; failed == 0;) {
@@ -93,6 +96,7 @@ std::vector<std::string> names_for(const fs::path& library) {
 class Search {
 public:
     fs::path in_folder(const fs::path& folder, const std::vector<std::string>& names) {
+        HEDDLE_ASSERT(folder.is_absolute(), "the working directory is not searched");
         for (const std::string& name : names) {
             const fs::path found = (folder / name).lexically_normal();
             if (!is_executable(found)) continue;
@@ -226,11 +230,14 @@ fs::path own_folder() { return own_path().parent_path(); }
 fs::path demo_venvs() { return (own_folder() / "../venvs").lexically_normal(); }
 
 Launcher find_launcher(unsigned ranks, const std::string& program, const fs::path& venvs) {
+    HEDDLE_ASSERT(ranks != 0 && !program.empty(), "-n starts a program");
     const std::string count = std::to_string(ranks);
     const fs::path library = mpi_library_of(program);
     const bool with_openmpi = is_openmpi(library);
     Search search;
     const auto chosen = [&](Launcher launcher) {
+        HEDDLE_ASSERT(!launcher.words.empty() && !launcher.why.empty() && launcher.refused.empty(),
+                      "the user reads which launcher it is, and why");
         launcher.refused = search.refused();
         return launcher;
     };

@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "cli/common/text.h"
+#include "heddle/detail/assert.h"
 #include "softhca/view/snapshot.h"
 
 namespace heddle::cli {
@@ -114,6 +115,7 @@ std::string command_of(const fs::path& process) {
 
 // Why a process that was asked for shows nothing.
 AbsentProcess absent_process(int pid, const fs::path& process) {
+    HEDDLE_ASSERT(pid > 0, "--pid takes no other numbers");
     struct stat status {};
     if (::stat(process.c_str(), &status) != 0) return {pid, "there is no such process", false};
     const std::string command = command_of(process);
@@ -195,6 +197,7 @@ Running running_processes(const std::vector<int>& only) {
         process.command = command_of(folder);
         process.live = std::move(*found.live);
         rnr.look(process);
+        HEDDLE_ASSERT(process.rnr || !process.rnr_of_port, "a port's counter has a value");
         running.processes.push_back(std::move(process));
     };
     if (!only.empty()) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <string>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "verbs/connection.h"
 
@@ -33,6 +34,8 @@ LoopedQp::LoopedQp(CheckedDevice& device) : device_(device) {
                   .max_inline_data = 128};
     qp_.reset(ibv_create_qp(device.pd(), &wanted));
     if (!qp_) throw VerbsError("a queue pair", errno);
+    HEDDLE_ASSERT(wanted.cap.max_send_wr >= kDepth && wanted.cap.max_send_sge >= kMaxSges,
+                  "a QP has at least what was asked for");
     max_inline = wanted.cap.max_inline_data;
     verbs::connect(qp_.get(), verbs::address_of(qp_.get()));
     if (!device.info.atomics) return;
@@ -49,6 +52,7 @@ LoopedQp::~LoopedQp() {
 }
 
 void LoopedQp::write(std::size_t from, std::size_t to, std::uint32_t bytes) {
+    HEDDLE_ASSERT(from + bytes <= to || to + bytes <= from, "the source is not overwritten");
     ibv_sge piece = device_.piece(from, bytes);
     ibv_send_wr wr{}, *bad = nullptr;
     wr.sg_list = &piece;
@@ -62,6 +66,7 @@ void LoopedQp::write(std::size_t from, std::size_t to, std::uint32_t bytes) {
 }
 
 void LoopedQp::wait(ibv_cq* cq) const {
+    HEDDLE_ASSERT(cq == cq_.get() || cq == receive_cq_.get(), "another QP's completion");
     const auto end = std::chrono::steady_clock::now() + kCompletionPatience;
     ibv_wc done{};
     int found;
@@ -77,6 +82,7 @@ bool LoopedQp::event(int milliseconds) {
     ibv_cq* of = nullptr;
     void* unused = nullptr;
     if (ibv_get_cq_event(channel_.get(), &of, &unused) != 0) return false;
+    HEDDLE_ASSERT(of == cq_.get(), "only this CQ has a channel");
     ++events_;
     return true;
 }

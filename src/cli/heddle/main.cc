@@ -12,6 +12,7 @@
 #include "cli/common/help.h"
 #include "cli/common/words.h"
 #include "cli/heddle/commands.h"
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "verbs/missing_device.h"
 
@@ -50,6 +51,7 @@ const CLI::App& named_command(const CLI::App& app) {
 }
 
 int complain(const CLI::App& command, const std::string& what) {
+    HEDDLE_ASSERT(!what.empty(), "a refusal has a reason");
     const std::string name = cli_common::full_name(command);
     std::fprintf(stderr, "%s: %s\nTry '%s --help'.\n", name.c_str(), what.c_str(), name.c_str());
     return kUsage;
@@ -77,6 +79,8 @@ int heddle_main(std::vector<std::string> arguments) {
         std::fputs(app.help().c_str(), stderr);
         return kUsage;
     }
+    HEDDLE_ASSERT(cli_common::find_command(app, "run") && cli_common::find_command(app, "compare"),
+                  "these two start a program");
     if (arguments.front() == "run" || arguments.front() == "compare")
         program = cli_common::cut_command(*cli_common::find_command(app, arguments.front()),
                                           &arguments, {{"-np", "--np"}});  // mpiexec's

@@ -4,6 +4,8 @@
 
 #include <filesystem>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::cli {
 namespace {
 
@@ -22,6 +24,7 @@ std::string intel_libraries(const std::string& program) {
 }  // namespace
 
 std::vector<Setting> mpi_settings(const MpiRequest& request) {
+    HEDDLE_ASSERT(request.threads != 0, "a thread calls MPI");
     std::vector<Setting> all;
     const auto wanted = [&](Mpi mpi) { return request.mpi == Mpi::kAuto || request.mpi == mpi; };
     if (wanted(Mpi::kMpich)) {

@@ -9,6 +9,7 @@
 
 #include "cli/common/text.h"
 #include "cli/heddle/commands.h"
+#include "heddle/detail/assert.h"
 #include "provider/options.h"
 
 namespace heddle::cli {
@@ -21,6 +22,7 @@ void print_table() {
     provider::Options ignored;
     for (const OptionDeclaration& each : provider::option_declarations()) {
         const std::string variable = variable_of(each);
+        HEDDLE_ASSERT(variable.starts_with("FI_HEDDLE_"), "libfabric reads no other variables");
         std::printf("%s\n%s%s", variable.c_str(), cli_common::wrapped(each.help, 4).c_str(),
                     cli_common::wrapped(std::string("possible: ") + each.possible, 4).c_str());
         if (each.initial[0] != '\0') std::printf("    default: %s\n", each.initial);

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "cli/heddle/commands.h"
+#include "heddle/detail/assert.h"
 #include "heddle/usage.h"
 
 namespace heddle::cli {
@@ -23,6 +24,7 @@ constexpr std::string_view kVariable = "SOFTHCA_UAR=";
 }
 
 std::vector<char*> environment_with(std::string& setting) {
+    HEDDLE_ASSERT(setting.starts_with(kVariable), "it replaces the user's value");
     std::vector<char*> all;
     for (char** entry = environ; *entry != nullptr; ++entry)
         if (!std::string_view(*entry).starts_with(kVariable)) all.push_back(*entry);
@@ -64,6 +66,7 @@ OtherKernel run_under_other_kernel(const DeviceInfo& device,
     ::close(ends[1]);
     if (error != 0)
         throw std::system_error(error, std::generic_category(), "starting heddle again");
+    HEDDLE_ASSERT(child > 0, "the run that was started is waited for");
     OtherKernel other;
     char piece[4096];
     for (ssize_t got; (got = ::read(ends[0], piece, sizeof piece)) > 0;)

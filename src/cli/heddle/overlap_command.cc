@@ -12,6 +12,7 @@
 #include "cli/heddle/rndv_modes.h"
 #include "cli/heddle/turn_options.h"
 #include "experiments/overlap.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::cli {
 namespace {
@@ -35,6 +36,7 @@ const char* side_name(OverlapSide side) {
 
 template <class Field>
 std::vector<double> all(const OverlapResult& result, const Field& field) {
+    HEDDLE_ASSERT(!result.samples.empty(), "each case was measured");
     std::vector<double> values;
     for (const OverlapSample& sample : result.samples)
         values.push_back(field(sample));
@@ -82,6 +84,8 @@ bench::OverlapRequest wanted_of(const OverlapChoice& request, const DeviceInfo& 
     wanted.peer = request.peer == "spin"    ? bench::PeerWait::kSpin
                   : request.peer == "sleep" ? bench::PeerWait::kSleep
                                             : bench::PeerWait::kYield;
+    HEDDLE_ASSERT(wanted.teams.size() == request.modes.size() && !wanted.cases.empty(),
+                  "each mode has a team");
     wanted.repetitions = request.repetitions;
     wanted.seconds = request.milliseconds * 1e-3;
     return wanted;
@@ -101,6 +105,7 @@ int run(const OverlapChoice& request) {
     cli_common::TextTable table({"side", "bytes", "way", "base us", "post us", "wait us",
                                  "overhead us", "available %", "quartiles", "by tuple %"});
     const Json host = host_facts(), adapter = device_facts(info);
+    HEDDLE_ASSERT(results.size() == wanted.cases.size(), "each case has its results");
     for (std::size_t i = 0; i < results.size(); ++i)
         for (std::size_t team = 0; team < request.modes.size(); ++team) {
             const OverlapCase& c = wanted.cases[i];

@@ -32,10 +32,13 @@ int fewest_rounds() {
     std::size_t rounds = 1;
     while (order_of_interval(rounds) == 0)
         ++rounds;
+    HEDDLE_ASSERT(std::pow(0.5, static_cast<double>(rounds - 1)) <= PairedTimes::kRisk,
+                  "all ratios on one side are rarely chance");
     return static_cast<int>(rounds);
 }
 
 PairedTimes paired_times(const std::vector<double>& times, const std::vector<double>& baseline) {
+    HEDDLE_ASSERT(times.size() <= baseline.size(), "each time is beside one of its round");
     std::vector<double> ratios;
     for (std::size_t i = 0; i < std::min(times.size(), baseline.size()); ++i)
         if (baseline[i] > 0) ratios.push_back(times[i] / baseline[i]);

@@ -12,6 +12,7 @@
 #include "cli/heddle/commands.h"
 #include "cli/heddle/other_kernel.h"
 #include "cli/heddle/uuar_threads.h"
+#include "heddle/detail/assert.h"
 #include "heddle/endpoint.h"
 
 namespace heddle::cli {
@@ -67,6 +68,7 @@ std::vector<PlanRow> measure(const PlanRequest& request) {
             options.depth = request.depth;
             options.qps_per_thread = request.qps_per_thread;
             const EndpointSet set(request.device, category, request.threads, options);
+            HEDDLE_ASSERT(set.size() == request.threads, "each thread has an endpoint");
             row.usage = set.usage();
             row.registers = uuar_threads(set);
         } catch (const VerbsError& error) {
@@ -80,6 +82,7 @@ std::vector<PlanRow> measure(const PlanRequest& request) {
 // What of the device's limits the processes together would go beyond: "QPs (131072 of 65472)", or
 // empty. How many UARs a device has no driver tells: a budget stands for them.
 std::string beyond_device(const PlanRequest& request, const DeviceInfo& device, const Usage& u) {
+    HEDDLE_ASSERT(request.processes != 0, "--processes has a least value");
     const struct {
         const char* what;
         std::uint32_t each, limit;
@@ -117,6 +120,7 @@ Json to_json(const PlanRequest& request, const DeviceInfo& device,
     Json categories = Json::array();
     for (const PlanRow& row : rows) {
         Json j{{"category", name(row.category)}};
+        HEDDLE_ASSERT(row.usage.has_value() == row.error.empty(), "what failed says why");
         if (!row.usage) {
             j["error"] = row.error;
             categories.push_back(j);

@@ -95,6 +95,7 @@ std::string ProfileAdvice::command() const {
 }
 
 ProfileAdvice advice_of(const JobCounts& job, unsigned threads) {
+    HEDDLE_ASSERT(job.processes != 0, "a profile is of a process at least");
     ProfileAdvice advice;
     const bool late =
         job.of("received") != 0 && at_least(job.of("unexpected"), kMostlyLate, job.of("received"));
@@ -108,6 +109,8 @@ ProfileAdvice advice_of(const JobCounts& job, unsigned threads) {
         advice.notes.push_back(percent_of(job.of("unexpected"), job.of("received")) +
                                " of the messages come before their receives are posted, and are "
                                "copied for that: post receives earlier where the program can.");
+    HEDDLE_ASSERT(advice.reasons.empty() == (advice.options.empty() && advice.settings.empty()),
+                  "each suggestion has its reason");
     return advice;
 }
 

@@ -13,6 +13,7 @@
 
 #include "cli/heddle/commands.h"
 #include "cli/heddle/python_path.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::cli {
 namespace {
@@ -24,6 +25,7 @@ const std::string kStart =
     "import runpy; runpy.run_module('heddle_report', run_name='__main__', alter_sys=True)\n";
 
 int start(const std::string& command, const std::vector<std::string>& arguments) {
+    HEDDLE_ASSERT(command == "reproduce" || command == "report", "the package knows these two");
     const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
     const std::filesystem::path package =
         (self.parent_path() / HEDDLE_REPORT_FROM_BIN).lexically_normal();

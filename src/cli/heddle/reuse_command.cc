@@ -12,6 +12,7 @@
 #include "cli/heddle/commands.h"
 #include "cli/heddle/turn_options.h"
 #include "experiments/reuse.h"
+#include "heddle/detail/assert.h"
 #include "protocol/transport/process.h"
 
 namespace heddle::cli {
@@ -73,6 +74,7 @@ double expected(const ReuseExperiment& experiment, const ReuseCosts& costs, std:
     double copies = 1;
     if (experiment.kind == ReuseKind::kScatter) copies = processes - 1;
     if (experiment.kind == ReuseKind::kBroadcast) copies = bench::tree_depth(processes);
+    HEDDLE_ASSERT(copies >= 1, "a process sends to another one");
     const ReuseCosts::Cost& cost = costs.costs[ReuseCosts::index_of(bytes)];
     return cost.pays(way) ? copies * cost.saved(way) * 1e-9 : 0;
 }
@@ -100,9 +102,11 @@ int run(const ReuseExperiment& experiment, const ReuseRequest& request) {
         wanted.options.rings.message_bytes = 8192;
         const std::vector<bench::ReuseResult> results =
             run_reuse(wanted, costs, progress_report(request));
+        HEDDLE_ASSERT(results.size() == wanted.cases.size(), "each case has its result");
         for (std::size_t i = 0; i < results.size(); ++i) {
             const ReuseCase& c = wanted.cases[i];
             const bench::ReuseResult& result = results[i];
+            HEDDLE_ASSERT(result.with.size() == result.without.size(), "both sides take turns");
             std::vector<double> gains;
             for (std::size_t n = 0; n < result.with.size(); ++n)
                 gains.push_back(1 - result.with[n] / result.without[n]);

@@ -16,6 +16,7 @@
 #include "cli/heddle/commands.h"
 #include "cli/heddle/turn_options.h"
 #include "experiments/reuse.h"
+#include "heddle/detail/assert.h"
 #include "memory/reuse_table.h"
 
 namespace heddle::cli {
@@ -50,6 +51,7 @@ double sum(const std::vector<double>& values) {
 
 // The turns of another run.
 void add(std::vector<bench::ReuseResult>& to, const std::vector<bench::ReuseResult>& more) {
+    HEDDLE_ASSERT(to.size() == more.size(), "all runs have the same cases");
     for (std::size_t i = 0; i < to.size(); ++i) {
         to[i].with.insert(to[i].with.end(), more[i].with.begin(), more[i].with.end());
         to[i].without.insert(to[i].without.end(), more[i].without.begin(), more[i].without.end());
@@ -82,6 +84,7 @@ int run(const ReuseNeverRequest& request) {
         for (std::size_t i = 0; i < results.size(); ++i) {
             const ReuseCase& c = wanted.cases[i];
             const bench::ReuseResult& result = results[i];
+            HEDDLE_ASSERT(result.with.size() == result.without.size(), "both sides take turns");
             std::vector<double> slower;
             for (std::size_t n = 0; n < result.with.size(); ++n)
                 slower.push_back(result.with[n] / result.without[n] - 1);

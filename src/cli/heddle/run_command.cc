@@ -25,6 +25,7 @@
 #include "cli/heddle/reuse_report.h"
 #include "cli/heddle/stats_report.h"
 #include "cli/heddle/tuple_report.h"
+#include "heddle/detail/assert.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
 #include "provider/options.h"
@@ -107,6 +108,8 @@ class Environment {
 public:
     explicit Environment(bool verbose) : verbose_(verbose) {}
     void set(const Setting& setting) const {
+        HEDDLE_ASSERT(!setting.variable.empty() && setting.variable.find('=') == std::string::npos,
+                      "it is a variable's name");
         const char* before = std::getenv(setting.variable.c_str());
         const bool keeps = before && !setting.always;
         if (verbose_)
@@ -123,6 +126,7 @@ private:
 
 [[noreturn]] void become(const std::string& program, const std::vector<std::string>& words,
                          bool verbose) {
+    HEDDLE_ASSERT(!program.empty() && !words.empty(), "argument 0 is the program's name");
     std::vector<char*> arguments;
     for (const std::string& word : words)
         arguments.push_back(const_cast<char*>(word.c_str()));
@@ -167,6 +171,7 @@ void run(const RunRequest& request, std::vector<std::string> command) {
         launcher = find_launcher(request.ranks, program, demo_venvs());
         for (const std::string& each : launcher.refused)
             std::fprintf(stderr, "heddle run: not started: %s\n", each.c_str());
+        HEDDLE_ASSERT(!launcher.words.empty(), "find_launcher() throws where there is none");
         command.insert(command.begin(), launcher.words.begin(), launcher.words.end());
         program = command.front();
     }
@@ -276,6 +281,7 @@ int run_and_report(RunRequest request, const std::vector<std::string>& command) 
         }
     }
     if (child < 0) throw ProgramError(cli_common::kRunFailed, "no more processes");
+    HEDDLE_ASSERT(reported == 0, "signals go to one program");
     reported = child;
     forward_signals();
     int status = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "cli/heddle/selection.h"
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::cli {
 
 CLI::Option* Selection::add_category(CLI::App& command) {
@@ -25,6 +27,7 @@ std::vector<Path> Selection::paths() const {
     std::vector<Path> all;
     if (path != "direct") all.push_back(Path::kVerbs);
     if (path != "verbs") all.push_back(Path::kDirect);
+    HEDDLE_ASSERT(all.size() == (path == "both" ? 2u : 1u), "--path takes no other words");
     return all;
 }
 

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "cli/common/text.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::cli {
 namespace {
@@ -51,6 +52,7 @@ std::string stats_report(const JobCounts& job, unsigned ranks) {
                                     : std::vector<std::string>{"", "all"});
     for (std::size_t i = 0; i < JobCounts::kCounters; ++i) {
         const JobCounts::Counter& counter = job.counters[i];
+        HEDDLE_ASSERT(counter.least <= counter.most, "each process has each counter");
         if (counter.all == 0) continue;
         std::vector<std::string> row{provider::kStatNames[i].text, std::to_string(counter.all)};
         if (several) {

@@ -10,6 +10,7 @@
 #include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "experiments/figures.h"
+#include "heddle/detail/assert.h"
 #include "heddle/locality.h"
 
 namespace heddle::cli {
@@ -32,8 +33,11 @@ std::vector<SweepRow> rows_of(const SweepRequest& request, const bench::Figure& 
             SweepRow row{point, std::nullopt, {}, {}};
             row.point.rate.path = path;
             row.point.rate.processors = bench::pinning(place, point.rate.threads).processors;
+            HEDDLE_ASSERT(row.point.rate.processors.size() == row.point.rate.threads,
+                          "each thread has a processor");
             rows.push_back(std::move(row));
         }
+    HEDDLE_ASSERT(rows.size() == figure.points.size() * request.paths.size());
     return rows;
 }
 
@@ -66,6 +70,7 @@ void print_json(const bench::Figure& figure, const DeviceInfo& device, const Loc
                 const std::vector<SweepRow>& rows) {
     const Json host = host_facts(), adapter = device_facts(device);
     for (const SweepRow& row : rows) {
+        HEDDLE_ASSERT(row.usage.has_value() && !row.samples.empty(), "each point was measured");
         const bench::MessageRate& m = row.point.rate;
         const bench::Pinning pins = bench::pinning(place, m.threads);
         Json j{{"experiment", "message-rate"},
@@ -99,6 +104,7 @@ void print_json(const bench::Figure& figure, const DeviceInfo& device, const Loc
 
 // The first point of the figure by the same path: values are shown relative to it.
 const SweepRow& first_of(const std::vector<SweepRow>& rows, Path path) {
+    HEDDLE_ASSERT(!rows.empty(), "a figure has points");
     for (const SweepRow& row : rows)
         if (row.point.rate.path == path) return row;
     return rows.front();

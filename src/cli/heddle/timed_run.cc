@@ -22,6 +22,7 @@
 
 #include "cli/common/program.h"
 #include "cli/common/text.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::cli {
 namespace {
@@ -111,6 +112,7 @@ void count_threads(std::map<int, unsigned>& busy) {
 }
 
 [[noreturn]] void become_job(const JobOrder& order) {
+    HEDDLE_ASSERT(!order.words.empty() && !order.output.empty(), "a job has a program and a file");
     ::setpgid(0, 0);
     for (const int signal : {SIGINT, SIGTERM, SIGHUP})
         std::signal(signal, SIG_DFL);
@@ -135,6 +137,7 @@ void count_threads(std::map<int, unsigned>& busy) {
 
 // Waits for the end of the child, up to so many milliseconds.
 bool ended(pid_t child, int pidfd, int milliseconds, int& status) {
+    HEDDLE_ASSERT(child > 0 && milliseconds > 0, "the wait has a child and an end");
     if (pidfd >= 0) {
         pollfd ready{pidfd, POLLIN, 0};
         ::poll(&ready, 1, milliseconds);
@@ -146,6 +149,7 @@ bool ended(pid_t child, int pidfd, int milliseconds, int& status) {
 
 // Launchers put ranks into sessions of their own, so the group is not all of the job.
 void end_job(pid_t child, int pidfd, int& status) {
+    HEDDLE_ASSERT(child > 1, "any other number would be a signal to more than the job");
     ::kill(-child, SIGTERM);
     const JobClock::time_point begin = JobClock::now();
     bool is_over = false;
@@ -164,6 +168,7 @@ void end_job(pid_t child, int pidfd, int& status) {
 }  // namespace
 
 std::string TimedRun::end() const {
+    HEDDLE_ASSERT(out_of_patience || WIFEXITED(status) || WIFSIGNALED(status), "the job is over");
     char text[160];
     if (out_of_patience) {
         std::snprintf(text, sizeof text, "not ended after %.0f s (--patience)", seconds);
@@ -189,6 +194,7 @@ void prepare_for_jobs() {
 }
 
 TimedRun run_job(const JobOrder& order) {
+    HEDDLE_ASSERT(order.patience > 0, "a job has some time");
     std::fflush(nullptr);
     TimedRun run;
     const JobClock::time_point begin = JobClock::now();

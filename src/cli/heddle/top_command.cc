@@ -12,6 +12,7 @@
 #include "cli/common/screen.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/top_view.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::cli {
 namespace {
@@ -43,6 +44,7 @@ public:
     TopRates look() {
         Running now = running_processes(pids_);
         const Clock::time_point time = Clock::now();
+        HEDDLE_ASSERT(time >= then_, "a steady clock does not go back");
         TopRates rates = rates_between(before_, now, Seconds(time - then_).count(), now_ns());
         before_ = std::move(now);
         then_ = time;
@@ -56,6 +58,7 @@ private:
 };
 
 Clock::duration duration_of(double seconds) {
+    HEDDLE_ASSERT(seconds > 0 && seconds <= kMostInterval, "an interval has bounds");
     return std::chrono::duration_cast<Clock::duration>(Seconds(seconds));
 }
 
@@ -114,6 +117,8 @@ bool press(int key, TopForm& form, std::size_t page, double& interval, bool& pau
         default:
             return false;
     }
+    HEDDLE_ASSERT(static_cast<int>(form.view) >= 0 && static_cast<int>(form.view) < kTopViews);
+    HEDDLE_ASSERT(interval >= kLeastInterval && interval <= kMostInterval);
     help = false;
     return true;
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "cli/common/text.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::cli {
 namespace {
@@ -34,6 +35,7 @@ void add_rates(const std::array<provider::LiveField, kValues>& fields,
                std::array<double, kValues>& out) {
     if (now_ns <= then_ns) return;  // nothing new
     const double seconds = static_cast<double>(now_ns - then_ns) * 1e-9;
+    HEDDLE_ASSERT(seconds > 0, "a rate is of some time");
     for (std::size_t i = 0; i < kValues; ++i)
         if (fields[i].counter && now[i] > before[i])
             out[i] = static_cast<double>(now[i] - before[i]) / seconds;
@@ -171,6 +173,7 @@ std::string cut(const std::string& text, std::size_t columns) {
     std::string lines;
     for (std::size_t begin = 0; begin < text.size();) {
         const std::size_t end = text.find('\n', begin);
+        HEDDLE_ASSERT(end != std::string::npos, "each line is ended");
         lines += text.substr(begin, std::min(end - begin, columns)) + "\n";
         begin = end + 1;
     }
@@ -245,6 +248,7 @@ std::string top_text(const TopRates& rates, TopForm& form, std::size_t columns, 
     const std::size_t room = top_rows(lines);
     form.first = std::min(form.first, rows.size() > room ? rows.size() - room : 0);
     const std::size_t end = std::min(rows.size(), form.first + room);
+    HEDDLE_ASSERT(form.first < end && end - form.first <= room, "there are rows to show");
     const bool wide = columns > 96;
     TextTable table(heading_of(form, wide), columns > 80 ? 2 : 1);
     for (std::size_t i = form.first; i < end; ++i)

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::cli {
 namespace {
 
@@ -51,6 +53,7 @@ std::string why_not_trusted(const std::filesystem::path& file) {
     std::error_code error;
     std::filesystem::path path = std::filesystem::canonical(file, error);
     if (error) return file.string() + ": " + error.message();
+    HEDDLE_ASSERT(path.is_absolute(), "the root is above each file");
     for (;; path = path.parent_path()) {
         if (std::string why = why_not(path); !why.empty()) return why;
         if (path == path.parent_path()) return {};

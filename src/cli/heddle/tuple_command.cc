@@ -12,6 +12,7 @@
 #include "cli/heddle/rndv_modes.h"
 #include "cli/heddle/turn_options.h"
 #include "experiments/tuples.h"
+#include "heddle/detail/assert.h"
 
 namespace heddle::cli {
 namespace {
@@ -76,6 +77,8 @@ struct TupleRequest : TurnOptions {
 };
 
 std::vector<TupleCase> cases_of(const TupleExperiment& experiment, const TupleRequest& request) {
+    HEDDLE_ASSERT(experiment.option != nullptr || request.values.empty(),
+                  "what is varied has an option");
     const std::string name = experiment.name;
     std::vector<TupleCase> cases;
     for (const std::size_t bytes : request.sizes) {
@@ -114,6 +117,8 @@ struct Comparison {
     double median, low, high;  // rate by this mode, of that by rget
 };
 Comparison compare(const TupleResult& mode, const TupleResult& rget) {
+    HEDDLE_ASSERT(mode.seconds.size() == rget.seconds.size() && !mode.seconds.empty(),
+                  "all modes take turns");
     std::vector<double> ratios;
     for (std::size_t n = 0; n < mode.seconds.size(); ++n)
         ratios.push_back(rget.seconds[n] / mode.seconds[n]);
@@ -164,6 +169,7 @@ int run(const TupleExperiment& experiment, const TupleRequest& request) {
     cli_common::TextTable table({"bytes", column, "way", "us rget", "us", "times as good",
                                  "quartiles", "by tuple %", "late %", "opened"});
     const Json host = host_facts(), adapter = device_facts(info);
+    HEDDLE_ASSERT(results.size() == wanted.cases.size(), "each case has its results");
     for (std::size_t i = 0; i < results.size(); ++i)
         for (std::size_t mode = 0; mode < request.modes.size(); ++mode) {
             const TupleCase& c = wanted.cases[i];

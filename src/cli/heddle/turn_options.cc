@@ -3,9 +3,15 @@
 
 #include <cstdio>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::cli {
 
 void add_turn_options(CLI::App& command, TurnOptions& options, const TurnTexts& texts) {
+    HEDDLE_ASSERT(options.repetitions >= 1 &&
+                      options.repetitions <= static_cast<std::uint32_t>(texts.most_repetitions) &&
+                      options.milliseconds >= 0.1,
+                  "a default is possible");
     command.add_option("--repetitions", options.repetitions, texts.repetitions)
         ->check(CLI::Range(1, texts.most_repetitions))
         ->capture_default_str();

@@ -17,7 +17,10 @@ public:
     void add(std::uintptr_t key, std::uint32_t thread) {
         const auto [at, fresh] = index_.try_emplace(key, groups.size());
         if (fresh) groups.emplace_back();
+        HEDDLE_ASSERT(at->second < groups.size() && index_.size() == groups.size(),
+                      "each register has a group");
         std::vector<std::uint32_t>& group = groups[at->second];
+        HEDDLE_ASSERT(group.empty() || group.back() <= thread, "threads come in their order");
         if (group.empty() || group.back() != thread) group.push_back(thread);
     }
     ThreadGroups groups;
@@ -46,6 +49,7 @@ std::string ranges(const std::vector<std::uint32_t>& threads) {
 
 std::optional<UuarThreads> uuar_threads(const EndpointSet& set) {
     const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+    HEDDLE_ASSERT(page != 0 && (page & (page - 1)) == 0, "the mask of a page is one less");
     Grouping uuars, pages;
     for (std::uint32_t t = 0; t < set.size(); ++t)
         for (std::uint32_t k = 0; k < set[t].qps(); ++k) {

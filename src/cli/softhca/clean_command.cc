@@ -6,6 +6,7 @@
 
 #include "cli/softhca/commands.h"
 #include "cli/softhca/fabric_removal.h"
+#include "softhca/base/assert.h"
 #include "softhca/view/fabric_file.h"
 #include "softhca/view/snapshot.h"
 
@@ -38,8 +39,10 @@ bool clean(const std::string& name, const CleanArguments& arguments) {
                 dead += process.alive ? 0 : 1;
     }
     if (live == 0 || arguments.force) {
-        if (!arguments.dry_run && !remove_fabric(name, arguments.force))
+        if (!arguments.dry_run && !remove_fabric(name, arguments.force)) {
+            SOFTHCA_ASSERT(!arguments.force, "only live processes are in the way");
             return clean(name, arguments);
+        }
         std::printf("%s fabric %s%s\n", arguments.dry_run ? "would remove" : "removed",
                     name.c_str(),
                     live == 0 ? "" : (", which " + processes(live, "live") + " use").c_str());

@@ -8,6 +8,7 @@
 
 #include "cli/common/text.h"
 #include "cli/softhca/commands.h"
+#include "softhca/base/assert.h"
 
 namespace softhca::cli {
 namespace {
@@ -50,6 +51,7 @@ void print_json() {
 
 CLI::Option* add_declared_option(CLI::App& app, const OptionDeclaration& declaration,
                                  std::string* text) {
+    SOFTHCA_ASSERT(text != nullptr && declaration.flag[0] != '\0' && declaration.help[0] != '\0');
     std::string help = std::string(declaration.help) + " [" + declaration.variable;
     if (!declaration.values.empty()) help += std::string(": ") + declaration.possible;
     if (declaration.initial[0] != '\0') help += std::string("; default ") + declaration.initial;
@@ -69,7 +71,13 @@ std::string option_value(const OptionDeclaration& declaration, const CLI::Option
         return value;
     }
     const char* value = environment_value(declaration);
-    if (!value) return declaration.initial;
+    if (!value) {
+        [[maybe_unused]] const bool good =
+            declaration.initial[0] == '\0' ||
+            apply_option(declaration, declaration.initial, &ignored, message, sizeof message);
+        SOFTHCA_ASSERT(good, "a default is possible");
+        return declaration.initial;
+    }
     if (!apply_option(declaration, value, &ignored, message, sizeof message))
         throw CommandError(std::string("in the environment, ") + message, kUsage);
     return value;

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "cli/softhca/commands.h"
+#include "softhca/base/assert.h"
 #include "softhca/device/fabric.h"
 #include "softhca/device/fabric_directory.h"
 #include "softhca/device/tree.h"
@@ -28,6 +29,7 @@ class DirectoryLock {
 public:
     explicit DirectoryLock(const std::string& directory, int how = LOCK_EX)
         : fd_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)) {
+        SOFTHCA_ASSERT((how & LOCK_EX) != 0, "no two processes change a directory at once");
         if (fd_ < 0) fail("cannot open " + directory);
         while (::flock(fd_, how) != 0)
             if (errno != EINTR) {
@@ -45,6 +47,8 @@ private:
 
 // Under the directory's lock.
 void remove_files(const std::string& directory, const std::string& name) {
+    SOFTHCA_ASSERT(!directory.empty() && !name.empty() && name.find('/') == std::string::npos,
+                   "a tree that is removed is one of the directory's");
     const std::string path = device::fabric_segment_path(directory, name);
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) fail("cannot remove " + path);
     const std::string tree = device::fabric_tree_path(directory, name);
@@ -75,6 +79,7 @@ bool remove_fabric(const std::string& name, bool force) {
     if (directory.empty()) return true;  // its last process just left
     const DirectoryLock lock(directory);
     const std::unique_ptr<view::FabricFile> file = view::FabricFile::open(name);
+    SOFTHCA_ASSERT(file == nullptr || file->name() == name);
     if (file && !force && file->live_processes() > 0) return false;
     remove_files(directory, name);
     ::rmdir(directory.c_str());  // succeeds when it was the last

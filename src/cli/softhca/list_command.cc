@@ -5,6 +5,7 @@
 
 #include "cli/common/text.h"
 #include "cli/softhca/commands.h"
+#include "softhca/base/assert.h"
 #include "softhca/view/fabric_file.h"
 #include "softhca/view/snapshot.h"
 
@@ -36,6 +37,7 @@ std::vector<FabricUse> fabrics() {
                 }
             }
         }
+        SOFTHCA_ASSERT(uses.empty() || uses.back().name < use.name, "each fabric is listed once");
         uses.push_back(use);
     }
     return uses;

@@ -11,6 +11,7 @@
 #include "cli/common/program.h"
 #include "cli/common/words.h"
 #include "cli/softhca/commands.h"
+#include "softhca/base/assert.h"
 
 namespace {
 
@@ -20,6 +21,7 @@ using cli_common::find_command;
 using cli_common::kRunFailed;
 using softhca::cli::CommandError;
 using softhca::cli::kFailed;
+using softhca::cli::kSuccess;
 using softhca::cli::kUsage;
 
 int complain(const std::string& who, const std::string& what, int status) {
@@ -44,6 +46,7 @@ void declare_commands(CLI::App& app, const std::vector<std::string>& program, in
         "'softhca COMMAND --help' says more of each. First steps:\n"
         "  softhca run ibv_devinfo\n"
         "  softhca run ib_write_lat & softhca run ib_write_lat localhost");
+    SOFTHCA_ASSERT(find_command(app, "run") != nullptr, "softhca_main() knows this command");
     for (CLI::App* command : app.get_subcommands({}))
         command->footer("");
 }
@@ -52,6 +55,7 @@ void declare_commands(CLI::App& app, const std::vector<std::string>& program, in
 // command line and for exceptions without a status of their own.
 int execute(CLI::App& app, std::vector<std::string> arguments, const std::string& who,
             const int* status, int usage, int failed) {
+    SOFTHCA_ASSERT(usage != kSuccess && failed != kSuccess, "a failure has an exit status");
     try {
         if (const std::string wrong = cli_common::wrong_word(app, arguments).what; !wrong.empty())
             return complain(who, wrong, usage);

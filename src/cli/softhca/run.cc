@@ -15,6 +15,7 @@
 #include "cli/common/program.h"
 #include "cli/softhca/commands.h"
 #include "cli/softhca/fabric_removal.h"
+#include "softhca/base/assert.h"
 
 namespace softhca::cli {
 namespace {
@@ -30,6 +31,7 @@ using cli_common::ProgramError;
 constexpr const char* kLibraryName = "libsofthca.so";
 
 void set_variable(const std::string& name, const std::string& value) {
+    SOFTHCA_ASSERT(!name.empty() && name.find('=') == std::string::npos, "it is a variable's name");
     if (::setenv(name.c_str(), value.c_str(), 1) != 0)
         throw ProgramError(kRunFailed, "cannot set " + name + ": " + std::strerror(errno));
 }
@@ -58,6 +60,8 @@ void check_log_file(const std::string& file) {
 }  // namespace
 
 std::string preload_list(const std::string& before, const std::string& library) {
+    SOFTHCA_ASSERT(!library.empty() && library.find_first_of(": ") == std::string::npos,
+                   "find_library() refuses a path that the loader would take for several");
     std::string list;
     for (std::size_t begin = 0; begin < before.size();) {
         std::size_t end = before.find_first_of(": ", begin);
@@ -94,6 +98,7 @@ std::string find_library() {
 }
 
 int run(const Settings& settings, const std::vector<std::string>& command) {
+    SOFTHCA_ASSERT(!command.empty(), "the caller refuses to run nothing");
     try {
         const std::string program = find_program(command.front());
         check_preloadable(program);
@@ -130,6 +135,7 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
     for (const OptionDeclaration& declaration : option_declarations()) {
         Flag& flag = flags->emplace_back(&declaration, "", nullptr);
         flag.option = add_declared_option(*run_app, declaration, &flag.text);
+        SOFTHCA_ASSERT(flag.option != nullptr, "CLI11 throws where it cannot add an option");
     }
     run_app->callback([flags, &command, status] {
         Settings settings;

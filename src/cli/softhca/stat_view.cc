@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "cli/common/text.h"
+#include "softhca/base/assert.h"
 
 namespace softhca::cli {
 namespace {
@@ -189,6 +190,7 @@ Json stat_json(const view::Snapshot& snapshot) {
 }
 
 Rates rates_between(const view::Snapshot& earlier, const view::Snapshot& later, double seconds) {
+    SOFTHCA_ASSERT(seconds >= 0, "the later snapshot is taken later");
     Rates rates;
     rates.fabric = later.fabric;
     rates.seconds = seconds;
@@ -204,6 +206,7 @@ Rates rates_between(const view::Snapshot& earlier, const view::Snapshot& later, 
         for (std::size_t i = 0; i < std::size(view::kCounterFields); ++i) {
             process.rate[i] = static_cast<double>(difference.*view::kCounterFields[i].value) /
                               std::max(seconds, 1e-9);
+            SOFTHCA_ASSERT(process.rate[i] >= 0, "since() has no counter that goes back");
             rates.total.rate[i] += process.rate[i];
         }
         rates.processes.push_back(process);
@@ -228,15 +231,19 @@ std::string top_text(const Rates& rates, std::size_t columns, std::size_t lines)
                   plural(rates.processes.size(), "process", "processes").c_str(), rates.seconds);
     std::string text = std::string(heading).substr(0, columns) + "\n\n";
 
-    cli_common::TextTable table({"PID", "COMMAND", "DOORB", "BLUEF", "WQEs", "RdWQE", "RdDat",
-                                 "WrDat", "CQEs", "RNR", "RETRY", "BYTES"},
-                                columns > 90 ? 2 : 1);
+    // A screen of 80 columns has no room for the last counter.
+    const bool is_wide = columns > 90;
+    const std::size_t shown = std::size(view::kCounterFields) - (is_wide ? 0 : 1);
+    std::vector<std::string> heading_row = {"PID",   "COMMAND", "DOORB", "BLUEF", "WQEs",  "RdWQE",
+                                            "RdDat", "WrDat",   "CQEs",  "RNR",   "RETRY", "BYTES"};
+    if (is_wide) heading_row.emplace_back("RESENT");
+    cli_common::TextTable table(std::move(heading_row), is_wide ? 2 : 1);
     const auto add = [&](const ProcessRates& process) {
         std::vector<std::string> row = {
             process.pid == 0 ? "-" : number(static_cast<unsigned>(process.pid)),
             cli_common::printable(process.command, columns > 80 ? 15 : 10)};
-        for (const double rate : process.rate)
-            row.push_back(cli_common::short_number(rate));
+        for (std::size_t i = 0; i < shown; ++i)
+            row.push_back(cli_common::short_number(process.rate[i]));
         table.add(row);
     };
     if (rates.processes.size() > 1) add(rates.total);
@@ -247,6 +254,7 @@ std::string top_text(const Rates& rates, std::size_t columns, std::size_t lines)
     const std::string body = table.text();
     for (std::size_t begin = 0; begin < body.size();) {
         const std::size_t end = body.find('\n', begin);
+        SOFTHCA_ASSERT(end != std::string::npos, "each line of a table is ended");
         text += body.substr(begin, std::min(end - begin, columns)) + "\n";
         begin = end + 1;
     }

@@ -10,6 +10,7 @@
 #include "cli/common/screen.h"
 #include "cli/softhca/commands.h"
 #include "cli/softhca/stat_view.h"
+#include "softhca/base/assert.h"
 
 namespace softhca::cli {
 namespace {
@@ -29,6 +30,7 @@ std::optional<Rates> measure(const std::string& name, view::Snapshot* before,
     if (!fabric || !fabric->segment()) return std::nullopt;
     view::Snapshot now = view::take_snapshot(*fabric, *fabric->segment());
     const Clock::time_point time = Clock::now();
+    SOFTHCA_ASSERT(time >= *then && before->fabric == now.fabric, "both are of one fabric");
     Rates rates = rates_between(*before, now, std::chrono::duration<double>(time - *then).count());
     *before = std::move(now);
     *then = time;
@@ -36,6 +38,7 @@ std::optional<Rates> measure(const std::string& name, view::Snapshot* before,
 }
 
 void watch_screen(const std::string& name, Clock::duration interval) {
+    SOFTHCA_ASSERT(interval > Clock::duration::zero(), "--interval has a least value");
     view::Snapshot before = view::take_snapshot(name);
     Clock::time_point then = Clock::now(),
                       next = then +
@@ -68,6 +71,7 @@ void watch_screen(const std::string& name, Clock::duration interval) {
 }
 
 void watch_lines(const std::string& name, Clock::duration interval, const TopArguments& arguments) {
+    SOFTHCA_ASSERT(interval > Clock::duration::zero(), "--interval has a least value");
     view::Snapshot before = view::take_snapshot(name);
     Clock::time_point then = Clock::now();
     do {

@@ -8,10 +8,13 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+
+#include "heddle/detail/assert.h"
 
 namespace heddle::bench {
 namespace {
@@ -106,6 +109,7 @@ Costs run_callgrind(const std::vector<std::string>& options,
 }
 
 Count count_each(const Costs& costs, const Costs& before, int repetitions) {
+    HEDDLE_ASSERT(repetitions > 0, "the count of one is a mean");
     Count result;
     for (const auto& [object, functions] : costs) {
         if (object.starts_with("libsofthca")) continue;
@@ -122,6 +126,11 @@ Count count_each(const Costs& costs, const Costs& before, int repetitions) {
             result.functions.emplace_back(each, function + " (" + object + ")");
         }
     }
+    double sum = 0;
+    for (const auto& [object, each] : result.by_object)
+        sum += each;
+    HEDDLE_ASSERT(std::fabs(sum - result.total) <= 1e-6 * (1 + result.total),
+                  "each function is of one object");
     std::sort(result.functions.rbegin(), result.functions.rend());
     return result;
 }

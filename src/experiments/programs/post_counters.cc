@@ -21,6 +21,7 @@
 
 #include "experiments/common/measure.h"
 #include "experiments/programs/self_writes.h"
+#include "heddle/detail/assert.h"
 #include "heddle/endpoint.h"
 
 namespace heddle::bench {
@@ -57,6 +58,7 @@ public:
         descriptor_ = static_cast<int>(
             syscall(SYS_perf_event_open, &attributes, 0, -1, -1, PERF_FLAG_FD_CLOEXEC));
         if (descriptor_ < 0) why_not_ = reason(errno);
+        HEDDLE_ASSERT((descriptor_ < 0) == !why_not_.empty(), "what is not counted has a reason");
     }
     Counter(const Counter&) = delete;
     Counter& operator=(const Counter&) = delete;
@@ -79,6 +81,7 @@ public:
         if (descriptor_ < 0 || read(descriptor_, read_, sizeof read_) != sizeof read_ ||
             read_[2] == 0)
             return -1;
+        HEDDLE_ASSERT(read_[2] <= read_[1], "a counter runs while it is enabled");
         return static_cast<double>(read_[0]) *
                (static_cast<double>(read_[1]) / static_cast<double>(read_[2]));
     }

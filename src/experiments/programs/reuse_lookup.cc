@@ -15,6 +15,7 @@
 
 #include "experiments/common/measure.h"
 #include "experiments/programs/callgrind.h"
+#include "heddle/detail/assert.h"
 #include "memory/reuse_table.h"
 
 namespace {
@@ -31,6 +32,7 @@ const void* buffer(std::size_t number) {
 class ChainedHash {
 public:
     std::uint32_t use(const void* address, std::size_t bytes) {
+        HEDDLE_DEBUG_ASSERT(chains_.size() == kChains, "the mask is one less than the chains");
         std::unique_ptr<Node>* at = &chains_[hash(address) & (kChains - 1)];
         while (*at != nullptr && ((*at)->address != address || (*at)->bytes != bytes))
             at = &(*at)->next;
@@ -76,6 +78,7 @@ private:
 // Nanoseconds of a look-up.
 template <class Table>
 double measure(Table& table, std::size_t buffers) {
+    HEDDLE_ASSERT(buffers != 0 && buffers <= kMostBuffers, "some buffers are used in turn");
     const std::size_t uses = std::max<std::size_t>(buffers, 20'000);
     std::uint32_t sum = 0;
     std::vector<double> times;
@@ -90,6 +93,8 @@ double measure(Table& table, std::size_t buffers) {
         if (i != 0) times.push_back(time.count() / static_cast<double>(uses));
     }
     asm volatile("" ::"r"(sum));
+    HEDDLE_ASSERT(times.size() == static_cast<std::size_t>(kRepetitions),
+                  "the first is to warm up");
     return heddle::bench::median(times);
 }
 

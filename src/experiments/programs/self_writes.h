@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "heddle/detail/assert.h"
 #include "heddle/endpoint.h"
 
 namespace heddle::bench {
 
 // The endpoint is connected to itself.
 inline void write_to_itself(Endpoint& e, int count) {
+    HEDDLE_ASSERT(count > 0 && e.mr() != nullptr, "the endpoint has a buffer to write to");
     const auto address = reinterpret_cast<std::uintptr_t>(e.buffer());
     const std::uint32_t local_key = e.mr()->lkey, remote_key = e.mr()->rkey;
     e.visit([&](auto& queues) {

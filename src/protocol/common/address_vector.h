@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "protocol/common/endpoint_address.h"
 
 namespace heddle::protocol {
@@ -34,6 +35,7 @@ public:
     bool remove(std::uint64_t address) {
         if (find(address) == nullptr) return false;
         const EndpointAddress name = *names_[address];
+        HEDDLE_ASSERT(find(name) <= address, "a name that is there has a lowest number");
         names_[address].reset();
         ++removals_;
         if (first_[name] != address) return true;

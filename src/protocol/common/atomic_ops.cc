@@ -285,6 +285,9 @@ unsigned atomic_operands(std::uint8_t op) noexcept {
 
 void atomic_apply(std::uint8_t datatype, std::uint8_t op, void* target, const void* operand,
                   const void* compare, void* result, std::size_t count) noexcept {
+    HEDDLE_ASSERT(target != nullptr && count != 0);
+    HEDDLE_ASSERT(operand != nullptr || atomic_operands(op) == 0, "the operation has operands");
+    HEDDLE_ASSERT(compare != nullptr || atomic_operands(op) < 2, "the operation compares");
     const Call call{op, target, operand, compare, result, count};
     [[maybe_unused]] const bool known = with_type(datatype, [&]<class T>(std::type_identity<T>) {
         if constexpr (sizeof(T) <= 8 && !kIsComplex<T>) {

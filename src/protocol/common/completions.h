@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::protocol {
 
 // The report of an operation without an error, in the order of fi_cq_tagged_entry.
@@ -39,8 +41,14 @@ class Completions {
 public:
     bool empty() const noexcept { return head_ == tail_; }
     std::size_t size() const noexcept { return tail_ - head_; }
-    const CompletionEntry& front() const noexcept { return ring_[head_ & (capacity_ - 1)]; }
-    void pop() noexcept { ++head_; }
+    const CompletionEntry& front() const noexcept {
+        HEDDLE_DEBUG_ASSERT(!empty(), "the caller has looked for an entry");
+        return ring_[head_ & (capacity_ - 1)];
+    }
+    void pop() noexcept {
+        HEDDLE_DEBUG_ASSERT(!empty(), "an entry was read twice");
+        ++head_;
+    }
     // The caller fills it in.
     CompletionEntry& push() {
         CompletionEntry& entry = push_unset();
@@ -64,9 +72,13 @@ public:
             Completions& self;
             ~Reading() { self.reader_room_ = 0; }
         } const reading{*this};
+        HEDDLE_DEBUG_ASSERT(empty() && reader_room_ == 0,
+                            "one reader at a time, who found nothing");
         reader_ = to;
         reader_room_ = count;
         progress();
+        HEDDLE_DEBUG_ASSERT(reader_ >= to && reader_ <= to + count,
+                            "more entries than there is room");
         return static_cast<std::size_t>(reader_ - to);
     }
     // nullptr: push.
@@ -78,6 +90,7 @@ public:
 
 private:
     void grow() {
+        HEDDLE_ASSERT(tail_ - head_ == capacity_, "a ring grows when it is full");
         const std::size_t larger = capacity_ == 0 ? 256 : 2 * capacity_;
         auto ring = std::make_unique<CompletionEntry[]>(larger);
         for (std::size_t at = head_; at != tail_; ++at)

@@ -34,6 +34,7 @@ public:
         }
         T& object = *free_;
         HEDDLE_ASSERT(!object.in_use);
+        HEDDLE_DEBUG_ASSERT(is_of_this(object), "the list of free objects leads elsewhere");
         free_ = object.next_free;
         if constexpr (requires { object.renew(); }) {
             object.renew();
@@ -48,13 +49,17 @@ public:
     }
     void give_back(T& object) noexcept {
         HEDDLE_ASSERT(object.in_use);
+        HEDDLE_DEBUG_ASSERT(is_of_this(object), "an object goes back to the pool it came from");
         object.in_use = false;
         ++object.generation;
         object.next_free = free_;
         free_ = &object;
     }
     // The object must have been made: index is below the number of all.
-    T& at(std::uint32_t index) const noexcept { return *all_[index]; }
+    T& at(std::uint32_t index) const noexcept {
+        HEDDLE_DEBUG_ASSERT(index < all_.size(), "no object of that index was made");
+        return *all_[index];
+    }
     static std::uint64_t id(const T& object) noexcept {
         return std::uint64_t{object.generation} << 32 | object.index;
     }
@@ -71,6 +76,9 @@ public:
     }
 
 private:
+    bool is_of_this(const T& object) const noexcept {
+        return object.index < all_.size() && all_[object.index].get() == &object;
+    }
     std::vector<std::unique_ptr<T>> all_;
     T* free_ = nullptr;  // the first of those that are
 };

@@ -86,6 +86,7 @@ void Core::wait(Peer& peer, PendingPtr op) {
 }
 
 void Core::flush(Peer& peer) {
+    HEDDLE_ASSERT(peer.waiting_sequenced <= peer.waiting.size(), "each message is counted once");
     while (!peer.waiting.empty() && peer.connection != nullptr && peer.connection->ready()) {
         const PendingOp* const first = peer.waiting.front().get();
         const bool sequenced = first->is_sequenced();
@@ -112,6 +113,7 @@ void Core::flush_all_blocked() {
 }
 
 void Core::fail_peer(Peer& peer, int error) {
+    HEDDLE_ASSERT(error != 0, "a failure has an errno");
     peer.failed = error;
     shut(peer);
     PendingList waiting;
@@ -136,6 +138,7 @@ bool Core::send_control(Peer& peer, std::span<const std::byte> bytes) {
         return channel->post(*peer.connection, work, sent) == post::Posted::kOk;
     }
     memory::Pool& buffers = channel->send_buffers();
+    HEDDLE_ASSERT(bytes.size() <= buffers.bytes(), "a buffer holds any control message");
     sent.buffer = buffers.take();
     if (sent.buffer == nullptr) return false;
     std::memcpy(sent.buffer, bytes.data(), bytes.size());

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::protocol {
 
 bool Liveness::is_time() noexcept {
@@ -61,8 +63,10 @@ void Liveness::keep_alive(const std::function<void(std::vector<bool>&)>& find_re
     auto due = static_cast<std::size_t>(std::min(due_, static_cast<double>(core_.peers.size())));
     if (due == 0) return;
     due_ = 0;
+    HEDDLE_ASSERT(due <= core_.peers.size(), "a peer has one turn in an interval");
     std::vector<bool> has_receive(core_.peers.size());
     find_receives(has_receive);
+    HEDDLE_ASSERT(has_receive.size() == core_.peers.size(), "receives name peers that are known");
     for (; due != 0; --due) {
         if (++next_ >= core_.peers.size()) next_ = 0;
         Peer& peer = *core_.peers[next_];

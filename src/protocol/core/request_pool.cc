@@ -83,12 +83,14 @@ void SendRequest::set_buffers(const iovec* buffers, std::size_t count,
 }
 
 void SendRequest::copy_buffers() {
+    HEDDLE_ASSERT(copy.empty(), "the buffers of a request are copied once");
     copy.resize(bytes);
     std::byte* to = copy.data();
     for (std::size_t i = 0; i < iov_count; ++i) {
         if (iov[i].iov_len != 0) std::memcpy(to, iov[i].iov_base, iov[i].iov_len);
         to += iov[i].iov_len;
     }
+    HEDDLE_ASSERT(to == copy.data() + bytes, "the buffers have the bytes of the request");
     iov[0] = {copy.data(), bytes};
     descriptors[0] = nullptr;  // it is of the application's memory
     iov_count = 1;

@@ -12,6 +12,8 @@
 #include <fstream>
 #include <string_view>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::protocol {
 namespace {
 
@@ -38,6 +40,7 @@ bool write_whole(int fd, std::string_view text) noexcept {
 }  // namespace
 
 std::filesystem::path calibration_file(const std::string& kind, const DeviceInfo& device) {
+    HEDDLE_ASSERT(!kind.empty(), "each kind of costs has files of its own");
     std::filesystem::path folder;
     if (const char* const cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && *cache == '/')
         folder = cache;
@@ -63,6 +66,8 @@ std::string read_calibration(const std::filesystem::path& file) {
 
 // Beside it, and then in its place: other processes see the one or the other.
 bool write_calibration(const std::filesystem::path& file, const std::string& text) noexcept {
+    HEDDLE_ASSERT(!file.empty(), "the caller knows that there is a home for the file");
+    HEDDLE_ASSERT(text.size() < kMostBytes, "read_calibration() reads the whole file");
     try {
         std::error_code error;
         std::filesystem::create_directories(file.parent_path(), error);
@@ -85,10 +90,13 @@ bool write_calibration(const std::filesystem::path& file, const std::string& tex
 
 std::string exact(double value) {
     char digits[64];
-    return std::string(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+    const auto result = std::to_chars(digits, digits + sizeof digits, value);
+    HEDDLE_ASSERT(result.ec == std::errc{}, "the shortest digits of any number have room");
+    return std::string(digits, result.ptr);
 }
 
 double median(std::vector<double>& times) {
+    HEDDLE_ASSERT(!times.empty(), "a median is of one time at least");
     const auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
     std::nth_element(times.begin(), middle, times.end());
     return *middle;

@@ -8,6 +8,7 @@
 #include <sstream>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "heddle/endpoint.h"
 #include "protocol/reuse/calibration_file.h"
 
@@ -29,6 +30,7 @@ public:
 
     // Nanoseconds of an operation, one after the other.
     double turn(std::size_t bytes) {
+        HEDDLE_ASSERT(bytes != 0 && bytes <= kBytes, "the buffer holds the source and the target");
         using Clock = std::chrono::steady_clock;
         Endpoint& e = set_[0];
         const auto at = reinterpret_cast<std::uintptr_t>(e.buffer());
@@ -89,6 +91,7 @@ PostCosts PostCosts::measure(const std::string& device) {
             by_verbs.push_back(verbs.turn(kSizes[i]));
             directly.push_back(direct.turn(kSizes[i]));
         }
+        HEDDLE_ASSERT(by_verbs.size() == directly.size(), "the two sides take turns");
         all.costs[i] = {median(by_verbs), median(directly)};
     }
     return all;

@@ -3,6 +3,8 @@
 
 #include <new>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::protocol {
 namespace {
 
@@ -26,7 +28,12 @@ ReuseCounts& ReuseCounts::operator+=(const ReuseCounts& other) noexcept {
 }
 
 Reuse::~Reuse() {
-    buffers_.for_each_in_use([this](Buffer& buffer) { cache_.release(buffer.region); });
+    std::uint32_t released = 0;
+    buffers_.for_each_in_use([&](Buffer& buffer) {
+        cache_.release(buffer.region);
+        ++released;
+    });
+    HEDDLE_ASSERT(released == live_, "each registered buffer was counted once");
 }
 
 Reuse::Buffer* Reuse::frequent(memory::ReuseTable::Entry& entry, const void* address,
@@ -36,6 +43,8 @@ Reuse::Buffer* Reuse::frequent(memory::ReuseTable::Entry& entry, const void* add
         if (entry.value == 0) return nullptr;
     }
     Buffer& buffer = buffers_.at(entry.value - 1);
+    HEDDLE_DEBUG_ASSERT(buffer.in_use && buffer.region != nullptr,
+                        "an entry is forgotten before its buffer ends");
     if (buffer.address != address || buffer.bytes != bytes) return nullptr;
     // In this order: all that had gone before the application called us has been marked.
     if (!cache_.monitor().settled()) return nullptr;
@@ -53,7 +62,9 @@ Reuse::Buffer* Reuse::frequent(memory::ReuseTable::Entry& entry, const void* add
 
 Reuse::Buffer* Reuse::promote(memory::ReuseTable::Entry& entry, const void* address,
                               std::size_t bytes) noexcept {
+    HEDDLE_ASSERT(entry.value == 0, "a buffer is registered once");
     if (table_.epoch() != swept_) sweep();
+    HEDDLE_ASSERT(live_ <= kMostFrequent, "a buffer beyond the limit was registered");
     if (live_ == kMostFrequent) return nullptr;
     memory::RegistrationCache::Region* const region = cache_.hold(address, bytes, access_);
     if (region == nullptr) {
@@ -64,6 +75,7 @@ Reuse::Buffer* Reuse::promote(memory::ReuseTable::Entry& entry, const void* addr
     }
     try {
         Buffer& buffer = buffers_.take();
+        HEDDLE_ASSERT(buffer.index < kMostFrequent, "the pool grows only when no buffer is free");
         buffer.region = region;
         buffer.address = address;
         buffer.bytes = bytes;
@@ -80,6 +92,8 @@ Reuse::Buffer* Reuse::promote(memory::ReuseTable::Entry& entry, const void* addr
 
 // The buffer must have nothing in flight.
 void Reuse::end(Buffer& buffer) noexcept {
+    HEDDLE_ASSERT(buffer.in_flight == 0, "the device may still use the registration");
+    HEDDLE_ASSERT(live_ != 0, "a buffer ended twice");
     table_.forget(buffer.address, buffer.bytes);
     cache_.release(buffer.region);
     buffers_.give_back(buffer);
@@ -101,6 +115,8 @@ void Reuse::sweep() noexcept {
 }
 
 ReuseCounts Reuse::counts() const noexcept {
+    HEDDLE_ASSERT(counts_.promoted == counts_.gone + counts_.aged + live_,
+                  "each buffer that was registered is live or has ended once");
     ReuseCounts counts = counts_;
     const memory::ReuseTable::State state = table_.state();
     counts.uses = state.uses;

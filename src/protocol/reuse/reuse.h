@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "heddle/detail/assert.h"
 #include "memory/registration_cache.h"
 #include "memory/reuse_table.h"
 #include "protocol/common/slot_pool.h"
@@ -38,7 +39,10 @@ public:
 
     // A buffer that is registered.
     struct Buffer : PoolSlot<Buffer> {
-        std::uint32_t key() const noexcept { return region->local_key(); }
+        std::uint32_t key() const noexcept {
+            HEDDLE_DEBUG_ASSERT(in_use && region != nullptr, "the buffer is not registered");
+            return region->local_key();
+        }
 
         memory::RegistrationCache::Region* region = nullptr;
         const void* address = nullptr;
@@ -61,6 +65,7 @@ public:
     template <class UsesFor>
     [[gnu::always_inline]] Buffer* use(const void* address, std::size_t bytes,
                                        UsesFor uses_for) noexcept {
+        HEDDLE_DEBUG_ASSERT(bytes >= kLeastBytes, "smaller buffers are copied without a look");
         memory::ReuseTable::Entry* const entry = table_.use(address, bytes);
         if (entry == nullptr || (entry->value == 0 && entry->uses() < fewest_)) [[likely]]
             return nullptr;

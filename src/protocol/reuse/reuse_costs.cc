@@ -7,6 +7,7 @@
 #include <cmath>
 #include <sstream>
 
+#include "heddle/detail/assert.h"
 #include "protocol/reuse/calibration_file.h"
 
 namespace heddle::protocol {
@@ -18,13 +19,17 @@ constexpr const char* kReuseCostsLine = "heddle reuse costs 1";
 
 std::size_t ReuseCosts::index_of(std::size_t bytes) noexcept {
     const auto steps = static_cast<std::size_t>(std::bit_width(bytes / kSmallest));
-    return std::min(steps == 0 ? 0 : steps - 1, kSizes - 1);
+    const std::size_t index = std::min(steps == 0 ? 0 : steps - 1, kSizes - 1);
+    HEDDLE_DEBUG_ASSERT(bytes < kSmallest || size_of(index) <= bytes,
+                        "the costs of a larger size would promise too much");
+    return index;
 }
 
 std::uint32_t ReuseCosts::uses_for(std::size_t bytes, Way way, unsigned percent) const noexcept {
     const Cost& cost = costs[index_of(bytes)];
     if (!cost.pays(way)) return kNever;
     const double wanted = std::ceil(cost.uses(way) * percent / 100);
+    HEDDLE_ASSERT(wanted >= 0, "what pays has a break-even");
     if (wanted >= kNever) return kNever;
     return std::max(static_cast<std::uint32_t>(wanted), kFewestUses);
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "memory/pool.h"
 #include "memory/reuse_table.h"
@@ -34,6 +35,7 @@ public:
         : bytes_((bytes + 4095) / 4096 * 4096),
           memory_(
               ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+        HEDDLE_ASSERT(bytes != 0, "each size that is measured has bytes");
         if (memory_ == MAP_FAILED) throw VerbsError("memory to measure copies with", errno);
         std::memset(memory_, 1, bytes_);
     }
@@ -67,6 +69,7 @@ public:
 
     // From the post to its completion, with the copy, if there is one.
     double once(ReuseCosts::Way way, std::size_t bytes, bool copy) {
+        HEDDLE_ASSERT(bytes + kAround <= buffers_.bytes(), "the buffer holds header and tail, too");
         if (way == ReuseCosts::kSend) post_receive();
         std::byte* const buffer = buffers_.at(0);
         ibv_sge sges[3];
@@ -85,6 +88,7 @@ public:
             sges[used++] = sge(user_.begin(), bytes, mr_->lkey);
             if (behind != 0) sges[used++] = sge(buffer + before, behind, buffers_.key());
         }
+        HEDDLE_ASSERT(wr.num_sge >= 1 && static_cast<std::size_t>(wr.num_sge) <= std::size(sges));
         wr.opcode = way == ReuseCosts::kSend ? IBV_WR_SEND : IBV_WR_RDMA_WRITE;
         wr.send_flags = IBV_SEND_SIGNALED;
         wr.wr_id = 1;
@@ -102,10 +106,12 @@ public:
             if (done.wr_id == 1) end = Clock::now();
             --wanted;
         }
+        HEDDLE_ASSERT(end >= begin, "one of the completions is that of the post");
         return nanoseconds(end - begin);
     }
 
     double copy(std::size_t bytes) {
+        HEDDLE_ASSERT(bytes <= buffers_.bytes());
         const auto begin = Clock::now();
         std::memcpy(buffers_.at(0), user_.begin(), bytes);
         asm volatile("" ::: "memory");
@@ -200,6 +206,7 @@ ReuseCosts ReuseCosts::measure(ibv_context* context, ibv_pd* pd, std::size_t lar
                 copied.push_back(loop.once(static_cast<Way>(way), bytes, true));
                 gathered.push_back(loop.once(static_cast<Way>(way), bytes, false));
             }
+            HEDDLE_ASSERT(copied.size() == gathered.size(), "the two sides take turns");
             cost.copied[way] = median(copied);
             cost.gathered[way] = median(gathered);
         }

@@ -9,6 +9,7 @@
 
 #include <cstring>
 
+#include "heddle/detail/assert.h"
 #include "protocol/common/atomic_ops.h"
 #include "protocol/wire/message_writer.h"
 
@@ -16,6 +17,9 @@ namespace heddle::protocol {
 
 ssize_t Atomics::post(const AtomicArguments& a) {
     const std::size_t bytes = a.count * atomic_size(a.datatype);
+    HEDDLE_ASSERT(bytes != 0, "the provider knows the datatype, and refuses no elements");
+    HEDDLE_ASSERT((a.compare != nullptr) == (atomic_operands(a.op) == 2),
+                  "the provider knows which operations compare");
     AtomicBody request;
     request.address = a.address;
     request.key = static_cast<std::uint32_t>(a.key);
@@ -48,10 +52,11 @@ ssize_t Atomics::post(const AtomicArguments& a) {
     request.operation = SlotPool<SendRequest>::id(t);
     t.copy.resize(sizeof(Header) + sizeof request + operands + compares);
     // start() writes the header again, with the sequence number of the moment.
-    MessageWriter(t.copy, {})
-        .add(request)
+    MessageWriter message(t.copy, {});
+    message.add(request)
         .add_bytes({static_cast<const std::byte*>(a.operand), operands})
         .add_bytes({static_cast<const std::byte*>(a.compare), compares});
+    HEDDLE_ASSERT(message.written().size() == t.copy.size(), "the message has its whole length");
     ++core_.counts.atomics;
     requests_.start(t);
     return 0;
@@ -59,6 +64,9 @@ ssize_t Atomics::post(const AtomicArguments& a) {
 
 // False: no room.
 bool Atomics::start(SendRequest& t) {
+    HEDDLE_ASSERT(t.step == SendRequest::Step::kMessage && !t.reply.is_open(),
+                  "an atomic is sent once");
+    HEDDLE_ASSERT(t.copy.size() >= sizeof(Header) + sizeof(AtomicBody), "post() has written it");
     const Header header{Kind::kAtomic,
                         0,
                         core_.name.endpoint,
@@ -77,6 +85,9 @@ void Atomics::on_request(Peer& peer, const Message& message) {
     const AtomicBody& a = message.atomic;
     const std::size_t bytes = a.count * atomic_size(a.datatype);
     const bool fetch = a.flags & AtomicBody::kFetch, compare = a.flags & AtomicBody::kCompare;
+    HEDDLE_ASSERT(message.header.kind == Kind::kAtomic, "the caller has looked at the kind");
+    HEDDLE_ASSERT(message.payload.size() == bytes * atomic_operands(a.op),
+                  "parse() refuses a request with more or fewer operands");
     AtomicReplyBody reply;
     reply.operation = a.operation;
     std::vector<std::byte> values;
@@ -128,6 +139,7 @@ void Atomics::on_reply(Peer& peer, const Message& message) {
         if (bytes != 0) std::memcpy(t->results.iov[i].iov_base, values.data(), bytes);
         values = values.subspan(bytes);
     }
+    HEDDLE_ASSERT(values.empty(), "the provider has as many results as operands");
     requests_.finish(*t, errno_of(message.atomic_reply.status), 0);
 }
 

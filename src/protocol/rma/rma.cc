@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "heddle/detail/assert.h"
 #include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
@@ -22,6 +23,7 @@ ssize_t Rma::post(const RmaArguments& a) {
         remote_bytes += a.remote[i].bytes;
     if (bytes != remote_bytes) return -FI_EINVAL;
     const bool read = a.flags & FI_READ;
+    HEDDLE_DEBUG_ASSERT(read != ((a.flags & FI_WRITE) != 0), "RMA goes one way");
     if (a.flags & FI_INJECT && bytes > core_.options.inject_bytes) return -FI_EMSGSIZE;
     Counter* const counter = read ? core_.bindings.read_counter : core_.bindings.write_counter;
     std::uint8_t what = WrContext::kRma;
@@ -47,6 +49,7 @@ ssize_t Rma::post(const RmaArguments& a) {
     t.report.counter = counter;
     t.set_buffers(a.iov, a.iov_count, a.descriptors);
     if (a.flags & FI_INJECT) t.copy_buffers();
+    HEDDLE_ASSERT(t.bulk.remote_count == 0, "a request from the pool is new");
     for (std::size_t i = 0; i < a.remote_count; ++i)
         if (a.remote[i].bytes != 0)
             t.bulk.remote[t.bulk.remote_count++] = {a.remote[i].address, a.remote[i].bytes,
@@ -59,6 +62,7 @@ ssize_t Rma::post(const RmaArguments& a) {
 // buffer of ours. To register memory costs more than to copy so much of it.
 post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t what) {
     const bool read = a.flags & FI_READ;
+    HEDDLE_DEBUG_ASSERT(a.iov_count == 1 && a.remote_count == 1, "one WR has one segment");
     const iovec& user = *a.iov;
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(user.iov_base),
                 static_cast<std::uint32_t>(user.iov_len), 0};
@@ -94,6 +98,7 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
         sge.lkey = reused->key();
     } else {
         memory::Pool& buffers = core_.channel->send_buffers();
+        HEDDLE_DEBUG_ASSERT(user.iov_len <= buffers.bytes(), "a buffer holds an eager message");
         copied = buffers.take();
         if (copied == nullptr) return post::Posted::kFull;
         if (!read) std::memcpy(copied, user.iov_base, user.iov_len);
@@ -122,6 +127,7 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
 
 // False: no room.
 bool Rma::start(SendRequest& t) {
+    HEDDLE_ASSERT(t.step == SendRequest::Step::kMessage, "the WRs of a request are posted once");
     if (!t.bulk.local.use(core_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
                           t.bytes, t.report.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
         requests_.finish(t, errno, 0);
@@ -141,6 +147,7 @@ bool Rma::start(SendRequest& t) {
 }
 
 void Rma::moved(SendRequest& t, int error, int device_error) {
+    HEDDLE_ASSERT(t.step == SendRequest::Step::kBulk, "a request ends once");
     // The target hears of the data after all bytes are there: they are.
     if (error == 0 && t.flags & FI_REMOTE_CQ_DATA) {
         const Header header{

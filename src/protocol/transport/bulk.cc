@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "heddle/detail/assert.h"
 #include "protocol/transport/process.h"
 
 namespace heddle::protocol {
@@ -19,6 +20,7 @@ bool LocalBuffers::use(Domain::Body& domain, const iovec* from, std::size_t sges
 
 bool LocalBuffers::use(memory::RegistrationCache& cache, const iovec* from, std::size_t sges,
                        void* const* descriptors, std::size_t bytes, int access) noexcept {
+    HEDDLE_ASSERT(sges == 0 || from != nullptr);
     release();
     cache_ = &cache;
     count = 0;
@@ -51,10 +53,12 @@ bool LocalBuffers::use(memory::RegistrationCache& cache, const iovec* from, std:
         }
         ++count;
     }
+    HEDDLE_ASSERT(bytes == 0, "the caller moves no more bytes than its buffers have");
     return true;
 }
 
 void LocalBuffers::release() noexcept {
+    HEDDLE_ASSERT(count == 0 || cache_ != nullptr, "what is registered has a cache to go back to");
     for (std::size_t i = 0; i < count; ++i)
         if (registrations_[i] != nullptr) cache_->put(std::exchange(registrations_[i], nullptr));
     count = 0;
@@ -62,6 +66,9 @@ void LocalBuffers::release() noexcept {
 
 void Bulk::begin(Channel& channel, ChannelUser& user, Connection& connection, std::uint32_t srqn,
                  post::Opcode opcode, std::size_t bytes, Done done, void* argument) noexcept {
+    HEDDLE_ASSERT(outstanding_ == 0 && done_ == nullptr, "the transfer before has not ended");
+    HEDDLE_ASSERT(opcode == post::Opcode::kRead || opcode == post::Opcode::kWrite);
+    HEDDLE_ASSERT(done != nullptr && remote_count <= remote.size());
     channel_ = &channel;
     user_ = &user;
     connection_ = &connection;
@@ -82,6 +89,8 @@ bool Bulk::post() noexcept {
             error_ = connection_->error();
             break;
         }
+        HEDDLE_ASSERT(local_at_ < local.count && remote_at_ < remote_count,
+                      "both sides have memory for all bytes");
         const iovec& here = local.iov[local_at_];
         const Segment& there = remote[remote_at_];
         const std::size_t bytes = std::min({here.iov_len - local_offset_,
@@ -129,6 +138,7 @@ bool Bulk::post() noexcept {
 }
 
 void Bulk::done(int error, int device_error) {
+    HEDDLE_ASSERT(outstanding_ != 0, "a WR completed twice");
     --outstanding_;
     if (error != 0 && error_ == 0) {
         error_ = error;

@@ -65,6 +65,9 @@ Channel::Channel(std::unique_ptr<endpoint::ThreadResources> resources, const Opt
       // other() publishes what it has read at the latest after kPolledAtOnce entries.
       send_entries_(static_cast<std::uint32_t>(objects_.cq()->cqe) - most_receives_ -
                     kPolledAtOnce) {
+    HEDDLE_ASSERT(options.send_depth != 0 && options.receive_buffers != 0,
+                  "the options have a least value");
+    HEDDLE_ASSERT(send_entries_ > kReservedEntries, "find_room() can give some of them away");
     drain_.argument = this;
     drain_.ask = [](void* channel) { static_cast<Channel*>(channel)->note_change(); };
     wait_set_.watch(objects_.events()->fd);
@@ -86,6 +89,10 @@ Channel::Channel(std::unique_ptr<endpoint::ThreadResources> resources, const Opt
 }
 
 Channel::~Channel() {
+    HEDDLE_ASSERT(std::count(users_.begin(), users_.end(), nullptr) ==
+                      static_cast<std::ptrdiff_t>(users_.size()),
+                  "an endpoint keeps its channel until it has called detach()");
+    HEDDLE_ASSERT(connector_ != nullptr || connections_.empty());
     for (const auto& connection : connections_) {
         connector_->cancel(connection->request_);
         connector_->disconnect(connection->request_);
@@ -98,9 +105,11 @@ void Channel::note_change() noexcept {
 }
 
 Connection& Channel::connection(const EndpointAddress& from, const EndpointAddress& to) {
+    HEDDLE_ASSERT(connector_ != nullptr, "use() comes before the first connection");
     Connection*& known = by_name_[key_of(to, xrc())];
     if (known != nullptr) return *known;
     if (error_ != 0) throw VerbsError("a connection by a device that has failed", error_);
+    HEDDLE_ASSERT(connections_.size() < kReceive >> 32, "an id has 31 bits for a connection");
     auto fresh = std::make_unique<Connection>();
     fresh->index_ = static_cast<std::uint32_t>(connections_.size());
     fresh->request_.from = from;
@@ -147,6 +156,7 @@ unsigned Channel::poll() {
 
 unsigned Channel::poll_verbs(unsigned most) {
     const unsigned found = verbs_cq_->poll(completions_.data(), std::min(most, kPolledAtOnce));
+    HEDDLE_DEBUG_ASSERT(found <= kPolledAtOnce, "more completions than there are places");
     read_by_verbs_ += found;
     found_no_more_ = found < std::min(most, kPolledAtOnce);
     backlog_ = found_no_more_ ? 0 : backlog_ + found;
@@ -171,6 +181,7 @@ void Channel::other(const mlx5_cqe64& cqe) {
 void Channel::completed(const post::Completion& completion) {
     if (completion.id & kReceive) {
         const auto buffer = static_cast<std::uint32_t>(completion.id);
+        HEDDLE_DEBUG_ASSERT(buffer < receive_buffers_->count(), "a receive that was not posted");
         // A peer that died in the middle of a message leaves a receive with an error: it is used
         // again; what is concerned fails where it was asked for.
         if (completion.status == IBV_WC_SUCCESS && completion.bytes >= sizeof(Header)) {
@@ -196,6 +207,8 @@ void Channel::completed(const post::Completion& completion) {
 // All WRs up to that number are done: those before it without an error, as the device reports
 // one where it happens.
 void Channel::finish(Connection& connection, std::uint32_t number, int error, int device_error) {
+    HEDDLE_DEBUG_ASSERT(static_cast<std::int32_t>(connection.posted_ - number) > 0,
+                        "a WR completed that was not posted");
     if (const auto done = static_cast<std::int32_t>(number + 1 - connection.done_); done > 0) {
         cq_room_ += static_cast<std::uint32_t>(done);
         HEDDLE_DEBUG_ASSERT(cq_room_ <= send_entries_, "an entry of the CQ was given back twice");
@@ -217,6 +230,7 @@ void Channel::finish(Connection& connection, std::uint32_t number, int error, in
             case Connection::Recipient::kUser: {
                 WrContext sent;
                 sent.user = users_.at(record.user);
+                HEDDLE_DEBUG_ASSERT(sent.user != nullptr, "forget() comes before detach()");
                 sent.context = record.argument;
                 sent.what = record.what;
                 sent.user->sent(sent, last ? error : 0, last ? device_error : 0);
@@ -242,6 +256,7 @@ void Channel::look_at_changes() {
 // No completion comes any more. In the error state a QP touches no memory, so each outstanding WR
 // can be ended here, with an error, as nobody knows which were executed (IBTA 11.6.3.2).
 void Channel::break_down(int error) {
+    HEDDLE_ASSERT(error != 0 && error_ == 0, "a channel breaks once");
     error_ = error;
     for (const auto& each : connections_) {
         Connection& connection = *each;
@@ -252,6 +267,7 @@ void Channel::break_down(int error) {
             finish(connection, connection.done_, error, 0);
         fail(connection, error);
     }
+    HEDDLE_ASSERT(under_way() == 0, "each WR has ended");
     users_.each([&](ChannelUser& user) { user.broken(error); });
 }
 
@@ -291,12 +307,17 @@ void Channel::look_at_connections() {
             fail(connection, connection.request_.error);
             continue;
         }
+        // The channel broke while the connector was making it.
+        if (connection.failed()) continue;
+        HEDDLE_ASSERT(connection.state_ == ConnectionRequest::kConnecting,
+                      "a connection is made once");
         connection.state_ = state;
         users_.each([&](ChannelUser& user) { user.changed(connection); });
     }
 }
 
 void Channel::fail(Connection& connection, int error) {
+    HEDDLE_ASSERT(error != 0, "a failure has an errno");
     if (connection.failed()) return;
     if (connection.ready()) connector_->abandon(connection.request_);
     // A peer that has died can end no message that it has begun.

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <string>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/transport/channel_limits.h"
 #include "verbs/memlock.h"
@@ -51,6 +52,8 @@ void ChannelObjects::make_cq(std::uint32_t receives) {
         throw VerbsError("a completion queue of " + std::to_string(attributes.cqe) + " entries",
                          errno,
                          verbs::memlock_hint(errno, "FI_HEDDLE_RECEIVE_MEMORY makes it smaller"));
+    HEDDLE_ASSERT(static_cast<std::uint32_t>(cq_->cqe) >= attributes.cqe,
+                  "a CQ has at least the entries that were asked for");
 }
 
 void ChannelObjects::make_srq(std::uint32_t receives, bool direct) {

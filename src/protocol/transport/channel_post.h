@@ -3,6 +3,7 @@
 // without asking (post/mlx5_send_queue.h).
 #pragma once
 
+#include "heddle/detail/assert.h"
 #include "protocol/transport/channel.h"
 #include "protocol/transport/channel_limits.h"
 
@@ -24,11 +25,16 @@ namespace heddle::protocol {
 // It is posted. What needs a completion is signaled.
 [[gnu::always_inline]] inline void Channel::note(Connection& connection, const WrContext& sent,
                                                  bool signal) noexcept {
+    HEDDLE_DEBUG_ASSERT(connection.posted_ != connection.room_until_, "no room is reserved for it");
+    HEDDLE_DEBUG_ASSERT(connection.posted_ - connection.done_ <= connection.sent_mask_,
+                        "the record of an outstanding WR would be lost");
     const std::uint32_t number = connection.posted_++;
     if (!signal && (sent.what & WrContext::kOwn) == 0) return;
     Connection::Record& record = connection.record(number);
     if (sent.what & WrContext::kOwn) record.argument = Connection::own_mark(number);
     if (!signal) return;
+    HEDDLE_DEBUG_ASSERT(sent.user != nullptr || (sent.what & ~WrContext::kOwn) == 0,
+                        "a report has somebody to go to");
     if (sent.buffer != nullptr) record.buffer = send_buffers_.index_of(sent.buffer);
     if (sent.handler != nullptr) {
         record.argument = sent.handler;

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <string>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/transport/channel.h"
 #include "protocol/transport/channel_limits.h"
@@ -34,6 +35,9 @@ verbs::QueuePair Channel::make_send_queue() {
         verbs::QueuePair qp(ibv_create_qp_ex(resources_->shared->context.get(), &attributes));
         if (!qp && errno == EINVAL && asked_inline_ != 0) continue;
         if (!qp) return qp;
+        HEDDLE_ASSERT(
+            limits_.max_inline == 0 || attributes.cap.max_inline_data <= limits_.max_inline,
+            "what fits a new QP fits those before it");
         limits_.max_inline = attributes.cap.max_inline_data;
         limits_.inline_end =
             limits_.max_inline < kHeaderRoom

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "heddle/detail/assert.h"
 #include "protocol/transport/channel_limits.h"
 #include "protocol/transport/channel_poll.h"
 
@@ -11,6 +12,7 @@ namespace heddle::protocol {
 // Posts the buffers from that number on, which are new.
 void Channel::use_buffers_from(std::uint32_t first) noexcept {
     const std::uint32_t count = receive_buffers_->count();
+    HEDDLE_ASSERT(first < count, "there are new buffers");
     if (direct_srq_) {
         direct_srq_->fill(
             [this](std::uint32_t index, std::uint64_t& id) {
@@ -32,6 +34,7 @@ void Channel::use_buffers_from(std::uint32_t first) noexcept {
 // from now on, up to options.receive_bytes, which the SRQ and the CQ have entries for.
 void Channel::grow_receives() noexcept {
     const std::uint32_t count = receive_buffers_->count();
+    HEDDLE_ASSERT(count <= most_receives_, "the SRQ has entries for no more buffers");
     const std::uint32_t wanted = std::min(2 * count, most_receives_);
     if (wanted == count || cannot_grow_) return;
     try {
@@ -55,6 +58,7 @@ void Channel::add_receive(std::uint32_t buffer) noexcept {
         return;
     }
     to_post_.push_back(buffer);
+    HEDDLE_DEBUG_ASSERT(to_post_.size() <= receive_buffers_->count(), "a buffer came back twice");
     if (to_post_.size() >= receives_at_once_) ring_receives();
 }
 
@@ -65,6 +69,7 @@ void Channel::add_receive(std::uint32_t buffer) noexcept {
 // there again, and the cache line of that counter, in which the device looks for each message
 // whether the queue is armed, changes a sixteenth as often.
 void Channel::post_free_receives() noexcept {
+    HEDDLE_DEBUG_ASSERT(until_posting_ == 0, "as many entries are free as are posted at once");
     direct_cq_->publish();
     direct_srq_->post_again(receives_at_once_);
     until_posting_ = receives_at_once_;

@@ -15,6 +15,7 @@ namespace heddle::protocol {
 // ring grows up to the depth.
 bool Connection::has_place(std::uint32_t depth) noexcept {
     const std::uint32_t outstanding = posted_ - done_;
+    HEDDLE_DEBUG_ASSERT(outstanding <= sent_mask_ + 1, "each outstanding WR has a record");
     if (outstanding >= depth) return false;
     if (outstanding > sent_mask_) {
         const std::uint32_t mask = 2 * sent_mask_ + 1;
@@ -31,6 +32,7 @@ bool Connection::has_place(std::uint32_t depth) noexcept {
 // Reserves CQ entries for the connection's next WRs: as many as its ring has places, but at most an
 // eighth of what is left, so that each of many peers gets some. False: not one.
 bool Channel::find_room(Connection& connection) noexcept {
+    HEDDLE_DEBUG_ASSERT(connection.posted_ == connection.room_until_, "there is room already");
     // First, as it may post to this connection, too, and take its last place: where more
     // connections have unsignaled WRs than there are reserved entries, so that one had to wait for
     // its own.
@@ -58,6 +60,8 @@ void Channel::take_back_room() noexcept {
         cq_room_ += connection->room_until_ - connection->posted_;
         connection->room_until_ = connection->quiet_until_ = connection->posted_;
     }
+    HEDDLE_ASSERT(cq_room_ + under_way() == send_entries_,
+                  "each entry of the CQ is free, or belongs to an outstanding WR");
     for (const auto& connection : connections_)
         if (connection->ready() && connection->unsignaled() != 0 && !signal_behind(*connection))
             return;
@@ -78,6 +82,7 @@ bool Channel::signal_behind(Connection& connection) noexcept {
 }
 
 void Connection::find_quiet() noexcept {
+    HEDDLE_DEBUG_ASSERT(posted_ != room_until_, "there is room for the next WR");
     quiet_until_ = posted_ + std::min(room_until_ - 1 - posted_,
                                       kSignalEvery - 1 - std::min(kSignalEvery - 1, unsignaled()));
 }

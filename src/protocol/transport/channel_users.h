@@ -48,7 +48,10 @@ public:
         users_[number] = &user;
         user.number_ = number;
     }
-    void detach(std::uint16_t number) { users_[number] = nullptr; }
+    void detach(std::uint16_t number) {
+        HEDDLE_ASSERT(number < users_.size() && users_[number] != nullptr, "attach() comes first");
+        users_[number] = nullptr;
+    }
     // nullptr: the endpoint is gone.
     ChannelUser* at(std::uint16_t number) const noexcept { return users_[number]; }
 

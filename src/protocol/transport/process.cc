@@ -9,6 +9,7 @@
 #include <exception>
 #include <filesystem>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/reuse/post_costs.h"
 #include "protocol/wireup/connector_report.h"
@@ -45,12 +46,14 @@ public:
             throw VerbsError("registering " + std::to_string(bytes) + " bytes", errno,
                              verbs::memlock_hint(errno));
         const std::lock_guard guard(domain_.mutex);
+        HEDDLE_ASSERT(!domain_.regions.contains(mr_->rkey), "no two registrations have one key");
         domain_.regions[mr_->rkey] = {reinterpret_cast<std::uintptr_t>(address), bytes, access};
         domain_.process->count_registration(1);
     }
     ~VerbsRegion() override {
         const std::lock_guard guard(domain_.mutex);
-        domain_.regions.erase(mr_->rkey);
+        [[maybe_unused]] const std::size_t gone = domain_.regions.erase(mr_->rkey);
+        HEDDLE_ASSERT(gone == 1, "a registration ends once");
         domain_.process->count_registration(-1);
     }
     std::uint32_t local_key() const noexcept override { return mr_->lkey; }
@@ -78,6 +81,7 @@ std::shared_ptr<Process> Process::get(const Options& options) {
     const std::string name = heddle::device(options.device).name;
     std::shared_ptr<Process> process = processes[name].lock();
     if (!process) processes[name] = process = std::make_shared<Process>(options);
+    HEDDLE_ASSERT(process->device.name == name, "an open device is found by its name");
     return process;
 }
 
@@ -203,6 +207,7 @@ std::uint16_t Process::new_endpoint() {
 
 void Process::release_endpoint(std::uint16_t number) {
     const std::lock_guard guard(mutex_);
+    HEDDLE_ASSERT(numbers_[number], "the number of an endpoint was given back twice");
     numbers_[number] = false;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "endpoint/thread_resources.h"
+#include "heddle/detail/assert.h"
 #include "heddle/device.h"
 #include "memory/registration_cache.h"
 #include "protocol/reuse/reuse.h"
@@ -51,13 +52,20 @@ public:
         release_tuple();
         return false;
     }
-    void release_tuple() noexcept { tuples_.fetch_sub(1, std::memory_order_relaxed); }
+    void release_tuple() noexcept {
+        [[maybe_unused]] const std::uint32_t before =
+            tuples_.fetch_sub(1, std::memory_order_relaxed);
+        HEDDLE_ASSERT(before != 0, "a tuple queue was given back twice");
+    }
 
     // For registrations of memory that is never polled: IBV_ACCESS_RELAXED_ORDERING, or nothing.
     int optional_access() const noexcept {
         return options.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0;
     }
-    void count_registration(int change) noexcept { registrations_ += change; }
+    void count_registration(int change) noexcept {
+        [[maybe_unused]] const int now = registrations_ += change;
+        HEDDLE_ASSERT(now >= 0, "a registration ended twice");
+    }
     Usage usage() const;
     memory::CacheCounts cache_counts() const;
 
@@ -99,6 +107,12 @@ public:
         : process(Process::get(options)),
           context(process->thread_resources.context()),
           cache(process->cache(*context)) {}
+    ~Body() {
+        HEDDLE_ASSERT(regions.empty() && reuses.empty(),
+                      "endpoints and registrations end before their domain");
+    }
+    Body(const Body&) = delete;
+    Body& operator=(const Body&) = delete;
 
     const std::shared_ptr<Process> process;
     const std::shared_ptr<endpoint::SharedContext> context;

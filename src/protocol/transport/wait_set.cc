@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 
 namespace heddle::protocol {
@@ -33,6 +34,7 @@ WaitSet::~WaitSet() {
 }
 
 void WaitSet::watch(int fd) {
+    HEDDLE_ASSERT(epoll_ >= 0 && fd >= 0);
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = fd;
@@ -41,6 +43,7 @@ void WaitSet::watch(int fd) {
 }
 
 void WaitSet::wake_after(std::chrono::nanoseconds time) {
+    HEDDLE_ASSERT(time.count() > 0, "a time of zero would disarm the timer");
     if (timer_ < 0) {
         const int timer = ::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
         if (timer < 0) throw VerbsError("a timer", errno, "raise `ulimit -n`");

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "protocol/wire/wire.h"
 
 namespace heddle::protocol {
@@ -62,6 +63,7 @@ public:
     static bool possible(std::uint64_t mask) noexcept { return std::popcount(mask) <= kMostBits; }
 
     static std::uint32_t put(std::uint64_t tag, std::uint64_t mask, std::uint32_t number) noexcept {
+        HEDDLE_DEBUG_ASSERT(possible(mask), "the bits would change the number");
         std::uint32_t bits = 0;
         int at = 0;
         for (std::uint64_t rest = mask; rest != 0; rest &= rest - 1, ++at)
@@ -71,6 +73,7 @@ public:
     // `tag` without ignored bits.
     static std::uint64_t tag_of(std::uint32_t immediate, std::uint64_t tag,
                                 std::uint64_t mask) noexcept {
+        HEDDLE_DEBUG_ASSERT((tag & mask) == 0, "the tag comes without ignored bits");
         std::uint32_t bits = immediate >> 24;
         for (std::uint64_t rest = mask; rest != 0; rest &= rest - 1, bits >>= 1)
             if (bits & 1) tag |= rest & -rest;
@@ -127,6 +130,7 @@ private:
     };
     Entry& of(const TupleKey& key) noexcept {
         if (entries_.empty()) entries_.resize(kSets * kWays);
+        HEDDLE_DEBUG_ASSERT(entries_.size() == kSets * kWays);
         Entry* const set = &entries_[TupleKeyHash{}(key) % kSets * kWays];
         Entry* oldest = set;
         for (Entry* entry = set; entry != set + kWays; ++entry) {

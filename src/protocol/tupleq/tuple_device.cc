@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <string>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/wire/wire.h"
 #include "verbs/connection.h"
@@ -45,6 +46,7 @@ bool TupleQueue::post(void* buffer, std::uint32_t bytes, std::uint32_t key,
                       std::uint64_t receive) noexcept {
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(buffer), bytes, key};
     ibv_recv_wr wr{}, *bad = nullptr;
+    HEDDLE_ASSERT(receive >> 63 == 0, "an id has 63 bits for a receive");
     wr.wr_id = receive << 1 | kReceiveBit;
     wr.sg_list = &sge;
     wr.num_sge = bytes != 0 ? 1 : 0;  // zero would stand for 2 GiB
@@ -110,7 +112,9 @@ BlockingQueue::State BlockingQueue::state() noexcept {
 bool BlockingQueue::post(std::span<ibv_sge> sges, bool is_inline, std::uint32_t immediate,
                          std::uint32_t srqn, TupleWork& work) noexcept {
     ibv_send_wr wr{}, *bad = nullptr;
+    HEDDLE_ASSERT(has_room() && state_ == State::kReady, "the caller has looked at the queue");
     wr.wr_id = reinterpret_cast<std::uintptr_t>(&work);
+    HEDDLE_ASSERT((wr.wr_id & kReceiveBit) == 0, "an address is no id of a receive");
     wr.sg_list = sges.data();
     wr.num_sge = static_cast<int>(sges.size());
     wr.opcode = IBV_WR_SEND_WITH_IMM;
@@ -132,6 +136,7 @@ void BlockingQueue::flush() noexcept {
 }
 
 void BlockingQueue::reconnect() noexcept {
+    HEDDLE_ASSERT(state_ == State::kBroken && idle(), "a WR under way would never complete");
     connector_.disconnect(request_);
     ibv_qp_attr reset{};
     reset.qp_state = IBV_QPS_RESET;
@@ -219,6 +224,8 @@ unsigned TupleDevice::poll() {
         const int count = ibv_poll_cq(cq_.get(), 1, &wc);
         if (count == 0) break;
         if (count < 0) continue;
+        HEDDLE_DEBUG_ASSERT((wc.wr_id & kReceiveBit) == 0 || receives_ != nullptr,
+                            "tell() comes before the first receive");
         if (wc.wr_id & kReceiveBit)
             receives_->received(wc.wr_id >> 1, wc);
         else

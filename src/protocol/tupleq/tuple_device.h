@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "endpoint/thread_resources.h"
+#include "heddle/detail/assert.h"
 #include "protocol/common/endpoint_address.h"
 #include "protocol/transport/channel.h"
 #include "protocol/wireup/connector.h"
@@ -76,7 +77,10 @@ public:
     bool has_room() const noexcept { return under_way_ < kDepth; }
     bool post(std::span<ibv_sge> sges, bool is_inline, std::uint32_t immediate, std::uint32_t srqn,
               TupleWork& work) noexcept;
-    void count_done() noexcept { --under_way_; }
+    void count_done() noexcept {
+        HEDDLE_ASSERT(under_way_ != 0, "a WR completed twice");
+        --under_way_;
+    }
     // Nothing of what is under way shall go on waiting: it completes, flushed if it has not been
     // delivered. The queue is kBroken.
     void flush() noexcept;

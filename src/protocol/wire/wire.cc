@@ -8,6 +8,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "heddle/detail/assert.h"
 #include "protocol/common/atomic_ops.h"
 
 namespace heddle::protocol {
@@ -107,7 +108,10 @@ bool atomic_allowed(const AtomicBody& body, std::size_t payload) noexcept {
                             : fetch ? AtomicCall::kFetch
                                     : AtomicCall::kWrite;
     if (!atomic_valid(call, body.datatype, body.op)) return false;
+    HEDDLE_DEBUG_ASSERT(compare == (atomic_operands(body.op) == 2),
+                        "atomic_valid() knows which operations compare");
     const std::uint64_t bytes = std::uint64_t{body.count} * atomic_size(body.datatype);
+    HEDDLE_DEBUG_ASSERT(bytes != 0, "atomic_valid() knows the datatype");
     return in_address_space(body.address, bytes) && bytes * atomic_operands(body.op) == payload;
 }
 
@@ -132,8 +136,12 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
     Reader reader(bytes);
     Header& header = out.header;
     if (!reader.read(header) || !flags_allowed(header.kind, header.flags)) return false;
+    HEDDLE_DEBUG_ASSERT(header.kind >= Kind::kEager && header.kind <= Kind::kLast,
+                        "flags_allowed() knows all kinds");
 
     const bool wide = (header.flags & Header::kWideData) != 0;
+    HEDDLE_DEBUG_ASSERT(!wide || data_allowed(header.kind),
+                        "a kind with wide data may have an immediate, too");
     if (has_immediate && (wide || !data_allowed(header.kind))) return false;
     out.has_data = wide || has_immediate;
     out.data = immediate;
@@ -210,6 +218,8 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
             break;
     }
     out.payload = reader.rest();
+    HEDDLE_DEBUG_ASSERT(!good || (header.flags & Header::kLater) == 0 || header.kind == Kind::kRts,
+                        "only an RTS has a place");
     return good;
 }
 

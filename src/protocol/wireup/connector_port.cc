@@ -10,6 +10,7 @@
 #include <string>
 #include <thread>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "verbs/connection.h"
 #include "verbs/gid.h"
@@ -33,6 +34,8 @@ ibv_ah* PathCache::find(const EndpointAddress& name) noexcept {
         std::memcpy(port.gid, name.process.gid, sizeof port.gid);
     else
         port.lid = name.process.lid;
+    HEDDLE_ASSERT(recent_.size() == found_.size() && recent_.size() <= kMost,
+                  "the list and the table have the same ports");
     if (const auto at = found_.find(port); at != found_.end()) {
         recent_.splice(recent_.begin(), recent_, at->second);
         return at->second->handle;
@@ -57,6 +60,8 @@ ConnectorPort::ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives
       repair_every_(repair_every),
       gid_index_(verbs::own_gid(context).index),
       paths_(pd, gid_index_) {
+    HEDDLE_ASSERT(receives != 0, "a port that receives nothing is never asked");
+    HEDDLE_ASSERT(qkey >> 31 == 0, "IBTA 10.2.5: a Q_Key with the highest bit is privileged");
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     const std::size_t bytes = ((receives + kSends) * kSlot + kOverflow + page - 1) / page * page;
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(page, bytes)));
@@ -115,6 +120,7 @@ int ConnectorPort::to_ready() noexcept {
 }
 
 void ConnectorPort::post_receive(std::uint64_t k) noexcept {
+    HEDDLE_ASSERT(k < receives_, "the slots behind these are of sends");
     ibv_sge sges[] = {{reinterpret_cast<std::uint64_t>(slot(k)), kSlot, region_->lkey},
                       {reinterpret_cast<std::uint64_t>(overflow()), kOverflow, region_->lkey}};
     ibv_recv_wr work{};
@@ -135,6 +141,7 @@ bool ConnectorPort::send(const Datagram& datagram, const EndpointAddress& to) no
     ibv_ah* const path = paths_.find(to);
     if (path == nullptr) return false;
     const std::uint32_t k = free_sends_.back();
+    HEDDLE_ASSERT(k >= receives_ && k - receives_ < kSends, "a datagram would overwrite a receive");
     write(datagram, std::span<std::byte, kDatagramBytes>(slot(k), kDatagramBytes));
     ibv_sge sge{reinterpret_cast<std::uint64_t>(slot(k)), kDatagramBytes, region_->lkey};
     ibv_send_wr work{};
@@ -161,6 +168,8 @@ bool ConnectorPort::is_arrival(const ibv_wc& completion) noexcept {
     // A failed one has only the number and the status.
     if (completion.status != IBV_WC_SUCCESS) broken_ = true;
     if (completion.wr_id >= receives_) {
+        HEDDLE_ASSERT(completion.wr_id - receives_ < kSends && free_sends_.size() < kSends,
+                      "the slot of a send came back twice");
         free_sends_.push_back(static_cast<std::uint32_t>(completion.wr_id));
         return false;
     }
@@ -168,6 +177,7 @@ bool ConnectorPort::is_arrival(const ibv_wc& completion) noexcept {
 }
 
 ConnectorPort::Arrival ConnectorPort::arrival_of(const ibv_wc& completion) const noexcept {
+    HEDDLE_ASSERT(completion.wr_id < receives_);
     const std::byte* const at = slot(completion.wr_id);
     Arrival arrival;
     if (completion.byte_len > kGrh) arrival.length = completion.byte_len - kGrh;
@@ -194,6 +204,7 @@ bool ConnectorPort::arm() noexcept {
 // The QP keeps its number, by which the others know us. Whatever breaks it may do so again at once:
 // the rate of repairs is limited, so that they do not take a processor.
 bool ConnectorPort::repair() noexcept {
+    HEDDLE_ASSERT(broken_, "what works is not reset");
     const Clock::time_point now = Clock::now();
     if (now < repair_from_) return false;
     repair_from_ = now + repair_every_;

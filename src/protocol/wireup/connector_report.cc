@@ -9,6 +9,8 @@
 #include <iterator>
 #include <system_error>
 
+#include "heddle/detail/assert.h"
+
 namespace heddle::protocol {
 namespace {
 
@@ -36,6 +38,7 @@ bool is_on_another_fabric(const EndpointAddress& self, const EndpointAddress& pe
 }
 
 void tell_user(void (*complain)(const char* line), const std::string& line) noexcept {
+    HEDDLE_ASSERT(!line.empty() && line.find('\n') == std::string::npos, "it is one line");
     if (complain != nullptr)
         complain(line.c_str());
     else
@@ -47,6 +50,7 @@ std::string peer_text(const EndpointAddress& peer) {
 }
 
 std::string unreachable_text(const Unreachable& what) {
+    HEDDLE_ASSERT(what.error != 0, "a peer that answered is reachable");
     std::string text = "the peer at " + peer_text(what.peer);
     if (what.error == ETIMEDOUT)
         text += " did not answer in " + seconds_text(what.waited) + " (" +

@@ -41,6 +41,7 @@ void ConnectorRequests::start(ConnectionRequest& request, Clock::time_point now)
     d.psn = random_() & 0xff'ffff;
     d.mtu = static_cast<std::uint8_t>(own_.mtu);
     d.reads = verbs::most_reads(request.qp->context);
+    HEDDLE_ASSERT(d.qpn < 1u << 24 && d.mtu != 0 && d.reads != 0, "the peer's parse() wants that");
     asked.started = now;
     asked.give_up = now + patience_;
     asked.pause = first_pause_;
@@ -63,6 +64,8 @@ std::optional<ConnectorRequests::Outgoing> ConnectorRequests::stop(
     const auto id = ids_.find(&request);
     if (id == ids_.end()) return {};
     const auto asked = asked_.find(id->second);
+    HEDDLE_ASSERT(asked != asked_.end() && asked->second.request == &request,
+                  "both tables know the request");
     const Outgoing out = bye(asked->second);
     if (!asked->second.connected) timers_.erase(asked->second.timer);
     const bool heard_of = asked->second.times_sent != 0;
@@ -75,7 +78,10 @@ std::optional<ConnectorRequests::Outgoing> ConnectorRequests::stop(
 void ConnectorRequests::abandon(const ConnectionRequest& request, Clock::time_point now) {
     const auto id = ids_.find(&request);
     if (id == ids_.end()) return;
-    Asked& asked = asked_.find(id->second)->second;
+    const auto known = asked_.find(id->second);
+    HEDDLE_ASSERT(known != asked_.end() && !known->second.abandoned,
+                  "a request that was abandoned has no owner");
+    Asked& asked = known->second;
     if (!asked.connected) return;
     asked.request = nullptr;
     asked.abandoned = true;
@@ -87,7 +93,11 @@ void ConnectorRequests::abandon(const ConnectionRequest& request, Clock::time_po
 
 // Everything is done with the request once its state is stored: its owner may free it then.
 void ConnectorRequests::end(const Asked& asked, int error, std::vector<Ended>& ended) {
+    HEDDLE_ASSERT(asked.request != nullptr && !asked.connected && !asked.abandoned);
     ConnectionRequest& request = *asked.request;
+    HEDDLE_ASSERT(request.state.load(std::memory_order_relaxed) == ConnectionRequest::kConnecting,
+                  "a request ends once");
+    HEDDLE_ASSERT(error >= 0, "an errno is positive");
     ended.push_back({&request, request.changed, request.argument, error, asked.datagram.to,
                      Clock::now() - asked.started, asked.times_sent});
     request.error = error;
@@ -98,6 +108,8 @@ void ConnectorRequests::end(const Asked& asked, int error, std::vector<Ended>& e
 int ConnectorRequests::take_up(const Asked& asked, const Datagram& reply) const noexcept {
     // A peer that answers with more than it was asked for is broken.
     if (reply.mtu > asked.datagram.mtu || reply.reads > asked.datagram.reads) return EPROTO;
+    HEDDLE_ASSERT(reply.error == 0 && reply.mtu != 0 && reply.reads != 0,
+                  "parse() refuses an answer without a QP");
     const QpAddress peer = address_of(asked.datagram.to, reply.qpn);
     verbs::ConnectionAttributes attributes = own_;
     attributes.mtu = static_cast<ibv_mtu>(reply.mtu);
@@ -111,6 +123,7 @@ int ConnectorRequests::take_up(const Asked& asked, const Datagram& reply) const 
 
 std::optional<ConnectorRequests::Outgoing> ConnectorRequests::answered(const Datagram& reply,
                                                                        std::vector<Ended>& ended) {
+    HEDDLE_ASSERT(reply.kind == DatagramKind::kReply, "the caller has looked at the kind");
     const auto at = asked_.find(reply.id);
     if (at == asked_.end()) {
         if (reply.error != 0) return {};
@@ -146,6 +159,8 @@ std::vector<ConnectorRequests::Outgoing> ConnectorRequests::due(Clock::time_poin
     std::vector<Outgoing> out;
     while (!timers_.empty() && timers_.begin()->first <= now) {
         const auto at = asked_.find(timers_.begin()->second);
+        HEDDLE_ASSERT(at != asked_.end() && at->second.timer == timers_.begin(),
+                      "a request has one timer, which ends with it");
         timers_.erase(timers_.begin());
         Asked& asked = at->second;
         if (!asked.abandoned && is_on_another_fabric(self_, asked.datagram.to)) {
@@ -173,6 +188,8 @@ std::vector<ConnectorRequests::Outgoing> ConnectorRequests::due(Clock::time_poin
         asked.timer = timers_.emplace(std::min<Clock::time_point>(now + pause, asked.give_up),
                                       asked.datagram.id);
     }
+    HEDDLE_ASSERT(timers_.size() <= asked_.size() && ids_.size() <= asked_.size(),
+                  "each timer and each owner has a request");
     return out;
 }
 

@@ -119,17 +119,21 @@ Connector::Service::Service(ibv_context* context, ibv_pd* pd, const Options& opt
 }
 
 Connector::Service::~Service() {
+    HEDDLE_ASSERT(std::this_thread::get_id() != thread_.get_id(),
+                  "a thread cannot wait for itself");
     {
         const auto lock = enter();
         leaving_ = true;
     }
     wake_up_.signal();
     thread_.join();
+    HEDDLE_ASSERT(ended_.empty(), "each owner has been told of the end of its request");
     ::close(async_fds_);
     memory::ProgramThreads::forget();
 }
 
 void Connector::Service::add(const LocalEndpoint& endpoint) {
+    HEDDLE_ASSERT(endpoint.context != nullptr && endpoint.name.valid());
     const auto lock = enter();
     if (!is_watched(endpoint.context)) {
         const int fd = endpoint.context->async_fd;
@@ -290,6 +294,9 @@ Connector::Counts Connector::Service::counts() const {
 }
 
 void Connector::Service::send(const Datagram& datagram, const EndpointAddress& to) noexcept {
+    HEDDLE_ASSERT(datagram.qpn < 1u << 24 && datagram.psn < 1u << 24,
+                  "IBTA: numbers of QPs and packets have 24 bits");
+    HEDDLE_ASSERT(datagram.from.process == self_.process, "an answer finds its way back");
     std::uniform_real_distribution<double> chance;
     const bool lose = options_.drop > 0 && chance(luck_) < options_.drop;
     const bool twice = options_.repeat > 0 && chance(luck_) < options_.repeat;
@@ -329,6 +336,7 @@ void Connector::Service::arrived(const ConnectorPort::Arrival& arrival) {
 
 // With the lock held; without it while the owners are called.
 void Connector::Service::tell(std::unique_lock<std::mutex>& lock) {
+    HEDDLE_ASSERT(lock.owns_lock(), "the tables are under the lock");
     if (ended_.empty()) return;
     const std::vector<ConnectorRequests::Ended> ended = ended_;
     lock.unlock();
@@ -337,6 +345,7 @@ void Connector::Service::tell(std::unique_lock<std::mutex>& lock) {
         if (e.changed != nullptr) e.changed(e.argument);
     }
     lock.lock();
+    HEDDLE_ASSERT(ended_.size() == ended.size(), "only this thread adds to it");
     ended_.clear();  // nobody else adds to it
     callback_ended_.notify_all();
 }

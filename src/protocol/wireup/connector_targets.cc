@@ -76,12 +76,18 @@ ConnectorTargets::ConnectorTargets(const EndpointAddress& self,
 ConnectorTargets::~ConnectorTargets() {
     while (!targets_.empty())
         destroy(targets_.begin());
+    HEDDLE_ASSERT(std::all_of(by_source_.begin(), by_source_.end(),
+                              [](const auto& each) { return each.second == 0; }),
+                  "what a peer has taken is given back");
     destroy_retired([](const Retired&) { return true; });
 }
 
 void ConnectorTargets::add(const LocalEndpoint& endpoint) {
     HEDDLE_ASSERT(endpoint.name.process == self_.process);
     HEDDLE_ASSERT(endpoint.name.xrc() == (endpoint.xrcd != nullptr));
+    HEDDLE_ASSERT(std::none_of(endpoints_.begin(), endpoints_.end(),
+                               [&](const LocalEndpoint& e) { return e.name == endpoint.name; }),
+                  "no two endpoints have one name");
     endpoints_.push_back(endpoint);
 }
 
@@ -108,6 +114,8 @@ void ConnectorTargets::remove(const EndpointAddress& endpoint) noexcept {
 }
 
 Datagram ConnectorTargets::answer(const Datagram& request, Clock::time_point now) noexcept {
+    HEDDLE_ASSERT(request.kind == DatagramKind::kRequest && request.reads != 0 && request.mtu != 0,
+                  "parse() refuses a request without a QP");
     const Key key{request.from.process.nonce, request.id};
     Datagram reply;
     reply.kind = DatagramKind::kReply;
@@ -151,6 +159,7 @@ Datagram ConnectorTargets::answer(const Datagram& request, Clock::time_point now
             removals_.fetch_add(1, std::memory_order_release);
         targets_.emplace(key, target);
         ++of_peer;
+        HEDDLE_ASSERT(of_peer <= most_of_peer_ && size() <= most_, "is_at_limit() was asked");
     } catch (const std::bad_alloc&) {
         ibv_destroy_qp(target.qp);
         reply = {};
@@ -180,6 +189,7 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
         ibv_destroy_qp(qp);
         return error;
     }
+    HEDDLE_ASSERT(target.qp == nullptr, "a target is made once");
     target.qp = qp;
     target.reply.qpn = qp->qp_num;
     target.reply.psn = attributes.send_psn;
@@ -306,6 +316,7 @@ void ConnectorTargets::destroy_retired(const Wanted& wanted) noexcept {
 
 ConnectorTargets::Targets::iterator ConnectorTargets::retire(Targets::iterator target,
                                                              Clock::time_point now) noexcept {
+    HEDDLE_ASSERT(target != targets_.end() && target->second.qp != nullptr);
     fail(target->second.qp);
     try {
         retired_.push_back({target->second, now + last_receive_, false, {}});
@@ -324,6 +335,7 @@ void ConnectorTargets::reached_last(std::uint32_t number) noexcept {
 
 // Everything that it delivered is in the completion queues of the endpoints that it reached.
 void ConnectorTargets::ask(Retired& retired) {
+    HEDDLE_ASSERT(!retired.is_draining && retired.waits.empty(), "each Drain is asked once");
     retired.is_draining = true;
     for (const LocalEndpoint& endpoint : endpoints_) {
         Drain* const drain = endpoint.drain;
@@ -345,6 +357,8 @@ void ConnectorTargets::advance(Clock::time_point now) noexcept {
             } catch (const std::bad_alloc&) {  // then nobody is waited for
             }
         std::erase_if(retired.waits, [](const Retired::Wait& wait) {
+            HEDDLE_ASSERT(wait.ticket <= wait.drain->asked.load(std::memory_order_relaxed),
+                          "it was asked for");
             return wait.drain->done.load(std::memory_order_acquire) >= wait.ticket;
         });
     }
@@ -363,6 +377,7 @@ void ConnectorTargets::note_gone(std::uint32_t number) noexcept {
     const std::unique_lock lock(askers_mutex_);
     const auto asker = askers_.find(number);
     if (asker == askers_.end()) return;
+    HEDDLE_ASSERT(asker->second.gone_as == 0, "a target goes once");
     try {
         gone_.push_back({number, last_gone_ + 1});
         asker->second.gone_as = ++last_gone_;

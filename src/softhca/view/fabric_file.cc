@@ -11,6 +11,7 @@
 #include <cstring>
 #include <set>
 
+#include "softhca/base/assert.h"
 #include "softhca/device/fabric_directory.h"
 #include "softhca/device/liveness.h"
 
@@ -71,11 +72,13 @@ std::unique_ptr<FabricFile> FabricFile::open(const std::string& name) {
 }
 
 FabricFile::~FabricFile() {
+    SOFTHCA_ASSERT(fd_ >= 0, "open() makes no object without a file");
     if (segment_) ::munmap(const_cast<device::Segment*>(segment_), sizeof(device::Segment));
     ::close(fd_);
 }
 
 bool FabricFile::alive(std::uint32_t slot) const {
+    SOFTHCA_ASSERT(slot < device::kMaxProcesses, "a lock behind the last slot is nobody's");
     struct flock lock = device::liveness_lock(slot, 1);
     return ::fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }

@@ -10,6 +10,8 @@
 #include <algorithm>
 #include <map>
 
+#include "softhca/base/assert.h"
+
 namespace softhca::view {
 
 const CounterField kCounterFields[11] = {
@@ -49,6 +51,8 @@ void CounterValues::add(const CounterValues& other) {
 }
 
 CounterValues CounterValues::since(const CounterValues& earlier) const {
+    static_assert(std::size(kCounterFields) * sizeof(std::uint64_t) == sizeof(CounterValues),
+                  "each counter has a field");
     CounterValues difference;
     for (const CounterField& field : kCounterFields) {
         const std::uint64_t now = this->*field.value, then = earlier.*field.value;
@@ -105,6 +109,7 @@ public:
         for (std::uint32_t slot = 0; slot < high; ++slot) {
             const device::Process& process = segment_.processes[slot];
             if (process.state.load(std::memory_order_acquire) == device::kFree) continue;
+            SOFTHCA_ASSERT(!process_of_.contains(slot), "a slot is read once");
             process_of_[slot] = out_.processes.size();
             ProcessUse use;
             use.slot = slot;
@@ -120,8 +125,10 @@ public:
     }
 
     void read_contexts() {
+        SOFTHCA_ASSERT(out_.processes.size() == process_of_.size(), "processes are read first");
         each(segment_.contexts,
              [&](std::uint32_t i, const device::Context& item, ProcessUse& owner) {
+                 SOFTHCA_ASSERT(!context_of_.contains(i), "a context is read once");
                  context_of_[i] = out_.contexts.size();
                  ContextUse use;
                  use.index = i;
@@ -221,6 +228,10 @@ public:
     }
 
     void read_the_rest() {
+        for (const ContextUse& context : out_.contexts) {
+            SOFTHCA_ASSERT(process_of_.contains(context.slot) || context.pid == 0,
+                           "a context is of a process that was read");
+        }
         each(segment_.pds, [](auto, const auto&, ProcessUse& owner) { ++owner.pds; });
         each(segment_.xrcd_handles, [](auto, const auto&, ProcessUse& owner) { ++owner.xrcds; });
         each(segment_.channels, [](auto, const auto&, ProcessUse& owner) { ++owner.channels; });
@@ -258,6 +269,7 @@ private:
 
     ContextUse* context_of(const device::ObjectHead& head) {
         const auto found = context_of_.find(head.context);
+        SOFTHCA_ASSERT(context_of_.size() == out_.contexts.size(), "contexts are read first");
         return found == context_of_.end() ? nullptr : &out_.contexts[found->second];
     }
 
