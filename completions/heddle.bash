@@ -47,7 +47,7 @@ _heddle_options() {
     calibrate) echo "--device --show --json --help" ;;
     check-hardware) echo "--device --out --only --list --json --help" ;;
     reproduce) echo "--quick --full --only --out --no-page --list --help" ;;
-    report) echo "--out --help" ;;
+    report) echo "--markdown --out --help" ;;
     plan)
         echo "--threads --qps-per-thread --processes --budget-uars --depth --device --measure" \
             "--kernels --json --help"

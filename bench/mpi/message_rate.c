@@ -73,6 +73,7 @@ static void* body(void* argument) {
             begin_turn();
             MPI_Barrier(MPI_COMM_WORLD);
             g_seconds[i] = MPI_Wtime();
+            MPI_Barrier(MPI_COMM_WORLD);  // the other rank's threads send nothing before that
         }
         pthread_barrier_wait(&g_barrier);
         exchange(t, out, in, g_rounds);

@@ -140,10 +140,12 @@ static void check(const struct operation* what) {
         }
 }
 
-// Seconds of one, by the slowest rank.
+// Seconds of one, by the slowest rank. No rank begins before all have looked at the clock: one that
+// gets its processor late would miss what the others have done by then.
 static double seconds(const struct operation* what, int rounds) {
     MPI_Barrier(MPI_COMM_WORLD);
     const double begin = MPI_Wtime();
+    MPI_Barrier(MPI_COMM_WORLD);
     for (int i = 0; i < rounds; ++i)
         what->go();
     double mine = (MPI_Wtime() - begin) / rounds / what->messages, slowest;

@@ -111,6 +111,7 @@ def main():
                 print(json.dumps({"experiment": "mpi-operations", "mpi": mpi.name,
                                   "version": " ".join(mpis.REQUIREMENTS[mpi.key]),
                                   "operation": name, "bytes": size, "ranks": ranks, "way": way,
+                                  "cores": len(os.sched_getaffinity(0)),
                                   "seconds": seconds}), flush=True)
     return 1 if missing else 0
 

@@ -14,6 +14,7 @@ here. Standard library only.
 
 import argparse
 import json
+import os
 import re
 import statistics
 import subprocess
@@ -122,7 +123,8 @@ def main():
     if options.json:
         for way, seconds in taken.items():
             print(json.dumps({"experiment": "ways", "program": name, "ranks": options.ranks,
-                              "mpi": mpi.name, "way": way, "seconds": seconds}))
+                              "cores": len(os.sched_getaffinity(0)), "mpi": mpi.name, "way": way,
+                              "seconds": seconds}))
         return 0
     print(f"{name}, {options.ranks} ranks, {mpi.name}, {len(taken[first])} rounds, "
           f"{'' if options.hardware else 'software HCA; '}all answers right\n")

@@ -8,5 +8,8 @@ catalogue.py    the papers, and a list of all experiments
 runner.py       runs them, one after the other; what is there already is not run again
 samples.py      the folder that a run leaves behind, and what may be wrong with it
 plots.py        panels as SVG whose colours are the page's
+likeness.py     whether curves are like a paper's
+runs.py         a run in the words of the page and of the document
+markdown.py     the document: the same verdicts and values, without plots
 page.py         one HTML file of one run or several
 """

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import catalogue, runner, samples
+from . import catalogue, markdown, runner, samples
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -45,10 +45,15 @@ def parse(arguments):
         description="Writes a page of what `heddle reproduce` has measured. Several folders are "
         "compared: before and after, this machine and that one.")
     report.add_argument("runs", nargs="+", type=Path, metavar="DIR")
+    report.add_argument("--markdown", action="store_true",
+                        help="of one run, as a document of Markdown: the same verdicts and values, without "
+                        "plots and matplotlib")
     report.add_argument("--out", type=Path, metavar="FILE",
                         help="default: report.html in the last DIR, comparison.html if there are "
-                        "several")
+                        "several, report.md with --markdown")
     options = parser.parse_args(arguments)
+    if options.command == "report" and options.markdown and len(options.runs) > 1:
+        parser.error("--markdown is of one run")
     if options.command == "reproduce":
         options.experiments = chosen(parser, options.only)
     return options
@@ -129,6 +134,11 @@ def reproduce(options):
 
 
 def report(options):
+    if options.markdown:
+        to = options.out or options.runs[0] / "report.md"
+        markdown.write(options.runs[0], to, catalogue.all_experiments())
+        print(to)
+        return 0
     to = options.out or options.runs[-1] / ("report.html" if len(options.runs) == 1
                                             else "comparison.html")
     write_report(options.runs, to, catalogue.all_experiments())
@@ -137,7 +147,7 @@ def report(options):
 
 def main(arguments=None):
     options = parse(arguments)
-    if arguments is None:
+    if arguments is None and not getattr(options, "markdown", False):
         with_matplotlib()
     try:
         return (reproduce if options.command == "reproduce" else report)(options)

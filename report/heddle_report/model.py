@@ -36,6 +36,8 @@ class Panel:
     y_scale: str = "linear"
     y_from_zero: bool = True
     marks: tuple = ()  # horizontal lines: (value, what it is)
+    note: str = ""  # what a reader must know of these values; it is in the drawing
+    shaded_above: float | None = None  # x beyond which the note holds; None: for all, if there is one
 
     limits: tuple | None = None  # of y; the panels of a figure share theirs
 
@@ -59,9 +61,13 @@ class Point:
     paper: float | None = None  # of the same unit
 
 
+STATES = ("like", "partly", "unlike", "cannot")
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """state: "like" the paper, "unlike" it, or "none": no statement can be made."""
+    """state: "like" the paper, "partly" like it, "unlike" it, or "cannot": it cannot be shown here, and the
+    text says why."""
     state: str
     text: str
 
@@ -82,6 +88,7 @@ class Experiment:
     points: Callable  # rows -> [Point]
     panels: Callable  # rows -> [Panel]
     verdict: Callable  # rows -> Verdict
+    criterion: str  # what the verdict goes by, in sentences
     differences: str  # from the paper; paragraphs
     needs: tuple = ()  # fields without which a row is of no use
     more_is_better: bool = True

@@ -6,11 +6,10 @@ other, and a table compares them. Printed, it is a document: whatever is folded 
 import base64
 from pathlib import Path
 
-from . import catalogue, model, panels, samples
+from . import catalogue, panels, samples
 from .plots import escape, svg
+from .runs import Run, adapter, facts_line, points_rows, state_text, value_text
 
-STATES = {"like": "as in the paper", "unlike": "unlike the paper", "none": "no statement",
-          "failed": "failed", "skipped": "skipped"}
 # For browsers whose style sheets cannot unfold <details> on paper.
 UNFOLD = """
 let folded = [];
@@ -20,39 +19,6 @@ addEventListener("beforeprint", () => {
 });
 addEventListener("afterprint", () => folded.forEach(each => { each.open = false; }));
 """
-BESIDE_PEERS = {**STATES, "like": "level or ahead", "unlike": "behind"}
-OF_OURS = {**STATES, "like": "as wanted", "unlike": "not as wanted"}
-
-
-def state_text(experiment, state):
-    of = (BESIDE_PEERS if experiment.paper == "peers" else
-          OF_OURS if experiment.where == model.NOT_IN_THE_PAPER else STATES)
-    return of[state]
-
-
-class Run:
-    def __init__(self, folder, experiments):
-        self.folder = Path(folder)
-        self.facts = samples.load_run(folder)
-        self.outcomes = {each.key: samples.load_outcome(folder, each) for each in experiments}
-        self.name = self.folder.resolve().name
-
-    def state_of(self, experiment):
-        """The word of its state, and the verdict's line."""
-        outcome = self.outcomes[experiment.key]
-        if outcome is None:
-            return "skipped", "It has not been run."
-        if outcome.status != "done":
-            return outcome.status, outcome.reason
-        verdict = experiment.verdict(outcome.rows)
-        return verdict.state, verdict.text
-
-
-def value_text(value):
-    if value is None:
-        return "–"
-    size = abs(value)
-    return f"{value:.0f}" if size >= 1000 else f"{value:.{1 if size >= 100 else 2 if size >= 1 else 3}f}"
 
 
 def table(head, rows, words=1):
@@ -65,19 +31,9 @@ def table(head, rows, words=1):
             + "".join(f"<tr>{cells('td', row)}</tr>" for row in rows) + "</tbody></table></div>")
 
 
-def key_cells(point):
-    return [str(part) for part in point.key]
-
-
 def points_table(experiment, outcome):
-    points = experiment.points(outcome.rows)
-    paper = any(point.paper is not None for point in points)
-    head = [*experiment.columns, "median", "quartiles", *(["paper"] if paper else [])]
-    rows = [[*key_cells(each), value_text(each.value),
-             "–" if each.low is None else f"{value_text(each.low)} to {value_text(each.high)}",
-             *([value_text(each.paper)] if paper else [])] for each in points]
-    return f"<p class=soft>In {escape(experiment.unit)}.</p>" + table(head, rows,
-                                                                     len(experiment.columns))
+    return (f"<p class=soft>In {escape(experiment.unit)}.</p>"
+            + table(*points_rows(experiment, outcome), len(experiment.columns)))
 
 
 def comparison(experiment, runs):
@@ -101,11 +57,6 @@ def comparison(experiment, runs):
 
 def command_text(outcome):
     return "\n".join(" ".join(words) for words in outcome.commands)
-
-
-def adapter(facts):
-    names = ", ".join(each.get("device", "?") for each in facts.get("devices", []))
-    return f"software HCA ({names})" if facts.get("software_hca") else names or "unknown"
 
 
 def environment(facts, outcome):
@@ -175,7 +126,8 @@ def section(experiment, runs):
         parts.append(f"<details open><summary>The runs beside each other</summary>"
                      f"{comparison(experiment, done)}</details>")
     about = "What is compared" if experiment.paper == "peers" else "Differences in set-up"
-    parts.append(f"<p><strong>{about}:</strong> {escape(experiment.differences)}</p>")
+    parts.append(f"<p><strong>How it is judged:</strong> {escape(experiment.criterion)}</p>"
+                 f"<p><strong>{about}:</strong> {escape(experiment.differences)}</p>")
     for run in done:
         values = points_table(experiment, run.outcomes[experiment.key])
         parts.append(f"<details><summary>All values{of(run)}</summary>{values}</details>"
@@ -199,10 +151,7 @@ def card(experiment, run):
 
 def heading(runs):
     facts = runs[-1].facts
-    lines = [f"<p class=soft>{escape(run.name)}: {escape(adapter(run.facts))}, "
-             f"{escape(run.facts.get('processor'))}, {escape(run.facts.get('processors'))} processors, "
-             f"{escape(run.facts.get('kernel'))}, {escape(run.facts.get('heddle'))}, "
-             f"{escape(run.facts.get('started'))}, {escape(run.facts.get('mode'))}</p>" for run in runs]
+    lines = [f"<p class=soft>{escape(run.name)}: {escape(facts_line(run.facts))}</p>" for run in runs]
     if any(run.facts.get("software_hca") for run in runs):
         lines.append("<p class=notice>Measured on a <strong>software HCA</strong>: locks, cache lines, "
                      "copies and system calls of this machine, and no rates of an adapter. What the "

@@ -125,7 +125,8 @@ def cut_off(panel):
 
 def notes(panel):
     """What the drawing leaves out, in sentences."""
-    said = []
+    said = [f"{panel.note[0].upper()}{panel.note[1:]}: this shows the scheduler, and nothing of as many cores."
+            ] if panel.note else []
     if ends := cut_off(panel):
         furthest = [number(end) for end, is_out in ((min(ends), min(ends) < panel.limits[0]),
                                                     (max(ends), max(ends) > panel.limits[1])) if is_out]

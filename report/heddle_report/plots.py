@@ -124,6 +124,21 @@ def draw_bars(axes, panel):
     axes.set_xticks(range(len(panel.x)), panel.x, rotation=28, ha="right", fontsize=8.5)
 
 
+def draw_note(axes, panel, small):
+    """What must be known of the values is in the drawing itself, and the part that it holds for is shaded."""
+    if not panel.note:
+        return
+    low, high = axes.get_xlim()
+    if panel.shaded_above is None:
+        axes.axvspan(low, high, color=BAND, alpha=0.15, linewidth=0, zorder=0)
+    elif panel.shaded_above < high:
+        axes.axvspan(panel.shaded_above, high, color=BAND, alpha=0.15, linewidth=0, zorder=0)
+    axes.set_xlim(low, high)
+    if not small:
+        axes.annotate(panel.note, (0, 1), xycoords="axes fraction", xytext=(4, -4), textcoords="offset points",
+                      va="top", fontsize=8)
+
+
 def draw_legend(axes, panel):
     names = axes.get_legend_handles_labels()[1]
     if len(names) < 2:
@@ -158,6 +173,7 @@ def draw(panel, small=False):
                     axes.annotate(text, (1, value), xycoords=("axes fraction", "data"),
                                   xytext=(3, 0), textcoords="offset points", va="center",
                                   fontsize=8.5)
+            draw_note(axes, panel, small)
             axes.grid(True, axis="y", color=GRID, linewidth=0.6, zorder=0)
             if small:
                 axes.tick_params(labelbottom=False, labelleft=False, length=0)

@@ -44,3 +44,12 @@ def bytes_text(count):
         if count >= size and count % size == 0:
             return f"{count // size} {unit}"
     return f"{count} B"
+
+
+def short_of_cores(rows, count="ranks"):
+    """Why nothing can be said of so many ranks; empty: there are cores enough, or it is not known."""
+    ranks = max(row[count] for row in rows)
+    cores = min(row.get("cores", ranks) for row in rows)
+    if ranks <= cores:
+        return ""
+    return f"{ranks} ranks take turns on {cores} cores, and the scheduler is part of every time."

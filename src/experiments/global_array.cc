@@ -32,6 +32,15 @@ struct Report {
     std::uint64_t reads = 0, writes = 0;
 };
 
+// Millions of messages a second of all threads in the phase in which they read, or write. Phases of
+// the threads interleave, so no clock shows one alone. `seconds`: of the phase, of all threads
+// together; `running` of them have a core at a time. If there are fewer cores than threads, the
+// sum of the threads' own rates would count each core as often as it has threads.
+double phase_rate(std::uint64_t messages, Seconds seconds, std::size_t running) {
+    if (messages == 0) return 0;
+    return static_cast<double>(messages) / seconds.count() * static_cast<double>(running) * 1e-6;
+}
+
 std::size_t elements(const GlobalArray& g) { return std::size_t{g.matrix} * g.matrix; }
 
 // QPs that one process has: one of each thread, or one for all.
@@ -205,28 +214,26 @@ GlobalArrayResult compute(Team& team, const GlobalArray& g) {
     GlobalArrayResult result;
     for (int r = -1; r < g.repetitions; ++r) {
         team.barrier();
-        std::vector<Seconds> took(g.threads);
-        workers.run(g.threads, [&](std::uint32_t t) {
-            const auto begin = Clock::now();
+        const Stretch stretch = workers.run(g.threads, [&](std::uint32_t t) {
             set[t].visit([&](auto& queues) {
                 Poster poster(queues, tracker, workers, postings[t]);
                 clients[t].run(poster, t);
             });
-            took[t] = Clock::now() - begin;
         });
         Report report;
-        for (std::uint32_t t = 0; t < g.threads; ++t) {
-            const Client& c = clients[t];
-            report.seconds = std::max(report.seconds, took[t].count());
+        report.seconds = seconds_of({stretch});
+        Seconds reading{0}, writing{0};
+        for (const Client& c : clients) {
             report.reads += c.reads;
             report.writes += c.writes;
-            if (c.reads != 0)
-                report.read_rate += static_cast<double>(c.reads) / c.reading.count() * 1e-6;
-            if (c.writes != 0)
-                report.write_rate += static_cast<double>(c.writes) / c.writing.count() * 1e-6;
+            reading += c.reading;
+            writing += c.writing;
         }
         HEDDLE_ASSERT(report.writes == std::uint64_t{(g.matrix + g.tile - 1) / g.tile} * g.matrix,
                       "each tile of C is written once, a row at a time");
+        const std::size_t running = workers.cores(g.threads);
+        report.read_rate = phase_rate(report.reads, reading, running);
+        report.write_rate = phase_rate(report.writes, writing, running);
         team.all_gather_values(report);
         if (r >= 0) add_up(result, report);
     }

@@ -30,12 +30,13 @@ struct GlobalArray {
 };
 
 struct GlobalArrayResult {
-    std::vector<double> seconds;            // of each repetition
-    std::uint64_t reads = 0, writes = 0;    // messages of one repetition
-    std::vector<double> read_mmsgs_per_s;   // of all threads, while they read
-    std::vector<double> write_mmsgs_per_s;  // while they write
-    std::string wrong;                      // the first wrong element, or empty
-    Usage usage;                            // of the process with the threads
+    std::vector<double> seconds;  // of each repetition, from the first begin to the last end
+    std::uint64_t reads = 0, writes = 0;  // messages of one repetition
+    // All threads that have a core at a time, while they read, and while they write.
+    std::vector<double> read_mmsgs_per_s;
+    std::vector<double> write_mmsgs_per_s;
+    std::string wrong;  // the first wrong element, or empty
+    Usage usage;        // of the process with the threads
 };
 
 // By both processes of a team of two: rank 0 has the matrices, rank 1 the threads. Both get the

@@ -11,6 +11,7 @@
 #include <optional>
 #include <thread>
 
+#include "experiments/common/clock.h"
 #include "experiments/common/completion_tracker.h"
 #include "experiments/common/measure.h"
 #include "heddle/detail/assert.h"
@@ -23,7 +24,6 @@ using post::Completion;
 using post::Opcode;
 using post::Posted;
 using post::WorkRequest;
-using Clock = std::chrono::steady_clock;
 
 struct Shared {
     explicit Shared(std::uint32_t threads) : tracker(threads, 1) {}
@@ -214,35 +214,41 @@ Rate MessageRateRun::Parts::repeat(double wanted_seconds) {
     shared.stop.store(false);
     std::barrier start(static_cast<std::ptrdiff_t>(m.threads) + 1);
     std::vector<std::uint64_t> sent(m.threads);
+    std::vector<Interval> worked(m.threads);
     std::vector<double> cpu(m.threads);
     std::vector<std::thread> threads;
     for (std::uint32_t t = 0; t < m.threads; ++t)
         threads.emplace_back([&, t] {
             if (!m.processors.empty()) pin_to(m.processors[t % m.processors.size()]);
             start.arrive_and_wait();
+            // The processor time lies within the interval.
+            worked[t].begin = now_seconds();
             const double before = thread_cpu_seconds();
             sent[t] = run_thread(t);
             cpu[t] = thread_cpu_seconds() - before;
+            worked[t].end = now_seconds();
         });
     start.arrive_and_wait();
-    const auto begin = Clock::now();
+    // This thread only says when to stop. With more threads than cores it may come late.
     std::this_thread::sleep_for(std::chrono::duration<double>(wanted_seconds));
     shared.stop.store(true);
     for (std::thread& thread : threads)
         thread.join();
-    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     if (const int status = shared.failed.load())
         throw VerbsError(std::string("writing: a request completed with \"") +
                              ibv_wc_status_str(static_cast<ibv_wc_status>(status)) + "\"",
                          EIO);
+    const double seconds = covered_seconds(worked);
     HEDDLE_ASSERT(seconds > 0 && targets.size() == m.threads, "each thread had a target");
-    std::uint64_t all = 0;
-    for (const std::uint64_t n : sent)
-        all += n;
+    const std::uint64_t all = std::accumulate(sent.begin(), sent.end(), std::uint64_t{0});
     messages += all;
     const double millions = static_cast<double>(all) * 1e-6;
     const double busy = std::accumulate(cpu.begin(), cpu.end(), 0.0);
-    return {millions / seconds, millions / busy * m.threads};
+    HEDDLE_ASSERT(busy > 0, "messages take processor time");
+    const Rate rate{millions / seconds, millions / busy};
+    require_possible(rate.per_second, rate.per_cpu_second,
+                     cores_of(m.processors, allowed_cores().size(), m.threads));
+    return rate;
 }
 
 }  // namespace heddle::bench

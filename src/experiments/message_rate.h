@@ -30,10 +30,10 @@ struct MessageRate {
 
 // Millions of messages, of all threads together.
 struct Rate {
+    // By the clock: over the time in which at least one thread worked.
     double per_second = 0;
-    // By processor time, times the threads: the rate if each thread had a processor to itself. It
-    // is the steadier number where other programs run. Time spent waiting for a thread that is not
-    // scheduled counts.
+    // By the processor time of all threads: what one core does. It says nothing of how rates scale:
+    // times the threads it grows with them whatever they share, unless a thread spins for another.
     double per_cpu_second = 0;
 };
 
@@ -48,7 +48,7 @@ public:
 
     // A tenth of a repetition, not measured: caches and page tables are filled.
     void warm_up();
-    // Throws VerbsError if a message fails.
+    // Throws VerbsError if a message fails, ImpossibleRate (common/clock.h) if the clock is wrong.
     Rate repeat();
     std::uint64_t messages() const noexcept;  // sent so far, those of warm_up() included
     const Usage& usage() const noexcept;

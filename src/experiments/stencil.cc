@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 
 #include "experiments/common/poster.h"
@@ -18,7 +17,6 @@
 namespace heddle::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using post::Opcode;
 using post::WorkRequest;
 
@@ -296,17 +294,14 @@ StencilResult run_stencil(Team& team, const Stencil& s) {
         for (StencilWorker& worker : workers)
             worker.reset(initial);
         team.barrier();
-        std::vector<double> took(s.threads);
-        threads.run(s.threads, [&](std::uint32_t t) {
-            const auto begin = Clock::now();
+        const Stretch stretch = threads.run(s.threads, [&](std::uint32_t t) {
             set[t].visit([&](auto& queues) {
                 Poster poster(queues, tracker, threads, postings[t]);
                 workers[t].run(poster, threads);
             });
-            took[t] = Seconds(Clock::now() - begin).count();
         });
-        const auto all = team.all_gather_values(*std::ranges::max_element(took));
-        if (r >= 0) result.seconds.push_back(*std::ranges::max_element(all));
+        const auto all = team.all_gather_values(stretch);
+        if (r >= 0) result.seconds.push_back(seconds_of(all));
         std::vector<double> block;
         for (const StencilWorker& worker : workers)
             worker.append_result(block);

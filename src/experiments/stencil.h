@@ -30,7 +30,7 @@ struct Stencil {
 };
 
 struct StencilResult {
-    std::vector<double> seconds;  // of each repetition: of the slowest thread
+    std::vector<double> seconds;  // of each repetition, from the first begin to the last end
     std::uint64_t messages = 0;   // of one repetition: rows of halo, and the flags behind them
     std::string wrong;            // the first wrong element, or empty
     Usage usage;                  // of each process

@@ -44,7 +44,7 @@ def ways(words):
         print(f"installing this and that\nrndv_modes: no {program} <&>", file=sys.stderr)
         sys.exit(77)
     by = ({"verbs": 2.0, "direct": 1.9} if "post" in words else
-          {"rget": 2.0, "rput": 2.1, "tupleq": 1.5, "tupleq, copy": 1.6, "auto": 1.9})
+          {"rget": 2.0, "rput": 2.0, "tupleq": 1.5, "tupleq, copy": 1.6, "auto": 1.9})
     for way, seconds in by.items():
         yield {"program": program, "way": way, "seconds": [seconds, seconds * 1.1]}
 

@@ -16,6 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "cli"), str(HERE.parents[1] / "report")]
 from heddle_report.catalogue import all_experiments  # noqa: E402
+from heddle_report.runs import Run, state_text  # noqa: E402
 from heddle_report.samples import load_outcome  # noqa: E402
 from harness import BUILD_DIR, SOURCE_DIR, Case, main  # noqa: E402
 
@@ -125,6 +126,40 @@ class Reports(Case):
             if tag == "svg":
                 self.assertEqual(attributes.get("role"), "img")
                 self.assertTrue(attributes.get("aria-label"))
+
+    def test_the_document_says_what_the_page_says(self):
+        self.heddle("reproduce", "--only", "endpoints", "--only", "tupleq-late", "--only", "reuse-pingpong",
+                    "--out", self.path("run"))
+        # without matplotlib
+        self.write("stub/matplotlib/__init__.py", "raise ModuleNotFoundError(name='matplotlib')\n")
+        self.heddle("report", "--markdown", self.path("run"), "--out", self.path("results.md"),
+                    PYTHONPATH=self.path("stub") + ":" + self.environment["PYTHONPATH"])
+        document = Path(self.path("results.md")).read_text(encoding="utf-8")
+        for sign in ("\\", "*"):
+            document = document.replace(sign, "")
+        words = " ".join(document.split())
+        run = Run(self.path("run"), all_experiments())
+        page = " ".join("".join(self.page("run", "report.html").text).split())
+        for experiment in all_experiments():
+            state, text = run.state_of(experiment)
+            self.assertIn(experiment.title, words)
+            said = state_text(experiment, state)
+            self.assertIn(f"{said.capitalize()}. {text}".replace("*", ""), words)
+            self.assertIn(" ".join(experiment.criterion.split()), words)
+            if run.is_done(experiment):
+                self.assertIn(f"{said}. {text}", page)
+                self.assertIn(experiment.criterion, page)
+        overview = document[document.index("## Overview"):document.index("## Scalable endpoints")]
+        self.assertEqual(overview.count("\n|"), 2 + len(all_experiments()), "no row is missing")
+        self.assertEqual(overview.count("| skipped |") + sum(map(run.is_done, all_experiments())),
+                         len(all_experiments()))
+        self.assertLessEqual(max(len(line) for line in document.splitlines() if not line.startswith(("|", " "))),
+                             100)
+        self.assertNotIn(self.scratch, document, "no folder of this machine")
+
+    def test_markdown_is_of_one_run(self):
+        done = self.heddle("report", "--markdown", self.path("a"), self.path("b"), status=2)
+        self.assertIn("--markdown is of one run", done.stderr)
 
     def test_the_page_as_a_document(self):
         self.heddle("reproduce", "--only", "endpoints-3", "--only", "tupleq-late", "--out",

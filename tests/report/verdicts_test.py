@@ -109,22 +109,6 @@ class Verdicts(unittest.TestCase):
             self.assertGreater(len(each.differences), 40)
             self.assertNotEqual(each.commands("quick"), [])
 
-    def test_rates_are_compared_by_shape(self):
-        rows = list(fake_heddle.message_rate(None))  # a tenth of the paper's, throughout
-        self.assertEqual(verdict("endpoints-3", rows).state, "like")
-        for row in rows:
-            row["mmsgs_per_s"] = 1.0 if row["x"] > 1 else 30.0
-        self.assertEqual(verdict("endpoints-3", rows).state, "unlike")
-        for row in rows:
-            row["paper_mmsgs_per_s"] = None
-        self.assertEqual(verdict("endpoints-6", rows).state, "none")
-
-    def test_processor_time_where_threads_take_turns(self):
-        rows = list(fake_heddle.message_rate(None))
-        for row in rows:
-            row.update(oversubscribed=True, mmsgs_per_s=1.0)
-        self.assertEqual(verdict("endpoints-3", rows).state, "like")
-
     def test_a_wrong_result_is_said(self):
         rows = list(fake_heddle.kernel(None))
         self.assertNotIn("WRONG", verdict("endpoints-14", rows).text)
@@ -142,17 +126,20 @@ class Verdicts(unittest.TestCase):
         points = {point.key: point.value for point in EXPERIMENTS["direct-instructions"].points(rows)}
         self.assertEqual(points["processor time, ns", "direct"], 105.0)
         rows[0]["direct"] = fake_counts.part(151.0)
+        self.assertEqual(verdict("direct-instructions", rows).state, "partly")
+        rows[0]["direct"] = fake_counts.part(300.0)
         self.assertEqual(verdict("direct-instructions", rows).state, "unlike")
-        self.assertEqual(verdict("direct-instructions", rows[1:]).state, "none")
+        self.assertEqual(verdict("direct-instructions", rows[1:]).state, "cannot")
 
     def test_programs_by_path(self):
-        rows = [{"program": "cg", "way": "verbs", "seconds": [2.0] * 6},
-                {"program": "cg", "way": "direct", "seconds": [1.8, 1.9, 1.9, 1.8, 1.9, 1.9]}]
-        self.assertEqual(verdict("direct-cg", rows).state, "like")
-        rows[1]["seconds"][2] = 2.3  # six of six are needed
-        self.assertEqual(verdict("direct-cg", rows).state, "none")
-        rows[1]["seconds"] = [2.1, 2.2, 2.3, 2.1, 2.2, 2.3]
-        self.assertEqual(verdict("direct-cg", rows).state, "unlike")
+        def of(*seconds):
+            return verdict("direct-cg", [{"program": "cg", "way": "verbs", "seconds": [2.0] * len(seconds)},
+                                         {"program": "cg", "way": "direct", "seconds": list(seconds)}]).state
+
+        self.assertEqual(of(1.99, 2.0, 2.0, 2.01, 1.98, 2.02), "like")
+        self.assertEqual(of(1.8, 1.9, 1.9, 1.8, 1.9, 1.9), "unlike", "a gain that the paper has not")
+        self.assertEqual(of(2.1, 2.2, 2.3, 2.1, 2.2, 2.3), "unlike", "a loss is none better")
+        self.assertEqual(of(1.8, 1.9, 2.3, 1.8, 1.9, 1.9), "cannot", "six of six are needed")
 
     def test_medians(self):
         # the table of the sign test: 6 of 6, 8 of 9 with 95 %, the 8th to 18th of 25, 40th to 61st of 100
@@ -172,16 +159,6 @@ class Verdicts(unittest.TestCase):
         rows[1]["good"] = False
         self.assertEqual(verdict("reuse-programs", rows),
                          model.Verdict("unlike", "Failed or wrong: adi."))
-
-    def test_reuse(self):
-        rows = list(fake_heddle.reuse(None))
-        self.assertEqual(verdict("reuse-pingpong", rows).state, "like")
-        for row in rows:
-            row["seconds_with"] = [2.1e-6, 2.1e-6]
-        self.assertEqual(verdict("reuse-pingpong", rows).state, "unlike")
-        for row in rows:
-            row["expected_gain"] = 0
-        self.assertEqual(verdict("reuse-pingpong", rows).state, "none")
 
     def test_a_registration_that_never_pays(self):
         rows = list(fake_heddle.calibrate(None))
@@ -211,9 +188,13 @@ class Verdicts(unittest.TestCase):
         for row in rows:
             if (row["operation"], row["bytes"], row["way"]) == ("latency", 8, "heddle"):
                 row["seconds"] = [2e-6, 4e-6]
-        self.assertEqual(verdict("peers-ucx", rows).state, "unlike")
+        self.assertEqual(verdict("peers-ucx", rows).state, "partly")
         self.assertIn("behind in MPICH latency of 8 B (0.50; 0.50 to 0.50)",
                       verdict("peers-ucx", rows).text)
+        for row in rows:
+            if row["bytes"] != 8 and row["way"] == "heddle":  # no size is left out
+                row["seconds"] = [2e-6, 4e-6]
+        self.assertEqual(verdict("peers-ucx", rows).state, "unlike")
 
     def test_peers_that_are_not_to_be_told_apart(self):
         row = {"mpi": "MPICH", "operation": "latency", "bytes": 8, "ranks": 2}
@@ -224,8 +205,8 @@ class Verdicts(unittest.TestCase):
 
         eight = (0.7, 0.8, 0.9, 0.95, 1.0, 1.1, 1.2, 1.3)
         said = verdict("peers-ucx", rows(*eight))
-        self.assertEqual(said.state, "none")
-        self.assertIn("not to be told in this spread: MPICH latency of 8 B (0.97; 0.70 to 1.30)",
+        self.assertEqual(said.state, "cannot")
+        self.assertIn("hidden by the spread: MPICH latency of 8 B (0.97; 0.70 to 1.30)",
                       said.text)
         # and the turns of several runs count together
         both = rows(*eight) + rows(*[1.2] * 40)
@@ -246,7 +227,7 @@ class Verdicts(unittest.TestCase):
         for row in rows:
             row["overhead"] = [9e-6, 11e-6] if row["way"] == "auto" else row["overhead"]
         self.assertEqual(verdict("peers-overlap", rows).state, "unlike")
-        self.assertEqual(verdict("peers-overlap", rows[:1]).state, "none")
+        self.assertEqual(verdict("peers-overlap", rows[:1]).state, "cannot")
 
     def test_memory_of_peers(self):
         rows = list(fake_mpi.heap(["--way", "heddle", "--way", "ucx"]))
@@ -258,7 +239,7 @@ class Verdicts(unittest.TestCase):
     def test_marks_are_no_peers(self):
         rows = list(fake_mpi.operations(["--way", "heddle", "--way", "tcp", "--way", "shm"]))
         said = verdict("peers-marks", rows)
-        self.assertEqual(said.state, "none")
+        self.assertEqual(said.state, "cannot")
         self.assertIn("2 to 2 times as fast as tcp", said.text)
 
     def test_heap(self):
@@ -271,7 +252,7 @@ class Verdicts(unittest.TestCase):
     def test_program(self):
         rows = list(fake_mpi.ways(None))
         self.assertEqual(verdict("tupleq-adi", rows).state, "like")
-        self.assertIn("0.75 times as long as by rget (paper: 0.74)", verdict("tupleq-adi", rows).text)
+        self.assertIn("tupleq 0.75 (paper: 0.74)", verdict("tupleq-adi", rows).text)
         self.assertEqual(verdict("tupleq-adi", [{**row, "seconds": [2.0]} for row in rows]).state,
                          "unlike")
 

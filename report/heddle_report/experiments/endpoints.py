@@ -3,13 +3,18 @@
 
 from statistics import geometric_mean
 
+from .. import likeness
 from ..model import Experiment, Panel, Point, Series, Verdict
 from ..reference import table
 from ..values import distinct, middle, quartiles
 
 CATEGORIES = {"mpi-everywhere": "MPI everywhere", "2xdynamic": "2xDynamic", "dynamic": "Dynamic",
               "shared-dynamic": "Shared Dynamic", "static": "Static", "mpi+threads": "MPI+threads"}
-CLOSE = 1.5  # a factor, to the paper's
+# Rates of two machines differ by a factor; what is compared is how points relate to each other.
+CRITERION = likeness.Criterion(ratios=True, tolerance=1.25, scaled=True)
+BOTH_PATHS = (" Each path to the device is judged by itself; where they differ, the figure is partly like the "
+              "paper's. Where threads are more than the cores, nothing is judged. They take turns, and the "
+              "clock shows the scheduler.")
 
 # Figure: what it is of, and what the paper found.
 SWEEPS = {
@@ -31,27 +36,34 @@ SWEEPS = {
 
 ABOUT_PROCESSORS = (
     "The paper had 16 cores for 16 threads and an adapter that executes what they post. On a software "
-    "HCA the threads execute it themselves, and if there are fewer processors than threads they take "
-    "turns. Rates are therefore by processor time, as if each thread had a processor to itself. Shown is each "
-    "path's rate relative to its (geometric) mean over all points of the figure, and the paper's "
-    "relative to its own. ")
+    "HCA the threads execute it themselves. Rates are by the clock. Shown is each path's rate relative to "
+    "its (geometric) mean over all points of the figure, and the paper's relative to its own. ")
 
 
-def sweep_rate(row):
-    return row["mmsgs_per_cpu_s"] if row["oversubscribed"] else row["mmsgs_per_s"]
+def turns_note(rows):
+    """Where there are fewer cores than threads: (what a plot says of it, from which x on; None: at all)."""
+    short = [row for row in rows if row["oversubscribed"]]
+    if not short:
+        return "", None
+    cores = short[0]["cores"]
+    if rows[0]["x_is"] == "threads":
+        return f"more than {cores} threads take turns on {cores} cores", cores
+    return f"{short[0]['threads']} threads take turns on {cores} cores", None
 
 
-def sweep_quartiles(row):
-    return row["cpu_quartiles"] if row["oversubscribed"] else row["quartiles"]
+def cannot_be_shown(rows):
+    """Why; empty: it can."""
+    short = [row for row in rows if row["oversubscribed"]]
+    if not short:
+        return ""
+    most = max(row["threads"] for row in short)
+    return (f"{most} threads take turns on {short[0]['cores']} cores ({len(short)} of {len(rows)} points), and "
+            f"the clock shows the scheduler. The same command shows it where {most} cores are.")
 
 
 def sweep_points(rows):
-    points = []
-    for row in rows:
-        low, high = sweep_quartiles(row)
-        points.append(Point((row["series"], row["x"], row["path"]), sweep_rate(row), low, high,
-                            row["paper_mmsgs_per_s"]))
-    return points
+    return [Point((row["series"], row["x"], row["path"]), row["mmsgs_per_s"], *row["quartiles"],
+                  row["paper_mmsgs_per_s"]) for row in rows]
 
 
 def relative(rows):
@@ -59,15 +71,15 @@ def relative(rows):
     the same points."""
     means, found = {}, {}
     for path in distinct(row["path"] for row in rows):
-        mine = [row for row in rows if row["path"] == path and sweep_rate(row) > 0]
+        mine = [row for row in rows if row["path"] == path and row["mmsgs_per_s"] > 0]
         with_paper = [row for row in mine if row["paper_mmsgs_per_s"]] or mine
-        means[path] = (geometric_mean([sweep_rate(row) for row in with_paper]),
+        means[path] = (geometric_mean([row["mmsgs_per_s"] for row in with_paper]),
                        geometric_mean([row["paper_mmsgs_per_s"] or 1 for row in with_paper]))
     for row in rows:
         mean, paper_mean = means[row["path"]]
         paper = row["paper_mmsgs_per_s"]
         found[row["series"], row["x"], row["path"]] = (
-            sweep_rate(row) / mean, [each / mean for each in sweep_quartiles(row)],
+            row["mmsgs_per_s"] / mean, [each / mean for each in row["quartiles"]],
             paper / paper_mean if paper else None)
     return found
 
@@ -77,6 +89,7 @@ RELATIVE = "rate, relative to the mean of all"
 
 def sweep_panels(rows):
     values = relative(rows)
+    note, shaded = turns_note(rows)
     xs = distinct(row["x"] for row in rows)
     panels = []
     for name in distinct(row["series"] for row in rows):
@@ -89,13 +102,15 @@ def sweep_panels(rows):
         paper = [next((values[key][2] for key in values if key[:2] == (name, x)), None) for x in xs]
         if any(value is not None for value in paper):
             series.append(Series("paper", paper, paper=True))
-        panels.append(Panel(name, xs, x_label(rows), RELATIVE, series, x_scale="log2"))
+        panels.append(Panel(name, xs, x_label(rows), RELATIVE, series, x_scale="log2", note=note,
+                            shaded_above=shaded))
     return [*panels, *resource_panel(rows, xs)]
 
 
 def feature_panels(rows):
     """As the paper draws Fig. 3: all features in one pair of axes; here one for each path."""
     values = relative(rows)
+    note, shaded = turns_note(rows)
     xs = distinct(row["x"] for row in rows)
     panels = []
     for path in distinct(row["path"] for row in rows):
@@ -108,7 +123,7 @@ def feature_panels(rows):
             papers.append(Series(f"paper: {name}", [cell and cell[2] for cell in cells], paper=True,
                                  hue=name))
         panels.append(Panel(f"All features, {path}", xs, x_label(rows), RELATIVE,
-                            [*series, *papers], x_scale="log2"))
+                            [*series, *papers], x_scale="log2", note=note, shaded_above=shaded))
     return [*panels, *resource_panel(rows, xs)]
 
 
@@ -131,14 +146,50 @@ def resource_panel(rows, xs):
                   x_scale="log2")]
 
 
-def sweep_verdict(rows):
-    pairs = [(ours, paper) for ours, _, paper in relative(rows).values() if paper]
-    if not pairs:
-        return Verdict("none", "The paper's values are not at hand.")
-    close = sum(1 for ours, paper in pairs if paper / CLOSE <= ours <= paper * CLOSE)
-    return Verdict("like" if close >= 0.75 * len(pairs) else "unlike",
-                   f"{close} of {len(pairs)} points are within a factor of {CLOSE} of the paper's "
-                   "shape.")
+def paper_figures():
+    """The paper's values: figure -> (curve, x) -> value."""
+    figures = {}
+    for row in table("icpads18"):
+        figures.setdefault(row["figure"], {})[row["series"], int(row["x"])] = float(row["mmsgs_per_s"])
+    for row in table("icpads18-applications"):
+        figures.setdefault(row["figure"], {})[row["curve"], row["category"]] = float(row["mmsgs_per_s"])
+    return figures
+
+
+def other_figures(figure, paper):
+    """Null models: what another figure's values would be in this one's places, and where they have the
+    same names."""
+    models = {}
+    for name, values in paper_figures().items():
+        if name == figure:
+            continue
+        models[f"the paper's Fig. {name}, by its order,"] = likeness.by_place(values, paper)
+        same = {key: values[key] for key in paper if key in values}
+        if len(same) == len(paper):
+            models[f"the paper's Fig. {name}"] = same
+    return models
+
+
+def judged(figure, by_path):
+    """by_path: path -> (curve, x) -> value."""
+    paper = paper_figures().get(figure)
+    if not paper:
+        return Verdict("cannot", "The paper's values are not at hand.")
+    others = other_figures(figure, paper)
+    found = {path: likeness.compare(values, paper, CRITERION, others) for path, values in by_path.items()}
+    return Verdict(likeness.together(each.state for each in found.values()),
+                   ". ".join(f"{path[0].upper()}{path[1:]}: {each.text()}" for path, each in found.items()) + ".")
+
+
+def sweep_verdict(figure):
+    def verdict(rows):
+        if why := cannot_be_shown(rows):
+            return Verdict("cannot", why)
+        by_path = {}
+        for row in rows:
+            by_path.setdefault(row["path"], {})[row["series"], row["x"]] = row["mmsgs_per_s"]
+        return judged(figure, by_path)
+    return verdict
 
 
 def sweep(figure):
@@ -150,7 +201,7 @@ def sweep(figure):
         return [["bench", "message-rate", "--figure", figure, "--path", "both", "--json", *length]]
 
     own = {
-        "6": "Of this figure the paper's values are not at hand.",
+        "6": "The paper's values of this figure are not at hand.",
         "7": "The paper's curves are of contention for the adapter's registers, which a software HCA "
              "does not have; what is left here are locks and cache lines.",
     }.get(figure, "What is compared is what software does: locks, cache lines, the number of "
@@ -159,10 +210,13 @@ def sweep(figure):
         key=f"endpoints-{figure}", paper="endpoints", where=f"Fig. {figure}", title=title,
         question=f"Message rate of small RDMA writes: {question}.", commands=commands,
         seconds=SECONDS[figure], columns=("curve", "x", "path"), unit="million messages a second",
-        points=sweep_points, panels=feature_panels if figure == "3" else sweep_panels, verdict=sweep_verdict,
+        points=sweep_points, panels=feature_panels if figure == "3" else sweep_panels,
+        verdict=sweep_verdict(figure),
+        criterion="The paper's values are not at hand, so nothing is judged." if figure == "6" else
+        CRITERION.text() + BOTH_PATHS,
         differences=ABOUT_PROCESSORS + own, softhca=("--uar", "static"),
-        needs=("series", "x", "x_is", "path", "mmsgs_per_s", "quartiles", "mmsgs_per_cpu_s",
-               "cpu_quartiles", "oversubscribed", "paper_mmsgs_per_s"))
+        needs=("series", "x", "x_is", "path", "threads", "cores", "mmsgs_per_s", "quartiles",
+               "oversubscribed", "paper_mmsgs_per_s"))
 
 
 # By the number of points mostly, and of repetitions of 30 and of 150 ms.
@@ -179,14 +233,20 @@ def paper_of(figure, curve, category):
     return None
 
 
-def category_panel(title, rates, paper, y_label):
+def category_note(rows):
+    threads = max(row.get("processes", 1) * row["threads"] for row in rows)
+    return (f"{threads} threads take turns on {rows[0]['cores']} cores"
+            if any(row["oversubscribed"] for row in rows) else "")
+
+
+def category_panel(title, rates, paper, y_label, note):
     """rates: path -> category -> value, relative to MPI everywhere; paper: category -> value."""
     names = list(CATEGORIES.values())
     series = [Series(path, [by.get(category) for category in CATEGORIES])
               for path, by in rates.items()]
     if any(value is not None for value in paper.values()):
         series.append(Series("paper", [paper[category] for category in CATEGORIES], paper=True))
-    return Panel(title, names, "", y_label, series)
+    return Panel(title, names, "", y_label, series, note=note)
 
 
 def to_everywhere(values):
@@ -205,7 +265,8 @@ def by_category(rows, field, curve, figure):
 def global_array_panels(rows):
     return [category_panel(f"RDMA {what}s", *by_category(rows, f"{what}_mmsgs_per_s",
                                                          f"RDMA {what}", "12"),
-                           "rate, relative to MPI everywhere") for what in ("read", "write")]
+                           "rate, relative to MPI everywhere", category_note(rows))
+            for what in ("read", "write")]
 
 
 def global_array_points(rows):
@@ -226,7 +287,8 @@ def stencil_panels(rows):
     return [category_panel(f"{processes} x {threads} (processes x threads)",
                            *by_category(stencil_rows(rows, (processes, threads)), "mmsgs_per_s",
                                         f"{processes}.{threads}", "14"),
-                           "rate, relative to MPI everywhere")
+                           "rate, relative to MPI everywhere",
+                           category_note(stencil_rows(rows, (processes, threads))))
             for processes, threads in splits(rows)]
 
 
@@ -242,25 +304,37 @@ def stencil_points(rows):
     return points
 
 
-def application_verdict(points):
-    """Compares the extremes: threads that share everything, and processes."""
+def application_verdict(figure, values):
+    """values: rows -> path -> (curve, category) -> rate."""
     def verdict(rows):
         wrong = sum(1 for row in rows if row["result"] != "correct")
         if wrong:
             return Verdict("unlike", f"{wrong} of {len(rows)} results are WRONG.")
-        by = {point.key: point for point in points(rows)}
-        pairs = [(point, by[what, "mpi-everywhere", path])
-                 for (what, category, path), point in by.items()
-                 if category == "mpi+threads" and (what, "mpi-everywhere", path) in by]
-        shares = [low.value / high.value for low, high in pairs if high.value]
-        papers = [low.paper / high.paper for low, high in pairs if low.paper and high.paper]
-        if not shares:
-            return Verdict("none", f"All {len(rows)} results are correct.")
-        beside = f" (paper: {middle(papers):.2f})" if papers else ""
-        return Verdict("like" if middle(shares) <= 0.8 else "unlike",
-                       f"All {len(rows)} results are correct. MPI+threads has {middle(shares):.2f} of "
-                       f"MPI everywhere's rate{beside}, the median of all cases.")
+        correct = f"All {len(rows)} results are correct. "
+        threads = max(row.get("processes", 1) * row["threads"] for row in rows)
+        if any(row["oversubscribed"] for row in rows):
+            return Verdict("cannot", f"{correct}{threads} threads take turns on {rows[0]['cores']} cores, and the "
+                           f"clock shows the scheduler. The same command shows it where {threads} cores are.")
+        said = judged(figure, values(rows))
+        return Verdict(said.state, correct + said.text)
     return verdict
+
+
+def global_array_values(rows):
+    found = {}
+    for row in rows:
+        for what in ("read", "write"):
+            found.setdefault(row["path"], {})[f"RDMA {what}", CATEGORIES[row["category"]]] = \
+                row[f"{what}_mmsgs_per_s"]
+    return found
+
+
+def stencil_values(rows):
+    found = {}
+    for row in rows:
+        key = (f"{row['processes']}.{row['threads']}", CATEGORIES[row["category"]])
+        found.setdefault(row["path"], {})[key] = row["mmsgs_per_s"]
+    return found
 
 
 def repetitions(mode):
@@ -277,11 +351,12 @@ EXPERIMENTS = [
                                 "--json", *repetitions(mode)]],
         seconds={"quick": 2, "full": 10}, columns=("operation", "category", "path"),
         unit="million messages a second", points=global_array_points, panels=global_array_panels,
-        verdict=application_verdict(global_array_points),
-        differences="The benchmark that the paper's authors published has no warm-up runs and its "
-        "tiles overlap, so that its C is no product; this one is, and it is compared with one made "
-        "in one thread. Sizes are chosen for small machines.",
-        needs=("category", "path", "read_mmsgs_per_s", "write_mmsgs_per_s", "result")),
+        verdict=application_verdict("12", global_array_values),
+        criterion=CRITERION.text() + BOTH_PATHS + " A wrong product is unlike the paper, whatever the rates.",
+        differences="The benchmark that the paper's authors published has no warm-up runs. Its tiles "
+        "overlap, so its C is no product. Here C is one, and it is compared with that of one thread. Sizes are chosen for small machines.",
+        needs=("category", "path", "threads", "cores", "oversubscribed", "read_mmsgs_per_s",
+               "write_mmsgs_per_s", "result")),
     Experiment(
         key="endpoints-14", paper="endpoints", where="Fig. 14", title="5-point stencil",
         question="Halos by RDMA write, as many processes by as many threads as the paper has, in each "
@@ -291,10 +366,11 @@ EXPERIMENTS = [
                                for threads in (1, 2, 4, 8, 16)],
         seconds={"quick": 20, "full": 90}, columns=("split", "category", "path"),
         unit="million messages a second", points=stencil_points, panels=stencil_panels,
-        verdict=application_verdict(stencil_points),
-        differences="16 threads on fewer processors than 16 wait for each other most of the time, and "
-        "for the scheduler to run the one they wait for; the paper's differences between categories "
-        "are of registers and locks that 16 cores want at once.",
-        needs=("category", "path", "processes", "threads", "messages", "mmsgs_per_s", "samples",
-               "result")),
+        verdict=application_verdict("14", stencil_values),
+        criterion=CRITERION.text() + BOTH_PATHS + " A curve is a split into processes and threads. A wrong "
+        "grid is unlike the paper, whatever the rates.",
+        differences="16 threads on fewer processors wait for each other, and for the scheduler. The "
+        "paper's differences between categories are of registers and locks that 16 cores want at once.",
+        needs=("category", "path", "processes", "threads", "cores", "oversubscribed", "messages",
+               "mmsgs_per_s", "samples", "result")),
 ]

@@ -116,7 +116,7 @@ void print_table(const BenchRequest& request, const DeviceInfo& device, const be
                 request.rate.depth, request.rate.post_list, request.rate.signal_every,
                 request.repetitions);
     cli_common::TextTable table(
-        {"category", "path", "Mmsg/s", "+-", "per CPU s", "+-", "QPs", "CQs", "UARs"});
+        {"category", "path", "Mmsg/s", "+-", "a CPU s", "+-", "QPs", "CQs", "UARs"});
     for (const BenchRow& row : rows) {
         HEDDLE_ASSERT(row.samples.size() == static_cast<std::size_t>(request.repetitions) &&
                           row.samples.size() == row.cpu_samples.size(),
@@ -128,7 +128,8 @@ void print_table(const BenchRequest& request, const DeviceInfo& device, const be
                    text_of(u.uars)});
     }
     std::printf(
-        "%s\nPer CPU s: of the threads' processor time, as if each had its processor to itself.\n",
+        "%s\nA CPU s: messages for each second of processor time. It says nothing of how rates\n"
+        "scale with threads.\n",
         table.text().c_str());
 }
 

@@ -28,7 +28,8 @@ Json host_facts();
 Json device_facts(const DeviceInfo& device);
 // Median, quartiles and every sample, of millions of messages a second.
 Json sample_facts(const std::vector<double>& samples);
-Json cpu_sample_facts(const std::vector<double>& samples);  // per second of processor time
+// Millions of messages for each second of processor time, of all threads together.
+Json cpu_sample_facts(const std::vector<double>& samples);
 Json usage_facts(const Usage& usage);
 Json sharing_facts(const Sharing& sharing);  // how many threads share one of each
 

@@ -353,9 +353,10 @@ Finding check_rates(CheckedDevice& device) {
         }
         finding.details["categories"].push_back(std::move(row));
     }
-    char text[96];
+    char text[128];
     std::snprintf(text, sizeof text,
-                  "at most %.1f million messages of 2 bytes a second by libibverbs, %.1f directly",
+                  "at most %.1f million messages of 2 bytes for a second of processor time by "
+                  "libibverbs, %.1f directly",
                   best[0], best[1]);
     finding.seen = text;
     finding.meaning = "The direct path is not slower, as FI_HEDDLE_POST=auto has it.";

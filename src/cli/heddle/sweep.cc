@@ -4,6 +4,7 @@
 // whole figure together may be more than a device or a process has.
 #include "cli/heddle/sweep.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 
@@ -110,6 +111,17 @@ const SweepRow& first_of(const std::vector<SweepRow>& rows, Path path) {
     return rows.front();
 }
 
+// What a reader must know where there are fewer cores than threads; else empty.
+std::string taking_turns(const Locality& place, const std::vector<SweepRow>& rows) {
+    std::uint32_t most = 0;
+    for (const SweepRow& row : rows)
+        most = std::max(most, row.point.rate.threads);
+    const bench::Pinning pins = bench::pinning(place, most);
+    if (!pins.oversubscribed) return "";
+    return "More than " + std::to_string(pins.cores) +
+           " threads take turns here: such rows say nothing of as many cores.\n";
+}
+
 void print_table(const SweepRequest& request, const bench::Figure& figure, const DeviceInfo& device,
                  const Locality& place, const std::vector<SweepRow>& rows) {
     std::printf("Figure %s: %s\n%s, up to %s; median of %d repetitions of %g s, interleaved\n\n",
@@ -117,25 +129,26 @@ void print_table(const SweepRequest& request, const bench::Figure& figure, const
                 text_of(bench::pinning(place, request.base.threads)).c_str(), request.repetitions,
                 request.base.seconds);
     const char* const here = device.software ? "software HCA, Mmsg/s" : "Mmsg/s";
-    cli_common::TextTable table({"curve", figure.x_name, "path", here, "quartiles", "per CPU s",
-                                 "relative", "paper, Mmsg/s", "paper, relative"});
+    cli_common::TextTable table({"curve", figure.x_name, "path", here, "quartiles", "relative",
+                                 "a CPU s", "paper, Mmsg/s", "paper, relative"});
     for (const SweepRow& row : rows) {
         const SweepRow& first = first_of(rows, row.point.rate.path);
         const auto& paper = row.point.paper;
         table.add({row.point.series, std::to_string(row.point.x), text_of(row.point.rate.path),
                    fixed(row.rate(), 2),
                    fixed(quartile(row.samples, 1), 2) + " to " + fixed(quartile(row.samples, 3), 2),
-                   fixed(row.cpu_rate(), 2), fixed(row.cpu_rate() / first.cpu_rate(), 2),
+                   fixed(row.rate() / first.rate(), 2), fixed(row.cpu_rate(), 2),
                    paper ? fixed(paper->mmsgs_per_s, 2) : "-",
                    paper && first.point.paper
                        ? fixed(paper->mmsgs_per_s / first.point.paper->mmsgs_per_s, 2)
                        : "-"});
     }
     std::printf(
-        "%s\nPer CPU s: of the threads' processor time, as if each had its processor to itself;\n"
-        "relative: of these, to the first row of the same path. The paper's values are a\n"
-        "ConnectX-4's with 16 cores%s.\n",
-        table.text().c_str(),
+        "%s\nRates are by the clock; relative: to the first row of the same path. A CPU s: "
+        "messages "
+        "for\neach second of processor time, which says nothing of how rates scale with "
+        "threads.\n%sThe paper's values are a ConnectX-4's with 16 cores%s.\n",
+        table.text().c_str(), taking_turns(place, rows).c_str(),
         device.software ? "; ours are no adapter's: compare shapes, not numbers" : "");
 }
 

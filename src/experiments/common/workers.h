@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <vector>
 
+#include "experiments/common/clock.h"
 #include "experiments/common/measure.h"
 #include "experiments/common/team.h"
 #include "heddle/detail/assert.h"
@@ -24,10 +26,13 @@ public:
     Workers(Team& team, const std::vector<int>& processors, std::uint32_t first = 0)
         : team_(&team), processors_(processors), first_processor_(first) {}
 
-    // body(t) on `count` threads, all begun at one time. Throws what the first to fail has thrown.
+    // body(t) on `count` threads, all begun at one time. Each notes its begin and its end. Throws
+    // what the first to fail has thrown.
     template <class Body>
-    void run(std::uint32_t count, const Body& body) {
+    Stretch run(std::uint32_t count, const Body& body) {
         HEDDLE_ASSERT(count != 0, "the caller waits for threads");
+        std::vector<Interval> worked(count);
+        std::vector<double> cpu(count);
         std::barrier start(static_cast<std::ptrdiff_t>(count));
         std::vector<std::thread> threads;
         for (std::uint32_t t = 0; t < count; ++t)
@@ -35,15 +40,32 @@ public:
                 if (!processors_.empty())
                     pin_to(processors_[(first_processor_ + t) % processors_.size()]);
                 start.arrive_and_wait();
+                worked[t].begin = now_seconds();
+                const double before = thread_cpu_seconds();
                 try {
                     body(t);
                 } catch (...) {
                     fail(std::current_exception());
                 }
+                cpu[t] = thread_cpu_seconds() - before;
+                worked[t].end = now_seconds();
             });
         for (std::thread& thread : threads)
             thread.join();
         if (first_) std::rethrow_exception(first_);
+        const Stretch stretch{whole_of(worked), std::accumulate(cpu.begin(), cpu.end(), 0.0),
+                              machine_number()};
+        // In threads, not messages: so many are at work at a time.
+        require_possible(stretch.cpu_seconds / (stretch.time.end - stretch.time.begin), 1,
+                         cores(count));
+        return stretch;
+    }
+    // How many of `count` threads can run at a time.
+    std::size_t cores(std::uint32_t count) const {
+        std::vector<int> theirs;
+        for (std::uint32_t t = 0; t < count && !processors_.empty(); ++t)
+            theirs.push_back(processors_[(first_processor_ + t) % processors_.size()]);
+        return cores_of(theirs, allowed_cores().size(), count);
     }
 
     // By threads that wait: throws if a thread of this process has failed, or another process.

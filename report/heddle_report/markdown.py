@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: BSD-2-Clause
+"""`heddle report --markdown`: what the page says, as a document for docs/reference/results. It is made of
+the same verdicts, so that both say the same. Without matplotlib."""
+
+import textwrap
+
+from . import catalogue, runs, samples
+
+WIDTH = 100
+NOTHING = """Nothing is measured here yet. On a machine with nothing else to do, this writes the page:
+
+    heddle reproduce --full --out run
+    heddle report --markdown run --out docs/reference/results/papers.md
+"""
+
+
+def plain(text):
+    """As words of Markdown, not its signs."""
+    for sign in ("\\", "|", "*", "_", "<", "`"):
+        text = str(text).replace(sign, "\\" + sign)
+    return text
+
+
+def paragraph(text):
+    return textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False) + "\n"
+
+
+def table(head, rows, words):
+    """words: so many columns at the left are text."""
+    lines = ["| " + " | ".join(map(plain, head)) + " |",
+             "|" + "|".join("---" if at < words else "---:" for at in range(len(head))) + "|"]
+    lines += ["| " + " | ".join(map(plain, row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def overview(run, experiments):
+    rows = []
+    for each in experiments:
+        state, _ = run.state_of(each)
+        rows.append([catalogue.PAPERS[each.paper][0], each.where or "no paper", each.title,
+                     runs.state_text(each, state)])
+    return table(("paper", "in it", "experiment", "verdict"), rows, 4)
+
+
+def section(experiment, run):
+    state, text = run.state_of(experiment)
+    where = f" ({experiment.where})" if experiment.where else ""
+    parts = [f"### {experiment.title}{where}\n", paragraph(plain(experiment.question)),
+             # The lists of a verdict may be long; scripts/check-prose leaves them alone.
+             "<!-- prose: off -->\n",
+             paragraph(f"**{runs.state_text(experiment, state).capitalize()}.** {plain(text)}"),
+             "<!-- prose: on -->\n",
+             paragraph(f"*How it is judged.* {plain(experiment.criterion)}"),
+             paragraph(f"*{'What is compared' if experiment.paper == 'peers' else 'Differences in set-up'}.* "
+                       f"{plain(experiment.differences)}")]
+    outcome = run.outcomes[experiment.key]
+    if run.is_done(experiment):
+        parts += ["".join(f"    {' '.join(experiment_words(words))}\n" for words in outcome.commands),
+                  paragraph(f"In {plain(experiment.unit)}."),
+                  table(*runs.points_rows(experiment, outcome), len(experiment.columns))]
+    return "\n".join(parts)
+
+
+def experiment_words(words):
+    """A command without the folders of this machine."""
+    return [word.rpartition("/")[2] if word.startswith("/") else word for word in words]
+
+
+def document(run, experiments):
+    parts = ["<!-- Written by `heddle report --markdown`. -->\n", "# Results: the papers' experiments\n",
+             paragraph("Each experiment of the papers, what it gave, and whether that is as in the paper. `heddle "
+                       "report` shows the same with plots."),
+             paragraph(plain(runs.facts_line(run.facts)) + ".") if any(map(run.is_done, experiments)) else NOTHING]
+    if run.facts.get("software_hca"):
+        parts.append(paragraph(runs.SOFTWARE_HCA))
+    parts += ["## Overview\n", overview(run, experiments)]
+    for paper, (name, source) in catalogue.PAPERS.items():
+        mine = [each for each in experiments if each.paper == paper]
+        if mine:
+            parts += [f"## {name}\n", paragraph(plain(source) + "."), *(section(each, run) for each in mine)]
+    return "\n".join(parts)
+
+
+def write(folder, to, experiments):
+    """Throws samples.Broken where the folder is no run."""
+    samples.write(to, document(runs.Run(folder, experiments), experiments))
