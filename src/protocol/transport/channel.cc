@@ -89,9 +89,7 @@ Channel::Channel(std::unique_ptr<endpoint::ThreadResources> resources, const Opt
 }
 
 Channel::~Channel() {
-    HEDDLE_ASSERT(std::count(users_.begin(), users_.end(), nullptr) ==
-                      static_cast<std::ptrdiff_t>(users_.size()),
-                  "an endpoint keeps its channel until it has called detach()");
+    HEDDLE_ASSERT(users_.empty(), "an endpoint keeps its channel until it has called detach()");
     HEDDLE_ASSERT(connector_ != nullptr || connections_.empty());
     for (const auto& connection : connections_) {
         connector_->cancel(connection->request_);

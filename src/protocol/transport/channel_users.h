@@ -2,6 +2,7 @@
 // The users of a channel: the endpoints that hear of what its device has done.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -51,6 +52,10 @@ public:
     void detach(std::uint16_t number) {
         HEDDLE_ASSERT(number < users_.size() && users_[number] != nullptr, "attach() comes first");
         users_[number] = nullptr;
+    }
+    bool empty() const noexcept {
+        return std::count(users_.begin(), users_.end(), nullptr) ==
+               static_cast<std::ptrdiff_t>(users_.size());
     }
     // nullptr: the endpoint is gone.
     ChannelUser* at(std::uint16_t number) const noexcept { return users_[number]; }
