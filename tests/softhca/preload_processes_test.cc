@@ -13,6 +13,9 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/netlink.h>
+#include <linux/rtnetlink.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -48,6 +51,32 @@ TEST(PreloadDescriptors, TheFabricsOwnStayOpen) {
     EXPECT_EQ(::dup3(0, fd, O_CLOEXEC), -1);
     EXPECT_EQ(errno, EBUSY);
     EXPECT_EQ(fabric_descriptor(), fd);
+}
+
+// Only the RDMA netlink is softhca's. Other families of netlink stay the kernel's, which answers.
+TEST(PreloadDescriptors, OtherNetlinksAreTheKernels) {
+    const int rdma = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_RDMA);
+    ASSERT_GE(rdma, 0) << "so that softhca has a socket to look for";
+    const int route = ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    ASSERT_GE(route, 0) << std::strerror(errno);
+    int protocol = -1;
+    socklen_t length = sizeof protocol;
+    EXPECT_EQ(::getsockopt(route, SOL_SOCKET, SO_PROTOCOL, &protocol, &length), 0);
+    EXPECT_EQ(protocol, NETLINK_ROUTE);
+
+    struct {
+        nlmsghdr header;
+        ifinfomsg body;
+    } request{};
+    request.header = {sizeof request, RTM_GETLINK, NLM_F_REQUEST | NLM_F_DUMP, 7, 0};
+    ASSERT_EQ(::send(route, &request, sizeof request, 0), ssize_t{sizeof request});
+    alignas(nlmsghdr) char answer[32768];
+    ASSERT_GE(::recv(route, answer, sizeof answer, 0), ssize_t{sizeof(nlmsghdr)});
+    const auto* header = reinterpret_cast<const nlmsghdr*>(answer);
+    EXPECT_EQ(header->nlmsg_type, RTM_NEWLINK) << "the kernel lists the network interfaces";
+    EXPECT_EQ(header->nlmsg_seq, 7u);
+    ::close(route);
+    ::close(rdma);
 }
 
 // Tests with a child that ends by _exit() join first, so that the fabric is the parent's.
