@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Joining and leaving fabrics in one process: what a join must not touch, and the word by which a
-// process owns shared locks.
+// Joining and leaving fabrics: what a join must not touch, the word by which a process owns shared
+// locks, and when another process takes such a lock over.
 #include "softhca/device/fabric.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <new>
 #include <string>
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -119,6 +122,64 @@ TEST_F(FabricJoin, TheWordOfALockOwnerIsNeverZero) {
         if (slot != fabric->slot()) segment.processes[slot].state.store(kFree);
     ASSERT_TRUE(WIFEXITED(status));
     EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// A lock in memory that a child shares.
+SharedLock& shared_lock() {
+    void* at = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(at, MAP_FAILED);
+    auto* lock = new (at) SharedLock;
+    lock->reset();
+    return *lock;
+}
+
+// A waiter takes a lock over only from a process that has died.
+TEST_F(FabricJoin, ALockIsKeptWhileItsOwnerLives) {
+    Fabric* fabric = Fabric::attach("owner");
+    ASSERT_NE(fabric, nullptr);
+    SharedLock& lock = shared_lock();
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        Fabric::forget_after_fork();
+        epoch::forget_after_fork();
+        const bool locked = Fabric::attach("owner") && lock.lock();
+        if (write(ready[1], &locked, 1) == 1) pause();
+        _exit(1);
+    }
+    bool locked = false;
+    EXPECT_EQ(read(ready[0], &locked, 1), 1);
+    EXPECT_TRUE(locked) << "by the child";
+    EXPECT_FALSE(lock.try_lock());
+    EXPECT_FALSE(lock.try_lock_briefly()) << "the owner lives";
+    kill(child, SIGKILL);
+    ASSERT_EQ(waitpid(child, nullptr, 0), child);
+    EXPECT_FALSE(lock.try_lock()) << "it looks at no owner";
+    EXPECT_TRUE(lock.try_lock_briefly()) << "the owner is dead";
+    lock.unlock();
+    EXPECT_TRUE(lock.try_lock());
+    close(ready[0]);
+    close(ready[1]);
+    munmap(&lock, 4096);
+}
+
+// The slot of a dead owner may have another process: the generation in the word tells them apart.
+TEST_F(FabricJoin, ALockOfAnEarlierProcessInALiveSlotIsTakenOver) {
+    Fabric* fabric = Fabric::attach("earlier");
+    ASSERT_NE(fabric, nullptr);
+    SharedLock& lock = shared_lock();
+    const std::uint32_t generation = fabric->self().generation.load();
+    const std::uint32_t own = g_lock_owner;
+    ASSERT_EQ(own, lock_word(fabric->slot(), generation));
+    EXPECT_TRUE(lock.try_lock());
+    EXPECT_FALSE(lock.try_lock_briefly()) << "another thread of this process has it";
+    lock.unlock();
+    g_lock_owner = lock_word(fabric->slot(), generation - 1);
+    EXPECT_TRUE(lock.try_lock());
+    g_lock_owner = own;
+    EXPECT_TRUE(lock.try_lock_briefly());
+    munmap(&lock, 4096);
 }
 
 }  // namespace
