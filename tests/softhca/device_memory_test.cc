@@ -7,9 +7,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5-abi.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
-#include <rdma/rdma_user_ioctl.h>
 #include <signal.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -19,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "ioctl_request.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -339,39 +338,6 @@ TEST(DeviceMemory, ForkedChildAllocatesByAnInheritedContext) {
     allocate(context.get(), kAll - kPage);
 }
 
-// An ioctl as libibverbs sends it, for what it offers no function for.
-class Request {
-public:
-    Request(std::uint16_t object, std::uint16_t method) {
-        header_.object_id = object;
-        header_.method_id = method;
-    }
-    void add(std::uint16_t id, std::uint64_t data, std::uint16_t length = 0) {
-        ib_uverbs_attr& attr = attributes_[header_.num_attrs++];
-        attr.attr_id = id;
-        attr.len = length;
-        attr.flags = UVERBS_ATTR_F_MANDATORY;
-        attr.data = data;
-    }
-    int run(int fd) {
-        const std::size_t bytes = header_.num_attrs * sizeof(ib_uverbs_attr);
-        header_.length = static_cast<std::uint16_t>(sizeof header_ + bytes);
-        alignas(8) std::byte message[sizeof header_ + sizeof attributes_];
-        std::memcpy(message, &header_, sizeof header_);
-        std::memcpy(message + sizeof header_, attributes_, bytes);
-        const int result = ioctl(fd, RDMA_VERBS_IOCTL, message);
-        std::memcpy(attributes_, message + sizeof header_, bytes);
-        return result;
-    }
-    std::uint32_t handle(std::size_t i) const {
-        return static_cast<std::uint32_t>(attributes_[i].data);
-    }
-
-private:
-    ib_uverbs_attr attributes_[8] = {};
-    ib_uverbs_ioctl_hdr header_ = {};  // last, for it ends in an array of any length
-};
-
 // A library that calls the kernel itself to map (those that watch mmap do) sees the same memory as
 // the device all the same.
 TEST(DeviceMemory, MappedPastTheLibrary) {
@@ -379,7 +345,7 @@ TEST(DeviceMemory, MappedPastTheLibrary) {
     const int fd = pair.a.context->cmd_fd;
     std::uint16_t page = 0;
     std::uint64_t start = 0;
-    Request alloc(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC);
+    IoctlRequest alloc(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_ALLOC);
     alloc.add(UVERBS_ATTR_ALLOC_DM_HANDLE, 0);
     alloc.add(UVERBS_ATTR_ALLOC_DM_LENGTH, 2 * kPage, 8);
     alloc.add(UVERBS_ATTR_ALLOC_DM_ALIGNMENT, 0, 4);
@@ -391,7 +357,7 @@ TEST(DeviceMemory, MappedPastTheLibrary) {
         SYS_mmap, nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, offset * kPage));
     ASSERT_NE(at, MAP_FAILED);
     std::uint32_t lkey = 0, rkey = 0;
-    Request reg(UVERBS_OBJECT_MR, UVERBS_METHOD_DM_MR_REG);
+    IoctlRequest reg(UVERBS_OBJECT_MR, UVERBS_METHOD_DM_MR_REG);
     reg.add(UVERBS_ATTR_REG_DM_MR_HANDLE, 0);
     reg.add(UVERBS_ATTR_REG_DM_MR_RESP_LKEY, reinterpret_cast<std::uint64_t>(&lkey), 4);
     reg.add(UVERBS_ATTR_REG_DM_MR_RESP_RKEY, reinterpret_cast<std::uint64_t>(&rkey), 4);
@@ -417,11 +383,11 @@ TEST(DeviceMemory, MappedPastTheLibrary) {
     ASSERT_TRUE(pair.b.run(back));
     EXPECT_TRUE(has_pattern(at + kPage + 2000, 2000, 5));
     munmap(at, 2 * kPage);
-    Request dereg(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE);
+    IoctlRequest dereg(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE);
     dereg.add(UVERBS_ATTR_CORE_IN, reg.handle(0), sizeof(ib_uverbs_dereg_mr));
     dereg.add(UVERBS_ATTR_WRITE_CMD, IB_USER_VERBS_CMD_DEREG_MR, 8);
     ASSERT_EQ(dereg.run(fd), 0);
-    Request free(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE);
+    IoctlRequest free(UVERBS_OBJECT_DM, UVERBS_METHOD_DM_FREE);
     free.add(UVERBS_ATTR_FREE_DM_HANDLE, alloc.handle(0));
     EXPECT_EQ(free.run(fd), 0);
 }

@@ -128,6 +128,7 @@ TEST_F(Netlink, LongDumpsComeInManyDatagrams) {
         const bool single = values.count(RDMA_NLDEV_ATTR_RES_LQPN) != 0;
         const auto first = number<std::uint32_t>(values, single ? RDMA_NLDEV_ATTR_RES_LQPN : 91);
         const auto last = single ? first : number<std::uint32_t>(values, 92);
+        EXPECT_EQ(receivers.count(first - 1), 0u) << "it belongs to the range before";
         for (std::uint32_t qpn = first; qpn <= last; ++qpn)
             receivers.insert(qpn);
     }

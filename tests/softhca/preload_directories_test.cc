@@ -139,6 +139,8 @@ TEST(PreloadDirectories, Scandir) {
     ASSERT_EQ(::scandirat(root, "sys/class/infiniband", &list, only_mlx5, nullptr), 1);
     std::free(list[0]);
     std::free(list);
+    EXPECT_EQ(::scandirat(root, "sys/class/infiniband_mad", &list, nullptr, nullptr), -1);
+    EXPECT_EQ(errno, ENOENT);
     ::close(root);
     EXPECT_EQ(::scandir("/sys/class/infiniband_mad", &list, nullptr, nullptr), -1);
     EXPECT_EQ(errno, ENOENT);
