@@ -73,6 +73,7 @@ TEST_P(SmallReuse, IsSeen) {
     const auto counts = closed();
     EXPECT_EQ(counts["reuse_registered"], 4);
     EXPECT_EQ(counts["gathered"], 4 * 4) << "all after those that were counted";
+    EXPECT_EQ(counts["reuse_frequent"], 4 * 4);
 }
 
 // Below 128 bytes it is off; what is used once or twice is copied.

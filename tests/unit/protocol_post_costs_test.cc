@@ -75,6 +75,8 @@ TEST(PostCosts, InvalidFiles) {
                                       good.substr(good.find('\n', good.find('\n') + 1))))
             << line;
     EXPECT_FALSE(PostCosts::parse(good + "16384 500 400\n"));
+    ASSERT_TRUE(PostCosts::parse(good));
+    EXPECT_FALSE(PostCosts::parse("heddle post costs 2\n" + good.substr(good.find('\n') + 1)));
     std::mt19937 random(1);
     for (int i = 0; i < 20'000; ++i) {
         std::string text = good;

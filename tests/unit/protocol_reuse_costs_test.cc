@@ -8,6 +8,8 @@
 #include <fstream>
 #include <random>
 
+#include "protocol/reuse/reuse.h"
+
 namespace heddle::protocol {
 namespace {
 
@@ -97,6 +99,28 @@ TEST(ReuseCosts, OtherTextIsNotTaken) {
                     ASSERT_GE(costs->uses_for(bytes, way, 25), ReuseCosts::kFewestUses);
         }
     }
+}
+
+// The counts of a process are the sums of its endpoints'.
+TEST(ReuseCounts, AddUp) {
+    ReuseCounts one;
+    one.uses = 1, one.frequent = 2, one.promoted = 3, one.refused = 4, one.gone = 5, one.aged = 6;
+    one.entries = 7, one.used = 8, one.rests = 9;
+    for (std::size_t i = 0; i < one.by_uses.size(); ++i)
+        one.by_uses[i] = 10 + i;
+    ReuseCounts sum = one;
+    sum += one;
+    EXPECT_EQ(sum.uses, 2u);
+    EXPECT_EQ(sum.frequent, 4u);
+    EXPECT_EQ(sum.promoted, 6u);
+    EXPECT_EQ(sum.refused, 8u);
+    EXPECT_EQ(sum.gone, 10u);
+    EXPECT_EQ(sum.aged, 12u);
+    EXPECT_EQ(sum.entries, 14u);
+    EXPECT_EQ(sum.used, 16u);
+    EXPECT_EQ(sum.rests, 18u);
+    for (std::size_t i = 0; i < sum.by_uses.size(); ++i)
+        EXPECT_EQ(sum.by_uses[i], 2 * (10 + i)) << i;
 }
 
 }  // namespace
