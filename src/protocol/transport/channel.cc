@@ -157,11 +157,12 @@ unsigned Channel::poll_verbs(unsigned most) {
     HEDDLE_DEBUG_ASSERT(found <= kPolledAtOnce, "more completions than there are places");
     read_by_verbs_ += found;
     found_no_more_ = found < std::min(most, kPolledAtOnce);
-    backlog_ = found_no_more_ ? 0 : backlog_ + found;
+    backlog_ += found;
     if (backlog_ > receive_buffers_->count() / 2) [[unlikely]] {
         backlog_ = 0;
         grow_receives();
     }
+    if (found_no_more_) backlog_ = 0;
     for (unsigned i = 0; i < found; ++i)
         completed(completions_[i]);
     return found;

@@ -274,7 +274,7 @@ private:
     std::uint32_t read_by_verbs_ = 0;
     bool found_no_more_ = false;
     bool cannot_grow_ = false;   // there was no memory for more receive buffers
-    std::uint32_t backlog_ = 0;  // entries that the verbs path has read since it found no more
+    std::uint32_t backlog_ = 0;  // entries that the verbs path has read since it last found no more
 };
 
 // What a device's answer means to the program.
