@@ -291,6 +291,12 @@ void flush_entry(LocalQp& local, QueuePair& qp, std::uint16_t counter,
                       MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
 }
 
+// The WQEs of a QP in that state are carried out, or flushed. Another process may have written any
+// number there.
+bool is_carried_out(std::uint32_t state) noexcept {
+    return state == IBV_QPS_RTS || state == IBV_QPS_SQE || state == IBV_QPS_ERR;
+}
+
 // One pass. The caller holds the run lock. True: go on; false: the queue is empty, may not send, or
 // waits.
 bool step(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept {
@@ -320,10 +326,11 @@ bool step(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept
             overfull ? waiting : std::min<std::uint32_t>(entry_blocks(local, counter), waiting));
         return true;
     }
-    if (state != IBV_QPS_RTS) {
+    if (!is_carried_out(state)) {
         local.waiting = WaitReason::kNo;
         return false;
     }
+    SOFTHCA_DEBUG_ASSERT(state == IBV_QPS_RTS);
     if (overfull) {
         complete_in_error(local, qp, counter, 0, waiting, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
         return true;
@@ -373,9 +380,8 @@ Ran run(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept {
         if (waiting != WaitReason::kNo) return Ran::kPending;
         // A thread that posted meanwhile found the lock taken, and left the WQE to this one.
         std::atomic_thread_fence(std::memory_order_seq_cst);
-        const std::uint32_t state = qp.state.load(std::memory_order_acquire);
         if (posted_so_far(local) == static_cast<std::uint16_t>(qp.sq_consumer) ||
-            state < IBV_QPS_RTS || state == IBV_QPS_SQD)
+            !is_carried_out(qp.state.load(std::memory_order_acquire)))
             return Ran::kIdle;
         if (!local.run_lock.try_lock()) return Ran::kIdle;  // its holder looks again
     }
