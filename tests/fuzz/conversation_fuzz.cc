@@ -19,7 +19,7 @@
 
 #include "input.h"
 #include "protocol/endpoint_impl.h"
-#include "tests/provider/endpoint_support.h"
+#include "tests/support/endpoint_support.h"
 
 namespace heddle::protocol {
 namespace {

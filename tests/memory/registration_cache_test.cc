@@ -26,8 +26,8 @@
 #include "memory/mapping.h"
 #include "protocol/reuse/reuse.h"
 #include "tests/memory/registrations.h"
-#include "tests/provider/fi_memory.h"
 #include "tests/softhca/verbs_fixture.h"
+#include "tests/support/mapped_memory.h"
 
 namespace heddle::memory::test {
 namespace {

@@ -1,23 +1,10 @@
 # SPDX-License-Identifier: BSD-2-Clause
-# The protocol and the provider on devices that are not the default one: with single freedoms of
+# The provider on devices that are not the default one: with single freedoms of
 # hardware, with an Ethernet port, or without something.
 function(on_device name traits cases)
     string(REGEX MATCH "^[^.]+" label ${name})
     heddle_device_test(${name} ${label}_test ${traits} "${cases}" ${ARGN})
 endfunction()
-
-# Cases that a kind device passes whatever the protocol does.
-on_device(protocol.reuse_numbers.RetiredTargets reuse-numbers
-    By/RetiredTargets.*:RetiredTargetsOfAConnector.*)
-on_device(protocol.kind.Transports kind */Transports.ForgetWhoAsked*)
-on_device(protocol.reorder.RingPackets packets,reorder RingPackets.*)
-on_device(protocol.packets.BrokenOff packets BrokenOffMessages.*)
-# Registrations that keep their pages, whatever they are of; and where nothing can be kept.
-on_device(protocol.pinned.registration_cache pinned RegistrationCacheTest.*)
-on_device(protocol.no-userfaultfd.registration_cache no-userfaultfd RegistrationCacheTest.Tells*)
-
-# Entries of 128 bytes, in which messages of up to 64 come.
-on_device(protocol.cqe_128.InlinedMessages kind InlinedMessages.* ENVIRONMENT MLX5_CQE_SIZE=128)
 
 # An Ethernet port, whose first GID is one of RoCE v1, or none at all; by the GID that heddle chooses,
 # and by one that the user names.

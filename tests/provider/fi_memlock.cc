@@ -8,10 +8,10 @@
 #include <cstdlib>
 
 #include "tests/endpoint/device_stat.h"
-#include "tests/provider/fi_memory.h"
 #include "tests/provider/fi_statistics.h"
 #include "tests/provider/fi_support.h"
 #include "tests/softhca/memlock_limit.h"
+#include "tests/support/mapped_memory.h"
 
 namespace heddle::test {
 namespace {

@@ -11,9 +11,9 @@
 #include <random>
 #include <tuple>
 
-#include "tests/provider/fi_memory.h"
 #include "tests/provider/fi_statistics.h"
 #include "tests/provider/fi_support.h"
+#include "tests/support/mapped_memory.h"
 
 namespace heddle::test {
 namespace {

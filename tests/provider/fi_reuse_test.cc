@@ -17,8 +17,8 @@
 #include <random>
 #include <thread>
 
-#include "tests/provider/fi_memory.h"
 #include "tests/provider/fi_support.h"
+#include "tests/support/mapped_memory.h"
 
 extern char** environ;
 

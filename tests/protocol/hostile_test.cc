@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/provider/endpoint_support.h"
+#include "tests/support/endpoint_support.h"
 
 namespace heddle::protocol::test {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "protocol/wireup/connector_port.h"
 #include "protocol/wireup/connector_wire.h"
-#include "tests/provider/connector_support.h"
+#include "tests/protocol/connector_support.h"
 
 namespace heddle::protocol::test {
 namespace {

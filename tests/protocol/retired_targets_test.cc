@@ -8,8 +8,8 @@
 #include <functional>
 #include <vector>
 
-#include "tests/provider/connector_support.h"
-#include "tests/provider/endpoint_support.h"
+#include "tests/protocol/connector_support.h"
+#include "tests/support/endpoint_support.h"
 
 namespace heddle::protocol::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "protocol/receive_fast_path.h"
-#include "tests/provider/endpoint_support.h"
+#include "tests/support/endpoint_support.h"
 
 namespace heddle::protocol::test {
 namespace {

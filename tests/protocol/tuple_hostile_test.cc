@@ -13,7 +13,7 @@
 #include <cstring>
 #include <random>
 
-#include "tests/provider/endpoint_support.h"
+#include "tests/support/endpoint_support.h"
 
 namespace heddle::protocol::test {
 namespace {

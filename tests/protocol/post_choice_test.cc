@@ -8,7 +8,7 @@
 #include <filesystem>
 
 #include "protocol/reuse/post_costs.h"
-#include "tests/provider/endpoint_support.h"
+#include "tests/support/endpoint_support.h"
 
 namespace heddle::protocol::test {
 namespace {

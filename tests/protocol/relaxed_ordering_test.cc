@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "tests/memory/registrations.h"
-#include "tests/provider/endpoint_support.h"
+#include "tests/support/endpoint_support.h"
 
 namespace heddle::protocol::test {
 namespace {

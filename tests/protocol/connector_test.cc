@@ -8,7 +8,7 @@
 #include <csignal>
 #include <thread>
 
-#include "tests/provider/connector_support.h"
+#include "tests/protocol/connector_support.h"
 
 namespace heddle::protocol::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "tests/provider/endpoint_support.h"
+#include "tests/support/endpoint_support.h"
 
 namespace heddle::protocol::test {
 namespace {
