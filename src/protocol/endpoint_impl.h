@@ -66,7 +66,7 @@ public:
     void take_other(Peer& peer, const Header& header, const ReceiveRing::Found& found);
 
     RequestPool requests{*this};
-    Rings rings{*this, *this};
+    Rings rings{*this, *this, domain->body().context->pd.get()};
     std::unique_ptr<Tuples> tuples;  // unless there shall be none
 
 private:

@@ -56,6 +56,7 @@ public:
                  std::span<const std::byte>, std::uint64_t) override {
         sent.push_back({&peer, kind, {contents.begin(), contents.end()}});
     }
+    void look_if_open(Peer& peer) const noexcept override { looked_at.push_back(&peer); }
     void refuse(Peer& peer, int error) override {
         peer.failed = error;
         refused.emplace_back(&peer, error);
@@ -67,6 +68,7 @@ public:
     std::vector<SentControl> sent;
     std::vector<std::pair<const Peer*, int>> refused;
     mutable std::vector<std::string> complaints;
+    mutable std::vector<const Peer*> looked_at;
 };
 
 }  // namespace heddle::protocol::test

@@ -37,8 +37,7 @@ public:
     // Connections. connect() asks for one, unless there is one or the peer has failed.
     void connect(Peer& peer);
     static bool can_send(const Peer& peer) noexcept { return peer.open != nullptr; }
-    // After whatever can_send() depends on has changed.
-    void look_if_open(Peer& peer) const noexcept {
+    void look_if_open(Peer& peer) const noexcept final {
         const bool open = peer.connection != nullptr && peer.connection->ready() &&
                           peer.waiting.empty() && peer.failed == 0;
         peer.open = open ? peer.connection : nullptr;

@@ -44,6 +44,9 @@ public:
     virtual void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
                          std::span<const std::byte> more, std::uint64_t tag = 0) = 0;
 
+    // After whatever can_send() depends on has changed.
+    virtual void look_if_open(Peer& peer) const noexcept = 0;
+
     // Bytes that this protocol never sends: nothing else that comes from there can be believed.
     void protocol_error(Peer& peer);
     // Nothing more is taken from the peer. It may wait for replies: its next WR fails.

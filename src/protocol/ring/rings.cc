@@ -51,7 +51,7 @@ void Rings::offer(Peer& peer) {
     HEDDLE_ASSERT(its.in == nullptr, "the peer has a ring here");
     try {
         its.in = std::make_unique<ReceiveRing>(
-            core_.domain->body().context->pd.get(), kSlots,
+            pd_, kSlots,
             sizeof(Header) + sizeof(std::uint64_t) + core_.options.rings.message_bytes);
     } catch (const VerbsError&) {  // no memory that could be registered: by SEND, then
         wants_none_ = true;

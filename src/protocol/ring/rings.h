@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 #include "protocol/ring/eager_ring.h"
 
 namespace heddle::protocol {
@@ -29,8 +29,9 @@ protected:
 
 class Rings {
 public:
-    // Both are kept.
-    Rings(Core& core, RingReader& reader) noexcept : core_(core), reader_(reader) {}
+    // All are kept. Rings are registered in the protection domain.
+    Rings(CoreServices& core, RingReader& reader, ibv_pd* pd) noexcept
+        : core_(core), reader_(reader), pd_(pd) {}
     Rings(const Rings&) = delete;
     Rings& operator=(const Rings&) = delete;
 
@@ -80,8 +81,9 @@ private:
     void on_stop(Peer& peer);
     void on_end(Peer& peer);
 
-    Core& core_;
+    CoreServices& core_;
     RingReader& reader_;
+    ibv_pd* const pd_;
     std::vector<OfPeer> by_peer_;  // by Peer::number; as many as were asked for
     std::vector<Peer*> writers_;   // those with a ring here
     bool wants_none_ = false;      // the endpoint sleeps, or there is no memory for more

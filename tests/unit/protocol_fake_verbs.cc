@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// See protocol_fake_verbs.h.
+#include "tests/unit/protocol_fake_verbs.h"
+
+#include <infiniband/verbs.h>
+
+#include <cerrno>
+#include <cstdint>
+
+namespace heddle::protocol::test::fake_verbs {
+namespace {
+
+std::size_t registered = 0;
+std::uint32_t last_key = 0;
+int refusal = 0;
+
+ibv_mr* make_region(void* address, std::size_t bytes) {
+    if (refusal != 0) {
+        errno = refusal;
+        return nullptr;
+    }
+    auto* const region = new ibv_mr{};
+    region->addr = address;
+    region->length = bytes;
+    region->lkey = ++last_key;
+    region->rkey = last_key + (1 << 16);
+    ++registered;
+    return region;
+}
+
+}  // namespace
+
+std::size_t regions() { return registered; }
+void fail_registrations(int error) { refusal = error; }
+
+}  // namespace heddle::protocol::test::fake_verbs
+
+#undef ibv_reg_mr
+extern "C" {
+ibv_mr* ibv_reg_mr(ibv_pd*, void* address, size_t bytes, int) {
+    return heddle::protocol::test::fake_verbs::make_region(address, bytes);
+}
+ibv_mr* ibv_reg_mr_iova2(ibv_pd*, void* address, size_t bytes, uint64_t, unsigned) {
+    return heddle::protocol::test::fake_verbs::make_region(address, bytes);
+}
+int ibv_dereg_mr(ibv_mr* region) {
+    delete region;
+    --heddle::protocol::test::fake_verbs::registered;
+    return 0;
+}
+}
