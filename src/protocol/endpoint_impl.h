@@ -65,7 +65,7 @@ public:
     void take_next(Peer& peer, const ReceiveRing::Found& found);
     void take_other(Peer& peer, const Header& header, const ReceiveRing::Found& found);
 
-    RequestPool requests{*this};
+    RequestPool requests{*this, channel->send_buffers()};
     Rings rings{*this, *this, domain->body().context->pd.get()};
     std::unique_ptr<Tuples> tuples;  // unless there shall be none
 

@@ -7,25 +7,41 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <gtest/gtest.h>
+
+#include "memory/registration_cache.h"
 #include "protocol/core/core_services.h"
+#include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol::test {
 
 struct SentControl {
     const Peer* peer = nullptr;
     Kind kind{};
-    std::vector<std::byte> contents;
+    std::vector<std::byte> contents;  // behind the header
+    Header header;
 
     template <class Body>
     Body body() const {
         Body body;
         if (contents.size() == sizeof body) std::memcpy(&body, contents.data(), sizeof body);
         return body;
+    }
+    // As its receiver reads it.
+    Message message() const {
+        std::vector<std::byte> bytes(sizeof header + contents.size());
+        MessageWriter(bytes, header).add_bytes(contents);
+        Message message;
+        EXPECT_TRUE(parse(bytes, false, 0, message));
+        message.payload = {};  // of bytes that are gone
+        return message;
     }
 };
 
@@ -51,10 +67,60 @@ public:
         return *peers.at(addresses.insert(name));
     }
 
+    // The peer has a connection with room.
+    void connect(Peer& peer) { peer.connection = peer.open = &connection_; }
+    // As Core's. What waits is tried again.
+    void flush(Peer& peer) {
+        while (!peer.waiting.empty()) {
+            if (!peer.waiting.front()->try_post()) return;
+            peer.waiting.pop_front();
+        }
+        connect(peer);
+    }
+    void fail_peer(Peer& peer, int error) {
+        peer.failed = error;
+        peer.open = nullptr;
+        PendingList waiting;
+        waiting.swap(peer.waiting);
+        for (const PendingPtr& op : waiting)
+            op->fail(error);
+    }
+    // The first transfer that was begun has ended.
+    void end_transfer(int error = 0) {
+        ASSERT_FALSE(transfers.empty());
+        const BegunBulk ended = transfers.front();
+        transfers.pop_front();
+        ended.done(ended.argument, error, 0);
+    }
+
     using CoreServices::control;
     void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
-                 std::span<const std::byte>, std::uint64_t) override {
-        sent.push_back({&peer, kind, {contents.begin(), contents.end()}});
+                 std::span<const std::byte> more, std::uint64_t tag) override {
+        if (peer.failed != 0) return;
+        const Header header{kind, 0, name.endpoint, peer.name.endpoint, 0, tag};
+        sent.push_back({&peer, kind, {contents.begin(), contents.end()}, header});
+        sent.back().contents.insert(sent.back().contents.end(), more.begin(), more.end());
+    }
+    void wait(Peer& peer, PendingPtr op) override {
+        peer.waiting.push_back(std::move(op));
+        peer.open = nullptr;
+        if (peer.failed != 0) fail_peer(peer, peer.failed);
+    }
+    bool send_control(Peer& peer, std::span<const std::byte> bytes) override {
+        if (!has_room) return false;
+        Header header;
+        std::memcpy(&header, bytes.data(), sizeof header);
+        sent.push_back({&peer, header.kind, {bytes.begin() + sizeof header, bytes.end()}, header});
+        return true;
+    }
+    bool use_memory(LocalBuffers& buffers, const iovec* iov, std::size_t count,
+                    void* const* descriptors, std::size_t bytes, int access) noexcept override {
+        return buffers.use(cache_, iov, count, descriptors, bytes, access);
+    }
+    // Only noted: Bulk::post() has nothing to post then.
+    void begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, std::size_t bytes, Bulk::Done done,
+                    void* argument) noexcept override {
+        transfers.push_back({&bulk, &peer, opcode, bytes, done, argument});
     }
     void look_if_open(Peer& peer) const noexcept override { looked_at.push_back(&peer); }
     void refuse(Peer& peer, int error) override {
@@ -65,10 +131,25 @@ public:
         complaints.push_back(text);
     }
 
+    struct BegunBulk {
+        const Bulk* bulk;
+        const Peer* peer;
+        post::Opcode opcode;
+        std::size_t bytes;
+        Bulk::Done done;
+        void* argument;
+    };
+    bool has_room = true;  // for messages of send_control()
+    std::deque<BegunBulk> transfers;
     std::vector<SentControl> sent;
     std::vector<std::pair<const Peer*, int>> refused;
     mutable std::vector<std::string> complaints;
     mutable std::vector<const Peer*> looked_at;
+
+private:
+    Connection connection_;
+    // With protocol_fake_verbs.cc beneath it. It keeps nothing.
+    memory::RegistrationCache cache_{std::make_shared<memory::AddressMonitor>(), nullptr, 0};
 };
 
 }  // namespace heddle::protocol::test

@@ -163,6 +163,16 @@ void Core::control_message(Peer& peer, std::vector<std::byte>&& bytes) {
     wait(peer, PendingPtr(new PendingMessage(*this, peer, std::move(bytes))));
 }
 
+bool Core::use_memory(LocalBuffers& buffers, const iovec* iov, std::size_t count,
+                      void* const* descriptors, std::size_t bytes, int access) noexcept {
+    return buffers.use(domain->body(), iov, count, descriptors, bytes, access);
+}
+
+void Core::begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, std::size_t bytes,
+                      Bulk::Done done, void* argument) noexcept {
+    bulk.begin(*channel, *this, *peer.connection, peer.name.srqn, opcode, bytes, done, argument);
+}
+
 void Core::refuse(Peer& peer, int error) {
     connector.refuse(peer.name, name);
     fail_peer(peer, error);

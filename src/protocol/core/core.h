@@ -36,7 +36,6 @@ public:
 
     // Connections. connect() asks for one, unless there is one or the peer has failed.
     void connect(Peer& peer);
-    static bool can_send(const Peer& peer) noexcept { return peer.open != nullptr; }
     void look_if_open(Peer& peer) const noexcept final {
         const bool open = peer.connection != nullptr && peer.connection->ready() &&
                           peer.waiting.empty() && peer.failed == 0;
@@ -44,16 +43,18 @@ public:
         const bool small = open && peer.open->direct() && may_send_small && peer.other_ways == 0;
         peer.small = small ? peer.open : nullptr;
     }
-    // The operation is tried again when the peer's connection has changed, or has room. It fails at
-    // once if the peer has failed.
-    void wait(Peer& peer, PendingPtr op);
+    void wait(Peer& peer, PendingPtr op) final;
 
     using CoreServices::control;
     void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
                  std::span<const std::byte> more, std::uint64_t tag = 0) override;
     void control_message(Peer& peer, std::vector<std::byte>&& bytes);
-    // Posts it. False: there is no room. The peer's connection must be ready.
-    bool send_control(Peer& peer, std::span<const std::byte> bytes);
+    bool send_control(Peer& peer, std::span<const std::byte> bytes) final;
+
+    bool use_memory(LocalBuffers& buffers, const iovec* iov, std::size_t count,
+                    void* const* descriptors, std::size_t bytes, int access) noexcept final;
+    void begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, std::size_t bytes, Bulk::Done done,
+                    void* argument) noexcept final;
 
     void refuse(Peer& peer, int error) override;
     void complain_of(const Peer& peer, const std::string& text) const override;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What a part of the endpoint asks of the core that needs no device: options, peers by number,
-// control messages, and reports. Unit tests of parts stand on a fake one.
+// What a part of the endpoint asks of the core that can be had without a device: options, peers,
+// messages of the protocol, transfers, and reports. Unit tests of parts stand on a fake one.
 // Threads: the endpoint's.
 #pragma once
 
@@ -13,6 +13,8 @@
 #include "protocol/core/endpoint_types.h"
 #include "protocol/core/peer.h"
 #include "protocol/core/peer_table.h"
+#include "protocol/core/pending_op.h"
+#include "protocol/transport/bulk.h"
 #include "protocol/wire/wire.h"
 
 namespace heddle::protocol {
@@ -44,6 +46,18 @@ public:
     virtual void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
                          std::span<const std::byte> more, std::uint64_t tag = 0) = 0;
 
+    static bool can_send(const Peer& peer) noexcept { return peer.open != nullptr; }
+    // The operation is tried again when the peer's connection has changed, or has room. It fails at
+    // once if the peer has failed.
+    virtual void wait(Peer& peer, PendingPtr op) = 0;
+    // Posts a message. False: there is no room. The peer's connection must be ready.
+    virtual bool send_control(Peer& peer, std::span<const std::byte> bytes) = 0;
+    // LocalBuffers::use() with what the endpoint registers memory with.
+    virtual bool use_memory(LocalBuffers& buffers, const iovec* iov, std::size_t count,
+                            void* const* descriptors, std::size_t bytes, int access) noexcept = 0;
+    // Bulk::begin() with the peer's connection, which must be ready. The caller then calls post().
+    virtual void begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, std::size_t bytes,
+                            Bulk::Done done, void* argument) noexcept = 0;
     // After whatever can_send() depends on has changed.
     virtual void look_if_open(Peer& peer) const noexcept = 0;
 

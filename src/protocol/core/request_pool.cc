@@ -19,7 +19,8 @@ SendRequest& RequestPool::take(Peer& peer, RequestOwner& owner) {
 
 void RequestPool::start(SendRequest& request) {
     Peer& peer = *request.peer;
-    if (!Core::can_send(peer) || !request.owner->start(request)) core_.wait(peer, of_pool(request));
+    if (!CoreServices::can_send(peer) || !request.owner->start(request))
+        core_.wait(peer, of_pool(request));
 }
 
 void RequestPool::end(SendRequest& request) noexcept {
@@ -56,14 +57,14 @@ ZcopyRequest& RequestPool::take_zcopy(std::uint8_t what, void* context, Counter*
 }
 
 void ZcopyRequest::done(int error, int device_error) {
-    Core& core = pool->core_;
+    CoreServices& core = pool->core_;
     if (reused != nullptr) {
         HEDDLE_ASSERT(reused->in_flight != 0, "a buffer in use was counted down twice");
         --reused->in_flight;
     }
     if (copy_from != nullptr) {
         if (error == 0) std::memcpy(copy_to, copy_from, bytes);
-        core.channel->send_buffers().give_back(copy_from);
+        pool->send_buffers_.give_back(copy_from);
     }
     const ZcopyRequest ended = *this;
     pool->give_back(*this);

@@ -5,15 +5,18 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "memory/pool.h"
 #include "protocol/common/slot_pool.h"
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 #include "protocol/core/requests.h"
 
 namespace heddle::protocol {
 
 class RequestPool {
 public:
-    explicit RequestPool(Core& core) noexcept : core_(core) {}
+    // Both are kept. send_buffers: what ZcopyRequest::copy_from points into.
+    RequestPool(CoreServices& core, memory::Pool& send_buffers) noexcept
+        : core_(core), send_buffers_(send_buffers) {}
     RequestPool(const RequestPool&) = delete;
     RequestPool& operator=(const RequestPool&) = delete;
 
@@ -39,7 +42,8 @@ public:
 
 private:
     friend struct ZcopyRequest;
-    Core& core_;
+    CoreServices& core_;
+    memory::Pool& send_buffers_;
     SlotPool<SendRequest> requests_;
     SlotPool<ZcopyRequest> zcopy_requests_;
     std::size_t open_ = 0;

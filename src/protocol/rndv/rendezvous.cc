@@ -35,7 +35,7 @@ bool RendezvousProtocol::start(SendRequest& t) {
         // By RPUT this side writes: the receiver has nothing to read.
         const int access =
             core_.options.rendezvous == Rendezvous::kPut ? 0 : IBV_ACCESS_REMOTE_READ;
-        if (!t.bulk.local.use(core_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
+        if (!core_.use_memory(t.bulk.local, t.iov.data(), t.iov_count, t.descriptors.data(),
                               t.bytes, access)) {
             requests_.finish(t, errno, 0);
             return true;
@@ -81,8 +81,8 @@ void RendezvousProtocol::fetch(Receive& receive, std::span<const iovec> buffers,
     const std::size_t taken = std::min(message.bytes, room);
     FetchedMessage& fetched = fetched_.take();
     const int access = IBV_ACCESS_LOCAL_WRITE | (message.by_put ? IBV_ACCESS_REMOTE_WRITE : 0);
-    if (!fetched.bulk.local.use(core_.domain->body(), buffers.data(), buffers.size(), nullptr,
-                                taken, access)) {
+    if (!core_.use_memory(fetched.bulk.local, buffers.data(), buffers.size(), nullptr, taken,
+                          access)) {
         const int error = errno;
         fetched_.give_back(fetched);
         refuse(peer, message.operation, error);
@@ -97,7 +97,7 @@ void RendezvousProtocol::fetch(Receive& receive, std::span<const iovec> buffers,
     std::copy(segments.begin(), segments.end(), fetched.bulk.remote.begin());
     fetched.bulk.remote_count = segments.size();
     if (!message.by_put && taken == 0) return end(fetched, 0, 0);
-    if (!Core::can_send(peer) || !fetched.try_post()) core_.wait(peer, of_pool(fetched));
+    if (!CoreServices::can_send(peer) || !fetched.try_post()) core_.wait(peer, of_pool(fetched));
 }
 
 bool FetchedMessage::try_post() {
@@ -123,9 +123,8 @@ bool RendezvousProtocol::send_cts(FetchedMessage& fetched) {
 bool RendezvousProtocol::read(FetchedMessage& fetched) {
     if (!fetched.started) {
         fetched.started = true;
-        fetched.bulk.begin(
-            *core_.channel, core_, *fetched.peer->connection, fetched.peer->name.srqn,
-            post::Opcode::kRead, fetched.taken,
+        core_.begin_bulk(
+            fetched.bulk, *fetched.peer, post::Opcode::kRead, fetched.taken,
             [](void* argument, int error, int device_error) {
                 auto& its = *static_cast<FetchedMessage*>(argument);
                 its.rendezvous->end(its, error, device_error);
@@ -175,9 +174,8 @@ void RendezvousProtocol::on_cts(Peer& peer, const Message& message) {
     t->step = SendRequest::Step::kBulk;
     std::copy_n(message.segments, message.cts.segments, t->bulk.remote.begin());
     t->bulk.remote_count = message.cts.segments;
-    t->bulk.begin(
-        *core_.channel, core_, *peer.connection, peer.name.srqn, post::Opcode::kWrite,
-        message.cts.bytes,
+    core_.begin_bulk(
+        t->bulk, peer, post::Opcode::kWrite, message.cts.bytes,
         [](void* argument, int error, int device_error) {
             auto& its = *static_cast<SendRequest*>(argument);
             static_cast<RendezvousProtocol*>(its.owner)->on_written(its, error, device_error);

@@ -13,7 +13,7 @@
 
 #include "protocol/common/message_info.h"
 #include "protocol/common/slot_pool.h"
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 #include "protocol/core/pending_op.h"
 #include "protocol/core/request_pool.h"
 #include "protocol/transport/bulk.h"
@@ -75,7 +75,7 @@ struct FetchedMessage final : PendingOp, PoolSlot<FetchedMessage> {
 class RendezvousProtocol final : public RequestOwner, public MessageFetcher {
 public:
     // All are kept.
-    RendezvousProtocol(Core& core, RequestPool& requests, RendezvousUser& user) noexcept
+    RendezvousProtocol(CoreServices& core, RequestPool& requests, RendezvousUser& user) noexcept
         : core_(core), requests_(requests), user_(user) {}
     RendezvousProtocol(const RendezvousProtocol&) = delete;
     RendezvousProtocol& operator=(const RendezvousProtocol&) = delete;
@@ -101,7 +101,7 @@ private:
     void on_fin(Peer& peer, const FinBody& fin);
     void on_written(SendRequest& request, int error, int device_error);
 
-    Core& core_;
+    CoreServices& core_;
     RequestPool& requests_;
     RendezvousUser& user_;
     SlotPool<FetchedMessage> fetched_;

@@ -27,6 +27,9 @@ public:
     // False: errno says why it could not be registered. The iov is copied. access: IBV_ACCESS_...
     bool use(Domain::Body& domain, const iovec* iov, std::size_t count, void* const* descriptors,
              std::size_t bytes, int access) noexcept;
+    // The same with the cache alone: nothing makes room if memory cannot be registered.
+    bool use(memory::RegistrationCache& cache, const iovec* iov, std::size_t count,
+             void* const* descriptors, std::size_t bytes, int access) noexcept;
     void release() noexcept;
 
     std::size_t count = 0;
@@ -34,9 +37,6 @@ public:
     std::array<std::uint32_t, kMaxSegments> local_keys{}, remote_keys{};
 
 private:
-    bool use(memory::RegistrationCache& cache, const iovec* iov, std::size_t count,
-             void* const* descriptors, std::size_t bytes, int access) noexcept;
-
     memory::RegistrationCache* cache_ = nullptr;
     std::array<memory::RegistrationCache::Region*, kMaxSegments> registrations_{};
 };
