@@ -3,11 +3,16 @@
 // locks, and when another process takes such a lock over.
 #include "softhca/device/fabric.h"
 
+#include <atomic>
+#include <barrier>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <new>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -180,6 +185,48 @@ TEST_F(FabricJoin, ALockOfAnEarlierProcessInALiveSlotIsTakenOver) {
     g_lock_owner = own;
     EXPECT_TRUE(lock.try_lock_briefly());
     munmap(&lock, 4096);
+}
+
+// More threads than there are records: those without one share the last, one at a time, and what is
+// destroyed waits for them, too.
+TEST_F(FabricJoin, AThreadWithoutARecordIsWaitedFor) {
+    Fabric* fabric = Fabric::attach("threads");
+    ASSERT_NE(fabric, nullptr);
+    std::barrier all_have_tried(kMaxThreads + 1);
+    std::barrier all_may_end(kMaxThreads + 1);
+    std::atomic<unsigned> without{0};
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < kMaxThreads; ++i)
+        threads.emplace_back([&] {
+            without += epoch::record() == nullptr;
+            all_have_tried.arrive_and_wait();
+            all_may_end.arrive_and_wait();
+        });
+    all_have_tried.arrive_and_wait();
+    EXPECT_GE(without.load(), 1u);
+    std::atomic<unsigned> inside{0}, most_inside{0}, left{0};
+    std::barrier one_is_inside(2);
+    const auto stay = [&](unsigned number) {
+        const epoch::Section section;
+        const unsigned now = ++inside;
+        if (now > most_inside) most_inside = now;
+        if (number == 0) one_is_inside.arrive_and_wait();
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        --inside;
+        ++left;
+    };
+    std::thread first(stay, 0);
+    one_is_inside.arrive_and_wait();
+    std::thread second(stay, 1);
+    EXPECT_TRUE(epoch::synchronize_own());
+    EXPECT_GE(left.load(), 1u) << "the thread inside was waited for";
+    first.join();
+    second.join();
+    EXPECT_EQ(most_inside.load(), 1u) << "two threads were inside by the same record";
+    EXPECT_TRUE(epoch::synchronize_own());
+    all_may_end.arrive_and_wait();
+    for (std::thread& thread : threads)
+        thread.join();
 }
 
 }  // namespace
