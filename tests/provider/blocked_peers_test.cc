@@ -167,5 +167,37 @@ TEST_F(BlockedPeers, KeepNobodyElseWaiting) {
     EXPECT_TRUE(until_ended(kPeers * kRounds)) << ended << " of " << kPeers * kRounds;
 }
 
+// A message from memory that stays registered needs a buffer for its header only.
+class ReusedByBlockedPeers : public BlockedPeers {
+protected:
+    ReusedByBlockedPeers()
+        : BlockedPeers([] {
+              Options options = few_buffers();
+              options.reuse.after = 1;
+              return options;
+          }()) {}
+};
+
+TEST_F(ReusedByBlockedPeers, MessagesWaitForABuffer) {
+    std::vector<char> bytes(1000, 'r');
+    unsigned ended = 0;
+    const auto until_ended = [&](unsigned count) {
+        return until([&] { return have_ended(center.transmit, ended, count); }, all);
+    };
+    for (unsigned round = 1; round <= 3; ++round) {
+        for (const std::uint64_t to : to_peer)
+            center.send(to, bytes);
+        ASSERT_TRUE(until_ended(round * kPeers)) << "connecting, and counting uses";
+    }
+    const std::uint64_t before = center.endpoint->counts().gathered;
+    for (unsigned i = 0; i < kRounds; ++i)
+        for (const std::uint64_t to : to_peer)
+            center.send(to, bytes);
+    EXPECT_TRUE(until_ended((3 + kRounds) * kPeers)) << ended;
+    const EndpointCounts counts = center.endpoint->counts();
+    EXPECT_GE(counts.gathered - before, kDepth) << "until no buffer was left";
+    EXPECT_EQ(counts.gathered_by_size[EndpointCounts::size_index(bytes.size())], counts.gathered);
+}
+
 }  // namespace
 }  // namespace heddle::protocol::test
