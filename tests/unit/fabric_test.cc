@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <new>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -93,6 +95,27 @@ TEST_F(FabricJoin, AProcessCanJoinAgainAfterLeaving) {
     EXPECT_EQ(Fabric::current(), second);
     EXPECT_EQ(second->self().state.load(), kLive);
     EXPECT_TRUE(second->alive(second->slot()));
+}
+
+TEST_F(FabricJoin, WithoutAddressSpaceItFailsAndSaysSo) {
+    const pid_t child = fork();
+    if (child == 0) {
+        Fabric::forget_after_fork();
+        epoch::forget_after_fork();
+        std::size_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        const rlim_t used = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+        const rlimit limit{used + sizeof(Segment) / 2, RLIM_INFINITY};
+        if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(2);
+        testing::internal::CaptureStderr();
+        if (Fabric::attach("narrow") != nullptr) _exit(3);
+        const std::string said = testing::internal::GetCapturedStderr();
+        _exit(said.find("cannot map the fabric") != std::string::npos ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(FabricJoin, NoSlotBeyondTheTableIsAlive) {
