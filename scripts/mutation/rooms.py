@@ -6,6 +6,7 @@ from typing import NamedTuple
 PROTOCOL_TESTS = r"^(unit|protocol|fi)\."
 SOFTHCA_TESTS = r"^(unit|softhca)\.|^cli\.(fabric|directory|rdma|run)_test$"
 ENDPOINT_TESTS = r"^(unit|endpoint)\."
+LIBRARY_TESTS = r"^(unit|endpoint|protocol|fi)\."  # of what both endpoints and the protocol use
 DEVICE = ("softhca", "softhca_cli")
 UNIT = ("softhca_unit_tests_cases", "softhca_engine_unit_tests_cases")
 SOFTHCA = (*DEVICE, *UNIT, "softhca_test_cases", "dlopen_late", "doorbell_count", "cli_holder")
@@ -18,6 +19,7 @@ CLI = (*DEVICE, "heddle_cli", "heddle_fi", "cli_unit_tests_cases", "cli_holder")
 ENDPOINT = (
     *DEVICE, "heddle_unit_tests_cases", "endpoint_test_cases", "fidelity_test_cases",
     "endpoint_threads_test_cases", "without_thread_domains_test_cases",
+    *(f"example_{name}" for name in ("categories", "devices", "direct_queues", "endpoints", "queues")),
 )  # fmt: skip
 
 
@@ -42,7 +44,7 @@ ROOMS = (
     *(room(f"src/softhca/{part}", SOFTHCA_TESTS, SOFTHCA) for part in (
         "engine", "uverbs", "device", "device/memory", "nldev", "preload", "base", "view")),
     *(room(f"src/cli/{part}", r"^cli\.|^unit\.", CLI) for part in ("common", "heddle", "softhca")),
-    room("src/endpoint", ENDPOINT_TESTS, ENDPOINT),
-    room("src/verbs", ENDPOINT_TESTS, ENDPOINT),
+    room("src/endpoint", LIBRARY_TESTS, (*ENDPOINT, *PROTOCOL)),
+    room("src/verbs", LIBRARY_TESTS, (*ENDPOINT, *PROTOCOL)),
     Room("post", ("src/post/*.cc", "include/heddle/post/*.h"), ENDPOINT_TESTS, ENDPOINT),
 )  # fmt: skip

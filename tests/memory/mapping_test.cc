@@ -3,6 +3,7 @@
 #include "memory/mapping.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 namespace heddle::memory {
 namespace {
@@ -26,6 +27,20 @@ TEST(MapsLines, Kinds) {
     detail::MapsLine line;
     EXPECT_FALSE(detail::read_maps_line("VmFlags: rd wr", &line));
     EXPECT_FALSE(detail::read_maps_line("", &line));
+}
+
+// A program that has no descriptor left is not told that memory of a file may be kept.
+TEST(MapsText, ThatCannotBeReadSaysNo) {
+    const int here = 0;
+    const auto page = reinterpret_cast<std::uintptr_t>(&here) & ~std::uintptr_t{4095};
+    ASSERT_TRUE(detail::is_private_anonymous_by_text(page, page + 4096));
+    rlimit limit{};
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    const rlimit none{0, limit.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const bool answer = detail::is_private_anonymous_by_text(page, page + 4096);
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_FALSE(answer);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <random>
 
+#include "segment_file.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -273,6 +274,60 @@ TEST(Lifetime, NothingLeaks) {
     }
     for (int i = 0; i < 300; ++i)
         const Endpoint e;
+}
+
+// The same with a message. The receive was taken when the device finds nothing to send, and only
+// the sender learns why. The memory is not of the kind that processes share, so the kernel copies.
+class UnmappedMessage : public testing::TestWithParam<Transport> {};
+
+TEST_P(UnmappedMessage, EndsInALocalError) {
+    EndpointOptions options = impatient();
+    options.transport = GetParam();
+    Pair pair(options);
+    constexpr std::size_t kBytes = 1024;
+    void* memory =
+        mmap(nullptr, 1 << 16, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(memory, MAP_FAILED);
+    ibv_mr* mr = ibv_reg_mr(pair.a.pd.get(), memory, 1 << 16, kAllAccess);
+    ASSERT_NE(mr, nullptr);
+    munmap(memory, 1 << 16);
+    ASSERT_EQ(pair.b.post_receive(1, {pair.b.memory->sge(0, kBytes + pair.b.grh())}), 0);
+    Work work = send_of(pair.a);
+    work.sges = {{reinterpret_cast<std::uint64_t>(memory), kBytes, mr->lkey}};
+    ASSERT_EQ(pair.a.post(work), 0);
+    EXPECT_TRUE(has_status(pair.a.wait_send(), IBV_WC_LOC_PROT_ERR, kVendorLocalProtection));
+    if (GetParam() == Transport::kUd) {
+        EXPECT_FALSE(poll_for(pair.b.receive_cq.get(), milliseconds(20))) << "nothing was sent";
+    }
+    EXPECT_EQ(ibv_dereg_mr(mr), 0);
+}
+INSTANTIATE_TEST_SUITE_P(Of, UnmappedMessage,
+                         testing::Values(Transport::kRc, Transport::kUc, Transport::kUd,
+                                         Transport::kXrc),
+                         [](const auto& info) { return name(info.param); });
+
+// `softhca stat` shows how many bytes processes share.
+TEST(Lifetime, SharedBytesAreCountedUntilTheyAreNot) {
+    const auto context = open_device();
+    const Owned<ibv_pd> pd(check(ibv_alloc_pd(context.get()), "ibv_alloc_pd"));
+    const SegmentFile segment;
+    const auto shared = [&] {
+        for (const device::Process& process : segment->processes)
+            if (process.state.load() == device::kLive && process.pid == getpid())
+                return process.shared_bytes.load();
+        return std::uint64_t{0};
+    };
+    constexpr std::size_t kBytes = 1 << 20;
+    const char* memory_mode = std::getenv("SOFTHCA_MEMORY");
+    const bool copies = memory_mode != nullptr && std::strcmp(memory_mode, "cma") == 0;
+    const std::uint64_t before = shared();
+    {
+        const Memory first(pd.get(), kBytes);
+        EXPECT_EQ(shared() - before, copies ? 0 : kBytes);
+        const Memory second(pd.get(), 2 * kBytes);
+        EXPECT_EQ(shared() - before, copies ? 0 : 3 * kBytes);
+    }
+    EXPECT_EQ(shared(), before);
 }
 
 }  // namespace

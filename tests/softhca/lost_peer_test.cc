@@ -6,6 +6,8 @@
 // that nobody looks at.
 
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -240,6 +242,52 @@ TEST(WaitingServers, KeepTheirReceivesWhileTheClientLives) {
     pair.b.to_error();
     EXPECT_FALSE(poll_for(pair.a.receive_cq.get(), milliseconds(500)));
     EXPECT_EQ(state_of(pair.a.qp.get()), IBV_QPS_RTS);
+}
+
+// The kernel ends a process in steps. Its memory may be gone while the lock that says that it lives
+// is still held: here a child holds it, which libc knows nothing of.
+TEST(HalfGone, AWriteEndsInTransportRetryExceeded) {
+    Endpoint::Options options;
+    options.timeout = 12;  // 16.8 ms, twice
+    options.retry_count = 1;
+    options.memory = 8192;
+    int until_closed[2];
+    ASSERT_EQ(pipe(until_closed), 0);
+    Child peer([&](Channel& channel) {
+        Endpoint e(options);
+        // The kernel copies to memory of this kind.
+        void* memory =
+            mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        if (memory == MAP_FAILED) fail("mmap");
+        const ibv_mr* mr = check(ibv_reg_mr(e.pd.get(), memory, 4096, kAllAccess), "ibv_reg_mr");
+        connect_over(channel, e);
+        channel.send(reinterpret_cast<std::uint64_t>(memory));
+        channel.send(mr->rkey);
+        channel.meet();
+        if (syscall(SYS_clone, SIGCHLD, nullptr, nullptr, nullptr, nullptr) == 0) {
+            close(channel.socket());
+            close(until_closed[1]);
+            char byte;
+            static_cast<void>(!read(until_closed[0], &byte, 1));
+            syscall(SYS_exit_group, 0);
+        }
+        raise(SIGKILL);
+    });
+    close(until_closed[0]);
+    Endpoint e(options);
+    connect_over(peer.channel(), e);
+    Work work = write_of(e);
+    work.remote = peer.channel().receive<std::uint64_t>();
+    work.rkey = peer.channel().receive<std::uint32_t>();
+    EXPECT_TRUE(e.run(work)) << "while the peer lives";
+    peer.channel().meet();
+    peer.wait();
+    const int posted = e.post(work);
+    ibv_wc wc = {};
+    if (posted == 0) wc = e.wait_send();
+    close(until_closed[1]);
+    ASSERT_EQ(posted, 0);
+    EXPECT_TRUE(has_status(wc, IBV_WC_RETRY_EXC_ERR, kVendorTransportRetry));
 }
 
 std::string departure_name(const testing::TestParamInfo<Departure>& info) {

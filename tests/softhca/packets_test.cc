@@ -86,6 +86,49 @@ INSTANTIATE_TEST_SUITE_P(DeviceTraits, Packets,
                                                                     : "read";
                          });
 
+// The packets of a message need not end where the buffers of either side do.
+TEST(PacketsOfSeveralBuffers, ArriveInTheirOrder) {
+    Pair pair;
+    const Endpoint &a = pair.a, &b = pair.b;
+    constexpr std::size_t kBytes = 16384;  // four packets
+    a.memory->fill(0, kBytes, 3);
+    // The buffers are apart from each other, and in another order than in memory. The first packet
+    // has three of them, and the second ends with one.
+    const std::size_t lengths[] = {100, 3000, 5092, 8192};
+    std::vector<std::uint8_t> sent;
+    Work work;
+    std::size_t at = 64000;
+    for (const std::size_t length : lengths) {
+        at -= length + 256;
+        a.memory->fill(at, length, static_cast<std::uint32_t>(length));
+        work.sges.push_back(a.memory->sge(at, length));
+        sent.insert(sent.end(), a.memory->data() + at, a.memory->data() + at + length);
+    }
+    ASSERT_EQ(sent.size(), kBytes);
+    const auto received = [&](const std::vector<ibv_sge>& sges) {
+        std::vector<std::uint8_t> bytes;
+        for (const ibv_sge& sge : sges) {
+            const auto* const from = reinterpret_cast<const std::uint8_t*>(sge.addr);
+            bytes.insert(bytes.end(), from, from + sge.length);
+        }
+        return bytes;
+    };
+    const std::vector<ibv_sge> into = {b.memory->sge(40000, 6000), b.memory->sge(20000, 4240),
+                                       b.memory->sge(1000, 6144)};
+    ASSERT_EQ(pair.b.post_receive(1, into), 0);
+    ASSERT_TRUE(pair.a.run(work));
+    EXPECT_EQ(pair.b.wait_receive().byte_len, kBytes);
+    EXPECT_EQ(received(into), sent);
+    // A READ into the same buffers, of contiguous memory.
+    b.memory->fill(0, kBytes, 9);
+    work.opcode = IBV_WR_RDMA_READ;
+    work.remote = b.memory->address();
+    work.rkey = b.memory->mr()->rkey;
+    ASSERT_TRUE(pair.a.run(work));
+    const std::vector<std::uint8_t> read = received(work.sges);
+    EXPECT_TRUE(has_pattern(read.data(), read.size(), 9));
+}
+
 // A sender that dies in the middle of a message has taken a receive of the SRQ: in the error state
 // the target gives it back, and says when it takes no more.
 class BrokenOff : public testing::TestWithParam<Transport> {};

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -101,6 +102,39 @@ TEST(PreloadDescriptors, ClosingAllKeepsTheDevice) {
         // A kernel that knows a flag less, a range the wrong way round: as ever.
         if (::close_range(9, 3, 0) != -1 || errno != EINVAL) ::_exit(7);
         if (::close_range(3, 9, 1 << 30) != -1 || errno != EINVAL) ::_exit(8);
+        ::_exit(0);
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+// close_range() looks for special descriptors 1024 at a time. The fabric's own are behind these
+// here, and stay open.
+TEST(PreloadDescriptors, ThousandsOfSpecialOnesAreClosed) {
+    join();
+    constexpr int kCount = 2500;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        rlimit limit{};
+        if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(1);
+        limit.rlim_cur = limit.rlim_max;
+        if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) ::_exit(1);
+        const int rdma = ::socket(AF_NETLINK, SOCK_RAW, NETLINK_RDMA);
+        if (rdma < 0) ::_exit(2);
+        std::vector<int> duplicates;
+        for (int i = 0; i < kCount; ++i)
+            duplicates.push_back(::dup(rdma));
+        if (duplicates.back() < kCount) ::_exit(3);
+        if (drain(::open(at(kClass, "board_id").c_str(), O_RDONLY)) != kBoard) ::_exit(4);
+        const int fabric = fabric_descriptor();
+        if (fabric < duplicates.back()) ::_exit(5);
+        if (::close_range(3, ~0U, 0) != 0) ::_exit(6);
+        for (const int fd : duplicates)
+            if (::fcntl(fd, F_GETFD) != -1 || errno != EBADF) ::_exit(7);
+        if (::fcntl(rdma, F_GETFD) != -1) ::_exit(8);
+        if (fabric_descriptor() != fabric) ::_exit(9);
         ::_exit(0);
     }
     int status = 0;

@@ -6,10 +6,13 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 
+#include "segment_file.h"
 #include "verbs_fixture.h"
 
 namespace softhca::test {
@@ -278,6 +281,69 @@ TEST(Xrc, TargetOpenedByAnotherProcess) {
             channel.meet();
             if (opened != nullptr) static_cast<void>(e.xrcd.release());  // in use by it
         });
+}
+
+// When the creator of a target dies, the target lives on with the process that has opened it, and
+// goes with it.
+TEST(Xrc, TargetOutlivesItsCreator) {
+    const File file;
+    Child creator([&](Channel& channel) {
+        Endpoint e(xrc(file.fd()));
+        connect_over(channel, e);
+        channel.meet();
+        channel.meet();  // it is killed before
+    });
+    std::optional<Child> opener;
+    opener.emplace([&](Channel& channel) {
+        Endpoint e(xrc(file.fd()));
+        ibv_qp_open_attr attributes = {};
+        attributes.comp_mask = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+        attributes.qp_num = channel.receive<Address>().target_qpn;
+        attributes.xrcd = e.xrcd.get();
+        attributes.qp_type = IBV_QPT_XRC_RECV;
+        if (ibv_open_qp(e.context.get(), &attributes) == nullptr) fail("ibv_open_qp");
+        for (std::uint64_t i = 0; i < 2; ++i)
+            if (post_to(e.srq.get(), i, e.memory->sge(i * 256, 256)) != 0) fail("a receive");
+        channel.send(e.address());
+        for (int i = 0; i < 2; ++i)
+            channel.send(succeeded(e.wait_receive()) ? 'y' : 'n');
+        channel.meet();  // it is killed before
+    });
+    Endpoint::Options options = xrc();
+    options.timeout = 12;  // 16.8 ms, four times
+    options.retry_count = 3;
+    Endpoint sender(options);
+    connect_over(creator.channel(), sender);
+    creator.channel().meet();
+    opener->channel().send(sender.peer);
+    sender.peer.srqn = opener->channel().receive<Address>().srqn;
+    EXPECT_TRUE(sender.run(send_of(sender)));
+    EXPECT_EQ(opener->channel().receive<char>(), 'y') << "while its creator lives";
+
+    const SegmentFile segment;
+    const auto wait_until_freed = [&](const std::function<bool()>& freed) {
+        const auto end = Clock::now() + kDeadline;
+        while (!freed() && Clock::now() < end)
+            open_device();  // a process that joins reclaims what dead ones have left
+        return freed();
+    };
+    const auto is_reclaimed = [&](pid_t pid) {
+        return std::none_of(std::begin(segment->processes), std::end(segment->processes),
+                            [&](const device::Process& process) {
+                                return process.state.load() != device::kFree && process.pid == pid;
+                            });
+    };
+    const pid_t first = creator.pid(), second = opener->pid();
+    creator.kill(SIGKILL);
+    creator.wait();
+    ASSERT_TRUE(wait_until_freed([&] { return is_reclaimed(first); }));
+    EXPECT_TRUE(sender.run(send_of(sender)));
+    EXPECT_EQ(opener->channel().receive<char>(), 'y') << "after its creator's death";
+    opener->kill(SIGKILL);
+    opener->wait();
+    ASSERT_TRUE(wait_until_freed([&] { return is_reclaimed(second); }));
+    ASSERT_EQ(sender.post(send_of(sender)), 0);
+    EXPECT_TRUE(has_status(sender.wait_send(), IBV_WC_RETRY_EXC_ERR, kVendorTransportRetry));
 }
 
 }  // namespace

@@ -3,14 +3,21 @@
 // locks, and when another process takes such a lock over.
 #include "softhca/device/fabric.h"
 
+#include <atomic>
+#include <barrier>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <new>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -88,6 +95,27 @@ TEST_F(FabricJoin, AProcessCanJoinAgainAfterLeaving) {
     EXPECT_EQ(Fabric::current(), second);
     EXPECT_EQ(second->self().state.load(), kLive);
     EXPECT_TRUE(second->alive(second->slot()));
+}
+
+TEST_F(FabricJoin, WithoutAddressSpaceItFailsAndSaysSo) {
+    const pid_t child = fork();
+    if (child == 0) {
+        Fabric::forget_after_fork();
+        epoch::forget_after_fork();
+        std::size_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        const rlim_t used = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE));
+        const rlimit limit{used + sizeof(Segment) / 2, RLIM_INFINITY};
+        if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(2);
+        testing::internal::CaptureStderr();
+        if (Fabric::attach("narrow") != nullptr) _exit(3);
+        const std::string said = testing::internal::GetCapturedStderr();
+        _exit(said.find("cannot map the fabric") != std::string::npos ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 TEST_F(FabricJoin, NoSlotBeyondTheTableIsAlive) {
@@ -180,6 +208,48 @@ TEST_F(FabricJoin, ALockOfAnEarlierProcessInALiveSlotIsTakenOver) {
     g_lock_owner = own;
     EXPECT_TRUE(lock.try_lock_briefly());
     munmap(&lock, 4096);
+}
+
+// More threads than there are records: those without one share the last, one at a time, and what is
+// destroyed waits for them, too.
+TEST_F(FabricJoin, AThreadWithoutARecordIsWaitedFor) {
+    Fabric* fabric = Fabric::attach("threads");
+    ASSERT_NE(fabric, nullptr);
+    std::barrier all_have_tried(kMaxThreads + 1);
+    std::barrier all_may_end(kMaxThreads + 1);
+    std::atomic<unsigned> without{0};
+    std::vector<std::thread> threads;
+    for (unsigned i = 0; i < kMaxThreads; ++i)
+        threads.emplace_back([&] {
+            without += epoch::record() == nullptr;
+            all_have_tried.arrive_and_wait();
+            all_may_end.arrive_and_wait();
+        });
+    all_have_tried.arrive_and_wait();
+    EXPECT_GE(without.load(), 1u);
+    std::atomic<unsigned> inside{0}, most_inside{0}, left{0};
+    std::barrier one_is_inside(2);
+    const auto stay = [&](unsigned number) {
+        const epoch::Section section;
+        const unsigned now = ++inside;
+        if (now > most_inside) most_inside = now;
+        if (number == 0) one_is_inside.arrive_and_wait();
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        --inside;
+        ++left;
+    };
+    std::thread first(stay, 0);
+    one_is_inside.arrive_and_wait();
+    std::thread second(stay, 1);
+    EXPECT_TRUE(epoch::synchronize_own());
+    EXPECT_GE(left.load(), 1u) << "the thread inside was waited for";
+    first.join();
+    second.join();
+    EXPECT_EQ(most_inside.load(), 1u) << "two threads were inside by the same record";
+    EXPECT_TRUE(epoch::synchronize_own());
+    all_may_end.arrive_and_wait();
+    for (std::thread& thread : threads)
+        thread.join();
 }
 
 }  // namespace

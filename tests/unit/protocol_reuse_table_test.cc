@@ -61,6 +61,33 @@ TEST(ReuseTable, RestsWhereNothingIsReused) {
     EXPECT_EQ(state.frequent, 0u);
 }
 
+// Each buffer that was not found has taken a free entry or one of another buffer.
+TEST(ReuseTable, CountsWhatHadNoFreeEntry) {
+    ReuseTable table;
+    std::uint64_t next = 0;
+    const auto use_new_ones = [&](int count) {
+        for (int i = 0; i < count; ++i)
+            table.use(place(next++), 512);
+    };
+    const auto expect_sum = [&] {
+        const ReuseTable::State state = table.state();
+        EXPECT_EQ(state.misses, next);
+        EXPECT_EQ(state.overflows, state.misses - state.used);
+    };
+    use_new_ones(1200);
+    EXPECT_EQ(table.state().entries, ReuseTable::kFewest);
+    EXPECT_GE(table.state().overflows, 1200 - ReuseTable::kFewest);
+    expect_sum();
+    for (int epochs = 1; epochs <= 3; ++epochs) {
+        const std::uint32_t then = table.epoch();
+        while (table.epoch() == then)
+            table.use(place(next - 1), 512);
+        expect_sum();
+        use_new_ones(300);
+        expect_sum();
+    }
+}
+
 // The table wakes up again.
 TEST(ReuseTable, WakesFromRest) {
     ReuseTable table;

@@ -249,5 +249,30 @@ TEST(MatcherForTuples, KeepsMessagesInPlace) {
     }
 }
 
+// A process adds up the counts of its endpoints.
+TEST(TupleCounts, AddUp) {
+    constexpr std::uint64_t TupleCounts::*kEach[] = {
+        &TupleCounts::asked,    &TupleCounts::opened,     &TupleCounts::sent,
+        &TupleCounts::blocking, &TupleCounts::held,       &TupleCounts::copied,
+        &TupleCounts::again,    &TupleCounts::received,   &TupleCounts::posted,
+        &TupleCounts::queues,   &TupleCounts::queues_peak};
+    TupleCounts one;
+    std::uint64_t number = 0;
+    for (const auto each : kEach)
+        one.*each = ++number;
+    for (std::size_t i = 0; i < one.declined.size(); ++i) {
+        one.declined[i] = ++number;
+        one.ended[i] = ++number;
+    }
+    TupleCounts sum = one;
+    sum += one;
+    for (const auto each : kEach)
+        EXPECT_EQ(sum.*each, 2 * one.*each) << one.*each;
+    for (std::size_t i = 0; i < one.declined.size(); ++i) {
+        EXPECT_EQ(sum.declined[i], 2 * one.declined[i]) << i;
+        EXPECT_EQ(sum.ended[i], 2 * one.ended[i]) << i;
+    }
+}
+
 }  // namespace
 }  // namespace heddle::protocol

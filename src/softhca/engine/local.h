@@ -117,9 +117,6 @@ LocalQp* add_local_qp(device::Fabric& fabric, std::uint32_t index) noexcept;
 void remove_local_qp(std::uint32_t index) noexcept;  // waits until no thread uses it, then frees it
 void forget_local_qps_after_fork() noexcept;
 
-// The send queue pauses: writes the completions of the current request. The caller holds the run
-// lock and is inside an epoch.
-void finish_started(device::Fabric& fabric, LocalQp& local) noexcept;
 // The QP is destroyed or reset during a request: completes what the other side is owed. The caller
 // holds the run lock and is inside an epoch.
 void abandon_unfinished(device::Fabric& fabric, LocalQp& local) noexcept;

@@ -349,13 +349,6 @@ void abandon_unfinished(Fabric& fabric, LocalQp& local) noexcept {
     local.unfinished.active = false;
 }
 
-void finish_started(Fabric& fabric, LocalQp& local) noexcept {
-    SOFTHCA_ASSERT(local.run_lock.is_locked(), "the run lock guards `unfinished`");
-    QueuePair& qp = fabric.segment().qps[local.index];
-    for (int tries = 0; local.unfinished.active && tries < 1000; ++tries)
-        finish(fabric, local, qp);
-}
-
 bool has_work(const QueuePair& qp, const LocalQp& local) noexcept {
     return local.send_ring && (local.unfinished.active ||
                                posted_so_far(local) != static_cast<std::uint16_t>(qp.sq_consumer));

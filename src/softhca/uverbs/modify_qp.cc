@@ -126,22 +126,8 @@ void reset(Command& command, QueuePair& qp, std::uint32_t index) noexcept {
     }
 }
 
-void drained(Command& command, QueuePair& qp, std::uint32_t index, bool notify) noexcept {
-    // WQEs run one at a time. A started WQE is finished before the queue counts as drained.
-    if (engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire)) {
-        local->run_lock.lock();
-        device::epoch::Section section;
-        engine::finish_started(command.fabric(), *local);
-        local->run_lock.unlock();
-    }
-    device::epoch::Section section;
-    if (notify)
-        engine::send_async_event(command.fabric(), qp.head.context, IBV_EVENT_SQ_DRAINED,
-                                 qp.user_handle, &qp.async_events_sent);
-}
-
-int enter(Command& command, QueuePair& qp, std::uint32_t index, const ib_uverbs_modify_qp& m,
-          std::uint32_t from, std::uint32_t to) noexcept {
+int enter(Command& command, QueuePair& qp, std::uint32_t index, std::uint32_t from,
+          std::uint32_t to) noexcept {
     SOFTHCA_ASSERT(index < device::kMaxQps && from <= IBV_QPS_ERR && to <= IBV_QPS_ERR);
     SOFTHCA_ASSERT(to != IBV_QPS_RESET, "reset() handles it");
     engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire);
@@ -155,9 +141,6 @@ int enter(Command& command, QueuePair& qp, std::uint32_t index, const ib_uverbs_
     }
     std::uint32_t expected = from;  // a peer may have put it into ERR in the meantime
     if (!qp.state.compare_exchange_strong(expected, to, std::memory_order_seq_cst)) return EINVAL;
-    if (to == IBV_QPS_SQD && from == IBV_QPS_RTS)
-        drained(command, qp, index,
-                m.attr_mask & IBV_QP_EN_SQD_ASYNC_NOTIFY && m.en_sqd_async_notify);
     if (to == IBV_QPS_RTS && local) {
         if (is_user_object(command.context, local->user_handle, sizeof(ibv_qp_ex)))
             engine::hook_qp(*local, local->user_handle);
@@ -197,7 +180,7 @@ int modify(Command& command, const ib_uverbs_modify_qp& given) noexcept {
     if (local) local->run_lock.lock();
     apply(port, m, qp->attr);
     if (local) local->run_lock.unlock();
-    return enter(command, *qp, index, m, from, to);
+    return enter(command, *qp, index, from, to);
 }
 
 }  // namespace

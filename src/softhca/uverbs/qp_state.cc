@@ -73,7 +73,6 @@ Rule rtr_to_rts(Kind kind) noexcept {
     return kForbidden;
 }
 
-// RTS -> RTS. SQD -> RTS allows the same attributes.
 Rule within_rts(Kind kind) noexcept {
     const std::uint32_t paths =
         IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE;
@@ -88,19 +87,6 @@ Rule within_rts(Kind kind) noexcept {
             return {true, 0, paths | IBV_QP_MIN_RNR_TIMER};
     }
     return kForbidden;
-}
-
-Rule within_sqd(Kind kind) noexcept {
-    if (kind == Kind::kUd) return {true, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY};
-    std::uint32_t optional = IBV_QP_AV | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX |
-                             IBV_QP_PATH_MIG_STATE;
-    const std::uint32_t retries = IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                                  IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
-    if (kind == Kind::kRc) optional |= retries | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-    if (kind == Kind::kXrcInitiator) optional |= retries;
-    if (kind == Kind::kXrcTarget)
-        optional |= IBV_QP_PORT | IBV_QP_TIMEOUT | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
-    return {true, 0, optional};
 }
 
 Rule sqe_to_rts(Kind kind) noexcept {
@@ -121,11 +107,9 @@ Rule rule(Kind kind, std::uint32_t from, std::uint32_t to) noexcept {
         case IBV_QPS_RTR:
             return to == IBV_QPS_RTS ? rtr_to_rts(kind) : kForbidden;
         case IBV_QPS_RTS:
-            // mlx5 has no command for RTS -> SQD (optab of __mlx5_ib_modify_qp).
+            // mlx5 has no command for RTS -> SQD (optab of __mlx5_ib_modify_qp), so no QP is ever
+            // in SQD.
             return to == IBV_QPS_RTS ? within_rts(kind) : kForbidden;
-        case IBV_QPS_SQD:
-            if (to == IBV_QPS_RTS) return within_rts(kind);
-            return to == IBV_QPS_SQD ? within_sqd(kind) : kForbidden;
         case IBV_QPS_SQE:
             return to == IBV_QPS_RTS ? sqe_to_rts(kind) : kForbidden;
         default:
@@ -139,8 +123,7 @@ bool qp_change_allowed(std::uint32_t type, std::uint32_t from, std::uint32_t to,
                        std::uint32_t mask) noexcept {
     if (from > IBV_QPS_ERR || to > IBV_QPS_ERR) return false;
     if (mask & IBV_QP_CUR_STATE) {
-        const bool sends = from == IBV_QPS_RTR || from == IBV_QPS_RTS || from == IBV_QPS_SQD ||
-                           from == IBV_QPS_SQE;
+        const bool sends = from == IBV_QPS_RTR || from == IBV_QPS_RTS || from == IBV_QPS_SQE;
         if (!sends) return false;
     }
     const Rule r = rule(kind_of(type), from, to);
