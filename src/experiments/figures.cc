@@ -4,7 +4,7 @@
 // Where threads have contexts of their own ("naive endpoints"), each has one thread domain. Where
 // they share one context, its thread domains are maximally independent. PDs and MRs (8) and CQs (9,
 // 10) are shared within one context for all: only so can they be shared by all. QPs that are shared
-// (11) are in no thread domain, for these have no lock, and their threads share the CQ, too.
+// (11) are in no thread domain, for these have no lock, and their threads share CQ and buffer, too.
 #include "experiments/figures.h"
 #include "heddle/detail/assert.h"
 
@@ -121,6 +121,7 @@ void one_context(MessageRate& m) { shared_contexts(m, m.threads, Placement::kInd
 
 void category_of_threads(Category category, MessageRate& m) {
     m.sharing = sharing_of(category, m.threads);
+    m.sharing.buffer = m.sharing.qp;
 }
 
 Figure figure_2b(Builder& b) {
@@ -219,7 +220,7 @@ Figure figure(std::string_view name, const MessageRate& base) {
     return b.title("QPs shared x-way, and their CQs", "x")
         .features_by_sharing([](MessageRate& m, std::uint32_t x) {
             one_context(m);
-            m.sharing.cq = m.sharing.qp = x;
+            m.sharing.cq = m.sharing.qp = m.sharing.buffer = x;
             if (x > 1) m.sharing.placement = Placement::kDriver;
         })
         .take();

@@ -18,7 +18,7 @@ struct MessageRate {
     std::uint32_t threads = 1;
     Path path = Path::kVerbs;
     std::uint32_t depth = 128;        // of a send queue
-    std::uint32_t post_list = 32;     // p: works handed over with one doorbell
+    std::uint32_t post_list = 32;     // p: requests handed over with one doorbell
     std::uint32_t signal_every = 64;  // q: one completion for so many
     std::uint32_t bytes = 2;
     bool inlining = true;

@@ -285,12 +285,12 @@ public:
     /// @param cq any CQ
     explicit VerbsCompletionQueue(ibv_cq* cq) : cq_(cq) { HEDDLE_ASSERT(cq != nullptr); }
 
-    /// Takes completions, at most 32 a call. Never waits.
+    /// Takes completions, at most 128 a call. Never waits.
     /// @param out room for `most` completions
     /// @param most the largest number to take
     /// @return how many were written to `out`; 0 also if the driver reports an error
     unsigned poll(Completion* out, unsigned most) noexcept {
-        std::array<ibv_wc, 32> wc;
+        std::array<ibv_wc, 128> wc;
         if (most > wc.size()) most = static_cast<unsigned>(wc.size());
         const int found = ibv_poll_cq(cq_, static_cast<int>(most), wc.data());
         HEDDLE_DEBUG_ASSERT(found <= static_cast<int>(most), "the driver wrote behind the array");
