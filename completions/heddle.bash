@@ -55,7 +55,7 @@ _heddle_options() {
     bench) echo "--help" ;;
     message-rate)
         echo "--figure --threads --path --repetitions --seconds --device --json --category --share" \
-            "--depth --post-list --signal-every --bytes --no-inline --no-blueflame --help"
+            "--depth --post-list --signal-every --bytes --no-inline --no-blueflame --exchange --help"
         ;;
     global-array) echo "--matrix --tile --threads $kernel" ;;
     stencil) echo "--processes --threads --grid --iterations $kernel" ;;

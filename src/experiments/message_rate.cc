@@ -14,17 +14,12 @@
 #include "experiments/common/clock.h"
 #include "experiments/common/measure.h"
 #include "experiments/message_rate_loop.h"
+#include "experiments/message_rate_peer.h"
 #include "heddle/detail/assert.h"
 #include "verbs/handles.h"
 
 namespace heddle::bench {
 namespace {
-
-// Where a thread writes to.
-struct Target {
-    std::uint64_t address;
-    std::uint32_t key;
-};
 
 // Tells libmlx5, which asks when a context is opened, and the direct path, which asks when a queue
 // is made.
@@ -71,12 +66,18 @@ struct MessageRateRun::Parts {
         std::byte bytes[64];
     };
 
-    explicit Parts(const MessageRate& parameters)
+    // Without a team each QP is connected to itself.
+    Parts(const MessageRate& parameters, Team* team)
         : m(checked(parameters)),
+          peer(team != nullptr ? std::make_unique<RatePeer>(*team, m) : nullptr),
           set(m.device, m.sharing, m.threads, options_of(m)),
           shared(m.threads, (m.threads + m.sharing.qp - 1) / m.sharing.qp) {
         for (RateShared::Queue& queue : shared.queues)
             queue.free.store(m.depth);
+        if (peer) {
+            targets = peer->connect(set);
+            return;
+        }
         make_targets();
         for (std::uint32_t t = 0; t < m.threads; t += m.sharing.qp)
             set[t].connect(set[t].address());
@@ -93,8 +94,8 @@ struct MessageRateRun::Parts {
         return options;
     }
 
-    // These stand for the memory of the other node: apart for each thread, whatever of the
-    // endpoints is shared, in one region for each PD.
+    // The memory of a run within one process: apart for each thread, whatever of the endpoints is
+    // shared, in one region for each PD.
     void make_targets() {
         const std::size_t stride = (m.bytes + 63) / 64 * 64;
         target_memory = std::make_unique<Line[]>(stride / sizeof(Line) * m.threads);
@@ -129,19 +130,23 @@ struct MessageRateRun::Parts {
     Rate repeat(double wanted_seconds);
 
     MessageRate m;
+    std::unique_ptr<RatePeer> peer;
     EndpointSet set;
     std::uint64_t messages = 0;
     RateShared shared;
     std::unique_ptr<Line[]> target_memory;
     std::vector<verbs::MemoryRegion> target_regions;
-    std::vector<Target> targets;
+    std::vector<RateTarget> targets;
 };
 
-MessageRateRun::MessageRateRun(const MessageRate& parameters)
-    : parts_([&] {
-          const NoBlueFlame quiet(!parameters.blueflame);
-          return std::make_unique<Parts>(parameters);
-      }()) {}
+std::unique_ptr<MessageRateRun::Parts> MessageRateRun::make(const MessageRate& parameters,
+                                                            Team* team) {
+    const NoBlueFlame quiet(!parameters.blueflame);
+    return std::make_unique<Parts>(parameters, team);
+}
+MessageRateRun::MessageRateRun(const MessageRate& parameters, Team& team)
+    : parts_(make(parameters, &team)) {}
+MessageRateRun::MessageRateRun(const MessageRate& parameters) : parts_(make(parameters, nullptr)) {}
 MessageRateRun::MessageRateRun(MessageRateRun&&) noexcept = default;
 MessageRateRun::~MessageRateRun() = default;
 

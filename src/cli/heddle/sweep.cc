@@ -47,14 +47,14 @@ std::string name_of(const bench::Figure& figure, const SweepRow& row) {
            std::to_string(row.point.x) + ", " + text_of(row.point.rate.path);
 }
 
-void measure(const SweepRequest& request, const bench::Figure& figure,
-             std::vector<SweepRow>& rows) {
+void measure(const SweepRequest& request, const bench::Figure& figure, std::vector<SweepRow>& rows,
+             bench::Team& team) {
     Progress progress(rows.size() * static_cast<std::size_t>(request.repetitions));
     for (int r = 0; r < request.repetitions; ++r)
         for (SweepRow& row : rows) {
             progress.step(name_of(figure, row));
             try {
-                bench::MessageRateRun run(row.point.rate);
+                bench::MessageRateRun run(row.point.rate, team);
                 run.warm_up();
                 const bench::Rate rate = run.repeat();
                 row.samples.push_back(rate.per_second);
@@ -154,12 +154,12 @@ void print_table(const SweepRequest& request, const bench::Figure& figure, const
 
 }  // namespace
 
-void run_sweep(const SweepRequest& request) {
+void run_sweep(const SweepRequest& request, bench::Team& team) {
     const DeviceInfo info = device(request.base.device);
     const Locality place = locality_of(info);
     const bench::Figure figure = bench::figure(request.figure, request.base);
     std::vector<SweepRow> rows = rows_of(request, figure, place);
-    measure(request, figure, rows);
+    measure(request, figure, rows, team);
     if (request.json)
         print_json(figure, info, place, rows);
     else
