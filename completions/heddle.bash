@@ -8,7 +8,7 @@ _heddle_values() {
     --category) echo "all mpi-everywhere 2xdynamic dynamic shared-dynamic static mpi+threads" ;;
     --path) echo "verbs direct both" ;;
     --kernels) echo "this both" ;;
-    --figure) echo "2b 3 5 6 7 8 9 10 11" ;;
+    --figure) echo "2b 3 5 6 7 8a 8b 9 10 11" ;;
     --share) echo "context= pd= mr= cq= qp= buffer=" ;;
     --endpoints) echo "auto mpi-everywhere 2xdynamic dynamic shared-dynamic static mpi+threads" ;;
     --post) echo "auto verbs direct" ;;
@@ -55,7 +55,7 @@ _heddle_options() {
     bench) echo "--help" ;;
     message-rate)
         echo "--figure --threads --path --repetitions --seconds --device --json --category --share" \
-            "--depth --post-list --signal-every --bytes --no-inline --no-blueflame --help"
+            "--depth --post-list --signal-every --bytes --no-inline --no-blueflame --exchange --help"
         ;;
     global-array) echo "--matrix --tile --threads $kernel" ;;
     stencil) echo "--processes --threads --grid --iterations $kernel" ;;

@@ -64,6 +64,7 @@ struct EndpointSet::Parts {
     std::vector<verbs::ThreadDomain> domains;
     std::vector<verbs::ProtectionDomain> parents;  // for the QPs that have a thread domain
     std::vector<verbs::CompletionQueue> cqs;
+    std::vector<ibv_cq_ex*> extended_cqs;  // of those that one thread polls, else nullptr
     std::vector<verbs::QueuePair> qps;
     std::unique_ptr<endpoint::QueueStore> queues;
     std::vector<Endpoint> endpoints;
@@ -174,14 +175,17 @@ verbs::CompletionQueue EndpointSet::Parts::make_cq(std::uint32_t index, bool loc
         std::max(layout.sharing.cq / layout.sharing.qp, 1u) * layout.qps_per_thread;
     const std::uint32_t entries = (options.depth + options.receive_depth) * qps_on_it;
     verbs::CompletionQueue cq;
+    extended_cqs.push_back(nullptr);
     if (!locked) {
         ibv_cq_init_attr_ex attributes{};
         attributes.cqe = entries;
         attributes.wc_flags = IBV_WC_STANDARD_FLAGS;
         attributes.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
         attributes.flags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
-        if (ibv_cq_ex* extended = ibv_create_cq_ex(context, &attributes))
+        if (ibv_cq_ex* extended = ibv_create_cq_ex(context, &attributes)) {
             cq.reset(ibv_cq_ex_to_cq(extended));
+            extended_cqs.back() = extended;
+        }
     }
     // Reached for CQs that threads share, and if the driver has no extended CQs.
     if (!cq) cq.reset(ibv_create_cq(context, static_cast<int>(entries), nullptr, nullptr, 0));
@@ -246,7 +250,7 @@ void EndpointSet::Parts::give_out() {
         e.buffer_bytes_ = options.buffer_bytes;
         e.qp_shared_ = layout.sharing.qp > 1;
         e.cq_shared_ = layout.sharing.cq > 1;
-        e.queues_ = queues->of(e.qps_, e.cq_);
+        e.queues_ = queues->of(e.qps_, e.cq_, extended_cqs[step * layout.cq_of(t)]);
     }
 }
 

@@ -5,13 +5,14 @@
 
 namespace heddle::endpoint {
 
-post::AnyQueues QueueStore::of(const std::vector<ibv_qp*>& qps, ibv_cq* cq) {
+post::AnyQueues QueueStore::of(const std::vector<ibv_qp*>& qps, ibv_cq* cq, ibv_cq_ex* extended) {
     HEDDLE_ASSERT(!qps.empty() && cq != nullptr);
-    if (options_.path == Path::kVerbs) return verbs(qps, cq);
+    if (options_.path == Path::kVerbs) return verbs(qps, cq, extended);
     return locked_ ? direct(shared_, qps, cq) : direct(free_, qps, cq);
 }
 
-post::AnyQueues QueueStore::verbs(const std::vector<ibv_qp*>& qps, ibv_cq* cq) {
+post::AnyQueues QueueStore::verbs(const std::vector<ibv_qp*>& qps, ibv_cq* cq,
+                                  ibv_cq_ex* extended) {
     post::VerbsQueues queues;
     for (ibv_qp* const qp : qps) {
         sends_.push_back(
@@ -19,7 +20,9 @@ post::AnyQueues QueueStore::verbs(const std::vector<ibv_qp*>& qps, ibv_cq* cq) {
         receives_.push_back(std::make_unique<post::VerbsReceiveQueue>(qp));
         queues.add(*sends_.back(), receives_.back().get());
     }
-    completions_.push_back(std::make_unique<post::VerbsCompletionQueue>(cq));
+    completions_.push_back(extended != nullptr
+                               ? std::make_unique<post::VerbsCompletionQueue>(extended)
+                               : std::make_unique<post::VerbsCompletionQueue>(cq));
     queues.set_completions(*completions_.back());
     return queues;
 }

@@ -19,9 +19,9 @@ public:
     // locked: several threads may use an endpoint at once.
     QueueStore(const EndpointOptions& options, bool locked) : options_(options), locked_(locked) {}
 
-    // Returns the queues of an endpoint with these QPs and this CQ. Throws VerbsError if the device
-    // does not support the path.
-    post::AnyQueues of(const std::vector<ibv_qp*>& qps, ibv_cq* cq);
+    // Returns the queues of an endpoint with these QPs and this CQ. extended: the same CQ, if only
+    // one thread polls it, else nullptr. Throws VerbsError if the device does not support the path.
+    post::AnyQueues of(const std::vector<ibv_qp*>& qps, ibv_cq* cq, ibv_cq_ex* extended);
 
 private:
     template <class Lock>
@@ -36,7 +36,7 @@ private:
     template <class Lock>
     post::AnyQueues direct(DirectQueueSet<Lock>& store, const std::vector<ibv_qp*>& qps,
                            ibv_cq* cq);
-    post::AnyQueues verbs(const std::vector<ibv_qp*>& qps, ibv_cq* cq);
+    post::AnyQueues verbs(const std::vector<ibv_qp*>& qps, ibv_cq* cq, ibv_cq_ex* extended);
 
     EndpointOptions options_;
     bool locked_;

@@ -2,9 +2,10 @@
 // The sweeps of ICPADS'18, section V: see figures.h.
 //
 // Where threads have contexts of their own ("naive endpoints"), each has one thread domain. Where
-// they share one context, its thread domains are maximally independent. PDs and MRs (8) and CQs (9,
-// 10) are shared within one context for all: only so can they be shared by all. QPs that are shared
-// (11) are in no thread domain, for these have no lock, and their threads share the CQ, too.
+// they share one context, its thread domains are maximally independent. PDs (8a) and CQs (9, 10)
+// are shared within one context for all, and MRs (8b) within one PD: only so can they be shared by
+// all. QPs that are shared (11) are in no thread domain, for these have no lock, and their threads
+// share CQ and buffer, too.
 #include "experiments/figures.h"
 #include "heddle/detail/assert.h"
 
@@ -98,7 +99,9 @@ private:
         HEDDLE_ASSERT(m.threads % m.sharing.qp == 0 && m.threads % m.sharing.cq == 0,
                       "threads that share come in whole groups");
         FigurePoint point{series, x, m, std::nullopt};
-        if (comparable) point.paper = paper_value(figure_.name, series, x);
+        // The paper's values of 8a and 8b are one set.
+        const bool either = figure_.name == "8a" || figure_.name == "8b";
+        if (comparable) point.paper = paper_value(either ? "8" : figure_.name, series, x);
         figure_.points.push_back(std::move(point));
     }
 
@@ -121,6 +124,7 @@ void one_context(MessageRate& m) { shared_contexts(m, m.threads, Placement::kInd
 
 void category_of_threads(Category category, MessageRate& m) {
     m.sharing = sharing_of(category, m.threads);
+    m.sharing.buffer = m.sharing.qp;
 }
 
 Figure figure_2b(Builder& b) {
@@ -180,7 +184,8 @@ Figure figure_10(Builder& b) {
 }  // namespace
 
 const std::vector<std::string>& figure_names() {
-    static const std::vector<std::string> kNames = {"2b", "3", "5", "6", "7", "8", "9", "10", "11"};
+    static const std::vector<std::string> kNames = {"2b", "3",  "5", "6",  "7",
+                                                    "8a", "8b", "9", "10", "11"};
     return kNames;
 }
 
@@ -201,11 +206,19 @@ Figure figure(std::string_view name, const MessageRate& base) {
             .take();
     if (name == "6") return figure_6(b);
     if (name == "7") return figure_7(b);
-    if (name == "8")
-        return b.title("PDs and MRs shared x-way", "x")
+    if (name == "8a")
+        return b.title("PDs shared x-way, each thread with an MR", "x")
             .features_by_sharing([](MessageRate& m, std::uint32_t x) {
                 one_context(m);
-                m.sharing.pd = m.sharing.mr = x;
+                m.sharing.pd = x;
+                m.sharing.mr = 1;
+            })
+            .take();
+    if (name == "8b")
+        return b.title("MRs shared x-way, all in one PD", "x")
+            .features_by_sharing([](MessageRate& m, std::uint32_t x) {
+                one_context(m);
+                m.sharing.mr = x;
             })
             .take();
     if (name == "9")
@@ -219,7 +232,7 @@ Figure figure(std::string_view name, const MessageRate& base) {
     return b.title("QPs shared x-way, and their CQs", "x")
         .features_by_sharing([](MessageRate& m, std::uint32_t x) {
             one_context(m);
-            m.sharing.cq = m.sharing.qp = x;
+            m.sharing.cq = m.sharing.qp = m.sharing.buffer = x;
             if (x > 1) m.sharing.placement = Placement::kDriver;
         })
         .take();

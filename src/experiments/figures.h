@@ -25,7 +25,7 @@ struct Figure {
     std::vector<FigurePoint> points;  // curve by curve, x growing
 };
 
-// "2b", "3", "5" ... "11".
+// "2b", "3", "5", "6", "7", "8a", "8b", "9", "10", "11".
 const std::vector<std::string>& figure_names();
 
 // `base`: device, path, threads (at most, where they are x; else in all points) and seconds; what

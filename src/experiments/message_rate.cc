@@ -12,31 +12,14 @@
 #include <thread>
 
 #include "experiments/common/clock.h"
-#include "experiments/common/completion_tracker.h"
 #include "experiments/common/measure.h"
+#include "experiments/message_rate_loop.h"
+#include "experiments/message_rate_peer.h"
 #include "heddle/detail/assert.h"
 #include "verbs/handles.h"
 
 namespace heddle::bench {
 namespace {
-
-using post::Completion;
-using post::Opcode;
-using post::Posted;
-using post::WorkRequest;
-
-struct Shared {
-    explicit Shared(std::uint32_t threads) : tracker(threads, 1) {}
-    CompletionTracker tracker;
-    std::atomic<bool> stop{false};
-    std::atomic<int> failed{0};  // an ibv_wc_status
-};
-
-// Where a thread writes to.
-struct Target {
-    std::uint64_t address;
-    std::uint32_t key;
-};
 
 // Tells libmlx5, which asks when a context is opened, and the direct path, which asks when a queue
 // is made.
@@ -65,70 +48,15 @@ private:
 
 unsigned long address(const std::byte* at) { return reinterpret_cast<unsigned long>(at); }
 
-// One thread on any pair of queues. Returns how many messages it has sent.
-template <class SendQueue, class CompletionQueue>
-std::uint64_t run(const MessageRate& m, const Endpoint& e, const Target& target, SendQueue& send,
-                  CompletionQueue& cq, std::uint32_t thread, std::uint32_t window, Shared& shared) {
-    const ibv_sge piece{address(e.buffer()), m.bytes, e.mr()->lkey};
-    WorkRequest work;
-    work.opcode = Opcode::kWrite;
-    work.sges = {&piece, 1};
-    work.remote_address = target.address;
-    work.remote_key = target.key;
-    const auto flags = static_cast<std::uint8_t>(m.inlining ? post::kInline : 0);
-    const std::uint32_t list = std::min(m.post_list, window);
-    // The last WR of a full window must be signaled: without it no completion would ever come.
-    const std::uint32_t every = std::min(m.signal_every, window);
-    const auto done = [&] { return shared.tracker.done(thread, 0); };
-    HEDDLE_ASSERT(list != 0 && list <= window, "a list fits the window");
-    HEDDLE_ASSERT(every != 0 && every <= window, "a full window has a signaled WR");
-    const std::uint64_t start = done();
-    std::uint64_t posted = start, unsignalled = 0;
-    Completion completions[16];
-    const auto poll = [&] {
-        const unsigned found = cq.poll(completions, 16);
-        for (unsigned i = 0; i < found; ++i) {
-            if (completions[i].status != IBV_WC_SUCCESS) {
-                shared.failed.store(completions[i].status);
-                shared.stop.store(true);
-                continue;
-            }
-            shared.tracker.record(completions[i].id);
-        }
-    };
-    const auto ring = [&] {
-        while (send.ring_doorbell() == Posted::kFull && shared.failed.load() == 0)
-            poll();
-    };
-    while (!shared.stop.load(std::memory_order_relaxed)) {
-        while (posted - done() + list > window && !shared.stop.load(std::memory_order_relaxed))
-            poll();
-        if (shared.stop.load(std::memory_order_relaxed)) break;  // there may be no room for a list
-        for (std::uint32_t i = 0; i < list; ++i) {
-            const bool signal = ++unsignalled == every;
-            if (signal) unsignalled = 0;
-            work.flags = static_cast<std::uint8_t>(flags | (signal ? post::kSignaled : 0));
-            work.id = CompletionTracker::id(thread, 0, posted + 1);
-            while (send.post(work) == Posted::kFull) {
-                ring();
-                poll();
-                if (shared.failed.load() != 0) return posted - start;
-            }
-            ++posted;
-        }
-        ring();
-    }
-    // Waits for the WRs in flight: the completion of one more, signaled, stands for all before it.
-    work.flags = static_cast<std::uint8_t>(flags | post::kSignaled);
-    work.id = CompletionTracker::id(thread, 0, posted + 1);
-    while (send.post(work) == Posted::kFull && shared.failed.load() == 0)
-        poll();
-    ++posted;
-    ring();
-    while (done() < posted && shared.failed.load() == 0)
-        poll();
-    HEDDLE_ASSERT(shared.failed.load() != 0 || done() == posted, "all WRs are done");
-    return posted - start;
+// Throws VerbsError if the threads could not go on.
+const MessageRate& checked(const MessageRate& m) {
+    if (can_go_on(m)) return m;
+    throw VerbsError("lists of " + std::to_string(m.post_list) + " requests and a completion for " +
+                         std::to_string(m.signal_every) + " of them on a queue of depth " +
+                         std::to_string(m.depth),
+                     EINVAL,
+                     "a full queue must have a signaled request; if threads share it, the depth is "
+                     "at least the least common multiple of both");
 }
 
 }  // namespace
@@ -138,11 +66,18 @@ struct MessageRateRun::Parts {
         std::byte bytes[64];
     };
 
-    explicit Parts(const MessageRate& parameters)
-        : m(parameters),
+    // Without a team each QP is connected to itself.
+    Parts(const MessageRate& parameters, Team* team)
+        : m(checked(parameters)),
+          peer(team != nullptr ? std::make_unique<RatePeer>(*team, m) : nullptr),
           set(m.device, m.sharing, m.threads, options_of(m)),
-          window(std::max(1u, m.depth / m.sharing.qp)),
-          shared(m.threads) {
+          shared(m.threads, (m.threads + m.sharing.qp - 1) / m.sharing.qp) {
+        for (RateShared::Queue& queue : shared.queues)
+            queue.free.store(m.depth);
+        if (peer) {
+            targets = peer->connect(set);
+            return;
+        }
         make_targets();
         for (std::uint32_t t = 0; t < m.threads; t += m.sharing.qp)
             set[t].connect(set[t].address());
@@ -159,8 +94,8 @@ struct MessageRateRun::Parts {
         return options;
     }
 
-    // These stand for the memory of the other node: apart for each thread, whatever of the
-    // endpoints is shared, in one region for each PD.
+    // The memory of a run within one process: apart for each thread, whatever of the endpoints is
+    // shared, in one region for each PD.
     void make_targets() {
         const std::size_t stride = (m.bytes + 63) / 64 * 64;
         target_memory = std::make_unique<Line[]>(stride / sizeof(Line) * m.threads);
@@ -179,28 +114,39 @@ struct MessageRateRun::Parts {
 
     std::uint64_t run_thread(std::uint32_t t) {
         Endpoint& e = set[t];
+        const ibv_sge payload{address(e.buffer()), m.bytes, e.mr()->lkey};
+        post::WorkRequest request;
+        request.opcode = post::Opcode::kWrite;
+        request.flags = static_cast<std::uint8_t>(m.inlining ? post::kInline : 0);
+        request.sges = {&payload, 1};
+        request.remote_address = targets[t].address;
+        request.remote_key = targets[t].key;
         return e.visit([&](auto& queues) {
-            return run(m, e, targets[t], queues.send(), queues.completions(), t, window, shared);
+            RateLoop loop(m, request, queues.send(), queues.completions(), t, shared);
+            return loop.run();
         });
     }
 
     Rate repeat(double wanted_seconds);
 
     MessageRate m;
+    std::unique_ptr<RatePeer> peer;
     EndpointSet set;
-    std::uint32_t window;  // WRs in flight of one thread
     std::uint64_t messages = 0;
-    Shared shared;
+    RateShared shared;
     std::unique_ptr<Line[]> target_memory;
     std::vector<verbs::MemoryRegion> target_regions;
-    std::vector<Target> targets;
+    std::vector<RateTarget> targets;
 };
 
-MessageRateRun::MessageRateRun(const MessageRate& parameters)
-    : parts_([&] {
-          const NoBlueFlame quiet(!parameters.blueflame);
-          return std::make_unique<Parts>(parameters);
-      }()) {}
+std::unique_ptr<MessageRateRun::Parts> MessageRateRun::make(const MessageRate& parameters,
+                                                            Team* team) {
+    const NoBlueFlame quiet(!parameters.blueflame);
+    return std::make_unique<Parts>(parameters, team);
+}
+MessageRateRun::MessageRateRun(const MessageRate& parameters, Team& team)
+    : parts_(make(parameters, &team)) {}
+MessageRateRun::MessageRateRun(const MessageRate& parameters) : parts_(make(parameters, nullptr)) {}
 MessageRateRun::MessageRateRun(MessageRateRun&&) noexcept = default;
 MessageRateRun::~MessageRateRun() = default;
 
@@ -238,6 +184,11 @@ Rate MessageRateRun::Parts::repeat(double wanted_seconds) {
         throw VerbsError(std::string("writing: a request completed with \"") +
                              ibv_wc_status_str(static_cast<ibv_wc_status>(status)) + "\"",
                          EIO);
+    if (shared.full.load())
+        throw VerbsError("writing: a queue of depth " + std::to_string(m.depth) + " took less",
+                         ENOMEM);
+    for (const RateShared::Queue& queue : shared.queues)
+        HEDDLE_ASSERT(queue.free.load() == m.depth, "all entries were given back");
     const double seconds = covered_seconds(worked);
     HEDDLE_ASSERT(seconds > 0 && targets.size() == m.threads, "each thread had a target");
     const std::uint64_t all = std::accumulate(sent.begin(), sent.end(), std::uint64_t{0});

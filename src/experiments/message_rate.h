@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The message-rate experiment of ICPADS'18, section IV: n threads write small messages as fast as
-// they can, each on its endpoint; what of their resources they share, and which features of the
-// adapter they use, is varied. The queue pairs are connected to themselves: no second process.
+// The message-rate experiment of ICPADS'18, section IV: n threads write small messages into another
+// process as fast as they can, each on its endpoint; what of their resources they share, and which
+// features of the adapter they use, is varied. message_rate_loop.h has what a thread does,
+// message_rate_peer.h the other process.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,15 @@
 
 namespace heddle::bench {
 
+class Team;
+
 struct MessageRate {
     std::string device;
     Sharing sharing;
     std::uint32_t threads = 1;
     Path path = Path::kVerbs;
     std::uint32_t depth = 128;        // of a send queue
-    std::uint32_t post_list = 32;     // p: works handed over with one doorbell
+    std::uint32_t post_list = 32;     // p: requests handed over with one doorbell
     std::uint32_t signal_every = 64;  // q: one completion for so many
     std::uint32_t bytes = 2;
     bool inlining = true;
@@ -40,8 +43,11 @@ struct Rate {
 // Made once, measured as often as wanted, so that repetitions of several can be interleaved.
 class MessageRateRun {
 public:
-    // Throws VerbsError. While it runs, no other thread may read or write the environment, through
-    // which libmlx5 has to leave BlueFlame alone.
+    // For rank 0 of run_with_rate_peer(): the messages go to the other process. Throws VerbsError,
+    // TeamError. While it runs, no other thread may read or write the environment, through which
+    // libmlx5 has to leave BlueFlame alone.
+    MessageRateRun(const MessageRate& parameters, Team& team);
+    // For checks within one process: each QP is connected to itself.
     explicit MessageRateRun(const MessageRate& parameters);
     MessageRateRun(MessageRateRun&&) noexcept;
     ~MessageRateRun();
@@ -55,6 +61,7 @@ public:
 
 private:
     struct Parts;
+    static std::unique_ptr<Parts> make(const MessageRate& parameters, Team* team);
     std::unique_ptr<Parts> parts_;
 };
 

@@ -279,18 +279,25 @@ private:
 ///     heddle::post::Completion done[16];
 ///     const unsigned found = completions.poll(done, 16);
 ///
-/// The CQ must outlive it. Thread safety: that of ibv_poll_cq(3) on this CQ.
+/// The CQ must outlive it. Thread safety: that of ibv_poll_cq(3) on this CQ, or for an extended CQ
+/// that of ibv_start_poll(3).
 class VerbsCompletionQueue {
 public:
     /// @param cq any CQ
     explicit VerbsCompletionQueue(ibv_cq* cq) : cq_(cq) { HEDDLE_ASSERT(cq != nullptr); }
+    /// Polls by ibv_start_poll(3). libmlx5 takes no lock there if the CQ was created with
+    /// IBV_CREATE_CQ_ATTR_SINGLE_THREADED; its ibv_poll_cq(3) always takes one (rdma-core
+    /// providers/mlx5/cq.c, mlx5_cq_fill_pfns() and poll_cq()).
+    /// @param cq created with IBV_WC_STANDARD_FLAGS
+    explicit VerbsCompletionQueue(ibv_cq_ex* cq) : cq_(ibv_cq_ex_to_cq(cq)), extended_(cq) {}
 
-    /// Takes completions, at most 32 a call. Never waits.
+    /// Takes completions, at most 128 a call. Never waits.
     /// @param out room for `most` completions
     /// @param most the largest number to take
     /// @return how many were written to `out`; 0 also if the driver reports an error
     unsigned poll(Completion* out, unsigned most) noexcept {
-        std::array<ibv_wc, 32> wc;
+        if (extended_ != nullptr) return poll_extended(out, most);
+        std::array<ibv_wc, 128> wc;
         if (most > wc.size()) most = static_cast<unsigned>(wc.size());
         const int found = ibv_poll_cq(cq_, static_cast<int>(most), wc.data());
         HEDDLE_DEBUG_ASSERT(found <= static_cast<int>(most), "the driver wrote behind the array");
@@ -318,7 +325,36 @@ public:
     void event_read() noexcept {}
 
 private:
+    unsigned poll_extended(Completion* out, unsigned most) noexcept {
+        ibv_poll_cq_attr nothing{};
+        if (most == 0 || ibv_start_poll(extended_, &nothing) != 0) return 0;
+        unsigned found = 0;
+        do {
+            read_entry(out[found++]);
+        } while (found < most && ibv_next_poll(extended_) == 0);
+        ibv_end_poll(extended_);
+        return found;
+    }
+    // Each read is a call of the driver's, so only what the opcode has is read.
+    void read_entry(Completion& to) const noexcept {
+        to = {};
+        to.id = extended_->wr_id;
+        to.status = extended_->status;
+        to.qpn = ibv_wc_read_qp_num(extended_);
+        if (to.status != IBV_WC_SUCCESS) {
+            to.vendor_error = ibv_wc_read_vendor_err(extended_);
+            return;
+        }
+        to.opcode = ibv_wc_read_opcode(extended_);
+        to.bytes = ibv_wc_read_byte_len(extended_);
+        if ((to.opcode & IBV_WC_RECV) == 0) return;
+        to.source_qpn = ibv_wc_read_src_qp(extended_);
+        to.has_immediate = (ibv_wc_read_wc_flags(extended_) & IBV_WC_WITH_IMM) != 0;
+        if (to.has_immediate) to.immediate = be32toh(ibv_wc_read_imm_data(extended_));
+    }
+
     ibv_cq* cq_;
+    ibv_cq_ex* extended_ = nullptr;  // the same CQ, if it is polled as an extended one
 };
 
 }  // namespace heddle::post

@@ -12,6 +12,7 @@
 #include "cli/heddle/selection.h"
 #include "cli/heddle/sweep.h"
 #include "experiments/figures.h"
+#include "experiments/message_rate_peer.h"
 #include "heddle/detail/assert.h"
 #include "heddle/locality.h"
 
@@ -25,6 +26,7 @@ struct BenchRequest {
     Selection selection;
     std::string figure;
     std::vector<std::string> shares;
+    bench::TeamOptions team;
     int repetitions = 11;
     bool no_inline = false, no_blueflame = false, json = false;
 };
@@ -62,7 +64,8 @@ void apply_share(const std::string& text, Sharing* sharing) {
     *place = static_cast<std::uint32_t>(sharers);
 }
 
-std::vector<BenchRow> make_rows(const BenchRequest& request, const DeviceInfo& device) {
+std::vector<BenchRow> make_rows(const BenchRequest& request, const DeviceInfo& device,
+                                bench::Team& team) {
     std::vector<BenchRow> rows;
     for (const Category c : request.selection.categories())
         for (const Path path : request.selection.paths()) {
@@ -73,7 +76,7 @@ std::vector<BenchRow> make_rows(const BenchRequest& request, const DeviceInfo& d
             m.sharing = sharing_of(made_on(device, c), m.threads);
             for (const std::string& share : request.shares)
                 apply_share(share, &m.sharing);
-            rows.push_back({std::string(name(c)), path, bench::MessageRateRun(m), {}, {}});
+            rows.push_back({std::string(name(c)), path, bench::MessageRateRun(m, team), {}, {}});
         }
     HEDDLE_ASSERT(!rows.empty(), "a selection has a category and a path");
     return rows;
@@ -133,11 +136,11 @@ void print_table(const BenchRequest& request, const DeviceInfo& device, const be
         table.text().c_str());
 }
 
-void message_rate(BenchRequest request) {
+void message_rate(BenchRequest request, bench::Team& team) {
     const DeviceInfo info = device(request.rate.device);
     const bench::Pinning pins = bench::pinning(locality_of(info), request.rate.threads);
     request.rate.processors = pins.processors;
-    std::vector<BenchRow> rows = make_rows(request, info);
+    std::vector<BenchRow> rows = make_rows(request, info, team);
     for (BenchRow& row : rows)
         row.run.warm_up();
     {
@@ -156,7 +159,7 @@ void message_rate(BenchRequest request) {
         print_table(request, info, pins, rows);
 }
 
-void sweep(const BenchRequest& request, bool threads_given) {
+void sweep(const BenchRequest& request, bool threads_given, bench::Team& team) {
     HEDDLE_ASSERT(!request.figure.empty(), "a sweep is of a figure");
     SweepRequest s;
     s.figure = request.figure;
@@ -165,7 +168,7 @@ void sweep(const BenchRequest& request, bool threads_given) {
     s.paths = request.selection.paths();
     s.repetitions = request.repetitions;
     s.json = request.json;
-    run_sweep(s);
+    run_sweep(s, team);
 }
 
 std::string figure_list() {
@@ -186,7 +189,9 @@ void add_bench_command(CLI::App& app, int* status) {
     add_overlap_command(*command, status);
     add_tuple_commands(*command, status);
     CLI::App* rate = command->add_subcommand(
-        "message-rate", "Small RDMA writes of n threads, each on its endpoint (ICPADS'18)");
+        "message-rate",
+        "Small RDMA writes of n threads into another process, each on its endpoint (ICPADS'18). "
+        "Starts that process, or is one of two of mpiexec.");
     auto* request = new BenchRequest;  // lives as long as the program
     CLI::Option* figure = rate->add_option(
         "--figure", request->figure, "a sweep of the paper, its values beside: " + figure_list());
@@ -211,10 +216,11 @@ void add_bench_command(CLI::App& app, int* status) {
     rate->add_option("--depth", request->rate.depth, "of the send queue")
         ->check(CLI::Range(1, 32768))
         ->excludes(figure);
-    rate->add_option("--post-list", request->rate.post_list, "works handed over with one doorbell")
+    rate->add_option("--post-list", request->rate.post_list,
+                     "requests handed over with one doorbell")
         ->check(CLI::Range(1, 1024))
         ->excludes(figure);
-    rate->add_option("--signal-every", request->rate.signal_every, "works to a completion")
+    rate->add_option("--signal-every", request->rate.signal_every, "requests to a completion")
         ->check(CLI::Range(1, 32768))
         ->excludes(figure);
     rate->add_option("--bytes", request->rate.bytes, "of a message")
@@ -223,12 +229,24 @@ void add_bench_command(CLI::App& app, int* status) {
     rate->add_flag("--no-inline", request->no_inline, "the device fetches the payload")
         ->excludes(figure);
     rate->add_flag("--no-blueflame", request->no_blueflame, "doorbells only")->excludes(figure);
+    rate->add_option("--exchange", request->team.exchange,
+                     "directory where two processes that mpiexec has started meet (default: one "
+                     "below $TMPDIR, by the job)");
     rate->callback([request, figure, threads, status] {
-        if (figure->count() != 0)
-            sweep(*request, threads->count() != 0);
-        else
-            message_rate(*request);
-        *status = 0;
+        for (const std::string& share : request->shares) {
+            Sharing sharing;
+            apply_share(share, &sharing);  // refused before processes are started
+        }
+        // The other process waits for the next run as long as one takes. A process that ends is
+        // noticed at once.
+        request->team.patience = bench::Seconds(1e6);
+        *status = run_with_rate_peer(request->team, request->rate.device, [=](bench::Team& team) {
+            if (figure->count() != 0)
+                sweep(*request, threads->count() != 0, team);
+            else
+                message_rate(*request, team);
+            return 0;
+        });
     });
 }
 

@@ -85,6 +85,8 @@ Json cpu_sample_facts(const std::vector<double>& samples) {
 
 Json usage_facts(const Usage& u) {
     return {{"contexts", u.contexts},
+            {"pds", u.pds},
+            {"mrs", u.mrs},
             {"qps", u.qps},
             {"cqs", u.cqs},
             {"uars", json_of(u.uars)},

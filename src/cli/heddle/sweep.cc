@@ -10,6 +10,7 @@
 
 #include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
+#include "cli/heddle/device_reads.h"
 #include "experiments/figures.h"
 #include "heddle/detail/assert.h"
 #include "heddle/locality.h"
@@ -21,6 +22,8 @@ struct SweepRow {
     bench::FigurePoint point;
     std::optional<Usage> usage;
     std::vector<double> samples, cpu_samples;
+    // Figure 6, if the device counts them: in each repetition.
+    std::vector<double> wqe_reads, payload_reads;
 
     double rate() const { return median(samples); }
     double cpu_rate() const { return median(cpu_samples); }
@@ -31,7 +34,7 @@ std::vector<SweepRow> rows_of(const SweepRequest& request, const bench::Figure& 
     std::vector<SweepRow> rows;
     for (const bench::FigurePoint& point : figure.points)
         for (const Path path : request.paths) {
-            SweepRow row{point, std::nullopt, {}, {}};
+            SweepRow row{point, std::nullopt, {}, {}, {}, {}};
             row.point.rate.path = path;
             row.point.rate.processors = bench::pinning(place, point.rate.threads).processors;
             HEDDLE_ASSERT(row.point.rate.processors.size() == row.point.rate.threads,
@@ -47,19 +50,33 @@ std::string name_of(const bench::Figure& figure, const SweepRow& row) {
            std::to_string(row.point.x) + ", " + text_of(row.point.rate.path);
 }
 
-void measure(const SweepRequest& request, const bench::Figure& figure,
-             std::vector<SweepRow>& rows) {
+// What the device has read for each message since `before`. `messages`: sent since then.
+void add_reads(SweepRow& row, const std::optional<DeviceReads>& before, std::uint64_t messages) {
+    const std::optional<DeviceReads> now = device_reads();
+    if (!before || !now) return;
+    HEDDLE_ASSERT(now->wqes >= before->wqes && messages != 0, "counters do not go back");
+    row.wqe_reads.push_back(static_cast<double>(now->wqes - before->wqes) /
+                            static_cast<double>(messages));
+    row.payload_reads.push_back(static_cast<double>(now->payloads - before->payloads) /
+                                static_cast<double>(messages));
+}
+
+void measure(const SweepRequest& request, const bench::Figure& figure, std::vector<SweepRow>& rows,
+             bench::Team& team) {
     Progress progress(rows.size() * static_cast<std::size_t>(request.repetitions));
     for (int r = 0; r < request.repetitions; ++r)
         for (SweepRow& row : rows) {
             progress.step(name_of(figure, row));
             try {
-                bench::MessageRateRun run(row.point.rate);
+                bench::MessageRateRun run(row.point.rate, team);
+                const bool count_reads = figure.name == "6";
+                const auto before = count_reads ? device_reads() : std::nullopt;
                 run.warm_up();
                 const bench::Rate rate = run.repeat();
                 row.samples.push_back(rate.per_second);
                 row.cpu_samples.push_back(rate.per_cpu_second);
                 row.usage = run.usage();
+                if (count_reads) add_reads(row, before, run.messages());
             } catch (const VerbsError& error) {
                 throw VerbsError(name_of(figure, row) + ": " + error.asked(), error.error(),
                                  error.hint());
@@ -96,6 +113,10 @@ void print_json(const bench::Figure& figure, const DeviceInfo& device, const Loc
         j.update(usage_facts(*row.usage));
         j.update(sample_facts(row.samples));
         j.update(cpu_sample_facts(row.cpu_samples));
+        if (!row.wqe_reads.empty()) {
+            j["wqe_reads_per_message"] = median(row.wqe_reads);
+            j["payload_reads_per_message"] = median(row.payload_reads);
+        }
         j["paper_mmsgs_per_s"] =
             row.point.paper ? Json(row.point.paper->mmsgs_per_s) : Json(nullptr);
         j["host"] = host;
@@ -129,37 +150,51 @@ void print_table(const SweepRequest& request, const bench::Figure& figure, const
                 text_of(bench::pinning(place, request.base.threads)).c_str(), request.repetitions,
                 request.base.seconds);
     const char* const here = device.software ? "software HCA, Mmsg/s" : "Mmsg/s";
-    cli_common::TextTable table({"curve", figure.x_name, "path", here, "quartiles", "relative",
-                                 "a CPU s", "paper, Mmsg/s", "paper, relative"});
+    std::vector<std::string> columns = {"curve",   figure.x_name,   "path",
+                                        here,      "quartiles",     "relative",
+                                        "a CPU s", "paper, Mmsg/s", "paper, relative"};
+    const bool reads = !rows.front().wqe_reads.empty();
+    if (reads) columns.insert(columns.end(), {"WQE reads", "payload reads"});
+    cli_common::TextTable table(columns);
     for (const SweepRow& row : rows) {
         const SweepRow& first = first_of(rows, row.point.rate.path);
         const auto& paper = row.point.paper;
-        table.add({row.point.series, std::to_string(row.point.x), text_of(row.point.rate.path),
-                   fixed(row.rate(), 2),
-                   fixed(quartile(row.samples, 1), 2) + " to " + fixed(quartile(row.samples, 3), 2),
-                   fixed(row.rate() / first.rate(), 2), fixed(row.cpu_rate(), 2),
-                   paper ? fixed(paper->mmsgs_per_s, 2) : "-",
-                   paper && first.point.paper
-                       ? fixed(paper->mmsgs_per_s / first.point.paper->mmsgs_per_s, 2)
-                       : "-"});
+        std::vector<std::string> cells = {
+            row.point.series,
+            std::to_string(row.point.x),
+            text_of(row.point.rate.path),
+            fixed(row.rate(), 2),
+            fixed(quartile(row.samples, 1), 2) + " to " + fixed(quartile(row.samples, 3), 2),
+            fixed(row.rate() / first.rate(), 2),
+            fixed(row.cpu_rate(), 2),
+            paper ? fixed(paper->mmsgs_per_s, 2) : "-",
+            paper && first.point.paper
+                ? fixed(paper->mmsgs_per_s / first.point.paper->mmsgs_per_s, 2)
+                : "-"};
+        if (reads) {
+            cells.push_back(fixed(median(row.wqe_reads), 2));
+            cells.push_back(fixed(median(row.payload_reads), 2));
+        }
+        table.add(cells);
     }
     std::printf(
-        "%s\nRates are by the clock; relative: to the first row of the same path. A CPU s: "
+        "%s%s\nRates are by the clock; relative: to the first row of the same path. A CPU s: "
         "messages "
         "for\neach second of processor time, which says nothing of how rates scale with "
         "threads.\n%sThe paper's values are a ConnectX-4's with 16 cores%s.\n",
-        table.text().c_str(), taking_turns(place, rows).c_str(),
+        table.text().c_str(), reads ? "\nReads: by DMA, for each message.\n" : "",
+        taking_turns(place, rows).c_str(),
         device.software ? "; ours are no adapter's: compare shapes, not numbers" : "");
 }
 
 }  // namespace
 
-void run_sweep(const SweepRequest& request) {
+void run_sweep(const SweepRequest& request, bench::Team& team) {
     const DeviceInfo info = device(request.base.device);
     const Locality place = locality_of(info);
     const bench::Figure figure = bench::figure(request.figure, request.base);
     std::vector<SweepRow> rows = rows_of(request, figure, place);
-    measure(request, figure, rows);
+    measure(request, figure, rows, team);
     if (request.json)
         print_json(figure, info, place, rows);
     else

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "experiments/common/team.h"
 #include "experiments/message_rate.h"
 
 namespace heddle::cli {
@@ -17,7 +18,8 @@ struct SweepRequest {
     bool json = false;
 };
 
-// Prints a table, or a JSON line for each point. Throws VerbsError.
-void run_sweep(const SweepRequest& request);
+// Prints a table, or a JSON line for each point. By rank 0 of run_with_rate_peer(). Throws
+// VerbsError, TeamError.
+void run_sweep(const SweepRequest& request, bench::Team& team);
 
 }  // namespace heddle::cli
