@@ -2,15 +2,13 @@
 """A verdict can fail: values that say nothing of a figure come out as unlike the paper. They are a constant,
 a straight line, and the values of another figure. The paper's own values come out as like it."""
 
-import copy
 import random
 import sys
 import unittest
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "report")]
-import fake_heddle  # noqa: E402
+sys.path.insert(0, str(HERE.parents[1] / "report"))
 from heddle_report import catalogue, likeness  # noqa: E402
 from heddle_report.experiments import endpoints  # noqa: E402
 from heddle_report.model import STATES  # noqa: E402
@@ -332,13 +330,16 @@ class TupleQueues(unittest.TestCase):
         self.assertEqual(of(1, 1, 0.74, 0.78, 0.8, ranks=4, cores=2), "cannot")
 
     def test_ways_where_queues_may_be_a_loss(self):
-        rows = list(fake_heddle.sweep("late")(None))
-        for row, ratio in zip(rows, (0.98, 0.98, 0.80)):
-            row["ratio"] = ratio
-        self.assertEqual(verdict("tupleq-late", rows).state, "unlike")
-        rows = [copy.copy(rows[0]) for _ in range(8)]
-        rows[3]["ratio"] = 0.92
-        self.assertEqual(verdict("tupleq-late", rows).state, "partly")
+        def of(*shares):
+            return verdict("tupleq-late", [
+                {"way": "auto", "bytes": 1024, "late": late, "seconds": [1 / share] * 3, "seconds_rget": [1.0] * 3}
+                for late, share in enumerate(shares)]).state
+
+        self.assertEqual(of(0.98, 0.98, 0.98), "like")
+        self.assertEqual(of(0.98, 0.98, 0.80), "unlike")
+        self.assertEqual(of(*[0.98] * 7, 0.92), "partly")
+        for name in ("late", "many", "wildcards"):
+            self.assertIn("one base", EXPERIMENTS[f"tupleq-{name}"].criterion)
 
 
 class Criteria(unittest.TestCase):
@@ -350,3 +351,36 @@ class Criteria(unittest.TestCase):
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)
+    def test_a_slower_way_has_less(self):
+        """All ways have one base: a message that takes three times the fastest way's time may be under way
+        during all the work, and yet the program has not the time that it would have by the fastest way."""
+        def rows(slower, overhead=0.1):
+            return [{"side": "receiver", "way": way, "bytes": 8192, "base_us": [base] * 3,
+                     "overhead_us": [overhead * base] * 3}
+                    for way, base in (("rget", 10.0), ("tupleq", 10.0 * slower))]
+
+        def of(slower, overhead=0.1):
+            found = EXPERIMENTS["tupleq-overlap"].points(rows(slower, overhead))
+            return {point.key[1]: point.value for point in found}
+
+        for slower in (3, 3.4, 10):
+            for overhead in (0, 0.01):
+                self.assertLessEqual(of(slower, overhead)["tupleq"], 100 / 3 + 1, slower)
+                self.assertGreaterEqual(of(slower, overhead)["rget"], 99, "the fastest way is its own base")
+        self.assertAlmostEqual(of(1.25)["tupleq"], 75)
+        self.assertAlmostEqual(of(1.05)["tupleq"], 100 - 10.5)
+        self.assertAlmostEqual(of(0.5)["rget"], 0)
+
+    def test_queues_that_are_slower_are_unlike(self):
+        def of(factor):
+            rows = [{"side": side, "way": way, "bytes": size, "base_us": [base] * 3,
+                     "overhead_us": [0.02 * base if way == "tupleq" or size < 8192 else base] * 3}
+                    for side in ("sender", "receiver")
+                    for way, base in (("tupleq", 10.0 * factor), ("rget", 10.0), ("rput", 10.0))
+                    for size in (0, 1024, 8192, 65536, 1 << 20)]
+            return verdict("tupleq-overlap", rows).state
+
+        self.assertEqual(of(1), "like")
+        for factor in (1.2, 3, 3.4):
+            self.assertEqual(of(factor), "unlike", factor)
+
