@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 
 #include "experiments/common/measure.h"
@@ -55,6 +56,10 @@ struct Area {
     bool same = false;
 };
 
+std::size_t area_of(const ReuseCase& c, std::uint32_t processes) {
+    return c.buffers * apart(c) + (c.kind == ReuseKind::kScatter ? processes * c.bytes : 0) + 4096;
+}
+
 // Addresses for many buffers, and little memory: it is the same again and again.
 std::byte* map_same(std::size_t bytes) {
     const int file = ::memfd_create("heddle-bench", MFD_CLOEXEC);
@@ -70,6 +75,26 @@ std::byte* map_same(std::size_t bytes) {
     ::close(file);
     return begin;
 }
+
+// Memory at addresses that this process has never had: what was learnt of others is of no use.
+class FreshArea {
+public:
+    explicit FreshArea(std::size_t bytes) : bytes_(bytes), memory_(map_memory(bytes)) {
+        std::memset(memory_, 1, bytes_);
+    }
+    FreshArea(const FreshArea&) = delete;
+    FreshArea& operator=(const FreshArea&) = delete;
+    // The pages go, and the addresses stay taken, so that no later area has them.
+    ~FreshArea() {
+        ::mmap(memory_, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+               -1, 0);
+    }
+    std::byte* begin() const noexcept { return memory_; }
+
+private:
+    std::size_t bytes_;
+    std::byte* memory_;
+};
 
 // One process of a side.
 class Player final : public Member {
@@ -95,7 +120,10 @@ public:
 private:
     void turn() override {
         const std::uint64_t before = gathered();
-        const double seconds = run(board_.command, board_.iterations);
+        const ReuseCase& what = board_.command;
+        std::optional<FreshArea> fresh;
+        if (what.fresh) fresh.emplace(area_of(what, size_));
+        const double seconds = run(what, fresh ? fresh->begin() : memory_, board_.iterations);
         if (rank_ != 0) return;
         side_.seconds = seconds;
         side_.reuse = endpoint_->reuse_counts();
@@ -104,12 +132,21 @@ private:
     }
 
     // Seconds of an operation.
-    double run(const ReuseCase& what, std::uint32_t iterations) {
+    double run(const ReuseCase& what, std::byte* memory, std::uint32_t iterations) {
         HEDDLE_ASSERT(iterations != 0, "the time of an operation is a mean");
+        HEDDLE_ASSERT(!what.spectrum || iterations == spectrum_messages(what.buffers),
+                      "a turn is the whole spectrum");
         barrier();
         const double begin = now(what);
-        for (std::uint32_t i = 0; i < iterations; ++i)
-            once(what, number_++);
+        if (what.spectrum) {
+            // In rounds: all buffers, then all but the first, ...
+            for (std::uint32_t first = 0; first < what.buffers; ++first)
+                for (std::uint32_t i = first; i < what.buffers; ++i)
+                    once(what, memory + i * apart(what));
+        } else {
+            for (std::uint32_t i = 0; i < iterations; ++i)
+                once(what, memory + number_++ % what.buffers * apart(what));
+        }
         const double end = now(what);
         barrier();
         return (end - begin) * 1e-6 / iterations / (what.kind == ReuseKind::kPingPong ? 2 : 1);
@@ -138,10 +175,6 @@ private:
         }
     }
 
-    std::byte* buffer(const ReuseCase& what, std::uint32_t number) const {
-        return memory_ + number % what.buffers * apart(what);
-    }
-
     void rma(bool read, void* buffer, std::size_t bytes) {
         HEDDLE_ASSERT(side_.target != 0, "process 1 has told of its memory");
         const iovec iov{buffer, bytes};
@@ -157,8 +190,7 @@ private:
         take(sent_);
     }
 
-    void once(const ReuseCase& what, std::uint32_t number) {
-        std::byte* const from = buffer(what, number);
+    void once(const ReuseCase& what, std::byte* from) {
         switch (what.kind) {
             case ReuseKind::kPingPong:
                 if (rank_ == 0) {
@@ -226,27 +258,27 @@ private:
     std::uint32_t number_ = 0;  // of operations, over all turns
 };
 
-std::size_t area_of(const ReuseCase& c, std::uint32_t processes) {
-    return c.buffers * apart(c) + (c.kind == ReuseKind::kScatter ? processes * c.bytes : 0) + 4096;
-}
-
 // Until each buffer has been used as often as is wanted.
 std::uint32_t operations_before(const ReuseCase& each, const protocol::Options& options,
                                 const ReuseCosts& costs) {
     if (each.kind == ReuseKind::kSelf) return kUntilAtRest;
-    const auto way = each.kind == ReuseKind::kPut || each.kind == ReuseKind::kGet
-                         ? ReuseCosts::kOneSided
-                     : options.rings.peers != 0 ? ReuseCosts::kRing
-                                                : ReuseCosts::kSend;
-    const std::uint32_t wanted = options.reuse.after
-                                     ? *options.reuse.after
-                                     : costs.uses_for(each.bytes, way, options.reuse.speculation);
+    const std::uint32_t wanted = uses_before(each, options, costs);
     std::uint32_t uses = 16;
     if (wanted != ReuseCosts::kNever) uses += std::min(wanted, 20000u) * 3 / 2;
     return uses * each.buffers;
 }
 
 }  // namespace
+
+std::uint32_t uses_before(const ReuseCase& each, const protocol::Options& options,
+                          const ReuseCosts& costs) {
+    if (options.reuse.after) return *options.reuse.after;
+    const auto way = each.kind == ReuseKind::kPut || each.kind == ReuseKind::kGet
+                         ? ReuseCosts::kOneSided
+                     : options.rings.peers != 0 ? ReuseCosts::kRing
+                                                : ReuseCosts::kSend;
+    return costs.uses_for(each.bytes, way, options.reuse.speculation);
+}
 
 ReuseCosts measure_reuse_costs(const protocol::Options& options) {
     const SharedObject<ReuseCosts> costs;
@@ -314,7 +346,9 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
     std::vector<ReuseResult> results;
     for (const ReuseCase& each : request.cases) {
         report(std::to_string(each.bytes) + " bytes");
+        // Before the spectrum each buffer of the area that stays is used as often as the others.
         board->command = each;
+        board->command.spectrum = board->command.fresh = false;
         const std::uint32_t before = operations_before(each, options[0], costs);
         std::uint32_t iterations = 0;
         for (std::uint32_t side = 0; side < 2; ++side) {
@@ -323,6 +357,8 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
             iterations = std::max<std::uint32_t>(
                 {iterations, static_cast<std::uint32_t>(request.seconds / seconds), 16});
         }
+        board->command = each;
+        if (each.spectrum) iterations = spectrum_messages(each.buffers);
         if (!each.again)
             iterations = std::min(iterations, (each.buffers - before) / (request.repetitions + 1));
         HEDDLE_ASSERT(each.again || before + iterations * (request.repetitions + 1) <= each.buffers,
