@@ -16,6 +16,7 @@
 #include "experiments/member.h"
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
+#include "protocol/reuse/reuse_rounds.h"
 #include "protocol/transport/process.h"
 #include "verbs/open_device.h"
 
@@ -25,7 +26,11 @@ namespace {
 using protocol::ReuseCosts;
 
 constexpr std::uint32_t kMostProcesses = Turns::kMostProcesses;
-constexpr int kMeasurements = 9;
+constexpr std::size_t kMeasurements = 9;
+// Where other programs take the processors, a hand-over takes milliseconds, and a spectrum of all
+// buffers would take longer than the patience of a turn.
+constexpr std::uint32_t kFirstLook = 64;  // operations
+constexpr double kLongestTurn = 5;        // seconds
 constexpr std::size_t kSame = 4 << 20;
 
 // Memory of all processes. Fields of a side are written by its process 0, or the one that drives,
@@ -280,7 +285,8 @@ std::uint32_t uses_before(const ReuseCase& each, const protocol::Options& option
     return costs.uses_for(each.bytes, way, options.reuse.speculation);
 }
 
-ReuseCosts measure_reuse_costs(const protocol::Options& options) {
+ReuseCosts measure_reuse_costs(const protocol::Options& options,
+                               const std::optional<ReuseCosts>& before) {
     const SharedObject<ReuseCosts> costs;
     Turns turns;
     turns.start(0, [&](std::uint32_t) {
@@ -288,26 +294,8 @@ ReuseCosts measure_reuse_costs(const protocol::Options& options) {
         const verbs::Context context = verbs::open_device(device);
         const verbs::ProtectionDomain pd(ibv_alloc_pd(context.get()));
         if (!pd) throw std::runtime_error("no protection domain");
-        // One of them would be of one moment of the machine.
-        std::vector<ReuseCosts> all;
-        for (int i = 0; i < kMeasurements; ++i)
-            all.push_back(ReuseCosts::measure(context.get(), pd.get(), 8192));
-        for (std::size_t i = 0; i < ReuseCosts::kSizes; ++i) {
-            const auto of_all = [&](auto&& field) {
-                std::vector<double> values;
-                for (ReuseCosts& each : all)
-                    values.push_back(field(each.costs[i]));
-                field(costs->costs[i]) = median(values);
-            };
-            using Cost = ReuseCosts::Cost;
-            of_all([](Cost& c) -> double& { return c.registration; });
-            of_all([](Cost& c) -> double& { return c.copy; });
-            of_all([](Cost& c) -> double& { return c.lookup; });
-            for (std::size_t way = 0; way < ReuseCosts::kWays; ++way) {
-                of_all([way](Cost& c) -> double& { return c.copied[way]; });
-                of_all([way](Cost& c) -> double& { return c.gathered[way]; });
-            }
-        }
+        *costs = protocol::ReuseRounds::measure(context.get(), pd.get(), 8192, kMeasurements)
+                     .settled(before);
         turns.done(0);
     });
     turns.wait_until_done(0);
@@ -344,11 +332,22 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
     };
 
     std::vector<ReuseResult> results;
-    for (const ReuseCase& each : request.cases) {
+    for (ReuseCase each : request.cases) {
         report(std::to_string(each.bytes) + " bytes");
         // Before the spectrum each buffer of the area that stays is used as often as the others.
         board->command = each;
         board->command.spectrum = board->command.fresh = false;
+        if (each.spectrum) {
+            const double seconds = std::max(turn(0, kFirstLook), turn(1, kFirstLook));
+            const auto operations =
+                static_cast<std::uint32_t>(std::clamp(kLongestTurn / seconds, 1.0, 1e9));
+            // A number of buffers with so few operations before, and in the spectrum.
+            const std::uint32_t uses = operations_before(each, options[0], costs) / each.buffers;
+            while (each.buffers > 1 && (each.buffers * uses > operations ||
+                                        spectrum_messages(each.buffers) > operations))
+                --each.buffers;
+            board->command.buffers = each.buffers;
+        }
         const std::uint32_t before = operations_before(each, options[0], costs);
         std::uint32_t iterations = 0;
         for (std::uint32_t side = 0; side < 2; ++side) {
@@ -364,6 +363,7 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
         HEDDLE_ASSERT(each.again || before + iterations * (request.repetitions + 1) <= each.buffers,
                       "no buffer is used twice");
         ReuseResult result;
+        result.buffers = each.buffers;
         turns.repeat(2, request.repetitions, [&](std::uint32_t side) {
             (side == 0 ? result.with : result.without).push_back(turn(side, iterations));
         });

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -60,6 +61,7 @@ struct ReuseResult {
     // Seconds of an operation, by repetition, with reuse and without.
     std::vector<double> with, without;
     protocol::ReuseCounts reuse;  // of process 0, at the end
+    std::uint32_t buffers = 0;    // fewer than wanted where a turn of the spectrum took too long
     double gathered = 0;          // of the operations with reuse of process 0: those without a copy
 };
 
@@ -70,9 +72,10 @@ inline constexpr std::uint32_t kUntilAtRest = 1 << 18;
 // Reports how far the experiment is.
 using ProgressReport = void (*)(const std::string& what);
 
-// Registration and copies, measured by a process of its own, as the provider does. Throws
-// std::runtime_error, as do all here.
-protocol::ReuseCosts measure_reuse_costs(const protocol::Options& options);
+// Registration and copies, measured by a process of its own, as the provider does. before: what was
+// kept so far (ReuseRounds::settled()). Throws std::runtime_error, as do all here.
+protocol::ReuseCosts measure_reuse_costs(const protocol::Options& options,
+                                         const std::optional<protocol::ReuseCosts>& before);
 
 // How often the provider wants a buffer to be used before it registers it; ReuseCosts::kNever.
 std::uint32_t uses_before(const ReuseCase& each, const protocol::Options& options,

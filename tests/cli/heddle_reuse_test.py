@@ -25,7 +25,18 @@ class Reuse(Case):
         for size in measured["sizes"]:
             self.assertGreater(size["registration_ns"], 0)
             self.assertEqual(set(size["ways"]), {"send", "ring", "one-sided"})
+        spread = measured["spread"]
+        self.assertEqual([size["bytes"] for size in spread["sizes"]], [128 << i for i in range(7)])
+        for size, kept in zip(spread["sizes"], measured["sizes"]):
+            least, most = size["registration_ns"]
+            self.assertTrue(least <= kept["registration_ns"] <= most, (size, kept))
+            for way, each in size["ways"].items():
+                # Nothing was kept before: the rounds decide.
+                pays = each["rounds_that_pay"]
+                self.assertEqual(each["uses"][0] is None, pays == 0, (way, each))
+                self.assertEqual(each["uses"][1] is None, pays < spread["rounds"], (way, each))
         known = json.loads(self.heddle("calibrate", "--show", "--json").stdout)
+        self.assertNotIn("spread", known)
         self.assertEqual(measured["sizes"], known["sizes"])
         self.assertEqual(measured["post"], known["post"])
         self.assertEqual([size["bytes"] for size in known["post"]["sizes"]],
@@ -81,7 +92,8 @@ class Reuse(Case):
             for inside, before in zip(rows[::2], rows[1::2]):
                 for row in (inside, before):
                     self.assertTrue(row["spectrum"])
-                    self.assertEqual((row["buffers"], row["bytes"]), (40, 8192))
+                    self.assertEqual((row["buffers_wanted"], row["bytes"]), (40, 8192))
+                    self.assertLessEqual(row["buffers"], 40)
                     self.assertEqual(len(row["seconds_with"]), 3)
                 # Each repetition learns anew: messages before a registration are copied.
                 self.assertLess(inside["without_copy"], 0.95)

@@ -195,6 +195,10 @@ class Reuse(unittest.TestCase):
         for slope in (5, 15, 20):
             line = (lambda size, a=slope: a * size / 8192 - 6)
             self.assertEqual(of(line, line), "unlike", "a straight line")
+        few = [{**row, "spectrum": True, "buffers": 20, "buffers_wanted": 200} for row in rows(papers, learnt)]
+        said = verdict("reuse-spectrum", few)
+        self.assertEqual(said.state, "cannot")
+        self.assertIn("only 20 buffers", said.text)
         both = rows(papers, learnt, ("reuse-spectrum-put", "reuse-spectrum-get"))
         names = {point.key[0] for point in EXPERIMENTS["reuse-spectrum-one-sided"].points(both)}
         self.assertEqual(names, {f"RDMA {kind}, {learning}" for kind in ("writes", "reads")

@@ -31,7 +31,7 @@ def gains(row):
 def curve_of(rows):
     """row -> its curve: what is varied besides the size. What all rows have in common is left out."""
     has_learning = len({row.get("learning", "before") for row in rows}) > 1
-    has_sizes = len({row["buffers"] for row in rows}) > 1
+    has_sizes = len({row["buffers"] for row in rows if not row.get("spectrum")}) > 1
     has_kinds = len({row.get("experiment") for row in rows}) > 1
 
     def name(row):
@@ -114,6 +114,8 @@ def gain_verdict(name, x):
     def verdict(rows):
         if why := short_of_cores(rows):
             return Verdict("cannot", why)
+        if few := [row["buffers"] for row in rows if row["buffers"] < row.get("buffers_wanted", 0)]:
+            return Verdict("cannot", f"A message took so long that the spectrum had only {min(few)} buffers.")
         by = curves_of(rows, x)
         found = {key: middle(gains(row)) for key, row in by.items()}
         expected = {key: 100 * row["expected_gain"] for key, row in by.items()}
@@ -221,7 +223,8 @@ SCHEDULER = "With fewer processors than processes the scheduler is nearly all of
 OWN = "Without an MPI: the operations are the provider's own. "
 SPECTRUM = ("The buffers are used in rounds: all of them, then all but the first, and so on, so buffer i of n has i "
             "uses. A registration pays only for those that are used often enough, and n decides how many these are. "
-            "The paper's n is not at hand; here it is 200, or 1000 with --full. ")
+            "The paper's n is not at hand; here it is 200, or 1000 with --full. Where a turn would take longer than "
+            "5 s it is less, and nothing can be said. ")
 
 EXPERIMENTS = [
     experiment("pingpong", "Fig. 4", "Ping-pong from one buffer", "What not copying saves of a message's time, "

@@ -120,8 +120,9 @@ int run(const ReuseExperiment& experiment, const ReuseRequest& request) {
     wanted.repetitions = request.repetitions;
     wanted.seconds = request.milliseconds * 1e-3;
     wanted.cases = cases_of(experiment, request);
-    const ReuseCosts costs = bench::measure_reuse_costs(wanted.options);
-    if (const auto file = ReuseCosts::file(info); !file.empty()) costs.save(file);
+    const auto file = ReuseCosts::file(info);
+    const ReuseCosts costs = bench::measure_reuse_costs(wanted.options, ReuseCosts::load(file));
+    if (!file.empty()) costs.save(file);
     cli_common::TextTable table({"channel", "bytes", "buffers", "pages", "learning", "us without",
                                  "us with", "gain %", "quartiles", "expected %", "no copy %"});
     std::vector<bool> rings;
@@ -134,8 +135,9 @@ int run(const ReuseExperiment& experiment, const ReuseRequest& request) {
             run_reuse(wanted, costs, progress_report(request));
         HEDDLE_ASSERT(results.size() == wanted.cases.size(), "each case has its result");
         for (std::size_t i = 0; i < results.size(); ++i) {
-            const ReuseCase& c = wanted.cases[i];
             const bench::ReuseResult& result = results[i];
+            ReuseCase c = wanted.cases[i];
+            c.buffers = result.buffers;
             HEDDLE_ASSERT(result.with.size() == result.without.size(), "both sides take turns");
             std::vector<double> gains;
             for (std::size_t n = 0; n < result.with.size(); ++n)
@@ -165,6 +167,7 @@ int run(const ReuseExperiment& experiment, const ReuseRequest& request) {
                           {"bytes", c.bytes},
                           {"buffers", c.buffers},
                           {"separate_pages", c.separate_pages},
+                          {"buffers_wanted", wanted.cases[i].buffers},
                           {"spectrum", c.spectrum},
                           {"learning", learning},
                           {"rests", result.reuse.rests},
