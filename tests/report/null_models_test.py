@@ -177,16 +177,17 @@ class Reuse(unittest.TestCase):
 
     def test_spectrum(self):
         """The paper's value is that with learning inside; what is learnt before is beside equation 6."""
+        papers, learnt = {**EXPECTED, 8192: 12.7}.get, {**EXPECTED, 8192: 25}.get
+
         def rows(inside, before, kinds=("reuse-spectrum",)):
             return [{**row, "channel": "send", "buffers": 200, "learning": learning, "experiment": kind}
                     for kind in kinds for learning, gain, expected in (
-                        ("inside", inside, {**EXPECTED, 8192: -20}.get), ("before", before, EXPECTED.get))
+                        ("inside", inside, {**EXPECTED, 8192: -20}.get), ("before", before, learnt))
                     for row in gain_rows(gain, expected)[:len(SIZES)]]
 
         def of(inside, before):
             return verdict("reuse-spectrum", rows(inside, before)).state
 
-        papers, learnt = {**EXPECTED, 8192: 12.7}.get, EXPECTED.get
         self.assertEqual(of(papers, learnt), "like")
         self.assertEqual(of({**EXPECTED, 8192: -20}.get, learnt), "unlike", "what it costs to learn is inside")
         self.assertEqual(of(papers, lambda size: 0), "unlike")
