@@ -239,6 +239,12 @@ class Reuse(unittest.TestCase):
         self.assertEqual(verdict("reuse-pingpong", nothing).state, "unlike")
         nothing = gain_rows(lambda size: -1, expected=lambda size: 0)
         self.assertEqual(verdict("reuse-pingpong", nothing).state, "cannot")
+        self.assertIn("nothing loses more than 5 %", verdict("reuse-pingpong", nothing).text)
+        # A median of noise is no loss, and the page says that it may hide one.
+        nothing[0]["seconds_with"] = [0.5e-6, 1.2e-6, 1.3e-6]
+        said = verdict("reuse-pingpong", nothing)
+        self.assertEqual(said.state, "cannot")
+        self.assertIn("the spread hides a loss of 5 % at 1 of 10 points", said.text)
 
     def test_more_processes_than_cores(self):
         rows = gain_rows(EXPECTED.get, processes=4)
