@@ -30,7 +30,7 @@ constexpr std::size_t kMeasurements = 9;
 // Where other programs take the processors, a hand-over takes milliseconds, and a spectrum of all
 // buffers would take longer than the patience of a turn.
 constexpr std::uint32_t kFirstLook = 64;  // operations
-constexpr double kLongestTurn = 5;        // seconds
+constexpr double kLongestTurn = 100;      // times the time that is meant for one
 constexpr std::size_t kSame = 4 << 20;
 
 // Memory of all processes. Fields of a side are written by its process 0, or the one that drives,
@@ -339,8 +339,8 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
         board->command.spectrum = board->command.fresh = false;
         if (each.spectrum) {
             const double seconds = std::max(turn(0, kFirstLook), turn(1, kFirstLook));
-            const auto operations =
-                static_cast<std::uint32_t>(std::clamp(kLongestTurn / seconds, 1.0, 1e9));
+            const auto operations = static_cast<std::uint32_t>(
+                std::clamp(kLongestTurn * request.seconds / seconds, 1.0, 1e9));
             // A number of buffers with so few operations before, and in the spectrum.
             const std::uint32_t uses = operations_before(each, options[0], costs) / each.buffers;
             while (each.buffers > 1 && (each.buffers * uses > operations ||

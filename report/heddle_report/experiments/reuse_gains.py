@@ -169,7 +169,7 @@ def gain_criterion(name, has_both=False):
 def experiment(name, where, title, question, paper, differences, panels=size_panels, repetitions=(21, 61),
                seconds=(5, 15), x="bytes", benches=None, more=((), ()), has_both=False):
     def commands(mode):
-        length = ["--repetitions", str(repetitions[mode == "full"]), "--time", "10", *more[mode == "full"]]
+        length = ["--repetitions", str(repetitions[mode == "full"]), *(more[mode == "full"] or ("--time", "10"))]
         return [["bench", f"reuse-{bench}", "--json", *length] for bench in benches or (name,)]
 
     of = name if where != NOT_IN_THE_PAPER else ""
@@ -235,7 +235,7 @@ OWN = "Without an MPI: the operations are the provider's own. "
 SPECTRUM = ("The buffers are used in rounds: all of them, then all but the first, and so on, so buffer i of n has i "
             "uses. A registration pays only for those that are used often enough, and n decides how many these are. "
             "The paper's n is not at hand; here it is 200, or 1000 with --full. Where a turn would take longer than "
-            "5 s it is less, and nothing can be said. ")
+            "100 times --time it is less, and nothing can be said. ")
 
 EXPERIMENTS = [
     experiment("pingpong", "Fig. 4", "Ping-pong from one buffer", "What not copying saves of a message's time, "
@@ -245,8 +245,8 @@ EXPERIMENTS = [
     experiment("spectrum", "Fig. 5", "Buffer reuse spectrum, two-sided", "What a program gains that uses some buffers "
                "often and others seldom: buffer i of n is sent from i times.", "12.7 % at 8 KB", SPECTRUM,
                repetitions=(5, 15), seconds=(30, 600), has_both=True,
-               more=(("--bytes", "1024", "2048", "4096", "8192"),
-                     ("--bytes", "512", "1024", "2048", "4096", "8192", "--buffers", "1000"))),
+               more=(("--time", "10", "--bytes", "1024", "2048", "4096", "8192"),
+                     ("--time", "50", "--bytes", "512", "1024", "2048", "4096", "8192", "--buffers", "1000"))),
     mpi_experiment("put", "Fig. 6", "MPI_Put", "MPI_Put and MPI_Win_fence, from one buffer.",
                    "about 20 % at 8 KB, losses below 1 KB", "The time has the fence in it, as the paper's has."),
     mpi_experiment("get", "Fig. 6", "MPI_Get", "MPI_Get and MPI_Win_fence, into one buffer.",
@@ -254,8 +254,8 @@ EXPERIMENTS = [
     experiment("spectrum-one-sided", "Fig. 7", "Buffer reuse spectrum, one-sided", "The same for RDMA writes and "
                "reads, each waited for.", "its values are not at hand", SPECTRUM, repetitions=(5, 15),
                seconds=(15, 300), has_both=True, benches=("spectrum-put", "spectrum-get"),
-               more=(("--bytes", "1024", "2048", "4096", "8192"),
-                     ("--bytes", "512", "1024", "2048", "4096", "8192", "--buffers", "1000"))),
+               more=(("--time", "10", "--bytes", "1024", "2048", "4096", "8192"),
+                     ("--time", "50", "--bytes", "512", "1024", "2048", "4096", "8192", "--buffers", "1000"))),
     mpi_experiment("bcast", "Fig. 8", "MPI_Bcast", "MPI_Bcast on four ranks, from one buffer.",
                    "over 25 % on 4 processes", SCHEDULER),
     mpi_experiment("scatter", "Fig. 8", "MPI_Scatter", "MPI_Scatter on four ranks, from one array.",
