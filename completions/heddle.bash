@@ -60,7 +60,9 @@ _heddle_options() {
     global-array) echo "--matrix --tile --threads $kernel" ;;
     stencil) echo "--processes --threads --grid --iterations $kernel" ;;
     reuse-pingpong) echo "--channel --bytes $reuse" ;;
-    reuse-spectrum) echo "--channel $reuse" ;;
+    reuse-rotation) echo "--channel $reuse" ;;
+    reuse-spectrum) echo "--channel --bytes --buffers $reuse" ;;
+    reuse-spectrum-put | reuse-spectrum-get) echo "--bytes --buffers $reuse" ;;
     reuse-put | reuse-get) echo "--bytes $reuse" ;;
     reuse-never) echo "--runs --bytes $reuse" ;;
     reuse-bcast | reuse-scatter) echo "--channel --bytes --processes $reuse" ;;
@@ -106,8 +108,8 @@ _heddle() {
     if [ "$command" = bench ]; then
         if [ "$COMP_CWORD" -eq 2 ]; then
             mapfile -t COMPREPLY < <(compgen -W \
-                "message-rate global-array stencil overlap reuse-pingpong reuse-spectrum reuse-put reuse-get reuse-bcast \
-                reuse-scatter reuse-never tuple-latency tuple-late tuple-many tuple-wildcards --help" -- "$current")
+                "message-rate global-array stencil overlap reuse-pingpong reuse-rotation reuse-spectrum \
+                reuse-spectrum-put reuse-spectrum-get reuse-put reuse-get reuse-bcast reuse-scatter reuse-never tuple-latency tuple-late tuple-many tuple-wildcards --help" -- "$current")
             return
         fi
         command=${COMP_WORDS[2]}

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// operations OPERATION,... SIZE,... TURNS: what one operation takes, as OSU's micro-benchmarks
-// measure it: latency (half a ping-pong), bandwidth and bidirectional (windows of nonblocking
-// messages), allgather, alltoall, scatter, gather, allreduce, bcast. Point-to-point between ranks 0
-// and 1; collectives of all, one after the other, by the slowest rank. For any MPI.
+// operations OPERATION,... SIZE,... TURNS [fresh]: what one operation takes, as OSU's
+// micro-benchmarks measure it: latency (half a ping-pong), bandwidth and bidirectional (windows of
+// nonblocking messages), put and get (each with its fence), allgather, alltoall, scatter, gather,
+// allreduce, bcast. Point-to-point between ranks 0 and 1; collectives of all, one after the other,
+// by the slowest rank. For any MPI. `fresh`: the buffers of each turn are at addresses that no turn
+// had before, so that what the library learns of buffers is learnt inside each turn.
 //
 // Jobs take turns (turns.h, operations.py): the first turn of each operation and size finds how
 // many fit into one, TURNS follow, and rank 0 writes the seconds of each: turn OPERATION SIZE
 // SECONDS. What has come last is checked.
+#define _GNU_SOURCE
 #include <string.h>
+#include <sys/mman.h>
 
 #include "turns.h"
 
@@ -17,6 +21,9 @@ enum { kMostRounds = 20000 };
 
 static int g_ranks, g_size;
 static unsigned char *g_out, *g_in;
+static unsigned char* g_exposed;  // the window: what is put arrives, behind it what is got
+static size_t g_bytes;            // of each of the buffers
+static MPI_Win g_window = MPI_WIN_NULL;
 static MPI_Request g_requests[2 * kWindow];
 
 static void latency(void) {
@@ -41,6 +48,16 @@ static void window(int sends, int receives) {
 }
 static void bandwidth(void) { window(g_rank == 0, g_rank == 1); }
 static void bidirectional(void) { window(1, 1); }
+
+static void put(void) {
+    if (g_rank == 0) MPI_Put(g_out, g_size, MPI_BYTE, 1, 0, g_size, MPI_BYTE, g_window);
+    MPI_Win_fence(0, g_window);
+}
+static void get(void) {
+    const MPI_Aint there = (MPI_Aint)g_bytes;
+    if (g_rank == 0) MPI_Get(g_in, g_size, MPI_BYTE, 1, there, g_size, MPI_BYTE, g_window);
+    MPI_Win_fence(0, g_window);
+}
 
 static void allgather(void) {
     MPI_Allgather(g_out, g_size, MPI_BYTE, g_in, g_size, MPI_BYTE, MPI_COMM_WORLD);
@@ -92,7 +109,7 @@ static unsigned char of_all(size_t i, size_t size) {
     return value;
 }
 
-enum { kPair, kLastOfPair, kEverybody, kRootOnly, kAllButRoot };
+enum { kPair, kLastOfPair, kWindowOfLast, kFirstOfPair, kEverybody, kRootOnly, kAllButRoot };
 static const struct operation {
     const char* name;
     void (*go)(void);
@@ -104,6 +121,8 @@ static const struct operation {
     {"latency", latency, 2, kPair, 0, from_peer},
     {"bandwidth", bandwidth, kWindow, kLastOfPair, 0, from_peer},
     {"bidirectional", bidirectional, kWindow, kPair, 0, from_peer},
+    {"put", put, 1, kWindowOfLast, 0, from_peer},
+    {"get", get, 1, kFirstOfPair, 0, from_peer},
     {"allgather", allgather, 1, kEverybody, 1, block_of_each},
     {"alltoall", alltoall, 1, kEverybody, 1, block_for_us},
     {"scatter", scatter, 1, kEverybody, 0, block_of_root},
@@ -118,7 +137,9 @@ static int has_some(int checked) {
         case kPair:
             return g_rank < 2;
         case kLastOfPair:
+        case kWindowOfLast:
             return g_rank == 1;
+        case kFirstOfPair:
         case kRootOnly:
             return g_rank == 0;
         case kAllButRoot:
@@ -130,11 +151,12 @@ static int has_some(int checked) {
 
 static void check(const struct operation* what) {
     if (!has_some(what->checked)) return;
+    const unsigned char* const in = what->checked == kWindowOfLast ? g_exposed : g_in;
     const size_t size = (size_t)g_size, bytes = what->blocks ? size * (size_t)g_ranks : size;
     for (size_t i = 0; i < bytes; ++i)
-        if (g_in[i] != what->expected(i, size)) {
+        if (in[i] != what->expected(i, size)) {
             printf("operations: %s of %d bytes: rank %d: byte %zu is %d, not %d\n", what->name,
-                   g_size, g_rank, i, g_in[i], what->expected(i, size));
+                   g_size, g_rank, i, in[i], what->expected(i, size));
             fflush(stdout);
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
@@ -169,13 +191,44 @@ static int rounds_of_a_turn(const struct operation* what) {
     }
 }
 
-static void measure(const struct operation* what, int turns) {
+static unsigned char* mapped(void) {
+    void* const memory =
+        mmap(NULL, g_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) MPI_Abort(MPI_COMM_WORLD, 1);
+    return memory;
+}
+
+// Buffers that no turn had before. The pages of the former ones go, their addresses stay taken.
+static void renew_buffers(void) {
+    unsigned char* const before[] = {g_out, g_in};
+    g_out = mapped();
+    g_in = mapped();
+    for (size_t i = 0; i < g_bytes; ++i)
+        g_out[i] = sent(g_rank, i);
+    memset(g_in, 0, g_bytes);
+    for (int i = 0; i < 2; ++i)
+        if (before[i] != NULL)
+            mmap(before[i], g_bytes, PROT_NONE,
+                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+}
+
+static void expose_window(void) {
+    g_exposed = malloc(2 * g_bytes);
+    memset(g_exposed, 0, g_bytes);
+    for (size_t i = 0; i < g_bytes; ++i)
+        g_exposed[g_bytes + i] = sent(g_rank, i);
+    MPI_Win_create(g_exposed, (MPI_Aint)(2 * g_bytes), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &g_window);
+    MPI_Win_fence(0, g_window);
+}
+
+static void measure(const struct operation* what, int turns, int fresh) {
     begin_turn();
     seconds(what, 2);
     const int rounds = rounds_of_a_turn(what);
     end_turn();
     for (int i = 0; i < turns; ++i) {
         begin_turn();
+        if (fresh) renew_buffers();
         const double taken = seconds(what, rounds);
         if (g_rank == 0) {
             printf("turn %s %d %.9g\n", what->name, g_size, taken);
@@ -209,25 +262,27 @@ int main(int argc, char** argv) {
         if (sizes[count - 1] > largest) largest = sizes[count - 1];
     }
     take_turns();
-    const size_t bytes = (size_t)largest * (size_t)g_ranks;
-    g_out = malloc(bytes);
-    g_in = malloc(bytes);
-    for (size_t i = 0; i < bytes; ++i)
-        g_out[i] = sent(g_rank, i);
+    const int fresh = argc > 4 && strcmp(argv[4], "fresh") == 0;
+    g_bytes = (size_t)largest * (size_t)g_ranks;
+    renew_buffers();
     for (char* name = strtok(argv[1], ","); name != NULL; name = strtok(NULL, ",")) {
         const struct operation* const what = found(name);
         if (what == NULL) {
             if (g_rank == 0) fprintf(stderr, "operations: there is no %s\n", name);
             MPI_Abort(MPI_COMM_WORLD, 2);
         }
+        if ((what->go == put || what->go == get) && g_window == MPI_WIN_NULL) expose_window();
         for (int i = 0; i < count; ++i) {
             g_size = sizes[i];
-            memset(g_in, 0, bytes);
-            measure(what, turns);
+            memset(g_in, 0, g_bytes);
+            if (g_exposed != NULL) memset(g_exposed, 0, g_bytes);
+            measure(what, turns, fresh);
         }
     }
-    free(g_out);
-    free(g_in);
+    if (g_window != MPI_WIN_NULL) MPI_Win_free(&g_window);
+    free(g_exposed);
+    munmap(g_out, g_bytes);
+    munmap(g_in, g_bytes);
     MPI_Finalize();
     return 0;
 }

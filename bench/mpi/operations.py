@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""operations.c in several ways at the same time: over heddle by the verbs path and the direct one, and
-over UCX's rc_verbs, on the same device, and over libfabric's tcp and shm. All jobs are there at once and
-take turns, so that what is compared has seen the same machine. With --threads also message_rate.c. Prints a line of JSON for each operation, size and way, with the
-seconds of every turn; those of one place in two ways belong together. Standard library only.
+"""operations.c in several ways at the same time: over heddle by the verbs path and the direct one, with the
+reuse of buffers and without, and over UCX's rc_verbs, on the same device, and over libfabric's tcp and shm.
+All jobs are there at once and take turns, so that what is compared has seen the same machine. With --threads
+also message_rate.c. Prints a line of JSON for each operation, size and way, with the seconds of every turn;
+those of one place in two ways belong together. Standard library only.
 """
 
 import argparse
@@ -17,9 +18,10 @@ from pathlib import Path
 from jobs import HERE, Job, mpis, over_heddle, over_ucx
 
 POINT_TO_POINT = ("latency", "bandwidth", "bidirectional")
+ONE_SIDED = ("put", "get")  # with a fence each; only where they are asked for
 COLLECTIVES = ("allgather", "alltoall", "scatter", "gather", "allreduce", "bcast")
 SIZES = (8, 512, 8192, 65536, 1 << 20)
-WAYS = ("verbs", "direct", "heddle", "ucx", "tcp", "shm")
+WAYS = ("verbs", "direct", "heddle", "reuse", "copied", "ucx", "tcp", "shm")
 RATE_TURNS = 7  # in message_rate.c
 
 
@@ -28,6 +30,7 @@ def ways_of(mpi, provider, names, threads):
     ours = over_heddle(mpi, provider, threads)
     every = {"verbs": {**ours, "FI_HEDDLE_POST": "verbs"},
              "direct": {**ours, "FI_HEDDLE_POST": "direct"}, "heddle": ours,
+             "reuse": {**ours, "FI_HEDDLE_REUSE": "auto"}, "copied": {**ours, "FI_HEDDLE_REUSE": "off"},
              "ucx": over_ucx(mpi), "tcp": mpi.environment("tcp", threads=threads),
              "shm": mpi.environment("shm", threads=threads)}
     return {name: every[name] for name in names}
@@ -53,12 +56,12 @@ def run(options, mpi, program, turns, ranks, threads=1):
 
 def measured(options, mpi, folder, wanted):
     """(operation, bytes, ranks), way and the seconds of its turns."""
-    for group, ranks in ((POINT_TO_POINT, 2), (COLLECTIVES, options.ranks)):
+    for group, ranks in ((POINT_TO_POINT, 2), (ONE_SIDED, 2), (COLLECTIVES, options.ranks)):
         names = [each for each in group if each in wanted]
         if not names:
             continue
         program = [compiled(mpi, folder, "operations"), ",".join(names),
-                   ",".join(map(str, options.bytes)), options.turns]
+                   ",".join(map(str, options.bytes)), options.turns, *(["fresh"] if options.fresh else [])]
         turns = (1 + options.turns) * len(names) * len(options.bytes)
         by = {}
         for way, lines in run(options, mpi, program, turns, ranks).items():
@@ -70,6 +73,24 @@ def measured(options, mpi, folder, wanted):
         name = f"rate of {threads} thread{'s' if threads != 1 else ''}"
         for way, lines in run(options, mpi, program, 1 + RATE_TURNS, 2, threads).items():
             yield ((name, 8, 2), way), [float(words[-1]) for words in lines]
+
+
+def saved_by_size(options):
+    """(channel, bytes) -> what a message that is not copied saves here, in ns; 0: a copy costs less."""
+    before = [] if options.hardware else [options.heddle.with_name("softhca"), "run", "--"]
+    done = subprocess.run([*before, options.heddle, "calibrate", "--json"], capture_output=True, text=True,
+                          check=True)
+    found = {}
+    for each in json.loads(done.stdout)["sizes"]:
+        for channel, cost in each["ways"].items():
+            saved = cost["copied_ns"] - cost["gathered_ns"] - each["lookup_ns"]
+            found[channel, each["bytes"]] = saved if cost["uses"] is not None else 0
+    return found
+
+
+def channel_of(operation):
+    """That of heddle's defaults."""
+    return "one-sided" if operation in ONE_SIDED else "send"
 
 
 def compiled(mpi, folder, name):
@@ -88,13 +109,15 @@ def main():
     parser.add_argument("--mpi", choices=("mpich", "openmpi"), action="append")
     parser.add_argument("--way", choices=WAYS, action="append",
                         help="may be repeated (default: verbs, direct)")
-    parser.add_argument("--operation", choices=(*POINT_TO_POINT, *COLLECTIVES), action="append",
-                        help="may be repeated (default: all, or none with --threads)")
+    parser.add_argument("--operation", choices=(*POINT_TO_POINT, *ONE_SIDED, *COLLECTIVES), action="append",
+                        help="may be repeated (default: all but put and get, or none with --threads)")
     parser.add_argument("--threads", type=int, nargs="+", default=[],
                         help="rates of messages of so many threads")
     parser.add_argument("--bytes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--ranks", type=int, default=4, help="of collectives (default 4)")
     parser.add_argument("--turns", type=int, default=9, help="of each (default 9)")
+    parser.add_argument("--fresh", action="store_true",
+                        help="each turn has buffers of its own, so that learning of them takes part of it")
     options = parser.parse_args()
     options.heddle = options.heddle.resolve()
     options.provider = options.heddle.parent.parent / "lib"
@@ -105,6 +128,7 @@ def main():
                                say=lambda text: print(text, file=sys.stderr))
     for reason in missing.values():
         print(f"operations: {reason}", file=sys.stderr)
+    saved = saved_by_size(options) if "reuse" in options.way else {}
     with tempfile.TemporaryDirectory() as folder:
         for mpi in found.values():
             for ((name, size, ranks), way), seconds in measured(options, mpi, Path(folder), wanted):
@@ -112,6 +136,8 @@ def main():
                                   "version": " ".join(mpis.REQUIREMENTS[mpi.key]),
                                   "operation": name, "bytes": size, "ranks": ranks, "way": way,
                                   "cores": len(os.sched_getaffinity(0)),
+                                  "learning": "inside" if options.fresh else "before",
+                                  "saved_ns": saved.get((channel_of(name), size)),
                                   "seconds": seconds}), flush=True)
     return 1 if missing else 0
 

@@ -2,10 +2,12 @@
 // How much of a message's time its sender, or its receiver, has for itself: post, work, wait, as
 // in Sandia's micro-benchmark of MPI overhead (SMB). Without work an iteration takes the base
 // time; then there is more and more work, without a call of the library, until an iteration takes
-// half as long again. What it takes beyond the work is the overhead, and availability the share of
-// the base time that the overhead is not.
+// half as long again. What it takes beyond the work is the overhead. Availability has one base for
+// all modes: the base time of the fastest one. A program that works for so long loses the overhead,
+// and waits for what the message takes longer; the share that is left is available.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -39,7 +41,10 @@ struct OverlapSample {
     double overhead = 0;        // of an iteration with enough work, beyond that
     double work = 0;            // so much was enough
     double post = 0, wait = 0;  // the two calls then
-    double availability() const noexcept { return base > 0 ? 1 - overhead / base : 0; }
+    // fastest: the least base time of all modes, in microseconds.
+    double availability(double fastest) const noexcept {
+        return fastest > 0 ? std::max(0.0, 1 - std::max(overhead, base - fastest) / fastest) : 0;
+    }
 };
 
 struct OverlapResult {

@@ -9,12 +9,14 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 
 #include "experiments/common/measure.h"
 #include "experiments/member.h"
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
+#include "protocol/reuse/reuse_rounds.h"
 #include "protocol/transport/process.h"
 #include "verbs/open_device.h"
 
@@ -24,7 +26,11 @@ namespace {
 using protocol::ReuseCosts;
 
 constexpr std::uint32_t kMostProcesses = Turns::kMostProcesses;
-constexpr int kMeasurements = 9;
+constexpr std::size_t kMeasurements = 9;
+// Where other programs take the processors, a hand-over takes milliseconds, and a spectrum of all
+// buffers would take longer than the patience of a turn.
+constexpr std::uint32_t kFirstLook = 64;  // operations
+constexpr double kLongestTurn = 100;      // times the time that is meant for one
 constexpr std::size_t kSame = 4 << 20;
 
 // Memory of all processes. Fields of a side are written by its process 0, or the one that drives,
@@ -55,6 +61,10 @@ struct Area {
     bool same = false;
 };
 
+std::size_t area_of(const ReuseCase& c, std::uint32_t processes) {
+    return c.buffers * apart(c) + (c.kind == ReuseKind::kScatter ? processes * c.bytes : 0) + 4096;
+}
+
 // Addresses for many buffers, and little memory: it is the same again and again.
 std::byte* map_same(std::size_t bytes) {
     const int file = ::memfd_create("heddle-bench", MFD_CLOEXEC);
@@ -70,6 +80,26 @@ std::byte* map_same(std::size_t bytes) {
     ::close(file);
     return begin;
 }
+
+// Memory at addresses that this process has never had: what was learnt of others is of no use.
+class FreshArea {
+public:
+    explicit FreshArea(std::size_t bytes) : bytes_(bytes), memory_(map_memory(bytes)) {
+        std::memset(memory_, 1, bytes_);
+    }
+    FreshArea(const FreshArea&) = delete;
+    FreshArea& operator=(const FreshArea&) = delete;
+    // The pages go, and the addresses stay taken, so that no later area has them.
+    ~FreshArea() {
+        ::mmap(memory_, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+               -1, 0);
+    }
+    std::byte* begin() const noexcept { return memory_; }
+
+private:
+    std::size_t bytes_;
+    std::byte* memory_;
+};
 
 // One process of a side.
 class Player final : public Member {
@@ -95,7 +125,10 @@ public:
 private:
     void turn() override {
         const std::uint64_t before = gathered();
-        const double seconds = run(board_.command, board_.iterations);
+        const ReuseCase& what = board_.command;
+        std::optional<FreshArea> fresh;
+        if (what.fresh) fresh.emplace(area_of(what, size_));
+        const double seconds = run(what, fresh ? fresh->begin() : memory_, board_.iterations);
         if (rank_ != 0) return;
         side_.seconds = seconds;
         side_.reuse = endpoint_->reuse_counts();
@@ -104,12 +137,21 @@ private:
     }
 
     // Seconds of an operation.
-    double run(const ReuseCase& what, std::uint32_t iterations) {
+    double run(const ReuseCase& what, std::byte* memory, std::uint32_t iterations) {
         HEDDLE_ASSERT(iterations != 0, "the time of an operation is a mean");
+        HEDDLE_ASSERT(!what.spectrum || iterations == spectrum_messages(what.buffers),
+                      "a turn is the whole spectrum");
         barrier();
         const double begin = now(what);
-        for (std::uint32_t i = 0; i < iterations; ++i)
-            once(what, number_++);
+        if (what.spectrum) {
+            // In rounds: all buffers, then all but the first, ...
+            for (std::uint32_t first = 0; first < what.buffers; ++first)
+                for (std::uint32_t i = first; i < what.buffers; ++i)
+                    once(what, memory + i * apart(what));
+        } else {
+            for (std::uint32_t i = 0; i < iterations; ++i)
+                once(what, memory + number_++ % what.buffers * apart(what));
+        }
         const double end = now(what);
         barrier();
         return (end - begin) * 1e-6 / iterations / (what.kind == ReuseKind::kPingPong ? 2 : 1);
@@ -138,10 +180,6 @@ private:
         }
     }
 
-    std::byte* buffer(const ReuseCase& what, std::uint32_t number) const {
-        return memory_ + number % what.buffers * apart(what);
-    }
-
     void rma(bool read, void* buffer, std::size_t bytes) {
         HEDDLE_ASSERT(side_.target != 0, "process 1 has told of its memory");
         const iovec iov{buffer, bytes};
@@ -157,8 +195,7 @@ private:
         take(sent_);
     }
 
-    void once(const ReuseCase& what, std::uint32_t number) {
-        std::byte* const from = buffer(what, number);
+    void once(const ReuseCase& what, std::byte* from) {
         switch (what.kind) {
             case ReuseKind::kPingPong:
                 if (rank_ == 0) {
@@ -226,21 +263,11 @@ private:
     std::uint32_t number_ = 0;  // of operations, over all turns
 };
 
-std::size_t area_of(const ReuseCase& c, std::uint32_t processes) {
-    return c.buffers * apart(c) + (c.kind == ReuseKind::kScatter ? processes * c.bytes : 0) + 4096;
-}
-
 // Until each buffer has been used as often as is wanted.
 std::uint32_t operations_before(const ReuseCase& each, const protocol::Options& options,
                                 const ReuseCosts& costs) {
     if (each.kind == ReuseKind::kSelf) return kUntilAtRest;
-    const auto way = each.kind == ReuseKind::kPut || each.kind == ReuseKind::kGet
-                         ? ReuseCosts::kOneSided
-                     : options.rings.peers != 0 ? ReuseCosts::kRing
-                                                : ReuseCosts::kSend;
-    const std::uint32_t wanted = options.reuse.after
-                                     ? *options.reuse.after
-                                     : costs.uses_for(each.bytes, way, options.reuse.speculation);
+    const std::uint32_t wanted = uses_before(each, options, costs);
     std::uint32_t uses = 16;
     if (wanted != ReuseCosts::kNever) uses += std::min(wanted, 20000u) * 3 / 2;
     return uses * each.buffers;
@@ -248,7 +275,18 @@ std::uint32_t operations_before(const ReuseCase& each, const protocol::Options& 
 
 }  // namespace
 
-ReuseCosts measure_reuse_costs(const protocol::Options& options) {
+std::uint32_t uses_before(const ReuseCase& each, const protocol::Options& options,
+                          const ReuseCosts& costs) {
+    if (options.reuse.after) return *options.reuse.after;
+    const auto way = each.kind == ReuseKind::kPut || each.kind == ReuseKind::kGet
+                         ? ReuseCosts::kOneSided
+                     : options.rings.peers != 0 ? ReuseCosts::kRing
+                                                : ReuseCosts::kSend;
+    return costs.uses_for(each.bytes, way, options.reuse.speculation);
+}
+
+ReuseCosts measure_reuse_costs(const protocol::Options& options,
+                               const std::optional<ReuseCosts>& before) {
     const SharedObject<ReuseCosts> costs;
     Turns turns;
     turns.start(0, [&](std::uint32_t) {
@@ -256,26 +294,8 @@ ReuseCosts measure_reuse_costs(const protocol::Options& options) {
         const verbs::Context context = verbs::open_device(device);
         const verbs::ProtectionDomain pd(ibv_alloc_pd(context.get()));
         if (!pd) throw std::runtime_error("no protection domain");
-        // One of them would be of one moment of the machine.
-        std::vector<ReuseCosts> all;
-        for (int i = 0; i < kMeasurements; ++i)
-            all.push_back(ReuseCosts::measure(context.get(), pd.get(), 8192));
-        for (std::size_t i = 0; i < ReuseCosts::kSizes; ++i) {
-            const auto of_all = [&](auto&& field) {
-                std::vector<double> values;
-                for (ReuseCosts& each : all)
-                    values.push_back(field(each.costs[i]));
-                field(costs->costs[i]) = median(values);
-            };
-            using Cost = ReuseCosts::Cost;
-            of_all([](Cost& c) -> double& { return c.registration; });
-            of_all([](Cost& c) -> double& { return c.copy; });
-            of_all([](Cost& c) -> double& { return c.lookup; });
-            for (std::size_t way = 0; way < ReuseCosts::kWays; ++way) {
-                of_all([way](Cost& c) -> double& { return c.copied[way]; });
-                of_all([way](Cost& c) -> double& { return c.gathered[way]; });
-            }
-        }
+        *costs = protocol::ReuseRounds::measure(context.get(), pd.get(), 8192, kMeasurements)
+                     .settled(before);
         turns.done(0);
     });
     turns.wait_until_done(0);
@@ -312,9 +332,22 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
     };
 
     std::vector<ReuseResult> results;
-    for (const ReuseCase& each : request.cases) {
+    for (ReuseCase each : request.cases) {
         report(std::to_string(each.bytes) + " bytes");
+        // Before the spectrum each buffer of the area that stays is used as often as the others.
         board->command = each;
+        board->command.spectrum = board->command.fresh = false;
+        if (each.spectrum) {
+            const double seconds = std::max(turn(0, kFirstLook), turn(1, kFirstLook));
+            const auto operations = static_cast<std::uint32_t>(
+                std::clamp(kLongestTurn * request.seconds / seconds, 1.0, 1e9));
+            // A number of buffers with so few operations before, and in the spectrum.
+            const std::uint32_t uses = operations_before(each, options[0], costs) / each.buffers;
+            while (each.buffers > 1 && (each.buffers * uses > operations ||
+                                        spectrum_messages(each.buffers) > operations))
+                --each.buffers;
+            board->command.buffers = each.buffers;
+        }
         const std::uint32_t before = operations_before(each, options[0], costs);
         std::uint32_t iterations = 0;
         for (std::uint32_t side = 0; side < 2; ++side) {
@@ -323,11 +356,14 @@ std::vector<ReuseResult> run_reuse(const ReuseRequest& request, const ReuseCosts
             iterations = std::max<std::uint32_t>(
                 {iterations, static_cast<std::uint32_t>(request.seconds / seconds), 16});
         }
+        board->command = each;
+        if (each.spectrum) iterations = spectrum_messages(each.buffers);
         if (!each.again)
             iterations = std::min(iterations, (each.buffers - before) / (request.repetitions + 1));
         HEDDLE_ASSERT(each.again || before + iterations * (request.repetitions + 1) <= each.buffers,
                       "no buffer is used twice");
         ReuseResult result;
+        result.buffers = each.buffers;
         turns.repeat(2, request.repetitions, [&](std::uint32_t side) {
             (side == 0 ? result.with : result.without).push_back(turn(side, iterations));
         });

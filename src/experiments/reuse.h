@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,17 @@ struct ReuseCase {
     std::uint32_t buffers = 1;    // that are sent from in turn
     bool separate_pages = false;  // else one behind the other
     bool again = true;            // false: the turns end before a buffer is used again
+    // The spectrum of section 4: a turn uses buffer i of n for i messages, i = 1 ... n.
+    bool spectrum = false;
+    // Each turn has buffers that nobody has used, so learning and registering take part of its
+    // time.
+    bool fresh = false;
 };
+
+// Messages of a turn of the spectrum.
+inline constexpr std::uint32_t spectrum_messages(std::uint32_t buffers) noexcept {
+    return buffers * (buffers + 1) / 2;
+}
 
 // How many messages of a broadcast come one after the other; so many sends its root.
 inline std::uint32_t tree_depth(std::uint32_t processes) noexcept {
@@ -50,6 +61,7 @@ struct ReuseResult {
     // Seconds of an operation, by repetition, with reuse and without.
     std::vector<double> with, without;
     protocol::ReuseCounts reuse;  // of process 0, at the end
+    std::uint32_t buffers = 0;    // fewer than wanted where a turn of the spectrum took too long
     double gathered = 0;          // of the operations with reuse of process 0: those without a copy
 };
 
@@ -60,9 +72,14 @@ inline constexpr std::uint32_t kUntilAtRest = 1 << 18;
 // Reports how far the experiment is.
 using ProgressReport = void (*)(const std::string& what);
 
-// Registration and copies, measured by a process of its own, as the provider does. Throws
-// std::runtime_error, as do all here.
-protocol::ReuseCosts measure_reuse_costs(const protocol::Options& options);
+// Registration and copies, measured by a process of its own, as the provider does. before: what was
+// kept so far (ReuseRounds::settled()). Throws std::runtime_error, as do all here.
+protocol::ReuseCosts measure_reuse_costs(const protocol::Options& options,
+                                         const std::optional<protocol::ReuseCosts>& before);
+
+// How often the provider wants a buffer to be used before it registers it; ReuseCosts::kNever.
+std::uint32_t uses_before(const ReuseCase& each, const protocol::Options& options,
+                          const protocol::ReuseCosts& costs);
 
 // A result for each case. Uses of each buffer before the first repetition: as many as the provider
 // wants, and some.

@@ -122,7 +122,7 @@ class Heddle(CompletionCase):
     COMMANDS = [("run",), ("compare",), ("top",), ("info",), ("plan",), ("bench",), ("options",), ("calibrate",),
                 ("check-hardware",),
                 ("reproduce",), ("report",)]
-    REUSE = ("pingpong", "spectrum", "put", "get", "bcast", "scatter", "never")
+    REUSE = ("pingpong", "rotation", "spectrum", "spectrum-put", "spectrum-get", "put", "get", "bcast", "scatter", "never")
     TUPLES = ("latency", "late", "many", "wildcards")
     EXPERIMENTS = [("bench", name) for name in (
         "message-rate", "global-array", "stencil", "overlap", *(f"reuse-{what}" for what in REUSE),

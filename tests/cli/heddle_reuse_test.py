@@ -25,7 +25,18 @@ class Reuse(Case):
         for size in measured["sizes"]:
             self.assertGreater(size["registration_ns"], 0)
             self.assertEqual(set(size["ways"]), {"send", "ring", "one-sided"})
+        spread = measured["spread"]
+        self.assertEqual([size["bytes"] for size in spread["sizes"]], [128 << i for i in range(7)])
+        for size, kept in zip(spread["sizes"], measured["sizes"]):
+            least, most = size["registration_ns"]
+            self.assertTrue(least <= kept["registration_ns"] <= most, (size, kept))
+            for way, each in size["ways"].items():
+                # Nothing was kept before: the rounds decide.
+                pays = each["rounds_that_pay"]
+                self.assertEqual(each["uses"][0] is None, pays == 0, (way, each))
+                self.assertEqual(each["uses"][1] is None, pays < spread["rounds"], (way, each))
         known = json.loads(self.heddle("calibrate", "--show", "--json").stdout)
+        self.assertNotIn("spread", known)
         self.assertEqual(measured["sizes"], known["sizes"])
         self.assertEqual(measured["post"], known["post"])
         self.assertEqual([size["bytes"] for size in known["post"]["sizes"]],
@@ -71,6 +82,25 @@ class Reuse(Case):
         for name in ("put", "get"):
             rows = self.rows(f"reuse-{name}", "--bytes", "256")
             self.assertEqual([row["channel"] for row in rows], ["rma"])
+
+    def test_spectrum(self):
+        for name, channel, more in (("", "ring", ("--channel", "ring")), ("-put", "rma", ()),
+                                    ("-get", "rma", ())):
+            rows = self.rows(f"reuse-spectrum{name}", "--bytes", "8192", "--buffers", "30", *more)
+            self.assertEqual([(row["channel"], row["learning"]) for row in rows],
+                             [(channel, "inside"), (channel, "before")])
+            inside, before = rows
+            for row in rows:
+                self.assertTrue(row["spectrum"])
+                self.assertEqual((row["buffers_wanted"], row["bytes"]), (30, 8192))
+                self.assertLessEqual(row["buffers"], 30)
+                self.assertEqual(len(row["seconds_with"]), 3)
+            # Each repetition learns anew: messages before a registration are copied.
+            self.assertLess(inside["without_copy"], 0.95)
+            if before["without_copy"] > 0:
+                self.assertGreater(before["without_copy"], inside["without_copy"])
+            # A registration costs more than the copies of a buffer that few messages are sent from.
+            self.assertLessEqual(inside["expected_gain"], before["expected_gain"])
 
     def test_buffers_that_are_not_used_again(self):
         rows = self.rows("reuse-never", "--bytes", "1024", "--runs", "1")

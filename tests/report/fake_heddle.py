@@ -35,9 +35,19 @@ def kernel(_):
 def reuse(_):
     for channel in ("send", "ring"):
         for size in (1024, 8192):
-            yield {"channel": channel, "bytes": size, "buffers": 1, "separate_pages": False,
+            yield {"channel": channel, "bytes": size, "buffers": 1, "separate_pages": False, "learning": "before",
                    "seconds_without": [2e-6, 2e-6], "seconds_with": [1.8e-6, 1.9e-6], "gain": 0.07,
                    "expected_gain": 0.05, "without_copy": 1, **HOST}
+
+
+def spectrum(kind):
+    def rows(_):
+        for learning in ("inside", "before"):
+            for row in reuse(None):
+                if row["channel"] == "send":
+                    yield {**row, "experiment": f"reuse-spectrum{kind}", "channel": "rma" if kind else "send",
+                           "buffers": 200, "learning": learning}
+    return rows
 
 
 def overlap(_):
@@ -51,8 +61,9 @@ def overlap(_):
 def sweep(field):
     def rows(_):
         for x in (0, 10, 100):
-            yield {"way": "auto", "bytes": 1024, field: x, "ratio": 0.98, "quartiles": [0.9, 1.1],
-                   **HOST}
+            for way, seconds in (("auto", 1.02e-6), ("tupleq", 1.01e-6)):
+                yield {"way": way, "bytes": 1024, field: x, "seconds": [seconds] * 3,
+                       "seconds_rget": [1e-6] * 3, **HOST}
     return rows
 
 
@@ -65,7 +76,8 @@ def calibrate(_):
 EXPERIMENTS = {
     "message-rate": message_rate, "global-array": kernel, "stencil": kernel, "overlap": overlap,
     "tuple-late": sweep("late"), "tuple-many": sweep("tags"), "tuple-wildcards": sweep("wildcards"),
-    **{f"reuse-{name}": reuse for name in ("pingpong", "spectrum", "put", "get", "bcast", "scatter")},
+    **{f"reuse-spectrum{kind}": spectrum(kind) for kind in ("", "-put", "-get")},
+    **{f"reuse-{name}": reuse for name in ("pingpong", "rotation", "put", "get", "bcast", "scatter")},
 }
 
 

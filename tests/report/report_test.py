@@ -266,9 +266,9 @@ class Reports(Case):
         damages = {
             lines[0] + "\n{\"way\": \"au": "line 2: not JSON",
             "\n".join([lines[0], "[1]"]): "line 2: not an object",
-            json.dumps({key: value for key, value in good.items() if key != "ratio"}): "has no ratio",
-            json.dumps({**good, "quartiles": 7}): "cannot be made sense of",
-            json.dumps({**good, "ratio": "much"}): "cannot be made sense of",
+            json.dumps({key: value for key, value in good.items() if key != "seconds"}): "has no seconds",
+            json.dumps({**good, "seconds": 7}): "cannot be made sense of",
+            json.dumps({**good, "seconds_rget": ["much"]}): "cannot be made sense of",
             "": "has no lines",
         }
         for text, message in damages.items():
@@ -338,8 +338,7 @@ class Reports(Case):
         for name in ("before", "after"):
             self.heddle("reproduce", "--only", "tupleq-late", "--out", self.path(name))
         late = Path(self.path("after", "samples", "tupleq-late.jsonl"))
-        late.write_text(late.read_text(encoding="utf-8").replace('"ratio": 0.98', '"ratio": 1.96'),
-                        encoding="utf-8")
+        late.write_text(late.read_text(encoding="utf-8").replace("1.02e-06", "2.04e-06"), encoding="utf-8")
         self.heddle("report", self.path("before"), self.path("after"))
         text = "".join(self.page("after", "comparison.html").text)
         self.assertIn("after / before", text)
@@ -348,7 +347,7 @@ class Reports(Case):
         self.assertEqual(both.count("<figure>"), alone.count("<figure>"))
         for name in ("auto, before", "auto, after"):
             self.assertIn(f">{name}</text>", both)
-        self.assertIn("2.00", text)
+        self.assertIn("0.50", text)
 
     def test_the_command(self):
         """The real one, on the software HCA."""

@@ -178,9 +178,14 @@ class Verdicts(unittest.TestCase):
     def test_auto_must_not_be_behind(self):
         rows = list(fake_heddle.sweep("late")(None))
         self.assertEqual(verdict("tupleq-late", rows).state, "like")
-        rows[1]["ratio"] = 0.94
+        rows[2]["seconds"] = [1.07e-6] * 3
         self.assertEqual(verdict("tupleq-late", rows).state, "unlike")
         self.assertIn("1 of 3 points", verdict("tupleq-late", rows).text)
+        rows = list(fake_heddle.sweep("late")(None))
+        rows[1]["seconds"] = [0.5e-6] * 3  # another way than rget is twice as fast
+        said = verdict("tupleq-late", rows)
+        self.assertEqual(said.state, "unlike")
+        self.assertIn("never below 0.49 of the fastest way's rate", said.text)
 
     def test_peers(self):
         rows = list(fake_mpi.operations(["--way", "heddle", "--way", "ucx"]))

@@ -3,14 +3,18 @@
 // how often a buffer must be used until its registration has paid; beside the paper's Table 2. And
 // what posting takes by libibverbs and directly.
 // Measures anew, and keeps it for the programs of this user.
+#include <algorithm>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cli/common/text.h"
 #include "cli/heddle/commands.h"
@@ -19,6 +23,7 @@
 #include "heddle/error.h"
 #include "protocol/reuse/post_costs.h"
 #include "protocol/reuse/reuse_costs.h"
+#include "protocol/reuse/reuse_rounds.h"
 #include "verbs/open_device.h"
 
 namespace heddle::cli {
@@ -27,6 +32,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 using protocol::PostCosts;
 using protocol::ReuseCosts;
+using protocol::ReuseRounds;
+
+constexpr std::size_t kRounds = 5;
 
 struct CalibrateRequest {
     std::string device;
@@ -93,6 +101,74 @@ void print(const ReuseCosts& costs, const DeviceInfo& device, const std::string&
         "instead, or less\nthan %.0f %% are saved.\n",
         100 * ReuseCosts::kLeastShare);
     if (!file.empty()) std::printf("Kept in %s\n", file.c_str());
+}
+
+// The least and the most of a number in all rounds; uses() of 0 are "never", which is the most.
+template <class Number>
+std::pair<double, double> spread(const ReuseRounds& rounds, const Number& of) {
+    std::vector<double> values;
+    for (const ReuseCosts& each : rounds.rounds)
+        values.push_back(of(each));
+    HEDDLE_ASSERT(!values.empty(), "something was measured");
+    const auto [least, most] = std::minmax_element(values.begin(), values.end());
+    return {*least, *most};
+}
+
+std::pair<double, double> spread_of_uses(const ReuseRounds& rounds, std::size_t index,
+                                         std::size_t way) {
+    return spread(rounds, [&](const ReuseCosts& each) {
+        const double uses = each.costs[index].uses(static_cast<ReuseCosts::Way>(way));
+        return uses > 0 ? uses : std::numeric_limits<double>::infinity();
+    });
+}
+
+std::pair<double, double> spread_of_registration(const ReuseRounds& rounds, std::size_t index) {
+    return spread(rounds, [&](const ReuseCosts& each) { return each.costs[index].registration; });
+}
+
+void print_spread(const ReuseRounds& rounds) {
+    std::printf("\nIn %zu rounds\n\n%8s %18s", rounds.rounds.size(), "bytes", "register us");
+    for (const char* way : kChannels)
+        std::printf(" %18s", (std::string(way) + ", uses").c_str());
+    std::printf("\n");
+    for (std::size_t i = 0; i < ReuseCosts::kSizes; ++i) {
+        if (rounds.rounds.front().costs[i].registration <= 0) continue;
+        const auto [least, most] = spread_of_registration(rounds, i);
+        char text[64];
+        std::snprintf(text, sizeof text, "%.1f to %.1f", least / 1000, most / 1000);
+        std::printf("%8zu %18s", ReuseCosts::size_of(i), text);
+        for (std::size_t way = 0; way < ReuseCosts::kWays; ++way) {
+            const auto [fewest, many] = spread_of_uses(rounds, i, way);
+            std::printf(" %18s", (number(fewest) + " to " + number(many)).c_str());
+        }
+        std::printf("\n");
+    }
+    std::printf(
+        "\nWhere less than %.0f %% of the rounds speak for a change between never and a number, a "
+        "size keeps\nthe costs of before.\n",
+        100 * ReuseRounds::kAgreed);
+}
+
+Json json_of(const ReuseRounds& rounds) {
+    const auto uses = [](double value) {
+        return std::isfinite(value) ? Json(std::ceil(value)) : Json(nullptr);
+    };
+    Json sizes = Json::array();
+    for (std::size_t i = 0; i < ReuseCosts::kSizes; ++i) {
+        if (rounds.rounds.front().costs[i].registration <= 0) continue;
+        const auto [least, most] = spread_of_registration(rounds, i);
+        Json channels;
+        for (std::size_t way = 0; way < ReuseCosts::kWays; ++way) {
+            const auto [fewest, many] = spread_of_uses(rounds, i, way);
+            channels[kChannels[way]] = {
+                {"rounds_that_pay", rounds.paying(i, static_cast<ReuseCosts::Way>(way))},
+                {"uses", {uses(fewest), uses(many)}}};
+        }
+        sizes.push_back({{"bytes", ReuseCosts::size_of(i)},
+                         {"registration_ns", {least, most}},
+                         {"ways", channels}});
+    }
+    return {{"rounds", rounds.rounds.size()}, {"sizes", sizes}};
 }
 
 // "from 4096 bytes after 63 uses" of a way; empty: never.
@@ -194,6 +270,7 @@ int calibrate(const CalibrateRequest& request) {
     std::string post_file = PostCosts::file(device).string();
     ReuseCosts costs;
     std::optional<PostCosts> posts;
+    ReuseRounds rounds;  // none: nothing is measured
     if (request.show) {
         const auto known = ReuseCosts::load(file);
         if (!known) {
@@ -209,7 +286,8 @@ int calibrate(const CalibrateRequest& request) {
         const verbs::Context context = verbs::open_device(device.name);
         const verbs::ProtectionDomain pd(ibv_alloc_pd(context.get()));
         if (!pd) throw VerbsError("a protection domain", errno);
-        costs = ReuseCosts::measure(context.get(), pd.get(), ReuseCosts::size_of(6));
+        rounds = ReuseRounds::measure(context.get(), pd.get(), ReuseCosts::size_of(6), kRounds);
+        costs = rounds.settled(ReuseCosts::load(file));
         keep(costs, file);
         if (device.mlx5) {
             posts = PostCosts::measure(device.name);
@@ -219,10 +297,12 @@ int calibrate(const CalibrateRequest& request) {
     if (request.json) {
         Json all = json_of(costs, device, file);
         all["post"] = posts ? json_of(*posts) : Json(nullptr);
+        if (!rounds.rounds.empty()) all["spread"] = json_of(rounds);
         all["conclusion"] = conclusion(costs, posts, device);
         std::printf("%s\n", all.dump(2).c_str());
     } else {
         print(costs, device, file);
+        if (!rounds.rounds.empty()) print_spread(rounds);
         if (posts) print_posts(*posts, post_file);
         std::printf(
             "\n%s",
