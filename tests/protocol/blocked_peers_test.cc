@@ -140,16 +140,8 @@ TEST_F(BlockedPeers, LongRepliesWaitForABuffer) {
 TEST_F(BlockedPeers, KeepNobodyElseWaiting) {
     std::uint64_t value = 7;
     unsigned ended = 0;
-    const auto send = [&](std::uint64_t to) {
-        iovec piece{&value, sizeof value};
-        SendArguments message;
-        message.iov = &piece;
-        message.iov_count = 1;
-        message.to = to;
-        message.tag = kTag;
-        message.flags = FI_TAGGED | FI_COMPLETION;
-        return center.endpoint->send(message);
-    };
+    const iovec piece{&value, sizeof value};
+    const auto send = [&](std::uint64_t to) { return center.send(to, piece, FI_COMPLETION); };
     const auto until_ended = [&](unsigned count) {
         return until([&] { return have_ended(center.transmit, ended, count); }, all);
     };

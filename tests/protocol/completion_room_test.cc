@@ -54,16 +54,10 @@ TEST_P(CompletionRoom, HasAnEntryForEachFlushedRequest) {
     // Nobody reads them: each receive queue takes `kReceives` at most, and the rest is outstanding.
     constexpr unsigned kMessages = kReceives + kDepth;
     std::uint64_t value = 0;
-    iovec piece{&value, sizeof value};
+    const iovec piece{&value, sizeof value};
     for (unsigned i = 0; i < kMessages; ++i)
         for (const std::uint64_t address : addresses) {
-            SendArguments message;
-            message.iov = &piece;
-            message.iov_count = 1;
-            message.to = address;
-            message.tag = kTag;
-            message.flags = FI_TAGGED | FI_INJECT;
-            ASSERT_EQ(sender.endpoint->send(message), 0);
+            ASSERT_EQ(sender.send(address, piece, FI_INJECT), 0);
             sender.endpoint->progress();
         }
     // Until nothing more is accepted by the device.
@@ -105,17 +99,11 @@ TEST_P(CompletionRoom, EndsAllMessagesWhenNoEntryIsLeft) {
         addresses.push_back(sender.addresses.insert(peers.back()->endpoint->name()));
     }
     std::uint64_t value = 0;
-    iovec piece{&value, sizeof value};
+    const iovec piece{&value, sizeof value};
     unsigned sent = 0, ended = 0;
     const auto send = [&](unsigned peer, unsigned messages) {
-        SendArguments message;
-        message.iov = &piece;
-        message.iov_count = 1;
-        message.to = addresses[peer];
-        message.tag = kTag;
-        message.flags = FI_TAGGED | FI_COMPLETION;
         for (unsigned i = 0; i < messages; ++i, ++sent)
-            ASSERT_EQ(sender.endpoint->send(message), 0);
+            ASSERT_EQ(sender.send(addresses[peer], piece, FI_COMPLETION), 0);
     };
     const auto all_ended = [&] {
         for (; !sender.transmit.empty(); sender.transmit.pop(), ++ended)

@@ -34,14 +34,19 @@ struct End {
     EndpointImpl& impl() { return endpoint->impl(); }
     void send(std::uint64_t to, std::vector<char>& bytes, std::uint64_t tag = kTag) {
         iovec piece{bytes.data(), bytes.size()};
+        send(to, piece, FI_COMPLETION, tag, this);
+    }
+    // flags: besides FI_TAGGED. Returns what the endpoint does.
+    ssize_t send(std::uint64_t to, const iovec& piece, std::uint64_t flags,
+                 std::uint64_t tag = kTag, void* context = nullptr) {
         SendArguments a;
         a.iov = &piece;
         a.iov_count = 1;
         a.to = to;
         a.tag = tag;
-        a.flags = FI_TAGGED | FI_COMPLETION;
-        a.context = this;
-        endpoint->send(a);
+        a.flags = FI_TAGGED | flags;
+        a.context = context;
+        return endpoint->send(a);
     }
     void post(std::uint64_t from, std::vector<char>& room, void* context, std::uint64_t ignore = 0,
               std::uint64_t tag = kTag) {
