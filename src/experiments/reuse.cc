@@ -278,10 +278,7 @@ std::uint32_t operations_before(const ReuseCase& each, const protocol::Options& 
 std::uint32_t uses_before(const ReuseCase& each, const protocol::Options& options,
                           const ReuseCosts& costs) {
     if (options.reuse.after) return *options.reuse.after;
-    const auto way = each.kind == ReuseKind::kPut || each.kind == ReuseKind::kGet
-                         ? ReuseCosts::kOneSided
-                     : options.rings.peers != 0 ? ReuseCosts::kRing
-                                                : ReuseCosts::kSend;
+    const auto way = way_of(each.kind, options.rings.peers != 0);
     return costs.uses_for(each.bytes, way, options.reuse.speculation);
 }
 

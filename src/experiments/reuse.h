@@ -77,6 +77,12 @@ using ProgressReport = void (*)(const std::string& what);
 protocol::ReuseCosts measure_reuse_costs(const protocol::Options& options,
                                          const std::optional<protocol::ReuseCosts>& before);
 
+// By which way the operations of a case travel. ring: eager messages go by RDMA writes.
+inline protocol::ReuseCosts::Way way_of(ReuseKind kind, bool ring) noexcept {
+    if (kind == ReuseKind::kPut || kind == ReuseKind::kGet) return protocol::ReuseCosts::kOneSided;
+    return ring ? protocol::ReuseCosts::kRing : protocol::ReuseCosts::kSend;
+}
+
 // How often the provider wants a buffer to be used before it registers it; ReuseCosts::kNever.
 std::uint32_t uses_before(const ReuseCase& each, const protocol::Options& options,
                           const protocol::ReuseCosts& costs);

@@ -92,10 +92,7 @@ std::vector<ReuseCase> cases_of(const ReuseExperiment& experiment, const ReuseRe
 // a buffer is registered.
 double expected(const ReuseCase& c, const ReuseCosts& costs, bool ring, std::uint32_t uses,
                 std::uint32_t processes) {
-    const bool one_sided = c.kind == ReuseKind::kPut || c.kind == ReuseKind::kGet;
-    const auto way = one_sided ? ReuseCosts::kOneSided
-                     : ring    ? ReuseCosts::kRing
-                               : ReuseCosts::kSend;
+    const auto way = bench::way_of(c.kind, ring);
     double copies = 1;
     if (c.kind == ReuseKind::kScatter) copies = processes - 1;
     if (c.kind == ReuseKind::kBroadcast) copies = bench::tree_depth(processes);
@@ -113,7 +110,7 @@ std::string percent(double share) { return fixed(100 * share, 1); }
 
 int run(const ReuseExperiment& experiment, const ReuseRequest& request) {
     const DeviceInfo info = device(request.device);
-    const bool rma = experiment.kind == ReuseKind::kPut || experiment.kind == ReuseKind::kGet;
+    const bool rma = bench::way_of(experiment.kind, false) == ReuseCosts::kOneSided;
     bench::ReuseRequest wanted;
     wanted.options.device = info.name;
     wanted.processes = request.processes != 0 ? request.processes : experiment.processes;
