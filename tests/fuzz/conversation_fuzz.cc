@@ -11,6 +11,7 @@
 
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <deque>
 #include <memory>
@@ -420,15 +421,14 @@ private:
 
 // The device is preloaded, so the target starts itself once more.
 extern "C" int LLVMFuzzerInitialize(int*, char*** arguments) {
-    if (std::getenv("SOFTHCA_FUZZ_STARTED") != nullptr) {
-        unsetenv("LD_PRELOAD");  // libFuzzer starts symbolizers
-        return 0;
-    }
+    if (std::getenv("SOFTHCA_FUZZ_STARTED") != nullptr) return 0;
     const std::string fabric = "fuzz-conversation-" + std::to_string(::getpid());
     setenv("SOFTHCA_FUZZ_STARTED", "1", 1);
     setenv("SOFTHCA_FABRIC", fabric.c_str(), 1);
     setenv("SOFTHCA_LOG", "error", 0);
     setenv("LD_PRELOAD", SOFTHCA_LIBRARY, 1);
+    // A symbolizer is preloaded, too, and ends at once. Writing to it must not end the target.
+    std::signal(SIGPIPE, SIG_IGN);  // execv() keeps it
     ::execv("/proc/self/exe", *arguments);
     softhca::fuzz::fail("cannot start itself with " SOFTHCA_LIBRARY);
 }
