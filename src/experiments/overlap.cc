@@ -108,7 +108,7 @@ private:
         }
     }
 
-    // The peer's.
+    // What the waiting peer does in each turn: progress, and what --peer says.
     void pause() {
         progress();
         if (request_.peer == PeerWait::kYield) ::sched_yield();
@@ -183,7 +183,8 @@ private:
         return times;
     }
 
-    // Medians.
+    // The medians of as many rounds as fit into the asked time, by the estimate `base` (us) of a
+    // round without work.
     Times many(double work_us, double base) {
         const auto units = static_cast<std::uint64_t>(work_us * units_);
         const double time = request_.seconds * 1e6 / std::max(base + 2 * work_us, 0.1);

@@ -366,7 +366,7 @@ void RegistrationCache::evict(Region& region, Region*& dead) noexcept {
 }
 
 // Ends unused regions of at least that many bytes, least recently used first, if there are so many.
-// False: there was none.
+// False if there was no unused region.
 bool RegistrationCache::give_way(std::size_t bytes) noexcept {
     Region* dead = nullptr;
     std::size_t found = 0;

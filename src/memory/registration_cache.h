@@ -96,7 +96,7 @@ public:
     ~RegistrationCache();
 
     // A registration of these bytes with at least that access (IBV_ACCESS_...), until put().
-    // nullptr: errno.
+    // nullptr with errno set if it could not be registered.
     Region* get(const void* address, std::size_t bytes, int access) noexcept;
     void put(Region* region) noexcept;
 

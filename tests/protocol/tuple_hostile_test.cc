@@ -106,7 +106,7 @@ private:
                 TupleOpenBody open;
                 open.sender = some_number();
                 open.mask = below(3) == 0 ? random_() : 0;
-                // Nobody's memory, most likely.
+                // An address and a key that most likely name no registered memory.
                 open.credits = below(2) == 0 ? 0 : random_() & ~std::uint64_t{7};
                 open.credits_key = below(2) == 0 ? 0 : static_cast<std::uint32_t>(random_());
                 open.flags = below(2);

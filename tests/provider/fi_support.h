@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Tests that go through libfabric's interface, as programs do: libfabric loads the provider of this
-// build tree, and everything that is opened is closed, and that it could be closed is checked.
+// What tests of libfabric's interface need. As in a program, libfabric loads the provider, here the
+// one of this build tree. Each object that a test opens is closed at its end, and the test fails if
+// closing fails.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -81,7 +81,7 @@ public:
                             "more entries than there is room");
         return static_cast<std::size_t>(reader_ - to);
     }
-    // nullptr: push.
+    // The next entry of the reader's array, or nullptr if it has no room: then call push().
     PlainEntry* plain() noexcept {
         if (reader_room_ == 0) return nullptr;
         --reader_room_;

@@ -30,7 +30,7 @@ struct EagerMessage {
 
 class EagerSender {
 public:
-    // All are kept.
+    // Keeps references to all arguments.
     EagerSender(Core& core, Rings& rings, ReusePolicy& reuse, RequestPool& requests,
                 FlowControl& flow) noexcept
         : core_(core), rings_(rings), reuse_(reuse), requests_(requests), flow_(flow) {}

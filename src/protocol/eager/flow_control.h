@@ -25,7 +25,7 @@ public:
         return bytes <= kFreeBytes ||
                (bytes <= eager_bytes_ && unacked(peer) + bytes <= most_unacked_);
     }
-    // It was.
+    // Such a message was sent.
     void count_sent(const Peer& peer, std::size_t bytes) {
         if (bytes > kFreeBytes) of(peer).unacked += bytes;
     }

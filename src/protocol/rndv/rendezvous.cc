@@ -47,7 +47,7 @@ bool RendezvousProtocol::start(SendRequest& t) {
     return send_rts(t);
 }
 
-// False: no room.
+// False if the send queue or the buffers had no room: the caller tries again later.
 bool RendezvousProtocol::send_rts(SendRequest& t) {
     const bool put = core_.options.rendezvous == Rendezvous::kPut;
     const bool has_data = t.flags & FI_REMOTE_CQ_DATA;

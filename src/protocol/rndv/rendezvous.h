@@ -74,7 +74,7 @@ struct FetchedMessage final : PendingOp, PoolSlot<FetchedMessage> {
 
 class RendezvousProtocol final : public RequestOwner, public MessageFetcher {
 public:
-    // All are kept.
+    // Keeps references to all arguments.
     RendezvousProtocol(CoreServices& core, RequestPool& requests, RendezvousUser& user) noexcept
         : core_(core), requests_(requests), user_(user) {}
     RendezvousProtocol(const RendezvousProtocol&) = delete;

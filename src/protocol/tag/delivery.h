@@ -16,7 +16,7 @@ namespace heddle::protocol {
 
 class Delivery final : public RendezvousUser {
 public:
-    // All are kept.
+    // Keeps references to all arguments.
     Delivery(CoreServices& core, Receives& receives, UnexpectedMessages& unexpected,
              FlowControl& flow, MessageFetcher& fetcher) noexcept
         : core_(core),

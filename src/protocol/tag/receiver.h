@@ -33,7 +33,7 @@ protected:
 
 class Receiver {
 public:
-    // All are kept.
+    // Keeps references to all arguments.
     Receiver(CoreServices& core, Receives& receives, Delivery& delivery) noexcept
         : core_(core), receives_(receives), delivery_(delivery) {}
     ~Receiver();

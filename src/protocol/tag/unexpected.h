@@ -14,7 +14,7 @@ namespace heddle::protocol {
 
 class UnexpectedMessages {
 public:
-    // Both are kept.
+    // Keeps references to both arguments.
     UnexpectedMessages(CoreServices& core, Receives& receives) noexcept
         : core_(core), receives_(receives) {}
     ~UnexpectedMessages();

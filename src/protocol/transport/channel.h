@@ -244,7 +244,7 @@ private:
     std::optional<Srq> direct_srq_;
     // Receive buffers, until there are enough for a doorbell: which, or (direct) how many more.
     std::vector<std::uint32_t> to_post_;
-    // Not so many that the device could run out of them before.
+    // Few enough that the device has buffers left until these are posted.
     const std::uint32_t receives_at_once_;
     std::uint32_t until_posting_ = receives_at_once_;
     const std::uint32_t send_entries_;  // entries of the CQ for WRs
