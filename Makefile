@@ -159,8 +159,8 @@ tidy: ## clang-tidy over the sources
 	@$(call install_deps,build test tidy)
 	@$(MAKE) run-tidy
 run-tidy:
-	@$(CMAKE) --preset dev
-	@./scripts/run-tidy "$(call CLANG_TOOL,clang-tidy)" build-dev $(JOBS)
+	@$(CMAKE) --preset release -DBUILD_TESTING=ON
+	@./scripts/run-tidy "$(call CLANG_TOOL,clang-tidy)" build $(JOBS)
 
 # In the time that .ci/run has for it; TIDY_SECONDS=600 gives it more.
 tidy-changed: ## clang-tidy over what changed since BASE (the last tag)

@@ -243,14 +243,14 @@ void EndpointSet::Parts::give_out() {
         e.context_ = contexts[t / layout.sharing.context].get();
         e.pd_ = pds[t / layout.sharing.pd].get();
         e.mr_ = mrs[t / layout.sharing.mr].get();
-        e.cq_ = cqs[step * layout.cq_of(t)].get();
+        e.cq_ = cqs[std::size_t{step} * layout.cq_of(t)].get();
         for (std::uint32_t k = 0; k < layout.qps_per_thread; ++k)
-            e.qps_.push_back(qps[step * layout.qp_of(t, k)].get());
+            e.qps_.push_back(qps[std::size_t{step} * layout.qp_of(t, k)].get());
         e.buffer_ = memory.get() + t / layout.sharing.buffer * stride;
         e.buffer_bytes_ = options.buffer_bytes;
         e.qp_shared_ = layout.sharing.qp > 1;
         e.cq_shared_ = layout.sharing.cq > 1;
-        e.queues_ = queues->of(e.qps_, e.cq_, extended_cqs[step * layout.cq_of(t)]);
+        e.queues_ = queues->of(e.qps_, e.cq_, extended_cqs[std::size_t{step} * layout.cq_of(t)]);
     }
 }
 

@@ -97,7 +97,7 @@ struct MessageRateRun::Parts {
     // The memory of a run within one process: apart for each thread, whatever of the endpoints is
     // shared, in one region for each PD.
     void make_targets() {
-        const std::size_t stride = (m.bytes + 63) / 64 * 64;
+        const std::size_t stride = (std::size_t{m.bytes} + 63) / 64 * 64;
         target_memory = std::make_unique<Line[]>(stride / sizeof(Line) * m.threads);
         auto* const memory = reinterpret_cast<std::byte*>(target_memory.get());
         for (std::uint32_t t = 0; t < m.threads; ++t) {

@@ -91,8 +91,8 @@ public:
     FreshArea& operator=(const FreshArea&) = delete;
     // The pages go, and the addresses stay taken, so that no later area has them.
     ~FreshArea() {
-        ::mmap(memory_, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
-               -1, 0);
+        (void)::mmap(memory_, bytes_, PROT_NONE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     }
     std::byte* begin() const noexcept { return memory_; }
 

@@ -170,7 +170,7 @@ private:
 
     std::byte* received_at(std::uint64_t number) const noexcept {
         HEDDLE_DEBUG_ASSERT(window_ != 0 && room_ != 0);
-        return in_ + number % (2 * window_) * room_;
+        return in_ + number % (std::uint64_t{2} * window_) * room_;
     }
 
     void send_windows(const TupleCase& what, std::uint32_t windows) {

@@ -93,7 +93,7 @@ public:
     using Report = std::function<void(const std::string& why)>;
     RegistrationCache(std::shared_ptr<AddressMonitor> monitor, ibv_pd* pd, std::size_t most_bytes,
                       Report report = {}, int optional_access = 0);
-    ~RegistrationCache();
+    ~RegistrationCache() override;
 
     // A registration of these bytes with at least that access (IBV_ACCESS_...), until put().
     // nullptr with errno set if it could not be registered.

@@ -2,6 +2,8 @@
 // Reads the options of this process from the environment, or else from libfabric's configuration.
 #include "provider/parameters.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -9,8 +11,6 @@
 #include "heddle/detail/assert.h"
 #include "provider/host.h"
 #include "verbs/gid.h"
-
-extern char** environ;
 
 namespace heddle::provider {
 namespace {

@@ -75,12 +75,12 @@ std::string TextTable::text() const {
 }
 
 std::string short_number(double value) {
-    static const char* const kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
+    static constexpr const char* kUnits[] = {"", "K", "M", "G", "T", "P", "E"};
     return scaled(value, 1000, kUnits, std::size(kUnits));
 }
 
 std::string short_bytes(std::uint64_t bytes) {
-    static const char* const kUnits[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
+    static constexpr const char* kUnits[] = {"", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"};
     return scaled(static_cast<double>(bytes), 1024, kUnits, std::size(kUnits));
 }
 

@@ -18,8 +18,6 @@
 #include "cli/heddle/mpi_switches.h"
 #include "heddle/detail/assert.h"
 
-extern char** environ;
-
 namespace heddle::cli {
 
 namespace {

@@ -58,7 +58,7 @@ public:
         work_.swap = random_();
         sges_.clear();
         if (post::detail::is_atomic(work_.opcode)) {
-            sges_.push_back(device_.piece(8 * upto(64), 8));
+            sges_.push_back(device_.piece(std::size_t{8} * upto(64), 8));
         } else {
             std::uint32_t left = 2048;
             if (work_.opcode == Opcode::kWrite && upto(1)) {

@@ -17,7 +17,7 @@ namespace heddle::bench {
 class CompletionTracker {
 public:
     CompletionTracker(std::uint32_t threads, std::uint32_t qps)
-        : qps_(qps), lines_(threads * qps) {}
+        : qps_(qps), lines_(std::size_t{threads} * qps) {}
 
     static std::uint64_t id(std::uint32_t thread, std::uint32_t k, std::uint64_t count) {
         HEDDLE_DEBUG_ASSERT(thread < 1u << 16 && k < 1u << 8 && count >> 40 == 0,

@@ -70,7 +70,7 @@ public:
         }
         // Everybody has read all but what was written last; rank 0 waits for that, too.
         if (rank() != 0) {
-            std::ofstream(directory_ / name(step_, rank()));
+            const std::ofstream mark(directory_ / name(step_, rank()));
             return;
         }
         const auto end = Clock::now() + std::chrono::seconds(5);

@@ -123,7 +123,7 @@ Count count_each(const Costs& costs, const Costs& before, int repetitions) {
             if (function == "syscall") continue;
             result.total += each;
             result.by_object[object] += each;
-            result.functions.emplace_back(each, function + " (" + object + ")");
+            result.functions.emplace_back(each, function).second.append(" (" + object + ")");
         }
     }
     double sum = 0;

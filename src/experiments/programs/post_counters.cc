@@ -77,13 +77,13 @@ public:
     }
     // Since start(); negative: it was not counted meanwhile.
     double value() const noexcept {
-        std::uint64_t read_[3]{};  // value, time enabled, time running: both since it was opened
-        if (descriptor_ < 0 || read(descriptor_, read_, sizeof read_) != sizeof read_ ||
-            read_[2] == 0)
+        std::uint64_t counted[3]{};  // value, time enabled, time running: both since it was opened
+        if (descriptor_ < 0 || read(descriptor_, counted, sizeof counted) != sizeof counted ||
+            counted[2] == 0)
             return -1;
-        HEDDLE_ASSERT(read_[2] <= read_[1], "a counter runs while it is enabled");
-        return static_cast<double>(read_[0]) *
-               (static_cast<double>(read_[1]) / static_cast<double>(read_[2]));
+        HEDDLE_ASSERT(counted[2] <= counted[1], "a counter runs while it is enabled");
+        return static_cast<double>(counted[0]) *
+               (static_cast<double>(counted[1]) / static_cast<double>(counted[2]));
     }
 
 private:

@@ -43,7 +43,7 @@ std::uint64_t Rings::look_who_talks(bool long_since) {
         else if (silent != nullptr)
             stop(*silent);  // the next time there is room
     }
-    return std::max<std::uint64_t>(2 * kTalks, core_.peers.size());
+    return std::max<std::uint64_t>(std::uint64_t{2} * kTalks, core_.peers.size());
 }
 
 void Rings::offer(Peer& peer) {

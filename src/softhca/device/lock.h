@@ -70,7 +70,7 @@ private:
 };
 
 struct AdoptLock {};
-inline constexpr AdoptLock adopt_lock{};
+inline constexpr AdoptLock kAdoptLock{};
 
 template <class Lock>
 class Guard {

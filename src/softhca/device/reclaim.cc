@@ -68,7 +68,7 @@ void drop_xrc_domain(Fabric& fabric, std::uint32_t index) noexcept {
 
 void drop_qp_references(Fabric& fabric, QueuePair& qp) noexcept {
     Segment& segment = fabric.segment();
-    if (qp.alias_of != kNone && qp.alias_of < kMaxQps) {
+    if (qp.alias_of < kMaxQps) {  // else kNone
         QueuePair& target = segment.qps[qp.alias_of];
         if (target.references.fetch_sub(1) == 1) {
             target.head.state.store(kDying, std::memory_order_release);

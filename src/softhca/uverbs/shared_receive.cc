@@ -53,7 +53,7 @@ int open_domain(Command& command, const ib_uverbs_open_xrcd& request, std::uint6
     auto& table = command.segment().xrcds;
     // One lock covers search and creation, because all ranks of a job open the same file at once.
     if (!table.lock.lock()) return EAGAIN;
-    device::Guard<device::SharedLock> unlock_at_end(table.lock, device::adopt_lock);
+    device::Guard<device::SharedLock> unlock_at_end(table.lock, device::kAdoptLock);
     if (inode) {
         for (std::uint32_t i = 0; i < device::used(table); ++i) {
             XrcDomain& known = table[i];
