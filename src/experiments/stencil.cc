@@ -276,7 +276,8 @@ StencilResult run_stencil(Team& team, const Stencil& s) {
     std::vector<Posting> postings;
     for (std::uint32_t t = 0; t < s.threads; ++t) {
         workers.emplace_back(s, p, layout, p.worker(team.rank(), t), set[t]);
-        postings.emplace_back(t, kSides, shared_qps ? s.depth / s.threads : s.depth);
+        postings.emplace_back(t, kSides, shared_qps ? s.depth / s.threads : s.depth,
+                              PostMode::kBatched);
     }
     connect(team, p, shared_qps, set, workers);
 

@@ -78,21 +78,31 @@ INSTANTIATE_TEST_SUITE_P(Each, StencilKernel,
 
 class GlobalArrayKernel : public testing::TestWithParam<Size> {};
 
+std::string global_array_in(PostMode mode, std::uint32_t threads, Team& team, Category category,
+                            Path path) {
+    GlobalArray g;
+    g.category = category;
+    g.path = path;
+    g.mode = mode;
+    g.threads = threads;
+    g.matrix = 14;  // and smaller tiles at the edges
+    g.tile = 4;
+    g.depth = 16;
+    g.repetitions = 2;
+    const GlobalArrayResult result = run_global_array(team, g);
+    // Four tiles in a row: the rows of the tiles of A, B and C in all products.
+    const std::uint64_t writes = mode == PostMode::kConservative ? 4 * 4 * 14 : 4 * 14;
+    if (result.reads != 2 * 4 * 4 * 14 || result.writes != writes) return "messages";
+    return result.wrong;
+}
+
 TEST_P(GlobalArrayKernel, IsThatOfOneThread) {
     const auto kernel = [](Team& team, Category category, Path path) {
-        GlobalArray g;
-        g.category = category;
-        g.path = path;
-        g.threads = GetParam().threads;
-        g.matrix = 14;  // and smaller tiles at the edges
-        g.tile = 4;
-        g.depth = 16;
-        g.repetitions = 2;
-        const GlobalArrayResult result = run_global_array(team, g);
-        // Four tiles in a row: the rows of the tiles of A, B and C in all products.
-        if (result.reads != 2 * 4 * 4 * 14 || result.writes != 4 * 14)
-            return std::string("messages");
-        return result.wrong;
+        const std::string wrong =
+            global_array_in(PostMode::kConservative, GetParam().threads, team, category, path);
+        return !wrong.empty()
+                   ? wrong
+                   : global_array_in(PostMode::kBatched, GetParam().threads, team, category, path);
     };
     EXPECT_EQ(in_all_ways(2, kernel), 0);
 }
