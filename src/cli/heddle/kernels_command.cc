@@ -318,17 +318,17 @@ void add_kernel_commands(CLI::App& bench, int* status) {
 
     CLI::App* grid = bench.add_subcommand(
         "stencil",
-        "5-point stencil: rows divided among threads of several processes, halos by RDMA write "
-        "(ICPADS'18). Starts the processes, or is one of those of mpiexec. Sizes are chosen for "
-        "small machines.");
+        "5-point stencil: columns divided among processes around a ring, rows among the threads of "
+        "each; every element of a halo is an RDMA write (ICPADS'18). Starts the processes, or is "
+        "one of those of mpiexec. Sizes are chosen for small machines.");
     static Common grid_common;
     static bench::Stencil parameters;
-    static std::string size = "256x256";
+    static std::string size = "256x64";
     grid->add_option("--processes", grid_common.team.processes, "mpiexec's, if it started them")
         ->check(CLI::Range(1, 1024));
     grid->add_option("--threads", parameters.threads, "of each process")
         ->check(CLI::Range(1, 1024));
-    grid->add_option("--grid", size, "ROWSxCOLUMNS, without the fixed border");
+    grid->add_option("--grid", size, "ROWSxCOLUMNS, without the fixed rows above and below");
     grid->add_option("--iterations", parameters.iterations, "of a repetition")
         ->check(CLI::Range(1, 1 << 30));
     add_common(*grid, grid_common, parameters.device, parameters.repetitions, parameters.depth);
