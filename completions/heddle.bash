@@ -125,7 +125,7 @@ _heddle() {
         previous=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case $previous in
-    --category | --path | --kernels | --figure | --share | --device | --endpoints | --post | \
+    --category | --path | --posting | --kernels | --figure | --share | --device | --endpoints | --post | \
         --softhca | --mpi | --within-node | --channel | --way | --side | --peer | --only | --format)
         mapfile -t COMPREPLY < <(compgen -W "$(_heddle_values "$previous" "$command")" -- "$current")
         # the number follows at once; outside a completion, as in a test, bash knows no compopt

@@ -186,7 +186,7 @@ private:
             // I am on the right of the one on my left.
             work.remote_address =
                 to.memory + theirs.element(step_, row, theirs.halo(other(side))) * sizeof(double);
-            poster.post(work, side, true);
+            poster.post(work, side, row + 1 == layout_.rows);
         }
     }
 
