@@ -7,6 +7,7 @@ _heddle_values() {
     case $1 in
     --category) echo "all mpi-everywhere 2xdynamic dynamic shared-dynamic static mpi+threads" ;;
     --path) echo "verbs direct both" ;;
+    --posting) echo "conservative batched both" ;;
     --kernels) echo "this both" ;;
     --figure) echo "2b 3 5 6 7 8a 8b 9 10 11" ;;
     --share) echo "context= pd= mr= cq= qp= buffer=" ;;
@@ -57,7 +58,7 @@ _heddle_options() {
         echo "--figure --threads --path --repetitions --seconds --device --json --category --share" \
             "--depth --post-list --signal-every --bytes --no-inline --no-blueflame --exchange --help"
         ;;
-    global-array) echo "--matrix --tile --threads $kernel" ;;
+    global-array) echo "--matrix --tile --threads --posting $kernel" ;;
     stencil) echo "--processes --threads --grid --iterations $kernel" ;;
     reuse-pingpong) echo "--channel --bytes $reuse" ;;
     reuse-rotation) echo "--channel $reuse" ;;
@@ -124,7 +125,7 @@ _heddle() {
         previous=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case $previous in
-    --category | --path | --kernels | --figure | --share | --device | --endpoints | --post | \
+    --category | --path | --posting | --kernels | --figure | --share | --device | --endpoints | --post | \
         --softhca | --mpi | --within-node | --channel | --way | --side | --peer | --only | --format)
         mapfile -t COMPREPLY < <(compgen -W "$(_heddle_values "$previous" "$command")" -- "$current")
         # the number follows at once; outside a completion, as in a test, bash knows no compopt

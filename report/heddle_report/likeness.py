@@ -6,6 +6,7 @@ to this figure than whatever says nothing of it: a constant, a straight line, an
 import math
 from dataclasses import dataclass, field
 
+CURVES = (0, "curve", "curves")  # what is judged one by one: the part of a point's key, and its name
 CLEARLY = 0.5  # the error is at most this share of that of the best null model
 PARTLY = 0.5  # so many of the curves
 
@@ -18,12 +19,13 @@ class Criterion:
     tolerance: float
     scaled: bool = False
 
-    def text(self, unit=""):
+    def text(self, unit="", by=CURVES):
+        _, one, many = by
         near = f"within a factor of {self.tolerance:g} of" if self.ratios else \
             f"within {self.tolerance:g}{unit} of"
         scaled = " One common factor for the whole figure is taken out first." if self.scaled else ""
-        return (f"A curve is like the paper's if all its points are {near} the paper's value.{scaled} "
-                "The figure is like it if all curves are, and partly if half of them are. Otherwise it is "
+        return (f"A {one} is like the paper's if all its points are {near} the paper's value.{scaled} "
+                f"The figure is like it if all {many} are, and partly if half of them are. Otherwise it is "
                 "unlike. It is also unlike if a null model is about as near: the best constant, the best "
                 "straight line, or another figure's values. The root of the mean square error must be at "
                 "most half of each null model's.")
@@ -42,10 +44,11 @@ class Likeness:
     curves: list = field(default_factory=list)
     error: float = 0.0  # root of the mean square, in the logarithm or the unit
     null: tuple = ("", math.inf)  # the nearest null model, and its error
+    what: str = CURVES[2]
 
     def text(self):
         good = [each for each in self.curves if each.is_like]
-        parts = [f"{len(good)} of {len(self.curves)} curves are like the paper's"]
+        parts = [f"{len(good)} of {len(self.curves)} {self.what} are like the paper's"]
         if bad := [f"{each.name} ({each.worst})" for each in self.curves if not each.is_like]:
             parts.append(f"not {', '.join(bad)}")
         if self.error > CLEARLY * self.null[1]:
@@ -129,8 +132,8 @@ def is_told_apart(model, paper, criterion):
     return any(abs(value) > limit for value in deviations(model, paper, criterion).values())
 
 
-def worst_of(deviation, key, criterion, unit):
-    where = f"at {key[1]} " if key[1] != "" else ""
+def worst_of(deviation, x, criterion, unit):
+    where = f"at {x} " if x != "" else ""
     if not criterion.ratios:
         return f"{where}{deviation:+.0f}{unit}"
     if not math.isfinite(deviation):
@@ -138,22 +141,24 @@ def worst_of(deviation, key, criterion, unit):
     return f"{where}{math.exp(deviation):.2g} times"
 
 
-def compare(found, paper, criterion, others=None, unit=""):
+def compare(found, paper, criterion, others=None, unit="", by=CURVES):
     """Likeness of `found` to `paper`, both (curve, x) -> value. others: the values of other figures, by name.
-    No point is left out: if one of the paper's is not in `found`, nothing can be said."""
+    by: curves are judged one by one, or what else is a part of the key. Null models are of the curves over x
+    anyway. No point is left out: if one of the paper's is not in `found`, nothing can be said."""
+    part, _, what = by
     limit = limit_of(criterion)
     differences = deviations(found, paper, criterion)
     curves = []
-    for name in dict.fromkeys(key[0] for key in paper):
-        keys = [key for key in paper if key[0] == name]
-        if missing := [str(key[1]) for key in keys if key not in differences]:
+    for name in dict.fromkeys(key[part] for key in paper):
+        keys = [key for key in paper if key[part] == name]
+        if missing := [str(key[1 - part]) for key in keys if key not in differences]:
             curves.append(Curve(name, False, f"not measured at {', '.join(missing)}"))
             continue
         worst = max(keys, key=lambda key: abs(differences[key]))
         curves.append(Curve(name, abs(differences[worst]) <= limit,
-                            worst_of(differences[worst], worst, criterion, unit)))
+                            worst_of(differences[worst], worst[1 - part], criterion, unit)))
     if len(differences) < len(paper):
-        return Likeness("cannot", curves)
+        return Likeness("cannot", curves, what=what)
     order = {x: place for place, x in enumerate(dict.fromkeys(key[1] for key in paper))}
     models = {**null_models(paper, order, criterion), **(others or {})}
     errors = {}
@@ -166,7 +171,7 @@ def compare(found, paper, criterion, others=None, unit=""):
     is_clear = error <= CLEARLY * nearest[1]
     state = ("like" if is_clear and share == 1 else "partly" if is_clear and share >= PARTLY else
              "unlike")
-    return Likeness(state, curves, error, nearest)
+    return Likeness(state, curves, error, nearest, what)
 
 
 def together(states):

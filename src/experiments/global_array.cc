@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <limits>
+#include <memory>
 
-#include "experiments/common/poster.h"
+#include "endpoint/measure.h"
 #include "heddle/detail/assert.h"
+#include "verbs/handles.h"
 
 namespace heddle::bench {
 namespace {
@@ -32,15 +35,6 @@ struct Report {
     std::uint64_t reads = 0, writes = 0;
 };
 
-// Millions of messages a second of all threads in the phase in which they read, or write. Phases of
-// the threads interleave, so no clock shows one alone. `seconds`: of the phase, of all threads
-// together; `running` of them have a core at a time. If there are fewer cores than threads, the
-// sum of the threads' own rates would count each core as often as it has threads.
-double phase_rate(std::uint64_t messages, Seconds seconds, std::size_t running) {
-    if (messages == 0) return 0;
-    return static_cast<double>(messages) / seconds.count() * static_cast<double>(running) * 1e-6;
-}
-
 std::size_t elements(const GlobalArray& g) { return std::size_t{g.matrix} * g.matrix; }
 
 // QPs that one process has: one of each thread, or one for all.
@@ -52,7 +46,7 @@ EndpointOptions options_of(const GlobalArray& g) {
     EndpointOptions options;
     options.path = g.path;
     options.depth = g.depth;
-    options.post_list = kPostList;
+    options.post_list = g.mode == PostMode::kBatched ? kPostList : 1;
     return options;
 }
 
@@ -104,7 +98,7 @@ GlobalArrayResult serve(Team& team, const GlobalArray& g) {
         std::ranges::fill(c, std::numeric_limits<double>::quiet_NaN());
         team.barrier();
         const Report report = team.all_gather_values(Report{})[1];
-        if (g.spoil != nullptr) g.spoil(c);
+        if (g.spoil) g.spoil(c);
         if (result.wrong.empty()) result.wrong = first_difference(c, expected, g.matrix);
         if (r >= 0) add_up(result, report);
     }
@@ -122,17 +116,60 @@ void multiply(const double* a, const double* b, double* c, std::uint32_t rows, s
         }
 }
 
+// The category's sharing. But each thread has regions of its own: the paper's QPs have three each.
+Sharing sharing_with_own_regions(const GlobalArray& g) {
+    Sharing sharing = sharing_of(g.category, g.threads);
+    sharing.mr = 1;
+    if (!device(g.device).thread_domains) sharing.placement = Placement::kDriver;
+    return sharing;
+}
+
+// A tile in the memory of a thread, and the region that covers it.
+struct Tile {
+    double* elements;
+    std::uint32_t key;
+};
+
+// Further tiles of an endpoint, beside the one in its buffer. Each begins on a cache line.
+class OwnTile {
+public:
+    explicit OwnTile(std::size_t bytes)
+        : bytes_(bytes), lines_(new Line[(bytes + sizeof(Line) - 1) / sizeof(Line)]()) {}
+
+    Tile registered_with(const Endpoint& endpoint) {
+        region_.reset(ibv_reg_mr(endpoint.pd(), lines_.get(), bytes_, IBV_ACCESS_LOCAL_WRITE));
+        if (!region_) throw VerbsError("registering a tile", errno);
+        return {reinterpret_cast<double*>(lines_.get()), region_->lkey};
+    }
+
+private:
+    struct alignas(64) Line {
+        std::byte bytes[64];
+    };
+    std::size_t bytes_;
+    std::unique_ptr<Line[]> lines_;
+    verbs::MemoryRegion region_;
+};
+
 // One thread of the client: every threads-th tile of C is its own.
 class Client {
 public:
-    Client(const GlobalArray& g, Endpoint& endpoint, const Address& server)
-        : g_(g), endpoint_(endpoint), server_(server) {
-        a_ = reinterpret_cast<double*>(endpoint.buffer());
-        b_ = a_ + std::size_t{g.tile} * g.tile;
-        c_ = b_ + std::size_t{g.tile} * g.tile;
+    Client(const GlobalArray& g, const Endpoint& endpoint, const Address& server)
+        : g_(g),
+          server_(server),
+          endpoint_(endpoint),
+          b_memory_(tile_bytes(g)),
+          c_memory_(tile_bytes(g)) {
+        HEDDLE_ASSERT(endpoint.buffer_bytes() >= tile_bytes(g), "the buffer has the tile of A");
     }
-    static std::size_t buffer_bytes(const GlobalArray& g) {
-        return 3 * std::size_t{g.tile} * g.tile * sizeof(double);
+    static constexpr std::uint32_t kOwnRegions = 2;  // of a thread, beside its endpoint's
+    void register_tiles() {
+        a_ = {reinterpret_cast<double*>(endpoint_.buffer()), endpoint_.mr()->lkey};
+        b_ = b_memory_.registered_with(endpoint_);
+        c_ = c_memory_.registered_with(endpoint_);
+    }
+    static std::size_t tile_bytes(const GlobalArray& g) {
+        return std::size_t{g.tile} * g.tile * sizeof(double);
     }
 
     template <class Poster>
@@ -142,20 +179,22 @@ public:
         reading = writing = Seconds(0);
         for (std::uint32_t index = thread; index < tiles * tiles; index += g_.threads) {
             const std::uint32_t i = index / tiles, j = index % tiles;
-            std::fill_n(c_, size(i) * size(j), 0.0);
+            std::fill_n(c_.elements, size(i) * size(j), 0.0);
             for (std::uint32_t k = 0; k < tiles; ++k) {
                 const auto begin = Clock::now();
                 transfer(poster, Opcode::kRead, 0, i, k, a_, false);
                 transfer(poster, Opcode::kRead, 1, k, j, b_, true);
                 reads += size(i) + size(k);
                 reading += Clock::now() - begin;
-                multiply(a_, b_, c_, size(i), size(k), size(j));
+                multiply(a_.elements, b_.elements, c_.elements, size(i), size(k), size(j));
+                if (g_.mode == PostMode::kConservative || k + 1 == tiles) write(poster, i, j);
             }
-            const auto begin = Clock::now();
-            transfer(poster, Opcode::kWrite, 2, i, j, c_, true);
-            writes += size(i);
-            writing += Clock::now() - begin;
         }
+    }
+    // What run() must have written.
+    static std::uint64_t all_writes(const GlobalArray& g) {
+        const std::uint64_t tiles = (g.matrix + g.tile - 1) / g.tile;
+        return tiles * g.matrix * (g.mode == PostMode::kConservative ? tiles : 1);
     }
 
     std::uint64_t reads = 0, writes = 0;
@@ -166,20 +205,28 @@ private:
         HEDDLE_DEBUG_ASSERT(i * g_.tile < g_.matrix, "the matrix has no tile there");
         return std::min(g_.tile, g_.matrix - i * g_.tile);
     }
+    template <class Poster>
+    void write(Poster& poster, std::uint32_t i, std::uint32_t j) {
+        const auto begin = Clock::now();
+        transfer(poster, Opcode::kWrite, 2, i, j, c_, true);
+        writes += size(i);
+        writing += Clock::now() - begin;
+    }
 
     // Tile (i, j) of the matrix-th matrix. Its rows are apart in the server's memory, and RDMA
     // gathers on one side only: one message each.
     template <class Poster>
     void transfer(Poster& poster, Opcode opcode, std::uint32_t matrix, std::uint32_t i,
-                  std::uint32_t j, double* local, bool finish) {
+                  std::uint32_t j, const Tile& local, bool finish) {
         WorkRequest work;
         work.opcode = opcode;
         work.remote_key = server_.key;
         const std::uint32_t rows = size(i), columns = size(j);
+        const auto bytes = columns * static_cast<std::uint32_t>(sizeof(double));
+        if (goes_inline(opcode, bytes)) work.flags = post::kInline;
         for (std::uint32_t r = 0; r < rows; ++r) {
-            const ibv_sge piece{address_of(local + std::size_t{r} * columns),
-                                columns * static_cast<std::uint32_t>(sizeof(double)),
-                                endpoint_.mr()->lkey};
+            const ibv_sge piece{address_of(local.elements + std::size_t{r} * columns), bytes,
+                                local.key};
             work.sges = {&piece, 1};
             const std::size_t element =
                 (std::size_t{i} * g_.tile + r) * g_.matrix + std::size_t{j} * g_.tile;
@@ -191,26 +238,57 @@ private:
         poster.ring(0);
         poster.finish();
     }
+    bool goes_inline(Opcode opcode, std::uint32_t bytes) const {
+        return g_.mode == PostMode::kConservative && opcode == Opcode::kWrite &&
+               bytes <= EndpointOptions{}.max_inline;
+    }
 
     const GlobalArray& g_;
-    Endpoint& endpoint_;
     const Address& server_;
-    double *a_, *b_, *c_;
+    const Endpoint& endpoint_;
+    OwnTile b_memory_, c_memory_;
+    Tile a_{}, b_{}, c_{};
 };
+
+// One repetition of all threads.
+Report report_of(const std::vector<Client>& clients, const Stretch& stretch, std::size_t running) {
+    Report report;
+    report.seconds = seconds_of({stretch});
+    for (const Client& c : clients) {
+        report.reads += c.reads;
+        report.writes += c.writes;
+        if (c.reads == 0) continue;  // more threads than tiles
+        report.read_rate += static_cast<double>(c.reads) / c.reading.count() * 1e-6;
+        report.write_rate += static_cast<double>(c.writes) / c.writing.count() * 1e-6;
+    }
+    // The paper's rate is the sum of the threads' own. If threads take turns, a phase is mostly
+    // over before its thread's turn is, so the sum would count each core as often as it has
+    // threads.
+    const double share = static_cast<double>(running) / static_cast<double>(clients.size());
+    report.read_rate *= share;
+    report.write_rate *= share;
+    return report;
+}
 
 GlobalArrayResult compute(Team& team, const GlobalArray& g) {
     EndpointOptions options = options_of(g);
-    options.buffer_bytes = Client::buffer_bytes(g);
-    EndpointSet set(g.device, g.category, g.threads, options);
+    options.buffer_bytes = Client::tile_bytes(g);
+    EndpointSet set(g.device, sharing_with_own_regions(g), g.threads, options);
     const Address server = exchange(team, set, qp_count(g));
     Workers workers(team, g.processors);
     CompletionTracker tracker(g.threads, 1);
     std::vector<Client> clients;
     std::vector<Posting> postings;
+    clients.reserve(g.threads);
     for (std::uint32_t t = 0; t < g.threads; ++t) {
         clients.emplace_back(g, set[t], server);
-        postings.emplace_back(t, 1, g.depth / (g.threads / qp_count(g)));
+        postings.emplace_back(t, 1, g.depth / (g.threads / qp_count(g)), g.mode);
     }
+    const endpoint::Measurement measurement;
+    for (Client& client : clients)
+        client.register_tiles();
+    Usage regions;
+    measurement.finish({}, {}, regions);
     GlobalArrayResult result;
     for (int r = -1; r < g.repetitions; ++r) {
         team.barrier();
@@ -220,24 +298,15 @@ GlobalArrayResult compute(Team& team, const GlobalArray& g) {
                 clients[t].run(poster, t);
             });
         });
-        Report report;
-        report.seconds = seconds_of({stretch});
-        Seconds reading{0}, writing{0};
-        for (const Client& c : clients) {
-            report.reads += c.reads;
-            report.writes += c.writes;
-            reading += c.reading;
-            writing += c.writing;
-        }
-        HEDDLE_ASSERT(report.writes == std::uint64_t{(g.matrix + g.tile - 1) / g.tile} * g.matrix,
-                      "each tile of C is written once, a row at a time");
-        const std::size_t running = workers.cores(g.threads);
-        report.read_rate = phase_rate(report.reads, reading, running);
-        report.write_rate = phase_rate(report.writes, writing, running);
+        const Report report = report_of(clients, stretch, workers.cores(g.threads));
+        HEDDLE_ASSERT(report.writes == Client::all_writes(g),
+                      "each tile of C is written a row at a time");
         team.all_gather_values(report);
         if (r >= 0) add_up(result, report);
     }
     result.usage = set.usage();
+    result.usage.mrs += Client::kOwnRegions * g.threads;
+    result.usage.bytes += regions.bytes;
     return result;
 }
 

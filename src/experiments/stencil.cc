@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How halos are exchanged: after each row of halo the sender writes the row's number on the same
-// QP. A receiver that sees the number has the row, since RDMA writes of a QP are placed in order
-// (unless the memory region is registered with relaxed ordering). There are two slots for each
-// neighbour, used in turn. That is enough: a neighbour writes row s + 2 after it has computed state
-// s + 2, for which it needs row s + 1 of this side, which goes after row s has been used.
+// How halos are exchanged: an element of a halo is its own flag, so the messages are the paper's
+// and no others. A halo's place holds a NaN that no computation makes until the neighbour's element
+// has arrived. The thread that has used it puts the NaN back. There are two states of a tile, used
+// in turn, each with its halos. That is enough: a neighbour writes halo s + 2 after it has computed
+// state s + 2. For that it needs halo s + 1 of this side, which this thread sends after it has used
+// halo s and put the NaN back.
 #include "experiments/stencil.h"
 
 #include <algorithm>
@@ -20,8 +21,8 @@ namespace {
 using post::Opcode;
 using post::WorkRequest;
 
-constexpr std::uint32_t kUp = 0, kDown = 1, kSides = 2;  // a thread's QPs
-constexpr std::size_t kLine = 64;
+constexpr std::uint32_t kLeft = 0, kRight = 1, kSides = 2;  // a thread's QPs
+constexpr std::uint64_t kAbsent = 0x7ff8'0000'6865'6464;    // a NaN
 
 std::uint32_t other(std::uint32_t side) { return 1 - side; }
 
@@ -33,33 +34,18 @@ std::uint32_t other(std::uint32_t side) { return 1 - side; }
         out[j] = 0.2 * (row[j] + above[j] + below[j] + row[j - 1] + row[j + 1]);
 }
 
-// What lies where in the registered buffer of a thread; the same for all, so that each knows where
-// its neighbours' halos are. Rows have the border's element at both ends.
-class Layout {
-public:
-    Layout(const Stencil& s, const Partition& p)
-        : row_((std::size_t{s.columns} + 2) * sizeof(double)),
-          row_stride_((row_ + kLine - 1) / kLine * kLine),
-          rows_((p.rows + p.workers() - 1) / p.workers()) {}
+// Where the elements of a tile are in the registered buffer of its thread: rows follow each other,
+// each with an element of halo at both ends.
+struct Layout {
+    std::uint32_t rows, columns;
 
-    std::size_t row_bytes() const { return row_; }
-    static std::size_t flag(std::uint32_t side, std::uint64_t step) {
-        HEDDLE_DEBUG_ASSERT(side < kSides);
-        return (side * 2 + step % 2) * kLine;
+    std::size_t width() const { return std::size_t{columns} + 2; }
+    std::size_t element(std::uint64_t step, std::uint32_t row, std::size_t column) const {
+        HEDDLE_DEBUG_ASSERT(row < rows && column < width(), "a tile has its own elements");
+        return (step % 2 * rows + row) * width() + column;
     }
-    std::size_t halo(std::uint32_t side, std::uint64_t step) const {
-        return kFlags + (side * 2 + step % 2) * row_stride_;
-    }
-    // A row of the block in the state after `step` steps; two states are kept.
-    std::size_t block(std::uint32_t row, std::uint64_t step) const {
-        return kFlags + 2 * kSides * row_stride_ + (step % 2 * rows_ + row) * row_stride_;
-    }
-    std::size_t bytes() const { return block(0, 0) + 2 * std::size_t{rows_} * row_stride_; }
-
-private:
-    static constexpr std::size_t kFlags = 2 * kSides * kLine;
-    std::size_t row_, row_stride_;
-    std::uint32_t rows_;
+    std::size_t halo(std::uint32_t side) const { return side == kLeft ? 0 : columns + 1; }
+    std::size_t bytes() const { return 2 * rows * width() * sizeof(double); }
 };
 
 // What a neighbour needs of a thread.
@@ -69,17 +55,35 @@ struct CellAddress {
     std::uint32_t key = 0;
 };
 
+// The threads of a process wait for each other after each iteration, as the paper's do.
+class IterationBarrier {
+public:
+    explicit IterationBarrier(std::uint32_t threads) : threads_(threads) {}
+    // count: how often the thread has come here, this time included.
+    void wait_for(std::uint64_t count, Workers& workers) {
+        arrived_.fetch_add(1, std::memory_order_acq_rel);
+        Wait wait(workers, "a thread of this process");
+        while (arrived_.load(std::memory_order_acquire) < count * threads_)
+            wait.again();
+    }
+
+private:
+    const std::uint64_t threads_;
+    alignas(64) std::atomic<std::uint64_t> arrived_{0};
+};
+
 class StencilWorker {
 public:
-    StencilWorker(const Stencil& s, const Partition& p, const Layout& layout, std::uint32_t index,
+    StencilWorker(const Stencil& s, const Partition& p, std::uint32_t process, std::uint32_t thread,
                   Endpoint& endpoint)
         : s_(s),
-          layout_(layout),
-          endpoint_(endpoint),
-          first_(p.first_row(index)),
-          rows_(p.first_row(index + 1) - first_),
-          has_{index != 0, index + 1 != p.workers()} {
-        HEDDLE_ASSERT(rows_ != 0 && first_ + rows_ <= p.rows, "each worker has rows of the grid");
+          p_(p),
+          layout_{p.rows_of(thread), p.columns_of(process)},
+          process_(process),
+          thread_(thread),
+          endpoint_(endpoint) {
+        HEDDLE_ASSERT(layout_.rows != 0 && layout_.columns != 0, "each has a part of the grid");
+        HEDDLE_ASSERT(layout_.bytes() <= endpoint.buffer_bytes());
     }
 
     CellAddress address() const {
@@ -94,143 +98,172 @@ public:
 
     // The grid as it is at the beginning. Not while a neighbour runs.
     void reset(const std::vector<double>& grid) {
-        for (std::uint32_t row = 0; row < rows_; ++row)
+        step_ = 0;
+        for (std::uint32_t row = 0; row < layout_.rows; ++row) {
+            std::copy_n(of_grid(grid, p_.first_row(thread_) + row + 1), layout_.columns,
+                        at(0, row, 1));
             for (std::uint64_t state = 0; state < 2; ++state)
-                copy_row(grid, first_ + row + 1, layout_.block(row, state));
-        // the border, where there is no neighbour; else it is overwritten before it is used
-        for (std::uint64_t slot = 0; slot < 2; ++slot) {
-            copy_row(grid, first_, layout_.halo(kUp, slot));
-            copy_row(grid, first_ + rows_ + 1, layout_.halo(kDown, slot));
+                for (std::uint32_t side = 0; side < kSides; ++side)
+                    forget_halo(state, side, row);
         }
+    }
+    // The threads of the rows above and below, of the same process; nullptr: the grid ends there.
+    void set_vertical(const StencilWorker* above, const StencilWorker* below,
+                      const std::vector<double>& grid) {
+        above_ = above;
+        below_ = below;
+        fixed_above_ = fixed_row(grid, 0);
+        fixed_below_ = fixed_row(grid, p_.rows + 1);
     }
 
     template <class Poster>
-    void run(Poster& poster, Workers& workers) {
+    void run(Poster& poster, Workers& workers, IterationBarrier& barrier) {
         for (std::uint32_t i = 0; i < s_.iterations; ++i, ++step_) {
             for (std::uint32_t side = 0; side < kSides; ++side)
-                if (has_[side]) send(poster, side);
-            for (std::uint32_t side = 0; side < kSides; ++side)
-                if (has_[side]) receive(poster, workers, side);
-            for (std::uint32_t row = 0; row < rows_; ++row)
-                relax(row == 0 ? at(layout_.halo(kUp, step_)) : at(layout_.block(row - 1, step_)),
-                      at(layout_.block(row, step_)),
-                      row + 1 == rows_ ? at(layout_.halo(kDown, step_))
-                                       : at(layout_.block(row + 1, step_)),
-                      at(layout_.block(row, step_ + 1)), s_.columns);
-            // The next iteration overwrites the rows that were sent.
+                send(poster, side);
             poster.finish();
+            for (std::uint32_t side = 0; side < kSides; ++side)
+                for (std::uint32_t row = 0; row < layout_.rows; ++row)
+                    wait_for_halo(workers, side, row);
+            for (std::uint32_t row = 0; row < layout_.rows; ++row)
+                relax(above(row), at(step_, row, 0), below(row), at(step_ + 1, row, 0),
+                      layout_.columns);
+            for (std::uint32_t side = 0; side < kSides; ++side)
+                for (std::uint32_t row = 0; row < layout_.rows; ++row)
+                    forget_halo(step_, side, row);
+            barrier.wait_for(++barriers_, workers);
         }
     }
 
     // Appends the rows of the last state, from which process 0 assembles the grid.
     void append_result(std::vector<double>& to) const {
-        for (std::uint32_t row = 0; row < rows_; ++row) {
-            const double* from = at(layout_.block(row, step_));
-            to.insert(to.end(), from, from + layout_.row_bytes() / sizeof(double));
+        for (std::uint32_t row = 0; row < layout_.rows; ++row) {
+            const double* const from = at(step_, row, 1);
+            to.insert(to.end(), from, from + layout_.columns);
         }
     }
-    std::uint64_t messages() const { return 2ull * (has_[kUp] + has_[kDown]) * s_.iterations; }
 
 private:
-    double* at(std::size_t offset) const {
-        return reinterpret_cast<double*>(endpoint_.buffer() + offset);
+    double* at(std::uint64_t step, std::uint32_t row, std::size_t column) const {
+        return reinterpret_cast<double*>(endpoint_.buffer()) + layout_.element(step, row, column);
     }
-    void copy_row(const std::vector<double>& grid, std::uint32_t row, std::size_t to) const {
-        const std::size_t elements = layout_.row_bytes() / sizeof(double);
-        HEDDLE_ASSERT((row + 1) * elements <= grid.size(), "the border is part of the grid");
-        std::copy_n(grid.data() + row * elements, elements, at(to));
+    // The process's columns of a row of the grid, fixed rows included.
+    const double* of_grid(const std::vector<double>& grid, std::size_t row) const {
+        const std::size_t first = row * p_.columns + p_.first_column(process_);
+        HEDDLE_ASSERT(first + layout_.columns <= grid.size(), "the tile is part of the grid");
+        return grid.data() + first;
+    }
+    std::vector<double> fixed_row(const std::vector<double>& grid, std::size_t row) const {
+        std::vector<double> fixed(layout_.width());  // nobody looks at its ends
+        std::copy_n(of_grid(grid, row), layout_.columns, fixed.data() + 1);
+        return fixed;
+    }
+    const double* above(std::uint32_t row) const {
+        if (row != 0) return at(step_, row - 1, 0);
+        return above_ != nullptr ? above_->at(step_, above_->layout_.rows - 1, 0)
+                                 : fixed_above_.data();
+    }
+    const double* below(std::uint32_t row) const {
+        if (row + 1 != layout_.rows) return at(step_, row + 1, 0);
+        return below_ != nullptr ? below_->at(step_, 0, 0) : fixed_below_.data();
     }
 
+    // The first or last column of the tile, into the halo of the neighbour on that side.
     template <class Poster>
     void send(Poster& poster, std::uint32_t side) {
         const CellAddress& to = neighbours_[side];
-        const ibv_sge row{address_of(at(layout_.block(side == kUp ? 0 : rows_ - 1, step_))),
-                          static_cast<std::uint32_t>(layout_.row_bytes()), endpoint_.mr()->lkey};
+        const std::uint32_t neighbour =
+            side == kLeft ? p_.left_of(process_) : p_.right_of(process_);
+        const Layout theirs{layout_.rows, p_.columns_of(neighbour)};
         WorkRequest work;
         work.opcode = Opcode::kWrite;
-        work.remote_key = to.key;
-        work.sges = {&row, 1};
-        // I am below the one above me.
-        work.remote_address = to.memory + layout_.halo(other(side), step_);
-        poster.post(work, side, false);
-        const std::uint64_t number = step_ + 1;
-        const ibv_sge flag{address_of(&number), sizeof number, 0};
-        work.sges = {&flag, 1};
         work.flags = post::kInline;
-        work.remote_address = to.memory + Layout::flag(other(side), step_);
-        poster.post(work, side, true);
-        poster.ring(side);
+        work.remote_key = to.key;
+        for (std::uint32_t row = 0; row < layout_.rows; ++row) {
+            const ibv_sge element{address_of(at(step_, row, side == kLeft ? 1 : layout_.columns)),
+                                  sizeof(double), endpoint_.mr()->lkey};
+            work.sges = {&element, 1};
+            // I am on the right of the one on my left.
+            work.remote_address =
+                to.memory + theirs.element(step_, row, theirs.halo(other(side))) * sizeof(double);
+            poster.post(work, side, row + 1 == layout_.rows);
+        }
     }
 
-    template <class Poster>
-    void receive(Poster& poster, Workers& workers, std::uint32_t side) {
-        auto* const word =
-            reinterpret_cast<std::uint64_t*>(endpoint_.buffer() + Layout::flag(side, step_));
-        const std::atomic_ref<std::uint64_t> flag(*word);
+    std::atomic_ref<std::uint64_t> halo(std::uint64_t step, std::uint32_t side,
+                                        std::uint32_t row) const {
+        return std::atomic_ref(
+            *reinterpret_cast<std::uint64_t*>(at(step, row, layout_.halo(side))));
+    }
+    // The device writes it. A post orders this store before a neighbour's next write.
+    void forget_halo(std::uint64_t step, std::uint32_t side, std::uint32_t row) const {
+        halo(step, side, row).store(kAbsent, std::memory_order_relaxed);
+    }
+    void wait_for_halo(Workers& workers, std::uint32_t side, std::uint32_t row) const {
+        const auto element = halo(step_, side, row);
         Wait wait(workers, "a neighbour's halo");
-        std::uint64_t number;
-        while ((number = flag.load(std::memory_order_acquire)) < step_ + 1) {
-            poster.poll();  // in mpi+threads, others may wait for completions that are here
+        while (element.load(std::memory_order_acquire) == kAbsent)
             wait.again();
-        }
-        if (number != step_ + 1) throw TeamError("a halo was overwritten before it was used");
     }
 
     const Stencil& s_;
-    const Layout& layout_;
+    const Partition& p_;
+    const Layout layout_;
+    const std::uint32_t process_, thread_;
     Endpoint& endpoint_;
-    std::uint32_t first_, rows_;
-    bool has_[kSides];
     CellAddress neighbours_[kSides];
-    std::uint64_t step_ = 0;  // goes on from one repetition to the next
+    const StencilWorker *above_ = nullptr, *below_ = nullptr;
+    std::vector<double> fixed_above_, fixed_below_;
+    std::uint64_t step_ = 0;      // of this repetition
+    std::uint64_t barriers_ = 0;  // of all
 };
 
-// The workers around a ring: the QPs of the first and the last that lead out of the grid are
-// connected to each other, and not used.
+// A thread's left QP leads to the right QP of the same thread on the left.
 void connect(Team& team, const Partition& p, bool shared_qps, EndpointSet& set,
              std::vector<StencilWorker>& workers) {
     std::vector<CellAddress> mine;
     for (const StencilWorker& worker : workers)
         mine.push_back(worker.address());
     const std::vector<std::vector<CellAddress>> all = team.all_gather_rows(mine);
-    const auto address = [&](std::uint32_t index) -> const CellAddress& {
-        return all[p.process_of(index)][p.thread_of(index)];
-    };
-    const std::uint32_t count = p.workers();
     HEDDLE_ASSERT(workers.size() == p.threads && all.size() == p.processes);
     for (std::uint32_t t = 0; t < p.threads; ++t) {
-        const std::uint32_t index = p.worker(team.rank(), t);
-        const CellAddress& above = address((index + count - 1) % count);
-        const CellAddress& below = address((index + 1) % count);
-        workers[t].set_neighbour(kUp, above);
-        workers[t].set_neighbour(kDown, below);
+        const CellAddress& left = all[p.left_of(team.rank())][t];
+        const CellAddress& right = all[p.right_of(team.rank())][t];
+        workers[t].set_neighbour(kLeft, left);
+        workers[t].set_neighbour(kRight, right);
         if (shared_qps && t != 0) continue;
-        set[t].connect(above.qps[kDown], kUp);
-        set[t].connect(below.qps[kUp], kDown);
+        set[t].connect(left.qps[kRight], kLeft);
+        set[t].connect(right.qps[kLeft], kRight);
     }
 }
 
-// Puts the blocks of all together, within the border of `grid`.
-void put_together(const Partition& p, std::uint32_t columns,
-                  const std::vector<std::vector<double>>& blocks, std::vector<double>& grid) {
-    const std::size_t width = std::size_t{columns} + 2;
+// Puts the tiles of all processes into the grid. `tiles`: of each process, row by row.
+void put_together(const Partition& p, const std::vector<std::vector<double>>& tiles,
+                  std::vector<double>& grid) {
     for (std::uint32_t process = 0; process < p.processes; ++process) {
-        std::size_t from = 0;
-        for (std::uint32_t t = 0; t < p.threads; ++t) {
-            const std::uint32_t index = p.worker(process, t);
-            const std::size_t first = p.first_row(index);
-            const std::size_t elements = (p.first_row(index + 1) - first) * width;
-            if (from + elements > blocks[process].size()) return;  // it will be found wrong
-            std::copy_n(blocks[process].data() + from, elements, grid.data() + (first + 1) * width);
-            from += elements;
-        }
+        const std::size_t columns = p.columns_of(process);
+        if (tiles[process].size() != columns * p.rows) continue;  // it will be found wrong
+        for (std::size_t row = 0; row < p.rows; ++row)
+            std::copy_n(tiles[process].data() + row * columns, columns,
+                        grid.data() + (row + 1) * p.columns + p.first_column(process));
     }
+}
+
+void refuse_a_grid_too_small(const Partition& p) {
+    const auto refuse = [](std::uint32_t has, const char* what, std::uint32_t parts,
+                           const char* whose) {
+        if (has < parts)
+            throw TeamError("a grid of " + std::to_string(has) + " " + what + " for " +
+                            std::to_string(parts) + " " + whose + ": each needs one");
+    };
+    refuse(p.rows, "rows", p.threads, "threads of a process");
+    refuse(p.columns, "columns", p.processes, "processes");
 }
 
 }  // namespace
 
 std::vector<double> initial_grid(std::uint32_t rows, std::uint32_t columns) {
-    std::vector<double> grid((std::size_t{rows} + 2) * (std::size_t{columns} + 2));
+    std::vector<double> grid((std::size_t{rows} + 2) * columns);
     std::uint32_t state = 1;
     for (double& element : grid) {
         state = state * 1664525 + 1013904223;
@@ -241,52 +274,62 @@ std::vector<double> initial_grid(std::uint32_t rows, std::uint32_t columns) {
 
 std::vector<double> serial_stencil(std::uint32_t rows, std::uint32_t columns,
                                    std::uint32_t iterations) {
-    std::vector<double> now = initial_grid(rows, columns), next = now;
+    const std::vector<double> initial = initial_grid(rows, columns);
     const std::size_t width = std::size_t{columns} + 2;
+    // Each row with its neighbours around the ring at both ends.
+    std::vector<double> now((std::size_t{rows} + 2) * width), next(now.size());
+    for (std::size_t row = 0; row < std::size_t{rows} + 2; ++row)
+        for (std::vector<double>* const state : {&now, &next})
+            std::copy_n(initial.data() + row * columns, columns, state->data() + row * width + 1);
     for (std::uint32_t i = 0; i < iterations; ++i) {
         for (std::size_t row = 1; row <= rows; ++row) {
-            const double* const middle = now.data() + row * width;
+            double* const middle = now.data() + row * width;
+            middle[0] = middle[columns];
+            middle[columns + 1] = middle[1];
             relax(middle - width, middle, middle + width, next.data() + row * width, columns);
         }
         now.swap(next);
     }
-    return now;
+    std::vector<double> grid(initial.size());
+    for (std::size_t row = 0; row < std::size_t{rows} + 2; ++row)
+        std::copy_n(now.data() + row * width + 1, columns, grid.data() + row * columns);
+    return grid;
 }
 
 StencilResult run_stencil(Team& team, const Stencil& s) {
-    const Partition p{team.size(), s.threads, s.rows};
-    if (s.rows < p.workers())
-        throw TeamError("a grid of " + std::to_string(s.rows) + " rows for " +
-                        std::to_string(p.workers()) + " threads: each needs one");
-    const Layout layout(s, p);
-    HEDDLE_ASSERT(p.first_row(0) == 0 && p.first_row(p.workers()) == s.rows,
-                  "the workers have all rows");
+    const Partition p{team.size(), s.threads, s.rows, s.columns};
+    refuse_a_grid_too_small(p);
+    HEDDLE_ASSERT(p.first_row(p.threads) == s.rows && p.first_column(p.processes) == s.columns,
+                  "the workers have all of the grid");
     EndpointOptions options;
     options.path = s.path;
     options.depth = s.depth;
-    options.post_list = 2;  // a row and its flag
     options.qps_per_thread = kSides;
-    options.buffer_bytes = layout.bytes();
+    for (std::uint32_t t = 0; t < s.threads; ++t)
+        options.buffer_bytes =
+            std::max(options.buffer_bytes, Layout{p.rows_of(t), p.columns_of(team.rank())}.bytes());
     EndpointSet set(s.device, s.category, s.threads, options);
     const bool shared_qps = sharing_of(s.category, s.threads).qp > 1;
 
+    const std::vector<double> initial = initial_grid(s.rows, s.columns);
     Workers threads(team, s.processors, team.rank() * s.threads);
+    IterationBarrier barrier(s.threads);
     CompletionTracker tracker(s.threads, kSides);
     std::vector<StencilWorker> workers;
     std::vector<Posting> postings;
+    workers.reserve(s.threads);  // they point to each other
     for (std::uint32_t t = 0; t < s.threads; ++t) {
-        workers.emplace_back(s, p, layout, p.worker(team.rank(), t), set[t]);
-        postings.emplace_back(t, kSides, shared_qps ? s.depth / s.threads : s.depth);
+        workers.emplace_back(s, p, team.rank(), t, set[t]);
+        postings.emplace_back(t, kSides, shared_qps ? s.depth / s.threads : s.depth,
+                              PostMode::kConservative);
     }
+    for (std::uint32_t t = 0; t < s.threads; ++t)
+        workers[t].set_vertical(t != 0 ? &workers[t - 1] : nullptr,
+                                t + 1 != s.threads ? &workers[t + 1] : nullptr, initial);
     connect(team, p, shared_qps, set, workers);
 
     StencilResult result;
-    std::uint64_t messages = 0;
-    for (const StencilWorker& worker : workers)
-        messages += worker.messages();
-    for (const std::uint64_t count : team.all_gather_values(messages))
-        result.messages += count;
-    const std::vector<double> initial = initial_grid(s.rows, s.columns);
+    result.messages = std::uint64_t{kSides} * s.rows * p.processes * s.iterations;
     // by one process alone: with all cores busy it would take as many times as long
     std::vector<double> expected;
     if (team.rank() == 0) expected = serial_stencil(s.rows, s.columns, s.iterations);
@@ -297,21 +340,22 @@ StencilResult run_stencil(Team& team, const Stencil& s) {
         const Stretch stretch = threads.run(s.threads, [&](std::uint32_t t) {
             set[t].visit([&](auto& queues) {
                 Poster poster(queues, tracker, threads, postings[t]);
-                workers[t].run(poster, threads);
+                workers[t].run(poster, threads, barrier);
             });
         });
         const auto all = team.all_gather_values(stretch);
         if (r >= 0) result.seconds.push_back(seconds_of(all));
-        std::vector<double> block;
+        std::vector<double> tile;
         for (const StencilWorker& worker : workers)
-            worker.append_result(block);
-        HEDDLE_ASSERT(block.size() % (std::size_t{s.columns} + 2) == 0, "a block has whole rows");
-        const auto blocks = team.all_gather_rows(block);
+            worker.append_result(tile);
+        HEDDLE_ASSERT(tile.size() == std::size_t{s.rows} * p.columns_of(team.rank()),
+                      "the threads have all rows of a process");
+        const auto tiles = team.all_gather_rows(tile);
         if (team.rank() != 0) continue;
         std::vector<double> grid = initial;
-        put_together(p, s.columns, blocks, grid);
-        if (s.spoil != nullptr) s.spoil(grid);
-        if (result.wrong.empty()) result.wrong = first_difference(grid, expected, s.columns + 2);
+        put_together(p, tiles, grid);
+        if (s.spoil) s.spoil(grid);
+        if (result.wrong.empty()) result.wrong = first_difference(grid, expected, s.columns);
     }
     result.wrong = team.all_gather(result.wrong)[0];
     result.usage = set.usage();

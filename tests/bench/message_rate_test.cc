@@ -11,35 +11,12 @@
 #include <functional>
 
 #include "experiments/message_rate_peer.h"
-#include "tests/endpoint/device_stat.h"
+#include "tests/bench/device_counters.h"
 
 namespace heddle::bench {
 namespace {
 
 constexpr std::uint32_t kThreads = 2;
-
-struct Counters {
-    std::uint64_t doorbells = 0, blueflame = 0, wqes = 0, wqe_reads = 0, payload_reads = 0,
-                  payload_writes = 0, cqes = 0;
-};
-
-// The sum of both processes. Only the one that sends posts, but either may carry out what was
-// posted.
-Counters fabric_counters() {
-    Counters sum;
-    const auto fabric = fabric_stat();
-    for (const auto& process : fabric["processes"]) {
-        const auto& c = process["counters"];
-        sum.doorbells += c["doorbells"].get<std::uint64_t>();
-        sum.blueflame += c["blueflame"].get<std::uint64_t>();
-        sum.wqes += c["wqes"].get<std::uint64_t>();
-        sum.wqe_reads += c["dma_read_wqe"].get<std::uint64_t>();
-        sum.payload_reads += c["dma_read_payload"].get<std::uint64_t>();
-        sum.payload_writes += c["dma_write_payload"].get<std::uint64_t>();
-        sum.cqes += c["dma_write_cqe"].get<std::uint64_t>();
-    }
-    return sum;
-}
 
 // In two processes; `body` in the one that sends.
 void with_peer(const std::function<void(Team&)>& body) {

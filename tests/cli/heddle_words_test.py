@@ -74,8 +74,8 @@ class Words(Case):
 
     def test_help_has_ranges_and_defaults(self):
         text = re.sub(r"\s+", " ", self.heddle("bench", "stencil", "--help", status=0).stdout)
-        self.assertIn("--iterations N of a repetition [1 to 1073741824; default 200]", text)
-        self.assertIn("[default 256x256]", text)
+        self.assertIn("--iterations N of a repetition [1 to 1073741824; default 50]", text)
+        self.assertIn("[default 256x64]", text)
         text = re.sub(r"\s+", " ", self.heddle("run", "--help", status=0).stdout)
         self.assertIn("always, never [default auto]", text)
         self.assertNotIn("default 0", text)

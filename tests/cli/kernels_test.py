@@ -37,7 +37,15 @@ class Kernels(Case):
                 self.assertEqual(len(row["processors"]), int(threads))
                 self.assertGreater(row["read_mmsgs_per_s"], 0)
                 self.assertGreater(row["write_mmsgs_per_s"], 0)
-                self.assertEqual((row["reads"], row["writes"]), (9 * 3 * 16, 9 * 8))
+                self.assertEqual(row["posting"], "conservative")
+                self.assertEqual((row["reads"], row["writes"]), (36 * 6 * 8, 36 * 6 * 4))
+                self.assertEqual(row["mrs"], 3 * int(threads))
+
+    def test_global_array_in_both_ways(self):
+        text = self.bench("global-array", *SMALL_ARRAY, "--category", "dynamic", "--posting", "both", "--json").stdout
+        rows = [json.loads(line) for line in text.splitlines()]
+        self.assertEqual([row["posting"] for row in rows], ["conservative", "batched"])
+        self.assertEqual([row["writes"] for row in rows], [36 * 6 * 4, 36 * 4])
 
     def test_stencil(self):
         for processes, threads in ((1, 2), (2, 1), (2, 2), (3, 1)):
@@ -45,13 +53,13 @@ class Kernels(Case):
             for row in self.rows("stencil", *SMALL_GRID, *arguments):
                 self.assertEqual(len(row["processors"]), processes * threads)
                 self.assertLessEqual(set(row["processors"]), os.sched_getaffinity(0))
-                self.assertEqual(row["messages"], (processes * threads - 1) * 40)
+                self.assertEqual(row["messages"], processes * 24 * 2 * 10)
 
-    def test_stencil_takes_what_the_papers_does(self):
-        arguments = ("stencil", *SMALL_GRID, "--processes", "2", "--threads", "4")
-        for row in self.rows(*arguments, uar="static"):
-            self.assertEqual(row["uars"], row["paper_uars"], row["category"])
-            self.assertEqual(row["uuars"], row["paper_uuars"], row["category"])
+    def test_they_take_what_the_papers_do(self):
+        for arguments in (("stencil", *SMALL_GRID, "--processes", "2"), ("global-array", *SMALL_ARRAY)):
+            for row in self.rows(*arguments, "--threads", "4", uar="static"):
+                self.assertEqual(row["uars"], row["paper_uars"], row["category"])
+                self.assertEqual(row["uuars"], row["paper_uuars"], row["category"])
 
     def test_tables(self):
         text = self.bench("global-array", *SMALL_ARRAY, "--category", "static").stdout
@@ -62,8 +70,9 @@ class Kernels(Case):
     def test_what_cannot_be_is_refused(self):
         result = self.bench("stencil", "--grid", "10", status=2)
         self.assertIn("ROWSxCOLUMNS", result.stdout + result.stderr)
-        result = self.bench("stencil", "--grid", "1x9", "--processes", "2", status=1)
-        self.assertIn("each needs one", result.stderr)
+        for grid in ("9x1", "1x9"):
+            result = self.bench("stencil", "--grid", grid, "--processes", "2", "--threads", "2", status=1)
+            self.assertIn("each needs one", result.stderr)
         result = self.bench("global-array", "--category", "fast", status=2)
         self.assertIn("there is no such category", result.stdout + result.stderr)
         result = self.bench("global-array", "--device", "mlx5_9", status=1)

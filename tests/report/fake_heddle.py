@@ -26,8 +26,9 @@ def message_rate(_):
 
 def kernel(_):
     for category in CATEGORIES:
-        yield {"category": category, "path": "verbs", "read_mmsgs_per_s": 1.5,
-               "write_mmsgs_per_s": 2.5, "processes": 4, "threads": 4, "cores": 16,
+        yield {"category": category, "path": "verbs", "posting": "conservative", "read_mmsgs_per_s": 1.5,
+               "uar_kernel": "static", "uars": 8, "paper_uars": 8, "qps": 4, "cqs": 4, "driver_bytes": 4096,
+               "write_mmsgs_per_s": 2.5, "processes": 8, "threads": 4, "cores": 16,
                "oversubscribed": False, "messages": 1000,
                "mmsgs_per_s": 1.0, "samples": [1e-3, 2e-3], "result": "correct", **HOST}
 

@@ -6,7 +6,7 @@ from statistics import geometric_mean
 from .. import likeness
 from ..model import Experiment, Panel, Point, Series, Verdict
 from ..reference import table
-from ..values import distinct, middle, quartiles
+from ..values import distinct
 
 CATEGORIES = {"mpi-everywhere": "MPI everywhere", "2xdynamic": "2xDynamic", "dynamic": "Dynamic",
               "shared-dynamic": "Shared Dynamic", "static": "Static", "mpi+threads": "MPI+threads"}
@@ -189,13 +189,13 @@ def other_figures(figure, paper):
     return models
 
 
-def judged(figure, by_path):
-    """by_path: path -> (curve, x) -> value."""
+def judged(figure, by_path, by=likeness.CURVES):
+    """by_path: path -> (curve, x) -> value; by: what is judged one by one."""
     paper = paper_figures().get(figure)
     if not paper:
         return Verdict("cannot", "The paper's values are not at hand.")
     others = other_figures(figure, paper)
-    found = {path: likeness.compare(values, paper, CRITERION, others) for path, values in by_path.items()}
+    found = {path: likeness.compare(values, paper, CRITERION, others, by=by) for path, values in by_path.items()}
     return Verdict(likeness.together(each.state for each in found.values()),
                    ". ".join(f"{path[0].upper()}{path[1:]}: {each.text()}" for path, each in found.items()) + ".")
 
@@ -246,153 +246,4 @@ QUICK_SECONDS = {"2b": 6, "3": 16, "5": 24, "6": 6, "7": 32, "8a": 22, "8b": 22,
 SECONDS = {figure: {"quick": quick, "full": 8 * quick} for figure, quick in QUICK_SECONDS.items()}
 
 
-# The applications.
-
-def paper_of(figure, curve, category):
-    for row in table("icpads18-applications"):
-        if (row["figure"], row["curve"], row["category"]) == (figure, curve, CATEGORIES[category]):
-            return float(row["mmsgs_per_s"])
-    return None
-
-
-def category_note(rows):
-    threads = max(row.get("processes", 1) * row["threads"] for row in rows)
-    return (f"{threads} threads take turns on {rows[0]['cores']} cores"
-            if any(row["oversubscribed"] for row in rows) else "")
-
-
-def category_panel(title, rates, paper, y_label, note):
-    """rates: path -> category -> value, relative to MPI everywhere; paper: category -> value."""
-    names = list(CATEGORIES.values())
-    series = [Series(path, [by.get(category) for category in CATEGORIES])
-              for path, by in rates.items()]
-    if any(value is not None for value in paper.values()):
-        series.append(Series("paper", [paper[category] for category in CATEGORIES], paper=True))
-    return Panel(title, names, "", y_label, series, note=note)
-
-
-def to_everywhere(values):
-    base = values.get("mpi-everywhere")
-    return {category: value / base if base and value is not None else None
-            for category, value in values.items()}
-
-
-def by_category(rows, field, curve, figure):
-    rates = {path: to_everywhere({row["category"]: row[field] for row in rows
-                                  if row["path"] == path})
-             for path in distinct(row["path"] for row in rows)}
-    return rates, to_everywhere({each: paper_of(figure, curve, each) for each in CATEGORIES})
-
-
-def global_array_panels(rows):
-    return [category_panel(f"RDMA {what}s", *by_category(rows, f"{what}_mmsgs_per_s",
-                                                         f"RDMA {what}", "12"),
-                           "rate, relative to MPI everywhere", category_note(rows))
-            for what in ("read", "write")]
-
-
-def global_array_points(rows):
-    return [Point((f"RDMA {what}", row["category"], row["path"]), row[f"{what}_mmsgs_per_s"],
-                  paper=paper_of("12", f"RDMA {what}", row["category"]))
-            for what in ("read", "write") for row in rows]
-
-
-def splits(rows):
-    return distinct((row["processes"], row["threads"]) for row in rows)
-
-
-def stencil_rows(rows, split):
-    return [row for row in rows if (row["processes"], row["threads"]) == split]
-
-
-def stencil_panels(rows):
-    return [category_panel(f"{processes} x {threads} (processes x threads)",
-                           *by_category(stencil_rows(rows, (processes, threads)), "mmsgs_per_s",
-                                        f"{processes}.{threads}", "14"),
-                           "rate, relative to MPI everywhere",
-                           category_note(stencil_rows(rows, (processes, threads))))
-            for processes, threads in splits(rows)]
-
-
-def stencil_points(rows):
-    points = []
-    for row in rows:
-        rates = [row["messages"] / seconds / 1e6 for seconds in row["samples"]]
-        low, high = quartiles(rates)
-        points.append(Point((f"{row['processes']} x {row['threads']}", row["category"],
-                             row["path"]), middle(rates), low, high,
-                            paper_of("14", f"{row['processes']}.{row['threads']}",
-                                     row["category"])))
-    return points
-
-
-def application_verdict(figure, values):
-    """values: rows -> path -> (curve, category) -> rate."""
-    def verdict(rows):
-        wrong = sum(1 for row in rows if row["result"] != "correct")
-        if wrong:
-            return Verdict("unlike", f"{wrong} of {len(rows)} results are WRONG.")
-        correct = f"All {len(rows)} results are correct. "
-        threads = max(row.get("processes", 1) * row["threads"] for row in rows)
-        if any(row["oversubscribed"] for row in rows):
-            return Verdict("cannot", f"{correct}{threads} threads take turns on {rows[0]['cores']} cores, and the "
-                           f"clock shows the scheduler. The same command shows it where {threads} cores are.")
-        said = judged(figure, values(rows))
-        return Verdict(said.state, correct + said.text)
-    return verdict
-
-
-def global_array_values(rows):
-    found = {}
-    for row in rows:
-        for what in ("read", "write"):
-            found.setdefault(row["path"], {})[f"RDMA {what}", CATEGORIES[row["category"]]] = \
-                row[f"{what}_mmsgs_per_s"]
-    return found
-
-
-def stencil_values(rows):
-    found = {}
-    for row in rows:
-        key = (f"{row['processes']}.{row['threads']}", CATEGORIES[row["category"]])
-        found.setdefault(row["path"], {})[key] = row["mmsgs_per_s"]
-    return found
-
-
-def repetitions(mode):
-    return ["--repetitions", "3" if mode == "quick" else "15"]
-
-
-EXPERIMENTS = [
-    *(sweep(figure) for figure in SWEEPS),
-    Experiment(
-        key="endpoints-12", paper="endpoints", where="Fig. 12", title="Global array",
-        question="C = A B with tiles fetched by RDMA read and put by RDMA write, in each category of "
-        "endpoints; the product is checked.",
-        commands=lambda mode: [["bench", "global-array", "--threads", "16", "--path", "both",
-                                "--json", *repetitions(mode)]],
-        seconds={"quick": 2, "full": 10}, columns=("operation", "category", "path"),
-        unit="million messages a second", points=global_array_points, panels=global_array_panels,
-        verdict=application_verdict("12", global_array_values),
-        criterion=CRITERION.text() + BOTH_PATHS + " A wrong product is unlike the paper, whatever the rates.",
-        differences="The benchmark that the paper's authors published has no warm-up runs. Its tiles "
-        "overlap, so its C is no product. Here C is one, and it is compared with that of one thread. Sizes are chosen for small machines.",
-        needs=("category", "path", "threads", "cores", "oversubscribed", "read_mmsgs_per_s",
-               "write_mmsgs_per_s", "result")),
-    Experiment(
-        key="endpoints-14", paper="endpoints", where="Fig. 14", title="5-point stencil",
-        question="Halos by RDMA write, as many processes by as many threads as the paper has, in each "
-        "category; the grid is checked.",
-        commands=lambda mode: [["bench", "stencil", "--processes", str(16 // threads), "--threads",
-                                str(threads), "--path", "both", "--json", *repetitions(mode)]
-                               for threads in (1, 2, 4, 8, 16)],
-        seconds={"quick": 20, "full": 90}, columns=("split", "category", "path"),
-        unit="million messages a second", points=stencil_points, panels=stencil_panels,
-        verdict=application_verdict("14", stencil_values),
-        criterion=CRITERION.text() + BOTH_PATHS + " A curve is a split into processes and threads. A wrong "
-        "grid is unlike the paper, whatever the rates.",
-        differences="16 threads on fewer processors wait for each other, and for the scheduler. The "
-        "paper's differences between categories are of registers and locks that 16 cores want at once.",
-        needs=("category", "path", "processes", "threads", "cores", "oversubscribed", "messages",
-               "mmsgs_per_s", "samples", "result")),
-]
+EXPERIMENTS = [sweep(figure) for figure in SWEEPS]

@@ -41,20 +41,50 @@ std::vector<Configuration> configurations(const Common& common) {
     return all;
 }
 
-// UARs of a process in the paper's figure 14b, with the kernel of its time.
-std::uint32_t paper_uars(Category category, std::uint32_t threads) {
+// UARs of a process in the paper's figures 12b and 14b, with the kernel of its time. `qps`: of all
+// its threads.
+std::uint32_t paper_uars(Category category, std::uint32_t threads, std::uint32_t qps) {
+    constexpr std::uint32_t kOfContext = 8;
     switch (category) {
         case Category::kMpiEverywhere:
-            return 8 * threads;
+            return kOfContext * threads;
         case Category::k2xDynamic:
-            return 8 + 4 * threads;
+            return kOfContext + 2 * qps;
         case Category::kDynamic:
-            return 8 + 2 * threads;
+            return kOfContext + qps;
         case Category::kSharedDynamic:
-            return 8 + threads;
+            return kOfContext + (qps + 1) / 2;
         default:
-            return 8;
+            return kOfContext;
     }
+}
+
+// The resources beside a rate, and those of the paper's table.
+std::vector<std::string> with_resources(std::vector<std::string> columns) {
+    for (const char* name :
+         {"QPs", "CQs", "MRs", "UARs", "UARs (paper)", "uUARs", "uUARs (paper)", "KiB", "result"})
+        columns.emplace_back(name);
+    return columns;
+}
+void append_resources(std::vector<std::string>& row, const Usage& u, std::uint32_t paper) {
+    for (const std::string& cell :
+         {std::to_string(u.qps), std::to_string(u.cqs), std::to_string(u.mrs), text_of(u.uars),
+          std::to_string(paper), text_of(u.uuars), std::to_string(2 * paper),
+          std::to_string((u.bytes + 512) / 1024)})
+        row.push_back(cell);
+}
+void add_resources(Json& j, const Usage& u, std::uint32_t paper) {
+    j.update(usage_facts(u));
+    j["paper_uars"] = paper;
+    j["paper_uuars"] = 2 * paper;
+}
+constexpr const char* kResourcesNote =
+    "UARs and uUARs are the paper's with the kernel of its time (softhca run --uar static); KiB "
+    "are "
+    "the driver's objects.";
+
+const char* name_of(bench::PostMode mode) {
+    return mode == bench::PostMode::kConservative ? "conservative" : "batched";
 }
 
 Json json_head(const char* experiment, const DeviceInfo& device, const Configuration& c,
@@ -80,39 +110,35 @@ int status_of(const Configuration& c, const std::string& wrong) {
     return kFailed;
 }
 
+void print_line(const Json& j) {
+    std::printf("%s\n", j.dump().c_str());
+    std::fflush(stdout);
+}
+
 void print_heading(const DeviceInfo& device, const std::string& what, const bench::Pinning& pins) {
     std::printf("%s: %s\n%s\n\n", title_of(device).c_str(), text_of(pins).c_str(), what.c_str());
 }
 
-int global_array(const Common& common, const bench::GlobalArray& wanted, bench::Team& team) {
-    int status = 0;
-    const DeviceInfo info = device(wanted.device);
-    const bench::Pinning pins = bench::pinning(locality_of(info), wanted.threads);
-    cli_common::TextTable table({"category", "path", "ms", "reads Mmsg/s", "writes Mmsg/s", "QPs",
-                                 "CQs", "UARs", "uUARs", "result"});
-    for (const Configuration& c : configurations(common)) {
-        bench::GlobalArray g = wanted;
-        g.category = c.category;
-        g.path = c.path;
-        g.processors = pins.processors;
-        const bench::GlobalArrayResult result = run_global_array(team, g);
-        if (team.rank() != 0) continue;
-        HEDDLE_ASSERT(result.seconds.size() == static_cast<std::size_t>(wanted.repetitions) &&
-                          result.seconds.size() == result.read_mmsgs_per_s.size(),
-                      "each repetition was timed");
-        if (const int bad = status_of(c, result.wrong)) status = bad;
-        const double seconds = median(result.seconds);
-        const double reads = median(result.read_mmsgs_per_s);
-        const double writes = median(result.write_mmsgs_per_s);
-        if (!common.json) {
-            const Usage& u = result.usage;
-            table.add({std::string(name(c.category)), text_of(c.path), fixed(seconds * 1e3, 3),
-                       fixed(reads, 3), fixed(writes, 3), std::to_string(u.qps),
-                       std::to_string(u.cqs), text_of(u.uars), text_of(u.uuars),
-                       verdict(result.wrong)});
-            continue;
-        }
-        Json j = json_head("global-array", info, c, pins);
+// One line of a table or of JSON.
+struct GlobalArrayOutput {
+    const bench::GlobalArray& g;
+    const bench::GlobalArrayResult& result;
+    double seconds = median(result.seconds);
+    double reads = median(result.read_mmsgs_per_s);
+    double writes = median(result.write_mmsgs_per_s);
+    std::uint32_t paper =
+        paper_uars(g.category, g.threads, g.category == Category::kMpiThreads ? 1 : g.threads);
+
+    std::vector<std::string> cells() const {
+        std::vector<std::string> row{
+            std::string(name(g.category)), text_of(g.path), name_of(g.mode),
+            fixed(seconds * 1e3, 3),       fixed(reads, 3), fixed(writes, 3)};
+        append_resources(row, result.usage, paper);
+        row.push_back(verdict(result.wrong));
+        return row;
+    }
+    Json json(Json j) const {
+        j["posting"] = name_of(g.mode);
         j["threads"] = g.threads;
         j["matrix"] = g.matrix;
         j["tile"] = g.tile;
@@ -122,11 +148,40 @@ int global_array(const Common& common, const bench::GlobalArray& wanted, bench::
         j["writes"] = result.writes;
         j["read_mmsgs_per_s"] = reads;
         j["write_mmsgs_per_s"] = writes;
-        j.update(usage_facts(result.usage));
+        j["read_samples"] = result.read_mmsgs_per_s;
+        j["write_samples"] = result.write_mmsgs_per_s;
+        add_resources(j, result.usage, paper);
         j["result"] = verdict(result.wrong);
-        std::printf("%s\n", j.dump().c_str());
-        std::fflush(stdout);
+        return j;
     }
+};
+
+int global_array(const Common& common, const std::vector<bench::PostMode>& modes,
+                 const bench::GlobalArray& wanted, bench::Team& team) {
+    int status = 0;
+    const DeviceInfo info = device(wanted.device);
+    const bench::Pinning pins = bench::pinning(locality_of(info), wanted.threads);
+    cli_common::TextTable table(
+        with_resources({"category", "path", "posting", "ms", "reads Mmsg/s", "writes Mmsg/s"}));
+    for (const Configuration& c : configurations(common))
+        for (const bench::PostMode mode : modes) {
+            bench::GlobalArray g = wanted;
+            g.category = c.category;
+            g.path = c.path;
+            g.mode = mode;
+            g.processors = pins.processors;
+            const bench::GlobalArrayResult result = run_global_array(team, g);
+            if (team.rank() != 0) continue;
+            HEDDLE_ASSERT(result.seconds.size() == static_cast<std::size_t>(wanted.repetitions) &&
+                              result.seconds.size() == result.read_mmsgs_per_s.size(),
+                          "each repetition was timed");
+            if (const int bad = status_of(c, result.wrong)) status = bad;
+            const GlobalArrayOutput output{g, result};
+            if (common.json)
+                print_line(output.json(json_head("global-array", info, c, pins)));
+            else
+                table.add(output.cells());
+        }
     if (team.rank() != 0 || common.json) return status;
     print_heading(info,
                   "Product of two matrices of " + std::to_string(wanted.matrix) + " x " +
@@ -134,7 +189,8 @@ int global_array(const Common& common, const bench::GlobalArray& wanted, bench::
                       " x " + std::to_string(wanted.tile) + "; medians of " +
                       std::to_string(wanted.repetitions),
                   pins);
-    std::printf("%s\nResources are those of the process with the threads.\n", table.text().c_str());
+    std::printf("%s\nResources are those of the process with the threads. %s\n",
+                table.text().c_str(), kResourcesNote);
     return status;
 }
 
@@ -142,8 +198,7 @@ int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& tea
     int status = 0;
     const DeviceInfo info = device(wanted.device);
     const bench::Pinning pins = bench::pinning(locality_of(info), team.size() * wanted.threads);
-    cli_common::TextTable table({"category", "path", "ms", "Mmsg/s", "QPs", "CQs", "UARs",
-                                 "UARs (paper)", "uUARs", "uUARs (paper)", "result"});
+    cli_common::TextTable table(with_resources({"category", "path", "ms", "Mmsg/s"}));
     for (const Configuration& c : configurations(common)) {
         bench::Stencil s = wanted;
         s.category = c.category;
@@ -156,13 +211,13 @@ int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& tea
         if (const int bad = status_of(c, result.wrong)) status = bad;
         const double seconds = median(result.seconds);
         const double rate = static_cast<double>(result.messages) / seconds * 1e-6;
-        const std::uint32_t paper = paper_uars(c.category, s.threads);
+        const std::uint32_t paper = paper_uars(c.category, s.threads, 2 * s.threads);
         if (!common.json) {
-            const Usage& u = result.usage;
-            table.add({std::string(name(c.category)), text_of(c.path), fixed(seconds * 1e3, 3),
-                       fixed(rate, 3), std::to_string(u.qps), std::to_string(u.cqs),
-                       text_of(u.uars), std::to_string(paper), text_of(u.uuars),
-                       std::to_string(2 * paper), verdict(result.wrong)});
+            std::vector<std::string> row{std::string(name(c.category)), text_of(c.path),
+                                         fixed(seconds * 1e3, 3), fixed(rate, 3)};
+            append_resources(row, result.usage, paper);
+            row.push_back(verdict(result.wrong));
+            table.add(std::move(row));
             continue;
         }
         Json j = json_head("stencil", info, c, pins);
@@ -175,12 +230,9 @@ int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& tea
         j["samples"] = result.seconds;
         j["messages"] = result.messages;
         j["mmsgs_per_s"] = rate;
-        j.update(usage_facts(result.usage));
-        j["paper_uars"] = paper;
-        j["paper_uuars"] = 2 * paper;
+        add_resources(j, result.usage, paper);
         j["result"] = verdict(result.wrong);
-        std::printf("%s\n", j.dump().c_str());
-        std::fflush(stdout);
+        print_line(j);
     }
     if (team.rank() != 0 || common.json) return status;
     print_heading(info,
@@ -190,10 +242,8 @@ int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& tea
                       std::to_string(wanted.threads) + " threads; medians of " +
                       std::to_string(wanted.repetitions),
                   pins);
-    std::printf(
-        "%s\nResources of each process; those of the paper with its kernel "
-        "(softhca run --uar static).\n",
-        table.text().c_str());
+    std::printf("%s\nResources are those of each process. %s\n", table.text().c_str(),
+                kResourcesNote);
     return status;
 }
 
@@ -213,6 +263,11 @@ void add_common(CLI::App& command, Common& common, std::string& device, int& rep
                        "directory where processes that mpiexec has started meet (default: one "
                        "below $TMPDIR, by the job)");
     command.add_flag("--json", common.json, "a JSON line for each configuration");
+}
+
+std::vector<bench::PostMode> parse_posting(const std::string& text) {
+    if (text == "both") return {bench::PostMode::kConservative, bench::PostMode::kBatched};
+    return {text == "batched" ? bench::PostMode::kBatched : bench::PostMode::kConservative};
 }
 
 // "100x200"
@@ -237,6 +292,13 @@ void add_kernel_commands(CLI::App& bench, int* status) {
         "Sizes are chosen for small machines.");
     static Common array_common;  // lives as long as the program
     static bench::GlobalArray global;
+    static std::string posting = "conservative";
+    array
+        ->add_option("--posting", posting,
+                     "conservative (the paper's): each message is posted alone and completes; "
+                     "batched: a list for two tiles, with one completion, and C is written once; "
+                     "or both")
+        ->check(CLI::IsMember({"conservative", "batched", "both"}));
     array->add_option("--matrix", global.matrix, "rows and columns of each")
         ->check(CLI::Range(1, 16384));
     array->add_option("--tile", global.tile, "rows and columns of a tile; a row is a message")
@@ -250,23 +312,23 @@ void add_kernel_commands(CLI::App& bench, int* status) {
         array_common.team.any_size = false;
         array_common.team.patience = bench::Seconds(array_common.patience);
         *status = run_team(array_common.team, [](bench::Team& team) {
-            return global_array(array_common, global, team);
+            return global_array(array_common, parse_posting(posting), global, team);
         });
     });
 
     CLI::App* grid = bench.add_subcommand(
         "stencil",
-        "5-point stencil: rows divided among threads of several processes, halos by RDMA write "
-        "(ICPADS'18). Starts the processes, or is one of those of mpiexec. Sizes are chosen for "
-        "small machines.");
+        "5-point stencil: columns divided among processes around a ring, rows among the threads of "
+        "each; every element of a halo is an RDMA write (ICPADS'18). Starts the processes, or is "
+        "one of those of mpiexec. Sizes are chosen for small machines.");
     static Common grid_common;
     static bench::Stencil parameters;
-    static std::string size = "256x256";
+    static std::string size = "256x64";
     grid->add_option("--processes", grid_common.team.processes, "mpiexec's, if it started them")
         ->check(CLI::Range(1, 1024));
     grid->add_option("--threads", parameters.threads, "of each process")
         ->check(CLI::Range(1, 1024));
-    grid->add_option("--grid", size, "ROWSxCOLUMNS, without the fixed border");
+    grid->add_option("--grid", size, "ROWSxCOLUMNS, without the fixed rows above and below");
     grid->add_option("--iterations", parameters.iterations, "of a repetition")
         ->check(CLI::Range(1, 1 << 30));
     add_common(*grid, grid_common, parameters.device, parameters.repetitions, parameters.depth);

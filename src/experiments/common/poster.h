@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Posting for experiments that must know which WRs are done: a thread posts on its QPs, most WRs
-// without a completion, and waits until all are done. In mpi+threads all threads share the QPs and
-// the CQ, so a thread that polls finds completions of others and records them for their owners
-// (completion_tracker.h).
+// Posting for experiments that must know which WRs are done: a thread posts on its QPs and waits
+// until all are done. In mpi+threads all threads share the QPs and the CQ, so a thread that polls
+// finds completions of others and records them for their owners (completion_tracker.h).
 #pragma once
 
 #include <algorithm>
@@ -17,20 +16,30 @@
 
 namespace heddle::bench {
 
+// How WRs are handed to the device.
+enum class PostMode : std::uint8_t {
+    // ICPADS'18, section VII, "conservative" (p = 1, q = 1): each WR is posted by itself, which
+    // lets it go by BlueFlame, and each has a completion.
+    kConservative,
+    // Lists that ring() hands over, and a completion for half a window or at the end.
+    kBatched,
+};
+
 // What one thread has posted on the queues of its endpoint. Lives as long as the endpoint set,
 // since the counts go on from one repetition to the next.
 class Posting {
 public:
     // window: WRs in flight on each QP. All threads that share a QP: together no more than its
     // depth.
-    Posting(std::uint32_t thread, std::uint32_t qps, std::uint32_t window)
-        : thread(thread), window(std::max(window, 1u)), lines(qps) {}
+    Posting(std::uint32_t thread, std::uint32_t qps, std::uint32_t window, PostMode mode)
+        : thread(thread), window(std::max(window, 1u)), mode(mode), lines(qps) {}
 
     struct Line {
         std::uint64_t posted = 0;
         std::uint32_t unsignalled = 0;
     };
     std::uint32_t thread, window;
+    PostMode mode;
     std::vector<Line> lines;  // of each QP
 };
 
@@ -51,15 +60,19 @@ public:
             while (under_way(k) >= p_.window)
                 if (!poll()) wait.again();
         }
+        const bool alone = p_.mode == PostMode::kConservative;
         // A full window has at least one signaled WR: without its completion no WR would ever count
         // as done.
-        const bool signal = last || ++line.unsignalled >= std::max(p_.window / 2, 1u);
+        const bool signal = alone || last || ++line.unsignalled >= std::max(p_.window / 2, 1u);
         if (signal) {
             line.unsignalled = 0;
             work.flags = static_cast<std::uint8_t>(work.flags | post::kSignaled);
         }
         work.id = CompletionTracker::id(p_.thread, k, line.posted + 1);
-        until_taken([&] { return queues_.send(k).post(work); }, k);
+        // Not post() and ring_doorbell(): between these another thread of a shared QP could add its
+        // WR to the list.
+        until_taken(
+            [&] { return alone ? queues_.send(k).post_now(work) : queues_.send(k).post(work); }, k);
         ++line.posted;
     }
     void ring(std::uint32_t k) {
