@@ -27,7 +27,7 @@ BYTES = 8
 RATE_TURNS = 7  # in message_rate.c
 ROWS = COLUMNS = 64  # of a thread, in thread_stencil.c
 # What a process has of the device, by the fields of `softhca stat --json`.
-USED = ("contexts", "uar_pages", "uuars", "qps", "cqs", "srqs", "queue_bytes", "mr_bytes")
+USED = ("contexts", "uar_pages", "qps", "cqs", "srqs", "queue_bytes", "mr_bytes")
 COUNTED = ("doorbells", "blueflame", "wqes", "dma_write_cqe")  # by the device, in the turns
 LOCKS = ("domain_locks", "register_locks")  # by heddle, from its first domain to its last
 OWN = {"contexts": "contexts", "uar_pages": "uars", "qps": "qps", "cqs": "cqs"}  # of a process, by heddle

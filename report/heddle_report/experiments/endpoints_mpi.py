@@ -182,7 +182,7 @@ def verdict(rows):
 
 def commands(mode):
     if mode == "quick":
-        return [[SCRIPT, "--threads", "1", "2", "4", "--turns", "3"],
+        return [[SCRIPT, "--threads", "2", "4", "--turns", "3"],
                 [SCRIPT, "--threads", "4", "--turns", "3", "--program", "stencil", "--kernel", "static"]]
     return [[SCRIPT], [SCRIPT, "--program", "stencil", "--kernel", "static"]]
 
