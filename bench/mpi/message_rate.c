@@ -4,7 +4,7 @@
 // directions. One line: messages a second of all threads together, the median of repetitions. For
 // any MPI with MPI_THREAD_MULTIPLE; in MPICH set MPIR_CVAR_CH4_NUM_VCIS to THREADS. In turns with
 // other jobs (turns.h), the first of them to find out how many messages, also a line for each:
-// turn rate THREADS BYTES, and the seconds of a message.
+// turn rate THREADS BYTES MESSAGES, and the seconds of a message.
 #include <pthread.h>
 #include <string.h>
 
@@ -56,6 +56,13 @@ static void choose_rounds(const struct thread* t, char* out, char* in) {
     pthread_barrier_wait(&g_barrier);
 }
 
+// A send may complete before its message has left, and a message that waits for room at the device
+// leaves in a later call of MPI. So a rank sleeps only once the other one has received everything.
+static void leave_turn(void) {
+    MPI_Barrier(MPI_COMM_WORLD);
+    end_turn();
+}
+
 static void* body(void* argument) {
     const struct thread* t = argument;
     const size_t size = (size_t)g_bytes * kWindow;
@@ -66,7 +73,7 @@ static void* body(void* argument) {
     pthread_barrier_wait(&g_barrier);
     exchange(t, out, in, 4);
     choose_rounds(t, out, in);
-    if (t->index == 0) end_turn();
+    if (t->index == 0) leave_turn();
     for (int i = 0; i < kRepetitions; ++i) {
         pthread_barrier_wait(&g_barrier);
         if (t->index == 0) {
@@ -81,8 +88,9 @@ static void* body(void* argument) {
         if (t->index != 0) continue;
         g_seconds[i] = MPI_Wtime() - g_seconds[i];
         if (g_rank == 0 && g_go >= 0)
-            printf("turn rate %d %d %.9g\n", g_threads, g_bytes, g_seconds[i] / messages());
-        end_turn();
+            printf("turn rate %d %d %.0f %.9g\n", g_threads, g_bytes, messages(),
+                   g_seconds[i] / messages());
+        leave_turn();
     }
     for (size_t i = 0; i < size; ++i)
         if (in[i] != (char)(i * 3 + (size_t)t->index * 5 + 1 - (size_t)g_rank)) {

@@ -6,6 +6,7 @@
 
 #include <rdma/fi_domain.h>
 
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,6 +35,7 @@ struct Domain : fid_domain {
 
     // The members that every call needs come first.
     std::recursive_mutex* lock = nullptr;  // nullptr: one thread at a time calls
+    std::uint64_t locks_taken = 0;         // by Guard, under the lock
     std::shared_ptr<Sleepers> sleepers;
     std::vector<protocol::RdmEndpoint*> endpoints;  // enabled ones
 
@@ -100,7 +102,10 @@ class Guard {
 public:
     explicit Guard(Domain& domain) noexcept : domain_(domain) {
         HEDDLE_DEBUG_ASSERT(domain.sleepers != nullptr);
-        if (domain.lock != nullptr) domain.lock->lock();
+        if (domain.lock != nullptr) {
+            domain.lock->lock();
+            ++domain.locks_taken;
+        }
     }
     Guard(const Guard&) = delete;
     Guard& operator=(const Guard&) = delete;

@@ -23,6 +23,8 @@ inline constexpr StatName kStatNames[] = {
     {"uuars", "doorbell registers"},
     {"uuars_used", "doorbell registers in use"},
     {"bytes", "bytes of the driver"},
+    {"domain_locks", "locks of domains taken by calls"},
+    {"register_locks", "locks of doorbell registers taken"},
     {"connections", "connections"},
     {"inlined", "messages sent inline"},
     {"eager", "messages sent eagerly"},

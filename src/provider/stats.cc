@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "heddle/detail/assert.h"
+#include "heddle/post/uuar.h"
 #include "provider/domain.h"
 #include "provider/host.h"
 #include "provider/parameters.h"
@@ -32,12 +33,21 @@ struct Sum {
     memory::CacheCounts cache;
     protocol::ReuseCounts reuse;
     protocol::TupleCounts tuples;
+    std::uint64_t domain_locks = 0, register_locks = 0;
 };
 
 std::mutex g_mutex;
 unsigned open_domains = 0;
 bool listening = false;  // to SIGUSR2
 Sum closed;              // the sum of closed endpoints since the first domain was opened
+std::uint64_t register_locks_before = 0;  // when the first domain was opened
+
+// Returns those of all domains of the process. The caller holds g_mutex.
+std::uint64_t register_locks_since_opening() {
+    const std::uint64_t now = post::detail::register_locks_taken();
+    HEDDLE_ASSERT(now >= register_locks_before, "locks are only taken more often");
+    return now - register_locks_before;
+}
 
 bool wanted() noexcept { return options().stats != Stats::kOff; }
 
@@ -127,6 +137,8 @@ std::string written(const Sum& sum, const Domain& domain, bool json, When when) 
         {"uuars", u.uuars.value_or(0)},
         {"uuars_used", u.uuars_used.value_or(0)},
         {"bytes", u.bytes},
+        {"domain_locks", sum.domain_locks},
+        {"register_locks", sum.register_locks},
         {"connections", c.connections},
         {"inlined", c.inlined},
         {"eager", c.eager},
@@ -258,7 +270,7 @@ void forget_signal() noexcept {
 // program.
 void domain_opened() {
     const std::scoped_lock lock(g_mutex);
-    ++open_domains;
+    if (open_domains++ == 0) register_locks_before = post::detail::register_locks_taken();
     listen_to_signal();
 }
 
@@ -275,7 +287,9 @@ void endpoint_closing(Domain& domain, const protocol::RdmEndpoint& endpoint) {
 void domain_closing(Domain& domain) {
     const std::scoped_lock lock(g_mutex);
     HEDDLE_ASSERT(open_domains != 0, "a domain was closed twice");
+    closed.domain_locks += domain.locks_taken;
     if (--open_domains != 0) return;
+    closed.register_locks = register_locks_since_opening();
     if (wanted()) write_out(closed, domain, When::kEnd);
     closed = {};
 }
@@ -286,7 +300,9 @@ void report(Domain& domain) {
         add(now, *each);
     now.usage = domain.protocol->usage();
     now.cache = domain.protocol->cache_counts();
+    now.domain_locks = domain.locks_taken;
     const std::scoped_lock lock(g_mutex);
+    now.register_locks = register_locks_since_opening();
     write_out(now, domain, When::kSignal);
 }
 

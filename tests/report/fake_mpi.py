@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stands for operations.py, heap.py, overlap.py, rndv_modes.py and programs.py of bench/mpi, under their names:
-lines of made-up values. $FAKE_MISSING: a program that rndv_modes.py says it has not."""
+"""Stands for operations.py, heap.py, overlap.py, rndv_modes.py, programs.py and categories.py of bench/mpi,
+under their names: lines of made-up values. $FAKE_MISSING: a program that rndv_modes.py says it has not."""
 
 import json
 import os
@@ -60,8 +60,22 @@ def programs(_):
     yield {"program": "multigrid", "missing": "no hypre <&>"}
 
 
+# What a process has with two threads: contexts, UAR pages, queue pairs, completion queues, locks a message.
+CATEGORIES = {"mpi-everywhere": (2, 5, 5, 3, 0, 1), "2xdynamic": (1, 7, 5, 3, 0, 0), "dynamic": (1, 5, 5, 3, 0, 0),
+              "shared-dynamic": (1, 4, 5, 3, 0, 0), "static": (1, 4, 5, 3, 0, 1), "mpi+threads": (1, 3, 3, 2, 3, 1)}
+
+
+def categories(_, cores=2):
+    for category, (contexts, pages, qps, cqs, of_domains, of_registers) in CATEGORIES.items():
+        yield {"program": "rate", "category": category, "kernel": "dynamic", "threads": 2, "ranks": 2,
+               "cores": cores, "contexts": contexts, "uar_pages": pages, "qps": qps, "cqs": cqs,
+               "queue_bytes": 1 << 20, "mr_bytes": 4 << 20, "memory_bytes": 9 << 20, "sent": 1000,
+               "domain_locks": 1000 * of_domains, "register_locks": 1000 * of_registers, "messages": 900,
+               "doorbells": 0, "blueflame": 910, "seconds": [4e-6 if of_domains else 2e-6] * 3}
+
+
 if __name__ == "__main__":
     made_up = {"operations": operations, "heap": heap, "overlap": overlap, "rndv_modes": ways,
-               "programs": programs}
+               "programs": programs, "categories": categories}
     for row in made_up[Path(__file__).stem](sys.argv):
         print(json.dumps(row))

@@ -265,6 +265,30 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(len(table("icpads18-applications")), 42)
         self.assertEqual(table("not-there"), ())
 
+    def test_mpi_by_category(self):
+        key = "endpoints-mpi"
+        said = verdict(key, fake_mpi.categories(None))
+        self.assertEqual(said.state, "cannot", said.text)
+        self.assertIn("The counts of all 6 rows are those", said.text)
+        self.assertIn("take turns on 2 cores", said.text)
+        self.assertEqual(verdict(key, fake_mpi.categories(None, cores=4)).state, "like")
+        # each count that a category does not allow
+        for category, field, value in (
+                ("mpi-everywhere", "contexts", 1), ("2xdynamic", "uar_pages", 5), ("dynamic", "register_locks", 1),
+                ("dynamic", "domain_locks", 1), ("shared-dynamic", "uar_pages", 5), ("static", "register_locks", 0),
+                ("mpi+threads", "qps", 5), ("mpi+threads", "cqs", 3), ("mpi+threads", "domain_locks", 1999),
+                ("static", "blueflame", 899)):
+            rows = list(fake_mpi.categories(None, cores=4))
+            next(row for row in rows if row["category"] == category)[field] = value
+            said = verdict(key, rows)
+            self.assertEqual(said.state, "unlike", (category, field))
+            self.assertIn(category, said.text)
+        # rates count on cores enough alone
+        for cores, state in ((4, "partly"), (2, "cannot")):
+            rows = list(fake_mpi.categories(None, cores))
+            rows[2]["seconds"] = [9e-6] * 3
+            self.assertEqual(verdict(key, rows).state, state)
+
     def test_durations(self):
         for seconds, text in ((0.2, "1 s"), (89, "89 s"), (91, "2 min"), (3599, "1 h 00 min"),
                               (3601, "1 h 01 min")):

@@ -34,5 +34,18 @@ TEST_F(UuarOf, IsSharedOnceAQueueSaysSo) {
     EXPECT_TRUE(uuar_at(there, 256, true)->shared) << "by the first queue";
 }
 
+TEST_F(UuarOf, LocksAreCountedWhileItLivesAndAfterwards) {
+    const std::uint64_t before = register_locks_taken();
+    auto one = uuar_at(here, 256, true);
+    const auto other = uuar_at(there, 256, true);
+    one->locks_taken = 3;
+    other->locks_taken = 5;
+    EXPECT_EQ(register_locks_taken() - before, 8u);
+    one.reset();
+    EXPECT_EQ(register_locks_taken() - before, 8u) << "a queue that is gone took its locks, too";
+    one = uuar_at(here, 256, true);
+    EXPECT_EQ(register_locks_taken() - before, 8u) << "a new queue has taken none";
+}
+
 }  // namespace
 }  // namespace heddle::post::detail

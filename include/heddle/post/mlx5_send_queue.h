@@ -339,7 +339,10 @@ private:
         detail::store_record(record_, htobe32(counter_));
         detail::Uuar& uuar = *uuar_;
         HEDDLE_DEBUG_ASSERT(uuar.half_bytes == 0 || uuar.offset <= uuar.half_bytes);
-        if (uuar.shared) uuar.lock.lock();
+        if (uuar.shared) {
+            uuar.lock.lock();
+            ++uuar.locks_taken;
+        }
         std::byte* const at = uuar.address + uuar.offset;
         detail::begin_register_stores();
         if (last.units <= blueflame_units && last.units > 1) {
