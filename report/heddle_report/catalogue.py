@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Which papers and which experiments there are."""
 
-from .experiments import direct, direct_ucx, endpoints, peers, reuse, tupleq
+from .experiments import direct, direct_counts, direct_ucx, endpoints, peers, reuse, tupleq
 
 PAPERS = {
     "endpoints": ("Scalable endpoints", "Scalable Communication Endpoints for MPI+Threads "
@@ -18,4 +18,5 @@ PAPERS = {
 
 def all_experiments():
     return [*endpoints.EXPERIMENTS, *reuse.EXPERIMENTS, *direct.EXPERIMENTS,
-            *direct_ucx.EXPERIMENTS, *tupleq.EXPERIMENTS, *peers.EXPERIMENTS]
+            *direct_ucx.EXPERIMENTS, *direct_counts.EXPERIMENTS, *tupleq.EXPERIMENTS,
+            *peers.EXPERIMENTS]

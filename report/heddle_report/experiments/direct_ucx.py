@@ -117,5 +117,6 @@ EXPERIMENTS = [Experiment(
     "under the MPI library and program that heddle has. MPI's own shared memory is off. A software HCA finds rc_mlx5's "
     "doorbells by a thread that looks for them; libmlx5's and heddle's call it. So the times of UCX's pair compare only "
     "on an adapter, or where dedicated threads of the device do all work: two ranks, and a thread for each rank of the "
-    "four jobs, need ten processors.",
+    "four jobs, need ten processors. "
+    "direct-mpi-counts counts what the processor does for a message, without the device, on any machine.",
     needs=operations.NEEDS, needs_source=True)]
