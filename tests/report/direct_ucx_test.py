@@ -97,5 +97,22 @@ class Pair(unittest.TestCase):
             self.assertTrue(EXPERIMENTS["direct-ucx"].points(measured))
 
 
+class Heap(unittest.TestCase):
+    def test_all_four_ways_are_measured_and_shown(self):
+        of = EXPERIMENTS["direct-heap"]
+        for mode in ("quick", "full"):
+            measured = list(fake_mpi.heap(of.commands(mode)[0]))
+            self.assertEqual({row["way"] for row in measured}, set(direct_ucx.WAYS), mode)
+        self.assertEqual({series.name for series in of.panels(measured)[0].series}, set(direct_ucx.WAYS))
+        self.assertIn("UCX: rc_verbs: from 39 to 78 KiB. rc_mlx5: from 39 to 78 KiB.", of.verdict(measured).text)
+
+    def test_ucx_does_not_decide(self):
+        of = EXPERIMENTS["direct-heap"]
+        measured = list(fake_mpi.heap(of.commands("quick")[0]))
+        for row in measured:
+            row["heap_bytes"] = [20000] if row["way"] == "rc_mlx5" else row["heap_bytes"]
+        self.assertEqual(of.verdict(measured).state, "unlike", "heddle's direct path grows as fast")
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)
