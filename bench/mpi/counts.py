@@ -4,7 +4,8 @@
 the direct one, and over UCX's rc_verbs and rc_mlx5. Prints a line of JSON for each way. Standard library only.
 
 By callgrind: instructions, data reads and writes, and mispredicted branches of MPI_Send and MPI_Recv, once the
-message is there; by library, without the software HCA's own. That is exact on any machine. By the processor's
+message is there; by library, without the software HCA's own. If a busy machine delivers a message late,
+empty polls are added. By the processor's
 counters: the ping-pong as fast as it goes, all ways in turns, waiting and a software HCA's work included. What
 cannot be counted has the reason instead.
 """

@@ -117,8 +117,8 @@ EXPERIMENTS = [Experiment(
     "least 5 % fewer data reads than its verbs. It is like the paper if both pairs do. Partly: one of the four counts "
     "is so. Else it is unlike. The paper's own counts are not at hand. The processor's counters are shown and not judged.",
     differences="The paper counts by PAPI, stalled cycles included, while its benchmark runs. Callgrind counts here what MPI_Send "
-    "and MPI_Recv execute in rank 0 once the message is there: no empty polls, and without the software HCA. It is exact "
-    "and the same on a busy machine. Mispredictions are those of its own simple predictor. It knows no cycles, so "
+    "and MPI_Recv execute in rank 0 once the message is there: no empty polls, and without the software HCA. On a busy "
+    "machine a message may come later than expected, and empty polls add to its count: repeat what differs. Mispredictions are those of its own simple predictor. It knows no cycles, so "
     "stalled cycles come from the processor alone. The processor's counters (perf_event_open, in user mode) count the whole "
     "ping-pong, with its empty polls and what a software HCA does in the rank. Virtual machines often have none of them, and "
     "some processors count no stalled cycles. By verbs heddle's messages also leave the short way through its protocol, so "
