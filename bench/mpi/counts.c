@@ -3,10 +3,11 @@
 //
 // counts steps MESSAGES FOLDER: one message at a time, for callgrind. Each rank learns by a FIFO of
 // FOLDER that its message has been sent, and gives the device time to deliver it. So MPI_Recv finds
-// it at once, unless the machine is so busy that delivery takes longer: empty polls count then. Counted are counted_send() and counted_receive().
-// counts turns MESSAGES TURNS: as fast as it goes, in turns (turns.h). Rank 0 writes what the
-// processor counts of it in user mode (perf_event_open(2)), waiting included, by message:
-// turn NAME VALUE, or once for what is not counted: not NAME REASON.
+// it at once, unless the machine is so busy that delivery takes longer: empty polls count then.
+// Counted are counted_send() and counted_receive(). counts turns MESSAGES TURNS: as fast as it
+// goes, in turns (turns.h). Rank 0 writes what the processor counts of it in user mode
+// (perf_event_open(2)), waiting included, by message: turn NAME VALUE, or once for what is not
+// counted: not NAME REASON.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/perf_event.h>
