@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """What a process has in memory once it has talked to all others (heap.c), by the number of processes:
-over heddle by the verbs path and by the direct one, or over UCX; and queue pairs, where the device is
+over heddle by the verbs path and by the direct one, or over UCX's rc_verbs and rc_mlx5; and queue pairs, where the device is
 a software HCA. A line of JSON for each. Standard library only."""
 
 import argparse
@@ -14,7 +14,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from jobs import HERE, PATIENCE, mpis, over_heddle, over_ucx
+from jobs import HERE, PATIENCE, UCX, mpis, over_heddle, over_ucx
 
 RUNS = 3
 
@@ -22,6 +22,8 @@ RUNS = 3
 def environment_of(options, mpi, way):
     if way == "ucx":
         return over_ucx(mpi)
+    if way in UCX:
+        return over_ucx(mpi, way)
     ours = over_heddle(mpi, options.heddle.parent.parent / "lib")
     return ours if way == "heddle" else {**ours, "FI_HEDDLE_POST": way}
 
@@ -64,8 +66,9 @@ def main():
     parser.add_argument("--venvs", type=Path,
                         help="folder of the MPIs, which are installed there (default: build/venvs)")
     parser.add_argument("--hardware", action="store_true", help="without the software HCA")
+    parser.add_argument("--runs", type=int, default=RUNS, help=f"of each (default {RUNS})")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--way", choices=("verbs", "direct", "heddle", "ucx"), action="append",
+    parser.add_argument("--way", choices=("verbs", "direct", "heddle", "ucx", *UCX), action="append",
                         help="may be repeated (default: verbs, direct)")
     options = parser.parse_args()
     options.heddle = options.heddle.resolve()
@@ -80,7 +83,7 @@ def main():
         for ranks in options.ranks:
             for way in options.way or ("verbs", "direct"):
                 heaps, memories, qps = zip(*(heap(options, mpi, binary, ranks, way)
-                                             for _ in range(RUNS)))
+                                             for _ in range(options.runs)))
                 print(json.dumps({"experiment": "mpi-heap", "mpi": mpi.name, "ranks": ranks,
                                   "way": way, "version": " ".join(mpis.REQUIREMENTS["mpich"]),
                                   "heap_bytes": heaps, "memory_bytes": memories, "qps": qps[-1]}),

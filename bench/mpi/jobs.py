@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Jobs of the same MPI program that take turns (turns.h), and what puts an MPI's traffic on heddle or
-on UCX's rc_verbs, on the same device. Standard library only."""
+on UCX's rc_verbs or rc_mlx5, on the same device. Standard library only."""
 
 import os
 import select
@@ -17,10 +17,16 @@ RANKS = 2
 PATIENCE = 120  # seconds, of a turn
 
 
-def over_ucx(mpi):
-    """With one VCI whatever the number of threads: MPICH 5.0.2 with its ucx netmod and two of them hangs in
+UCX = ("rc_verbs", "rc_mlx5")  # UCX's transports that the paper on direct verbs compares
+
+
+def over_ucx(mpi, transport="rc_verbs"):
+    """UCX connects by the datagrams of the same family: rc_mlx5 by ud_mlx5.
+
+    With one VCI whatever the number of threads: MPICH 5.0.2 with its ucx netmod and two of them hangs in
     MPI_Comm_dup, over TCP as well as over verbs."""
-    environment = {"UCX_TLS": "rc_verbs,ud_verbs,self", "UCX_WARN_UNUSED_ENV_VARS": "n"}
+    environment = {"UCX_TLS": f"{transport},{transport.replace('rc', 'ud')},self",
+                   "UCX_WARN_UNUSED_ENV_VARS": "n"}
     if mpi.key == "mpich":
         environment.update(MPIR_CVAR_CH4_NETMOD="ucx", MPIR_CVAR_NOLOCAL="1")
     else:

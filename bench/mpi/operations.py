@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """operations.c in several ways at the same time: over heddle by the verbs path and the direct one, with the
-reuse of buffers and without, and over UCX's rc_verbs, on the same device, and over libfabric's tcp and shm.
+reuse of buffers and without, and over UCX's rc_verbs and rc_mlx5, on the same device, and over libfabric's
+tcp and shm.
 All jobs are there at once and take turns, so that what is compared has seen the same machine. With --threads
 also message_rate.c. Prints a line of JSON for each operation, size and way, with the seconds of every turn;
 those of one place in two ways belong together. Standard library only.
@@ -15,13 +16,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs import HERE, Job, mpis, over_heddle, over_ucx
+from jobs import HERE, UCX, Job, mpis, over_heddle, over_ucx
 
 POINT_TO_POINT = ("latency", "bandwidth", "bidirectional")
 ONE_SIDED = ("put", "get")  # with a fence each; only where they are asked for
 COLLECTIVES = ("allgather", "alltoall", "scatter", "gather", "allreduce", "bcast")
 SIZES = (8, 512, 8192, 65536, 1 << 20)
-WAYS = ("verbs", "direct", "heddle", "reuse", "copied", "ucx", "tcp", "shm")
+WAYS = ("verbs", "direct", "heddle", "reuse", "copied", "ucx", *UCX, "tcp", "shm")  # "ucx" is rc_verbs
 RATE_TURNS = 7  # in message_rate.c
 
 
@@ -31,15 +32,28 @@ def ways_of(mpi, provider, names, threads):
     every = {"verbs": {**ours, "FI_HEDDLE_POST": "verbs"},
              "direct": {**ours, "FI_HEDDLE_POST": "direct"}, "heddle": ours,
              "reuse": {**ours, "FI_HEDDLE_REUSE": "auto"}, "copied": {**ours, "FI_HEDDLE_REUSE": "off"},
-             "ucx": over_ucx(mpi), "tcp": mpi.environment("tcp", threads=threads),
-             "shm": mpi.environment("shm", threads=threads)}
+             "ucx": over_ucx(mpi), **{name: over_ucx(mpi, name) for name in UCX},
+             "tcp": mpi.environment("tcp", threads=threads), "shm": mpi.environment("shm", threads=threads)}
     return {name: every[name] for name in names}
+
+
+def engine_of(options, ranks):
+    """The engine that the software HCA runs, or None on hardware.
+
+    rc_mlx5 writes doorbells that only a progress thread finds, and rc_verbs rings by libmlx5, which the device
+    follows at once. A dedicated progress thread finds both alike. It never sleeps, so that of each rank of
+    each job needs a processor. See docs/reference/softhca.md, "The engine"."""
+    if options.hardware:
+        return None
+    enough = len(os.sched_getaffinity(0)) >= ranks * (1 + len(options.way))
+    return "dedicated" if "rc_mlx5" in options.way and enough else os.environ.get("SOFTHCA_ENGINE", "hybrid")
 
 
 def run(options, mpi, program, turns, ranks, threads=1):
     """What was printed for each turn, by way."""
-    before = [] if options.hardware else [options.heddle.with_name("softhca"), "run", "--fabric",
-                                          f"operations-{os.getpid()}", "--"]
+    engine = engine_of(options, ranks)
+    before = [] if options.hardware else [options.heddle.with_name("softhca"), "run", "--engine", engine,
+                                          "--fabric", f"operations-{os.getpid()}", "--"]
     argv = [*before, *mpi.mpiexec(ranks), *program]
     with tempfile.TemporaryDirectory() as folder:
         jobs = [Job(way, argv, environment, Path(folder), ranks) for way, environment
@@ -136,6 +150,7 @@ def main():
                                   "version": " ".join(mpis.REQUIREMENTS[mpi.key]),
                                   "operation": name, "bytes": size, "ranks": ranks, "way": way,
                                   "cores": len(os.sched_getaffinity(0)),
+                                  "engine": engine_of(options, ranks),
                                   "learning": "inside" if options.fresh else "before",
                                   "saved_ns": saved.get((channel_of(name), size)),
                                   "seconds": seconds}), flush=True)

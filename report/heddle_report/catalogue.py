@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Which papers and which experiments there are."""
 
-from .experiments import direct, endpoints, endpoints_mpi, kernels, peers, reuse, tupleq
+from .experiments import (direct, direct_counts, direct_ucx, endpoints, endpoints_mpi, kernels, peers, reuse,
+                          tupleq)
 
 PAPERS = {
     "endpoints": ("Scalable endpoints", "Scalable Communication Endpoints for MPI+Threads "
@@ -18,4 +19,5 @@ PAPERS = {
 
 def all_experiments():
     return [*endpoints.EXPERIMENTS, *kernels.EXPERIMENTS, *endpoints_mpi.EXPERIMENTS,
-            *reuse.EXPERIMENTS, *direct.EXPERIMENTS, *tupleq.EXPERIMENTS, *peers.EXPERIMENTS]
+            *reuse.EXPERIMENTS, *direct.EXPERIMENTS, *direct_ucx.EXPERIMENTS,
+            *direct_counts.EXPERIMENTS, *tupleq.EXPERIMENTS, *peers.EXPERIMENTS]

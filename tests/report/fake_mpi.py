@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stands for operations.py, heap.py, overlap.py, rndv_modes.py, programs.py and categories.py of bench/mpi,
-under their names: lines of made-up values. $FAKE_MISSING: a program that rndv_modes.py says it has not."""
+"""Stands for operations.py, heap.py, overlap.py, counts.py, rndv_modes.py, programs.py and categories.py of
+bench/mpi, under their names: lines of made-up values. $FAKE_MISSING: a program that rndv_modes.py says it has not."""
 
 import json
 import os
@@ -31,6 +31,15 @@ def heap(words):
         for way in ways_in(words):
             yield {"way": way, "ranks": ranks, "heap_bytes": [20000 * ranks], "qps": 2.0 * ranks,
                    "memory_bytes": [(5 if way == "ucx" else 2) * (1 << 20) * ranks]}
+
+
+def counts(_):
+    for way, instructions in (("verbs", 2000.0), ("direct", 1000.0), ("rc_verbs", 1800.0), ("rc_mlx5", 900.0)):
+        yield {"way": way, "callgrind": {
+            "instructions": instructions, "data_reads": instructions / 4, "data_writes": instructions / 5,
+            "mispredicted": 20.0, "by_object": {"libmpi.so.12": 500.0, "libmlx5.so.1": instructions - 500}},
+            "processor": {"stalled_backend": {"why_not": "this machine does not count it <&>"},
+                          "task_clock_ns": [900.0, 1100.0]}}
 
 
 def overlap(words):
@@ -75,7 +84,7 @@ def categories(_, cores=2):
 
 
 if __name__ == "__main__":
-    made_up = {"operations": operations, "heap": heap, "overlap": overlap, "rndv_modes": ways,
+    made_up = {"operations": operations, "heap": heap, "overlap": overlap, "counts": counts, "rndv_modes": ways,
                "programs": programs, "categories": categories}
     for row in made_up[Path(__file__).stem](sys.argv):
         print(json.dumps(row))

@@ -68,7 +68,7 @@ class Reports(Case):
         shutil.copytree(Path(SOURCE_DIR) / reference, tree / reference)
         self.scripts = tree / "bench" / "mpi"
         self.scripts.mkdir(parents=True)
-        for name in ("operations.py", "heap.py", "overlap.py", "rndv_modes.py", "programs.py",
+        for name in ("operations.py", "heap.py", "counts.py", "overlap.py", "rndv_modes.py", "programs.py",
                      "categories.py"):
             shutil.copy(HERE / "fake_mpi.py", self.scripts / name)
         self.programs = tree / "bin"

@@ -121,9 +121,11 @@ def heap_verdict(rows):
     grows = share["verbs"] > CONSTANT
     state = ("unlike" if not grows or growth["direct"] > 0.5 * growth["verbs"] else
              "like" if share["direct"] <= CONSTANT else "partly")
+    others = "".join(f" {way}: from {by[way, ranks[0]] / 1024:.0f} to {by[way, ranks[-1]] / 1024:.0f} KiB."
+                     for way in ("rc_verbs", "rc_mlx5") if all((way, count) in by for count in ranks))
     return Verdict(state, f"A further process costs at most {growth['verbs'] / 1024:.1f} KiB of heap by verbs "
                    f"({share['verbs']:.1%} of the heap of {ranks[0]}), {growth['direct'] / 1024:.1f} KiB directly "
-                   f"({share['direct']:.1%}).")
+                   f"({share['direct']:.1%}).{' UCX:' if others else ''}{others}")
 
 
 # Instructions, and what the processor counts.
@@ -266,18 +268,19 @@ EXPERIMENTS = [
                "Else it is unlike. With more ranks than cores it cannot be shown."),
     Experiment(
         key="direct-heap", paper="direct", where="Fig. 10", title="Heap by the number of processes",
-        question="What a process has allocated once it has sent to all others, by the verbs path and by "
-        "the direct one.",
-        commands=lambda mode: [["bench/mpi/heap.py", "--ranks", *(
+        question="What a process has allocated once it has sent to all others and run collectives: by the verbs path, by "
+        "the direct one, and over UCX's rc_verbs and rc_mlx5.",
+        commands=lambda mode: [["bench/mpi/heap.py", "--way", "verbs", "--way", "direct", "--way", "rc_verbs", "--way",
+                                "rc_mlx5", "--runs", "1" if mode == "quick" else "3", "--ranks", *(
             ("2", "4", "8") if mode == "quick" else ("2", "4", "8", "16", "32"))]],
-        seconds={"quick": 10, "full": 60}, columns=("way", "processes"), unit="KiB",
+        seconds={"quick": 30, "full": 150}, columns=("way", "processes"), unit="KiB",
         points=heap_points, panels=heap_panels, verdict=heap_verdict, more_is_better=False,
         criterion="The direct path's heap is constant: a further process adds at most 2 % of the heap of the fewest "
         "processes, at every step. The verbs path's heap grows by more. Partly: the direct path's grows, but at most "
         "half as fast. Else it is unlike the paper.",
         differences="The paper: constant by direct verbs, where verbs grows with the processes. Counted "
-        "is what malloc has given out in rank 0 (mallinfo2), MPI's own included. Queue pairs are made by "
-        "libibverbs on both of heddle's paths, so libmlx5's part of each is on both sides.",
+        "is what malloc has given out in rank 0 (mallinfo2), MPI's own included. UCX's pair is shown "
+        "and not judged. Queue pairs are made by libibverbs on both of heddle's paths, so libmlx5's part of each is on both sides.",
         needs=("way", "ranks", "heap_bytes"), needs_source=True),
     Experiment(
         key="direct-instructions", paper="direct", where="its explanation of Figs. 1 to 5",

@@ -215,8 +215,7 @@ EXPERIMENTS = [Experiment(
     verdict=verdict, criterion=CRITERION,
     differences="No paper: the best known software for the same work. MPI's own shared memory is off on "
     "both sides. A bandwidth of 8 bytes is a message rate: what is shown is the time of a message. UCX "
-    "has rc_mlx5, too, for adapters that it may drive by itself; a software HCA is one below "
-    "libibverbs. With more ranks than processors, as 4 may be, the scheduler is part of a collective.",
+    "has rc_mlx5, too: direct-ucx runs it. With more ranks than processors, as 4 may be, the scheduler is part of a collective.",
     needs=operations.NEEDS, needs_source=True),
     Experiment(
         key="peers-rate", paper="peers", where="", title="Rates of small messages, by threads",
