@@ -134,8 +134,8 @@ private:
     std::uint64_t look_who_talks_at_ = 0;  // when so many messages have come
     std::uint32_t ticks_ = 0;
     ReusePolicy reuse_;
-    Rma rma_{*this, requests, reuse_};
-    Atomics atomics_{*this, requests};
+    Rma rma_{*this, requests, channel->limits(), reuse_};
+    Atomics atomics_{*this, requests, domain->body().regions};
     Liveness liveness_{*this};
     FlowControl flow_{*this};
     EagerSender eager_{*this, rings, reuse_, requests, flow_};

@@ -27,7 +27,11 @@ constexpr auto kCreditLook = std::chrono::microseconds(200);
 
 EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVector& its_addresses,
                            const Bindings& its_bindings)
-    : Core(std::move(its_domain), its_addresses, its_bindings), reuse_(domain->body()) {
+    : Core(std::move(its_domain), its_addresses, its_bindings),
+      reuse_(options, *domain->body().cache, domain->body().reuses,
+             [&body = domain->body()]() -> const ReuseCosts& {
+                 return body.process->reuse_costs(*body.context);
+             }) {
     LocalEndpoint local;
     local.name = name;
     local.context = domain->body().context->context.get();

@@ -16,6 +16,7 @@
 
 #include <gtest/gtest.h>
 
+#include "memory/pool.h"
 #include "memory/registration_cache.h"
 #include "protocol/core/core_services.h"
 #include "protocol/wire/message_writer.h"
@@ -54,10 +55,9 @@ struct FakeParts {
 
 class FakeCore final : public FakeParts, public CoreServices {
 public:
-    explicit FakeCore(const Options& with = {})
+    explicit FakeCore(const Options& with = {}, Bindings counters = {})
         : FakeParts{with, {}, {}, {}},
-          CoreServices(FakeParts::options, FakeParts::addresses,
-                       {.transmit = &transmitted, .receive = &received}) {}
+          CoreServices(FakeParts::options, FakeParts::addresses, bind(counters)) {}
 
     // The next peer.
     Peer& add_peer() {
@@ -93,13 +93,22 @@ public:
         ended.done(ended.argument, error, 0);
     }
 
-    using CoreServices::control;
-    void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
-                 std::span<const std::byte> more, std::uint64_t tag) override {
-        if (peer.failed != 0) return;
-        const Header header{kind, 0, name.endpoint, peer.name.endpoint, 0, tag};
-        sent.push_back({&peer, kind, {contents.begin(), contents.end()}, header});
-        sent.back().contents.insert(sent.back().contents.end(), more.begin(), more.end());
+    // The first WR that was posted has ended, as Channel and EndpointImpl end it. buffers: the pool
+    // that WrContext::buffer is of.
+    void end_wr(memory::Pool& buffers, int error = 0) {
+        ASSERT_FALSE(posted.empty());
+        const WrContext ended = posted.front().sent;
+        posted.pop_front();
+        if (ended.buffer != nullptr) buffers.give_back(ended.buffer);
+        if (ended.handler != nullptr) return ended.handler->done(error, 0);
+        Counter* const counter = !(ended.what & WrContext::kCount) ? nullptr
+                                 : ended.what & WrContext::kRma    ? bindings.write_counter
+                                                                   : bindings.send_counter;
+        entry(ended.what, false, ended.context, 0, error, 0, counter);
+    }
+
+    void control_message(Peer& peer, std::vector<std::byte>&& bytes) override {
+        if (peer.failed == 0) note_sent(peer, bytes);
     }
     void wait(Peer& peer, PendingPtr op) override {
         peer.waiting.push_back(std::move(op));
@@ -108,10 +117,20 @@ public:
     }
     bool send_control(Peer& peer, std::span<const std::byte> bytes) override {
         if (!has_room) return false;
-        Header header;
-        std::memcpy(&header, bytes.data(), sizeof header);
-        sent.push_back({&peer, header.kind, {bytes.begin() + sizeof header, bytes.end()}, header});
+        note_sent(peer, bytes);
         return true;
+    }
+    post::Posted post(Peer& peer, post::WorkRequest& work, WrContext& context) noexcept override {
+        if (post_answer != post::Posted::kOk) return post_answer;
+        PostedWr& wr = posted.emplace_back(PostedWr{&peer, work, {}, {}, context});
+        for (const ibv_sge& sge : work.sges) {
+            wr.sges.push_back(sge);
+            const auto* const at = reinterpret_cast<const std::byte*>(sge.addr);
+            if (work.opcode != post::Opcode::kRead)
+                wr.bytes.insert(wr.bytes.end(), at, at + sge.length);
+        }
+        wr.work.sges = {};
+        return post::Posted::kOk;
     }
     bool use_memory(LocalBuffers& buffers, const iovec* iov, std::size_t count,
                     void* const* descriptors, std::size_t bytes, int access) noexcept override {
@@ -139,7 +158,16 @@ public:
         Bulk::Done done;
         void* argument;
     };
+    struct PostedWr {
+        const Peer* peer;
+        post::WorkRequest work;  // without its SGEs
+        std::vector<ibv_sge> sges;
+        std::vector<std::byte> bytes;  // that go out, as they are when it is posted
+        WrContext sent;
+    };
     bool has_room = true;  // for messages of send_control()
+    post::Posted post_answer = post::Posted::kOk;
+    std::deque<PostedWr> posted;
     std::deque<BegunBulk> transfers;
     std::vector<SentControl> sent;
     std::vector<std::pair<const Peer*, int>> refused;
@@ -147,6 +175,17 @@ public:
     mutable std::vector<const Peer*> looked_at;
 
 private:
+    Bindings bind(Bindings counters) {
+        counters.transmit = &transmitted;
+        counters.receive = &received;
+        return counters;
+    }
+    void note_sent(const Peer& peer, std::span<const std::byte> bytes) {
+        Header header;
+        std::memcpy(&header, bytes.data(), sizeof header);
+        sent.push_back({&peer, header.kind, {bytes.begin() + sizeof header, bytes.end()}, header});
+    }
+
     Connection connection_;
     // With protocol_fake_verbs.cc beneath it. It keeps nothing.
     memory::RegistrationCache cache_{std::make_shared<memory::AddressMonitor>(), nullptr, 0};

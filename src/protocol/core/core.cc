@@ -12,7 +12,6 @@
 
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
-#include "protocol/wire/message_writer.h"
 #include "protocol/wireup/connector_report.h"
 
 namespace heddle::protocol {
@@ -149,16 +148,8 @@ bool Core::send_control(Peer& peer, std::span<const std::byte> bytes) {
     return false;
 }
 
-void Core::control(Peer& peer, Kind kind, std::span<const std::byte> contents,
-                   std::span<const std::byte> more, std::uint64_t tag) {
-    if (peer.failed != 0) return;  // nobody is there to hear it
-    const Header header{kind, 0, name.endpoint, peer.name.endpoint, 0, tag};
-    std::vector<std::byte> bytes(sizeof header + contents.size() + more.size());
-    MessageWriter(bytes, header).add_bytes(contents).add_bytes(more);
-    control_message(peer, std::move(bytes));
-}
-
 void Core::control_message(Peer& peer, std::vector<std::byte>&& bytes) {
+    if (peer.failed != 0) return;  // nobody is there to hear it
     if (can_send(peer) && send_control(peer, bytes)) return;
     wait(peer, PendingPtr(new PendingMessage(*this, peer, std::move(bytes))));
 }

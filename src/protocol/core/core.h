@@ -45,11 +45,12 @@ public:
     }
     void wait(Peer& peer, PendingPtr op) final;
 
-    using CoreServices::control;
-    void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
-                 std::span<const std::byte> more, std::uint64_t tag = 0) override;
-    void control_message(Peer& peer, std::vector<std::byte>&& bytes);
+    void control_message(Peer& peer, std::vector<std::byte>&& bytes) final;
     bool send_control(Peer& peer, std::span<const std::byte> bytes) final;
+    post::Posted post(Peer& peer, post::WorkRequest& work, WrContext& sent) noexcept final {
+        sent.user = this;
+        return channel->post(*peer.connection, work, sent);
+    }
 
     bool use_memory(LocalBuffers& buffers, const iovec* iov, std::size_t count,
                     void* const* descriptors, std::size_t bytes, int access) noexcept final;

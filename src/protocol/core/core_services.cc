@@ -1,12 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Reports, and peers that cannot be believed: see core_services.h.
+// Control messages, reports, and peers that cannot be believed: see core_services.h.
 #include "protocol/core/core_services.h"
 
 #include <rdma/fi_errno.h>
 
 #include <cerrno>
+#include <utility>
+
+#include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
+
+void CoreServices::control(Peer& peer, Kind kind, std::span<const std::byte> contents,
+                           std::span<const std::byte> more, std::uint64_t tag) {
+    if (peer.failed != 0) return;  // nobody is there to hear it
+    const Header header{kind, 0, name.endpoint, peer.name.endpoint, 0, tag};
+    std::vector<std::byte> bytes(sizeof header + contents.size() + more.size());
+    MessageWriter(bytes, header).add_bytes(contents).add_bytes(more);
+    control_message(peer, std::move(bytes));
+}
 
 void CoreServices::protocol_error(Peer& peer) {
     ++counts.protocol_errors;

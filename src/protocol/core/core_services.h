@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "protocol/common/options.h"
 #include "protocol/core/endpoint_types.h"
@@ -35,16 +36,17 @@ public:
     PeerTable peers;
     bool closing = false;  // nothing is reported any more
 
-    // Control messages: a header, `contents`, and `more`. They wait for room by themselves, and are
-    // dropped if the peer has failed.
+    // Control messages: a header, `contents`, and `more`; or whole messages. They wait for room by
+    // themselves, and are dropped if the peer has failed.
     template <class Contents>
     void control(Peer& peer, Kind kind, const Contents& contents,
                  std::span<const std::byte> more = {}, std::uint64_t tag = 0) {
         control(peer, kind, {reinterpret_cast<const std::byte*>(&contents), sizeof contents}, more,
                 tag);
     }
-    virtual void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
-                         std::span<const std::byte> more, std::uint64_t tag = 0) = 0;
+    void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
+                 std::span<const std::byte> more, std::uint64_t tag = 0);
+    virtual void control_message(Peer& peer, std::vector<std::byte>&& bytes) = 0;
 
     static bool can_send(const Peer& peer) noexcept { return peer.open != nullptr; }
     // The operation is tried again when the peer's connection has changed, or has room. It fails at
@@ -52,6 +54,8 @@ public:
     virtual void wait(Peer& peer, PendingPtr op) = 0;
     // Posts a message. False: there is no room. The peer's connection must be ready.
     virtual bool send_control(Peer& peer, std::span<const std::byte> bytes) = 0;
+    // Channel::post() on the peer's connection, which must be ready. Sets sent.user.
+    virtual post::Posted post(Peer& peer, post::WorkRequest& work, WrContext& sent) noexcept = 0;
     // LocalBuffers::use() with what the endpoint registers memory with.
     virtual bool use_memory(LocalBuffers& buffers, const iovec* iov, std::size_t count,
                             void* const* descriptors, std::size_t bytes, int access) noexcept = 0;

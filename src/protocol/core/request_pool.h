@@ -37,6 +37,9 @@ public:
     }
     std::size_t open() const noexcept { return open_; }
 
+    // For messages and data that are copied.
+    memory::Pool& send_buffers() const noexcept { return send_buffers_; }
+
     ZcopyRequest& take_zcopy(std::uint8_t what, void* context, Counter* counter);
     void give_back(ZcopyRequest& request) noexcept { zcopy_requests_.give_back(request); }
 

@@ -9,18 +9,25 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <vector>
 
+#include "memory/registration_cache.h"
+#include "protocol/common/options.h"
 #include "protocol/reuse/reuse.h"
 #include "protocol/reuse/reuse_costs.h"
-#include "protocol/transport/process.h"
 
 namespace heddle::protocol {
 
 class ReusePolicy {
 public:
-    // The domain is kept. It tells the tables when registrations have to go.
-    explicit ReusePolicy(Domain::Body& domain);
+    // What buffers cost here: asked for at first need, as measuring takes some milliseconds.
+    using Costs = std::function<const ReuseCosts&()>;
+    // All are kept. tables: while the policy lives, its tables are among them, so that their owner
+    // can sweep() them when registrations have to go.
+    ReusePolicy(const Options& options, memory::RegistrationCache& cache,
+                std::vector<Reuse*>& tables, Costs costs);
     ~ReusePolicy();
     ReusePolicy(const ReusePolicy&) = delete;
     ReusePolicy& operator=(const ReusePolicy&) = delete;
@@ -45,8 +52,9 @@ private:
     }
     std::uint32_t uses_for(std::size_t bytes, ReuseCosts::Way way) noexcept;
 
-    Domain::Body& domain_;
     const Options& options_;
+    std::vector<Reuse*>& tables_;
+    const Costs costs_;
     std::optional<Reuse> sent_from_, read_into_;  // none: nothing is kept
     // Less than that is copied without a look: where the costs are known, and there are no tables.
     std::array<std::size_t, ReuseCosts::kWays> from_;

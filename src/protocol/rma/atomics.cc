@@ -31,9 +31,9 @@ ssize_t Atomics::post(const AtomicArguments& a) {
     const std::size_t operands = a.op == FI_ATOMIC_READ ? 0 : bytes;
     const std::size_t compares = a.compare != nullptr ? bytes : 0;
     if (a.results == nullptr && a.op == FI_ATOMIC_READ) return -FI_EINVAL;
-    if (sizeof(Header) + sizeof request + operands + compares >
-            core_.channel->send_buffers().bytes() ||
-        sizeof(Header) + sizeof(AtomicReplyBody) + bytes > core_.channel->send_buffers().bytes())
+    const std::size_t most = requests_.send_buffers().bytes();
+    if (sizeof(Header) + sizeof request + operands + compares > most ||
+        sizeof(Header) + sizeof(AtomicReplyBody) + bytes > most)
         return -FI_EMSGSIZE;
     Peer* const peer = core_.peers.at(a.to);
     if (peer == nullptr || a.result_count > kMaxSegments) return -FI_EINVAL;
@@ -93,31 +93,20 @@ void Atomics::on_request(Peer& peer, const Message& message) {
     std::vector<std::byte> values;
     const std::uint64_t needed =
         (a.op != FI_ATOMIC_READ ? FI_REMOTE_WRITE : 0) | (fetch || compare ? FI_REMOTE_READ : 0);
-    Domain::Body& regions = core_.domain->body();
-    if (fetch && sizeof(Header) + sizeof reply + bytes > core_.channel->send_buffers().bytes()) {
+    const auto apply = [&] {
+        if (fetch) values.resize(bytes);
+        const std::byte* const operand = a.op == FI_ATOMIC_READ ? nullptr : message.payload.data();
+        const std::byte* const compares =
+            compare ? message.payload.data() + (operand != nullptr ? bytes : 0) : nullptr;
+        atomic_apply(a.datatype, a.op,
+                     reinterpret_cast<void*>(static_cast<std::uintptr_t>(a.address)), operand,
+                     compares, fetch ? values.data() : nullptr, a.count);
+    };
+    if (fetch && sizeof(Header) + sizeof reply + bytes > requests_.send_buffers().bytes())
         reply.status = EMSGSIZE;  // the initiator has larger buffers than we
-    } else {
-        // Held while the memory is used: it cannot be deregistered meanwhile.
-        const std::lock_guard guard(regions.mutex);
-        const auto region = regions.regions.find(a.key);
-        const bool allowed = region != regions.regions.end() &&
-                             a.address >= region->second.address && bytes <= region->second.bytes &&
-                             a.address - region->second.address <= region->second.bytes - bytes &&
-                             (region->second.access & needed) == needed &&
-                             a.address % std::min<std::size_t>(atomic_size(a.datatype), 8) == 0;
-        if (!allowed) {
-            reply.status = EACCES;
-        } else {
-            if (fetch) values.resize(bytes);
-            const std::byte* const operand =
-                a.op == FI_ATOMIC_READ ? nullptr : message.payload.data();
-            const std::byte* const compares =
-                compare ? message.payload.data() + (operand != nullptr ? bytes : 0) : nullptr;
-            atomic_apply(a.datatype, a.op,
-                         reinterpret_cast<void*>(static_cast<std::uintptr_t>(a.address)), operand,
-                         compares, fetch ? values.data() : nullptr, a.count);
-        }
-    }
+    else if (a.address % std::min<std::size_t>(atomic_size(a.datatype), 8) != 0 ||
+             !regions_.with(a.key, a.address, bytes, needed, apply))
+        reply.status = EACCES;
     reply.bytes = static_cast<std::uint32_t>(values.size());
     Counter* const counter = a.op == FI_ATOMIC_READ ? core_.bindings.remote_read_counter
                                                     : core_.bindings.remote_write_counter;

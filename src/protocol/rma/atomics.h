@@ -5,15 +5,17 @@
 
 #include <sys/types.h>
 
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 #include "protocol/core/request_pool.h"
+#include "protocol/transport/registered_regions.h"
 
 namespace heddle::protocol {
 
 class Atomics final : public RequestOwner {
 public:
-    // Both are kept.
-    Atomics(Core& core, RequestPool& requests) noexcept : core_(core), requests_(requests) {}
+    // All are kept. regions: of the domain, which peers' requests name.
+    Atomics(CoreServices& core, RequestPool& requests, RegisteredRegions& regions) noexcept
+        : core_(core), requests_(requests), regions_(regions) {}
     // 0, or a negative FI_E number.
     ssize_t post(const AtomicArguments& arguments);
     bool start(SendRequest& request) override;
@@ -22,8 +24,9 @@ public:
     void on_reply(Peer& peer, const Message& message);
 
 private:
-    Core& core_;
+    CoreServices& core_;
     RequestPool& requests_;
+    RegisteredRegions& regions_;
 };
 
 }  // namespace heddle::protocol

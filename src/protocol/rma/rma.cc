@@ -33,7 +33,7 @@ ssize_t Rma::post(const RmaArguments& a) {
 
     const bool has_data = a.flags & FI_REMOTE_CQ_DATA;
     if (a.iov_count == 1 && a.remote_count == 1 && bytes != 0 &&
-        bytes <= core_.options.eager_bytes && !has_data && Core::can_send(*peer)) {
+        bytes <= core_.options.eager_bytes && !has_data && CoreServices::can_send(*peer)) {
         const post::Posted posted = post_at_once(*peer, a, what);
         if (posted == post::Posted::kOk) return 0;
         if (posted == post::Posted::kInvalid) return -FI_EINVAL;
@@ -73,15 +73,13 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
     work.remote_key = static_cast<std::uint32_t>(a.remote->key);
     work.remote_srq = peer.name.srqn;
     WrContext sent;
-    sent.user = &core_;
-    if (!read &&
-        user.iov_len <= std::min(core_.options.inject_bytes, core_.channel->limits().max_inline)) {
+    if (!read && user.iov_len <= std::min(core_.options.inject_bytes, limits_.max_inline)) {
         work.flags = post::kInline;
         if (what & (WrContext::kEntry | WrContext::kCount)) {
             sent.context = a.context;
             sent.what = what;
         }
-        return core_.channel->post(*peer.connection, work, sent);
+        return core_.post(peer, work, sent);
     }
     if (a.flags & FI_INJECT) return post::Posted::kFull;
     const auto* const own =
@@ -97,7 +95,7 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
     } else if (reused != nullptr) {
         sge.lkey = reused->key();
     } else {
-        memory::Pool& buffers = core_.channel->send_buffers();
+        memory::Pool& buffers = requests_.send_buffers();
         HEDDLE_DEBUG_ASSERT(user.iov_len <= buffers.bytes(), "a buffer holds an eager message");
         copied = buffers.take();
         if (copied == nullptr) return post::Posted::kFull;
@@ -114,10 +112,10 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
     direct.read = read;
     sent.handler = &direct;
     sent.buffer = read ? nullptr : copied;
-    const post::Posted posted = core_.channel->post(*peer.connection, work, sent);
+    const post::Posted posted = core_.post(peer, work, sent);
     if (posted != post::Posted::kOk) {
         requests_.give_back(direct);
-        if (copied != nullptr) core_.channel->send_buffers().give_back(copied);
+        if (copied != nullptr) requests_.send_buffers().give_back(copied);
         return posted;
     }
     if (reused != nullptr) ++reused->in_flight;
@@ -128,16 +126,14 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
 // False: no room.
 bool Rma::start(SendRequest& t) {
     HEDDLE_ASSERT(t.step == SendRequest::Step::kMessage, "the WRs of a request are posted once");
-    if (!t.bulk.local.use(core_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
-                          t.bytes, t.report.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
+    if (!core_.use_memory(t.bulk.local, t.iov.data(), t.iov_count, t.descriptors.data(), t.bytes,
+                          t.report.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
         requests_.finish(t, errno, 0);
         return true;
     }
     t.step = SendRequest::Step::kBulk;
-    t.bulk.begin(
-        *core_.channel, core_, *t.peer->connection, t.peer->name.srqn,
-        t.report.read ? post::Opcode::kRead : post::Opcode::kWrite, t.bytes,
-
+    core_.begin_bulk(
+        t.bulk, *t.peer, t.report.read ? post::Opcode::kRead : post::Opcode::kWrite, t.bytes,
         [](void* argument, int error, int device_error) {
             auto& request = *static_cast<SendRequest*>(argument);
             static_cast<Rma*>(request.owner)->moved(request, error, device_error);

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 #include "protocol/core/request_pool.h"
 #include "protocol/core/reuse_policy.h"
 
@@ -15,9 +15,10 @@ namespace heddle::protocol {
 
 class Rma final : public RequestOwner {
 public:
-    // All three are kept.
-    Rma(Core& core, RequestPool& requests, ReusePolicy& reuse) noexcept
-        : core_(core), requests_(requests), reuse_(reuse) {}
+    // All are kept. limits: of the channel.
+    Rma(CoreServices& core, RequestPool& requests, const SendLimits& limits,
+        ReusePolicy& reuse) noexcept
+        : core_(core), requests_(requests), limits_(limits), reuse_(reuse) {}
     // 0, or a negative FI_E number.
     ssize_t post(const RmaArguments& arguments);
     bool start(SendRequest& request) override;
@@ -26,8 +27,9 @@ private:
     post::Posted post_at_once(Peer& peer, const RmaArguments& arguments, std::uint8_t what);
     void moved(SendRequest& request, int error, int device_error);
 
-    Core& core_;
+    CoreServices& core_;
     RequestPool& requests_;
+    const SendLimits& limits_;
     ReusePolicy& reuse_;
 };
 

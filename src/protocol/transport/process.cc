@@ -45,15 +45,11 @@ public:
         if (!mr_)
             throw VerbsError("registering " + std::to_string(bytes) + " bytes", errno,
                              verbs::memlock_hint(errno));
-        const std::lock_guard guard(domain_.mutex);
-        HEDDLE_ASSERT(!domain_.regions.contains(mr_->rkey), "no two registrations have one key");
-        domain_.regions[mr_->rkey] = {reinterpret_cast<std::uintptr_t>(address), bytes, access};
+        domain_.regions.add(mr_->rkey, {reinterpret_cast<std::uintptr_t>(address), bytes, access});
         domain_.process->count_registration(1);
     }
     ~VerbsRegion() override {
-        const std::lock_guard guard(domain_.mutex);
-        [[maybe_unused]] const std::size_t gone = domain_.regions.erase(mr_->rkey);
-        HEDDLE_ASSERT(gone == 1, "a registration ends once");
+        domain_.regions.remove(mr_->rkey);
         domain_.process->count_registration(-1);
     }
     std::uint32_t local_key() const noexcept override { return mr_->lkey; }

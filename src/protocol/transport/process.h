@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "endpoint/thread_resources.h"
@@ -20,6 +19,7 @@
 #include "protocol/reuse/reuse_costs.h"
 #include "protocol/transport/channel.h"
 #include "protocol/transport/domain.h"
+#include "protocol/transport/registered_regions.h"
 #include "protocol/wireup/connector.h"
 
 namespace heddle::protocol {
@@ -94,23 +94,13 @@ private:
     ReuseCosts costs_;  // by whoever asks first
 };
 
-// A registration that peers may name.
-struct RegisteredMemory {
-    std::uintptr_t address = 0;
-    std::size_t bytes = 0;
-    std::uint64_t access = 0;
-};
-
 class Domain::Body {
 public:
     explicit Body(const Options& options)
         : process(Process::get(options)),
           context(process->thread_resources.context()),
           cache(process->cache(*context)) {}
-    ~Body() {
-        HEDDLE_ASSERT(regions.empty() && reuses.empty(),
-                      "endpoints and registrations end before their domain");
-    }
+    ~Body() { HEDDLE_ASSERT(reuses.empty(), "endpoints end before their domain"); }
     Body(const Body&) = delete;
     Body& operator=(const Body&) = delete;
 
@@ -118,8 +108,7 @@ public:
     const std::shared_ptr<endpoint::SharedContext> context;
     const std::shared_ptr<memory::RegistrationCache> cache;
 
-    std::mutex mutex;
-    std::unordered_map<std::uint32_t, RegisteredMemory> regions;  // by key; under mutex
+    RegisteredRegions regions;
 
     // The tables of its endpoints. Used by the thread, or under the lock, that its endpoints are
     // used by.
