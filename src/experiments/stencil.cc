@@ -42,7 +42,7 @@ struct Layout {
     std::size_t width() const { return std::size_t{columns} + 2; }
     std::size_t element(std::uint64_t step, std::uint32_t row, std::size_t column) const {
         HEDDLE_DEBUG_ASSERT(row < rows && column < width(), "a tile has its own elements");
-        return (step % 2 * rows + row) * width() + column;
+        return (std::size_t{step % 2} * rows + row) * width() + column;
     }
     std::size_t halo(std::uint32_t side) const { return side == kLeft ? 0 : columns + 1; }
     std::size_t bytes() const { return 2 * rows * width() * sizeof(double); }

@@ -212,6 +212,9 @@ TEST_F(AtomicsTest, ArgumentsThatDoNotFit) {
     AtomicArguments swap = arguments(FI_CSWAP, Values(room));
     swap.compare = compare.data();
     EXPECT_EQ(atomics_.post(swap), -FI_EMSGSIZE);
+    AtomicArguments to_nowhere = fetching(arguments(FI_SUM, {1}));
+    to_nowhere.results = nullptr;  // a list of one buffer that is not there
+    EXPECT_EQ(atomics_.post(to_nowhere), -FI_EINVAL);
     AtomicArguments nowhere = arguments(FI_SUM, {1});
     nowhere.to = 1000;
     EXPECT_EQ(atomics_.post(nowhere), -FI_EINVAL);

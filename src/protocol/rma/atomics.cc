@@ -30,7 +30,7 @@ ssize_t Atomics::post(const AtomicArguments& a) {
     if (a.compare != nullptr) request.flags |= AtomicBody::kCompare;
     const std::size_t operands = a.op == FI_ATOMIC_READ ? 0 : bytes;
     const std::size_t compares = a.compare != nullptr ? bytes : 0;
-    if (a.results == nullptr && a.op == FI_ATOMIC_READ) return -FI_EINVAL;
+    if (a.results == nullptr && (a.op == FI_ATOMIC_READ || a.result_count != 0)) return -FI_EINVAL;
     const std::size_t most = requests_.send_buffers().bytes();
     if (sizeof(Header) + sizeof request + operands + compares > most ||
         sizeof(Header) + sizeof(AtomicReplyBody) + bytes > most)
