@@ -44,7 +44,8 @@ class Includes(unittest.TestCase):
                   "heddle/", "memory/", "protocol/", "provider/", "verbs/")
 
     def test_experiments_know_no_command_and_no_software_device(self):
-        self.only("experiments", "experiments/", "heddle/", "memory/", "protocol/", "verbs/")
+        self.only("experiments", "experiments/", "endpoint/", "heddle/", "memory/", "protocol/",
+                  "verbs/")
 
 
 class Links(unittest.TestCase):
