@@ -9,7 +9,6 @@ and BlueFlame writes of the turns by the software HCA's counters, locks by heddl
 77 if MPICH cannot be had. Standard library only.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -17,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs import HERE, RANKS, Job, mpis, over_heddle
+from jobs import HERE, RANKS, Job, mpis, over_heddle, parser_of
 
 CATEGORIES = ("mpi-everywhere", "2xdynamic", "dynamic", "shared-dynamic", "static", "mpi+threads")
 KERNELS = ("dynamic", "static")  # how a context gets its UARs, on a software HCA
@@ -129,11 +128,7 @@ def compiled(mpi, folder, name):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--heddle", type=Path, required=True, help="build/bin/heddle")
-    parser.add_argument("--venvs", type=Path,
-                        help="folder of the MPIs, which are installed there (default: build/venvs)")
-    parser.add_argument("--hardware", action="store_true", help="without the software HCA")
+    parser = parser_of(__doc__)
     parser.add_argument("--category", choices=CATEGORIES, action="append",
                         help="may be repeated (default: all)")
     parser.add_argument("--kernel", choices=KERNELS, action="append",

@@ -10,7 +10,6 @@ counters: the ping-pong as fast as it goes, all ways in turns, waiting and a sof
 cannot be counted has the reason instead.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -19,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs import HERE, PATIENCE, RANKS, UCX, Job, mpis, over_heddle, over_ucx
+from jobs import HERE, PATIENCE, RANKS, UCX, Job, mpis, over_heddle, over_ucx, parser_of
 
 WAYS = ("verbs", "direct", *UCX)
 BYTES = 8
@@ -128,11 +127,7 @@ def by_processor(options, mpi, binary, ways, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--heddle", type=Path, required=True, help="build/bin/heddle")
-    parser.add_argument("--venvs", type=Path,
-                        help="folder of the MPIs, which are installed there (default: build/venvs)")
-    parser.add_argument("--hardware", action="store_true", help="without the software HCA")
+    parser = parser_of(__doc__)
     parser.add_argument("--way", choices=WAYS, action="append", help="may be repeated (default: all)")
     parser.add_argument("--messages", type=int, default=100, help="below callgrind (default 100)")
     parser.add_argument("--turns", type=int, default=9, help="by the processor's counters (default 9)")

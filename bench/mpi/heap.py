@@ -4,7 +4,6 @@
 over heddle by the verbs path and by the direct one, or over UCX's rc_verbs and rc_mlx5; and queue pairs, where the device is
 a software HCA. A line of JSON for each. Standard library only."""
 
-import argparse
 import json
 import os
 import re
@@ -14,7 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from jobs import HERE, PATIENCE, UCX, mpis, over_heddle, over_ucx
+from jobs import HERE, PATIENCE, UCX, mpis, over_heddle, over_ucx, parser_of
 
 RUNS = 3
 
@@ -61,11 +60,7 @@ def heap(options, mpi, binary, ranks, way):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--heddle", type=Path, required=True, help="build/bin/heddle")
-    parser.add_argument("--venvs", type=Path,
-                        help="folder of the MPIs, which are installed there (default: build/venvs)")
-    parser.add_argument("--hardware", action="store_true", help="without the software HCA")
+    parser = parser_of(__doc__)
     parser.add_argument("--runs", type=int, default=RUNS, help=f"of each (default {RUNS})")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
     parser.add_argument("--way", choices=("verbs", "direct", "heddle", "ucx", *UCX), action="append",

@@ -2,6 +2,7 @@
 """Jobs of the same MPI program that take turns (turns.h), and what puts an MPI's traffic on heddle or
 on UCX's rc_verbs or rc_mlx5, on the same device. Standard library only."""
 
+import argparse
 import os
 import select
 import subprocess
@@ -18,6 +19,16 @@ PATIENCE = 120  # seconds, of a turn
 
 
 UCX = ("rc_verbs", "rc_mlx5")  # UCX's transports that the paper on direct verbs compares
+
+
+def parser_of(document):
+    """A parser of a script with this __doc__, with the options that all scripts have."""
+    parser = argparse.ArgumentParser(description=document.partition("\n\n")[0])
+    parser.add_argument("--heddle", type=Path, required=True, help="build/bin/heddle")
+    parser.add_argument("--venvs", type=Path,
+                        help="folder of the MPIs, which are installed there (default: build/venvs)")
+    parser.add_argument("--hardware", action="store_true", help="without the software HCA")
+    return parser
 
 
 def over_ucx(mpi, transport="rc_verbs"):

@@ -8,7 +8,6 @@ also message_rate.c. Prints a line of JSON for each operation, size and way, wit
 those of one place in two ways belong together. Standard library only.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -16,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs import HERE, UCX, Job, mpis, over_heddle, over_ucx
+from jobs import HERE, UCX, Job, mpis, over_heddle, over_ucx, parser_of
 
 POINT_TO_POINT = ("latency", "bandwidth", "bidirectional")
 ONE_SIDED = ("put", "get")  # with a fence each; only where they are asked for
@@ -115,11 +114,7 @@ def compiled(mpi, folder, name):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--heddle", type=Path, required=True, help="build/bin/heddle")
-    parser.add_argument("--venvs", type=Path,
-                        help="folder of the MPIs, which are installed there (default: build/venvs)")
-    parser.add_argument("--hardware", action="store_true", help="without the software HCA")
+    parser = parser_of(__doc__)
     parser.add_argument("--mpi", choices=("mpich", "openmpi"), action="append")
     parser.add_argument("--way", choices=WAYS, action="append",
                         help="may be repeated (default: verbs, direct)")
