@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs import HERE, RANKS, Job, mpis, over_heddle, parser_of
+from jobs import RANKS, Job, compiled, mpis, over_heddle, parser_of
 
 CATEGORIES = ("mpi-everywhere", "2xdynamic", "dynamic", "shared-dynamic", "static", "mpi+threads")
 KERNELS = ("dynamic", "static")  # how a context gets its UARs, on a software HCA
@@ -118,13 +118,6 @@ def program_of(options, mpi, folder, name, threads):
         return [compiled(mpi, folder, "message_rate"), threads, BYTES], BYTES, RATE_TURNS
     return ([compiled(mpi, folder, "thread_stencil"), threads, ROWS, COLUMNS, options.sweeps, options.turns],
             ROWS * 8, options.turns)
-
-
-def compiled(mpi, folder, name):
-    binary = folder / name
-    if not binary.exists():
-        subprocess.run([mpi.mpicc, "-O2", "-pthread", "-o", binary, HERE / f"{name}.c"], check=True)
-    return binary
 
 
 def main():

@@ -21,6 +21,14 @@ PATIENCE = 120  # seconds, of a turn
 UCX = ("rc_verbs", "rc_mlx5")  # UCX's transports that the paper on direct verbs compares
 
 
+def compiled(mpi, folder, name):
+    """The program NAME.c of this folder for that MPI, in `folder`, made if it is not there."""
+    binary = folder / f"{name}.{mpi.key}"
+    if not binary.exists():
+        subprocess.run([mpi.mpicc, "-O2", "-pthread", "-o", binary, HERE / f"{name}.c"], check=True)
+    return binary
+
+
 def parser_of(document):
     """A parser of a script with this __doc__, with the options that all scripts have."""
     parser = argparse.ArgumentParser(description=document.partition("\n\n")[0])

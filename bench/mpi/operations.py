@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs import HERE, UCX, Job, mpis, over_heddle, over_ucx, parser_of
+from jobs import UCX, Job, compiled, mpis, over_heddle, over_ucx, parser_of
 
 POINT_TO_POINT = ("latency", "bandwidth", "bidirectional")
 ONE_SIDED = ("put", "get")  # with a fence each; only where they are asked for
@@ -104,13 +104,6 @@ def saved_by_size(options):
 def channel_of(operation):
     """That of heddle's defaults."""
     return "one-sided" if operation in ONE_SIDED else "send"
-
-
-def compiled(mpi, folder, name):
-    binary = folder / f"{name}.{mpi.key}"
-    if not binary.exists():
-        subprocess.run([mpi.mpicc, "-O2", "-pthread", "-o", binary, HERE / f"{name}.c"], check=True)
-    return binary
 
 
 def main():
