@@ -140,6 +140,29 @@ TEST_F(RingsTest, AFailedPeerIsNotAskedToStop) {
     EXPECT_EQ(sent(Kind::kRingStop), 0u);
 }
 
+TEST_F(RingsTest, TheRingOfAFailedPeerGoesToAnother) {
+    ASSERT_NO_FATAL_FAILURE(give_ring(peer_));
+    ASSERT_NO_FATAL_FAILURE(give_ring(other_));
+    const std::size_t regions = fake_verbs::regions();
+    peer_.failed = ECONNRESET;
+    talk(third_);
+    rings_.look_who_talks(false);
+    EXPECT_FALSE(rings_.has_ring_here(peer_));
+    EXPECT_TRUE(rings_.has_ring_here(third_));
+    EXPECT_EQ(sent(Kind::kRing, &third_), 1u);
+    EXPECT_EQ(fake_verbs::regions(), regions) << "the memory of one was given back";
+    EXPECT_EQ(rings_.take_from_all(~0u, reader_), 0u);
+}
+
+TEST_F(RingsTest, AnEndpointThatWantsNoneFreesThoseOfFailedPeers) {
+    ASSERT_NO_FATAL_FAILURE(give_ring(peer_));
+    EXPECT_FALSE(rings_.stop_all());
+    peer_.failed = ECONNRESET;
+    EXPECT_EQ(rings_.look_who_talks(true), Rings::kNever);
+    EXPECT_TRUE(rings_.empty());
+    EXPECT_TRUE(rings_.stop_all());
+}
+
 TEST_F(RingsTest, ARingThatEndedGoesToAnother) {
     ASSERT_NO_FATAL_FAILURE(give_ring(peer_));
     ASSERT_NO_FATAL_FAILURE(give_ring(other_));

@@ -21,7 +21,16 @@ Rings::OfPeer& Rings::of(const Peer& peer) {
     return by_peer_[peer.number];
 }
 
+// It has been read. What its writer may still write there is refused by the device.
+void Rings::free_those_of_failed_peers() {
+    std::erase_if(writers_, [this](const Peer* peer) {
+        if (peer->failed != 0) of(*peer).in.reset();
+        return peer->failed != 0;
+    });
+}
+
 std::uint64_t Rings::look_who_talks(bool long_since) {
+    free_those_of_failed_peers();
     if (core_.options.rings.peers == 0 || wants_none_ || core_.closing) return kNever;
     Peer* silent = nullptr;
     Peer* talker = nullptr;

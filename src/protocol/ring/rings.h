@@ -5,7 +5,7 @@
 // for a second.
 //
 // A ring goes in two steps: kRingStop to the writer, which answers by kRingEnd behind its last
-// write. Threads: the endpoint's.
+// write. That of a peer that has failed goes at the next look. Threads: the endpoint's.
 #pragma once
 
 #include <cstdint>
@@ -74,6 +74,7 @@ private:
         return peer.number < by_peer_.size() ? by_peer_[peer.number].in.get() : nullptr;
     }
     OfPeer& of(const Peer& peer);
+    void free_those_of_failed_peers();
     void offer(Peer& peer);
     void stop(Peer& peer);
     void on_offer(Peer& peer, const RingBody& ring);
