@@ -138,7 +138,7 @@ private:
     Atomics atomics_{*this, requests, domain->body().regions};
     Liveness liveness_{*this};
     FlowControl flow_{*this};
-    EagerSender eager_{*this, rings, reuse_, requests, flow_};
+    EagerSender eager_{*this, channel->limits(), rings, reuse_, requests, flow_};
     RendezvousProtocol rendezvous_{*this, requests, delivery_};
     Receives receives_{*this};
     UnexpectedMessages unexpected_{*this, receives_};

@@ -80,9 +80,8 @@ post::Posted EagerSender::post(Peer& peer, const EagerMessage& out, const WrCont
         return reused != nullptr ? post_gathered(peer, out, ring, sent, *reused)
                                  : post_copied(peer, out, ring, sent);
     };
-    const post::Posted posted = core_.channel->limits().fits_inline(out.bytes)
-                                    ? post_inline(peer, out, ring, sent)
-                                    : by_buffer();
+    const post::Posted posted =
+        limits_.fits_inline(out.bytes) ? post_inline(peer, out, ring, sent) : by_buffer();
     if (posted != post::Posted::kOk) [[unlikely]]
         return posted;
     peer.outgoing.count_sequenced();
@@ -91,7 +90,7 @@ post::Posted EagerSender::post(Peer& peer, const EagerMessage& out, const WrCont
         ++core_.counts.by_ring;
     }
     flow_.count_sent(peer, out.bytes);
-    ++(core_.channel->limits().fits_inline(out.bytes) ? core_.counts.inlined : core_.counts.eager);
+    ++(limits_.fits_inline(out.bytes) ? core_.counts.inlined : core_.counts.eager);
     return posted;
 }
 
@@ -117,12 +116,13 @@ post::Posted EagerSender::post_inline(Peer& peer, const EagerMessage& out, SendR
     sges[0] = sge_of(flat, static_cast<std::size_t>(end - flat));
     work.sges = {sges, used};
     work.flags = post::kInline;
-    return core_.channel->post(*peer.connection, work, sent);
+    WrContext context = sent;
+    return core_.post(peer, work, context);
 }
 
 post::Posted EagerSender::post_copied(Peer& peer, const EagerMessage& out, SendRing* ring,
                                       const WrContext& wanted) {
-    memory::Pool& buffers = core_.channel->send_buffers();
+    memory::Pool& buffers = requests_.send_buffers();
     std::byte* const buffer = buffers.take();
     if (buffer == nullptr) return post::Posted::kFull;
     post::WorkRequest work;
@@ -135,7 +135,7 @@ post::Posted EagerSender::post_copied(Peer& peer, const EagerMessage& out, SendR
     work.sges = {&sge, 1};
     WrContext sent = wanted;
     sent.buffer = buffer;
-    const post::Posted posted = core_.channel->post(*peer.connection, work, sent);
+    const post::Posted posted = core_.post(peer, work, sent);
     if (posted != post::Posted::kOk) [[unlikely]] {
         buffers.give_back(buffer);
         return posted;
@@ -148,7 +148,7 @@ post::Posted EagerSender::post_copied(Peer& peer, const EagerMessage& out, SendR
 // ("Exploiting application buffer reuse", section 3.2).
 post::Posted EagerSender::post_gathered(Peer& peer, const EagerMessage& out, SendRing* ring,
                                         const WrContext& wanted, Reuse::Buffer& reused) {
-    memory::Pool& buffers = core_.channel->send_buffers();
+    memory::Pool& buffers = requests_.send_buffers();
     std::byte* const buffer = buffers.take();
     if (buffer == nullptr) return post::Posted::kFull;
     post::WorkRequest work;
@@ -168,10 +168,9 @@ post::Posted EagerSender::post_gathered(Peer& peer, const EagerMessage& out, Sen
         requests_.take_zcopy(wanted.what, wanted.context, core_.bindings.send_counter);
     direct.reused = &reused;
     WrContext sent;
-    sent.user = &core_;
     sent.handler = &direct;
     sent.buffer = buffer;
-    const post::Posted posted = core_.channel->post(*peer.connection, work, sent);
+    const post::Posted posted = core_.post(peer, work, sent);
     if (posted == post::Posted::kOk) [[likely]] {
         ++reused.in_flight;
         ++core_.counts.gathered;

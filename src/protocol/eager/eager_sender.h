@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 #include "protocol/core/request_pool.h"
 #include "protocol/core/reuse_policy.h"
 #include "protocol/eager/flow_control.h"
@@ -31,9 +31,14 @@ struct EagerMessage {
 class EagerSender {
 public:
     // Keeps references to all arguments.
-    EagerSender(Core& core, Rings& rings, ReusePolicy& reuse, RequestPool& requests,
-                FlowControl& flow) noexcept
-        : core_(core), rings_(rings), reuse_(reuse), requests_(requests), flow_(flow) {}
+    EagerSender(CoreServices& core, const SendLimits& limits, Rings& rings, ReusePolicy& reuse,
+                RequestPool& requests, FlowControl& flow) noexcept
+        : core_(core),
+          limits_(limits),
+          rings_(rings),
+          reuse_(reuse),
+          requests_(requests),
+          flow_(flow) {}
 
     // Posts the next message to that peer. what: SendArguments, or a SendRequest. kOk: it is
     // counted, too. may_stay: its end is not reported while the payload is still needed.
@@ -63,7 +68,8 @@ private:
     post::Posted post_gathered(Peer& peer, const EagerMessage& out, SendRing* ring,
                                const WrContext& sent, Reuse::Buffer& reused);
 
-    Core& core_;
+    CoreServices& core_;
+    const SendLimits& limits_;
     Rings& rings_;
     ReusePolicy& reuse_;
     RequestPool& requests_;
