@@ -14,7 +14,7 @@
 #include "protocol/common/address_vector.h"
 #include "protocol/common/endpoint_address.h"
 #include "protocol/core/peer.h"
-#include "protocol/wireup/connector.h"
+#include "protocol/wireup/targets.h"
 
 namespace heddle::protocol {
 

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <utility>
 
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
+#include "protocol/tupleq/tuple.h"
 #include "protocol/wire/wire.h"
 #include "verbs/connection.h"
 
@@ -24,17 +26,19 @@ constexpr std::uint64_t kReceiveBit = 1;
 
 }  // namespace
 
-TupleQueue::TupleQueue(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_cq* cq) {
+DeviceTupleQueue::DeviceTupleQueue(TuplePlace place, const endpoint::SharedContext& shared,
+                                   ibv_cq* cq)
+    : place_(std::move(place)) {
     ibv_srq_init_attr_ex attributes{};
     attributes.attr.max_wr = kTupleDepth;
     attributes.attr.max_sge = 1;
     attributes.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD |
                            IBV_SRQ_INIT_ATTR_CQ;
     attributes.srq_type = IBV_SRQT_XRC;
-    attributes.pd = pd;
-    attributes.xrcd = xrcd;
+    attributes.pd = shared.pd.get();
+    attributes.xrcd = shared.xrcd.get();
     attributes.cq = cq;
-    srq_.reset(ibv_create_srq_ex(context, &attributes));
+    srq_.reset(ibv_create_srq_ex(shared.context.get(), &attributes));
     if (!srq_)
         throw VerbsError("a shared receive queue of a tuple", errno,
                          "FI_HEDDLE_TUPLES says how many there may be");
@@ -42,8 +46,8 @@ TupleQueue::TupleQueue(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_cq*
         throw VerbsError("the number of a shared receive queue", errno);
 }
 
-bool TupleQueue::post(void* buffer, std::uint32_t bytes, std::uint32_t key,
-                      std::uint64_t receive) noexcept {
+bool DeviceTupleQueue::post(void* buffer, std::uint32_t bytes, std::uint32_t key,
+                            std::uint64_t receive) noexcept {
     ibv_sge sge{reinterpret_cast<std::uintptr_t>(buffer), bytes, key};
     ibv_recv_wr wr{}, *bad = nullptr;
     HEDDLE_ASSERT(receive >> 63 == 0, "an id has 63 bits for a receive");
@@ -53,17 +57,15 @@ bool TupleQueue::post(void* buffer, std::uint32_t bytes, std::uint32_t key,
     return ibv_post_srq_recv(srq_.get(), &wr, &bad) == 0;
 }
 
-BlockingQueue::BlockingQueue(TupleDevice& device, Connector& connector, const EndpointAddress& from,
-                             const EndpointAddress& to)
-    : connector_(connector) {
+DeviceBlockingQueue::DeviceBlockingQueue(TupleDevice& device, const EndpointAddress& to)
+    : connector_(device.core_.connector) {
     const endpoint::ThreadResources& resources = device.channel().objects().resources();
     ibv_qp_init_attr_ex attributes{};
     attributes.qp_type = IBV_QPT_XRC_SEND;
-    attributes.send_cq = device.cq();
+    attributes.send_cq = device.cq_.get();
     attributes.cap.max_send_wr = kDepth;
     attributes.cap.max_send_sge = kQueueSges;
-    attributes.cap.max_inline_data =
-        static_cast<std::uint32_t>(device.channel().limits().max_inline);
+    attributes.cap.max_inline_data = static_cast<std::uint32_t>(device.limits.max_inline);
     attributes.pd = device.send_pd();
     attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
     attributes.sq_sig_all = 1;
@@ -71,8 +73,8 @@ BlockingQueue::BlockingQueue(TupleDevice& device, Connector& connector, const En
     if (!qp_)
         throw VerbsError("a queue pair for a tuple's messages that wait", errno,
                          "FI_HEDDLE_TUPLE_QPS says how many there may be");
-    device.max_inline = attributes.cap.max_inline_data;
-    request_.from = from;
+    max_inline_ = attributes.cap.max_inline_data;
+    request_.from = device.core_.name;
     request_.to = to;
     request_.argument = &device.channel();
     request_.changed = [](void* channel) { static_cast<Channel*>(channel)->wait_set().wake(); };
@@ -81,7 +83,7 @@ BlockingQueue::BlockingQueue(TupleDevice& device, Connector& connector, const En
     connector_.connect(request_);
 }
 
-int BlockingQueue::to_start() noexcept {
+int DeviceBlockingQueue::to_start() noexcept {
     ibv_qp_attr init{};
     init.qp_state = IBV_QPS_INIT;
     init.port_num = verbs::kPort;
@@ -89,12 +91,12 @@ int BlockingQueue::to_start() noexcept {
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
 }
 
-BlockingQueue::~BlockingQueue() {
+DeviceBlockingQueue::~DeviceBlockingQueue() {
     connector_.cancel(request_);
     if (state_ == State::kReady) connector_.disconnect(request_);
 }
 
-BlockingQueue::State BlockingQueue::state() noexcept {
+BlockingQueue::State DeviceBlockingQueue::state() noexcept {
     if (state_ != State::kConnecting) return state_;
     switch (request_.state.load(std::memory_order_acquire)) {
         case ConnectionRequest::kConnecting:
@@ -109,8 +111,8 @@ BlockingQueue::State BlockingQueue::state() noexcept {
     return state_;
 }
 
-bool BlockingQueue::post(std::span<ibv_sge> sges, bool is_inline, std::uint32_t immediate,
-                         std::uint32_t srqn, TupleWork& work) noexcept {
+bool DeviceBlockingQueue::post(std::span<ibv_sge> sges, bool is_inline, std::uint32_t immediate,
+                               std::uint32_t srqn, TupleWork& work) noexcept {
     ibv_send_wr wr{}, *bad = nullptr;
     HEDDLE_ASSERT(has_room() && state_ == State::kReady, "the caller has looked at the queue");
     wr.wr_id = reinterpret_cast<std::uintptr_t>(&work);
@@ -127,7 +129,7 @@ bool BlockingQueue::post(std::span<ibv_sge> sges, bool is_inline, std::uint32_t 
     return true;
 }
 
-void BlockingQueue::flush() noexcept {
+void DeviceBlockingQueue::flush() noexcept {
     if (state_ != State::kReady) return;
     ibv_qp_attr error{};
     error.qp_state = IBV_QPS_ERR;
@@ -135,7 +137,7 @@ void BlockingQueue::flush() noexcept {
     state_ = State::kBroken;
 }
 
-void BlockingQueue::reconnect() noexcept {
+void DeviceBlockingQueue::reconnect() noexcept {
     HEDDLE_ASSERT(state_ == State::kBroken && idle(), "a WR under way would never complete");
     connector_.disconnect(request_);
     ibv_qp_attr reset{};
@@ -150,43 +152,50 @@ void BlockingQueue::reconnect() noexcept {
     connector_.connect(request_);
 }
 
+TupleDevice::TupleDevice(Core& core)
+    : TupleServices(core.connector, core.channel->limits(), core.channel->send_buffers(),
+                    core.domain->body().context->pd.get()),
+      core_(core),
+      entries_(core.options.tuples.queues * kTupleDepth) {}
+
 void TupleDevice::open() {
     if (cq_) return;
-    cq_.reset(ibv_create_cq(channel_.objects().resources().shared->context.get(),
-                            static_cast<int>(entries_), nullptr, channel_.objects().events(), 0));
+    cq_.reset(ibv_create_cq(channel().objects().shared().context.get(), static_cast<int>(entries_),
+                            nullptr, channel().objects().events(), 0));
     if (!cq_)
         throw VerbsError("a completion queue of " + std::to_string(entries_) + " entries", errno,
                          "FI_HEDDLE_TUPLES makes it smaller");
 }
 
 ibv_pd* TupleDevice::send_pd() {
-    const endpoint::ThreadResources& resources = channel_.objects().resources();
-    if (!channel_.direct() || !resources.register_shared()) return resources.shared->pd.get();
+    const endpoint::ThreadResources& resources = channel().objects().resources();
+    if (!channel().direct() || !resources.register_shared()) return resources.shared->pd.get();
     if (!send_register_) send_register_.emplace(*resources.shared);
     return send_register_->pd();
 }
 
 std::unique_ptr<TupleQueue> TupleDevice::make_queue() {
+    if (!core_.process->take_tuple()) return nullptr;
+    TuplePlace place(core_.process.get());
     open();
-    const endpoint::SharedContext& shared = *channel_.objects().resources().shared;
-    return std::make_unique<TupleQueue>(shared.context.get(), shared.pd.get(), shared.xrcd.get(),
-                                        cq_.get());
+    return std::make_unique<DeviceTupleQueue>(std::move(place), channel().objects().shared(),
+                                              cq_.get());
 }
 
-BlockingQueue* TupleDevice::take(Connector& connector, const EndpointAddress& from,
-                                 const EndpointAddress& to, unsigned most) {
+TupleDevice::Pool& TupleDevice::pool_to(const EndpointAddress& peer) {
     EndpointAddress context;
-    context.process = to.process;
-    context.context = to.context;
-    auto pool = std::find_if(pools_.begin(), pools_.end(),
-                             [&](const Pool& each) { return each.to == context; });
-    if (pool == pools_.end()) {
-        pools_.push_back({context, {}, {}});
-        pool = pools_.end() - 1;
-    }
+    context.process = peer.process;
+    context.context = peer.context;
+    const auto pool = std::find_if(pools_.begin(), pools_.end(),
+                                   [&](const Pool& each) { return each.to == context; });
+    return pool != pools_.end() ? *pool : pools_.emplace_back(Pool{context, {}, {}});
+}
+
+BlockingQueue* TupleDevice::take(const EndpointAddress& peer) {
+    Pool& pool = pool_to(peer);
     unsigned alive = 0;
-    BlockingQueue* soon = nullptr;
-    for (const auto& queue : pool->queues) {
+    DeviceBlockingQueue* soon = nullptr;
+    for (const auto& queue : pool.queues) {
         if (queue->state() == BlockingQueue::State::kFailed) continue;
         ++alive;
         if (queue->owner != nullptr || !queue->idle()) continue;
@@ -197,19 +206,20 @@ BlockingQueue* TupleDevice::take(Connector& connector, const EndpointAddress& fr
     if (soon != nullptr) return soon;
     // Mostly the peer has gone, or has no room. Messages that wait end in the first case, and go by
     // credit in the second.
-    if (std::erase_if(pool->queues, [](const auto& queue) {
+    if (std::erase_if(pool.queues, [](const auto& queue) {
             return queue->state() == BlockingQueue::State::kFailed && queue->idle();
         }) != 0)
-        pool->again_at = Clock::now() + kPause;
-    if (alive >= most || (pool->again_at != Clock::time_point{} && Clock::now() < pool->again_at))
+        pool.again_at = Clock::now() + kPause;
+    if (alive >= core_.options.tuples.queue_pairs ||
+        (pool.again_at != Clock::time_point{} && Clock::now() < pool.again_at))
         return nullptr;
-    pool->again_at = {};
+    pool.again_at = {};
     try {
         open();
-        pool->queues.push_back(std::make_unique<BlockingQueue>(*this, connector, from, to));
-        return pool->queues.back().get();
+        pool.queues.push_back(std::make_unique<DeviceBlockingQueue>(*this, peer));
+        return pool.queues.back().get();
     } catch (const VerbsError&) {  // credit will come
-        pool->again_at = Clock::now() + kPause;
+        pool.again_at = Clock::now() + kPause;
         return nullptr;
     }
 }

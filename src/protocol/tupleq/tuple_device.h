@@ -9,19 +9,19 @@
 
 #include <infiniband/verbs.h>
 
-#include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "endpoint/thread_resources.h"
-#include "heddle/detail/assert.h"
 #include "protocol/common/endpoint_address.h"
-#include "protocol/transport/channel.h"
+#include "protocol/core/core.h"
+#include "protocol/transport/process.h"
+#include "protocol/tupleq/tuple_services.h"
 #include "protocol/wireup/connector.h"
 #include "verbs/handles.h"
 
@@ -29,65 +29,41 @@ namespace heddle::protocol {
 
 class TupleDevice;
 
-// A message that waits for its completion here. In the order of posting for those of one queue.
-class TupleWork {
-public:
-    virtual void completed(const ibv_wc& wc) = 0;
-
-protected:
-    ~TupleWork() = default;
+// One of the tuple queues that a process may have, from Process::take_tuple().
+struct GiveBackTuple {
+    void operator()(Process* process) const noexcept { process->release_tuple(); }
 };
+using TuplePlace = std::unique_ptr<Process, GiveBackTuple>;
 
-// Told of receives that are done.
-class TupleReceives {
+class DeviceTupleQueue final : public TupleQueue {
 public:
-    virtual ~TupleReceives() = default;
-    virtual void received(std::uint64_t receive, const ibv_wc& wc) = 0;
-};
-
-// A receive queue.
-class TupleQueue {
-public:
-    TupleQueue(ibv_context* context, ibv_pd* pd, ibv_xrcd* xrcd, ibv_cq* cq);  // throws VerbsError
-    std::uint32_t number() const noexcept { return number_; }
-    // False: the device does not take it. bytes may be 0. receive: as received() gets it.
-    bool post(void* buffer, std::uint32_t bytes, std::uint32_t key, std::uint64_t receive) noexcept;
+    // Throws VerbsError.
+    DeviceTupleQueue(TuplePlace place, const endpoint::SharedContext& shared, ibv_cq* cq);
+    std::uint32_t number() const noexcept override { return number_; }
+    bool post(void* buffer, std::uint32_t bytes, std::uint32_t key,
+              std::uint64_t receive) noexcept override;
 
 private:
+    const TuplePlace place_;
     verbs::SharedReceiveQueue srq_;
     std::uint32_t number_ = 0;
 };
 
-// A send queue whose messages may find no receive for as long as it takes: the device waits.
-class BlockingQueue {
+class DeviceBlockingQueue final : public BlockingQueue {
 public:
-    enum class State : std::uint8_t { kConnecting, kReady, kBroken, kFailed };
-    static constexpr std::uint32_t kDepth = 32;
+    DeviceBlockingQueue(TupleDevice& device, const EndpointAddress& to);  // throws VerbsError
+    ~DeviceBlockingQueue() override;
+    DeviceBlockingQueue(const DeviceBlockingQueue&) = delete;
+    DeviceBlockingQueue& operator=(const DeviceBlockingQueue&) = delete;
 
-    BlockingQueue(TupleDevice& device, Connector& connector, const EndpointAddress& from,
-                  const EndpointAddress& to);
-    ~BlockingQueue();
-    BlockingQueue(const BlockingQueue&) = delete;
-    BlockingQueue& operator=(const BlockingQueue&) = delete;
-
-    State state() noexcept;  // looks if it has been connected
-    int error() const noexcept { return request_.error; }
-    std::uint32_t qpn() const noexcept { return qp_->qp_num; }
-    bool idle() const noexcept { return under_way_ == 0; }
-    bool has_room() const noexcept { return under_way_ < kDepth; }
+    State state() noexcept override;
+    std::uint32_t qpn() const noexcept override { return qp_->qp_num; }
+    std::size_t max_inline() const noexcept override { return max_inline_; }
     bool post(std::span<ibv_sge> sges, bool is_inline, std::uint32_t immediate, std::uint32_t srqn,
-              TupleWork& work) noexcept;
-    void count_done() noexcept {
-        HEDDLE_ASSERT(under_way_ != 0, "a WR completed twice");
-        --under_way_;
-    }
-    // Nothing of what is under way shall go on waiting: it completes, flushed if it has not been
-    // delivered. The queue is kBroken.
-    void flush() noexcept;
+              TupleWork& work) noexcept override;
+    void flush() noexcept override;
     // A broken one that is idle starts anew.
     void reconnect() noexcept;
-
-    const void* owner = nullptr;  // a tuple has it until it has drained
 
 private:
     int to_start() noexcept;
@@ -95,41 +71,36 @@ private:
     Connector& connector_;
     verbs::QueuePair qp_;
     ConnectionRequest request_;
+    std::size_t max_inline_ = 0;
     State state_ = State::kConnecting;
-    std::uint32_t under_way_ = 0;
 };
 
-class TupleDevice {
+class TupleDevice final : public TupleServices {
 public:
-    // entries: of the completion queue, which is made when it is needed.
-    TupleDevice(Channel& channel, std::uint32_t entries) : channel_(channel), entries_(entries) {}
+    // The core is kept.
+    explicit TupleDevice(Core& core);
 
-    void tell(TupleReceives& receives) noexcept { receives_ = &receives; }
-    std::unique_ptr<TupleQueue> make_queue();  // throws VerbsError
-    // One that nobody has, ready or on its way there; nullptr: `most` are in use, or the device
-    // or the peer has no more, for now.
-    BlockingQueue* take(Connector& connector, const EndpointAddress& from,
-                        const EndpointAddress& to, unsigned most);
-
-    unsigned poll();  // tells works
+    std::unique_ptr<TupleQueue> make_queue() override;
+    BlockingQueue* take(const EndpointAddress& peer) override;
+    unsigned poll() override;
     // A completion event is asked for; false: something is there already.
     bool arm() noexcept;
-    Channel& channel() noexcept { return channel_; }
-    ibv_cq* cq() const noexcept { return cq_.get(); }
-    ibv_pd* send_pd();             // of blocking queues; throws VerbsError
-    std::uint32_t max_inline = 0;  // of blocking queues
 
 private:
+    friend class DeviceBlockingQueue;
     using Clock = std::chrono::steady_clock;
-    void open();
     struct Pool {
         EndpointAddress to;
-        std::vector<std::unique_ptr<BlockingQueue>> queues;
+        std::vector<std::unique_ptr<DeviceBlockingQueue>> queues;
         Clock::time_point again_at;  // a queue is asked for again
     };
-    Channel& channel_;
-    TupleReceives* receives_ = nullptr;
-    const std::uint32_t entries_;
+    Channel& channel() const noexcept { return *core_.channel; }
+    void open();        // the completion queue, when it is needed; throws VerbsError
+    ibv_pd* send_pd();  // of blocking queues; throws VerbsError
+    Pool& pool_to(const EndpointAddress& peer);
+
+    Core& core_;
+    const std::uint32_t entries_;  // of the completion queue
     verbs::CompletionQueue cq_;
     std::optional<endpoint::OwnRegister> send_register_;
     std::vector<Pool> pools_;  // by remote context

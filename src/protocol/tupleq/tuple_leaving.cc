@@ -106,7 +106,7 @@ void TupleSender::send_otherwise(TupleMessage& message) {
         t.copy.assign(message.buffer, message.buffer + t.bytes);
         t.iov[0].iov_base = t.copy.data();
         t.descriptors = {};
-        core_.channel->send_buffers().give_back(message.buffer);
+        device_.send_buffers.give_back(message.buffer);
         --copies_;
     }
     messages_.give_back(message);

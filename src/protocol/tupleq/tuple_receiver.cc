@@ -23,8 +23,8 @@ constexpr std::uint64_t kUnused = 4;
 
 }  // namespace
 
-TupleReceiver::TupleReceiver(Core& core, Receives& receives, Delivery& delivery,
-                             TupleDevice& device, TupleCounts& counts)
+TupleReceiver::TupleReceiver(CoreServices& core, Receives& receives, Delivery& delivery,
+                             TupleServices& device, TupleCounts& counts)
     : core_(core), receives_(receives), delivery_(delivery), device_(device), counts_(counts) {
     device_.tell(*this);
 }
@@ -33,7 +33,6 @@ TupleReceiver::~TupleReceiver() {
     tuples_.for_each_in_use([&](TupleIn& tuple) {
         if (tuple.queue == nullptr) return;
         tuple.queue.reset();
-        core_.process->release_tuple();
         for (auto* const receives : {&tuple.returned, &tuple.posted, &tuple.pending})
             for (TupleReceive* const its : *receives)
                 its->local.release();
@@ -53,17 +52,29 @@ TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uin
         receives_.tagged.find(peer.number, tag, mask) != nullptr)
         return TupleReason::kLate;
     if (by_key_.size() >= core_.options.tuples.queues) forget_who_left();
-    if (by_key_.size() >= core_.options.tuples.queues || !core_.process->take_tuple()) {
-        TupleIn* oldest = nullptr;
-        for (const auto& [key, tuple] : by_key_)
-            if (tuple->state == TupleIn::State::kOpen &&
-                (oldest == nullptr || tuple->used_at < oldest->used_at))
-                oldest = tuple;
-        if (oldest != nullptr && clock_ - oldest->used_at > kUnused * core_.options.tuples.queues)
-            revoke(*oldest, TupleReason::kLimit);
-        return TupleReason::kLimit;  // there is room the next time
+    return by_key_.size() < core_.options.tuples.queues ? TupleReason::kNone : TupleReason::kLimit;
+}
+
+// There is room the next time, if one has not been used for long.
+void TupleReceiver::revoke_unused() {
+    TupleIn* oldest = nullptr;
+    for (const auto& [key, tuple] : by_key_)
+        if (tuple->state == TupleIn::State::kOpen &&
+            (oldest == nullptr || tuple->used_at < oldest->used_at))
+            oldest = tuple;
+    if (oldest != nullptr && clock_ - oldest->used_at > kUnused * core_.options.tuples.queues)
+        revoke(*oldest, TupleReason::kLimit);
+}
+
+std::unique_ptr<TupleQueue> TupleReceiver::make_queue(TupleReason& declined) {
+    try {
+        std::unique_ptr<TupleQueue> queue = device_.make_queue();
+        if (queue == nullptr) declined = TupleReason::kLimit;
+        return queue;
+    } catch (const VerbsError&) {
+        declined = TupleReason::kDevice;
+        return nullptr;
     }
-    return TupleReason::kNone;
 }
 
 // Queues that were offered to a peer that has gone meanwhile. (A queue in use is noticed otherwise:
@@ -71,7 +82,7 @@ TupleReason TupleReceiver::why_not(const Peer& peer, std::uint64_t tag, std::uin
 void TupleReceiver::forget_who_left() {
     tuples_.for_each_in_use([&](TupleIn& tuple) {
         if (tuple.state != TupleIn::State::kOffered ||
-            !core_.connector.has_left(tuple.peer->name, core_.name))
+            !device_.targets.has_left(tuple.peer->name, core_.name))
             return;
         take_back(tuple);
         erase(tuple);
@@ -84,14 +95,8 @@ void TupleReceiver::got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody&
     answer.tuple = open.sender;
     TupleReason declined = why_not(peer, tag, open.mask);
     std::unique_ptr<TupleQueue> queue;
-    if (declined == TupleReason::kNone) {
-        try {
-            queue = device_.make_queue();
-        } catch (const VerbsError&) {
-            core_.process->release_tuple();
-            declined = TupleReason::kDevice;
-        }
-    }
+    if (declined == TupleReason::kNone) queue = make_queue(declined);
+    if (declined == TupleReason::kLimit) revoke_unused();
     answer.mask = empty() ? receives_.tagged.mask() : mask_;
     if (declined != TupleReason::kNone) {
         answer.declined = static_cast<std::uint32_t>(declined);
@@ -167,9 +172,9 @@ Receive& TupleReceiver::let_go(TupleReceive& its) noexcept {
 bool TupleReceiver::to_device(TupleIn& tuple, TupleReceive& its) {
     const Receive& r = *its.receive;
     if (r.iov_count > 1) return false;
-    const std::size_t room = std::min(r.bytes, core_.channel->limits().max_message);
-    if (room != 0 && !its.local.use(core_.domain->body(), r.iov.data(), r.iov_count, nullptr, room,
-                                    IBV_ACCESS_LOCAL_WRITE))
+    const std::size_t room = std::min(r.bytes, device_.limits.max_message);
+    if (room != 0 && !core_.use_memory(its.local, r.iov.data(), r.iov_count, nullptr, room,
+                                       IBV_ACCESS_LOCAL_WRITE))
         return false;
     if (!tuple.queue->post(r.iov[0].iov_base, static_cast<std::uint32_t>(room),
                            room != 0 ? its.local.local_keys[0] : 0,
@@ -188,9 +193,9 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
     Peer& peer = *tuple.peer;
     while (tuple.credited != tuple.posts) {
         const std::size_t at = tuple.posted.size() - (tuple.posts - tuple.credited);
-        const TupleCredit credit{tuple.credited + 1, static_cast<std::uint32_t>(std::min(
-                                                         tuple.posted[at]->receive->bytes,
-                                                         core_.channel->limits().max_message))};
+        const TupleCredit credit{
+            tuple.credited + 1, static_cast<std::uint32_t>(std::min(
+                                    tuple.posted[at]->receive->bytes, device_.limits.max_message))};
         ibv_sge sge{reinterpret_cast<std::uintptr_t>(&credit), sizeof credit, 0};
         post::WorkRequest work;
         work.opcode = post::Opcode::kWrite;
@@ -199,9 +204,8 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
         work.remote_address = tuple.credits + tuple.credited % kTupleDepth * sizeof(TupleCredit);
         work.remote_key = tuple.credits_key;
         work.remote_srq = peer.name.srqn;
-        if (!Core::can_send(peer) ||
-            core_.channel->post(*peer.connection, work, {.what = WrContext::kOwn}) !=
-                post::Posted::kOk)
+        WrContext sent{.what = WrContext::kOwn};
+        if (!CoreServices::can_send(peer) || core_.post(peer, work, sent) != post::Posted::kOk)
             return list(tuple);
         ++tuple.credited;
     }
@@ -210,9 +214,9 @@ void TupleReceiver::write_credits(TupleIn& tuple) {
 // Its messages have no header: whoever is connected to this process and knows, or guesses, the
 // number of its queue can send to it.
 bool TupleReceiver::is_from_sender(TupleIn& tuple, std::uint32_t qpn) const {
-    const std::uint64_t removals = core_.connector.removals();
+    const std::uint64_t removals = device_.targets.removals();
     if (tuple.from_qpn == qpn && tuple.from_removals == removals) return true;
-    const std::optional<EndpointAddress> asker = core_.connector.asker(qpn);
+    const std::optional<EndpointAddress> asker = device_.targets.asker(qpn);
     const EndpointAddress& sender = tuple.peer->name;
     if (!asker || asker->process != sender.process || asker->context != sender.context ||
         asker->channel != sender.channel)
@@ -242,8 +246,8 @@ void TupleReceiver::received(std::uint64_t id, const ibv_wc& wc) {
     Receive& r = let_go(*its);
     if (!is_from_sender(tuple, wc.qp_num)) {
         // The receive is spent on it, so that the sender has credit for more than there are.
-        if (const std::optional<EndpointAddress> stranger = core_.connector.asker(wc.qp_num))
-            core_.connector.refuse(*stranger, core_.name);
+        if (const std::optional<EndpointAddress> stranger = device_.targets.asker(wc.qp_num))
+            device_.targets.refuse(*stranger, core_.name);
         receives_.finish(r, peer, {tuple.tag, 0, false}, {nullptr, 0, 0, EPROTO, 0});
         return core_.protocol_error(peer);
     }
@@ -275,7 +279,7 @@ void TupleReceiver::got_drained(Peer& peer, const TupleDrainedBody& drained) {
         return core_.protocol_error(peer);
     tuple->reply.reset();
     // From a queue that has failed there may still be messages under way: not any more.
-    if (drained.qpn != 0) core_.connector.drop(peer.name, drained.qpn);
+    if (drained.qpn != 0) device_.targets.drop(peer.name, drained.qpn);
     tuple->flushed_qpn = drained.qpn;
     tuple->state = TupleIn::State::kDrained;
     tuple->delivered = drained.delivered;
@@ -284,7 +288,7 @@ void TupleReceiver::got_drained(Peer& peer, const TupleDrainedBody& drained) {
 
 // All completions that there can be have been polled, once those are that the sender knows of.
 void TupleReceiver::look_if_complete(TupleIn& tuple) {
-    if (tuple.flushed_qpn != 0 && !core_.connector.is_quiet(tuple.peer->name, tuple.flushed_qpn))
+    if (tuple.flushed_qpn != 0 && !device_.targets.is_quiet(tuple.peer->name, tuple.flushed_qpn))
         return list(tuple);
     const std::uint64_t id = SlotPool<TupleIn>::id(tuple);
     while (device_.poll() != 0) {
@@ -302,7 +306,6 @@ void TupleReceiver::look_if_complete(TupleIn& tuple) {
 void TupleReceiver::take_back(TupleIn& tuple) {
     if (tuple.queue == nullptr) return;
     tuple.queue.reset();
-    core_.process->release_tuple();
     for (auto* const all : {&tuple.returned, &tuple.posted, &tuple.pending}) {
         for (TupleReceive* const its : *all) {
             const bool cancelled = its->cancelled;

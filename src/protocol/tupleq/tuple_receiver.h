@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "protocol/common/slot_pool.h"
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 #include "protocol/tag/delivery.h"
 #include "protocol/tag/receiver.h"
 #include "protocol/tag/receives.h"
 #include "protocol/transport/bulk.h"
 #include "protocol/tupleq/tuple.h"
-#include "protocol/tupleq/tuple_device.h"
+#include "protocol/tupleq/tuple_services.h"
 
 namespace heddle::protocol {
 
@@ -63,7 +63,7 @@ struct TupleIn : PoolSlot<TupleIn> {
 class TupleReceiver final : public TupleReceives, public ReceiveInterceptor {
 public:
     // All are kept.
-    TupleReceiver(Core& core, Receives& receives, Delivery& delivery, TupleDevice& device,
+    TupleReceiver(CoreServices& core, Receives& receives, Delivery& delivery, TupleServices& device,
                   TupleCounts& counts);
     ~TupleReceiver() override;
     TupleReceiver(const TupleReceiver&) = delete;
@@ -91,6 +91,8 @@ public:
 private:
     TupleReason why_not(const Peer& peer, std::uint64_t tag, std::uint64_t mask);
     void forget_who_left();
+    std::unique_ptr<TupleQueue> make_queue(TupleReason& declined);
+    void revoke_unused();
     // True: there are some.
     bool revoke_matching(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore);
     bool could_take(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore,
@@ -110,10 +112,10 @@ private:
     void look_if_complete(TupleIn& tuple);
     void list(TupleIn& tuple);
 
-    Core& core_;
+    CoreServices& core_;
     Receives& receives_;
     Delivery& delivery_;
-    TupleDevice& device_;
+    TupleServices& device_;
     TupleCounts& counts_;
     SlotPool<TupleReceive> posts_;
     std::uint64_t mask_ = 0;  // of all there are

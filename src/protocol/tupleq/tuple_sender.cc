@@ -49,7 +49,7 @@ private:
 
 }  // namespace
 
-TupleSender::TupleSender(Core& core, RequestPool& requests, TupleDevice& device,
+TupleSender::TupleSender(CoreServices& core, RequestPool& requests, TupleServices& device,
                          TupleCounts& counts)
     : core_(core), requests_(requests), device_(device), counts_(counts) {}
 
@@ -92,8 +92,7 @@ void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) 
     if (by_key_.contains(key)) return;  // the mask has changed meanwhile
     try {
         if (!credits_)
-            credits_.emplace(core_.domain->body().context->pd.get(),
-                             kTupleDepth * sizeof(TupleCredit),
+            credits_.emplace(device_.pd, kTupleDepth * sizeof(TupleCredit),
                              static_cast<std::uint32_t>(
                                  std::max<std::size_t>(kCreditBlocks, core_.options.tuples.queues)),
                              IBV_ACCESS_REMOTE_WRITE);
@@ -151,7 +150,7 @@ void TupleSender::got_answer(Peer& peer, const TupleAnswerBody& answer) {
     tuple->srqn = answer.srqn;
     ++counts_.opened;
     const std::uint64_t id = SlotPool<TupleOut>::id(*tuple);
-    if (Core::can_send(peer) && begin(id)) return;
+    if (CoreServices::can_send(peer) && begin(id)) return;
     core_.wait(peer, PendingPtr(new TupleBeginning(*this, id)));
 }
 
@@ -199,7 +198,7 @@ void TupleSender::copy(TupleMessage& message) noexcept {
     if (t.report.is_done || t.bytes >= core_.options.tuples.copy_below || t.flags & FI_INJECT ||
         t.flags & FI_MATCH_COMPLETE)
         return;
-    memory::Pool& buffers = core_.channel->send_buffers();
+    memory::Pool& buffers = device_.send_buffers;
     if (t.bytes > buffers.bytes() || copies_ >= buffers.count() / 2) return;
     message.buffer = buffers.take();
     if (message.buffer == nullptr) return;
@@ -232,7 +231,7 @@ void TupleSender::advance(TupleOut& tuple) {
         TupleMessage& message = *tuple.waits.front();
         const SendRequest& t = *message.request;
         const bool has_data = t.flags & FI_REMOTE_CQ_DATA;
-        if (t.bytes > core_.channel->limits().max_message || t.iov_count > kMaxSges ||
+        if (t.bytes > device_.limits.max_message || t.iov_count > kMaxSges ||
             has_data != tuple.has_data || (has_data && t.data != tuple.data))
             return close(tuple, TupleReason::kOtherMessage);
         const std::optional<TupleCredit> has = credit(tuple, tuple.sent);
@@ -266,8 +265,7 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, TupleMessage& message, bool 
     const bool on_common = tuple.blocking == nullptr;
     if (!has_credit && on_common) {
         if (tuple.outstanding != 0) return Way::kWait;  // the common one must not block
-        BlockingQueue* const queue =
-            device_.take(core_.connector, core_.name, peer.name, core_.options.tuples.queue_pairs);
+        BlockingQueue* const queue = device_.take(peer.name);
         if (queue == nullptr || queue->state() != BlockingQueue::State::kReady) return Way::kWait;
         queue->owner = &tuple;
         tuple.blocking = queue;
@@ -276,7 +274,7 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, TupleMessage& message, bool 
     if (!on_common && has_credit && waiting_.size() > tuple.credit_to_come.is_open() &&
         tuple.outstanding != 0 && credit(tuple, tuple.sent - 1))
         return Way::kWait;
-    if (tuple.blocking != nullptr ? !tuple.blocking->has_room() : !Core::can_send(peer))
+    if (tuple.blocking != nullptr ? !tuple.blocking->has_room() : !CoreServices::can_send(peer))
         return Way::kWait;
 
     // Without credit it may lie at the device for long: what is small, in a copy.
@@ -284,11 +282,11 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, TupleMessage& message, bool 
     std::array<ibv_sge, kMaxSges> sges{};
     std::size_t count = 0;
     const std::size_t most_inline =
-        tuple.blocking != nullptr ? device_.max_inline : core_.channel->limits().max_inline;
+        tuple.blocking != nullptr ? tuple.blocking->max_inline() : device_.limits.max_inline;
     const bool is_inline = t.bytes <= std::min(most_inline, core_.options.inject_bytes);
     if (!is_inline && message.buffer == nullptr && t.bulk.local.count == 0 &&
-        !t.bulk.local.use(core_.domain->body(), t.iov.data(), t.iov_count, t.descriptors.data(),
-                          t.bytes, 0))
+        !core_.use_memory(t.bulk.local, t.iov.data(), t.iov_count, t.descriptors.data(), t.bytes,
+                          0))
         return Way::kClose;
     const auto add = [&](const iovec& sge, std::uint32_t key) {
         if (sge.iov_len != 0)
@@ -297,7 +295,7 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, TupleMessage& message, bool 
     };
     if (is_inline || message.buffer != nullptr)
         for (std::size_t i = 0; i < t.iov_count; ++i)
-            add(t.iov[i], is_inline ? 0 : core_.channel->send_buffers().key());
+            add(t.iov[i], is_inline ? 0 : device_.send_buffers.key());
     else
         for (std::size_t i = 0; i < t.bulk.local.count; ++i)
             add(t.bulk.local.iov[i], t.bulk.local.local_keys[i]);
@@ -315,9 +313,8 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, TupleMessage& message, bool 
     work.sges = {sges.data(), count};
     if (is_inline) work.flags = post::kInline;
     WrContext sent;
-    sent.user = &core_;
     sent.handler = &message;
-    switch (core_.channel->post(*peer.connection, work, sent)) {
+    switch (core_.post(peer, work, sent)) {
         case post::Posted::kOk:
             return Way::kPosted;
         case post::Posted::kFull:
@@ -365,7 +362,7 @@ void TupleSender::leave_blocking(TupleOut& tuple) noexcept {
 void TupleSender::finish(TupleMessage& message, int error) {
     SendRequest& request = *message.request;
     if (message.buffer != nullptr) {
-        core_.channel->send_buffers().give_back(message.buffer);
+        device_.send_buffers.give_back(message.buffer);
         --copies_;
     }
     messages_.give_back(message);

@@ -12,10 +12,10 @@
 
 #include "memory/pool.h"
 #include "protocol/common/slot_pool.h"
-#include "protocol/core/core.h"
+#include "protocol/core/core_services.h"
 #include "protocol/core/request_pool.h"
 #include "protocol/tupleq/tuple.h"
-#include "protocol/tupleq/tuple_device.h"
+#include "protocol/tupleq/tuple_services.h"
 
 namespace heddle::protocol {
 
@@ -67,7 +67,8 @@ struct TupleOut : PoolSlot<TupleOut> {
 class TupleSender {
 public:
     // All are kept.
-    TupleSender(Core& core, RequestPool& requests, TupleDevice& device, TupleCounts& counts);
+    TupleSender(CoreServices& core, RequestPool& requests, TupleServices& device,
+                TupleCounts& counts);
     ~TupleSender();
     TupleSender(const TupleSender&) = delete;
     TupleSender& operator=(const TupleSender&) = delete;
@@ -123,9 +124,9 @@ private:
     void leave_blocking(TupleOut& tuple) noexcept;
     std::optional<TupleCredit> credit(const TupleOut& tuple, std::uint32_t number) const noexcept;
 
-    Core& core_;
+    CoreServices& core_;
     RequestPool& requests_;
-    TupleDevice& device_;
+    TupleServices& device_;
     TupleCounts& counts_;
     std::optional<memory::Pool> credits_;
     SlotPool<TupleOut> tuples_;

@@ -7,7 +7,7 @@
 namespace heddle::protocol {
 
 Tuples::Tuples(Core& core, RequestPool& requests, Receives& receives, Delivery& delivery)
-    : device(*core.channel, core.options.tuples.queues * kTupleDepth),
+    : device(core),
       receiver(core, receives, delivery, device, counts_),
       sender(core, requests, device, counts_),
       least_bytes_(core.options.rendezvous == Rendezvous::kTuple ? 0

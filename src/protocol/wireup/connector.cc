@@ -11,7 +11,7 @@ namespace heddle::protocol {
 Connector::Connector(ibv_context* context, ibv_pd* pd, const Options& options)
     : Connector(std::make_unique<Service>(context, pd, options)) {}
 Connector::Connector(std::unique_ptr<Service> service) noexcept
-    : TargetOwners(service->removals()), service_(std::move(service)) {}
+    : TargetQueuePairs(service->removals()), service_(std::move(service)) {}
 Connector::~Connector() = default;
 
 const ProcessName& Connector::process() const noexcept { return service_->self().process; }

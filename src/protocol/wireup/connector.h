@@ -19,6 +19,7 @@
 #include <string>
 
 #include "protocol/common/endpoint_address.h"
+#include "protocol/wireup/targets.h"
 
 namespace heddle::protocol {
 
@@ -70,27 +71,7 @@ struct LocalEndpoint {
     Drain* drain = nullptr;  // nullptr: nobody reads what target QPs deliver
 };
 
-// The senders to target QPs. Any thread.
-class TargetOwners {
-public:
-    explicit TargetOwners(const std::atomic<std::uint64_t>& removals) noexcept
-        : removals_(&removals) {}
-    TargetOwners(const TargetOwners&) = delete;
-    TargetOwners& operator=(const TargetOwners&) = delete;
-    // The sender to the target QP of that number: the asking endpoint's name, of which `process`
-    // and `context` hold for every endpoint that shares the QP.
-    virtual std::optional<EndpointAddress> asker(std::uint32_t target_qpn) const = 0;
-    // Changes when a target QP has got the number of one that is gone.
-    std::uint64_t removals() const noexcept { return removals_->load(std::memory_order_acquire); }
-
-protected:
-    ~TargetOwners() = default;
-
-private:
-    const std::atomic<std::uint64_t>* removals_;
-};
-
-class Connector final : public TargetOwners {
+class Connector final : public TargetQueuePairs {
 public:
     struct Options {
         unsigned first_repeat_ms = 50;  // then twice as long each time, up to 1 s
@@ -136,23 +117,16 @@ public:
     // datagrams get lost. The request is not looked into afterwards.
     void abandon(ConnectionRequest& request);
 
-    // The peer's QP of that number has failed, and nothing of it shall arrive here any more: its
-    // target goes. (What it knows of its own QP only its owner has to believe.)
-    void drop(const EndpointAddress& peer, std::uint32_t peer_qpn);
-    // Nothing more arrives by a target of that QP: there is none, or the device has said so.
-    bool is_quiet(const EndpointAddress& peer, std::uint32_t peer_qpn) const;
+    void drop(const EndpointAddress& peer, std::uint32_t peer_qpn) override;
+    bool is_quiet(const EndpointAddress& peer, std::uint32_t peer_qpn) const override;
     // Nobody answers to the channel of `endpoint` where `peer` was. What that peer had begun to
     // send never ends: its targets go, once all channels that they reach have lost it.
     void lose(const EndpointAddress& peer, const EndpointAddress& endpoint);
     // A Drain was done as it was asked.
     void drained();
-    // What came from that peer to this endpoint cannot be believed: nothing of its channel arrives
-    // there any more, and its WRs fail, so that it does not wait for replies.
-    void refuse(const EndpointAddress& peer, const EndpointAddress& endpoint);
+    void refuse(const EndpointAddress& peer, const EndpointAddress& endpoint) override;
     std::optional<EndpointAddress> asker(std::uint32_t target_qpn) const override;
-    // The peer was connected to the endpoint, and has said that it is no more: nothing comes from
-    // it but what has come already. Not for those who have never been, or are again.
-    bool has_left(const EndpointAddress& peer, const EndpointAddress& endpoint) const;
+    bool has_left(const EndpointAddress& peer, const EndpointAddress& endpoint) const override;
 
     struct Counts {
         std::uint64_t requests_sent = 0, requests_received = 0, replies_sent = 0, repeated = 0,
