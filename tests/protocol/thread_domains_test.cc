@@ -31,5 +31,17 @@ TEST(ThreadDomains, AreDoubledUpToTheCores) {
         EXPECT_EQ(taken[i], i < cores ? 2 * single : single) << "endpoint " << i;
 }
 
+// Endpoints of that category have none. The connector's queue pair, which libmlx5 posts to, has one
+// where theirs are posted to by the direct path: on a register that both use, writes would mix.
+TEST(ThreadDomains, AreOfQueuePairsBesideTheDirectPath) {
+    for (const bool direct : {true, false}) {
+        Options options;
+        options.endpoints = Category::kStatic;
+        options.post = direct ? PostPath::kDirect : PostPath::kVerbs;
+        const End end(options);
+        EXPECT_EQ(end.domain->usage().thread_domains, direct ? 1U : 0U);
+    }
+}
+
 }  // namespace
 }  // namespace heddle::protocol::test

@@ -109,6 +109,22 @@ TEST_F(TupleSenderTest, ItBeginsBehindWhatWasSentBefore) {
     EXPECT_EQ(core_.posted.size(), 1u);
 }
 
+TEST_F(TupleSenderTest, ItBeginsOnceThereIsRoom) {
+    note(2);
+    open_ = asked();
+    core_.has_room = false;
+    answer(open_.sender);
+    ASSERT_EQ(peer_.waiting.size(), 1u);
+    EXPECT_EQ(peer_.outgoing.sent, 0u);
+    give_credit(0);
+    send(big_);
+    EXPECT_TRUE(core_.posted.empty());
+    core_.has_room = true;
+    core_.flush(peer_);
+    EXPECT_EQ(sent(Kind::kTupleBegin), 1u);
+    EXPECT_EQ(peer_.outgoing.sent, 1u);
+}
+
 TEST_F(TupleSenderTest, WithCreditItGoesOnTheConnectionOfAllMessages) {
     open();
     give_credit(0);
