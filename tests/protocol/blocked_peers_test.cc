@@ -49,6 +49,35 @@ protected:
     std::uint64_t to_peer[kPeers], to_center[kPeers];
 };
 
+// All endpoints of a process post to one queue there, so whoever polls makes room for all.
+class BlockedThreads : public BlockedPeers {
+protected:
+    static Options one_queue() {
+        Options options = few_buffers();
+        options.endpoints = Category::kMpiThreads;
+        return options;
+    }
+    BlockedThreads() : BlockedPeers(one_queue()) {}
+};
+
+TEST_F(BlockedThreads, AreServedByAnyOfThem) {
+    std::vector<char> bytes(200, 'b'), room(200);
+    const auto send = [&] { center.send(to_peer[0], bytes); };
+    unsigned sent = 0, received = 0;
+    peers[0]->post(FI_ADDR_UNSPEC, room, this);
+    send();
+    ASSERT_TRUE(until([&] { return have_ended(center.transmit, sent, 1); }, all)) << "connecting";
+    for (unsigned i = 1; i < kRounds; ++i) {
+        peers[0]->post(FI_ADDR_UNSPEC, room, this);
+        send();
+    }
+    // The sender does not poll.
+    const std::vector<End*> others(all.begin() + 1, all.end());
+    EXPECT_TRUE(until([&] { return have_ended(peers[0]->receive, received, kRounds); }, others))
+        << received << " of " << kRounds;
+    EXPECT_TRUE(have_ended(center.transmit, sent, kRounds)) << sent;
+}
+
 // What is read comes into a buffer first, because the memory of the reader is not registered.
 TEST_F(BlockedPeers, ReadsWaitForABuffer) {
     std::vector<std::uint64_t> there(kRounds);

@@ -80,7 +80,10 @@ void Core::wait(Peer& peer, PendingPtr op) {
         fail_peer(peer, peer.failed);
         return;
     }
-    if (peer.waiting.size() == 1) blocked_.push_back(&peer);
+    if (peer.waiting.size() == 1) {
+        blocked_.push_back(&peer);
+        channel->users().set_waits(*this, true);
+    }
     connect(peer);
 }
 
@@ -98,7 +101,7 @@ void Core::flush(Peer& peer) {
     look_if_open(peer);
 }
 
-void Core::flush_all_blocked() {
+void Core::flush_waiting() {
     for (std::size_t i = 0; i < blocked_.size();) {
         Peer& peer = *blocked_[i];
         flush(peer);
@@ -109,6 +112,7 @@ void Core::flush_all_blocked() {
         blocked_[i] = blocked_.back();
         blocked_.pop_back();
     }
+    channel->users().set_waits(*this, !blocked_.empty());
 }
 
 void Core::fail_peer(Peer& peer, int error) {

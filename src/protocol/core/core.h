@@ -68,15 +68,15 @@ protected:
     virtual void on_peer_failed(Peer& peer, int error) = 0;
     // Posts what waits for that peer, in order, as long as there is room.
     void flush(Peer& peer);
-    // The same for all peers for which something waits.
+    // The same for all peers for which something waits, here or at another user of the channel.
     void flush_blocked() {
-        if (!blocked_.empty()) [[unlikely]]
-            flush_all_blocked();
+        if (channel->users().is_anybody_waiting()) [[unlikely]]
+            channel->users().flush();
     }
 
 private:
     void shut(Peer& peer) noexcept { peer.open = peer.small = nullptr; }
-    void flush_all_blocked();
+    void flush_waiting() final;
 
     std::vector<Peer*> blocked_;  // with something waiting
 };

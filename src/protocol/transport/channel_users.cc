@@ -9,6 +9,11 @@ void ChannelUsers::hand_over(std::uint16_t number, std::span<const std::byte> by
         users_[number]->received(bytes, has_immediate, immediate, qpn);
 }
 
+void ChannelUsers::flush() {
+    for (ChannelUser* const user : users_)
+        if (user != nullptr && user->waits_) user->flush_waiting();
+}
+
 void ChannelUsers::tell_of_lost(const Connection& connection, int error, int device_error) {
     for (ChannelUser* const user : users_)
         if (user != nullptr && user->lost(connection, error, device_error)) return;

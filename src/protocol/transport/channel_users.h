@@ -30,6 +30,8 @@ public:
     virtual void changed(Connection& connection) = 0;
     // Reads everything that is in completion queues of its own.
     virtual void drain() = 0;
+    // Posts what waits for room, as far as there is some: see ChannelUsers::set_waits().
+    virtual void flush_waiting() = 0;
     // The channel has broken: nothing is sent any more, and nothing arrives. All its connections
     // have failed.
     virtual void broken(int error) = 0;
@@ -38,6 +40,7 @@ private:
     friend class Channel;
     friend class ChannelUsers;
     std::uint16_t number_ = 0;  // of attach()
+    bool waits_ = false;
 };
 
 // The users of a channel, by the number of the endpoint.
@@ -51,6 +54,7 @@ public:
     }
     void detach(std::uint16_t number) {
         HEDDLE_ASSERT(number < users_.size() && users_[number] != nullptr, "attach() comes first");
+        set_waits(*users_[number], false);
         users_[number] = nullptr;
     }
     bool empty() const noexcept {
@@ -64,6 +68,16 @@ public:
     void hand_over(std::uint16_t number, std::span<const std::byte> bytes, bool has_immediate,
                    std::uint32_t immediate, std::uint32_t qpn);
 
+    // The user has something that waits for room, or not any more. Whoever polls the channel makes
+    // room for all of its users, so it also flushes all: a user that has posted something need not
+    // poll.
+    void set_waits(ChannelUser& user, bool waits) noexcept {
+        waiting_ += waits - user.waits_;
+        user.waits_ = waits;
+    }
+    bool is_anybody_waiting() const noexcept { return waiting_ != 0; }
+    void flush();
+
     template <class Call>
     void each(const Call& call) {
         for (ChannelUser* const user : users_)
@@ -75,6 +89,7 @@ public:
 
 private:
     std::vector<ChannelUser*> users_;
+    int waiting_ = 0;  // users
 };
 
 }  // namespace heddle::protocol
