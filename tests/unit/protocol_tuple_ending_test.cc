@@ -52,6 +52,21 @@ TEST_F(TupleReceiverTest, AWildcardReceiveThatWaitsStopsTheBeginning) {
     tuples_.got_begin(peer_, {id});
     EXPECT_EQ(revoked(), TupleReason::kWildcard);
     EXPECT_TRUE(device_.posted.empty());
+    arrive_otherwise(peer_);
+    EXPECT_EQ(next(), 1) << "it was posted before the wildcard";
+    arrive_otherwise(peer_);
+    EXPECT_EQ(next(), 0);
+}
+
+class TupleWithoutWildcards : public TupleReceiverTest {
+protected:
+    TupleWithoutWildcards() : TupleReceiverTest(Rendezvous::kTuple, true) {}
+};
+
+TEST_F(TupleWithoutWildcards, LookForNone) {
+    open(peer_);
+    EXPECT_FALSE(tuples_.hides(0, kTag, 0));
+    EXPECT_EQ(sent(Kind::kTupleRevoke), 0u);
 }
 
 TEST_F(TupleReceiverTest, AProbeEndsTheQueue) {

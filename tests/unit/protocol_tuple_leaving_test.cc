@@ -54,6 +54,36 @@ TEST_F(TupleSenderTest, WhatIsFlushedIsSentAgainInOrder) {
         ASSERT_NE(each = send_buffers_.take(), nullptr);
 }
 
+TEST_F(TupleSenderTest, WhatHasAReceiveIsNotFlushed) {
+    open();
+    send(big_);
+    give_credit(0);  // its receive was posted meanwhile
+    sender_.got_revoke(peer_, {open_.sender, static_cast<std::uint32_t>(TupleReason::kCancel), 0});
+    EXPECT_EQ(device_.blocking.now, BlockingQueue::State::kReady);
+    device_.blocking.end_first();
+    EXPECT_EQ(drained().delivered, 1u);
+    EXPECT_EQ(drained().qpn, 0u);
+    EXPECT_EQ(device_.blocking.owner, nullptr);
+}
+
+TEST_F(TupleSenderTest, WhatTheDeviceCannotSendInOneGoesOtherwise) {
+    open();
+    give_credit(0);
+    device_.limits_now.max_message = big_.size() - 1;
+    send(big_);
+    EXPECT_EQ(drained().delivered, 0u);
+    closed(0);
+    EXPECT_EQ(otherwise_, Contexts{&big_});
+}
+
+TEST_F(TupleSenderTest, OfManyBuffersGoesOtherwise) {
+    open();
+    give_credit(0);
+    send({{big_.data(), 25}, {big_.data(), 25}, {big_.data(), 25}, {big_.data(), 25}});
+    EXPECT_TRUE(core_.posted.empty());
+    EXPECT_EQ(counts_.ended[static_cast<std::size_t>(TupleReason::kOtherMessage)], 1u);
+}
+
 TEST_F(TupleSenderTest, WhatIsDeliveredInAMiddleOfFlushedOnesIsNotSentAgain) {
     open();
     send(big_);

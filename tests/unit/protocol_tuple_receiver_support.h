@@ -35,8 +35,9 @@ public:
 
 class TupleReceiverTest : public ::testing::Test {
 protected:
-    explicit TupleReceiverTest(Rendezvous rendezvous = Rendezvous::kTuple)
-        : core_(options(rendezvous)) {
+    explicit TupleReceiverTest(Rendezvous rendezvous = Rendezvous::kTuple,
+                               bool no_wildcards = false)
+        : core_(options(rendezvous, no_wildcards)) {
         receiver_.set_interceptor(&tuples_);
         for (Peer* const peer : {&peer_, &other_, &third_})
             core_.connect(*peer);
@@ -44,10 +45,11 @@ protected:
         targets_.askers[kQpn + 1] = other_.name;
     }
     ~TupleReceiverTest() override { receiver_.set_interceptor(nullptr); }
-    static Options options(Rendezvous rendezvous) {
+    static Options options(Rendezvous rendezvous, bool no_wildcards) {
         Options options;
         options.rendezvous = rendezvous;
         options.tuples.queues = kQueues;
+        options.tuples.no_wildcards = no_wildcards;
         return options;
     }
     // A receive of one byte more than the last. Its report has the number as context.

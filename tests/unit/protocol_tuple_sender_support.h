@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -88,15 +89,19 @@ protected:
     }
     // The application sends by the queue. Its report has the text's address.
     void send(std::string& text, std::uint64_t flags = 0, std::uint64_t data = 0) {
+        send({{text.data(), text.size()}}, flags, data, &text);
+    }
+    void send(std::initializer_list<iovec> buffers, std::uint64_t flags = 0, std::uint64_t data = 0,
+              void* context = nullptr) {
         SendRequest& request = requests_.take(peer_, *this);
         request.flags = FI_TAGGED | flags;
         request.tag = kTag;
         request.data = data;
-        request.bytes = text.size();
+        for (const iovec& each : buffers)
+            request.bytes += each.iov_len;
         request.report.what = WrContext::kEntry;
-        request.report.context = &text;
-        const iovec buffer{text.data(), text.size()};
-        request.set_buffers(&buffer, 1, nullptr);
+        request.report.context = context;
+        request.set_buffers(buffers.begin(), buffers.size(), nullptr);
         sender_.send(*sender_.find(peer_, kTag), request);
     }
     // The sends that have ended since it was last called, by their texts.

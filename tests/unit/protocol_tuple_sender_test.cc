@@ -181,6 +181,36 @@ TEST_F(TupleSenderTest, WithoutCreditItGoesOnAQueueThatMayBlock) {
     EXPECT_EQ(core_.posted.size(), 1u);
 }
 
+TEST_F(TupleSenderTest, TheNextGoesWhenABlockingQueueHasRoom) {
+    open();
+    for (std::uint32_t i = 0; i <= BlockingQueue::kDepth; ++i)
+        send(big_);
+    EXPECT_EQ(device_.blocking.posted.size(), BlockingQueue::kDepth);
+    device_.blocking.end_first();
+    EXPECT_EQ(device_.blocking.posted.size(), BlockingQueue::kDepth);
+    EXPECT_EQ(sender_.held(), 0u);
+}
+
+TEST_F(TupleSenderTest, BuffersAreGathered) {
+    open();
+    give_credit(0);
+    send({{big_.data(), 60}, {nullptr, 0}, {third_.data(), 40}});
+    ASSERT_EQ(core_.posted.size(), 1u);
+    EXPECT_EQ(core_.posted[0].sges.size(), 2u);
+    const std::string whole = big_.substr(0, 60) + third_.substr(0, 40);
+    ASSERT_EQ(core_.posted[0].bytes.size(), whole.size());
+    EXPECT_EQ(std::memcmp(core_.posted[0].bytes.data(), whole.data(), whole.size()), 0);
+    // The same of one that is copied until there is credit.
+    device_.has_blocking = false;
+    send({{big_.data(), 20}, {third_.data(), 30}});
+    give_credit(1);
+    sender_.progress();
+    ASSERT_EQ(core_.posted.size(), 2u);
+    ASSERT_EQ(core_.posted[1].bytes.size(), 50u);
+    EXPECT_EQ(static_cast<char>(core_.posted[1].bytes[19]), 'b');
+    EXPECT_EQ(static_cast<char>(core_.posted[1].bytes[20]), 't');
+}
+
 TEST_F(TupleSenderTest, WaitsHereWhereNoQueueMayBlock) {
     open();
     device_.has_blocking = false;
