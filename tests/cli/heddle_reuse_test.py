@@ -39,12 +39,14 @@ class Reuse(Case):
         self.assertNotIn("spread", known)
         self.assertEqual(measured["sizes"], known["sizes"])
         self.assertEqual(measured["post"], known["post"])
-        self.assertEqual([size["bytes"] for size in known["post"]["sizes"]],
-                         [8, 64, 512, 4096, 8192])
+        self.assertEqual([(size["queue_pairs"], size["bytes"]) for size in known["post"]["sizes"]],
+                         [(queue_pairs, size) for queue_pairs in (1, 64)
+                          for size in (8, 64, 512, 4096, 8192)])
         for size in known["post"]["sizes"]:
             self.assertGreater(min(size["verbs_ns"], size["direct_ns"]), 0)
         shown = self.heddle("calibrate", "--show").stdout
         self.assertRegex(shown, "(?m)^ *4096 ")
+        self.assertRegex(shown, r"(?m)^ *64 +8192 +\d+ +\d+ +\d\.\d\d$")
         self.assertIn(f"FI_HEDDLE_POST=auto is {known['post']['auto']}", shown)
         self.assertIn("Conclusion: " + known["conclusion"], " ".join(shown.split()))
         for way in ("send", "ring", "one-sided"):

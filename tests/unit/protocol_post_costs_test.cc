@@ -23,10 +23,15 @@ TEST(PostCosts, Choice) {
     EXPECT_TRUE(costs(500, 500).direct_pays());
     EXPECT_FALSE(costs(500, 600).direct_pays());
     PostCosts mixed = costs(500, 400);
-    mixed.costs[4] = {500, 1000};
+    mixed.costs[4] = mixed.costs[9] = {500, 1000};
     EXPECT_TRUE(mixed.direct_pays());
-    mixed.costs[3] = {500, 1000};
+    mixed.costs[3] = mixed.costs[8] = {500, 1000};
     EXPECT_FALSE(mixed.direct_pays());
+    // Where a process has many peers counts as much.
+    PostCosts scale = costs(500, 400);
+    for (std::size_t i = 0; i < scale.costs.size(); ++i)
+        if (PostCosts::queue_pairs_of(i) > 1) scale.costs[i] = {500, 700};
+    EXPECT_FALSE(scale.direct_pays());
 }
 
 TEST(PostCosts, FileAndBack) {
@@ -66,17 +71,17 @@ TEST(PostCosts, LinksAreNotFollowed) {
 
 TEST(PostCosts, InvalidFiles) {
     const std::string good = costs(500, 400).text();
-    for (const char* bad : {"", "heddle post costs 2\n", "heddle post costs 1\n",
-                            "heddle post costs 1\n8 500 400\n", "heddle reuse costs 1\n"})
+    for (const char* bad : {"", "heddle post costs 3\n", "heddle post costs 2\n",
+                            "heddle post costs 2\n1 8 500 400\n", "heddle reuse costs 2\n"})
         EXPECT_FALSE(PostCosts::parse(bad)) << bad;
-    for (const char* line :
-         {"8 500", "8 500 -1", "8 500 nan", "9 500 400", "8 500 400 300", "8 0 400"})
-        EXPECT_FALSE(PostCosts::parse("heddle post costs 1\n" + std::string(line) +
+    for (const char* line : {"1 8 500", "1 8 500 -1", "1 8 500 nan", "1 9 500 400", "2 8 500 400",
+                             "1 8 500 400 300", "1 8 0 400"})
+        EXPECT_FALSE(PostCosts::parse("heddle post costs 2\n" + std::string(line) +
                                       good.substr(good.find('\n', good.find('\n') + 1))))
             << line;
-    EXPECT_FALSE(PostCosts::parse(good + "16384 500 400\n"));
+    EXPECT_FALSE(PostCosts::parse(good + "64 16384 500 400\n"));
     ASSERT_TRUE(PostCosts::parse(good));
-    EXPECT_FALSE(PostCosts::parse("heddle post costs 2\n" + good.substr(good.find('\n') + 1)));
+    EXPECT_FALSE(PostCosts::parse("heddle post costs 1\n" + good.substr(good.find('\n') + 1)));
     std::mt19937 random(1);
     for (int i = 0; i < 20'000; ++i) {
         std::string text = good;

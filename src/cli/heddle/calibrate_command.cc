@@ -62,11 +62,14 @@ std::string number(double value) {
 }
 
 void print_posts(const PostCosts& posts, const std::string& file) {
-    std::printf("\nFrom the post to the completion, ns\n\n%8s %8s %8s\n", "bytes", "verbs",
-                "direct");
-    for (std::size_t i = 0; i < PostCosts::kSizes.size(); ++i)
-        std::printf("%8zu %8.0f %8.0f\n", PostCosts::kSizes[i], posts.costs[i].verbs,
-                    posts.costs[i].direct);
+    std::printf(
+        "\nFrom the post to the completion, ns, on queue pairs in turns\n\n"
+        "%12s %8s %8s %8s %14s\n",
+        "queue pairs", "bytes", "verbs", "direct", "direct / verbs");
+    for (std::size_t i = 0; i < posts.costs.size(); ++i)
+        std::printf("%12u %8zu %8.0f %8.0f %14.2f\n", PostCosts::queue_pairs_of(i),
+                    PostCosts::size_of(i), posts.costs[i].verbs, posts.costs[i].direct,
+                    posts.costs[i].direct / posts.costs[i].verbs);
     std::printf("\nFI_HEDDLE_POST=auto is %s\n", posts.direct_pays() ? "direct" : "verbs");
     if (!file.empty()) std::printf("Kept in %s\n", file.c_str());
 }
@@ -220,8 +223,9 @@ std::string conclusion(const ReuseCosts& costs, const std::optional<PostCosts>& 
 
 Json json_of(const PostCosts& posts) {
     Json sizes = Json::array();
-    for (std::size_t i = 0; i < PostCosts::kSizes.size(); ++i)
-        sizes.push_back({{"bytes", PostCosts::kSizes[i]},
+    for (std::size_t i = 0; i < posts.costs.size(); ++i)
+        sizes.push_back({{"queue_pairs", PostCosts::queue_pairs_of(i)},
+                         {"bytes", PostCosts::size_of(i)},
                          {"verbs_ns", posts.costs[i].verbs},
                          {"direct_ns", posts.costs[i].direct}});
     return {{"auto", posts.direct_pays() ? "direct" : "verbs"}, {"sizes", sizes}};

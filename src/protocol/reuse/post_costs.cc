@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "protocol/reuse/post_costs.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -15,24 +16,35 @@
 namespace heddle::protocol {
 namespace {
 
-constexpr const char* kPostCostsLine = "heddle post costs 1";
-constexpr int kTurns = 41, kPosts = 8;
+constexpr const char* kPostCostsLine = "heddle post costs 2";
+constexpr unsigned kTurns = 41, kPosts = 8;  // posts of a turn, at least
 // What two equal sides differ by.
 constexpr double kLevel = 1.02;
 
-// An endpoint that writes to itself.
+// Endpoints that write to themselves.
 class PostLoop {
 public:
-    PostLoop(const std::string& device, Path path)
-        : set_(device, Category::kMpiEverywhere, 1, options(path)) {
-        set_[0].connect(set_[0].address());
+    PostLoop(const DeviceInfo& device, Path path, unsigned queue_pairs)
+        : set_(device.name, made_on(device, Category::kDynamic), queue_pairs, options(path)) {
+        for (unsigned i = 0; i < queue_pairs; ++i)
+            set_[i].connect(set_[i].address());
     }
 
-    // Nanoseconds of an operation, one after the other.
+    // Nanoseconds of an operation, one after the other, the next on the next queue pair.
     double turn(std::size_t bytes) {
+        const auto begin = Clock::now();
+        const unsigned posts = std::max(kPosts, set_.size());
+        for (unsigned i = 0; i < posts; ++i)
+            write(set_[i % set_.size()], bytes);
+        return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / posts;
+    }
+
+private:
+    using Clock = std::chrono::steady_clock;
+    static constexpr std::size_t kBytes = PostCosts::kSizes.back(), kInline = 60;
+
+    static void write(Endpoint& e, std::size_t bytes) {
         HEDDLE_ASSERT(bytes != 0 && bytes <= kBytes, "the buffer holds the source and the target");
-        using Clock = std::chrono::steady_clock;
-        Endpoint& e = set_[0];
         const auto at = reinterpret_cast<std::uintptr_t>(e.buffer());
         const ibv_sge sge{at, static_cast<std::uint32_t>(bytes), e.mr()->lkey};
         post::WorkRequest work;
@@ -42,24 +54,19 @@ public:
         work.sges = {&sge, 1};
         work.remote_address = at + kBytes;
         work.remote_key = e.mr()->rkey;
+        constexpr std::uint32_t kLooks = 1024;
         const auto begin = Clock::now();
         e.visit([&](auto& queues) {
             post::Completion done;
-            for (int i = 0; i < kPosts; ++i) {
-                if (queues.send().post_now(work) != post::Posted::kOk)
-                    throw VerbsError("an operation to measure posting with", EIO);
-                while (queues.completions().poll(&done, 1) == 0)
-                    if (Clock::now() - begin > std::chrono::seconds(1))
-                        throw VerbsError("an operation to measure posting with", ETIMEDOUT);
-                if (done.status != IBV_WC_SUCCESS)
-                    throw VerbsError("an operation to measure posting with", EIO);
-            }
+            if (queues.send().post_now(work) != post::Posted::kOk)
+                throw VerbsError("an operation to measure posting with", EIO);
+            for (std::uint32_t looks = 0; queues.completions().poll(&done, 1) == 0;)
+                if (++looks % kLooks == 0 && Clock::now() - begin > std::chrono::seconds(1))
+                    throw VerbsError("an operation to measure posting with", ETIMEDOUT);
+            if (done.status != IBV_WC_SUCCESS)
+                throw VerbsError("an operation to measure posting with", EIO);
         });
-        return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / kPosts;
     }
-
-private:
-    static constexpr std::size_t kBytes = PostCosts::kSizes.back(), kInline = 60;
     static EndpointOptions options(Path path) {
         EndpointOptions options;
         options.depth = 16;
@@ -83,16 +90,20 @@ bool PostCosts::direct_pays() const noexcept {
 }
 
 PostCosts PostCosts::measure(const std::string& device) {
-    PostLoop verbs(device, Path::kVerbs), direct(device, Path::kDirect);
+    const DeviceInfo info = heddle::device(device);
     PostCosts all;
-    for (std::size_t i = 0; i < kSizes.size(); ++i) {
-        std::vector<double> by_verbs, directly;
-        for (int turn = 0; turn < kTurns; ++turn) {
-            by_verbs.push_back(verbs.turn(kSizes[i]));
-            directly.push_back(direct.turn(kSizes[i]));
+    Cost* cost = all.costs.data();
+    for (const unsigned queue_pairs : kQueuePairs) {
+        PostLoop verbs(info, Path::kVerbs, queue_pairs), direct(info, Path::kDirect, queue_pairs);
+        for (const std::size_t bytes : kSizes) {
+            std::vector<double> by_verbs, directly;
+            for (unsigned turn = 0; turn < kTurns; ++turn) {
+                by_verbs.push_back(verbs.turn(bytes));
+                directly.push_back(direct.turn(bytes));
+            }
+            HEDDLE_ASSERT(by_verbs.size() == directly.size(), "the two sides take turns");
+            *cost++ = {median(by_verbs), median(directly)};
         }
-        HEDDLE_ASSERT(by_verbs.size() == directly.size(), "the two sides take turns");
-        all.costs[i] = {median(by_verbs), median(directly)};
     }
     return all;
 }
@@ -103,9 +114,9 @@ std::filesystem::path PostCosts::file(const DeviceInfo& device) {
 
 std::string PostCosts::text() const {
     std::string text = std::string(kPostCostsLine) + "\n";
-    for (std::size_t i = 0; i < kSizes.size(); ++i)
-        text += std::to_string(kSizes[i]) + " " + exact(costs[i].verbs) + " " +
-                exact(costs[i].direct) + "\n";
+    for (std::size_t i = 0; i < costs.size(); ++i)
+        text += std::to_string(queue_pairs_of(i)) + " " + std::to_string(size_of(i)) + " " +
+                exact(costs[i].verbs) + " " + exact(costs[i].direct) + "\n";
     return text;
 }
 
@@ -114,16 +125,17 @@ std::optional<PostCosts> PostCosts::parse(const std::string& text) {
     std::string line;
     if (!std::getline(lines, line) || line != kPostCostsLine) return std::nullopt;
     PostCosts all;
-    for (std::size_t i = 0; i < kSizes.size(); ++i) {
+    for (std::size_t i = 0; i < all.costs.size(); ++i) {
         if (!std::getline(lines, line)) return std::nullopt;
         std::istringstream words(line);
         words.imbue(std::locale::classic());
+        unsigned queue_pairs = 0;
         std::size_t size = 0;
         Cost& cost = all.costs[i];
-        words >> size >> cost.verbs >> cost.direct;
+        words >> queue_pairs >> size >> cost.verbs >> cost.direct;
         const auto time = [](double value) { return value > 0 && value < kMostNanoseconds; };
-        if (!words || !(words >> std::ws).eof() || size != kSizes[i] || !time(cost.verbs) ||
-            !time(cost.direct))
+        if (!words || !(words >> std::ws).eof() || queue_pairs != queue_pairs_of(i) ||
+            size != size_of(i) || !time(cost.verbs) || !time(cost.direct))
             return std::nullopt;
     }
     if (std::getline(lines, line)) return std::nullopt;
