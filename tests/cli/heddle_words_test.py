@@ -54,6 +54,16 @@ class Words(Case):
         self.assertIn("softhca stat: there is no option --josn; did you mean '--json'?", said)
         self.assert_run(self.softhca("run", "--enigne", "inline", "true"), 125, err="'--engine'?")
 
+    def test_the_options_of_the_provider(self):
+        environment = {"FI_HEDDLE_POST": "direct", "FI_HEDDLE_RINGS": "many"}
+        known = json.loads(self.heddle("options", "--json", status=0, env=environment).stdout)
+        self.assertGreater(len(known), 20)
+        shown = self.heddle("options", status=0, env=environment).stdout
+        for option in known:
+            self.assertRegex(shown, f"(?m)^{option['variable']}$")
+        self.assertIn("    default: auto\n    set to: direct\n", shown)
+        self.assertIn("    set to: many, which is not possible\n", shown)
+
     def commands(self, *before):
         yield before
         text = self.heddle(*before, "--help", status=0).stdout

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The thread domains that endpoints take from the device, and that `heddle top` shows. A program
-// that chooses no category gets two for each endpoint, as long as there are no more endpoints than
-// cores, and one for each other endpoint.
+// The objects that endpoints take from the device, and that `heddle top` shows. A program that
+// chooses no category gets two thread domains for each endpoint, as long as there are no more
+// endpoints than cores, and one for each other endpoint.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -29,6 +29,24 @@ TEST(ThreadDomains, AreDoubledUpToTheCores) {
     EXPECT_GT(single, 0U);
     for (unsigned i = 0; i < taken.size(); ++i)
         EXPECT_EQ(taken[i], i < cores ? 2 * single : single) << "endpoint " << i;
+}
+
+TEST(ObjectsOfAProcess, AreThoseOfItsEndpointsAndOfTheConnector) {
+    Options options;
+    options.endpoints = Category::kMpiEverywhere;
+    End one(options);
+    const Usage first = one.domain->usage();
+    EXPECT_EQ(first.cqs, 2U) << "the endpoint's, and the connector's";
+    EXPECT_EQ(first.qps, 1U) << "the connector's";
+    End other(options);
+    EXPECT_EQ(one.domain->usage().cqs, 3U);
+    EXPECT_EQ(one.domain->usage().mrs, 2 * first.mrs);
+    // A connection is a queue pair at its sender, and a target at the other end.
+    std::vector<char> text(8, 't'), room(8);
+    other.post(FI_ADDR_UNSPEC, room, &room);
+    one.send(one.addresses.insert(other.endpoint->name()), text);
+    ASSERT_TRUE(until([&] { return !other.receive.empty(); }, {&one, &other}));
+    EXPECT_EQ(one.domain->usage().qps, first.qps + 2);
 }
 
 // Endpoints of that category have none. The connector's queue pair, which libmlx5 posts to, has one
