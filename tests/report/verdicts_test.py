@@ -275,7 +275,7 @@ class Verdicts(unittest.TestCase):
         # each count that a category does not allow
         for category, field, value in (
                 ("mpi-everywhere", "contexts", 1), ("2xdynamic", "uar_pages", 5), ("dynamic", "register_locks", 1),
-                ("dynamic", "domain_locks", 1), ("shared-dynamic", "uar_pages", 5), ("static", "register_locks", 0),
+                ("dynamic", "domain_locks", 1), ("shared-dynamic", "uar_pages", 7), ("static", "register_locks", 0),
                 ("mpi+threads", "qps", 5), ("mpi+threads", "cqs", 3), ("mpi+threads", "domain_locks", 1999),
                 ("static", "blueflame", 899)):
             rows = list(fake_mpi.categories(None, cores=4))
@@ -283,6 +283,11 @@ class Verdicts(unittest.TestCase):
             said = verdict(key, rows)
             self.assertEqual(said.state, "unlike", (category, field))
             self.assertIn(category, said.text)
+        # a queue pair that only receives may find room on a page, or not
+        rows = list(fake_mpi.categories(None, cores=4))
+        for row in rows:
+            row["uar_pages"] += row["category"] == "shared-dynamic"
+        self.assertEqual(verdict(key, rows).state, "like")
         # rates count on cores enough alone
         for cores, state in ((4, "partly"), (2, "cannot")):
             rows = list(fake_mpi.categories(None, cores))

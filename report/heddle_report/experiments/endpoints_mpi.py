@@ -13,8 +13,8 @@ ONE_FOR_ALL = "mpi+threads"
 # heddle's connector has one, on a page of its own.
 PAPER_PAGES = {"mpi-everywhere": lambda n: 8 * n + 1, "2xdynamic": lambda n: 8 + 2 * n, "dynamic": lambda n: 8 + n,
                "shared-dynamic": lambda n: 8 + (n + 1) // 2, "static": lambda n: 8 + 1, ONE_FOR_ALL: lambda n: 8 + 1}
-# With today's kernels the queue pairs that only receive have pages, too, as many in each category. So what is
-# compared is by how much two categories differ.
+# With today's kernels the queue pairs that only receive have pages, too, as many in each category, but for the
+# last one, which may find room on a page. So what is compared is by how much two categories differ, to one page.
 MORE_PAGES = (("2xdynamic", "dynamic", lambda n: n), ("dynamic", "shared-dynamic", lambda n: n // 2))
 NOTHING_LOST = 0.9  # of the rate of one lock for all, at least, where each thread has queues of its own
 
@@ -150,9 +150,9 @@ def broken_between(rows):
             if (*place, more) not in pages or (*place, less) not in pages:
                 continue
             difference = pages[*place, more] - pages[*place, less]
-            if difference != wanted(place[2]):
+            if abs(difference - wanted(place[2])) > 1:
                 found.append(f"{more} with {place[2]} threads: {difference} UAR pages more than {less}, not "
-                             f"{wanted(place[2])}")
+                             f"about {wanted(place[2])}")
     return found
 
 
@@ -197,7 +197,7 @@ EXPERIMENTS = [Experiment(
              "doorbells a message", "BlueFlame writes a message"),
     unit="million messages a second", points=points, panels=panels, verdict=verdict,
     criterion="The counts of every row must be those that its category promises: contexts, queue pairs, completion "
-    "queues, UAR pages, and locks taken. A thread with a register of its own takes no lock of heddle's; else each "
+    "queues, UAR pages (with today's kernels to one page), and locks taken. A thread with a register of its own takes no lock of heddle's; else each "
     "doorbell takes one, and with one queue for all each call does, too. One count that differs is not as wanted, and "
     "a wrong grid ends the experiment. Rates are judged where each thread of both processes has a core: then 2xdynamic, "
     "dynamic and shared-dynamic must have 0.9 of the rate of mpi+threads or more. If some have not, it is partly as "
