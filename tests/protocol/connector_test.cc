@@ -174,7 +174,9 @@ TEST_P(Transports, RefuseAnUnknownEndpoint) {
     EndpointAddress stale = b.name();
     stale.process.nonce ^= 0x1'0000'0001;
     EXPECT_TRUE(a.wait(*a.connect(stale), ECONNREFUSED));
-    EXPECT_EQ(b.connector->counts().refused, 2u);
+    // A request that is not answered in time is repeated, and refused again.
+    EXPECT_GE(b.connector->counts().refused, 2u);
+    EXPECT_LE(b.connector->counts().refused, 2u + a.connector->counts().repeated);
     EXPECT_EQ(b.connector->counts().targets, 0u);
     EXPECT_TRUE(a.wait(*a.connect(b.name())));
 }
