@@ -41,6 +41,8 @@ class CheckHardware(Case):
             self.assertEqual(list(found), CHECKS)
             for name in ALWAYS:
                 self.assertEqual(found[name]["verdict"], "as expected", found[name])
+            # Not every kernel lets every user watch memory.
+            self.assertIn(found["memory-events"]["verdict"], ("as expected", "could not be asked"))
             self.assertEqual(found["entries"]["details"]["difference"], "")
             self.assertTrue(found["versions"]["details"]["software"])
         self.assertEqual(kind["order"]["verdict"], "as expected")

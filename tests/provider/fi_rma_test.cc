@@ -176,6 +176,18 @@ TEST_F(Memory, AtomicsOfSeveralBuffers) {
     }
 }
 
+TEST_F(Memory, AtomicsOfTheSizeThatMayBeInjected) {
+    std::uint64_t values[17];
+    std::fill(std::begin(values), std::end(values), 5);
+    const auto inject = [&](std::size_t count) {
+        return fi_inject_atomic(a, values, count, pair.to_b, at(0), key, FI_UINT64, FI_SUM);
+    };
+    ASSERT_EQ(world.info->tx_attr->inject_size, 128u);
+    EXPECT_EQ(inject(17), -FI_EMSGSIZE);
+    must([&] { return inject(16); });
+    expect_value(15, 5);
+}
+
 TEST_F(Memory, WhatCannotBe) {
     std::uint64_t values[64] = {};
     std::vector<char> large(129);

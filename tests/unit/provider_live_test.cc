@@ -84,8 +84,12 @@ TEST_F(LiveSegment, IsNoneIfItIsAnothersOrTooShort) {
     header->version = kLiveVersion + 1;
     EXPECT_FALSE(read());
     header->version = kLiveVersion;
-    header->endpoint_values = 1;
-    EXPECT_FALSE(read());
+    for (std::uint32_t* const count : {&header->endpoint_values, &header->process_values}) {
+        ++*count;
+        EXPECT_FALSE(read());
+        --*count;
+    }
+    EXPECT_TRUE(read());
 }
 
 TEST_F(LiveSegment, HasTextThatATerminalMayShow) {

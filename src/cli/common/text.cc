@@ -90,6 +90,13 @@ std::string file_contents(const std::filesystem::path& file) {
     return text.str();
 }
 
+std::string fixed(double value, int decimals) {
+    HEDDLE_ASSERT(decimals >= 0 && decimals <= 9, "a table has room for so many digits");
+    char text[32];
+    std::snprintf(text, sizeof text, "%.*f", decimals, value);
+    return text;
+}
+
 std::string printable(std::string_view text, std::size_t most) {
     std::string result(text.substr(0, most));
     for (char& c : result)

@@ -31,6 +31,7 @@ private:
     std::vector<std::vector<std::string>> rows_;
 };
 
+std::string fixed(double value, int decimals);  // 0.25
 // 950, 12.3K, 4.56M: at most five characters, powers of 1000 (of 1024 for bytes, with Ki, Mi).
 std::string short_number(double value);
 std::string short_bytes(std::uint64_t bytes);

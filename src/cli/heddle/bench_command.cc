@@ -19,6 +19,8 @@
 namespace heddle::cli {
 namespace {
 
+using cli_common::fixed;
+
 constexpr std::uint32_t kPaperThreads = 16;
 
 struct BenchRequest {

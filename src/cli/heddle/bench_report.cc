@@ -110,13 +110,6 @@ std::string text_of(const std::optional<std::uint32_t>& value) {
 
 const char* text_of(Path path) { return path == Path::kVerbs ? "verbs" : "direct"; }
 
-std::string fixed(double value, int decimals) {
-    HEDDLE_ASSERT(decimals >= 0 && decimals <= 9, "a table has room for so many digits");
-    char text[32];
-    std::snprintf(text, sizeof text, "%.*f", decimals, value);
-    return text;
-}
-
 std::string title_of(const DeviceInfo& device) {
     return device.name + (device.software ? " (software HCA)" : "") +
            (device.thread_domains ? ""

@@ -37,7 +37,6 @@ Json sharing_facts(const Sharing& sharing);  // how many threads share one of ea
 Json json_of(const std::optional<std::uint32_t>& value);
 std::string text_of(const std::optional<std::uint32_t>& value);
 const char* text_of(Path path);
-std::string fixed(double value, int decimals);
 // "mlx5_0 (software HCA)".
 std::string title_of(const DeviceInfo& device);
 // "16 threads on 2 cores, which take turns; pinned to processors 0, 1".

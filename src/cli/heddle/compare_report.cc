@@ -11,6 +11,8 @@
 
 namespace heddle::cli {
 
+using cli_common::fixed;
+
 namespace {
 
 std::string profile_text(const ComparedRuns& all) {

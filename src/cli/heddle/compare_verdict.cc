@@ -3,11 +3,14 @@
 
 #include <vector>
 
+#include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/reuse_report.h"
 #include "heddle/detail/assert.h"
 
 namespace heddle::cli {
+
+using cli_common::fixed;
 
 const char* verdict_text(Verdict verdict) {
     switch (verdict) {

@@ -19,6 +19,8 @@
 namespace heddle::cli {
 namespace {
 
+using cli_common::fixed;
+
 // What both kernels are asked.
 struct Common {
     Selection selection;

@@ -19,6 +19,8 @@
 namespace heddle::cli {
 namespace {
 
+using cli_common::fixed;
+
 using bench::OverlapCase;
 using bench::OverlapResult;
 using bench::OverlapSample;

@@ -18,6 +18,8 @@
 namespace heddle::cli {
 namespace {
 
+using cli_common::fixed;
+
 using bench::ReuseCase;
 using bench::ReuseKind;
 using protocol::ReuseCosts;

@@ -22,6 +22,8 @@
 namespace heddle::cli {
 namespace {
 
+using cli_common::fixed;
+
 using bench::ReuseCase;
 using bench::ReuseKind;
 

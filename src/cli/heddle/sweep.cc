@@ -18,6 +18,8 @@
 namespace heddle::cli {
 namespace {
 
+using cli_common::fixed;
+
 struct SweepRow {
     bench::FigurePoint point;
     std::optional<Usage> usage;

@@ -17,6 +17,8 @@
 namespace heddle::cli {
 namespace {
 
+using cli_common::fixed;
+
 using bench::TupleCase;
 using bench::TupleResult;
 
