@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "heddle/detail/assert.h"
 #include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
@@ -70,6 +71,7 @@ bool takes(const SendRing& ring, const Peer& peer, const EagerMessage& out) noex
 
 post::Posted EagerSender::post(Peer& peer, const EagerMessage& out, const WrContext& sent,
                                bool may_stay) {
+    HEDDLE_DEBUG_ASSERT(CoreServices::can_send(peer), "what cannot be sent waits");
     SendRing* ring = rings_.ring_at(peer);
     if (ring != nullptr && !takes(*ring, peer, out)) ring = nullptr;
     const auto by_buffer = [&] {
@@ -113,6 +115,7 @@ post::Posted EagerSender::post_inline(Peer& peer, const EagerMessage& out, SendR
             end = gather(end, out.iov, out.count);
         }
     }
+    HEDDLE_DEBUG_ASSERT(end <= flat + sizeof flat, "what is inline fits into an entry");
     sges[0] = sge_of(flat, static_cast<std::size_t>(end - flat));
     work.sges = {sges, used};
     work.flags = post::kInline;
@@ -131,6 +134,7 @@ post::Posted EagerSender::post_copied(Peer& peer, const EagerMessage& out, SendR
         end = address_ring(work, peer, *ring, out, static_cast<std::size_t>(end - buffer), end);
     else
         address_send(work, peer, out);
+    HEDDLE_DEBUG_ASSERT(end <= buffer + buffers.bytes(), "a buffer holds any eager message");
     const ibv_sge sge = sge_of(buffer, static_cast<std::size_t>(end - buffer), buffers.key());
     work.sges = {&sge, 1};
     WrContext sent = wanted;

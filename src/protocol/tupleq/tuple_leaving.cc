@@ -4,6 +4,7 @@
 // order, by the way of all other messages.
 #include <deque>
 
+#include "heddle/detail/assert.h"
 #include "protocol/tupleq/tuple_sender.h"
 
 namespace heddle::protocol {
@@ -70,6 +71,7 @@ void TupleSender::got_closed(Peer& peer, const TupleClosedBody& closed) {
 // Nothing of it is at the device. What there is left goes the way of all others, or has failed.
 void TupleSender::end(TupleOut& tuple) {
     Peer& peer = *tuple.peer;
+    HEDDLE_ASSERT(tuple.outstanding == 0, "the device would tell of a message that is gone");
     leave_blocking(tuple);
     by_key_.erase({peer.number, tuple.tag});
     credits_->give_back(tuple.credits);
@@ -85,6 +87,7 @@ void TupleSender::end(TupleOut& tuple) {
     const TupleBeginBody ended{tuple.receiver};
     tuples_.give_back(tuple);
     // All tuples of a peer are hashed alike, so none may be there when that changes.
+    HEDDLE_ASSERT(peer.other_ways != 0 && of(peer).tuples != 0, "a tuple has ended twice");
     --peer.other_ways;
     OfPeer& its = of(peer);
     if (--its.tuples == 0) its.mask = its.new_mask;

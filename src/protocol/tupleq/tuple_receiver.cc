@@ -12,6 +12,7 @@
 #include <cstring>
 #include <optional>
 
+#include "heddle/detail/assert.h"
 #include "heddle/error.h"
 
 namespace heddle::protocol {
@@ -102,6 +103,8 @@ void TupleReceiver::got_open(Peer& peer, std::uint64_t tag, const TupleOpenBody&
         answer.declined = static_cast<std::uint32_t>(declined);
         return core_.control(peer, Kind::kTupleAnswer, answer);
     }
+    HEDDLE_ASSERT(queue != nullptr && (empty() || mask_ == open.mask),
+                  "all tuples here are told apart by the same bits");
     mask_ = open.mask;
     TupleIn& tuple = tuples_.take();
     tuple.state = TupleIn::State::kOffered;
@@ -171,6 +174,7 @@ Receive& TupleReceiver::let_go(TupleReceive& its) noexcept {
 
 bool TupleReceiver::to_device(TupleIn& tuple, TupleReceive& its) {
     const Receive& r = *its.receive;
+    HEDDLE_ASSERT(tuple.posted.size() < kTupleDepth, "credit has so many places");
     if (r.iov_count > 1) return false;
     const std::size_t room = std::min(r.bytes, device_.limits.max_message);
     if (room != 0 && !core_.use_memory(its.local, r.iov.data(), r.iov_count, nullptr, room,
@@ -191,6 +195,8 @@ bool TupleReceiver::to_device(TupleIn& tuple, TupleReceive& its) {
 // Behind the posts, so that a sender with credit finds a receive.
 void TupleReceiver::write_credits(TupleIn& tuple) {
     Peer& peer = *tuple.peer;
+    HEDDLE_ASSERT(tuple.posts - tuple.credited <= tuple.posted.size(),
+                  "credit is due for receives at the device");
     while (tuple.credited != tuple.posts) {
         const std::size_t at = tuple.posted.size() - (tuple.posts - tuple.credited);
         const TupleCredit credit{
@@ -329,6 +335,7 @@ void TupleReceiver::got_end(Peer& peer, const TupleBeginBody& ended) {
 }
 
 void TupleReceiver::erase(TupleIn& tuple) {
+    HEDDLE_ASSERT(tuple.queue == nullptr, "its receives have not been taken back");
     by_key_.erase({tuple.peer->number, tuple.tag});
     std::erase(listed_, &tuple);
     tuple.listed = false;

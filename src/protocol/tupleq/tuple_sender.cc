@@ -67,6 +67,7 @@ TupleOut* TupleSender::find(const Peer& peer, std::uint64_t tag) noexcept {
 TupleSender::OfPeer& TupleSender::of(const Peer& peer) {
     if (peer.number >= by_peer_.size()) [[unlikely]]
         by_peer_.resize(core_.peers.size());
+    HEDDLE_ASSERT(peer.number < by_peer_.size(), "a peer of another endpoint");
     return by_peer_[peer.number];
 }
 
@@ -90,6 +91,7 @@ void TupleSender::note(Peer& peer, const SendArguments& a) {
 
 void TupleSender::open(Peer& peer, const SendArguments& a, const TupleKey& key) {
     if (by_key_.contains(key)) return;  // the mask has changed meanwhile
+    HEDDLE_ASSERT((key.tag & of(peer).mask) == 0, "tuples are found by tags without ignored bits");
     try {
         if (!credits_)
             credits_.emplace(device_.pd, kTupleDepth * sizeof(TupleCredit),
@@ -176,6 +178,8 @@ bool TupleSender::begin(std::uint64_t id) {
 }
 
 void TupleSender::send(TupleOut& tuple, SendRequest& t) {
+    HEDDLE_ASSERT(tuple.peer == t.peer && tuple.state != TupleOut::State::kAsked && !is_full(tuple),
+                  "find() and is_full() come first");
     t.step = SendRequest::Step::kHeld;
     t.late.place = t.peer->outgoing.sent + t.peer->waiting_sequenced;
     t.late.order = ++of(*t.peer).messages;
@@ -248,6 +252,8 @@ void TupleSender::advance(TupleOut& tuple) {
         tuple.under_way.push_back(&message);
         ++tuple.sent;
         ++tuple.outstanding;
+        HEDDLE_DEBUG_ASSERT(tuple.outstanding <= tuple.under_way.size(),
+                            "what is at the device is under way");
         ++counts_.sent;
         if (!has) ++tuple.late;
         if (t.bytes <= core_.options.eager_bytes) ++tuple.small;
@@ -355,6 +361,7 @@ void TupleSender::done(TupleMessage& message, bool delivered) {
 
 void TupleSender::leave_blocking(TupleOut& tuple) noexcept {
     if (tuple.blocking == nullptr) return;
+    HEDDLE_ASSERT(tuple.blocking->owner == &tuple, "a queue has one tuple at a time");
     tuple.blocking->owner = nullptr;
     tuple.blocking = nullptr;
 }
@@ -362,6 +369,7 @@ void TupleSender::leave_blocking(TupleOut& tuple) noexcept {
 void TupleSender::finish(TupleMessage& message, int error) {
     SendRequest& request = *message.request;
     if (message.buffer != nullptr) {
+        HEDDLE_ASSERT(copies_ != 0, "a copy was given back twice");
         device_.send_buffers.give_back(message.buffer);
         --copies_;
     }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "heddle/detail/assert.h"
 #include "protocol/tupleq/tuple_receiver.h"
 
 namespace heddle::protocol {
@@ -107,6 +108,7 @@ void TupleReceiver::unpark() {
             });
         if (blocked) break;
         parked_.pop_front();
+        HEDDLE_ASSERT(r.waits && r.queued, "a receive that waits is in the matcher");
         receives_.tagged.take(r);
         r.waits = false;
         bool done = false;
