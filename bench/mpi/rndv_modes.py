@@ -53,6 +53,16 @@ PROGRAMS = {"adi": (None, own("adi")), "cg": (None, own("cg", "1400", "7", "1200
 NOT_HERE = 77  # as a test that is skipped
 
 
+def why_useless(done, ranks):
+    """Why a run that has ended says nothing; empty: it is right, and says how long it took."""
+    if done.returncode != 0:
+        return f"ended with status {done.returncode}"
+    if not is_right(done.stdout, ranks):
+        verdict = re.search(r"Verification *= *\w+|\bWRONG\b.*", done.stdout, re.I)
+        return f"its answer is not verified{': ' + verdict[0] if verdict else ''}"
+    return "" if SECONDS.search(done.stdout) else "it does not say how long it took"
+
+
 def once(options, mpi, command, way, folder):
     """Seconds; None: it failed, or its answer is wrong."""
     environment = mpi.environment("heddle", provider_path=options.heddle.parent.parent / "lib")
@@ -62,11 +72,46 @@ def once(options, mpi, command, way, folder):
              *mpi.mpiexec(options.ranks), *command]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False,
                           timeout=options.patience, cwd=folder)
-    seconds = SECONDS.search(done.stdout)
-    if done.returncode != 0 or not is_right(done.stdout, options.ranks) or seconds is None:
-        print(f"{way}: {done.stdout[-1000:]}{done.stderr[-1000:]}", file=sys.stderr)
+    if why := why_useless(done, options.ranks):
+        print(f"{done.stdout[-1000:]}{done.stderr[-1000:]}\n{Path(command[0]).name} by {way}: {why}",
+              file=sys.stderr)
         return None
-    return float(next(each for each in seconds.groups() if each))
+    return float(next(each for each in SECONDS.search(done.stdout).groups() if each))
+
+
+def in_rounds(options, mpi, command, folder):
+    """By way the seconds of each round; None: a run failed, or its answer is wrong."""
+    ways = WAYS[options.vary]
+    taken = {way: [] for way in ways}
+    for number in range(max(options.rounds, 2)):
+        # Each as often before the other as after it.
+        for way in list(ways) if number % 2 == 0 else reversed(ways):
+            if sys.stderr.isatty():
+                print(f"\rround {number + 1}, {way}          ", end="", file=sys.stderr)
+            taken[way].append(once(options, mpi, command, way, folder))
+            if taken[way][-1] is None:
+                return None
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    return taken
+
+
+def print_lines(name, mpi, ranks, taken):
+    for way, seconds in taken.items():
+        print(json.dumps({"experiment": "ways", "program": name, "ranks": ranks,
+                          "cores": len(os.sched_getaffinity(0)), "mpi": mpi.name, "way": way,
+                          "seconds": seconds}), flush=True)
+
+
+def print_table(options, name, mpi, taken):
+    first = next(iter(taken))
+    print(f"{name}, {options.ranks} ranks, {mpi.name}, {len(taken[first])} rounds, "
+          f"{'' if options.hardware else 'software HCA; '}all answers right\n")
+    print(f"| way | s | of {first}'s time |")
+    print("|-----|--:|--:|")
+    for way, seconds in taken.items():
+        ratios = [one / base for one, base in zip(seconds, taken[first])]
+        print(f"| {way} | {spread(seconds)} | {spread(ratios)} |")
 
 
 def spread(values):
@@ -97,7 +142,6 @@ def main():
     key = key or options.mpi
     venvs = options.venvs or options.heddle.parent.parent / "venvs"
     found, why = mpis.find([key], venvs.resolve(), say=lambda text: print(text, file=sys.stderr))
-    ways = WAYS[options.vary]
     with tempfile.TemporaryDirectory() as folder:
         try:
             if key not in found:
@@ -107,32 +151,14 @@ def main():
         except Unavailable as reason:
             print(f"rndv_modes: {reason}", file=sys.stderr)
             return NOT_HERE
-        taken = {way: [] for way in ways}
-        for number in range(max(options.rounds, 2)):
-            # Each as often before the other as after it.
-            for way in list(ways) if number % 2 == 0 else reversed(ways):
-                if sys.stderr.isatty():
-                    print(f"\rround {number + 1}, {way}          ", end="", file=sys.stderr)
-                taken[way].append(once(options, mpi, command, way, folder))
-                if taken[way][-1] is None:
-                    return 1
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr)
-    first = next(iter(ways))
+        taken = in_rounds(options, mpi, command, folder)
+    if taken is None:
+        return 1
     name = Path(command[0]).name if options.command else options.program
     if options.json:
-        for way, seconds in taken.items():
-            print(json.dumps({"experiment": "ways", "program": name, "ranks": options.ranks,
-                              "cores": len(os.sched_getaffinity(0)), "mpi": mpi.name, "way": way,
-                              "seconds": seconds}))
-        return 0
-    print(f"{name}, {options.ranks} ranks, {mpi.name}, {len(taken[first])} rounds, "
-          f"{'' if options.hardware else 'software HCA; '}all answers right\n")
-    print(f"| way | s | of {first}'s time |")
-    print("|-----|--:|--:|")
-    for way, seconds in taken.items():
-        ratios = [one / base for one, base in zip(seconds, taken[first])]
-        print(f"| {way} | {spread(seconds)} | {spread(ratios)} |")
+        print_lines(name, mpi, options.ranks, taken)
+    else:
+        print_table(options, name, mpi, taken)
     return 0
 
 
