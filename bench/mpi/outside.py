@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """A program of others, whose source the user names, by each rendezvous protocol (FI_HEDDLE_RNDV), in rounds.
 Sandia's SMB: of each side and size the time of a message, the overhead and the availability, as it prints
-them. A benchmark of NASA's NPB: the seconds that it says it took, after its own test of the answer. Both
-are built in a scratch folder; their source is only read. `heddle reproduce --help` says where it is found.
+them. Benchmarks of NASA's NPB: the seconds that each says it took, after its own test of the answer. With
+--vary reuse they run without the reuse of buffers and with it, and once more for counts of messages. All are
+built in a scratch folder; their source is only read. `heddle reproduce --help` says where it is found.
 Ends with status 77 if there is no MPI or compiler for it. Standard library only.
 
     bench/mpi/outside.py --heddle build/bin/heddle --smb SMB
     bench/mpi/outside.py --heddle build/bin/heddle --npb NPB3.4 --benchmark sp --class B --rounds 5
+    bench/mpi/outside.py --heddle build/bin/heddle --npb NPB3.4 --benchmark cg lu --vary reuse
 """
 
 import json
@@ -20,8 +22,8 @@ import tempfile
 from pathlib import Path
 
 from jobs import RANKS, mpis, over_heddle, parser_of
-from programs import DEBIAN, Unavailable
-from rndv_modes import NOT_HERE, WAYS, in_rounds, print_lines, print_table
+from programs import DEBIAN, Unavailable, add_up, share
+from rndv_modes import NOT_HERE, WAYS, in_rounds, once, print_lines, print_table
 
 SIDES = {"sender": [], "receiver": ["--recv"]}
 PROTOCOLS = ("rget", "rput", "tupleq", "auto")
@@ -139,21 +141,63 @@ def npb(mpi, source, folder, benchmark, letter, ranks):
                                                          check=False).returncode:
         raise Unavailable(f"no Fortran for {mpi.name} (Debian: gfortran)")
     tree = within(source, "MPI_dummy", "NPB for MPI").parent  # NPB's other versions have no such folder
-    copy = folder / "npb"
+    copy = folder / benchmark
     shutil.copytree(tree, copy, ignore=shutil.ignore_patterns("*.o", "*.mod", ".git"))
     config = copy / "config"
     shutil.copy(config / "make.def.template", config / "make.def")
     (copy / "bin").mkdir(exist_ok=True)
     for old in (copy / "bin").iterdir():
         old.unlink()
-    # Its calls give MPI scalars and arrays in turn, which gfortran takes for an error since version 10.
-    flags = "-O3 -fallow-argument-mismatch"
+    # Since version 10 gfortran takes for errors that calls give MPI scalars and arrays in turn, and X'FF'.
+    flags = "-O3 -fallow-argument-mismatch -fallow-invalid-boz"
     compilers = {"MPIFC": fortran, "MPIF77": fortran, "MPICC": mpi.mpicc, "FLINK": fortran, "CLINK": mpi.mpicc,
                  "CC": "cc", "FMPI_LIB": "", "FMPI_INC": "", "CMPI_LIB": "", "CMPI_INC": "", "FFLAGS": flags,
                  "CFLAGS": "-O3", "FLINKFLAGS": "-O3", "CLINKFLAGS": "-O3"}
     built(["make", benchmark, f"CLASS={letter}", f"NPROCS={ranks}",
            *(f"{name}={value}" for name, value in compilers.items())], f"NPB's {benchmark}.{letter}", cwd=copy)
     return next((copy / "bin").glob(f"{benchmark}.{letter}.*"))
+
+
+def counted(options, mpi, program, folder):
+    """What the processes of one run with reuse have counted, summed; None: it failed, or its answer is wrong."""
+    path = folder / "counts.json"
+    path.unlink(missing_ok=True)
+    if once(options, mpi, [program], "auto", folder, {"FI_HEDDLE_STATS": path}) is None:
+        return None
+    processes, counts = add_up(path)
+    if processes != options.ranks:
+        raise Broken(f"{processes} of {options.ranks} processes of {program.name} wrote their counts")
+    return counts
+
+
+def reuse_line(options, mpi, name, taken, counts):
+    print(json.dumps({"experiment": "reuse-npb", "program": name, "mpi": mpi.name, "ranks": options.ranks,
+                      "cores": len(os.sched_getaffinity(0)), "seconds_without": taken["off"],
+                      "seconds_with": taken["auto"], "counts": counts}), flush=True)
+
+
+def reuse_text(options, mpi, name, taken, counts):
+    print_table(options, name, mpi, taken)
+    copied, direct = (sum(counts.get(key, [])) for key in ("copied_by_size", "gathered_by_size"))
+    print(f"\n{share(direct, copied + direct)} % of {copied + direct} small messages were not copied\n")
+
+
+def measure_npb(options, mpi, benchmark, source, scratch):
+    """The status."""
+    name = f"{benchmark}.{options.letter}"
+    program = npb(mpi, source, scratch, benchmark, options.letter, options.ranks)
+    taken = in_rounds(options, mpi, [program], scratch)
+    if taken is None:
+        return 1
+    if options.vary == "reuse":
+        if (counts := counted(options, mpi, program, scratch)) is None:
+            return 1
+        (reuse_line if options.json else reuse_text)(options, mpi, name, taken, counts)
+    elif options.json:
+        print_lines(name, mpi, options.ranks, taken)
+    else:
+        print_table(options, name, mpi, taken)
+    return 0
 
 
 def measure(options, mpi, source, scratch):
@@ -165,16 +209,7 @@ def measure(options, mpi, source, scratch):
         else:
             smb_tables(options, mpi, seen)
         return 0
-    program = npb(mpi, source, scratch, options.benchmark, options.letter, options.ranks)
-    taken = in_rounds(options, mpi, [program], scratch)
-    if taken is None:
-        return 1
-    name = f"{options.benchmark}.{options.letter}"
-    if options.json:
-        print_lines(name, mpi, options.ranks, taken)
-    else:
-        print_table(options, name, mpi, taken)
-    return 0
+    return max(measure_npb(options, mpi, each, source, scratch) for each in options.benchmark)
 
 
 def main():
@@ -189,7 +224,7 @@ def main():
     parser.add_argument("--json", action="store_true", help="a line of JSON for each")
     parser.add_argument("--bytes", type=int, nargs="+", default=list(SIZES), help="of SMB's messages")
     parser.add_argument("--iterations", type=int, help="of SMB (default: its own, 1000 or 100)")
-    parser.add_argument("--benchmark", default="sp", help="of NPB (default sp)")
+    parser.add_argument("--benchmark", nargs="+", default=["sp"], help="of NPB (default sp)")
     parser.add_argument("--class", dest="letter", default="A", help="of NPB's problem (default A)")
     parser.add_argument("--ranks", type=int, default=4, help="of NPB (default 4); sp wants a square number")
     parser.add_argument("--vary", choices=WAYS, default="rndv", help="of NPB: what its runs differ in")

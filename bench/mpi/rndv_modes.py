@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""One program by each way that large messages can take (FI_HEDDLE_RNDV), or by each path to the device
-(FI_HEDDLE_POST), in rounds, each way once a round: the seconds that it says it took, medians and
+"""One program by each way that large messages can take (FI_HEDDLE_RNDV), by each path to the device
+(FI_HEDDLE_POST), or without the reuse of buffers and with it (FI_HEDDLE_REUSE), in rounds, each way once a round: the seconds that it says it took, medians and
 quartiles, and those of each round against the first way's. The program is one that verifies its answer:
 adi or cg of this folder, LAMMPS's melt (with the distribution's Open MPI), or COMMAND, which prints
 `Time in seconds = S` and `SUCCESSFUL` as the NAS benchmarks do. Ends with status 77 if it cannot be had
@@ -37,6 +37,7 @@ WAYS = {
         "auto": {"FI_HEDDLE_RNDV": "auto"},
     },
     "post": {path: {"FI_HEDDLE_POST": path} for path in ("verbs", "direct")},
+    "reuse": {way: {"FI_HEDDLE_REUSE": way} for way in ("off", "auto")},
 }
 SECONDS = re.compile(
     r"^(?:adi|cg): ([\d.]+) s|^Loop time of ([\d.]+) on|Time in seconds *= *([\d.]+)", re.M)
@@ -63,10 +64,11 @@ def why_useless(done, ranks):
     return "" if SECONDS.search(done.stdout) else "it does not say how long it took"
 
 
-def once(options, mpi, command, way, folder):
-    """Seconds; None: it failed, or its answer is wrong."""
+def once(options, mpi, command, way, folder, more=()):
+    """Seconds; None: it failed, or its answer is wrong. more: variables besides those of the way."""
     environment = mpi.environment("heddle", provider_path=options.heddle.parent.parent / "lib")
     environment.update(WAYS[options.vary][way], OMP_NUM_THREADS="1")
+    environment.update(more)
     device = [] if options.hardware else [options.heddle.parent / "softhca", "run", "--"]
     words = [*device, "env", *(f"{key}={value}" for key, value in environment.items()),
              *mpi.mpiexec(options.ranks), *command]
@@ -128,7 +130,7 @@ def main():
     parser.add_argument("--json", action="store_true", help="a line of JSON for each way")
     parser.add_argument("--mpi", choices=mpis.KEYS, default="mpich")
     parser.add_argument("--vary", choices=WAYS, default="rndv",
-                        help="FI_HEDDLE_RNDV, or FI_HEDDLE_POST")
+                        help="FI_HEDDLE_RNDV, _POST or _REUSE")
     parser.add_argument("--program", choices=PROGRAMS, default="adi")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5, help="at least 2")

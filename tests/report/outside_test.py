@@ -148,7 +148,10 @@ class Lines(unittest.TestCase):
         mpi = SimpleNamespace(name="an MPI")
         values = outside.smb_values(SMB, 65536)
         for key, write in (("tupleq-smb", lambda: outside.smb_lines(mpi, {("sender", 65536, "auto"): [values, values]})),
-                           ("tupleq-sp", lambda: rndv_modes.print_lines("sp.B", mpi, 4, {"rget": [1.0, 2.0]}))):
+                           ("tupleq-sp", lambda: rndv_modes.print_lines("sp.B", mpi, 4, {"rget": [1.0, 2.0]})),
+                           ("reuse-npb", lambda: outside.reuse_line(
+                               SimpleNamespace(ranks=4), mpi, "lu.B", {"off": [1.0], "auto": [1.0]},
+                               {"inlined": 1}))):
             with redirect_stdout(StringIO()) as printed:
                 write()
             row = json.loads(printed.getvalue())
