@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""One program by each way that large messages can take (FI_HEDDLE_RNDV), or by each path to the device
-(FI_HEDDLE_POST), in rounds, each way once a round: the seconds that it says it took, medians and
+"""One program by each way that large messages can take (FI_HEDDLE_RNDV), by each path to the device
+(FI_HEDDLE_POST), or without the reuse of buffers and with it (FI_HEDDLE_REUSE), in rounds, each way once a round: the seconds that it says it took, medians and
 quartiles, and those of each round against the first way's. The program is one that verifies its answer:
 adi or cg of this folder, LAMMPS's melt (with the distribution's Open MPI), or COMMAND, which prints
 `Time in seconds = S` and `SUCCESSFUL` as the NAS benchmarks do. Ends with status 77 if it cannot be had
@@ -37,6 +37,7 @@ WAYS = {
         "auto": {"FI_HEDDLE_RNDV": "auto"},
     },
     "post": {path: {"FI_HEDDLE_POST": path} for path in ("verbs", "direct")},
+    "reuse": {way: {"FI_HEDDLE_REUSE": way} for way in ("off", "auto")},
 }
 SECONDS = re.compile(
     r"^(?:adi|cg): ([\d.]+) s|^Loop time of ([\d.]+) on|Time in seconds *= *([\d.]+)", re.M)
@@ -53,20 +54,66 @@ PROGRAMS = {"adi": (None, own("adi")), "cg": (None, own("cg", "1400", "7", "1200
 NOT_HERE = 77  # as a test that is skipped
 
 
-def once(options, mpi, command, way, folder):
-    """Seconds; None: it failed, or its answer is wrong."""
+def why_useless(done, ranks):
+    """Why a run that has ended says nothing; empty: it is right, and says how long it took."""
+    if done.returncode != 0:
+        return f"ended with status {done.returncode}"
+    if not is_right(done.stdout, ranks):
+        verdict = re.search(r"Verification *= *\w+|\bWRONG\b.*", done.stdout, re.I)
+        return f"its answer is not verified{': ' + verdict[0] if verdict else ''}"
+    return "" if SECONDS.search(done.stdout) else "it does not say how long it took"
+
+
+def once(options, mpi, command, way, folder, more=()):
+    """Seconds; None: it failed, or its answer is wrong. more: variables besides those of the way."""
     environment = mpi.environment("heddle", provider_path=options.heddle.parent.parent / "lib")
     environment.update(WAYS[options.vary][way], OMP_NUM_THREADS="1")
+    environment.update(more)
     device = [] if options.hardware else [options.heddle.parent / "softhca", "run", "--"]
     words = [*device, "env", *(f"{key}={value}" for key, value in environment.items()),
              *mpi.mpiexec(options.ranks), *command]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False,
                           timeout=options.patience, cwd=folder)
-    seconds = SECONDS.search(done.stdout)
-    if done.returncode != 0 or not is_right(done.stdout, options.ranks) or seconds is None:
-        print(f"{way}: {done.stdout[-1000:]}{done.stderr[-1000:]}", file=sys.stderr)
+    if why := why_useless(done, options.ranks):
+        print(f"{done.stdout[-1000:]}{done.stderr[-1000:]}\n{Path(command[0]).name} by {way}: {why}",
+              file=sys.stderr)
         return None
-    return float(next(each for each in seconds.groups() if each))
+    return float(next(each for each in SECONDS.search(done.stdout).groups() if each))
+
+
+def in_rounds(options, mpi, command, folder):
+    """By way the seconds of each round; None: a run failed, or its answer is wrong."""
+    ways = WAYS[options.vary]
+    taken = {way: [] for way in ways}
+    for number in range(max(options.rounds, 2)):
+        # Each as often before the other as after it.
+        for way in list(ways) if number % 2 == 0 else reversed(ways):
+            if sys.stderr.isatty():
+                print(f"\rround {number + 1}, {way}          ", end="", file=sys.stderr)
+            taken[way].append(once(options, mpi, command, way, folder))
+            if taken[way][-1] is None:
+                return None
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    return taken
+
+
+def print_lines(name, mpi, ranks, taken):
+    for way, seconds in taken.items():
+        print(json.dumps({"experiment": "ways", "program": name, "ranks": ranks,
+                          "cores": len(os.sched_getaffinity(0)), "mpi": mpi.name, "way": way,
+                          "seconds": seconds}), flush=True)
+
+
+def print_table(options, name, mpi, taken):
+    first = next(iter(taken))
+    print(f"{name}, {options.ranks} ranks, {mpi.name}, {len(taken[first])} rounds, "
+          f"{'' if options.hardware else 'software HCA; '}all answers right\n")
+    print(f"| way | s | of {first}'s time |")
+    print("|-----|--:|--:|")
+    for way, seconds in taken.items():
+        ratios = [one / base for one, base in zip(seconds, taken[first])]
+        print(f"| {way} | {spread(seconds)} | {spread(ratios)} |")
 
 
 def spread(values):
@@ -83,7 +130,7 @@ def main():
     parser.add_argument("--json", action="store_true", help="a line of JSON for each way")
     parser.add_argument("--mpi", choices=mpis.KEYS, default="mpich")
     parser.add_argument("--vary", choices=WAYS, default="rndv",
-                        help="FI_HEDDLE_RNDV, or FI_HEDDLE_POST")
+                        help="FI_HEDDLE_RNDV, _POST or _REUSE")
     parser.add_argument("--program", choices=PROGRAMS, default="adi")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5, help="at least 2")
@@ -97,7 +144,6 @@ def main():
     key = key or options.mpi
     venvs = options.venvs or options.heddle.parent.parent / "venvs"
     found, why = mpis.find([key], venvs.resolve(), say=lambda text: print(text, file=sys.stderr))
-    ways = WAYS[options.vary]
     with tempfile.TemporaryDirectory() as folder:
         try:
             if key not in found:
@@ -107,32 +153,14 @@ def main():
         except Unavailable as reason:
             print(f"rndv_modes: {reason}", file=sys.stderr)
             return NOT_HERE
-        taken = {way: [] for way in ways}
-        for number in range(max(options.rounds, 2)):
-            # Each as often before the other as after it.
-            for way in list(ways) if number % 2 == 0 else reversed(ways):
-                if sys.stderr.isatty():
-                    print(f"\rround {number + 1}, {way}          ", end="", file=sys.stderr)
-                taken[way].append(once(options, mpi, command, way, folder))
-                if taken[way][-1] is None:
-                    return 1
-        if sys.stderr.isatty():
-            print("\r\033[K", end="", file=sys.stderr)
-    first = next(iter(ways))
+        taken = in_rounds(options, mpi, command, folder)
+    if taken is None:
+        return 1
     name = Path(command[0]).name if options.command else options.program
     if options.json:
-        for way, seconds in taken.items():
-            print(json.dumps({"experiment": "ways", "program": name, "ranks": options.ranks,
-                              "cores": len(os.sched_getaffinity(0)), "mpi": mpi.name, "way": way,
-                              "seconds": seconds}))
-        return 0
-    print(f"{name}, {options.ranks} ranks, {mpi.name}, {len(taken[first])} rounds, "
-          f"{'' if options.hardware else 'software HCA; '}all answers right\n")
-    print(f"| way | s | of {first}'s time |")
-    print("|-----|--:|--:|")
-    for way, seconds in taken.items():
-        ratios = [one / base for one, base in zip(seconds, taken[first])]
-        print(f"| {way} | {spread(seconds)} | {spread(ratios)} |")
+        print_lines(name, mpi, options.ranks, taken)
+    else:
+        print_table(options, name, mpi, taken)
     return 0
 
 

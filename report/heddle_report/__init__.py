@@ -3,7 +3,7 @@
 
 model.py        what an experiment is, and what it shows
 values.py       medians, quartiles and intervals of what was measured
-experiments/    the experiments, a file a paper
+experiments/    the experiments, a file a paper; outside.py: those by programs of others
 catalogue.py    the papers, and a list of all experiments
 runner.py       runs them, one after the other; what is there already is not run again
 samples.py      the folder that a run leaves behind, and what may be wrong with it

@@ -38,6 +38,10 @@ def parse(arguments):
                            help="only measure, without matplotlib; `heddle report DIR` makes the "
                            "page")
     reproduce.add_argument("--list", action="store_true", help="which experiments there are")
+    for program in catalogue.outside_programs():
+        users = [each.key for each in catalogue.all_experiments() if each.outside == program]
+        reproduce.add_argument(f"--{program.option}", type=Path, metavar="FOLDER",
+                               help=f"the source of {program.name} ({program.where}), for {', '.join(users)}")
     reproduce.set_defaults(mode="quick")
 
     report = commands.add_parser(
@@ -56,6 +60,7 @@ def parse(arguments):
         parser.error("--markdown is of one run")
     if options.command == "reproduce":
         options.experiments = chosen(parser, options.only)
+        options.sources = sources(parser, options)
     return options
 
 
@@ -69,6 +74,19 @@ def chosen(parser, only):
                         "reproduce --list` shows the experiments\n")
     return [each for each in experiments
             if not only or each.paper in only or each.key in only]
+
+
+def sources(parser, options):
+    """Where programs of others are, by their option."""
+    found = {}
+    for program in catalogue.outside_programs():
+        folder = getattr(options, program.option)
+        if folder is not None and not folder.is_dir():
+            parser.exit(USAGE, f"heddle reproduce: --{program.option} {folder}: there is no such folder; it is the "
+                        f"source of {program.name} ({program.where})\n")
+        if folder is not None:
+            found[program.option] = folder.resolve()
+    return found
 
 
 def list_them(options):
@@ -110,7 +128,7 @@ def reproduce(options):
         list_them(options)
         return 0
     folder = options.out or Path(f"heddle-{datetime.date.today().isoformat()}")
-    tools = runner.Tools(options.heddle, options.libexec)
+    tools = runner.Tools(options.heddle, options.libexec, options.sources)
     if why := tools.why_none():
         print(f"heddle reproduce: {why}", file=sys.stderr)
         return FAILED

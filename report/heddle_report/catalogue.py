@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Which papers and which experiments there are."""
 
-from .experiments import (direct, direct_counts, direct_ucx, endpoints, endpoints_mpi, kernels, peers, reuse,
-                          tupleq)
+from .experiments import (direct, direct_counts, direct_ucx, endpoints, endpoints_mpi, kernels, outside, peers,
+                          reuse, tupleq)
 
 PAPERS = {
     "endpoints": ("Scalable endpoints", "Scalable Communication Endpoints for MPI+Threads "
@@ -20,4 +20,9 @@ PAPERS = {
 def all_experiments():
     return [*endpoints.EXPERIMENTS, *kernels.EXPERIMENTS, *endpoints_mpi.EXPERIMENTS,
             *reuse.EXPERIMENTS, *direct.EXPERIMENTS, *direct_ucx.EXPERIMENTS,
-            *direct_counts.EXPERIMENTS, *tupleq.EXPERIMENTS, *peers.EXPERIMENTS]
+            *direct_counts.EXPERIMENTS, *tupleq.EXPERIMENTS, *outside.EXPERIMENTS, *peers.EXPERIMENTS]
+
+
+def outside_programs():
+    """Those of others that experiments run, each once."""
+    return list(dict.fromkeys(each.outside for each in all_experiments() if each.outside))

@@ -73,6 +73,14 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Outside:
+    """A program of others, whose source the user has and names: `heddle reproduce --OPTION FOLDER`."""
+    option: str
+    name: str
+    where: str  # one finds it
+
+
+@dataclass(frozen=True)
 class Experiment:
     key: str
     paper: str
@@ -93,4 +101,5 @@ class Experiment:
     needs: tuple = ()  # fields without which a row is of no use
     more_is_better: bool = True
     needs_source: bool = False  # it is a script of bench/, which is not installed
+    outside: Outside | None = None  # the program that it runs; the script gets the option and the folder
     softhca: tuple = field(default=())  # options of `softhca run`

@@ -40,11 +40,13 @@ def duration(seconds):
 
 
 class Tools:
-    """The commands, the devices, and whether there are any without starting the software HCA."""
+    """The commands, the devices, and whether there are any without starting the software HCA. sources: where
+    programs of others are, by their option (model.Outside)."""
 
-    def __init__(self, heddle, libexec=None):
+    def __init__(self, heddle, libexec=None, sources=None):
         self.heddle = Path(heddle)
         self.libexec = libexec
+        self.sources = sources or {}
         self.softhca = self.heddle.with_name("softhca")
         self.devices = self._devices([])
         self.starts_softhca = not self.devices
@@ -79,7 +81,14 @@ class Tools:
                         + (f", nor in {self.libexec}" if self.libexec else ""))
         if experiment.needs_source and not (SOURCE / "bench" / "mpi").is_dir():
             return "it is a script of heddle's source tree, which is not beside this program"
+        if self.lacks_program_of(experiment):
+            program = experiment.outside
+            return (f"it runs {program.name} ({program.where}); once you have unpacked it, --{program.option} "
+                    "FOLDER says where it is")
         return ""
+
+    def lacks_program_of(self, experiment):
+        return experiment.outside is not None and experiment.outside.option not in self.sources
 
     def program(self, name):
         beside = self.heddle.with_name(name)
@@ -90,11 +99,17 @@ class Tools:
     def words(self, experiment, command):
         if command[0].endswith(".py"):
             return [sys.executable, str(SOURCE / command[0]), "--heddle", str(self.heddle),
-                    *([] if self.starts_softhca else ["--hardware"]), *command[1:]]
+                    *([] if self.starts_softhca else ["--hardware"]), *self.source_words(experiment),
+                    *command[1:]]
         before = [str(self.softhca), "run", *experiment.softhca, "--"]
         program = ([str(self.program(command[0])), *command[1:]] if command[0] in BESIDE
                    else [str(self.heddle), *command])
         return [*(before if self.starts_softhca else []), *program]
+
+    def source_words(self, experiment):
+        if experiment.outside is None or self.lacks_program_of(experiment):
+            return []
+        return [f"--{experiment.outside.option}", str(self.sources[experiment.outside.option])]
 
     def facts(self):
         return {"heddle": subprocess.run([str(self.heddle), "--version"], capture_output=True,
@@ -224,8 +239,11 @@ def run_one(tools, experiment, mode, folder, progress):
 
 def is_there(tools, experiment, mode, folder):
     found = samples.load_outcome(folder, experiment)
-    return (found is not None and found.status == "done" and found.mode == mode and
-            found.commands == [tools.words(experiment, each) for each in experiment.commands(mode)])
+    if found is None or found.status != "done" or found.mode != mode:
+        return False
+    if tools.lacks_program_of(experiment):  # what it gave with --OPTION stays
+        return True
+    return found.commands == [tools.words(experiment, each) for each in experiment.commands(mode)]
 
 
 def run(tools, experiments, mode, folder):

@@ -70,6 +70,11 @@ class Mpi:
     def mpicc(self):
         return self.home / "bin" / ("mpicc.openmpi" if self.distributed else "mpicc")
 
+    @property
+    def mpifort(self):
+        """Wheels have none."""
+        return self.home / "bin" / ("mpifort.openmpi" if self.distributed else "mpifort")
+
     def mpiexec(self, ranks):
         command = [str(self.home / "bin" / ("mpirun.openmpi" if self.distributed else "mpiexec"))]
         if self.is_openmpi:

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stands for operations.py, heap.py, overlap.py, counts.py, rndv_modes.py, programs.py and categories.py of
-bench/mpi, under their names: lines of made-up values. $FAKE_MISSING: a program that rndv_modes.py says it has not."""
+"""Stands for operations.py, heap.py, overlap.py, counts.py, rndv_modes.py, programs.py, categories.py and
+outside.py of bench/mpi, under their names: lines of made-up values. $FAKE_MISSING: a program that rndv_modes.py
+says it has not. $FAKE_UNVERIFIED: a benchmark whose answer outside.py finds wrong. outside.py notes its source in
+$FAKE_LOG."""
 
 import json
 import os
@@ -61,6 +63,50 @@ def ways(words):
         yield {"program": program, "way": way, "seconds": [seconds, seconds * 1.1]}
 
 
+# By protocol: availability of short messages and of long ones in percent, and the time of a message in us.
+SMB = {"rget": (70, 2, 10.0), "rput": (70, 2, 10.0), "tupleq": (97, 97, 10.0), "auto": (97, 97, 10.0)}
+SP = {"rget": 36.78, "rput": 36.69, "tupleq": 27.38, "tupleq, copy": 28.74, "auto": 28.0}
+
+
+def smb(values=None, sizes=(8, 1024, 8192, 1 << 20), cores=2):
+    for way, (short, long, base) in (values or SMB).items():
+        for side in ("sender", "receiver"):
+            for size in sizes:
+                share = short if size < 8192 else long
+                yield {"way": way, "side": side, "bytes": size, "ranks": 2, "cores": cores, "base_us": [base] * 3,
+                       "overhead_us": [base * (1 - share / 100)] * 3, "available": [share] * 3}
+
+
+def sp(seconds=None, letter="B", cores=4):
+    for way, each in (seconds or SP).items():
+        yield {"program": f"sp.{letter}", "ranks": 4, "cores": cores, "way": way, "seconds": [each] * 3}
+
+
+# By benchmark: percent of small messages from reused buffers, and of the time that reuse saves.
+NPB = {"cg": (43, 1), "lu": (98, 4), "sp": (10, 0), "mg": (50, 0), "ft": (0, 0)}
+
+
+def npb_reuse(values=None, letter="B", cores=4):
+    for name, (share, saved) in (values or NPB).items():
+        yield {"program": f"{name}.{letter}", "ranks": 4, "cores": cores, "seconds_without": [1.0] * 7,
+               "seconds_with": [1 - saved / 100] * 7,
+               "counts": {"copied_by_size": [0, 1000 - 10 * share], "gathered_by_size": [0, 10 * share]}}
+
+
+def outside(words):
+    option = "--smb" if "--smb" in words else "--npb"
+    with open(os.environ["FAKE_LOG"], "a", encoding="utf-8") as log:
+        print("outside", option, words[words.index(option) + 1], file=log)
+    if option == "--smb":
+        return smb()
+    if os.environ.get("FAKE_UNVERIFIED") == words[words.index("--benchmark") + 1]:
+        print("sp.A.x by rput: its answer is not verified: Verification = UNSUCCESSFUL", file=sys.stderr)
+        sys.exit(1)
+    if "reuse" in words:
+        return npb_reuse(letter=words[words.index("--class") + 1])
+    return sp(letter=words[words.index("--class") + 1])
+
+
 def programs(_):
     counts = {"inlined": 5, "rendezvous": 7, "copied_by_size": [0] * 10 + [3],
               "gathered_by_size": [0] * 10 + [9], "buffers_by_uses": [0, 2, 3, 4, 5, 6, 7, 8, 9]}
@@ -85,6 +131,6 @@ def categories(_, cores=2):
 
 if __name__ == "__main__":
     made_up = {"operations": operations, "heap": heap, "overlap": overlap, "counts": counts, "rndv_modes": ways,
-               "programs": programs, "categories": categories}
+               "programs": programs, "categories": categories, "outside": outside}
     for row in made_up[Path(__file__).stem](sys.argv):
         print(json.dumps(row))

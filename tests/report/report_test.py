@@ -69,7 +69,7 @@ class Reports(Case):
         self.scripts = tree / "bench" / "mpi"
         self.scripts.mkdir(parents=True)
         for name in ("operations.py", "heap.py", "counts.py", "overlap.py", "rndv_modes.py", "programs.py",
-                     "categories.py"):
+                     "categories.py", "outside.py"):
             shutil.copy(HERE / "fake_mpi.py", self.scripts / name)
         self.programs = tree / "bin"
         self.programs.mkdir()
@@ -258,6 +258,41 @@ class Reports(Case):
         # and is tried again
         self.heddle("reproduce", "--only", "direct-lammps", "--out", self.path("run"))
         self.assertNotIn("no lammps", "".join(self.page("run", "report.html").text))
+
+    def test_programs_of_others_are_run_from_the_folder_that_the_user_names(self):
+        folder = self.path("Sandia")
+        os.mkdir(folder)
+        only = ("--only", "tupleq-smb", "--only", "tupleq-sp", "--out", self.path("run"))
+        done = self.heddle("reproduce", *only)
+        for where in ("github.com/sandialabs/SMB", "--smb FOLDER", "nas.nasa.gov/software/npb.html", "--npb FOLDER"):
+            self.assertIn(where, done.stderr)
+        self.assertIn("skipped. it runs Sandia's SMB", "".join(self.page("run", "report.html").text))
+        self.assertEqual(self.calls(), [])
+        self.heddle("reproduce", *only, "--smb", folder)
+        text = "".join(self.page("run", "report.html").text)
+        self.assertIn(f"--smb {folder}", text)
+        self.assertNotIn("it runs Sandia's SMB", text)
+        self.assertEqual([call for call in self.calls() if "--smb" in call], [f"outside --smb {folder}"])
+        # What is there stays without the option, and is measured again from another folder.
+        self.heddle("reproduce", *only)
+        self.assertNotIn("it runs Sandia's SMB", "".join(self.page("run", "report.html").text))
+        self.assertEqual(len(self.calls()), 1)
+        os.rename(folder, self.path("other"))
+        self.heddle("reproduce", *only, "--smb", self.path("other"))
+        self.assertEqual(len(self.calls()), 2)
+
+    def test_a_program_whose_own_test_fails_has_failed(self):
+        os.mkdir(self.path("npb"))
+        done = self.heddle("reproduce", "--only", "tupleq-sp", "--npb", self.path("npb"), "--out", self.path("run"),
+                           status=1, FAKE_UNVERIFIED="sp")
+        self.assertIn("failed: tupleq-sp", done.stderr)
+        text = "".join(self.page("run", "report.html").text)
+        self.assertIn("its answer is not verified: Verification = UNSUCCESSFUL", text)
+
+    def test_a_folder_that_is_not_there_is_an_error(self):
+        said = self.heddle("reproduce", "--only", "tupleq-smb", "--smb", self.path("none"), status=2).stderr
+        self.assertIn(f"--smb {self.path('none')}: there is no such folder", said)
+        self.assertIn("github.com/sandialabs/SMB", said)
 
     def test_damaged_files(self):
         self.heddle("reproduce", "--only", "tupleq", "--out", self.path("run"))

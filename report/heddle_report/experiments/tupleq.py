@@ -214,11 +214,16 @@ def program_panels(rows):
 NEAR = 0.05  # of the time by rget; no straight line over the ways has both tuple queues right
 
 
+def times_text(by, paper=paper_share):
+    """By way the time as a share of rget's, in a sentence."""
+    return "All answers are right. Times, of rget's: " + ", ".join(
+        f"{way} {value:.2f}" + (f" (paper: {paper(way):.2f})" if paper(way) else "")
+        for way, value in by.items() if way != "rget") + "."
+
+
 def program_verdict(rows):
     by = {way: middle(each) for way, each in shares(rows).items()}
-    text = ("All answers are right. Times, of rget's: " + ", ".join(
-        f"{way} {value:.2f}" + (f" (paper: {paper_share(way):.2f})" if paper_share(way) else "")
-        for way, value in by.items() if way != "rget") + ".")
+    text = times_text(by)
     wanted = [way for way in PAPERS_NAMES if way != "rget"]
     if missing := [way for way in wanted if way not in by]:
         return Verdict("cannot", f"Not measured: {', '.join(missing)}.")
