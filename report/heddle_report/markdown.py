@@ -4,7 +4,7 @@ the same verdicts, so that both say the same. Without matplotlib."""
 
 import textwrap
 
-from . import catalogue, runs, samples
+from . import catalogue, findings, runs, samples
 
 WIDTH = 100
 NOTHING = """Nothing is measured here yet. On a machine with nothing else to do, this writes the page:
@@ -34,15 +34,26 @@ def table(head, rows, words):
 
 
 def overview(run, experiments):
-    rows = []
-    for each in experiments:
-        state, _ = run.state_of(each)
-        rows.append([catalogue.PAPERS[each.paper][0], each.where or "no paper", each.title,
-                     runs.state_text(each, state)])
-    return table(("paper", "in it", "experiment", "verdict"), rows, 4)
+    """Two tables: what the papers found, and our own experiments."""
+    found = [[row.paper, row.finding.where, row.finding.what, ", ".join(each.key for each in row.experiments) or "–",
+              row.finding.differs, row.verdict] for row in findings.rows(run, experiments)]
+    own = [[each.title, each.key, runs.state_text(each, run.state_of(each)[0])]
+           for each in findings.others(experiments)]
+    parts = []
+    if found:
+        parts += ["### What the papers found\n", table(("paper", "in it", "what it found", "experiments", "what "
+                                                        "differs", "verdict"), found, 6)]
+    if own:
+        parts += ["### What the papers do not have\n", table(("experiment", "key", "verdict"), own, 3)]
+    return "\n".join(parts)
 
 
-def section(experiment, run):
+def section(experiment, run, said):
+    """said: criteria and differences -> the title of the experiment that has them; those that come are added."""
+    def once(what, words):
+        first = said.setdefault((what, words), experiment.title)
+        return paragraph(f"*{what}.* " + plain(words if first == experiment.title else f'As of "{first}".'))
+
     state, text = run.state_of(experiment)
     where = f" ({experiment.where})" if experiment.where else ""
     parts = [f"### {experiment.title}{where}\n", paragraph(plain(experiment.question)),
@@ -50,9 +61,9 @@ def section(experiment, run):
              "<!-- prose: off -->\n",
              paragraph(f"**{runs.state_text(experiment, state).capitalize()}.** {plain(text)}"),
              "<!-- prose: on -->\n",
-             paragraph(f"*How it is judged.* {plain(experiment.criterion)}"),
-             paragraph(f"*{'What is compared' if experiment.paper == 'peers' else 'Differences in set-up'}.* "
-                       f"{plain(experiment.differences)}")]
+             once("How it is judged", experiment.criterion),
+             once("What is compared" if experiment.paper == "peers" else "Differences in set-up",
+                  experiment.differences)]
     outcome = run.outcomes[experiment.key]
     if run.is_done(experiment):
         parts += ["".join(f"    {' '.join(experiment_words(words))}\n" for words in outcome.commands),
@@ -74,10 +85,11 @@ def document(run, experiments):
     if run.facts.get("software_hca"):
         parts.append(paragraph(runs.SOFTWARE_HCA))
     parts += ["## Overview\n", overview(run, experiments)]
+    said = {}
     for paper, (name, source) in catalogue.PAPERS.items():
         mine = [each for each in experiments if each.paper == paper]
         if mine:
-            parts += [f"## {name}\n", paragraph(plain(source) + "."), *(section(each, run) for each in mine)]
+            parts += [f"## {name}\n", paragraph(plain(source) + "."), *(section(each, run, said) for each in mine)]
     return "\n".join(parts)
 
 

@@ -6,7 +6,7 @@ other, and a table compares them. Printed, it is a document: whatever is folded 
 import base64
 from pathlib import Path
 
-from . import catalogue, panels, samples
+from . import catalogue, findings, panels, samples
 from .plots import escape, svg
 from .runs import Run, adapter, facts_line, points_rows, state_text, value_text
 
@@ -149,6 +149,24 @@ def card(experiment, run):
             f"{escape(text)}</span></a></li>")
 
 
+def findings_table(run, experiments):
+    """What the papers found, each with its verdict; names of experiments lead to their sections."""
+    found = findings.rows(run, experiments)
+    if not found:
+        return ""
+    head = ("paper", "in it", "what it found", "experiments", "what differs", "verdict")
+    lines = []
+    for row in found:
+        links = ", ".join(f'<a href="#{each.key}">{each.key}</a>' for each in row.experiments)
+        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in (
+            row.paper, escape(row.finding.where), escape(row.finding.what), links or "–", escape(row.finding.differs),
+            escape(row.verdict))) + "</tr>")
+    return ("<h2>What the papers found</h2><div class=\"wide findings\" tabindex=0 role=region "
+            "aria-label=\"What the papers found\"><table><thead><tr>"
+            + "".join(f"<th>{cell}</th>" for cell in head)
+            + f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>")
+
+
 def heading(runs):
     facts = runs[-1].facts
     lines = [f"<p class=soft>{escape(run.name)}: {escape(facts_line(run.facts))}</p>" for run in runs]
@@ -168,6 +186,7 @@ def html(runs, experiments):
     body = [head, "<main>"]
     shown = [each for each in experiments if any(run.outcomes[each.key] for run in runs)]
     missing = [each for each in experiments if each not in shown]
+    body.append(findings_table(runs[-1], shown))
     for paper, (name, source) in catalogue.PAPERS.items():
         mine = [each for each in shown if each.paper == paper]
         if mine:

@@ -16,6 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "cli"), str(HERE.parents[1] / "report")]
 from heddle_report.catalogue import all_experiments  # noqa: E402
+from heddle_report.findings import others, rows  # noqa: E402
 from heddle_report.runs import Run, state_text  # noqa: E402
 from heddle_report.samples import load_outcome  # noqa: E402
 from harness import BUILD_DIR, SOURCE_DIR, Case, main  # noqa: E402
@@ -151,9 +152,12 @@ class Reports(Case):
                 self.assertIn(f"{said}. {text}", page)
                 self.assertIn(experiment.criterion, page)
         overview = document[document.index("## Overview"):document.index("## Scalable endpoints")]
-        self.assertEqual(overview.count("\n|"), 2 + len(all_experiments()), "no row is missing")
-        self.assertEqual(overview.count("| skipped |") + sum(map(run.is_done, all_experiments())),
-                         len(all_experiments()))
+        shown = [*rows(run, all_experiments()), *others(all_experiments())]
+        self.assertEqual(overview.count("\n|"), 2 * 2 + len(shown), "no row is missing")
+        self.assertNotRegex(overview, r"\| *\|", "no cell is empty")
+        self.assertEqual(document.count("As of \""), 2 * len(all_experiments())
+                         - len({each.criterion for each in all_experiments()})
+                         - len({each.differences for each in all_experiments()}), "each is said once")
         self.assertLessEqual(max(len(line) for line in document.splitlines() if not line.startswith(("|", " "))),
                              100)
         self.assertNotIn(self.scratch, document, "no folder of this machine")
