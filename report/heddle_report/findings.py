@@ -44,10 +44,9 @@ FINDINGS = (
     Finding("endpoints", "Figs. 13 and 14", "Stencil by category and by processes and threads: rates, and the "
             "resources taken", ("endpoints-14",), "two processes stand for two nodes; threads wait for halos"),
     Finding("endpoints", "Table I", "Bytes of a context 256 K, PD 144, MR 144, QP 80 K, CQ 9 K",
-            ("endpoints-12", "endpoints-14"),
-            "sums of bytes are those of `heddle plan`; the formulas of UARs are compared with those counted"),
+            ("endpoints-resources",), "today's libmlx5; sums by category are compared"),
     Finding("endpoints", "headline", "2xDynamic has 108 % of the rate of MPI everywhere with 40 of its 128 UARs "
-            "(31 %)", ("endpoints-12",), "as Fig. 12"),
+            "(31 %)", ("endpoints-12", "endpoints-resources"), "as Fig. 12 and Table I"),
     Finding("endpoints", "headline", "MPI with threads over one endpoint has 3 % of that rate",
             ("endpoints-12",), "as Fig. 12; endpoints-mpi has MPICH's own threads"),
     Finding("reuse", "Fig. 3", "A hash finds a buffer faster than a tree", ("reuse-lookup",),

@@ -75,6 +75,7 @@ class Heddle(Case):
             self.assertEqual([row["category"] for row in rows], CATEGORIES)
             expected = [8 * n, 8 + 2 * n, 8 + n, 8 + (n + 1) // 2, 8, 8]
             self.assertEqual([row["uars"] for row in rows], expected)
+            self.assertEqual([row["uars_by_icpads18"] for row in rows], expected)
             self.assertEqual([row["uuars"] for row in rows], [2 * pages for pages in expected])
             self.assertTrue(all(row["bytes"] > 0 for row in rows))
 

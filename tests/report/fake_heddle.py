@@ -68,6 +68,13 @@ def sweep(field):
     return rows
 
 
+def plan(words):
+    threads = int(words[words.index("--threads") + 1])
+    yield {"threads": threads, "uar_kernel": "static", "categories": [
+        {"category": category, "uars": 8 * threads, "uars_by_icpads18": 8 * threads, "bytes": 1000 * threads,
+         "bytes_by_table_1_of_icpads18": 1000 * threads} for category in CATEGORIES]}
+
+
 def calibrate(_):
     way = {"copied_ns": 100.0, "gathered_ns": 50.0, "uses": 60.0}
     yield {"sizes": [{"bytes": size, "ways": {"send": way, "ring": {**way, "uses": None},
@@ -89,6 +96,8 @@ def main(words):
         print(json.dumps({"devices": [{"device": "mlx5_7", "software": True}]}))
     elif words[0] == "calibrate":
         print(json.dumps(next(calibrate(words)), indent=2))
+    elif words[0] == "plan":
+        print(json.dumps(next(plan(words))))
     elif words[0] == "bench":
         with open(os.environ["FAKE_LOG"], "a", encoding="utf-8") as log:
             print(" ".join(words), file=log)

@@ -9,6 +9,7 @@
 #include "cli/common/text.h"
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
+#include "cli/heddle/paper_resources.h"
 #include "cli/heddle/selection.h"
 #include "experiments/common/team.h"
 #include "experiments/global_array.h"
@@ -41,24 +42,6 @@ std::vector<Configuration> configurations(const Common& common) {
             all.push_back({c, path});
     HEDDLE_ASSERT(!all.empty(), "a selection has a category and a path");
     return all;
-}
-
-// UARs of a process in the paper's figures 12b and 14b, with the kernel of its time. `qps`: of all
-// its threads.
-std::uint32_t paper_uars(Category category, std::uint32_t threads, std::uint32_t qps) {
-    constexpr std::uint32_t kOfContext = 8;
-    switch (category) {
-        case Category::kMpiEverywhere:
-            return kOfContext * threads;
-        case Category::k2xDynamic:
-            return kOfContext + 2 * qps;
-        case Category::kDynamic:
-            return kOfContext + qps;
-        case Category::kSharedDynamic:
-            return kOfContext + (qps + 1) / 2;
-        default:
-            return kOfContext;
-    }
 }
 
 // The resources beside a rate, and those of the paper's table.

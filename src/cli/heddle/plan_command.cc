@@ -11,6 +11,7 @@
 #include "cli/common/text.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/other_kernel.h"
+#include "cli/heddle/paper_resources.h"
 #include "cli/heddle/uuar_threads.h"
 #include "heddle/detail/assert.h"
 #include "heddle/endpoint.h"
@@ -100,18 +101,12 @@ std::string beyond_device(const PlanRequest& request, const DeviceInfo& device, 
     return text;
 }
 
-// What the same objects took in ICPADS'18, table I: queues of the paper's depths, libmlx5 of 2018.
-std::size_t paper_bytes(const Usage& u) {
-    constexpr std::size_t kContext = 256 << 10, kPd = 144, kMr = 144, kQp = 80 << 10, kCq = 9 << 10;
-    return u.contexts * kContext + u.pds * kPd + u.mrs * kMr + u.qps * kQp + u.cqs * kCq;
-}
-
 bool within_budget(const PlanRequest& request, const Usage& usage) {
     return !request.budget_uars || !usage.uars ||
            std::uint64_t{*usage.uars} * request.processes <= *request.budget_uars;
 }
 
-Json optional_number(const std::optional<std::uint32_t>& value, std::uint32_t times) {
+Json optional_number(const std::optional<std::uint32_t>& value, std::uint64_t times) {
     return value ? Json(*value * times) : Json(nullptr);
 }
 
@@ -127,7 +122,7 @@ Json to_json(const PlanRequest& request, const DeviceInfo& device,
             continue;
         }
         const Usage& u = *row.usage;
-        const std::uint32_t p = request.processes;
+        const std::uint64_t p = request.processes;
         j["contexts"] = u.contexts * p;
         j["pds"] = u.pds * p;
         j["mrs"] = u.mrs * p;
@@ -135,6 +130,8 @@ Json to_json(const PlanRequest& request, const DeviceInfo& device,
         j["qps"] = u.qps * p;
         j["cqs"] = u.cqs * p;
         j["uars"] = optional_number(u.uars, p);
+        j["uars_by_icpads18"] =
+            paper_uars(row.category, request.threads, request.threads * request.qps_per_thread) * p;
         j["cq_uars"] = optional_number(u.cq_uars, p);
         j["uuars"] = optional_number(u.uuars, p);
         j["uuars_used"] = optional_number(u.uuars_used, p);
@@ -174,7 +171,7 @@ void print(const PlanRequest& request, const DeviceInfo& device, const std::vect
     cli_common::TextTable table({"category", "contexts", "QPs", "CQs", "UARs", "uUARs", "wasted",
                                  "bytes", "(paper)", "fits"});
     const auto number = [&](const std::optional<std::uint32_t>& value) {
-        return value ? std::to_string(*value * request.processes) : std::string("-");
+        return value ? std::to_string(std::uint64_t{*value} * request.processes) : std::string("-");
     };
     std::uint32_t cq_pages = 0;
     for (const PlanRow& row : rows) {
@@ -184,7 +181,7 @@ void print(const PlanRequest& request, const DeviceInfo& device, const std::vect
             continue;
         }
         const Usage& u = *row.usage;
-        const std::uint32_t p = request.processes;
+        const std::uint64_t p = request.processes;
         const bool device_takes = beyond_device(request, device, u).empty();
         table.add({std::string(name(row.category)), std::to_string(u.contexts * p),
                    std::to_string(u.qps * p), std::to_string(u.cqs * p), number(u.uars),
