@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs import RANKS, Job, compiled, mpis, over_heddle, parser_of
+from turns import RANKS, Job, compiled, mpis, over_heddle, parser_of
 
 CATEGORIES = ("mpi-everywhere", "2xdynamic", "dynamic", "shared-dynamic", "static", "mpi+threads")
 KERNELS = ("dynamic", "static")  # how a context gets its UARs, on a software HCA

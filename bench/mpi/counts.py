@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs import HERE, PATIENCE, RANKS, UCX, Job, mpis, over_heddle, over_ucx, parser_of
+from turns import HERE, PATIENCE, RANKS, UCX, Job, mpis, over_heddle, over_ucx, parser_of
 
 WAYS = ("verbs", "direct", *UCX)
 BYTES = 8

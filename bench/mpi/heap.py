@@ -13,7 +13,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from jobs import HERE, PATIENCE, UCX, mpis, over_heddle, over_ucx, parser_of
+from turns import HERE, PATIENCE, UCX, mpis, over_heddle, over_ucx, parser_of
 
 RUNS = 3
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs import UCX, Job, compiled, mpis, over_heddle, over_ucx, parser_of
+from turns import UCX, Job, compiled, mpis, over_heddle, over_ucx, parser_of
 
 POINT_TO_POINT = ("latency", "bandwidth", "bidirectional")
 ONE_SIDED = ("put", "get")  # with a fence each; only where they are asked for

@@ -3,7 +3,7 @@
 """A program of others, whose source the user names, by each rendezvous protocol (FI_HEDDLE_RNDV), in rounds.
 Sandia's SMB: of each side and size the time of a message, the overhead and the availability, as it prints
 them. Benchmarks of NASA's NPB: the seconds that each says it took, after its own test of the answer. With
---vary reuse they run without the reuse of buffers and with it, and once more for counts of messages. All are
+--vary reuse they run without the reuse of buffers and with it, as applications.py does it. All are
 built in a scratch folder; their source is only read. `heddle reproduce --help` says where it is found.
 Ends with status 77 if there is no MPI or compiler for it. Standard library only.
 
@@ -21,19 +21,17 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs import RANKS, mpis, over_heddle, parser_of
-from programs import DEBIAN, Unavailable, add_up, share
-from rndv_modes import NOT_HERE, WAYS, in_rounds, once, print_lines, print_table
+import phases
+from programs import DEBIAN, Unavailable
+from rndv_modes import NOT_HERE, WAYS, in_rounds, print_lines, print_table
+from turns import RANKS, mpis, over_heddle, parser_of
 
 SIDES = {"sender": [], "receiver": ["--recv"]}
 PROTOCOLS = ("rget", "rput", "tupleq", "auto")
 SIZES = (8, 1024, 8192, 65536, 1 << 20)
 COLUMNS = ["msgsize", "iterations", "iter_t", "work_t", "overhead", "base_t", "avail(%)"]
 KNEE = 1.5  # times the base time: SMB's --thresh
-
-
-class Broken(Exception):
-    """A program that cannot be built, or whose run says nothing; the text says why."""
+Broken = phases.Broken  # also a program that cannot be built
 
 
 def within(folder, name, what):
@@ -158,42 +156,16 @@ def npb(mpi, source, folder, benchmark, letter, ranks):
     return next((copy / "bin").glob(f"{benchmark}.{letter}.*"))
 
 
-def counted(options, mpi, program, folder):
-    """What the processes of one run with reuse have counted, summed; None: it failed, or its answer is wrong."""
-    path = folder / "counts.json"
-    path.unlink(missing_ok=True)
-    if once(options, mpi, [program], "auto", folder, {"FI_HEDDLE_STATS": path}) is None:
-        return None
-    processes, counts = add_up(path)
-    if processes != options.ranks:
-        raise Broken(f"{processes} of {options.ranks} processes of {program.name} wrote their counts")
-    return counts
-
-
-def reuse_line(options, mpi, name, taken, counts):
-    print(json.dumps({"experiment": "reuse-npb", "program": name, "mpi": mpi.name, "ranks": options.ranks,
-                      "cores": len(os.sched_getaffinity(0)), "seconds_without": taken["off"],
-                      "seconds_with": taken["auto"], "counts": counts}), flush=True)
-
-
-def reuse_text(options, mpi, name, taken, counts):
-    print_table(options, name, mpi, taken)
-    copied, direct = (sum(counts.get(key, [])) for key in ("copied_by_size", "gathered_by_size"))
-    print(f"\n{share(direct, copied + direct)} % of {copied + direct} small messages were not copied\n")
-
-
 def measure_npb(options, mpi, benchmark, source, scratch):
     """The status."""
     name = f"{benchmark}.{options.letter}"
     program = npb(mpi, source, scratch, benchmark, options.letter, options.ranks)
+    if options.vary == "reuse":
+        return phases.measure(options, mpi, "reuse-npb", name, [program], scratch)
     taken = in_rounds(options, mpi, [program], scratch)
     if taken is None:
         return 1
-    if options.vary == "reuse":
-        if (counts := counted(options, mpi, program, scratch)) is None:
-            return 1
-        (reuse_line if options.json else reuse_text)(options, mpi, name, taken, counts)
-    elif options.json:
+    if options.json:
         print_lines(name, mpi, options.ranks, taken)
     else:
         print_table(options, name, mpi, taken)

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs import HERE, RANKS, Job, mpis, over_heddle, over_ucx
+from turns import HERE, RANKS, Job, mpis, over_heddle, over_ucx
 
 SIZES = (0, 8, 1024, 8192, 16384, 65536, 262144, 1 << 20, 4 << 20)
 TURNS = 5  # of each side and size, in overlap.c

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jobs import HERE, RANKS, Job, mpis, over_heddle, over_ucx
+from turns import HERE, RANKS, Job, mpis, over_heddle, over_ucx
 
 SIZES = (8, 8192, 65536, 1 << 20)
 TURNS = 1 + 9  # of each size in latency.c: how many fit, then repetitions

@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """One program by each way that large messages can take (FI_HEDDLE_RNDV), by each path to the device
-(FI_HEDDLE_POST), or without the reuse of buffers and with it (FI_HEDDLE_REUSE), in rounds, each way once a round: the seconds that it says it took, medians and
-quartiles, and those of each round against the first way's. The program is one that verifies its answer:
-adi or cg of this folder, LAMMPS's melt (with the distribution's Open MPI), or COMMAND, which prints
+(FI_HEDDLE_POST), or without the reuse of buffers and with it (FI_HEDDLE_REUSE), in rounds, each way once a round:
+the seconds that it says it took, medians and quartiles, and those of each round against the first way's. The
+program is one that verifies its answer: adi or cg of this folder, LAMMPS's melt (with the distribution's Open MPI), or COMMAND, which prints
 `Time in seconds = S` and `SUCCESSFUL` as the NAS benchmarks do. Ends with status 77 if it cannot be had
 here. Standard library only.
 
@@ -39,9 +39,9 @@ WAYS = {
     "post": {path: {"FI_HEDDLE_POST": path} for path in ("verbs", "direct")},
     "reuse": {way: {"FI_HEDDLE_REUSE": way} for way in ("off", "auto")},
 }
-SECONDS = re.compile(
-    r"^(?:adi|cg): ([\d.]+) s|^Loop time of ([\d.]+) on|Time in seconds *= *([\d.]+)", re.M)
-RIGHT = re.compile(r"^(?:adi|cg):.*\bcorrect\b|^ Verification *= *SUCCESSFUL", re.M)
+OWN = "adi|cg|lattice|lu|multigrid"  # programs of this folder
+SECONDS = re.compile(rf"^(?:{OWN}): (?:.*, )?([\d.]+) s[,:]|^Loop time of ([\d.]+) on|Time in seconds *= *([\d.]+)", re.M)
+RIGHT = re.compile(rf"^(?:{OWN}):.*\bcorrect\b|^ Verification *= *SUCCESSFUL", re.M)
 
 
 def is_right(text, ranks):
@@ -64,14 +64,15 @@ def why_useless(done, ranks):
     return "" if SECONDS.search(done.stdout) else "it does not say how long it took"
 
 
-def once(options, mpi, command, way, folder, more=()):
-    """Seconds; None: it failed, or its answer is wrong. more: variables besides those of the way."""
+def once(options, mpi, command, way, folder, more=(), before=()):
+    """Seconds; None: it failed, or its answer is wrong. more: variables besides those of the way. before: words
+    before the program, in each rank."""
     environment = mpi.environment("heddle", provider_path=options.heddle.parent.parent / "lib")
     environment.update(WAYS[options.vary][way], OMP_NUM_THREADS="1")
     environment.update(more)
     device = [] if options.hardware else [options.heddle.parent / "softhca", "run", "--"]
     words = [*device, "env", *(f"{key}={value}" for key, value in environment.items()),
-             *mpi.mpiexec(options.ranks), *command]
+             *mpi.mpiexec(options.ranks), *before, *command]
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False,
                           timeout=options.patience, cwd=folder)
     if why := why_useless(done, options.ranks):
@@ -81,8 +82,8 @@ def once(options, mpi, command, way, folder, more=()):
     return float(next(each for each in SECONDS.search(done.stdout).groups() if each))
 
 
-def in_rounds(options, mpi, command, folder):
-    """By way the seconds of each round; None: a run failed, or its answer is wrong."""
+def in_rounds(options, mpi, command, folder, run=once):
+    """By way what `run` gave in each round; None: a run failed, or its answer is wrong."""
     ways = WAYS[options.vary]
     taken = {way: [] for way in ways}
     for number in range(max(options.rounds, 2)):
@@ -90,7 +91,7 @@ def in_rounds(options, mpi, command, folder):
         for way in list(ways) if number % 2 == 0 else reversed(ways):
             if sys.stderr.isatty():
                 print(f"\rround {number + 1}, {way}          ", end="", file=sys.stderr)
-            taken[way].append(once(options, mpi, command, way, folder))
+            taken[way].append(run(options, mpi, command, way, folder))
             if taken[way][-1] is None:
                 return None
     if sys.stderr.isatty():

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Two or more jobs of the same program can take turns, so that what is compared sees the same
-// machine (jobs.py): with TURNS=PATH ranks wait asleep for a byte in PATH.RANK.go before each
+// machine (turns.py): with TURNS=PATH ranks wait asleep for a byte in PATH.RANK.go before each
 // repetition, and tell its end by one in PATH.RANK.done.
 #pragma once
 

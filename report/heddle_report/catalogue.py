@@ -2,7 +2,7 @@
 """Which papers and which experiments there are."""
 
 from .experiments import (direct, direct_counts, direct_ucx, endpoints, endpoints_mpi, kernels, outside, peers,
-                          resources, reuse, tupleq)
+                          resources, reuse, reuse_applications, tupleq)
 
 PAPERS = {
     "endpoints": ("Scalable endpoints", "Scalable Communication Endpoints for MPI+Threads "
@@ -19,7 +19,7 @@ PAPERS = {
 
 def all_experiments():
     return [*endpoints.EXPERIMENTS, *kernels.EXPERIMENTS, *resources.EXPERIMENTS, *endpoints_mpi.EXPERIMENTS,
-            *reuse.EXPERIMENTS, *direct.EXPERIMENTS, *direct_ucx.EXPERIMENTS,
+            *reuse.EXPERIMENTS, *reuse_applications.EXPERIMENTS, *direct.EXPERIMENTS, *direct_ucx.EXPERIMENTS,
             *direct_counts.EXPERIMENTS, *tupleq.EXPERIMENTS, *outside.EXPERIMENTS, *peers.EXPERIMENTS]
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
-"""Stands for operations.py, heap.py, overlap.py, counts.py, rndv_modes.py, programs.py, categories.py and
-outside.py of bench/mpi, under their names: lines of made-up values. $FAKE_MISSING: a program that rndv_modes.py
+"""Stands for operations.py, heap.py, overlap.py, counts.py, rndv_modes.py, programs.py, categories.py,
+applications.py and outside.py of bench/mpi, under their names: lines of made-up values. $FAKE_MISSING: a program that rndv_modes.py
 says it has not. $FAKE_UNVERIFIED: a benchmark whose answer outside.py finds wrong. outside.py notes its source in
 $FAKE_LOG."""
 
@@ -86,11 +86,26 @@ def sp(seconds=None, letter="B", cores=4):
 NPB = {"cg": (43, 1), "lu": (98, 4), "sp": (10, 0), "mg": (50, 0), "ft": (0, 0)}
 
 
+def reuse_row(name, share, saved, sends, cores):
+    parts = {"send_s": sends, "communication_s": saved, "run_s": saved}
+    return {"program": name, "ranks": 4, "cores": cores, "without": {part: [1.0] * 7 for part in parts},
+            "with": {part: [1 - percent / 100] * 7 for part, percent in parts.items()},
+            "counts": {"copied_by_size": [0, 1000 - 10 * share], "gathered_by_size": [0, 10 * share]}}
+
+
+# Percent of messages from reused buffers, of the run's and of the sends' time saved.
+APPLICATIONS = {"multigrid": (77, 1, 1), "lattice": (44, 1, 7), "LAMMPS melt": (0, 0, 0), "cg": (43, 1, 1),
+                "lu": (98, 4, 18)}
+
+
 def npb_reuse(values=None, letter="B", cores=4):
     for name, (share, saved) in (values or NPB).items():
-        yield {"program": f"{name}.{letter}", "ranks": 4, "cores": cores, "seconds_without": [1.0] * 7,
-               "seconds_with": [1 - saved / 100] * 7,
-               "counts": {"copied_by_size": [0, 1000 - 10 * share], "gathered_by_size": [0, 10 * share]}}
+        yield reuse_row(f"{name}.{letter}", share, saved, 18 if name == "lu" else saved, cores)
+
+
+def applications(_, values=None, cores=4):
+    for name, (share, saved, sends) in (values or APPLICATIONS).items():
+        yield reuse_row(name, share, saved, sends, cores)
 
 
 def outside(words):
@@ -131,6 +146,6 @@ def categories(_, cores=2):
 
 if __name__ == "__main__":
     made_up = {"operations": operations, "heap": heap, "overlap": overlap, "counts": counts, "rndv_modes": ways,
-               "programs": programs, "categories": categories, "outside": outside}
+               "programs": programs, "categories": categories, "outside": outside, "applications": applications}
     for row in made_up[Path(__file__).stem](sys.argv):
         print(json.dumps(row))

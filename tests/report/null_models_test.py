@@ -287,14 +287,14 @@ class Reuse(unittest.TestCase):
             return verdict("reuse-programs", [{
                 "program": name, "missing": None, "good": True, "counts": {
                     "copied_by_size": [1000 - share], "gathered_by_size": [share], "buffers_by_uses": [0, 1]}}
-                for name, share in zip(("cg", "lu", "multigrid"), shares)]).state
+                for name, share in zip(("cg", "lu", "multigrid", "lattice"), shares)]).state
 
-        self.assertEqual(of(430, 987, 769), "like")
-        self.assertEqual(of(430, 987, 640), "partly")
-        self.assertEqual(of(728, 728, 728), "unlike", "a constant")
-        self.assertEqual(of(559, 728, 898), "unlike", "a straight line")
-        self.assertEqual(of(987, 769, 430), "unlike", "other programs' values")
-        self.assertEqual(of(430, 987), "cannot", "a program is missing")
+        self.assertEqual(of(430, 987, 769, 443), "like")
+        self.assertEqual(of(430, 987, 640, 443), "partly")
+        self.assertEqual(of(657, 657, 657, 657), "unlike", "a constant")
+        self.assertEqual(of(559, 728, 898, 1000), "unlike", "a straight line")
+        self.assertEqual(of(987, 769, 443, 430), "unlike", "other programs' values")
+        self.assertEqual(of(430, 987, 769), "cannot", "a program is missing")
 
 
 def operation_rows(gain, operations, sizes, ranks=2, cores=2):

@@ -90,31 +90,6 @@ class Outside(unittest.TestCase):
         self.assertAlmostEqual(found["sp.B", "tupleq"].paper, 27.38 / 36.78)
         self.assertAlmostEqual(found["sp.B", "tupleq"].value, 27.38 / 36.78)
 
-    def test_reuse(self):
-        def of(cores=4, **others):
-            return verdict("reuse-npb", fake_mpi.npb_reuse({**fake_mpi.NPB, **others}, cores=cores)).state
-
-        self.assertEqual(of(), "like")
-        self.assertEqual(of(cores=2), "partly", "times are not judged")
-        self.assertEqual(of(cg=(43, -6)), "partly", "a loss")
-        self.assertEqual(of(cg=(43, -6), lu=(98, -6), ft=(0, -6)), "unlike", "losses")
-        self.assertEqual(of(cg=(43, -6), lu=(98, 30), ft=(0, 30)), "partly", "gains do not outweigh a loss")
-        for share in (0, 43, 71, 98, 100):
-            self.assertEqual(of(cg=(share, 0), lu=(share, 0)), "unlike", f"the constant {share}")
-            self.assertEqual(of(cg=(share, 0), lu=(share, 0), cores=2), "unlike", f"the constant {share}")
-        self.assertEqual(of(cg=(98, 0), lu=(43, 0)), "unlike", "the other program's value")
-        self.assertEqual(of(cg=(60, 0)), "partly", "one of two is near")
-        for name in fake_mpi.NPB:
-            rows = [row for row in fake_mpi.npb_reuse() if not row["program"].startswith(name)]
-            self.assertEqual(verdict("reuse-npb", rows).state, "cannot", f"no {name}")
-
-    def test_a_spread_that_hides_a_loss(self):
-        rows = list(fake_mpi.npb_reuse())
-        rows[0]["seconds_with"] = [0.8, 0.9, 1.0, 1.0, 1.0, 1.1, 1.2]
-        said = verdict("reuse-npb", rows)
-        self.assertEqual(said.state, "partly")
-        self.assertIn("hides a loss of 5 % of cg", said.text)
-
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

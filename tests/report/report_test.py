@@ -70,7 +70,7 @@ class Reports(Case):
         self.scripts = tree / "bench" / "mpi"
         self.scripts.mkdir(parents=True)
         for name in ("operations.py", "heap.py", "counts.py", "overlap.py", "rndv_modes.py", "programs.py",
-                     "categories.py", "outside.py"):
+                     "categories.py", "outside.py", "applications.py"):
             shutil.copy(HERE / "fake_mpi.py", self.scripts / name)
         self.programs = tree / "bin"
         self.programs.mkdir()

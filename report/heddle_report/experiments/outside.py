@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Programs of others with which the papers on TupleQ and on the reuse of buffers measured, from a source that the
-user names."""
+"""Programs of others with which the paper on TupleQ measured, from a source that the user names."""
 
 from .. import likeness
 from ..model import Experiment, Outside, Panel, Point, Series, Verdict
 from ..reference import table
-from ..values import bytes_text, distinct, middle, middle_between, quartiles, short_of_cores
-from . import reuse, tupleq
-from .reuse_gains import gains
+from ..values import bytes_text, distinct, middle, quartiles, short_of_cores
+from . import tupleq
 
 SCRIPT = "bench/mpi/outside.py"
 SMB = Outside("smb", "Sandia's SMB", "github.com/sandialabs/SMB")
@@ -119,68 +117,6 @@ def sp_verdict(rows):
     return said
 
 
-# NPB's benchmarks with reuse.
-
-BENCHMARKS = ("cg", "lu", "sp", "mg", "ft")
-LOSS = 5  # percent of the time
-
-
-def benchmark_of(row):
-    return row["program"].partition(".")[0]
-
-
-def reused_in_the_paper():
-    """Benchmark -> percent of its small messages."""
-    return {row["here"]: float(row["reused_percent"]) for row in table("reuse-programs")
-            if row["program"].startswith("NAS ")}
-
-
-def reuse_points(rows):
-    points = [Point((row["program"], "messages from reused buffers"), reuse.not_copied(row),
-                    paper=reused_in_the_paper().get(benchmark_of(row))) for row in rows]
-    return points + [Point((row["program"], "time saved"), middle(gains(row)), *quartiles(gains(row))) for row in rows]
-
-
-def reuse_panels(rows):
-    names = [row["program"] for row in rows]
-    low, high = zip(*(quartiles(gains(row)) for row in rows))
-    return [Panel("Messages from reused buffers", names, "", "% of small messages", [
-        Series("here", [reuse.not_copied(row) for row in rows]),
-        Series("paper", [reused_in_the_paper().get(benchmark_of(row)) for row in rows], paper=True)]),
-        Panel("Time saved by reuse", names, "", "% of the time without", [
-            Series("here", [middle(gains(row)) for row in rows], list(low), list(high))],
-            y_from_zero=False, marks=((0, ""),))]
-
-
-def reuse_verdict(rows):
-    """Counts are exact, so shares are judged anywhere. Times are judged where each rank has a core."""
-    by, paper = {benchmark_of(row): row for row in rows}, reused_in_the_paper()
-    if missing := [name for name in BENCHMARKS if name not in by]:
-        return Verdict("cannot", f"Not measured: {', '.join(missing)}.")
-    said = likeness.compare({(name, ""): reuse.not_copied(by[name]) for name in paper},
-                            {(name, ""): share for name, share in paper.items()}, reuse.SHARE, unit=" points")
-    text = f"All answers are right. Messages from reused buffers: {said.text()}."
-    at_most_partly = "partly" if said.state == "like" else said.state
-    if why := short_of_cores(rows):
-        return Verdict(at_most_partly, f"{text} Times are not judged: {why}")
-    shown = ", ".join(f"{name} {middle(gains(row)):+.1f} %" for name, row in by.items())
-    lost = [name for name, row in by.items() if middle(gains(row)) < -LOSS]
-    hidden = [name for name, row in by.items() if middle_between(gains(row))[0] < -LOSS and name not in lost]
-    text = f"{text} Time saved: {shown}."
-    if 2 * len(lost) >= len(by):
-        return Verdict("unlike", f"{text} {', '.join(lost)} lose more than {LOSS} %.")
-    if lost:
-        return Verdict(at_most_partly, f"{text} {', '.join(lost)} loses more than {LOSS} %.")
-    if hidden:
-        return Verdict(at_most_partly, f"{text} The spread hides a loss of {LOSS} % of {', '.join(hidden)}.")
-    return Verdict(said.state, text)
-
-
-def reuse_commands(mode):
-    letter, rounds = ("A", "2") if mode == "quick" else ("B", "7")
-    return [[SCRIPT, "--json", "--vary", "reuse", "--benchmark", *BENCHMARKS, "--class", letter, "--rounds", rounds]]
-
-
 def smb_commands(mode):
     if mode == "quick":
         return [[SCRIPT, "--json", "--rounds", "2", "--iterations", "100"]]
@@ -227,19 +163,4 @@ EXPERIMENTS = [
         "works while they compute. Here are four ranks of the distribution's Open MPI, as the MPIs of PyPI have no "
         "Fortran.",
         needs=("program", "way", "ranks", "cores", "seconds"), needs_source=True),
-    Experiment(
-        key="reuse-npb", paper="reuse", where="Fig. 9 and Table 3", title="NAS CG, LU, SP, MG and FT", outside=NPB,
-        question="What the small messages of NASA's own benchmarks are, and what not copying them is worth: without "
-        "reuse and with it in turns on four ranks, each answer verified by the benchmark's own test.",
-        commands=reuse_commands, seconds={"quick": 300, "full": 3600}, columns=("program", "what"), unit="%",
-        points=reuse_points, panels=reuse_panels, verdict=reuse_verdict,
-        criterion="The share of small messages that went without a copy, of CG and LU beside the paper's. "
-        + reuse.SHARE.text(" points") + " A curve is a benchmark. A benchmark that takes over 5 % longer with reuse "
-        "leaves the figure at most partly like it, and half of them make it unlike. So does a spread that hides such a "
-        "loss leave it partly like it. With more ranks than cores times are not judged, and it is at most partly like "
-        "the paper. A run whose own test fails ends the experiment.",
-        differences="The paper's shares are of more processes and of another class. Its times are those of sends, 18.3 % "
-        "less for LU; how long sends take is not counted here, so the times are those of the whole benchmark. Its values "
-        "for these are not at hand. The MPI is the distribution's Open MPI.",
-        needs=("program", "ranks", "cores", "seconds_without", "seconds_with", "counts"), needs_source=True),
 ]

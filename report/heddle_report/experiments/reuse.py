@@ -208,16 +208,16 @@ EXPERIMENTS = [
         question="Which way the messages of programs go, and how often the buffers are used that they are "
         "sent from.",
         commands=lambda mode: [["bench/mpi/programs.py", "--json", "--ranks", "4", *(
-            ["--only", "jacobi|cg|lu|adi|LAMMPS"] if mode == "quick" else [])]],
+            ["--only", "jacobi|cg|lu|adi|lattice|multigrid|LAMMPS"] if mode == "quick" else [])]],
         seconds={"quick": 15, "full": 60},
         columns=("program", "inline", "copied", "not copied", "rendezvous", "used 16 times and more"),
         unit="% of those that may be copied", points=program_points, panels=program_panels,
         verdict=program_verdict,
         criterion="The share of small messages that went without a copy, of cg, lu and multigrid beside the "
-        "paper's NAS CG, NAS LU and AMG2006. " + SHARE.text(" points") + " A curve is a program. MILC has no "
-        "counterpart here.",
+        "paper's NAS CG, NAS LU and AMG2006, and of a lattice code beside its MILC. " + SHARE.text(" points")
+        + " A curve is a program.",
         differences="The paper has NAS benchmarks and others on a cluster. Here are small programs of the same "
-        "manner on one machine. cg, lu and adi are after NAS CG, LU and SP. There are also a Jacobi solver, hypre's "
-        "multigrid, LAMMPS and mpi4py's benchmarks. All verify their answers. Messages up to the inline size "
+        "manner on one machine. cg, lu and adi are after NAS CG, LU and SP, lattice after MILC. There are also a Jacobi "
+        "solver, hypre's multigrid, LAMMPS and mpi4py's benchmarks. All verify their answers. Messages up to the inline size "
         "are neither copied nor looked up.", needs=("program", "missing"), needs_source=True),
 ]
