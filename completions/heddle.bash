@@ -47,7 +47,7 @@ _heddle_options() {
     options) echo "--json --markdown --man --help" ;;
     calibrate) echo "--device --show --json --help" ;;
     check-hardware) echo "--device --out --only --list --json --help" ;;
-    reproduce) echo "--quick --full --only --out --no-page --list --smb --npb --help" ;;
+    reproduce) echo "--quick --full --only --out --hosts --no-page --list --smb --npb --help" ;;
     report) echo "--markdown --out --help" ;;
     plan)
         echo "--threads --qps-per-thread --processes --budget-uars --depth --device --measure" \
@@ -134,7 +134,7 @@ _heddle() {
     --pid) mapfile -t COMPREPLY < <(compgen -W "$(ps -u "$(id -u)" -o pid= 2>/dev/null)" -- "$current") ;;
     --stats-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     --exchange | --smb | --npb) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
-    --out) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+    --out | --hosts) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     # what takes a number, and the number behind --share cq=
     --ranks | -n | -np | --np | --rounds | --warmup | --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | --runs | \
         --seconds | --patience | --post-list | --signal-every | --bytes | --matrix | --tile | \

@@ -6,6 +6,7 @@ values.py       medians, quartiles and intervals of what was measured
 experiments/    the experiments, a file a paper; outside.py: those by programs of others
 catalogue.py    the papers, and a list of all experiments
 findings.py     what the papers found, and which experiments reproduce it
+hosts.py        --hosts: on which hosts mpiexec starts their processes
 runner.py       runs them, one after the other; what is there already is not run again
 samples.py      the folder that a run leaves behind, and what may be wrong with it
 plots.py        panels as SVG whose colours are the page's

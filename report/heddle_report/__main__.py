@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import catalogue, markdown, runner, samples
+from . import catalogue, hosts, markdown, runner, samples
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -37,6 +37,9 @@ def parse(arguments):
     reproduce.add_argument("--no-page", dest="page", action="store_false",
                            help="only measure, without matplotlib; `heddle report DIR` makes the "
                            "page")
+    reproduce.add_argument("--hosts", type=Path, metavar="FILE",
+                           help="a host a line: what runs as a job of mpiexec is started on these, one process after "
+                           "the other; --out and $TMPDIR have to be folders that all of them see")
     reproduce.add_argument("--list", action="store_true", help="which experiments there are")
     for program in catalogue.outside_programs():
         users = [each.key for each in catalogue.all_experiments() if each.outside == program]
@@ -128,7 +131,8 @@ def reproduce(options):
         list_them(options)
         return 0
     folder = options.out or Path(f"heddle-{datetime.date.today().isoformat()}")
-    tools = runner.Tools(options.heddle, options.libexec, options.sources)
+    tools = runner.Tools(options.heddle, options.libexec, options.sources,
+                         hosts.Hosts(options.hosts) if options.hosts else None)
     if why := tools.why_none():
         print(f"heddle reproduce: {why}", file=sys.stderr)
         return FAILED

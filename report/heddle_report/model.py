@@ -101,5 +101,6 @@ class Experiment:
     needs: tuple = ()  # fields without which a row is of no use
     more_is_better: bool = True
     needs_source: bool = False  # it is a script of bench/, which is not installed
+    one_job: bool = False  # a script that runs one job of MPI at a time, which may be on several hosts
     outside: Outside | None = None  # the program that it runs; the script gets the option and the folder
     softhca: tuple = field(default=())  # options of `softhca run`

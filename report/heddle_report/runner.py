@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+from . import hosts as hosts_of
 from . import samples
 
 SOURCE = Path(__file__).resolve().parents[2]
@@ -41,12 +42,13 @@ def duration(seconds):
 
 class Tools:
     """The commands, the devices, and whether there are any without starting the software HCA. sources: where
-    programs of others are, by their option (model.Outside)."""
+    programs of others are, by their option (model.Outside). hosts: those of --hosts, or None."""
 
-    def __init__(self, heddle, libexec=None, sources=None):
+    def __init__(self, heddle, libexec=None, sources=None, hosts=None):
         self.heddle = Path(heddle)
         self.libexec = libexec
         self.sources = sources or {}
+        self.hosts = hosts
         self.softhca = self.heddle.with_name("softhca")
         self.devices = self._devices([])
         self.starts_softhca = not self.devices
@@ -66,8 +68,11 @@ class Tools:
         return found.get("devices", []) if isinstance(found, dict) else []
 
     def why_none(self):
-        """Empty: there is a device to measure on."""
+        """Empty: there is a device to measure on, which reaches all hosts."""
         if self.devices:
+            if self.is_software and self.hosts and self.hosts.others:
+                return (f"there is no RDMA device on this host, and its software HCA does not reach "
+                        f"{', '.join(self.hosts.others)} of --hosts")
             return ""
         if not os.access(self.softhca, os.X_OK):
             return f"there is no RDMA device, and no software one: {self.softhca} is not there"
@@ -98,13 +103,16 @@ class Tools:
 
     def words(self, experiment, command):
         if command[0].endswith(".py"):
-            return [sys.executable, str(SOURCE / command[0]), "--heddle", str(self.heddle),
+            across = ["env", f"{hosts_of.VARIABLE}={self.hosts.text}"] if self.hosts and experiment.one_job else []
+            return [*across, sys.executable, str(SOURCE / command[0]), "--heddle", str(self.heddle),
                     *([] if self.starts_softhca else ["--hardware"]), *self.source_words(experiment),
                     *command[1:]]
-        before = [str(self.softhca), "run", *experiment.softhca, "--"]
+        before = [str(self.softhca), "run", *experiment.softhca, "--"] if self.starts_softhca else []
+        if self.hosts and (processes := hosts_of.processes_of(command)):
+            before += self.hosts.words(processes)
         program = ([str(self.program(command[0])), *command[1:]] if command[0] in BESIDE
                    else [str(self.heddle), *command])
-        return [*(before if self.starts_softhca else []), *program]
+        return [*before, *program]
 
     def source_words(self, experiment):
         if experiment.outside is None or self.lacks_program_of(experiment):
@@ -114,7 +122,8 @@ class Tools:
     def facts(self):
         return {"heddle": subprocess.run([str(self.heddle), "--version"], capture_output=True,
                                          text=True, check=False).stdout.strip(),
-                "software_hca": self.is_software, "devices": self.devices}
+                "software_hca": self.is_software, "devices": self.devices,
+                "hosts": self.hosts.names if self.hosts else []}
 
 
 def processor():

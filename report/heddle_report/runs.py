@@ -43,7 +43,8 @@ def adapter(facts):
 
 def facts_line(facts):
     """Where and when it was measured."""
-    return (f"{adapter(facts)}, {facts.get('processor')}, {facts.get('processors')} processors, "
+    hosts = f"hosts {', '.join(facts['hosts'])}, " if facts.get("hosts") else ""
+    return (f"{adapter(facts)}, {hosts}{facts.get('processor')}, {facts.get('processors')} processors, "
             f"{facts.get('kernel')}, {facts.get('heddle')}, {facts.get('started')}, {facts.get('mode')}")
 
 

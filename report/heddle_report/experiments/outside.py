@@ -148,7 +148,7 @@ EXPERIMENTS = [
         "where messages are short. Its work without messages is measured while nothing moves. SMB is compiled without "
         "optimization, because GCC leaves out its work otherwise. A software HCA's work is done by a processor of this "
         "machine, and on the sender's side it is what is measured.",
-        needs=("side", "way", "bytes", "ranks", "cores", "base_us", "overhead_us", "available"), needs_source=True),
+        needs=("side", "way", "bytes", "ranks", "cores", "base_us", "overhead_us", "available"), needs_source=True, one_job=True),
     Experiment(
         key="tupleq-sp", paper="tupleq", where="Fig. 6", title="NAS SP", outside=NPB,
         question="NASA's own SP on four ranks by each way that large messages can take, its answer verified by its own "
@@ -162,5 +162,5 @@ EXPERIMENTS = [
         differences="The program is the paper's. The paper has 64 processes with a processor each and an adapter that "
         "works while they compute. Here are four ranks of the distribution's Open MPI, as the MPIs of PyPI have no "
         "Fortran.",
-        needs=("program", "way", "ranks", "cores", "seconds"), needs_source=True),
+        needs=("program", "way", "ranks", "cores", "seconds"), needs_source=True, one_job=True),
 ]

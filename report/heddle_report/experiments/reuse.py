@@ -219,5 +219,5 @@ EXPERIMENTS = [
         differences="The paper has NAS benchmarks and others on a cluster. Here are small programs of the same "
         "manner on one machine. cg, lu and adi are after NAS CG, LU and SP, lattice after MILC. There are also a Jacobi "
         "solver, hypre's multigrid, LAMMPS and mpi4py's benchmarks. All verify their answers. Messages up to the inline size "
-        "are neither copied nor looked up.", needs=("program", "missing"), needs_source=True),
+        "are neither copied nor looked up.", needs=("program", "missing"), needs_source=True, one_job=True),
 ]

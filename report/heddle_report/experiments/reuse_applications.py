@@ -109,7 +109,7 @@ def experiment(key, where, title, question, programs, commands, seconds, differe
         differences=differences + " A library before MPI's functions counts how long each rank is in those that send, in "
         "all that communicate, and between MPI_Init and MPI_Finalize; shown are means over the ranks. Of the paper's "
         "times of communication and of whole runs no values are at hand.",
-        needs=("program", "ranks", "cores", "without", "with", "counts"), needs_source=True, **more)
+        needs=("program", "ranks", "cores", "without", "with", "counts"), needs_source=True, one_job=True, **more)
 
 
 def npb_commands(mode):

@@ -271,7 +271,7 @@ EXPERIMENTS = [
         "compute. Four ranks on fewer processors overlap nothing, as the software HCA takes their time. A "
         "sender that waits for a late receiver has to get a processor first. A rendezvous is moved by the thread "
         "that posts the receive.",
-        needs=("program", "way", "seconds"), needs_source=True),
+        needs=("program", "way", "seconds"), needs_source=True, one_job=True),
     sweep("late", "Late receivers", "Windows of messages whose receives are posted late.", "late",
           "receives come late by, us", "log10", ("auto", "tupleq", "rput"), (45, 170)),
     sweep("many", "Many tags", "Windows of messages with many tags in turn.", "tags", "tags",
