@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import phases
-from programs import DEBIAN, Unavailable, lammps, own
+from programs import DEBIAN, Unavailable, lammps, own, ready
 from rndv_modes import NOT_HERE
 from turns import mpis, parser_of
 
@@ -48,12 +48,9 @@ def main():
         for name, (key, make) in PROGRAMS.items():
             if not re.search(options.only, name):
                 continue
-            key = key or options.mpi
             try:
-                if key not in found:
-                    raise Unavailable(why[key])
-                command = make(found[key], Path(scratch))
-                states.append(phases.measure(options, found[key], "reuse-applications", name, command, Path(scratch)))
+                mpi, command = ready(found, why, key or options.mpi, make, Path(scratch))
+                states.append(phases.measure(options, mpi, "reuse-applications", name, command, Path(scratch)))
             except Unavailable as reason:
                 print(f"applications.py: {name}: not run: {reason}", file=sys.stderr)
             except phases.Broken as reason:

@@ -56,6 +56,14 @@ class Unavailable(Exception):
     """A program that cannot be had here; the text says why."""
 
 
+def ready(found, why, key, make, folder):
+    """The MPI of that key and the program's command for it. found, why: what mpis.find() gives. Raises
+    Unavailable."""
+    if key not in found:
+        raise Unavailable(why[key])
+    return found[key], make(found[key], folder)
+
+
 def own(name, *arguments):
     """A program of this folder: of its name, and what has its name before an underscore."""
 
@@ -290,18 +298,15 @@ def main():
         for name, (key, make, proof) in PROGRAMS.items():
             if not re.search(options.only, name):
                 continue
-            key = key or options.mpi
             try:
-                if key not in found:
-                    raise Unavailable(why[key])
-                argv = make(found[key], Path(folder))
+                mpi, argv = ready(found, why, key or options.mpi, make, Path(folder))
             except Unavailable as reason:
                 missing[name] = reason
                 continue
             for reuse in options.reuse or ["auto"]:
                 print(f"programs: {name}, reuse {reuse}", file=sys.stderr, flush=True)
                 outcomes.setdefault(reuse, []).append(
-                    run(options, name, found[key], argv, proof, Path(folder), reuse))
+                    run(options, name, mpi, argv, proof, Path(folder), reuse))
     if options.json:
         lines(options, outcomes, missing)
     else:

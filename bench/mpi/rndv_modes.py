@@ -25,7 +25,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "tests" / "mpi"), str(HERE)]
 import mpis  # noqa: E402
-from programs import DEBIAN, Unavailable, energy_kept, lammps, own  # noqa: E402
+from programs import DEBIAN, Unavailable, energy_kept, lammps, own, ready  # noqa: E402
 
 # What is set for each way; the first is what others are compared with.
 WAYS = {
@@ -147,10 +147,8 @@ def main():
     found, why = mpis.find([key], venvs.resolve(), say=lambda text: print(text, file=sys.stderr))
     with tempfile.TemporaryDirectory() as folder:
         try:
-            if key not in found:
-                raise Unavailable(why[key])
-            mpi = found[key]
-            command = options.command or make(mpi, Path(folder))
+            make = make or (lambda *_: options.command)
+            mpi, command = ready(found, why, key, make, Path(folder))
         except Unavailable as reason:
             print(f"rndv_modes: {reason}", file=sys.stderr)
             return NOT_HERE
