@@ -3,9 +3,9 @@
 """One program by each way that large messages can take (FI_HEDDLE_RNDV), by each path to the device
 (FI_HEDDLE_POST), or without the reuse of buffers and with it (FI_HEDDLE_REUSE), in rounds, each way once a round:
 the seconds that it says it took, medians and quartiles, and those of each round against the first way's. The
-program is one that verifies its answer: adi or cg of this folder, LAMMPS's melt (with the distribution's Open MPI), or COMMAND, which prints
-`Time in seconds = S` and `SUCCESSFUL` as the NAS benchmarks do. Ends with status 77 if it cannot be had
-here. Standard library only.
+program is one that verifies its answer: adi, cg or lattice of this folder, LAMMPS's melt (with the distribution's
+Open MPI), or COMMAND, which prints `Time in seconds = S` and `SUCCESSFUL` as the NAS benchmarks do. Ends with
+status 77 if it cannot be had here. Standard library only.
 
     bench/mpi/rndv_modes.py --heddle build/bin/heddle --venvs build/venvs --rounds 7
     bench/mpi/rndv_modes.py --heddle build/bin/heddle --vary post --program lammps
@@ -50,7 +50,7 @@ def is_right(text, ranks):
 
 # Which MPI (None: that of --mpi), and its command: of about half a second.
 PROGRAMS = {"adi": (None, own("adi")), "cg": (None, own("cg", "1400", "7", "1200")),
-            "lammps": (DEBIAN, lammps(500))}
+            "lattice": (None, own("lattice", "4", "40")), "lammps": (DEBIAN, lammps(500))}
 NOT_HERE = 77  # as a test that is skipped
 
 

@@ -83,7 +83,7 @@ class Files(unittest.TestCase):
             self.assertNotIn("loom1", " ".join(words), key)
 
     def test_one_job_scripts_get_the_hosts(self):
-        words = self.tools().words(EXPERIMENTS["direct-cg"], EXPERIMENTS["direct-cg"].commands("quick")[0])
+        words = self.tools().words(EXPERIMENTS["direct-lattice"], EXPERIMENTS["direct-lattice"].commands("quick")[0])
         self.assertEqual(words[:2], ["env", "HEDDLE_HOSTS=loom1,loom2"])
 
     def test_a_software_hca_is_one_machine(self):

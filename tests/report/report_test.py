@@ -252,7 +252,7 @@ class Reports(Case):
 
     def test_what_is_not_to_be_had_is_skipped_with_the_reason(self):
         (self.programs / "reuse_lookup").unlink()
-        self.heddle("reproduce", "--only", "direct-lammps", "--only", "direct-cg", "--only",
+        self.heddle("reproduce", "--only", "direct-lammps", "--only", "direct-lattice", "--only",
                     "reuse-lookup", "--out", self.path("run"), FAKE_MISSING="lammps")
         text = "".join(self.page("run", "report.html").text)
         self.assertIn("skipped. rndv_modes: no lammps <&>", text)

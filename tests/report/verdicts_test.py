@@ -133,7 +133,7 @@ class Verdicts(unittest.TestCase):
 
     def test_programs_by_path(self):
         def of(*seconds):
-            return verdict("direct-cg", [{"program": "cg", "way": "verbs", "seconds": [2.0] * len(seconds)},
+            return verdict("direct-lattice", [{"program": "lattice", "way": "verbs", "seconds": [2.0] * len(seconds)},
                                          {"program": "cg", "way": "direct", "seconds": list(seconds)}]).state
 
         self.assertEqual(of(1.99, 2.0, 2.0, 2.01, 1.98, 2.02), "like")
