@@ -88,7 +88,7 @@ FINDINGS = (
     Finding("tupleq", "Fig. 6", "NAS SP, class B: 27.4 s, with copies 28.7 s, by RGET 36.8 s, by RPUT 36.7 s",
             ("tupleq-sp", "tupleq-adi"), "4 ranks instead of 64"),
     Finding("tupleq", "Fig. 6", "NAS SP, class C: 27 % better", (),
-            "class C takes hours where processors are few: `bench/mpi/outside.py --npb FOLDER --class C`"),
+            "class C takes hours where processors are few; bench/mpi/outside.py has --class C"),
 )
 
 

@@ -269,7 +269,7 @@ EXPERIMENTS = [
                "Else it is unlike. With more ranks than cores it cannot be shown."),
     Experiment(
         key="direct-heap", paper="direct", where="Fig. 10", title="Heap by the number of processes",
-        question="What a process has allocated once it has sent to all others and run collectives: by the verbs path, by "
+        question="What a process has allocated once it has sent to all others and run collectives. By the verbs path, by "
         "the direct one, and over UCX's rc_verbs and rc_mlx5.",
         commands=lambda mode: [["bench/mpi/heap.py", "--way", "verbs", "--way", "direct", "--way", "rc_verbs", "--way",
                                 "rc_mlx5", "--runs", "1" if mode == "quick" else "3", "--ranks", *(

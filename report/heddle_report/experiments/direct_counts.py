@@ -107,14 +107,14 @@ def verdict(rows):
 EXPERIMENTS = [Experiment(
     key="direct-mpi-counts", paper="direct", where="its explanation of Figs. 1 to 5",
     title="What a message of MPI costs the processor",
-    question="MPI_Send and MPI_Recv of 8 bytes over heddle by the verbs path and by the direct one, and over UCX's "
-    "rc_verbs and rc_mlx5: instructions, data reads and writes, mispredicted branches, and what the processor counts.",
+    question="Instructions, data reads and writes, and mispredicted branches of MPI_Send and MPI_Recv of 8 bytes, and what "
+    "the processor counts. Over heddle by the verbs path and by the direct one, and over UCX's rc_verbs and rc_mlx5.",
     commands=lambda mode: [["bench/mpi/counts.py", *(["--messages", "60", "--turns", "5"] if mode == "quick" else
                                                      ["--messages", "400", "--turns", "41"])]],
     seconds={"quick": 25, "full": 60}, columns=("count", "way"), unit="of a message", points=points, panels=panels,
     verdict=verdict, more_is_better=False,
-    criterion="In each pair the way that writes the adapter's entries itself takes at least 5 % fewer instructions and at "
-    "least 5 % fewer data reads than its verbs. It is like the paper if both pairs do. Partly: one of the four counts "
+    criterion="In each pair one way writes the adapter's entries itself. It takes at least 5 % fewer instructions than "
+    "its verbs, and at least 5 % fewer data reads. It is like the paper if both pairs do. Partly: one of the four counts "
     "is so. Else it is unlike. The paper's own counts are not at hand. The processor's counters are shown and not judged.",
     differences="The paper counts by PAPI, stalled cycles included, while its benchmark runs. Callgrind counts here what MPI_Send "
     "and MPI_Recv execute in rank 0 once the message is there: no empty polls, and without the software HCA. On a busy "

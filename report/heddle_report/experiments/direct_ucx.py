@@ -113,10 +113,10 @@ EXPERIMENTS = [Experiment(
     "16 KiB disagrees. If the spread hides a point and none disagrees, it cannot be shown. Else it is unlike. On a "
     "software HCA with less than ten processors it cannot be shown.",
     differences="The paper measured MVAPICH2-3.0a on UCX 1.13.1 and ConnectX-6, with mlx5dv in place of UCX's own calls of "
-    "libibverbs. Here is the same pair as UCX has it, rc_verbs and rc_mlx5 (with ud_verbs and ud_mlx5 for connections), "
-    "under the MPI library and program that heddle has. MPI's own shared memory is off. A software HCA finds rc_mlx5's "
+    "libibverbs. Here is the same pair as UCX has it, rc_verbs and rc_mlx5 (with ud_verbs and ud_mlx5 for connections). "
+    "MPI library and program are those that heddle has. MPI's own shared memory is off. A software HCA finds rc_mlx5's "
     "doorbells by a thread that looks for them; libmlx5's and heddle's call it. So the times of UCX's pair compare only "
-    "on an adapter, or where dedicated threads of the device do all work: two ranks, and a thread for each rank of the "
+    "on an adapter, or where dedicated threads of the device do all work. Two ranks, and a thread for each rank of the "
     "four jobs, need ten processors. "
     "direct-mpi-counts counts what the processor does for a message, without the device, on any machine.",
     needs=operations.NEEDS, needs_source=True)]

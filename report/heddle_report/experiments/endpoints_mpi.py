@@ -196,9 +196,9 @@ EXPERIMENTS = [Experiment(
              "registered, MiB", "memory, MiB", "locks of domains a message", "locks of registers a message",
              "doorbells a message", "BlueFlame writes a message"),
     unit="million messages a second", points=points, panels=panels, verdict=verdict,
-    criterion="The counts of every row must be those that its category promises: contexts, queue pairs, completion "
-    "queues, UAR pages (with today's kernels to one page), and locks taken. A thread with a register of its own takes no lock of heddle's; else each "
-    "doorbell takes one, and with one queue for all each call does, too. One count that differs is not as wanted, and "
+    criterion="The counts of every row must be those that its category promises. These are contexts, queue pairs, "
+    "completion queues, UAR pages (with today's kernels to one page), and locks taken. A thread with a register of its "
+    "own takes no lock of heddle's. Else each doorbell takes one, and with one queue for all each call does, too. One count that differs is not as wanted, and "
     "a wrong grid ends the experiment. Rates are judged where each thread of both processes has a core: then 2xdynamic, "
     "dynamic and shared-dynamic must have 0.9 of the rate of mpi+threads or more. If some have not, it is partly as "
     "wanted. Where no row of two threads has the cores, rates are shown and not judged.",

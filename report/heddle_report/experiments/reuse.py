@@ -213,8 +213,8 @@ EXPERIMENTS = [
         columns=("program", "inline", "copied", "not copied", "rendezvous", "used 16 times and more"),
         unit="% of those that may be copied", points=program_points, panels=program_panels,
         verdict=program_verdict,
-        criterion="The share of small messages that went without a copy, of cg, lu and multigrid beside the "
-        "paper's NAS CG, NAS LU and AMG2006, and of a lattice code beside its MILC. " + SHARE.text(" points")
+        criterion="The share of small messages that went without a copy. That of cg, lu and multigrid is compared with "
+        "the paper's NAS CG, NAS LU and AMG2006, that of a lattice code with its MILC. " + SHARE.text(" points")
         + " A curve is a program.",
         differences="The paper has NAS benchmarks and others on a cluster. Here are small programs of the same "
         "manner on one machine. cg, lu and adi are after NAS CG, LU and SP, lattice after MILC. There are also a Jacobi "

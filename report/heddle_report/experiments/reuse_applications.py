@@ -106,9 +106,9 @@ def experiment(key, where, title, question, programs, commands, seconds, differe
         "paper, and half of them make it unlike. So does a spread that hides such a loss leave it partly like it. With "
         "more ranks than cores times are not judged, and it is at most partly like the paper. A run whose answer is "
         "wrong ends the experiment.",
-        differences=differences + " A library before MPI's functions counts how long each rank is in those that send, in "
-        "all that communicate, and between MPI_Init and MPI_Finalize; shown are means over the ranks. Of the paper's "
-        "times of communication and of whole runs no values are at hand.",
+        differences=differences + " A library before MPI's functions counts how long each rank is in those that send and "
+        "in all that communicate. A run lasts from MPI_Init to MPI_Finalize. Shown are means over the ranks. The paper's "
+        "times of communication and of whole runs are not at hand.",
         needs=("program", "ranks", "cores", "without", "with", "counts"), needs_source=True, one_job=True, **more)
 
 
