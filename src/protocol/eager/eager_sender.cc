@@ -71,7 +71,7 @@ bool takes(const SendRing& ring, const Peer& peer, const EagerMessage& out) noex
 
 post::Posted EagerSender::post(Peer& peer, const EagerMessage& out, const WrContext& sent,
                                bool may_stay) {
-    HEDDLE_DEBUG_ASSERT(CoreServices::can_send(peer), "what cannot be sent waits");
+    HEDDLE_DEBUG_ASSERT(peer.connection != nullptr, "a message goes to a peer that is connected");
     SendRing* ring = rings_.ring_at(peer);
     if (ring != nullptr && !takes(*ring, peer, out)) ring = nullptr;
     const auto by_buffer = [&] {
