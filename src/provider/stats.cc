@@ -285,9 +285,15 @@ void endpoint_closing(Domain& domain, const protocol::RdmEndpoint& endpoint) {
 }
 
 void domain_closing(Domain& domain) {
+    // With automatic progress its thread still goes on.
+    std::uint64_t locks_taken = 0;
+    {
+        const Guard guard(domain);
+        locks_taken = domain.locks_taken;
+    }
     const std::scoped_lock lock(g_mutex);
     HEDDLE_ASSERT(open_domains != 0, "a domain was closed twice");
-    closed.domain_locks += domain.locks_taken;
+    closed.domain_locks += locks_taken;
     if (--open_domains != 0) return;
     closed.register_locks = register_locks_since_opening();
     if (wanted()) write_out(closed, domain, When::kEnd);
