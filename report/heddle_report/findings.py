@@ -99,6 +99,14 @@ class Row:
     experiments: list  # those that are shown
     verdict: str
 
+    def cells(self, experiments):
+        """Those below HEAD; experiments: the text of that cell, or nothing."""
+        return [self.paper, self.finding.where, self.finding.what, experiments or "–", self.finding.differs,
+                self.verdict]
+
+
+HEAD = ("paper", "in it", "what it found", "experiments", "what differs", "verdict")
+
 
 def rows(run, experiments):
     """A row for each finding of whose experiments one is among these. Findings of which nobody has one are shown

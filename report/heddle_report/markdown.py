@@ -35,14 +35,12 @@ def table(head, rows, words):
 
 def overview(run, experiments):
     """Two tables: what the papers found, and our own experiments."""
-    found = [[row.paper, row.finding.where, row.finding.what, ", ".join(each.key for each in row.experiments) or "–",
-              row.finding.differs, row.verdict] for row in findings.rows(run, experiments)]
+    found = [row.cells(", ".join(each.key for each in row.experiments)) for row in findings.rows(run, experiments)]
     own = [[each.title, each.key, runs.state_text(each, run.state_of(each)[0])]
            for each in findings.others(experiments)]
     parts = []
     if found:
-        parts += ["### What the papers found\n", table(("paper", "in it", "what it found", "experiments", "what "
-                                                        "differs", "verdict"), found, 6)]
+        parts += ["### What the papers found\n", table(findings.HEAD, found, len(findings.HEAD))]
     if own:
         parts += ["### What the papers do not have\n", table(("experiment", "key", "verdict"), own, 3)]
     return "\n".join(parts)

@@ -154,16 +154,16 @@ def findings_table(run, experiments):
     found = findings.rows(run, experiments)
     if not found:
         return ""
-    head = ("paper", "in it", "what it found", "experiments", "what differs", "verdict")
+    at = findings.HEAD.index("experiments")
     lines = []
     for row in found:
         links = ", ".join(f'<a href="#{each.key}">{each.key}</a>' for each in row.experiments)
-        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in (
-            row.paper, escape(row.finding.where), escape(row.finding.what), links or "–", escape(row.finding.differs),
-            escape(row.verdict))) + "</tr>")
+        cells = row.cells(links)  # links are HTML, the others text
+        lines.append("<tr>" + "".join(f"<td>{cell if place == at else escape(cell)}</td>"
+                                      for place, cell in enumerate(cells)) + "</tr>")
     return ("<h2>What the papers found</h2><div class=\"wide findings\" tabindex=0 role=region "
             "aria-label=\"What the papers found\"><table><thead><tr>"
-            + "".join(f"<th>{cell}</th>" for cell in head)
+            + "".join(f"<th>{cell}</th>" for cell in findings.HEAD)
             + f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>")
 
 

@@ -79,18 +79,18 @@ class Mpi:
         """The words that start so many ranks here, or on the hosts of $HEDDLE_HOSTS (names with commas)."""
         command = [str(self.home / "bin" / ("mpirun.openmpi" if self.distributed else "mpiexec"))]
         hosts = list(filter(None, os.environ.get("HEDDLE_HOSTS", "").split(",")))
-        if self.is_openmpi and hosts:
-            # It starts one rank a host unless a number stands there, and hands on named variables only.
-            command += ["--host", ",".join(f"{name}:1024" for name in hosts), "--map-by", "node"]
-            command += [word for name in ("FI_*", "OMP_*", "MPI_*") for word in ("-x", name)]
-        elif hosts:
-            command += ["-hosts", ",".join(hosts), "-ppn", "1"]
         if self.is_openmpi:
             # More ranks than cores is what a test does; without binding they share them fairly.
             command += ["--oversubscribe", "--bind-to", "none"]
             if os.geteuid() == 0:
                 command.append("--allow-run-as-root")
-        elif not hosts:
+            if hosts:
+                # It starts one rank a host unless a number stands there, and hands on named variables only.
+                command += ["--host", ",".join(f"{name}:1024" for name in hosts), "--map-by", "node"]
+                command += [word for name in ("FI_*", "OMP_*", "MPI_*") for word in ("-x", name)]
+        elif hosts:
+            command += ["-hosts", ",".join(hosts), "-ppn", "1"]
+        else:
             command += ["-launcher", "fork"]
         return command + ["-n", str(ranks)]
 

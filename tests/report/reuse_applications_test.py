@@ -2,6 +2,7 @@
 """Programs without the reuse of buffers and with it: bench/mpi/phases.py and what the report says of its lines."""
 
 import json
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -110,7 +111,6 @@ class Measured(unittest.TestCase):
             phases.read(path, 2)
 
     def test_the_library_comes_behind_what_is_preloaded(self):
-        import subprocess
         words = [*phases.preloaded("/lib/phases.so"), "printenv", "LD_PRELOAD"]
         for before, after in (({"LD_PRELOAD": ""}, "/lib/phases.so"), ({"LD_PRELOAD": "/lib/x.so"},
                                                                      "/lib/x.so:/lib/phases.so")):

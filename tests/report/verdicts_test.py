@@ -134,7 +134,7 @@ class Verdicts(unittest.TestCase):
     def test_programs_by_path(self):
         def of(*seconds):
             return verdict("direct-lattice", [{"program": "lattice", "way": "verbs", "seconds": [2.0] * len(seconds)},
-                                         {"program": "cg", "way": "direct", "seconds": list(seconds)}]).state
+                                              {"program": "lattice", "way": "direct", "seconds": list(seconds)}]).state
 
         self.assertEqual(of(1.99, 2.0, 2.0, 2.01, 1.98, 2.02), "like")
         self.assertEqual(of(1.8, 1.9, 1.9, 1.8, 1.9, 1.9), "unlike", "a gain that the paper has not")

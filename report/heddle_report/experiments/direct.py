@@ -242,8 +242,7 @@ def program(key, where, title, question, name, paper, seconds):
         "ratios is within 2 % of 1 with 95 % confidence. It is unlike if it is outside with that confidence, slower "
         "or faster. If the confidence interval is wider than 4 %, it cannot be shown; else partly.",
         differences=f"The paper has {paper}; MILC is within 1 %, LAMMPS slightly more. Here are two ranks, and a program "
-        "spends "
-        "most of its time computing: what a path saves is some tenths of a microsecond a message.",
+        "spends most of its time computing: what a path saves is some tenths of a microsecond a message.",
         needs=("program", "way", "seconds"), needs_source=True, one_job=True)
 
 

@@ -32,12 +32,17 @@ def saved(row, part="run_s"):
 
 def paper(column, names):
     """Program -> the paper's percent, of those that stand for one of the paper's."""
-    names = set(names)
     return {row["here"]: float(row[column]) for row in table("reuse-programs") if row["here"] in names and row[column]}
 
 
+def of_paper(rows):
+    """Its shares of messages from reused buffers, and of the sends' time saved."""
+    names = [name_of(row) for row in rows]
+    return paper("reused_percent", names), paper("send_saved_percent", names)
+
+
 def points(rows):
-    shares, sends = (paper(column, map(name_of, rows)) for column in ("reused_percent", "send_saved_percent"))
+    shares, sends = of_paper(rows)
     found = [Point((row["program"], SHARE), reuse.not_copied(row), paper=shares.get(name_of(row))) for row in rows]
     for row in rows:
         for part, what in PARTS.items():
@@ -48,8 +53,7 @@ def points(rows):
 
 def panels(rows):
     names = [row["program"] for row in rows]
-    shares, sends = (paper(column, [name_of(row) for row in rows]) for column in ("reused_percent",
-                                                                                 "send_saved_percent"))
+    shares, sends = of_paper(rows)
     series = []
     for part, what in PARTS.items():
         low, high = zip(*(quartiles(saved(row, part)) for row in rows))
