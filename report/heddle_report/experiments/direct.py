@@ -235,7 +235,7 @@ def program(key, where, title, question, name, paper, seconds):
     return Experiment(
         key=key, paper="direct", where=where, title=title, question=question,
         commands=lambda mode: [["bench/mpi/rndv_modes.py", "--json", "--vary", "post", "--program", name,
-                                "--ranks", "2", "--rounds", "12" if mode == "quick" else "40"]],
+                                "--ranks", "2", "--rounds", "7" if mode == "quick" else "40"]],
         seconds=seconds, columns=("way", "seconds"), unit="times verbs' time", points=program_points,
         panels=program_panels, verdict=program_verdict, more_is_better=False,
         criterion="The paper's programs differ by 1 % or slightly more. It is so here if the median of the rounds' "

@@ -215,7 +215,7 @@ def sweep(figure):
     title, question = SWEEPS[figure]
 
     def commands(mode):
-        length = (["--repetitions", "5", "--seconds", "0.03"] if mode == "quick" else
+        length = (["--repetitions", "3", "--seconds", "0.03"] if mode == "quick" else
                   ["--repetitions", "9", "--seconds", "0.15"])
         return [["bench", "message-rate", "--figure", figure, "--path", "both", "--json", *length]]
 

@@ -204,7 +204,7 @@ EXPERIMENTS = [Experiment(
     key="peers-ucx", paper="peers", where="", title="Heddle against UCX rc_verbs",
     question="The same MPI library and program over heddle and over UCX's rc_verbs, on the same "
     "device, in turns.",
-    commands=lambda mode: [[operations.SCRIPT, *BOTH, "--turns", "15" if mode == "quick" else "61",
+    commands=lambda mode: [[operations.SCRIPT, *BOTH, "--turns", "7" if mode == "quick" else "61",
                             *(word for name in ("latency", "bandwidth", "bidirectional", "allgather",
                                                 "alltoall", "allreduce", "bcast")
                               for word in ("--operation", name)),
@@ -222,7 +222,7 @@ EXPERIMENTS = [Experiment(
         question="Windows of 64 messages of 8 B in both directions, each thread with a communicator of its "
         "own, over heddle and over UCX, in turns.",
         commands=lambda mode: [[operations.SCRIPT, *BOTH, "--threads", "1", "2"]
-                               for _ in range(4 if mode == "quick" else 20)],
+                               for _ in range(2 if mode == "quick" else 20)],
         seconds={"quick": 50, "full": 250},
         columns=("MPI", "operation", "bytes", "heddle, us", "UCX, us"), unit=Y_LABEL,
         points=operations.points("heddle", "ucx"), panels=rate_panels, verdict=verdict, criterion=CRITERION,

@@ -163,7 +163,7 @@ def sweep_verdict(field):
 
 def sweep(name, title, question, field, label, scale, ways=("auto",), seconds=(20, 80)):
     def commands(mode):
-        length = (["--repetitions", "15", "--time", "20"] if mode == "quick" else
+        length = (["--repetitions", "9", "--time", "20"] if mode == "quick" else
                   ["--repetitions", "61", "--time", "20"])
         return [["bench", f"tuple-{name}", "--json", *length, *(word for way in ways for word in ("--way", way))]]
 
