@@ -16,6 +16,7 @@
 #include "experiments/message_rate_loop.h"
 #include "experiments/message_rate_peer.h"
 #include "heddle/detail/assert.h"
+#include "heddle/post/softhca_hooks.h"
 #include "verbs/handles.h"
 
 namespace heddle::bench {
@@ -166,6 +167,7 @@ Rate MessageRateRun::Parts::repeat(double wanted_seconds) {
     for (std::uint32_t t = 0; t < m.threads; ++t)
         threads.emplace_back([&, t] {
             if (!m.processors.empty()) pin_to(m.processors[t % m.processors.size()]);
+            if (const auto hook = post::detail::barrier_hook()) hook(&start);
             start.arrive_and_wait();
             // The processor time lies within the interval.
             worked[t].begin = now_seconds();

@@ -168,7 +168,11 @@ public:
     /// Returns the number of CQEs popped, free-running.
     std::uint32_t consumer() const noexcept { return consumer_; }
     /// Returns all popped CQEs to the device.
-    void publish() noexcept { detail::store_record(record_, htobe32(consumer_ & 0xffffff)); }
+    void publish() noexcept {
+        detail::store_record(record_, htobe32(consumer_ & 0xffffff));
+        if (polled_hook_ != nullptr) [[unlikely]]
+            report_polled();
+    }
 
     /// Returns whether a CQE is a plain message.
     static bool is_message(const mlx5_cqe64& cqe) noexcept {
@@ -231,6 +235,11 @@ public:
     }
 
 private:
+    [[gnu::cold, gnu::noinline]] void report_polled() noexcept {
+        if (consumer_ != reported_) polled_hook_(number_, consumer_ - reported_);
+        reported_ = consumer_;
+    }
+
     // The opcodes RESP_SEND and RESP_SEND_IMM differ in the last bit only.
     static constexpr unsigned kMessage = MLX5_CQE_RESP_SEND << 4, kKindOfInlined = 0xe0,
                               kKindOfMessage =
@@ -362,10 +371,12 @@ private:
     std::shared_ptr<detail::Uuar> arming_;
     detail::Doorbell doorbell_hook_ = detail::doorbell_hook();
     detail::EmptyPoll empty_hook_ = detail::empty_poll_hook();
+    detail::Polled polled_hook_ = detail::polled_hook();
     // The lock guards everything below.
     std::byte* at_ = nullptr;                  // the next CQE
     std::uint8_t owner_ = 0;                   // the owner bit of this pass over the ring
     std::uint32_t consumer_ = 0, events_ = 0;  // free-running
+    std::uint32_t reported_ = 0;               // consumer_ at the last call of polled_hook_
     std::vector<Reporter> reporters_;          // sorted by QP number
     Reporter default_;                         // for QPs that were not added
     Reporter last_;                            // the QP of the latest completion

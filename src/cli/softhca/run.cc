@@ -16,6 +16,7 @@
 #include "cli/softhca/commands.h"
 #include "cli/softhca/fabric_removal.h"
 #include "softhca/base/assert.h"
+#include "softhca/record/record_path.h"
 
 namespace softhca::cli {
 namespace {
@@ -36,12 +37,11 @@ void set_variable(const std::string& name, const std::string& value) {
         throw ProgramError(kRunFailed, "cannot set " + name + ": " + std::strerror(errno));
 }
 
-// A log file that cannot be written would be noticed when it is missing. Nothing is created here: a
-// program that logs nothing leaves no file.
-void check_log_file(const std::string& file) {
-    if (file.empty()) return;
+// A file that cannot be written would be noticed when it is missing. Nothing is created here: a
+// program that logs or records nothing leaves no file.
+void check_writable(const std::string& what, const std::string& file) {
     const auto refuse = [&](const std::string& why) {
-        throw CommandError("the log file " + file + " cannot be written: " + why, kUsage);
+        throw CommandError(what + " " + file + " cannot be written: " + why, kUsage);
     };
     struct stat status {};
     if (::lstat(file.c_str(), &status) == 0) {
@@ -55,6 +55,23 @@ void check_log_file(const std::string& file) {
     const std::filesystem::path folder = std::filesystem::path(file).parent_path();
     const std::string in = folder.empty() ? "." : folder.string();
     if (::access(in.c_str(), W_OK | X_OK) != 0) refuse(in + ": " + std::strerror(errno));
+}
+
+void check_file(const OptionDeclaration& declaration, const std::string& value) {
+    const std::string_view variable = declaration.variable;
+    if (value.empty()) return;
+    if (variable == "SOFTHCA_LOG_FILE") check_writable("the log file", value);
+    if (variable == "SOFTHCA_RECORD") {
+        // The program keeps the pid of this command.
+        char path[PATH_MAX];
+        if (!record::expand_path(value, "", ::getpid(), path, sizeof path))
+            throw CommandError("the run record " + value +
+                                   " cannot be written: its path, with the "
+                                   "pid, is longer than " +
+                                   std::to_string(sizeof path - 1) + " bytes",
+                               kUsage);
+        check_writable("the run record", path);
+    }
 }
 
 }  // namespace
@@ -141,8 +158,7 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
         Settings settings;
         for (const Flag& flag : *flags) {
             const std::string value = option_value(*flag.declaration, *flag.option);
-            if (std::strcmp(flag.declaration->variable, "SOFTHCA_LOG_FILE") == 0)
-                check_log_file(value);
+            check_file(*flag.declaration, value);
             if (flag.option->count() > 0) settings.emplace_back(flag.declaration->variable, value);
         }
         if (command.empty()) throw CommandError("no command to run", kUsage);

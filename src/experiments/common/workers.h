@@ -16,6 +16,7 @@
 #include "experiments/common/measure.h"
 #include "experiments/common/team.h"
 #include "heddle/detail/assert.h"
+#include "heddle/post/softhca_hooks.h"
 
 namespace heddle::bench {
 
@@ -39,6 +40,7 @@ public:
             threads.emplace_back([&, t] {
                 if (!processors_.empty())
                     pin_to(processors_[(first_processor_ + t) % processors_.size()]);
+                if (const auto hook = post::detail::barrier_hook()) hook(&start);
                 start.arrive_and_wait();
                 worked[t].begin = now_seconds();
                 const double before = thread_cpu_seconds();

@@ -3,6 +3,7 @@
 #include "softhca/base/options.h"
 
 #include <atomic>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -55,6 +56,17 @@ bool copy_text(std::string_view value, char* out, std::size_t size) noexcept {
     }
     std::memcpy(out, value.data(), value.size());
     out[value.size()] = '\0';
+    return true;
+}
+
+bool read_number(std::string_view value, std::uint64_t least, std::uint64_t most,
+                 std::uint64_t* out) noexcept {
+    SOFTHCA_ASSERT(out != nullptr && least <= most);
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc{} || end != value.data() + value.size()) return false;
+    if (number < least || number > most) return false;
+    *out = number;
     return true;
 }
 
@@ -203,6 +215,35 @@ constexpr OptionDeclaration kDeclarations[] = {
             [](std::string_view value, Options* options) {
                 return !value.empty() &&
                        copy_text(value, options->log_file, sizeof options->log_file);
+            },
+    },
+    {
+        .variable = "SOFTHCA_RECORD",
+        .flag = "record",
+        .metavar = "FILE",
+        .initial = "",
+        .values = {},
+        .possible = "a path of at most 4000 bytes",
+        .help = "write a run record: what each thread posts and polls, for a timing model; %p in "
+                "FILE is the process's pid, and without %p the name gets .PID at its end",
+        .apply =
+            [](std::string_view value, Options* options) {
+                return !value.empty() && value.size() <= 4000 &&
+                       copy_text(value, options->record, sizeof options->record);
+            },
+    },
+    {
+        .variable = "SOFTHCA_RECORD_LIMIT",
+        .flag = "record-limit",
+        .metavar = "LINES",
+        .initial = "100000",
+        .values = {},
+        .possible = "a number from 1 to 1000000000",
+        .help = "how many lines of a run record one thread may fill; what follows is left out, and "
+                "the record says so",
+        .apply =
+            [](std::string_view value, Options* options) {
+                return read_number(value, 1, 1'000'000'000, &options->record_limit);
             },
     },
 };

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string_view>
 
@@ -25,6 +26,7 @@ enum class PortPolicy { kInfiniBand, kRoce };
 enum class LogLevel { kError, kWarn, kInfo, kDebug, kTrace };
 
 inline constexpr std::size_t kMaxFabricName = 64;
+inline constexpr std::uint64_t kRecordLimit = 100'000;  // about 15 MB
 
 struct Options {
     UarPolicy uar = UarPolicy::kDynamic;
@@ -36,8 +38,10 @@ struct Options {
     DeviceTraits device;
     LogLevel log = LogLevel::kWarn;
     char fabric[kMaxFabricName + 1] = "default";
-    char directory[PATH_MAX] = "";  // empty: device/fabric_directory.h chooses
-    char log_file[PATH_MAX] = "";   // empty: standard error
+    char directory[PATH_MAX] = "";              // empty: device/fabric_directory.h chooses
+    char log_file[PATH_MAX] = "";               // empty: standard error
+    char record[PATH_MAX] = "";                 // empty: no run record
+    std::uint64_t record_limit = kRecordLimit;  // lines of one thread
 };
 
 // One variable. For a choice, `values` lists its values in the order of the enumerators, the

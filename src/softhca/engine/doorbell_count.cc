@@ -11,6 +11,7 @@
 #include "softhca/base/assert.h"
 #include "softhca/device/limits.h"
 #include "softhca/engine/request.h"
+#include "softhca/record/recorder.h"
 
 namespace softhca::engine {
 namespace {
@@ -105,6 +106,19 @@ PostShape shape_in_ring(const device::QueuePair& qp, const LocalQp& local, std::
     shape.units = entry_units(local, last);
     shape.inline_data = carries_inline(local, qp, last);
     return shape;
+}
+
+void outline_in_ring(const device::QueuePair& qp, const LocalQp& local, std::uint16_t from,
+                     std::uint32_t limit, record::Event& event) noexcept {
+    for_each_entry(qp, local, from, limit, [&](std::uint16_t at) {
+        const Outline entry = outline(local, qp, at);
+        ++event.entries;
+        event.inlines += entry.has_inline;
+        event.signaled += entry.signaled;
+        event.bytes += entry.bytes;
+        if (event.line == record::kNoLine && entry.address != 0)
+            event.line = record::line_of(entry.address);
+    });
 }
 
 bool by_blueflame(const device::QueuePair& qp, const PostShape& shape) noexcept {

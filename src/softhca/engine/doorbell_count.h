@@ -12,6 +12,7 @@
 
 #include "softhca/device/segment.h"
 #include "softhca/engine/local.h"
+#include "softhca/record/event.h"
 
 namespace softhca::engine {
 
@@ -30,6 +31,9 @@ PostShape shape_of(const device::QueuePair& qp, const ibv_send_wr* first,
 // the number of basic blocks that the call has posted.
 PostShape shape_in_ring(const device::QueuePair& qp, const LocalQp& local, std::uint16_t from,
                         std::uint32_t limit) noexcept;
+// The run record's view of the same WQEs. `event` gets their number and what they carry.
+void outline_in_ring(const device::QueuePair& qp, const LocalQp& local, std::uint16_t from,
+                     std::uint32_t limit, record::Event& event) noexcept;
 // How many blocks of numbered WQEs lie beyond the doorbell record.
 std::uint32_t blocks_in_ring(const device::QueuePair& qp, const LocalQp& local) noexcept;
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The functions of libsofthca for programs that know it. Programs find them with
 // dlsym(RTLD_DEFAULT, ...), which returns null pointers on hardware. See docs/reference/softhca.md.
+#include "softhca/engine/exports.h"
+
 #include <dlfcn.h>
 #include <endian.h>
 #include <infiniband/mlx5dv.h>
@@ -14,6 +16,7 @@
 #include "softhca/engine/doorbell_count.h"
 #include "softhca/engine/pending_list.h"
 #include "softhca/engine/posted.h"
+#include "softhca/engine/recording.h"
 #include "softhca/engine/register_check.h"
 
 namespace {
@@ -28,9 +31,9 @@ std::uint64_t load_register(const volatile void* at) noexcept {
     return be64toh(*static_cast<const volatile std::uint64_t*>(at));
 }
 
-using InitObj = int (*)(mlx5dv_obj*, std::uint64_t);
+}  // namespace
 
-InitObj real_init_obj() noexcept {
+softhca::engine::InitObj softhca::engine::real_init_obj() noexcept {
     // libmlx5 is often loaded outside the global scope, by libibverbs' providers or UCX's modules.
     static const InitObj real = [] {
         void* symbol = nullptr;
@@ -41,8 +44,6 @@ InitObj real_init_obj() noexcept {
     }();
     return real;
 }
-
-}  // namespace
 
 extern "C" {
 
@@ -72,12 +73,29 @@ __attribute__((visibility("default"))) void softhca_doorbell(void* uar_register)
     (blueflame ? qp.send.blueflame : qp.send.doorbells).fetch_add(1, std::memory_order_relaxed);
     if (local->checks_register) [[unlikely]]
         check_register_write(*fabric, qp, local->index, RegisterWriter::kDirect, blueflame);
+    if (record::on()) [[unlikely]]
+        record_direct_post(*fabric, *local, uar_register, blueflame);
     run_posted(*fabric, *local);
 }
 
 // A program that reads the CQ's memory itself has found no completion. If it returns true,
 // something was executed, so the program should look again. Thread-safe.
 __attribute__((visibility("default"))) bool softhca_empty_poll(void) { return work_while_empty(); }
+
+// Whether a run record is written; only then the two calls after it do something. All are
+// thread-safe.
+__attribute__((visibility("default"))) bool softhca_recording(void) { return record::on(); }
+
+// A program that reads the memory of the CQ of this number itself has taken `cqes` completions.
+__attribute__((visibility("default"))) void softhca_polled(uint32_t cqn, uint32_t cqes) {
+    if (record::on() && cqes != 0) record_poll(cqn, cqes);
+}
+
+// The calling thread has reached a barrier other than that of pthread_barrier_wait(). The address
+// identifies the barrier.
+__attribute__((visibility("default"))) void softhca_barrier(const void* barrier) {
+    if (record::on()) record::add_barrier(barrier);
+}
 
 // Interposed only to learn which QPs may be posted to without the ops table.
 __attribute__((visibility("default"))) int mlx5dv_init_obj(mlx5dv_obj* object, uint64_t type) {

@@ -16,6 +16,7 @@
 #include "softhca/engine/pending_list.h"
 #include "softhca/engine/posted.h"
 #include "softhca/engine/receive.h"
+#include "softhca/engine/recording.h"
 #include "softhca/engine/register_check.h"
 #include "softhca/engine/srq_waiters.h"
 
@@ -43,6 +44,16 @@ using StartPoll = int (*)(ibv_cq_ex*, ibv_poll_cq_attr*);
 using WrStart = void (*)(ibv_qp_ex*);
 using WrComplete = int (*)(ibv_qp_ex*);
 std::atomic<StartPoll> g_start_poll[device::kMaxCqs];
+// Only for the run record. `taken`: the completions since ibv_start_poll(), written by the one
+// thread that polls.
+using NextPoll = int (*)(ibv_cq_ex*);
+using EndPoll = void (*)(ibv_cq_ex*);
+struct BatchPoll {
+    std::atomic<NextPoll> next;
+    std::atomic<EndPoll> end;
+    std::atomic<std::uint32_t> taken;
+};
+BatchPoll g_batch_poll[device::kMaxCqs];
 std::atomic<WrStart> g_wr_start{nullptr};
 std::atomic<WrComplete> g_wr_complete{nullptr};
 
@@ -58,6 +69,8 @@ void posted(ibv_qp* qp, const ibv_send_wr* first, const ibv_send_wr* end) noexce
                              by_blueflame(object, shape_of(object, first, end)));
     run_posted(*fabric, *local);  // the payload first, because the receiver waits for it
     count_post(object, shape_of(object, first, end));
+    if (record::on()) [[unlikely]]
+        record_post(*fabric, *local, qp, first, end);
 }
 
 // Runs before libmlx5 posts, for ThreadSanitizer only.
@@ -114,6 +127,8 @@ int poll_cq(ibv_cq* cq, int entries, ibv_wc* wc) {
     int found = g_real.poll_cq(cq, entries, wc);
     if (found == 0 && work_while_empty()) found = g_real.poll_cq(cq, entries, wc);
     if (found != 0) polled(cq->handle);
+    if (found > 0 && record::on()) [[unlikely]]
+        record_poll(cq->handle, static_cast<std::uint32_t>(found));
     return found;
 }
 
@@ -133,7 +148,35 @@ int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
     int result = real(cq, attr);
     if (result == ENOENT && work_while_empty()) result = real(cq, attr);
     if (result != ENOENT) polled(index);
+    if (result == 0 && record::on()) [[unlikely]]
+        g_batch_poll[index].taken.store(1, std::memory_order_relaxed);
     return result;
+}
+
+int next_poll(ibv_cq_ex* cq) {
+    BatchPoll& batch = g_batch_poll[ibv_cq_ex_to_cq(cq)->handle & (device::kMaxCqs - 1)];
+    const int result = batch.next.load(std::memory_order_acquire)(cq);
+    if (result == 0) batch.taken.fetch_add(1, std::memory_order_relaxed);
+    return result;
+}
+
+void end_poll(ibv_cq_ex* cq) {
+    const std::uint32_t index = ibv_cq_ex_to_cq(cq)->handle & (device::kMaxCqs - 1);
+    BatchPoll& batch = g_batch_poll[index];
+    // libmlx5's lock is released by its function, and then another thread may poll.
+    const std::uint32_t taken = batch.taken.exchange(0, std::memory_order_relaxed);
+    batch.end.load(std::memory_order_acquire)(cq);
+    if (taken != 0 && record::on()) record_poll(index, taken);
+}
+
+void hook_batch_poll(std::uint32_t index, ibv_cq_ex& cq) noexcept {
+    if (!cq.next_poll || !cq.end_poll || cq.next_poll == next_poll) return;
+    BatchPoll& batch = g_batch_poll[index];
+    batch.taken.store(0, std::memory_order_relaxed);
+    batch.next.store(cq.next_poll, std::memory_order_release);
+    batch.end.store(cq.end_poll, std::memory_order_release);
+    cq.next_poll = next_poll;
+    cq.end_poll = end_poll;
 }
 
 int wr_complete(ibv_qp_ex* qp) {
@@ -164,6 +207,9 @@ int wr_complete(ibv_qp_ex* qp) {
         if (local->checks_register) [[unlikely]]
             check_register_write(*fabric, object, local->index, RegisterWriter::kDriver,
                                  by_blueflame(object, shape));
+        if (record::on()) [[unlikely]]
+            record_ring_post(*fabric, *local, &qp->qp_base, from,
+                             std::min<std::uint32_t>(blocks, moved), by_blueflame(object, shape));
         run_or_list(*fabric, *local, Runner::kPoster);
     }
     return result;
@@ -229,6 +275,7 @@ void hook_cq(std::uint32_t index, std::uint64_t user_handle, bool extended) noex
     if (extension->start_poll && extension->start_poll != start_poll) {
         g_start_poll[index].store(extension->start_poll, std::memory_order_release);
         extension->start_poll = start_poll;
+        if (record::on()) hook_batch_poll(index, *extension);
     }
 }
 

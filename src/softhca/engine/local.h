@@ -80,6 +80,10 @@ struct alignas(64) LocalQp {
     std::uint64_t doorbells_seen = 0;  // changes of the record by posts that bypass the ops table
     std::uint16_t counted_producer = 0;
 
+    // The run record (recording.h). Written by posting threads, one after the other.
+    std::atomic<bool> described{false};
+    std::atomic<std::uint16_t> recorded_to{0};  // the send queue's producer at the last event
+
     // Written by the progress thread:
     std::uint64_t peer_lost_at = 0;
 };

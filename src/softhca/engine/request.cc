@@ -233,16 +233,55 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
     return 0;
 }
 
-bool carries_inline(const LocalQp& local, const QueuePair& qp, std::uint16_t counter) noexcept {
+namespace {
+
+// Visits the data segments of the WQE at `counter`, as far as it makes sense: the head of each, and
+// whether it is inline data. Stops when `visit` returns false.
+template <class Visit>
+void for_each_segment(const LocalQp& local, const QueuePair& qp, std::uint16_t counter,
+                      Visit visit) noexcept {
     Cursor cursor(local, counter);
     const auto opcode = static_cast<std::uint8_t>(be32toh(load<std::uint32_t>(cursor.at())));
     const std::uint32_t units = be32toh(load<std::uint32_t>(cursor.at() + 4)) & 0x3f;
-    if (units <= 1 || units > local.ring_blocks * 4 || !allowed(qp.type, opcode)) return false;
+    if (units <= 1 || units > local.ring_blocks * 4 || !allowed(qp.type, opcode)) return;
     cursor.advance(1);
     const std::uint32_t transport = transport_units(qp.type, opcode, cursor);
-    if (1 + transport >= units) return false;
+    if (1 + transport >= units) return;
     cursor.advance(transport);
-    return be32toh(load<std::uint32_t>(cursor.at())) & MLX5_INLINE_SEG;
+    for (std::uint32_t left = units - 1 - transport; left != 0;) {
+        const auto segment = load<mlx5_wqe_data_seg>(cursor.at());
+        const std::uint32_t length = be32toh(segment.byte_count) & ~MLX5_INLINE_SEG;
+        const bool is_inline = be32toh(segment.byte_count) & MLX5_INLINE_SEG;
+        const std::uint32_t taken = is_inline ? (length + 4 + kUnit - 1) / kUnit : 1;
+        if (!visit(segment, is_inline) || taken > left) return;
+        cursor.advance(taken);
+        left -= taken;
+    }
+}
+
+}  // namespace
+
+bool carries_inline(const LocalQp& local, const QueuePair& qp, std::uint16_t counter) noexcept {
+    bool first = false;
+    for_each_segment(local, qp, counter, [&](const mlx5_wqe_data_seg&, bool is_inline) {
+        first = is_inline;
+        return false;
+    });
+    return first;
+}
+
+Outline outline(const LocalQp& local, const QueuePair& qp, std::uint16_t counter) noexcept {
+    const Cursor cursor(local, counter);
+    Outline out{};
+    out.signaled = load<mlx5_wqe_ctrl_seg>(cursor.at()).fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE;
+    for_each_segment(local, qp, counter, [&](const mlx5_wqe_data_seg& segment, bool is_inline) {
+        const std::uint32_t length = be32toh(segment.byte_count) & ~MLX5_INLINE_SEG;
+        out.has_inline |= is_inline;
+        out.bytes += length != 0 || is_inline ? length : std::uint64_t{1} << 31;  // as add_gather()
+        if (!is_inline && out.address == 0) out.address = be64toh(segment.addr);
+        return true;
+    });
+    return out;
 }
 
 }  // namespace softhca::engine

@@ -69,6 +69,14 @@ std::uint8_t decode(device::Fabric& fabric, const LocalQp& local, const device::
 bool carries_inline(const LocalQp& local, const device::QueuePair& qp,
                     std::uint16_t counter) noexcept;
 
+// What the run record says of a WQE. Resolves no key.
+struct Outline {
+    bool has_inline, signaled;
+    std::uint64_t bytes;    // of payload
+    std::uint64_t address;  // of the first SGE; 0: there is none
+};
+Outline outline(const LocalQp& local, const device::QueuePair& qp, std::uint16_t counter) noexcept;
+
 // The blocks of the WQE at `counter`; at least 1, so that a walk always ends.
 std::uint32_t entry_blocks(const LocalQp& local, std::uint16_t counter) noexcept;
 std::uint32_t entry_units(const LocalQp& local, std::uint16_t counter) noexcept;

@@ -40,6 +40,7 @@ enum class Next : unsigned {
     kRecvmmsg,
     kRecvChk,
     kRecvfromChk,
+    kBarrierWait,
     kCount,
 };
 

@@ -16,6 +16,7 @@
 #include "softhca/engine/events.h"
 #include "softhca/engine/hooks.h"
 #include "softhca/engine/queue_memory.h"
+#include "softhca/engine/recording.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/extents.h"
 #include "softhca/uverbs/pinned.h"
@@ -125,6 +126,7 @@ int create_cq(Command& command) noexcept {
     device::publish(cq->head);
     if (is_user_object(command.context, request.user_handle, sizeof(ibv_cq_ex)))
         engine::hook_cq(index, request.user_handle, true);
+    if (record::on()) engine::record_cq(command.fabric(), index);
     if (channel != kNone) engine::watch_channel_cq(index);
     const std::uint32_t cqn = cq->number;  // struct mlx5_ib_create_cq_resp
     if ((error = command.driver_respond(cqn))) return error;
@@ -211,6 +213,7 @@ EventsSent free_cq(DeviceContext& context, std::uint32_t index) noexcept {
     engine::unwatch_channel_cq(index);
     engine::unhook_cq(index);
     const bool quiet = device::epoch::synchronize();
+    if (record::on()) engine::record_end_of_cq(*context.fabric, index);
     device::Context& record = context.fabric->segment().contexts[context.record];
     device::count(record.retired_cq.dma_write_cqe, cq.counters.dma_write_cqe.load());
     const EventsSent sent{cq.events_sent, cq.async_events_sent};

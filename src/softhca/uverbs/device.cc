@@ -25,6 +25,7 @@
 #include "softhca/device/table.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/progress.h"
+#include "softhca/engine/recording.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/device_memory.h"
 #include "softhca/uverbs/extents.h"
@@ -99,6 +100,7 @@ void after_fork_child() {
     }
     contexts().clear();
     g_open.store(0);
+    record::forget_after_fork();
     engine::forget_progress_after_fork();
     engine::forget_events_after_fork();
     forget_extents_after_fork();
@@ -275,12 +277,14 @@ void leave_fabric() noexcept {
     Fabric* fabric = Fabric::current();
     if (!fabric || (g_pid.load() && g_pid.load() != getpid())) return;
     engine::stop_progress();
+    if (record::on()) engine::finish_record(record::Ending::kOrderly);
     fabric->leave();
 }
 
 void leave_fabric_abruptly() noexcept {
     Fabric* fabric = Fabric::current();
     if (!fabric || (g_pid.load() && g_pid.load() != getpid())) return;
+    if (record::on()) engine::finish_record(record::Ending::kAbruptly);
     fabric->leave_abruptly();
 }
 

@@ -122,6 +122,7 @@ void reset(Command& command, QueuePair& qp, std::uint32_t index) noexcept {
     if (local) {
         local->unfinished = {};
         engine::restart_counters(*local);
+        local->recorded_to.store(0, std::memory_order_relaxed);
         local->run_lock.unlock();
     }
 }

@@ -16,6 +16,7 @@
 #include "softhca/engine/events.h"
 #include "softhca/engine/hooks.h"
 #include "softhca/engine/queue_memory.h"
+#include "softhca/engine/recording.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/extents.h"
 #include "softhca/uverbs/most_sges.h"
@@ -365,6 +366,7 @@ EventsSent free_qp(DeviceContext& context, std::uint32_t index) noexcept {
     engine::remove_local_qp(index);
     const bool quiet = device::epoch::synchronize();
     device::drop_qp_references(fabric, qp);
+    if (record::on()) engine::record_end_of_qp(fabric, index);
     retire_counters(segment.contexts[context.record], qp);
     unplace_qp(context, recall_bfreg(index));
     const EventsSent sent{0, qp.async_events_sent.load()};
