@@ -62,6 +62,8 @@ TEST(Options, DefaultsWithoutVariables) {
     EXPECT_STREQ(all.options.fabric, "default");
     EXPECT_STREQ(all.options.directory, "");
     EXPECT_STREQ(all.options.log_file, "");
+    EXPECT_STREQ(all.options.record, "");
+    EXPECT_EQ(all.options.record_limit, kRecordLimit);
 }
 
 TEST(Options, EmptyIsUnset) {
@@ -149,6 +151,15 @@ TEST(Options, LongMessagesAreCut) {
 }
 
 // Everything that is made from the table relies on these.
+TEST(Options, Record) {
+    EXPECT_STREQ(read({{"SOFTHCA_RECORD", "r/%p"}}).options.record, "r/%p");
+    EXPECT_EQ(read({{"SOFTHCA_RECORD", std::string(4001, 'x')}}).wrong, 1U);
+    EXPECT_EQ(read({{"SOFTHCA_RECORD_LIMIT", "1"}}).options.record_limit, 1U);
+    EXPECT_EQ(read({{"SOFTHCA_RECORD_LIMIT", "1000000000"}}).options.record_limit, 1'000'000'000U);
+    for (const char* value : {"0", "-1", "1000000001", "1k", " 1", "99999999999999999999"})
+        EXPECT_EQ(read({{"SOFTHCA_RECORD_LIMIT", value}}).wrong, 1U) << value;
+}
+
 TEST(Options, DeclarationsAreComplete) {
     std::map<std::string, int> variables;
     std::map<std::string, int> flags;
@@ -179,7 +190,7 @@ TEST(Options, DeclarationsAreComplete) {
         }
         EXPECT_TRUE(initial_among_values);
     }
-    EXPECT_EQ(variables.size(), 11U);
+    EXPECT_EQ(variables.size(), 13U);
 }
 
 }  // namespace

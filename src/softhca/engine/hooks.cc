@@ -260,15 +260,15 @@ bool hook_context(ibv_context* context) noexcept {
 
 }  // namespace
 
-void hook_cq(std::uint32_t index, std::uint64_t user_handle, bool extended) noexcept {
+PolledBy hook_cq(std::uint32_t index, std::uint64_t user_handle, bool extended) noexcept {
     SOFTHCA_ASSERT(index < device::kMaxCqs, "the index is that of a CQ of this process");
     auto* cq = reinterpret_cast<ibv_cq*>(static_cast<std::uintptr_t>(user_handle));
     Fabric* fabric = Fabric::current();
-    if (!fabric || !cq || !cq->context || !hook_context(cq->context)) return;
+    if (!fabric || !cq || !cq->context || !hook_context(cq->context)) return PolledBy::kUnseen;
     // ibv_poll_cq() shows no timestamps. libmlx5 sets start_poll if the program wants any.
     fabric->segment().cqs[index].timestamps =
         extended && reinterpret_cast<ibv_cq_ex*>(cq)->start_poll != nullptr;
-    if (!extended) return;
+    if (!extended) return PolledBy::kCall;
     // CREATE_CQ_EX is also used for plain CQs. libmlx5 always allocates room for the extended CQ,
     // and leaves start_poll unset if none was asked for.
     auto* extension = reinterpret_cast<ibv_cq_ex*>(cq);
@@ -277,6 +277,7 @@ void hook_cq(std::uint32_t index, std::uint64_t user_handle, bool extended) noex
         extension->start_poll = start_poll;
         if (record::on()) hook_batch_poll(index, *extension);
     }
+    return extension->start_poll ? PolledBy::kBatch : PolledBy::kCall;
 }
 
 void unhook_cq(std::uint32_t index) noexcept {

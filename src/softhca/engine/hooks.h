@@ -12,9 +12,13 @@
 
 namespace softhca::engine {
 
+// How a program polls a CQ: by ibv_poll_cq(), by ibv_start_poll() and its relatives, or by
+// functions that are not wrapped.
+enum class PolledBy { kUnseen, kCall, kBatch };
+
 // `user_handle` of a CREATE command is the application's ibv_cq or ibv_qp. Its context is wrapped
 // once.
-void hook_cq(std::uint32_t index, std::uint64_t user_handle, bool extended) noexcept;
+PolledBy hook_cq(std::uint32_t index, std::uint64_t user_handle, bool extended) noexcept;
 void hook_qp(LocalQp& local, std::uint64_t user_handle) noexcept;
 void unhook_cq(std::uint32_t index) noexcept;
 

@@ -17,6 +17,7 @@
 #include "softhca/device/relaxed_hint.h"
 #include "softhca/engine/completion.h"
 #include "softhca/engine/spans.h"
+#include "softhca/record/text.h"
 
 namespace softhca::engine {
 
@@ -83,6 +84,8 @@ struct alignas(64) LocalQp {
     // The run record (recording.h). Written by posting threads, one after the other.
     std::atomic<bool> described{false};
     std::atomic<std::uint16_t> recorded_to{0};  // the send queue's producer at the last event
+    // Written at creation, where the kernel knows them: driver_locks.h.
+    record::Locked lock = record::Locked::kUnknown, uuar_lock = record::Locked::kUnknown;
 
     // Written by the progress thread:
     std::uint64_t peer_lost_at = 0;

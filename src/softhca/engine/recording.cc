@@ -7,6 +7,7 @@
 #include "softhca/base/assert.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/doorbell_count.h"
+#include "softhca/engine/driver_locks.h"
 #include "softhca/engine/exports.h"
 
 namespace softhca::engine {
@@ -14,7 +15,6 @@ namespace {
 
 using device::Fabric;
 using device::QueuePair;
-using record::Locked;
 
 // The register that libmlx5 uses for this QP: only libmlx5 knows which one of a page it is.
 const void* register_of(ibv_qp* qp) noexcept {
@@ -33,7 +33,9 @@ std::uint32_t uuar_of(const void* uar_register) noexcept {
     return address & device::kBfRegisterBytes ? 1 : 0;
 }
 
-void describe(LocalQp& local, const QueuePair& qp, const void* uar_register) noexcept {
+// `by_libmlx5`: the ibv_qp if libmlx5 posts. A program that posts itself takes locks of its own.
+void describe(Fabric& fabric, LocalQp& local, const QueuePair& qp, const void* uar_register,
+              const ibv_qp* by_libmlx5) noexcept {
     record::QpObject object;
     object.number = qp.number;
     object.context = qp.head.context;
@@ -41,6 +43,12 @@ void describe(LocalQp& local, const QueuePair& qp, const void* uar_register) noe
     object.uuar = uuar_of(uar_register);
     object.send_cq = qp.send_cq;
     object.depth = qp.max_send_wr;
+    if (by_libmlx5 && qp.head.context < device::kMaxContexts) {
+        const QpLocks locks = locks_of(
+            *by_libmlx5, local, qp, fabric.segment().contexts[qp.head.context].low_latency_uuars);
+        object.lock = locks.queue;
+        object.uuar_lock = locks.uuar;
+    }
     record::describe(object);
     local.described.store(true, std::memory_order_release);
 }
@@ -54,10 +62,10 @@ record::Event post_event(const QueuePair& qp) noexcept {
 
 }  // namespace
 
-void record_cq(Fabric& fabric, std::uint32_t index) noexcept {
+void record_cq(Fabric& fabric, std::uint32_t index, PolledBy polled) noexcept {
     SOFTHCA_ASSERT(index < device::kMaxCqs, "the index is that of a CQ of this process");
     const device::CompletionQueue& cq = fabric.segment().cqs[index];
-    record::describe(record::CqObject{cq.number, cq.head.context, Locked::kUnknown});
+    record::describe(record::CqObject{cq.number, cq.head.context, lock_of_new_cq(polled)});
 }
 
 void record_post(Fabric& fabric, LocalQp& local, ibv_qp* qp, const ibv_send_wr* first,
@@ -78,7 +86,8 @@ void record_post(Fabric& fabric, LocalQp& local, ibv_qp* qp, const ibv_send_wr* 
     }
     if (event.entries == 0) return;  // libmlx5 has rung no doorbell
     event.blueflame = by_blueflame(object, shape_of(object, first, end));
-    if (!local.described.load(std::memory_order_acquire)) describe(local, object, register_of(qp));
+    if (!local.described.load(std::memory_order_acquire))
+        describe(fabric, local, object, register_of(qp), qp);
     local.recorded_to.store(posted_so_far(local), std::memory_order_relaxed);
     record::add(event);
 }
@@ -90,7 +99,8 @@ void record_ring_post(Fabric& fabric, LocalQp& local, ibv_qp* qp, std::uint16_t 
     outline_in_ring(object, local, from, blocks, event);
     if (event.entries == 0) return;
     event.blueflame = blueflame;
-    if (!local.described.load(std::memory_order_acquire)) describe(local, object, register_of(qp));
+    if (!local.described.load(std::memory_order_acquire))
+        describe(fabric, local, object, register_of(qp), qp);
     local.recorded_to.store(posted_so_far(local), std::memory_order_relaxed);
     record::add(event);
 }
@@ -103,7 +113,8 @@ void record_direct_post(Fabric& fabric, LocalQp& local, const void* uar_register
     const std::uint16_t to = posted_so_far(local);
     outline_in_ring(object, local, from, static_cast<std::uint16_t>(to - from), event);
     event.blueflame = blueflame;
-    if (!local.described.load(std::memory_order_acquire)) describe(local, object, uar_register);
+    if (!local.described.load(std::memory_order_acquire))
+        describe(fabric, local, object, uar_register, nullptr);
     local.recorded_to.store(to, std::memory_order_relaxed);
     record::add(event);  // also without WQEs: the device has counted the doorbell
 }

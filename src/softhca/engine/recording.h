@@ -8,13 +8,14 @@
 #include <cstdint>
 
 #include "softhca/device/fabric.h"
+#include "softhca/engine/hooks.h"
 #include "softhca/engine/local.h"
 #include "softhca/record/recorder.h"
 
 namespace softhca::engine {
 
-// A CQ was created.
-void record_cq(device::Fabric& fabric, std::uint32_t index) noexcept;
+// A CQ was created. Call this inside libmlx5's function that creates it.
+void record_cq(device::Fabric& fabric, std::uint32_t index, PolledBy polled) noexcept;
 
 // One doorbell. By ibv_post_send(), which took the list from `first` up to `end` (exclusive);
 // by ibv_wr_complete(), which wrote at most `blocks` basic blocks from `from` on; or by a program

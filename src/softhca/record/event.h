@@ -25,11 +25,11 @@ struct Event {
 };
 
 // Equal events, one after the other.
-struct Run {
+struct EventRun {
     Event event;
     std::uint64_t times = 0;
 
-    bool operator==(const Run&) const = default;
+    bool operator==(const EventRun&) const = default;
 };
 
 }  // namespace softhca::record

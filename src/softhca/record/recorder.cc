@@ -79,7 +79,7 @@ void put(ThreadLog& log, const Line& line, Ending ending) noexcept {
 }
 
 template <Ending kEnding>
-void emit(void* to, std::span<const Run> runs, std::uint64_t times) noexcept {
+void emit(void* to, std::span<const EventRun> runs, std::uint64_t times) noexcept {
     ThreadLog& log = *static_cast<ThreadLog*>(to);
     if (log.truncated) return;
     if (log.lines == g_limit) {

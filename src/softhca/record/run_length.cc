@@ -28,7 +28,7 @@ void RunLength::flush(Emit emit, void* to) noexcept {
     emit_pending(pending_count_, emit, to);
 }
 
-void RunLength::complete(const Run& run, Emit emit, void* to) noexcept {
+void RunLength::complete(const EventRun& run, Emit emit, void* to) noexcept {
     SOFTHCA_DEBUG_ASSERT(run.times != 0, "a run has an event");
     while (period_ != 0) {
         if (run == cycle_[at_]) {
@@ -43,12 +43,12 @@ void RunLength::complete(const Run& run, Emit emit, void* to) noexcept {
     append(run, emit, to);
 }
 
-void RunLength::append(const Run& run, Emit emit, void* to) noexcept {
+void RunLength::append(const EventRun& run, Emit emit, void* to) noexcept {
     SOFTHCA_ASSERT(period_ == 0, "a run is pending only outside a cycle");
     if (pending_count_ == std::size(pending_)) emit_pending(1, emit, to);
     pending_[pending_count_++] = run;
     for (std::size_t period = 2; 2 * period <= pending_count_; ++period) {
-        const Run* end = pending_ + pending_count_;
+        const EventRun* end = pending_ + pending_count_;
         if (!std::equal(end - period, end, end - 2 * period)) continue;
         emit_pending(pending_count_ - 2 * period, emit, to);
         std::copy_n(pending_, period, cycle_);
@@ -72,7 +72,7 @@ void RunLength::end_cycle(Emit emit, void* to) noexcept {
     SOFTHCA_ASSERT(period_ != 0 && at_ < period_ && rounds_ >= 2 && pending_count_ == 0,
                    "a cycle has been seen twice before it is one");
     emit(to, {cycle_, period_}, rounds_);
-    Run rest[kMostInCycle];
+    EventRun rest[kMostInCycle];
     const std::size_t count = std::exchange(at_, 0);
     std::copy_n(cycle_, count, rest);
     period_ = 0;

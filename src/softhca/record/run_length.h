@@ -17,7 +17,7 @@ inline constexpr std::size_t kMostInCycle = 8;
 class RunLength {
 public:
     // Takes what is complete: `runs` in this order, `times` times. A single run comes with times 1.
-    using Emit = void (*)(void* to, std::span<const Run> runs, std::uint64_t times);
+    using Emit = void (*)(void* to, std::span<const EventRun> runs, std::uint64_t times);
 
     // Appends an event. Up to 2 * kMostInCycle runs wait until it is clear whether they repeat.
     void add(const Event& event, Emit emit, void* to) noexcept;
@@ -25,16 +25,16 @@ public:
     void flush(Emit emit, void* to) noexcept;
 
 private:
-    void complete(const Run& run, Emit emit, void* to) noexcept;
-    void append(const Run& run, Emit emit, void* to) noexcept;
+    void complete(const EventRun& run, Emit emit, void* to) noexcept;
+    void append(const EventRun& run, Emit emit, void* to) noexcept;
     void emit_pending(std::size_t count, Emit emit, void* to) noexcept;
     void end_cycle(Emit emit, void* to) noexcept;
 
-    Run current_;  // times 0: there is none
-    Run pending_[2 * kMostInCycle];
+    EventRun current_;  // times 0: there is none
+    EventRun pending_[2 * kMostInCycle];
     std::size_t pending_count_ = 0;
     // A cycle has been seen `rounds_` times, and then `at_` runs of it. Nothing is pending then.
-    Run cycle_[kMostInCycle];
+    EventRun cycle_[kMostInCycle];
     std::size_t period_ = 0;  // 0: no cycle
     std::size_t at_ = 0;
     std::uint64_t rounds_ = 0;

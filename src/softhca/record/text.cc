@@ -98,13 +98,13 @@ void Line::add_event(const Event& event) noexcept {
     }
 }
 
-Line Line::of(std::uint32_t thread, std::span<const Run> runs, std::uint64_t times) noexcept {
+Line Line::of(std::uint32_t thread, std::span<const EventRun> runs, std::uint64_t times) noexcept {
     SOFTHCA_ASSERT(!runs.empty() && runs.size() <= kMostInCycle && times != 0);
     SOFTHCA_ASSERT(runs.size() > 1 || times == 1, "a single run counts its events itself");
     Line line;
     line.add("{\"thread\":%u,", thread);
     if (runs.size() > 1) line.add("\"cycle\":[");
-    for (const Run& run : runs) {
+    for (const EventRun& run : runs) {
         if (runs.size() > 1) line.add(&run == runs.data() ? "{" : ",{");
         line.add_event(run.event);
         line.add(",\"times\":%" PRIu64, run.times);

@@ -41,7 +41,8 @@ public:
     static Line of(const CqObject& cq) noexcept;
     static Line of(const QpObject& qp) noexcept;
     // Runs of a thread: a single run, or a cycle of runs that repeats `times` times.
-    static Line of(std::uint32_t thread, std::span<const Run> runs, std::uint64_t times) noexcept;
+    static Line of(std::uint32_t thread, std::span<const EventRun> runs,
+                   std::uint64_t times) noexcept;
     static Line truncated(std::uint32_t thread) noexcept;
     static Line qp_totals(std::uint32_t number, const QpTotals& totals) noexcept;
     static Line cq_totals(std::uint32_t number, std::uint64_t cqes) noexcept;

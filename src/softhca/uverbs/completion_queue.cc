@@ -124,9 +124,10 @@ int create_cq(Command& command) noexcept {
     engine::disarm(command.fabric(), *cq);
     keep_extents(ObjectKind::kCq, index, extents);
     device::publish(cq->head);
+    engine::PolledBy polled = engine::PolledBy::kUnseen;
     if (is_user_object(command.context, request.user_handle, sizeof(ibv_cq_ex)))
-        engine::hook_cq(index, request.user_handle, true);
-    if (record::on()) engine::record_cq(command.fabric(), index);
+        polled = engine::hook_cq(index, request.user_handle, true);
+    if (record::on()) engine::record_cq(command.fabric(), index, polled);
     if (channel != kNone) engine::watch_channel_cq(index);
     const std::uint32_t cqn = cq->number;  // struct mlx5_ib_create_cq_resp
     if ((error = command.driver_respond(cqn))) return error;

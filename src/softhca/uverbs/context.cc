@@ -14,6 +14,7 @@
 #include "softhca/device/epoch.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/device/table.h"
+#include "softhca/engine/driver_locks.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/progress.h"
 #include "softhca/uverbs/attributes.h"
@@ -104,6 +105,7 @@ int get_context(Command& command) noexcept {
                          !options().device.has(DeviceTrait::kNoThreadDomains);
     context.is_static = !dynamic;
     context.blueflame_use = engine::blueflame_use();
+    engine::read_single_threaded();
     context.cqe_version = request.max_cqe_version >= 1 ? 1 : 0;
     context.total_bfregs = request.total_num_bfregs;
     context.low_latency_bfregs = request.num_low_latency_bfregs;

@@ -60,6 +60,7 @@ struct DeviceContext {
     std::map<std::uint32_t, DeviceMemoryPlace> device_memory;  // by index in Segment.dms
     std::set<std::uint32_t> address_handles;
     std::uint32_t last_address_handle = 0;
+    std::uint32_t qp_uar_pages = 0;  // that libmlx5 allocated for QPs: engine/driver_locks.h
 };
 
 // The context behind a command descriptor of this process. Empty if there is none.

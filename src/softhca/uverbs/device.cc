@@ -23,6 +23,7 @@
 #include "softhca/device/own_memory.h"
 #include "softhca/device/peers.h"
 #include "softhca/device/table.h"
+#include "softhca/engine/driver_locks.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/progress.h"
 #include "softhca/engine/recording.h"
@@ -101,6 +102,7 @@ void after_fork_child() {
     contexts().clear();
     g_open.store(0);
     record::forget_after_fork();
+    engine::forget_driver_locks_after_fork();
     engine::forget_progress_after_fork();
     engine::forget_events_after_fork();
     forget_extents_after_fork();

@@ -13,6 +13,7 @@
 #include "softhca/device/reclaim.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/direct_polling.h"
+#include "softhca/engine/driver_locks.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/hooks.h"
 #include "softhca/engine/queue_memory.h"
@@ -281,6 +282,11 @@ int create_qp(Command& command) noexcept {
         device::free_item(table, *qp);
         return error ? error : ENOMEM;
     }
+    if (placement.bfreg != kNone)
+        engine::note_static_uuar(*local, placement.bfreg, command.context.total_bfregs,
+                                 command.context.low_latency_bfregs);
+    else if (request.driver.flags & MLX5_QP_FLAG_BFREG_INDEX)
+        engine::note_thread_domain(*local);
     keep_extents(ObjectKind::kQp, index, std::move(extents));
     remember_bfreg(index, placement.bfreg);
     take_references(parts);

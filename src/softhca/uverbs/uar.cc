@@ -16,6 +16,7 @@
 #include "softhca/device/clock.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/counters.h"
+#include "softhca/engine/driver_locks.h"
 #include "softhca/uverbs/device_memory.h"
 #include "softhca/uverbs/uverbs.h"
 
@@ -118,6 +119,12 @@ int alloc_uar(DeviceContext& context, std::uint32_t type, UarObject* out) noexce
         return error;
     device::Context* record = record_of(context);
     (nc ? record->nc_uars : record->dynamic_uars).fetch_add(1);
+    {
+        std::lock_guard<std::mutex> guard(context.mutex);
+        const bool for_qps = !nc && engine::is_page_for_qps();
+        engine::note_uar_page(out->page, for_qps, context.qp_uar_pages);
+        context.qp_uar_pages += for_qps;
+    }
     out->length = kUarPage;
     out->mmap_offset = (kObjectPages + out->page) * kUarPage;
     return 0;
