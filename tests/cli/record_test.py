@@ -223,14 +223,25 @@ class Record(Case):
 
     def test_doorbells_of_heddle_itself(self):
         """The direct path writes registers and reads CQEs itself, and announces both."""
-        result = self.softhca(
-            "run", "--record", self.path("record"), "--", HEDDLE, "bench", "message-rate",
-            "--threads", "2", "--post", "direct", "--seconds", "0.05", "--json")
-        self.assert_run(result, 0)
-        for file in glob.glob(self.path("record.*")):
-            record = read(file)
-            if not record["truncated"]:
-                self.assert_sums(record)
+        for path in ("direct", "verbs"):
+            pattern = self.path(path + "-%p")
+            self.assert_run(self.softhca(
+                "run", "--record", pattern, "--record-limit", "1000000", "--", HEDDLE, "bench",
+                "message-rate", "--threads", "2", "--path", path, "--category", "dynamic",
+                "--repetitions", "1", "--seconds", "0.01"), 0)
+            records = [read(file) for file in glob.glob(pattern.replace("%p", "*"))]
+            sender, = (record for record in records if record["threads"])
+            self.assertEqual(sender["truncated"], set())
+            self.assert_sums(sender)
+            # Each thread has its endpoint; they begin at one barrier.
+            self.assertEqual(len(sender["qps"]), 2)
+            for qp in sender["qps"].values():
+                self.assertEqual(qp["lock"], None if path == "direct" else False)
+            workers = [events for events in sender["threads"].values()
+                       if any("post" in event for event in events)]
+            for events in workers:
+                self.assertIn({"barrier": 0}, events)
+                self.assertEqual(len({event["post"] for event in events if "post" in event}), 1)
 
 
 if __name__ == "__main__":

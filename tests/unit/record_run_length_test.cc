@@ -121,6 +121,22 @@ TEST(RunLength, ALongerCycleIsNotFoundAndNothingIsLost) {
     EXPECT_EQ(events.expanded(), events.given());
 }
 
+// As a program does that fills its queue by two lists in turn, and then polls.
+TEST(RunLength, AShortCycleMayBePartOfALongOne) {
+    Compressed events;
+    for (int round = 0; round < 400; ++round) {
+        for (int turn = 0; turn < 5; ++turn) {
+            events.add(post(1));
+            events.add(post(2));
+        }
+        events.add(poll(5));
+    }
+    events.flush();
+    EXPECT_EQ(events.expanded(), events.given());
+    ASSERT_EQ(events.pieces().size(), 1U);
+    EXPECT_EQ(events.pieces()[0].times, 400U);
+}
+
 TEST(RunLength, WhatComesBeforeAndAfterACycleKeepsItsPlace) {
     Compressed events;
     events.add(post(9));
@@ -152,7 +168,7 @@ TEST(RunLength, AnySequenceComesBack) {
     for (int trial = 0; trial < 300; ++trial) {
         Compressed events;
         const unsigned kinds = 1 + random() % 4;
-        const unsigned period = 1 + random() % 12;
+        const unsigned period = 1 + random() % 24;
         std::vector<std::uint32_t> pattern(period);
         for (std::uint32_t& each : pattern)
             each = random() % kinds;

@@ -56,7 +56,7 @@ private:
     void add_event(const Event& event) noexcept;
 
     std::size_t size_ = 0;
-    char text_[2048];
+    char text_[4096];
 };
 
 }  // namespace softhca::record
