@@ -18,7 +18,7 @@ _softhca_values() {
 
 _softhca_options() {
     case $1 in
-    run) echo "--uar --engine --memory --memlock --lost-peer --port --device --fabric --directory --log --log-file --help" ;;
+    run) echo "--uar --engine --memory --memlock --lost-peer --port --device --fabric --directory --log --log-file --record --record-limit --help" ;;
     stat) echo "--fabric --json --help" ;;
     top) echo "--fabric --interval --once --json --help" ;;
     list) echo "--json --names --help" ;;
@@ -67,8 +67,8 @@ _softhca() {
         mapfile -t COMPREPLY < <(compgen -W "$(_softhca_values "$previous")" -- "$current")
         ;;
     --directory) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
-    --log-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
-    --interval) ;;
+    --log-file | --record) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+    --interval | --record-limit) ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$(_softhca_options "$command")" -- "$current") ;;
     esac
 }

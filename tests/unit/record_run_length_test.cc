@@ -10,7 +10,7 @@
 namespace softhca::record {
 namespace {
 
-struct Piece {
+struct Emitted {
     std::vector<EventRun> runs;
     std::uint64_t times;
 };
@@ -24,23 +24,23 @@ public:
         }
     }
     void flush() { runs_.flush(emit, this); }
-    const std::vector<Piece>& pieces() const { return pieces_; }
+    const std::vector<Emitted>& emitted() const { return emitted_; }
     const std::vector<Event>& given() const { return given_; }
     std::vector<Event> expanded() const {
         std::vector<Event> all;
-        for (const Piece& piece : pieces_)
-            for (std::uint64_t i = 0; i < piece.times; ++i)
-                for (const EventRun& run : piece.runs)
+        for (const Emitted& each : emitted_)
+            for (std::uint64_t i = 0; i < each.times; ++i)
+                for (const EventRun& run : each.runs)
                     all.insert(all.end(), run.times, run.event);
         return all;
     }
 
 private:
     static void emit(void* to, std::span<const EventRun> runs, std::uint64_t times) {
-        static_cast<Compressed*>(to)->pieces_.push_back({{runs.begin(), runs.end()}, times});
+        static_cast<Compressed*>(to)->emitted_.push_back({{runs.begin(), runs.end()}, times});
     }
     RunLength runs_;
-    std::vector<Piece> pieces_;
+    std::vector<Emitted> emitted_;
     std::vector<Event> given_;
 };
 
@@ -64,16 +64,16 @@ Event poll(std::uint32_t cqes) {
 TEST(RunLength, NothingGivesNothing) {
     Compressed events;
     events.flush();
-    EXPECT_TRUE(events.pieces().empty());
+    EXPECT_TRUE(events.emitted().empty());
 }
 
 TEST(RunLength, EqualEventsAreOneRun) {
     Compressed events;
     events.add(post(1), 1000);
     events.flush();
-    ASSERT_EQ(events.pieces().size(), 1U);
-    EXPECT_EQ(events.pieces()[0].times, 1U);
-    EXPECT_EQ(events.pieces()[0].runs, (std::vector<EventRun>{{post(1), 1000}}));
+    ASSERT_EQ(events.emitted().size(), 1U);
+    EXPECT_EQ(events.emitted()[0].times, 1U);
+    EXPECT_EQ(events.emitted()[0].runs, (std::vector<EventRun>{{post(1), 1000}}));
 }
 
 TEST(RunLength, EachFieldDistinguishes) {
@@ -85,20 +85,20 @@ TEST(RunLength, EachFieldDistinguishes) {
     for (const Event& event : {post(1), other, line, post(2), post(1, 9)})
         events.add(event);
     events.flush();
-    EXPECT_EQ(events.pieces().size(), 5U);
+    EXPECT_EQ(events.emitted().size(), 5U);
     EXPECT_EQ(events.expanded(), events.given());
 }
 
-TEST(RunLength, ACycleIsOnePiece) {
+TEST(RunLength, ACycleIsEmittedOnce) {
     Compressed events;
     for (int round = 0; round < 500; ++round) {
         events.add(post(1), 32);
         events.add(poll(1));
     }
     events.flush();
-    ASSERT_EQ(events.pieces().size(), 1U);
-    EXPECT_EQ(events.pieces()[0].times, 500U);
-    EXPECT_EQ(events.pieces()[0].runs, (std::vector<EventRun>{{post(1), 32}, {poll(1), 1}}));
+    ASSERT_EQ(events.emitted().size(), 1U);
+    EXPECT_EQ(events.emitted()[0].times, 500U);
+    EXPECT_EQ(events.emitted()[0].runs, (std::vector<EventRun>{{post(1), 32}, {poll(1), 1}}));
 }
 
 TEST(RunLength, TheLongestCycle) {
@@ -107,7 +107,7 @@ TEST(RunLength, TheLongestCycle) {
         for (std::uint32_t i = 0; i < kMostInCycle; ++i)
             events.add(post(i));
     events.flush();
-    EXPECT_EQ(events.pieces().size(), 1U);
+    EXPECT_EQ(events.emitted().size(), 1U);
     EXPECT_EQ(events.expanded(), events.given());
 }
 
@@ -117,7 +117,7 @@ TEST(RunLength, ALongerCycleIsNotFoundAndNothingIsLost) {
         for (std::uint32_t i = 0; i <= kMostInCycle; ++i)
             events.add(post(i));
     events.flush();
-    EXPECT_EQ(events.pieces().size(), 10 * (kMostInCycle + 1));
+    EXPECT_EQ(events.emitted().size(), 10 * (kMostInCycle + 1));
     EXPECT_EQ(events.expanded(), events.given());
 }
 
@@ -133,8 +133,8 @@ TEST(RunLength, AShortCycleMayBePartOfALongOne) {
     }
     events.flush();
     EXPECT_EQ(events.expanded(), events.given());
-    ASSERT_EQ(events.pieces().size(), 1U);
-    EXPECT_EQ(events.pieces()[0].times, 400U);
+    ASSERT_EQ(events.emitted().size(), 1U);
+    EXPECT_EQ(events.emitted()[0].times, 400U);
 }
 
 TEST(RunLength, WhatComesBeforeAndAfterACycleKeepsItsPlace) {
@@ -148,7 +148,7 @@ TEST(RunLength, WhatComesBeforeAndAfterACycleKeepsItsPlace) {
     events.add(post(1));
     events.add(post(8));
     events.flush();
-    EXPECT_EQ(events.pieces().size(), 4U);
+    EXPECT_EQ(events.emitted().size(), 4U);
     EXPECT_EQ(events.expanded(), events.given());
 }
 
@@ -158,7 +158,7 @@ TEST(RunLength, AFlushDividesARun) {
     events.flush();
     events.add(post(1), 2);
     events.flush();
-    EXPECT_EQ(events.pieces().size(), 2U);
+    EXPECT_EQ(events.emitted().size(), 2U);
     EXPECT_EQ(events.expanded(), events.given());
 }
 
@@ -179,7 +179,7 @@ TEST(RunLength, AnySequenceComesBack) {
         }
         events.flush();
         ASSERT_EQ(events.expanded(), events.given()) << "trial " << trial;
-        ASSERT_LE(events.pieces().size(), events.given().size());
+        ASSERT_LE(events.emitted().size(), events.given().size());
     }
 }
 
