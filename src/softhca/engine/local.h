@@ -81,8 +81,10 @@ struct alignas(64) LocalQp {
     std::uint64_t doorbells_seen = 0;  // changes of the record by posts that bypass the ops table
     std::uint16_t counted_producer = 0;
 
-    // The run record (recording.h). Written by posting threads, one after the other.
-    std::atomic<bool> described{false};
+    // The run record (recording.h), written by posting threads. The first one describes the QP, and
+    // others wait until it has.
+    enum Description : std::uint8_t { kMissing, kBegun, kThere };
+    std::atomic<std::uint8_t> description{kMissing};
     std::atomic<std::uint16_t> recorded_to{0};  // the send queue's producer at the last event
     // Written at creation, where the kernel knows them: driver_locks.h.
     record::Locked lock = record::Locked::kUnknown, uuar_lock = record::Locked::kUnknown;

@@ -3,6 +3,7 @@
 #include "softhca/engine/recording.h"
 
 #include <infiniband/mlx5dv.h>
+#include <sched.h>
 
 #include "softhca/base/assert.h"
 #include "softhca/device/table.h"
@@ -50,7 +51,17 @@ void describe(Fabric& fabric, LocalQp& local, const QueuePair& qp, const void* u
         object.uuar_lock = locks.uuar;
     }
     record::describe(object);
-    local.described.store(true, std::memory_order_release);
+    local.description.store(LocalQp::kThere, std::memory_order_release);
+}
+
+// Whether this thread is the one to describe the QP. If not, the QP is described when it returns.
+bool must_describe(LocalQp& local) noexcept {
+    if (local.description.load(std::memory_order_acquire) == LocalQp::kThere) return false;
+    std::uint8_t missing = LocalQp::kMissing;
+    if (local.description.compare_exchange_strong(missing, LocalQp::kBegun)) return true;
+    while (local.description.load(std::memory_order_acquire) != LocalQp::kThere)
+        sched_yield();
+    return false;
 }
 
 record::Event post_event(const QueuePair& qp) noexcept {
@@ -86,8 +97,7 @@ void record_post(Fabric& fabric, LocalQp& local, ibv_qp* qp, const ibv_send_wr* 
     }
     if (event.entries == 0) return;  // libmlx5 has rung no doorbell
     event.blueflame = by_blueflame(object, shape_of(object, first, end));
-    if (!local.described.load(std::memory_order_acquire))
-        describe(fabric, local, object, register_of(qp), qp);
+    if (must_describe(local)) describe(fabric, local, object, register_of(qp), qp);
     local.recorded_to.store(posted_so_far(local), std::memory_order_relaxed);
     record::add(event);
 }
@@ -99,8 +109,7 @@ void record_ring_post(Fabric& fabric, LocalQp& local, ibv_qp* qp, std::uint16_t 
     outline_in_ring(object, local, from, blocks, event);
     if (event.entries == 0) return;
     event.blueflame = blueflame;
-    if (!local.described.load(std::memory_order_acquire))
-        describe(fabric, local, object, register_of(qp), qp);
+    if (must_describe(local)) describe(fabric, local, object, register_of(qp), qp);
     local.recorded_to.store(posted_so_far(local), std::memory_order_relaxed);
     record::add(event);
 }
@@ -113,8 +122,7 @@ void record_direct_post(Fabric& fabric, LocalQp& local, const void* uar_register
     const std::uint16_t to = posted_so_far(local);
     outline_in_ring(object, local, from, static_cast<std::uint16_t>(to - from), event);
     event.blueflame = blueflame;
-    if (!local.described.load(std::memory_order_acquire))
-        describe(fabric, local, object, uar_register, nullptr);
+    if (must_describe(local)) describe(fabric, local, object, uar_register, nullptr);
     local.recorded_to.store(to, std::memory_order_relaxed);
     record::add(event);  // also without WQEs: the device has counted the doorbell
 }
