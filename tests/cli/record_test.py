@@ -20,12 +20,14 @@ def read(path):
     with open(path, encoding="ascii") as file:
         lines = [json.loads(line) for line in file]
     record = {"header": lines[0], "qps": {}, "cqs": {}, "threads": {}, "qp_totals": {},
-              "cq_totals": {}, "truncated": set(), "lines": len(lines)}
+              "cq_totals": {}, "begins": set(), "ends": set(), "truncated": set(), "lines": len(lines)}
     for line in lines[1:]:
         if "thread" in line:
             events = record["threads"].setdefault(line["thread"], [])
-            if line.get("truncated"):
-                record["truncated"].add(line["thread"])
+            marks = [mark for mark in ("begins", "ends", "truncated") if line.get(mark)]
+            for mark in marks:
+                record[mark].add(line["thread"])
+            if marks:
                 continue
             cycle = line.get("cycle") or [line]
             for _ in range(line["times"] if "cycle" in line else 1):
@@ -95,13 +97,14 @@ class Record(Case):
 
         # Which thread did what, in its order.
         def rounds(qpn, cqn, line):
-            some = [{"post": qpn, "wqes": 4, "inline": 0, "signaled": 1, "bytes": 256,
+            some = [{"post": qpn, "wqes": 4, "inline": 0, "signaled": 1, "reads": 0, "bytes": 256,
                      "line": line, "blueflame": False}, {"poll": cqn, "cqes": 1},
-                    {"post": qpn, "wqes": 1, "inline": 1, "signaled": 1, "bytes": 8,
+                    {"post": qpn, "wqes": 1, "inline": 1, "signaled": 1, "reads": 0, "bytes": 8,
                      "line": None, "blueflame": True}, {"poll": cqn, "cqes": 1}]
             return [{"barrier": 0}, *(ROUNDS * some), {"barrier": 0}]
 
         self.assertEqual(len(record["threads"]), 2)
+        self.assertEqual(record["begins"], set(record["threads"]))
         by_qp = {events[1]["post"]: events for events in record["threads"].values()}
         lines = {qpn: by_qp[qpn][1]["line"] for qpn in (first, second)}
         self.assertNotEqual(*lines.values())
@@ -175,6 +178,7 @@ class Record(Case):
             self.assert_sums(read(file))
             self.assertEqual(file, self.path(f"record.{read(file)['header']['pid']}"))
         self.assertEqual(len(record["threads"]), 2)
+        self.assertEqual(record["begins"], set(record["threads"]))
 
     def test_the_name_may_place_the_pid(self):
         os.makedirs(self.path("folder"))
@@ -195,8 +199,9 @@ class Record(Case):
         self.assertEqual(record["truncated"], {0, 1})
         for qpn in numbers[:2]:
             self.assertLess(sums(record, qpn)["wqes"], record["qp_totals"][qpn]["wqes"])
-        # A header, two QPs and CQs with totals, and for each thread 20 lines and the last.
-        self.assertEqual(record["lines"], 1 + 4 + 4 + 2 * 21)
+        # A header, two QPs and CQs with totals, and for each thread its begin, 20 lines, and two more at
+        # its end.
+        self.assertEqual(record["lines"], 1 + 4 + 4 + 2 * 23)
         whole, _, _ = self.run_program("vary")
         self.assertEqual(whole["truncated"], set())
         self.assert_sums(whole)

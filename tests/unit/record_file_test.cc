@@ -138,16 +138,19 @@ TEST(RecordText, Lines) {
                  "{\"totals\":{\"qp\":9,\"wqes\":1,\"doorbells\":2,\"blueflame\":3,"
                  "\"payload_reads\":4}}\n");
     EXPECT_STREQ(Line::cq_totals(3, 5).text(), "{\"totals\":{\"cq\":3,\"cqes\":5}}\n");
+    EXPECT_STREQ(Line::begins(2).text(), "{\"thread\":2,\"begins\":true}\n");
+    EXPECT_STREQ(Line::ends(2).text(), "{\"thread\":2,\"ends\":true}\n");
     EXPECT_STREQ(Line::truncated(2).text(), "{\"thread\":2,\"truncated\":true}\n");
 }
 
 TEST(RecordText, Runs) {
-    const EventRun posts{{EventKind::kPost, true, 9, 4, 1, 2, 80, 0}, 3};
+    const EventRun posts{{EventKind::kPost, true, 9, 4, 1, 2, 3, 80, 0}, 3};
     const EventRun polls{{EventKind::kPoll, false, 3, 2}, 1};
     const EventRun barrier{{EventKind::kBarrier, false, 5}, 1};
-    EXPECT_STREQ(Line::of(1, std::span(&posts, 1), 1).text(),
-                 "{\"thread\":1,\"post\":9,\"wqes\":4,\"inline\":1,\"signaled\":2,\"bytes\":80,"
-                 "\"line\":0,\"blueflame\":true,\"times\":3}\n");
+    EXPECT_STREQ(
+        Line::of(1, std::span(&posts, 1), 1).text(),
+        "{\"thread\":1,\"post\":9,\"wqes\":4,\"inline\":1,\"signaled\":2,\"reads\":3,\"bytes\":80,"
+        "\"line\":0,\"blueflame\":true,\"times\":3}\n");
     EXPECT_STREQ(Line::of(1, std::span(&barrier, 1), 1).text(),
                  "{\"thread\":1,\"barrier\":5,\"times\":1}\n");
     const EventRun both[] = {polls, barrier};
@@ -159,7 +162,7 @@ TEST(RecordText, Runs) {
 TEST(RecordText, TheLongestLineFits) {
     EventRun runs[kMostInCycle];
     for (EventRun& run : runs)
-        run = {{EventKind::kPost, false, ~0u, ~0u, ~0u, ~0u, ~0ull, INT64_MAX}, ~0ull};
+        run = {{EventKind::kPost, false, ~0u, ~0u, ~0u, ~0u, ~0u, ~0ull, INT64_MAX}, ~0ull};
     const Line line = Line::of(~0u, runs, ~0ull);
     EXPECT_EQ(line.text()[line.size() - 1], '\n');
     const Line name = Line::header(std::string(5000, '\x80').c_str(), INT_MAX);

@@ -115,6 +115,7 @@ void outline_in_ring(const device::QueuePair& qp, const LocalQp& local, std::uin
         ++event.entries;
         event.inlines += entry.has_inline;
         event.signaled += entry.signaled;
+        event.reads += entry.reads;
         event.bytes += entry.bytes;
         if (event.line == record::kNoLine && entry.address != 0)
             event.line = record::line_of(entry.address);

@@ -88,6 +88,8 @@ void record_post(Fabric& fabric, LocalQp& local, ibv_qp* qp, const ibv_send_wr* 
         const bool is_inline = (wr->send_flags & IBV_SEND_INLINE) && wr->num_sge > 0;
         event.inlines += is_inline;
         event.signaled += object.signal_all || (wr->send_flags & IBV_SEND_SIGNALED);
+        event.reads += wr->opcode == IBV_WR_RDMA_READ || wr->opcode == IBV_WR_ATOMIC_CMP_AND_SWP ||
+                       wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
         for (int i = 0; i < wr->num_sge; ++i) {
             const ibv_sge& entry = wr->sg_list[i];
             event.bytes += entry.length;

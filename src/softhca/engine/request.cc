@@ -273,7 +273,10 @@ bool carries_inline(const LocalQp& local, const QueuePair& qp, std::uint16_t cou
 Outline outline(const LocalQp& local, const QueuePair& qp, std::uint16_t counter) noexcept {
     const Cursor cursor(local, counter);
     Outline out{};
-    out.signaled = load<mlx5_wqe_ctrl_seg>(cursor.at()).fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE;
+    const auto control = load<mlx5_wqe_ctrl_seg>(cursor.at());
+    out.signaled = control.fm_ce_se & MLX5_WQE_CTRL_CQ_UPDATE;
+    const std::uint32_t opcode = be32toh(control.opmod_idx_opcode) & 0xff;
+    out.reads = opcode >= MLX5_OPCODE_RDMA_READ && opcode <= MLX5_OPCODE_ATOMIC_MASKED_FA;
     for_each_segment(local, qp, counter, [&](const mlx5_wqe_data_seg& segment, bool is_inline) {
         const std::uint32_t length = be32toh(segment.byte_count) & ~MLX5_INLINE_SEG;
         out.has_inline |= is_inline;

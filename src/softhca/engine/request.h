@@ -71,9 +71,9 @@ bool carries_inline(const LocalQp& local, const device::QueuePair& qp,
 
 // What the run record says of a WQE. Resolves no key.
 struct Outline {
-    bool has_inline, signaled;
-    std::uint64_t bytes;    // of payload
-    std::uint64_t address;  // of the first SGE; 0: there is none
+    bool has_inline, signaled, reads;  // reads: a READ or an atomic, whose data come back
+    std::uint64_t bytes;               // of payload
+    std::uint64_t address;             // of the first SGE; 0: there is none
 };
 Outline outline(const LocalQp& local, const device::QueuePair& qp, std::uint16_t counter) noexcept;
 

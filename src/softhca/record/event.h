@@ -18,6 +18,7 @@ struct Event {
     std::uint32_t entries = 0;    // post: WQEs; poll: CQEs
     std::uint32_t inlines = 0;    // post: WQEs with inline data
     std::uint32_t signaled = 0;   // post: WQEs that ask for a CQE
+    std::uint32_t reads = 0;      // post: READs and atomics, whose data come back
     std::uint64_t bytes = 0;      // post: payload of all WQEs
     std::int64_t line = kNoLine;  // post: the first cache line of payload outside the WQEs
 

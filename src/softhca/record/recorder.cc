@@ -132,6 +132,8 @@ struct ThreadEnd {
         Guard<SpinLock> guard(g_logs_lock);
         log->lock.lock();
         flush(*log, Ending::kOrderly);
+        put(*log, Line::ends(log->number), Ending::kOrderly);
+        write_out(*log, Ending::kOrderly);
         for (ThreadLog** at = &g_logs; *at != nullptr; at = &(*at)->next) {
             if (*at != log) continue;
             *at = log->next;
@@ -155,6 +157,8 @@ ThreadLog* own_log() noexcept {
     log->number = g_threads++;
     log->next = g_logs;
     g_logs = log;
+    const Line line = Line::begins(log->number);  // at once: it is after the end of earlier threads
+    append(Ending::kOrderly, line.text(), line.size());
     return t_log = log;
 }
 

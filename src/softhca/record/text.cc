@@ -81,8 +81,9 @@ Line Line::of(const QpObject& qp) noexcept {
 void Line::add_event(const Event& event) noexcept {
     switch (event.kind) {
         case EventKind::kPost:
-            add("\"post\":%u,\"wqes\":%u,\"inline\":%u,\"signaled\":%u,\"bytes\":%" PRIu64 ",",
-                event.object, event.entries, event.inlines, event.signaled, event.bytes);
+            add("\"post\":%u,\"wqes\":%u,\"inline\":%u,\"signaled\":%u,\"reads\":%u,", event.object,
+                event.entries, event.inlines, event.signaled, event.reads);
+            add("\"bytes\":%" PRIu64 ",", event.bytes);
             if (event.line == kNoLine)
                 add("\"line\":null,");
             else
@@ -112,6 +113,18 @@ Line Line::of(std::uint32_t thread, std::span<const EventRun> runs, std::uint64_
     }
     if (runs.size() > 1) line.add("],\"times\":%" PRIu64, times);
     line.add("}\n");
+    return line;
+}
+
+Line Line::begins(std::uint32_t thread) noexcept {
+    Line line;
+    line.add("{\"thread\":%u,\"begins\":true}\n", thread);
+    return line;
+}
+
+Line Line::ends(std::uint32_t thread) noexcept {
+    Line line;
+    line.add("{\"thread\":%u,\"ends\":true}\n", thread);
     return line;
 }
 

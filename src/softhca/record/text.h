@@ -43,6 +43,9 @@ public:
     // Runs of a thread: a single run, or a cycle of runs that repeats `times` times.
     static Line of(std::uint32_t thread, std::span<const EventRun> runs,
                    std::uint64_t times) noexcept;
+    // The first line of a thread, and the last one of a thread that has ended.
+    static Line begins(std::uint32_t thread) noexcept;
+    static Line ends(std::uint32_t thread) noexcept;
     static Line truncated(std::uint32_t thread) noexcept;
     static Line qp_totals(std::uint32_t number, const QpTotals& totals) noexcept;
     static Line cq_totals(std::uint32_t number, std::uint64_t cqes) noexcept;
