@@ -27,7 +27,6 @@ struct BenchRequest {
     bench::MessageRate rate;
     Selection selection;
     std::string figure;
-    std::vector<std::string> shares;
     bench::TeamOptions team;
     int repetitions = 11;
     bool no_inline = false, no_blueflame = false, json = false;
@@ -46,26 +45,6 @@ double spread(const std::vector<double>& samples) {
     return (quartile(samples, 3) - quartile(samples, 1)) / 2;
 }
 
-[[noreturn]] void refuse(const std::string& text) { throw CLI::ValidationError(text); }
-
-// "cq=4": CQs shared 4-way.
-void apply_share(const std::string& text, Sharing* sharing) {
-    const std::size_t equals = text.find('=');
-    const std::string what = text.substr(0, equals);
-    const int sharers = equals == std::string::npos ? 0 : std::atoi(text.c_str() + equals + 1);
-    std::uint32_t* const place = what == "context"  ? &sharing->context
-                                 : what == "pd"     ? &sharing->pd
-                                 : what == "mr"     ? &sharing->mr
-                                 : what == "cq"     ? &sharing->cq
-                                 : what == "qp"     ? &sharing->qp
-                                 : what == "buffer" ? &sharing->buffer
-                                                    : nullptr;
-    if (place == nullptr || sharers < 1)
-        refuse("--share " + text +
-               ": RESOURCE=WAYS, where RESOURCE is context, pd, mr, cq, qp or buffer");
-    *place = static_cast<std::uint32_t>(sharers);
-}
-
 std::vector<BenchRow> make_rows(const BenchRequest& request, const DeviceInfo& device,
                                 bench::Team& team) {
     std::vector<BenchRow> rows;
@@ -76,8 +55,7 @@ std::vector<BenchRow> make_rows(const BenchRequest& request, const DeviceInfo& d
             m.inlining = !request.no_inline;
             m.blueflame = !request.no_blueflame;
             m.sharing = sharing_of(made_on(device, c), m.threads);
-            for (const std::string& share : request.shares)
-                apply_share(share, &m.sharing);
+            request.selection.apply_shares(m.sharing);
             rows.push_back({std::string(name(c)), path, bench::MessageRateRun(m, team), {}, {}});
         }
     HEDDLE_ASSERT(!rows.empty(), "a selection has a category and a path");
@@ -104,7 +82,7 @@ void print_json(const BenchRequest& request, const DeviceInfo& device, const ben
                       {"inlining", !request.no_inline},
                       {"blueflame", !request.no_blueflame},
                       {"seconds", request.rate.seconds},
-                      {"share", request.shares}});
+                      {"share", request.selection.shares}});
         j.update(usage_facts(row.run.usage()));
         j.update(sample_facts(row.samples));
         j.update(cpu_sample_facts(row.cpu_samples));
@@ -211,10 +189,7 @@ void add_bench_command(CLI::App& app, int* status) {
     rate->add_flag("--json", request->json, "a JSON line for each configuration");
     // A figure sets all of these.
     request->selection.add_category(*rate)->excludes(figure);
-    rate->add_option("--share", request->shares,
-                     "RESOURCE=WAYS: context, pd, mr, cq, qp or buffer shared by so many threads, "
-                     "whatever the category; may be repeated")
-        ->excludes(figure);
+    request->selection.add_share(*rate)->excludes(figure);
     rate->add_option("--depth", request->rate.depth, "of the send queue")
         ->check(CLI::Range(1, 32768))
         ->excludes(figure);
@@ -235,10 +210,8 @@ void add_bench_command(CLI::App& app, int* status) {
                      "directory where two processes that mpiexec has started meet (default: one "
                      "below $TMPDIR, by the job)");
     rate->callback([request, figure, threads, status] {
-        for (const std::string& share : request->shares) {
-            Sharing sharing;
-            apply_share(share, &sharing);  // refused before processes are started
-        }
+        Sharing sharing;
+        request->selection.apply_shares(sharing);  // refused before processes are started
         // The other process waits for the next run as long as one takes. A process that ends is
         // noticed at once.
         request->team.patience = bench::Seconds(1e6);
