@@ -60,6 +60,8 @@ set(HEDDLE_TEST_ENVIRONMENT
 if(HEDDLE_SANITIZE)
     # They make thousands of objects or messages.
     list(APPEND HEDDLE_LONG_WORDS NothingLeaks FedByTwoProcesses QueuePairsGrow)
+    # They simulate for long, in one thread, what shorter cases have, too.
+    list(APPEND HEDDLE_LONG_WORDS PredictModel PredictLimits PredictPaperPoints PredictErrorTable)
     # They count mappings, of which a sanitizer has some of its own.
     set(HEDDLE_EXCLUDED_WORDS LeavesAloneWhatIsNotPlainMemory KeepsProtectionAndLock)
     set(suppressions ${PROJECT_SOURCE_DIR}/tests/sanitizers)

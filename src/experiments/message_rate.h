@@ -33,7 +33,7 @@ struct MessageRate {
 
 // Millions of messages, of all threads together.
 struct Rate {
-    // By the clock: over the time in which at least one thread worked.
+    // Millions of messages, by the clock: over the time in which at least one thread worked.
     double per_second = 0;
     // By the processor time of all threads: what one core does. It says nothing of how rates scale:
     // times the threads it grows with them whatever they share, unless a thread spins for another.

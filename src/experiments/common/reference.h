@@ -19,5 +19,9 @@ std::optional<PaperValue> paper_value(std::string_view figure, std::string_view 
 
 // The file itself, from its heading on; made by src/experiments/CMakeLists.txt.
 extern const std::string_view kIcpads18;
+// icpads18-applications.csv: figures 12 and 14.
+extern const std::string_view kIcpads18Applications;
+// reuse-break-even.csv.
+extern const std::string_view kReuseBreakEven;
 
 }  // namespace heddle::bench
