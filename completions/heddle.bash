@@ -9,6 +9,7 @@ _heddle_values() {
     --path) echo "verbs direct both" ;;
     --posting) echo "conservative batched both" ;;
     --kernels) echo "this both" ;;
+    --kernel) echo "message-rate global-array stencil" ;;
     --figure) echo "2b 3 5 6 7 8a 8b 9 10 11" ;;
     --share) echo "context= pd= mr= cq= qp= buffer=" ;;
     --endpoints) echo "auto mpi-everywhere 2xdynamic dynamic shared-dynamic static mpi+threads" ;;
@@ -39,21 +40,26 @@ _heddle_options() {
     case $1 in
     run)
         echo "--ranks --endpoints --post --rndv --threads --stats --stats-file --reuse-report --explain --softhca --mpi --within-node" \
-            "--verbose --help"
+            "--record --verbose --help"
         ;;
     compare) echo "--ranks --rounds --warmup --patience --null --format --json --help" ;;
     top) echo "--pid --interval --once --json --help" ;;
     info) echo "--json --help" ;;
     options) echo "--json --markdown --man --help" ;;
-    calibrate) echo "--device --show --json --help" ;;
+    calibrate) echo "--device --show --machine --json --help" ;;
     check-hardware) echo "--device --out --only --list --json --help" ;;
     reproduce) echo "--quick --full --only --out --hosts --no-page --list --smb --npb --help" ;;
     report) echo "--markdown --out --help" ;;
     plan)
         echo "--threads --qps-per-thread --processes --budget-uars --depth --device --measure" \
-            "--kernels --json --help"
+            "--kernels --rates --kernel --at-least --machine --json --help"
         ;;
     bench) echo "--help" ;;
+    predict)
+        echo "--category --share --threads --kernel --processes --post-list --signal-every --depth" \
+            "--bytes --no-inline --machine --record --bounds --errors --figures --other-papers --robustness --fit --json" \
+            "--help"
+        ;;
     message-rate)
         echo "--figure --threads --path --repetitions --seconds --device --json --category --share" \
             "--depth --post-list --signal-every --bytes --no-inline --no-blueflame --exchange --help"
@@ -102,7 +108,7 @@ _heddle() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "run compare top info plan bench options calibrate check-hardware reproduce report --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "run compare top info plan predict bench options calibrate check-hardware reproduce report --help --version" -- "$current")
         return
     fi
     local command=${COMP_WORDS[1]}
@@ -125,7 +131,7 @@ _heddle() {
         previous=${COMP_WORDS[COMP_CWORD - 2]}
     fi
     case $previous in
-    --category | --path | --posting | --kernels | --figure | --share | --device | --endpoints | --post | \
+    --category | --path | --posting | --kernel | --kernels | --figure | --share | --device | --endpoints | --post | \
         --softhca | --mpi | --within-node | --channel | --way | --side | --peer | --only | --format)
         mapfile -t COMPREPLY < <(compgen -W "$(_heddle_values "$previous" "$command")" -- "$current")
         # the number follows at once; outside a completion, as in a test, bash knows no compopt
@@ -134,11 +140,11 @@ _heddle() {
     --pid) mapfile -t COMPREPLY < <(compgen -W "$(ps -u "$(id -u)" -o pid= 2>/dev/null)" -- "$current") ;;
     --stats-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     --exchange | --smb | --npb) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
-    --out | --hosts) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+    --out | --hosts | --machine | --record) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     # what takes a number, and the number behind --share cq=
     --ranks | -n | -np | --np | --rounds | --warmup | --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | --runs | \
         --seconds | --patience | --post-list | --signal-every | --bytes | --matrix | --tile | \
-        --grid | --iterations | --late | --tags | --wildcards | --interval | --window | --time | context | pd | mr | cq | qp | buffer) ;;
+        --grid | --iterations | --late | --tags | --wildcards | --interval | --window | --time | --at-least | --fit | context | pd | mr | cq | qp | buffer) ;;
     *)
         mapfile -t COMPREPLY < <(compgen -W "$(_heddle_options "$command")" -- "$current")
         [ "$command" = report ] && [[ $current != -* ]] &&

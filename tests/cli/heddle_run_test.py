@@ -61,6 +61,15 @@ class HeddleRun(Case):
             prefixes = {name.split("_")[0] for name in seen if not name.startswith("FI_")}
             self.assertEqual(prefixes, {prefix.split("_")[0]})
 
+    def test_a_recorded_run(self):
+        seen = self.variables("--record", "run.%p", "--softhca", "always", cwd=self.scratch)
+        self.assertEqual(seen["SOFTHCA_RECORD"], self.path("run.%p"))
+        # On softhca already: the program is not started by it once more.
+        result = self.softhca("run", "--", HEDDLE, "run", "--record", self.path("a"), "--", "env")
+        self.assertIn(f"SOFTHCA_RECORD={self.path('a')}\n", self.assert_run(result, 0).stdout)
+        result = self.heddle("--record", "/nowhere/run", "--softhca", "always", "--", "env")
+        self.assert_run(result, 2, err="the run record /nowhere/run")
+
     def test_options_become_variables(self):
         seen = self.of_mpi(
             *("--endpoints", "shared-dynamic", "--post=verbs", "--stats", "--threads", "4"),

@@ -104,6 +104,32 @@ class Heddle(Case):
         self.assertFalse(fits["mpi-everywhere"])
         self.assertTrue(fits["dynamic"])
 
+    def test_plan_with_rates(self):
+        arguments = ("plan", "--threads", "16", "--rates")
+        text = self.heddle(*arguments, uar="static").stdout
+        self.assertIn("Predicted, not measured: ConnectX-4", text)
+        self.assertRegex(text, r"Recommended: dynamic, 9\d % \(\d+ to \d+\) of mpi-everywhere "
+                               r"for 19 % of its UARs\.")
+        for at_least, wanted in (("95", "2xdynamic"), ("90", "dynamic"), ("60", "shared-dynamic"), ("50", "static")):
+            plan = json.loads(self.heddle(*arguments, "--at-least", at_least, "--json",
+                                          uar="static").stdout)["rates"]
+            self.assertEqual(plan["recommended"], wanted, plan)
+        self.assertEqual([row["category"] for row in plan["categories"]], CATEGORIES)
+        slow = plan["categories"][-1]
+        self.assertLess(slow["of_mpi_everywhere"], 0.05)
+        self.assertEqual(slow["limited_by"], "the QP's lock")
+
+    def test_plan_with_rates_that_cannot_be(self):
+        result = self.heddle("plan", "--threads", "16", "--processes", "100", "--rates", status=2)
+        self.assertIn("1600 threads; the model is for at most 1024", result.stderr)
+        result = self.heddle("plan", "--threads", "2", "--at-least", "50", status=2)
+        self.assertIn("--rates", result.stderr)
+        result = self.heddle("plan", "--threads", "2", "--rates", "--machine", "/no.toml", status=1)
+        self.assertIn("heddle plan: cannot read '/no.toml'", result.stderr)
+        # Where a budget forbids, nothing is recommended.
+        arguments = ("plan", "--threads", "16", "--rates", "--budget-uars", "4")
+        self.assertIn("No category that fits keeps 90 %", self.heddle(*arguments).stdout)
+
     def test_plan_of_both_kernels(self):
         arguments = ("plan", "--threads", "4", "--kernels", "both")
         for uar, other in (("static", "dynamic"), ("dynamic", "static")):

@@ -40,7 +40,7 @@ class Includes(unittest.TestCase):
     def test_commands_share_only_common_and_view(self):
         self.only("cli/common", "cli/common/", "heddle/detail/assert.h")  # it needs no library
         self.only("cli/softhca", "cli/common/", "cli/softhca/", "softhca/")
-        self.only("cli/heddle", "cli/common/", "cli/heddle/", "softhca/view/", "experiments/",
+        self.only("cli/heddle", "cli/common/", "cli/heddle/", "softhca/view/", "experiments/", "predict/",
                   "heddle/", "memory/", "protocol/", "provider/", "verbs/")
 
     def test_experiments_know_no_command_and_no_software_device(self):

@@ -18,6 +18,7 @@
 
 #include "cli/common/text.h"
 #include "cli/heddle/commands.h"
+#include "cli/heddle/machine_command.h"
 #include "heddle/detail/assert.h"
 #include "heddle/device.h"
 #include "heddle/error.h"
@@ -37,7 +38,7 @@ using protocol::ReuseRounds;
 constexpr std::size_t kRounds = 5;
 
 struct CalibrateRequest {
-    std::string device;
+    std::string device, machine;
     bool show = false, json = false;
 };
 
@@ -325,7 +326,17 @@ void add_calibrate_command(CLI::App& app, int* status) {
     command->add_option("--device", request->device, "which (default: the first that is active)");
     command->add_flag("--show", request->show, "what is known, without measuring");
     command->add_flag("--json", request->json, "as JSON");
-    command->callback([request, status] { *status = calibrate(*request); });
+    command
+        ->add_option("--machine", request->machine,
+                     "instead, writes the machine file of this host for heddle predict (-: to "
+                     "standard output); a minute")
+        ->type_name("FILE")
+        ->excludes("--show")
+        ->excludes("--json");
+    command->callback([request, status] {
+        *status = request->machine.empty() ? calibrate(*request)
+                                           : write_machine(request->device, request->machine);
+    });
 }
 
 }  // namespace heddle::cli

@@ -19,6 +19,7 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
 void add_compare_command(CLI::App& app, const std::vector<std::string>& command, int* status);
 void add_info_command(CLI::App& app, int* status);
 void add_plan_command(CLI::App& app, int* status);
+void add_predict_command(CLI::App& app, int* status);
 void add_bench_command(CLI::App& app, int* status);
 void add_options_command(CLI::App& app, int* status);
 void add_calibrate_command(CLI::App& app, int* status);

@@ -10,6 +10,7 @@
 #include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/paper_resources.h"
+#include "cli/heddle/predict_kernels.h"
 #include "cli/heddle/selection.h"
 #include "experiments/common/team.h"
 #include "experiments/global_array.h"
@@ -136,6 +137,8 @@ struct GlobalArrayOutput {
         j["read_samples"] = result.read_mmsgs_per_s;
         j["write_samples"] = result.write_mmsgs_per_s;
         add_resources(j, result.usage, paper);
+        if (g.mode == bench::PostMode::kConservative)  // its writes
+            j.update(predicted_fields("global-array", g.category, 1, 1, g.threads));
         j["result"] = verdict(result.wrong);
         return j;
     }
@@ -216,6 +219,9 @@ int stencil(const Common& common, const bench::Stencil& wanted, bench::Team& tea
         j["messages"] = result.messages;
         j["mmsgs_per_s"] = rate;
         add_resources(j, result.usage, paper);
+        // Processes stand for those of two nodes, as in the paper.
+        const std::uint32_t nodes = team.size() % 2 == 0 ? 2 : 1;
+        j.update(predicted_fields("stencil", c.category, nodes, team.size() / nodes, s.threads));
         j["result"] = verdict(result.wrong);
         print_line(j);
     }

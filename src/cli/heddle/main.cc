@@ -31,6 +31,7 @@ void declare_commands(CLI::App& app, const std::vector<std::string>& program, in
     heddle::cli::add_top_command(app, status);
     heddle::cli::add_info_command(app, status);
     heddle::cli::add_plan_command(app, status);
+    heddle::cli::add_predict_command(app, status);
     heddle::cli::add_bench_command(app, status);
     heddle::cli::add_options_command(app, status);
     heddle::cli::add_calibrate_command(app, status);

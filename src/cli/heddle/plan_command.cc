@@ -12,9 +12,12 @@
 #include "cli/heddle/commands.h"
 #include "cli/heddle/other_kernel.h"
 #include "cli/heddle/paper_resources.h"
+#include "cli/heddle/plan_rates.h"
+#include "cli/heddle/predict_kernels.h"
 #include "cli/heddle/uuar_threads.h"
 #include "heddle/detail/assert.h"
 #include "heddle/endpoint.h"
+#include "predict/machine_file.h"
 
 namespace heddle::cli {
 namespace {
@@ -27,7 +30,8 @@ struct PlanRequest {
     std::optional<std::uint32_t> budget_uars;
     std::uint32_t depth = 128;
     std::string kernels = "this";
-    bool json = false, measure = true;
+    bool json = false, measure = true, rates = false;
+    RatesRequest rates_of;
 };
 
 struct PlanRow {
@@ -223,6 +227,20 @@ void print(const PlanRequest& request, const DeviceInfo& device, const std::vect
     }
 }
 
+std::optional<PlanRates> rates_of(const PlanRequest& request, const DeviceInfo& device,
+                                  const std::vector<PlanRow>& rows) {
+    if (!request.rates) return std::nullopt;
+    std::vector<MadeCategory> made;
+    for (const PlanRow& row : rows) {
+        if (!row.usage) continue;
+        made.push_back({row.category, made_on(device, row.category), row.usage->uars,
+                        beyond_device(request, device, *row.usage).empty() &&
+                            within_budget(request, *row.usage)});
+    }
+    return predict_rates(request.rates_of, made, request.threads, request.processes,
+                         request.qps_per_thread, request.depth);
+}
+
 std::vector<std::string> arguments_of(const PlanRequest& r) {
     std::vector<std::string> all{"plan"};
     const auto add = [&](const char* option, const std::string& value) {
@@ -262,15 +280,39 @@ void add_plan_command(CLI::App& app, int* status) {
                      "this: the UAR kernel that is running; both: on the software HCA the other "
                      "one, too, by a second run of this command")
         ->check(CLI::IsMember({"this", "both"}));
+    CLI::Option* const rates =
+        command->add_flag("--rates", request->rates,
+                          "what each category would gain on a real adapter (heddle predict)");
+    add_kernel_option(*command, request->rates_of.kernel)->needs(rates);
+    command
+        ->add_option("--at-least", request->rates_of.at_least,
+                     "% of the rate of mpi-everywhere that the recommended category keeps")
+        ->needs(rates)
+        ->check(CLI::Range(1, 100));
+    command
+        ->add_option("--machine", request->rates_of.machine,
+                     "machine file; default: ConnectX-4 and 16 cores of ICPADS'18")
+        ->needs(rates);
     command->add_flag("--json", request->json, "as JSON");
     command->callback([request, status] {
         const DeviceInfo info = device(request->device);
         const auto rows = measure(*request);
+        std::optional<PlanRates> rates;
+        try {
+            rates = rates_of(*request, info, rows);
+        } catch (const std::invalid_argument& error) {
+            throw CLI::ValidationError(error.what());
+        } catch (const predict::MachineFileError& error) {
+            std::fprintf(stderr, "heddle plan: %s\n", error.what());
+            *status = kFailed;
+            return;
+        }
         OtherKernel other;
         if (request->kernels == "both")
             other = run_under_other_kernel(info, arguments_of(*request));
         if (request->json) {
             Json all = to_json(*request, info, rows);
+            if (rates) all["rates"] = to_json(*rates);
             if (request->kernels == "both") {
                 all["other_kernel"] =
                     other.output.empty() ? Json(nullptr) : Json::parse(other.output);
@@ -279,6 +321,7 @@ void add_plan_command(CLI::App& app, int* status) {
             std::printf("%s\n", all.dump().c_str());
         } else {
             print(*request, info, rows);
+            if (rates) print(*rates);
             if (request->kernels == "both")
                 std::printf("\n%s%s", other.output.c_str(), other.why_not.c_str());
         }

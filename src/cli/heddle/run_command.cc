@@ -36,7 +36,7 @@ namespace {
 using cli_common::ProgramError;
 
 struct RunRequest {
-    std::string endpoints, post, rndv, stats_file;
+    std::string endpoints, post, rndv, stats_file, record;
     std::string softhca = "auto", mpi = "auto", within_node = "auto";
     unsigned threads = 1, ranks = 0;  // ranks 0: the command has an mpiexec of its own
     bool stats = false, reuse_report = false, explain = false, verbose = false;
@@ -193,6 +193,11 @@ void run(const RunRequest& request, std::vector<std::string> command) {
                      "heddle run: there is no RDMA device with an active port, and --softhca never "
                      "keeps the software HCA away: MPI will not find heddle\n");
 
+    if (!request.record.empty() && !is_software)
+        throw ProgramError(cli_common::kRunFailed,
+                           "--record: a run is recorded on the software HCA, and there is an RDMA "
+                           "device here; --softhca always does not use it");
+
     MpiRequest switches;
     switches.mpi = mpi_of(request.mpi);
     switches.within_node = request.within_node == "auto" ? on_softhca || machine.software
@@ -209,9 +214,16 @@ void run(const RunRequest& request, std::vector<std::string> command) {
         for (const Setting& setting : more_ranks_than_processors())
             environment.set(setting);
 
-    if (!starts_softhca) become(program, command, request.verbose);
+    const std::string record =
+        request.record.empty() ? "" : std::filesystem::absolute(request.record).string();
+    if (!starts_softhca) {
+        if (!record.empty()) environment.set({"SOFTHCA_RECORD", record, true});
+        become(program, command, request.verbose);
+    }
     const std::string softhca = softhca_command();
-    std::vector<std::string> words{softhca, "run", "--"};
+    std::vector<std::string> words{softhca, "run"};
+    if (!record.empty()) words.insert(words.end(), {"--record", record});
+    words.emplace_back("--");
     words.insert(words.end(), command.begin(), command.end());
     become(softhca, words, request.verbose);
 }
@@ -377,6 +389,12 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
                      "messages between processes of one machine: mpi (shared memory of the MPI's "
                      "own), heddle, auto (heddle on the software HCA)")
         ->check(CLI::IsMember({"auto", "mpi", "heddle"}));
+    run_app
+        ->add_option(
+            "--record", request->record,
+            "what each rank posts and waits for, to FILE (%p: its pid), for heddle predict; "
+            "on the software HCA")
+        ->type_name("FILE");
     run_app->add_flag("--verbose,-v", request->verbose, "say what is set and started");
     run_app->callback([request, &command, status] {
         try {

@@ -14,6 +14,8 @@
 #include "experiments/figures.h"
 #include "heddle/detail/assert.h"
 #include "heddle/locality.h"
+#include "predict/figures.h"
+#include "predict/machine_file.h"
 
 namespace heddle::cli {
 namespace {
@@ -86,6 +88,12 @@ void measure(const SweepRequest& request, const bench::Figure& figure, std::vect
         }
 }
 
+// For the adapter of the paper. Where buffers lie within a cache line the model does not know.
+std::optional<double> predicted(const bench::Figure& figure, const SweepRow& row) {
+    if (figure.name == "6") return std::nullopt;
+    return predict::predicted(row.point.rate, predict::connectx4_haswell());
+}
+
 void print_json(const bench::Figure& figure, const DeviceInfo& device, const Locality& place,
                 const std::vector<SweepRow>& rows) {
     const Json host = host_facts(), adapter = device_facts(device);
@@ -121,6 +129,10 @@ void print_json(const bench::Figure& figure, const DeviceInfo& device, const Loc
         }
         j["paper_mmsgs_per_s"] =
             row.point.paper ? Json(row.point.paper->mmsgs_per_s) : Json(nullptr);
+        if (const std::optional<double> rate = predicted(figure, row)) {
+            j["predicted_mmsgs_per_s"] = *rate;
+            j["predicted_for"] = predict::connectx4_haswell().name;
+        }
         j["host"] = host;
         std::printf("%s\n", j.dump().c_str());
     }
@@ -152,9 +164,10 @@ void print_table(const SweepRequest& request, const bench::Figure& figure, const
                 text_of(bench::pinning(place, request.base.threads)).c_str(), request.repetitions,
                 request.base.seconds);
     const char* const here = device.software ? "software HCA, Mmsg/s" : "Mmsg/s";
-    std::vector<std::string> columns = {"curve",   figure.x_name,   "path",
-                                        here,      "quartiles",     "relative",
-                                        "a CPU s", "paper, Mmsg/s", "paper, relative"};
+    std::vector<std::string> columns = {
+        "curve",           figure.x_name,      "path",    here,
+        "quartiles",       "relative",         "a CPU s", "paper, Mmsg/s",
+        "paper, relative", "predicted, Mmsg/s"};
     const bool reads = !rows.front().wqe_reads.empty();
     if (reads) columns.insert(columns.end(), {"WQE reads", "payload reads"});
     cli_common::TextTable table(columns);
@@ -173,6 +186,8 @@ void print_table(const SweepRequest& request, const bench::Figure& figure, const
             paper && first.point.paper
                 ? fixed(paper->mmsgs_per_s / first.point.paper->mmsgs_per_s, 2)
                 : "-"};
+        const std::optional<double> rate = predicted(figure, row);
+        cells.push_back(rate ? fixed(*rate, 2) : "-");
         if (reads) {
             cells.push_back(fixed(median(row.wqe_reads), 2));
             cells.push_back(fixed(median(row.payload_reads), 2));
@@ -183,7 +198,8 @@ void print_table(const SweepRequest& request, const bench::Figure& figure, const
         "%s%s\nRates are by the clock; relative: to the first row of the same path. A CPU s: "
         "messages "
         "for\neach second of processor time, which says nothing of how rates scale with "
-        "threads.\n%sThe paper's values are a ConnectX-4's with 16 cores%s.\n",
+        "threads.\n%sThe paper's values are a ConnectX-4's with 16 cores, predicted ones are for "
+        "it%s.\n",
         table.text().c_str(), reads ? "\nReads: by DMA, for each message.\n" : "",
         taking_turns(place, rows).c_str(),
         device.software ? "; ours are no adapter's: compare shapes, not numbers" : "");
