@@ -2,7 +2,7 @@
 """Which papers and which experiments there are."""
 
 from .experiments import (direct, direct_counts, direct_ucx, endpoints, endpoints_mpi, kernels, outside, peers,
-                          resources, reuse, reuse_applications, tupleq)
+                          predicted, resources, reuse, reuse_applications, tupleq)
 
 PAPERS = {
     "endpoints": ("Scalable endpoints", "Scalable Communication Endpoints for MPI+Threads "
@@ -18,7 +18,7 @@ PAPERS = {
 
 
 def all_experiments():
-    return [*endpoints.EXPERIMENTS, *kernels.EXPERIMENTS, *resources.EXPERIMENTS, *endpoints_mpi.EXPERIMENTS,
+    return [*endpoints.EXPERIMENTS, *kernels.EXPERIMENTS, *predicted.EXPERIMENTS, *resources.EXPERIMENTS, *endpoints_mpi.EXPERIMENTS,
             *reuse.EXPERIMENTS, *reuse_applications.EXPERIMENTS, *direct.EXPERIMENTS, *direct_ucx.EXPERIMENTS,
             *direct_counts.EXPERIMENTS, *tupleq.EXPERIMENTS, *outside.EXPERIMENTS, *peers.EXPERIMENTS]
 

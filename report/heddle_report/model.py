@@ -16,8 +16,14 @@ class Series:
     low: list | None = None  # quartiles
     high: list | None = None
     paper: bool = False
+    predicted: bool = False  # by the model of `heddle predict`: nobody has measured it
     hue: str = ""  # curves of one hue have one colour; by default each has its own
     run: int = 0  # of several runs that are drawn over each other, which
+
+    @property
+    def is_measured(self):
+        """Here, in the run that is shown."""
+        return not self.paper and not self.predicted
 
     @property
     def is_empty(self):

@@ -84,7 +84,7 @@ def merged_x(panels):
 def overlaid(experiment, runs):
     """Each panel once, with the curves of all runs [(name, rows)].
 
-    The paper's curves are there once.
+    The paper's curves and predicted ones are there once.
     """
     by_title = {}
     for number, (name, rows) in enumerate(runs):
@@ -97,7 +97,7 @@ def overlaid(experiment, runs):
         for number, name, panel in of_title:
             for each in panel.series:
                 moved = aligned(each, panel.x, xs)
-                if each.paper:
+                if not each.is_measured:
                     papers.setdefault(each.name, moved)
                 elif not each.is_empty:
                     series.append(replace(moved, name=f"{each.name}, {name}", run=number,

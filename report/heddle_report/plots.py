@@ -2,7 +2,7 @@
 """Panels as SVG. matplotlib draws; its colours are then made variables of the page, so that one drawing
 serves light and dark. Each curve has a marker and a dash of its own, too: colour is never all that tells
 two apart. The paper's values are always squares on a dotted line, grey or in the colour of the curve they
-belong to, or hatched bars."""
+belong to, or hatched bars. Predicted values are crosses without a line, or bars hatched crosswise."""
 
 import hashlib
 import io
@@ -47,8 +47,8 @@ def hue_of(series):
 
 
 def place_of(panel, series):
-    """The number of its hue, among those that are not only the paper's."""
-    hues = list(dict.fromkeys(hue_of(each) for each in panel.series if not each.paper))
+    """The number of its hue, among those that have something measured."""
+    hues = list(dict.fromkeys(hue_of(each) for each in panel.series if each.is_measured))
     return hues.index(hue_of(series)) if hue_of(series) in hues else None
 
 
@@ -71,6 +71,8 @@ def line_style(panel, series):
     """Colour and marker tell curves apart; the dash does, too, or tells the runs apart: the last is
     drawn through and filled. The paper's points are squares on dots."""
     place, last = place_of(panel, series), max(each.run for each in panel.series)
+    if series.predicted:
+        return {"marker": "x", "markersize": 6, "markeredgewidth": 1.4, "linestyle": "none", "zorder": 4}
     if series.paper:
         return {"marker": "s", "markersize": 4, "linewidth": 1.3, "linestyle": (0, (1, 1.5)), "zorder": 2,
                 "markerfacecolor": "none" if place is not None else PAPER}
@@ -90,8 +92,9 @@ def draw_lines(axes, panel):
         there = [i for i, value in enumerate(series.values) if value is not None]
         xs, ys = [panel.x[i] for i in there], [series.values[i] for i in there]
         name = series.name
-        if series.paper:  # of several curves with the paper's beside, one entry for these is enough
-            name = "paper" if color == PAPER else "paper (dotted)"
+        if not series.is_measured:  # of several curves with the paper's beside, one entry for these is enough
+            name = (series.name.split(":")[0] if series.predicted else
+                    "paper" if color == PAPER else "paper (dotted)")
             name = "_" + name if name in papers_named else name
             papers_named.add(name)
         axes.plot(xs, ys, color=color, label=name, **line_style(panel, series))
@@ -116,7 +119,8 @@ def draw_bars(axes, panel):
         xs = [place - 0.4 + (at + 0.5) * width for place in range(len(panel.x))]
         known = [i for i, value in enumerate(series.values) if value is not None]
         axes.bar([xs[i] for i in known], [series.values[i] for i in known], width * 0.92, label=series.name, zorder=3,
-                 **({"facecolor": "none", "edgecolor": color, "hatch": "////"} if series.paper else
+                 **({"facecolor": "none", "edgecolor": color, "hatch": "xxx" if series.predicted else "////"}
+                    if not series.is_measured else
                     {"color": color, "alpha": 1 if series.run == last else 0.5}))
         for i, low, high in bars_of(series):
             axes.vlines(xs[i], low, high, color=INK, linewidth=1, zorder=4)

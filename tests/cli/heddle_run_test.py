@@ -68,7 +68,7 @@ class HeddleRun(Case):
         result = self.softhca("run", "--", HEDDLE, "run", "--record", self.path("a"), "--", "env")
         self.assertIn(f"SOFTHCA_RECORD={self.path('a')}\n", self.assert_run(result, 0).stdout)
         result = self.heddle("--record", "/nowhere/run", "--softhca", "always", "--", "env")
-        self.assert_run(result, 2, err="the run record /nowhere/run")
+        self.assert_run(result, 125, err="the run record /nowhere/run")
 
     def test_options_become_variables(self):
         seen = self.of_mpi(

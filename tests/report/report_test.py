@@ -72,6 +72,7 @@ class Reports(Case):
         for name in ("operations.py", "heap.py", "counts.py", "overlap.py", "rndv_modes.py", "programs.py",
                      "categories.py", "outside.py", "applications.py"):
             shutil.copy(HERE / "fake_mpi.py", self.scripts / name)
+        shutil.copy(HERE / "fake_mpi.py", tree / "bench" / "replay.py")
         self.programs = tree / "bin"
         self.programs.mkdir()
         shutil.copy(HERE / "fake_heddle.py", self.programs / "heddle")

@@ -83,8 +83,8 @@ class Panels(unittest.TestCase):
             self.assertEqual(each.x, [1, 2, 4])
             names = [series.name for series in each.series]
             self.assertEqual(names, ["verbs, before", "verbs, after", "direct, before",
-                                     "direct, after", "paper"])
-            self.assertEqual([series.run for series in each.series], [0, 1, 0, 1, 0])
+                                     "direct, after", "paper", "predicted for ConnectX-4"])
+            self.assertEqual([series.run for series in each.series], [0, 1, 0, 1, 0, 0])
             self.assertEqual(each.series[0].hue, each.series[1].hue)
             self.assertEqual(each.series[1].values[2], None)
             self.assertNotEqual(each.series[0].values[2], None)
@@ -95,7 +95,8 @@ class Panels(unittest.TestCase):
         self.assertEqual((verbs.title, direct.title), ("All features, verbs", "All features, direct"))
         self.assertEqual(verbs.limits, direct.limits)
         self.assertEqual([series.name for series in verbs.series],
-                         ["All", "w/o Inlining", "paper: All", "paper: w/o Inlining"])
+                         ["All", "w/o Inlining", "paper: All", "predicted for ConnectX-4: All",
+                          "paper: w/o Inlining", "predicted for ConnectX-4: w/o Inlining"])
         self.assertEqual([series.hue for series in verbs.series if series.paper],
                          ["All", "w/o Inlining"])
 

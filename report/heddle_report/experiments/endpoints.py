@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """Scalable Communication Endpoints for MPI+Threads Applications (ICPADS 2018)."""
 
+from dataclasses import replace
 from statistics import geometric_mean
 
 from .. import likeness
@@ -38,7 +39,7 @@ SWEEPS = {
 ABOUT_PROCESSORS = (
     "The paper had 16 cores for 16 threads and an adapter that executes what they post. On a software "
     "HCA the threads execute it themselves. Both processes are on one machine here. Rates are by the clock. Shown is each path's rate relative to "
-    "its (geometric) mean over all points of the figure, and the paper's relative to its own. ")
+    "its (geometric) mean over all points of the figure, and the paper's and what heddle predict says for its adapter relative to their own. ")
 
 
 def turns_note(rows):
@@ -67,21 +68,35 @@ def sweep_points(rows):
                   row["paper_mmsgs_per_s"]) for row in rows]
 
 
+PREDICTED = "predicted for ConnectX-4"  # by heddle predict
+
+
 def relative(rows):
-    """By curve, x and path: ours relative to the path's mean of all points, the paper's to that of
-    the same points."""
+    """By curve, x and path: ours relative to the path's mean of all points, the paper's and what is predicted
+    to those of the same points."""
     means, found = {}, {}
     for path in distinct(row["path"] for row in rows):
         mine = [row for row in rows if row["path"] == path and row["mmsgs_per_s"] > 0]
         with_paper = [row for row in mine if row["paper_mmsgs_per_s"]] or mine
         means[path] = (geometric_mean([row["mmsgs_per_s"] for row in with_paper]),
-                       geometric_mean([row["paper_mmsgs_per_s"] or 1 for row in with_paper]))
+                       geometric_mean([row["paper_mmsgs_per_s"] or 1 for row in with_paper]),
+                       geometric_mean([row.get("predicted_mmsgs_per_s") or 1 for row in with_paper]))
     for row in rows:
-        mean, paper_mean = means[row["path"]]
-        paper = row["paper_mmsgs_per_s"]
+        mean, paper_mean, predicted_mean = means[row["path"]]
+        paper, predicted = row["paper_mmsgs_per_s"], row.get("predicted_mmsgs_per_s")
         found[row["series"], row["x"], row["path"]] = (
             row["mmsgs_per_s"] / mean, [each / mean for each in row["quartiles"]],
-            paper / paper_mean if paper else None)
+            paper / paper_mean if paper else None, predicted / predicted_mean if predicted else None)
+    return found
+
+
+def not_measured(values, name, xs):
+    """The paper's curve and the predicted one of that name, if there are any."""
+    found = []
+    for place, series in ((2, Series("paper", [], paper=True)), (3, Series(PREDICTED, [], predicted=True))):
+        at = [next((values[key][place] for key in values if key[:2] == (name, x)), None) for x in xs]
+        if any(value is not None for value in at):
+            found.append(replace(series, values=at))
     return found
 
 
@@ -100,9 +115,7 @@ def sweep_panels(rows):
             series.append(Series(path, [cell and cell[0] for cell in cells],
                                  [cell and cell[1][0] for cell in cells],
                                  [cell and cell[1][1] for cell in cells]))
-        paper = [next((values[key][2] for key in values if key[:2] == (name, x)), None) for x in xs]
-        if any(value is not None for value in paper):
-            series.append(Series("paper", paper, paper=True))
+        series += not_measured(values, name, xs)
         panels.append(Panel(name, xs, x_label(rows), RELATIVE, series, x_scale="log2", note=note,
                             shaded_above=shaded))
     return [*panels, *resource_panel(rows, xs)]
@@ -121,8 +134,7 @@ def feature_panels(rows):
             series.append(Series(name, [cell and cell[0] for cell in cells],
                                  [cell and cell[1][0] for cell in cells],
                                  [cell and cell[1][1] for cell in cells]))
-            papers.append(Series(f"paper: {name}", [cell and cell[2] for cell in cells], paper=True,
-                                 hue=name))
+            papers += [replace(each, name=f"{each.name}: {name}", hue=name) for each in not_measured(values, name, xs)]
         panels.append(Panel(f"All features, {path}", xs, x_label(rows), RELATIVE,
                             [*series, *papers], x_scale="log2", note=note, shaded_above=shaded))
     return [*panels, *resource_panel(rows, xs)]

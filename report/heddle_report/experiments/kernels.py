@@ -2,10 +2,12 @@
 """The two kernels of Scalable Communication Endpoints for MPI+Threads Applications (ICPADS 2018), section VII:
 a global array and a stencil, in each of the six categories of endpoints."""
 
+from dataclasses import replace
+
 from ..model import Experiment, Panel, Point, Series, Verdict
 from ..reference import table
 from ..values import distinct, middle, quartiles
-from .endpoints import BOTH_PATHS, CATEGORIES, CRITERION, judged
+from .endpoints import BOTH_PATHS, CATEGORIES, CRITERION, PREDICTED, judged
 
 # Each category of endpoints is judged by itself: at all operations, or all splits into processes.
 BY_CATEGORY = (1, "category", "categories")
@@ -37,17 +39,21 @@ def relative(cells):
             for category, values in cells.items()}
 
 
-def rate_panel(title, cells_by_series, paper, note):
-    """cells_by_series: name -> category -> (low, middle, high); paper: category -> value."""
+def rate_panel(title, cells_by_series, paper, predicted, note):
+    """cells_by_series: name -> category -> (low, middle, high); paper, predicted: category -> value."""
     series = []
     for name, cells in cells_by_series.items():
         found = relative(cells)
         low, values, high = zip(*(found.get(category, [None] * 3) for category in CATEGORIES))
         series.append(Series(name, list(values), list(low), list(high)))
-    base = paper.get("mpi-everywhere")
-    if base:
-        series.append(Series("paper", [paper[category] / base for category in CATEGORIES], paper=True))
+    for values, what in ((paper, Series("paper", [], paper=True)), (predicted, Series(PREDICTED, [], predicted=True))):
+        if base := values.get("mpi-everywhere"):
+            series.append(replace(what, values=[values.get(each) and values[each] / base for each in CATEGORIES]))
     return Panel(title, list(CATEGORIES.values()), "", RELATIVE, series, note=note)
+
+
+def predicted_of(rows):
+    return {row["category"]: row["predicted_mmsgs_per_s"] for row in rows if "predicted_mmsgs_per_s" in row}
 
 
 RESOURCES = {"uars": "UARs", "qps": "QPs", "cqs": "CQs", "driver_bytes": "KiB of the driver"}
@@ -131,7 +137,8 @@ def global_array_panels(rows):
         for row in rows:
             cells.setdefault(series_of(row), {})[row["category"]] = global_array_cell(row, what)
         paper = {each: paper_of("12", f"RDMA {what}", each) for each in CATEGORIES}
-        panels.append(rate_panel(f"RDMA {what}s", cells, paper, turns_text(rows)))
+        predicted = predicted_of(rows) if what == "write" else {}  # the model has no reads
+        panels.append(rate_panel(f"RDMA {what}s", cells, paper, predicted, turns_text(rows)))
     return [*panels, *resource_panels(of_the_paper(rows))]
 
 
@@ -180,7 +187,8 @@ def stencil_panels(rows):
         for row in here:
             cells.setdefault(row["path"], {})[row["category"]] = stencil_cell(row)
         paper = {each: paper_of("14", f"{split[0]}.{split[1]}", each) for each in CATEGORIES}
-        panels.append(rate_panel(f"{split[0]} x {split[1]} (processes of a node x threads)", cells, paper, turns_text(here)))
+        panels.append(rate_panel(f"{split[0]} x {split[1]} (processes of a node x threads)", cells, paper,
+                                 predicted_of(here), turns_text(here)))
         resources += resource_panels(here, f", {split[0]} x {split[1]}")
     return [*panels, *resources]
 
