@@ -48,6 +48,45 @@ TEST(DirectAnswers, ComeWhereTheyWereAskedFor) {
     }
 }
 
+// A request that sends nothing says that those before it are done, also to a peer that is gone
+// since.
+TEST(DirectNop, NeedsNoPeer) {
+    Memory memory;
+    Loop<> loop(memory, {});
+    verbs::QueuePair peer = loop.make(memory, {});
+    for (ibv_qp* const qp : {loop.qp.get(), peer.get()}) {  // both are connected to themselves
+        ibv_qp_attr attributes{};
+        attributes.qp_state = IBV_QPS_RESET;
+        ASSERT_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE), 0);
+    }
+    verbs::connect(loop.qp.get(), verbs::address_of(peer.get()));
+    verbs::connect(peer.get(), verbs::address_of(loop.qp.get()));
+    const ibv_sge piece = memory.piece(kOut, 8);
+    WorkRequest write;
+    write.opcode = Opcode::kWrite;
+    write.flags = kSignaled;
+    write.sges = {&piece, 1};
+    write.remote_address = address_of(memory.bytes.data()) + kIn;
+    write.remote_key = memory.mr->rkey;
+    ASSERT_EQ(loop.send.post_now(write), Posted::kOk);
+    ASSERT_EQ(loop.wait().status, IBV_WC_SUCCESS);
+    peer.reset();
+    WorkRequest nop;
+    nop.opcode = Opcode::kNop;
+    nop.flags = kSignaled;
+    nop.id = 9;
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_EQ(loop.send.post_now(nop), Posted::kOk);
+        const Completion done = loop.wait();
+        ASSERT_EQ(done.status, IBV_WC_SUCCESS);
+        EXPECT_EQ(done.id, 9u);
+    }
+    // As a packet it is not acknowledged any more.
+    write.sges = {};
+    ASSERT_EQ(loop.send.post_now(write), Posted::kOk);
+    EXPECT_EQ(loop.wait().status, IBV_WC_RETRY_EXC_ERR);
+}
+
 TEST(DirectArm, WakesTheSleeper) {
     Memory memory;
     const EventChannel channel(ibv_create_comp_channel(memory.context.get()));

@@ -43,9 +43,9 @@ inline bool may_be_inline(Opcode opcode) noexcept { return opcode <= Opcode::kWr
 
 // The 16-byte units of a WQE before its payload: at most a block.
 inline std::uint32_t header_units(Opcode opcode, bool xrc) noexcept {
-    static constexpr std::uint8_t kUnits[] = {1, 1, 2, 2, 2, 3, 3};  // in the order of Opcode
+    static constexpr std::uint8_t kUnits[] = {1, 1, 2, 2, 2, 3, 3, 1};  // in the order of Opcode
     HEDDLE_DEBUG_ASSERT(static_cast<std::size_t>(opcode) < sizeof kUnits, "no opcode");
-    return kUnits[static_cast<std::size_t>(opcode)] + (xrc ? 1u : 0u);
+    return kUnits[static_cast<std::size_t>(opcode)] + (xrc && opcode != Opcode::kNop ? 1u : 0u);
 }
 
 // The size of a WQE, computed before it is built.
@@ -76,7 +76,7 @@ inline std::uint8_t wire_opcode(Opcode opcode) noexcept {
     static constexpr std::uint8_t kWire[] = {MLX5_OPCODE_SEND,       MLX5_OPCODE_SEND_IMM,
                                              MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE_IMM,
                                              MLX5_OPCODE_RDMA_READ,  MLX5_OPCODE_ATOMIC_CS,
-                                             MLX5_OPCODE_ATOMIC_FA};
+                                             MLX5_OPCODE_ATOMIC_FA,  MLX5_OPCODE_NOP};
     return kWire[static_cast<std::size_t>(opcode)];
 }
 
@@ -167,13 +167,14 @@ private:
         control.imm = htobe32(request.immediate);
     std::memcpy(at, &control, kUnit);
     at += kUnit;
-    if (xrc) {
+    if (xrc && request.opcode != Opcode::kNop) {
         XrcSegment segment{};
         segment.srqn = htobe32(request.remote_srq);
         std::memcpy(at, &segment, kUnit);
         at += kUnit;
     }
-    if (request.opcode > Opcode::kSendImm) {  // mlx5_wqe_raddr_seg: address, key, reserved word
+    if (request.opcode > Opcode::kSendImm &&
+        request.opcode != Opcode::kNop) {  // mlx5_wqe_raddr_seg: address, key, reserved word
         put_segment(at, htobe64(request.remote_address),
                     htole64(std::uint64_t{htobe32(request.remote_key)}));
         if (is_atomic(request.opcode)) {  // mlx5_wqe_atomic_seg: swap or add, compare

@@ -171,6 +171,7 @@ private:
             case Opcode::kSendImm:
                 return IBV_WR_SEND_WITH_IMM;
             case Opcode::kWrite:
+            case Opcode::kNop:
                 return IBV_WR_RDMA_WRITE;
             case Opcode::kWriteImm:
                 return IBV_WR_RDMA_WRITE_WITH_IMM;

@@ -20,6 +20,9 @@ enum class Opcode : std::uint8_t {
     kRead,         ///< RDMA READ
     kCompareSwap,  ///< atomic on 8 bytes: the old value comes back
     kFetchAdd,     ///< atomic on 8 bytes: the old value comes back
+    /// Sends nothing: its completion says that all earlier requests of the queue have completed. On
+    /// the direct path it needs no peer; libibverbs has none, so there it is an empty RDMA WRITE.
+    kNop,
 };
 
 /// Bits of WorkRequest::flags.

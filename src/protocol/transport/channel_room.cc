@@ -67,8 +67,9 @@ void Channel::take_back_room() noexcept {
             return;
 }
 
-// If the last WRs of a connection are unsignaled, nothing says when they are done: an empty write
-// behind them does. False: there is no room for it now.
+// If the last WRs of a connection are unsignaled, nothing says when they are done: an empty request
+// behind them does. It must not need the peer, which may have left since it got the last message: a
+// packet to it would be sent again and again. False: there is no room for it now.
 bool Channel::signal_behind(Connection& connection) noexcept {
     if (cq_room_ == 0 || !connection.has_place(options_.send_depth)) return false;
     cq_room_ += connection.room_until_ - connection.posted_;
@@ -76,7 +77,7 @@ bool Channel::signal_behind(Connection& connection) noexcept {
     connection.room_until_ = connection.posted_ + 1;  // the last that there is room for is signaled
     --cq_room_;
     post::WorkRequest work;
-    work.opcode = post::Opcode::kWrite;
+    work.opcode = post::Opcode::kNop;
     work.remote_srq = connection.request_.to.srqn;
     return post(connection, work, {.what = WrContext::kOwn}) == post::Posted::kOk;
 }
