@@ -111,7 +111,7 @@ EXPERIMENTS = [Experiment(
     "the processor counts. Over heddle by the verbs path and by the direct one, and over UCX's rc_verbs and rc_mlx5.",
     commands=lambda mode: [["bench/mpi/counts.py", *(["--messages", "60", "--turns", "5"] if mode == "quick" else
                                                      ["--messages", "400", "--turns", "41"])]],
-    seconds={"quick": 25, "full": 60}, columns=("count", "way"), unit="of a message", points=points, panels=panels,
+    seconds={"quick": 67, "full": 160}, columns=("count", "way"), unit="of a message", points=points, panels=panels,
     verdict=verdict, more_is_better=False,
     criterion="In each pair one way writes the adapter's entries itself. It takes at least 5 % fewer instructions than "
     "its verbs, and at least 5 % fewer data reads. It is like the paper if both pairs do. Partly: one of the four counts "

@@ -254,8 +254,8 @@ def sweep(figure):
 
 
 # By the number of points mostly, and of repetitions of 30 and of 150 ms.
-QUICK_SECONDS = {"2b": 6, "3": 16, "5": 24, "6": 6, "7": 32, "8a": 22, "8b": 22, "9": 24, "10": 75, "11": 24}
-SECONDS = {figure: {"quick": quick, "full": 8 * quick} for figure, quick in QUICK_SECONDS.items()}
+QUICK_SECONDS = {"2b": 4, "3": 10, "5": 16, "6": 4, "7": 18, "8a": 13, "8b": 12, "9": 13, "10": 41, "11": 13}
+SECONDS = {figure: {"quick": quick, "full": 14 * quick} for figure, quick in QUICK_SECONDS.items()}
 
 
 EXPERIMENTS = [sweep(figure) for figure in SWEEPS]

@@ -191,7 +191,7 @@ EXPERIMENTS = [Experiment(
     key="endpoints-mpi", paper="endpoints", where=NOT_IN_THE_PAPER, title="MPI with threads, by category",
     question="What MPI_THREAD_MULTIPLE costs and uses with an unmodified MPICH over each category: message rate and "
     "a stencil, beside UAR pages, queues, memory, locks and doorbells.",
-    commands=commands, seconds={"quick": 30, "full": 240},
+    commands=commands, seconds={"quick": 8, "full": 240},
     columns=("program", "UARs", "threads", "category", "contexts", "UAR pages", "QPs", "CQs", "queues, MiB",
              "registered, MiB", "memory, MiB", "locks of domains a message", "locks of registers a message",
              "doorbells a message", "BlueFlame writes a message"),

@@ -135,7 +135,7 @@ EXPERIMENTS = [
         key="endpoints-replayed", paper="endpoints", where=NOT_IN_THE_PAPER,
         title="The paper's kernels, recorded here and predicted for a ConnectX-4",
         question="What the global array and the stencil would get in each category, from the record of a run.",
-        commands=lambda mode: [["bench/replay.py", "--json"]], seconds={"quick": 10, "full": 10},
+        commands=lambda mode: [["bench/replay.py", "--json"]], seconds={"quick": 2, "full": 2},
         columns=("kernel", "endpoints"), unit="million messages a second, predicted",
         points=replay_points, panels=replay_panels, verdict=replay_verdict,
         criterion="What the model makes of posts, requests and BlueFlame writes has to equal the device's counters. "

@@ -263,7 +263,7 @@ EXPERIMENTS = [
     experiment("rotation", NOT_IN_THE_PAPER, "Ping-pong from 1 to 1000 buffers in turn", "Whether the gain holds when "
                "many buffers are used equally often.", "it does not have this",
                "With more buffers than the look-up's table keeps, messages are copied.",
-               rotation_panels, (7, 31), (60, 260), "buffers"),
+               rotation_panels, (7, 31), (18, 80), "buffers"),
     experiment("put", NOT_IN_THE_PAPER, "RDMA writes", "An RDMA write with a wait for each: the copy into a registered "
                "buffer saved.", "it has MPI_Put", OWN),
     experiment("get", NOT_IN_THE_PAPER, "RDMA reads", "An RDMA read with a wait for each: the copy out of a registered "

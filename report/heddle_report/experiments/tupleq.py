@@ -161,7 +161,7 @@ def sweep_verdict(field):
     return verdict
 
 
-def sweep(name, title, question, field, label, scale, ways=("auto",), seconds=(20, 80)):
+def sweep(name, title, question, field, label, scale, ways=("auto",), seconds=(6, 25)):
     def commands(mode):
         length = (["--repetitions", "9", "--time", "20"] if mode == "quick" else
                   ["--repetitions", "61", "--time", "20"])
