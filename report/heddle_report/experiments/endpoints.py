@@ -39,7 +39,8 @@ SWEEPS = {
 ABOUT_PROCESSORS = (
     "The paper had 16 cores for 16 threads and an adapter that executes what they post. On a software "
     "HCA the threads execute it themselves. Both processes are on one machine here. Rates are by the clock. Shown is each path's rate relative to "
-    "its (geometric) mean over all points of the figure, and the paper's and what heddle predict says for its adapter relative to their own. ")
+    "its (geometric) mean over all points of the figure. The paper's rates and the predicted ones are relative to "
+    "their own means. ")
 
 
 def turns_note(rows):

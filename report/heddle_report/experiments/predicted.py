@@ -128,8 +128,8 @@ EXPERIMENTS = [
         differences="Nothing here is measured: all rates are predicted by a model with 16 fitted values. It was fitted "
         "on points of the same paper, and its mechanisms were chosen by people who had seen all figures. Figure 6 has "
         "no values, and RDMA reads are not in the model. Where CQs are shared by 2 to 8 threads that signal each "
-        "request of long lists, it is 20 to 46 % too slow; in the stencil with 8 threads a process, Dynamic is 29 % "
-        "too fast; 16 threads on one queue pair come out 37 % too slow in figure 12 and 46 % too fast in figure 14.",
+        "request of long lists, it is 20 to 46 % too slow. In the stencil with 8 threads a process, Dynamic is 29 % "
+        "too fast. 16 threads on one queue pair come out 37 % too slow in figure 12 and 46 % too fast in figure 14.",
         needs=("figure",), more_is_better=False),
     Experiment(
         key="endpoints-replayed", paper="endpoints", where=NOT_IN_THE_PAPER,

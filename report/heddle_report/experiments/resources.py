@@ -68,7 +68,7 @@ EXPERIMENTS = [
         key="endpoints-resources", paper="endpoints", where="Table I", title="What each category takes",
         question="UARs and bytes of the endpoints of 1 to 16 threads, in each category: they are made, and counted.",
         commands=lambda mode: [["plan", "--threads", str(n), "--json"] for n in THREADS],
-        seconds={"quick": 3, "full": 3}, columns=("what", "category", "threads"), unit="pieces, or bytes",
+        seconds={"quick": 3, "full": 3}, columns=("what", "category", "threads"), unit="number, or bytes",
         points=points, panels=panels, verdict=verdict, more_is_better=False,
         criterion="UARs have to be those of the paper's formulas, in each case. Bytes are compared with those that "
         "as many objects take by the paper's table I. " + BYTES.text() + " A curve is a category. If one of both is "
