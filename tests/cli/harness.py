@@ -51,8 +51,9 @@ class Case(unittest.TestCase):
         os.chmod(path, mode)
         return path
 
-    def softhca(self, *arguments, command=SOFTHCA, env=None, **options):
-        """Runs `softhca ARGUMENT...` and returns its CompletedProcess, output as text."""
+    def softhca(self, *arguments, command=SOFTHCA, env=None, timeout=60, **options):
+        """Runs `softhca ARGUMENT...` and returns its CompletedProcess, output as text. timeout: in seconds, after
+        which it hangs."""
         environment = dict(self.environment)
         for name, value in (env or {}).items():
             if value is None:
@@ -65,7 +66,7 @@ class Case(unittest.TestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=timeout,
             check=False,
             **options,
         )
