@@ -69,9 +69,7 @@ std::vector<Point> measured_points(const CalibrationRequest& request, bench::Tea
 
 // Values that are known without a fit, or cannot be had here.
 void set(Revision& revision, const char* name, double value, const std::string& source) {
-    const Parameter* parameter = nullptr;
-    for (const Parameter& each : kParameters)
-        if (each.name == name) parameter = &each;
+    const Parameter* const parameter = find_parameter(name);
     HEDDLE_ASSERT(parameter != nullptr, "the model has this parameter");
     revision.machine.machine.*parameter->value = std::max<double>(value, parameter->least);
     revision.machine.origins[name] = {source, 0, std::max(2 * value, 1e4)};
@@ -97,10 +95,8 @@ Revision revision_here(const CalibrationRequest& request, const std::vector<Poin
             continue;
         }
         for (const std::string& name : step.parameters)
-            for (const Parameter& parameter : kParameters)
-                if (parameter.name == name)
-                    set(here, name.c_str(), paper.machine.*parameter.value,
-                        "not measured here: that of " + paper.name);
+            set(here, name.c_str(), paper.machine.*find_parameter(name)->value,
+                "not measured here: that of " + paper.name);
     }
     const auto latency = [&](const char* name, const char* together) {
         here.machine.origins.erase(name);

@@ -12,8 +12,6 @@
 namespace heddle::predict {
 namespace {
 
-constexpr std::uint32_t kStencilRows = 512;  // of a process, whose threads share them
-
 Point message_rate_point(const std::string& figure, const bench::FigurePoint& from) {
     Point point = point_of(from.rate);
     point.figure = figure;
@@ -28,16 +26,6 @@ Workload one_by_one() {
     Workload work;
     work.post_list = work.signal_every = 1;
     return work;
-}
-
-std::vector<std::string_view> cells_of(std::string_view line) {
-    std::vector<std::string_view> cells;
-    for (std::size_t begin = 0; begin <= line.size();) {
-        const std::size_t end = std::min(line.find(',', begin), line.size());
-        cells.push_back(line.substr(begin, end - begin));
-        begin = end + 1;
-    }
-    return cells;
 }
 
 std::optional<Category> category_of(std::string_view paper_name) {
@@ -55,7 +43,7 @@ std::optional<Category> category_of(std::string_view paper_name) {
 
 // A line of icpads18-applications.csv; nothing for reads, which the model does not have.
 std::optional<Point> application_point(std::string_view line) {
-    const std::vector<std::string_view> cells = cells_of(line);
+    const std::vector<std::string_view> cells = bench::cells_of(line);
     if (cells.size() != 5 || cells[1] == "RDMA read") return std::nullopt;
     const std::optional<Category> category = category_of(cells[2]);
     if (!category) return std::nullopt;
@@ -93,10 +81,8 @@ std::vector<Point> paper_points() {
     }
     std::string_view file = bench::kIcpads18Applications;
     while (!file.empty()) {
-        const std::size_t end = std::min(file.find('\n'), file.size());
-        if (std::optional<Point> point = application_point(file.substr(0, end)))
+        if (std::optional<Point> point = application_point(bench::take_line(file)))
             points.push_back(std::move(*point));
-        file.remove_prefix(std::min(end + 1, file.size()));
     }
     HEDDLE_ASSERT(!points.empty(), "the papers' values are compiled in");
     return points;

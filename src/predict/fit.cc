@@ -47,9 +47,8 @@ MachineFile fit(const Revision& revision, const std::vector<Point>& points,
         for (const std::string& name : step.parameters)
             file.origins[name] = {source_of(step), step.low, step.high};
     const auto set = [&](const FitStep& step, double value) {
-        for (const Parameter& parameter : kParameters)
-            if (std::ranges::find(step.parameters, parameter.name) != step.parameters.end())
-                file.machine.*parameter.value = value;
+        for (const std::string& name : step.parameters)
+            file.machine.*find_parameter(name)->value = value;
     };
     for (std::uint32_t pass = 0; pass < revision.passes; ++pass)
         for (const FitStep& step : revision.steps) {

@@ -103,4 +103,11 @@ inline constexpr std::array kParameters{
     Parameter{"crowd_of_full_node", "QPs", &Machine::crowd_of_full_node, 1},
 };
 
+// nullptr: the model has no such parameter.
+constexpr const Parameter* find_parameter(std::string_view name) {
+    for (const Parameter& parameter : kParameters)
+        if (parameter.name == name) return &parameter;
+    return nullptr;
+}
+
 }  // namespace heddle::predict

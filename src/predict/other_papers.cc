@@ -13,12 +13,12 @@ namespace {
 constexpr std::uint32_t kFitted[] = {1024, 8192};
 
 BreakEven of_line(std::string_view line) {
+    const std::vector<std::string_view> cells = bench::cells_of(line);
+    HEDDLE_ASSERT(cells.size() == 3, "the file has three columns");
     BreakEven found;
-    const std::size_t first = line.find(','), second = line.find(',', first + 1);
-    HEDDLE_ASSERT(second != std::string_view::npos, "the file has three columns");
-    std::from_chars(line.data(), line.data() + first, found.bytes);
-    found.channel = line.substr(first + 1, second - first - 1);
-    std::from_chars(line.data() + second + 1, line.data() + line.size(), found.paper);
+    std::from_chars(cells[0].data(), cells[0].data() + cells[0].size(), found.bytes);
+    found.channel = cells[1];
+    std::from_chars(cells[2].data(), cells[2].data() + cells[2].size(), found.paper);
     return found;
 }
 
@@ -27,12 +27,9 @@ BreakEven of_line(std::string_view line) {
 std::vector<BreakEven> break_even_counts() {
     std::vector<BreakEven> all;
     std::string_view file = bench::kReuseBreakEven;
-    file.remove_prefix(file.find('\n') + 1);  // its heading
-    while (!file.empty()) {
-        const std::size_t end = std::min(file.find('\n'), file.size());
-        all.push_back(of_line(file.substr(0, end)));
-        file.remove_prefix(std::min(end + 1, file.size()));
-    }
+    bench::take_line(file);  // its heading
+    while (!file.empty())
+        all.push_back(of_line(bench::take_line(file)));
     const auto paper = [&](const std::string& channel, std::uint32_t bytes) {
         const auto found = std::ranges::find_if(all, [&](const BreakEven& each) {
             return each.channel == channel && each.bytes == bytes;

@@ -32,35 +32,33 @@ void check(const Question& question) {
             "of the list and the signaling period one has to be a multiple of the other");
 }
 
-std::vector<std::string> warnings_of(const Question& question, const MachineFile& file) {
+}  // namespace
+
+std::vector<std::string> extrapolations(std::uint64_t threads, std::uint64_t bytes,
+                                        const MachineFile& file) {
     std::vector<std::string> all;
-    const std::uint64_t threads =
-        std::uint64_t{question.layout.threads} * question.layout.processes;
     if (threads > file.threads)
         all.push_back(std::to_string(threads) + " threads: the model was fitted with at most " +
                       std::to_string(file.threads));
-    if (question.bytes > file.bytes)
-        all.push_back("messages of " + std::to_string(question.bytes) +
+    if (bytes > file.bytes)
+        all.push_back("messages of " + std::to_string(bytes) +
                       " bytes: the model was fitted with at most " + std::to_string(file.bytes) +
                       ", and has no cost for a byte");
     if (file.intervals.empty()) all.emplace_back("this machine file was never validated");
     return all;
 }
 
-}  // namespace
-
 void apply_kernel(std::string_view kernel, Question& question) {
     HEDDLE_ASSERT(std::ranges::find(kKernels, kernel) != kKernels.end(), "a kernel has a name");
-    // Threads of the stencil of figure 14 share so many rows, each of which goes to two neighbours.
-    constexpr std::uint32_t kRows = 512;
     if (kernel == "message-rate") return;
     question.post_list = question.signal_every = 1;
     if (kernel == "global-array") return;
     question.layout.qps_per_thread = 2;
-    question.rows = std::max<std::uint32_t>(1, kRows / question.layout.threads);
+    question.rows = std::max<std::uint32_t>(1, kStencilRows / question.layout.threads);
 }
 
 Workload workload_of(const Question& question, const Machine& machine) {
+    check(question);
     Workload work;
     work.post_list = question.post_list;
     work.signal_every = question.signal_every;
@@ -73,7 +71,6 @@ Workload workload_of(const Question& question, const Machine& machine) {
 }
 
 Answer predict(const Question& question, const MachineFile& file) {
-    check(question);
     const Workload work = workload_of(question, file.machine);
     const Simulated simulated = simulate(work, file.machine);
     Answer answer;
@@ -81,7 +78,8 @@ Answer predict(const Question& question, const MachineFile& file) {
     answer.limit = simulated.busiest();
     answer.limit_share = simulated.used(answer.limit);
     answer.counts = simulated.counts;
-    answer.warnings = warnings_of(question, file);
+    answer.warnings = extrapolations(
+        std::uint64_t{question.layout.threads} * question.layout.processes, question.bytes, file);
     if (const MachineFile::Interval* interval = interval_for(file, work)) {
         answer.low = simulated.per_microsecond * interval->low;
         answer.high = simulated.per_microsecond * interval->high;

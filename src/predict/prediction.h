@@ -40,10 +40,14 @@ struct Answer {
     Counts counts;
 };
 
-// Workload of a question, on that machine.
+// A sentence for each way in which so many threads, or messages of so many bytes, go beyond what
+// the file's values were fitted with or validated.
+std::vector<std::string> extrapolations(std::uint64_t threads, std::uint64_t bytes,
+                                        const MachineFile& file);
+// Workload of a question, on that machine. @throw std::invalid_argument if the question cannot be:
+// a share that does not divide the threads, a signaling period above the depth
 Workload workload_of(const Question& question, const Machine& machine);
-// Takes some 10 ms. @throw std::invalid_argument if the question cannot be: a share that does not
-// divide the threads, a signaling period above the depth
-Answer predict(const Question& question, const MachineFile& machine);
+// Takes some 10 ms. @throw as workload_of()
+Answer predict(const Question& question, const MachineFile& file);
 
 }  // namespace heddle::predict

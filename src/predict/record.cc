@@ -197,20 +197,18 @@ void Reader::of_thread(const Json& line) {
 // The threads of an experiment's repetitions, for instance, have its queue pairs one after the
 // other.
 void Reader::join_successors() {
-    const auto queues = [&](std::size_t thread) {
-        std::set<std::uint32_t> found;
-        for (const Step& step : record_.threads[thread])
-            if (step.kind == Step::Kind::kPost) found.insert(step.queue);
-        return found;
-    };
+    std::vector<std::vector<std::uint32_t>> queues;
+    for (const std::vector<Step>& steps : record_.threads)
+        queues.push_back(queues_of(steps));
     for (std::size_t thread = 0; thread < lives_.size(); ++thread) {
-        const std::set<std::uint32_t> its = queues(thread);
-        for (std::size_t before = 0; !its.empty() && before < thread; ++before) {
-            if (lives_[before].ends >= lives_[thread].begins || queues(before) != its) continue;
+        for (std::size_t before = 0; !queues[thread].empty() && before < thread; ++before) {
+            if (lives_[before].ends >= lives_[thread].begins || queues[before] != queues[thread])
+                continue;
             std::vector<Step>& steps = record_.threads[thread];
             std::vector<Step>& joined = record_.threads[before];
             joined.insert(joined.end(), steps.begin(), steps.end());
             steps.clear();
+            queues[thread].clear();
             lives_[before].ends = lives_[thread].ends;
             break;
         }
@@ -241,6 +239,13 @@ Record Reader::read() {
 }
 
 }  // namespace
+
+std::vector<std::uint32_t> queues_of(const std::vector<Step>& steps) {
+    std::set<std::uint32_t> found;
+    for (const Step& step : steps)
+        if (step.kind == Step::Kind::kPost) found.insert(step.queue);
+    return {found.begin(), found.end()};
+}
 
 Record parse_record(std::istream& in, const std::string& where) { return Reader(in, where).read(); }
 

@@ -53,6 +53,9 @@ Record parse_record(std::istream& in, const std::string& where);
 // @throw RecordError also if the file cannot be read
 Record read_record(const std::string& path);
 
+// The queue pairs that a thread posts to, in the order of their first doorbells.
+std::vector<std::uint32_t> queues_of(const std::vector<Step>& steps);
+
 // The processes of a job as they were recorded.
 Workload workload_of(const std::vector<Record>& records, const Machine& machine);
 

@@ -2,7 +2,6 @@
 // What recorded processes did, as a workload: on the endpoints that they had, or on others.
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
 #include "heddle/detail/assert.h"
@@ -75,14 +74,6 @@ std::vector<Step> steps_of(const Record& record, const std::vector<Step>& all,
     return steps;
 }
 
-// Those of a thread, in the order of the queue pairs' first doorbells.
-std::vector<std::uint32_t> queues_of(const std::vector<Step>& steps) {
-    std::set<std::uint32_t> found;
-    for (const Step& step : steps)
-        if (step.kind == Step::Kind::kPost) found.insert(step.queue);
-    return {found.begin(), found.end()};
-}
-
 // Which threads post to each queue pair, and how many WQEs.
 using Drivers = std::vector<std::map<std::uint32_t, std::uint64_t>>;
 Drivers drivers_of(const Record& record) {
@@ -117,12 +108,18 @@ public:
         use.cq = first_cq + qp.cq;
         use.blueflame_extra = machine_.placement_cost(shares_page, adjoining(qp.context), of_node_);
         use.takes_lock = qp.has_lock && drivers_[number].size() == 1;
-        if (qp.has_uuar_lock)
-            use.uuar_lock = (first_qp << 12) + qp.context * 512 + qp.page * 2 + qp.uuar;
+        if (qp.has_uuar_lock) use.uuar_lock = first_qp + first_on_uuar(qp);
         return use;
     }
 
 private:
+    // It names the lock of their uUAR.
+    std::uint32_t first_on_uuar(const Record::Qp& qp) const {
+        const auto found = std::ranges::find_if(record_.qps, [&](const Record::Qp& other) {
+            return other.context == qp.context && other.page == qp.page && other.uuar == qp.uuar;
+        });
+        return static_cast<std::uint32_t>(found - record_.qps.begin());
+    }
     // Queue pairs of a context beside whose page another one is in use.
     std::size_t adjoining(std::uint32_t context) const {
         std::size_t count = 0;
@@ -143,10 +140,11 @@ private:
     std::map<std::pair<std::uint32_t, std::uint32_t>, std::size_t> pages_;  // by context and page
 };
 
-// The queue pairs of each thread that drives some; nothing if one has no single driver.
-std::optional<std::vector<std::pair<std::uint32_t, std::vector<std::uint32_t>>>> driven_alone(
-    const Record& record) {
-    std::map<std::uint32_t, std::vector<std::uint32_t>> by_thread;
+// The queue pairs that each thread drives.
+using Driven = std::map<std::uint32_t, std::vector<std::uint32_t>>;
+// Nothing if one has no single driver.
+std::optional<Driven> driven_alone(const Record& record) {
+    Driven by_thread;
     const Drivers drivers = drivers_of(record);
     for (std::uint32_t qp = 0; qp < drivers.size(); ++qp) {
         std::uint64_t all = 0, most = 0;
@@ -160,8 +158,7 @@ std::optional<std::vector<std::pair<std::uint32_t, std::vector<std::uint32_t>>>>
             return std::nullopt;
         by_thread[driver].push_back(qp);
     }
-    return std::vector<std::pair<std::uint32_t, std::vector<std::uint32_t>>>(by_thread.begin(),
-                                                                             by_thread.end());
+    return by_thread;
 }
 
 }  // namespace
@@ -195,7 +192,7 @@ Workload workload_of(const std::vector<Record>& records, const Machine& machine)
 
 std::optional<Workload> workload_of(const std::vector<Record>& records, Category category,
                                     const Machine& machine) {
-    std::vector<std::vector<std::pair<std::uint32_t, std::vector<std::uint32_t>>>> driven;
+    std::vector<Driven> driven;
     std::vector<const Record*> posting;  // processes that post nothing, only answer, are left out
     for (const Record& record : records) {
         auto its = driven_alone(record);
@@ -206,7 +203,7 @@ std::optional<Workload> workload_of(const std::vector<Record>& records, Category
     }
     if (driven.empty()) return std::nullopt;
     const auto threads = static_cast<std::uint32_t>(driven.front().size());
-    const auto queues = static_cast<std::uint32_t>(driven.front().front().second.size());
+    const auto queues = static_cast<std::uint32_t>(driven.front().begin()->second.size());
     for (const auto& process : driven) {
         if (process.size() != threads) return std::nullopt;
         for (const auto& thread : process)

@@ -58,12 +58,6 @@ double number_at(const toml::table& table, std::string_view key, const std::stri
     return *value;
 }
 
-const Parameter* find_parameter(std::string_view name) {
-    for (const Parameter& parameter : kParameters)
-        if (parameter.name == name) return &parameter;
-    return nullptr;
-}
-
 void read_head(MachineFile& file, const toml::table& table, const std::string& where) {
     if (table["schema"].value<std::int64_t>() != 1)
         fail_at(where, table.get("schema"), "'schema' has to be 1");

@@ -19,8 +19,6 @@ toml::table parse_table(std::string_view text, const std::string& where);
 // >= 0
 double number_at(const toml::table& table, std::string_view key, const std::string& where,
                  const std::string& owner);
-// nullptr: the model has no such parameter.
-const Parameter* find_parameter(std::string_view name);
 // The keys of a machine before its parameters: schema, name, threads, bytes, measured.
 void read_head(MachineFile& file, const toml::table& table, const std::string& where);
 // Tables [kind.NAME] with value, unit, source, low and high.

@@ -37,6 +37,10 @@ struct ThreadPlan {
     std::vector<Step> steps;         // of a recorded run; else it does what the workload says
 };
 
+// Rows of a process in the stencil of figure 14. Its threads share them, and each row goes to two
+// neighbours.
+inline constexpr std::uint32_t kStencilRows = 512;
+
 struct Workload {
     std::vector<ThreadPlan> threads;
     std::uint32_t post_list = 32;     // WQEs to a post

@@ -2,6 +2,7 @@
 """What `heddle predict` says of Scalable Communication Endpoints (ICPADS 2018): its errors beside models that
 know nothing, and the paper's kernels as they were recorded here, replayed on the model."""
 
+from .. import likeness
 from ..model import NOT_IN_THE_PAPER, Experiment, Panel, Point, Series, Verdict
 from .endpoints import CATEGORIES, PREDICTED
 from .kernels import paper_of
@@ -106,9 +107,7 @@ def replay_verdict(rows):
         states.append("like" if not far else "partly" if len(far) < len(off) / 2 else "unlike")
         said.append(f"{kernel}, predicted ratio to MPI everywhere beside the paper's: " + ", ".join(
             f"{CATEGORIES[name]} {100 * error:+.0f} %" for name, error in off.items()))
-    state = ("like" if set(states) == {"like"} else "unlike" if "like" not in states and "partly" not in states
-             else "partly")
-    return Verdict(state, "Posts, requests and BlueFlame writes of each replay are those that the device counted. "
+    return Verdict(likeness.together(states), "Posts, requests and BlueFlame writes of each replay are those that the device counted. "
                    + ". ".join(said) + ".")
 
 

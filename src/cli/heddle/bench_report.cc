@@ -89,19 +89,15 @@ Json usage_facts(const Usage& u) {
             {"mrs", u.mrs},
             {"qps", u.qps},
             {"cqs", u.cqs},
-            {"uars", json_of(u.uars)},
-            {"uuars", json_of(u.uuars)},
-            {"uuars_used", json_of(u.uuars_used)},
+            {"uars", json_or_null(u.uars)},
+            {"uuars", json_or_null(u.uuars)},
+            {"uuars_used", json_or_null(u.uuars_used)},
             {"driver_bytes", u.bytes}};
 }
 
 Json sharing_facts(const Sharing& s) {
     return {{"context", s.context}, {"pd", s.pd}, {"mr", s.mr},
             {"cq", s.cq},           {"qp", s.qp}, {"buffer", s.buffer}};
-}
-
-Json json_of(const std::optional<std::uint32_t>& value) {
-    return value ? Json(*value) : Json(nullptr);
 }
 
 std::string text_of(const std::optional<std::uint32_t>& value) {

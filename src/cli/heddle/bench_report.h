@@ -34,7 +34,10 @@ Json usage_facts(const Usage& usage);
 Json sharing_facts(const Sharing& sharing);  // how many threads share one of each
 
 // A value that is not known is null, or "-".
-Json json_of(const std::optional<std::uint32_t>& value);
+template <class Number>
+Json json_or_null(const std::optional<Number>& value) {
+    return value ? Json(*value) : Json(nullptr);
+}
 std::string text_of(const std::optional<std::uint32_t>& value);
 const char* text_of(Path path);
 // "mlx5_0 (software HCA)".

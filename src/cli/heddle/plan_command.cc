@@ -289,10 +289,7 @@ void add_plan_command(CLI::App& app, int* status) {
                      "% of the rate of mpi-everywhere that the recommended category keeps")
         ->needs(rates)
         ->check(CLI::Range(1, 100));
-    command
-        ->add_option("--machine", request->rates_of.machine,
-                     "machine file; default: ConnectX-4 and 16 cores of ICPADS'18")
-        ->needs(rates);
+    add_machine_option(*command, request->rates_of.machine)->needs(rates);
     command->add_flag("--json", request->json, "as JSON");
     command->callback([request, status] {
         const DeviceInfo info = device(request->device);

@@ -6,6 +6,8 @@
 #include <stdexcept>
 
 #include "cli/common/text.h"
+#include "cli/heddle/bench_report.h"
+#include "cli/heddle/predict_kernels.h"
 #include "heddle/detail/assert.h"
 #include "predict/likeness.h"
 #include "predict/machine_file.h"
@@ -56,9 +58,7 @@ PlanRates predict_rates(const RatesRequest& request, const std::vector<MadeCateg
         throw std::invalid_argument(
             "--rates: " + std::to_string(std::uint64_t{threads} * processes) +
             " threads; the model is for at most " + std::to_string(kMostSimulated));
-    const predict::MachineFile machine = request.machine.empty()
-                                             ? predict::connectx4_haswell()
-                                             : predict::read_machine(request.machine);
+    const predict::MachineFile machine = machine_of(request.machine);
     const auto answer_for = [&](Category category) {
         predict::Question question;
         question.layout = {sharing_of(category, threads), processes, threads, qps_per_thread};
@@ -72,7 +72,8 @@ PlanRates predict_rates(const RatesRequest& request, const std::vector<MadeCateg
     const auto ratios = machine.intervals.find(predict::kRatioKind);
     PlanRates rates{machine.name, request.kernel, {}, everywhere.warnings, "", std::nullopt};
     for (const MadeCategory& each : made) {
-        const predict::Answer answer = answer_for(each.made_as);
+        const predict::Answer answer =
+            each.made_as == Category::kMpiEverywhere ? everywhere : answer_for(each.made_as);
         PredictedGain gain{each.category,
                            answer.per_microsecond,
                            answer.per_microsecond / everywhere.per_microsecond,
@@ -109,18 +110,14 @@ void print(const PlanRates& rates) {
 }
 
 nlohmann::ordered_json to_json(const PlanRates& rates) {
-    using Json = nlohmann::ordered_json;
     Json gains = Json::array();
-    const auto optional = [](const std::optional<double>& value) {
-        return value ? Json(*value) : Json(nullptr);
-    };
     for (const PredictedGain& gain : rates.gains)
         gains.push_back({{"category", name(gain.category)},
                          {"predicted_mmsgs_per_s", gain.per_microsecond},
                          {"of_mpi_everywhere", gain.share},
-                         {"low", optional(gain.low)},
-                         {"high", optional(gain.high)},
-                         {"uars_of_mpi_everywhere", optional(gain.uars)},
+                         {"low", json_or_null(gain.low)},
+                         {"high", json_or_null(gain.high)},
+                         {"uars_of_mpi_everywhere", json_or_null(gain.uars)},
                          {"limited_by", gain.limit}});
     return {{"predicted_for", rates.machine},
             {"kernel", rates.kernel},

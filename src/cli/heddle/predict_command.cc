@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cli/common/text.h"
+#include "cli/heddle/bench_report.h"
 #include "cli/heddle/commands.h"
 #include "cli/heddle/predict_kernels.h"
 #include "cli/heddle/predict_record.h"
@@ -22,7 +23,6 @@
 namespace heddle::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using cli_common::fixed;
 using predict::Answer;
 using predict::MachineFile;
@@ -40,22 +40,22 @@ struct PredictRequest {
     std::uint32_t fit = 0;
 };
 
-struct PredictedRow {
+struct Row {
     std::string label;
     Question question;
+};
+struct PredictedRow : Row {
     Answer answer;
 };
 
-std::vector<PredictedRow> predicted_rows(const PredictRequest& request,
-                                         const MachineFile& machine) {
-    std::vector<PredictedRow> rows;
+std::vector<Row> rows_of(const PredictRequest& request) {
+    std::vector<Row> rows;
     const auto add = [&](const std::string& label, const Sharing& sharing, std::uint32_t threads) {
-        PredictedRow row{label, request.question, {}};
+        Row row{label, request.question};
         row.question.layout.sharing = sharing;
         row.question.layout.threads = threads;
         row.question.inlined = !request.no_inline;
         predict::apply_kernel(request.kernel, row.question);
-        row.answer = predict::predict(row.question, machine);
         rows.push_back(std::move(row));
     };
     for (const std::uint32_t threads : request.threads) {
@@ -71,11 +71,15 @@ std::vector<PredictedRow> predicted_rows(const PredictRequest& request,
     return rows;
 }
 
+std::vector<PredictedRow> predicted(const std::vector<Row>& rows, const MachineFile& machine) {
+    std::vector<PredictedRow> all;
+    for (const Row& row : rows)
+        all.push_back({row, predict::predict(row.question, machine)});
+    return all;
+}
+
 Json to_json(const PredictedRow& row, const MachineFile& machine) {
     const Answer& a = row.answer;
-    const auto optional = [](const std::optional<double>& value) {
-        return value ? Json(*value) : Json(nullptr);
-    };
     return {{"predicted_for", machine.name},
             {"sharing", row.label},
             {"threads", row.question.layout.threads},
@@ -87,8 +91,8 @@ Json to_json(const PredictedRow& row, const MachineFile& machine) {
             {"inline", row.question.inlined},
             {"bytes", row.question.bytes},
             {"predicted_mmsgs_per_s", a.per_microsecond},
-            {"low", optional(a.low)},
-            {"high", optional(a.high)},
+            {"low", json_or_null(a.low)},
+            {"high", json_or_null(a.high)},
             {"limited_by", predict::name(a.limit)},
             {"in_use", a.limit_share},
             {"warnings", a.warnings}};
@@ -134,9 +138,9 @@ void print(const PredictRequest& request, const std::vector<PredictedRow>& rows,
 }
 
 // By counts alone, the lowest bound first.
-void print_bounds(const std::vector<PredictedRow>& rows, const MachineFile& machine, bool json) {
+void print_bounds(const std::vector<Row>& rows, const MachineFile& machine, bool json) {
     cli_common::TextTable table({"sharing", "threads", "at most", "by", "then", "by"});
-    for (const PredictedRow& row : rows) {
+    for (const Row& row : rows) {
         const auto all =
             predict::bounds(predict::workload_of(row.question, machine.machine), machine.machine);
         const std::string threads = std::to_string(row.question.layout.threads);
@@ -166,8 +170,7 @@ void print_bounds(const std::vector<PredictedRow>& rows, const MachineFile& mach
 }
 
 void answer(const PredictRequest& request) {
-    const MachineFile machine = request.machine.empty() ? predict::connectx4_haswell()
-                                                        : predict::read_machine(request.machine);
+    const MachineFile machine = machine_of(request.machine);
     if (request.fit != 0) return print_fit(request.fit);
     if (request.errors) return print_errors(machine, request.json);
     if (request.figures) return print_figures(machine);
@@ -175,8 +178,8 @@ void answer(const PredictRequest& request) {
     if (request.robustness) return print_robustness(request.json);
     if (!request.records.empty())
         return print_record(request.records, request.selection.categories(), machine, request.json);
-    const std::vector<PredictedRow> rows = predicted_rows(request, machine);
-    if (request.bounds) return print_bounds(rows, machine, request.json);
+    if (request.bounds) return print_bounds(rows_of(request), machine, request.json);
+    const std::vector<PredictedRow> rows = predicted(rows_of(request), machine);
     if (!request.json) return print(request, rows, machine);
     for (const PredictedRow& row : rows)
         std::printf("%s\n", to_json(row, machine).dump().c_str());
@@ -205,8 +208,7 @@ void add_predict_command(CLI::App& app, int* status) {
         ->check(CLI::Range(1, 32768));
     command->add_option("--bytes", question.bytes, "of a message")->check(CLI::Range(1, 1 << 20));
     command->add_flag("--no-inline", request->no_inline, "the adapter fetches the payload");
-    command->add_option("--machine", request->machine,
-                        "machine file; default: ConnectX-4 and 16 cores of ICPADS'18");
+    add_machine_option(*command, request->machine);
     command->add_option("--record", request->records,
                         "replays what `softhca run --record` wrote; several: processes of a job");
     command->add_flag("--bounds", request->bounds,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The kernels of the commands that predict: the option --kernel, and the prediction beside a rate.
+// What commands that predict share: the options --kernel and --machine, and the prediction beside a
+// rate.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,15 @@ inline CLI::Option* add_kernel_option(CLI::App& command, std::string& kernel) {
     return command.add_option("--kernel", kernel, "what the threads run")
         ->check(CLI::IsMember(
             std::vector<std::string>(predict::kKernels.begin(), predict::kKernels.end())));
+}
+
+inline CLI::Option* add_machine_option(CLI::App& command, std::string& file) {
+    return command.add_option("--machine", file,
+                              "machine file; default: ConnectX-4 and 16 cores of ICPADS'18");
+}
+// What that option says. @throw predict::MachineFileError
+inline predict::MachineFile machine_of(const std::string& file) {
+    return file.empty() ? predict::connectx4_haswell() : predict::read_machine(file);
 }
 
 // Fields of a line: millions of messages a second of so many nodes on the adapter of the paper.

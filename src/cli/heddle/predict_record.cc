@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <stdexcept>
 
 #include "cli/common/text.h"
 #include "predict/likeness.h"
+#include "predict/prediction.h"
 #include "predict/record.h"
 #include "predict/simulator.h"
 
@@ -65,14 +67,8 @@ std::vector<std::string> warnings_of(const std::vector<Record>& records, const W
     if (reads != 0)
         all.push_back(count(reads, "request") +
                       " are READs or atomics: the model has no cost for what comes back");
-    if (work.threads.size() > machine.threads)
-        all.push_back(count(work.threads.size(), "thread") +
-                      ": the model was fitted with at most " + std::to_string(machine.threads));
-    if (bytes > machine.bytes)
-        all.push_back("messages of " + std::to_string(bytes) +
-                      " bytes: the model was fitted with at most " + std::to_string(machine.bytes) +
-                      ", and has no cost for a byte");
-    if (machine.intervals.empty()) all.emplace_back("this machine file was never validated");
+    std::ranges::copy(predict::extrapolations(work.threads.size(), bytes, machine),
+                      std::back_inserter(all));
     return all;
 }
 

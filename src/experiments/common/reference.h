@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace heddle::bench {
 
@@ -16,6 +17,11 @@ struct PaperValue {
 // The value of ICPADS'18 at point x of a curve of a figure, by their names in icpads18.csv.
 std::optional<PaperValue> paper_value(std::string_view figure, std::string_view series,
                                       std::uint32_t x);
+
+// The first line of `rest`, which loses it.
+std::string_view take_line(std::string_view& rest);
+// The cells of a line of such a file; none has a comma in it.
+std::vector<std::string_view> cells_of(std::string_view line);
 
 // The file itself, from its heading on; made by src/experiments/CMakeLists.txt.
 extern const std::string_view kIcpads18;
