@@ -16,7 +16,7 @@ namespace heddle::predict {
 template <typename Result>
 class [[nodiscard]] Part {
 public:
-    struct promise_type {
+    struct promise_type {  // NOLINT(readability-identifier-naming): the language's name
         std::optional<Result> result;
         std::coroutine_handle<> caller = std::noop_coroutine();
 

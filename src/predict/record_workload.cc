@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What recorded processes did, as a workload: on the endpoints that they had, or on others.
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -33,7 +34,8 @@ public:
                                  ? static_cast<double>(cq.signaled) / static_cast<double>(cq.polled)
                                  : 1;
         own.taken += share * static_cast<double>(step.cqes) * step.times;
-        const auto target = std::min(own.signaled, static_cast<std::uint64_t>(own.taken + 0.5));
+        const auto target =
+            std::min(own.signaled, static_cast<std::uint64_t>(std::llround(own.taken)));
         if (target <= own.waited) return 0;
         const std::uint64_t need = target - own.waited;
         own.waited = target;

@@ -141,7 +141,7 @@ Part<Time> Simulation::post_locked(std::uint32_t thread, std::uint32_t queue, Po
     const Time call = call_cost(use, one);
     // The lock of a queue pair is held while its WQEs are written, that of a uUAR is not.
     Lock& lock = is_shared ? qp.lock : uuars_.at(*use.uuar_lock).lock;
-    t = co_await At{events_, t + (is_shared ? 0 : prepare)};
+    co_await At{events_, t + (is_shared ? 0 : prepare)};
     t = co_await lock.take(thread);
     t += call + (is_shared ? prepare : 0);
     work(thread, t, call + prepare);
@@ -278,7 +278,7 @@ Part<Time> Simulation::rate_loop(std::uint32_t thread, Time begin) {
 Part<Time> Simulation::meet(std::uint32_t thread, std::uint32_t group, Time t) {
     Barrier& barrier = barriers_.at(group);
     if (barrier.size == 1) co_return t;
-    t = co_await At{events_, t};
+    co_await At{events_, t};
     threads_[thread].at_barrier = true;
     t = co_await Meet{*this, barrier};
     threads_[thread].at_barrier = false;

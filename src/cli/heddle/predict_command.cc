@@ -19,6 +19,7 @@
 #include "predict/machine_file.h"
 #include "predict/prediction.h"
 #include "predict/record.h"
+#include "predict/revision.h"
 
 namespace heddle::cli {
 namespace {
