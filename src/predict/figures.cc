@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "predict/figures.h"
 
+#include <algorithm>
 #include <charconv>
+#include <numeric>
 #include <string_view>
 #include <tuple>
 
@@ -11,6 +13,8 @@
 
 namespace heddle::predict {
 namespace {
+
+constexpr std::uint32_t kCacheLine = 64;  // bytes
 
 Point message_rate_point(const std::string& figure, const bench::FigurePoint& from) {
     Point point = point_of(from.rate);
@@ -92,6 +96,11 @@ Point point_of(const bench::MessageRate& rate) {
     Point point;
     // Contexts that are not shared are processes of their own; they differ in nothing else here.
     point.layout = {rate.sharing, 1, rate.threads, 1};
+    // What is alike for the model: a buffer of theirs, or buffers on one cache line.
+    const std::uint32_t on_a_line = kCacheLine / std::max(rate.bytes, rate.buffer_alignment);
+    if (on_a_line > 1)
+        point.layout.sharing.buffer =
+            std::max(rate.sharing.buffer, std::gcd(rate.threads, on_a_line));
     point.work.post_list = rate.post_list;
     point.work.signal_every = rate.signal_every;
     point.work.depth = rate.depth;

@@ -83,7 +83,8 @@ void Reader::qp(const Json& line) {
     const bool has_page = line.contains("page") && !line["page"].is_null();
     const bool has_uuar = line.contains("uuar") && !line["uuar"].is_null();
     record_.qps.push_back({small(line, "context"), has_page ? small(line, "page") : 0,
-                           has_uuar ? small(line, "uuar") : 0, cq->second, flag(line, "lock"),
+                           has_uuar ? small(line, "uuar") : 0, cq->second,
+                           line.contains("depth") ? small(line, "depth") : 0, flag(line, "lock"),
                            flag(line, "uuar_lock")});
 }
 

@@ -23,6 +23,7 @@ struct RecordError : std::runtime_error {
 struct Record {
     struct Qp {
         std::uint32_t context = 0, page = 0, uuar = 0, cq = 0;  // cq: index into `cqs`
+        std::uint32_t depth = 0;                                // WQEs that the program asked for
         bool has_lock = true, has_uuar_lock = false;
     };
     struct Cq {
@@ -60,8 +61,9 @@ std::vector<std::uint32_t> queues_of(const std::vector<Step>& steps);
 Workload workload_of(const std::vector<Record>& records, const Machine& machine);
 
 // The same posts and waits with the endpoints of a category in each process. Nothing if that cannot
-// be: in each process all threads have to drive equally many queue pairs, each its own. What other
-// threads than its driver post to a queue pair, at most a twentieth, is left out.
+// be: each queue pair needs a thread that posts more to it than all others. What others post to it
+// is left out, as are queue pairs without such a thread, and threads that post next to nothing. All
+// that is left out may be at most a twentieth of a process's WQEs.
 std::optional<Workload> workload_of(const std::vector<Record>& records, Category category,
                                     const Machine& machine);
 

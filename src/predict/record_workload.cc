@@ -15,6 +15,7 @@ namespace {
 // Numbers of one record that are not used by the next: barriers and cache lines, of which a record
 // has at most so many.
 constexpr std::uint32_t kBarriers = 1025, kLines = 65537;
+// What may be left out where each queue pair needs one driver.
 constexpr double kMinority = 0.05;
 
 // Which thread takes a completion is this machine's scheduling. A thread waits for its own ones:
@@ -108,6 +109,7 @@ public:
         QueueUse use;
         use.qp = first_qp + number;
         use.cq = first_cq + qp.cq;
+        use.depth = qp.depth;
         use.blueflame_extra = machine_.placement_cost(shares_page, adjoining(qp.context), of_node_);
         use.takes_lock = qp.has_lock && drivers_[number].size() == 1;
         if (qp.has_uuar_lock) use.uuar_lock = first_qp + first_on_uuar(qp);
@@ -144,9 +146,16 @@ private:
 
 // The queue pairs that each thread drives.
 using Driven = std::map<std::uint32_t, std::vector<std::uint32_t>>;
-// Nothing if one has no single driver.
+bool is_minor(std::uint64_t part, std::uint64_t whole) {
+    return static_cast<double>(part) <= kMinority * static_cast<double>(whole);
+}
+// A queue pair's driver posts more to it than all others. What others post is left out, as are
+// queue pairs without a driver, and threads that post next to nothing beside the busiest one: those
+// by which a program connects, for instance. Nothing if that is too much of what the process posts.
 std::optional<Driven> driven_alone(const Record& record) {
-    Driven by_thread;
+    Driven driven;
+    std::map<std::uint32_t, std::uint64_t> by_thread;
+    std::uint64_t total = 0, kept = 0, busiest = 0;
     const Drivers drivers = drivers_of(record);
     for (std::uint32_t qp = 0; qp < drivers.size(); ++qp) {
         std::uint64_t all = 0, most = 0;
@@ -155,12 +164,20 @@ std::optional<Driven> driven_alone(const Record& record) {
             all += wqes;
             if (wqes > most) std::tie(most, driver) = std::tie(wqes, thread);
         }
-        if (all == 0) continue;
-        if (static_cast<double>(all - most) > kMinority * static_cast<double>(all))
-            return std::nullopt;
-        by_thread[driver].push_back(qp);
+        total += all;
+        if (all == 0 || 2 * most <= all) continue;
+        driven[driver].push_back(qp);
+        by_thread[driver] += most;
+        busiest = std::max(busiest, by_thread[driver]);
     }
-    return by_thread;
+    for (const auto& [thread, wqes] : by_thread) {
+        if (is_minor(wqes, busiest))
+            driven.erase(thread);
+        else
+            kept += wqes;
+    }
+    if (!is_minor(total - kept, total)) return std::nullopt;
+    return driven;
 }
 
 }  // namespace
@@ -204,27 +221,33 @@ std::optional<Workload> workload_of(const std::vector<Record>& records, Category
         posting.push_back(&record);
     }
     if (driven.empty()) return std::nullopt;
-    const auto threads = static_cast<std::uint32_t>(driven.front().size());
-    const auto queues = static_cast<std::uint32_t>(driven.front().begin()->second.size());
-    for (const auto& process : driven) {
-        if (process.size() != threads) return std::nullopt;
+    // Places for as many threads and queue pairs as any process and thread has.
+    std::size_t threads = 0, queues = 0;
+    for (const Driven& process : driven) {
+        threads = std::max(threads, process.size());
         for (const auto& thread : process)
-            if (thread.second.size() != queues) return std::nullopt;
+            queues = std::max(queues, thread.second.size());
     }
+    const std::vector<ThreadPlan> places =
+        place(machine, {sharing_of(category, static_cast<std::uint32_t>(threads)),
+                        static_cast<std::uint32_t>(posting.size()),
+                        static_cast<std::uint32_t>(threads), static_cast<std::uint32_t>(queues)});
+    HEDDLE_ASSERT(places.size() == threads * posting.size(), "each thread has a place");
     Workload work;
-    work.threads = place(machine, {sharing_of(category, threads),
-                                   static_cast<std::uint32_t>(posting.size()), threads, queues});
-    HEDDLE_ASSERT(work.threads.size() == threads * posting.size(), "each thread has a place");
-    std::size_t at = 0;
-    for (std::uint32_t process = 0; process < posting.size(); ++process)
+    for (std::uint32_t process = 0; process < posting.size(); ++process) {
+        std::size_t at = process * threads;
         for (const auto& [thread, its] : driven[process]) {
-            ThreadPlan& plan = work.threads[at++];
+            ThreadPlan& plan = work.threads.emplace_back(places[at++]);
+            plan.queues.resize(its.size());
             plan.steps = steps_of(*posting[process], posting[process]->threads[thread], its,
                                   process * kBarriers, process * kLines);
             for (Step& step : plan.steps)
                 step.cq = plan.cq;
+            for (std::size_t queue = 0; queue < its.size(); ++queue)
+                plan.queues[queue].depth = posting[process]->qps[its[queue]].depth;
             if (plan.steps.empty()) return std::nullopt;
         }
+    }
     return work;
 }
 

@@ -126,6 +126,12 @@ Simulation::Post Simulation::next_post(std::uint32_t thread, std::uint32_t queue
 void Simulation::advance(const WqeBatch& batch) {
     const std::optional<Time> visible = adapter_.advance(batch);
     if (!visible) return;
+    if (w_.is_recorded()) {
+        QueuePair& qp = qps_.at(batch.qp);
+        qp.behind += batch.count;
+        qp.cqes_to_come -= batch.cqes;
+        if (batch.cqes != 0) qp.leaving.emplace_back(*visible, std::exchange(qp.behind, 0));
+    }
     if (batch.cqes != 0)
         cq_of(batch.cq).under_way.push_back({*visible, batch.thread, batch.queue, batch.cqes});
     last_completion_ = std::max(last_completion_, *visible);

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "predict/adapter.h"
@@ -28,6 +29,10 @@ private:
         explicit QueuePair(Lock its_lock) : lock(std::move(its_lock)) {}
         Lock lock;
         std::uint32_t users = 0, free = 0;  // free: depth that its threads share
+        // In a recorded run: WQEs in the send queue; those behind the last completion; CQEs that
+        // are still to come; and what leaves the queue with a completion.
+        std::uint32_t occupied = 0, behind = 0, cqes_to_come = 0;
+        std::deque<std::pair<Time, std::uint32_t>> leaving;
     };
     struct Completion {
         Time visible;
@@ -96,6 +101,8 @@ private:
     // At the barrier of a group, at t.
     Part<Time> meet(std::uint32_t thread, std::uint32_t group, Time t);
     Part<Time> replay(std::uint32_t thread, Time begin);
+    // When a send queue has room for the WQEs of a step.
+    Part<Time> room(const QueueUse& use, const Step& step, Time t);
     Part<Time> post_recorded(std::uint32_t thread, const Step& step, Time t);
     Part<Time> wait_recorded(std::uint32_t thread, const Step& step, Time t);
 

@@ -15,6 +15,7 @@ struct QueueUse {
     double blueflame_extra = 0;              // ns, by the placement of its uUAR
     std::optional<std::uint32_t> uuar_lock;  // of a uUAR that other threads drive, too
     bool takes_lock = false;                 // although no other thread uses it
+    std::uint32_t depth = 0;  // of its send queue, in a recorded run; 0: nothing waits for room
 };
 
 // One thing that a thread of a recorded run did, `times` times one after the other.

@@ -66,6 +66,21 @@ TEST(PredictModel, NothingGetsFasterByAHigherCost) {
     }
 }
 
+// Figure 6 of the paper, of which it has no values.
+TEST(PredictModel, BuffersOnOneCacheLineTakeTurns) {
+    const auto rate = [](std::uint32_t threads, std::uint32_t alignment, bool inlining) {
+        bench::MessageRate of;
+        of.threads = threads;
+        of.buffer_alignment = alignment;
+        of.inlining = inlining;
+        return *predicted(of, connectx4_haswell());
+    };
+    EXPECT_LT(rate(16, 8, false), 0.7 * rate(16, 64, false));
+    EXPECT_LT(rate(16, 1, false), rate(16, 8, false));
+    EXPECT_EQ(rate(1, 1, false), rate(1, 64, false));
+    EXPECT_EQ(rate(16, 1, true), rate(16, 64, true));
+}
+
 TEST(PredictModel, CountsAreThoseOfTheLoop) {
     for (const Point& point : some_points(7)) {
         const Workload work = workload_of(point, connectx4_haswell().machine);

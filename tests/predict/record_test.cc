@@ -135,6 +135,51 @@ TEST(PredictRecord, AQueuePairThatTwoThreadsDriveHasNoOtherCategory) {
         230u);
 }
 
+std::string alone(const char* thread, const char* qp, std::uint32_t times) {
+    return R"({"thread":)" + std::string(thread) + R"(,"post":)" + qp +
+           R"(,"wqes":1,"inline":1,"signaled":0,"bytes":8,"line":null,"blueflame":true,"times":)" +
+           std::to_string(times) + "}\n";
+}
+
+// As an MPI connects: a queue pair to which two threads post a little.
+TEST(PredictRecord, WhatHardlyPostsHasNoPlaceInACategory) {
+    const Machine& machine = connectx4_haswell().machine;
+    const std::string pair = R"({"cq":50,"context":2,"lock":true})"
+                             "\n"
+                             R"({"qp":500,"context":2,"page":9,"uuar":0,"send_cq":50})"
+                             "\n"
+                             R"({"qp":501,"context":2,"page":9,"uuar":1,"send_cq":50})"
+                             "\n";
+    const std::string threads = kHeader + of_thread(0, 20) + of_thread(1, 20) + pair;
+    const std::vector<Record> records{
+        parsed(threads + alone("0", "500", 3) + alone("2", "500", 3) + alone("2", "501", 4))};
+    EXPECT_EQ(simulate(workload_of(records, machine), machine).counts.wqes, 370u);
+    for (const Category category : kCategories) {
+        const auto work = workload_of(records, category, machine);
+        ASSERT_TRUE(work.has_value());
+        EXPECT_EQ(work->threads.size(), 2u);
+        EXPECT_EQ(simulate(*work, machine).counts.wqes, 360u);
+    }
+    // Half of all posts is no little.
+    const Record shared = parsed(threads + alone("0", "500", 180) + alone("2", "500", 180));
+    EXPECT_FALSE(workload_of({shared}, Category::kDynamic, machine));
+}
+
+TEST(PredictRecord, ThreadsMayDriveUnequallyManyQueuePairs) {
+    const Machine& machine = connectx4_haswell().machine;
+    const std::string text = kHeader + of_thread(0, 20) + of_thread(1, 20) +
+                             R"({"qp":200,"context":1,"page":9,"uuar":0,"send_cq":10})" + "\n" +
+                             alone("0", "200", 60);
+    for (const Category category : kCategories) {
+        const auto work = workload_of({parsed(text), two_threads()}, category, machine);
+        ASSERT_TRUE(work.has_value());
+        ASSERT_EQ(work->threads.size(), 4u);
+        EXPECT_EQ(work->threads[0].queues.size(), 2u);
+        EXPECT_EQ(work->threads[1].queues.size(), 1u);
+        EXPECT_EQ(simulate(*work, machine).counts.wqes, 360u + 60 + 360);
+    }
+}
+
 TEST(PredictRecord, ANumberThatIsUsedAgainIsAnotherObject) {
     const Record record =
         parsed(kHeader + of_thread(0, 2) + totals(0, 2) + of_thread(0, 3) + totals(0, 3));
@@ -169,6 +214,38 @@ TEST(PredictRecord, ReadsHaveNoPayloadToFetch) {
                "\n");
     EXPECT_EQ(record.reads, 14u);
     EXPECT_EQ(record.threads[0].back().payload_reads, 1u);
+}
+
+// `messages` posts one by one, to a queue of so many, and then the wait for all.
+Record burst(std::uint32_t messages, std::uint32_t depth, std::uint32_t signaled) {
+    const std::string number = std::to_string(messages);
+    return parsed(
+        kHeader + std::string(R"({"cq":1,"context":1,"lock":true})") + "\n" +
+        R"({"qp":2,"context":1,"page":4,"uuar":0,"send_cq":1,"depth":)" + std::to_string(depth) +
+        "}\n" + R"({"thread":0,"post":2,"wqes":1,"inline":1,"bytes":8,"signaled":)" +
+        std::to_string(signaled) + R"(,"times":)" + number + "}\n" +
+        (signaled == 0 ? ""
+                       : R"({"thread":0,"poll":1,"cqes":)" + number + R"(,"times":1})" + "\n"));
+}
+
+TEST(PredictRecord, APostWaitsForRoomInTheQueue) {
+    Machine machine = connectx4_haswell().machine;
+    machine.completion_latency = 100e3;  // so long that nothing else counts
+    const auto rate = [&](std::uint32_t depth) {
+        return simulate(workload_of({burst(20, depth, 1)}, machine), machine).per_microsecond;
+    };
+    EXPECT_NEAR(rate(20) / rate(5), 4, 0.2);
+    EXPECT_NEAR(rate(20) / rate(1), 20, 1);
+    EXPECT_EQ(rate(20), rate(1000));
+    // In another category, too.
+    const auto work = workload_of({burst(20, 5, 1)}, Category::kStatic, machine);
+    ASSERT_TRUE(work.has_value());
+    EXPECT_NEAR(simulate(*work, machine).per_microsecond, rate(5), 0.1 * rate(5));
+}
+
+TEST(PredictRecord, AQueueWithoutCompletionsKeepsNobodyWaiting) {
+    const Machine& machine = connectx4_haswell().machine;
+    EXPECT_EQ(simulate(workload_of({burst(20, 5, 0)}, machine), machine).counts.wqes, 20u);
 }
 
 TEST(PredictRecord, ErrorsNameTheLine) {

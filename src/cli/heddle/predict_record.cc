@@ -120,7 +120,13 @@ void print_record(const std::vector<std::string>& files, const std::vector<Categ
         others = others && work.has_value();
         if (work) rows.push_back(replayed(std::string(name(category)), *work, machine));
     }
-    const std::vector<std::string> warnings = warnings_of(records, recorded, machine);
+    std::vector<std::string> warnings = warnings_of(records, recorded, machine);
+    const std::uint64_t all = rows.front().simulated.counts.wqes,
+                        in_categories = rows.back().simulated.counts.wqes;
+    if (in_categories != all)
+        warnings.push_back(count(all - in_categories, "request") +
+                           " in no category: of queue pairs that no thread drives alone, or of "
+                           "threads that hardly post");
     const auto posting = static_cast<std::size_t>(std::ranges::count_if(
         records, [](const Record& record) { return record.posted.wqes != 0; }));
     if (json) {
@@ -156,8 +162,8 @@ void print_record(const std::vector<std::string>& files, const std::vector<Categ
             .c_str(),
         stdout);
     if (!others)
-        std::fputs(cli_common::wrapped("Categories are not predicted: queue pairs are not driven "
-                                       "by one thread each, equally many by every thread.",
+        std::fputs(cli_common::wrapped("Categories are not predicted: more than a twentieth of the "
+                                       "requests go to queue pairs that several threads drive.",
                                        0)
                        .c_str(),
                    stdout);

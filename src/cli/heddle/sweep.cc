@@ -88,9 +88,8 @@ void measure(const SweepRequest& request, const bench::Figure& figure, std::vect
         }
 }
 
-// For the adapter of the paper. Where buffers lie within a cache line the model does not know.
-std::optional<double> predicted(const bench::Figure& figure, const SweepRow& row) {
-    if (figure.name == "6") return std::nullopt;
+// For the adapter of the paper.
+std::optional<double> predicted(const SweepRow& row) {
     return predict::predicted(row.point.rate, predict::connectx4_haswell());
 }
 
@@ -129,7 +128,7 @@ void print_json(const bench::Figure& figure, const DeviceInfo& device, const Loc
         }
         j["paper_mmsgs_per_s"] =
             row.point.paper ? Json(row.point.paper->mmsgs_per_s) : Json(nullptr);
-        if (const std::optional<double> rate = predicted(figure, row)) {
+        if (const std::optional<double> rate = predicted(row)) {
             j["predicted_mmsgs_per_s"] = *rate;
             j["predicted_for"] = predict::connectx4_haswell().name;
         }
@@ -186,7 +185,7 @@ void print_table(const SweepRequest& request, const bench::Figure& figure, const
             paper && first.point.paper
                 ? fixed(paper->mmsgs_per_s / first.point.paper->mmsgs_per_s, 2)
                 : "-"};
-        const std::optional<double> rate = predicted(figure, row);
+        const std::optional<double> rate = predicted(row);
         cells.push_back(rate ? fixed(*rate, 2) : "-");
         if (reads) {
             cells.push_back(fixed(median(row.wqe_reads), 2));
