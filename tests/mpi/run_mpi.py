@@ -8,6 +8,7 @@ environments below --scratch, once. `--provider tcp` runs the same over libfabri
 what fails there, too, is not heddle's fault.
 """
 
+import json
 import os
 import re
 import resource
@@ -101,6 +102,8 @@ def main():
     if options.provider == "heddle" and (not options.ranks or 2 in options.ranks):
         for key in keys:
             suite.case(f"{key} hello on two fabrics", run_on_two_fabrics, suite, key)
+            if key in ("mpich", "impi"):  # endpoints for each thread; Open MPI has one for all
+                suite.case(f"{key} stencil of threads, recorded", run_recorded, suite, key)
     runner = Runner(suite)
     suite.runner = runner
     return suite.main()
@@ -197,8 +200,12 @@ class Runner:
         """The program, built with the MPI whose interface this one has (Intel's wheel has no
         headers, and takes MPICH's binaries)."""
         builder = mpi if mpi.compiled_with == mpi.key else self.mpi(mpi.compiled_with)
+        return self.built_from(
+            builder, name, [HERE / f"{part}.c" for part in (name, "support", *PROGRAMS[name])]
+        )
+
+    def built_from(self, builder, name, sources):
         binary = self.suite.scratch(builder.key) / name
-        sources = [HERE / f"{part}.c" for part in (name, "support", *PROGRAMS[name])]
         newest = max((HERE / f).stat().st_mtime for f in (*sources, *HEADERS))
         if binary not in self.built and not (
             binary.exists() and binary.stat().st_mtime > newest
@@ -277,6 +284,35 @@ def run_on_two_fabrics(suite, key):
     if not named or named[1] == named[2]:
         raise Failure(f"no line names the peer\n{job.describe(45)}")
     return f"exit code {job.code}"
+
+
+def run_recorded(suite, key):
+    """`heddle predict` replays an MPI program with the endpoints of each category."""
+    mpi = suite.runner.mpi(key)
+    builder = suite.runner.mpi(mpi.compiled_with)
+    source = SOURCE_ROOT / "bench" / "mpi" / "thread_stencil.c"
+    binary = suite.runner.built_from(builder, "thread_stencil", [source])
+    folder = suite.scratch(f"recorded-{key}")
+    for old in folder.glob("run.*"):
+        old.unlink()
+    threads = 4
+    environment = mpi.environment("heddle", threads=threads, provider_path=suite.options.provider_path)
+    environment["SOFTHCA_RECORD"] = str(folder / "run.%p")
+    argv = [*mpi.mpiexec(2), binary, threads, 64, 64, 100]
+    run_job(suite, argv, environment, SECONDS["threads"])
+    records = sorted(folder.glob("run.*"))
+    heddle = suite.options.softhca.resolve().parent / "heddle"
+    said = suite.run_plain([heddle, "predict", "--json", "--record", *records])
+    rows = {row["endpoints"]: row for row in map(json.loads, said.output().splitlines())}
+    if list(rows) != ["as recorded", *ENDPOINTS]:
+        raise Failure(f"not every category is predicted, but {', '.join(rows)}")
+    recorded = rows["as recorded"]
+    for name, row in rows.items():
+        if not 0.95 * recorded["wqes"] <= row["wqes"] <= recorded["wqes"]:
+            raise Failure(f"{name}: {row['wqes']} requests of {recorded['wqes']}")
+    if rows["mpi+threads"]["predicted_mmsgs_per_s"] > rows["dynamic"]["predicted_mmsgs_per_s"]:
+        raise Failure("one queue pair for all threads is no slower than one for each")
+    return f"{recorded['wqes']} requests"
 
 
 def with_memlock(kib):
