@@ -2,6 +2,7 @@
 """`heddle report --markdown`: what the page says, as a document for docs/reference/results. It is made of
 the same verdicts, so that both say the same. Without matplotlib."""
 
+import re
 import textwrap
 
 from . import catalogue, findings, runs, samples
@@ -15,10 +16,11 @@ NOTHING = """Nothing is measured here yet. On a machine with nothing else to do,
 
 
 def plain(text):
-    """As words of Markdown, not its signs."""
-    for sign in ("\\", "|", "*", "_", "<", "`"):
-        text = str(text).replace(sign, "\\" + sign)
-    return text
+    """As words of Markdown, not its signs, but for what is between backticks: code."""
+    parts = re.split(r"(`[^`|]+`)", str(text))
+    for at in range(0, len(parts), 2):
+        parts[at] = re.sub(r"([\\|*_<`])", r"\\\1", parts[at])
+    return "".join(parts)
 
 
 def paragraph(text):

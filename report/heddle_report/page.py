@@ -4,6 +4,7 @@ it was obtained, how its set-up differs from the paper's, and its samples. Sever
 other, and a table compares them. Printed, it is a document: whatever is folded on a screen is printed."""
 
 import base64
+import re
 from pathlib import Path
 
 from . import catalogue, findings, panels, samples
@@ -19,6 +20,11 @@ addEventListener("beforeprint", () => {
 });
 addEventListener("afterprint", () => folded.forEach(each => { each.open = false; }));
 """
+
+
+def prose(text):
+    """Sentences; what is between backticks is code."""
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def table(head, rows, words=1):
@@ -108,12 +114,12 @@ def of(run):
 def section(experiment, runs):
     parts = [f'<section id="{experiment.key}"><h3>{escape(experiment.title)} '
              f'<span class=soft>{escape(experiment.where)}</span></h3>'
-             f"<p>{escape(experiment.question)}</p>"]
+             f"<p>{prose(experiment.question)}</p>"]
     done = []
     for run in runs:
         state, text = run.state_of(experiment)
         parts.append(f'<p><span class="state {state}">{escape(state_text(experiment, state))}{of(run)}.</span> '
-                     f"{escape(text)}</p>")
+                     f"{prose(text)}</p>")
         outcome = run.outcomes[experiment.key]
         if outcome is None or outcome.status != "done":
             if outcome is not None and outcome.commands:
@@ -126,8 +132,8 @@ def section(experiment, runs):
         parts.append(f"<details open><summary>The runs beside each other</summary>"
                      f"{comparison(experiment, done)}</details>")
     about = "What is compared" if experiment.paper == "peers" else "Differences in set-up"
-    parts.append(f"<p><strong>How it is judged:</strong> {escape(experiment.criterion)}</p>"
-                 f"<p><strong>{about}:</strong> {escape(experiment.differences)}</p>")
+    parts.append(f"<p><strong>How it is judged:</strong> {prose(experiment.criterion)}</p>"
+                 f"<p><strong>{about}:</strong> {prose(experiment.differences)}</p>")
     for run in done:
         values = points_table(experiment, run.outcomes[experiment.key])
         parts.append(f"<details><summary>All values{of(run)}</summary>{values}</details>"
@@ -146,7 +152,7 @@ def card(experiment, run):
     return (f'<li><a href="#{experiment.key}"><span class=name>{escape(experiment.title)}</span>'
             f'<span class="soft where">{escape(experiment.where)}</span>{picture}<span class=verdict>'
             f'<span class="state {state}">{escape(state_text(experiment, state))}.</span> '
-            f"{escape(text)}</span></a></li>")
+            f"{prose(text)}</span></a></li>")
 
 
 def findings_table(run, experiments):

@@ -21,7 +21,7 @@ def errors(median=0.05, mean=0.08, rank=0.98, null=0.5):
     points = [{"figure": figure, "curve": curve, "x": x, "paper_mmsgs_per_s": 100.0, "predicted_mmsgs_per_s": predicted,
                "role": role} for figure, curve, x, predicted, role in (
                    ("14", "2.8", "Dynamic", 129.0, "hard"), ("9", "All", 2, 60.0, "hard"), ("9", "All", 4, 75.0, "hard"),
-                   ("9", "All", 8, 110.0, "hard"), ("3", "All", 8, 50.0, "fit"))]
+                   ("9", "All", 8, 110.0, "hard"), ("3", "All", 8, 50.0, "fitted"), ("3", "All", 1, 99.0, "fitted"))]
     return [whole, *points]
 
 
@@ -45,7 +45,8 @@ class Errors(unittest.TestCase):
         said = EXPERIMENTS["endpoints-predicted"].verdict(errors())
         self.assertEqual(said.state, "like")
         self.assertIn("3 of the 4 hard points are off by more than 20 %: Fig. 9, All (2, 4), 25 to 40 % too slow; "
-                      "Fig. 14, 2.8 (Dynamic), 29 % too fast.", said.text)
+                      "Fig. 14, 2.8 (Dynamic), 29 % too fast. 1 of the 2 fitted points are off by more than 20 %: "
+                      "Fig. 3, All (8), 50 % too slow.", said.text)
 
     def test_each_part_can_fail(self):
         self.assertEqual(self.state(median=0.08), "unlike")

@@ -143,6 +143,8 @@ class Reports(Case):
         words = " ".join(document.split())
         run = Run(self.path("run"), all_experiments())
         page = " ".join("".join(self.page("run", "report.html").text).split())
+        self.assertIn("imitates by `--uar static`; another", words)
+        self.assertIn("imitates by --uar static; another", page, "its backticks make it code")
         for experiment in all_experiments():
             state, text = run.state_of(experiment)
             self.assertIn(experiment.title, words)

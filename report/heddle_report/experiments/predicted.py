@@ -23,6 +23,8 @@ def error_points(rows):
     found = []
     for points in ("hard", "unseen"):
         for figure, row in errors(rows, points).items():
+            if not row["count"]:
+                continue
             found += [Point((figure, points, name, "median"), 100 * row[key]["median"]) for key, name in MODELS.items()]
             if figure == "all":
                 found += [Point((figure, points, name, "mean"), 100 * row[key]["mean"]) for key, name in MODELS.items()]
@@ -38,15 +40,19 @@ def error_panels(rows):
 
 
 def what_is_wrong(rows):
+    return f"{far_off(rows, 'hard')} {far_off(rows, 'fitted')}"
+
+
+def far_off(rows, role):
     """In words: the curves that have points further off than FAR, the worst first, with all of these points."""
-    points = [row for row in rows if row.get("role") == "hard"]
+    points = [row for row in rows if row.get("role") == role]
     curves = {}
     for row in points:
         off = row["predicted_mmsgs_per_s"] / row["paper_mmsgs_per_s"] - 1
         if abs(off) > FAR:
             curves.setdefault((row["figure"], row["curve"], "fast" if off > 0 else "slow"), []).append((abs(off), row["x"]))
     count = sum(len(its) for its in curves.values())
-    said = f"{count} of the {len(points)} hard points are off by more than {100 * FAR:.0f} %"
+    said = f"{count} of the {len(points)} {role} points are off by more than {100 * FAR:.0f} %"
     worst = sorted(curves.items(), key=lambda item: -max(item[1])[0])
     each = [f"Fig. {figure}, {curve} ({', '.join(str(x) for off, x in its)}), "
             f"{' to '.join(distinct(f'{100 * end:.0f}' for end in (min(its)[0], max(its)[0])))} % too {way}"
