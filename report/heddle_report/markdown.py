@@ -17,7 +17,7 @@ NOTHING = """Nothing is measured here yet. On a machine with nothing else to do,
 
 def plain(text):
     """As words of Markdown, not its signs, but for what is between backticks: code."""
-    parts = re.split(r"(`[^`|]+`)", str(text))
+    parts = re.split(r"(`[^`|]+`)", str(text))  # a bar would end a table's cell, in code, too
     for at in range(0, len(parts), 2):
         parts[at] = re.sub(r"([\\|*_<`])", r"\\\1", parts[at])
     return "".join(parts)

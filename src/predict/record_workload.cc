@@ -165,7 +165,7 @@ std::optional<Driven> driven_alone(const Record& record) {
             if (wqes > most) std::tie(most, driver) = std::tie(wqes, thread);
         }
         total += all;
-        if (all == 0 || 2 * most <= all) continue;
+        if (2 * most <= all) continue;
         driven[driver].push_back(qp);
         by_thread[driver] += most;
         busiest = std::max(busiest, by_thread[driver]);

@@ -10,14 +10,13 @@ namespace heddle::predict {
 // completion. In the program's own queues there was room; in those of another category there need
 // not be. If none of what is in the queue asks for a completion, nothing is worth waiting for.
 Part<Time> Simulation::room(const QueueUse& use, const Step& step, Time t) {
-    constexpr Time kLook = 200;
     QueuePair& qp = qps_.at(use.qp);
     for (;;) {
         while (!qp.leaving.empty() && qp.leaving.front().first <= t) {
             qp.occupied -= qp.leaving.front().second;
             qp.leaving.pop_front();
         }
-        if (qp.occupied == 0 || qp.occupied + step.wqes <= use.depth) break;
+        if (use.depth == 0 || qp.occupied == 0 || qp.occupied + step.wqes <= use.depth) break;
         if (qp.leaving.empty() && qp.cqes_to_come == 0) break;
         t = co_await At{events_,
                         qp.leaving.empty() ? t + kLook : std::max(t, qp.leaving.front().first)};
@@ -32,10 +31,7 @@ Part<Time> Simulation::post_recorded(std::uint32_t thread, const Step& step, Tim
     const QueueUse& use = plan.queues[step.queue];
     const Post one{step.wqes, step.payload_reads, step.cqes, step.payload_line, step.blueflame};
     counts_.messages += step.wqes;
-    if (use.depth != 0)
-        t = co_await room(use, step, t);
-    else
-        qps_.at(use.qp).cqes_to_come += step.cqes;
+    t = co_await room(use, step, t);
     if (qps_.at(use.qp).users > 1 ||
         (use.uuar_lock && step.blueflame && uuars_.at(*use.uuar_lock).users > 1))
         co_return co_await post_locked(thread, step.queue, one, t);

@@ -263,7 +263,7 @@ Part<Simulation::Posted> Simulation::fill(std::uint32_t thread, std::uint32_t qu
 // When a thread whose poll was in vain looks again. On a CQ of its own nothing comes before its
 // first completion, so that polls in between need not be simulated.
 Time Simulation::idle(std::uint32_t number, Time t) const {
-    constexpr Time kLook = 200, kNothing = 60;
+    constexpr Time kNothing = 60;
     const CompletionQueue& cq = cqs_.at(number);
     if (cq.users > 1) return t;
     if (cq.under_way.empty()) return t + kNothing;

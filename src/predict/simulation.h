@@ -25,6 +25,8 @@ public:
     Simulated run();
 
 private:
+    static constexpr Time kLook =
+        200;  // after which a thread that waits looks again, at the latest
     struct QueuePair {
         explicit QueuePair(Lock its_lock) : lock(std::move(its_lock)) {}
         Lock lock;

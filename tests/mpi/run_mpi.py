@@ -199,12 +199,12 @@ class Runner:
     def program(self, name, mpi):
         """The program, built with the MPI whose interface this one has (Intel's wheel has no
         headers, and takes MPICH's binaries)."""
-        builder = mpi if mpi.compiled_with == mpi.key else self.mpi(mpi.compiled_with)
         return self.built_from(
-            builder, name, [HERE / f"{part}.c" for part in (name, "support", *PROGRAMS[name])]
+            mpi, name, [HERE / f"{part}.c" for part in (name, "support", *PROGRAMS[name])]
         )
 
-    def built_from(self, builder, name, sources):
+    def built_from(self, mpi, name, sources):
+        builder = self.mpi(mpi.compiled_with)
         binary = self.suite.scratch(builder.key) / name
         newest = max((HERE / f).stat().st_mtime for f in (*sources, *HEADERS))
         if binary not in self.built and not (
@@ -289,9 +289,8 @@ def run_on_two_fabrics(suite, key):
 def run_recorded(suite, key):
     """`heddle predict` replays an MPI program with the endpoints of each category."""
     mpi = suite.runner.mpi(key)
-    builder = suite.runner.mpi(mpi.compiled_with)
     source = SOURCE_ROOT / "bench" / "mpi" / "thread_stencil.c"
-    binary = suite.runner.built_from(builder, "thread_stencil", [source])
+    binary = suite.runner.built_from(mpi, "thread_stencil", [source])
     folder = suite.scratch(f"recorded-{key}")
     for old in folder.glob("run.*"):
         old.unlink()

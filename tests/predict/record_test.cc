@@ -40,6 +40,14 @@ std::string totals(std::uint32_t i, std::uint32_t rounds) {
            std::to_string(3 * rounds) + "}}\n";
 }
 
+// Messages that are posted one by one.
+std::string alone(std::uint32_t thread, std::uint32_t qp, std::uint32_t times,
+                  std::uint32_t signaled = 0) {
+    return R"({"thread":)" + std::to_string(thread) + R"(,"post":)" + std::to_string(qp) +
+           R"(,"wqes":1,"inline":1,"signaled":)" + std::to_string(signaled) +
+           R"(,"bytes":8,"line":null,"blueflame":true,"times":)" + std::to_string(times) + "}\n";
+}
+
 Record parsed(const std::string& text) {
     std::istringstream in(text);
     return parse_record(in, "r.jsonl");
@@ -123,22 +131,14 @@ TEST(PredictRecord, CompletionsOfReceivesAreLeftOut) {
 
 TEST(PredictRecord, AQueuePairThatTwoThreadsDriveHasNoOtherCategory) {
     std::string text = kHeader + of_thread(0, 20);
-    const std::string post =
-        R"(,"post":100,"wqes":1,"inline":1,"signaled":1,"bytes":8,"line":null,"blueflame":true)";
-    const Record few = parsed(text + R"({"thread":1)" + post + R"(,"times":5})" + "\n");
+    const Record few = parsed(text + alone(1, 100, 5, 1));
     EXPECT_TRUE(workload_of({few}, Category::kDynamic, connectx4_haswell().machine));
-    const Record many = parsed(text + R"({"thread":1)" + post + R"(,"times":50})" + "\n");
+    const Record many = parsed(text + alone(1, 100, 50, 1));
     EXPECT_FALSE(workload_of({many}, Category::kDynamic, connectx4_haswell().machine));
     EXPECT_EQ(
         simulate(workload_of({many}, connectx4_haswell().machine), connectx4_haswell().machine)
             .counts.wqes,
         230u);
-}
-
-std::string alone(const char* thread, const char* qp, std::uint32_t times) {
-    return R"({"thread":)" + std::string(thread) + R"(,"post":)" + qp +
-           R"(,"wqes":1,"inline":1,"signaled":0,"bytes":8,"line":null,"blueflame":true,"times":)" +
-           std::to_string(times) + "}\n";
 }
 
 // As an MPI connects: a queue pair to which two threads post a little.
@@ -152,7 +152,7 @@ TEST(PredictRecord, WhatHardlyPostsHasNoPlaceInACategory) {
                              "\n";
     const std::string threads = kHeader + of_thread(0, 20) + of_thread(1, 20) + pair;
     const std::vector<Record> records{
-        parsed(threads + alone("0", "500", 3) + alone("2", "500", 3) + alone("2", "501", 4))};
+        parsed(threads + alone(0, 500, 3) + alone(2, 500, 3) + alone(2, 501, 4))};
     EXPECT_EQ(simulate(workload_of(records, machine), machine).counts.wqes, 370u);
     for (const Category category : kCategories) {
         const auto work = workload_of(records, category, machine);
@@ -161,7 +161,7 @@ TEST(PredictRecord, WhatHardlyPostsHasNoPlaceInACategory) {
         EXPECT_EQ(simulate(*work, machine).counts.wqes, 360u);
     }
     // Half of all posts is no little.
-    const Record shared = parsed(threads + alone("0", "500", 180) + alone("2", "500", 180));
+    const Record shared = parsed(threads + alone(0, 500, 180) + alone(2, 500, 180));
     EXPECT_FALSE(workload_of({shared}, Category::kDynamic, machine));
 }
 
@@ -169,7 +169,7 @@ TEST(PredictRecord, ThreadsMayDriveUnequallyManyQueuePairs) {
     const Machine& machine = connectx4_haswell().machine;
     const std::string text = kHeader + of_thread(0, 20) + of_thread(1, 20) +
                              R"({"qp":200,"context":1,"page":9,"uuar":0,"send_cq":10})" + "\n" +
-                             alone("0", "200", 60);
+                             alone(0, 200, 60);
     for (const Category category : kCategories) {
         const auto work = workload_of({parsed(text), two_threads()}, category, machine);
         ASSERT_TRUE(work.has_value());
@@ -218,14 +218,12 @@ TEST(PredictRecord, ReadsHaveNoPayloadToFetch) {
 
 // `messages` posts one by one, to a queue of so many, and then the wait for all.
 Record burst(std::uint32_t messages, std::uint32_t depth, std::uint32_t signaled) {
-    const std::string number = std::to_string(messages);
-    return parsed(
-        kHeader + std::string(R"({"cq":1,"context":1,"lock":true})") + "\n" +
-        R"({"qp":2,"context":1,"page":4,"uuar":0,"send_cq":1,"depth":)" + std::to_string(depth) +
-        "}\n" + R"({"thread":0,"post":2,"wqes":1,"inline":1,"bytes":8,"signaled":)" +
-        std::to_string(signaled) + R"(,"times":)" + number + "}\n" +
-        (signaled == 0 ? ""
-                       : R"({"thread":0,"poll":1,"cqes":)" + number + R"(,"times":1})" + "\n"));
+    return parsed(kHeader + std::string(R"({"cq":1,"context":1,"lock":true})") + "\n" +
+                  R"({"qp":2,"context":1,"page":4,"uuar":0,"send_cq":1,"depth":)" +
+                  std::to_string(depth) + "}\n" + alone(0, 2, messages, signaled) +
+                  (signaled == 0 ? ""
+                                 : R"({"thread":0,"poll":1,"cqes":)" + std::to_string(messages) +
+                                       R"(,"times":1})" + "\n"));
 }
 
 TEST(PredictRecord, APostWaitsForRoomInTheQueue) {

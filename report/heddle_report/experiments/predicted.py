@@ -15,16 +15,14 @@ FAR = 0.2  # a point that is off by so much is named
 
 
 def errors(rows, points="hard"):
-    """figure ("all": of all) -> its line of the table of errors."""
-    return {row["figure"]: row for row in rows if row.get("points") == points}
+    """figure ("all": of all) -> its line of the table of errors, where it has such points."""
+    return {row["figure"]: row for row in rows if row.get("points") == points and row["count"]}
 
 
 def error_points(rows):
     found = []
     for points in ("hard", "unseen"):
         for figure, row in errors(rows, points).items():
-            if not row["count"]:
-                continue
             found += [Point((figure, points, name, "median"), 100 * row[key]["median"]) for key, name in MODELS.items()]
             if figure == "all":
                 found += [Point((figure, points, name, "mean"), 100 * row[key]["mean"]) for key, name in MODELS.items()]
@@ -32,15 +30,11 @@ def error_points(rows):
 
 
 def error_panels(rows):
-    by = {figure: row for figure, row in errors(rows).items() if row["count"]}
+    by = errors(rows)
     names = [figure if figure == "all" else f"Fig. {figure}" for figure in by]
     return [Panel("Predicted rates: error at points that fitted nothing", names, "", "median error, %", [
         Series(name, [max(100 * row[key]["median"], 0.1) for row in by.values()], predicted=key == "model")
         for key, name in MODELS.items()], y_scale="log", y_from_zero=False)]
-
-
-def what_is_wrong(rows):
-    return f"{far_off(rows, 'hard')} {far_off(rows, 'fitted')}"
 
 
 def far_off(rows, role):
@@ -62,13 +56,13 @@ def far_off(rows, role):
 
 def error_verdict(rows):
     whole = errors(rows).get("all")
-    if not whole or not whole["count"]:
+    if not whole:
         return Verdict("cannot", "No point has been predicted.")
     its = whole["model"]
     text = (f"{whole['count']} hard points: the predicted rate is off by {100 * its['median']:.1f} % (median) and "
             f"{100 * its['mean']:.1f} % (mean), rank correlation {whole['rank']:.3f}. Medians of the null models: "
             + ", ".join(f"{name} {100 * whole[key]['median']:.0f} %" for key, name in MODELS.items() if key != "model")
-            + f". {what_is_wrong(rows)}")
+            + f". {far_off(rows, 'hard')} {far_off(rows, 'fitted')}")
     good = [its["median"] <= MEDIAN, its["mean"] <= MEAN, whole["rank"] >= RANK,
             all(its["median"] < whole[key]["median"] / 2 for key in MODELS if key != "model")]
     return Verdict("like" if all(good) else "partly" if good[0] and good[3] else "unlike", text)

@@ -36,9 +36,10 @@ std::string count(std::uint64_t number, const std::string& what) {
                                   : "s");
 }
 
-// Why the rates may be worth less than they seem, a sentence each.
+// Why the rates may be worth less than they seem, a sentence each. `left_out`: requests that are in
+// no category.
 std::vector<std::string> warnings_of(const std::vector<Record>& records, const Workload& work,
-                                     const MachineFile& machine) {
+                                     std::uint64_t left_out, const MachineFile& machine) {
     std::vector<std::string> all;
     std::uint64_t posted = 0, counted = 0, receives = 0, bytes = 0, reads = 0;
     bool is_truncated = false, has_totals = true;
@@ -67,6 +68,10 @@ std::vector<std::string> warnings_of(const std::vector<Record>& records, const W
     if (reads != 0)
         all.push_back(count(reads, "request") +
                       " are READs or atomics: the model has no cost for what comes back");
+    if (left_out != 0)
+        all.push_back(count(left_out, "request") +
+                      " in no category: of queue pairs that no thread drives alone, or of threads "
+                      "that hardly post");
     std::ranges::copy(predict::extrapolations(work.threads.size(), bytes, machine),
                       std::back_inserter(all));
     return all;
@@ -120,13 +125,9 @@ void print_record(const std::vector<std::string>& files, const std::vector<Categ
         others = others && work.has_value();
         if (work) rows.push_back(replayed(std::string(name(category)), *work, machine));
     }
-    std::vector<std::string> warnings = warnings_of(records, recorded, machine);
-    const std::uint64_t all = rows.front().simulated.counts.wqes,
-                        in_categories = rows.back().simulated.counts.wqes;
-    if (in_categories != all)
-        warnings.push_back(count(all - in_categories, "request") +
-                           " in no category: of queue pairs that no thread drives alone, or of "
-                           "threads that hardly post");
+    const std::uint64_t left_out =
+        rows.front().simulated.counts.wqes - rows.back().simulated.counts.wqes;
+    const std::vector<std::string> warnings = warnings_of(records, recorded, left_out, machine);
     const auto posting = static_cast<std::size_t>(std::ranges::count_if(
         records, [](const Record& record) { return record.posted.wqes != 0; }));
     if (json) {
