@@ -45,7 +45,8 @@ def over_ucx(mpi, transport="rc_verbs"):
     With one VCI whatever the number of threads: MPICH 5.0.2 with its ucx netmod and two of them hangs in
     MPI_Comm_dup, over TCP as well as over verbs."""
     environment = {"UCX_TLS": f"{transport},{transport.replace('rc', 'ud')},self",
-                   "UCX_WARN_UNUSED_ENV_VARS": "n"}
+                   # By default 30 s, too short for 32 processes that poll on 2 processors.
+                   "UCX_UD_TIMEOUT": "3m", "UCX_WARN_UNUSED_ENV_VARS": "n"}
     if mpi.key == "mpich":
         environment.update(MPIR_CVAR_CH4_NETMOD="ucx", MPIR_CVAR_NOLOCAL="1")
     else:
