@@ -41,8 +41,8 @@ public:
                      std::memory_order_relaxed);
     }
 
-    static constexpr unsigned kMinPolls = 8;      // about 1 us
-    static constexpr unsigned kMaxPolls = 65536;  // about 5 ms: a time slice is enough to notice
+    static constexpr unsigned kMinPolls = 8;      // about 0.3 us
+    static constexpr unsigned kMaxPolls = 65536;  // about 2 ms: a time slice is enough to notice
 
 private:
     // A yield that returns at once takes a third of a microsecond. A yield to another process takes
