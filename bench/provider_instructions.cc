@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// provider_instructions [--json] [--copied]: what the provider costs between an MPI library and the
-// adapter, for a message of 8 bytes: from fi_tinject and fi_tsend to the doorbell, and from a
-// completion in the device's queue to the entry that fi_cq_read gives for the receive it matches.
-// And what looking for buffers that are used again adds to fi_tsend of a message that is copied.
-// Counted by callgrind within these calls, without what the software HCA does itself. One thread
-// (FI_THREAD_DOMAIN).
+// provider_instructions [--json] [--copied | --parts]: what the provider costs between an MPI
+// library and the adapter, for a message of 8 bytes: from fi_tinject and fi_tsend to the doorbell,
+// fi_trecv of a receive that finds no message, and from a completion in the device's queue to the
+// entry that fi_cq_read gives for the receive it matches. For a message that is read before it has
+// a receive: that read, the receive that finds it, and the read of its entry. And what looking for
+// buffers that are used again adds to fi_tsend of a message that is copied. Counted by callgrind
+// within these calls, without what the software HCA does itself. One thread (FI_THREAD_DOMAIN).
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -12,12 +13,14 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "experiments/programs/callgrind.h"
@@ -32,7 +35,11 @@ struct MeasuredCall {
 constexpr MeasuredCall kParts[] = {
     {"tinject", "fi_tinject", "counted_inject"},
     {"tsend", "fi_tsend", "counted_send"},
+    {"trecv", "fi_trecv, posted", "counted_receive"},
     {"read", "fi_cq_read, a message", "counted_read"},
+    {"early_read", "fi_cq_read, a message without a receive", "counted_read"},
+    {"early_trecv", "fi_trecv, which finds it", "counted_receive"},
+    {"early_entry", "fi_cq_read, its entry", "counted_read"},
 };
 // Messages that are copied; of the provider alone, as how the C library copies is its own affair.
 struct Copied {
@@ -111,6 +118,9 @@ extern "C" {
                                          fi_addr_t to) {
     return fi_tsend(ep, data, bytes, nullptr, to, 1, nullptr);
 }
+[[gnu::noinline]] ssize_t counted_receive(fid_ep* ep, void* data, std::size_t bytes) {
+    return fi_trecv(ep, data, bytes, nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr);
+}
 [[gnu::noinline]] ssize_t counted_read(fid_cq* cq, fi_cq_tagged_entry* entry) {
     return fi_cq_read(cq, entry, 1);
 }
@@ -156,8 +166,9 @@ public:
     }
 
     void message(int number) {
-        must(fi_trecv(b_.ep, got_.data(), got_.size(), nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr),
-             "fi_trecv");
+        const bool counts = number != 0;
+        const bool is_early = what_.part.starts_with("early_");
+        if (!is_early) receive(counts && what_.part == "trecv");
         std::byte* const data =
             data_.data() + (what_.again ? 0 : what_.bytes * static_cast<std::size_t>(number));
         std::memcpy(data, &number, sizeof number);
@@ -165,10 +176,16 @@ public:
         while (result == -FI_EAGAIN)
             result = send(number, data);
         must(result, "a send");
-        const bool counted = number != 0 && what_.part == "read";
+        if (is_early) {
+            if (number == 0) connect();
+            fi_cq_tagged_entry nothing;
+            if (read(counts && what_.part == "early_read", nothing) != -FI_EAGAIN)
+                must(-FI_EOTHER, "a message that has no receive");
+            receive(counts && what_.part == "early_trecv");
+        }
+        const bool counted = counts && (what_.part == "read" || what_.part == "early_entry");
         fi_cq_tagged_entry entry;
-        while ((result = counted ? counted_read(b_.received, &entry)
-                                 : fi_cq_read(b_.received, &entry, 1)) == -FI_EAGAIN)
+        while ((result = read(counted, entry)) == -FI_EAGAIN)
             fi_cq_read(a_.sent, nullptr, 0);
         must(result, "fi_cq_read");
         if (std::memcmp(got_.data(), data, what_.bytes) != 0) must(-FI_EOTHER, "the message");
@@ -180,6 +197,22 @@ public:
     }
 
 private:
+    void receive(bool counted) {
+        must(counted ? counted_receive(b_.ep, got_.data(), got_.size())
+                     : fi_trecv(b_.ep, got_.data(), got_.size(), nullptr, FI_ADDR_UNSPEC, 1, 0,
+                                nullptr),
+             "fi_trecv");
+    }
+    ssize_t read(bool counted, fi_cq_tagged_entry& entry) {
+        return counted ? counted_read(b_.received, &entry) : fi_cq_read(b_.received, &entry, 1);
+    }
+    // Until the message that has waited for the connection is on its way.
+    void connect() {
+        for (int i = 0; i < 1000; ++i) {
+            fi_cq_read(a_.sent, nullptr, 0);
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    }
     // The first one waits for the connection, and is not counted.
     ssize_t send(int number, const std::byte* data) {
         if (number == 0) return fi_tinject(a_.ep, data, 8, to_b_, 1);
@@ -283,16 +316,18 @@ int main(int argc, char** argv) {
             }
         return 0;
     }
-    bool json = false, copied_alone = false;
+    bool json = false, copied_alone = false, parts_alone = false;
     for (const std::string& word : words) {
         json |= word == "--json";
         copied_alone |= word == "--copied";
-        if (word == "--json" || word == "--copied") continue;
+        parts_alone |= word == "--parts";
+        if (word == "--json" || word == "--copied" || word == "--parts") continue;
         std::fprintf(stderr,
-                     "usage: provider_instructions [--json] [--copied]\n"
+                     "usage: provider_instructions [--json] [--copied | --parts]\n"
                      "Counts the provider's instructions for a message of 8 bytes, and those that "
                      "looking for\nbuffers that are used again adds to one that is copied: at most "
-                     "%.0f (--copied: only\nthese, and of %zu bytes). Needs valgrind and an mlx5 "
+                     "%.0f (--copied: only\nthese, and of %zu bytes; --parts: only those). Needs "
+                     "valgrind and an mlx5 "
                      "device, for instance\n`softhca run -- provider_instructions`.\n",
                      kMostAdded, kCopiedBytes[0]);
         return word == "--help" ? 0 : 2;
@@ -304,8 +339,10 @@ int main(int argc, char** argv) {
     setenv("FI_PROVIDER", "heddle", 1);
     nlohmann::ordered_json line;
     if (!copied_alone) line = measure_parts(json);
-    line["copied"] = measure_copied(
-        json, {std::begin(kCopiedBytes), copied_alone ? kCopiedBytes + 1 : std::end(kCopiedBytes)});
+    if (!parts_alone)
+        line["copied"] = measure_copied(
+            json,
+            {std::begin(kCopiedBytes), copied_alone ? kCopiedBytes + 1 : std::end(kCopiedBytes)});
     if (json) std::printf("%s\n", line.dump().c_str());
     return 0;
 }

@@ -6,6 +6,7 @@
 
 #include "heddle/detail/assert.h"
 #include "protocol/endpoint_impl.h"
+#include "protocol/tag/matcher_tables.h"
 
 namespace heddle::protocol {
 
@@ -104,6 +105,16 @@ void EndpointImpl::received_data(Peer& peer, const Message& message) {
     entry.source = peers.address_of(peer);
     if (bindings.receive != nullptr) bindings.receive->push() = entry;
     if (bindings.remote_write_counter != nullptr) bindings.remote_write_counter->add(true);
+}
+
+// An eager message that is its peer's next is kept, unless there may be a receive for it.
+[[gnu::noinline]] ReadNext EndpointImpl::keep_next(Peer& peer, const MessageInfo& info,
+                                                   std::span<const std::byte> payload) {
+    if (!receives_.tagged.has_nothing_for(peer.number, info.tag)) return ReadNext::kNothing;
+    peer.incoming.count_received();
+    ++counts.received;
+    unexpected_.keep_eager(peer, true, info, payload);
+    return ReadNext::kKept;
 }
 
 // The entry of a message of that peer. The caller fills in what every entry has.

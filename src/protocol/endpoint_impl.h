@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // What stands behind an RdmEndpoint: the parts of an endpoint, and which of them gets what.
 // Messages out choose their way here (send.cc), messages in are given to the part of their kind
-// (dispatch.cc), and the endpoint lives and makes progress (rdm_endpoint.cc). Most messages take
-// the two fast paths (send_fast_path.h, receive_fast_path.h). Threads: the endpoint's.
+// (dispatch.cc), and the endpoint lives and makes progress (rdm_endpoint.cc). Most messages and
+// receives take fast paths (send_fast_path.h, receive_fast_path.h, post_fast_path.h). Threads: the
+// endpoint's.
 #pragma once
 
 #include <memory>
@@ -26,6 +27,10 @@
 #include "protocol/tupleq/tuples.h"
 
 namespace heddle::protocol {
+
+// What has become of the next message in the completion queue. kNothing: it is still there. kKept:
+// it has no receive yet, and there is no entry.
+enum class ReadNext : std::uint8_t { kNothing, kEntry, kKept };
 
 class EndpointImpl final : public Core, private RequestOwner, private RingReader {
 public:
@@ -57,11 +62,14 @@ public:
     bool send_small(const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag,
                     std::uint64_t data, std::uint64_t kind, bool wants_entry,
                     void* context) noexcept;
-    bool read_next(PlainEntry& entry);
-    bool read_next_inlined(PlainEntry& entry);
+    bool receive_plain(void* buffer, std::size_t bytes, std::uint64_t from, std::uint64_t tag,
+                       std::uint64_t ignore, void* context);
+    ReadNext read_next(PlainEntry& entry);
+    ReadNext read_next_inlined(PlainEntry& entry);
     // What Channel::poll_for() and Rings::take_from() find.
     void take_message(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
                       std::uint32_t qpn);
+    bool has_enough() const noexcept { return has_enough_; }
     void take_next(Peer& peer, const ReceiveRing::Found& found);
     void take_other(Peer& peer, const Header& header, const ReceiveRing::Found& found);
 
@@ -95,8 +103,9 @@ private:
     template <class EntryOf>
     PlainEntry& deliver_whole(Receive& receive, Peer& peer, std::uint64_t tag,
                               std::span<const std::byte> payload, const EntryOf& entry_of);
+    ReadNext keep_next(Peer& peer, const MessageInfo& info, std::span<const std::byte> payload);
     template <class Message>
-    bool take_next_message(const std::byte* at, const Message& message, PlainEntry& entry);
+    ReadNext take_next_message(const std::byte* at, const Message& message, PlainEntry& entry);
     PlainEntry& plain_entry(Peer& peer) {
         if (PlainEntry* const entry = bindings.receive->plain()) [[likely]]
             return *entry;
@@ -133,6 +142,9 @@ private:
 
     std::uint64_t look_who_talks_at_ = 0;  // when so many messages have come
     std::uint32_t ticks_ = 0;
+    // Until the next progress(): the application has an entry to read, and the last message has no
+    // receive. It may post that next: what is read before has to be kept, and found again.
+    bool has_enough_ = false;
     ReusePolicy reuse_;
     Rma rma_{*this, requests, channel->limits(), reuse_};
     Atomics atomics_{*this, requests, domain->body().regions};

@@ -113,11 +113,12 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
 [[gnu::flatten]] void EndpointImpl::progress(unsigned most) {
     if (tuples) [[unlikely]]
         tuples->progress();
+    has_enough_ = false;
     if (!rings.empty()) most = std::max(most - rings.take_from_all(most, *this), 1u);
     // The device gets the consumer index once for that many.
     for (;;) {
         const unsigned wanted = std::min(most, kPolledAtOnce);
-        if (channel->poll_for(*this, wanted) != kPolledAtOnce) break;
+        if (channel->poll_for(*this, wanted) != kPolledAtOnce || has_enough_) break;
         most -= wanted;
         if (most == 0) break;
     }

@@ -43,8 +43,10 @@ namespace heddle::protocol {
     const std::span<const std::byte> payload = bytes.subspan(sizeof(Header));
     PostedReceive* const posted = is_tagged ? receives_.tagged.arrive_quickly(peer.number, tag)
                                             : receives_.untagged.arrive(peer.number, tag);
-    if (posted == nullptr)
+    if (posted == nullptr) {
+        has_enough_ = bindings.receive != nullptr && bindings.receive->has_entry();
         return unexpected_.keep_eager(peer, is_tagged, {tag, immediate, has_immediate}, payload);
+    }
     auto& r = static_cast<Receive&>(*posted);
     if (!r.has_plain_room(payload.size())) [[unlikely]]
         return delivery_.deliver(r, peer, {tag, immediate, has_immediate}, payload);
@@ -80,12 +82,12 @@ template <class EntryOf>
 
 // What read_next() and read_next_inlined() do with the message at `at`.
 template <class Message>
-[[gnu::always_inline]] inline bool EndpointImpl::take_next_message(const std::byte* at,
-                                                                   const Message& message,
-                                                                   PlainEntry& entry) {
+[[gnu::always_inline]] inline ReadNext EndpointImpl::take_next_message(const std::byte* at,
+                                                                       const Message& message,
+                                                                       PlainEntry& entry) {
     Peer& peer = peers.last_source();
     if (!peers.is_next_of_last_source(word_at(at) ^ kTaggedStart, message.qpn())) [[unlikely]]
-        return false;
+        return ReadNext::kNothing;
     const std::uint64_t tag = word_at(at + sizeof tag);
     const std::size_t bytes = message.bytes() - sizeof(Header);
     PostedReceive* const posted =
@@ -93,30 +95,36 @@ template <class Message>
             return static_cast<const Receive&>(receive).has_plain_room(bytes);
         });
     if (posted == nullptr) [[unlikely]]
-        return false;
+        return keep_next(peer, {tag, message.immediate(), message.has_immediate()},
+                         {at + sizeof(Header), bytes});
     peer.incoming.count_received();
     ++counts.received;
     deliver_whole(static_cast<Receive&>(*posted), peer, tag, {at + sizeof(Header), bytes},
                   [&]() -> PlainEntry& { return entry; });
     if (message.has_immediate()) entry.add_data(message.immediate());
-    return true;
+    return ReadNext::kEntry;
 }
 
 // Gives the next message to the reader at once, if it comes from the last sender and is as most
-// are: for the first receive of its bucket. False: nothing was done, and the caller has to call
-// progress(). On the direct path only.
-[[gnu::always_inline]] inline bool EndpointImpl::read_next(PlainEntry& entry) {
-    return channel->take_next([&](const std::byte* at, const auto& message) {
-        return take_next_message(at, message, entry);
+// are: for the first receive of its bucket, or for none that is posted. On the direct path only.
+[[gnu::always_inline]] inline ReadNext EndpointImpl::read_next(PlainEntry& entry) {
+    ReadNext read = ReadNext::kNothing;
+    channel->take_next([&](const std::byte* at, const auto& message) {
+        read = take_next_message(at, message, entry);
+        return read != ReadNext::kNothing;
     });
+    return read;
 }
 
 // The same of a message whose bytes are in the completion queue entry. By itself, so that the other
 // costs nothing more.
-inline bool EndpointImpl::read_next_inlined(PlainEntry& entry) {
-    return channel->take_next_inlined([&](const std::byte* at, const auto& message) {
-        return take_next_message(at, message, entry);
+inline ReadNext EndpointImpl::read_next_inlined(PlainEntry& entry) {
+    ReadNext read = ReadNext::kNothing;
+    channel->take_next_inlined([&](const std::byte* at, const auto& message) {
+        read = take_next_message(at, message, entry);
+        return read != ReadNext::kNothing;
     });
+    return read;
 }
 
 }  // namespace heddle::protocol

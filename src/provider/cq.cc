@@ -52,10 +52,9 @@ ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* so
     protocol::Completions& ring = cq.ring;
     auto* out = static_cast<Entry*>(buffer);
     std::size_t got = 0;
-    // read_messages() may have counted down to 0, if nothing was in the ring.
-    HEDDLE_DEBUG_ASSERT((cq.reads_until_progress != 0 || ring.empty()) &&
-                        cq.reads_until_progress <= CompletionQueue::kReadsWithoutProgress);
-    if (ring.empty() || count == 0 || --cq.reads_until_progress == 0) {
+    HEDDLE_DEBUG_ASSERT(cq.reads_until_progress <= CompletionQueue::kReadsWithoutProgress);
+    if (cq.reads_until_progress != 0) --cq.reads_until_progress;  // read_messages() has, too
+    if (ring.empty() || count == 0 || cq.reads_until_progress == 0) {
         cq.reads_until_progress = CompletionQueue::kReadsWithoutProgress;
         const auto most =
             static_cast<unsigned>(count != 0 ? std::min(count, kMostAtOnce) : kMostAtOnce);
@@ -99,15 +98,43 @@ ssize_t take_or_yield(CompletionQueue& cq, void* buffer, std::size_t count, fi_a
     return got;
 }
 
-// What read_messages() left: messages that came in the completion queue entry itself (RC mode).
-[[gnu::noinline]] std::size_t read_inlined_messages(CompletionQueue& cq,
-                                                    protocol::EndpointImpl& body,
-                                                    protocol::PlainEntry* to, std::size_t count) {
+// Messages are read without other progress, as many as there is room for. Returns how many entries
+// there are, or -FI_EAGAIN: the messages have no receives yet; or 0: nothing was done. A message
+// without a receive ends it where the program has an entry to read: it may post that receive next.
+// Else others are behind it.
+template <class Next>
+[[gnu::always_inline]] inline ssize_t read_while_plain(std::size_t count, const Next& next) {
+    using protocol::ReadNext;
+    constexpr unsigned kMostKept = 64;
     std::size_t got = 0;
-    if (body.bindings.receive == &cq.ring && cq.ring.empty())
-        while (got != count && body.read_next_inlined(to[got]))
+    for (unsigned kept = 0;;) {
+        ReadNext read = ReadNext::kNothing;
+        while (got != count && (read = next(got)) == ReadNext::kEntry)
             ++got;
+        if (got != 0) [[likely]]
+            return static_cast<ssize_t>(got);
+        if (read != ReadNext::kKept) return kept != 0 ? -FI_EAGAIN : 0;
+        if (++kept == kMostKept) return -FI_EAGAIN;
+    }
+}
+
+// Entries that wait already, up to the first of an error. Returns how many.
+template <class Entry>
+std::size_t read_waiting(CompletionQueue& cq, Entry* to, std::size_t count) noexcept {
+    protocol::Completions& ring = cq.ring;
+    std::size_t got = 0;
+    for (; got != count && !ring.empty() && ring.front().error == 0; ++got) {
+        give(to[got], ring.front());
+        ring.pop();
+    }
     return got;
+}
+
+// What read_messages() left: messages that came in the completion queue entry itself (RC mode).
+[[gnu::noinline]] ssize_t read_inlined_messages(CompletionQueue& cq, protocol::EndpointImpl& body,
+                                                protocol::PlainEntry* to, std::size_t count) {
+    if (body.bindings.receive != &cq.ring || !cq.ring.empty()) return 0;
+    return read_while_plain(count, [&](std::size_t at) { return body.read_next_inlined(to[at]); });
 }
 
 template <class Entry>
@@ -115,25 +142,25 @@ template <class Entry>
     if constexpr (std::is_same_v<Entry, fi_cq_tagged_entry>) {
         protocol::EndpointImpl* const body = cq.domain.reads_next;
         if (body != nullptr && cq.reads_until_progress != 0 && !body->channel->xrc()) {
-            const std::size_t got =
+            const ssize_t got =
                 read_inlined_messages(cq, *body, static_cast<protocol::PlainEntry*>(buffer), count);
-            if (got != 0) return static_cast<ssize_t>(got);
+            if (got != 0) return got;
         }
     }
     return take_or_yield<Entry>(cq, buffer, count, nullptr);
 }
 
-// Reads messages from the device's CQ without any other progress (Body::read_next).
-std::size_t read_messages(CompletionQueue& cq, protocol::PlainEntry* to, std::size_t count) {
+// Reads entries that wait, or messages from the device's CQ, without any other progress
+// (EndpointImpl::read_next).
+ssize_t read_messages(CompletionQueue& cq, fi_cq_tagged_entry* entries, std::size_t count) {
     protocol::EndpointImpl* const body = cq.domain.reads_next;
-    if (body == nullptr || body->bindings.receive != &cq.ring || !cq.ring.empty() ||
-        --cq.reads_until_progress == 0)
+    if (body == nullptr || body->bindings.receive != &cq.ring || --cq.reads_until_progress == 0)
         return 0;
-    std::size_t got = 0;
-    while (got != count && body->read_next(to[got]))
-        ++got;
     HEDDLE_DEBUG_ASSERT(cq.domain.lock == nullptr, "this path takes no lock");
-    return got;
+    if (!cq.ring.empty()) [[unlikely]]
+        return static_cast<ssize_t>(read_waiting(cq, entries, count));
+    auto* const to = reinterpret_cast<protocol::PlainEntry*>(entries);
+    return read_while_plain(count, [&](std::size_t at) { return body->read_next(to[at]); });
 }
 
 template <class Entry>
@@ -141,10 +168,9 @@ template <class Entry>
     auto& cq = static_cast<CompletionQueue&>(*handle);
     return guarded("fi_cq_read", [&]() -> ssize_t {
         if constexpr (std::is_same_v<Entry, fi_cq_tagged_entry>) {
-            const std::size_t got =
-                read_messages(cq, static_cast<protocol::PlainEntry*>(buffer), count);
+            const ssize_t got = read_messages(cq, static_cast<Entry*>(buffer), count);
             if (got != 0) [[likely]]
-                return static_cast<ssize_t>(got);
+                return got;
         }
         return read_any<Entry>(cq, buffer, count);
     });

@@ -125,7 +125,7 @@ int enable(Endpoint& endpoint) {
     endpoint.rdm = endpoint.made.get();
     HEDDLE_ASSERT(endpoint.refs.any() == false, "an alias of an endpoint that was not enabled");
     if (domain.lock == nullptr && endpoint.inject_bytes >= sizeof(std::uint64_t))
-        endpoint.injects_small = &endpoint.made->impl();
+        endpoint.fast.injects = &endpoint.made->impl();
     endpoint.derive_flags();
     return 0;
 }
@@ -265,7 +265,7 @@ Endpoint::Endpoint(Endpoint& original, std::uint64_t flags)
     : fid_ep{},
       domain(original.domain),
       rdm(original.rdm),
-      injects_small(original.injects_small),
+      fast(original.fast),
       any_source(original.any_source),
       inject_bytes(original.inject_bytes),
       local_descriptors(original.local_descriptors),
@@ -297,9 +297,13 @@ void Endpoint::derive_flags() noexcept {
     if (bindings.transmit == nullptr) sending.flags &= ~FI_COMPLETION;
     if (bindings.receive == nullptr) receiving.flags &= ~FI_COMPLETION;
     constexpr std::uint64_t kWhen = FI_COMPLETION | FI_MATCH_COMPLETE | FI_INJECT_COMPLETE;
-    HEDDLE_ASSERT(injects_small == nullptr || domain->lock == nullptr,
+    HEDDLE_ASSERT(fast.injects == nullptr || domain->lock == nullptr,
                   "the fast path takes no lock");
-    sends_small = (sending.flags & kWhen) == FI_COMPLETION ? injects_small : nullptr;
+    fast.sends = (sending.flags & kWhen) == FI_COMPLETION ? fast.injects : nullptr;
+    const bool is_plain =
+        rdm != nullptr && domain->lock == nullptr && (receiving.flags & FI_COMPLETION) != 0 &&
+        rdm->impl().bindings.receive_counter == nullptr && rdm->impl().tuples == nullptr;
+    fast.receives = is_plain ? &rdm->impl() : nullptr;
 }
 
 int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** out, void* context) noexcept {

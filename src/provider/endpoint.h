@@ -37,6 +37,15 @@ struct EndpointBindings {
     CounterObject* counters[6] = {};  // see kCounterFlags
 };
 
+// Where calls without flags go first. No fast path takes a lock, so all are nullptr unless the
+// domain has none.
+struct FastPaths {
+    protocol::EndpointImpl* injects = nullptr;  // small messages
+    // Small messages that get an entry as soon as they are sent, and receives with a tag; nullptr
+    // if the flags, or what is bound, say otherwise.
+    protocol::EndpointImpl *sends = nullptr, *receives = nullptr;
+};
+
 struct Endpoint : fid_ep {
     using Fid = fid_ep;
     Endpoint(Domain& domain, const fi_info& info);
@@ -45,10 +54,7 @@ struct Endpoint : fid_ep {
     // The members that every call needs come first.
     Domain* domain;
     protocol::RdmEndpoint* rdm = nullptr;  // nullptr: not enabled
-    // The fast path for small messages of calls without flags. It takes no lock, so both are
-    // nullptr unless the domain has none. One is for injected messages. The other is for messages
-    // that get an entry as soon as they are sent; it is nullptr if the flags say otherwise.
-    protocol::EndpointImpl *injects_small = nullptr, *sends_small = nullptr;
+    FastPaths fast;
     CallFlags sending, receiving;
     std::uint64_t any_source;  // all ones: FI_DIRECTED_RECV was not asked for
     std::size_t inject_bytes;
@@ -90,7 +96,7 @@ ssize_t operate(fid_ep* handle, Call&& call) noexcept {
     return guarded("an operation", [&]() -> ssize_t {
         Guard guard(*endpoint.domain);
         HEDDLE_DEBUG_ASSERT(endpoint.fid.fclass == FI_CLASS_EP, "no endpoint, or a closed one");
-        HEDDLE_DEBUG_ASSERT(endpoint.sends_small == nullptr || endpoint.domain->lock == nullptr);
+        HEDDLE_DEBUG_ASSERT(endpoint.fast.sends == nullptr || endpoint.domain->lock == nullptr);
         return call(endpoint);
     });
 }

@@ -13,8 +13,8 @@ inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, v
                         fi_addr_t to, std::uint64_t tag, std::uint64_t data, std::uint64_t kind,
                         void* context) noexcept {
     const auto& at = static_cast<const Endpoint&>(*handle);
-    if (at.sends_small != nullptr &&
-        at.sends_small->send_small(buffer, bytes, to, tag, data, kind, true, context)) [[likely]]
+    if (at.fast.sends != nullptr &&
+        at.fast.sends->send_small(buffer, bytes, to, tag, data, kind, true, context)) [[likely]]
         return 0;
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
         HEDDLE_DEBUG_ASSERT((endpoint.sending.flags & kind) == 0,
@@ -38,8 +38,8 @@ inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, v
 inline ssize_t inject(fid_ep* handle, const void* buffer, std::size_t bytes, fi_addr_t to,
                       std::uint64_t tag, std::uint64_t data, std::uint64_t kind) noexcept {
     const auto& at = static_cast<const Endpoint&>(*handle);
-    if (at.injects_small != nullptr &&
-        at.injects_small->send_small(buffer, bytes, to, tag, data, kind, false, nullptr)) [[likely]]
+    if (at.fast.injects != nullptr &&
+        at.fast.injects->send_small(buffer, bytes, to, tag, data, kind, false, nullptr)) [[likely]]
         return 0;
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
         if (bytes > endpoint.inject_bytes) [[unlikely]]

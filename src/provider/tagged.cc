@@ -2,6 +2,7 @@
 // fi_tagged(3): messages with tags, which MPI uses.
 #include <rdma/fi_tagged.h>
 
+#include "protocol/post_fast_path.h"
 #include "provider/message.h"
 
 namespace heddle::provider {
@@ -10,6 +11,11 @@ namespace {
 // [[gnu::flatten]]: MPI calls these functions for each message, so everything is inlined into them.
 [[gnu::flatten]] ssize_t recv(fid_ep* ep, void* buffer, std::size_t bytes, void*, fi_addr_t from,
                               std::uint64_t tag, std::uint64_t ignore, void* context) {
+    const auto& at = static_cast<const Endpoint&>(*ep);
+    if (at.fast.receives != nullptr &&
+        at.fast.receives->receive_plain(buffer, bytes, from | at.any_source, tag, ignore, context))
+        [[likely]]
+        return 0;
     return receive_one(ep, buffer, bytes, from, tag, ignore, FI_TAGGED, FI_MULTI_RECV, context);
 }
 ssize_t recvv(fid_ep* ep, const iovec* iov, void**, std::size_t count, fi_addr_t from,

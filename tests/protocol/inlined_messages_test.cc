@@ -44,13 +44,13 @@ TEST(InlinedMessages, AreReadWithoutOtherProgress) {
         SCOPED_TRACE(testing::Message() << bytes << " bytes");
         ASSERT_NO_FATAL_FAILURE(send(bytes, static_cast<char>(bytes + 1)));
         PlainEntry entry;
-        bool has_read = false;
+        ReadNext read = ReadNext::kNothing;
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-        while (!(has_read =
-                     reader.impl().read_next(entry) || reader.impl().read_next_inlined(entry)) &&
-               std::chrono::steady_clock::now() < end)
-            std::this_thread::yield();
-        ASSERT_TRUE(has_read);
+        while (read == ReadNext::kNothing && std::chrono::steady_clock::now() < end) {
+            read = reader.impl().read_next(entry);
+            if (read == ReadNext::kNothing) read = reader.impl().read_next_inlined(entry);
+        }
+        ASSERT_EQ(read, ReadNext::kEntry);
         EXPECT_EQ(entry.bytes, bytes);
         EXPECT_EQ(entry.tag, kTag);
         EXPECT_EQ(std::vector<char>(room.begin(), room.begin() + static_cast<long>(bytes)),

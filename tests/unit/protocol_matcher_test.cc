@@ -100,6 +100,7 @@ public:
             EXPECT_EQ(matcher_.receives(), posted_.size());
             EXPECT_EQ(matcher_.messages(), kept_.size());
         }
+        EXPECT_GT(quick_posts_, 0U) << "each second one is tried";
         drain();
     }
 
@@ -135,7 +136,16 @@ private:
         auto it = std::make_unique<PostedReceive>(
             receive(below(4) == 0 ? kAnySource : some_source(), some_tag(), some_ignore()));
         const auto found = model_find(*it);
-        UnexpectedMessage* const taken = matcher_.post(*it);
+        UnexpectedMessage* taken = nullptr;
+        const bool is_quick = ++posts_ % 2 == 0 && matcher_.post_quickly(
+                                                       it->source, it->tag, it->ignore,
+                                                       [&](UnexpectedMessage& message) {
+                                                           taken = &message;
+                                                           return true;
+                                                       },
+                                                       [&]() -> PostedReceive& { return *it; });
+        quick_posts_ += is_quick;
+        if (!is_quick) taken = matcher_.post(*it);
         if (found == kept_.end()) {
             ASSERT_EQ(taken, nullptr);
             EXPECT_TRUE(it->queued);
@@ -152,6 +162,9 @@ private:
         const std::uint64_t tag = some_tag();
         const auto found = std::find_if(posted_.begin(), posted_.end(),
                                         [&](const auto& it) { return fit(*it, source, tag); });
+        if (matcher_.has_nothing_for(source, tag)) {
+            EXPECT_EQ(found, posted_.end());
+        }
         PostedReceive* const taken = ++arrivals_ % 2 != 0 ? matcher_.arrive(source, tag)
                                                           : matcher_.arrive_quickly(source, tag);
         if (found == posted_.end()) {
@@ -209,7 +222,7 @@ private:
                             [&](const auto& m) { return fit(it, m->source, m->tag); });
     }
 
-    unsigned arrivals_ = 0;
+    unsigned arrivals_ = 0, posts_ = 0, quick_posts_ = 0;
     Matcher matcher_;
     std::mt19937_64 random_;
     std::vector<std::uint64_t> ignores_;

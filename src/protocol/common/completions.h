@@ -70,17 +70,22 @@ public:
     std::size_t read_while(PlainEntry* to, std::size_t count, const Progress& progress) {
         struct Reading {
             Completions& self;
-            ~Reading() { self.reader_room_ = 0; }
+            ~Reading() {
+                self.reader_room_ = 0;
+                self.reader_ = self.reader_begin_ = nullptr;
+            }
         } const reading{*this};
         HEDDLE_DEBUG_ASSERT(empty() && reader_room_ == 0,
                             "one reader at a time, who found nothing");
-        reader_ = to;
+        reader_ = reader_begin_ = to;
         reader_room_ = count;
         progress();
         HEDDLE_DEBUG_ASSERT(reader_ >= to && reader_ <= to + count,
                             "more entries than there is room");
         return static_cast<std::size_t>(reader_ - to);
     }
+    // An entry waits to be read, here or in the reader's array.
+    bool has_entry() const noexcept { return !empty() || reader_ != reader_begin_; }
     // The next entry of the reader's array, or nullptr if it has no room: then call push().
     PlainEntry* plain() noexcept {
         if (reader_room_ == 0) return nullptr;
@@ -100,7 +105,7 @@ private:
     }
     std::unique_ptr<CompletionEntry[]> ring_;
     std::size_t capacity_ = 0, head_ = 0, tail_ = 0;  // free-running
-    PlainEntry* reader_ = nullptr;
+    PlainEntry *reader_ = nullptr, *reader_begin_ = nullptr;
     std::size_t reader_room_ = 0;
 };
 

@@ -6,6 +6,7 @@
 // messages. Threads: the endpoint's.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -22,7 +23,9 @@ class PeerTable {
 public:
     // Both are kept. `own` may be filled in later, before the first peer.
     PeerTable(const AddressVector& addresses, const EndpointAddress& own) noexcept
-        : addresses_(addresses), own_(own) {}
+        : addresses_(addresses), own_(own) {
+        nobody_.failed = EDESTADDRREQ;
+    }
     PeerTable(const PeerTable&) = delete;
     PeerTable& operator=(const PeerTable&) = delete;
 
@@ -32,7 +35,7 @@ public:
     // nullptr: the address vector has no such address.
     Peer* at(std::uint64_t address);
     // The same for an address that at() was asked for before; any other gives a peer without a
-    // connection. False, with `peer` unset, where only at() knows.
+    // connection, which has failed. False, with `peer` unset, where only at() knows.
     [[gnu::always_inline]] bool find_quickly(std::uint64_t address, Peer*& peer) const noexcept {
         if (addresses_.removals() != removals_seen_ || address >= addresses_known_) [[unlikely]]
             return false;

@@ -64,7 +64,7 @@ void Delivery::deliver(Receive& whole, Unexpected& message) {
     if (message.is_announced)
         fetch(whole, peer, message.announced, {message.segments.data(), message.segment_count});
     else
-        deliver(whole, peer, message.info, message.payload);
+        deliver(whole, peer, message.info, message.payload());
     unexpected_.release(message);
 }
 
@@ -85,7 +85,7 @@ void Delivery::discard(Unexpected& message) {
     if (message.is_announced)
         fetcher_.refuse(*message.peer, message.announced.operation, 0);
     else
-        flow_.count_taken(*message.peer, message.payload.size());
+        flow_.count_taken(*message.peer, message.payload().size());
     unexpected_.release(message);
 }
 

@@ -137,7 +137,7 @@ UnexpectedMessage* Matcher::post(PostedReceive& receive) {
     if (t.unexpected.size() != 0) {
         UnexpectedMessage* message = t.find(receive.source, receive.tag, receive.ignore);
         if (message) {
-            take(*message);
+            t.remove(*message);
             return message;
         }
     }
@@ -212,13 +212,7 @@ UnexpectedMessage* Matcher::find(std::uint32_t source, std::uint64_t tag, std::u
     return tables_->unexpected.size() == 0 ? nullptr : tables_->find(source, tag, ignore);
 }
 
-void Matcher::take(UnexpectedMessage& message) {
-    HEDDLE_ASSERT(message.queued);
-    tables_->unexpected.remove(message.hash_link);
-    unlink(message.order_link);
-    message.queued = false;
-}
-
+void Matcher::take(UnexpectedMessage& message) { tables_->remove(message); }
 void Matcher::take(PostedReceive& receive) { tables_->remove(receive); }
 
 PostedReceive* Matcher::find_receive(const std::function<bool(PostedReceive&)>& wanted) {

@@ -64,6 +64,14 @@ public:
     // out.
     template <class Wanted>
     PostedReceive* arrive_if(std::uint32_t source, std::uint64_t tag, const Wanted& wanted);
+    // No receive is queued that could take it, which is seen in few steps. False says nothing.
+    bool has_nothing_for(std::uint32_t source, std::uint64_t tag) const noexcept;
+    // post() for most receives, in fewer steps; receive_of() makes the receive, and is called only
+    // if no message fits. wanted(message): whether that one is taken. False: nothing was done, and
+    // the caller has to call post().
+    template <class Wanted, class ReceiveOf>
+    bool post_quickly(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore,
+                      const Wanted& wanted, const ReceiveOf& receive_of);
     void keep(UnexpectedMessage& message);
     void keep_in_place(UnexpectedMessage& message);  // not the last of its source, maybe
 

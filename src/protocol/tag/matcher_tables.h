@@ -183,6 +183,13 @@ struct Matcher::Tables {
         });
     }
 
+    void remove(UnexpectedMessage& message) noexcept {
+        HEDDLE_ASSERT(message.queued);
+        unexpected.remove(message.hash_link);
+        detail::unlink(message.order_link);
+        message.queued = false;
+    }
+
     UnexpectedMessage* find(std::uint32_t source, std::uint64_t tag, std::uint64_t ignore) noexcept;
     template <class Visit>
     void each_receive(Visit visit) noexcept;
@@ -212,6 +219,51 @@ template <class Wanted>
         }
     }
     return nullptr;
+}
+
+[[gnu::always_inline]] inline bool Matcher::has_nothing_for(std::uint32_t source,
+                                                            std::uint64_t tag) const noexcept {
+    Tables& t = *tables_;
+    const auto is_empty = [](const detail::Link& head) { return head.next == &head; };
+    return t.other_count == 0 &&
+           (t.of_any_source.size() == 0 ||
+            is_empty(t.of_any_source.at(t.hash_of(kAnySource, tag)))) &&
+           (t.of_source.size() == 0 || is_empty(t.of_source.at(t.hash_of(source, tag))));
+}
+
+// Where the receive ignores what the mask says. All messages that fit one with a source are in one
+// bucket; of one without, the oldest message of all is looked at.
+template <class Wanted, class ReceiveOf>
+[[gnu::always_inline]] inline bool Matcher::post_quickly(std::uint32_t source, std::uint64_t tag,
+                                                         std::uint64_t ignore, const Wanted& wanted,
+                                                         const ReceiveOf& receive_of) {
+    Tables& t = *tables_;
+    if (ignore != t.mask || !t.candidate.taught) [[unlikely]]
+        return false;
+    const std::uint64_t hash = t.hash_of(source, tag);
+    if (t.unexpected.size() != 0) {
+        UnexpectedMessage* found = nullptr;
+        if (source == kAnySource) {
+            found = &detail::ordered_message(t.arrivals.next);
+            if (((found->tag ^ tag) & ~ignore) != 0) return false;
+        } else {
+            found = t.find(source, tag, ignore);
+        }
+        if (found != nullptr) {
+            if (!wanted(*found)) return false;
+            t.candidate.points = 0;
+            t.remove(*found);
+            return true;
+        }
+    }
+    t.candidate.points = 0;
+    PostedReceive& receive = receive_of();
+    receive.order = t.next_order++;
+    receive.queued = true;
+    detail::Chains& chains = source == kAnySource ? t.of_any_source : t.of_source;
+    chains.add(receive.link, hash);
+    chains.grow_if_full([&t](detail::Link* link) { return t.hash_of(detail::receive_of(link)); });
+    return true;
 }
 
 [[gnu::always_inline]] inline PostedReceive* Matcher::arrive_quickly(std::uint32_t source,

@@ -7,7 +7,9 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+#include <cstring>
+#include <memory>
+#include <span>
 
 #include "heddle/detail/assert.h"
 #include "protocol/common/message_info.h"
@@ -53,16 +55,43 @@ struct Receive final : PostedReceive, ReceiveFields, PoolSlot<Receive> {
 
 // A message that came before its receive: an eager one with its payload, or one that is announced.
 struct Unexpected final : UnexpectedMessage {
+    static constexpr std::size_t kSmallPayload = 128;
+
     Peer* peer = nullptr;
     MessageInfo info;
-    std::vector<std::byte> payload;
     bool is_announced = false;
+    Unexpected* next_free = nullptr;  // of UnexpectedMessages
+
+    // The eager one's bytes. A small payload is kept here, since most are.
+    std::span<const std::byte> payload() const noexcept {
+        return {large_ != nullptr ? large_.get() : small_.data(), payload_bytes_};
+    }
+    void set_payload(std::span<const std::byte> payload) {
+        payload_bytes_ = payload.size();
+        std::byte* to = small_.data();
+        if (payload.size() > kSmallPayload) {
+            large_.reset(new std::byte[payload.size()]);
+            to = large_.get();
+        }
+        if (!payload.empty()) std::memcpy(to, payload.data(), payload.size());
+    }
+    void drop_payload() noexcept {
+        payload_bytes_ = 0;
+        if (large_ != nullptr) large_.reset();
+    }
+
+    // Those that are announced have these.
     AnnouncedMessage announced;
     std::size_t segment_count = 0;
-    std::array<Segment, kMaxSegments> segments{};
+    std::array<Segment, kMaxSegments> segments;  // as many as segment_count says
 
-    std::size_t bytes() const noexcept { return is_announced ? announced.bytes : payload.size(); }
-    std::size_t memory() const noexcept { return sizeof *this + payload.size(); }
+    std::size_t bytes() const noexcept { return is_announced ? announced.bytes : payload_bytes_; }
+    std::size_t memory() const noexcept { return sizeof *this + payload_bytes_; }
+
+private:
+    std::size_t payload_bytes_ = 0;
+    std::unique_ptr<std::byte[]> large_;
+    std::array<std::byte, kSmallPayload> small_;  // without a meaning beyond payload_bytes_
 };
 
 }  // namespace heddle::protocol

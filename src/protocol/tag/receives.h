@@ -46,6 +46,17 @@ public:
         }
         return r;
     }
+    // One of one buffer, for one message with a tag, that wants a report.
+    [[gnu::always_inline]] Receive& take_plain(void* buffer, std::size_t bytes, void* context) {
+        Receive& r = pool_.take();
+        r.context = context;
+        r.flags = FI_TAGGED | FI_COMPLETION;
+        r.iov_count = 1;
+        r.iov[0] = {buffer, bytes};
+        r.bytes = bytes;
+        r.plain_room = static_cast<std::int64_t>(bytes);
+        return r;
+    }
     void give_back(Receive& receive) noexcept { pool_.give_back(receive); }
 
     // What a message of that size goes into: the receive itself, or a part of one for many

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <string>
+#include <utility>
 
 #include "heddle/detail/assert.h"
 
@@ -14,30 +15,31 @@ UnexpectedMessages::~UnexpectedMessages() {
     for (Matcher* const matcher : {&receives_.tagged, &receives_.untagged})
         while (UnexpectedMessage* const message = matcher->any_message())
             delete static_cast<Unexpected*>(message);
+    while (free_ != nullptr)
+        delete std::exchange(free_, free_->next_free);
 }
 
-std::size_t& UnexpectedMessages::kept_of(const Peer& peer) {
-    if (peer.number >= kept_.size()) [[unlikely]]
-        kept_.resize(core_.peers.size());
-    return kept_[peer.number];
+[[gnu::cold]] void UnexpectedMessages::make_room() { kept_.resize(core_.peers.size()); }
+
+[[gnu::cold]] void UnexpectedMessages::refuse(Peer& peer, std::size_t wanted) {
+    if (peer.failed != 0) return;
+    core_.complain_of(peer, "no more is taken from a peer that has sent " + std::to_string(wanted) +
+                                " bytes of messages and remote completions for which there is no "
+                                "receive (FI_HEDDLE_UNEXPECTED_LIMIT)");
+    core_.refuse(peer, ENOBUFS);
 }
 
-bool UnexpectedMessages::may_keep(Peer& peer, std::size_t bytes) {
-    const std::size_t wanted = kept_of(peer) + bytes;
-    if (wanted <= core_.options.unexpected_limit) [[likely]]
-        return true;
-    if (peer.failed == 0) {
-        core_.complain_of(peer, "no more is taken from a peer that has sent " +
-                                    std::to_string(wanted) +
-                                    " bytes of messages and remote completions for which there is "
-                                    "no receive (FI_HEDDLE_UNEXPECTED_LIMIT)");
-        core_.refuse(peer, ENOBUFS);
+inline Unexpected& UnexpectedMessages::make(Peer& peer, const MessageInfo& info) {
+    Unexpected* message = free_;
+    if (message != nullptr) [[likely]] {
+        free_ = message->next_free;
+        --free_count_;
+    } else {
+        message = new Unexpected;
     }
-    return false;
-}
-
-Unexpected& UnexpectedMessages::make(Peer& peer, const MessageInfo& info) {
-    auto* const message = new Unexpected;
+    HEDDLE_DEBUG_ASSERT(!message->queued && message->payload().empty(), "its last use has ended");
+    message->order = 0;
+    message->is_announced = false;
     message->source = peer.number;
     message->tag = info.tag;
     message->peer = &peer;
@@ -48,11 +50,13 @@ Unexpected& UnexpectedMessages::make(Peer& peer, const MessageInfo& info) {
     return *message;
 }
 
-void UnexpectedMessages::keep_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
-                                    std::span<const std::byte> payload) {
+// Flat: in a burst, most messages come this way.
+[[gnu::flatten]] void UnexpectedMessages::keep_eager(Peer& peer, bool is_tagged,
+                                                     const MessageInfo& info,
+                                                     std::span<const std::byte> payload) {
     if (!may_keep(peer, sizeof(Unexpected) + payload.size())) return;
     Unexpected& message = make(peer, info);
-    message.payload.assign(payload.begin(), payload.end());
+    message.set_payload(payload);
     kept_of(peer) += message.memory();
     payload_bytes_ += payload.size();
     core_.counts.unexpected_bytes_peak =
@@ -80,10 +84,16 @@ void UnexpectedMessages::keep_announced(Peer& peer, bool is_tagged,
 
 void UnexpectedMessages::release(Unexpected& message) {
     std::size_t& kept = kept_of(*message.peer);
-    HEDDLE_ASSERT(kept >= message.memory() && payload_bytes_ >= message.payload.size());
+    HEDDLE_ASSERT(kept >= message.memory() && payload_bytes_ >= message.payload().size());
     kept -= message.memory();
-    payload_bytes_ -= message.payload.size();
-    delete &message;
+    payload_bytes_ -= message.payload().size();
+    message.drop_payload();
+    if (free_count_ == kMostFree) {
+        delete &message;
+        return;
+    }
+    message.next_free = std::exchange(free_, &message);
+    ++free_count_;
 }
 
 }  // namespace heddle::protocol

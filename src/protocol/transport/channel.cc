@@ -143,6 +143,7 @@ post::Posted Channel::post(Connection& connection, post::WorkRequest& work,
 unsigned Channel::poll() {
     struct Anybody {
         Channel& channel;
+        static bool has_enough() noexcept { return false; }
         void take_message(std::span<const std::byte> bytes, bool has_immediate,
                           std::uint32_t immediate, std::uint32_t qpn) const {
             channel.users_.hand_over(destination_of(bytes.data()), bytes, has_immediate, immediate,

@@ -196,6 +196,10 @@ private:
     using CompletedMessage = post::Mlx5CompletionQueue<post::SingleThreaded>::Message;
     using Srq = post::Mlx5SharedReceiveQueue<post::SingleThreaded>;
     ibv_sge receive_into(std::uint32_t buffer) const noexcept;
+    // Half of the receive buffers have messages that wait to be read.
+    bool is_crowded() const noexcept {  // of the direct path
+        return direct_cq_->has_entry_ahead(receive_buffers_->count() / 2);
+    }
     void make_qp(Connection& connection, const EndpointAddress& from);
     bool has_room(Connection& connection) noexcept;
     bool find_room(Connection& connection) noexcept;

@@ -47,7 +47,7 @@ template <class User>
             other(*cqe);
             others = true;
         }
-        if (++found == most) break;
+        if (++found == most || (user.has_enough() && !is_crowded())) break;
     }
     if (others) cq.publish();
     return found;

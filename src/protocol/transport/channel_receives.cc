@@ -73,7 +73,7 @@ void Channel::post_free_receives() noexcept {
     direct_cq_->publish();
     direct_srq_->post_again(receives_at_once_);
     until_posting_ = receives_at_once_;
-    if (direct_cq_->has_entry_ahead(receive_buffers_->count() / 2)) [[unlikely]]
+    if (is_crowded()) [[unlikely]]
         grow_receives();
 }
 
