@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from turns import UCX, Job, compiled, mpis, over_heddle, over_ucx, parser_of
+from turns import SEEN_BY_REUSE, UCX, Job, compiled, mpis, over_heddle, over_ucx, parser_of
 
 POINT_TO_POINT = ("latency", "bandwidth", "bidirectional")
 ONE_SIDED = ("put", "get")  # with a fence each; only where they are asked for
@@ -30,7 +30,8 @@ def ways_of(mpi, provider, names, threads):
     ours = over_heddle(mpi, provider, threads)
     every = {"verbs": {**ours, "FI_HEDDLE_POST": "verbs"},
              "direct": {**ours, "FI_HEDDLE_POST": "direct"}, "heddle": ours,
-             "reuse": {**ours, "FI_HEDDLE_REUSE": "auto"}, "copied": {**ours, "FI_HEDDLE_REUSE": "off"},
+             "reuse": {**ours, **SEEN_BY_REUSE, "FI_HEDDLE_REUSE": "auto"},
+             "copied": {**ours, **SEEN_BY_REUSE, "FI_HEDDLE_REUSE": "off"},
              "ucx": over_ucx(mpi), **{name: over_ucx(mpi, name) for name in UCX},
              "tcp": mpi.environment("tcp", threads=threads), "shm": mpi.environment("shm", threads=threads)}
     return {name: every[name] for name in names}

@@ -23,10 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1] / "tests" / each) for each in ("mpi", "third_party")]
+sys.path[:0] = [*(str(HERE.parents[1] / "tests" / each) for each in ("mpi", "third_party")), str(HERE)]
 import jobs  # noqa: E402
 import mpis  # noqa: E402
 from harness import Program  # noqa: E402
+from turns import SEEN_BY_REUSE  # noqa: E402
 
 FLAGS = ["-std=gnu11", "-O2", "-g", "-Wall", "-Wextra"]
 HYPRE = "/usr/include/hypre"
@@ -178,8 +179,8 @@ def run(options, name, mpi, argv, proof, folder, reuse):
     counted = folder / "stats.json"
     counted.unlink(missing_ok=True)
     marker = uuid.uuid4().hex
-    environment = {**os.environ, jobs.MARKER: marker, "OMP_NUM_THREADS": "1", "FI_HEDDLE_REUSE": reuse,
-                   **dict(each.split("=", 1) for each in options.set)}
+    environment = {**os.environ, jobs.MARKER: marker, "OMP_NUM_THREADS": "1", **SEEN_BY_REUSE,
+                   "FI_HEDDLE_REUSE": reuse, **dict(each.split("=", 1) for each in options.set)}
     if mpi.distributed:
         environment["OMPI_MCA_btl"] = "self"  # as mpis.py says; heddle run lets it be
     job = Program([options.heddle, "run", "--within-node", "heddle", "--stats-file", counted, "--",

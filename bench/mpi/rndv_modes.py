@@ -25,7 +25,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "tests" / "mpi"), str(HERE)]
 import mpis  # noqa: E402
-from programs import DEBIAN, Unavailable, energy_kept, lammps, own, ready  # noqa: E402
+from programs import DEBIAN, SEEN_BY_REUSE, Unavailable, energy_kept, lammps, own, ready  # noqa: E402
 
 # What is set for each way; the first is what others are compared with.
 WAYS = {
@@ -37,7 +37,7 @@ WAYS = {
         "auto": {"FI_HEDDLE_RNDV": "auto"},
     },
     "post": {path: {"FI_HEDDLE_POST": path} for path in ("verbs", "direct")},
-    "reuse": {way: {"FI_HEDDLE_REUSE": way} for way in ("off", "auto")},
+    "reuse": {way: {**SEEN_BY_REUSE, "FI_HEDDLE_REUSE": way} for way in ("off", "auto")},
 }
 OWN = "adi|cg|lattice|lu|multigrid"  # programs of this folder
 SECONDS = re.compile(rf"^(?:{OWN}): (?:.*, )?([\d.]+) s[,:]|^Loop time of ([\d.]+) on|Time in seconds *= *([\d.]+)", re.M)

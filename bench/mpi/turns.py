@@ -18,6 +18,8 @@ RANKS = 2
 PATIENCE = 120  # seconds, of a turn
 
 
+# MPIs inject what is no longer than this, and what is injected is copied whatever FI_HEDDLE_REUSE says.
+SEEN_BY_REUSE = {"FI_HEDDLE_INJECT_SIZE": "128"}
 UCX = ("rc_verbs", "rc_mlx5")  # UCX's transports that the paper on direct verbs compares
 
 

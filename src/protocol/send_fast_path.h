@@ -55,7 +55,7 @@ template <bool kIsTagged, bool kHasData>
         kIsTagged ? WrContext::kEntry | WrContext::kTagged : WrContext::kEntry;
     std::uint64_t tail;
     if (bytes != sizeof tail) [[unlikely]] {
-        if (bytes > sizeof tail || bytes > options.inject_bytes) return false;
+        if (bytes > sizeof tail || bytes > options.inline_bytes) return false;
         return send_few<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data,
                                              wants_entry ? kTold : 0, context);
     }

@@ -124,7 +124,8 @@ int enable(Endpoint& endpoint) {
     }
     endpoint.rdm = endpoint.made.get();
     HEDDLE_ASSERT(endpoint.refs.any() == false, "an alias of an endpoint that was not enabled");
-    if (domain.lock == nullptr && endpoint.inject_bytes >= sizeof(std::uint64_t))
+    if (domain.lock == nullptr && endpoint.inject_bytes >= sizeof(std::uint64_t) &&
+        options().protocol.inline_bytes >= sizeof(std::uint64_t))
         endpoint.fast.injects = &endpoint.made->impl();
     endpoint.derive_flags();
     return 0;

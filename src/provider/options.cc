@@ -149,13 +149,22 @@ constexpr OptionDeclaration kTable[] = {
      "Messages up to this size are sent at once, to buffers of the receiver. Larger ones go "
      "by rendezvous.",
      [](Text text, Options& o) { return number(text, 256, 1 << 20, o.protocol.eager_bytes); }},
-    {"inject_size", FI_PARAM_SIZE_T, "128", "0 to 1024 bytes",
-     "Messages up to this size are copied into the work queue entry. It is also the largest "
-     "size of fi_inject.",
+    {"inline_size", FI_PARAM_SIZE_T, "128", "0 to 1024 bytes",
+     "Messages up to this size are copied into the work queue entry.",
      [](Text text, Options& o) {
-         return number(text, 0, protocol::kMostInline, o.protocol.inject_bytes);
+         return number(text, 0, protocol::kMostInline, o.protocol.inline_bytes);
      }},
-    {"unexpected_size", FI_PARAM_SIZE_T, "524288", "0 to 1073741824 bytes (K and M)",
+    {"inject_size", FI_PARAM_SIZE_T, "", "0 to 8192 bytes (K is understood)",
+     "The largest size of fi_inject. What MPIs send by it is copied, and their send ends at once. "
+     "It is no more than FI_HEDDLE_EAGER_SIZE. Not set: 1024, or FI_HEDDLE_INLINE_SIZE where "
+     "FI_HEDDLE_REUSE is a number, as what is injected is never sent from where it stands.",
+     [](Text text, Options& o) {
+         std::size_t bytes = 0;
+         if (!number(text, 0, 8192, bytes)) return false;
+         o.inject_size = bytes;
+         return true;
+     }},
+    {"unexpected_size", FI_PARAM_SIZE_T, "4194304", "0 to 1073741824 bytes (K and M)",
      "Eager payload that a peer may send before its receives are posted. Further messages "
      "go by rendezvous, so the memory for unexpected messages is bounded.",
      [](Text text, Options& o) {
@@ -285,6 +294,14 @@ std::string variable_of(const OptionDeclaration& declaration) {
     for (const char* c = declaration.name; *c != '\0'; ++c)
         variable += *c >= 'a' && *c <= 'z' ? static_cast<char>(*c - 32) : *c;
     return variable;
+}
+
+void settle(Options& options) noexcept {
+    protocol::Options& o = options.protocol;
+    const bool is_reuse_wanted = o.reuse.after.value_or(0) != 0;
+    const std::size_t unless_set =
+        is_reuse_wanted ? o.inline_bytes : protocol::Options{}.inject_bytes;
+    o.inject_bytes = std::min(options.inject_size.value_or(unless_set), o.eager_bytes);
 }
 
 bool apply_option(const OptionDeclaration& declaration, std::string_view value, Options& options,

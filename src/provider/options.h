@@ -5,6 +5,7 @@
 
 #include <rdma/fabric.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -20,6 +21,8 @@ enum class Stats : std::uint8_t { kOff, kStderr, kFile };
 
 struct Options {
     protocol::Options protocol;
+    // As it was chosen; protocol.inject_bytes is what settle() makes of it.
+    std::optional<std::size_t> inject_size;
     std::optional<std::uint8_t> gid_index;  // nullopt: the best; see verbs/gid.h
     Stats stats = Stats::kOff;
     std::string stats_file;
@@ -41,6 +44,9 @@ std::string variable_of(const OptionDeclaration& declaration);  // "FI_HEDDLE_EA
 // `message` has the value and the possible ones.
 bool apply_option(const OptionDeclaration& declaration, std::string_view value, Options& options,
                   std::string& message);
+
+// Sets what follows from several options, after the last apply_option().
+void settle(Options& options) noexcept;
 
 // The table as docs/reference/options.md and man/fi_heddle.7 have it.
 std::string options_markdown();

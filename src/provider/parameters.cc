@@ -78,6 +78,7 @@ void read_parameters() {
         if (!text.empty() && !apply_option(declaration, text, values, message))
             complain("%s; the default is used", message.c_str());
     }
+    settle(values);
     verbs::take_gid_index(values.gid_index);
     complain_of_unknown();
 }

@@ -41,7 +41,7 @@ Options options_for(Rendezvous way) {
     options.post = PostPath::kVerbs;
     options.rendezvous = way;
     options.eager_bytes = 256;
-    options.inject_bytes = 64;
+    options.inline_bytes = 64;
     options.receive_buffers = 32;
     options.send_depth = 32;
     options.rings.peers = 2;

@@ -45,7 +45,7 @@ void options(Input& input) {
             fail("a value that is not possible has changed something");
         }
         const heddle::protocol::Options& o = options.protocol;
-        if (o.eager_bytes < 256 || o.eager_bytes > 1 << 20 || o.inject_bytes > 1024 ||
+        if (o.eager_bytes < 256 || o.eager_bytes > 1 << 20 || o.inline_bytes > 1024 ||
             o.receive_buffers < 16 || o.send_depth < 16 || o.send_depth > 8192 ||
             o.timeouts.connect_ms < 100 || o.tuples.queues > 4096 || o.reuse.speculation < 1 ||
             o.reuse.speculation > 100)

@@ -25,7 +25,7 @@ TEST(GetInfo, WithoutHintsOffersEverything) {
     EXPECT_EQ(info->domain_attr->cq_data_size, 8u);
     EXPECT_EQ(info->domain_attr->av_type, FI_AV_TABLE);
     EXPECT_EQ(info->domain_attr->mr_mode, FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY);
-    EXPECT_EQ(info->tx_attr->inject_size, 128u);
+    EXPECT_EQ(info->tx_attr->inject_size, 1024u);
     EXPECT_EQ(info->tx_attr->iov_limit, 8u);
     EXPECT_TRUE(info->tx_attr->msg_order & FI_ORDER_SAS);
     EXPECT_TRUE(info->rx_attr->msg_order & FI_ORDER_SAS);
@@ -164,8 +164,8 @@ TEST(GetInfo, Sizes) {
         bool is_offered;
     };
     for (const Case& each : {
-             Case{"inject", [](fi_info& i) { i.tx_attr->inject_size = 128; }, true},
-             Case{"inject", [](fi_info& i) { i.tx_attr->inject_size = 129; }, false},
+             Case{"inject", [](fi_info& i) { i.tx_attr->inject_size = 1024; }, true},
+             Case{"inject", [](fi_info& i) { i.tx_attr->inject_size = 1025; }, false},
              Case{"iov", [](fi_info& i) { i.tx_attr->iov_limit = 8; }, true},
              Case{"iov", [](fi_info& i) { i.tx_attr->iov_limit = 9; }, false},
              Case{"receive iov", [](fi_info& i) { i.rx_attr->iov_limit = 9; }, false},

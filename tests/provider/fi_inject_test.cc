@@ -9,11 +9,12 @@
 namespace heddle::test {
 namespace {
 
-// More than any device can take inline: what does not fit is copied.
-struct LargeInjects {
-    LargeInjects() { setenv("FI_HEDDLE_INJECT_SIZE", "1024", 1); }
+// How much shall go inline: also more than any device can take. What does not fit is copied.
+class InlineSize : public testing::WithParamInterface<const char*> {
+protected:
+    InlineSize() { setenv("FI_HEDDLE_INLINE_SIZE", GetParam(), 1); }
 };
-class Injects : LargeInjects, public Memory {
+class Injects : public InlineSize, public Memory {
 protected:
     // Sizes around what devices can, and the ends.
     static constexpr std::size_t kSizes[] = {0, 1, 8, 60, 64, 128, 500, 900, 960, 1000, 1024};
@@ -25,7 +26,7 @@ protected:
     }
 };
 
-TEST_F(Injects, MessagesOfEverySize) {
+TEST_P(Injects, MessagesOfEverySize) {
     for (const bool reported : {false, true}) {
         for (const std::size_t size : kSizes) {
             const std::vector<char> expected = bytes_of(size);
@@ -55,7 +56,7 @@ TEST_F(Injects, MessagesOfEverySize) {
     }
 }
 
-TEST_F(Injects, WritesOfEverySize) {
+TEST_P(Injects, WritesOfEverySize) {
     std::vector<char> into(1024);
     const auto own = opened<fid_mr>("fi_mr_reg", [&](fid_mr** out) {
         return fi_mr_reg(world.domain.get(), into.data(), into.size(), FI_REMOTE_WRITE, 0, 0, 0,
@@ -82,6 +83,9 @@ TEST_F(Injects, WritesOfEverySize) {
         std::fill(into.begin(), into.end(), static_cast<char>(expected.back() + 1));
     }
 }
+
+INSTANTIATE_TEST_SUITE_P(Inline, Injects, testing::Values("0", "128", "1024"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace heddle::test

@@ -58,7 +58,7 @@ protected:
 
 class Memory : public Transfers {
 protected:
-    std::vector<std::uint64_t> target = std::vector<std::uint64_t>(64);
+    std::vector<std::uint64_t> target = std::vector<std::uint64_t>(128);
     Opened<fid_mr> region = opened<fid_mr>("fi_mr_reg", [&](fid_mr** out) {
         return fi_mr_reg(world.domain.get(), target.data(), target.size() * 8,
                          FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, out, nullptr);

@@ -108,7 +108,7 @@ class Info(Case):
             ("FI_HEDDLE_EAGER_SIZE", "12", "256 to 1048576"),
             ("FI_HEDDLE_EAGER_SIZE", "2M", "256 to 1048576"),
             ("FI_HEDDLE_EAGER_SIZE", "8000 bytes", "256 to 1048576"),
-            ("FI_HEDDLE_INJECT_SIZE", "-1", "0 to 1024"),
+            ("FI_HEDDLE_INJECT_SIZE", "-1", "0 to 8192"),
             ("FI_HEDDLE_ENDPOINTS", "3xdynamic", "2xdynamic, dynamic"),
             ("FI_HEDDLE_POST", "fast", "auto, verbs, direct"),
             ("FI_HEDDLE_XRC", "perhaps", "yes, no"),
@@ -120,6 +120,19 @@ class Info(Case):
                 result = self.fi_info("-p", "heddle", **{variable: value})
                 self.assertEqual(result.returncode, 0, "the default is used")
                 self.assertRegex(result.stderr, f"heddle: {variable}='{value}' .*{possible}")
+
+    def test_how_much_may_be_injected(self):
+        for expected, chosen in (
+            (1024, {}),
+            (1024, {"FI_HEDDLE_REUSE": "auto"}),
+            (128, {"FI_HEDDLE_REUSE": "16"}),  # what is injected is never sent from where it stands
+            (64, {"FI_HEDDLE_REUSE": "16", "FI_HEDDLE_INLINE_SIZE": "64"}),
+            (2048, {"FI_HEDDLE_REUSE": "16", "FI_HEDDLE_INJECT_SIZE": "2K"}),
+            (512, {"FI_HEDDLE_EAGER_SIZE": "512"}),
+        ):
+            with self.subTest(chosen=chosen):
+                result = self.fi_info("-p", "heddle", "-v", **chosen)
+                self.assertIn(f"inject_size: {expected}\n", result.stdout)
 
     def test_values_that_are_possible(self):
         result = self.fi_info(

@@ -19,7 +19,7 @@ enum class PostPath : std::uint8_t { kAuto, kVerbs, kDirect };
 // kGet.
 enum class Rendezvous : std::uint8_t { kGet, kPut, kTuple, kAuto };
 
-inline constexpr std::size_t kMostInline = 1024;  // inject_bytes
+inline constexpr std::size_t kMostInline = 1024;  // inline_bytes
 
 // The device's queues for tuples of sender and tag.
 struct TupleOptions {
@@ -62,9 +62,11 @@ struct Options {
     Rendezvous rendezvous = Rendezvous::kGet;
     TupleOptions tuples;
     std::size_t eager_bytes = 8192;  // messages above this go by rendezvous
-    std::size_t inject_bytes = 128;  // these are copied into the work queue entry
-    std::size_t unexpected_bytes =
-        1 << 19;  // unacknowledged eager payload of a peer; then rendezvous
+    std::size_t inline_bytes = 128;  // these are copied into the work queue entry
+    // So much a program may inject. What is longer than inline_bytes goes through a buffer.
+    std::size_t inject_bytes = 1024;
+    // Eager payload of a peer that has not been taken; then rendezvous.
+    std::size_t unexpected_bytes = 4 << 20;
     // Memory that a peer may make us keep for messages without a receive, whatever it sends.
     std::size_t unexpected_limit = std::size_t{1} << 30;
     std::uint32_t receive_buffers = 256;  // of an endpoint, each of eager_bytes and a header

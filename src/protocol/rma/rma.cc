@@ -73,7 +73,7 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
     work.remote_key = static_cast<std::uint32_t>(a.remote->key);
     work.remote_srq = peer.name.srqn;
     WrContext sent;
-    if (!read && user.iov_len <= std::min(core_.options.inject_bytes, limits_.max_inline)) {
+    if (!read && user.iov_len <= std::min(core_.options.inline_bytes, limits_.max_inline)) {
         work.flags = post::kInline;
         if (what & (WrContext::kEntry | WrContext::kCount)) {
             sent.context = a.context;
@@ -81,14 +81,15 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
         }
         return core_.post(peer, work, sent);
     }
-    if (a.flags & FI_INJECT) return post::Posted::kFull;
+    // What is injected is the application's again when this returns.
+    const bool may_stay = !(a.flags & FI_INJECT);
     const auto* const own =
-        a.descriptors != nullptr
+        may_stay && a.descriptors != nullptr
             ? static_cast<const RegionHandle*>(static_cast<const fid_mr*>(a.descriptors[0]))
             : nullptr;
-    Reuse::Buffer* const reused = own != nullptr ? nullptr
-                                  : read         ? reuse_.destination(user, ReuseCosts::kOneSided)
-                                                 : reuse_.source(user, ReuseCosts::kOneSided);
+    Reuse::Buffer* const reused = own != nullptr || !may_stay ? nullptr
+                                  : read ? reuse_.destination(user, ReuseCosts::kOneSided)
+                                         : reuse_.source(user, ReuseCosts::kOneSided);
     std::byte* copied = nullptr;
     if (own != nullptr) {
         sge.lkey = own->local_key;

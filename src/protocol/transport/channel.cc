@@ -58,7 +58,7 @@ Channel::Channel(std::unique_ptr<endpoint::ThreadResources> resources, const Opt
       number_(number),
       resources_(std::move(resources)),
       send_buffers_(resources_->shared->pd.get(), buffer_bytes(options), options.send_depth),
-      asked_inline_(static_cast<std::uint32_t>(options.inject_bytes + kHeaderRoom)),
+      asked_inline_(static_cast<std::uint32_t>(options.inline_bytes + kHeaderRoom)),
       most_receives_(most_receives(options)),
       objects_(*resources_, most_receives_, direct),
       receives_at_once_(std::clamp(options.receive_buffers / 4, 1u, kReceivesAtOnce)),

@@ -121,7 +121,7 @@ struct SendLimits {
     std::size_t inline_end = 0;  // of the payload; see fits_inline()
     std::size_t max_message = std::size_t{1} << 30;
 
-    // Can a message of so many bytes go inline, with all that is around it? FI_HEDDLE_INJECT_SIZE
+    // Can a message of so many bytes go inline, with all that is around it? FI_HEDDLE_INLINE_SIZE
     // wants it, and the device has that much room. There must be a connection.
     bool fits_inline(std::size_t bytes) const noexcept { return bytes < inline_end; }
 };

@@ -42,7 +42,7 @@ verbs::QueuePair Channel::make_send_queue() {
         limits_.inline_end =
             limits_.max_inline < kHeaderRoom
                 ? 0
-                : std::min(options_.inject_bytes, limits_.max_inline - kHeaderRoom) + 1;
+                : std::min(options_.inline_bytes, limits_.max_inline - kHeaderRoom) + 1;
         return qp;
     }
 }

@@ -289,7 +289,7 @@ TupleSender::Way TupleSender::post(TupleOut& tuple, TupleMessage& message, bool 
     std::size_t count = 0;
     const std::size_t most_inline =
         tuple.blocking != nullptr ? tuple.blocking->max_inline() : device_.limits.max_inline;
-    const bool is_inline = t.bytes <= std::min(most_inline, core_.options.inject_bytes);
+    const bool is_inline = t.bytes <= std::min(most_inline, core_.options.inline_bytes);
     if (!is_inline && message.buffer == nullptr && t.bulk.local.count == 0 &&
         !core_.use_memory(t.bulk.local, t.iov.data(), t.iov_count, t.descriptors.data(), t.bytes,
                           0))
