@@ -90,8 +90,9 @@ ssize_t EndpointImpl::send_by_software(Peer& peer, const SendArguments& a, std::
             const bool may_stay = tells && !(a.flags & (FI_INJECT_COMPLETE | FI_INJECT));
             post::Posted posted = eager_.send(peer, a, bytes, sent, may_stay);
             // A program that only sends makes no progress, and messages may have left meanwhile. To
-            // see that costs less than a request that waits.
-            if (posted == post::Posted::kFull) [[unlikely]] {
+            // see that costs less than a request that waits. With tuple queues a tuple could begin
+            // to use its queue then: this message would be behind those that come by it.
+            if (posted == post::Posted::kFull && !tuples) [[unlikely]] {
                 progress(kPolledAtOnce);
                 if (can_send(peer)) posted = eager_.send(peer, a, bytes, sent, may_stay);
             }
