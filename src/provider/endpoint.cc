@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "protocol/endpoint_impl.h"
 #include "provider/guarded.h"
 #include "provider/limits.h"
 #include "provider/parameters.h"
