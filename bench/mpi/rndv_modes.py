@@ -25,7 +25,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "tests" / "mpi"), str(HERE)]
 import mpis  # noqa: E402
-from programs import DEBIAN, SEEN_BY_REUSE, Unavailable, energy_kept, lammps, own, ready  # noqa: E402
+from programs import DEBIAN, Unavailable, energy_kept, lammps, own, ready  # noqa: E402
+from turns import SEEN_BY_REUSE  # noqa: E402
 
 # What is set for each way; the first is what others are compared with.
 WAYS = {

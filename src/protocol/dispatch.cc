@@ -117,13 +117,6 @@ void EndpointImpl::received_data(Peer& peer, const Message& message) {
     return ReadNext::kKept;
 }
 
-// The entry of a message of that peer. The caller fills in what every entry has.
-[[gnu::noinline]] PlainEntry& EndpointImpl::push_plain(Peer& peer) {
-    CompletionEntry& entry = bindings.receive->push_unset();
-    entry.source = peers.address_of(peer);
-    entry.error = entry.device_error = 0;
-    entry.overlong = 0;
-    return entry;
-}
+[[gnu::noinline]] PlainEntry& EndpointImpl::push_plain(Peer& peer) { return queue_entry(peer); }
 
 }  // namespace heddle::protocol

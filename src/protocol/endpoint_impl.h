@@ -106,13 +106,22 @@ private:
     ReadNext keep_next(Peer& peer, const MessageInfo& info, std::span<const std::byte> payload);
     template <class Message>
     ReadNext take_next_message(const std::byte* at, const Message& message, PlainEntry& entry);
+    // The entry of a message of that peer, to be read later. The caller fills in what every entry
+    // has.
+    PlainEntry& queue_entry(Peer& peer) {
+        CompletionEntry& entry = bindings.receive->push_unset();
+        entry.source = peers.address_of(peer);
+        entry.error = entry.device_error = 0;
+        entry.overlong = 0;
+        return entry;
+    }
     PlainEntry& plain_entry(Peer& peer) {
         if (PlainEntry* const entry = bindings.receive->plain()) [[likely]]
             return *entry;
         return push_plain(peer);
     }
     // dispatch.cc
-    PlainEntry& push_plain(Peer& peer);
+    PlainEntry& push_plain(Peer& peer);  // queue_entry(), out of the fast path
     void received(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
                   std::uint32_t qpn) override;
     void received_from(Peer& peer, const Header& header, std::span<const std::byte> bytes,

@@ -30,28 +30,20 @@ namespace heddle::protocol {
             return false;
         source = peer->number;
     }
-    const auto deliver = [&](UnexpectedMessage& found) {
-        auto& message = static_cast<Unexpected&>(found);
-        const std::span<const std::byte> payload = message.payload();
-        if (message.is_announced || payload.size() > bytes) [[unlikely]]
-            return false;
-        if (!payload.empty()) std::memcpy(buffer, payload.data(), payload.size());
-        flow_.count_taken(*message.peer, payload.size());
-        CompletionEntry& entry = bindings.receive->push_unset();
-        static_cast<PlainEntry&>(entry) = {context, FI_RECV | FI_TAGGED, payload.size(), buffer,
-                                           0,       message.tag};
-        if (message.info.has_data) entry.add_data(message.info.data);
-        entry.source = peers.address_of(*message.peer);
-        entry.error = entry.device_error = 0;
-        entry.overlong = 0;
-        return true;
-    };
-    UnexpectedMessage* taken = nullptr;
+    Unexpected* taken = nullptr;
     const bool done = receives_.tagged.post_quickly(
         source, tag, ignore,
         [&](UnexpectedMessage& found) {
-            if (!deliver(found)) return false;
-            taken = &found;
+            auto& message = static_cast<Unexpected&>(found);
+            const std::span<const std::byte> payload = message.payload();
+            if (message.is_announced || payload.size() > bytes) [[unlikely]]
+                return false;
+            if (!payload.empty()) std::memcpy(buffer, payload.data(), payload.size());
+            flow_.count_taken(*message.peer, payload.size());
+            PlainEntry& entry = queue_entry(*message.peer);
+            entry = {context, FI_RECV | FI_TAGGED, payload.size(), buffer, 0, message.tag};
+            if (message.info.has_data) entry.add_data(message.info.data);
+            taken = &message;
             return true;
         },
         [&]() -> PostedReceive& {
@@ -61,7 +53,7 @@ namespace heddle::protocol {
             receive.ignore = ignore;
             return receive;
         });
-    if (taken != nullptr) unexpected_.release(static_cast<Unexpected&>(*taken));
+    if (taken != nullptr) unexpected_.release(*taken);
     return done;
 }
 

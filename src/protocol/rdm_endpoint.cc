@@ -118,7 +118,7 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
     // The device gets the consumer index once for that many.
     for (;;) {
         const unsigned wanted = std::min(most, kPolledAtOnce);
-        if (channel->poll_for(*this, wanted) != kPolledAtOnce || has_enough_) break;
+        if (channel->poll_for(*this, wanted) != kPolledAtOnce) break;
         most -= wanted;
         if (most == 0) break;
     }

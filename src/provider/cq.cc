@@ -45,6 +45,23 @@ static_assert(sizeof(protocol::PlainEntry) == sizeof(fi_cq_tagged_entry) &&
               offsetof(protocol::PlainEntry, data) == offsetof(fi_cq_tagged_entry, data) &&
               offsetof(protocol::PlainEntry, tag) == offsetof(fi_cq_tagged_entry, tag));
 
+// Entries that wait already, up to the first of an error. Returns how many.
+template <class Entry>
+[[gnu::always_inline]] inline std::size_t read_waiting(protocol::Completions& ring, Entry* to,
+                                                       std::size_t count,
+                                                       fi_addr_t* sources) noexcept {
+    std::size_t got = 0;
+    for (; got < count && !ring.empty(); ++got) {
+        const CompletionEntry& entry = ring.front();
+        if (entry.error != 0) [[unlikely]]
+            break;
+        give(to[got], entry);
+        if (sources != nullptr) sources[got] = entry.source;
+        ring.pop();
+    }
+    return got;
+}
+
 // Takes entries; the caller holds the guard. -FI_EAVAIL: the program must read an error entry
 // first.
 template <class Entry>
@@ -65,16 +82,8 @@ ssize_t take(CompletionQueue& cq, void* buffer, std::size_t count, fi_addr_t* so
             cq.domain.progress(most);
         if (ring.empty()) return got != 0 ? static_cast<ssize_t>(got) : -FI_EAGAIN;
     }
-    for (; got < count && !ring.empty(); ++got) {
-        const CompletionEntry& entry = ring.front();
-        if (entry.error != 0) [[unlikely]] {
-            if (got == 0) return -FI_EAVAIL;
-            break;
-        }
-        give(out[got], entry);
-        if (sources != nullptr) sources[got] = entry.source;
-        ring.pop();
-    }
+    got += read_waiting(ring, out + got, count - got, sources != nullptr ? sources + got : nullptr);
+    if (got == 0 && count != 0) return -FI_EAVAIL;
     HEDDLE_DEBUG_ASSERT(got <= count, "more entries than the program has room for");
     return static_cast<ssize_t>(got);
 }
@@ -118,18 +127,6 @@ template <class Next>
     }
 }
 
-// Entries that wait already, up to the first of an error. Returns how many.
-template <class Entry>
-std::size_t read_waiting(CompletionQueue& cq, Entry* to, std::size_t count) noexcept {
-    protocol::Completions& ring = cq.ring;
-    std::size_t got = 0;
-    for (; got != count && !ring.empty() && ring.front().error == 0; ++got) {
-        give(to[got], ring.front());
-        ring.pop();
-    }
-    return got;
-}
-
 // What read_messages() left: messages that came in the completion queue entry itself (RC mode).
 [[gnu::noinline]] ssize_t read_inlined_messages(CompletionQueue& cq, protocol::EndpointImpl& body,
                                                 protocol::PlainEntry* to, std::size_t count) {
@@ -158,7 +155,7 @@ ssize_t read_messages(CompletionQueue& cq, fi_cq_tagged_entry* entries, std::siz
         return 0;
     HEDDLE_DEBUG_ASSERT(cq.domain.lock == nullptr, "this path takes no lock");
     if (!cq.ring.empty()) [[unlikely]]
-        return static_cast<ssize_t>(read_waiting(cq, entries, count));
+        return static_cast<ssize_t>(read_waiting(cq.ring, entries, count, nullptr));
     auto* const to = reinterpret_cast<protocol::PlainEntry*>(entries);
     return read_while_plain(count, [&](std::size_t at) { return body->read_next(to[at]); });
 }

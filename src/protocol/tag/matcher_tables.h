@@ -240,7 +240,6 @@ template <class Wanted, class ReceiveOf>
     Tables& t = *tables_;
     if (ignore != t.mask || !t.candidate.taught) [[unlikely]]
         return false;
-    const std::uint64_t hash = t.hash_of(source, tag);
     if (t.unexpected.size() != 0) {
         UnexpectedMessage* found = nullptr;
         if (source == kAnySource) {
@@ -260,9 +259,7 @@ template <class Wanted, class ReceiveOf>
     PostedReceive& receive = receive_of();
     receive.order = t.next_order++;
     receive.queued = true;
-    detail::Chains& chains = source == kAnySource ? t.of_any_source : t.of_source;
-    chains.add(receive.link, hash);
-    chains.grow_if_full([&t](detail::Link* link) { return t.hash_of(detail::receive_of(link)); });
+    t.add(receive);
     return true;
 }
 

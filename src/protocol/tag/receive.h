@@ -55,7 +55,7 @@ struct Receive final : PostedReceive, ReceiveFields, PoolSlot<Receive> {
 
 // A message that came before its receive: an eager one with its payload, or one that is announced.
 struct Unexpected final : UnexpectedMessage {
-    static constexpr std::size_t kSmallPayload = 128;
+    static constexpr std::size_t kSmallPayload = kFreeBytes;  // no credit bounds their number
 
     Peer* peer = nullptr;
     MessageInfo info;

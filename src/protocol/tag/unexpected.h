@@ -38,7 +38,8 @@ public:
     void release(Unexpected& message);
 
 private:
-    // Objects of messages that have found their receives are used again, up to so many.
+    // Objects of messages that have found their receives are used again, up to so many. A SlotPool
+    // would keep as many as there ever were.
     static constexpr std::size_t kMostFree = 1024;
 
     Unexpected& make(Peer& peer, const MessageInfo& info);
