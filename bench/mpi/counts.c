@@ -199,7 +199,7 @@ int main(int argc, char** argv) {
     if (strcmp(argv[1], "steps") == 0) {
         step(messages, argv[3]);
     } else {
-        take_turns();
+        take_turns(1);
         if (g_rank == 0) open_counters();
         for (int i = 0; i <= atoi(argv[3]); ++i) {  // the first one makes connections
             begin_turn();
@@ -207,6 +207,7 @@ int main(int argc, char** argv) {
             end_turn();
         }
     }
+    leave_turns();
     MPI_Finalize();
     return 0;
 }

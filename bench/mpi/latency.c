@@ -6,6 +6,7 @@
 //
 // Two jobs can take turns (turns.h, peers.py); then rank 0 writes each repetition's seconds a
 // message (latency, then stream) to its output.
+#define _GNU_SOURCE
 #include <string.h>
 
 #include "turns.h"
@@ -125,7 +126,7 @@ int main(int argc, char** argv) {
         MPI_Finalize();
         return 2;
     }
-    take_turns();
+    take_turns(1);
     char *out = malloc((size_t)largest), *in = malloc((size_t)largest);
     for (int i = 0; i < largest; ++i)
         out[i] = (char)(i * 7 + g_rank);
@@ -136,6 +137,7 @@ int main(int argc, char** argv) {
         measure(sizes[i], out, in);
     free(out);
     free(in);
+    leave_turns();
     MPI_Finalize();
     return 0;
 }

@@ -5,6 +5,7 @@
 // any MPI with MPI_THREAD_MULTIPLE; in MPICH set MPIR_CVAR_CH4_NUM_VCIS to THREADS. In turns with
 // other jobs (turns.h), the first of them to find out how many messages, also a line for each:
 // turn rate THREADS BYTES MESSAGES, and the seconds of a message.
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <string.h>
 
@@ -117,7 +118,7 @@ int main(int argc, char** argv) {
         MPI_Finalize();
         return 2;
     }
-    take_turns();
+    take_turns(g_threads == 1);
     struct thread* threads = calloc((size_t)g_threads, sizeof *threads);
     pthread_barrier_init(&g_barrier, NULL, (unsigned)g_threads);
     for (int i = 0; i < g_threads; ++i) {
@@ -139,6 +140,7 @@ int main(int argc, char** argv) {
     for (int i = 0; i < g_threads; ++i)
         MPI_Comm_free(&threads[i].comm);
     free(threads);
+    leave_turns();
     MPI_Finalize();
     return 0;
 }

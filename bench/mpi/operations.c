@@ -261,7 +261,7 @@ int main(int argc, char** argv) {
         sizes[count++] = atoi(word);
         if (sizes[count - 1] > largest) largest = sizes[count - 1];
     }
-    take_turns();
+    take_turns(1);
     const int fresh = argc > 4 && strcmp(argv[4], "fresh") == 0;
     g_bytes = (size_t)largest * (size_t)g_ranks;
     renew_buffers();
@@ -283,6 +283,7 @@ int main(int argc, char** argv) {
     free(g_exposed);
     munmap(g_out, g_bytes);
     munmap(g_in, g_bytes);
+    leave_turns();
     MPI_Finalize();
     return 0;
 }

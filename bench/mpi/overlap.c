@@ -189,7 +189,7 @@ int main(int argc, char** argv) {
     }
     g_buffer = malloc((size_t)largest);
     memset(g_buffer, 1, (size_t)largest);
-    take_turns();
+    take_turns(0);
     if (g_rank == 0 && g_go < 0)
         printf("%-9s %9s %12s %12s %12s %12s %12s\n", "side", "bytes", "base us", "post us",
                "wait us", "overhead us", "available %");
@@ -201,6 +201,7 @@ int main(int argc, char** argv) {
                 end_turn();
             }
     free(g_buffer);
+    leave_turns();
     MPI_Finalize();
     return 0;
 }

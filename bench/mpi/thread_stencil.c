@@ -7,6 +7,7 @@
 // with what one thread computes of the whole grid. In turns with other jobs (turns.h) a line for
 // each: turn stencil THREADS BYTES MESSAGES, and the seconds of a message. For any MPI; in MPICH
 // set MPIR_CVAR_CH4_NUM_VCIS to THREADS.
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
@@ -164,7 +165,7 @@ int main(int argc, char** argv) {
         MPI_Finalize();
         return 2;
     }
-    take_turns();
+    take_turns(g_threads == 1);
     g_now = malloc(cells(g_columns) * sizeof *g_now);
     g_next = malloc(cells(g_columns) * sizeof *g_next);
     struct thread* const threads = calloc((size_t)g_threads, sizeof *threads);
@@ -187,6 +188,7 @@ int main(int argc, char** argv) {
     free(threads);
     free(g_now);
     free(g_next);
+    leave_turns();
     MPI_Finalize();
     return 0;
 }

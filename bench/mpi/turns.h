@@ -4,14 +4,20 @@
 // repetition, and tell its end by one in PATH.RANK.done.
 #pragma once
 
+#ifndef _GNU_SOURCE
+#error "define _GNU_SOURCE first: sched_setaffinity()"
+#endif
 #include <fcntl.h>
 #include <mpi.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static int g_rank;
 static int g_go = -1, g_done = -1;
+static int g_pinned;  // to a processor of its own
 
 static int opened(const char* turns, const char* what, int how) {
     char path[4096];
@@ -24,11 +30,57 @@ static int opened(const char* turns, const char* what, int how) {
     return file;
 }
 
-static void take_turns(void) {
+// Ranks of this host, and how many of them come before this one. Not MPI_Comm_split_type(), which
+// takes each rank for alone where an MPI's shared memory is switched off.
+static int ranks_here(int* before) {
+    char mine[MPI_MAX_PROCESSOR_NAME] = "";
+    int length, ranks, here = 0;
+    MPI_Get_processor_name(mine, &length);
+    MPI_Comm_size(MPI_COMM_WORLD, &ranks);
+    char* const names = malloc((size_t)ranks * sizeof mine);
+    MPI_Allgather(mine, sizeof mine, MPI_CHAR, names, sizeof mine, MPI_CHAR, MPI_COMM_WORLD);
+    *before = 0;
+    for (int rank = 0; rank < ranks; ++rank) {
+        if (strcmp(mine, names + (size_t)rank * sizeof mine) != 0) continue;
+        ++here;
+        *before += rank < g_rank;
+    }
+    free(names);
+    return here;
+}
+
+// Gives the calling thread a processor of this host that no other rank has. Returns 0 if there are
+// too few.
+static int pin(void) {
+    int before, number = -1;
+    const int ranks = ranks_here(&before);
+    cpu_set_t allowed, mine;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < ranks)
+        return 0;
+    for (int left = before; left >= 0; --left)
+        do {
+            ++number;
+        } while (!CPU_ISSET(number, &allowed));
+    CPU_ZERO(&mine);
+    CPU_SET(number, &mine);
+    return sched_setaffinity(0, sizeof mine, &mine) == 0;
+}
+
+// may_pin: give each rank a processor, if there are as many. Threads that it makes later have it,
+// too: not for a rank with several.
+static void take_turns(int may_pin) {
     const char* const turns = getenv("TURNS");
     if (turns == NULL) return;
     g_go = opened(turns, "go", O_RDONLY);
     g_done = opened(turns, "done", O_WRONLY);
+    g_pinned = may_pin && pin();
+}
+
+// After the last turn: waits until the other jobs have ended theirs. MPI_Finalize would disturb
+// them.
+static void leave_turns(void) {
+    char byte;
+    if (g_go >= 0 && read(g_go, &byte, 1) != 1) MPI_Abort(MPI_COMM_WORLD, 1);
 }
 
 // The kernel decides on which processor a rank wakes up: perhaps two ranks on one, while another
@@ -45,7 +97,7 @@ static void begin_turn(void) {
     char byte;
     if (g_go < 0) return;
     if (read(g_go, &byte, 1) != 1) MPI_Abort(MPI_COMM_WORLD, 1);
-    spread();
+    if (!g_pinned) spread();
 }
 
 static void end_turn(void) {

@@ -83,9 +83,12 @@ class Job:
             stderr=subprocess.STDOUT,
             env={**os.environ, **environment, "TURNS": str(self.turns)})
 
-    def turn(self):
+    def _go(self):
         for end in self.go:
             os.write(end, b".")
+
+    def turn(self):
+        self._go()
         until = time.monotonic() + PATIENCE
         for end in self.done:
             while not select.select([end], [], [], 1)[0]:
@@ -94,7 +97,8 @@ class Job:
             os.read(end, 1)
 
     def results(self):
-        """The words of what was written for each turn, once the job has ended."""
+        """The words of what was written for each turn, once the job has ended, which it does now."""
+        self._go()
         if self.process.wait(PATIENCE) != 0:
             self.fail()
         lines = (line.split() for line in self.text().splitlines())
