@@ -24,7 +24,7 @@ from pathlib import Path
 import phases
 from programs import DEBIAN, Unavailable
 from rndv_modes import NOT_HERE, WAYS, in_rounds, print_lines, print_table
-from turns import RANKS, mpis, over_heddle, parser_of
+from turns import RANKS, by_rendezvous, mpis, over_heddle, parser_of
 
 SIDES = {"sender": [], "receiver": ["--recv"]}
 PROTOCOLS = ("rget", "rput", "tupleq", "auto")
@@ -85,7 +85,7 @@ def smb_once(options, mpi, program, side, size, way):
     device = [] if options.hardware else [options.heddle.with_name("softhca"), "run", "--"]
     words = [*device, *mpi.mpiexec(RANKS), program, "--msgsize", size, "--thresh", KNEE, *SIDES[side],
              *(["--iterations", options.iterations] if options.iterations else [])]
-    environment = {**over_heddle(mpi, options.heddle.parent.parent / "lib"), "FI_HEDDLE_RNDV": way}
+    environment = {**over_heddle(mpi, options.heddle.parent.parent / "lib"), **by_rendezvous(way)}
     try:
         done = subprocess.run(list(map(str, words)), stdin=subprocess.DEVNULL, capture_output=True, text=True,
                               check=False, timeout=options.patience, env={**os.environ, **environment})

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from turns import HERE, RANKS, Job, mpis, over_heddle, over_ucx
+from turns import HERE, RANKS, Job, by_rendezvous, mpis, over_heddle, over_ucx
 
 SIZES = (0, 8, 1024, 8192, 16384, 65536, 262144, 1 << 20, 4 << 20)
 TURNS = 5  # of each side and size, in overlap.c
@@ -97,7 +97,7 @@ def main():
             binary = Path(folder) / f"overlap.{mpi.key}"
             subprocess.run([mpi.mpicc, "-O2", "-o", binary, HERE / "overlap.c"], check=True)
             ours = over_heddle(mpi, options.heddle.parent.parent / "lib")
-            ways = {way: over_ucx(mpi) if way == "ucx" else {**ours, "FI_HEDDLE_RNDV": way}
+            ways = {way: over_ucx(mpi) if way == "ucx" else {**ours, **by_rendezvous(way)}
                     for way in options.way or (*WAYS, "ucx")}
             seen = {}
             for _ in range(options.rounds):

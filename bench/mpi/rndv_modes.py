@@ -26,16 +26,16 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "tests" / "mpi"), str(HERE)]
 import mpis  # noqa: E402
 from programs import DEBIAN, Unavailable, energy_kept, lammps, own, ready  # noqa: E402
-from turns import SEEN_BY_REUSE  # noqa: E402
+from turns import SEEN_BY_REUSE, by_rendezvous  # noqa: E402
 
 # What is set for each way; the first is what others are compared with.
 WAYS = {
     "rndv": {
-        "rget": {"FI_HEDDLE_RNDV": "rget"},
-        "rput": {"FI_HEDDLE_RNDV": "rput"},
-        "tupleq": {"FI_HEDDLE_RNDV": "tupleq", "FI_HEDDLE_TUPLE_COPY": "0"},
-        "tupleq, copy": {"FI_HEDDLE_RNDV": "tupleq"},
-        "auto": {"FI_HEDDLE_RNDV": "auto"},
+        "rget": by_rendezvous("rget"),
+        "rput": by_rendezvous("rput"),
+        "tupleq": {**by_rendezvous("tupleq"), "FI_HEDDLE_TUPLE_COPY": "0"},
+        "tupleq, copy": by_rendezvous("tupleq"),
+        "auto": by_rendezvous("auto"),
     },
     "post": {path: {"FI_HEDDLE_POST": path} for path in ("verbs", "direct")},
     "reuse": {way: {**SEEN_BY_REUSE, "FI_HEDDLE_REUSE": way} for way in ("off", "auto")},

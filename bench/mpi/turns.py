@@ -23,6 +23,11 @@ SEEN_BY_REUSE = {"FI_HEDDLE_INJECT_SIZE": "128"}
 UCX = ("rc_verbs", "rc_mlx5")  # UCX's transports that the paper on direct verbs compares
 
 
+def by_rendezvous(way):
+    """All messages above the eager size go by that protocol, none in fragments."""
+    return {"FI_HEDDLE_RNDV": way, "FI_HEDDLE_RNDV_SIZE": "0"}
+
+
 def compiled(mpi, folder, name):
     """The program NAME.c of this folder for that MPI, in `folder`, made if it is not there."""
     binary = folder / f"{name}.{mpi.key}"

@@ -37,9 +37,11 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
     if (!parse(bytes, has_immediate, immediate, message)) return protocol_error(peer);
     if (is_sequenced(header.kind)) {
         if (header.sequence != peer.incoming.expected_sequence()) return protocol_error(peer);
-        peer.incoming.count_received();
+        if (header.kind != Kind::kFragment) peer.incoming.count_received();
     }
     switch (header.kind) {
+        case Kind::kFragment:
+            return fragments_.on_message(peer, message);
         case Kind::kRts:
             return delivery_.on_rts(peer, message);
         case Kind::kCts:

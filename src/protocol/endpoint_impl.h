@@ -15,12 +15,14 @@
 #include "protocol/core/reuse_policy.h"
 #include "protocol/eager/eager_sender.h"
 #include "protocol/eager/flow_control.h"
+#include "protocol/eager/fragment_sender.h"
 #include "protocol/rdm_endpoint.h"
 #include "protocol/ring/rings.h"
 #include "protocol/rma/atomics.h"
 #include "protocol/rma/rma.h"
 #include "protocol/rndv/rendezvous.h"
 #include "protocol/tag/delivery.h"
+#include "protocol/tag/fragments.h"
 #include "protocol/tag/receiver.h"
 #include "protocol/tag/receives.h"
 #include "protocol/tag/unexpected.h"
@@ -160,10 +162,12 @@ private:
     Liveness liveness_{*this};
     FlowControl flow_{*this};
     EagerSender eager_{*this, channel->limits(), rings, reuse_, requests, flow_};
+    FragmentSender fragment_sender_{*this, requests, flow_};
     RendezvousProtocol rendezvous_{*this, requests, delivery_};
     Receives receives_{*this};
     UnexpectedMessages unexpected_{*this, receives_};
     Delivery delivery_{*this, receives_, unexpected_, flow_, rendezvous_};
+    Fragments fragments_{*this, receives_, unexpected_, delivery_};
     Receiver receiver_{*this, receives_, delivery_};
 };
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The ways of messages out: to a tuple's queue, at once with their payload (eager/), or, above the
-// eager limit or where the peer has no credit left for eager payload, by rendezvous (rndv/).
+// The ways of messages out: to a tuple's queue, at once with their payload (eager/), in one SEND or
+// in fragments, or, above these limits or where the peer has no credit left for such payload, by
+// rendezvous (rndv/).
 #include <rdma/fi_errno.h>
 
 #include "protocol/send_fast_path.h"
@@ -112,8 +113,10 @@ ssize_t EndpointImpl::send_by_software(Peer& peer, const SendArguments& a, std::
 
 bool EndpointImpl::start(SendRequest& t) {
     Peer& peer = *t.peer;
-    if (t.flags & FI_MATCH_COMPLETE || t.late.is_late || !flow_.may_send(peer, t.bytes))
-        return rendezvous_.start(t);
+    const bool must_meet = t.flags & FI_MATCH_COMPLETE || t.late.is_late;
+    if (must_meet || !flow_.may_send(peer, t.bytes))
+        return !must_meet && flow_.may_send_fragments(peer, t.bytes) ? fragment_sender_.start(t)
+                                                                     : rendezvous_.start(t);
     WrContext sent;
     if (t.report.what & (WrContext::kEntry | WrContext::kCount)) {
         sent.user = this;

@@ -101,7 +101,7 @@ constexpr OptionDeclaration kTable[] = {
      "instead of T x T x P. no: RC.",
      [](Text text, Options& o) { return truth(text, o.protocol.xrc); }},
     {"rndv", FI_PARAM_STRING, "rget", "auto, tupleq, rget, rput",
-     "How messages above the eager size travel. rget: the receiver reads them. rput: the "
+     "How messages above FI_HEDDLE_RNDV_SIZE travel. rget: the receiver reads them. rput: the "
      "sender writes them. tupleq: for tags that repeat, the device matches and places "
      "messages of all sizes, by queues for tuples of sender and tag. auto: tupleq for "
      "tuples whose large messages repeat and mostly find a posted receive. Messages without "
@@ -146,9 +146,15 @@ constexpr OptionDeclaration kTable[] = {
      "tuple queues are used.",
      [](Text text, Options& o) { return truth(text, o.protocol.tuples.no_wildcards); }},
     {"eager_size", FI_PARAM_SIZE_T, "8192", "256 to 1048576 bytes (K and M are understood)",
-     "Messages up to this size are sent at once, to buffers of the receiver. Larger ones go "
-     "by rendezvous.",
+     "Messages up to this size are sent at once, to one buffer of the receiver. Larger ones take "
+     "several (FI_HEDDLE_RNDV_SIZE).",
      [](Text text, Options& o) { return number(text, 256, 1 << 20, o.protocol.eager_bytes); }},
+    {"rndv_size", FI_PARAM_SIZE_T, "32768", "0 to 67108864 bytes (K and M)",
+     "Messages above this size go by rendezvous (FI_HEDDLE_RNDV). From the eager size up to it "
+     "they "
+     "are sent at once, in fragments of the eager size. 0: all above the eager size go by "
+     "rendezvous.",
+     [](Text text, Options& o) { return number(text, 0, 64 << 20, o.protocol.rendezvous_above); }},
     {"inline_size", FI_PARAM_SIZE_T, "128", "0 to 1024 bytes",
      "Messages up to this size are copied into the work queue entry.",
      [](Text text, Options& o) {
@@ -216,8 +222,8 @@ constexpr OptionDeclaration kTable[] = {
      "registered. A buffer that was used that often is likely used again.",
      [](Text text, Options& o) { return number(text, 1, 100, o.protocol.reuse.speculation); }},
     {"mr_cache", FI_PARAM_SIZE_T, "1G", "0 to 1T bytes (K, M and G)",
-     "Program memory that stays registered after its second use for messages above the "
-     "eager size or for RMA. If the kernel enforces `ulimit -l`, at most half of that limit "
+     "Program memory that stays registered after its second use for messages by rendezvous "
+     "or for RMA. If the kernel enforces `ulimit -l`, at most half of that limit "
      "is used. 0: memory is registered for each operation.",
      [](Text text, Options& o) { return number(text, 0, 1ULL << 40, o.protocol.mr_cache_bytes); }},
     {"relaxed_ordering", FI_PARAM_BOOL, "yes", "yes, no",

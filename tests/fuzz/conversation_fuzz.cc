@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "conversation_bodies.h"
 #include "input.h"
 #include "protocol/endpoint_impl.h"
 #include "tests/support/endpoint_support.h"
@@ -30,7 +31,6 @@ using softhca::fuzz::Input;
 using test::End;
 
 constexpr Rendezvous kWays[] = {Rendezvous::kGet, Rendezvous::kPut, Rendezvous::kTuple};
-constexpr std::size_t kSizes[] = {0, 8, 200, 300, 5000};
 constexpr std::size_t kHostile = 2, kMostSteps = 60;
 
 Options options_for(Rendezvous way) {
@@ -41,6 +41,7 @@ Options options_for(Rendezvous way) {
     options.post = PostPath::kVerbs;
     options.rendezvous = way;
     options.eager_bytes = 256;
+    options.rendezvous_above = 2048;
     options.inline_bytes = 64;
     options.receive_buffers = 32;
     options.send_depth = 32;
@@ -142,14 +143,6 @@ private:
         return operations_.back();
     }
 
-    std::uint64_t identifier() {
-        if (input_.one_in(8)) return input_.value<std::uint64_t>();
-        return input_.below(4) | std::uint64_t{input_.below(4)} << 32;
-    }
-    std::uint32_t count() {
-        static constexpr std::uint32_t kCounts[] = {0, 1, 2, 8, 9, 31, 32, 33, 64, 1u << 31, ~0u};
-        return input_.one_in(16) ? input_.word() : input_.pick(kCounts);
-    }
     std::uint64_t tag() {
         return input_.one_in(8) ? input_.value<std::uint64_t>() : input_.below(3);
     }
@@ -250,98 +243,17 @@ private:
             bytes.insert(bytes.end(), at, at + sizeof value);
         };
         if (header.flags & Header::kWideData) add(input_.value<std::uint64_t>());
-        add_body(header, add);
+        bodies_.add_body(header, add);
         if (input_.one_in(8)) bytes.resize(bytes.size() + input_.below(64));
         if (input_.one_in(8))
             bytes.resize(bytes.size() - input_.below(static_cast<std::uint32_t>(
                                             bytes.size() - sizeof header + 1)));
         bytes.resize(std::min<std::size_t>(bytes.size(), body.channel->send_buffers().bytes()));
         if (!EndpointImpl::can_send(peer) || !body.send_control(peer, bytes)) return;
-        if (is_sequenced(header.kind)) peer.outgoing.count_sequenced();
+        // Most fragments are not the last: those have one number.
+        if (is_sequenced(header.kind) && (header.kind != Kind::kFragment || input_.one_in(3)))
+            peer.outgoing.count_sequenced();
     }
-    template <class Add>
-    void add_body(const Header& header, const Add& add) {
-        const auto add_segments = [&](std::uint32_t segments, std::uint64_t bytes) {
-            for (std::uint32_t i = 0; i < segments && i < kMaxSegments; ++i)
-                add(Segment{input_.value<std::uint64_t>() >> 1,
-                            i + 1 == segments ? bytes - i * (bytes / segments) : bytes / segments,
-                            input_.word(), 0});
-        };
-        switch (header.kind) {
-            case Kind::kRts: {
-                if (header.flags & Header::kLater) add(PlaceBody{count(), count(), 0});
-                RtsBody rts{identifier(), input_.pick(kSizes), 0, 0};
-                if (!(header.flags & Header::kPut)) rts.segments = 1 + input_.below(kMaxSegments);
-                add(rts);
-                return add_segments(rts.segments, rts.bytes);
-            }
-            case Kind::kCts: {
-                const CtsBody cts{identifier(), identifier(), input_.pick(kSizes),
-                                  1 + input_.below(kMaxSegments), 0};
-                add(cts);
-                return add_segments(cts.segments, cts.bytes);
-            }
-            case Kind::kFin:
-                return add(FinBody{identifier(), count(), input_.below(2)});
-            case Kind::kCredit:
-            case Kind::kData:
-                return add(CreditBody{count()});
-            case Kind::kAtomic: {
-                AtomicBody ask;
-                ask.operation = identifier();
-                ask.address = input_.value<std::uint64_t>();
-                ask.key = input_.word();
-                ask.count = input_.below(9);
-                ask.datatype = input_.byte() % 16;
-                ask.op = input_.byte() % 32;
-                ask.flags = input_.byte() % 4;
-                add(ask);
-                for (std::uint32_t i = 0; i < ask.count * input_.below(3); ++i)
-                    add(input_.value<std::uint64_t>());
-                return;
-            }
-            case Kind::kAtomicReply:
-                add(AtomicReplyBody{identifier(), count(), 8});
-                return add(std::uint64_t{5});
-            case Kind::kRing:
-                return add(RingBody{input_.value<std::uint64_t>() >> 1, input_.word(),
-                                    1u << input_.below(20), 64u << input_.below(16), 0});
-            case Kind::kRingTaken:
-                return add(RingTakenBody{count(), 0});
-            case Kind::kTupleOpen: {
-                TupleOpenBody open;
-                open.sender = identifier();
-                open.mask = input_.one_in(3) ? input_.value<std::uint64_t>() : 0;
-                open.credits = input_.value<std::uint64_t>() & ~std::uint64_t{7} >> 1;
-                open.credits_key = input_.word();
-                open.flags = input_.below(2);
-                return add(open);
-            }
-            case Kind::kTupleAnswer: {
-                TupleAnswerBody answer;
-                answer.tuple = identifier();
-                answer.receiver = identifier();
-                answer.mask = input_.one_in(3) ? input_.value<std::uint64_t>() : 0;
-                answer.srqn = input_.word() & 0xff'ffff;
-                answer.declined = input_.below(20);
-                return add(answer);
-            }
-            case Kind::kTupleBegin:
-            case Kind::kTupleEnd:
-                return add(TupleBeginBody{identifier()});
-            case Kind::kTupleRevoke:
-                return add(TupleRevokeBody{identifier(), count(), 0});
-            case Kind::kTupleDrained:
-                return add(TupleDrainedBody{identifier(), count(), input_.word() & 0xff'ffff});
-            case Kind::kTupleClosed:
-                return add(TupleClosedBody{identifier(), count(), 0});
-            default:
-                for (std::uint32_t i = 0; i < input_.below(64); ++i)
-                    add(input_.byte());
-                return;
-        }
-    }
-
     // Whatever the ring's owner takes for a message.
     void write_into_ring() {
         EndpointImpl& body = hostile().impl();
@@ -357,8 +269,8 @@ private:
                             tag()};
         std::memcpy(bytes + 8, &header, sizeof header);
         RingTail tail = ring->tail(24);
-        if (input_.one_in(2)) tail.bytes = count();
-        if (input_.one_in(4)) tail.round = count();
+        if (input_.one_in(2)) tail.bytes = bodies_.count();
+        if (input_.one_in(4)) tail.round = bodies_.count();
         tail.flags = input_.below(4);
         std::memcpy(bytes + sizeof bytes - sizeof tail, &tail, sizeof tail);
         write(peer, bytes, ring->address(sizeof bytes - sizeof tail), ring->key());
@@ -389,7 +301,7 @@ private:
         Peer& of_peer = *of.impl().peers[0];
         const TupleOut* const queue = of.impl().tuples->sender.find(of_peer, input_.below(3));
         if (queue == nullptr || queue->srqn == 0) return;
-        const std::uint32_t number = input_.one_in(4) ? count() : queue->sent;
+        const std::uint32_t number = input_.one_in(4) ? bodies_.count() : queue->sent;
         // With credit only: without, the connection of all messages would wait for a receive.
         const auto* const credit = queue->credits + queue->sent % kTupleDepth * sizeof(TupleCredit);
         TupleCredit there;
@@ -407,6 +319,7 @@ private:
     }
 
     Input& input_;
+    Bodies bodies_{input_};
     const Options options_;
     std::deque<Operation> operations_;  // before the endpoints, which use their memory
     std::deque<std::vector<char>> honest_;

@@ -54,6 +54,11 @@ void check(const Message& message, std::span<const std::byte> bytes) {
     switch (message.header.kind) {
         case Kind::kEager:
             return;
+        case Kind::kFragment:
+            if (message.payload.empty() || message.fragment.offset >= message.fragment.bytes ||
+                message.payload.size() > message.fragment.bytes - message.fragment.offset)
+                fail("a fragment that is not within its message");
+            return;
         case Kind::kRts:
             if ((message.header.flags & Header::kPut) != 0) {
                 if (message.rts.segments != 0) fail("segments of an RPUT");

@@ -29,7 +29,7 @@ bool holds(const Registration& each, const void* at) {
 
 class RelaxedOrdering : public testing::TestWithParam<Rendezvous> {
 protected:
-    static constexpr std::size_t kEager = 300, kLarge = 20'000;
+    static constexpr std::size_t kEager = 300, kLarge = 40'000;
     RelaxedOrdering() {
         options.rendezvous = GetParam();
         options.endpoints = Category::kMpiEverywhere;

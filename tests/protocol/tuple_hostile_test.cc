@@ -18,7 +18,7 @@
 namespace heddle::protocol::test {
 namespace {
 
-constexpr std::size_t kBytes = 10'000;
+constexpr std::size_t kBytes = 40'000;
 constexpr std::uint64_t kFriendTag = 0x1005;
 
 Options options() {

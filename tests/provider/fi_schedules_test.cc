@@ -71,7 +71,7 @@ private:
         for (std::size_t from = 0; from < kStations; ++from)
             for (std::size_t to = 0; to < kStations; ++to)
                 for (int i = 0; i < 6 && wrong_.empty(); ++i) {
-                    std::vector<std::byte> in(10000), out(10000);
+                    std::vector<std::byte> in(40000), out(40000);
                     End &sender = *ends_[from], &receiver = *ends_[to];
                     fi_cq_tagged_entry entry{};
                     fi_trecv(receiver.station.ep.get(), in.data(), in.size(), nullptr,
@@ -87,9 +87,9 @@ private:
     }
 
     std::size_t some_size() {
-        static constexpr std::size_t kSizes[] = {8,    0,    1,    100,   200,
-                                                 4000, 8192, 8193, 20000, 100000};
-        return large_ ? kSizes[6 + below(4)] : kSizes[below(std::size(kSizes))];
+        static constexpr std::size_t kSizes[] = {8,    0,    1,     100,   200,   4000,
+                                                 8192, 8193, 20000, 32768, 32769, 100000};
+        return large_ ? kSizes[8 + below(4)] : kSizes[below(std::size(kSizes))];
     }
 
     void send() {
@@ -379,7 +379,8 @@ private:
     std::string wrong_;
 };
 
-// By FI_HEDDLE_RNDV; "_few": where there are few entries, queue pairs and queues, and no copies.
+// By FI_HEDDLE_RNDV; "_few": where there are few entries, queue pairs and queues,
+// and neither copies nor fragments.
 class Schedules : public testing::TestWithParam<const char*> {
 protected:
     // Read once in a process: not by each schedule.
@@ -391,6 +392,7 @@ protected:
         setenv("FI_HEDDLE_TUPLE_QPS", few ? "1" : "2", 1);
         setenv("FI_HEDDLE_TUPLES", few ? "2" : "64", 1);
         setenv("FI_HEDDLE_TUPLE_COPY", few ? "0" : "8192", 1);
+        setenv("FI_HEDDLE_RNDV_SIZE", few ? "0" : "32768", 1);
         setenv("FI_HEDDLE_SEND_DEPTH", few ? "16" : "128", 1);
     }
 };

@@ -17,7 +17,7 @@
 namespace heddle::test {
 namespace {
 
-constexpr std::size_t kThreadSizes[] = {0, 8, 100, 129, 4000, 8192, 8193, 70'000};
+constexpr std::size_t kThreadSizes[] = {0, 8, 100, 129, 4000, 8192, 8193, 30'000, 70'000};
 constexpr std::size_t kMost = 70'000;
 constexpr unsigned kWindow = 8;
 

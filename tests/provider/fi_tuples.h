@@ -20,7 +20,7 @@ class TupleTest : public testing::Test {
 protected:
     static constexpr std::uint64_t kIgnored = 0x7f000000;
     static constexpr int kNumberShift = 24;
-    static constexpr std::size_t kLarge = 20'000;  // nobody copies it
+    static constexpr std::size_t kLarge = 40'000;  // nobody copies it
 
     // way: FI_HEDDLE_RNDV, and behind a '_' FI_HEDDLE_POST.
     explicit TupleTest(const std::string& way) {

@@ -7,7 +7,7 @@ namespace heddle::test {
 namespace {
 
 constexpr std::uint64_t kDeathTags = 4;
-constexpr std::size_t kDeathBytes = 20'000;
+constexpr std::size_t kDeathBytes = 40'000;
 constexpr int kWarm = 12;
 
 // In memory that both processes share. The sender writes its name, then sets `named`.

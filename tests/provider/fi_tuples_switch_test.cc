@@ -27,12 +27,12 @@ protected:
             for (int i = 0; i < early; ++i)
                 post(1, 0, tag, kLarge);
             for (int i = 0; i < early + behind; ++i) {
-                send(0, 1, tag, i % 5 == 4 ? 8193 : size);
+                send(0, 1, tag, i % 5 == 4 ? 32769 : size);
                 if (random() % 4 == 0) look();
             }
             ASSERT_NO_FATAL_FAILURE(end_queue(tag));
             for (int i = 0; i < 10; ++i) {
-                send(0, 1, tag, i % 2 == 0 ? size : 8193);
+                send(0, 1, tag, i % 2 == 0 ? size : 32769);
                 if (random() % 2 == 0) look();
             }
             receive_the_rest(tag);

@@ -11,7 +11,7 @@ namespace {
 
 class Tuples : public EachWay {};
 
-constexpr std::size_t kTupleSizes[] = {0, 8, 100, 1000, 8192, 8193, 1 << 20};
+constexpr std::size_t kTupleSizes[] = {0, 8, 100, 1000, 8192, 8193, 32769, 1 << 20};
 
 TEST_P(Tuples, TakeAllSizes) {
     open(2);

@@ -16,22 +16,13 @@
 
 #include "protocol/tag/receiver.h"
 #include "protocol/tupleq/tuple_receiver.h"
+#include "tests/unit/protocol_no_fetcher.h"
 #include "tests/unit/protocol_tuple_support.h"
 
 namespace heddle::protocol::test {
 
 inline constexpr std::uint64_t kSender = 41, kCredits = 1 << 20;
 inline constexpr std::uint32_t kKey = 5, kQpn = 99, kQueues = 2;
-
-// No message of these tests is fetched.
-class NoFetcher final : public MessageFetcher {
-public:
-    void fetch(Receive&, std::span<const iovec>, std::size_t, Peer&, const AnnouncedMessage&,
-               std::span<const Segment>) override {
-        ADD_FAILURE();
-    }
-    void refuse(Peer&, std::uint64_t, int) override { ADD_FAILURE(); }
-};
 
 class TupleReceiverTest : public ::testing::Test {
 protected:

@@ -5,6 +5,7 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_domain.h>
 
+#include <array>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -128,6 +129,35 @@ TEST(Wire, Eager) {
         EXPECT_FALSE(Bytes(Kind::kEager).parses(out, false, size));
 }
 
+TEST(Wire, FragmentsLieWithinTheirMessage) {
+    const auto parses = [](std::uint64_t bytes, std::uint64_t offset, std::size_t payload) {
+        Message out;
+        const bool good = std::move(Bytes(Kind::kFragment, Header::kTagged)
+                                        .add(FragmentBody{bytes, offset})
+                                        .fill(payload))
+                              .parses(out);
+        if (good) {
+            EXPECT_EQ(out.fragment.bytes, bytes);
+            EXPECT_EQ(out.fragment.offset, offset);
+            EXPECT_EQ(out.payload.size(), payload);
+        }
+        return good;
+    };
+    EXPECT_TRUE(parses(1, 0, 1));
+    EXPECT_TRUE(parses(100, 0, 60));
+    EXPECT_TRUE(parses(100, 60, 40));
+    EXPECT_FALSE(parses(100, 60, 41));
+    EXPECT_FALSE(parses(100, 100, 1));
+    EXPECT_FALSE(parses(100, 50, 0));
+    EXPECT_FALSE(parses(0, 0, 0));
+    EXPECT_FALSE(parses(100, kMost - 10, 20)) << "the end wraps around";
+    EXPECT_TRUE(parses(kMost, kMost - 1, 1));
+    Message out;
+    const Bytes whole = std::move(Bytes(Kind::kFragment).add(FragmentBody{8, 0}));
+    for (std::size_t size = 0; size <= sizeof(Header) + sizeof(FragmentBody); ++size)
+        EXPECT_FALSE(whole.parses(out, false, size));
+}
+
 TEST(Wire, UnknownKinds) {
     for (unsigned kind = 0; kind < 256; ++kind) {
         if (kind >= 1 && kind <= static_cast<unsigned>(Kind::kLast)) continue;
@@ -183,6 +213,8 @@ TEST(Wire, FlagsOfAKind) {
         }
     };
     allowed(Kind::kEager, std::uint32_t{0}, Header::kTagged | Header::kWideData);
+    allowed(Kind::kFragment, std::array{FragmentBody{17, 0}, FragmentBody{}},
+            Header::kTagged | Header::kWideData);
     allowed(Kind::kRts, rts(0, 0), Header::kTagged | Header::kWideData | Header::kPut);
     allowed(Kind::kCts, cts(0, 0), 0);
     allowed(Kind::kFin, FinBody{}, 0);

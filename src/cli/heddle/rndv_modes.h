@@ -18,6 +18,7 @@ inline protocol::Options options_of(const std::string& mode, const std::string& 
     using protocol::Rendezvous;
     protocol::Options options;
     options.device = device;
+    options.rendezvous_above = 0;  // what is longer than eager shall go by that mode
     options.rendezvous = mode == "rput"   ? Rendezvous::kPut
                          : mode == "rget" ? Rendezvous::kGet
                          : mode == "auto" ? Rendezvous::kAuto

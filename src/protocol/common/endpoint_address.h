@@ -29,7 +29,7 @@ struct ProcessName {
 // 48 bytes, little-endian as both architectures are; sent as it stands.
 struct EndpointAddress {
     static constexpr std::uint16_t kMagic = 0x4e48;  // "HN"
-    static constexpr std::uint8_t kVersion = 2;
+    static constexpr std::uint8_t kVersion = 3;
     enum Flags : std::uint8_t { kXrc = 1, kEthernet = 2 };
 
     std::uint16_t magic = kMagic;

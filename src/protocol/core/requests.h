@@ -80,7 +80,8 @@ struct SendRequest final : PendingOp, PoolSlot<SendRequest> {
     Bulk bulk;
     OutstandingReply reply;  // kAnswer
     AtomicResults results;
-    std::uint64_t receive = 0;  // RPUT: the receiver's number
+    std::uint64_t receive = 0;       // RPUT: the receiver's number
+    std::size_t fragments_sent = 0;  // bytes of them (eager/fragment_sender.h)
     LatePlace late;
 
     // The application's memory. descriptors: nullptr, or one for each buffer.

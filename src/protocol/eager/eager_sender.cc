@@ -5,19 +5,11 @@
 #include <cstring>
 
 #include "heddle/detail/assert.h"
+#include "protocol/common/iov.h"
 #include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
 namespace {
-
-std::byte* gather(std::byte* to, const iovec* iov, std::size_t count) noexcept {
-    for (std::size_t i = 0; i < count; ++i) {
-        if (iov[i].iov_len == 0) continue;
-        std::memcpy(to, iov[i].iov_base, iov[i].iov_len);
-        to += iov[i].iov_len;
-    }
-    return to;
-}
 
 // Remote CQ data that does not fit into 32 bits travels behind the header.
 bool is_wide(const EagerMessage& out) noexcept { return out.has_data && out.data > UINT32_MAX; }
@@ -29,6 +21,10 @@ std::byte* put_header(std::byte* to, const EagerMessage& out) noexcept {
     MessageWriter message({to, sizeof header + sizeof out.data}, header);
     if (is_wide(out)) message.add(out.data);
     return to + message.written().size();
+}
+
+std::byte* put_payload(std::byte* to, const EagerMessage& out) noexcept {
+    return gather({out.iov, out.count}, 0, {to, out.bytes});
 }
 
 ibv_sge sge_of(const void* at, std::size_t bytes, std::uint32_t key = 0) noexcept {
@@ -104,7 +100,7 @@ post::Posted EagerSender::post_inline(Peer& peer, const EagerMessage& out, SendR
     ibv_sge sges[2];
     std::size_t used = 1;
     if (ring != nullptr) {
-        end = gather(end, out.iov, out.count);
+        end = put_payload(end, out);
         end = address_ring(work, peer, *ring, out, static_cast<std::size_t>(end - flat), end);
     } else {
         address_send(work, peer, out);
@@ -112,7 +108,7 @@ post::Posted EagerSender::post_inline(Peer& peer, const EagerMessage& out, SendR
             sges[1] = sge_of(out.iov[0].iov_base, out.bytes);
             used = 2;
         } else {
-            end = gather(end, out.iov, out.count);
+            end = put_payload(end, out);
         }
     }
     HEDDLE_DEBUG_ASSERT(end <= flat + sizeof flat, "what is inline fits into an entry");
@@ -129,7 +125,7 @@ post::Posted EagerSender::post_copied(Peer& peer, const EagerMessage& out, SendR
     std::byte* const buffer = buffers.take();
     if (buffer == nullptr) return post::Posted::kFull;
     post::WorkRequest work;
-    std::byte* end = gather(put_header(buffer, out), out.iov, out.count);
+    std::byte* end = put_payload(put_header(buffer, out), out);
     if (ring != nullptr)
         end = address_ring(work, peer, *ring, out, static_cast<std::size_t>(end - buffer), end);
     else

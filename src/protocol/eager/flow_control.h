@@ -16,14 +16,20 @@ public:
     explicit FlowControl(CoreServices& core) noexcept  // kept
         : core_(core),
           eager_bytes_(core.options.eager_bytes),
+          most_bytes_(core.options.most_copied()),
           most_unacked_(core.options.unexpected_bytes) {}
     FlowControl(const FlowControl&) = delete;
     FlowControl& operator=(const FlowControl&) = delete;
 
-    // A message of that size may be sent eagerly.
+    // A message of that size may be sent eagerly, at once.
     bool may_send(const Peer& peer, std::size_t bytes) const noexcept {
         return bytes <= kFreeBytes ||
                (bytes <= eager_bytes_ && unacked(peer) + bytes <= most_unacked_);
+    }
+    // The same in fragments.
+    bool may_send_fragments(const Peer& peer, std::size_t bytes) const noexcept {
+        return bytes > eager_bytes_ && bytes <= most_bytes_ &&
+               unacked(peer) + bytes <= most_unacked_;
     }
     // Such a message was sent.
     void count_sent(const Peer& peer, std::size_t bytes) {
@@ -52,7 +58,7 @@ private:
     void give_credit(Peer& peer, std::size_t bytes);
 
     CoreServices& core_;
-    const std::size_t eager_bytes_, most_unacked_;
+    const std::size_t eager_bytes_, most_bytes_, most_unacked_;
     std::vector<OfPeer> by_peer_;  // by Peer::number; as many as were asked for
 };
 

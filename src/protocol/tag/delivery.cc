@@ -2,28 +2,13 @@
 // Messages into their receives: see delivery.h.
 #include "protocol/tag/delivery.h"
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <utility>
 
 #include "heddle/detail/assert.h"
+#include "protocol/common/iov.h"
 
 namespace heddle::protocol {
-namespace {
-
-// Bytes that fit; the rest of the message is cut off.
-std::size_t scatter(std::span<const iovec> to, std::span<const std::byte> from) noexcept {
-    std::size_t done = 0;
-    for (const iovec& buffer : to) {
-        const std::size_t bytes = std::min(buffer.iov_len, from.size() - done);
-        if (bytes != 0) std::memcpy(buffer.iov_base, from.data() + done, bytes);
-        done += bytes;
-    }
-    HEDDLE_ASSERT(done <= from.size());
-    return done;
-}
-
-}  // namespace
 
 void Delivery::on_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
                         std::span<const std::byte> payload) {
@@ -32,6 +17,15 @@ void Delivery::on_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
         deliver(static_cast<Receive&>(*posted), peer, info, payload);
     else
         unexpected_.keep_eager(peer, is_tagged, info, payload);
+}
+
+void Delivery::on_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
+                        std::unique_ptr<std::byte[]> payload, std::size_t bytes) {
+    PostedReceive* const posted = receives_.matcher(is_tagged).arrive(peer.number, info.tag);
+    if (posted != nullptr)
+        deliver(static_cast<Receive&>(*posted), peer, info, {payload.get(), bytes});
+    else
+        unexpected_.keep_eager(peer, is_tagged, info, std::move(payload), bytes);
 }
 
 void Delivery::on_rts(Peer& peer, const Message& message) {
@@ -53,9 +47,14 @@ void Delivery::on_rts(Peer& peer, const Message& message) {
 void Delivery::deliver(Receive& whole, Peer& peer, const MessageInfo& info,
                        std::span<const std::byte> payload) {
     Receive& receive = receives_.part_of(whole, payload.size());
-    const std::size_t taken = scatter(receive.buffers(), payload);
-    flow_.count_taken(peer, payload.size());
-    receives_.finish(receive, peer, info, {receive.first_buffer(), payload.size(), taken, 0, 0});
+    const std::size_t taken = scatter(receive.buffers(), 0, payload);
+    end_copied(receive, peer, info, payload.size(), taken);
+}
+
+void Delivery::end_copied(Receive& receive, Peer& peer, const MessageInfo& info, std::size_t bytes,
+                          std::size_t taken) {
+    flow_.count_taken(peer, bytes);
+    receives_.finish(receive, peer, info, {receive.first_buffer(), bytes, taken, 0, 0});
 }
 
 void Delivery::deliver(Receive& whole, Unexpected& message) {

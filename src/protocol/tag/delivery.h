@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 
 #include "protocol/core/core_services.h"
@@ -28,7 +29,12 @@ public:
     // The peer's next message has come: an eager one, or an RTS.
     void on_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
                   std::span<const std::byte> payload);
+    void on_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
+                  std::unique_ptr<std::byte[]> payload, std::size_t bytes);
     void on_rts(Peer& peer, const Message& message);
+    // So much of an eager message of that size has been copied into its receive, which ends.
+    void end_copied(Receive& receive, Peer& peer, const MessageInfo& info, std::size_t bytes,
+                    std::size_t taken);
     // The receive takes it. Neither is queued.
     void deliver(Receive& receive, Peer& peer, const MessageInfo& info,
                  std::span<const std::byte> payload);

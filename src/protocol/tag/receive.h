@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "heddle/detail/assert.h"
 #include "protocol/common/message_info.h"
@@ -74,6 +75,11 @@ struct Unexpected final : UnexpectedMessage {
             to = large_.get();
         }
         if (!payload.empty()) std::memcpy(to, payload.data(), payload.size());
+    }
+    // The same with memory that has it already.
+    void set_payload(std::unique_ptr<std::byte[]> payload, std::size_t bytes) noexcept {
+        payload_bytes_ = bytes;
+        large_ = std::move(payload);
     }
     void drop_payload() noexcept {
         payload_bytes_ = 0;

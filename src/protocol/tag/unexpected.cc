@@ -50,6 +50,15 @@ inline Unexpected& UnexpectedMessages::make(Peer& peer, const MessageInfo& info)
     return *message;
 }
 
+// An eager message, which is whole.
+inline void UnexpectedMessages::keep(Unexpected& message, bool is_tagged) {
+    kept_of(*message.peer) += message.memory();
+    payload_bytes_ += message.payload().size();
+    core_.counts.unexpected_bytes_peak =
+        std::max<std::uint64_t>(core_.counts.unexpected_bytes_peak, payload_bytes_);
+    receives_.matcher(is_tagged).keep(message);
+}
+
 // Flat: in a burst, most messages come this way.
 [[gnu::flatten]] void UnexpectedMessages::keep_eager(Peer& peer, bool is_tagged,
                                                      const MessageInfo& info,
@@ -57,11 +66,15 @@ inline Unexpected& UnexpectedMessages::make(Peer& peer, const MessageInfo& info)
     if (!may_keep(peer, sizeof(Unexpected) + payload.size())) return;
     Unexpected& message = make(peer, info);
     message.set_payload(payload);
-    kept_of(peer) += message.memory();
-    payload_bytes_ += payload.size();
-    core_.counts.unexpected_bytes_peak =
-        std::max<std::uint64_t>(core_.counts.unexpected_bytes_peak, payload_bytes_);
-    receives_.matcher(is_tagged).keep(message);
+    keep(message, is_tagged);
+}
+
+void UnexpectedMessages::keep_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
+                                    std::unique_ptr<std::byte[]> payload, std::size_t bytes) {
+    if (!may_keep(peer, sizeof(Unexpected) + bytes)) return;
+    Unexpected& message = make(peer, info);
+    message.set_payload(std::move(payload), bytes);
+    keep(message, is_tagged);
 }
 
 void UnexpectedMessages::keep_announced(Peer& peer, bool is_tagged,

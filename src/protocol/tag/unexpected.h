@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,8 @@ public:
     // Messages without a receive. They are queued, unless the peer may not have more kept here.
     void keep_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
                     std::span<const std::byte> payload);
+    void keep_eager(Peer& peer, bool is_tagged, const MessageInfo& info,
+                    std::unique_ptr<std::byte[]> payload, std::size_t bytes);
     void keep_announced(Peer& peer, bool is_tagged, const AnnouncedMessage& announced,
                         std::span<const Segment> segments, const PlaceBody* late);
     // One that is queued no more is forgotten.
@@ -42,6 +45,7 @@ private:
     // would keep as many as there ever were.
     static constexpr std::size_t kMostFree = 1024;
 
+    void keep(Unexpected& message, bool is_tagged);
     Unexpected& make(Peer& peer, const MessageInfo& info);
     std::size_t& kept_of(const Peer& peer) {
         if (peer.number >= kept_.size()) [[unlikely]]

@@ -256,7 +256,7 @@ void TupleSender::advance(TupleOut& tuple) {
                             "what is at the device is under way");
         ++counts_.sent;
         if (!has) ++tuple.late;
-        if (t.bytes <= core_.options.eager_bytes) ++tuple.small;
+        if (t.bytes <= core_.options.most_copied()) ++tuple.small;
         const bool late = tuple.late > kMostLate, small = tuple.small > kMostSmall;
         if (++tuple.looked_at < kLateLook && !late) continue;
         tuple.looked_at = tuple.late = tuple.small = 0;

@@ -11,7 +11,8 @@ Tuples::Tuples(Core& core, RequestPool& requests, Receives& receives, Delivery& 
       receiver(core, receives, delivery, device, counts_),
       sender(core, requests, device, counts_),
       least_bytes_(core.options.rendezvous == Rendezvous::kTuple ? 0
-                                                                 : core.options.eager_bytes + 1) {}
+                                                                 : core.options.most_copied() + 1) {
+}
 
 bool Tuples::are_possible(const Core& core) noexcept {
     const bool wanted = core.options.rendezvous == Rendezvous::kTuple ||

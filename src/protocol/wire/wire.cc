@@ -16,13 +16,13 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 static_assert(sizeof(Segment) == 24 && sizeof(RtsBody) == 24 && sizeof(CtsBody) == 32 &&
-                  sizeof(FinBody) == 16 && sizeof(CreditBody) == 8 && sizeof(DataBody) == 8 &&
-                  sizeof(AtomicBody) == 32 && sizeof(AtomicReplyBody) == 16 &&
-                  sizeof(RingBody) == 24 && sizeof(RingTakenBody) == 8 &&
-                  sizeof(TupleOpenBody) == 40 && sizeof(TupleAnswerBody) == 32 &&
-                  sizeof(TupleBeginBody) == 8 && sizeof(PlaceBody) == 16 &&
-                  sizeof(TupleRevokeBody) == 16 && sizeof(TupleDrainedBody) == 16 &&
-                  sizeof(TupleClosedBody) == 16,
+                  sizeof(FinBody) == 16 && sizeof(CreditBody) == 8 && sizeof(FragmentBody) == 16 &&
+                  sizeof(DataBody) == 8 && sizeof(AtomicBody) == 32 &&
+                  sizeof(AtomicReplyBody) == 16 && sizeof(RingBody) == 24 &&
+                  sizeof(RingTakenBody) == 8 && sizeof(TupleOpenBody) == 40 &&
+                  sizeof(TupleAnswerBody) == 32 && sizeof(TupleBeginBody) == 8 &&
+                  sizeof(PlaceBody) == 16 && sizeof(TupleRevokeBody) == 16 &&
+                  sizeof(TupleDrainedBody) == 16 && sizeof(TupleClosedBody) == 16,
               "bodies travel as they lie in memory");
 
 // Bytes of any alignment, taken from the front.
@@ -48,6 +48,7 @@ private:
 bool flags_allowed(Kind kind, std::uint8_t flags) noexcept {
     switch (kind) {
         case Kind::kEager:
+        case Kind::kFragment:
             return (flags & ~(Header::kTagged | Header::kWideData)) == 0;
         case Kind::kRts:
             return (flags &
@@ -77,8 +78,8 @@ bool flags_allowed(Kind kind, std::uint8_t flags) noexcept {
 
 // Control between the two protocols has no completion that could carry data.
 bool data_allowed(Kind kind) noexcept {
-    return kind == Kind::kEager || kind == Kind::kRts || kind == Kind::kData ||
-           kind == Kind::kAtomic;
+    return kind == Kind::kEager || kind == Kind::kFragment || kind == Kind::kRts ||
+           kind == Kind::kData || kind == Kind::kAtomic;
 }
 
 bool in_address_space(std::uint64_t address, std::uint64_t bytes) noexcept {
@@ -113,6 +114,10 @@ bool atomic_allowed(const AtomicBody& body, std::size_t payload) noexcept {
     const std::uint64_t bytes = std::uint64_t{body.count} * atomic_size(body.datatype);
     HEDDLE_DEBUG_ASSERT(bytes != 0, "atomic_valid() knows the datatype");
     return in_address_space(body.address, bytes) && bytes * atomic_operands(body.op) == payload;
+}
+
+bool fragment_allowed(const FragmentBody& body, std::size_t payload) noexcept {
+    return payload != 0 && body.offset < body.bytes && payload <= body.bytes - body.offset;
 }
 
 bool ring_allowed(const RingBody& body) noexcept {
@@ -158,6 +163,10 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
     switch (header.kind) {
         case Kind::kEager:
             good = true;
+            break;
+        case Kind::kFragment:
+            good =
+                reader.read(out.fragment) && fragment_allowed(out.fragment, reader.rest().size());
             break;
         case Kind::kRts:
             if (!reader.read(out.rts)) return false;

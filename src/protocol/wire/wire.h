@@ -37,7 +37,8 @@ enum class Kind : std::uint8_t {
     kTupleDrained,  // none will be, and none is under way. TupleDrainedBody
     kTupleClosed,   // so many had come; the queue is gone. TupleClosedBody
     kTupleEnd,      // the rest has been sent otherwise. TupleBeginBody
-    kLast = kTupleEnd,
+    kFragment,      // of an eager message: FragmentBody, a part of the payload
+    kLast = kFragment,
 };
 
 struct Header {
@@ -68,7 +69,7 @@ inline std::uint16_t destination_of(const std::byte* header) noexcept {
 // Does its header have a sequence number?
 inline bool is_sequenced(Kind kind) noexcept {
     return kind == Kind::kEager || kind == Kind::kRts || kind == Kind::kAtomic ||
-           kind == Kind::kTupleBegin;
+           kind == Kind::kTupleBegin || kind == Kind::kFragment;
 }
 inline constexpr std::uint64_t kTaggedStart = std::uint64_t{Header::kTagged} << 8;
 inline constexpr std::uint64_t kSequenceOfStart = std::uint64_t{1} << 48;
@@ -123,6 +124,12 @@ inline int errno_of(std::uint32_t status) noexcept {
 }
 struct CreditBody {
     std::uint64_t bytes = 0;
+};
+// Fragments of a message come one behind the other, from offset 0, and no other sequenced message
+// between them. All have the same sequence number, flags, tag and data.
+struct FragmentBody {
+    std::uint64_t bytes = 0;   // of the message
+    std::uint64_t offset = 0;  // of this part of it, which has at least a byte
 };
 struct DataBody {
     std::uint64_t bytes = 0;  // that were written
@@ -212,6 +219,7 @@ struct Message {
         CtsBody cts;
         FinBody fin;
         CreditBody credit;
+        FragmentBody fragment;
         DataBody written;
         AtomicBody atomic;
         AtomicReplyBody atomic_reply;
@@ -230,8 +238,8 @@ struct Message {
 
 // False: not a message of this protocol (too short or too long, an unknown kind, a flag that its
 // kind does not have, data both ways, segments that do not add up); `out` holds nothing of use
-// then. kTagged: kEager and kRts. Remote CQ data, either way: those, kAtomic, and kData, which must
-// have it. kPut: kRts. Whether a target is there to be written to is not known here.
+// then. kTagged: kEager, kFragment and kRts. Remote CQ data, either way: those, kAtomic, and kData,
+// which must have it. kPut: kRts. Whether a target is there to be written to is not known here.
 bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
            Message& out) noexcept;
 
