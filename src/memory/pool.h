@@ -43,6 +43,7 @@ public:
             bytes_);
     }
 
+    bool is_half_taken() const noexcept { return free_.size() <= count_ / 2; }
     // A buffer, until give_back(). nullptr: all are taken.
     std::byte* take() noexcept {
         if (free_.empty()) return nullptr;

@@ -63,6 +63,32 @@ TEST_P(Bursts, ASenderAloneNeedsNoRequests) {
         until([&] { return two.receiver.endpoint->counts().received == number; }, {&two.receiver}));
 }
 
+// An injected message that is copied asks the device for no completion of its own: the next one of
+// its connection gives its buffer back. Messages go on when all buffers have been used.
+TEST_P(Bursts, CopiesThatAreInjectedNeedNoCompletionEach) {
+    Two two(options_by(GetParam()));
+    std::uint64_t first = 0;
+    ASSERT_EQ(two.inject(first), 0);
+    ASSERT_TRUE(
+        until([&] { return two.sender.impl().state().held == 0; }, {&two.sender, &two.receiver}));
+    std::vector<char> bytes(200, 'c');
+    const iovec piece{bytes.data(), bytes.size()};
+    for (int i = 0; i < 20; ++i)
+        ASSERT_EQ(two.sender.send(two.to, piece, FI_INJECT), 0);
+    ASSERT_TRUE(
+        until([&] { return two.receiver.endpoint->counts().received == 21; }, {&two.receiver}));
+    for (int i = 0; i < 20; ++i)
+        two.sender.endpoint->progress();
+    EXPECT_GE(two.sender.impl().channel->under_way(), 15U) << "what nobody asked for";
+    for (int i = 0; i < 500; ++i) {
+        ASSERT_EQ(two.sender.send(two.to, piece, FI_INJECT), 0);
+        two.receiver.endpoint->progress();
+    }
+    ASSERT_TRUE(until([&] { return two.receiver.endpoint->counts().received == 521; },
+                      {&two.sender, &two.receiver}));
+    EXPECT_EQ(two.sender.endpoint->counts().eager, 520U);
+}
+
 // When the receiver reads nothing, the sender is asked to try again, long before its memory is full
 // of messages.
 TEST_P(Bursts, ASenderIsHeldBackByAReceiverThatDoesNotRead) {

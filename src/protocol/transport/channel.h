@@ -55,9 +55,8 @@ struct WrContext {
     CompletionHandler* handler = nullptr;  // told instead of the user
     std::byte* buffer = nullptr;           // of the channel's pool: goes back
     std::uint8_t what = 0;
-    bool needs_completion() const noexcept {
-        return (what & ~kOwn) != 0 || handler != nullptr || buffer != nullptr;
-    }
+    // Its end is reported to somebody.
+    bool needs_completion() const noexcept { return (what & ~kOwn) != 0 || handler != nullptr; }
 };
 
 // The way to a remote context, or endpoint.
@@ -205,7 +204,7 @@ private:
     bool find_room(Connection& connection) noexcept;
     void take_back_room() noexcept;
     bool signal_behind(Connection& connection) noexcept;
-    static bool is_signaled(const Connection& connection, const WrContext& sent) noexcept;
+    bool is_signaled(const Connection& connection, const WrContext& sent) noexcept;
     void note(Connection& connection, const WrContext& sent, bool signal) noexcept;
     void add_receive(std::uint32_t buffer) noexcept;
     void count_free_receive() noexcept {  // of the direct path

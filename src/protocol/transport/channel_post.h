@@ -10,11 +10,13 @@
 namespace heddle::protocol {
 
 // Does the WR get a CQE? The last of many does, so that the others are known to be done; and so
-// does the last that there is room for.
+// does the last that there is room for. A buffer that nobody waits for comes back with the next
+// CQE of its connection. There may be none, so half of the buffers are for WRs with a CQE.
 [[gnu::always_inline]] inline bool Channel::is_signaled(const Connection& connection,
                                                         const WrContext& sent) noexcept {
     return sent.needs_completion() || connection.unsignaled() + 1 >= kSignalEvery ||
-           connection.posted_ + 1 == connection.room_until_;
+           connection.posted_ + 1 == connection.room_until_ ||
+           (sent.buffer != nullptr && send_buffers_.is_half_taken());
 }
 
 // Is there room for one more?
@@ -29,13 +31,14 @@ namespace heddle::protocol {
     HEDDLE_DEBUG_ASSERT(connection.posted_ - connection.done_ <= connection.sent_mask_,
                         "the record of an outstanding WR would be lost");
     const std::uint32_t number = connection.posted_++;
-    if (!signal && (sent.what & WrContext::kOwn) == 0) return;
+    const bool is_own = sent.what & WrContext::kOwn;
+    if (!signal && !is_own && sent.buffer == nullptr) return;
     Connection::Record& record = connection.record(number);
-    if (sent.what & WrContext::kOwn) record.argument = Connection::own_mark(number);
+    if (is_own) record.argument = Connection::own_mark(number);
+    if (sent.buffer != nullptr) record.buffer = send_buffers_.index_of(sent.buffer);
     if (!signal) return;
     HEDDLE_DEBUG_ASSERT(sent.user != nullptr || (sent.what & ~WrContext::kOwn) == 0,
                         "a report has somebody to go to");
-    if (sent.buffer != nullptr) record.buffer = send_buffers_.index_of(sent.buffer);
     if (sent.handler != nullptr) {
         record.argument = sent.handler;
         record.user = sent.user->number_;
