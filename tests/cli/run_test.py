@@ -114,6 +114,42 @@ class Environment(Case):
                 [*filter(None, [before, other]), os.path.realpath(LIBRARY)],
             )
 
+    def test_memory_hooks_behind_the_library_see_the_program(self):
+        """UCX hooks libc's own functions, and has no registration cache if its test of them fails."""
+        hooks = self.path("libhooks.so")
+        source = self.write("hooks.c", """
+            #define _GNU_SOURCE
+            #include <sys/mman.h>
+            #include <sys/syscall.h>
+            #include <unistd.h>
+            int maps, advices;
+            void* mmap(void* at, size_t length, int prot, int flags, int fd, off_t offset) {
+                ++maps;
+                return (void*)syscall(SYS_mmap, at, length, prot, flags, fd, offset);
+            }
+            int madvise(void* at, size_t length, int advice) {
+                ++advices;
+                return (int)syscall(SYS_madvise, at, length, advice);
+            }
+            """)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", hooks, source], check=True)
+        program = self.path("hooked")
+        source = self.write("hooked.c", """
+            #include <stdio.h>
+            #include <sys/mman.h>
+            extern int maps, advices;
+            int main(void) {
+                maps = advices = 0;
+                void* at = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                if (at == MAP_FAILED || madvise(at, 4096, MADV_DONTNEED) != 0) return 1;
+                printf("%d maps, %d advices\\n", maps, advices);
+            }
+            """)
+        subprocess.run(["cc", "-D_DEFAULT_SOURCE", "-o", program, source, hooks,
+                        f"-Wl,-rpath,{os.path.dirname(hooks)}"], check=True)
+        self.assert_run(self.softhca("run", "--fabric", self.fabric, program), 0,
+                        out="1 maps, 1 advices")
+
     def test_nested_runs_do_not_stack(self):
         outer = self.softhca(
             "run", "--uar", "static", SOFTHCA, "run", "--fabric", self.fabric, "env"

@@ -3,6 +3,9 @@
 // mappings they add a comparison or two to the system call. madvise is interposed because
 // registrations must know the advice.
 //
+// What the program maps and advises goes on to libc's own functions, not to the kernel. UCX has its
+// hooks in these. It tests whether they are called, and has no registration cache if they are not.
+//
 // Interposing mmap is not essential. The command descriptor is a sparse file in which every UAR
 // offset is valid, so a mapping that bypasses us works as well (UCX's memory hooks call the kernel
 // themselves). Mappings that we see are checked and counted.
@@ -17,6 +20,7 @@
 #include "softhca/device/memory/advice.h"
 #include "softhca/device/memory/sharing.h"
 #include "softhca/preload/interpose.h"
+#include "softhca/preload/next.h"
 #include "softhca/uverbs/uverbs.h"
 
 namespace softhca::preload {
@@ -47,7 +51,8 @@ void* interpose_mmap(void* address, std::size_t length, int prot, int flags, int
     if (of_file && uverbs::owns(fd)) [[unlikely]] {
         return uverbs::map(fd, address, length, prot, flags, offset);
     }
-    return libc::mmap(address, length, prot, flags, fd, offset);
+    auto* const mmap_of_libc = next<decltype(interpose_mmap)>(Next::kMmap);
+    return mmap_of_libc(address, length, prot, flags, fd, offset);
 }
 SOFTHCA_ALSO(mmap64, mmap, interpose_mmap);
 
@@ -60,7 +65,8 @@ int interpose_madvise(void* address, std::size_t length, int advice) noexcept {
         static const bool pinned = options().device.has(DeviceTrait::kPinned);
         if (pinned) device::memory::throw_away(reinterpret_cast<std::uintptr_t>(address), length);
     }
-    const int result = libc::madvise(address, length, advice);
+    auto* const madvise_of_libc = next<decltype(interpose_madvise)>(Next::kMadvise);
+    const int result = madvise_of_libc(address, length, advice);
     if (advice == MADV_DONTFORK || advice == MADV_DOFORK) {
         static const bool heeded = options().device.has(DeviceTrait::kNoCopyOnFork);
         if (heeded && result == 0)

@@ -47,6 +47,8 @@ constexpr const char* kNames[kNextCount] = {
     "__recv_chk",
     "__recvfrom_chk",
     "pthread_barrier_wait",
+    "mmap",
+    "madvise",
 };
 static_assert(kNames[kNextCount - 1] != nullptr, "each function has a name");
 

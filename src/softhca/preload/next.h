@@ -41,6 +41,8 @@ enum class Next : unsigned {
     kRecvChk,
     kRecvfromChk,
     kBarrierWait,
+    kMmap,
+    kMadvise,
     kCount,
 };
 
