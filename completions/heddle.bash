@@ -48,8 +48,8 @@ _heddle_options() {
     options) echo "--json --markdown --man --help" ;;
     calibrate) echo "--device --show --machine --json --help" ;;
     check-hardware) echo "--device --out --only --list --json --help" ;;
-    reproduce) echo "--quick --full --only --out --hosts --no-page --list --smb --npb --help" ;;
-    report) echo "--markdown --out --help" ;;
+    reproduce) echo "--quick --full --only --out --hosts --no-page --list --runs --smb --npb --help" ;;
+    report) echo "--markdown --only --out --help" ;;
     plan)
         echo "--threads --qps-per-thread --processes --budget-uars --depth --device --measure" \
             "--kernels --rates --kernel --at-least --machine --json --help"

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """What a process has in memory once it has talked to all others (heap.c), by the number of processes:
-over heddle by the verbs path and by the direct one, or over UCX's rc_verbs and rc_mlx5; and queue pairs, where the device is
-a software HCA. A line of JSON for each. Standard library only."""
+over heddle by the verbs path and by the direct one, or over UCX's rc_verbs and rc_mlx5, or another peer; and queue
+pairs, where the device is a software HCA. A line of JSON for each; one that says why for a peer that this
+machine has not. Standard library only."""
 
 import json
 import os
@@ -13,18 +14,17 @@ import tempfile
 import threading
 from pathlib import Path
 
-from turns import HERE, PATIENCE, UCX, mpis, over_heddle, over_ucx, parser_of
+import transports
+from turns import PATIENCE, compiled, mpis, over_heddle, parser_of
 
 RUNS = 3
 
 
 def environment_of(options, mpi, way):
-    if way == "ucx":
-        return over_ucx(mpi)
-    if way in UCX:
-        return over_ucx(mpi, way)
-    ours = over_heddle(mpi, options.heddle.parent.parent / "lib")
-    return ours if way == "heddle" else {**ours, "FI_HEDDLE_POST": way}
+    provider = options.heddle.parent.parent / "lib"
+    if way in ("verbs", "direct"):
+        return {**over_heddle(mpi, provider), "FI_HEDDLE_POST": way}
+    return transports.environment_of(mpi, "rc_verbs" if way == "ucx" else way, provider)
 
 
 def queue_pairs(options, fabric):
@@ -59,31 +59,41 @@ def heap(options, mpi, binary, ranks, way):
     return int(found[1]), int(found[2]), qps
 
 
+def print_line(mpi, ranks, way, **more):
+    print(json.dumps({"experiment": "mpi-heap", "mpi": mpi.name, "ranks": ranks, "way": way,
+                      "version": " ".join(mpis.REQUIREMENTS[mpi.key]), **more}), flush=True)
+
+
 def main():
     parser = parser_of(__doc__)
+    parser.add_argument("--mpi", choices=("mpich", "openmpi"), action="append", help="may be repeated (default: mpich)")
     parser.add_argument("--runs", type=int, default=RUNS, help=f"of each (default {RUNS})")
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--way", choices=("verbs", "direct", "heddle", "ucx", *UCX), action="append",
+    parser.add_argument("--way", choices=("verbs", "direct", "heddle", "ucx", *transports.PEERS), action="append",
                         help="may be repeated (default: verbs, direct)")
     options = parser.parse_args()
     options.heddle = options.heddle.resolve()
     venvs = (options.venvs or options.heddle.parent.parent / "venvs").resolve()
-    found, missing = mpis.find(["mpich"], venvs, say=lambda text: print(text, file=sys.stderr))
+    found, missing = mpis.find(options.mpi or ["mpich"], venvs, say=lambda text: print(text, file=sys.stderr))
     if missing:
-        sys.exit(f"heap: {missing['mpich']}")
-    mpi = found["mpich"]
+        sys.exit(f"heap: {', '.join(missing.values())}")
     with tempfile.TemporaryDirectory() as folder:
-        binary = Path(folder) / "heap"
-        subprocess.run([mpi.mpicc, "-O2", "-o", binary, HERE / "heap.c"], check=True)
-        for ranks in options.ranks:
-            for way in options.way or ("verbs", "direct"):
-                heaps, memories, qps = zip(*(heap(options, mpi, binary, ranks, way)
-                                             for _ in range(options.runs)))
-                print(json.dumps({"experiment": "mpi-heap", "mpi": mpi.name, "ranks": ranks,
-                                  "way": way, "version": " ".join(mpis.REQUIREMENTS["mpich"]),
-                                  "heap_bytes": heaps, "memory_bytes": memories, "qps": qps[-1]}),
-                      flush=True)
+        for mpi in found.values():
+            measure(options, mpi, Path(folder))
     return 0
+
+
+def measure(options, mpi, folder):
+    binary = compiled(mpi, folder, "heap")
+    names = options.way or ("verbs", "direct")
+    reasons = {way: transports.why_not(options, mpi, way, folder) for way in names if way in transports.PEERS}
+    for way, reason in reasons.items():
+        if reason:
+            print_line(mpi, 0, way, heap_bytes=[], memory_bytes=[], qps=None, missing=reason)
+    for ranks in options.ranks:
+        for way in (each for each in names if not reasons.get(each)):
+            heaps, memories, qps = zip(*(heap(options, mpi, binary, ranks, way) for _ in range(options.runs)))
+            print_line(mpi, ranks, way, heap_bytes=heaps, memory_bytes=memories, qps=qps[-1])
 
 
 if __name__ == "__main__":

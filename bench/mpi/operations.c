@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // operations OPERATION,... SIZE,... TURNS [fresh]: what one operation takes, as OSU's
 // micro-benchmarks measure it: latency (half a ping-pong), bandwidth and bidirectional (windows of
-// nonblocking messages), put and get (each with its fence), allgather, alltoall, scatter, gather,
-// allreduce, bcast. Point-to-point between ranks 0 and 1; collectives of all, one after the other,
-// by the slowest rank. For any MPI. `fresh`: the buffers of each turn are at addresses that no turn
-// had before, so that what the library learns of buffers is learnt inside each turn.
+// nonblocking messages), put, get and accumulate (each with its fence; a sum of 64-bit numbers),
+// allgather, alltoall, scatter, gather, allreduce, bcast. Point-to-point between ranks 0 and 1;
+// collectives of all, one after the other, by the slowest rank. For any MPI. `fresh`: the buffers
+// of each turn are at addresses that no turn had before, so that what the library learns of buffers
+// is learnt inside each turn.
 //
 // Jobs take turns (turns.h, operations.py): the first turn of each operation and size finds how
 // many fit into one, TURNS follow, and rank 0 writes the seconds of each: turn OPERATION SIZE
 // SECONDS. What has come last is checked.
 #define _GNU_SOURCE
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -53,6 +55,14 @@ static void put(void) {
     if (g_rank == 0) MPI_Put(g_out, g_size, MPI_BYTE, 1, 0, g_size, MPI_BYTE, g_window);
     MPI_Win_fence(0, g_window);
 }
+static int g_accumulated;  // since the window was cleared
+static void accumulate(void) {
+    const int count = g_size / 8;
+    ++g_accumulated;
+    if (g_rank == 0)
+        MPI_Accumulate(g_out, count, MPI_UINT64_T, 1, 0, count, MPI_UINT64_T, MPI_SUM, g_window);
+    MPI_Win_fence(0, g_window);
+}
 static void get(void) {
     const MPI_Aint there = (MPI_Aint)g_bytes;
     if (g_rank == 0) MPI_Get(g_in, g_size, MPI_BYTE, 1, there, g_size, MPI_BYTE, g_window);
@@ -88,6 +98,17 @@ static unsigned char from_peer(size_t i, size_t size) {
     (void)size;
     return sent(1 - g_rank, i);
 }
+static unsigned char sum_of_peer(size_t i, size_t size) {
+    (void)size;
+    unsigned char bytes[8];
+    uint64_t word;
+    for (size_t k = 0; k < 8; ++k)
+        bytes[k] = sent(1 - g_rank, i / 8 * 8 + k);
+    memcpy(&word, bytes, 8);
+    word *= (uint64_t)g_accumulated;
+    memcpy(bytes, &word, 8);
+    return bytes[i % 8];
+}
 static unsigned char from_root(size_t i, size_t size) {
     (void)size;
     return sent(0, i);
@@ -122,6 +143,7 @@ static const struct operation {
     {"bandwidth", bandwidth, kWindow, kLastOfPair, 0, from_peer},
     {"bidirectional", bidirectional, kWindow, kPair, 0, from_peer},
     {"put", put, 1, kWindowOfLast, 0, from_peer},
+    {"accumulate", accumulate, 1, kWindowOfLast, 0, sum_of_peer},
     {"get", get, 1, kFirstOfPair, 0, from_peer},
     {"allgather", allgather, 1, kEverybody, 1, block_of_each},
     {"alltoall", alltoall, 1, kEverybody, 1, block_for_us},
@@ -152,7 +174,9 @@ static int has_some(int checked) {
 static void check(const struct operation* what) {
     if (!has_some(what->checked)) return;
     const unsigned char* const in = what->checked == kWindowOfLast ? g_exposed : g_in;
-    const size_t size = (size_t)g_size, bytes = what->blocks ? size * (size_t)g_ranks : size;
+    const size_t size = (size_t)g_size;
+    size_t bytes = what->blocks ? size * (size_t)g_ranks : size;
+    if (what->go == accumulate) bytes = bytes / 8 * 8;
     for (size_t i = 0; i < bytes; ++i)
         if (in[i] != what->expected(i, size)) {
             printf("operations: %s of %d bytes: rank %d: byte %zu is %d, not %d\n", what->name,
@@ -271,11 +295,16 @@ int main(int argc, char** argv) {
             if (g_rank == 0) fprintf(stderr, "operations: there is no %s\n", name);
             MPI_Abort(MPI_COMM_WORLD, 2);
         }
-        if ((what->go == put || what->go == get) && g_window == MPI_WIN_NULL) expose_window();
+        const int one_sided = what->go == put || what->go == get || what->go == accumulate;
+        if (one_sided && g_window == MPI_WIN_NULL) expose_window();
         for (int i = 0; i < count; ++i) {
             g_size = sizes[i];
             memset(g_in, 0, g_bytes);
-            if (g_exposed != NULL) memset(g_exposed, 0, g_bytes);
+            if (g_exposed != NULL) {
+                memset(g_exposed, 0, g_bytes);
+                g_accumulated = 0;
+                MPI_Win_fence(0, g_window);
+            }
             measure(what, turns, fresh);
         }
     }

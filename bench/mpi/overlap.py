@@ -2,23 +2,22 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """overlap.c over heddle, by each way that messages travel there, and over UCX's rc_verbs, on the same
 software HCA. All jobs are there at the same time and take turns. Tables in Markdown: of each side and
-size the availability in percent of a message's time, and that time; medians of all turns. Standard
-library only.
+size the availability in percent of a message's time, and that time; medians of all turns. With --beside heddle
+as it is, and one peer. Standard library only.
 
 A software HCA's work is done by the thread that posts, below 32 KiB, and by another thread of the
 process above.
 """
 
-import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from turns import HERE, RANKS, Job, by_rendezvous, mpis, over_heddle, over_ucx
+import transports
+from turns import RANKS, Job, by_rendezvous, compiled, mpis, over_heddle, parser_of
 
 SIZES = (0, 8, 1024, 8192, 16384, 65536, 262144, 1 << 20, 4 << 20)
 TURNS = 5  # of each side and size, in overlap.c
@@ -26,14 +25,14 @@ SIDES = ("sender", "receiver")
 WAYS = ("tupleq", "auto", "rput", "rget")
 
 
-def run(options, mpi, binary, ways):
+def run(options, mpi, binary, by_way):
     """One run of all ways: by way, side and size the turns' (base, overhead, post, wait)."""
     before = [] if options.hardware else [options.heddle.with_name("softhca"), "run", "--fabric",
                                           f"overlap-{os.getpid()}", "--"]
     argv = [*before, *mpi.mpiexec(RANKS), binary, ",".join(map(str, options.bytes))]
     turns = TURNS * len(SIDES) * len(options.bytes)
     with tempfile.TemporaryDirectory() as folder:
-        jobs = [Job(way, argv, environment, Path(folder)) for way, environment in ways.items()]
+        jobs = [Job(way, argv, environment, Path(folder)) for way, environment in by_way.items()]
         for number in range(turns):
             print(f"\roverlap: {mpi.name}, turn {number + 1} of {turns}   ", end="",
                   file=sys.stderr, flush=True)
@@ -55,58 +54,65 @@ def cell(turns):
     return f"{available:.0f} of {statistics.median(turn[0] for turn in turns) * 1e6:.1f} us"
 
 
-def table(mpi, ways, found, sizes, runs):
+def table(mpi, names, found, sizes, runs):
     print(f"{mpi.name} ({' '.join(mpis.REQUIREMENTS[mpi.key])}): availability in % of a message's "
           f"time, medians of {runs * TURNS} turns\n")
     for side in SIDES:
-        print(f"| {side}, bytes | {' | '.join(ways)} |\n|---:|{'---:|' * len(ways)}")
+        print(f"| {side}, bytes | {' | '.join(names)} |\n|---:|{'---:|' * len(names)}")
         for size in sizes:
-            print(f"| {size} | {' | '.join(cell(found[way, side, size]) for way in ways)} |")
+            print(f"| {size} | {' | '.join(cell(found[way, side, size]) for way in names)} |")
         print()
 
 
-def lines(mpi, found):
+def print_line(mpi, way, **more):
+    print(json.dumps({"experiment": "mpi-overlap", "mpi": mpi.name,
+                      "version": " ".join(mpis.REQUIREMENTS[mpi.key]), "way": way, **more}), flush=True)
+
+
+def lines(mpi, found, beside):
     for (way, side, size), turns in found.items():
-        print(json.dumps({"experiment": "mpi-overlap", "mpi": mpi.name,
-                          "version": " ".join(mpis.REQUIREMENTS[mpi.key]), "way": way, "side": side,
-                          "bytes": size, "base": [turn[0] for turn in turns],
-                          "overhead": [turn[1] for turn in turns]}), flush=True)
+        print_line(mpi, way, side=side, bytes=size, base=[turn[0] for turn in turns],
+                   overhead=[turn[1] for turn in turns], beside=beside)
+
+
+def environments(options, mpi, names):
+    provider = options.heddle.parent.parent / "lib"
+    return {way: {**over_heddle(mpi, provider), **by_rendezvous(way)} if way in WAYS else
+            transports.environment_of(mpi, "rc_verbs" if way == "ucx" else way, provider) for way in names}
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--heddle", type=Path, required=True, help="build/bin/heddle")
-    parser.add_argument("--venvs", type=Path,
-                        help="folder of the MPIs, which are installed there (default: build/venvs)")
-    parser.add_argument("--hardware", action="store_true", help="without the software HCA")
+    parser = parser_of(__doc__)
     parser.add_argument("--mpi", choices=("mpich", "openmpi"), action="append")
     parser.add_argument("--way", choices=(*WAYS, "ucx"), action="append",
                         help="may be repeated (default: all)")
+    parser.add_argument("--beside", choices=transports.PEERS, help="heddle's auto and this one, instead of --way")
     parser.add_argument("--bytes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--json", action="store_true", help="a line of JSON for each")
     parser.add_argument("--rounds", type=int, default=1, help="runs, of 5 turns each (default 1)")
     options = parser.parse_args()
     options.heddle = options.heddle.resolve()
+    names = ["auto", options.beside] if options.beside else options.way or [*WAYS, "ucx"]
     venvs = (options.venvs or options.heddle.parent.parent / "venvs").resolve()
     found, missing = mpis.find(options.mpi or ["mpich", "openmpi"], venvs)
     for reason in missing.values():
         print(f"overlap: {reason}", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         for mpi in found.values():
-            binary = Path(folder) / f"overlap.{mpi.key}"
-            subprocess.run([mpi.mpicc, "-O2", "-o", binary, HERE / "overlap.c"], check=True)
-            ours = over_heddle(mpi, options.heddle.parent.parent / "lib")
-            ways = {way: over_ucx(mpi) if way == "ucx" else {**ours, **by_rendezvous(way)}
-                    for way in options.way or (*WAYS, "ucx")}
+            if options.beside and (reason := transports.why_not(options, mpi, options.beside, Path(folder))):
+                print_line(mpi, options.beside, side="both", bytes=0, base=[], overhead=[], beside=options.beside,
+                           missing=reason)
+                continue
+            binary = compiled(mpi, Path(folder), "overlap")
+            by_way = environments(options, mpi, names)
             seen = {}
             for _ in range(options.rounds):
-                for key, turns in run(options, mpi, binary, ways).items():
+                for key, turns in run(options, mpi, binary, by_way).items():
                     seen.setdefault(key, []).extend(turns)
             if options.json:
-                lines(mpi, seen)
+                lines(mpi, seen, options.beside)
             else:
-                table(mpi, list(ways), seen, options.bytes, options.rounds)
+                table(mpi, names, seen, options.bytes, options.rounds)
     return 0 if found else 1
 
 

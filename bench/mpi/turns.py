@@ -51,7 +51,7 @@ def over_ucx(mpi, transport="rc_verbs"):
 
     With one VCI whatever the number of threads: MPICH 5.0.2 with its ucx netmod and two of them hangs in
     MPI_Comm_dup, over TCP as well as over verbs."""
-    environment = {"UCX_TLS": f"{transport},{transport.replace('rc', 'ud')},self",
+    environment = {"UCX_TLS": f"{transport},ud_{transport.partition('_')[2]},self",
                    # By default 30 s, too short for 32 processes that poll on 2 processors.
                    "UCX_UD_TIMEOUT": "3m", "UCX_WARN_UNUSED_ENV_VARS": "n"}
     if mpi.key == "mpich":

@@ -2,6 +2,7 @@
 """`heddle reproduce` and `heddle report`: the experiments of the papers, run, kept and shown.
 
 model.py        what an experiment is, and what it shows
+judged.py       rows that are judged one by one: heddle beside each peer
 values.py       medians, quartiles and intervals of what was measured
 experiments/    the experiments, a file a paper; outside.py: those by programs of others
 catalogue.py    the papers, and a list of all experiments

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import catalogue, hosts, markdown, runner, samples
+from . import catalogue, hosts, judged, markdown, runner, runs, samples
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -40,6 +40,9 @@ def parse(arguments):
     reproduce.add_argument("--hosts", type=Path, metavar="FILE",
                            help="a host a line: what runs as a job of mpiexec is started on these, one process after "
                            "the other; --out and $TMPDIR have to be folders that all of them see")
+    reproduce.add_argument("--runs", type=at_least_one, default=1, metavar="N",
+                           help="repeat each experiment of the peers so often (default 1): a row is ahead or behind "
+                           "only if each run says so")
     reproduce.add_argument("--list", action="store_true", help="which experiments there are")
     for program in catalogue.outside_programs():
         users = [each.key for each in catalogue.all_experiments() if each.outside == program]
@@ -55,16 +58,25 @@ def parse(arguments):
     report.add_argument("--markdown", action="store_true",
                         help="of one run, as a document of Markdown: the same verdicts and values, without "
                         "plots and matplotlib")
+    report.add_argument("--only", action="append", metavar="PAPER", default=[],
+                        help="these experiments alone, as in `heddle reproduce`; may be repeated")
     report.add_argument("--out", type=Path, metavar="FILE",
                         help="default: report.html in the last DIR, comparison.html if there are "
                         "several, report.md with --markdown")
     options = parser.parse_args(arguments)
     if options.command == "report" and options.markdown and len(options.runs) > 1:
         parser.error("--markdown is of one run")
+    options.experiments = chosen(parser, options.only)
     if options.command == "reproduce":
-        options.experiments = chosen(parser, options.only)
         options.sources = sources(parser, options)
     return options
+
+
+def at_least_one(text):
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return value
 
 
 def chosen(parser, only):
@@ -72,7 +84,7 @@ def chosen(parser, only):
     known = {*catalogue.PAPERS, *(each.key for each in experiments)}
     for name in only:
         if name not in known:
-            parser.exit(USAGE, f"heddle reproduce: --only {name}: there is no such paper or "
+            parser.exit(USAGE, f"heddle: --only {name}: there is no such paper or "
                         f"experiment; papers are {', '.join(catalogue.PAPERS)}, and `heddle "
                         "reproduce --list` shows the experiments\n")
     return [each for each in experiments
@@ -141,13 +153,16 @@ def reproduce(options):
     print(f"On {'the software HCA' if tools.is_software else 'the RDMA device'}, into {folder}; "
           f"{len(options.experiments)} experiments, {options.mode}", file=sys.stderr)
     try:
-        ended = runner.run(tools, options.experiments, options.mode, folder)
+        ended = runner.run(tools, options.experiments, options.mode, folder, options.runs)
     except runner.Interrupted as error:
         print(f"\nheddle reproduce: {error}. What was finished is in {folder}; the same command "
               f"with --out {folder} goes on.", file=sys.stderr)
         return INTERRUPTED
     if options.page:
         write_report([folder], folder / "report.html", catalogue.all_experiments())
+    if rows := [row for each in runs.Run(folder, options.experiments).judged(options.experiments).values()
+                for row in each]:
+        print(f"Beside the peers {judged.count(rows)}.")
     failed = [key for key, outcome in ended.items() if outcome.status == "failed"]
     if failed:
         print(f"heddle reproduce: failed: {', '.join(failed)}; the report says why",
@@ -158,12 +173,12 @@ def reproduce(options):
 def report(options):
     if options.markdown:
         to = options.out or options.runs[0] / "report.md"
-        markdown.write(options.runs[0], to, catalogue.all_experiments())
+        markdown.write(options.runs[0], to, options.experiments)
         print(to)
         return 0
     to = options.out or options.runs[-1] / ("report.html" if len(options.runs) == 1
                                             else "comparison.html")
-    write_report(options.runs, to, catalogue.all_experiments())
+    write_report(options.runs, to, options.experiments)
     return 0
 
 

@@ -5,7 +5,7 @@ the same verdicts, so that both say the same. Without matplotlib."""
 import re
 import textwrap
 
-from . import catalogue, findings, runs, samples
+from . import catalogue, findings, judged, runs, samples
 
 WIDTH = 100
 NOTHING = """Nothing is measured here yet. On a machine with nothing else to do, this writes the page:
@@ -13,6 +13,10 @@ NOTHING = """Nothing is measured here yet. On a machine with nothing else to do,
     heddle reproduce --full --out run
     heddle report --markdown run --out docs/reference/results/papers.md
 """
+OF_PAPERS = ("Each experiment of the papers, what it gave, and whether that is as in the paper. `heddle report` shows the "
+             "same with plots.")
+BESIDE_PEERS = ("Heddle beside other software for the same work, in every operation and size: so many times as fast, or as "
+                "small. `heddle report` shows the same with plots.")
 
 
 def plain(text):
@@ -43,9 +47,19 @@ def overview(run, experiments):
     parts = []
     if found:
         parts += ["### What the papers found\n", table(findings.HEAD, found, len(findings.HEAD))]
+    if peers := run.judged(experiments):
+        parts += beside_peers(peers)
     if own:
         parts += ["### What the papers do not have\n", table(("experiment", "key", "verdict"), own, 3)]
     return "\n".join(parts)
+
+
+def beside_peers(by_title):
+    rows = [row for each in by_title.values() for row in each]
+    parts = ["### Beside the peers\n", "<!-- prose: off -->\n", paragraph(f"{judged.count(rows)}."), table(judged.HEAD, judged.standing(rows), 1)]
+    if behind := judged.behind_table(by_title):
+        parts += ["Behind:\n", table(judged.HEAD_BEHIND, behind, 3)]
+    return [*parts, "<!-- prose: on -->\n"]
 
 
 def section(experiment, run, said):
@@ -78,9 +92,10 @@ def experiment_words(words):
 
 
 def document(run, experiments):
-    parts = ["<!-- Written by `heddle report --markdown`. -->\n", "# Results: the papers' experiments\n",
-             paragraph("Each experiment of the papers, what it gave, and whether that is as in the paper. `heddle "
-                       "report` shows the same with plots."),
+    only_peers = all(each.paper == "peers" for each in experiments)
+    parts = ["<!-- Written by `heddle report --markdown`. -->\n",
+             "# Results: beside the peers\n" if only_peers else "# Results: the papers' experiments\n",
+             paragraph(BESIDE_PEERS if only_peers else OF_PAPERS),
              paragraph(plain(runs.facts_line(run.facts)) + ".") if any(map(run.is_done, experiments)) else NOTHING]
     if run.facts.get("software_hca"):
         parts.append(paragraph(runs.SOFTWARE_HCA))

@@ -61,10 +61,12 @@ class Panel:
 class Point:
     """One measured value. Two runs are compared by those of the same key."""
     key: tuple
-    value: float
+    value: float | None  # None: this machine has it not, and `said` has the reason
     low: float | None = None
     high: float | None = None
     paper: float | None = None  # of the same unit
+    said: str = ""  # a verdict of this one value
+    cells: tuple = ()  # of more columns, which are no part of the key
 
 
 STATES = ("like", "partly", "unlike", "cannot")
@@ -106,6 +108,8 @@ class Experiment:
     differences: str  # from the paper; paragraphs
     needs: tuple = ()  # fields without which a row is of no use
     more_is_better: bool = True
+    spread: str = "quartiles"  # what low and high of its points are
+    rows: Callable | None = None  # of one beside the peers: rows -> [judged.Row]; it may be repeated (--runs)
     needs_source: bool = False  # it is a script of bench/, which is not installed
     one_job: bool = False  # a script that runs one job of MPI at a time, which may be on several hosts
     outside: Outside | None = None  # the program that it runs; the script gets the option and the folder

@@ -7,7 +7,7 @@ import base64
 import re
 from pathlib import Path
 
-from . import catalogue, findings, panels, samples
+from . import catalogue, findings, judged, panels, samples
 from .plots import escape, svg
 from .runs import Run, adapter, facts_line, points_rows, state_text, value_text
 
@@ -46,10 +46,11 @@ def comparison(experiment, runs):
     """The values of two runs or more beside each other, each as a multiple of the first's, too."""
     each_run = [{point.key: point for point in experiment.points(run.outcomes[experiment.key].rows)}
                 for run in runs]
-    keys = [key for key in each_run[0] if all(key in points for points in each_run[1:])]
+    keys = [key for key in each_run[0]
+            if all(key in points and points[key].value is not None for points in each_run)]
     if not keys:
         return "<p>These runs have no value in common.</p>"
-    head = [*experiment.columns, *(run.name for run in runs),
+    head = [*experiment.columns[:len(keys[0])], *(run.name for run in runs),
             *(f"{run.name} / {runs[0].name}" for run in runs[1:])]
     rows = []
     for key in keys:
@@ -173,6 +174,18 @@ def findings_table(run, experiments):
             + f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>")
 
 
+def peers_table(run, experiments):
+    """How heddle stands beside each peer, by all rows, and those that are behind."""
+    by_title = run.judged(experiments)
+    rows = [row for each in by_title.values() for row in each]
+    if not rows:
+        return ""
+    behind = judged.behind_table(by_title)
+    return (f"<h2>Beside the peers</h2><p>{escape(judged.count(rows))}.</p>"
+            + table(judged.HEAD, judged.standing(rows))
+            + (f"<p>Behind:</p>{table(judged.HEAD_BEHIND, behind, 3)}" if behind else ""))
+
+
 def heading(runs):
     facts = runs[-1].facts
     lines = [f"<p class=soft>{escape(run.name)}: {escape(facts_line(run.facts))}</p>" for run in runs]
@@ -193,6 +206,7 @@ def html(runs, experiments):
     shown = [each for each in experiments if any(run.outcomes[each.key] for run in runs)]
     missing = [each for each in experiments if each not in shown]
     body.append(findings_table(runs[-1], shown))
+    body.append(peers_table(runs[-1], shown))
     for paper, (name, source) in catalogue.PAPERS.items():
         mine = [each for each in shown if each.paper == paper]
         if mine:

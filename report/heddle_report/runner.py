@@ -146,8 +146,8 @@ class Progress:
     """What runs, and how long the rest will take: a line that is written over on a terminal, else a
     line for each experiment."""
 
-    def __init__(self, plan, mode, to=sys.stderr):
-        self.left = [experiment.seconds[mode] for experiment in plan]
+    def __init__(self, plan, mode, runs=1, to=sys.stderr):
+        self.left = [experiment.seconds[mode] * runs_of(experiment, runs) for experiment in plan]
         self.all, self.to, self.mode = len(plan), to, mode
         self.is_terminal = to.isatty()
         self.expected = self.taken = 0.0
@@ -158,17 +158,19 @@ class Progress:
         current = max(self.left[0] * factor - since, 1) if self.left else 0
         return current + sum(self.left[1:]) * factor
 
-    def line(self, experiment, since):
+    def line(self, experiment, since, part=""):
         number = self.all - len(self.left) + 1
-        return (f"{number} of {self.all}: {experiment.title} ({duration(since)}; about "
+        return (f"{number} of {self.all}: {experiment.title}{part} ({duration(since)}; about "
                 f"{duration(self.remaining(since))} left)")
 
-    def show(self, experiment, since, first=False):
+    def show(self, experiment, since, first=False, part=""):
+        """part: which of an experiment's commands it is."""
         if self.is_terminal:
             width = shutil.get_terminal_size().columns - 1
-            print(f"\r\033[K{self.line(experiment, since)[:width]}", end="", file=self.to, flush=True)
+            print(f"\r\033[K{self.line(experiment, since, part)[:width]}", end="", file=self.to, flush=True)
         elif first:
-            print(self.line(experiment, since).replace("1 s; ", ""), file=self.to, flush=True)
+            line = self.line(experiment, since, part)
+            print(line if since else line.replace("1 s; ", ""), file=self.to, flush=True)
 
     def ended(self, experiment, outcome, seconds):
         self.taken += seconds
@@ -205,8 +207,14 @@ def said(log):
     return " / ".join(line for line in lines[-SHOWN_LINES:] if line.strip())
 
 
-def run_one(tools, experiment, mode, folder, progress):
+def runs_of(experiment, runs):
+    """How often it is run: only a verdict by rows knows of runs."""
+    return runs if experiment.rows else 1
+
+
+def run_one(tools, experiment, mode, folder, progress, runs=1):
     commands = [tools.words(experiment, command) for command in experiment.commands(mode)]
+    runs = runs_of(experiment, runs)
     outcome = samples.Outcome(experiment.key, "done", commands, mode=mode, started=now())
     if why := tools.why_not(experiment):
         outcome.status, outcome.reason, outcome.commands = "skipped", why, []
@@ -216,13 +224,14 @@ def run_one(tools, experiment, mode, folder, progress):
     rows = folder / "samples" / f"{experiment.key}.jsonl"
     log = rows.with_suffix(".log")
     begun = time.monotonic()
-    progress.show(experiment, 0, first=True)
     part = rows.with_name(rows.name + ".part")
     with open(part, "wb") as output, open(log, "wb") as errors:
-        for words in commands:
+        for number, words in enumerate(commands * runs):
+            which = f", {number + 1} of {len(commands) * runs}" if len(commands) * runs > 1 else ""
+            progress.show(experiment, time.monotonic() - begun if number else 0, first=True, part=which)
             try:
-                status = run_command(words, output, errors, lambda: progress.show(
-                    experiment, time.monotonic() - begun))
+                status = run_command(words, output, errors, lambda part=which: progress.show(
+                    experiment, time.monotonic() - begun, part=part))
             except OSError as error:
                 outcome.status, outcome.reason = "failed", f"{words[0]}: {error.strerror}"
                 break
@@ -234,10 +243,12 @@ def run_one(tools, experiment, mode, folder, progress):
                 outcome.status = "failed"
                 outcome.reason = f"`{' '.join(words)}` ended with {ended}: {said(log)}"
                 break
+            if runs > 1 and (number + 1) % len(commands) == 0:
+                outcome.run_ends.append(output.tell())
     outcome.seconds = time.monotonic() - begun
     if outcome.status == "done":
         try:
-            samples.parse_rows(part.read_bytes(), part, experiment.needs)
+            samples.parse_runs(part.read_bytes(), outcome.run_ends, part, experiment.needs)
         except samples.Broken as error:
             outcome.status, outcome.reason = "failed", str(error)
     os.replace(part, rows)
@@ -246,33 +257,35 @@ def run_one(tools, experiment, mode, folder, progress):
     return outcome
 
 
-def is_there(tools, experiment, mode, folder):
+def is_there(tools, experiment, mode, folder, runs=1):
     found = samples.load_outcome(folder, experiment)
     if found is None or found.status != "done" or found.mode != mode:
         return False
     if tools.lacks_program_of(experiment):  # what it gave with --OPTION stays
         return True
+    if len(found.run_ends or [0]) != runs_of(experiment, runs):
+        return False
     return found.commands == [tools.words(experiment, each) for each in experiment.commands(mode)]
 
 
-def run(tools, experiments, mode, folder):
-    """Outcomes by key. Throws Interrupted; what was finished is kept."""
+def run(tools, experiments, mode, folder, runs=1):
+    """Outcomes by key. runs: how often those are run whose verdict knows of runs. Throws Interrupted; what was finished is kept."""
     (folder / "samples").mkdir(parents=True, exist_ok=True)
     if not (folder / "run.json").exists():
         samples.save_run(folder, facts_of(tools, mode))
     samples.load_run(folder)
-    plan = [each for each in experiments if not is_there(tools, each, mode, folder)]
+    plan = [each for each in experiments if not is_there(tools, each, mode, folder, runs)]
     if len(plan) < len(experiments):
         print(f"{len(experiments) - len(plan)} of {len(experiments)} experiments are in {folder} "
               "already", file=sys.stderr)
-    progress = Progress(plan, mode)
+    progress = Progress(plan, mode, runs)
 
     def stop(number, _frame):
         raise Interrupted(signal.Signals(number).name)
 
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        return {each.key: run_one(tools, each, mode, folder, progress) for each in plan}
+        return {each.key: run_one(tools, each, mode, folder, progress, runs) for each in plan}
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

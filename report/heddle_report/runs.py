@@ -30,10 +30,12 @@ def points_rows(experiment, outcome):
     """Heading and rows of the table of all values."""
     points = experiment.points(outcome.rows)
     paper = any(point.paper is not None for point in points)
-    head = [*experiment.columns, "median", "quartiles", *(["paper"] if paper else [])]
-    return head, [[*map(str, each.key), value_text(each.value),
+    judged = any(point.said for point in points)
+    head = [*experiment.columns, "median", experiment.spread, *(["paper"] if paper else []),
+            *(["verdict"] if judged else [])]
+    return head, [[*map(str, each.key), *each.cells, value_text(each.value),
                    "–" if each.low is None else f"{value_text(each.low)} to {value_text(each.high)}",
-                   *([value_text(each.paper)] if paper else [])] for each in points]
+                   *([value_text(each.paper)] if paper else []), *([each.said] if judged else [])] for each in points]
 
 
 def adapter(facts):
@@ -58,6 +60,11 @@ class Run:
     def is_done(self, experiment):
         outcome = self.outcomes[experiment.key]
         return outcome is not None and outcome.status == "done"
+
+    def judged(self, experiments):
+        """Title -> its judged.Rows, of each of these that has some."""
+        return {each.title: each.rows(self.outcomes[each.key].rows) for each in experiments
+                if each.rows and self.is_done(each)}
 
     def state_of(self, experiment):
         """The word of its state, and the verdict's line."""

@@ -24,10 +24,12 @@ class Broken(Exception):
 
 @dataclass
 class Outcome:
-    """What came of one experiment. status: "done", "failed" or "skipped" (`reason` says why)."""
+    """What came of one experiment. status: "done", "failed" or "skipped" (`reason` says why). Rows of one of
+    several runs have its number, from 0, in `run`."""
     key: str
     status: str
     commands: list = field(default_factory=list)  # each a list of words, as they were run
+    run_ends: list = field(default_factory=list)  # of several runs: where each ends in the rows' file, in bytes
     reason: str = ""
     mode: str = ""
     seconds: float = 0
@@ -51,7 +53,7 @@ def save_outcome(folder, outcome):
     """Its rows are in samples/KEY.jsonl already."""
     write(folder / "samples" / f"{outcome.key}.json", json.dumps(
         {"format": FORMAT, "key": outcome.key, "status": outcome.status, "mode": outcome.mode,
-         "commands": outcome.commands, "reason": outcome.reason,
+         "commands": outcome.commands, "run_ends": outcome.run_ends, "reason": outcome.reason,
          "seconds": round(outcome.seconds, 3), "started": outcome.started}, indent=1) + "\n")
 
 
@@ -108,6 +110,16 @@ def parse_rows(raw, path, needs):
     return rows
 
 
+def parse_runs(raw, ends, path, needs):
+    """The rows of all runs, with the number of each. Without ends there is one run."""
+    if not ends:
+        return parse_rows(raw, path, needs)
+    if ends != sorted(ends) or ends[-1] != len(raw):
+        raise Broken(f"{path} has {len(raw)} bytes, and its runs end at {', '.join(map(str, ends))}")
+    return [{**row, "run": number} for number, (begin, end) in enumerate(zip([0, *ends], ends))
+            for row in parse_rows(raw[begin:end], path, needs)]
+
+
 def check(experiment, rows):
     """Whether it can be made sense of: else one of the errors that load_outcome() knows."""
     for point in experiment.points(rows):
@@ -127,7 +139,7 @@ def load_outcome(folder, experiment):
         found = load_json(path)
         fields = {name: found.get(name) for name in ("status", "mode", "commands", "reason",
                                                      "seconds", "started")}
-        outcome = Outcome(experiment.key, **fields)
+        outcome = Outcome(experiment.key, **fields, run_ends=found.get("run_ends") or [])
         if outcome.status not in ("done", "failed", "skipped"):
             raise Broken(f"{path}: status {outcome.status!r}")
         if outcome.status == "done":
@@ -136,7 +148,7 @@ def load_outcome(folder, experiment):
                 outcome.raw = rows.read_bytes()
             except OSError as error:
                 raise Broken(f"{rows} cannot be read: {error.strerror}") from None
-            outcome.rows = parse_rows(outcome.raw, rows, experiment.needs)
+            outcome.rows = parse_runs(outcome.raw, outcome.run_ends, rows, experiment.needs)
             check(experiment, outcome.rows)
     except Broken as error:
         return Outcome(experiment.key, "failed", reason=str(error))

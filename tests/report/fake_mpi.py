@@ -11,28 +11,47 @@ import sys
 from pathlib import Path
 
 
+# Peers that this machine "has not".
+NOT_HERE = {"dc_mlx5": "UCX: transport 'dc_mlx5' is not available <&>", "rxm": "rdma_create_id: no memory"}
+
+
 def ways_in(words):
+    if peer := peer_in(words):
+        return ["heddle", peer]
     return [after for word, after in zip(words, words[1:]) if word == "--way"] or ["verbs", "direct"]
 
 
+def peer_in(words):
+    return words[words.index("--beside") + 1] if "--beside" in words else None
+
+
 def operations(words):
+    if (peer := peer_in(words)) in NOT_HERE:
+        yield {"mpi": "MPICH", "operation": "all", "bytes": 0, "ranks": 2, "way": peer, "cores": 2, "engine": "hybrid",
+               "beside": peer, "seconds": [], "missing": NOT_HERE[peer]}
+        return
     rates = [f"rate of {count}" for count in ("1 thread", "2 threads")] if "--threads" in words else []
     of_reuse = "reuse" in ways_in(words)
+    ranks = int(words[words.index("--ranks") + 1]) if peer and "--ranks" in words else 2
     names = [words[words.index("--operation") + 1]] if of_reuse else ["latency", "bandwidth", "allreduce"]
     for operation in rates or names:
         for size in (8,) if rates else (1024, 8192) if of_reuse else (8, 8192, 1 << 20):
             for way in ways_in(words):
                 faster = 0.5 if way in ("direct", "heddle") else 0.9 if way == "reuse" else 1
-                yield {"mpi": "MPICH", "operation": operation, "bytes": size, "ranks": 2, "way": way, "cores": 2,
+                yield {"mpi": "MPICH", "operation": operation, "bytes": size, "ranks": ranks, "way": way, "cores": 2,
+                       "engine": "hybrid", "beside": peer,
                        "learning": "inside" if "--fresh" in words else "before", "saved_ns": 150.0,
                        "seconds": [1e-6 * faster, 2e-6 * faster]}
 
 
 def heap(words):
+    for way in set(ways_in(words)) & set(NOT_HERE):
+        yield {"mpi": "MPICH", "way": way, "ranks": 0, "heap_bytes": [], "memory_bytes": [], "qps": None,
+               "missing": NOT_HERE[way]}
     for ranks in (2, 4):
-        for way in ways_in(words):
-            yield {"way": way, "ranks": ranks, "heap_bytes": [20000 * ranks], "qps": 2.0 * ranks,
-                   "memory_bytes": [(5 if way == "ucx" else 2) * (1 << 20) * ranks]}
+        for way in (each for each in ways_in(words) if each not in NOT_HERE):
+            yield {"mpi": "MPICH", "way": way, "ranks": ranks, "heap_bytes": [20000 * ranks], "qps": 2.0 * ranks,
+                   "memory_bytes": [(2 if way == "heddle" else 5) * (1 << 20) * ranks]}
 
 
 def counts(_):
@@ -45,10 +64,15 @@ def counts(_):
 
 
 def overlap(words):
+    peer = peer_in(words)
+    if peer in NOT_HERE:
+        yield {"mpi": "MPICH", "way": peer, "side": "both", "bytes": 0, "base": [], "overhead": [], "beside": peer,
+               "missing": NOT_HERE[peer]}
+        return
     for side in ("sender", "receiver"):
-        for way in ways_in(words):
+        for way in ("auto", peer):
             yield {"mpi": "MPICH", "way": way, "side": side, "bytes": 1 << 16, "base": [10e-6, 12e-6],
-                   "overhead": [8e-6, 9e-6] if way in ("rget", "ucx") else [1e-6, 1e-6]}
+                   "overhead": [1e-6, 1e-6] if way == "auto" else [8e-6, 9e-6], "beside": peer}
 
 
 def ways(words):

@@ -97,7 +97,7 @@ class Rows(unittest.TestCase):
     def test_what_nobody_has_is_shown_with_its_paper(self):
         rows = self.rows({"tupleq-smb": "partly"})
         self.assertEqual([row.verdict for row in rows], ["partly as in the paper", "cannot be shown here"])
-        self.assertEqual(self.rows({"peers-ucx": "like"}), [])
+        self.assertEqual(self.rows({"peers-messages": "like"}), [])
 
     def test_a_failure_is_visible(self):
         row, = self.rows({"endpoints-3": "failed"})
@@ -105,7 +105,7 @@ class Rows(unittest.TestCase):
 
     def test_the_others_reproduce_nothing(self):
         others = findings.others(catalogue.all_experiments())
-        self.assertTrue({"peers-ucx", "tupleq-late", "reuse-rotation"} <= {each.key for each in others})
+        self.assertTrue({"peers-messages", "tupleq-late", "reuse-rotation"} <= {each.key for each in others})
         self.assertTrue(all(not each.where or each.where == model.NOT_IN_THE_PAPER for each in others))
 
 

@@ -337,6 +337,36 @@ class Reports(Case):
         self.write("later/run.json", '{"format": 99}')
         self.assertIn("format 99", self.heddle("report", self.path("later"), status=1).stderr)
 
+    def test_runs_of_the_peers(self):
+        """They repeat the commands; each row keeps its run, and what counts is on the page and in the document."""
+        words = ("reproduce", "--only", "peers-rate", "--only", "tupleq-late", "--out", self.path("run"), "--runs", "3")
+        said = self.heddle(*words)
+        self.assertIn("Beside the peers 4 of 4 rows ahead or level (4 ahead), 0 behind.", said.stdout)
+        self.assertIn("Rates of small messages, by threads, 12 of 12", said.stderr)
+        rates = next(each for each in all_experiments() if each.key == "peers-rate")
+        outcome = load_outcome(self.path("run"), rates)
+        self.assertEqual({row["run"] for row in outcome.rows}, {0, 1, 2})
+        self.assertEqual({row.by_run for row in rates.rows(outcome.rows)}, {("ahead",) * 3})
+        self.assertEqual(len([call for call in self.calls() if "tuple-late" in call]), 1)  # it is no peer
+        text = "".join(self.page("run", "report.html").text)
+        self.assertIn("Beside the peers4 of 4 rows ahead or level (4 ahead), 0 behind.", text)
+        self.heddle("report", "--markdown", self.path("run"))
+        document = Path(self.path("run", "report.md")).read_text(encoding="utf-8")
+        self.assertIn("# Results: the papers' experiments", document)
+        self.heddle("report", "--markdown", "--only", "peers-rate", self.path("run"))
+        document = Path(self.path("run", "report.md")).read_text(encoding="utf-8")
+        self.assertIn("# Results: beside the peers", document)
+        self.assertNotIn("tuple", document)
+        self.assertIn("| all | 0 | 0 | 4 | 0 | 0 | 0 |", document)
+        said = self.heddle(*words).stderr
+        self.assertIn("2 of 2 experiments are in", said)
+        said = self.heddle(*words[:-1], "2").stderr  # another number of runs is another measurement
+        self.assertIn("1 of 2 experiments are in", said)
+        samples = Path(self.path("run", "samples", "peers-rate.jsonl"))
+        samples.write_text(samples.read_text(encoding="utf-8")[:-10], encoding="utf-8")
+        self.assertIn("and its runs end at", load_outcome(self.path("run"), rates).reason)
+        self.heddle("reproduce", "--runs", "0", status=2)
+
     def test_matplotlib_is_looked_for_before_measuring(self):
         """A stub stands for a Python without it."""
         self.write("stub/matplotlib/__init__.py", "raise ModuleNotFoundError(name='matplotlib')\n")

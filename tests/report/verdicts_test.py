@@ -189,64 +189,82 @@ class Verdicts(unittest.TestCase):
         self.assertIn("never below 0.49 of the fastest way's rate", said.text)
 
     def test_peers(self):
-        rows = list(fake_mpi.operations(["--way", "heddle", "--way", "ucx"]))
-        self.assertEqual(verdict("peers-ucx", rows).state, "like")
+        rows = list(fake_mpi.operations(["--beside", "rc_verbs"]))
+        said = verdict("peers-messages", rows)
+        self.assertEqual(said.state, "like")
+        self.assertTrue(said.text.startswith("9 of 9 rows ahead or level (9 ahead), 0 behind"), said.text)
         for row in rows:
             if (row["operation"], row["bytes"], row["way"]) == ("latency", 8, "heddle"):
                 row["seconds"] = [2e-6, 4e-6]
-        self.assertEqual(verdict("peers-ucx", rows).state, "partly")
-        self.assertIn("behind in MPICH latency of 8 B (0.50; 0.50 to 0.50)",
-                      verdict("peers-ucx", rows).text)
+        said = verdict("peers-messages", rows)
+        self.assertEqual(said.state, "partly")
+        self.assertIn("8 of 9 rows ahead or level (8 ahead), 1 behind: MPICH latency 8 B beside UCX rc_verbs (0.50; 0.50 "
+                      "to 0.50)", said.text)
+        first = EXPERIMENTS["peers-messages"].points(rows)[0]
+        self.assertEqual((first.key, first.said), (("UCX rc_verbs", "MPICH", "latency", "8 B"), "behind"))
         for row in rows:
             if row["bytes"] != 8 and row["way"] == "heddle":  # no size is left out
                 row["seconds"] = [2e-6, 4e-6]
-        self.assertEqual(verdict("peers-ucx", rows).state, "unlike")
+        self.assertEqual(verdict("peers-messages", rows).state, "unlike")
 
-    def test_peers_that_are_not_to_be_told_apart(self):
-        row = {"mpi": "MPICH", "operation": "latency", "bytes": 8, "ranks": 2}
-
-        def rows(*ratios):
-            return [{**row, "way": "heddle", "seconds": [1.0] * len(ratios)},
-                    {**row, "way": "ucx", "seconds": list(ratios)}]
-
-        eight = (0.7, 0.8, 0.9, 0.95, 1.0, 1.1, 1.2, 1.3)
-        said = verdict("peers-ucx", rows(*eight))
+    def test_peers_that_are_not_here_are_rows_too(self):
+        rows = [row for peer in ("rc_verbs", "dc_mlx5", "rxm") for row in fake_mpi.operations(["--beside", peer])]
+        said = verdict("peers-messages", rows)
+        self.assertEqual(said.state, "like")
+        self.assertIn("9 of 9 rows ahead or level (9 ahead), 2 not available, 0 behind.", said.text)
+        self.assertIn("UCX dc_mlx5: not available: UCX: transport 'dc_mlx5' is not available", said.text)
+        points = EXPERIMENTS["peers-messages"].points(rows)
+        self.assertEqual(points[-1].key, ("libfabric verbs;ofi_rxm", "MPICH"))
+        self.assertIsNone(points[-1].value)
+        said = verdict("peers-messages", list(fake_mpi.operations(["--beside", "rxm"])))
         self.assertEqual(said.state, "cannot")
-        self.assertIn("hidden by the spread: MPICH latency of 8 B (0.97; 0.70 to 1.30)",
-                      said.text)
-        # and the turns of several runs count together
-        both = rows(*eight) + rows(*[1.2] * 40)
-        self.assertEqual(verdict("peers-ucx", both).state, "like")
-        self.assertEqual(EXPERIMENTS["peers-ucx"].points(both)[0].value, 1.2)
+
+    def test_what_does_not_compare_is_shown_and_not_judged(self):
+        for words, why in ((["--beside", "rc_mlx5"], "its doorbells are found by looking for them"),
+                           (["--beside", "shm"], "no network"),
+                           (["--beside", "rc_verbs", "--ranks", "4"], "4 ranks take turns on 2 cores")):
+            rows = list(fake_mpi.operations(words))
+            said = verdict("peers-collectives", rows)
+            self.assertEqual(said.state, "cannot")
+            self.assertIn(f"not judged: {why}", said.text)
+            self.assertEqual(EXPERIMENTS["peers-collectives"].points(rows)[0].value, 2)
+        rows = [{**row, "engine": "dedicated"} for row in fake_mpi.operations(["--beside", "rc_mlx5"])]
+        self.assertEqual(verdict("peers-messages", rows).state, "like")
+
+    def test_each_pair_has_its_own_turns(self):
+        """Heddle's turns beside one peer are not mixed with those beside another."""
+        rows = list(fake_mpi.operations(["--beside", "rc_verbs"]))
+        rows += [{**row, "seconds": [10 * each for each in row["seconds"]]}
+                 for row in fake_mpi.operations(["--beside", "tcp"])]
+        self.assertEqual({point.value for point in EXPERIMENTS["peers-messages"].points(rows)}, {2.0})
 
     def test_rates_of_peers(self):
-        words = ["--way", "heddle", "--way", "ucx", "--threads", "1", "2"]
-        rows = list(fake_mpi.operations(words))
+        rows = list(fake_mpi.operations(["--beside", "rc_verbs", "--threads", "1", "2"]))
         self.assertEqual(verdict("peers-rate", rows).state, "like")
         rows[2]["seconds"] = [3e-6, 6e-6]
         self.assertEqual(verdict("peers-rate", rows).state, "unlike")
         self.assertIn("rate of 2 threads", verdict("peers-rate", rows).text)
 
     def test_overlap_of_peers(self):
-        rows = list(fake_mpi.overlap(["--way", "auto", "--way", "rget", "--way", "ucx"]))
+        rows = list(fake_mpi.overlap(["--beside", "rc_verbs"]))
         self.assertEqual(verdict("peers-overlap", rows).state, "like")
+        self.assertEqual(EXPERIMENTS["peers-overlap"].points(rows)[0].value, 8.5)
         for row in rows:
             row["overhead"] = [9e-6, 11e-6] if row["way"] == "auto" else row["overhead"]
         self.assertEqual(verdict("peers-overlap", rows).state, "unlike")
-        self.assertEqual(verdict("peers-overlap", rows[:1]).state, "cannot")
+        for row in rows:  # what is below the clock is no difference
+            row["overhead"] = [1e-9, -1e-9] if row["way"] == "auto" else [1e-8, 2e-8]
+        self.assertEqual({point.value for point in EXPERIMENTS["peers-overlap"].points(rows)}, {1.0})
+        self.assertEqual(verdict("peers-overlap", list(fake_mpi.overlap(["--beside", "rxm"]))).state, "cannot")
 
     def test_memory_of_peers(self):
-        rows = list(fake_mpi.heap(["--way", "heddle", "--way", "ucx"]))
-        self.assertEqual(verdict("peers-memory", rows).state, "like")
+        rows = list(fake_mpi.heap(["--way", "heddle", "--way", "rc_verbs", "--way", "dc_mlx5"]))
+        said = verdict("peers-memory", rows)
+        self.assertEqual(said.state, "like")
+        self.assertIn("2 of 2 rows ahead or level (2 ahead), 1 not available", said.text)
         for row in rows:
             row["memory_bytes"] = [1 << 30] if row["way"] == "heddle" else row["memory_bytes"]
         self.assertEqual(verdict("peers-memory", rows).state, "unlike")
-
-    def test_marks_are_no_peers(self):
-        rows = list(fake_mpi.operations(["--way", "heddle", "--way", "tcp", "--way", "shm"]))
-        said = verdict("peers-marks", rows)
-        self.assertEqual(said.state, "cannot")
-        self.assertIn("2 to 2 times as fast as tcp", said.text)
 
     def test_heap(self):
         rows = list(fake_mpi.heap([]))

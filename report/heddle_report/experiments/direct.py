@@ -74,7 +74,7 @@ def experiment(key, title, question, which, sizes, paper, seconds, verdict, crit
     def commands(mode):
         turns = "15" if mode == "quick" else "61"
         chosen = [word for name in which for word in ("--operation", name)]
-        return [[operations.SCRIPT, "--turns", turns, *chosen, "--bytes", *map(str, sizes)]]
+        return [[operations.SCRIPT, "--ranks", "4", "--turns", turns, *chosen, "--bytes", *map(str, sizes)]]
 
     return Experiment(
         key=key, paper="direct", where="Figs. 1 to 5", title=title, question=question,

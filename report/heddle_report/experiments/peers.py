@@ -1,107 +1,79 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Heddle against UCX, on the same device."""
+"""Heddle beside its peers: the same MPI and program over other libraries, on the same device where they can. Each
+operation and size beside each peer is a row with a verdict of its own (judged.py)."""
 
-from ..model import Experiment, Panel, Point, Series, Verdict
-from ..values import bytes_text, distinct, middle, middle_between, quartiles
+import os
+
+from .. import judged
+from ..model import Experiment, Panel, Series
+from ..values import bytes_text, distinct, middle, middle_between, quartiles, short_of_cores
 from . import operations
 
-Y_LABEL = "heddle, times as fast as UCX"
-LEVEL = 0.97  # what two equal sides may differ by, in either direction
-CRITERION = (
-    "Every operation and size counts. Heddle is at least level in one if the median of the turns' ratios is 0.97 or "
-    "more with 95 % confidence. It is behind if the median is below with that confidence. The verdict is good if "
-    "heddle is at least level in all. In part: it is behind in fewer than it is level in. If it is behind in none, "
-    "and the spread hides some, it cannot be shown. Else heddle is behind.")
+Y_LABEL = "heddle, times as fast"
+# The peer of a script's --beside, and its name here.
+PEERS = {"rc_verbs": "UCX rc_verbs", "rc_mlx5": "UCX rc_mlx5", "dc_mlx5": "UCX dc_mlx5",
+         "rxm": "libfabric verbs;ofi_rxm", "tcp": "libfabric tcp", "shm": "libfabric shm", "again": "heddle again"}
+BESIDE = tuple(PEERS)[:-1]
+BOTH = ("--mpi", "mpich", "--mpi", "openmpi")
+SIZES = (8, 1024, 8192, 65536, 1 << 20)
+MESSAGES = ("latency", "bandwidth", "bidirectional")
+ONE_SIDED = ("put", "get", "accumulate")
+COLLECTIVES = ("bcast", "gather", "scatter", "allgather", "alltoall", "allreduce")
+CROWD = 4  # ranks of the collectives that are not judged where processors are fewer
+ABOUT = (
+    "No paper: other software for the same work, by the same MPI library and program. Peers are UCX's rc_verbs, rc_mlx5 "
+    "and dc_mlx5 (with datagrams of the same family for connections, and without UCX's own shared memory) and "
+    "libfabric's verbs;ofi_rxm and tcp, on the same device or host. MPI's own shared memory is off on all sides. "
+    "Libfabric's shm is no network, and only shown. A peer that is not to be had here is tried each time, and the row has "
+    "the reason. UCX must have its registration cache. A software HCA finds the doorbells of rc_mlx5 and dc_mlx5 by "
+    "looking for them. Their rows are shown, and judged where dedicated threads of the device find all doorbells alike.")
 
 
-def verdict(rows):
-    """Heddle counts as faster or slower only where it is so with 95 % confidence."""
-    found = operations.pairs(rows, "heddle", "ucx")
-    if not found:
-        return Verdict("cannot", "Nothing was measured in both ways.")
-    behind, unclear, good = [], [], []
-    for (mpi, operation, size), pair in found.items():
-        each = operations.ratios(pair)
-        low, high = middle_between(each)
-        text = (f"{mpi} {operation} of {bytes_text(size)} ({middle(each):.2f}; {low:.2f} to "
-                f"{high:.2f})")
-        (behind if high < LEVEL else good if low >= LEVEL else unclear).append(text)
-    parts = [f"{len(good)} of {len(found)} operations and sizes level or better"]
-    if behind:
-        parts.append(f"behind in {', '.join(behind)}")
-    if unclear:
-        parts.append(f"hidden by the spread: {', '.join(unclear)}")
-    state = ("like" if not behind and not unclear else "cannot" if not behind else
-             "partly" if len(behind) < len(good) else "unlike")
-    return Verdict(state, "; ".join(parts) +
-                   (" (medians; where they are with 95 % confidence)." if behind or unclear else "."))
+# Rows.
+
+def why_shown(peer, rows):
+    """Why a comparison is shown and not judged; empty: it is judged."""
+    if peer == "shm":
+        return "no network"
+    if peer in ("rc_mlx5", "dc_mlx5") and any(row.get("engine") not in (None, "dedicated") for row in rows):
+        return "its doorbells are found by looking for them"
+    if short_of_cores(rows):
+        return f"{rows[0]['ranks']} ranks take turns on {min(row['cores'] for row in rows)} cores"
+    return ""
 
 
-# Rates of messages, by threads.
-
-def rate_panels(rows):
-    by = operations.pairs(rows, "heddle", "ucx")
-    names = sorted(distinct(key[1] for key in by))
-    series = []
-    for mpi in distinct(key[0] for key in by):
-        each = [operations.ratios(by[mpi, name, 8]) if (mpi, name, 8) in by else None
-                for name in names]
-        series.append(Series(mpi, [cell and middle(cell) for cell in each],
-                             [cell and quartiles(cell)[0] for cell in each],
-                             [cell and quartiles(cell)[1] for cell in each]))
-    return [Panel("Messages of 8 B a second, both directions", names, "", Y_LABEL, series,
-                  marks=((1, "equal"),))]
+def by_peer(rows):
+    """Peer -> its lines, and heddle's beside it."""
+    return {peer: [row for row in rows if row.get("beside") == peer] for peer in PEERS
+            if any(row.get("beside") == peer for row in rows)}
 
 
-# Marks from outside: what is on every machine.
-
-MARKS = ("tcp", "shm")
-
-
-def mark_points(rows):
-    result = []
-    for other in MARKS:
-        for (mpi, operation, size), pair in operations.pairs(rows, "heddle", other).items():
-            each = operations.ratios(pair)
-            result.append(Point((mpi, other, operation, size,
-                                 f"{middle(pair[0]['seconds']) * 1e6:.2f}",
-                                 f"{middle(pair[1]['seconds']) * 1e6:.2f}"), middle(each),
-                                *quartiles(each)))
-    return result
+def by_run(rows):
+    return [[row for row in rows if row.get("run", 0) == number]
+            for number in sorted({row.get("run", 0) for row in rows})]
 
 
-def mark_panels(rows):
-    result = []
-    for operation in distinct(row["operation"] for row in rows):
-        sizes = sorted(distinct(row["bytes"] for row in rows if row["operation"] == operation))
-        series = []
-        for way in ("heddle", *MARKS):
-            by = {row["bytes"]: [second * 1e6 for second in row["seconds"]] for row in rows
-                  if row["operation"] == operation and row["way"] == way}
-            series.append(Series(way, [middle(by.get(size, [])) for size in sizes],
-                                 [quartiles(by.get(size, []))[0] for size in sizes],
-                                 [quartiles(by.get(size, []))[1] for size in sizes]))
-        result.append(Panel(operation, sizes, "bytes", "us", series, x_scale="log2", y_scale="log",
-                            y_from_zero=False))
-    return result
+def operation_rows(rows):
+    """Those of bench/mpi/operations.py --beside."""
+    found = []
+    for peer, mine in by_peer(rows).items():
+        found += [judged.missing(PEERS[peer], (row["mpi"],), row["missing"]) for row in by_run(mine)[0]
+                  if row.get("missing")]
+        there = [row for row in mine if not row.get("missing")]
+        runs = [operations.pairs(each, "heddle", peer) for each in by_run(there)]
+        for key, pair in operations.pairs(there, "heddle", peer).items():
+            mpi, operation, size = key
+            took = tuple(f"{middle(row['seconds']) * 1e6:.2f}" for row in pair)
+            found.append(judged.judge(
+                PEERS[peer], (mpi, operation, bytes_text(size)), [operations.ratios(run[key]) for run in runs if key in run],
+                took=took, shown=why_shown(peer, [row for row in there if row["operation"] == operation])))
+    return found
 
 
-def mark_verdict(rows):
-    parts = []
-    for other in MARKS:
-        found = operations.pairs(rows, "heddle", other)
-        if found:
-            each = [middle(operations.ratios(pair)) for pair in found.values()]
-            parts.append(f"{min(each):.2g} to {max(each):.2g} times as fast as {other}")
-    if not parts:
-        return Verdict("cannot", "Nothing was measured beside heddle.")
-    return Verdict("cannot", "These are marks and no peers. By operation and size " + ", ".join(parts) + ".")
+# Overlap: what a message takes of a program that works meanwhile.
 
-
-# Overlap.
-
-WAYS = ("auto", "tupleq", "rget", "ucx")
 SIDES = ("sender", "receiver")
+LEAST = 0.01  # of a message's time: less overhead than this is none
 
 
 def availability(row):
@@ -109,9 +81,31 @@ def availability(row):
     return [100 * (1 - overhead / base) for base, overhead in zip(row["base"], row["overhead"])]
 
 
-def overlap_points(rows):
-    return [Point((row["mpi"], row["side"], row["way"], row["bytes"]), middle(availability(row)),
-                  *quartiles(availability(row))) for row in rows]
+def overheads(ours, theirs):
+    """How many times as much a message over the peer takes of the program, turn by turn."""
+    least = LEAST * min(middle(ours["base"]), middle(theirs["base"]))
+    return [max(their, least) / max(our, least) for our, their in zip(ours["overhead"], theirs["overhead"])]
+
+
+def overlap_pairs(rows, peer):
+    by = {(row["mpi"], row["side"], row["bytes"], row["way"]): row for row in rows if not row.get("missing")}
+    return {key[:3]: (row, by[(*key[:3], peer)]) for key, row in by.items()
+            if key[3] == "auto" and (*key[:3], peer) in by}
+
+
+def overlap_rows(rows):
+    found = []
+    for peer, mine in by_peer(rows).items():
+        runs = by_run(mine)
+        found += [judged.missing(PEERS[peer], (row["mpi"],), row["missing"]) for row in runs[0] if row.get("missing")]
+        pairs = [overlap_pairs(run, peer) for run in runs]
+        for key in pairs[0]:
+            mpi, side, size = key
+            each = [pair[key] for pair in pairs if key in pair]
+            took = tuple(f"{middle(pair['overhead']) * 1e6:.2f}, {middle(availability(pair)):.0f} %" for pair in each[0])
+            found.append(judged.judge(PEERS[peer], (mpi, side, bytes_text(size)),
+                                      [overheads(*pair) for pair in each], took=took))
+    return found
 
 
 def overlap_panels(rows):
@@ -121,160 +115,172 @@ def overlap_panels(rows):
             of = [row for row in rows if row["mpi"] == mpi and row["side"] == side]
             sizes = sorted(distinct(row["bytes"] for row in of))
             series = []
-            for way in WAYS:
+            for way in distinct(row["way"] for row in of):
                 by = {row["bytes"]: middle(availability(row)) for row in of if row["way"] == way}
-                if by:
-                    series.append(Series(way, [by.get(size) for size in sizes]))
-            result.append(Panel(f"{mpi}, {side}", sizes, "bytes", "available, %", series,
-                                x_scale="log2"))
+                series.append(Series("heddle" if way == "auto" else PEERS[way], [by.get(size) for size in sizes]))
+            if series:
+                result.append(Panel(f"{mpi}, {side}", sizes, "bytes", "available, %", series, x_scale="log2"))
     return result
-
-
-SAME = 3  # percent of a message's time
-
-
-def overlap_verdict(rows):
-    """Each MPI, side and size counts."""
-    by = {(row["mpi"], row["side"], row["way"], row["bytes"]): middle(availability(row)) for row in rows}
-    good, behind = 0, []
-    for mpi, side, way, size in by:
-        if way != "ucx":
-            continue
-        ours = [by[mpi, side, each, size] for each in ("auto", "tupleq") if (mpi, side, each, size) in by]
-        if not ours:
-            continue
-        theirs = by[mpi, side, "ucx", size]
-        if max(ours) >= theirs - SAME:
-            good += 1
-        else:
-            behind.append(f"{mpi}, {side}, {bytes_text(size)}: {max(ours):.0f} % (UCX {theirs:.0f})")
-    if not good and not behind:
-        return Verdict("cannot", "Nothing was measured both ways.")
-    text = f"{good} of {good + len(behind)} sides and sizes level or better"
-    return Verdict("like" if not behind else "partly" if len(behind) < good else "unlike",
-                   text + (f"; behind in {'; '.join(behind)}." if behind else "."))
 
 
 # Memory.
 
-def memory_points(rows):
-    return [Point((row["way"], row["ranks"], "-" if row["qps"] is None else f"{row['qps']:.0f}",
-                   f"{middle(row['heap_bytes']) / (1 << 20):.1f}"),
-                  middle(row["memory_bytes"]) / (1 << 20),
-                  *(each / (1 << 20) for each in quartiles(row["memory_bytes"]))) for row in rows]
+def memory_rows(rows):
+    by = {}
+    for row in rows:
+        if not row.get("missing"):
+            by.setdefault((row["mpi"], row["ranks"], row["way"]), []).append(row)
+    found = [judged.missing(PEERS[row["way"]], (row["mpi"],), row["missing"]) for row in by_run(rows)[0]
+             if row.get("missing")]
+    for (mpi, ranks, way), theirs in by.items():
+        ours = by.get((mpi, ranks, "heddle"))
+        if way == "heddle" or ours is None:
+            continue
+        runs = [[their / our for our, their in zip(a["memory_bytes"], b["memory_bytes"])]
+                for a, b in zip(ours, theirs)]
+        took = tuple(f"{middle(row['memory_bytes']) / (1 << 20):.1f}" for row in (ours[0], theirs[0]))
+        found.append(judged.judge(PEERS[way], (mpi, f"{ranks} processes"), runs, took=took,
+                                  shown="no network" if way == "shm" else ""))
+    return found
 
 
 def memory_panels(rows):
-    ranks = sorted(distinct(row["ranks"] for row in rows))
-
-    def panel(title, label, value):
-        series = []
-        for way in ("heddle", "ucx"):
-            by = {row["ranks"]: value(row) for row in rows if row["way"] == way}
-            series.append(Series(way, [by.get(count) for count in ranks]))
-        return Panel(title, ranks, "processes", label, series, x_scale="log2")
-
-    result = [panel("Memory of a process that has talked to all", "MiB",
-                    lambda row: middle(row["memory_bytes"]) / (1 << 20))]
-    if all(row["qps"] is not None for row in rows):
-        result.append(panel("Queue pairs of a process", "queue pairs", lambda row: row["qps"]))
+    result = []
+    for mpi in distinct(row["mpi"] for row in rows):
+        of = [row for row in rows if row["mpi"] == mpi and not row.get("missing")]
+        ranks = sorted(distinct(row["ranks"] for row in of))
+        for title, label, value in (
+                (f"Memory of a process that has talked to all, {mpi}", "MiB",
+                 lambda row: middle(row["memory_bytes"]) / (1 << 20)),
+                (f"Queue pairs of a process, {mpi}", "queue pairs", lambda row: row["qps"])):
+            series = []
+            for way in distinct(row["way"] for row in of):
+                by = {row["ranks"]: value(row) for row in of if row["way"] == way}
+                series.append(Series(PEERS.get(way, way), [by.get(count) for count in ranks]))
+            result.append(Panel(title, ranks, "processes", label, series, x_scale="log2"))
     return result
 
 
-def memory_verdict(rows):
-    by = {(row["way"], row["ranks"]): middle(row["memory_bytes"]) / (1 << 20) for row in rows}
-    ranks = sorted({count for way, count in by if (("heddle", count) in by and ("ucx", count) in by)})
-    if len(ranks) < 2:
-        return Verdict("cannot", "Too little was measured both ways.")
-    first, last = ranks[0], ranks[-1]
+# Panels of operations: a curve for each MPI and peer.
 
-    def growth(way):
-        return 1024 * (by[way, last] - by[way, first]) / (last - first)
-
-    less = [count for count in ranks if by["heddle", count] <= by["ucx", count]]
-    return Verdict("like" if len(less) == len(ranks) else "partly" if last in less else "unlike",
-                   f"{last} processes: {by['heddle', last]:.1f} MiB a process, UCX "
-                   f"{by['ucx', last]:.1f}; a further one {growth('heddle'):.0f} KiB, UCX "
-                   f"{growth('ucx'):.0f}.")
+def curves(rows, xs, key_of):
+    """The series of all MPIs and peers over xs; key_of: x -> (operation, bytes)."""
+    series = []
+    for peer, mine in by_peer(rows).items():
+        by = operations.pairs([row for row in mine if not row.get("missing")], "heddle", peer)
+        for mpi in distinct(key[0] for key in by):
+            each = [operations.ratios(by[(mpi, *key_of(x))]) if (mpi, *key_of(x)) in by else None for x in xs]
+            series.append(Series(f"{mpi}, {PEERS[peer]}", [cell and middle(cell) for cell in each],
+                                 [cell and middle_between(cell)[0] for cell in each],
+                                 [cell and middle_between(cell)[1] for cell in each]))
+    return [each for each in series if not each.is_empty]
 
 
-BOTH = ["--way", "heddle", "--way", "ucx", "--mpi", "mpich", "--mpi", "openmpi"]
+def operation_panels(rows):
+    there = [row for row in rows if not row.get("missing")]
+    result = []
+    for operation in distinct(row["operation"] for row in there):
+        sizes = sorted(distinct(row["bytes"] for row in there if row["operation"] == operation))
+        result.append(Panel(operation, sizes, "bytes", Y_LABEL, curves(rows, sizes, lambda x, o=operation: (o, x)),
+                            x_scale="log2", y_scale="log", y_from_zero=False, marks=((1, "equal"),)))
+    return result
 
-EXPERIMENTS = [Experiment(
-    key="peers-ucx", paper="peers", where="", title="Heddle against UCX rc_verbs",
-    question="The same MPI library and program over heddle and over UCX's rc_verbs, on the same "
-    "device, in turns.",
-    commands=lambda mode: [[operations.SCRIPT, *BOTH, "--turns", "7" if mode == "quick" else "61",
-                            *(word for name in ("latency", "bandwidth", "bidirectional", "allgather",
-                                                "alltoall", "allreduce", "bcast")
-                              for word in ("--operation", name)),
-                            "--bytes", "8", "8192", "65536", str(1 << 20)]],
-    seconds={"quick": 87, "full": 330},
-    columns=("MPI", "operation", "bytes", "heddle, us", "UCX, us"), unit=Y_LABEL,
-    points=operations.points("heddle", "ucx"), panels=operations.panels("heddle", "ucx", Y_LABEL),
-    verdict=verdict, criterion=CRITERION,
-    differences="No paper: the best known software for the same work. MPI's own shared memory is off on "
-    "both sides. A bandwidth of 8 bytes is a message rate: what is shown is the time of a message. UCX "
-    "has rc_mlx5, too: direct-ucx runs it. With more ranks than processors, as 4 may be, the scheduler is part of a collective.",
-    needs=operations.NEEDS, needs_source=True),
-    Experiment(
-        key="peers-rate", paper="peers", where="", title="Rates of small messages, by threads",
-        question="Windows of 64 messages of 8 B in both directions, each thread with a communicator of its "
-        "own, over heddle and over UCX, in turns.",
-        commands=lambda mode: [[operations.SCRIPT, *BOTH, "--threads", "1", "2"]
-                               for _ in range(2 if mode == "quick" else 20)],
+
+def rate_panels(rows):
+    names = sorted(distinct(row["operation"] for row in rows if not row.get("missing")))
+    return [Panel("Messages of 8 B a second, both directions", names, "", Y_LABEL,
+                  curves(rows, names, lambda x: (x, 8)), marks=((1, "equal"),))]
+
+
+# The experiments.
+
+def words(option, values):
+    return [word for value in values for word in (option, str(value))]
+
+
+def processors():
+    return max(2, len(os.sched_getaffinity(0)))
+
+
+def commands(names, turns, ranks=None, peers=BESIDE, quick_peers=("rc_verbs", "dc_mlx5", "rxm", "tcp")):
+    """One command for each peer, so that a run says how far it is. turns: those of --quick and of --full."""
+    def of(mode):
+        quick = mode == "quick"
+        return [[operations.SCRIPT, *BOTH, "--beside", peer, "--turns", str(turns[0] if quick else turns[1]),
+                 *words("--operation", names), *(["--ranks", str(ranks())] if ranks else []),
+                 "--bytes", *map(str, SIZES)] for peer in (quick_peers if quick else peers)]
+    return of
+
+
+def experiment(rows, panels, **fields):
+    return judged.experiment(rows, paper="peers", where="", panels=panels, needs_source=True, **fields)
+
+
+OPERATIONS = {"rows": operation_rows, "columns": ("beside", "MPI", "operation", "bytes", "heddle, us", "peer, us"),
+              "unit": Y_LABEL, "needs": operations.NEEDS}
+
+EXPERIMENTS = [
+    experiment(
+        key="peers-messages", title="Messages: latency and bandwidth", panels=operation_panels, **OPERATIONS,
+        question="Ping-pong, and windows of 64 messages in one direction and in both, between two ranks.",
+        commands=commands(MESSAGES, (7, 41)), seconds={"quick": 90, "full": 400},
+        differences=f"{ABOUT} A bandwidth of 8 bytes is a message rate: what is shown is the time of a message."),
+    experiment(
+        key="peers-rate", title="Rates of small messages, by threads", panels=rate_panels, **OPERATIONS,
+        question="Windows of 64 messages of 8 B in both directions, each thread with a communicator of its own.",
+        commands=lambda mode: [
+            [operations.SCRIPT, *BOTH, "--beside", peer, "--threads", "1", "2"]
+            for peer in (("rc_verbs", "tcp") if mode == "quick" else BESIDE)
+            for _ in range(2 if mode == "quick" else 8)],
         seconds={"quick": 50, "full": 250},
-        columns=("MPI", "operation", "bytes", "heddle, us", "UCX, us"), unit=Y_LABEL,
-        points=operations.points("heddle", "ucx"), panels=rate_panels, verdict=verdict, criterion=CRITERION,
-        differences="No paper. The time shown is that of a message, of all threads together. MPICH over heddle "
-        "has a virtual communication interface for each thread. Over UCX it has one for all, as MPICH 5.0.2 with two "
-        "of them hangs in MPI_Comm_dup, by TCP, too. Open MPI has one endpoint for all. Two ranks of two threads on two processors take turns with each other, too.",
-        needs=operations.NEEDS, needs_source=True),
-    Experiment(
-        key="peers-overlap", paper="peers", where="", title="Overlap beside UCX",
-        question="How much of a message's time its sender, and its receiver, have for work of their own, by "
-        "tuple queues, by reading (rget) and over UCX, in turns.",
-        commands=lambda mode: [["bench/mpi/overlap.py", "--json", *(
-            word for way in WAYS for word in ("--way", way)), "--rounds", "1" if mode == "quick" else "5",
-            "--bytes", *(("1024", "65536", str(1 << 20)) if mode == "quick" else
-                         ("0", "8", "1024", "8192", "16384", "65536", "262144", str(1 << 20),
-                          str(4 << 20)))]],
-        seconds={"quick": 60, "full": 900}, columns=("MPI", "side", "way", "bytes"), unit="available, %",
-        points=overlap_points, panels=overlap_panels, verdict=overlap_verdict,
-        criterion="Each MPI, side and size counts. The better of auto and tuple queues leaves the program at most 3 "
-        "points less of a message's time than UCX does. The verdict is good if that holds for all. In part: it holds "
-        "for more than half. Else heddle is behind.",
-        differences="As in Sandia's micro-benchmark: availability is what the work may take of a message's "
-        "time before that gets longer. On a software HCA the work of the device is done by processors, too: "
-        "by the thread that posts up to 32 KiB, by a thread of its own above.",
-        needs=("mpi", "way", "side", "bytes", "base", "overhead"), needs_source=True),
-    Experiment(
-        key="peers-memory", paper="peers", where="", title="Memory and queue pairs beside UCX",
-        question="What a process has in memory, and how many queue pairs, once it has talked to all others.",
-        commands=lambda mode: [["bench/mpi/heap.py", "--way", "heddle", "--way", "ucx", "--ranks", *(
-            ("2", "4", "8") if mode == "quick" else ("2", "4", "8", "16", "32"))]],
-        seconds={"quick": 30, "full": 120}, columns=("way", "processes", "queue pairs", "heap, MiB"),
-        unit="MiB", points=memory_points, panels=memory_panels, verdict=memory_verdict,
-        criterion="A process has no more memory than over UCX, for each number of processes. In part: for the largest "
-        "number. Else behind.",
-        more_is_better=False,
-        differences="Anonymous and shared memory that is there (RssAnon and RssShmem of rank 0), and what malloc "
-        "has given out; MPICH, whose own part is on both sides. Heddle's connections go one way, so two "
-        "processes have two queue pairs each. By XRC these reach all endpoints of the other process, so more "
-        "endpoints of threads need no more queue pairs.",
-        needs=("way", "ranks", "heap_bytes", "memory_bytes"), needs_source=True),
-    Experiment(
-        key="peers-marks", paper="peers", where="", title="Beside libfabric's tcp and shm",
-        question="The same MPI and program over heddle, over TCP and through shared memory: what is on every "
-        "machine.",
-        commands=lambda mode: [[operations.SCRIPT, "--way", "heddle", "--way", "tcp", "--way", "shm",
-                                "--turns", "9" if mode == "quick" else "41",
-                                *(word for name in ("latency", "bandwidth", "allreduce")
-                                  for word in ("--operation", name)),
-                                "--bytes", "8", "8192", "65536", str(1 << 20)]],
-        seconds={"quick": 20, "full": 60},
-        columns=("MPI", "mark", "operation", "bytes", "heddle, us", "mark, us"),
-        unit="heddle, times as fast", points=mark_points, panels=mark_panels, verdict=mark_verdict,
-        criterion="Nothing is judged: these are marks, and no peers.",
-        differences="Marks from outside, no peers: shm is no network, and tcp no RDMA. On a software HCA all "
-        "three move bytes by the processor, on one machine.", needs=operations.NEEDS, needs_source=True)]
+        differences=f"{ABOUT} The time shown is that of a message, of all threads together. MPICH over libfabric has a "
+        "virtual communication interface for each thread. Over UCX it has one for all, as MPICH 5.0.2 with two of them "
+        "hangs in MPI_Comm_dup, by TCP, too. Open MPI has one endpoint for all. Two ranks of two threads on two "
+        "processors take turns with each other, too."),
+    experiment(
+        key="peers-collectives", title="Collectives", panels=operation_panels, **OPERATIONS,
+        question="Six collectives of as many ranks as there are processors.",
+        commands=commands(COLLECTIVES, (7, 41), processors), seconds={"quick": 120, "full": 600}, differences=ABOUT),
+    experiment(
+        key="peers-crowd", title=f"Collectives of {CROWD} ranks", panels=operation_panels, **OPERATIONS,
+        question=f"The same collectives of {CROWD} ranks, which may be more than there are processors.",
+        commands=commands(COLLECTIVES, (3, 21), lambda: CROWD, peers=("rc_verbs", "tcp"), quick_peers=("rc_verbs",)),
+        seconds={"quick": 40, "full": 300},
+        differences=f"{ABOUT} With more ranks than processors the scheduler is most of a collective's time. Then the "
+        "rows are shown, and not judged."),
+    experiment(
+        key="peers-one-sided", title="One-sided operations", panels=operation_panels, **OPERATIONS,
+        question="MPI_Put, MPI_Get and MPI_Accumulate (a sum of 64-bit numbers), each with its MPI_Win_fence, between "
+        "two ranks.",
+        commands=commands(ONE_SIDED, (7, 41)), seconds={"quick": 70, "full": 400},
+        differences=f"{ABOUT} Open MPI has its osc/rdma by btl/ofi over heddle, and osc/ucx over UCX."),
+    experiment(
+        key="peers-overlap", title="Overlap", rows=overlap_rows, panels=overlap_panels,
+        question="How much a message takes of its sender, and of its receiver, that has work of its own meanwhile.",
+        commands=lambda mode: [["bench/mpi/overlap.py", "--json", "--beside", peer, "--rounds",
+                                "2" if mode == "quick" else "5", "--bytes",
+                                *(("8", "8192", "65536") if mode == "quick" else map(str, (*SIZES, 4 << 20)))]
+                               for peer in (("rc_verbs",) if mode == "quick" else ("rc_verbs", "dc_mlx5", "rxm", "tcp"))],
+        seconds={"quick": 40, "full": 500},
+        columns=("beside", "MPI", "side", "bytes", "heddle: overhead, us, and availability", "peer"),
+        unit="the peer's overhead, in heddle's",
+        differences=f"{ABOUT} As in Sandia's micro-benchmark: the program posts, works and waits. The overhead is what "
+        "that takes beyond the work alone, when the work is longer than the message. Availability is the share of a "
+        "message's time that the overhead is not. An overhead below 1 % of a message's time counts as 1 %. On a "
+        "software HCA the work of the device is done by processors, too: by the thread that posts up to 32 KiB, by a "
+        "thread of its own above. Heddle goes by its default (auto).",
+        needs=("mpi", "way", "side", "bytes", "base", "overhead")),
+    experiment(
+        key="peers-memory", title="Memory and queue pairs", rows=memory_rows, panels=memory_panels,
+        question="What a process has in memory once it has talked to all others.",
+        commands=lambda mode: [["bench/mpi/heap.py", *BOTH, "--way", "heddle", *words("--way", peers), "--ranks",
+                                *(("2", "8") if mode == "quick" else ("2", "4", "8", "16", "32")),
+                                "--runs", "2" if mode == "quick" else "6"]
+                               for peers in [("rc_verbs", "tcp") if mode == "quick" else
+                                             ("rc_verbs", "rc_mlx5", "dc_mlx5", "rxm", "tcp")]],
+        seconds={"quick": 40, "full": 400}, columns=("beside", "MPI", "processes", "heddle, MiB", "peer, MiB"),
+        unit="the peer's memory, in heddle's",
+        differences=f"{ABOUT} Anonymous and shared memory that is there (RssAnon and RssShmem of rank 0); the MPI's own "
+        "part is on both sides. Less than six values of each side give the range of their ratios for its interval.",
+        needs=("mpi", "way", "ranks", "heap_bytes", "memory_bytes")),
+]

@@ -217,8 +217,8 @@ def mpi_verdict(name):
 
 def mpi_experiment(name, where, title, question, paper, differences):
     def commands(mode):
-        words = [operations.SCRIPT, "--way", "reuse", "--way", "copied", "--operation", name, "--turns",
-                 "9" if mode == "quick" else "61", "--bytes", "128", "512", "1024", "2048", "4096", "8192"]
+        words = [operations.SCRIPT, "--way", "reuse", "--way", "copied", "--operation", name, "--ranks", "4",
+                 "--turns", "9" if mode == "quick" else "61", "--bytes", "128", "512", "1024", "2048", "4096", "8192"]
         return [[*words, "--fresh"], words]
 
     return Experiment(
