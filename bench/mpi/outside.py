@@ -3,7 +3,8 @@
 """A program of others, whose source the user names, by each rendezvous protocol (FI_HEDDLE_RNDV), in rounds.
 Sandia's SMB: of each side and size the time of a message, the overhead and the availability, as it prints
 them. Benchmarks of NASA's NPB: the seconds that each says it took, after its own test of the answer. With
---vary reuse they run without the reuse of buffers and with it, as applications.py does it. All are
+--vary reuse they run without the reuse of buffers and with it, as applications.py does it, and with --vary peer over
+heddle and over UCX's rc_verbs. All are
 built in a scratch folder; their source is only read. `heddle reproduce --help` says where it is found.
 Ends with status 77 if there is no MPI or compiler for it. Standard library only.
 
@@ -160,8 +161,8 @@ def measure_npb(options, mpi, benchmark, source, scratch):
     """The status."""
     name = f"{benchmark}.{options.letter}"
     program = npb(mpi, source, scratch, benchmark, options.letter, options.ranks)
-    if options.vary == "reuse":
-        return phases.measure(options, mpi, "reuse-npb", name, [program], scratch)
+    if options.vary in ("reuse", "peer"):
+        return phases.measure(options, mpi, f"{options.vary}-npb", name, [program], scratch)
     taken = in_rounds(options, mpi, [program], scratch)
     if taken is None:
         return 1

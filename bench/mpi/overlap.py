@@ -86,13 +86,13 @@ def main():
     parser.add_argument("--mpi", choices=("mpich", "openmpi"), action="append")
     parser.add_argument("--way", choices=(*WAYS, "ucx"), action="append",
                         help="may be repeated (default: all)")
-    parser.add_argument("--beside", choices=transports.PEERS, help="heddle's auto and this one, instead of --way")
+    parser.add_argument("--beside", choices=transports.PEERS, help="heddle as it is and this one, instead of --way")
     parser.add_argument("--bytes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--json", action="store_true", help="a line of JSON for each")
     parser.add_argument("--rounds", type=int, default=1, help="runs, of 5 turns each (default 1)")
     options = parser.parse_args()
     options.heddle = options.heddle.resolve()
-    names = ["auto", options.beside] if options.beside else options.way or [*WAYS, "ucx"]
+    names = ["heddle", options.beside] if options.beside else options.way or [*WAYS, "ucx"]
     venvs = (options.venvs or options.heddle.parent.parent / "venvs").resolve()
     found, missing = mpis.find(options.mpi or ["mpich", "openmpi"], venvs)
     for reason in missing.values():

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""A program without the reuse of buffers and with it, in rounds: how long its ranks send, are in MPI at all, and
-run (phases.c counts it in each process), and once more what its messages were. Standard library only."""
+"""A program without the reuse of buffers and with it, or over heddle and over a peer, in rounds: how long its ranks
+send, are in MPI at all, and run (phases.c counts it in each process), and once more what its messages were. Standard
+library only."""
 
 import json
 import os
@@ -8,12 +9,17 @@ import statistics
 import subprocess
 from pathlib import Path
 
+import transports
 from programs import Unavailable, add_up, share
-from rndv_modes import in_rounds, once
+from rndv_modes import in_rounds, once, print_table
 
 HERE = Path(__file__).resolve().parent
 # What is known of a run, and what a table calls it: means over the ranks; the last is the program's own clock.
 PARTS = {"send_s": "sends", "communication_s": "in MPI", "run_s": "run", "seconds": "the program's own"}
+
+
+PEER = "rc_verbs"  # of transports.py
+tried = {}  # by the key of an MPI, why this machine has it not
 
 
 class Broken(Exception):
@@ -66,8 +72,38 @@ def counted(options, mpi, command, folder):
     return counts
 
 
+def beside_peers(options, mpi, experiment, name, command, folder):
+    """Prints how long the program takes over heddle and over UCX. The status."""
+    if mpi.key not in tried:
+        tried[mpi.key] = transports.why_not(options, mpi, PEER, folder)
+    if tried[mpi.key]:
+        print_missing(options, mpi.name, experiment, name, tried[mpi.key])
+        return 0
+    taken = in_rounds(options, mpi, command, folder, timed)
+    if taken is None:
+        return 1
+    if not options.json:
+        print_table(options, name, mpi, {way: [each["run_s"] for each in rounds] for way, rounds in taken.items()})
+        return 0
+    for way, rounds in taken.items():
+        parts = {part: [each[part] for each in rounds] for part in ("run_s", "communication_s", "seconds")}
+        print_peer(options, mpi.name, experiment, name, way, **parts)
+    return 0
+
+
+def print_peer(options, mpi, experiment, name, way, **more):
+    print(json.dumps({"experiment": experiment, "program": name, "mpi": mpi, "ranks": options.ranks,
+                      "cores": len(os.sched_getaffinity(0)), "way": way, **more}), flush=True)
+
+
+def print_missing(options, mpi, experiment, name, reason):
+    print_peer(options, mpi, experiment, name, PEER, run_s=[], missing=str(reason))
+
+
 def measure(options, mpi, experiment, name, command, folder):
     """Prints what came of the program, as options.json says. The status."""
+    if options.vary == "peer":
+        return beside_peers(options, mpi, experiment, name, command, folder)
     taken = in_rounds(options, mpi, command, folder, timed)
     counts = None if taken is None else counted(options, mpi, command, folder)
     if counts is None:

@@ -4,7 +4,7 @@
 went, how many were sent from buffers that are used often, how often buffers were used, what was
 registered. Prints Markdown, or JSON. MPI's own shared memory is off, so all messages are heddle's.
 
-jacobi, cg, lu, adi and lattice of this folder on PyPI's MPICH (or --mpi), and there mpi4py's own benchmarks;
+jacobi, cg, lu, adi, lattice and fft of this folder on PyPI's MPICH (or --mpi), and there mpi4py's own benchmarks;
 multigrid (hypre) and LAMMPS's melt on the distribution's Open MPI, which Debian builds them with. What
 cannot be had here is listed with the reason. Ends with status 1 if a program fails or its answer is
 wrong. The numbers are those of `heddle run --stats-file`, summed over all processes. Standard library
@@ -131,7 +131,7 @@ def greeted(text, ranks):
 
 # Name: which MPI (None: that of --mpi), its command, what it says when it is right.
 PROGRAMS = {
-    **{name: (None, own(name), said(rf"{name}: .*: correct")) for name in ("jacobi", "cg", "lu", "adi", "lattice")},
+    **{name: (None, own(name), said(rf"{name}: .*: correct")) for name in ("jacobi", "cg", "lu", "adi", "lattice", "fft")},
     "multigrid": (DEBIAN, own("multigrid"), said("multigrid: .*: correct")),
     "LAMMPS melt": (DEBIAN, lammps(250), energy_kept),
     "mpi4py helloworld": (None, python("helloworld"), greeted),

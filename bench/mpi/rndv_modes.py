@@ -1,9 +1,9 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """One program by each way that large messages can take (FI_HEDDLE_RNDV), by each path to the device
-(FI_HEDDLE_POST), or without the reuse of buffers and with it (FI_HEDDLE_REUSE), in rounds, each way once a round:
-the seconds that it says it took, medians and quartiles, and those of each round against the first way's. The
-program is one that verifies its answer: adi, cg or lattice of this folder, LAMMPS's melt (with the distribution's
+(FI_HEDDLE_POST), without the reuse of buffers and with it (FI_HEDDLE_REUSE), or over heddle and over UCX's rc_verbs,
+in rounds, each way once a round: the seconds that it says it took, medians and quartiles, and those of each round
+against the first way's. The program is one that verifies its answer: adi, cg, fft or lattice of this folder, LAMMPS's melt (with the distribution's
 Open MPI), or COMMAND, which prints `Time in seconds = S` and `SUCCESSFUL` as the NAS benchmarks do. Ends with
 status 77 if it cannot be had here. Standard library only.
 
@@ -25,6 +25,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1] / "tests" / "mpi"), str(HERE)]
 import mpis  # noqa: E402
+import transports  # noqa: E402
 from programs import DEBIAN, Unavailable, energy_kept, lammps, own, ready  # noqa: E402
 from turns import SEEN_BY_REUSE, by_rendezvous  # noqa: E402
 
@@ -39,8 +40,9 @@ WAYS = {
     },
     "post": {path: {"FI_HEDDLE_POST": path} for path in ("verbs", "direct")},
     "reuse": {way: {**SEEN_BY_REUSE, "FI_HEDDLE_REUSE": way} for way in ("off", "auto")},
+    "peer": {"heddle": {}, "rc_verbs": {}},  # transports.py
 }
-OWN = "adi|cg|lattice|lu|multigrid"  # programs of this folder
+OWN = "adi|cg|fft|lattice|lu|multigrid"  # programs of this folder
 SECONDS = re.compile(rf"^(?:{OWN}): (?:.*, )?([\d.]+) s[,:]|^Loop time of ([\d.]+) on|Time in seconds *= *([\d.]+)", re.M)
 RIGHT = re.compile(rf"^(?:{OWN}):.*\bcorrect\b|^ Verification *= *SUCCESSFUL", re.M)
 
@@ -51,7 +53,7 @@ def is_right(text, ranks):
 
 # Which MPI (None: that of --mpi), and its command: of about half a second.
 PROGRAMS = {"adi": (None, own("adi")), "cg": (None, own("cg", "1400", "7", "1200")),
-            "lattice": (None, own("lattice", "4", "40")), "lammps": (DEBIAN, lammps(500))}
+            "lattice": (None, own("lattice", "4", "40")), "fft": (None, own("fft")), "lammps": (DEBIAN, lammps(500))}
 NOT_HERE = 77  # as a test that is skipped
 
 
@@ -68,7 +70,9 @@ def why_useless(done, ranks):
 def once(options, mpi, command, way, folder, more=(), before=()):
     """Seconds; None: it failed, or its answer is wrong. more: variables besides those of the way. before: words
     before the program, in each rank."""
-    environment = mpi.environment("heddle", provider_path=options.heddle.parent.parent / "lib")
+    provider = options.heddle.parent.parent / "lib"
+    environment = (transports.environment_of(mpi, way, provider) if options.vary == "peer" else
+                   mpi.environment("heddle", provider_path=provider))
     environment.update(WAYS[options.vary][way], OMP_NUM_THREADS="1")
     environment.update(more)
     device = [] if options.hardware else [options.heddle.parent / "softhca", "run", "--"]
@@ -132,7 +136,7 @@ def main():
     parser.add_argument("--json", action="store_true", help="a line of JSON for each way")
     parser.add_argument("--mpi", choices=mpis.KEYS, default="mpich")
     parser.add_argument("--vary", choices=WAYS, default="rndv",
-                        help="FI_HEDDLE_RNDV, _POST or _REUSE")
+                        help="FI_HEDDLE_RNDV, _POST or _REUSE; or heddle and UCX")
     parser.add_argument("--program", choices=PROGRAMS, default="adi")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=5, help="at least 2")

@@ -70,9 +70,9 @@ def overlap(words):
                "missing": NOT_HERE[peer]}
         return
     for side in ("sender", "receiver"):
-        for way in ("auto", peer):
+        for way in ("heddle", peer):
             yield {"mpi": "MPICH", "way": way, "side": side, "bytes": 1 << 16, "base": [10e-6, 12e-6],
-                   "overhead": [1e-6, 1e-6] if way == "auto" else [8e-6, 9e-6], "beside": peer}
+                   "overhead": [1e-6, 1e-6] if way == "heddle" else [8e-6, 9e-6], "beside": peer}
 
 
 def ways(words):
@@ -127,7 +127,20 @@ def npb_reuse(values=None, letter="B", cores=4):
         yield reuse_row(f"{name}.{letter}", share, saved, 18 if name == "lu" else saved, cores)
 
 
-def applications(_, values=None, cores=4):
+def beside_peer(experiment, programs):
+    for name, faster in programs.items():
+        for way in ("heddle", "rc_verbs"):
+            yield {"experiment": experiment, "program": name, "mpi": "MPICH", "ranks": 2, "cores": 2, "way": way,
+                   "run_s": [1.0 / (faster if way == "heddle" else 1)] * 7, "communication_s": [0.25] * 7,
+                   "seconds": [0.9] * 7}
+
+
+def applications(words, values=None, cores=4):
+    if words and "peer" in words:
+        yield from beside_peer("peer-applications", {"multigrid": 1.2, "lattice": 1.01, "cg": 1.0})
+        yield {"experiment": "peer-applications", "program": "adi", "mpi": "MPICH", "ranks": 2, "cores": 2,
+               "way": "rc_verbs", "run_s": [], "missing": "needs a square number of ranks"}
+        return
     for name, (share, saved, sends) in (values or APPLICATIONS).items():
         yield reuse_row(name, share, saved, sends, cores)
 
@@ -141,6 +154,8 @@ def outside(words):
     if os.environ.get("FAKE_UNVERIFIED") == words[words.index("--benchmark") + 1]:
         print("sp.A.x by rput: its answer is not verified: Verification = UNSUCCESSFUL", file=sys.stderr)
         sys.exit(1)
+    if "peer" in words:
+        return beside_peer("peer-npb", {f"{words[words.index('--benchmark') + 1]}.S": 1.0})
     if "reuse" in words:
         return npb_reuse(letter=words[words.index("--class") + 1])
     return sp(letter=words[words.index("--class") + 1])

@@ -250,10 +250,10 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(verdict("peers-overlap", rows).state, "like")
         self.assertEqual(EXPERIMENTS["peers-overlap"].points(rows)[0].value, 8.5)
         for row in rows:
-            row["overhead"] = [9e-6, 11e-6] if row["way"] == "auto" else row["overhead"]
+            row["overhead"] = [9e-6, 11e-6] if row["way"] == "heddle" else row["overhead"]
         self.assertEqual(verdict("peers-overlap", rows).state, "unlike")
         for row in rows:  # what is below the clock is no difference
-            row["overhead"] = [1e-9, -1e-9] if row["way"] == "auto" else [1e-8, 2e-8]
+            row["overhead"] = [1e-9, -1e-9] if row["way"] == "heddle" else [1e-8, 2e-8]
         self.assertEqual({point.value for point in EXPERIMENTS["peers-overlap"].points(rows)}, {1.0})
         self.assertEqual(verdict("peers-overlap", list(fake_mpi.overlap(["--beside", "rxm"]))).state, "cannot")
 
@@ -265,6 +265,22 @@ class Verdicts(unittest.TestCase):
         for row in rows:
             row["memory_bytes"] = [1 << 30] if row["way"] == "heddle" else row["memory_bytes"]
         self.assertEqual(verdict("peers-memory", rows).state, "unlike")
+
+    def test_programs_beside_a_peer(self):
+        rows = list(fake_mpi.applications(["--vary", "peer"]))
+        said = verdict("peers-programs", rows)
+        self.assertEqual(said.state, "like")
+        self.assertIn("3 of 3 rows ahead or level (1 ahead), 1 not available, 0 behind.", said.text)
+        self.assertIn("adi", EXPERIMENTS["peers-programs"].points(rows)[-1].key)
+        for row in rows:
+            row["run_s"] = [1.03 * each for each in row["run_s"]] if row["way"] == "heddle" else row["run_s"]
+        said = verdict("peers-programs", rows)
+        self.assertIn("MPICH cg 2 ranks beside UCX rc_verbs (0.97; 0.97 to 0.97)", said.text)
+        shown = [{**row, "cores": 1} for row in rows]
+        self.assertEqual(verdict("peers-npb", shown).state, "cannot")  # ranks take turns
+        panels = EXPERIMENTS["peers-programs"].panels(rows)
+        self.assertEqual([panel.title for panel in panels], ["Programs", "In MPI"])
+        self.assertEqual(panels[0].x, ["multigrid", "lattice", "cg"])
 
     def test_heap(self):
         rows = list(fake_mpi.heap([]))

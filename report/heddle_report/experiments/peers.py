@@ -8,6 +8,8 @@ from .. import judged
 from ..model import Experiment, Panel, Series
 from ..values import bytes_text, distinct, middle, middle_between, quartiles, short_of_cores
 from . import operations
+from .outside import NPB
+from .outside import SCRIPT as OUTSIDE
 
 Y_LABEL = "heddle, times as fast"
 # The peer of a script's --beside, and its name here.
@@ -90,7 +92,7 @@ def overheads(ours, theirs):
 def overlap_pairs(rows, peer):
     by = {(row["mpi"], row["side"], row["bytes"], row["way"]): row for row in rows if not row.get("missing")}
     return {key[:3]: (row, by[(*key[:3], peer)]) for key, row in by.items()
-            if key[3] == "auto" and (*key[:3], peer) in by}
+            if key[3] == "heddle" and (*key[:3], peer) in by}
 
 
 def overlap_rows(rows):
@@ -117,7 +119,7 @@ def overlap_panels(rows):
             series = []
             for way in distinct(row["way"] for row in of):
                 by = {row["bytes"]: middle(availability(row)) for row in of if row["way"] == way}
-                series.append(Series("heddle" if way == "auto" else PEERS[way], [by.get(size) for size in sizes]))
+                series.append(Series(PEERS.get(way, way), [by.get(size) for size in sizes]))
             if series:
                 result.append(Panel(f"{mpi}, {side}", sizes, "bytes", "available, %", series, x_scale="log2"))
     return result
@@ -159,6 +161,54 @@ def memory_panels(rows):
                 series.append(Series(PEERS.get(way, way), [by.get(count) for count in ranks]))
             result.append(Panel(title, ranks, "processes", label, series, x_scale="log2"))
     return result
+
+
+# Programs.
+
+def in_words(seconds):
+    return f"{seconds:.3g}" if seconds < 1 else f"{seconds:.2f}"
+
+
+def program_rows(rows):
+    """Those of bench/mpi/applications.py and outside.py --vary peer: the wall time of each round."""
+    found = [judged.missing(PEERS[row["way"]], (row["mpi"], row["program"]), row["missing"]) for row in by_run(rows)[0]
+             if row.get("missing")]
+    by = {}
+    for row in rows:
+        if not row.get("missing"):
+            by.setdefault((row["mpi"], row["program"], row["ranks"], row["way"]), []).append(row)
+    for (mpi, program, ranks, way), theirs in by.items():
+        ours = by.get((mpi, program, ranks, "heddle"))
+        if way == "heddle" or ours is None:
+            continue
+        runs = [[their / our for our, their in zip(a[SECONDS], b[SECONDS])] for a, b in zip(ours, theirs)]
+        took = tuple(in_words(middle([second for row in each for second in row[SECONDS]])) for each in (ours, theirs))
+        found.append(judged.judge(PEERS[way], (mpi, program, f"{ranks} ranks"), runs, took=took,
+                                  shown=why_shown(way, [*ours, *theirs])))
+    return found
+
+
+SECONDS = "run_s"
+
+
+def program_panels(rows):
+    """How many times as fast each program is, and the share of its time that it is in MPI."""
+    there = [row for row in rows if not row.get("missing")]
+    names = distinct(row["program"] for row in there)
+    judged_rows = [row for row in program_rows(rows) if row.ratio is not None]
+    series = []
+    for peer in distinct(row.peer for row in judged_rows):
+        by = {row.key[1]: row for row in judged_rows if row.peer == peer}
+        series.append(Series(peer, [name in by and by[name].ratio or None for name in names],
+                             [name in by and by[name].low or None for name in names],
+                             [name in by and by[name].high or None for name in names]))
+    shares = []
+    for way in distinct(row["way"] for row in there):
+        by = {row["program"]: 100 * middle(row["communication_s"]) / middle(row[SECONDS]) for row in there
+              if row["way"] == way}
+        shares.append(Series(PEERS.get(way, way), [by.get(name) for name in names]))
+    return [Panel("Programs", names, "", Y_LABEL, series, marks=((1, "equal"),)),
+            Panel("In MPI", names, "", "% of the time", shares)]
 
 
 # Panels of operations: a curve for each MPI and peer.
@@ -219,11 +269,28 @@ def experiment(rows, panels, **fields):
 OPERATIONS = {"rows": operation_rows, "columns": ("beside", "MPI", "operation", "bytes", "heddle, us", "peer, us"),
               "unit": Y_LABEL, "needs": operations.NEEDS}
 
+PROGRAMS = {"rows": program_rows, "panels": program_panels, "columns": ("beside", "MPI", "program", "ranks", "heddle, s",
+                                                                        "peer, s"),
+            "unit": Y_LABEL, "needs": ("mpi", "program", "ranks", "cores", "way", SECONDS), "one_job": True}
+ABOUT_PROGRAMS = (
+    "A program runs over heddle and over UCX's rc_verbs in turn, once each in a round, and each ratio is of one round. "
+    "The time is from the end of MPI_Init to MPI_Finalize, the mean of the ranks.")
+
+
+def npb_commands(mode):
+    ranks = processors()
+    two = 1 << ranks.bit_length() - 1  # a power of two, which all of these take
+    return [[OUTSIDE, "--json", "--vary", "peer", "--class", letter, "--ranks", str(count), "--rounds",
+             "7" if letter != "A" else "6", "--benchmark", *names]
+            for letter in ("S" if mode == "quick" else "SWA")
+            for names, count in ((("cg", "mg", "ft", "is", "lu", "ep"), two), (("sp", "bt"), CROWD))]
+
+
 EXPERIMENTS = [
     experiment(
         key="peers-messages", title="Messages: latency and bandwidth", panels=operation_panels, **OPERATIONS,
         question="Ping-pong, and windows of 64 messages in one direction and in both, between two ranks.",
-        commands=commands(MESSAGES, (7, 41)), seconds={"quick": 90, "full": 400},
+        commands=commands(MESSAGES, (7, 21)), seconds={"quick": 90, "full": 400},
         differences=f"{ABOUT} A bandwidth of 8 bytes is a message rate: what is shown is the time of a message."),
     experiment(
         key="peers-rate", title="Rates of small messages, by threads", panels=rate_panels, **OPERATIONS,
@@ -240,11 +307,11 @@ EXPERIMENTS = [
     experiment(
         key="peers-collectives", title="Collectives", panels=operation_panels, **OPERATIONS,
         question="Six collectives of as many ranks as there are processors.",
-        commands=commands(COLLECTIVES, (7, 41), processors), seconds={"quick": 120, "full": 600}, differences=ABOUT),
+        commands=commands(COLLECTIVES, (7, 21), processors), seconds={"quick": 120, "full": 600}, differences=ABOUT),
     experiment(
         key="peers-crowd", title=f"Collectives of {CROWD} ranks", panels=operation_panels, **OPERATIONS,
         question=f"The same collectives of {CROWD} ranks, which may be more than there are processors.",
-        commands=commands(COLLECTIVES, (3, 21), lambda: CROWD, peers=("rc_verbs", "tcp"), quick_peers=("rc_verbs",)),
+        commands=commands(COLLECTIVES, (3, 9), lambda: CROWD, peers=("rc_verbs", "tcp"), quick_peers=("rc_verbs",)),
         seconds={"quick": 40, "full": 300},
         differences=f"{ABOUT} With more ranks than processors the scheduler is most of a collective's time. Then the "
         "rows are shown, and not judged."),
@@ -252,7 +319,7 @@ EXPERIMENTS = [
         key="peers-one-sided", title="One-sided operations", panels=operation_panels, **OPERATIONS,
         question="MPI_Put, MPI_Get and MPI_Accumulate (a sum of 64-bit numbers), each with its MPI_Win_fence, between "
         "two ranks.",
-        commands=commands(ONE_SIDED, (7, 41)), seconds={"quick": 70, "full": 400},
+        commands=commands(ONE_SIDED, (7, 21)), seconds={"quick": 70, "full": 400},
         differences=f"{ABOUT} Open MPI has its osc/rdma by btl/ofi over heddle, and osc/ucx over UCX."),
     experiment(
         key="peers-overlap", title="Overlap", rows=overlap_rows, panels=overlap_panels,
@@ -268,7 +335,7 @@ EXPERIMENTS = [
         "that takes beyond the work alone, when the work is longer than the message. Availability is the share of a "
         "message's time that the overhead is not. An overhead below 1 % of a message's time counts as 1 %. On a "
         "software HCA the work of the device is done by processors, too: by the thread that posts up to 32 KiB, by a "
-        "thread of its own above. Heddle goes by its default (auto).",
+        "thread of its own above. Heddle goes by its default; tupleq-overlap has the others.",
         needs=("mpi", "way", "side", "bytes", "base", "overhead")),
     experiment(
         key="peers-memory", title="Memory and queue pairs", rows=memory_rows, panels=memory_panels,
@@ -283,4 +350,19 @@ EXPERIMENTS = [
         differences=f"{ABOUT} Anonymous and shared memory that is there (RssAnon and RssShmem of rank 0); the MPI's own "
         "part is on both sides. Less than six values of each side give the range of their ratios for its interval.",
         needs=("mpi", "way", "ranks", "heap_bytes", "memory_bytes")),
+    experiment(
+        key="peers-programs", title="Programs", **PROGRAMS,
+        question="Wall time of whole programs of as many ranks as processors: hypre's multigrid, a lattice code, LAMMPS's "
+        "melt, conjugate gradients, wavefronts, line solves, and Fourier transforms. All check their answers each time.",
+        commands=lambda mode: [["bench/mpi/applications.py", "--json", "--vary", "peer", "--ranks", str(processors()),
+                                "--rounds", "6" if mode == "quick" else "11"]],
+        seconds={"quick": 80, "full": 150},
+        differences=f"{ABOUT} {ABOUT_PROGRAMS} cg, lu and adi are in the manner of NAS CG, LU and SP, and fft is in that of "
+        "FT; the lattice code is in the manner of MILC."),
+    experiment(
+        key="peers-npb", title="NAS benchmarks", outside=NPB, **PROGRAMS,
+        question="NASA's CG, MG, FT, IS, LU and EP of as many ranks as processors, and SP and BT of four.",
+        commands=npb_commands, seconds={"quick": 60, "full": 3600},
+        differences=f"{ABOUT} {ABOUT_PROGRAMS} SP and BT want a square number of ranks. Where these are more than the "
+        "processors, their rows are shown, and not judged. --quick runs class S, --full S, W and A."),
 ]
