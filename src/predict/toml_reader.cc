@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "predict/toml_reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
+#include <stdexcept>
 
 namespace heddle::predict {
 namespace {
@@ -31,7 +33,51 @@ void read_parameter(MachineFile& file, const std::string& owner, const std::stri
     file.origins.emplace(name, origin);
 }
 
+bool is_ascii(std::string_view text) {
+    return std::ranges::none_of(text, [](char c) { return (c & 0x80) != 0; });
+}
+
+// Where the comment or string that begins at `begin` ends; npos: with the text. One of several
+// lines ends after all quotes that follow, since TOML lets it end in two quotes of its own.
+std::size_t end_of_literal(std::string_view text, std::size_t begin) {
+    const char quote = text[begin];
+    if (quote == '#') return text.find('\n', begin);
+    if (text.substr(begin, 3) == std::string(3, quote)) {
+        const std::size_t close = text.find(std::string(3, quote), begin + 3);
+        return close == text.npos ? close : text.find_first_not_of(quote, close);
+    }
+    for (std::size_t at = begin + 1; at < text.size() && text[at] != '\n'; ++at) {
+        if (text[at] == quote) return at + 1;
+        if (quote == '"' && text[at] == '\\') ++at;
+    }
+    return text.find('\n', begin);
+}
+
+// TOML 1.0 has characters beyond ASCII in comments and strings alone. They are refused elsewhere
+// before toml++ looks: its 3.3 runs into __builtin_unreachable() when it asks whether one of
+// U+00A1 to U+0499 is white space. It asks within strings of several lines too.
+void refuse_beyond_ascii(std::string_view text, const std::string& where) {
+    std::size_t at = 0;
+    while (at < text.size()) {
+        std::size_t end = at + 1;
+        bool is_free = false;
+        if (text[at] == '#' || text[at] == '"' || text[at] == '\'') {
+            end = std::min(end_of_literal(text, at), text.size());
+            is_free = text[at] == '#' || text.substr(at, 3) != std::string(3, text[at]);
+        }
+        if (!is_free && !is_ascii(text.substr(at, end - at)))
+            throw MachineFileError(
+                where + ":" +
+                std::to_string(1 +
+                               std::count(text.begin(), text.begin() + std::ptrdiff_t(at), '\n')) +
+                ": characters beyond ASCII are for comments and for strings of one line");
+        at = end;
+    }
+}
+
 }  // namespace
+
+void on_broken_toml() { throw std::invalid_argument("this is no TOML"); }
 
 void fail_at(const std::string& where, const toml::node* node, const std::string& what) {
     const std::string line =
@@ -40,11 +86,14 @@ void fail_at(const std::string& where, const toml::node* node, const std::string
 }
 
 toml::table parse_table(std::string_view text, const std::string& where) {
+    refuse_beyond_ascii(text, where);
     try {
         return toml::parse(text);
     } catch (const toml::parse_error& error) {
         throw MachineFileError(where + ":" + std::to_string(error.source().begin.line) + ": " +
                                std::string(error.description()));
+    } catch (const std::invalid_argument& error) {
+        throw MachineFileError(where + ": " + error.what());
     }
 }
 

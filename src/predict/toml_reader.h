@@ -2,11 +2,24 @@
 // What machine files and revisions have in common: tables of parameters, and errors with the line.
 #pragma once
 
-#include <toml++/toml.h>
 #include <string>
 #include <string_view>
 
 #include "predict/machine_file.h"
+
+namespace heddle::predict {
+// @throw std::invalid_argument always
+[[noreturn]] void on_broken_toml();
+}  // namespace heddle::predict
+
+// The parser of toml++ 3.3 asserts what a file may break ("[[[" does); with NDEBUG it lets the
+// compiler assume it. Here it is an error of the file, which parse_table() turns into its own.
+#pragma push_macro("NDEBUG")
+#undef NDEBUG
+#define TOML_ASSERT(expression) \
+    (static_cast<bool>(expression) ? void() : heddle::predict::on_broken_toml())
+#include <toml++/toml.h>
+#pragma pop_macro("NDEBUG")
 
 namespace heddle::predict {
 

@@ -76,6 +76,7 @@ TEST(PredictMachineFile, ErrorsNameTheLine) {
     expect_refused("schema = 1\nname = \"x\"\nthreads = 1\nbytes = 1\n",
                    "it has no table [parameter.NAME]");
     expect_refused("schema = 1\nthreads = 1\nbytes = 1\n", "it has no 'name'");
+    expect_refused("[[[", "my.toml: this is no TOML");
     expect_refused(replaced(shipped(), "[parameter.atomic]", "[other.atomic]"),
                    "it has no table [parameter.atomic]");
     expect_refused(replaced(shipped(), "value = 20\n", "value = 0\n"),
@@ -85,6 +86,21 @@ TEST(PredictMachineFile, ErrorsNameTheLine) {
     expect_refused(with_value("crowd", 2.5), "'value' has to be a whole number");
     expect_refused(shipped() + "\n[interval.x]\nlow = 2\nhigh = 1\npoints = 5\n",
                    "interval.x: 'low' is above 'high'");
+}
+
+TEST(PredictMachineFile, CharactersBeyondAsciiAreForCommentsAndStrings) {
+    const auto refused = [](const std::string& text, int line) {
+        expect_refused(text, "my.toml:" + std::to_string(line) +
+                                 ": characters beyond ASCII are for comments and for strings");
+    };
+    refused("\u044b = 1\n", 1);
+    refused("schema = 1\n\u00b5\n", 2);
+    refused("schema = \"\"\"a\n\\ \u00b5\"\"\"\n", 1);
+    refused("schema = \'\'\'a\'\'\'\'\u00b5\n", 1);
+    refused("schema = \"a\\\"\"\u00b5\n", 1);
+    refused("# \u00b5\n\u00b5\n", 2);
+    const std::string named = replaced(shipped(), "name = '", "# \u00b5\nname = '\u00b5\"");
+    EXPECT_TRUE(parse_machine(named, "my.toml").name.starts_with("\u00b5\""));
 }
 
 TEST(PredictMachineFile, AMissingFile) {
