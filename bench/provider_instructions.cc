@@ -2,10 +2,11 @@
 // provider_instructions [--json] [--copied | --parts]: what the provider costs between an MPI
 // library and the adapter, for a message of 8 bytes: from fi_tinject and fi_tsend to the doorbell,
 // fi_trecv of a receive that finds no message, and from a completion in the device's queue to the
-// entry that fi_cq_read gives for the receive it matches. For a message that is read before it has
-// a receive: that read, the receive that finds it, and the read of its entry. And what looking for
-// buffers that are used again adds to fi_tsend of a message that is copied. Counted by callgrind
-// within these calls, without what the software HCA does itself. One thread (FI_THREAD_DOMAIN).
+// entry that fi_cq_read gives for the receive it matches, and to that for a send. For a message
+// that is read before it has a receive: that read, the receive that finds it, and the read of its
+// entry. And what looking for buffers that are used again adds to fi_tsend of a message that is
+// copied. Counted by callgrind within these calls, without what the software HCA does itself. One
+// thread (FI_THREAD_DOMAIN).
 #include <rdma/fabric.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
@@ -33,6 +34,7 @@ struct MeasuredCall {
 constexpr MeasuredCall kParts[] = {
     {"tinject", "fi_tinject", "counted_inject"},
     {"tsend", "fi_tsend", "counted_send"},
+    {"sent_entry", "fi_cq_read, its entry", "counted_read"},
     {"trecv", "fi_trecv, posted", "counted_receive"},
     {"read", "fi_cq_read, a message", "counted_read"},
     {"early_read", "fi_cq_read, a message without a receive", "counted_read"},
@@ -186,8 +188,10 @@ public:
             fi_cq_read(a_.sent, nullptr, 0);
         must(result, "fi_cq_read");
         if (std::memcmp(got_.data(), data, what_.bytes) != 0) must(-FI_EOTHER, "the message");
-        if (number != 0 && (what_.part == "tsend" || what_.part == "copied"))
-            while ((result = fi_cq_read(a_.sent, &entry, 1)) == -FI_EAGAIN) {
+        if (number != 0 && has_entry())
+            while ((result = counts && what_.part == "sent_entry"
+                                 ? counted_read(a_.sent, &entry)
+                                 : fi_cq_read(a_.sent, &entry, 1)) == -FI_EAGAIN) {
             }
         else
             fi_cq_read(a_.sent, nullptr, 0);
@@ -207,8 +211,11 @@ private:
     ssize_t send(int number, const std::byte* data) {
         if (number == 0) return fi_tinject(a_.ep, data, 8, to_b_, 1);
         if (what_.part == "copied") return counted_copied(a_.ep, data, what_.bytes, to_b_);
-        return what_.part == "tsend" ? counted_send(a_.ep, data, to_b_)
-                                     : counted_inject(a_.ep, data, to_b_);
+        return has_entry() ? counted_send(a_.ep, data, to_b_) : counted_inject(a_.ep, data, to_b_);
+    }
+    // Of its end.
+    bool has_entry() const {
+        return what_.part == "tsend" || what_.part == "sent_entry" || what_.part == "copied";
     }
 
     const Messages what_;

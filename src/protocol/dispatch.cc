@@ -41,6 +41,7 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
     }
     switch (header.kind) {
         case Kind::kFragment:
+            flow_.count_arrived(peer);
             return fragments_.on_message(peer, message);
         case Kind::kRts:
             return delivery_.on_rts(peer, message);
@@ -90,6 +91,7 @@ void EndpointImpl::received_eager(Peer& peer, const Header& header,
     }
     if (header.sequence != peer.incoming.expected_sequence()) return protocol_error(peer);
     peer.incoming.count_received();
+    flow_.count_arrived(peer, bytes.size() - at);
     delivery_.on_eager(peer, header.flags & Header::kTagged, {header.tag, data, has_immediate},
                        bytes.subspan(at));
 }
@@ -115,6 +117,7 @@ void EndpointImpl::received_data(Peer& peer, const Message& message) {
     if (!receives_.tagged.has_nothing_for(peer.number, info.tag)) return ReadNext::kNothing;
     peer.incoming.count_received();
     ++counts.received;
+    flow_.count_arrived(peer, payload.size());
     unexpected_.keep_eager(peer, true, info, payload);
     return ReadNext::kKept;
 }

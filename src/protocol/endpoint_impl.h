@@ -87,16 +87,17 @@ private:
                             void* context) noexcept;
     template <bool kIsTagged, bool kHasData>
     bool post_small(Peer& peer, std::uint64_t tag, std::uint64_t tail, std::uint32_t bytes,
-                    std::uint64_t data, std::uint8_t what, void* context) noexcept;
+                    std::uint64_t data) noexcept;
     template <bool kIsTagged, bool kHasData>
     bool send_few(Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag,
-                  std::uint64_t data, std::uint8_t what, void* context) noexcept;
+                  std::uint64_t data) noexcept;
     // send.cc
     ssize_t send_any(const SendArguments& arguments);
     ssize_t send_by_software(Peer& peer, const SendArguments& arguments, std::size_t bytes);
     ssize_t send_to_tuple(TupleOut& tuple, Peer& peer, const SendArguments& arguments,
                           std::size_t bytes);
     std::uint8_t told_of(const SendArguments& arguments) const noexcept;
+    EagerReport report_of(std::uint64_t flags, std::uint8_t what, void* context) noexcept;
     SendRequest& request_of(Peer& peer, const SendArguments& arguments, std::size_t bytes);
     bool start(SendRequest& request) override;
     // receive_fast_path.h

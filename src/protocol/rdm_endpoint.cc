@@ -177,6 +177,7 @@ void EndpointImpl::on_peer_failed(Peer& peer, int error) {
     if (tuples) tuples->on_peer_failed(peer, error);
     // What it had written before is in its ring, in front of the receives.
     if (rings.has_ring_here(peer)) read_ring(peer);
+    flow_.on_peer_failed(peer);
     fragments_.on_peer_failed(peer, error);
     receiver_.on_peer_failed(peer);
     if (peer.outstanding_replies == 0) return;

@@ -41,6 +41,7 @@ namespace heddle::protocol {
     ++counts.received;
     const std::uint64_t tag = word_at(bytes.data() + offsetof(Header, tag));
     const std::span<const std::byte> payload = bytes.subspan(sizeof(Header));
+    flow_.count_arrived(peer, payload.size());
     PostedReceive* const posted = is_tagged ? receives_.tagged.arrive_quickly(peer.number, tag)
                                             : receives_.untagged.arrive(peer.number, tag);
     if (posted == nullptr) {
@@ -99,6 +100,7 @@ template <class Message>
                          {at + sizeof(Header), bytes});
     peer.incoming.count_received();
     ++counts.received;
+    flow_.count_arrived(peer, bytes);
     deliver_whole(static_cast<Receive&>(*posted), peer, tag, {at + sizeof(Header), bytes},
                   [&]() -> PlainEntry& { return entry; });
     if (message.has_immediate()) entry.add_data(message.immediate());

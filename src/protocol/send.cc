@@ -21,7 +21,7 @@ std::size_t bytes_of(const iovec* iov, std::size_t count) noexcept {
 }  // namespace
 
 ssize_t EndpointImpl::send(const SendArguments& a) {
-    if (a.iov_count == 1 && !(a.flags & (FI_MATCH_COMPLETE | FI_INJECT_COMPLETE)) &&
+    if (a.iov_count == 1 && may_report_early(a.flags) &&
         send_small(a.iov->iov_base, a.iov->iov_len, a.to, a.tag, a.data, a.flags,
                    a.flags & FI_COMPLETION, a.context))
         return 0;
@@ -59,6 +59,19 @@ std::uint8_t EndpointImpl::told_of(const SendArguments& a) const noexcept {
     return what;
 }
 
+EagerReport EndpointImpl::report_of(std::uint64_t flags, std::uint8_t what,
+                                    void* context) noexcept {
+    EagerReport report;
+    if (what & (WrContext::kEntry | WrContext::kCount)) {
+        report.sent.user = this;
+        report.sent.context = context;
+        report.sent.what = what;
+        report.may_be_early = may_report_early(flags);
+        if (bindings.transmit != nullptr) bindings.transmit->make_room();
+    }
+    return report;
+}
+
 SendRequest& EndpointImpl::request_of(Peer& peer, const SendArguments& a, std::size_t bytes) {
     SendRequest& transfer = requests.take(peer, *this);
     transfer.flags = a.flags;
@@ -76,32 +89,26 @@ SendRequest& EndpointImpl::request_of(Peer& peer, const SendArguments& a, std::s
 ssize_t EndpointImpl::send_by_software(Peer& peer, const SendArguments& a, std::size_t bytes) {
     const std::uint8_t what = told_of(a);
     const bool tells = what & (WrContext::kEntry | WrContext::kCount);
+    // Others wait already: for room or credit, which a program that only sends does not see come.
+    if (!peer.waiting.empty() && !tuples) [[unlikely]]
+        progress(kPolledAtOnce);
     if (can_send(peer) && !(a.flags & FI_MATCH_COMPLETE)) [[likely]] {
-        // What was copied is the application's again: the report may be made now if it wants no
-        // more.
-        const bool early = tells && a.flags & FI_INJECT_COMPLETE;
-        WrContext sent;
-        if (tells && !early) {
-            sent.user = this;
-            sent.context = a.context;
-            sent.what = what;
-        }
         if (flow_.may_send(peer, bytes)) [[likely]] {
+            EagerReport report = report_of(a.flags, what, a.context);
             // What was injected is the application's again when this returns: it is copied.
-            const bool may_stay = tells && !(a.flags & (FI_INJECT_COMPLETE | FI_INJECT));
-            post::Posted posted = eager_.send(peer, a, bytes, sent, may_stay);
+            report.may_stay = tells && !(a.flags & (FI_INJECT_COMPLETE | FI_INJECT));
+            EagerSender::Result result = eager_.send(peer, a, bytes, report);
             // A program that only sends makes no progress, and messages may have left meanwhile. To
             // see that costs less than a request that waits. With tuple queues a tuple could begin
             // to use its queue then: this message would be behind those that come by it.
-            if (posted == post::Posted::kFull && !tuples) [[unlikely]] {
+            if (result == EagerSender::Result::kFull && !tuples) [[unlikely]] {
                 progress(kPolledAtOnce);
-                if (can_send(peer)) posted = eager_.send(peer, a, bytes, sent, may_stay);
+                if (can_send(peer)) result = eager_.send(peer, a, bytes, report);
             }
-            if (posted == post::Posted::kOk) [[likely]] {
-                if (early) entry(what, false, a.context, 0, 0, 0, bindings.send_counter);
-                return 0;
-            }
-            if (posted == post::Posted::kInvalid) return -FI_EINVAL;
+            if (result == EagerSender::Result::kCopied) [[likely]]
+                entry(what, false, a.context, 0, 0, 0, bindings.send_counter);
+            if (result == EagerSender::Result::kInvalid) return -FI_EINVAL;
+            if (result != EagerSender::Result::kFull) return 0;
         }
     }
     if (peer.failed != 0 && a.flags & FI_INJECT) return -peer.failed;
@@ -117,19 +124,18 @@ bool EndpointImpl::start(SendRequest& t) {
     if (must_meet || !flow_.may_send(peer, t.bytes))
         return !must_meet && flow_.may_send_fragments(peer, t.bytes) ? fragment_sender_.start(t)
                                                                      : rendezvous_.start(t);
-    WrContext sent;
-    if (t.report.what & (WrContext::kEntry | WrContext::kCount)) {
-        sent.user = this;
-        sent.context = t.report.context;
-        sent.what = t.report.what;
+    switch (eager_.send(peer, t, t.bytes, report_of(t.flags, t.report.what, t.report.context))) {
+        case EagerSender::Result::kFull:
+            return false;
+        case EagerSender::Result::kInvalid:
+            requests.finish(t, EINVAL, 0);
+            break;
+        case EagerSender::Result::kCopied:
+            requests.finish(t, 0, 0);
+            break;
+        case EagerSender::Result::kLater:
+            requests.end(t);
     }
-    const post::Posted posted = eager_.send(peer, t, t.bytes, sent, false);
-    if (posted == post::Posted::kFull) return false;
-    if (posted == post::Posted::kInvalid) {
-        requests.finish(t, EINVAL, 0);
-        return true;
-    }
-    requests.end(t);
     return true;
 }
 

@@ -298,10 +298,11 @@ void Endpoint::derive_flags() noexcept {
     HEDDLE_ASSERT((receive_op_flags & ~kReceiveOpFlags) == 0);
     if (bindings.transmit == nullptr) sending.flags &= ~FI_COMPLETION;
     if (bindings.receive == nullptr) receiving.flags &= ~FI_COMPLETION;
-    constexpr std::uint64_t kWhen = FI_COMPLETION | FI_MATCH_COMPLETE | FI_INJECT_COMPLETE;
     HEDDLE_ASSERT(fast.injects == nullptr || domain->lock == nullptr,
                   "the fast path takes no lock");
-    fast.sends = (sending.flags & kWhen) == FI_COMPLETION ? fast.injects : nullptr;
+    const bool is_early =
+        sending.flags & FI_COMPLETION && protocol::may_report_early(sending.flags);
+    fast.sends = is_early ? fast.injects : nullptr;
     const bool is_plain =
         rdm != nullptr && domain->lock == nullptr && (receiving.flags & FI_COMPLETION) != 0 &&
         rdm->impl().bindings.receive_counter == nullptr && rdm->impl().tuples == nullptr;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Many small messages from one that only sends to one that reads them later: neither side may make
-// more of them than it has to.
+// Many messages from one that only sends to one that reads them later: neither side may make more
+// of them than it has to, and no more than the window are under way.
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <cstring>
 #include <vector>
 
+#include "tests/protocol/connector_support.h"
 #include "tests/support/endpoint_support.h"
 
 namespace heddle::protocol::test {
@@ -125,6 +127,73 @@ TEST(BurstsDirectly, WhatAReceiverDoesNotWantYetStaysInTheQueue) {
         ASSERT_EQ(got, number);
     }
     EXPECT_LE(two.receiver.endpoint->counts().unexpected - before, kMessages / 2);
+}
+
+// More than the window, of eager messages or fragments; all of them are copied before anything is
+// read. Each side then waits for credit, and has to give some in front of what waits.
+TEST_P(Bursts, BothWaysBeyondTheWindow) {
+    Two two(options_by(GetParam()));
+    End* const ends[] = {&two.sender, &two.receiver};
+    const std::uint64_t addresses[] = {two.to, two.from};
+    constexpr unsigned kMessages = 2 * kWindow;
+    for (const std::size_t bytes : {std::size_t{200}, std::size_t{30'000}}) {
+        std::vector<char> text(bytes), room(bytes);
+        for (unsigned i = 0; i < kMessages; ++i)
+            for (int side : {0, 1}) {
+                text[bytes - 1] = static_cast<char>(i);
+                const iovec piece{text.data(), bytes};
+                ASSERT_EQ(ends[side]->send(addresses[side], piece, FI_COMPLETION), 0);
+                // Its buffer is in use until then; it waits if the window is full.
+                if (i < kWindow / 8) {
+                    ASSERT_TRUE(until([&] { return !ends[side]->transmit.empty(); },
+                                      {&two.sender, &two.receiver}));
+                    ends[side]->transmit.pop();
+                }
+            }
+        for (int side : {0, 1})
+            for (unsigned i = 0; i < kMessages; ++i) {
+                ends[side]->post(addresses[side], room, nullptr);
+                ASSERT_TRUE(until([&] { return !ends[side]->receive.empty(); },
+                                  {&two.sender, &two.receiver}))
+                    << "message " << i << " of " << bytes << " bytes";
+                ASSERT_EQ(ends[side]->receive.front().error, 0);
+                ends[side]->receive.pop();
+            }
+        ASSERT_TRUE(until([&] { return two.sender.endpoint->state().held == 0; },
+                          {&two.sender, &two.receiver}));
+        for (End* end : ends)
+            while (!end->transmit.empty())
+                end->transmit.pop();
+    }
+}
+
+// It has taken all that was under way, and says nothing more: what waits for the window ends.
+TEST_P(Bursts, BeyondTheWindowOfOneThatDies) {
+    Options options = options_by(GetParam());
+    options.timeouts.keepalive_s = 1;
+    softhca::test::Child dying([&](softhca::test::Channel& channel) {
+        End receiver(options);
+        channel.send(receiver.endpoint->name());
+        channel.meet();
+    });
+    End sender(options);
+    const auto to = sender.addresses.insert(dying.channel().receive<EndpointAddress>());
+    std::vector<char> bytes(200, 'w');
+    const iovec piece{bytes.data(), bytes.size()};
+    constexpr unsigned kMore = 8;
+    for (unsigned i = 0; i < kWindow + kMore; ++i)
+        ASSERT_EQ(sender.send(to, piece, FI_COMPLETION), 0);
+    ASSERT_TRUE(until([&] { return sender.transmit.size() == kWindow; }, {&sender}));
+    EXPECT_EQ(sender.endpoint->state().held, kMore);
+    ASSERT_TRUE(until([&] { return sender.endpoint->state().under_way < 32; }, {&sender}));
+    dying.kill(SIGKILL);
+    dying.wait();
+    for (unsigned i = 0; i < kWindow; ++i, sender.transmit.pop())
+        EXPECT_EQ(sender.transmit.front().error, 0);
+    ASSERT_TRUE(until([&] { return sender.transmit.size() >= kMore; }, {&sender}));
+    for (; !sender.transmit.empty(); sender.transmit.pop())
+        EXPECT_NE(sender.transmit.front().error, 0);
+    EXPECT_EQ(sender.endpoint->state().held, 0U);
 }
 
 }  // namespace

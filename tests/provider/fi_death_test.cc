@@ -83,7 +83,9 @@ int injector(Board& board) {
     const auto inject = [&] { return fi_tinject(ep, &value, sizeof value, to, 1); };
     const auto send = [&](fi_addr_t address) {
         return [=, &value] {
-            return fi_tsend(ep, &value, sizeof value, nullptr, address, 1, nullptr);
+            const iovec piece{const_cast<std::uint64_t*>(&value), sizeof value};
+            const fi_msg_tagged message{&piece, nullptr, 1, address, 1, 0, nullptr, 0};
+            return fi_tsendmsg(ep, &message, FI_COMPLETION | FI_TRANSMIT_COMPLETE);
         };
     };
     fi_cq_tagged_entry entry;

@@ -19,6 +19,8 @@
 namespace heddle::protocol::test {
 namespace {
 
+using Result = EagerSender::Result;
+
 constexpr std::size_t kInlineEnd = 25, kUnexpected = 2048;
 constexpr std::uint64_t kWide = std::uint64_t{1} << 40;
 
@@ -42,8 +44,8 @@ protected:
         options.reuse.after = 2;
         return options;
     }
-    post::Posted send(std::span<const iovec> buffers, std::uint64_t flags = 0,
-                      std::uint64_t data = 0, bool may_stay = false) {
+    Result send(std::span<const iovec> buffers, std::uint64_t flags = 0, std::uint64_t data = 0,
+                bool may_stay = false) {
         SendArguments arguments;
         arguments.iov = buffers.data();
         arguments.iov_count = buffers.size();
@@ -53,13 +55,15 @@ protected:
         std::size_t bytes = 0;
         for (const iovec& each : buffers)
             bytes += each.iov_len;
-        WrContext sent;
-        sent.what = WrContext::kEntry;
-        sent.context = this;
-        return eager_.send(peer_, arguments, bytes, sent, may_stay);
+        EagerReport report;
+        report.sent.what = WrContext::kEntry;
+        report.sent.context = this;
+        report.may_stay = may_stay;
+        report.may_be_early = may_be_early_;
+        return eager_.send(peer_, arguments, bytes, report);
     }
-    post::Posted send(std::size_t bytes, std::uint64_t flags = 0, std::uint64_t data = 0,
-                      bool may_stay = false) {
+    Result send(std::size_t bytes, std::uint64_t flags = 0, std::uint64_t data = 0,
+                bool may_stay = false) {
         const iovec buffer{text_.data(), bytes};
         return send({&buffer, 1}, flags, data, may_stay);
     }
@@ -92,10 +96,11 @@ protected:
     EagerSender eager_{core_, limits_, rings_, reuse_, requests_, flow_};
     Peer &peer_ = core_.add_peer(), &other_ = core_.add_peer();
     std::string text_ = std::string(1500, 'x');
+    bool may_be_early_ = false;
 };
 
 TEST_F(EagerSenderTest, ASmallMessageGoesInline) {
-    EXPECT_EQ(send(kInlineEnd - 1, FI_TAGGED), post::Posted::kOk);
+    EXPECT_EQ(send(kInlineEnd - 1, FI_TAGGED), Result::kLater);
     EXPECT_TRUE(is_inline());
     EXPECT_EQ(core_.posted[0].work.opcode, post::Opcode::kSend);
     EXPECT_EQ(core_.posted[0].work.remote_srq, 77u);
@@ -119,7 +124,7 @@ TEST_F(EagerSenderTest, MessagesHaveSequenceNumbers) {
 }
 
 TEST_F(EagerSenderTest, AnEmptyMessageIsAHeader) {
-    EXPECT_EQ(send(0), post::Posted::kOk);
+    EXPECT_EQ(send(0), Result::kLater);
     EXPECT_EQ(payload(), "");
 }
 
@@ -128,14 +133,14 @@ TEST_F(EagerSenderTest, BuffersAreGathered) {
     for (const std::size_t last_bytes : {std::size_t{6}, std::size_t{100}}) {  // inline, and not
         last.resize(last_bytes, '!');
         const iovec buffers[] = {{first.data(), 3}, {empty.data(), 0}, {last.data(), last.size()}};
-        EXPECT_EQ(send(buffers), post::Posted::kOk);
+        EXPECT_EQ(send(buffers), Result::kLater);
         EXPECT_EQ(payload(), first + last);
         EXPECT_EQ(is_inline(), last_bytes == 6);
     }
 }
 
 TEST_F(EagerSenderTest, ALargerMessageIsCopied) {
-    EXPECT_EQ(send(kInlineEnd), post::Posted::kOk);
+    EXPECT_EQ(send(kInlineEnd), Result::kLater);
     EXPECT_FALSE(is_inline());
     ASSERT_EQ(core_.posted[0].sges.size(), 1u);
     EXPECT_EQ(core_.posted[0].sges[0].lkey, buffers_.key());
@@ -145,21 +150,36 @@ TEST_F(EagerSenderTest, ALargerMessageIsCopied) {
     EXPECT_EQ(core_.counts.copied_by_size[EndpointCounts::size_index(kInlineEnd)], 1u);
 }
 
+TEST_F(EagerSenderTest, WhatIsCopiedMayBeReportedAtOnce) {
+    for (const std::size_t bytes : {10, 100}) {  // inline, and not
+        may_be_early_ = false;
+        EXPECT_EQ(send(bytes), Result::kLater);
+        EXPECT_EQ(core_.posted.back().sent.what, WrContext::kEntry);
+        EXPECT_EQ(core_.posted.back().sent.context, this);
+        core_.end_wr(buffers_);
+        may_be_early_ = true;
+        EXPECT_EQ(send(bytes), Result::kCopied);
+        EXPECT_EQ(core_.posted.back().sent.what, 0) << "by the caller, and by nobody else";
+        EXPECT_EQ(core_.posted.back().sent.context, nullptr);
+        core_.end_wr(buffers_);
+    }
+}
+
 TEST_F(EagerSenderTest, WithoutABufferThereIsNoRoom) {
-    EXPECT_EQ(send(100), post::Posted::kOk);
-    EXPECT_EQ(send(100), post::Posted::kFull);
+    EXPECT_EQ(send(100), Result::kLater);
+    EXPECT_EQ(send(100), Result::kFull);
     EXPECT_EQ(peer_.outgoing.sent, 1u);
     EXPECT_EQ(core_.counts.eager, 1u);
     core_.end_wr(buffers_);
-    EXPECT_EQ(send(100), post::Posted::kOk);
+    EXPECT_EQ(send(100), Result::kLater);
 }
 
 TEST_F(EagerSenderTest, WhatFindsNoRoomHasDoneNothing) {
     core_.post_answer = post::Posted::kFull;
     for (int i = 0; i < 3; ++i) {  // with one buffer
-        EXPECT_EQ(send(10), post::Posted::kFull);
-        EXPECT_EQ(send(100), post::Posted::kFull);
-        EXPECT_EQ(send(1500, 0, 0, true), post::Posted::kFull);
+        EXPECT_EQ(send(10), Result::kFull);
+        EXPECT_EQ(send(100), Result::kFull);
+        EXPECT_EQ(send(1500, 0, 0, true), Result::kFull);
     }
     EXPECT_EQ(peer_.outgoing.sent, 0u);
     EXPECT_EQ(core_.counts.inlined + core_.counts.eager + core_.counts.gathered, 0u);
@@ -193,10 +213,26 @@ TEST_F(EagerSenderTest, APeerThatHasTakenNothingGetsNoMore) {
     EXPECT_TRUE(flow_.may_send(other_, 1500));
 }
 
+TEST_F(EagerSenderTest, AFullWindowIsNoRoom) {
+    for (std::uint32_t i = 0; i < kWindow; ++i) {
+        ASSERT_EQ(send(kFreeBytes + 1), Result::kLater);
+        core_.end_wr(buffers_);
+        flow_.on_message(peer_, CreditBody{kFreeBytes + 1, 0});
+    }
+    EXPECT_EQ(send(kFreeBytes + 1), Result::kFull);
+    EXPECT_EQ(peer_.outgoing.sent, kWindow);
+    EXPECT_EQ(send(kFreeBytes), Result::kLater);
+    core_.end_wr(buffers_);
+    flow_.on_message(peer_, CreditBody{0, 1});
+    EXPECT_EQ(send(kFreeBytes + 1), Result::kLater);
+}
+
 TEST_F(EagerSenderTest, ABufferThatIsUsedAgainIsSentFromWhereItStands) {
     const std::size_t before = fake_verbs::regions();
+    may_be_early_ = true;
     for (int i = 0; i < 4 && core_.counts.gathered == 0; ++i) {
-        ASSERT_EQ(send(1500, 0, 0, true), post::Posted::kOk);
+        const Result result = send(1500, 0, 0, true);
+        ASSERT_EQ(result, core_.counts.gathered == 0 ? Result::kCopied : Result::kLater);
         if (core_.counts.gathered == 0) core_.end_wr(buffers_);
     }
     ASSERT_EQ(core_.counts.gathered, 1u);
@@ -208,12 +244,13 @@ TEST_F(EagerSenderTest, ABufferThatIsUsedAgainIsSentFromWhereItStands) {
     EXPECT_EQ(payload(), text_);
     EXPECT_EQ(core_.counts.gathered_by_size[EndpointCounts::size_index(1500)], 1u);
     core_.end_wr(buffers_);
+    may_be_early_ = false;
     // Its end would be reported too early; or there are several buffers.
-    EXPECT_EQ(send(1500), post::Posted::kOk);
+    EXPECT_EQ(send(1500), Result::kLater);
     EXPECT_EQ(core_.posted.back().sges.size(), 1u);
     core_.end_wr(buffers_);
     const iovec halves[] = {{text_.data(), 750}, {text_.data() + 750, 750}};
-    EXPECT_EQ(send(halves, 0, 0, true), post::Posted::kOk);
+    EXPECT_EQ(send(halves, 0, 0, true), Result::kLater);
     EXPECT_EQ(core_.posted.back().sges.size(), 1u);
 }
 

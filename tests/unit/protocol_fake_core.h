@@ -110,6 +110,9 @@ public:
     void control_message(Peer& peer, std::vector<std::byte>&& bytes) override {
         if (peer.failed == 0) note_sent(peer, bytes);
     }
+    void control_message_first(Peer& peer, std::vector<std::byte>&& bytes) override {
+        control_message(peer, std::move(bytes));
+    }
     void wait(Peer& peer, PendingPtr op) override {
         peer.waiting.push_back(std::move(op));
         peer.open = nullptr;

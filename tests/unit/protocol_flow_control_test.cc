@@ -40,11 +40,59 @@ TEST(FlowControl, EndsWithTheLimitOfOnePeer) {
     EXPECT_FALSE(flow.may_send(peer, kFreeBytes + 1));
     EXPECT_TRUE(flow.may_send(peer, kFreeBytes));
     EXPECT_TRUE(flow.may_send(other, 1000));
-    flow.on_message(peer, CreditBody{1500});
+    flow.on_message(peer, CreditBody{1500, 0});
     EXPECT_TRUE(flow.may_send(peer, 1000));
     flow.count_sent(peer, 1000);
     EXPECT_TRUE(flow.may_send(peer, 500));
     EXPECT_FALSE(flow.may_send(peer, 501));
+}
+
+TEST(FlowControl, SoManyMessagesMayBeUnderWay) {
+    test::FakeCore core(small_limits());
+    FlowControl flow(core);
+    Peer &peer = core.add_peer(), &other = core.add_peer();
+    for (std::uint32_t i = 0; i < kWindow; ++i) {
+        EXPECT_TRUE(flow.has_window(peer, kFreeBytes + 1)) << i;
+        flow.count_posted(peer, kFreeBytes + 1);
+        flow.count_posted(peer, kFreeBytes);
+    }
+    EXPECT_EQ(peer.outstanding_replies, 0u);
+    EXPECT_FALSE(flow.has_window(peer, kFreeBytes + 1));
+    EXPECT_FALSE(flow.has_window(peer));
+    EXPECT_TRUE(flow.has_window(peer, kFreeBytes)) << "short ones need none";
+    EXPECT_TRUE(flow.has_window(other));
+    EXPECT_EQ(peer.outstanding_replies, 1u) << "a peer that says nothing is looked after";
+    flow.on_message(peer, CreditBody{0, 2});
+    EXPECT_EQ(peer.outstanding_replies, 0u);
+    flow.count_posted(peer);
+    EXPECT_TRUE(flow.has_window(peer));
+    flow.count_posted(peer);
+    EXPECT_FALSE(flow.has_window(peer));
+    flow.on_peer_failed(peer);
+    EXPECT_EQ(peer.outstanding_replies, 0u) << "nothing more is owed";
+}
+
+TEST(FlowControl, TellsOfMessagesThatHaveArrived) {
+    test::FakeCore core(small_limits());
+    FlowControl flow(core);
+    Peer &peer = core.add_peer(), &other = core.add_peer();
+    flow.count_arrived(other, kFreeBytes + 1);
+    for (std::uint32_t i = 1; i < kArrivedAtOnce; ++i) {
+        flow.count_arrived(peer, kFreeBytes + 1);
+        flow.count_arrived(peer, kFreeBytes);
+    }
+    EXPECT_TRUE(core.sent.empty());
+    flow.count_taken(peer, 300);
+    flow.count_arrived(peer);
+    ASSERT_EQ(core.sent.size(), 1u);
+    EXPECT_EQ(core.sent[0].peer, &peer);
+    EXPECT_EQ(core.sent[0].kind, Kind::kCredit);
+    EXPECT_EQ(core.sent[0].body<CreditBody>().messages, kArrivedAtOnce);
+    EXPECT_EQ(core.sent[0].body<CreditBody>().bytes, 300u) << "what is due goes with it";
+    flow.count_arrived(peer);
+    flow.count_taken(peer, 1000);
+    ASSERT_EQ(core.sent.size(), 2u);
+    EXPECT_EQ(core.sent[1].body<CreditBody>().messages, 1u);
 }
 
 // A peer may say what it likes.
@@ -53,7 +101,10 @@ TEST(FlowControl, MoreCreditThanWasTakenIsNotSaved) {
     FlowControl flow(core);
     Peer& peer = core.add_peer();
     flow.count_sent(peer, 1000);
-    flow.on_message(peer, CreditBody{~std::uint64_t{0}});
+    flow.on_message(peer, CreditBody{~std::uint64_t{0}, ~std::uint64_t{0}});
+    for (std::uint32_t i = 0; i < kWindow; ++i)
+        flow.count_posted(peer);
+    EXPECT_FALSE(flow.has_window(peer));
     for (int i = 0; i < 4; ++i) {
         EXPECT_TRUE(flow.may_send(peer, 1000)) << i;
         flow.count_sent(peer, 1000);

@@ -102,7 +102,7 @@ TEST_F(FragmentSenderTest, DataIsInAll) {
 
 // The pool has two buffers: the rest waits, at the head of what waits for the peer.
 TEST_F(FragmentSenderTest, TheRestGoesWhenThereIsRoom) {
-    send(kMost);
+    send(kMost, FI_TRANSMIT_COMPLETE);
     EXPECT_EQ(core_.posted.size(), 2u);
     EXPECT_EQ(peer_.waiting.size(), 1u);
     EXPECT_EQ(peer_.outgoing.send_sequence(), 0u) << "it has not gone";
@@ -124,6 +124,37 @@ TEST_F(FragmentSenderTest, TheRestGoesWhenThereIsRoom) {
     EXPECT_EQ(core_.transmitted.front().error, 0);
     core_.transmitted.pop();
     EXPECT_TRUE(core_.transmitted.empty()) << "it ends once";
+}
+
+// Unless more than that is wanted.
+TEST_F(FragmentSenderTest, TheEndIsReportedWhenAllIsCopied) {
+    send(kMost);
+    core_.end_wr(buffers_);
+    core_.flush(peer_);
+    EXPECT_TRUE(core_.transmitted.empty()) << "a part of it is not";
+    core_.end_wr(buffers_);
+    core_.flush(peer_);
+    ASSERT_FALSE(core_.transmitted.empty());
+    EXPECT_EQ(core_.transmitted.front().context, this);
+    EXPECT_EQ(core_.transmitted.front().error, 0);
+    core_.transmitted.pop();
+    core_.end_wr(buffers_);
+    core_.end_wr(buffers_);
+    EXPECT_TRUE(core_.transmitted.empty()) << "it ends once";
+}
+
+// Fragments take messages of the window, which is full after these two.
+TEST_F(FragmentSenderTest, AFullWindowIsNoRoom) {
+    for (std::uint32_t i = 2; i < kWindow; ++i)
+        flow_.count_posted(peer_);
+    send(kMost);
+    EXPECT_EQ(core_.posted.size(), 2u);
+    core_.end_wr(buffers_);
+    core_.flush(peer_);
+    EXPECT_EQ(core_.posted.size(), 1u) << "there is a buffer, and no window";
+    flow_.on_message(peer_, CreditBody{0, 1});
+    core_.flush(peer_);
+    EXPECT_EQ(core_.posted.size(), 2u);
 }
 
 TEST_F(FragmentSenderTest, AMessageWhoseRestCannotGoFails) {

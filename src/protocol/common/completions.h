@@ -49,6 +49,12 @@ public:
         HEDDLE_DEBUG_ASSERT(!empty(), "an entry was read twice");
         ++head_;
     }
+    // Is there memory for one more? After make_room() there is.
+    bool has_room() const noexcept { return tail_ - head_ != capacity_; }
+    void make_room() {
+        if (!has_room()) [[unlikely]]
+            grow();
+    }
     // The caller fills it in.
     CompletionEntry& push() {
         CompletionEntry& entry = push_unset();
@@ -58,8 +64,7 @@ public:
     // The caller fills all of it in.
     CompletionEntry& push_unset() {
         reader_room_ = 0;  // what comes later is read later
-        if (tail_ - head_ == capacity_) [[unlikely]]
-            grow();
+        make_room();
         return ring_[tail_++ & (capacity_ - 1)];
     }
 

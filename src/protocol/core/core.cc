@@ -72,9 +72,11 @@ void Core::connect(Peer& peer) {
     }
 }
 
-void Core::wait(Peer& peer, PendingPtr op) {
+void Core::wait(Peer& peer, PendingPtr op) { wait_at(peer, peer.waiting.end(), std::move(op)); }
+
+void Core::wait_at(Peer& peer, PendingList::const_iterator before, PendingPtr op) {
     peer.waiting_sequenced += op->is_sequenced();
-    peer.waiting.push_back(std::move(op));
+    peer.waiting.insert(before, std::move(op));
     shut(peer);
     if (peer.failed != 0) {
         fail_peer(peer, peer.failed);
@@ -156,6 +158,12 @@ void Core::control_message(Peer& peer, std::vector<std::byte>&& bytes) {
     if (peer.failed != 0) return;  // nobody is there to hear it
     if (can_send(peer) && send_control(peer, bytes)) return;
     wait(peer, PendingPtr(new PendingMessage(*this, peer, std::move(bytes))));
+}
+
+void Core::control_message_first(Peer& peer, std::vector<std::byte>&& bytes) {
+    if (peer.connection != nullptr && peer.connection->ready() && send_control(peer, bytes)) return;
+    wait_at(peer, peer.waiting.begin(),
+            PendingPtr(new PendingMessage(*this, peer, std::move(bytes))));
 }
 
 bool Core::use_memory(LocalBuffers& buffers, const iovec* iov, std::size_t count,

@@ -46,6 +46,7 @@ public:
     void wait(Peer& peer, PendingPtr op) final;
 
     void control_message(Peer& peer, std::vector<std::byte>&& bytes) final;
+    void control_message_first(Peer& peer, std::vector<std::byte>&& bytes) final;
     bool send_control(Peer& peer, std::span<const std::byte> bytes) final;
     post::Posted post(Peer& peer, post::WorkRequest& work, WrContext& sent) noexcept final {
         sent.user = this;
@@ -75,6 +76,7 @@ protected:
     }
 
 private:
+    void wait_at(Peer& peer, PendingList::const_iterator before, PendingPtr op);
     void shut(Peer& peer) noexcept { peer.open = peer.small = nullptr; }
     void flush_waiting() final;
 

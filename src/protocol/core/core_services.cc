@@ -20,6 +20,14 @@ void CoreServices::control(Peer& peer, Kind kind, std::span<const std::byte> con
     control_message(peer, std::move(bytes));
 }
 
+void CoreServices::control_credit(Peer& peer, const CreditBody& credit) {
+    if (peer.failed != 0) return;
+    const Header header{Kind::kCredit, 0, name.endpoint, peer.name.endpoint, 0, 0};
+    std::vector<std::byte> bytes(sizeof header + sizeof credit);
+    MessageWriter(bytes, header).add(credit);
+    control_message_first(peer, std::move(bytes));
+}
+
 void CoreServices::protocol_error(Peer& peer) {
     ++counts.protocol_errors;
     refuse(peer, EPROTO);

@@ -47,6 +47,10 @@ public:
     void control(Peer& peer, Kind kind, std::span<const std::byte> contents,
                  std::span<const std::byte> more, std::uint64_t tag = 0);
     virtual void control_message(Peer& peer, std::vector<std::byte>&& bytes) = 0;
+    // Credit goes before all that waits for the peer: that may wait for credit from there, and the
+    // peer for ours.
+    void control_credit(Peer& peer, const CreditBody& credit);
+    virtual void control_message_first(Peer& peer, std::vector<std::byte>&& bytes) = 0;
 
     static bool can_send(const Peer& peer) noexcept { return peer.open != nullptr; }
     // The operation is tried again when the peer's connection has changed, or has room. It fails at

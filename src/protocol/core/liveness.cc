@@ -37,7 +37,8 @@ bool Liveness::is_reply_owed() const noexcept {
 // Fails the peer if it has left. Otherwise probes it, unless a WR is under way to it that ends
 // with a completion.
 void Liveness::look_after(Peer& peer) {
-    if (!Core::can_send(peer)) return;
+    // What waits for the peer may wait for it to say something: nothing need be under way.
+    if (peer.failed != 0 || peer.connection == nullptr || !peer.connection->ready()) return;
     if (core_.connector.has_left(peer.name, core_.name)) {
         // What had come before has been read by the next time.
         if (std::exchange(peer.has_left, true)) core_.fail_peer(peer, ECONNRESET);

@@ -65,31 +65,32 @@ bool takes(const SendRing& ring, const Peer& peer, const EagerMessage& out) noex
 
 }  // namespace
 
-post::Posted EagerSender::post(Peer& peer, const EagerMessage& out, const WrContext& sent,
-                               bool may_stay) {
+EagerSender::Result EagerSender::post(Peer& peer, const EagerMessage& out,
+                                      const EagerReport& report) {
     HEDDLE_DEBUG_ASSERT(peer.connection != nullptr, "a message goes to a peer that is connected");
     SendRing* ring = rings_.ring_at(peer);
     if (ring != nullptr && !takes(*ring, peer, out)) ring = nullptr;
-    const auto by_buffer = [&] {
-        Reuse::Buffer* const reused =
-            may_stay && out.count == 1
-                ? reuse_.source(out.iov[0], ring != nullptr ? ReuseCosts::kRing : ReuseCosts::kSend)
-                : nullptr;
-        return reused != nullptr ? post_gathered(peer, out, ring, sent, *reused)
-                                 : post_copied(peer, out, ring, sent);
-    };
-    const post::Posted posted =
-        limits_.fits_inline(out.bytes) ? post_inline(peer, out, ring, sent) : by_buffer();
+    const bool is_inline = limits_.fits_inline(out.bytes);
+    Reuse::Buffer* const reused =
+        !is_inline && report.may_stay && out.count == 1
+            ? reuse_.source(out.iov[0], ring != nullptr ? ReuseCosts::kRing : ReuseCosts::kSend)
+            : nullptr;
+    const bool is_early = report.may_be_early && reused == nullptr;
+    const WrContext sent = is_early ? WrContext{} : report.sent;
+    const post::Posted posted = is_inline           ? post_inline(peer, out, ring, sent)
+                                : reused != nullptr ? post_gathered(peer, out, ring, sent, *reused)
+                                                    : post_copied(peer, out, ring, sent);
     if (posted != post::Posted::kOk) [[unlikely]]
-        return posted;
+        return posted == post::Posted::kFull ? Result::kFull : Result::kInvalid;
     peer.outgoing.count_sequenced();
     if (ring != nullptr) {
         ring->count_sent();
         ++core_.counts.by_ring;
     }
     flow_.count_sent(peer, out.bytes);
-    ++(limits_.fits_inline(out.bytes) ? core_.counts.inlined : core_.counts.eager);
-    return posted;
+    flow_.count_posted(peer, out.bytes);
+    ++(is_inline ? core_.counts.inlined : core_.counts.eager);
+    return is_early ? Result::kCopied : Result::kLater;
 }
 
 post::Posted EagerSender::post_inline(Peer& peer, const EagerMessage& out, SendRing* ring,

@@ -28,8 +28,18 @@ struct EagerMessage {
     bool has_data;
 };
 
+// How the end of an eager message is reported.
+struct EagerReport {
+    WrContext sent;             // by whom and how, once the device has done it; nobody: not at all
+    bool may_stay = false;      // its end is not reported while the payload is still needed
+    bool may_be_early = false;  // it may be reported as soon as the payload is copied
+};
+
 class EagerSender {
 public:
+    // kCopied: the payload is copied, and the end is not reported later.
+    enum class Result { kLater, kCopied, kFull, kInvalid };
+
     // Keeps references to all arguments.
     EagerSender(CoreServices& core, const SendLimits& limits, Rings& rings, ReusePolicy& reuse,
                 RequestPool& requests, FlowControl& flow) noexcept
@@ -40,12 +50,13 @@ public:
           requests_(requests),
           flow_(flow) {}
 
-    // Posts the next message to that peer. what: SendArguments, or a SendRequest. kOk: it is
-    // counted, too. may_stay: its end is not reported while the payload is still needed.
+    // Posts the next message to that peer. what: SendArguments, or a SendRequest. kFull: there is
+    // no room in the queue, or in the window.
     template <class What>
-    post::Posted send(Peer& peer, const What& what, std::size_t bytes, const WrContext& sent,
-                      bool may_stay) {
-        return post(peer, message_of(peer, what, bytes), sent, may_stay);
+    Result send(Peer& peer, const What& what, std::size_t bytes, const EagerReport& report) {
+        if (!flow_.has_window(peer, bytes)) [[unlikely]]
+            return Result::kFull;
+        return post(peer, message_of(peer, what, bytes), report);
     }
 
 private:
@@ -60,7 +71,7 @@ private:
                 what.data,
                 (what.flags & FI_REMOTE_CQ_DATA) != 0};
     }
-    post::Posted post(Peer& peer, const EagerMessage& out, const WrContext& sent, bool may_stay);
+    Result post(Peer& peer, const EagerMessage& out, const EagerReport& report);
     post::Posted post_inline(Peer& peer, const EagerMessage& out, SendRing* ring,
                              const WrContext& sent);
     post::Posted post_copied(Peer& peer, const EagerMessage& out, SendRing* ring,

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How much eager payload may lie at a receiver that has not taken it. Each peer may be sent
-// FI_HEDDLE_UNEXPECTED bytes; it gives credit for what it has taken. Messages of up to kFreeBytes
-// are not counted. Threads: the endpoint's.
+// How much eager payload may lie at a receiver that has not taken it, and how many messages may be
+// under way to it. Each peer may be sent FI_HEDDLE_UNEXPECTED_SIZE bytes; it gives credit for what
+// it has taken. And it may be sent kWindow messages that it has not read from its receive buffers:
+// a sender that is faster than its receiver would fill all of them, and wait for RNR timers then.
+// Messages of up to kFreeBytes are not counted. Threads: the endpoint's.
 #pragma once
 
 #include <cstddef>
@@ -31,20 +33,47 @@ public:
         return bytes > eager_bytes_ && bytes <= most_bytes_ &&
                unacked(peer) + bytes <= most_unacked_;
     }
-    // Such a message was sent.
+    // Such a message was sent, or will be, in fragments.
     void count_sent(const Peer& peer, std::size_t bytes) {
         if (bytes > kFreeBytes) of(peer).unacked += bytes;
     }
+    // A SEND with such a payload, or with a fragment, may be posted now; else when the peer has
+    // told of others.
+    bool has_window(Peer& peer, std::size_t bytes) {
+        return bytes <= kFreeBytes || has_window(peer);
+    }
+    bool has_window(Peer& peer) {
+        OfPeer& its = of(peer);
+        if (its.under_way < kWindow) [[likely]]
+            return true;
+        wait_for(peer, its);
+        return false;
+    }
+    // It was posted.
+    void count_posted(const Peer& peer, std::size_t bytes) {
+        if (bytes > kFreeBytes) count_posted(peer);
+    }
+    void count_posted(const Peer& peer) { ++of(peer).under_way; }
+    // One of that peer has come.
+    void count_arrived(Peer& peer, std::size_t bytes) {
+        if (bytes > kFreeBytes) [[unlikely]]
+            count_arrived(peer);
+    }
+    void count_arrived(Peer& peer);
     // Eager payload of that peer has left our memory: it may send as much again.
     void count_taken(Peer& peer, std::size_t bytes) {
         if (bytes > kFreeBytes) give_credit(peer, bytes);
     }
     void on_message(const Peer& peer, const CreditBody& credit);
+    void on_peer_failed(const Peer& peer);
 
 private:
     struct OfPeer {
-        std::size_t unacked = 0;     // payload that it has not taken yet, as far as it has said
-        std::size_t credit_due = 0;  // payload that was taken here, of which it has not been told
+        std::size_t unacked = 0;      // payload that it has not taken yet, as far as it has said
+        std::size_t credit_due = 0;   // payload that was taken here, of which it has not been told
+        std::uint32_t under_way = 0;  // messages to it that it has not told of
+        std::uint32_t arrived_due = 0;  // messages of it that have come, of which it was not told
+        OutstandingReply reply;         // while the window is full
     };
     std::size_t unacked(const Peer& peer) const noexcept {
         return peer.number < by_peer_.size() ? by_peer_[peer.number].unacked : 0;
@@ -56,6 +85,8 @@ private:
     }
     void make_room(const Peer& peer);
     void give_credit(Peer& peer, std::size_t bytes);
+    void tell(Peer& peer, OfPeer& its);
+    static void wait_for(Peer& peer, OfPeer& its);
 
     CoreServices& core_;
     const std::size_t eager_bytes_, most_bytes_, most_unacked_;

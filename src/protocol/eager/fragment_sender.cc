@@ -24,7 +24,10 @@ bool FragmentSender::start(SendRequest& t) {
             return true;
         }
     }
-    requests_.end(t);
+    if (may_report_early(t.flags))
+        requests_.finish(t, 0, 0);
+    else
+        requests_.end(t);
     return true;
 }
 
@@ -32,7 +35,7 @@ bool FragmentSender::start(SendRequest& t) {
 // not overtake it by way of a ring.
 post::Posted FragmentSender::post_next(SendRequest& t) {
     memory::Pool& buffers = requests_.send_buffers();
-    std::byte* const buffer = buffers.take();
+    std::byte* const buffer = flow_.has_window(*t.peer) ? buffers.take() : nullptr;
     if (buffer == nullptr) return post::Posted::kFull;
     const std::size_t bytes = std::min(t.bytes - t.fragments_sent, core_.options.eager_bytes);
     const bool is_last = t.fragments_sent + bytes == t.bytes;
@@ -59,8 +62,12 @@ post::Posted FragmentSender::post_next(SendRequest& t) {
     work.remote_srq = t.peer->name.srqn;
     work.sges = {&sge, 1};
     WrContext sent;  // if one fragment fails, the last one does, too, and tells
-    sent.what = is_last ? t.report.what : std::uint8_t{WrContext::kOwn};
-    sent.context = t.report.context;
+    if (!is_last) {
+        sent.what = WrContext::kOwn;
+    } else if (!may_report_early(t.flags)) {
+        sent.what = t.report.what;
+        sent.context = t.report.context;
+    }
     sent.buffer = buffer;
     const post::Posted posted = core_.post(*t.peer, work, sent);
     if (posted != post::Posted::kOk) {
@@ -74,6 +81,7 @@ post::Posted FragmentSender::post_next(SendRequest& t) {
         ++core_.counts.copied_by_size[EndpointCounts::size_index(t.bytes)];
     }
     t.fragments_sent += bytes;
+    flow_.count_posted(*t.peer);
     if (is_last) t.peer->outgoing.count_sequenced();
     return posted;
 }

@@ -16,7 +16,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
 static_assert(sizeof(Segment) == 24 && sizeof(RtsBody) == 24 && sizeof(CtsBody) == 32 &&
-                  sizeof(FinBody) == 16 && sizeof(CreditBody) == 8 && sizeof(FragmentBody) == 16 &&
+                  sizeof(FinBody) == 16 && sizeof(CreditBody) == 16 && sizeof(FragmentBody) == 16 &&
                   sizeof(DataBody) == 8 && sizeof(AtomicBody) == 32 &&
                   sizeof(AtomicReplyBody) == 16 && sizeof(RingBody) == 24 &&
                   sizeof(RingTakenBody) == 8 && sizeof(TupleOpenBody) == 40 &&

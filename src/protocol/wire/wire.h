@@ -80,6 +80,9 @@ inline constexpr std::uint32_t kMostRingSlots = 1 << 16, kLeastRingSlot = 64,
                                kMostRingSlot = (1 << 20) + 256;
 // Receives that a tuple's queue holds.
 inline constexpr std::uint32_t kTupleDepth = 32;
+// Messages with more than kFreeBytes of payload that may be under way to an endpoint; it tells of so
+// many that have arrived.
+inline constexpr std::uint32_t kWindow = 64, kArrivedAtOnce = 32;
 // Eager payload up to this is never held back: at the receiver it takes no more than a rendezvous
 // request would. More of it counts against the credit of the sender, until CreditBody.
 inline constexpr std::size_t kFreeBytes = 128;
@@ -123,7 +126,8 @@ inline int errno_of(std::uint32_t status) noexcept {
     return status <= kMostErrno ? static_cast<int>(status) : EPROTO;
 }
 struct CreditBody {
-    std::uint64_t bytes = 0;
+    std::uint64_t bytes = 0;     // of payload, that have left the receiver's memory
+    std::uint64_t messages = 0;  // that have left its receive buffers
 };
 // Fragments of a message come one behind the other, from offset 0, and no other sequenced message
 // between them. All have the same sequence number, flags, tag and data.
