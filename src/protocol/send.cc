@@ -22,6 +22,7 @@ std::size_t bytes_of(const iovec* iov, std::size_t count) noexcept {
 
 ssize_t EndpointImpl::send(const SendArguments& a) {
     if (a.iov_count == 1 && may_report_early(a.flags) &&
+        !(a.flags & FI_INJECT && a.iov->iov_len > options.inject_bytes) &&
         send_small(a.iov->iov_base, a.iov->iov_len, a.to, a.tag, a.data, a.flags,
                    a.flags & FI_COMPLETION, a.context))
         return 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What most messages of MPI programs are - up to eight bytes, to a peer that is connected - on the
-// shortest way to the device. Inlined into the calls that send, where what is asked for is known;
-// everything else goes by RdmEndpoint::send().
+// What most messages of MPI programs are - one buffer, to a peer that is connected, by the direct
+// path - on the shortest way to the device: up to eight bytes in a single block of its queue, and
+// up to the eager size by what is known where this is compiled. Inlined into the calls that send,
+// where what is asked for is known; everything else goes by RdmEndpoint::send().
 #pragma once
 
 #include <cstring>
@@ -36,6 +37,69 @@ template <bool kIsTagged, bool kHasData>
                                            data);
 }
 
+// More than that, as a SEND: in the work queue entry, copied to a buffer, or, if it may stay, from
+// where it stands. kFull: nothing was done, and the caller has to call send().
+template <bool kIsTagged, bool kHasData>
+[[gnu::noinline]] EagerSender::Result EndpointImpl::send_eager(Peer& peer, const void* buffer,
+                                                               std::size_t bytes, std::uint64_t tag,
+                                                               std::uint64_t data, bool may_stay,
+                                                               void* context) noexcept {
+    using Result = EagerSender::Result;
+    if (tuples || bytes > options.eager_bytes || !flow_.is_open_for(peer, bytes))
+        return Result::kFull;
+    const std::uint64_t header[2] = {
+        peer.outgoing.next_start + (kIsTagged ? kTaggedStart : std::uint64_t{0}), tag};
+    static_assert(sizeof header == sizeof(Header));
+    post::WorkRequest work;
+    work.opcode = kHasData ? post::Opcode::kSendImm : post::Opcode::kSend;
+    work.immediate = static_cast<std::uint32_t>(data);
+    work.remote_srq = peer.name.srqn;
+    const auto sge_of = [](const void* at, std::size_t length, std::uint32_t key) {
+        return ibv_sge{reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(length),
+                       key};
+    };
+    if (channel->limits().fits_inline(bytes)) {
+        const ibv_sge sges[2] = {sge_of(header, sizeof header, 0), sge_of(buffer, bytes, 0)};
+        work.sges = sges;
+        work.flags = post::kInline;
+        if (channel->post_direct(*peer.small, work, {}) != post::Posted::kOk) return Result::kFull;
+        ++counts.inlined;
+    } else {
+        if (may_stay) {
+            const iovec whole{const_cast<void*>(buffer), bytes};
+            if (Reuse::Buffer* const reused = reuse_.source(whole, ReuseCosts::kSend)) [[unlikely]]
+                return eager_.send_reused(
+                    peer,
+                    {.iov = &whole,
+                     .iov_count = 1,
+                     .tag = tag,
+                     .data = data,
+                     .flags = FI_COMPLETION | (kIsTagged ? FI_TAGGED : std::uint64_t{0}) |
+                              (kHasData ? FI_REMOTE_CQ_DATA : std::uint64_t{0}),
+                     .context = context},
+                    bytes, *reused);
+        }
+        memory::Pool& buffers = channel->send_buffers();
+        WrContext sent;
+        sent.buffer = buffers.take();
+        if (sent.buffer == nullptr) return Result::kFull;
+        std::memcpy(sent.buffer, header, sizeof header);
+        std::memcpy(sent.buffer + sizeof header, buffer, bytes);
+        const ibv_sge sges[1] = {sge_of(sent.buffer, sizeof header + bytes, buffers.key())};
+        work.sges = sges;
+        if (channel->post_direct(*peer.small, work, sent) != post::Posted::kOk) {
+            buffers.give_back(sent.buffer);
+            return Result::kFull;
+        }
+        ++counts.eager;
+        ++counts.copied_by_size[EndpointCounts::size_index(bytes)];
+    }
+    peer.outgoing.count_sequenced();
+    flow_.count_sent(peer, bytes);
+    flow_.count_posted(peer, bytes);
+    return Result::kCopied;
+}
+
 template <bool kIsTagged, bool kHasData>
 [[gnu::always_inline]] inline bool EndpointImpl::send_small_of_kind(
     const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag, std::uint64_t data,
@@ -48,8 +112,14 @@ template <bool kIsTagged, bool kHasData>
         return false;
     std::uint64_t tail;
     if (bytes != sizeof tail) [[unlikely]] {
-        if (bytes > sizeof tail || bytes > options.inline_bytes) return false;
-        if (!send_few<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data)) return false;
+        if (bytes > sizeof tail || bytes > options.inline_bytes) {
+            const EagerSender::Result sent = send_eager<kIsTagged, kHasData>(
+                *peer, buffer, bytes, tag, data, wants_entry, context);
+            if (sent == EagerSender::Result::kLater) return true;
+            if (sent != EagerSender::Result::kCopied) return false;
+        } else if (!send_few<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data)) {
+            return false;
+        }
     } else {
         std::memcpy(&tail, buffer, sizeof tail);
         if (!post_small<kIsTagged, kHasData>(*peer, tag, tail, sizeof tail, data)) return false;

@@ -13,7 +13,7 @@ inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, v
                         fi_addr_t to, std::uint64_t tag, std::uint64_t data, std::uint64_t kind,
                         void* context) noexcept {
     const auto& at = static_cast<const Endpoint&>(*handle);
-    if (at.fast.sends != nullptr &&
+    if (at.fast.sends != nullptr && !at.too_long(bytes) &&
         at.fast.sends->send_small(buffer, bytes, to, tag, data, kind, true, context)) [[likely]]
         return 0;
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
@@ -38,7 +38,7 @@ inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, v
 inline ssize_t inject(fid_ep* handle, const void* buffer, std::size_t bytes, fi_addr_t to,
                       std::uint64_t tag, std::uint64_t data, std::uint64_t kind) noexcept {
     const auto& at = static_cast<const Endpoint&>(*handle);
-    if (at.fast.injects != nullptr &&
+    if (at.fast.injects != nullptr && bytes <= at.inject_bytes &&
         at.fast.injects->send_small(buffer, bytes, to, tag, data, kind, false, nullptr)) [[likely]]
         return 0;
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {

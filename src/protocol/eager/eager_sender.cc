@@ -82,6 +82,11 @@ EagerSender::Result EagerSender::post(Peer& peer, const EagerMessage& out,
                                                     : post_copied(peer, out, ring, sent);
     if (posted != post::Posted::kOk) [[unlikely]]
         return posted == post::Posted::kFull ? Result::kFull : Result::kInvalid;
+    count(peer, out, ring);
+    return is_early ? Result::kCopied : Result::kLater;
+}
+
+void EagerSender::count(Peer& peer, const EagerMessage& out, SendRing* ring) noexcept {
     peer.outgoing.count_sequenced();
     if (ring != nullptr) {
         ring->count_sent();
@@ -89,8 +94,21 @@ EagerSender::Result EagerSender::post(Peer& peer, const EagerMessage& out,
     }
     flow_.count_sent(peer, out.bytes);
     flow_.count_posted(peer, out.bytes);
-    ++(is_inline ? core_.counts.inlined : core_.counts.eager);
-    return is_early ? Result::kCopied : Result::kLater;
+    ++(limits_.fits_inline(out.bytes) ? core_.counts.inlined : core_.counts.eager);
+}
+
+EagerSender::Result EagerSender::send_reused(Peer& peer, const SendArguments& what,
+                                             std::size_t bytes, Reuse::Buffer& reused) noexcept {
+    const EagerMessage out = message_of(peer, what, bytes);
+    WrContext sent;
+    sent.context = what.context;
+    sent.what = WrContext::kEntry;
+    if (what.flags & FI_TAGGED) sent.what |= WrContext::kTagged;
+    const post::Posted posted = post_gathered(peer, out, nullptr, sent, reused);
+    if (posted != post::Posted::kOk)
+        return posted == post::Posted::kFull ? Result::kFull : Result::kInvalid;
+    count(peer, out, nullptr);
+    return Result::kLater;
 }
 
 post::Posted EagerSender::post_inline(Peer& peer, const EagerMessage& out, SendRing* ring,

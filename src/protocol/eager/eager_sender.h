@@ -59,6 +59,11 @@ public:
         return post(peer, message_of(peer, what, bytes), report);
     }
 
+    // The same by a SEND from where the payload stands: reuse said so, and there is window. kLater,
+    // kFull or kInvalid.
+    Result send_reused(Peer& peer, const SendArguments& what, std::size_t bytes,
+                       Reuse::Buffer& reused) noexcept;
+
 private:
     template <class What>
     EagerMessage message_of(const Peer& peer, const What& what, std::size_t bytes) const noexcept {
@@ -72,6 +77,7 @@ private:
                 (what.flags & FI_REMOTE_CQ_DATA) != 0};
     }
     Result post(Peer& peer, const EagerMessage& out, const EagerReport& report);
+    void count(Peer& peer, const EagerMessage& out, SendRing* ring) noexcept;
     post::Posted post_inline(Peer& peer, const EagerMessage& out, SendRing* ring,
                              const WrContext& sent);
     post::Posted post_copied(Peer& peer, const EagerMessage& out, SendRing* ring,

@@ -49,6 +49,14 @@ public:
         wait_for(peer, its);
         return false;
     }
+    // The same as may_send() and has_window(), but also false if one of them would have to do more
+    // than look.
+    bool is_open_for(const Peer& peer, std::size_t bytes) const noexcept {
+        if (bytes <= kFreeBytes) return true;
+        if (peer.number >= by_peer_.size() || bytes > eager_bytes_) return false;
+        const OfPeer& its = by_peer_[peer.number];
+        return its.unacked + bytes <= most_unacked_ && its.under_way < kWindow;
+    }
     // It was posted.
     void count_posted(const Peer& peer, std::size_t bytes) {
         if (bytes > kFreeBytes) count_posted(peer);

@@ -159,6 +159,10 @@ public:
     // kFull: poll() first. The SGEs' memory must stay until the WR is done, unless inline.
     post::Posted post(Connection& connection, post::WorkRequest& work,
                       const WrContext& sent) noexcept;
+    // The same as post() on a connection that is direct(); in channel_post.h. Inlined: what the
+    // caller's compiler knows of the WR - opcode, flags, number of SGEs - is not asked for again.
+    post::Posted post_direct(Connection& connection, post::WorkRequest& work,
+                             const WrContext& sent) noexcept;
     // A message of 16 bytes and up to 8 more, as they lie in memory, on a connection that is
     // direct(); in channel_post.h. kInvalid: the caller uses post(). `taken` is called if it is
     // taken, before the doorbell.

@@ -52,6 +52,20 @@ namespace heddle::protocol {
     connection.signaled_at_ = connection.posted_;
 }
 
+// For a connection that is direct().
+[[gnu::always_inline]] inline post::Posted Channel::post_direct(Connection& connection,
+                                                                post::WorkRequest& work,
+                                                                const WrContext& sent) noexcept {
+    if (!has_room(connection)) [[unlikely]]
+        return post::Posted::kFull;
+    const bool signal = is_signaled(connection, sent);
+    if (signal) work.flags |= post::kSignaled;
+    const post::Posted posted = connection.direct_->post_now(work);
+    if (posted == post::Posted::kOk) [[likely]]
+        note(connection, sent, signal);
+    return posted;
+}
+
 template <bool kImmediate, class Taken>
 [[gnu::always_inline]] inline post::Posted Channel::post_small(
     Connection& connection, std::uint64_t first, std::uint64_t second, std::uint64_t tail,
