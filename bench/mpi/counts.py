@@ -18,6 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import callgrind
 from turns import HERE, PATIENCE, RANKS, UCX, Job, mpis, over_heddle, over_ucx, parser_of
 
 WAYS = ("verbs", "direct", *UCX)
@@ -45,34 +46,13 @@ def is_devices(library, function):
 
 
 def read_counts(lines):
-    """A callgrind.out file: library -> our name -> sum of its functions' own costs, without the device's.
-
-    "ob=" and "fn=" set where costs belong, and a line behind "calls=" is what the callee cost. A name is given
-    once, with a number in brackets, and then by that number."""
-    events, names, found = [], {}, {}
-    library = function = ""
-    is_callee = False
-    for line in lines:
-        key, equals, value = line.rstrip("\n").partition("=")
-        if line.startswith("events:"):
-            events = line.split()[1:]
-        elif equals and key in ("ob", "cob", "fn", "cfn"):
-            number, _, text = value.partition(") ")
-            kind = key[-2:]
-            name = names.setdefault((kind, number.rstrip(")")), text) if value.startswith("(") else value
-            if key == "ob":
-                library = Path(name).name
-            elif key == "fn":
-                function = name
-        elif key == "calls":
-            is_callee = True
-        elif line[:1].isdigit() or line[:1] in ("+", "-", "*"):
-            if not is_callee and not is_devices(library, function):
-                costs = dict(zip(events, map(int, line.split()[1:])))
-                into = found.setdefault(library, dict.fromkeys(EVENTS, 0))
-                for name, of in EVENTS.items():
-                    into[name] += sum(costs.get(event, 0) for event in of)
-            is_callee = False
+    """A callgrind.out file: library -> our name -> sum of its functions' own costs, without the device's."""
+    found = {}
+    for record in callgrind.records(lines):
+        if isinstance(record, callgrind.Own) and not is_devices(record.library, record.function):
+            into = found.setdefault(record.library, dict.fromkeys(EVENTS, 0))
+            for name, of in EVENTS.items():
+                into[name] += sum(record.costs.get(event, 0) for event in of)
     return found
 
 
