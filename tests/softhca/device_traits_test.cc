@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <endian.h>
+#include <fcntl.h>
 #include <infiniband/mlx5dv.h>
 #include <poll.h>
 #include <rdma/ib_user_verbs.h>
