@@ -8,13 +8,31 @@
 //   int interpose_open(const char* path, int flags, ...) noexcept { ... }
 //   SOFTHCA_ALSO(open64, open, interpose_open);
 //
-// Every name must also be in exports.map, or the program does not see it.
+// Some libraries find a libc function by dlsym and patch its code, to learn of calls to it: the
+// memory hooks of registration caches (UCX, Open MPI, libfabric). If they patched ours, it would
+// not run any more. SOFTHCA_INTERPOSE_VERSIONED gives a function the version of libc's that all
+// programs refer to, but not as the default: the loader binds calls to it, and dlsym does not find
+// it.
 #pragma once
 
 #define SOFTHCA_EXPORT __attribute__((visibility("default")))
 
 #define SOFTHCA_INTERPOSE(symbol, result, function, parameters) \
     extern "C" SOFTHCA_EXPORT result function parameters __asm__(#symbol)
+
+// The versioned symbols are made by a directive of the assembler.
+//
+//   SOFTHCA_INTERPOSE_VERSIONED(madvise, int, interpose_madvise, (void*, size_t, int) noexcept);
+//   SOFTHCA_VERSIONED_NAME(madvise, madvise, interpose_madvise);
+#define SOFTHCA_INTERPOSE_VERSIONED(symbol, result, function, parameters) \
+    extern "C" SOFTHCA_EXPORT result function parameters __asm__("interposed_" #symbol)
+#if defined(__clang__)
+#define SOFTHCA_VERSIONED_NAME(name, symbol, function) \
+    __asm__(".symver interposed_" #symbol ", " #name "@" SOFTHCA_LIBC_VERSION)
+#else  // as an attribute, because link-time optimisation loses asm statements
+#define SOFTHCA_VERSIONED_NAME(name, symbol, function) \
+    extern "C" decltype(function) function __attribute__((symver(#name "@" SOFTHCA_LIBC_VERSION)))
+#endif
 
 // A second name of a function defined above.
 #define SOFTHCA_ALSO(symbol, of, function)                                               \

@@ -3,8 +3,8 @@
 // mappings they add a comparison or two to the system call. madvise is interposed because
 // registrations must know the advice.
 //
-// What the program maps and advises goes on to libc's own functions, not to the kernel. UCX has its
-// hooks in these. It tests whether they are called, and has no registration cache if they are not.
+// The program's own calls go on to libc's functions, not to the kernel. A registration cache finds
+// out what a program unmaps or discards by hooks in those functions (UCX patches their code).
 //
 // Interposing mmap is not essential. The command descriptor is a sparse file in which every UAR
 // offset is valid, so a mapping that bypasses us works as well (UCX's memory hooks call the kernel
@@ -25,6 +25,22 @@
 
 namespace softhca::preload {
 
+namespace {
+
+// libc's function. An allocator may call us while it initialises itself, where dlsym must not
+// allocate. If it does, the system call is made instead until our own initialisation.
+template <typename Function>
+Function* function_beneath(Next which, Function* system_call) noexcept {
+    static const bool early = dlsym_needs_no_memory();
+    void* const address = early ? next_address(which) : resolved_address(which);
+    return address != nullptr ? reinterpret_cast<Function*>(address) : system_call;
+}
+
+using MmapFunction = void*(void*, std::size_t, int, int, int, off_t);
+using MadviseFunction = int(void*, std::size_t, int);
+
+}  // namespace
+
 SOFTHCA_INTERPOSE(ioctl, int, interpose_ioctl, (int fd, unsigned long request, ...) noexcept);
 int interpose_ioctl(int fd, unsigned long request, ...) noexcept {
     va_list arguments;
@@ -42,31 +58,33 @@ int interpose_ioctl(int fd, unsigned long request, ...) noexcept {
     return result;
 }
 
-SOFTHCA_INTERPOSE(mmap, void*, interpose_mmap,
-                  (void* address, std::size_t length, int prot, int flags, int fd,
-                   off_t offset) noexcept);
+SOFTHCA_INTERPOSE_VERSIONED(mmap, void*, interpose_mmap,
+                            (void* address, std::size_t length, int prot, int flags, int fd,
+                             off_t offset) noexcept);
+SOFTHCA_VERSIONED_NAME(mmap, mmap, interpose_mmap);
+SOFTHCA_VERSIONED_NAME(mmap64, mmap, interpose_mmap);
 void* interpose_mmap(void* address, std::size_t length, int prot, int flags, int fd,
                      off_t offset) noexcept {
     const bool of_file = fd >= 0 && (flags & MAP_ANONYMOUS) == 0;
     if (of_file && uverbs::owns(fd)) [[unlikely]] {
         return uverbs::map(fd, address, length, prot, flags, offset);
     }
-    auto* const mmap_of_libc = next<decltype(interpose_mmap)>(Next::kMmap);
-    return mmap_of_libc(address, length, prot, flags, fd, offset);
+    return function_beneath<MmapFunction>(Next::kMmap, libc::mmap)(address, length, prot, flags, fd,
+                                                                   offset);
 }
-SOFTHCA_ALSO(mmap64, mmap, interpose_mmap);
 
 // If any advice was given, registering memory asks which pages have advice that shared pages cannot
 // keep.
-SOFTHCA_INTERPOSE(madvise, int, interpose_madvise,
-                  (void* address, std::size_t length, int advice) noexcept);
+SOFTHCA_INTERPOSE_VERSIONED(madvise, int, interpose_madvise,
+                            (void* address, std::size_t length, int advice) noexcept);
+SOFTHCA_VERSIONED_NAME(madvise, madvise, interpose_madvise);
 int interpose_madvise(void* address, std::size_t length, int advice) noexcept {
     if (advice == MADV_DONTNEED || advice == MADV_FREE) {
         static const bool pinned = options().device.has(DeviceTrait::kPinned);
         if (pinned) device::memory::throw_away(reinterpret_cast<std::uintptr_t>(address), length);
     }
-    auto* const madvise_of_libc = next<decltype(interpose_madvise)>(Next::kMadvise);
-    const int result = madvise_of_libc(address, length, advice);
+    const int result =
+        function_beneath<MadviseFunction>(Next::kMadvise, libc::madvise)(address, length, advice);
     if (advice == MADV_DONTFORK || advice == MADV_DOFORK) {
         static const bool heeded = options().device.has(DeviceTrait::kNoCopyOnFork);
         if (heeded && result == 0)

@@ -5,6 +5,7 @@
 #include <cerrno>
 
 #include <dlfcn.h>
+#include <gnu/libc-version.h>
 
 #include "softhca/base/assert.h"
 
@@ -73,6 +74,25 @@ __attribute__((constructor(101))) void resolve_all() {
 }
 
 }  // namespace
+
+bool dlsym_needs_no_memory() noexcept {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return false;
+#else
+    unsigned major = 0, minor = 0;
+    const char* at = ::gnu_get_libc_version();
+    for (; *at >= '0' && *at <= '9'; ++at)
+        major = major * 10 + static_cast<unsigned>(*at - '0');
+    if (*at == '.') ++at;
+    for (; *at >= '0' && *at <= '9'; ++at)
+        minor = minor * 10 + static_cast<unsigned>(*at - '0');
+    return major > 2 || (major == 2 && minor >= 34);
+#endif
+}
+
+void* resolved_address(Next which) noexcept {
+    return addresses[static_cast<unsigned>(which)].load(std::memory_order_relaxed);
+}
 
 void* next_address(Next which) noexcept {
     const auto index = static_cast<unsigned>(which);

@@ -49,6 +49,12 @@ enum class Next : unsigned {
 // The function's address, or nullptr if this libc does not have it.
 void* next_address(Next which) noexcept;
 
+// The same, or nullptr if it has not been resolved yet.
+void* resolved_address(Next which) noexcept;
+
+// Whether finding a function allocates no memory: glibc since 2.34, without a sanitizer.
+bool dlsym_needs_no_memory() noexcept;
+
 template <typename Function>
 Function* next(Next which) noexcept {
     return reinterpret_cast<Function*>(next_address(which));
