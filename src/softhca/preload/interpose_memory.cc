@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Interposed libc functions for the command descriptor: ioctl, mmap. For all other descriptors and
-// mappings they add a comparison or two to the system call. madvise is interposed because
-// registrations must know the advice.
+// Interposed libc functions for the command descriptor (ioctl, mmap) and for registered memory
+// (madvise: device/memory/program_calls.h). For all other descriptors and memory they add a
+// comparison or two.
 //
 // The program's own calls go on to libc's functions, not to the kernel. A registration cache finds
 // out what a program unmaps or discards by hooks in those functions (UCX patches their code).
@@ -16,9 +16,7 @@
 #include <sys/mman.h>
 
 #include "softhca/base/libc.h"
-#include "softhca/base/options.h"
-#include "softhca/device/memory/advice.h"
-#include "softhca/device/memory/sharing.h"
+#include "softhca/device/memory/program_calls.h"
 #include "softhca/preload/interpose.h"
 #include "softhca/preload/next.h"
 #include "softhca/uverbs/uverbs.h"
@@ -36,8 +34,11 @@ Function* function_beneath(Next which, Function* system_call) noexcept {
     return address != nullptr ? reinterpret_cast<Function*>(address) : system_call;
 }
 
+device::memory::Beneath beneath() noexcept {
+    return {function_beneath<device::memory::AdviseFunction>(Next::kMadvise, libc::madvise)};
+}
+
 using MmapFunction = void*(void*, std::size_t, int, int, int, off_t);
-using MadviseFunction = int(void*, std::size_t, int);
 
 }  // namespace
 
@@ -73,26 +74,11 @@ void* interpose_mmap(void* address, std::size_t length, int prot, int flags, int
                                                                    offset);
 }
 
-// If any advice was given, registering memory asks which pages have advice that shared pages cannot
-// keep.
 SOFTHCA_INTERPOSE_VERSIONED(madvise, int, interpose_madvise,
                             (void* address, std::size_t length, int advice) noexcept);
 SOFTHCA_VERSIONED_NAME(madvise, madvise, interpose_madvise);
 int interpose_madvise(void* address, std::size_t length, int advice) noexcept {
-    if (advice == MADV_DONTNEED || advice == MADV_FREE) {
-        static const bool pinned = options().device.has(DeviceTrait::kPinned);
-        if (pinned) device::memory::throw_away(reinterpret_cast<std::uintptr_t>(address), length);
-    }
-    const int result =
-        function_beneath<MadviseFunction>(Next::kMadvise, libc::madvise)(address, length, advice);
-    if (advice == MADV_DONTFORK || advice == MADV_DOFORK) {
-        static const bool heeded = options().device.has(DeviceTrait::kNoCopyOnFork);
-        if (heeded && result == 0)
-            device::memory::keep_from_children(reinterpret_cast<std::uintptr_t>(address), length,
-                                               advice == MADV_DONTFORK);
-    }
-    device::memory::note_advice(advice);
-    return result;
+    return device::memory::advise(address, length, advice, beneath());
 }
 
 }  // namespace softhca::preload

@@ -31,7 +31,7 @@ struct Vma {
     }
 };
 
-// Not thread-safe: the caller holds the sharing mutex. Never uses the heap.
+// Not thread-safe. Never uses the heap.
 class AddressSpace {
 public:
     enum class Source { kQuery, kText };

@@ -26,6 +26,8 @@ inline std::uint64_t round_up(std::uint64_t value) noexcept {
     return round_down(value + page_bytes() - 1);
 }
 
+inline void* pointer(std::uint64_t address) noexcept { return reinterpret_cast<void*>(address); }
+
 // As arena_allocate(), for pages that will be mapped at `address`. They begin at offset `hint` if
 // those pages are free; kNoOffset means no preference. A large allocation is aligned so that huge
 // pages are possible in both places.

@@ -28,8 +28,6 @@ namespace {
 constexpr std::uint64_t kPresent = 1ULL << 63;  // bits of /proc/PID/pagemap
 constexpr std::uint64_t kSwapped = 1ULL << 62;
 
-void* pointer(std::uint64_t address) noexcept { return reinterpret_cast<void*>(address); }
-
 // Blocks all signals: a signal handler that touches a held page would wait for its own thread.
 class SignalsBlocked {
 public:
@@ -44,17 +42,6 @@ public:
 private:
     std::uint64_t old_ = 0;
 };
-
-// Whether mlock(2) has locked the pages. The kernel answers this question without a search through
-// smaps.
-bool is_locked(std::uint64_t address, std::uint64_t length) noexcept {
-    return ::msync(pointer(address), length, MS_ASYNC | MS_INVALIDATE) != 0 && errno == EBUSY;
-}
-
-// mlock(2) and munlock(2) as system calls, because sanitizers ignore the libc functions.
-void lock_pages(long number, std::uint64_t address, std::uint64_t length) noexcept {
-    ::syscall(number, address, length);
-}
 
 // Whether RLIMIT_FSIZE applies: write(2) beyond it raises a deadly signal, also on a memfd.
 bool file_size_limited() noexcept {
@@ -87,6 +74,14 @@ bool huge_pages_on_request() noexcept {
 }
 
 }  // namespace
+
+bool is_locked(std::uint64_t address, std::uint64_t length) noexcept {
+    return ::msync(pointer(address), length, MS_ASYNC | MS_INVALIDATE) != 0 && errno == EBUSY;
+}
+
+void lock_pages(long number, std::uint64_t address, std::uint64_t length) noexcept {
+    ::syscall(number, address, length);
+}
 
 // Where something was copied to, as offsets in the arena. If there are many runs, the first ones.
 struct Sharing::DataRuns {

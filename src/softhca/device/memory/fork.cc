@@ -211,7 +211,7 @@ void atfork_prepare() noexcept {
 void atfork_parent() noexcept {
     SOFTHCA_ASSERT(libc::getpid() == g_fork.parent && !g_fork.placed);
     remove_net();
-    if (!Sharing::instance().copies_on_fork) take_pages_from_parent();
+    if (!copies_on_fork()) take_pages_from_parent();
     for (std::size_t i = 0; i < g_fork.count; ++i)
         if (g_fork.copies[i].length != 0)
             libc::munmap(reinterpret_cast<void*>(g_fork.copies[i].memory), g_fork.copies[i].length);

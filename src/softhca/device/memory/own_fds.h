@@ -34,7 +34,7 @@ private:
 };
 
 // The descriptor of a file below /proc/self. It is opened at the first use, and again if it was
-// lost. Not thread-safe: the caller holds the sharing mutex.
+// lost. Not thread-safe.
 class ProcFile {
 public:
     explicit constexpr ProcFile(const char* path, int flags) noexcept

@@ -77,11 +77,22 @@ bool Sharing::restore(std::uint64_t address, std::uint64_t end, std::uint64_t de
         writers = false;  // nobody writes to a queue that is being destroyed
     }
     const std::uint64_t fresh = staging->provide(address, end, far_end);
-    if (fresh == 0 ||
-        !make_private(address, end - address, address + delta, vma.protection(), writers, fresh))
-        return false;
+    if (fresh == 0) return false;
+    {
+        const std::lock_guard viewing(view_lock);
+        if (replaces_discarded()) {  // since the last look, perhaps
+            Vma now;
+            std::uint64_t stop = end;
+            space.refresh();
+            if (!still_ours(address, {true, delta}, &stop, &now) || stop < end) return false;
+        }
+        if (!make_private(address, end - address, address + delta, vma.protection(), writers,
+                          fresh))
+            return false;
+        g_restorations.fetch_add(1, std::memory_order_seq_cst);
+        set_place(address, end, Place{});
+    }
     staging->moved(end - address);
-    places.set(address, end, Place{});
     idle_.set(address, end, false);
     uses_.set(address + delta, end + delta, PageUse{});
     arena_free(address + delta, end - address);

@@ -29,6 +29,9 @@ extern "C" [[gnu::visibility("hidden")]] std::byte __bss_start, _end;
 
 namespace softhca::device::memory {
 
+constinit std::atomic<bool> g_any_shared{false};
+constinit std::atomic<std::uint64_t> g_restorations{0};
+
 namespace {
 
 // Each Place can cost four mappings, and a process may have 65530 by default (vm.max_map_count).
@@ -88,7 +91,11 @@ Sharing& Sharing::instance() noexcept {
 
 void Sharing::forget_inherited() {
     if (!inherited) return;
-    places.clear();
+    {
+        const std::lock_guard viewing(view_lock);
+        places.clear();
+        g_any_shared.store(false, std::memory_order_seq_cst);
+    }
     uses_.clear();
     left_.clear();
     idle_.clear();
@@ -101,7 +108,10 @@ void Sharing::forget_inherited() {
 }
 
 void Sharing::drop_inherited_files() noexcept {
+    g_any_shared.store(false, std::memory_order_seq_cst);
+    new (&view_lock) std::mutex;  // a thread that is not in the child may have held it
     space.close();
+    view_space.close();
     guard.forget();
     pagemap_.close();
     task_.close();
@@ -228,15 +238,19 @@ std::uint64_t Sharing::share_step(std::uint64_t at, std::uint64_t end, Purpose p
     const std::uint64_t delta = room->delta;
     const std::uint64_t piece_end =
         std::min({stop, room->end, ((at + WriteGuard::kMostBytes) & ~(kHugeBytes - 1))});
-    // This is noted before the exchange, while memory can be allocated. If the exchange fails and
-    // the note cannot be removed, a later check finds the stale place.
-    places.set(at, piece_end, {true, delta});
     const bool guarded = writers && (purpose == Purpose::kApplication ||
                                      guard.reach() != WriteGuard::Reach::kNothing);
-    const Outcome outcome = make_shared(at, piece_end - at, at + delta, guarded);
-    SOFTHCA_ASSERT(outcome.bytes <= piece_end - at && outcome.bytes % page_bytes() == 0);
+    Outcome outcome;
+    {
+        const std::lock_guard viewing(view_lock);
+        // This is noted before the exchange, while memory can be allocated. If the exchange fails
+        // and the note cannot be removed, a later check finds the stale place.
+        set_place(at, piece_end, {true, delta});
+        outcome = make_shared(at, piece_end - at, at + delta, guarded);
+        SOFTHCA_ASSERT(outcome.bytes <= piece_end - at && outcome.bytes % page_bytes() == 0);
+        if (outcome.bytes < piece_end - at) set_place(at + outcome.bytes, piece_end, Place{});
+    }
     const std::uint64_t shared_end = at + outcome.bytes;
-    if (shared_end < piece_end) places.set(shared_end, piece_end, Place{});
     if (outcome.bytes > 0) adopt_shared(at, shared_end, delta, purpose, made);
     room->start = shared_end;
     switch (outcome.left) {
@@ -348,23 +362,9 @@ void release(const Extents& extents) noexcept {
     }
 }
 
-void throw_away(std::uint64_t address, std::uint64_t length) noexcept {
-    if (address != round_down(address) || length == 0 || round_up(address + length) < address)
-        return;
-    try {
-        Sharing::instance().throw_away(address, round_up(address + length));
-    } catch (const std::bad_alloc&) {
-        LOG_WARN_ONCE("cannot discard pages: out of memory");
-    }
-}
-
 void Sharing::keep_from_children_locked(std::uint64_t start, std::uint64_t end, bool keep) {
     forget_inherited();
     kept_from_children.set(start, end, keep);
-    // Shared pages are never inherited, whatever the program advises for its own.
-    for_each_shared(start, end, [](std::uint64_t from, std::uint64_t to, const Vma&) {
-        libc::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTFORK);
-    });
 }
 
 void keep_from_children(std::uint64_t address, std::uint64_t length, bool keep) noexcept {

@@ -8,13 +8,13 @@
 //   neither is possible, the page stays private, and peers reach it by remote.h.
 // - fork(2) keeps its meaning. The child gets private copies of the current values, and neither
 //   side sees later stores of the other. See fork.h.
+// - madvise(2) does to shared pages what it does to private ones: program_calls.h.
 // - Mappings that the application changes without our seeing it (munmap, mremap or MAP_FIXED inside
 //   libc) are found before an old segment is used again. Memory that is not plain and private is
 //   never touched.
 //
 // Limits:
-// - While pages are shared, madvise(MADV_DONTNEED) does not zero them, unless throw_away() is
-//   called.
+// - If the program discards pages by a raw system call, shared pages keep their content.
 // - Direct I/O (O_DIRECT) into the pages may end in the old pages if it is under way when their
 //   last registration is released, or, before Linux 6.8, when the first one begins. Longer pins,
 //   such as buffers registered with io_uring, are detected.
@@ -66,10 +66,6 @@ int share(std::uint64_t address, std::uint64_t length, Purpose purpose, Extents*
 // application unmaps them. The caller ensures that no peer still reads or writes through the
 // extents.
 void release(const Extents& extents) noexcept;
-
-// The program discards the pages of [address, +length) by madvise(2). Where they are shared, it
-// gets private pages of zeros instead, as from the kernel. Registrations keep the old pages.
-void throw_away(std::uint64_t address, std::uint64_t length) noexcept;
 
 // For devices on which fork does not copy (DeviceTrait::kNoCopyOnFork): the program withholds
 // [address, +length) from its children (MADV_DONTFORK), or gives it back.

@@ -59,6 +59,21 @@ struct Place {
     bool operator==(const Place&) const = default;
 };
 
+// Whether this process shows pages of its arena, and how often it has made such pages private
+// again. The program's calls read them without a lock.
+extern std::atomic<bool> g_any_shared;
+extern std::atomic<std::uint64_t> g_restorations;
+
+// Whether pages that the program discards are replaced. Otherwise they are emptied.
+inline bool replaces_discarded() noexcept {
+    static const bool answer = options().device.has(DeviceTrait::kPinned);
+    return answer;
+}
+inline bool copies_on_fork() noexcept {
+    static const bool answer = !options().device.has(DeviceTrait::kNoCopyOnFork);
+    return answer;
+}
+
 // The use of an arena page that holds, or held, application memory.
 struct PageUse {
     std::uint32_t users = 0;   // registrations
@@ -107,6 +122,12 @@ private:
     std::uint64_t memory_ = 0;           // the memory for start_
 };
 
+// Whether mlock(2) has locked the pages. The kernel answers this question without a search through
+// smaps.
+bool is_locked(std::uint64_t address, std::uint64_t length) noexcept;
+// mlock(2) and munlock(2) as system calls, because sanitizers ignore the libc functions.
+void lock_pages(long number, std::uint64_t address, std::uint64_t length) noexcept;
+
 class Sharing {
 public:
     static Sharing& instance() noexcept;
@@ -114,37 +135,59 @@ public:
     int share(std::uint64_t address, std::uint64_t length, Purpose purpose, const OwnPages& own,
               Extents* out);
     void release(std::uint64_t ticket, const OwnPages& own);
-    void throw_away(std::uint64_t start, std::uint64_t end);
     SharingCounters counters();
     bool owns_fd(int fd) const noexcept {
-        return fd == space.fd() || fd == guard.fd() || fd == pagemap_.number() ||
-               fd == task_.number() || fd == status_.number();
+        return fd == space.fd() || fd == view_space.fd() || fd == guard.fd() ||
+               fd == pagemap_.number() || fd == task_.number() || fd == status_.number();
     }
 
     // Any user of the members below holds it; a forking thread holds it across the fork.
     std::mutex mutex;
+    // What is shown where: `places`, and what they lead to. A thread that changes it holds the
+    // mutex and this lock, from before it exchanges pages until it has noted them. A thread that
+    // only looks holds one of the two. An allocator's thread calls madvise(2) under locks that a
+    // forking thread waits for, so it takes this one, which no thread holds across a fork.
+    std::mutex view_lock;
     // Held, under the mutex, while pages are exchanged. SharingPause holds it without the mutex.
     ExchangeLock exchange_lock;
 
     AddressSpace space;
     WriteGuard guard;
-    IntervalMap<Place> places;  // by address
+    IntervalMap<Place> places;  // by address; changed by set_place()
+    AddressSpace view_space;    // as `space`; its users hold view_lock
     // In a forked child: the members below are the parent's, and must be forgotten.
     bool inherited = false;
     // By address, on devices where fork does not copy: see keep_from_children().
     IntervalMap<bool> kept_from_children;
-    const bool copies_on_fork = !options().device.has(DeviceTrait::kNoCopyOnFork);
 
     // [start, end), which belongs to one Place, has become private memory of this process.
     void replaced(std::uint64_t start, std::uint64_t end) { forget_place(start, end); }
     void keep_from_children_locked(std::uint64_t start, std::uint64_t end, bool keep);
+
+    // Calls visit(from, to, vma) for the parts of [start, end) that are mapped to the arena. The
+    // caller holds view_lock.
+    template <typename Visit>
+    void for_each_shown(std::uint64_t start, std::uint64_t end, const Visit& visit) {
+        view_space.refresh();
+        for_each_shared(&view_space, start, end, visit);
+    }
+    // Whether any part of [start, end) is mapped to the arena.
+    bool shows_shared(std::uint64_t start, std::uint64_t end) noexcept {
+        bool any = false;
+        const std::lock_guard viewing(view_lock);
+        for_each_shown(start, end,
+                       [&any](std::uint64_t, std::uint64_t, const Vma&) { any = true; });
+        return any;
+    }
 
     // In a forked child: closes the parent's descriptors and kernel objects. Async-signal-safe.
     void drop_inherited_files() noexcept;
     // Whether the mapping at `address` is still what `place` says. *end is how far to look, and is
     // lowered to where the answer ends.
     bool still_ours(std::uint64_t address, const Place& place, std::uint64_t* end,
-                    Vma* vma) noexcept;
+                    Vma* vma) noexcept {
+        return shows(&space, address, place, end, vma);
+    }
     // Copies a part of the arena to the private memory at `to`, which is new and all zero. Holes
     // are skipped.
     static void copy_out(std::uint64_t offset, std::uint64_t length, std::uint64_t to) noexcept;
@@ -169,6 +212,11 @@ private:
     };
 
     void forget_inherited();
+    // The caller holds view_lock, too.
+    void set_place(std::uint64_t start, std::uint64_t end, const Place& place) {
+        places.set(start, end, place);
+        g_any_shared.store(!places.empty(), std::memory_order_seq_cst);
+    }
     bool alone() noexcept;
     bool kernel_pins() noexcept;
 
@@ -192,16 +240,16 @@ private:
     void tend_idle(const OwnPages& own);
 
     // stale.cc
-    // Calls visit(from, to, vma) for the parts of [start, end) that are mapped to the arena.
+    static bool shows(AddressSpace* in, std::uint64_t address, const Place& place,
+                      std::uint64_t* end, Vma* vma) noexcept;
     template <typename Visit>
-    void for_each_shared(std::uint64_t start, std::uint64_t end, const Visit& visit) {
-        space.refresh();
+    void for_each_shared(AddressSpace* in, std::uint64_t start, std::uint64_t end,
+                         const Visit& visit) {
         for (std::uint64_t at = start; at < end;) {
             const auto place = places.run_at(at);
             std::uint64_t stop = std::min(place.end, end);
             Vma vma;
-            if (place.value.mapped && still_ours(at, place.value, &stop, &vma))
-                visit(at, stop, vma);
+            if (place.value.mapped && shows(in, at, place.value, &stop, &vma)) visit(at, stop, vma);
             at = stop;
         }
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Handles segments that the application unmapped, replaced or moved without our seeing it: munmap,
-// mmap and mremap inside libc never pass through us. Pages of the arena can be freed only when no
-// mapping shows them any more.
+// Handles segments that the application unmapped, replaced or moved without our seeing it: munmap
+// never passes through us, nor do mmap and mremap inside libc. Pages of the arena can be freed only
+// when no mapping shows them any more.
 
 #include <algorithm>
 #include <mutex>
@@ -25,10 +25,10 @@ constexpr std::uint64_t kMuchMemory = 64ULL << 20;
 
 }  // namespace
 
-bool Sharing::still_ours(std::uint64_t address, const Place& place, std::uint64_t* end,
-                         Vma* vma) noexcept {
+bool Sharing::shows(AddressSpace* in, std::uint64_t address, const Place& place, std::uint64_t* end,
+                    Vma* vma) noexcept {
     SOFTHCA_ASSERT(place.mapped && address < *end);
-    if (!space.find(address, vma)) return false;
+    if (!in->find(address, vma)) return false;
     if (vma->start > address) {
         *end = std::min(*end, vma->start);
         return false;
@@ -42,7 +42,10 @@ bool Sharing::still_ours(std::uint64_t address, const Place& place, std::uint64_
 void Sharing::forget_place(std::uint64_t start, std::uint64_t end) {
     SOFTHCA_ASSERT(start < end && places.at(start).mapped && places.run_at(start).end >= end);
     const std::uint64_t delta = places.at(start).delta;
-    places.set(start, end, Place{});
+    {
+        const std::lock_guard viewing(view_lock);
+        set_place(start, end, Place{});
+    }
     idle_.set(start, end, false);
     ++counters_.stale;
     LOG_DEBUG("the application replaced shared pages at %#llx-%#llx",
@@ -54,18 +57,6 @@ void Sharing::forget_place(std::uint64_t start, std::uint64_t end) {
         if (run.value.users == 0) discard_offsets(at, stop);
         at = stop;
     }
-}
-
-void Sharing::throw_away(std::uint64_t start, std::uint64_t end) {
-    const std::lock_guard lock(mutex);
-    forget_inherited();
-    for_each_shared(start, end, [this](std::uint64_t from, std::uint64_t to, const Vma& vma) {
-        const std::lock_guard exchanging(exchange_lock);
-        if (libc::mmap(reinterpret_cast<void*>(from), to - from, vma.protection(),
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
-            throw std::bad_alloc();
-        forget_place(from, to);
-    });
 }
 
 void Sharing::discard_offsets(std::uint64_t start, std::uint64_t end) {
