@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -124,6 +125,39 @@ TEST(ChangedMemory, DiscardedPages) {
         ASSERT_TRUE(again.write(2 * kPage, 11));
         EXPECT_EQ(memory.page(2)[0], 11);
     }
+}
+
+// Pages that move stay the registration's, as if they were pinned.
+TEST(ChangedMemory, MovedPages) {
+    if (memory_stays_private()) GTEST_SKIP() << "memory that is not shared is found by its address";
+    const Plot memory;
+    Through device(memory.data());
+    memset(memory.data(), 7, kBytes);
+    auto* const there =
+        static_cast<std::uint8_t*>(mremap(memory.data(), kBytes, 2 * kBytes, MREMAP_MAYMOVE));
+    ASSERT_NE(there, MAP_FAILED);
+    ASSERT_NE(there, memory.data());
+    there[kPage] = 8;
+    EXPECT_EQ(device.read(kPage), 8);
+    ASSERT_TRUE(device.write(2 * kPage, 9));
+    EXPECT_EQ(there[2 * kPage], 9);
+    // What is mapped at the old address is not the registration's.
+    ASSERT_EQ(mmap(memory.data(), kBytes, kReadWrite, kPrivate | MAP_FIXED, -1, 0), memory.data());
+    ASSERT_TRUE(device.write(3 * kPage, 10));
+    EXPECT_EQ(memory.page(3)[0], 0);
+    EXPECT_EQ(there[3 * kPage], 10);
+    {
+        Through again(there, 2 * kBytes);
+        EXPECT_EQ(again.read(3 * kPage), 10);
+        ASSERT_TRUE(again.write(kBytes + kPage, 11));
+        EXPECT_EQ(there[kBytes + kPage], 11);
+        device.end();
+        ASSERT_TRUE(again.write(4 * kPage, 12));
+        EXPECT_EQ(there[4 * kPage], 12);
+    }
+    EXPECT_EQ(there[3 * kPage], 10);
+    EXPECT_EQ(there[kBytes + kPage], 11);
+    munmap(there, 2 * kBytes);
 }
 
 TEST(ChangedMemory, ReplacedPages) {
@@ -281,8 +315,40 @@ TEST(ChangedMemory, DiscardedWhileRegistering) {
     EXPECT_GT(registrations, 3U);
 }
 
+// Memory keeps its content while one thread moves it and another one ends its registration.
+TEST(ChangedMemory, MovedWhileDeregistering) {
+    const auto context = open_device();
+    const std::unique_ptr<ibv_pd, Destroy> pd(check(ibv_alloc_pd(context.get()), "ibv_alloc_pd"));
+    std::atomic<ibv_mr*> ending{nullptr};
+    std::atomic<unsigned> ended{0};
+    const std::jthread other([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+            const Owned<ibv_mr> region(ending.exchange(nullptr));
+            if (region) ++ended;
+        }
+    });
+    const Plot memory;
+    std::uint8_t* const places[] = {memory.data(), memory.elsewhere()};
+    const auto end = Clock::now() + std::chrono::milliseconds(700);
+    unsigned rounds = 0;
+    for (; Clock::now() < end && !HasFailure(); ++rounds) {
+        std::uint8_t* const at = places[rounds % 2];
+        std::uint8_t* const to = places[(rounds + 1) % 2];
+        fill_pattern(at, kBytes, rounds);
+        ending = check(ibv_reg_mr(pd.get(), at, kBytes, kAllAccess), "ibv_reg_mr");
+        for (unsigned turn = rounds % 64; turn > 0; --turn)
+            std::atomic_signal_fence(std::memory_order_seq_cst);
+        ASSERT_EQ(mremap(at, kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_FIXED, to), to);
+        ASSERT_TRUE(has_pattern(to, kBytes, rounds)) << "round " << rounds;
+        while (ended <= rounds && !HasFailure())
+            std::this_thread::yield();
+        ASSERT_TRUE(has_pattern(to, kBytes, rounds)) << "round " << rounds;
+    }
+    EXPECT_GT(rounds, 10U);
+}
+
 // A thread holds the lock of an allocator, whose fork handler another thread runs. It may discard
-// memory.
+// memory; mremap() may fail, and must return.
 TEST(ChangedMemory, CallsDuringFork) {
     const auto context = open_device();
     const std::unique_ptr<ibv_pd, Destroy> pd(check(ibv_alloc_pd(context.get()), "ibv_alloc_pd"));
@@ -302,6 +368,9 @@ TEST(ChangedMemory, CallsDuringFork) {
         std::this_thread::yield();
     EXPECT_EQ(madvise(memory.page(8), kPage, MADV_DONTNEED), 0);
     EXPECT_EQ(memory.page(8)[5], 0);
+    void* const there = mremap(memory.data(), kBytes, 2 * kBytes, MREMAP_MAYMOVE);
+    EXPECT_TRUE(there != MAP_FAILED || errno == ENOMEM);
+    if (there != MAP_FAILED) munmap(there, 2 * kBytes);
     lock.unlock();
     forks.join();
     early_lock.used = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Interposed libc functions for the command descriptor (ioctl, mmap) and for registered memory
-// (madvise: device/memory/program_calls.h). For all other descriptors and memory they add a
+// (madvise, mremap: device/memory/program_calls.h). For all other descriptors and memory they add a
 // comparison or two.
 //
 // The program's own calls go on to libc's functions, not to the kernel. A registration cache finds
@@ -35,7 +35,8 @@ Function* function_beneath(Next which, Function* system_call) noexcept {
 }
 
 device::memory::Beneath beneath() noexcept {
-    return {function_beneath<device::memory::AdviseFunction>(Next::kMadvise, libc::madvise)};
+    return {function_beneath<device::memory::AdviseFunction>(Next::kMadvise, libc::madvise),
+            function_beneath<device::memory::RemapFunction>(Next::kMremap, libc::mremap)};
 }
 
 using MmapFunction = void*(void*, std::size_t, int, int, int, off_t);
@@ -72,6 +73,21 @@ void* interpose_mmap(void* address, std::size_t length, int prot, int flags, int
     }
     return function_beneath<MmapFunction>(Next::kMmap, libc::mmap)(address, length, prot, flags, fd,
                                                                    offset);
+}
+
+SOFTHCA_INTERPOSE_VERSIONED(mremap, void*, interpose_mremap,
+                            (void* address, std::size_t old_length, std::size_t new_length,
+                             int flags, ...) noexcept);
+SOFTHCA_VERSIONED_NAME(mremap, mremap, interpose_mremap);
+void* interpose_mremap(void* address, std::size_t old_length, std::size_t new_length, int flags,
+                       ...) noexcept {
+    va_list arguments;
+    va_start(arguments, flags);
+    // The kernel looks at the fifth argument if a flag says that there is one.
+    void* const new_address =
+        flags & (MREMAP_FIXED | MREMAP_DONTUNMAP) ? va_arg(arguments, void*) : nullptr;
+    va_end(arguments);
+    return device::memory::remap(address, old_length, new_length, flags, new_address, beneath());
 }
 
 SOFTHCA_INTERPOSE_VERSIONED(madvise, int, interpose_madvise,

@@ -49,6 +49,7 @@ constexpr const char* kNames[kNextCount] = {
     "__recvfrom_chk",
     "pthread_barrier_wait",
     "mmap",
+    "mremap",
     "madvise",
 };
 static_assert(kNames[kNextCount - 1] != nullptr, "each function has a name");

@@ -42,6 +42,7 @@ enum class Next : unsigned {
     kRecvfromChk,
     kBarrierWait,
     kMmap,
+    kMremap,
     kMadvise,
     kCount,
 };

@@ -34,6 +34,7 @@ struct Copy {
     std::uint64_t address;
     std::uint64_t length;
     std::uint64_t memory;
+    bool noted;  // in `places`
 };
 
 // The state of the current fork. The forking thread writes it under the sharing mutex, and the
@@ -68,8 +69,8 @@ bool add_copy(const Copy& copy) noexcept {
     return true;
 }
 
-bool copy_segment(std::uint64_t address, std::uint64_t end, std::uint64_t offset,
-                  int protection) noexcept {
+bool copy_segment(std::uint64_t address, std::uint64_t end, std::uint64_t offset, int protection,
+                  bool noted) noexcept {
     SOFTHCA_ASSERT(address < end);
     const std::uint64_t length = end - address;
     void* const memory = libc::mmap(nullptr, length, PROT_READ | PROT_WRITE,
@@ -78,7 +79,7 @@ bool copy_segment(std::uint64_t address, std::uint64_t end, std::uint64_t offset
     const auto at = reinterpret_cast<std::uint64_t>(memory);
     Sharing::copy_out(offset, length, at);
     if (protection != (PROT_READ | PROT_WRITE)) libc::mprotect(memory, length, protection);
-    if (add_copy({address, length, at})) return true;
+    if (add_copy({address, length, at, noted})) return true;
     libc::munmap(memory, length);
     return false;
 }
@@ -87,22 +88,28 @@ void take_copies(const OwnPages& own) noexcept {
     Sharing& sharing = Sharing::instance();
     bool complete = true;
     bool on_stack = false;
+    // The kernel is asked for all mappings of the arena, because the program may have moved some.
+    const auto window = reinterpret_cast<std::uint64_t>(arena_base());
+    Vma vma;
     sharing.space.refresh();
-    sharing.places.for_each([&](const IntervalMap<Place>::Run& run) {
-        for (std::uint64_t at = run.start; at < run.end;) {
-            std::uint64_t end = run.end;
-            Vma vma;
+    for (std::uint64_t next = 0; sharing.space.find_shared_file(next, &vma); next = vma.end) {
+        if (vma.inode != arena_inode() || vma.device != arena_device()) continue;
+        if (vma.start >= window && vma.end <= window + arena_bytes()) continue;
+        for (std::uint64_t at = vma.start; at < vma.end;) {
             const auto kept = sharing.kept_from_children.run_at(at);
-            end = std::min(end, kept.end);
-            if (kept.value || !sharing.still_ours(at, run.value, &end, &vma)) {
+            const auto place = sharing.places.run_at(at);
+            const std::uint64_t offset = vma.offset + (at - vma.start);
+            const bool noted = place.value == Place{true, offset - at};
+            std::uint64_t end = std::min({vma.end, kept.end, place.end});
+            if (kept.value || !(noted || sharing.is_program_memory(offset - at, at, &end))) {
             } else if (own.meet_stack(at, end)) {
                 on_stack = true;
             } else {
-                complete &= copy_segment(at, end, at + run.value.delta, vma.protection());
+                complete &= copy_segment(at, end, offset, vma.protection(), noted);
             }
             at = end;
         }
-    });
+    }
     if (!complete)
         LOG_ERROR("fork: out of memory for copies of registered memory; the child misses some");
     // fork() will still write to this stack after the copy, so it cannot be copied. Without a stack
@@ -171,6 +178,7 @@ void take_pages_from_parent() noexcept {
     Sharing& sharing = Sharing::instance();
     for (std::size_t i = 0; i < g_fork.count; ++i) {
         Copy& copy = g_fork.copies[i];
+        if (!copy.noted) continue;
         void* const wanted = reinterpret_cast<void*>(copy.address);
         if (libc::mremap(reinterpret_cast<void*>(copy.memory), copy.length, copy.length,
                          MREMAP_MAYMOVE | MREMAP_FIXED, wanted) == MAP_FAILED)
@@ -206,6 +214,7 @@ void atfork_prepare() noexcept {
     const OwnPages own;
     if (!sharing.inherited) take_copies(own);
     if (g_fork.count > 0) install_net();
+    g_forking.store(true, std::memory_order_relaxed);
 }
 
 void atfork_parent() noexcept {
@@ -218,6 +227,7 @@ void atfork_parent() noexcept {
     forget_copies();
     Sharing& sharing = Sharing::instance();
     arena_unlock_after_fork(false);
+    g_forking.store(false, std::memory_order_relaxed);
     sharing.exchange_lock.unlock();
     sharing.mutex.unlock();
 }
@@ -229,6 +239,7 @@ void atfork_child() noexcept {
     Sharing& sharing = Sharing::instance();
     sharing.drop_inherited_files();
     arena_unlock_after_fork(true);
+    g_forking.store(false, std::memory_order_relaxed);
     sharing.exchange_lock.unlock();
     sharing.mutex.unlock();
 }

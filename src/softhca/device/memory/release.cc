@@ -99,6 +99,30 @@ bool Sharing::restore(std::uint64_t address, std::uint64_t end, std::uint64_t de
     return true;
 }
 
+// Handles the first part of the arena's [offset, *end), which has no users, if the program moved it
+// to another address. Otherwise returns false. Lowers *end to where the part ends.
+bool Sharing::retire_moved(std::uint64_t offset, std::uint64_t* end, const OwnPages& own) {
+    SOFTHCA_ASSERT(offset < *end);
+    if (!any_moved_) return false;
+    IntervalMap<Place>::Run found{};
+    places.for_each([&](const IntervalMap<Place>::Run& run) {
+        const std::uint64_t start = run.start + run.value.delta, stop = run.end + run.value.delta;
+        if (start <= offset && offset < stop) found = run;
+        if (start > offset) *end = std::min(*end, start);  // what lies there is another part
+    });
+    if (!found.value.mapped) return false;
+    const std::uint64_t delta = found.value.delta, address = offset - delta;
+    std::uint64_t stop = std::min(*end - delta, found.end);
+    Vma vma;
+    Staging staging;
+    if (!still_ours(address, found.value, &stop, &vma))
+        forget_place(address, stop);
+    else if (!restore(address, stop, delta, stop, vma, own, &staging))
+        idle_.set(address, stop, true);
+    *end = stop + delta;
+    return true;
+}
+
 // Handles the first part of [address, end), which was mapped at `delta` and has no users. Returns
 // the end of that part. `far_end`: where the run of pages to handle ends.
 std::uint64_t Sharing::retire(std::uint64_t address, std::uint64_t end, std::uint64_t delta,
@@ -106,8 +130,10 @@ std::uint64_t Sharing::retire(std::uint64_t address, std::uint64_t end, std::uin
     const auto place = places.run_at(address);
     end = std::min(end, place.end);
     if (place.value != Place{true, delta}) {
-        discard_offsets(address + delta, end + delta);  // it was found stale earlier
-        return end;
+        std::uint64_t offset_end = end + delta;
+        if (!retire_moved(address + delta, &offset_end, own))
+            discard_offsets(address + delta, offset_end);  // it was found stale earlier
+        return offset_end - delta;
     }
     Vma vma;
     if (!still_ours(address, place.value, &end, &vma))

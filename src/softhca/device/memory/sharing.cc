@@ -30,7 +30,9 @@ extern "C" [[gnu::visibility("hidden")]] std::byte __bss_start, _end;
 namespace softhca::device::memory {
 
 constinit std::atomic<bool> g_any_shared{false};
+constinit std::atomic<bool> g_ever_shared{false};
 constinit std::atomic<std::uint64_t> g_restorations{0};
+constinit std::atomic<bool> g_forking{false};
 
 namespace {
 
@@ -96,6 +98,7 @@ void Sharing::forget_inherited() {
         places.clear();
         g_any_shared.store(false, std::memory_order_seq_cst);
     }
+    any_moved_ = false;
     uses_.clear();
     left_.clear();
     idle_.clear();

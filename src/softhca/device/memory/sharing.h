@@ -8,7 +8,7 @@
 //   neither is possible, the page stays private, and peers reach it by remote.h.
 // - fork(2) keeps its meaning. The child gets private copies of the current values, and neither
 //   side sees later stores of the other. See fork.h.
-// - madvise(2) does to shared pages what it does to private ones: program_calls.h.
+// - madvise(2) and mremap(2) do to shared pages what they do to private ones: program_calls.h.
 // - Mappings that the application changes without our seeing it (munmap, mremap or MAP_FIXED inside
 //   libc) are found before an old segment is used again. Memory that is not plain and private is
 //   never touched.

@@ -59,10 +59,13 @@ struct Place {
     bool operator==(const Place&) const = default;
 };
 
-// Whether this process shows pages of its arena, and how often it has made such pages private
-// again. The program's calls read them without a lock.
+// Whether this process shows pages of its arena, whether it or its parent ever did, and how often
+// it has made such pages private again. The program's calls read them without a lock.
 extern std::atomic<bool> g_any_shared;
+extern std::atomic<bool> g_ever_shared;
 extern std::atomic<std::uint64_t> g_restorations;
+// A thread that forks holds the sharing mutex, and runs the fork handlers of other libraries.
+extern std::atomic<bool> g_forking;
 
 // Whether pages that the program discards are replaced. Otherwise they are emptied.
 inline bool replaces_discarded() noexcept {
@@ -164,6 +167,8 @@ public:
     void replaced(std::uint64_t start, std::uint64_t end) { forget_place(start, end); }
     void keep_from_children_locked(std::uint64_t start, std::uint64_t end, bool keep);
 
+    // remap.cc: the program moved [from, +length) to `to`. The caller holds the mutex.
+    void moved(std::uint64_t from, std::uint64_t to, std::uint64_t length);
     // Calls visit(from, to, vma) for the parts of [start, end) that are mapped to the arena. The
     // caller holds view_lock.
     template <typename Visit>
@@ -187,6 +192,15 @@ public:
     bool still_ours(std::uint64_t address, const Place& place, std::uint64_t* end,
                     Vma* vma) noexcept {
         return shows(&space, address, place, end, vma);
+    }
+    // Whether the arena's page at address + delta holds memory of the program, rather than of
+    // softhca. *end, an address, is lowered to where the answer ends.
+    bool is_program_memory(std::uint64_t delta, std::uint64_t address,
+                           std::uint64_t* end) const noexcept {
+        const auto use = uses_.run_at(address + delta);
+        const auto limbo = limbo_.run_at(address + delta);
+        *end = std::min({*end + delta, use.end, limbo.end}) - delta;
+        return limbo.value || use.value != PageUse{};
     }
     // Copies a part of the arena to the private memory at `to`, which is new and all zero. Holes
     // are skipped.
@@ -215,6 +229,7 @@ private:
     // The caller holds view_lock, too.
     void set_place(std::uint64_t start, std::uint64_t end, const Place& place) {
         places.set(start, end, place);
+        if (place.mapped) g_ever_shared.store(true, std::memory_order_seq_cst);
         g_any_shared.store(!places.empty(), std::memory_order_seq_cst);
     }
     bool alone() noexcept;
@@ -233,6 +248,7 @@ private:
     // release.cc
     void drop_extents(const Registration& made, const OwnPages& own,
                       std::unique_lock<std::mutex>* lock);
+    bool retire_moved(std::uint64_t offset, std::uint64_t* end, const OwnPages& own);
     std::uint64_t retire(std::uint64_t address, std::uint64_t end, std::uint64_t delta,
                          std::uint64_t far_end, const OwnPages& own, Staging* staging);
     bool restore(std::uint64_t address, std::uint64_t end, std::uint64_t delta,
@@ -274,6 +290,7 @@ private:
     IntervalMap<std::uint32_t> left_;  // by address: registrations that left the page private
     IntervalMap<bool> idle_;           // by address: mapped, but without users
     IntervalMap<bool> limbo_;          // by offset: no users, but perhaps mapped elsewhere
+    bool any_moved_ = false;           // pages may be shown at other addresses than registered
     std::uint64_t limbo_kept_ = 0;     // bytes that the last sweep found mapped elsewhere
     std::uint64_t limbo_bytes_ = 0;    // bytes in limbo_, or more
     std::map<std::uint64_t, Registration, std::less<>,
