@@ -11,6 +11,7 @@ import math
 import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from harness import (
     DEVICE,
@@ -67,6 +68,8 @@ def main():
     offered = {}
     for uar in UAR_KERNELS:
         suite.case(f"ucx_info -d, {uar}", check_transports, suite, Mode(uar=uar), offered)
+    for memory in MEMORY_MODES:
+        suite.case(f"memory hooks, {memory}", run_memory_hooks, suite, Mode(memory=memory))
     for test, mode in full_matrix() if suite.full else short_set():
         suite.case(f"{test}, {mode}", run_pair, suite, test, mode, offered)
     return suite.main()
@@ -147,6 +150,15 @@ def check_transports(suite, mode, offered):
             raise Failure(f"{transport} lacks {', '.join(sorted(missing))}\n{program.describe(80)}")
     offered.update(found)
     return ", ".join(sorted(found))
+
+
+def run_memory_hooks(suite, mode):
+    """UCX's registration cache hears of what a program does to its memory."""
+    source = Path(__file__).resolve().parent / "memory_hooks.c"
+    program = suite.scratch("ucx") / "memory_hooks"
+    compiler = ["cc", "-std=gnu11", "-O2", "-Wall", "-o", program, source, "-libverbs", "-ldl"]
+    suite.run_plain(compiler, seconds=120)
+    return suite.run([program], mode=mode).output().splitlines()[-1]
 
 
 def run_pair(suite, test, mode, offered):
