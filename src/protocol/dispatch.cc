@@ -27,14 +27,16 @@ void EndpointImpl::received(std::span<const std::byte> bytes, bool has_immediate
 void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<const std::byte> bytes,
                                  bool has_immediate, std::uint32_t immediate) {
     // What had been sent before it lies in the ring.
-    if (is_sequenced(header.kind) && header.sequence != peer.incoming.expected_sequence() &&
-        rings.has_ring_here(peer))
-        read_ring(peer);
+    if (is_sequenced(header.kind) && header.sequence != peer.incoming.expected_sequence()) {
+        if (rings.has_ring_here(peer)) read_ring(peer);
+        if (local.has_ring_here(peer)) read_shm(peer);
+    }
     ++counts.received;
     if (header.kind == Kind::kEager)
         return received_eager(peer, header, bytes, has_immediate, immediate);
     Message message;
-    if (!parse(bytes, has_immediate, immediate, message)) return protocol_error(peer);
+    if (!parse(bytes, has_immediate, immediate, message) || message.header.kind != header.kind)
+        return protocol_error(peer);
     if (is_sequenced(header.kind)) {
         if (header.sequence != peer.incoming.expected_sequence()) return protocol_error(peer);
         if (header.kind != Kind::kFragment) peer.incoming.count_received();
@@ -44,6 +46,7 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
             flow_.count_arrived(peer);
             return fragments_.on_message(peer, message);
         case Kind::kRts:
+            if (message.rts.flags != 0 && peer.memory == nullptr) return protocol_error(peer);
             return delivery_.on_rts(peer, message);
         case Kind::kCts:
         case Kind::kFin:
@@ -61,6 +64,12 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
         case Kind::kRingStop:
         case Kind::kRingEnd:
             return rings.on_message(peer, message);
+        case Kind::kShmOpen:
+            return local.on_open(peer, message.shm_open, rings.has_ring_here(peer));
+        case Kind::kShmBegin:
+            return local.on_begin(peer);
+        case Kind::kShmWake:
+            return;  // the endpoint makes progress: that is all that was wanted
         case Kind::kTupleBegin:
         case Kind::kTupleOpen:
         case Kind::kTupleAnswer:

@@ -16,6 +16,7 @@
 #include "protocol/eager/eager_sender.h"
 #include "protocol/eager/flow_control.h"
 #include "protocol/eager/fragment_sender.h"
+#include "protocol/local/local_peers.h"
 #include "protocol/rdm_endpoint.h"
 #include "protocol/ring/rings.h"
 #include "protocol/rma/atomics.h"
@@ -68,18 +69,26 @@ public:
                        std::uint64_t ignore, void* context);
     ReadNext read_next(PlainEntry& entry);
     ReadNext read_next_inlined(PlainEntry& entry);
-    // What Channel::poll_for() and Rings::take_from() find.
+    // is_quiet: progress() would find nothing, but what lies in some of many peers' rings.
+    ReadNext read_next_by_shm(PlainEntry& entry, bool& is_quiet);
+    // What Channel::poll_for() finds.
     void take_message(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
                       std::uint32_t qpn);
     bool has_enough() const noexcept { return has_enough_; }
-    void take_next(Peer& peer, const ReceiveRing::Found& found);
-    void take_other(Peer& peer, const Header& header, const ReceiveRing::Found& found);
 
     RequestPool requests{*this, channel->send_buffers()};
     Rings rings{*this, *this, domain->body().context->pd.get()};
     std::unique_ptr<Tuples> tuples;  // unless there shall be none
+    LocalPeers local{*this, options.shm.on && !Tuples::are_possible(*this)};
 
 private:
+    friend class Rings;
+    friend class LocalPeers;
+    // What Rings::take_from() finds, and LocalPeers::take_from().
+    void take_next(Peer& peer, const ReceiveRing::Found& found);
+    void take_other(Peer& peer, const Header& header, const ReceiveRing::Found& found);
+    void take_next(Peer& peer, bool is_tagged, const ShmReceiver::Found& found);
+    void take_other(Peer& peer, const Header& header, const ShmReceiver::Found& found);
     // send_fast_path.h
     template <bool kIsTagged, bool kHasData>
     bool send_small_of_kind(const void* buffer, std::size_t bytes, std::uint64_t to,
@@ -95,6 +104,9 @@ private:
     template <bool kIsTagged, bool kHasData>
     bool send_few(Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag,
                   std::uint64_t data) noexcept;
+    template <bool kIsTagged, bool kHasData>
+    bool send_small_by_shm(Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag,
+                           std::uint64_t data, bool wants_entry, void* context) noexcept;
     // send.cc
     ssize_t send_any(const SendArguments& arguments);
     ssize_t send_by_software(Peer& peer, const SendArguments& arguments, std::size_t bytes);
@@ -113,6 +125,9 @@ private:
     ReadNext keep_next(Peer& peer, const MessageInfo& info, std::span<const std::byte> payload);
     template <class Message>
     ReadNext take_next_message(const std::byte* at, const Message& message, PlainEntry& entry);
+    template <class Message>
+    ReadNext take_next_of(Peer& peer, const std::byte* at, const Message& message,
+                          PlainEntry& entry);
     // The entry of a message of that peer, to be read later. The caller fills in what every entry
     // has.
     PlainEntry& queue_entry(Peer& peer) {
@@ -137,6 +152,7 @@ private:
                         bool has_immediate, std::uint32_t immediate);
     void received_data(Peer& peer, const Message& message);
     void read_ring(Peer& peer) override;
+    void read_shm(Peer& peer);
     void sent(const WrContext& sent, int error, int device_error) override;
     // rdm_endpoint.cc
     bool lost(const Connection& connection, int error, int device_error) override;
@@ -144,6 +160,8 @@ private:
     void drain() override;
     void broken(int error) override;
     void on_peer_failed(Peer& peer, int error) override;
+    void on_connected(Peer& peer) override;
+    unsigned take_by_shm(unsigned most);
     void tick();
     void tick_while_asleep();
     void close();

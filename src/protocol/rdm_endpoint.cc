@@ -74,6 +74,7 @@ void EndpointImpl::close() {
         for (const auto& peer : peers)
             waiting = waiting || (peer->failed == 0 && !peer->waiting.empty());
         if (tuples) waiting = !tuples->close_all() || waiting;
+        waiting = waiting || rendezvous_.is_reading();
         const Unfetched left = unfetched();
         if (left.messages == 0 && !waiting && channel->drained()) return;
         const auto waited = Clock::now() - start;
@@ -115,6 +116,7 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
         tuples->progress();
     has_enough_ = false;
     if (!rings.empty()) most = std::max(most - rings.take_from_all(most, *this), 1u);
+    if (local.is_active()) most = std::max(most - take_by_shm(most), 1u);
     // The device gets the consumer index once for that many.
     for (;;) {
         const unsigned wanted = std::min(most, kPolledAtOnce);
@@ -127,6 +129,27 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
         look_who_talks(false);
     if (++ticks_ >= kTickEvery) [[unlikely]]
         tick();
+}
+
+// By itself, as processes without such peers need none of it.
+[[gnu::noinline, gnu::flatten]] unsigned EndpointImpl::take_by_shm(unsigned most) {
+    if (local.is_opening()) [[unlikely]]
+        local.look_at_answers();
+    const unsigned taken = local.take_from_all(most, *this);
+    if (rendezvous_.is_reading()) [[unlikely]]
+        rendezvous_.read_from_processes();
+    return taken;
+}
+
+[[gnu::flatten]] void EndpointImpl::read_shm(Peer& peer) { local.take_from(peer, *this); }
+
+inline void EndpointImpl::take_next(Peer& peer, bool is_tagged, const ShmReceiver::Found& found) {
+    take_eager(peer, is_tagged, found.bytes, found.has_immediate, found.immediate);
+}
+
+inline void EndpointImpl::take_other(Peer& peer, const Header& header,
+                                     const ShmReceiver::Found& found) {
+    received_from(peer, header, found.bytes, found.has_immediate, found.immediate);
 }
 
 [[gnu::flatten]] void EndpointImpl::read_ring(Peer& peer) { rings.take_from(peer, ~0u, *this); }
@@ -155,6 +178,7 @@ void EndpointImpl::tick() {
     if (!liveness_.is_time()) return;
     if (channel->error() != 0) return broken(channel->error());
     look_who_talks(true);
+    local.look();
     liveness_.look([this](std::vector<bool>& has_receive) { receiver_.mark_sources(has_receive); });
 }
 
@@ -177,16 +201,20 @@ void EndpointImpl::on_peer_failed(Peer& peer, int error) {
     if (tuples) tuples->on_peer_failed(peer, error);
     // What it had written before is in its ring, in front of the receives.
     if (rings.has_ring_here(peer)) read_ring(peer);
+    if (local.has_ring_here(peer)) read_shm(peer);
+    local.on_peer_failed(peer);
     flow_.on_peer_failed(peer);
     fragments_.on_peer_failed(peer, error);
     receiver_.on_peer_failed(peer);
-    if (peer.outstanding_replies == 0) return;
+    if (peer.outstanding_replies == 0 && !rendezvous_.is_reading()) return;
     requests.for_each([&](SendRequest& request) {
         if (request.peer == &peer && request.step == SendRequest::Step::kAnswer)
             requests.finish(request, error, 0);
     });
     rendezvous_.on_peer_failed(peer, error);
 }
+
+void EndpointImpl::on_connected(Peer& peer) { local.on_connected(peer, peer.connection->host()); }
 
 // Receives that are posted later, from any source, end in tick().
 void EndpointImpl::broken(int error) {
@@ -209,7 +237,7 @@ void EndpointImpl::changed(Connection& connection) {
         if (connection.failed())
             fail_peer(*peer, connection.error());
         else
-            flush(*peer);
+            on_connected(*peer), flush(*peer);
     }
 }
 
@@ -218,7 +246,9 @@ void EndpointImpl::drain() {
 }
 
 bool EndpointImpl::arm() {
-    if (!rings.stop_all() || !channel->arm()) return false;
+    if (!rings.stop_all() || rendezvous_.is_reading() || !local.arm() || !channel->arm())
+        return false;
+    if (waits_for_shm()) channel->wait_set().wake_after(kCreditLook);
     if (tuples) {
         if (!tuples->device.arm()) return false;
         // Credit comes without an event.

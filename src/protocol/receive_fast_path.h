@@ -89,6 +89,14 @@ template <class Message>
     Peer& peer = peers.last_source();
     if (!peers.is_next_of_last_source(word_at(at) ^ kTaggedStart, message.qpn())) [[unlikely]]
         return ReadNext::kNothing;
+    return take_next_of(peer, at, message, entry);
+}
+
+// A tagged one that is the peer's next.
+template <class Message>
+[[gnu::always_inline]] inline ReadNext EndpointImpl::take_next_of(Peer& peer, const std::byte* at,
+                                                                  const Message& message,
+                                                                  PlainEntry& entry) {
     const std::uint64_t tag = word_at(at + sizeof tag);
     const std::size_t bytes = message.bytes() - sizeof(Header);
     PostedReceive* const posted =
@@ -126,6 +134,25 @@ inline ReadNext EndpointImpl::read_next_inlined(PlainEntry& entry) {
         read = take_next_message(at, message, entry);
         return read != ReadNext::kNothing;
     });
+    return read;
+}
+
+// The same of what lies in shared memory.
+inline ReadNext EndpointImpl::read_next_by_shm(PlainEntry& entry, bool& is_quiet) {
+    struct Found {
+        const ShmReceiver::Found& found;
+        std::size_t bytes() const noexcept { return found.bytes.size(); }
+        bool has_immediate() const noexcept { return found.has_immediate; }
+        std::uint32_t immediate() const noexcept { return found.immediate; }
+    };
+    ReadNext read = ReadNext::kNothing;
+    const LocalPeers::Next next = local.take_next([&](Peer& peer, const ShmReceiver::Found& found) {
+        read = take_next_of(peer, found.bytes.data(), Found{found}, entry);
+        return read != ReadNext::kNothing;
+    });
+    is_quiet = next == LocalPeers::Next::kNothing && !channel->has_completion() &&
+               !channel->users().is_anybody_waiting() && !rendezvous_.is_reading() &&
+               !local.is_opening();
     return read;
 }
 

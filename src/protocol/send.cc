@@ -122,9 +122,14 @@ ssize_t EndpointImpl::send_by_software(Peer& peer, const SendArguments& a, std::
 bool EndpointImpl::start(SendRequest& t) {
     Peer& peer = *t.peer;
     const bool must_meet = t.flags & FI_MATCH_COMPLETE || t.late.is_late;
-    if (must_meet || !flow_.may_send(peer, t.bytes))
-        return !must_meet && flow_.may_send_fragments(peer, t.bytes) ? fragment_sender_.start(t)
-                                                                     : rendezvous_.start(t);
+    if (must_meet || !flow_.may_send(peer, t.bytes)) {
+        // One copy by the receiver's processor costs less than two, and no registration.
+        const bool is_read =
+            peer.shm != nullptr && peer.shm->is_memory_read() && !(t.flags & FI_INJECT_COMPLETE);
+        return !must_meet && !is_read && flow_.may_send_fragments(peer, t.bytes)
+                   ? fragment_sender_.start(t)
+                   : rendezvous_.start(t);
+    }
     switch (eager_.send(peer, t, t.bytes, report_of(t.flags, t.report.what, t.report.context))) {
         case EagerSender::Result::kFull:
             return false;

@@ -5,6 +5,8 @@
 // where what is asked for is known; everything else goes by RdmEndpoint::send().
 #pragma once
 
+#include <rdma/fi_endpoint.h>
+
 #include <cstring>
 
 #include "protocol/endpoint_impl.h"
@@ -100,16 +102,55 @@ template <bool kIsTagged, bool kHasData>
     return Result::kCopied;
 }
 
+// To a peer on the same host: up to what a slot of its ring has room for. The report is made at
+// once, as the payload has been copied.
+template <bool kIsTagged, bool kHasData>
+[[gnu::noinline]] bool EndpointImpl::send_small_by_shm(Peer& peer, const void* buffer,
+                                                       std::size_t bytes, std::uint64_t tag,
+                                                       std::uint64_t data, bool wants_entry,
+                                                       void* context) noexcept {
+    constexpr std::size_t kMost = ShmSlot::kInside - sizeof(Header);
+    if (bytes > kMost || peer.has_writes || (kHasData && data > UINT32_MAX)) return false;
+    ShmSender& ring = *peer.shm_small;
+    std::byte* const to = ring.reserve(sizeof(Header) + bytes);
+    if (to == nullptr) [[unlikely]]
+        return false;
+    const std::uint64_t start =
+        peer.outgoing.next_start + (kIsTagged ? kTaggedStart : std::uint64_t{0});
+    std::memcpy(to, &start, sizeof start);
+    std::memcpy(to + sizeof start, &tag, sizeof tag);
+    if (bytes == sizeof(std::uint64_t)) [[likely]]
+        std::memcpy(to + sizeof(Header), buffer, sizeof(std::uint64_t));
+    else if (bytes != 0)
+        std::memcpy(to + sizeof(Header), buffer, bytes);
+    const bool sleeps =
+        ring.publish(sizeof(Header) + bytes, kHasData, static_cast<std::uint32_t>(data));
+    peer.outgoing.count_sent();
+    ++counts.by_shm;
+    if (wants_entry) {
+        CompletionEntry& done = bindings.transmit->push();
+        done.context = context;
+        done.flags = FI_SEND | (kIsTagged ? FI_TAGGED : FI_MSG);
+    }
+    if (sleeps) [[unlikely]]
+        wake(peer);
+    return true;
+}
+
 template <bool kIsTagged, bool kHasData>
 [[gnu::always_inline]] inline bool EndpointImpl::send_small_of_kind(
     const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag, std::uint64_t data,
     bool wants_entry, void* context) noexcept {
     Peer* peer;
-    if (!peers.find_quickly(to, peer) || peer->small == nullptr) [[unlikely]]
+    if (!peers.find_quickly(to, peer)) [[unlikely]]
         return false;
-    if (kHasData && data > UINT32_MAX) return false;
     if (wants_entry && !bindings.transmit->has_room()) [[unlikely]]
         return false;
+    if (peer->small == nullptr) [[unlikely]]
+        return peer->shm_small != nullptr &&
+               send_small_by_shm<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data, wants_entry,
+                                                      context);
+    if (kHasData && data > UINT32_MAX) return false;
     std::uint64_t tail;
     if (bytes != sizeof tail) [[unlikely]] {
         if (bytes > sizeof tail || bytes > options.inline_bytes) {

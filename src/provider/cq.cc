@@ -134,13 +134,33 @@ template <class Next>
     return read_while_plain(count, [&](std::size_t at) { return body.read_next_inlined(to[at]); });
 }
 
+// Messages in shared memory, likewise. -FI_EAGAIN, too, if there is nothing else that progress
+// would find.
+[[gnu::noinline, gnu::flatten]] ssize_t read_messages_by_shm(CompletionQueue& cq,
+                                                             protocol::EndpointImpl& body,
+                                                             protocol::PlainEntry* to,
+                                                             std::size_t count) {
+    if (body.bindings.receive != &cq.ring || !cq.ring.empty()) return 0;
+    bool is_quiet = false;
+    const ssize_t got = read_while_plain(
+        count, [&](std::size_t at) { return body.read_next_by_shm(to[at], is_quiet); });
+    if (got > 0) cq.backoff.reset();
+    if (got != 0 || !is_quiet) return got;
+    if (cq.backoff.count_empty_poll() && cq.domain.waits()) [[unlikely]]
+        cq.backoff.yield();
+    return -FI_EAGAIN;
+}
+
 template <class Entry>
 [[gnu::noinline]] ssize_t read_any(CompletionQueue& cq, void* buffer, std::size_t count) {
     if constexpr (std::is_same_v<Entry, fi_cq_tagged_entry>) {
         protocol::EndpointImpl* const body = cq.domain.reads_next;
-        if (body != nullptr && cq.reads_until_progress != 0 && !body->channel->xrc()) {
-            const ssize_t got =
-                read_inlined_messages(cq, *body, static_cast<protocol::PlainEntry*>(buffer), count);
+        if (body != nullptr && cq.reads_until_progress != 0) {
+            auto* const to = static_cast<protocol::PlainEntry*>(buffer);
+            ssize_t got = 0;
+            if (!body->channel->xrc()) got = read_inlined_messages(cq, *body, to, count);
+            if (got == 0 && body->local.is_active())
+                got = read_messages_by_shm(cq, *body, to, count);
             if (got != 0) return got;
         }
     }

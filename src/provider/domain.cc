@@ -81,6 +81,7 @@ protocol::Options options_for(const char* device) {
     protocol::Options chosen = options().protocol;
     if (device != nullptr) chosen.device = device;
     chosen.complain = [](const char* line) { complain("%s", line); };
+    chosen.inform = [](const char* line) { log(FI_LOG_INFO, "%s", line); };
     return chosen;
 }
 

@@ -203,6 +203,19 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) {
          return number(text, 64, 1 << 20, o.protocol.rings.message_bytes);
      }},
+    {"shm", FI_PARAM_BOOL, "off", "on, off",
+     "Send messages to processes on the same host through shared memory, if these have it on, too. "
+     "The receiver's processor reads those above FI_HEDDLE_EAGER_SIZE from the sender's process, "
+     "if "
+     "the kernel lets it. RMA goes by the device. With tuple queues (FI_HEDDLE_RNDV), and where "
+     "the "
+     "processes cannot share memory, messages go by the device as well.",
+     [](Text text, Options& o) { return truth(text, o.protocol.shm.on); }},
+    {"shm_size", FI_PARAM_SIZE_T, "128K", "16384 to 16777216 bytes (K and M)",
+     "Shared memory for the messages of each endpoint on the same host that sends to an endpoint, "
+     "rounded up to a power of two. A message takes at most a quarter of it; fragments of longer "
+     "ones go by the device.",
+     [](Text text, Options& o) { return number(text, 16 << 10, 16 << 20, o.protocol.shm.bytes); }},
     {"reuse", FI_PARAM_STRING, "auto", "auto, off, or 4 to 65535 uses",
      "Small messages and RMA from frequently used buffers move without a copy, from memory "
      "that stays registered. auto: after as many uses as pay on this host (`heddle "

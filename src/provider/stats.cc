@@ -72,6 +72,10 @@ void add(Sum& sum, const protocol::RdmEndpoint& endpoint) {
     to.gathered += more.gathered;
     to.rma_copied += more.rma_copied;
     to.rma_direct += more.rma_direct;
+    to.by_shm += more.by_shm;
+    to.from_shm += more.from_shm;
+    to.shm_peers += more.shm_peers;
+    to.read_by_process += more.read_by_process;
     for (std::size_t i = 0; i < EndpointCounts::kSizes; ++i) {
         to.copied_by_size[i] += more.copied_by_size[i];
         to.gathered_by_size[i] += more.gathered_by_size[i];
@@ -144,10 +148,14 @@ std::string written(const Sum& sum, const Domain& domain, bool json, When when) 
         {"eager", c.eager},
         {"gathered", c.gathered},
         {"by_ring", c.by_ring},
+        {"by_shm", c.by_shm},
         {"rendezvous", c.rendezvous},
         {"received", c.received},
         {"from_rings", c.from_rings},
         {"rings", c.rings},
+        {"from_shm", c.from_shm},
+        {"shm_peers", c.shm_peers},
+        {"read_by_process", c.read_by_process},
         {"unexpected", c.unexpected},
         {"unexpected_bytes_peak", c.unexpected_bytes_peak},
         {"rma", c.rma},

@@ -38,7 +38,8 @@ public:
         switch (header.kind) {
             case Kind::kRts: {
                 if (header.flags & Header::kLater) add(PlaceBody{count(), count(), 0});
-                RtsBody rts{identifier(), input_.pick(kSizes), 0, 0};
+                RtsBody rts{identifier(), input_.pick(kSizes), 0,
+                            input_.one_in(8) ? RtsBody::kByProcess : 0u};
                 if (!(header.flags & Header::kPut)) rts.segments = 1 + input_.below(kMaxSegments);
                 add(rts);
                 return add_segments(rts.segments, rts.bytes);

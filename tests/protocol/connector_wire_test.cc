@@ -35,6 +35,7 @@ Datagram datagram(DatagramKind kind) {
     d.psn = 0xffffff;
     d.mtu = 5;
     d.reads = 16;
+    if (kind == DatagramKind::kReply) d.host = 0xfedc'ba98'7654;
     return d;
 }
 

@@ -18,6 +18,14 @@ on_device(fi.roce_v2.TaggedMessages no-roce-v1 Transfers.TaggedMessages PORT roc
 on_device(fi.roce_index.TaggedMessages kind Transfers.TaggedMessages PORT roce
     ENVIRONMENT FI_HEDDLE_GID_INDEX=0)
 
+# Between processes of one host, through shared memory (fi_shm_test.cc has cases of its own).
+foreach(cases Transfers.TaggedMessages Seeds/Operations.LeaveNoTraceInEachOther/1_ring_rget
+        Seeds/Mixture.IsReadInOrder/1 RndvModes/Schedules.FollowTheRulesOfMatching/rget
+        By/Closing.OfBothWithMessagesForEachOther/rget Death.SenderThatSleepsIsTold)
+    string(REGEX REPLACE "^[A-Za-z]+/" "" name "${cases}")
+    on_device(fi.shm.${name} kind "${cases}" ENVIRONMENT FI_HEDDLE_SHM=on)
+endforeach()
+
 # Without keepalive nothing but the device wakes a sleeper.
 on_device(fi.device.arm arm SleepingReaders.*
     ENVIRONMENT FI_HEDDLE_POST=direct FI_HEDDLE_KEEPALIVE=0)

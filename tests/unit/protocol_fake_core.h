@@ -118,6 +118,7 @@ public:
         peer.open = nullptr;
         if (peer.failed != 0) fail_peer(peer, peer.failed);
     }
+    void wake(Peer& peer) override { woken.push_back(&peer); }
     bool send_control(Peer& peer, std::span<const std::byte> bytes) override {
         if (!has_room) return false;
         note_sent(peer, bytes);
@@ -173,6 +174,7 @@ public:
     std::deque<PostedWr> posted;
     std::deque<BegunBulk> transfers;
     std::vector<SentControl> sent;
+    std::vector<const Peer*> woken;
     std::vector<std::pair<const Peer*, int>> refused;
     mutable std::vector<std::string> complaints;
     mutable std::vector<const Peer*> looked_at;

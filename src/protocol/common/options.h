@@ -46,6 +46,12 @@ struct RingOptions {
     std::size_t message_bytes = 1024;  // messages above this are sent to all's receive buffers
 };
 
+// Messages to peers on the same host go through shared memory.
+struct ShmOptions {
+    bool on = false;
+    std::size_t bytes = 128 << 10;  // for messages of each peer that sends; a power of two
+};
+
 // How long is waited for peers.
 struct TimeoutOptions {
     unsigned connect_ms = 30'000;
@@ -79,12 +85,15 @@ struct Options {
     std::uint32_t send_depth = 128;  // work queue entries of a connection
     ReuseOptions reuse;
     RingOptions rings;
+    ShmOptions shm;
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
     // The adapter may let writes to memory pass each other where a completion reports their end.
     bool relaxed_ordering = true;
     TimeoutOptions timeouts;
     // Takes a line that the program's user must read, from any thread. nullptr: it goes to stderr.
     void (*complain)(const char* line) = nullptr;
+    // Takes a line for the log. nullptr: there is none.
+    void (*inform)(const char* line) = nullptr;
 };
 
 }  // namespace heddle::protocol

@@ -12,6 +12,7 @@
 
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
+#include "protocol/shm/shm_ring.h"
 #include "protocol/wireup/connector_report.h"
 
 namespace heddle::protocol {
@@ -67,6 +68,7 @@ void Core::connect(Peer& peer) {
         ++counts.connections;
         look_if_open(peer);
         if (peer.connection->failed()) fail_peer(peer, peer.connection->error());
+        if (peer.connection->ready()) on_connected(peer);
     } catch (const VerbsError& error) {
         fail_peer(peer, error.error());
     }
@@ -104,6 +106,7 @@ void Core::flush(Peer& peer) {
 }
 
 void Core::flush_waiting() {
+    std::erase_if(wakes_due_, [this](Peer* peer) { return send_wake(*peer); });
     for (std::size_t i = 0; i < blocked_.size();) {
         Peer& peer = *blocked_[i];
         flush(peer);
@@ -114,7 +117,12 @@ void Core::flush_waiting() {
         blocked_[i] = blocked_.back();
         blocked_.pop_back();
     }
-    channel->users().set_waits(*this, !blocked_.empty());
+    channel->users().set_waits(*this, !blocked_.empty() || !wakes_due_.empty());
+}
+
+bool Core::waits_for_shm() const noexcept {
+    return std::any_of(blocked_.begin(), blocked_.end(),
+                       [](const Peer* peer) { return peer->shm != nullptr; });
 }
 
 void Core::fail_peer(Peer& peer, int error) {
@@ -129,7 +137,56 @@ void Core::fail_peer(Peer& peer, int error) {
     on_peer_failed(peer, error);
 }
 
+// What follows RDMA writes by the same QP, and what is too long for shared memory.
+bool Core::must_go_by_device(const Peer& peer, std::span<const std::byte> bytes) noexcept {
+    Header header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    if (is_sequenced(header.kind)) return peer.has_writes || !peer.shm->takes(bytes.size());
+    if (header.kind == Kind::kFin) {
+        HEDDLE_ASSERT(bytes.size() == sizeof header + sizeof(FinBody), "a FIN has one body");
+        FinBody fin;
+        std::memcpy(&fin, bytes.data() + sizeof header, sizeof fin);
+        return fin.put != 0;
+    }
+    return header.kind == Kind::kData || !peer.shm->takes(bytes.size());
+}
+
+bool Core::send_by_shm(Peer& peer, std::span<const std::byte> bytes) {
+    std::byte* const to = peer.shm->reserve(bytes.size());
+    if (to == nullptr) return false;
+    std::memcpy(to, bytes.data(), bytes.size());
+    if (peer.shm->publish(bytes.size(), false, 0)) wake(peer);
+    return true;
+}
+
 bool Core::send_control(Peer& peer, std::span<const std::byte> bytes) {
+    HEDDLE_ASSERT(bytes.size() >= sizeof(Header), "a message has a header");
+    if (peer.shm == nullptr) [[likely]]
+        return send_by_device(peer, bytes);
+    if (!must_go_by_device(peer, bytes)) return send_by_shm(peer, bytes);
+    if (!send_by_device(peer, bytes)) return false;
+    Header header;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    if (is_sequenced(header.kind)) peer.has_writes = false;
+    return true;
+}
+
+// False: no room. It goes before all that waits, which may wait for the very receiver that sleeps.
+bool Core::send_wake(Peer& peer) {
+    // A connection that has failed is about to end the peer.
+    if (peer.failed != 0 || !peer.connection->ready()) return true;
+    const Header header{Kind::kShmWake, 0, name.endpoint, peer.name.endpoint, 0, 0};
+    return send_by_device(peer, std::as_bytes(std::span(&header, 1)));
+}
+
+void Core::wake(Peer& peer) {
+    HEDDLE_ASSERT(peer.connection != nullptr, "a peer with shared memory was connected to");
+    if (send_wake(peer)) return;
+    wakes_due_.push_back(&peer);
+    channel->users().set_waits(*this, true);
+}
+
+bool Core::send_by_device(Peer& peer, std::span<const std::byte> bytes) {
     post::WorkRequest work;
     work.opcode = post::Opcode::kSend;
     work.remote_srq = peer.name.srqn;

@@ -42,11 +42,13 @@ public:
         peer.open = open ? peer.connection : nullptr;
         const bool small = open && peer.open->direct() && may_send_small && peer.other_ways == 0;
         peer.small = small ? peer.open : nullptr;
+        peer.shm_small = open && may_send_small ? peer.shm : nullptr;
     }
     void wait(Peer& peer, PendingPtr op) final;
 
     void control_message(Peer& peer, std::vector<std::byte>&& bytes) final;
     void control_message_first(Peer& peer, std::vector<std::byte>&& bytes) final;
+    void wake(Peer& peer) final;
     bool send_control(Peer& peer, std::span<const std::byte> bytes) final;
     post::Posted post(Peer& peer, post::WorkRequest& work, WrContext& sent) noexcept final {
         sent.user = this;
@@ -67,6 +69,8 @@ protected:
     ~Core() override = default;
     // Parts of the endpoint end what they have with that peer. Its pending operations have failed.
     virtual void on_peer_failed(Peer& peer, int error) = 0;
+    // There is a connection to the peer, which is ready.
+    virtual void on_connected(Peer& peer) = 0;
     // Posts what waits for that peer, in order, as long as there is room.
     void flush(Peer& peer);
     // The same for all peers for which something waits, here or at another user of the channel.
@@ -74,13 +78,23 @@ protected:
         if (channel->users().is_anybody_waiting()) [[unlikely]]
             channel->users().flush();
     }
+    // Something waits for room in shared memory, which comes without an event.
+    bool waits_for_shm() const noexcept;
 
 private:
     void wait_at(Peer& peer, PendingList::const_iterator before, PendingPtr op);
-    void shut(Peer& peer) noexcept { peer.open = peer.small = nullptr; }
+    static void shut(Peer& peer) noexcept {
+        peer.open = peer.small = nullptr;
+        peer.shm_small = nullptr;
+    }
+    static bool must_go_by_device(const Peer& peer, std::span<const std::byte> bytes) noexcept;
+    bool send_by_shm(Peer& peer, std::span<const std::byte> bytes);
+    bool send_by_device(Peer& peer, std::span<const std::byte> bytes);
+    bool send_wake(Peer& peer);
     void flush_waiting() final;
 
-    std::vector<Peer*> blocked_;  // with something waiting
+    std::vector<Peer*> blocked_;    // with something waiting
+    std::vector<Peer*> wakes_due_;  // for which there was no room
 };
 
 }  // namespace heddle::protocol

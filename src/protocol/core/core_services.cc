@@ -15,9 +15,15 @@ void CoreServices::control(Peer& peer, Kind kind, std::span<const std::byte> con
                            std::span<const std::byte> more, std::uint64_t tag) {
     if (peer.failed != 0) return;  // nobody is there to hear it
     const Header header{kind, 0, name.endpoint, peer.name.endpoint, 0, tag};
-    std::vector<std::byte> bytes(sizeof header + contents.size() + more.size());
-    MessageWriter(bytes, header).add_bytes(contents).add_bytes(more);
-    control_message(peer, std::move(bytes));
+    const std::size_t bytes = sizeof header + contents.size() + more.size();
+    if (can_send(peer) && bytes <= kMostControlBytes) {
+        std::byte room[kMostControlBytes];
+        MessageWriter message(room, header);
+        if (send_control(peer, message.add_bytes(contents).add_bytes(more).written())) return;
+    }
+    std::vector<std::byte> message(bytes);
+    MessageWriter(message, header).add_bytes(contents).add_bytes(more);
+    control_message(peer, std::move(message));
 }
 
 void CoreServices::control_credit(Peer& peer, const CreditBody& credit) {

@@ -52,6 +52,9 @@ public:
     void control_credit(Peer& peer, const CreditBody& credit);
     virtual void control_message_first(Peer& peer, std::vector<std::byte>&& bytes) = 0;
 
+    // The peer sleeps, and something lies in its shared memory (ShmSender::publish()).
+    virtual void wake(Peer& peer) = 0;
+
     static bool can_send(const Peer& peer) noexcept { return peer.open != nullptr; }
     // The operation is tried again when the peer's connection has changed, or has room. It fails at
     // once if the peer has failed.

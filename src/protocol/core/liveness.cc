@@ -11,8 +11,17 @@
 #include <utility>
 
 #include "heddle/detail/assert.h"
+#include "protocol/shm/shm_ring.h"
 
 namespace heddle::protocol {
+namespace {
+
+// Nothing fails either if a message stays in shared memory for ever.
+bool owes(const Peer& peer) noexcept {
+    return peer.outstanding_replies != 0 || (peer.shm != nullptr && peer.shm->has_untaken());
+}
+
+}  // namespace
 
 bool Liveness::is_time() noexcept {
     const auto now = std::chrono::steady_clock::now();
@@ -24,14 +33,14 @@ bool Liveness::is_time() noexcept {
 void Liveness::look(const std::function<void(std::vector<bool>&)>& find_receives) {
     for (std::size_t i = 0; i < core_.peers.size(); ++i) {
         Peer& peer = *core_.peers[i];
-        if (peer.outstanding_replies != 0 || peer.has_left) look_after(peer);
+        if (owes(peer) || peer.has_left) look_after(peer);
     }
     if (core_.options.timeouts.keepalive_s != 0) keep_alive(find_receives);
 }
 
 bool Liveness::is_reply_owed() const noexcept {
     return std::any_of(core_.peers.begin(), core_.peers.end(),
-                       [](const auto& peer) { return peer->outstanding_replies != 0; });
+                       [](const auto& peer) { return owes(*peer); });
 }
 
 // Fails the peer if it has left. Otherwise probes it, unless a WR is under way to it that ends

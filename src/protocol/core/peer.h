@@ -15,6 +15,9 @@
 
 namespace heddle::protocol {
 
+class ProcessMemory;
+class ShmSender;
+
 // Sequence numbers of the messages from a peer.
 struct IncomingSequence {
     // How the next message begins if it is an eager one without a tag. Nothing begins so, at first.
@@ -59,7 +62,9 @@ struct Peer {
     Connection* connection = nullptr;              // once something was sent to it
     Connection* open = nullptr;                    // the same, while it is ready and nothing waits
     Connection* small = nullptr;                   // the same, while send_small() may use it
-    PendingList waiting;                  // empty, mostly, and then takes no memory of its own
+    ShmSender* shm = nullptr;        // messages to it lie in shared memory (local/local_peers.h)
+    ShmSender* shm_small = nullptr;  // the same, while send_small() may use it
+    PendingList waiting;             // empty, mostly, and then takes no memory of its own
     std::uint64_t waiting_sequenced = 0;  // of those that wait, so many will be numbered
     IncomingSequence incoming;
     OutgoingSequence outgoing;
@@ -68,6 +73,11 @@ struct Peer {
     bool has_left = false;                    // so it seemed at the last tick
     int failed = 0;                           // errno: nothing can be sent any more
     std::uint16_t sequence_at_keepalive = 0;  // the same, when its turn of keep_alive() was
+    // RDMA writes were posted since the last sequenced SEND. So the next sequenced message goes by
+    // SEND, behind them, and those in shared memory wait for it (FI_ORDER_SAW).
+    bool has_writes = false;
+    bool writes_to_us = false;        // by shared memory, or it was offered that
+    ProcessMemory* memory = nullptr;  // of its process, if it may be read
     // Ways of small messages besides plain SENDs. While there are some, Peer::small is not set.
     std::uint32_t other_ways = 0;
 };

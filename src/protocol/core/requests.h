@@ -82,6 +82,9 @@ struct SendRequest final : PendingOp, PoolSlot<SendRequest> {
     AtomicResults results;
     std::uint64_t receive = 0;       // RPUT: the receiver's number
     std::size_t fragments_sent = 0;  // bytes of them (eager/fragment_sender.h)
+    // Its fragments lie in shared memory; or the receiver's processor reads it
+    // (rndv/by_process.cc).
+    bool by_shm = false;
     LatePlace late;
 
     // The application's memory. descriptors: nullptr, or one for each buffer.

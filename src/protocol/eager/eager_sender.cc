@@ -6,10 +6,14 @@
 
 #include "heddle/detail/assert.h"
 #include "protocol/common/iov.h"
+#include "protocol/shm/shm_ring.h"
 #include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
 namespace {
+
+// What a message has before its payload, at most.
+constexpr std::size_t kMostAround = sizeof(Header) + sizeof EagerMessage::data;
 
 // Remote CQ data that does not fit into 32 bits travels behind the header.
 bool is_wide(const EagerMessage& out) noexcept { return out.has_data && out.data > UINT32_MAX; }
@@ -59,7 +63,7 @@ std::byte* address_ring(post::WorkRequest& work, const Peer& peer, const SendRin
 // The reader of a ring looks at the end of a message. Packets may be placed in another order than
 // that in which they were sent, so a message that takes two of them goes by SEND.
 bool takes(const SendRing& ring, const Peer& peer, const EagerMessage& out) noexcept {
-    const std::size_t bytes = sizeof(Header) + sizeof out.data + out.bytes;
+    const std::size_t bytes = kMostAround + out.bytes;
     return ring.takes(bytes) && bytes + sizeof(RingTail) <= peer.connection->packet_bytes();
 }
 
@@ -68,6 +72,34 @@ bool takes(const SendRing& ring, const Peer& peer, const EagerMessage& out) noex
 EagerSender::Result EagerSender::post(Peer& peer, const EagerMessage& out,
                                       const EagerReport& report) {
     HEDDLE_DEBUG_ASSERT(peer.connection != nullptr, "a message goes to a peer that is connected");
+    if (peer.shm != nullptr) [[unlikely]] {
+        if (!peer.has_writes && peer.shm->takes(kMostAround + out.bytes))
+            return put_into_shm(peer, out);
+        const Result result = post_to_device(peer, out, report);
+        if (result == Result::kLater || result == Result::kCopied) peer.has_writes = false;
+        return result;
+    }
+    return post_to_device(peer, out, report);
+}
+
+EagerSender::Result EagerSender::put_into_shm(Peer& peer, const EagerMessage& out) {
+    const std::size_t bytes = sizeof(Header) + (is_wide(out) ? sizeof out.data : 0) + out.bytes;
+    std::byte* const to = peer.shm->reserve(bytes);
+    if (to == nullptr) return Result::kFull;
+    [[maybe_unused]] const std::byte* const end = put_payload(put_header(to, out), out);
+    HEDDLE_DEBUG_ASSERT(end == to + bytes, "the message has the length that was reserved");
+    const bool sleeps = peer.shm->publish(bytes, out.has_data && !is_wide(out),
+                                          static_cast<std::uint32_t>(out.data));
+    peer.outgoing.count_sequenced();
+    flow_.count_sent(peer, out.bytes);
+    ++core_.counts.by_shm;
+    if (sleeps) [[unlikely]]
+        core_.wake(peer);
+    return Result::kCopied;
+}
+
+[[gnu::always_inline]] inline EagerSender::Result EagerSender::post_to_device(
+    Peer& peer, const EagerMessage& out, const EagerReport& report) {
     SendRing* ring = rings_.ring_at(peer);
     if (ring != nullptr && !takes(*ring, peer, out)) ring = nullptr;
     const bool is_inline = limits_.fits_inline(out.bytes);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Messages that are sent at once, with their payload behind the header. Small ones are copied into
 // the work queue entry, larger ones into a registered buffer, or they are sent from where the
-// application has them (reuse); by a SEND, or into the peer's ring (ring/eager_ring.h). Up to eight
-// bytes go by send_fast_path.h. Threads: the endpoint's.
+// application has them (reuse); by a SEND, or into the peer's ring (ring/eager_ring.h). To a peer
+// on the same host they are copied into shared memory. Up to eight bytes go by send_fast_path.h.
+// Threads: the endpoint's.
 #pragma once
 
 #include <rdma/fabric.h>
@@ -78,6 +79,8 @@ private:
     }
     Result post(Peer& peer, const EagerMessage& out, const EagerReport& report);
     void count(Peer& peer, const EagerMessage& out, SendRing* ring) noexcept;
+    Result put_into_shm(Peer& peer, const EagerMessage& out);
+    Result post_to_device(Peer& peer, const EagerMessage& out, const EagerReport& report);
     post::Posted post_inline(Peer& peer, const EagerMessage& out, SendRing* ring,
                              const WrContext& sent);
     post::Posted post_copied(Peer& peer, const EagerMessage& out, SendRing* ring,

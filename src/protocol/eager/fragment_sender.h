@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Messages that are longer than a receive buffer and yet not worth a rendezvous: the sender copies
 // them in fragments of the eager size, one SEND each. The receiver copies the first while the
-// sender copies the second. Threads: the endpoint's.
+// sender copies the second. To a peer on the same host they are copied into shared memory. Threads:
+// the endpoint's.
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 #include "protocol/core/core_services.h"
 #include "protocol/core/request_pool.h"
@@ -27,6 +29,10 @@ public:
 
 private:
     post::Posted post_next(SendRequest& request);
+    std::byte* write(const SendRequest& request, std::size_t bytes,
+                     std::span<std::byte> room) const noexcept;
+    post::Posted put_into_shm(const SendRequest& request, std::size_t bytes, bool is_last);
+    post::Posted post_by_buffer(const SendRequest& request, std::size_t bytes, bool is_last);
 
     CoreServices& core_;
     RequestPool& requests_;

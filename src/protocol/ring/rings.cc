@@ -39,7 +39,7 @@ std::uint64_t Rings::look_who_talks(bool long_since) {
         const auto sent =
             static_cast<std::uint16_t>(peer->incoming.expected_sequence() - its.sequence_looked_at);
         if (long_since) its.sequence_looked_at = peer->incoming.expected_sequence();
-        if (peer->failed != 0) continue;
+        if (peer->failed != 0 || peer->writes_to_us) continue;
         if (its.in != nullptr) {
             if (long_since && sent == 0 && !its.in->stopping) silent = peer.get();
         } else if (sent >= kTalks) {

@@ -79,7 +79,9 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
             sent.context = a.context;
             sent.what = what;
         }
-        return core_.post(peer, work, sent);
+        const post::Posted posted = core_.post(peer, work, sent);
+        if (posted == post::Posted::kOk) peer.has_writes = true;
+        return posted;
     }
     // What is injected is the application's again when this returns.
     const bool may_stay = !(a.flags & FI_INJECT);
@@ -119,6 +121,7 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
         if (copied != nullptr) requests_.send_buffers().give_back(copied);
         return posted;
     }
+    if (!read) peer.has_writes = true;
     if (reused != nullptr) ++reused->in_flight;
     ++(copied != nullptr ? core_.counts.rma_copied : core_.counts.rma_direct);
     return posted;
@@ -133,6 +136,7 @@ bool Rma::start(SendRequest& t) {
         return true;
     }
     t.step = SendRequest::Step::kBulk;
+    if (!t.report.read) t.peer->has_writes = true;
     core_.begin_bulk(
         t.bulk, *t.peer, t.report.read ? post::Opcode::kRead : post::Opcode::kWrite, t.bytes,
         [](void* argument, int error, int device_error) {

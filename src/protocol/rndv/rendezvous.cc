@@ -9,6 +9,7 @@
 #include <cerrno>
 
 #include "heddle/detail/assert.h"
+#include "protocol/shm/shm_ring.h"
 #include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
@@ -29,14 +30,23 @@ std::size_t segments_of(const LocalBuffers& local,
 
 }  // namespace
 
+// False: errno says why not. What the receiver's processor reads is not registered.
+bool RendezvousProtocol::prepare_memory(SendRequest& t) {
+    t.by_shm = t.peer->shm != nullptr && t.peer->shm->is_memory_read() && !t.late.is_late;
+    if (t.by_shm) {
+        t.bulk.local.use_unregistered(t.iov.data(), t.iov_count, t.bytes);
+        return true;
+    }
+    // By RPUT this side writes: the receiver has nothing to read.
+    const int access = core_.options.rendezvous == Rendezvous::kPut ? 0 : IBV_ACCESS_REMOTE_READ;
+    return core_.use_memory(t.bulk.local, t.iov.data(), t.iov_count, t.descriptors.data(), t.bytes,
+                            access);
+}
+
 bool RendezvousProtocol::start(SendRequest& t) {
     if (t.step != SendRequest::Step::kRts) {
         HEDDLE_ASSERT(t.step == SendRequest::Step::kMessage);
-        // By RPUT this side writes: the receiver has nothing to read.
-        const int access =
-            core_.options.rendezvous == Rendezvous::kPut ? 0 : IBV_ACCESS_REMOTE_READ;
-        if (!core_.use_memory(t.bulk.local, t.iov.data(), t.iov_count, t.descriptors.data(),
-                              t.bytes, access)) {
+        if (!prepare_memory(t)) {
             requests_.finish(t, errno, 0);
             return true;
         }
@@ -49,7 +59,7 @@ bool RendezvousProtocol::start(SendRequest& t) {
 
 // False if the send queue or the buffers had no room: the caller tries again later.
 bool RendezvousProtocol::send_rts(SendRequest& t) {
-    const bool put = core_.options.rendezvous == Rendezvous::kPut;
+    const bool put = core_.options.rendezvous == Rendezvous::kPut && !t.by_shm;
     const bool has_data = t.flags & FI_REMOTE_CQ_DATA;
     Header header{
         Kind::kRts, 0, core_.name.endpoint, t.peer->name.endpoint, t.peer->outgoing.send_sequence(),
@@ -60,7 +70,8 @@ bool RendezvousProtocol::send_rts(SendRequest& t) {
     if (t.late.is_late) header.flags |= Header::kLater;
     std::array<Segment, kMaxSegments> segments;
     const std::size_t count = put ? 0 : segments_of(t.bulk.local, segments);
-    const RtsBody body{SlotPool<SendRequest>::id(t), t.bytes, static_cast<std::uint32_t>(count), 0};
+    const RtsBody body{SlotPool<SendRequest>::id(t), t.bytes, static_cast<std::uint32_t>(count),
+                       t.by_shm ? RtsBody::kByProcess : 0u};
     std::byte room[kMostControlBytes];
     MessageWriter message(room, header);
     if (has_data) message.add(t.data);
@@ -81,8 +92,10 @@ void RendezvousProtocol::fetch(Receive& receive, std::span<const iovec> buffers,
     const std::size_t taken = std::min(message.bytes, room);
     FetchedMessage& fetched = fetched_.take();
     const int access = IBV_ACCESS_LOCAL_WRITE | (message.by_put ? IBV_ACCESS_REMOTE_WRITE : 0);
-    if (!core_.use_memory(fetched.bulk.local, buffers.data(), buffers.size(), nullptr, taken,
-                          access)) {
+    if (message.by_process) {
+        fetched.bulk.local.use_unregistered(buffers.data(), buffers.size(), taken);
+    } else if (!core_.use_memory(fetched.bulk.local, buffers.data(), buffers.size(), nullptr, taken,
+                                 access)) {
         const int error = errno;
         fetched_.give_back(fetched);
         refuse(peer, message.operation, error);
@@ -101,6 +114,10 @@ void RendezvousProtocol::fetch(Receive& receive, std::span<const iovec> buffers,
 }
 
 bool FetchedMessage::try_post() {
+    if (message.by_process) {
+        rendezvous->reading_.push_back(this);
+        return true;
+    }
     return message.by_put ? rendezvous->send_cts(*this) : rendezvous->read(*this);
 }
 
@@ -167,7 +184,7 @@ void RendezvousProtocol::on_message(Peer& peer, const Message& message) {
 void RendezvousProtocol::on_cts(Peer& peer, const Message& message) {
     SendRequest* const t = requests_.find_awaiting(message.cts.operation, peer);
     if (t == nullptr || t->owner != this || core_.options.rendezvous != Rendezvous::kPut ||
-        message.cts.bytes > t->bytes)
+        t->by_shm || message.cts.bytes > t->bytes)
         return core_.protocol_error(peer);
     t->reply.reset();
     t->receive = message.cts.receive;
@@ -205,6 +222,14 @@ void RendezvousProtocol::on_fin(Peer& peer, const FinBody& fin) {
 }
 
 void RendezvousProtocol::on_peer_failed(const Peer& peer, int error) {
+    std::deque<FetchedMessage*> reading;
+    reading.swap(reading_);
+    for (FetchedMessage* const each : reading) {
+        if (each->peer == &peer)
+            end(*each, error, 0);
+        else
+            reading_.push_back(each);
+    }
     fetched_.for_each_in_use([&](FetchedMessage& fetched) {
         if (fetched.peer == &peer && fetched.reply.is_open()) end(fetched, error, 0);
     });

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Messages whose payload stays with the sender until there is a receive for it. RGET: the receiver
 // reads it (RTS, RDMA read, FIN). RPUT: the receiver says where to, the sender writes it (RTS, CTS,
-// RDMA write, FIN). Both from and to where the application has it: nothing is copied.
-// Threads: the endpoint's.
+// RDMA write, FIN). Both from and to where the application has it: nothing is copied. Between peers
+// on one host the receiver's processor may read it (by_process.cc): then nothing is registered
+// either. Threads: the endpoint's.
 #pragma once
 
 #include <sys/uio.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 
 #include "protocol/common/message_info.h"
@@ -29,6 +31,7 @@ struct AnnouncedMessage {
     std::uint64_t operation = 0;  // the sender's number
     bool by_put = false;          // RPUT
     std::size_t bytes = 0;
+    bool by_process = false;  // the receiver's processor reads it
 };
 
 // The part of the endpoint that has the receives.
@@ -64,6 +67,7 @@ struct FetchedMessage final : PendingOp, PoolSlot<FetchedMessage> {
     Peer* peer = nullptr;
     AnnouncedMessage message;
     std::size_t taken = 0;  // bytes that the receive has room for
+    std::size_t read = 0;   // of them; by_process
     bool started = false;   // the CTS is out, or reads are
     Bulk bulk;
     OutstandingReply reply;  // RPUT: the FIN, once the CTS is out
@@ -88,14 +92,20 @@ public:
 
     // kCts, kFin.
     void on_message(Peer& peer, const Message& message);
-    // Messages that the peer was to write end.
+    // Messages that the peer was to write end, and those that are read from its process.
     void on_peer_failed(const Peer& peer, int error);
+
+    // There are messages to read from other processes (by_process.cc).
+    bool is_reading() const noexcept { return !reading_.empty(); }
+    // Reads some of them, but no more than a part of a long one: progress goes on meanwhile.
+    void read_from_processes();
 
 private:
     friend struct FetchedMessage;
     bool send_rts(SendRequest& request);
     bool send_cts(FetchedMessage& fetched);
     bool read(FetchedMessage& fetched);
+    bool prepare_memory(SendRequest& request);
     void end(FetchedMessage& fetched, int error, int device_error);
     void on_cts(Peer& peer, const Message& message);
     void on_fin(Peer& peer, const FinBody& fin);
@@ -105,6 +115,7 @@ private:
     RequestPool& requests_;
     RendezvousUser& user_;
     SlotPool<FetchedMessage> fetched_;
+    std::deque<FetchedMessage*> reading_;  // from other processes
 };
 
 }  // namespace heddle::protocol

@@ -33,7 +33,8 @@ void Delivery::on_rts(Peer& peer, const Message& message) {
     const AnnouncedMessage announced{{message.header.tag, message.data, message.has_data},
                                      message.rts.operation,
                                      (message.header.flags & Header::kPut) != 0,
-                                     message.rts.bytes};
+                                     message.rts.bytes,
+                                     (message.rts.flags & RtsBody::kByProcess) != 0};
     const std::span<const Segment> segments{message.segments, message.rts.segments};
     if (core_.closing) return fetcher_.refuse(peer, announced.operation, ECONNRESET);
     PostedReceive* const posted =

@@ -57,10 +57,25 @@ bool LocalBuffers::use(memory::RegistrationCache& cache, const iovec* from, std:
     return true;
 }
 
+void LocalBuffers::use_unregistered(const iovec* from, std::size_t sges,
+                                    std::size_t bytes) noexcept {
+    release();
+    for (std::size_t i = 0; i < sges && bytes != 0; ++i) {
+        HEDDLE_ASSERT(count < kMaxSegments, "messages and receives have no more buffers");
+        if (from[i].iov_len == 0) continue;
+        iov[count] = {from[i].iov_base, std::min(from[i].iov_len, bytes)};
+        remote_keys[count] = 0;
+        bytes -= iov[count++].iov_len;
+    }
+    HEDDLE_ASSERT(bytes == 0, "the caller moves no more bytes than its buffers have");
+}
+
 void LocalBuffers::release() noexcept {
-    HEDDLE_ASSERT(count == 0 || cache_ != nullptr, "what is registered has a cache to go back to");
-    for (std::size_t i = 0; i < count; ++i)
-        if (registrations_[i] != nullptr) cache_->put(std::exchange(registrations_[i], nullptr));
+    for (std::size_t i = 0; i < count; ++i) {
+        if (registrations_[i] == nullptr) continue;
+        HEDDLE_ASSERT(cache_ != nullptr, "what is registered has a cache to go back to");
+        cache_->put(std::exchange(registrations_[i], nullptr));
+    }
     count = 0;
 }
 

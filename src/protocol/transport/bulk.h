@@ -30,6 +30,8 @@ public:
     // The same with the cache alone: nothing makes room if memory cannot be registered.
     bool use(memory::RegistrationCache& cache, const iovec* iov, std::size_t count,
              void* const* descriptors, std::size_t bytes, int access) noexcept;
+    // The same without keys: for what the processor moves.
+    void use_unregistered(const iovec* iov, std::size_t count, std::size_t bytes) noexcept;
     void release() noexcept;
 
     std::size_t count = 0;

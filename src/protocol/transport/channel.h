@@ -69,6 +69,8 @@ public:
     const EndpointAddress& to() const noexcept { return request_.to; }
     // The last byte of a write that is not longer is in memory after all others. Once ready().
     std::uint32_t packet_bytes() const noexcept { return request_.packet_bytes; }
+    // host_number() of the peer, once ready(); 0: it shares no memory.
+    std::uint64_t host() const noexcept { return request_.host; }
     bool idle() const noexcept { return posted_ == done_; }
     // Nothing is under way that ends with a completion: of what the device cannot deliver any more,
     // and of a peer that is gone, nobody would hear.
@@ -196,6 +198,11 @@ public:
     Drain& drain() noexcept { return drain_; }
 
 private:
+    friend class EndpointImpl;
+    // Something can be polled; on the direct path.
+    bool has_completion() const noexcept {
+        return changed_.load(std::memory_order_relaxed) || direct_cq_->next() != nullptr;
+    }
     using CompletedMessage = post::Mlx5CompletionQueue<post::SingleThreaded>::Message;
     using Srq = post::Mlx5SharedReceiveQueue<post::SingleThreaded>;
     ibv_sge receive_into(std::uint32_t buffer) const noexcept;

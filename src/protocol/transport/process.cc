@@ -12,6 +12,7 @@
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/reuse/post_costs.h"
+#include "protocol/shm/host.h"
 #include "protocol/wireup/connector_report.h"
 #include "verbs/memlock.h"
 
@@ -112,6 +113,7 @@ Connector& Process::connector(const std::shared_ptr<endpoint::SharedContext>& co
         connecting.complain = options.complain;
         connecting.ack_timeout = options.timeouts.ack;
         connecting.retries = options.timeouts.retries;
+        connecting.host = options.shm.on ? host_number() : 0;
         connector_context_ = context;
         if (needs_own_register()) connector_register_.emplace(*context);
         ibv_pd* const pd = connector_register_ ? connector_register_->pd() : context->pd.get();

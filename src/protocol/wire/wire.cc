@@ -10,6 +10,7 @@
 
 #include "heddle/detail/assert.h"
 #include "protocol/common/atomic_ops.h"
+#include "protocol/wire/shm_layout.h"
 
 namespace heddle::protocol {
 namespace {
@@ -22,7 +23,8 @@ static_assert(sizeof(Segment) == 24 && sizeof(RtsBody) == 24 && sizeof(CtsBody) 
                   sizeof(RingTakenBody) == 8 && sizeof(TupleOpenBody) == 40 &&
                   sizeof(TupleAnswerBody) == 32 && sizeof(TupleBeginBody) == 8 &&
                   sizeof(PlaceBody) == 16 && sizeof(TupleRevokeBody) == 16 &&
-                  sizeof(TupleDrainedBody) == 16 && sizeof(TupleClosedBody) == 16,
+                  sizeof(TupleDrainedBody) == 16 && sizeof(TupleClosedBody) == 16 &&
+                  sizeof(ShmOpenBody) == 40,
               "bodies travel as they lie in memory");
 
 // Bytes of any alignment, taken from the front.
@@ -71,6 +73,9 @@ bool flags_allowed(Kind kind, std::uint8_t flags) noexcept {
         case Kind::kTupleDrained:
         case Kind::kTupleClosed:
         case Kind::kTupleEnd:
+        case Kind::kShmOpen:
+        case Kind::kShmBegin:
+        case Kind::kShmWake:
             return flags == 0;
     }
     return false;  // an unknown kind
@@ -171,8 +176,9 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
         case Kind::kRts:
             if (!reader.read(out.rts)) return false;
             good = (header.flags & Header::kPut) != 0
-                       ? out.rts.segments == 0 && reader.at_end()
-                       : read_segments(reader, out.rts.segments, out.rts.bytes, out.segments);
+                       ? out.rts.segments == 0 && out.rts.flags == 0 && reader.at_end()
+                       : (out.rts.flags & ~RtsBody::kByProcess) == 0 &&
+                             read_segments(reader, out.rts.segments, out.rts.bytes, out.segments);
             break;
         case Kind::kCts:
             good = reader.read(out.cts) &&
@@ -201,6 +207,8 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
             break;
         case Kind::kRingStop:
         case Kind::kRingEnd:
+        case Kind::kShmBegin:
+        case Kind::kShmWake:
             good = reader.at_end();
             break;
         case Kind::kTupleOpen:
@@ -224,6 +232,11 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
             break;
         case Kind::kTupleClosed:
             good = reader.read(out.tuple_closed) && reader.at_end();
+            break;
+        case Kind::kShmOpen:
+            good = reader.read(out.shm_open) &&
+                   ShmShape{out.shm_open.slots, out.shm_open.area_bytes}.is_possible() &&
+                   reader.at_end();
             break;
     }
     out.payload = reader.rest();

@@ -38,7 +38,11 @@ enum class Kind : std::uint8_t {
     kTupleClosed,   // so many had come; the queue is gone. TupleClosedBody
     kTupleEnd,      // the rest has been sent otherwise. TupleBeginBody
     kFragment,      // of an eager message: FragmentBody, a part of the payload
-    kLast = kFragment,
+    // Shared memory (local/local_peers.h). All of them go to the receiver of messages.
+    kShmOpen,   // here is a ring for messages. ShmOpenBody
+    kShmBegin,  // messages from here on may lie in it. No body
+    kShmWake,   // something lies in it, and the receiver sleeps. No body
+    kLast = kShmWake,
 };
 
 struct Header {
@@ -80,8 +84,8 @@ inline constexpr std::uint32_t kMostRingSlots = 1 << 16, kLeastRingSlot = 64,
                                kMostRingSlot = (1 << 20) + 256;
 // Receives that a tuple's queue holds.
 inline constexpr std::uint32_t kTupleDepth = 32;
-// Messages with more than kFreeBytes of payload that may be under way to an endpoint; it tells of so
-// many that have arrived.
+// Messages with more than kFreeBytes of payload that may be under way to an endpoint; it tells of
+// so many that have arrived.
 inline constexpr std::uint32_t kWindow = 64, kArrivedAtOnce = 32;
 // Eager payload up to this is never held back: at the receiver it takes no more than a rendezvous
 // request would. More of it counts against the credit of the sender, until CreditBody.
@@ -103,10 +107,12 @@ struct PlaceBody {
     std::uint32_t reserved = 0;
 };
 struct RtsBody {
+    // The segments have no keys: the receiver's processor reads them (shm/process_memory.h).
+    static constexpr std::uint32_t kByProcess = 1;
     std::uint64_t operation = 0;  // the sender's: comes back in CTS and FIN
     std::uint64_t bytes = 0;      // of the message
     std::uint32_t segments = 0;   // that follow; their bytes add up to `bytes`. RPUT: none
-    std::uint32_t reserved = 0;
+    std::uint32_t flags = 0;      // kByProcess, or 0
 };
 struct CtsBody {
     std::uint64_t operation = 0;  // of the sender
@@ -199,6 +205,16 @@ struct TupleClosedBody {
     std::uint32_t reserved = 0;
 };
 
+struct ShmOpenBody {
+    std::uint64_t nonce = 0;         // in the memory, too
+    std::uint64_t word_address = 0;  // both: of the sender's ProcessMemory
+    std::uint64_t word = 0;
+    std::uint32_t process = 0;     // the sender's number
+    std::uint32_t descriptor = 0;  // of the memory, there
+    std::uint32_t slots = 0;       // both: ShmShape
+    std::uint32_t area_bytes = 0;
+};
+
 // Behind a message in an eager ring (ring/eager_ring.h).
 struct RingTail {
     std::uint32_t immediate = 0;  // remote CQ data
@@ -235,6 +251,7 @@ struct Message {
         TupleRevokeBody tuple_revoke;
         TupleDrainedBody tuple_drained;
         TupleClosedBody tuple_closed;
+        ShmOpenBody shm_open;
     };
     Segment segments[kMaxSegments];  // of kRts and kCts
     Message() : rts() {}

@@ -33,6 +33,7 @@ struct ConnectionRequest {
     std::atomic<State> state{kConnecting};  // by the connector's thread, release
     int error = 0;                          // errno, before kFailed is stored
     std::uint32_t packet_bytes = 0;         // the path MTU, before kConnected is stored
+    std::uint64_t host = 0;                 // the peer's Options::host, the same
     // Called by the connector's thread after `state` has changed, so that sleepers look again. It
     // may call the connector. The request may be gone by then: `argument` is valid until cancel()
     // or disconnect() has returned, or else as long as the connector.
@@ -88,6 +89,8 @@ public:
         void (*complain)(const char* line) = nullptr;
         // The QPs that it connects have these (ibv_modify_qp(3): 4.096 us * 2^ack_timeout a try).
         unsigned ack_timeout = 18, retries = 6;
+        // Which processes could share memory with this one: 48 bits, told to all peers; 0: none.
+        std::uint64_t host = 0;
         // For tests: each datagram is dropped, or sent twice, with this probability.
         double drop = 0, repeat = 0;
         std::uint64_t seed = 1;

@@ -142,6 +142,7 @@ std::optional<ConnectorRequests::Outgoing> ConnectorRequests::answered(const Dat
     timers_.erase(asked.timer);
     const int error = reply.error != 0 ? reply.error : take_up(asked, reply);
     asked.request->packet_bytes = 128u << reply.mtu;
+    asked.request->host = reply.host;
     std::optional<Outgoing> out;
     end(asked, error, ended);
     if (error == 0) {

@@ -71,6 +71,7 @@ ConnectorTargets::ConnectorTargets(const EndpointAddress& self,
       most_(options.most_targets),
       most_of_peer_(options.most_targets_of_peer),
       most_gone_(options.most_gone),
+      host_(options.host),
       last_receive_(std::chrono::milliseconds(options.last_receive_ms)) {}
 
 ConnectorTargets::~ConnectorTargets() {
@@ -195,6 +196,7 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
     target.reply.psn = attributes.send_psn;
     target.reply.mtu = static_cast<std::uint8_t>(attributes.mtu);
     target.reply.reads = attributes.reads;
+    target.reply.host = host_;
     return 0;
 }
 

@@ -113,6 +113,7 @@ private:
     const EndpointAddress self_;
     const verbs::ConnectionAttributes own_;
     const std::size_t most_, most_of_peer_, most_gone_;
+    const std::uint64_t host_;
     const Clock::duration last_receive_;
     std::random_device random_;
     std::vector<LocalEndpoint> endpoints_;

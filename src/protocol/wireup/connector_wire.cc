@@ -27,7 +27,7 @@ struct Wire {
     std::uint32_t psn = 0;
     std::uint8_t mtu = 0;
     std::uint8_t reads = 0;
-    std::uint8_t reserved[6] = {};
+    std::uint8_t host[6] = {};
 };
 static_assert(sizeof(Wire) == kDatagramBytes && std::is_trivially_copyable_v<Wire>);
 
@@ -79,6 +79,7 @@ void write(const Datagram& datagram, std::span<std::byte, kDatagramBytes> to) no
     wire.psn = datagram.psn;
     wire.mtu = datagram.mtu;
     wire.reads = datagram.reads;
+    std::memcpy(wire.host, &datagram.host, sizeof wire.host);
     std::memcpy(to.data(), &wire, sizeof wire);
 }
 
@@ -114,6 +115,8 @@ std::optional<Datagram> parse(std::span<const std::byte> bytes) noexcept {
         datagram.mtu = wire.mtu;
         datagram.reads = wire.reads;
     }
+    if (datagram.kind == DatagramKind::kReply && wire.error == 0)
+        std::memcpy(&datagram.host, wire.host, sizeof wire.host);
     return datagram;
 }
 

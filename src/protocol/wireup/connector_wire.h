@@ -31,6 +31,7 @@ struct Datagram {
     std::uint16_t error = 0;
     std::uint8_t mtu = 0;    // enum ibv_mtu
     std::uint8_t reads = 0;  // RDMA reads and atomics on their way; from 1
+    std::uint64_t host = 0;  // 48 bits; of a reply without error: Connector::Options::host
 
     bool operator==(const Datagram&) const = default;
 };
