@@ -75,6 +75,7 @@ class Case:
     endpoints: str | None = None
     memlock: int | None = None  # KiB that a rank may lock
     way: str | None = None
+    shm: bool = False  # messages through shared memory
 
     def __str__(self):
         words = [self.mpi, self.program, *map(str, self.arguments), f"{self.ranks} ranks"]
@@ -82,6 +83,8 @@ class Case:
             words.append(self.endpoints)
         if self.way:
             words.append(self.way)
+        if self.shm:
+            words.append("shm")
         if self.memlock:
             words.append(f"{self.memlock} KiB to lock")
         return " ".join(words)
@@ -146,6 +149,10 @@ def short_set(keys):
             yield Case(key, "tuples", 2, way=way)
             yield Case(key, "matching", 2, way=way)
         yield Case(key, "tuples", 4, (), 4, way="tupleq")
+        for program in ("pingpong", "matching", "requests", "one_sided", "collectives"):
+            arguments = (1 << 20,) if program == "pingpong" else ()
+            yield Case(key, program, 2, arguments, shm=True)
+        yield Case(key, "matching", 4, shm=True)
 
 
 def full_matrix(keys, options):
@@ -166,6 +173,12 @@ def full_matrix(keys, options):
                     if program not in ("hello", "threads", "tuples"):
                         arguments = (1 << 20,) if program == "pingpong" else ()
                         yield Case(key, program, ranks, arguments, way=way)
+        for ranks in (2, 3, 4) if heddle else ():
+            for program in PROGRAMS:
+                if program != "tuples":
+                    arguments = {"pingpong": (1 << 20,), "threads": (4,)}.get(program, ())
+                    threads = 4 if program == "threads" else 1
+                    yield Case(key, program, ranks, arguments, threads, shm=True)
         for endpoints in ENDPOINTS if heddle else ():
             for ranks in (2, 4):
                 for program in PROGRAMS:
@@ -227,6 +240,8 @@ def run_case(suite, case):
     if case.way:
         environment["FI_HEDDLE_RNDV"] = case.way
         environment["FI_HEDDLE_TUPLE_AFTER"] = "4"  # queues come and go, by auto
+    if case.shm:
+        environment |= {"FI_HEDDLE_SHM": "on", "FI_HEDDLE_STATS": "stderr"}
     if case.program == "hello":
         environment.update(SHOWS[case.mpi][0])
     argv = [*mpi.mpiexec(case.ranks), binary, *case.arguments]
@@ -240,6 +255,8 @@ def run_case(suite, case):
     )
     if not found:
         raise Failure("no line of passed checks\n" + tail(text))
+    if case.shm and not re.search(r"sent by shared memory +[1-9]", text):
+        raise Failure("no message went through shared memory\n" + tail(text))
     if case.program == "hello":
         seen = re.search(SHOWS[case.mpi][1], text, re.M)
         if not seen or not seen[1].startswith(options.provider):
