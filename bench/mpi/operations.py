@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: BSD-2-Clause
 """operations.c in several ways at the same time: over heddle by the verbs path and the direct one, with the
-reuse of buffers and without, and over UCX's rc_verbs and rc_mlx5, on the same device, and over libfabric's
-tcp and shm.
+reuse of buffers and without, and over UCX's rc_verbs and rc_mlx5, on the same device; over heddle by shared
+memory; and over libfabric's tcp and shm.
 All jobs are there at once and take turns, so that what is compared has seen the same machine. With --threads
 also message_rate.c. Prints a line of JSON for each operation, size and way, with the seconds of every turn;
 those of one place in two ways belong together. With --beside the jobs are two at a time, heddle and one peer, and
@@ -24,7 +24,7 @@ ONE_SIDED = ("put", "get", "accumulate")  # with a fence each; only where they a
 COLLECTIVES = ("allgather", "alltoall", "scatter", "gather", "allreduce", "bcast")
 SIZES = (8, 512, 8192, 65536, 1 << 20)
 # "ucx" is rc_verbs; "again" is heddle, to see what two equal sides come to.
-WAYS = ("verbs", "direct", "heddle", "again", "reuse", "copied", "ucx", *UCX, "tcp", "shm")
+WAYS = ("verbs", "direct", "heddle", "heddle-shm", "again", "reuse", "copied", "ucx", *UCX, "tcp", "shm")
 RATE_TURNS = 7  # in message_rate.c
 
 
@@ -32,6 +32,7 @@ def ways_of(mpi, provider, names, threads, one_sided):
     """The environment of each way."""
     ours = transports.environment_of(mpi, "heddle", provider, threads, one_sided)
     of_ours = {"verbs": {"FI_HEDDLE_POST": "verbs"}, "direct": {"FI_HEDDLE_POST": "direct"}, "heddle": {},
+               "heddle-shm": {"FI_HEDDLE_SHM": "on"},
                "again": {}, "reuse": {**SEEN_BY_REUSE, "FI_HEDDLE_REUSE": "auto"},
                "copied": {**SEEN_BY_REUSE, "FI_HEDDLE_REUSE": "off"}}
     return {name: {**ours, **of_ours[name]} if name in of_ours else
