@@ -43,7 +43,7 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
     }
     switch (header.kind) {
         case Kind::kFragment:
-            flow_.count_arrived(peer);
+            flow_.count_fragment_arrived(peer, message.payload.size());
             return fragments_.on_message(peer, message);
         case Kind::kRts:
             if (message.rts.flags != 0 && peer.memory == nullptr) return protocol_error(peer);

@@ -206,10 +206,8 @@ constexpr OptionDeclaration kTable[] = {
     {"shm", FI_PARAM_BOOL, "off", "on, off",
      "Send messages to processes on the same host through shared memory, if these have it on, too. "
      "The receiver's processor reads those above FI_HEDDLE_EAGER_SIZE from the sender's process, "
-     "if "
-     "the kernel lets it. RMA goes by the device. With tuple queues (FI_HEDDLE_RNDV), and where "
-     "the "
-     "processes cannot share memory, messages go by the device as well.",
+     "if the kernel lets it. RMA goes by the device. With tuple queues (FI_HEDDLE_RNDV), and "
+     "where the processes cannot share memory, messages go by the device as well.",
      [](Text text, Options& o) { return truth(text, o.protocol.shm.on); }},
     {"shm_size", FI_PARAM_SIZE_T, "128K", "16384 to 16777216 bytes (K and M)",
      "Shared memory for the messages of each endpoint on the same host that sends to an endpoint, "

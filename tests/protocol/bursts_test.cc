@@ -82,10 +82,10 @@ TEST_P(Bursts, CopiesThatAreInjectedNeedNoCompletionEach) {
     for (int i = 0; i < 20; ++i)
         two.sender.endpoint->progress();
     EXPECT_GE(two.sender.impl().channel->under_way(), 15U) << "what nobody asked for";
-    for (int i = 0; i < 500; ++i) {
-        ASSERT_EQ(two.sender.send(two.to, piece, FI_INJECT), 0);
-        two.receiver.endpoint->progress();
-    }
+    // The receiver must connect to the sender before it can give credit.
+    for (int i = 0; i < 500; ++i)
+        ASSERT_TRUE(until([&] { return two.sender.send(two.to, piece, FI_INJECT) == 0; },
+                          {&two.sender, &two.receiver}));
     ASSERT_TRUE(until([&] { return two.receiver.endpoint->counts().received == 521; },
                       {&two.sender, &two.receiver}));
     EXPECT_EQ(two.sender.endpoint->counts().eager, 520U);
@@ -180,6 +180,9 @@ TEST_P(Bursts, BeyondTheWindowOfOneThatDies) {
     const auto to = sender.addresses.insert(dying.channel().receive<EndpointAddress>());
     std::vector<char> bytes(200, 'w');
     const iovec piece{bytes.data(), bytes.size()};
+    std::uint64_t number = 0;
+    ASSERT_EQ(sender.send(to, {&number, sizeof number}, FI_INJECT), 0);
+    ASSERT_TRUE(until([&] { return sender.endpoint->state().held == 0; }, {&sender}));
     constexpr unsigned kMore = 8;
     for (unsigned i = 0; i < kWindow + kMore; ++i)
         ASSERT_EQ(sender.send(to, piece, FI_COMPLETION), 0);

@@ -151,7 +151,7 @@ TEST_F(EagerSenderTest, ALargerMessageIsCopied) {
 }
 
 TEST_F(EagerSenderTest, WhatIsCopiedMayBeReportedAtOnce) {
-    for (const std::size_t bytes : {10, 100}) {  // inline, and not
+    for (const std::size_t bytes : {10U, 100U}) {  // inline, and not
         may_be_early_ = false;
         EXPECT_EQ(send(bytes), Result::kLater);
         EXPECT_EQ(core_.posted.back().sent.what, WrContext::kEntry);
@@ -195,7 +195,7 @@ TEST_F(EagerSenderTest, RemoteDataIsTheImmediateIfItFits) {
 }
 
 TEST_F(EagerSenderTest, WideRemoteDataTravelsBehindTheHeader) {
-    for (const std::size_t bytes : {10, 100}) {
+    for (const std::size_t bytes : {10U, 100U}) {
         send(bytes, FI_REMOTE_CQ_DATA, kWide);
         EXPECT_EQ(core_.posted.back().work.opcode, post::Opcode::kSend);
         EXPECT_EQ(header().flags, Header::kWideData);

@@ -145,8 +145,8 @@ TEST_F(FragmentSenderTest, TheEndIsReportedWhenAllIsCopied) {
 
 // Fragments take messages of the window, which is full after these two.
 TEST_F(FragmentSenderTest, AFullWindowIsNoRoom) {
-    for (std::uint32_t i = 2; i < kWindow; ++i)
-        flow_.count_posted(peer_);
+    for (std::uint32_t weight = 2 * weight_of(kFragment); weight < kWindow; ++weight)
+        flow_.count_fragment_posted(peer_, 0);
     send(kMost);
     EXPECT_EQ(core_.posted.size(), 2u);
     core_.end_wr(buffers_);

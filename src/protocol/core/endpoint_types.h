@@ -20,9 +20,9 @@ namespace heddle::protocol {
 // FI_MORE, FI_PEEK, FI_CLAIM, FI_DISCARD, FI_MULTI_RECV). FI_COMPLETION: an entry is wanted (the
 // caller has taken the endpoint's default and FI_SELECTIVE_COMPLETION into account).
 //
-// FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE and FI_MATCH_COMPLETE say that the end of a message is
-// to be reported when more than that is known, that its buffer may be used again. Without these
-// libfabric promises no more (fi_cq(3), "COMPLETION EVENT SEMANTICS").
+// FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE and FI_MATCH_COMPLETE want the end of a message when
+// more than this is known: that its buffer may be used again. Without these libfabric promises no
+// more (fi_cq(3), "COMPLETION EVENT SEMANTICS").
 constexpr bool may_report_early(std::uint64_t flags) noexcept {
     return !(flags & (FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE));
 }

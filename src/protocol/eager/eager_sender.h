@@ -55,7 +55,7 @@ public:
     // no room in the queue, or in the window.
     template <class What>
     Result send(Peer& peer, const What& what, std::size_t bytes, const EagerReport& report) {
-        if (!flow_.has_window(peer, bytes)) [[unlikely]]
+        if (!flow_.has_window_for(peer, bytes)) [[unlikely]]
             return Result::kFull;
         return post(peer, message_of(peer, what, bytes), report);
     }

@@ -13,7 +13,7 @@ void FlowControl::on_message(const Peer& peer, const CreditBody& credit) {
     OfPeer& its = of(peer);
     its.unacked -= std::min<std::size_t>(its.unacked, credit.bytes);
     its.under_way -=
-        static_cast<std::uint32_t>(std::min<std::uint64_t>(its.under_way, credit.messages));
+        static_cast<std::uint32_t>(std::min<std::uint64_t>(its.under_way, credit.weight));
     if (its.under_way < kWindow) its.reply.reset();
 }
 
@@ -23,9 +23,10 @@ void FlowControl::give_credit(Peer& peer, std::size_t bytes) {
     if (its.credit_due >= most_unacked_ / 4) tell(peer, its);
 }
 
-void FlowControl::count_arrived(Peer& peer) {
+void FlowControl::count_fragment_arrived(Peer& peer, std::size_t bytes) {
     OfPeer& its = of(peer);
-    if (++its.arrived_due >= kArrivedAtOnce) tell(peer, its);
+    its.arrived_due += weight_of(bytes);
+    if (its.arrived_due >= kArrivedAtOnce) tell(peer, its);
 }
 
 void FlowControl::tell(Peer& peer, OfPeer& its) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// How much eager payload may lie at a receiver that has not taken it, and how many messages may be
-// under way to it. Each peer may be sent FI_HEDDLE_UNEXPECTED_SIZE bytes; it gives credit for what
-// it has taken. And it may be sent kWindow messages that it has not read from its receive buffers:
-// a sender that is faster than its receiver would fill all of them, and wait for RNR timers then.
+// How much eager payload may lie at a receiver that has not taken it, and how much may be under way
+// to it. Each peer may be sent FI_HEDDLE_UNEXPECTED_SIZE bytes; it gives credit for what it has
+// taken. And it may be sent messages of the weight kWindow that it has not read from its receive
+// buffers: a sender that is faster would fill all of them, and wait for RNR timers then.
 // Messages of up to kFreeBytes are not counted. Threads: the endpoint's.
 #pragma once
 
@@ -37,9 +37,9 @@ public:
     void count_sent(const Peer& peer, std::size_t bytes) {
         if (bytes > kFreeBytes) of(peer).unacked += bytes;
     }
-    // A SEND with such a payload, or with a fragment, may be posted now; else when the peer has
-    // told of others.
-    bool has_window(Peer& peer, std::size_t bytes) {
+    // A SEND with such a payload may be posted now; else when the peer has told of others.
+    // has_window(): the same of a fragment.
+    bool has_window_for(Peer& peer, std::size_t bytes) {
         return bytes <= kFreeBytes || has_window(peer);
     }
     bool has_window(Peer& peer) {
@@ -59,15 +59,17 @@ public:
     }
     // It was posted.
     void count_posted(const Peer& peer, std::size_t bytes) {
-        if (bytes > kFreeBytes) count_posted(peer);
+        if (bytes > kFreeBytes) count_fragment_posted(peer, bytes);
     }
-    void count_posted(const Peer& peer) { ++of(peer).under_way; }
+    void count_fragment_posted(const Peer& peer, std::size_t bytes) {
+        of(peer).under_way += weight_of(bytes);
+    }
     // One of that peer has come.
     void count_arrived(Peer& peer, std::size_t bytes) {
         if (bytes > kFreeBytes) [[unlikely]]
-            count_arrived(peer);
+            count_fragment_arrived(peer, bytes);
     }
-    void count_arrived(Peer& peer);
+    void count_fragment_arrived(Peer& peer, std::size_t bytes);
     // Eager payload of that peer has left our memory: it may send as much again.
     void count_taken(Peer& peer, std::size_t bytes) {
         if (bytes > kFreeBytes) give_credit(peer, bytes);
@@ -79,8 +81,8 @@ private:
     struct OfPeer {
         std::size_t unacked = 0;      // payload that it has not taken yet, as far as it has said
         std::size_t credit_due = 0;   // payload that was taken here, of which it has not been told
-        std::uint32_t under_way = 0;  // messages to it that it has not told of
-        std::uint32_t arrived_due = 0;  // messages of it that have come, of which it was not told
+        std::uint32_t under_way = 0;  // weight of what it has not told of
+        std::uint32_t arrived_due = 0;  // weight of what has come, of which it was not told
         OutstandingReply reply;         // while the window is full
     };
     std::size_t unacked(const Peer& peer) const noexcept {

@@ -119,7 +119,7 @@ post::Posted FragmentSender::post_by_buffer(const SendRequest& t, std::size_t by
     sent.buffer = buffer;
     const post::Posted posted = core_.post(*t.peer, work, sent);
     if (posted == post::Posted::kOk)
-        flow_.count_posted(*t.peer);
+        flow_.count_fragment_posted(*t.peer, bytes);
     else
         buffers.give_back(buffer);
     return posted;

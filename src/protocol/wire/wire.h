@@ -84,9 +84,13 @@ inline constexpr std::uint32_t kMostRingSlots = 1 << 16, kLeastRingSlot = 64,
                                kMostRingSlot = (1 << 20) + 256;
 // Receives that a tuple's queue holds.
 inline constexpr std::uint32_t kTupleDepth = 32;
-// Messages with more than kFreeBytes of payload that may be under way to an endpoint; it tells of
-// so many that have arrived.
-inline constexpr std::uint32_t kWindow = 64, kArrivedAtOnce = 32;
+// What may be under way to an endpoint, by weight: a message with more than kFreeBytes of payload,
+// or a fragment, weighs one, and one more for each 2 KiB. It tells of a third of that when it has
+// arrived.
+inline constexpr std::uint32_t kWindow = 192, kArrivedAtOnce = kWindow / 3;
+constexpr std::uint32_t weight_of(std::size_t payload) noexcept {
+    return 1 + static_cast<std::uint32_t>(payload / 2048);
+}
 // Eager payload up to this is never held back: at the receiver it takes no more than a rendezvous
 // request would. More of it counts against the credit of the sender, until CreditBody.
 inline constexpr std::size_t kFreeBytes = 128;
@@ -132,8 +136,8 @@ inline int errno_of(std::uint32_t status) noexcept {
     return status <= kMostErrno ? static_cast<int>(status) : EPROTO;
 }
 struct CreditBody {
-    std::uint64_t bytes = 0;     // of payload, that have left the receiver's memory
-    std::uint64_t messages = 0;  // that have left its receive buffers
+    std::uint64_t bytes = 0;   // of payload, that have left the receiver's memory
+    std::uint64_t weight = 0;  // of messages that have left its receive buffers
 };
 // Fragments of a message come one behind the other, from offset 0, and no other sequenced message
 // between them. All have the same sequence number, flags, tag and data.
