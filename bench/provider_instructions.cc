@@ -20,6 +20,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "experiments/programs/callgrind.h"
@@ -53,9 +54,10 @@ struct Copied {
 constexpr int kFewMessages = 2048, kManyMessages = 32768;
 constexpr Copied kCopied[] = {
     {"off", "off", "off", true, kFewMessages},
-    {"never_again", "never used again", "16", false, kManyMessages},
-    {"never_again_first", "of these, the first", "16", false, kFewMessages},
+    {"never_again_first", "never used again", "16", false, kFewMessages},
     {"too_seldom", "used too seldom", "65535", true, kFewMessages},  // below its threshold
+    {"off_many", "off, for long", "off", true, kManyMessages},
+    {"never_again", "never used again", "16", false, kManyMessages},
 };
 constexpr std::size_t kCopiedBytes[] = {1024, 4096};
 constexpr double kMostAdded = 40;
@@ -189,9 +191,9 @@ public:
         must(result, "fi_cq_read");
         if (std::memcmp(got_.data(), data, what_.bytes) != 0) must(-FI_EOTHER, "the message");
         if (number != 0 && has_entry())
-            while ((result = counts && what_.part == "sent_entry"
-                                 ? counted_read(a_.sent, &entry)
-                                 : fi_cq_read(a_.sent, &entry, 1)) == -FI_EAGAIN) {
+            while ((counts && what_.part == "sent_entry"
+                        ? counted_read(a_.sent, &entry)
+                        : fi_cq_read(a_.sent, &entry, 1)) == -FI_EAGAIN) {
             }
         else
             fi_cq_read(a_.sent, nullptr, 0);
@@ -213,7 +215,7 @@ private:
         if (what_.part == "copied") return counted_copied(a_.ep, data, what_.bytes, to_b_);
         return has_entry() ? counted_send(a_.ep, data, to_b_) : counted_inject(a_.ep, data, to_b_);
     }
-    // Of its end.
+    // One that tells of its end.
     bool has_entry() const {
         return what_.part == "tsend" || what_.part == "sent_entry" || what_.part == "copied";
     }
@@ -265,13 +267,14 @@ nlohmann::ordered_json measure_copied(bool json, const std::vector<std::size_t>&
     for (const std::size_t bytes : sizes) {
         nlohmann::ordered_json& row = all[std::to_string(bytes)];
         if (!json) std::printf("\n%-8zu", bytes);
+        double off = 0;  // of as many messages: the device has not yet reported the last ones
         for (const Copied& part : kCopied) {
             const double count = copied(part, bytes);
             row[part.name] = count;
+            if (std::string_view(part.reuse) == "off") off = count;
             if (json) continue;
             char cell[40];
-            std::snprintf(cell, sizeof cell, "%.1f (+%.1f)", count,
-                          count - row["off"].get<double>());
+            std::snprintf(cell, sizeof cell, "%.1f (+%.1f)", count, count - off);
             std::printf("%22s", cell);
             std::fflush(stdout);
         }

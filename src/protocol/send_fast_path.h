@@ -47,7 +47,15 @@ template <bool kIsTagged, bool kHasData>
                                                                std::uint64_t data, bool may_stay,
                                                                void* context) noexcept {
     using Result = EagerSender::Result;
-    if (tuples || bytes > options.eager_bytes || !flow_.is_open_for(peer, bytes))
+    if (tuples || bytes > options.eager_bytes) return Result::kFull;
+    const bool is_inline = channel->limits().fits_inline(bytes);
+    if (!is_inline && channel->should_poll(*peer.small)) [[unlikely]] {
+        progress(kPolledAtOnce);
+        if (peer.small == nullptr) return Result::kFull;  // it has gone, or others wait now
+    }
+    if (!flow_.is_open_for(peer, bytes)) return Result::kFull;
+    // Before a buffer is looked for, as its uses are counted.
+    if (!channel->has_room(*peer.small)) [[unlikely]]
         return Result::kFull;
     const std::uint64_t header[2] = {
         peer.outgoing.next_start + (kIsTagged ? kTaggedStart : std::uint64_t{0}), tag};
@@ -60,7 +68,7 @@ template <bool kIsTagged, bool kHasData>
         return ibv_sge{reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(length),
                        key};
     };
-    if (channel->limits().fits_inline(bytes)) {
+    if (is_inline) {
         const ibv_sge sges[2] = {sge_of(header, sizeof header, 0), sge_of(buffer, bytes, 0)};
         work.sges = sges;
         work.flags = post::kInline;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-2-Clause
 """instructions_test.py PROVIDER_INSTRUCTIONS: the provider's instructions for a message of 8 bytes are no
-more than those of docs/reference/results/mpi.md, with some room for another compiler. Looking for buffers
+more than those of docs/reference/results/mpi.md, with some room for another compiler; so are those of a message of
+1 KiB that is copied. Looking for buffers
 that are used again adds at most 40 instructions to a message that is copied: to one of many from buffers
 that are never used again, and to one from a buffer that is not used often enough. Counts, not times."""
 import json
@@ -23,7 +24,7 @@ def counted(which):
 
 
 # The three of a message that is read before it has a receive count together.
-MOST = {"tinject": 150, "tsend": 150, "trecv": 140, "read": 225}
+MOST = {"tinject": 150, "tsend": 185, "trecv": 140, "read": 225}
 MOST_EARLY = 680
 parts = {name: part["by_object"]["libheddle-fi.so"] for name, part in counted("--parts").items()}
 for name, most in MOST.items():
@@ -33,6 +34,10 @@ assert 300 < early <= MOST_EARLY, early
 
 counts = counted("--copied")["copied"]
 of_message = counts["1024"]
-assert of_message["off"] > 0
-for which in ("never_again", "too_seldom"):
-    assert of_message[which] - of_message["off"] <= counts["most_added"] == 40, which
+# With what the device completed. It was 690 when each message had a completion once half of the buffers were taken.
+MOST_COPIED = 460
+assert 100 < of_message["off_many"] <= MOST_COPIED, of_message
+for which, without in (("never_again", "off_many"), ("too_seldom", "off")):
+    assert of_message[without] > 0
+    added = of_message[which] - of_message[without]
+    assert added <= counts["most_added"] == 40, (which, added)

@@ -161,10 +161,6 @@ public:
     // kFull: poll() first. The SGEs' memory must stay until the WR is done, unless inline.
     post::Posted post(Connection& connection, post::WorkRequest& work,
                       const WrContext& sent) noexcept;
-    // The same as post() on a connection that is direct(); in channel_post.h. Inlined: what the
-    // caller's compiler knows of the WR - opcode, flags, number of SGEs - is not asked for again.
-    post::Posted post_direct(Connection& connection, post::WorkRequest& work,
-                             const WrContext& sent) noexcept;
     // A message of 16 bytes and up to 8 more, as they lie in memory, on a connection that is
     // direct(); in channel_post.h. kInvalid: the caller uses post(). `taken` is called if it is
     // taken, before the doorbell.
@@ -199,6 +195,11 @@ public:
 
 private:
     friend class EndpointImpl;
+    // The same as post() where has_room(), on a connection that is direct(). Inlined: what the
+    // caller's compiler knows of the WR - opcode, flags, number of SGEs - is not asked for again.
+    post::Posted post_direct(Connection& connection, post::WorkRequest& work,
+                             const WrContext& sent) noexcept;
+    bool should_poll(const Connection& connection) const noexcept;
     // Something can be polled; on the direct path.
     bool has_completion() const noexcept {
         return changed_.load(std::memory_order_relaxed) || direct_cq_->next() != nullptr;
