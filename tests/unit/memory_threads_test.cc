@@ -5,8 +5,11 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <vector>
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include "tests/unit/memory_support.h"
 
@@ -154,7 +157,7 @@ TEST_F(MemoryThreads, MemoryWatchedByAnotherUserfaultfdIsLeftAlone) {
     memory.fill(1);
     WriteGuard other;
     if (other.reach() == Reach::kNothing) GTEST_SKIP() << "no userfaultfd";
-    WriteGuard::Held held = other.hold(memory.address(), memory.bytes(), true);
+    WriteGuard::Held held = other.hold(memory.address(), memory.bytes(), true, -1);
     ASSERT_GT(held.bytes, 0u);
     Extents extents;
     EXPECT_EQ(share(memory.data(), memory.bytes(), Purpose::kApplication, &extents), 0);
@@ -163,6 +166,41 @@ TEST_F(MemoryThreads, MemoryWatchedByAnotherUserfaultfdIsLeftAlone) {
     other.put_back(memory.address(), held);
     other.forget();
     EXPECT_TRUE(memory.filled(1));
+}
+
+// By runs of pages with content and without, whether their lengths are known or not.
+TEST_F(MemoryThreads, PagesWithoutContentAreHeldToo) {
+    constexpr std::size_t kRuns[] = {1, 1, 1, 2, 3, 15, 1, 17, 40, 64, 1, 80, 300, 25, 7};
+    ProcFile pagemap("/proc/self/pagemap", O_RDONLY);
+    ASSERT_GE(pagemap.get(), 0);
+    for (const int fd : {-1, pagemap.number()}) {
+        for (const bool holes_first : {false, true}) {
+            Memory memory(600);
+            std::vector<bool> has_content(memory.pages());
+            std::size_t at = 0;
+            for (std::size_t i = 0; i < std::size(kRuns); ++i)
+                for (std::size_t end = at + kRuns[i]; at < end; ++at)
+                    has_content[at] = (i % 2 != 0) == holes_first;
+            for (std::size_t i = 0; i < memory.pages(); ++i)
+                if (has_content[i]) memory.page(i)[7] = static_cast<std::uint8_t>(i % 255 + 1);
+            WriteGuard guard;
+            if (!guard.finds_pins()) GTEST_SKIP() << "no UFFDIO_MOVE";
+            const WriteGuard::Held held = guard.hold(memory.address(), memory.bytes(), true, fd);
+            ASSERT_EQ(held.bytes, memory.bytes());
+            const auto* const source = reinterpret_cast<const std::uint8_t*>(held.source);
+            std::vector<unsigned char> present(memory.pages());
+            ASSERT_EQ(::mincore(memory.data(), memory.bytes(), present.data()), 0);
+            for (std::size_t i = 0; i < memory.pages(); ++i) {
+                ASSERT_EQ(present[i] & 1, 0) << i << " is still there";
+                if (has_content[i]) ASSERT_EQ(source[i * page_bytes() + 7], i % 255 + 1) << i;
+            }
+            guard.put_back(memory.address(), held);
+            for (std::size_t i = 0; i < memory.pages(); ++i)
+                ASSERT_EQ(memory.page(i)[7], has_content[i] ? i % 255 + 1 : 0) << i;
+            guard.forget();
+        }
+    }
+    pagemap.close();
 }
 
 TEST_F(MemoryThreads, SharingPauseHoldsExchangesBack) {

@@ -19,14 +19,12 @@
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
 #include "softhca/device/memory/arena_internal.h"
+#include "softhca/device/memory/pagemap.h"
 #include "softhca/device/memory/sharing_state.h"
 
 namespace softhca::device::memory {
 
 namespace {
-
-constexpr std::uint64_t kPresent = 1ULL << 63;  // bits of /proc/PID/pagemap
-constexpr std::uint64_t kSwapped = 1ULL << 62;
 
 // Blocks all signals: a signal handler that touches a held page would wait for its own thread.
 class SignalsBlocked {
@@ -179,19 +177,12 @@ bool Sharing::copy_in(const WriteGuard::Held& held, bool plain, std::uint64_t of
         const std::uint64_t room = kHugeBytes - (offset + at) % kHugeBytes;
         const std::uint64_t pages =
             std::min<std::uint64_t>(std::min(held.bytes - at, room) / page, entries.size());
-        const std::size_t size = pages * sizeof entries[0];
-        const bool known =
-            fd >= 0 && libc::pread(fd, entries.data(), size,
-                                   static_cast<off_t>((held.source + at) / page * 8)) ==
-                           static_cast<ssize_t>(size);
-        const auto has_content = [known](std::uint64_t entry) {
-            return !known || (entry & (kPresent | kSwapped)) != 0;
-        };
+        const bool known = read_pagemap(fd, held.source + at, std::span(entries.data(), pages));
         if (huge && known && pages * page == kHugeBytes &&
             std::all_of(entries.begin(), entries.begin() + pages, has_content))
             libc::madvise(arena_base() + offset + at, kHugeBytes, libc::kMadvPopulateWrite);
         for (std::uint64_t i = 0; i < pages; ++i, at += page) {
-            if (!has_content(entries[i])) continue;
+            if (known && !has_content(entries[i])) continue;
             if (at != run_end) {
                 if (!copy(run, run_end)) return false;
                 run = at;
@@ -221,7 +212,7 @@ Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t lengt
     {
         std::lock_guard exchanging(exchange_lock);
         SignalsBlocked signals;
-        held = guard.hold(address, length, writers);
+        held = guard.hold(address, length, writers, pagemap_.number());
         SOFTHCA_ASSERT(held.bytes <= length);
         if (held.bytes > 0) {
             done = copy_in(held, held.source != address || !writers, offset, huge, &runs) &&

@@ -5,6 +5,7 @@
 #include "softhca/device/memory/write_guard.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,7 @@
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
 #include "softhca/device/memory/arena_internal.h"
+#include "softhca/device/memory/pagemap.h"
 
 namespace softhca::device::memory {
 
@@ -37,7 +39,6 @@ struct UffdioMove {
     std::int64_t move;
 };
 constexpr unsigned long kUffdioMove = _IOWR(UFFDIO, 0x05, UffdioMove);
-constexpr std::uint64_t kMoveAllowSourceHoles = 1ULL << 1;
 constexpr int kUserModeOnly = 1;  // UFFD_USER_MODE_ONLY, Linux 5.11
 
 constexpr std::uint64_t kCureBytes = 64ULL << 10;
@@ -182,22 +183,44 @@ void WriteGuard::wake(std::uint64_t address, std::uint64_t length) noexcept {
     libc::ioctl(uffd_.get(), UFFDIO_WAKE, &range);
 }
 
+std::uint64_t WriteGuard::hole(std::uint64_t address, std::uint64_t length) const noexcept {
+    const std::uint64_t page = page_bytes();
+    std::array<std::uint64_t, 512> entries;
+    std::uint64_t found = page;
+    // Most holes are short, or very long.
+    for (std::size_t most = 16; found < length; most = std::min(4 * most, entries.size())) {
+        const std::span some(entries.data(), std::min<std::size_t>(most, (length - found) / page));
+        if (!read_pagemap(pagemap_, address + found, some)) break;
+        const auto end = std::find_if(some.begin(), some.end(), has_content);
+        found += static_cast<std::uint64_t>(end - some.begin()) * page;
+        if (end != some.end()) break;
+    }
+    return found;
+}
+
+// UFFDIO_MOVE_MODE_ALLOW_SRC_HOLES would pass over pages without content. But Linux 6.18 never
+// returns from it, until the process is killed, if another thread discards such pages by madvise(2)
+// meanwhile.
 std::uint64_t WriteGuard::move(std::uint64_t to, std::uint64_t from, std::uint64_t length,
                                int* error) noexcept {
     std::uint64_t done = 0;
     *error = 0;
     // EAGAIN without progress means that the kernel met a page lock or a mapping in change, which
-    // is transient.
-    for (unsigned attempts = 0; done < length && attempts < 10000; ++attempts) {
-        UffdioMove range{to + done, from + done, length - done, kMoveAllowSourceHoles, 0};
+    // is transient. So is EINVAL where madvise(2) has just freed a page table; else it stays.
+    for (unsigned attempts = 0, refusals = 0; done < length && attempts < 10000; ++attempts) {
+        UffdioMove range{to + done, from + done, length - done, 0, 0};
         if (libc::ioctl(uffd_.get(), kUffdioMove, &range) == 0) return length;
-        if (range.move > 0) {
+        if (range.move > 0)
             done += static_cast<std::uint64_t>(range.move);
-            attempts = 0;
-        } else if (errno != EAGAIN) {
+        else if (errno == ENOENT)
+            done += hole(from + done, length - done);
+        else if (errno == EAGAIN || (errno == EINVAL && ++refusals < 100))
+            continue;
+        else {
             *error = errno;
             return done;
         }
+        attempts = refusals = 0;
     }
     if (done < length) *error = EAGAIN;
     return done;
@@ -246,10 +269,11 @@ WriteGuard::Held WriteGuard::hold_by_protection(std::uint64_t address,
     return {address, length, false};
 }
 
-WriteGuard::Held WriteGuard::hold(std::uint64_t address, std::uint64_t length,
-                                  bool writers) noexcept {
+WriteGuard::Held WriteGuard::hold(std::uint64_t address, std::uint64_t length, bool writers,
+                                  int pagemap) noexcept {
     SOFTHCA_ASSERT(length > 0 && length <= kMostBytes);
     SOFTHCA_ASSERT(held_by_ == HeldBy::kNothing, "one range is held at a time");
+    pagemap_ = pagemap;
     if (finds_pins()) {
         const Held held = hold_by_move(address, length);
         SOFTHCA_ASSERT(held.bytes <= length);

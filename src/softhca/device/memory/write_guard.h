@@ -43,8 +43,8 @@ public:
     };
     // Holds private anonymous pages within one mapping, at most kMostBytes. `writers`: the process
     // has threads that may write. Without any, only pinned pages matter, and userfaultfd is not
-    // needed.
-    Held hold(std::uint64_t address, std::uint64_t length, bool writers) noexcept;
+    // needed. `pagemap`: open until the pages are held no more, or -1, which is slow.
+    Held hold(std::uint64_t address, std::uint64_t length, bool writers, int pagemap) noexcept;
     // The held pages have been replaced by another mapping. Wakes the threads that wait for them.
     void replaced(std::uint64_t address, const Held& held) noexcept;
     // Undoes hold(): the pages are as before, and waiting threads continue.
@@ -70,7 +70,10 @@ private:
     void unregister_range(std::uint64_t address, std::uint64_t length) noexcept;
     bool protect(std::uint64_t address, std::uint64_t length, bool on) noexcept;
     void wake(std::uint64_t address, std::uint64_t length) noexcept;
-    // Moves pages. Returns how many bytes, and stores in *error why not all.
+    // How much from that page on, which has no content, has none.
+    std::uint64_t hole(std::uint64_t address, std::uint64_t length) const noexcept;
+    // Moves pages, and leaves out those without content. Returns how many bytes, and stores in
+    // *error why not all.
     std::uint64_t move(std::uint64_t to, std::uint64_t from, std::uint64_t length,
                        int* error) noexcept;
     Held hold_by_move(std::uint64_t address, std::uint64_t length) noexcept;
@@ -85,6 +88,7 @@ private:
     Reach most_ = Reach::kAllStores;
     Means means_ = Means::kBest;
     HeldBy held_by_ = HeldBy::kNothing;  // how the current private range is held
+    int pagemap_ = -1;                   // of hold()
 };
 
 }  // namespace softhca::device::memory
