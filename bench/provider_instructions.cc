@@ -53,11 +53,11 @@ struct Copied {
 // both, and grow; but the first 4096 it looks for all.
 constexpr int kFewMessages = 2048, kManyMessages = 32768;
 constexpr Copied kCopied[] = {
-    {"off", "off", "off", true, kFewMessages},
-    {"never_again_first", "never used again", "16", false, kFewMessages},
-    {"too_seldom", "used too seldom", "65535", true, kFewMessages},  // below its threshold
-    {"off_many", "off, for long", "off", true, kManyMessages},
+    {"off", "off", "off", true, kManyMessages},
     {"never_again", "never used again", "16", false, kManyMessages},
+    {"too_seldom", "used too seldom", "65535", true, kManyMessages},  // below its threshold
+    {"off_first", "off, the first", "off", true, kFewMessages},
+    {"never_again_first", "never, the first", "16", false, kFewMessages},
 };
 constexpr std::size_t kCopiedBytes[] = {1024, 4096};
 constexpr double kMostAdded = 40;

@@ -96,14 +96,14 @@ private:
                             void* context) noexcept;
     template <bool kIsTagged, bool kHasData>
     bool post_small(Peer& peer, std::uint64_t tag, std::uint64_t tail, std::uint32_t bytes,
-                    std::uint64_t data) noexcept;
+                    std::uint64_t data, bool is_reported) noexcept;
     template <bool kIsTagged, bool kHasData>
     EagerSender::Result send_eager(Peer& peer, const void* buffer, std::size_t bytes,
                                    std::uint64_t tag, std::uint64_t data, bool may_stay,
                                    void* context) noexcept;
     template <bool kIsTagged, bool kHasData>
     bool send_few(Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag,
-                  std::uint64_t data) noexcept;
+                  std::uint64_t data, bool is_reported) noexcept;
     template <bool kIsTagged, bool kHasData>
     bool send_small_by_shm(Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag,
                            std::uint64_t data, bool wants_entry, void* context) noexcept;

@@ -17,12 +17,14 @@ namespace heddle::protocol {
 template <bool kIsTagged, bool kHasData>
 [[gnu::always_inline]] inline bool EndpointImpl::post_small(Peer& peer, std::uint64_t tag,
                                                             std::uint64_t tail, std::uint32_t bytes,
-                                                            std::uint64_t data) noexcept {
+                                                            std::uint64_t data,
+                                                            bool is_reported) noexcept {
     const std::uint64_t start =
         peer.outgoing.next_start + (kIsTagged ? kTaggedStart : std::uint64_t{0});
+    WrContext sent;
+    if (is_reported) sent.what = WrContext::kOwn;
     return channel->post_small<kHasData>(*peer.small, start, tag, tail, bytes,
-                                         static_cast<std::uint32_t>(data), peer.srq, WrContext{},
-                                         [&] {
+                                         static_cast<std::uint32_t>(data), peer.srq, sent, [&] {
                                              peer.outgoing.count_sent();
                                              ++counts.inlined;
                                          }) == post::Posted::kOk;
@@ -31,12 +33,13 @@ template <bool kIsTagged, bool kHasData>
 // Fewer than eight bytes.
 template <bool kIsTagged, bool kHasData>
 [[gnu::noinline]] bool EndpointImpl::send_few(Peer& peer, const void* buffer, std::size_t bytes,
-                                              std::uint64_t tag, std::uint64_t data) noexcept {
+                                              std::uint64_t tag, std::uint64_t data,
+                                              bool is_reported) noexcept {
     std::uint64_t tail = 0;
     for (std::size_t i = 0; i < bytes; ++i)
         reinterpret_cast<std::byte*>(&tail)[i] = static_cast<const std::byte*>(buffer)[i];
-    return post_small<kIsTagged, kHasData>(peer, tag, tail, static_cast<std::uint32_t>(bytes),
-                                           data);
+    return post_small<kIsTagged, kHasData>(peer, tag, tail, static_cast<std::uint32_t>(bytes), data,
+                                           is_reported);
 }
 
 // More than that, as a SEND: in the work queue entry, copied to a buffer, or, if it may stay, from
@@ -64,6 +67,8 @@ template <bool kIsTagged, bool kHasData>
     work.opcode = kHasData ? post::Opcode::kSendImm : post::Opcode::kSend;
     work.immediate = static_cast<std::uint32_t>(data);
     work.remote_srq = peer.name.srqn;
+    WrContext sent;
+    if (may_stay) sent.what = WrContext::kOwn;
     const auto sge_of = [](const void* at, std::size_t length, std::uint32_t key) {
         return ibv_sge{reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(length),
                        key};
@@ -72,7 +77,8 @@ template <bool kIsTagged, bool kHasData>
         const ibv_sge sges[2] = {sge_of(header, sizeof header, 0), sge_of(buffer, bytes, 0)};
         work.sges = sges;
         work.flags = post::kInline;
-        if (channel->post_direct(*peer.small, work, {}) != post::Posted::kOk) return Result::kFull;
+        if (channel->post_direct(*peer.small, work, sent) != post::Posted::kOk)
+            return Result::kFull;
         ++counts.inlined;
     } else {
         if (may_stay) {
@@ -90,7 +96,6 @@ template <bool kIsTagged, bool kHasData>
                     bytes, *reused);
         }
         memory::Pool& buffers = channel->send_buffers();
-        WrContext sent;
         sent.buffer = buffers.take();
         if (sent.buffer == nullptr) return Result::kFull;
         std::memcpy(sent.buffer, header, sizeof header);
@@ -166,12 +171,13 @@ template <bool kIsTagged, bool kHasData>
                 *peer, buffer, bytes, tag, data, wants_entry, context);
             if (sent == EagerSender::Result::kLater) return true;
             if (sent != EagerSender::Result::kCopied) return false;
-        } else if (!send_few<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data)) {
+        } else if (!send_few<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data, wants_entry)) {
             return false;
         }
     } else {
         std::memcpy(&tail, buffer, sizeof tail);
-        if (!post_small<kIsTagged, kHasData>(*peer, tag, tail, sizeof tail, data)) return false;
+        if (!post_small<kIsTagged, kHasData>(*peer, tag, tail, sizeof tail, data, wants_entry))
+            return false;
     }
     if (wants_entry) {
         CompletionEntry& entry = bindings.transmit->push();

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // An operation that waits for a peer ends with an error when the peer can no longer answer: its
 // process was killed, or its process lives but closed the endpoint, or its connection to us failed.
+#include <set>
+#include <vector>
+
 #include "tests/provider/fi_death.h"
 
 namespace heddle::test {
@@ -177,6 +180,57 @@ TEST_F(Death, EachInjectedMessageThatIsLostHasAnEntry) {
     run(full_receiver, injector_of_many);
     expect_told();
 }
+
+// Messages with an entry each: of 8, 60, 900 and 20000 bytes. Those that have been reported are
+// not a second time when the peer dies. So each error has the context of a send without an entry.
+int sender_of_many(Board& board) {
+    World world;
+    Station station(world);
+    station.enable();
+    const fi_addr_t to = address_on(board, station);
+    if (to == FI_ADDR_NOTAVAIL) return 1;
+    constexpr std::size_t kSizes[] = {8, 60, 900, 20000};
+    const std::vector<char> bytes(kSizes[3]);
+    std::set<const void*> open;
+    std::vector<char> contexts(4000);
+    std::size_t begun = 0;
+    bool failed = false;
+    // Returns 0 while all goes well, or what is wrong.
+    const auto look = [&] {
+        fi_cq_tagged_entry entry;
+        fi_cq_err_entry error{};
+        for (;;) {
+            const ssize_t got = fi_cq_read(station.transmit.get(), &entry, 1);
+            if (got == -FI_EAGAIN) return 0;
+            if (got == 1) {
+                if (open.erase(entry.op_context) != 1) return 2;
+                continue;
+            }
+            if (fi_cq_readerr(station.transmit.get(), &error, 0) != 1) return 3;
+            board.error = error.err;
+            failed = true;
+            if (open.erase(error.op_context) != 1) return 4;
+        }
+    };
+    const bool ended = wait_for([&] {
+        if (begun == contexts.size() || failed) return true;
+        void* const context = &contexts[begun];
+        const ssize_t sent =
+            fi_tsend(station.ep.get(), bytes.data(), kSizes[begun % 4], nullptr, to, 2, context);
+        if (sent == 0) {
+            open.insert(context);
+            ++begun;
+        }
+        if (begun > kReceiveRoom) board.arrived = true;
+        failed |= sent != 0 && sent != -FI_EAGAIN;
+        return look() != 0;
+    });
+    if (!ended || !failed) return 5;
+    const bool all = wait_for([&] { return look() != 0 || open.empty(); });
+    return all && open.empty() && look() == 0 ? 0 : 6;
+}
+
+TEST_F(Death, NoMessageIsReportedTwice) { run(full_receiver, sender_of_many); }
 
 // Sends one message, and is killed after the receiver has it.
 int talker(Board& board) {

@@ -108,7 +108,11 @@ EagerSender::Result EagerSender::put_into_shm(Peer& peer, const EagerMessage& ou
             ? reuse_.source(out.iov[0], ring != nullptr ? ReuseCosts::kRing : ReuseCosts::kSend)
             : nullptr;
     const bool is_early = report.may_be_early && reused == nullptr;
-    const WrContext sent = is_early ? WrContext{} : report.sent;
+    WrContext sent;
+    if (!is_early)
+        sent = report.sent;
+    else
+        sent.what = WrContext::kOwn;  // it has been reported, and cannot be a second time
     const post::Posted posted = is_inline           ? post_inline(peer, out, ring, sent)
                                 : reused != nullptr ? post_gathered(peer, out, ring, sent, *reused)
                                                     : post_copied(peer, out, ring, sent);

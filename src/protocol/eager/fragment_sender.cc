@@ -110,9 +110,10 @@ post::Posted FragmentSender::post_by_buffer(const SendRequest& t, std::size_t by
     work.remote_srq = t.peer->name.srqn;
     work.sges = {&sge, 1};
     WrContext sent;  // if one fragment fails, the last one does, too, and tells
-    if (!is_last) {
+    const bool tells = t.report.what & (WrContext::kEntry | WrContext::kCount);
+    if (!is_last || (tells && may_report_early(t.flags))) {
         sent.what = WrContext::kOwn;
-    } else if (!may_report_early(t.flags)) {
+    } else if (tells) {
         sent.what = t.report.what;
         sent.context = t.report.context;
     }

@@ -48,7 +48,7 @@ protected:
 
 // What happens when a posted WR is done.
 struct WrContext {
-    // kOwn: of the protocol's own, so the application is not told if it fails.
+    // kOwn: of the protocol's own, or reported already: the application is not told if it fails.
     enum What : std::uint8_t { kEntry = 1, kCount = 2, kTagged = 4, kRma = 8, kOwn = 16 };
     ChannelUser* user = nullptr;
     void* context = nullptr;               // for kEntry
