@@ -38,6 +38,14 @@ std::string source_of(const FitStep& step) {
     return text;
 }
 
+// With less than that a simulation would stand still, however fast the machine that was measured.
+double least_of(const FitStep& step) {
+    double least = step.low;
+    for (const std::string& name : step.parameters)
+        least = std::max<double>(least, find_parameter(name)->least);
+    return least;
+}
+
 }  // namespace
 
 MachineFile fit(const Revision& revision, const std::vector<Point>& points,
@@ -45,7 +53,7 @@ MachineFile fit(const Revision& revision, const std::vector<Point>& points,
     MachineFile file = revision.machine;
     for (const FitStep& step : revision.steps)
         for (const std::string& name : step.parameters)
-            file.origins[name] = {source_of(step), step.low, step.high};
+            file.origins[name] = {source_of(step), least_of(step), step.high};
     const auto set = [&](const FitStep& step, double value) {
         for (const std::string& name : step.parameters)
             file.machine.*find_parameter(name)->value = value;
@@ -55,7 +63,7 @@ MachineFile fit(const Revision& revision, const std::vector<Point>& points,
             std::vector<const Point*> its;
             for (const PointName& name : step.points)
                 its.push_back(&find(points, name));
-            double low = step.low, high = step.high;
+            double low = least_of(step), high = step.high;
             for (int i = 0; i < kHalvings; ++i) {  // rates fall as costs rise
                 const double middle = (low + high) / 2;
                 set(step, middle);
