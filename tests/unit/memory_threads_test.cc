@@ -192,7 +192,9 @@ TEST_F(MemoryThreads, PagesWithoutContentAreHeldToo) {
             ASSERT_EQ(::mincore(memory.data(), memory.bytes(), present.data()), 0);
             for (std::size_t i = 0; i < memory.pages(); ++i) {
                 ASSERT_EQ(present[i] & 1, 0) << i << " is still there";
-                if (has_content[i]) ASSERT_EQ(source[i * page_bytes() + 7], i % 255 + 1) << i;
+                if (has_content[i]) {
+                    ASSERT_EQ(source[i * page_bytes() + 7], i % 255 + 1) << i;
+                }
             }
             guard.put_back(memory.address(), held);
             for (std::size_t i = 0; i < memory.pages(); ++i)
