@@ -13,13 +13,18 @@ namespace heddle::protocol {
 // Whatever is not taken by take_message().
 void EndpointImpl::received(std::span<const std::byte> bytes, bool has_immediate,
                             std::uint32_t immediate, std::uint32_t qpn) {
-    Header header;
-    std::memcpy(&header, bytes.data(), sizeof header);
-    Peer* const peer = peers.source(qpn, header.source);
+    received_by(peers.source(qpn, source_of(bytes.data())), bytes, has_immediate, immediate);
+}
+
+// By that peer; nullptr: nobody known.
+void EndpointImpl::received_by(Peer* peer, std::span<const std::byte> bytes, bool has_immediate,
+                               std::uint32_t immediate) {
     if (peer == nullptr) {
         ++counts.protocol_errors;
         return;
     }
+    Header header;
+    std::memcpy(&header, bytes.data(), sizeof header);
     received_from(*peer, header, bytes, has_immediate, immediate);
 }
 

@@ -71,10 +71,6 @@ public:
     ReadNext read_next_inlined(PlainEntry& entry);
     // is_quiet: progress() would find nothing, but what lies in some of many peers' rings.
     ReadNext read_next_by_shm(PlainEntry& entry, bool& is_quiet);
-    // What Channel::poll_for() finds.
-    void take_message(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
-                      std::uint32_t qpn);
-    bool has_enough() const noexcept { return has_enough_; }
 
     RequestPool requests{*this, channel->send_buffers()};
     Rings rings{*this, *this, domain->body().context->pd.get()};
@@ -82,8 +78,13 @@ public:
     LocalPeers local{*this, options.shm.on && !Tuples::are_possible(*this)};
 
 private:
+    friend class Channel;
     friend class Rings;
     friend class LocalPeers;
+    // What Channel::poll_for() finds.
+    void take_message(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
+                      std::uint32_t qpn);
+    bool has_enough() const noexcept { return has_enough_; }
     // What Rings::take_from() finds, and LocalPeers::take_from().
     void take_next(Peer& peer, const ReceiveRing::Found& found);
     void take_other(Peer& peer, const Header& header, const ReceiveRing::Found& found);
@@ -146,6 +147,8 @@ private:
     PlainEntry& push_plain(Peer& peer);  // queue_entry(), out of the fast path
     void received(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t immediate,
                   std::uint32_t qpn) override;
+    void received_by(Peer* peer, std::span<const std::byte> bytes, bool has_immediate,
+                     std::uint32_t immediate);
     void received_from(Peer& peer, const Header& header, std::span<const std::byte> bytes,
                        bool has_immediate, std::uint32_t immediate);
     void received_eager(Peer& peer, const Header& header, std::span<const std::byte> bytes,

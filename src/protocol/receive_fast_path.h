@@ -25,9 +25,9 @@ namespace heddle::protocol {
         const std::uint16_t to = destination_of(bytes.data());
         if (to != name.endpoint)
             return channel->users().hand_over(to, bytes, has_immediate, immediate, qpn);
-        peer = peers.source(qpn, static_cast<std::uint16_t>(start >> 16));
+        peer = peers.source(qpn, source_of(bytes.data()));
         if (peer == nullptr || (start & ~kTaggedStart) != peer->incoming.expected)
-            return received(bytes, has_immediate, immediate, qpn);
+            return received_by(peer, bytes, has_immediate, immediate);
     }
     take_eager(*peer, (start & kTaggedStart) != 0, bytes, has_immediate, immediate);
 }

@@ -55,8 +55,8 @@ protected:
     ~RequestOwner() = default;
 };
 
-// An operation of the application that takes more than one WR, or waits.
-struct SendRequest final : PendingOp, PoolSlot<SendRequest> {
+// What is new in each SendRequest.
+struct SendRequestFields {
     enum class Step : std::uint8_t {
         kMessage,  // not yet sent: its form is chosen when it goes
         kRts,      // the RTS waits for room
@@ -73,20 +73,34 @@ struct SendRequest final : PendingOp, PoolSlot<SendRequest> {
     Report report;
     std::uint64_t tag = 0, data = 0;
     std::size_t bytes = 0;
-    std::array<iovec, kMaxSegments> iov{};
-    std::array<void*, kMaxSegments> descriptors{};
     std::size_t iov_count = 0;
-    std::vector<std::byte> copy;  // what was injected; operands of an atomic
-    Bulk bulk;
-    OutstandingReply reply;  // kAnswer
-    AtomicResults results;
     std::uint64_t receive = 0;       // RPUT: the receiver's number
     std::size_t fragments_sent = 0;  // bytes of them (eager/fragment_sender.h)
     // Its fragments lie in shared memory; or the receiver's processor reads it
     // (rndv/by_process.cc).
     bool by_shm = false;
     LatePlace late;
+};
 
+// An operation of the application that takes more than one WR, or waits.
+struct SendRequest final : PendingOp, SendRequestFields, PoolSlot<SendRequest> {
+    // As many as iov_count says.
+    std::array<iovec, kMaxSegments> iov{};
+    std::array<void*, kMaxSegments> descriptors{};
+    std::vector<std::byte> copy;  // what was injected; operands of an atomic
+    Bulk bulk;
+    OutstandingReply reply;  // kAnswer
+    AtomicResults results;
+
+    // Called by SlotPool. What other fields count has no meaning, and resetting it would cost each
+    // message.
+    void renew() noexcept {
+        static_cast<SendRequestFields&>(*this) = {};
+        copy.clear();
+        bulk.renew();
+        reply.reset();
+        results.count = 0;
+    }
     // The application's memory. descriptors: nullptr, or one for each buffer.
     void set_buffers(const iovec* buffers, std::size_t count,
                      void* const* its_descriptors) noexcept;

@@ -61,7 +61,7 @@ protected:
 };
 
 // A message on its way into a receive.
-struct FetchedMessage final : PendingOp, PoolSlot<FetchedMessage> {
+struct FetchedMessageFields {
     RendezvousProtocol* rendezvous = nullptr;
     Receive* receive = nullptr;
     Peer* peer = nullptr;
@@ -69,9 +69,17 @@ struct FetchedMessage final : PendingOp, PoolSlot<FetchedMessage> {
     std::size_t taken = 0;  // bytes that the receive has room for
     std::size_t read = 0;   // of them; by_process
     bool started = false;   // the CTS is out, or reads are
+};
+struct FetchedMessage final : PendingOp, FetchedMessageFields, PoolSlot<FetchedMessage> {
     Bulk bulk;
     OutstandingReply reply;  // RPUT: the FIN, once the CTS is out
 
+    // Called by SlotPool.
+    void renew() noexcept {
+        static_cast<FetchedMessageFields&>(*this) = {};
+        bulk.renew();
+        reply.reset();
+    }
     bool try_post() override;
     void fail(int error) override;
 };

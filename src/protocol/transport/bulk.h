@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 
+#include "heddle/detail/assert.h"
 #include "memory/registration_cache.h"
 #include "protocol/transport/channel.h"
 #include "protocol/transport/domain.h"
@@ -54,6 +55,14 @@ public:
     // srqn: the peer's. opcode: kRead or kWrite. Called once before post().
     void begin(Channel& channel, ChannelUser& user, Connection& connection, std::uint32_t srqn,
                post::Opcode opcode, std::size_t bytes, Done done, void* argument) noexcept;
+    // It has ended, and may begin anew: nothing of it is left.
+    void renew() noexcept {
+        HEDDLE_ASSERT(outstanding_ == 0, "the device still has a part of the transfer");
+        local.release();
+        remote_count = 0;
+        posting_ = false;
+        done_ = nullptr;
+    }
     // Posts what there is room for; false: there is more, call again after a poll. `finished` may
     // be called before it returns.
     bool post() noexcept;

@@ -70,6 +70,9 @@ inline std::uint64_t start_of(const Header& header) noexcept { return word_at(&h
 inline std::uint16_t destination_of(const std::byte* header) noexcept {
     return static_cast<std::uint16_t>(word_at(header) >> 32);
 }
+inline std::uint16_t source_of(const std::byte* header) noexcept {
+    return static_cast<std::uint16_t>(word_at(header) >> 16);
+}
 // Does its header have a sequence number?
 inline bool is_sequenced(Kind kind) noexcept {
     return kind == Kind::kEager || kind == Kind::kRts || kind == Kind::kAtomic ||
