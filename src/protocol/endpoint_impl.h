@@ -71,6 +71,8 @@ public:
     ReadNext read_next_inlined(PlainEntry& entry);
     // is_quiet: progress() would find nothing, but what lies in some of many peers' rings.
     ReadNext read_next_by_shm(PlainEntry& entry, bool& is_quiet);
+    // progress() would find nothing, and it is not time to look after peers. On the direct path.
+    bool is_quiet() noexcept;
 
     RequestPool requests{*this, channel->send_buffers()};
     Rings rings{*this, *this, domain->body().context->pd.get()};
@@ -179,6 +181,8 @@ private:
 
     std::uint64_t look_who_talks_at_ = 0;  // when so many messages have come
     std::uint32_t ticks_ = 0;
+    // As of the last progress(): only the device may have something.
+    bool is_device_alone_ = false;
     // Until the next progress(): the application has an entry to read, and the last message has no
     // receive. It may post that next: what is read before has to be kept, and found again.
     bool has_enough_ = false;

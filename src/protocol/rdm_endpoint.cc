@@ -125,6 +125,7 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
         if (most == 0) break;
     }
     flush_blocked();
+    is_device_alone_ = !tuples && rings.empty() && !local.is_active();
     if (counts.received >= look_who_talks_at_) [[unlikely]]
         look_who_talks(false);
     if (++ticks_ >= kTickEvery) [[unlikely]]

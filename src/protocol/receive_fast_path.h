@@ -137,7 +137,12 @@ inline ReadNext EndpointImpl::read_next_inlined(PlainEntry& entry) {
     return read;
 }
 
-// The same of what lies in shared memory.
+[[gnu::always_inline]] inline bool EndpointImpl::is_quiet() noexcept {
+    return is_device_alone_ && !channel->has_completion() &&
+           !channel->users().is_anybody_waiting() && ++ticks_ < kTickEvery;
+}
+
+// As read_next(), of what lies in shared memory.
 inline ReadNext EndpointImpl::read_next_by_shm(PlainEntry& entry, bool& is_quiet) {
     struct Found {
         const ShmReceiver::Found& found;

@@ -127,6 +127,17 @@ template <class Next>
     }
 }
 
+[[gnu::noinline]] void yield_if_waits(CompletionQueue& cq) {
+    if (cq.domain.waits()) cq.backoff.yield();
+}
+
+// There is nothing that progress would find.
+[[gnu::always_inline]] inline ssize_t find_nothing(CompletionQueue& cq) {
+    if (cq.backoff.count_empty_poll()) [[unlikely]]
+        yield_if_waits(cq);
+    return -FI_EAGAIN;
+}
+
 // What read_messages() left: messages that came in the completion queue entry itself (RC mode).
 [[gnu::noinline]] ssize_t read_inlined_messages(CompletionQueue& cq, protocol::EndpointImpl& body,
                                                 protocol::PlainEntry* to, std::size_t count) {
@@ -145,22 +156,33 @@ template <class Next>
     const ssize_t got = read_while_plain(
         count, [&](std::size_t at) { return body.read_next_by_shm(to[at], is_quiet); });
     if (got > 0) cq.backoff.reset();
-    if (got != 0 || !is_quiet) return got;
-    if (cq.backoff.count_empty_poll() && cq.domain.waits()) [[unlikely]]
-        cq.backoff.yield();
-    return -FI_EAGAIN;
+    return got != 0 || !is_quiet ? got : find_nothing(cq);
+}
+
+// Progress of the only endpoint, by a thread that takes no lock. 0: there is an error to read.
+ssize_t read_after_progress(CompletionQueue& cq, protocol::EndpointImpl& body,
+                            protocol::PlainEntry* to, std::size_t count) {
+    const auto most = static_cast<unsigned>(std::min(count, kMostAtOnce));
+    std::size_t got = cq.ring.read_while(to, count, [&] { body.progress(most); });
+    if (got == 0 && cq.ring.empty()) return find_nothing(cq);
+    got += read_waiting(cq.ring, reinterpret_cast<fi_cq_tagged_entry*>(to) + got, count - got,
+                        nullptr);
+    cq.backoff.reset();
+    return static_cast<ssize_t>(got);
 }
 
 template <class Entry>
 [[gnu::noinline]] ssize_t read_any(CompletionQueue& cq, void* buffer, std::size_t count) {
     if constexpr (std::is_same_v<Entry, fi_cq_tagged_entry>) {
         protocol::EndpointImpl* const body = cq.domain.reads_next;
-        if (body != nullptr && cq.reads_until_progress != 0) {
+        if (body != nullptr && cq.reads_until_progress != 0 && count != 0) {
             auto* const to = static_cast<protocol::PlainEntry*>(buffer);
             ssize_t got = 0;
             if (!body->channel->xrc()) got = read_inlined_messages(cq, *body, to, count);
             if (got == 0 && body->local.is_active())
                 got = read_messages_by_shm(cq, *body, to, count);
+            if (got == 0 && cq.ring.empty() && cq.domain.sleepers->armed == 0)
+                got = read_after_progress(cq, *body, to, count);
             if (got != 0) return got;
         }
     }
@@ -171,13 +193,20 @@ template <class Entry>
 // (EndpointImpl::read_next).
 ssize_t read_messages(CompletionQueue& cq, fi_cq_tagged_entry* entries, std::size_t count) {
     protocol::EndpointImpl* const body = cq.domain.reads_next;
-    if (body == nullptr || body->bindings.receive != &cq.ring || --cq.reads_until_progress == 0)
-        return 0;
+    if (body == nullptr || --cq.reads_until_progress == 0) return 0;
     HEDDLE_DEBUG_ASSERT(cq.domain.lock == nullptr, "this path takes no lock");
     if (!cq.ring.empty()) [[unlikely]]
         return static_cast<ssize_t>(read_waiting(cq.ring, entries, count, nullptr));
     auto* const to = reinterpret_cast<protocol::PlainEntry*>(entries);
-    return read_while_plain(count, [&](std::size_t at) { return body->read_next(to[at]); });
+    ssize_t got = 0;
+    if (body->bindings.receive == &cq.ring) [[likely]]
+        got = read_while_plain(count, [&](std::size_t at) { return body->read_next(to[at]); });
+    if (got != 0) [[likely]]
+        return got;
+    if (!body->is_quiet()) return 0;
+    // Progress would find nothing, so these reads count an eighth until there is some.
+    if (++cq.quiet_reads % 8 != 0) ++cq.reads_until_progress;
+    return find_nothing(cq);
 }
 
 template <class Entry>

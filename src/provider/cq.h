@@ -26,6 +26,7 @@ struct CompletionQueue : fid_cq {
     // progress, too, so it is made after so many reads at the latest.
     static constexpr unsigned kReadsWithoutProgress = 32;
     unsigned reads_until_progress = kReadsWithoutProgress;
+    unsigned quiet_reads = 0;
     PollBackoff backoff;
     std::atomic<bool> signalled{false};
     Sleeper sleeper;
