@@ -102,8 +102,10 @@ private:
                     std::uint64_t data, bool is_reported) noexcept;
     template <bool kIsTagged, bool kHasData>
     EagerSender::Result send_eager(Peer& peer, const void* buffer, std::size_t bytes,
-                                   std::uint64_t tag, std::uint64_t data, bool may_stay,
+                                   std::uint64_t tag, std::uint64_t data, EntryOfSend wanted,
                                    void* context) noexcept;
+    template <bool kIsTagged>
+    bool send_plain(const SendArguments& arguments) noexcept;
     template <bool kIsTagged, bool kHasData>
     bool send_few(Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag,
                   std::uint64_t data, bool is_reported) noexcept;

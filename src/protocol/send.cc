@@ -18,15 +18,25 @@ std::size_t bytes_of(const iovec* iov, std::size_t count) noexcept {
     return bytes;
 }
 
+// Not one that must meet its receive, or of whose end nothing is said. What was injected has to be
+// copied.
+bool can_be_plain(std::uint64_t flags) noexcept {
+    return (flags & (FI_COMPLETION | FI_MATCH_COMPLETE | FI_INJECT | FI_INJECT_COMPLETE)) ==
+           FI_COMPLETION;
+}
+
 }  // namespace
 
 ssize_t EndpointImpl::send(const SendArguments& a) {
-    if (a.iov_count == 1 && may_report_early(a.flags) &&
-        !(a.flags & FI_INJECT && a.iov->iov_len > options.inject_bytes) &&
-        send_small(a.iov->iov_base, a.iov->iov_len, a.to, a.tag, a.data, a.flags,
-                   a.flags & FI_COMPLETION, a.context))
-        return 0;
-    return send_any(a);
+    if (a.iov_count != 1 || (a.flags & FI_INJECT && a.iov->iov_len > options.inject_bytes))
+        return send_any(a);
+    const bool wants_entry = a.flags & FI_COMPLETION && bindings.transmit != nullptr;
+    const bool sent = may_report_early(a.flags)
+                          ? send_small(a.iov->iov_base, a.iov->iov_len, a.to, a.tag, a.data,
+                                       a.flags, wants_entry, a.context)
+                          : wants_entry && can_be_plain(a.flags) &&
+                                (a.flags & FI_TAGGED ? send_plain<true>(a) : send_plain<false>(a));
+    return sent ? 0 : send_any(a);
 }
 
 ssize_t EndpointImpl::send_any(const SendArguments& a) {

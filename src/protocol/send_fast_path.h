@@ -42,12 +42,13 @@ template <bool kIsTagged, bool kHasData>
                                            is_reported);
 }
 
-// More than that, as a SEND: in the work queue entry, copied to a buffer, or, if it may stay, from
-// where it stands. kFull: nothing was done, and the caller has to call send().
+// More than that, as a SEND: in the work queue entry, copied to a buffer, or, if there is an entry
+// of its end, from where it stands. kFull: nothing was done, and the caller has to call send().
 template <bool kIsTagged, bool kHasData>
 [[gnu::noinline]] EagerSender::Result EndpointImpl::send_eager(Peer& peer, const void* buffer,
                                                                std::size_t bytes, std::uint64_t tag,
-                                                               std::uint64_t data, bool may_stay,
+                                                               std::uint64_t data,
+                                                               EntryOfSend wanted,
                                                                void* context) noexcept {
     using Result = EagerSender::Result;
     if (tuples || bytes > options.eager_bytes) return Result::kFull;
@@ -68,7 +69,14 @@ template <bool kIsTagged, bool kHasData>
     work.immediate = static_cast<std::uint32_t>(data);
     work.remote_srq = peer.name.srqn;
     WrContext sent;
-    if (may_stay) sent.what = WrContext::kOwn;
+    const bool is_later = wanted == EntryOfSend::kWhenDone;
+    if (is_later) {
+        sent.user = this;
+        sent.context = context;
+        sent.what = WrContext::kEntry | (kIsTagged ? WrContext::kTagged : 0);
+    } else if (wanted == EntryOfSend::kWhenCopied) {
+        sent.what = WrContext::kOwn;
+    }
     const auto sge_of = [](const void* at, std::size_t length, std::uint32_t key) {
         return ibv_sge{reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(length),
                        key};
@@ -81,7 +89,7 @@ template <bool kIsTagged, bool kHasData>
             return Result::kFull;
         ++counts.inlined;
     } else {
-        if (may_stay) {
+        if (wanted != EntryOfSend::kNone) {  // it may stay where it is
             const iovec whole{const_cast<void*>(buffer), bytes};
             if (Reuse::Buffer* const reused = reuse_.source(whole, ReuseCosts::kSend)) [[unlikely]]
                 return eager_.send_reused(
@@ -112,7 +120,7 @@ template <bool kIsTagged, bool kHasData>
     peer.outgoing.count_sequenced();
     flow_.count_sent(peer, bytes);
     flow_.count_posted(peer, bytes);
-    return Result::kCopied;
+    return is_later ? Result::kLater : Result::kCopied;
 }
 
 // To a peer on the same host: up to what a slot of its ring has room for. The report is made at
@@ -168,7 +176,8 @@ template <bool kIsTagged, bool kHasData>
     if (bytes != sizeof tail) [[unlikely]] {
         if (bytes > sizeof tail || bytes > options.inline_bytes) {
             const EagerSender::Result sent = send_eager<kIsTagged, kHasData>(
-                *peer, buffer, bytes, tag, data, wants_entry, context);
+                *peer, buffer, bytes, tag, data,
+                wants_entry ? EntryOfSend::kWhenCopied : EntryOfSend::kNone, context);
             if (sent == EagerSender::Result::kLater) return true;
             if (sent != EagerSender::Result::kCopied) return false;
         } else if (!send_few<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data, wants_entry)) {
@@ -185,6 +194,23 @@ template <bool kIsTagged, bool kHasData>
         entry.flags = FI_SEND | (kIsTagged ? FI_TAGGED : FI_MSG);
     }
     return true;
+}
+
+// With an entry when the device has done it. False: nothing was done.
+template <bool kIsTagged>
+[[gnu::always_inline]] inline bool EndpointImpl::send_plain(const SendArguments& a) noexcept {
+    Peer* peer;
+    const std::size_t bytes = a.iov->iov_len;
+    if (!peers.find_quickly(a.to, peer) || peer->small == nullptr || bytes == 0 ||
+        !bindings.transmit->has_room())
+        return false;
+    const auto by = [&]<bool kHasData> {
+        return send_eager<kIsTagged, kHasData>(*peer, a.iov->iov_base, bytes, a.tag, a.data,
+                                               EntryOfSend::kWhenDone, a.context);
+    };
+    if (!(a.flags & FI_REMOTE_CQ_DATA))
+        return by.template operator()<false>() == EagerSender::Result::kLater;
+    return a.data <= UINT32_MAX && by.template operator()<true>() == EagerSender::Result::kLater;
 }
 
 // kind: FI_TAGGED, FI_REMOTE_CQ_DATA; known when this is compiled, mostly. wants_entry: as soon as

@@ -91,5 +91,44 @@ TEST(Counters, CountWhatEndpointsDo) {
     }
 }
 
+// There is no CQ for sends, so FI_COMPLETION asks for what nobody could read.
+TEST(Counters, CountSendsThatHaveNoCompletionQueue) {
+    World world;
+    const auto sent = open_counter(world.domain.get());
+    Station receiver(world);
+    receiver.enable();
+    const auto av = open_av(world.domain.get());
+    const auto cq = open_cq(world.domain.get(), FI_CQ_FORMAT_TAGGED, FI_WAIT_NONE);
+    const auto ep = open_endpoint(world.domain.get(), world.info.get());
+    ASSERT_EQ(fi_ep_bind(ep.get(), av.handle(), 0), 0);
+    ASSERT_EQ(fi_ep_bind(ep.get(), sent.handle(), FI_SEND | FI_WRITE | FI_READ), 0);
+    ASSERT_EQ(fi_ep_bind(ep.get(), cq.handle(), FI_RECV), 0);
+    ASSERT_EQ(fi_enable(ep.get()), 0);
+    fi_addr_t to = FI_ADDR_NOTAVAIL;
+    ASSERT_EQ(fi_av_insert(av.get(), receiver.name, 1, &to, 0, nullptr), 1);
+    std::vector<char> bytes(900), room(900);
+    std::uint64_t count = 0;
+    for (const std::uint64_t flags : {std::uint64_t{0}, std::uint64_t{FI_TRANSMIT_COMPLETE}})
+        for (int again = 0; again < 3; ++again)
+            for (const std::size_t length : {8u, 60u, 900u}) {
+                const iovec piece{bytes.data(), length};
+                fi_msg_tagged message{};
+                message.msg_iov = &piece;
+                message.iov_count = 1;
+                message.addr = to;
+                ASSERT_EQ(fi_trecv(receiver.ep.get(), room.data(), room.size(), nullptr,
+                                   FI_ADDR_UNSPEC, 0, 0, nullptr),
+                          0);
+                const auto send = [&] {
+                    return fi_tsendmsg(ep.get(), &message, FI_COMPLETION | flags);
+                };
+                ASSERT_EQ(insist(cq.get(), send), 0);
+                fi_cq_tagged_entry entry;
+                ASSERT_EQ(next(receiver.receive.get(), entry, cq.get()), 0);
+                EXPECT_EQ(entry.len, length);
+                EXPECT_EQ(fi_cntr_wait(sent.get(), ++count, 20'000), 0);
+            }
+}
+
 }  // namespace
 }  // namespace heddle::test

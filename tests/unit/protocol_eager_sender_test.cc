@@ -159,7 +159,8 @@ TEST_F(EagerSenderTest, WhatIsCopiedMayBeReportedAtOnce) {
         core_.end_wr(buffers_);
         may_be_early_ = true;
         EXPECT_EQ(send(bytes), Result::kCopied);
-        EXPECT_EQ(core_.posted.back().sent.what, 0) << "by the caller, and by nobody else";
+        EXPECT_EQ(core_.posted.back().sent.what, WrContext::kOwn)
+            << "not a second time, by the device";
         EXPECT_EQ(core_.posted.back().sent.context, nullptr);
         core_.end_wr(buffers_);
     }

@@ -36,6 +36,9 @@ struct EagerReport {
     bool may_be_early = false;  // it may be reported as soon as the payload is copied
 };
 
+// Whether a message that is sent has an entry of its end.
+enum class EntryOfSend { kNone, kWhenCopied, kWhenDone };
+
 class EagerSender {
 public:
     // kCopied: the payload is copied, and the end is not reported later.
