@@ -208,8 +208,8 @@ const Call kCalls[] = {
      }},
     {"MoveAndLeaveAnywhere",
      [](const Plot& m) {
-         return answer_of(mremap(m.data(), kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP),
-                          kPages);
+         return answer_of(
+             mremap(m.data(), kBytes, kBytes, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, nullptr), kPages);
      }},
     {"MoveThereAndBack",
      [](const Plot& m) {
