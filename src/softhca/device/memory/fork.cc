@@ -173,16 +173,20 @@ void remove_net() noexcept {
 
 // Runs in the parent, on devices where fork does not copy: there the kernel leaves the pages that
 // the device knows to the child, and gives the parent new ones at its next store. The device now
-// sees the stores of neither process.
+// sees the stores of neither process. The caller holds the sharing mutex, and not the exchange lock,
+// which comes behind the lock of what is noted.
 void take_pages_from_parent() noexcept {
     Sharing& sharing = Sharing::instance();
     for (std::size_t i = 0; i < g_fork.count; ++i) {
         Copy& copy = g_fork.copies[i];
         if (!copy.noted) continue;
         void* const wanted = reinterpret_cast<void*>(copy.address);
-        if (libc::mremap(reinterpret_cast<void*>(copy.memory), copy.length, copy.length,
-                         MREMAP_MAYMOVE | MREMAP_FIXED, wanted) == MAP_FAILED)
-            continue;
+        {
+            const std::lock_guard exchanging(sharing.exchange_lock);
+            if (libc::mremap(reinterpret_cast<void*>(copy.memory), copy.length, copy.length,
+                             MREMAP_MAYMOVE | MREMAP_FIXED, wanted) == MAP_FAILED)
+                continue;
+        }
         try {
             sharing.replaced(copy.address, copy.address + copy.length);
         } catch (const std::bad_alloc&) {
@@ -220,15 +224,15 @@ void atfork_prepare() noexcept {
 void atfork_parent() noexcept {
     SOFTHCA_ASSERT(libc::getpid() == g_fork.parent && !g_fork.placed);
     remove_net();
+    Sharing& sharing = Sharing::instance();
+    arena_unlock_after_fork(false);
+    sharing.exchange_lock.unlock();
     if (!copies_on_fork()) take_pages_from_parent();
     for (std::size_t i = 0; i < g_fork.count; ++i)
         if (g_fork.copies[i].length != 0)
             libc::munmap(reinterpret_cast<void*>(g_fork.copies[i].memory), g_fork.copies[i].length);
     forget_copies();
-    Sharing& sharing = Sharing::instance();
-    arena_unlock_after_fork(false);
     g_forking.store(false, std::memory_order_relaxed);
-    sharing.exchange_lock.unlock();
     sharing.mutex.unlock();
 }
 
