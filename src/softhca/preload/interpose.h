@@ -20,18 +20,27 @@
 #define SOFTHCA_INTERPOSE(symbol, result, function, parameters) \
     extern "C" SOFTHCA_EXPORT result function parameters __asm__(#symbol)
 
-// The versioned symbols are made by a directive of the assembler.
+// The versioned symbols are made by a directive of the assembler. Sanitizers find libc's functions
+// by dlsym, too, and would go past ours. So below a sanitizer these are functions like all others.
 //
-//   SOFTHCA_INTERPOSE_VERSIONED(madvise, int, interpose_madvise, (void*, size_t, int) noexcept);
-//   SOFTHCA_VERSIONED_NAME(madvise, madvise, interpose_madvise);
+//   SOFTHCA_INTERPOSE_VERSIONED(mmap, void*, interpose_mmap, (void*, ...) noexcept);
+//   SOFTHCA_VERSIONED_NAME(mmap, interpose_mmap);
+//   SOFTHCA_VERSIONED_ALSO(mmap64, mmap, interpose_mmap);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SOFTHCA_INTERPOSE_VERSIONED SOFTHCA_INTERPOSE
+#define SOFTHCA_VERSIONED_NAME(symbol, function) static_assert(true)
+#define SOFTHCA_VERSIONED_ALSO SOFTHCA_ALSO
+#else
 #define SOFTHCA_INTERPOSE_VERSIONED(symbol, result, function, parameters) \
     extern "C" SOFTHCA_EXPORT result function parameters __asm__("interposed_" #symbol)
+#define SOFTHCA_VERSIONED_NAME(symbol, function) SOFTHCA_VERSIONED_ALSO(symbol, symbol, function)
 #if defined(__clang__)
-#define SOFTHCA_VERSIONED_NAME(name, symbol, function) \
+#define SOFTHCA_VERSIONED_ALSO(name, symbol, function) \
     __asm__(".symver interposed_" #symbol ", " #name "@" SOFTHCA_LIBC_VERSION)
 #else  // as an attribute, because link-time optimisation loses asm statements
-#define SOFTHCA_VERSIONED_NAME(name, symbol, function) \
+#define SOFTHCA_VERSIONED_ALSO(name, symbol, function) \
     extern "C" decltype(function) function __attribute__((symver(#name "@" SOFTHCA_LIBC_VERSION)))
+#endif
 #endif
 
 // A second name of a function defined above.

@@ -63,8 +63,8 @@ int interpose_ioctl(int fd, unsigned long request, ...) noexcept {
 SOFTHCA_INTERPOSE_VERSIONED(mmap, void*, interpose_mmap,
                             (void* address, std::size_t length, int prot, int flags, int fd,
                              off_t offset) noexcept);
-SOFTHCA_VERSIONED_NAME(mmap, mmap, interpose_mmap);
-SOFTHCA_VERSIONED_NAME(mmap64, mmap, interpose_mmap);
+SOFTHCA_VERSIONED_NAME(mmap, interpose_mmap);
+SOFTHCA_VERSIONED_ALSO(mmap64, mmap, interpose_mmap);
 void* interpose_mmap(void* address, std::size_t length, int prot, int flags, int fd,
                      off_t offset) noexcept {
     const bool of_file = fd >= 0 && (flags & MAP_ANONYMOUS) == 0;
@@ -78,7 +78,7 @@ void* interpose_mmap(void* address, std::size_t length, int prot, int flags, int
 SOFTHCA_INTERPOSE_VERSIONED(mremap, void*, interpose_mremap,
                             (void* address, std::size_t old_length, std::size_t new_length,
                              int flags, ...) noexcept);
-SOFTHCA_VERSIONED_NAME(mremap, mremap, interpose_mremap);
+SOFTHCA_VERSIONED_NAME(mremap, interpose_mremap);
 void* interpose_mremap(void* address, std::size_t old_length, std::size_t new_length, int flags,
                        ...) noexcept {
     va_list arguments;
@@ -92,7 +92,7 @@ void* interpose_mremap(void* address, std::size_t old_length, std::size_t new_le
 
 SOFTHCA_INTERPOSE_VERSIONED(madvise, int, interpose_madvise,
                             (void* address, std::size_t length, int advice) noexcept);
-SOFTHCA_VERSIONED_NAME(madvise, madvise, interpose_madvise);
+SOFTHCA_VERSIONED_NAME(madvise, interpose_madvise);
 int interpose_madvise(void* address, std::size_t length, int advice) noexcept {
     return device::memory::advise(address, length, advice, beneath());
 }
