@@ -109,6 +109,7 @@ TEST(FragmentedMessage, EndsWithItsSender) {
     Options options;
     options.endpoints = Category::kMpiEverywhere;
     options.timeouts.keepalive_s = 1;
+    options.timeouts.connect_ms = 5'000;  // it may die while the reader connects to it
     Child dying([&](softhca::test::Channel& channel) {
         const EndpointAddress name = channel.receive<EndpointAddress>();
         End sender(options);
