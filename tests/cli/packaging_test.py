@@ -74,7 +74,7 @@ class Library(Case):
                 text += re.sub(r"//[^\n]*", "", file.read())
         declared = set(re.findall(r"\bSOFTHCA_(?:INTERPOSE|ALSO)\(\s*(\w+)", text))
         declared |= set(re.findall(r'visibility\("default"\)\)\) \w+ (\w+)\(', text))
-        versioned = set(re.findall(r"\bSOFTHCA_VERSIONED_NAME\(\s*(\w+)", text))
+        versioned = set(re.findall(r"\bSOFTHCA_VERSIONED_(?:NAME|ALSO)\(\s*(\w+)", text))
         self.assertGreater(len(declared), 100)
         lines = output_of("nm", "-D", "--defined-only", LIBRARY).splitlines()
         exported = {line.split()[-1] for line in lines if line.split()[-2] != "A"}
