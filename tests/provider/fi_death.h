@@ -74,4 +74,15 @@ inline fi_addr_t address_on(Board& board, Station& station) {
     return address;
 }
 
+// The one that lives, with the address of the other, or FI_ADDR_NOTAVAIL.
+struct Survivor {
+    explicit Survivor(Board& board, fi_wait_obj wait = FI_WAIT_NONE) : station(world, wait) {
+        station.enable();
+        to = address_on(board, station);
+    }
+    World world;
+    Station station;
+    fi_addr_t to;
+};
+
 }  // namespace heddle::test

@@ -47,10 +47,8 @@ int next_sent(Station& station, bool asleep) {
 // way when the peer dies.
 template <bool kAsleep>
 int sender(Board& board) {
-    World world;
-    Station station(world, kAsleep ? FI_WAIT_FD : FI_WAIT_NONE);
-    station.enable();
-    const fi_addr_t to = address_on(board, station);
+    Survivor survivor(board, kAsleep ? FI_WAIT_FD : FI_WAIT_NONE);
+    auto& [world, station, to] = survivor;
     if (to == FI_ADDR_NOTAVAIL) return 1;
     const std::vector<char> large(100'000);
     const auto send = [&] {
@@ -148,10 +146,8 @@ int full_receiver(Board& board) {
 
 // They are at the device when the peer dies, and asked for no completion.
 int injector_of_many(Board& board) {
-    World world;
-    Station station(world);
-    station.enable();
-    const fi_addr_t to = address_on(board, station);
+    Survivor survivor(board);
+    auto& [world, station, to] = survivor;
     if (to == FI_ADDR_NOTAVAIL) return 1;
     const std::uint64_t value = 1;
     fid_ep* const ep = station.ep.get();
@@ -184,10 +180,8 @@ TEST_F(Death, EachInjectedMessageThatIsLostHasAnEntry) {
 // Messages with an entry each: of 8, 60, 900 and 20000 bytes. Those that have been reported are
 // not a second time when the peer dies. So each error has the context of a send without an entry.
 int sender_of_many(Board& board) {
-    World world;
-    Station station(world);
-    station.enable();
-    const fi_addr_t to = address_on(board, station);
+    Survivor survivor(board);
+    auto& [world, station, to] = survivor;
     if (to == FI_ADDR_NOTAVAIL) return 1;
     constexpr std::size_t kSizes[] = {8, 60, 900, 20000};
     const std::vector<char> bytes(kSizes[3]);
@@ -234,10 +228,8 @@ TEST_F(Death, NoMessageIsReportedTwice) { run(full_receiver, sender_of_many); }
 
 // Sends one message, and is killed after the receiver has it.
 int talker(Board& board) {
-    World world;
-    Station station(world);
-    station.enable();
-    const fi_addr_t to = address_on(board, station);
+    Survivor survivor(board);
+    auto& [world, station, to] = survivor;
     if (to == FI_ADDR_NOTAVAIL) return 1;
     std::memcpy(board.other, station.name, kNameBytes);
     board.other_named = true;

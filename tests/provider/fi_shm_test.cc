@@ -228,10 +228,8 @@ constexpr std::size_t kSenders = 3;
 template <bool kWrites>
 int counting_sender(Board& board, std::uint64_t number, const char* shm) {
     setenv("FI_HEDDLE_SHM", shm, 1);
-    World world;
-    Station station(world);
-    station.enable();
-    const fi_addr_t to = address_on(board, station);
+    Survivor survivor(board);
+    auto& [world, station, to] = survivor;
     if (to == FI_ADDR_NOTAVAIL) return 1;
     struct Target {
         std::uint64_t address, key;
