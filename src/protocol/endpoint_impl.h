@@ -63,7 +63,7 @@ public:
 
     // The fast paths. False: nothing was done, the caller has to send(), or progress().
     bool send_small(const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag,
-                    std::uint64_t data, std::uint64_t kind, bool wants_entry,
+                    std::uint64_t data, std::uint64_t kind, EntryOfSend wanted,
                     void* context) noexcept;
     bool receive_plain(void* buffer, std::size_t bytes, std::uint64_t from, std::uint64_t tag,
                        std::uint64_t ignore, void* context);
@@ -95,7 +95,7 @@ private:
     // send_fast_path.h
     template <bool kIsTagged, bool kHasData>
     bool send_small_of_kind(const void* buffer, std::size_t bytes, std::uint64_t to,
-                            std::uint64_t tag, std::uint64_t data, bool wants_entry,
+                            std::uint64_t tag, std::uint64_t data, EntryOfSend wanted,
                             void* context) noexcept;
     template <bool kIsTagged, bool kHasData>
     bool post_small(Peer& peer, std::uint64_t tag, std::uint64_t tail, std::uint32_t bytes,
@@ -104,8 +104,6 @@ private:
     EagerSender::Result send_eager(Peer& peer, const void* buffer, std::size_t bytes,
                                    std::uint64_t tag, std::uint64_t data, EntryOfSend wanted,
                                    void* context) noexcept;
-    template <bool kIsTagged>
-    bool send_plain(const SendArguments& arguments) noexcept;
     template <bool kIsTagged, bool kHasData>
     bool send_few(Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag,
                   std::uint64_t data, bool is_reported) noexcept;

@@ -31,12 +31,15 @@ ssize_t EndpointImpl::send(const SendArguments& a) {
     if (a.iov_count != 1 || (a.flags & FI_INJECT && a.iov->iov_len > options.inject_bytes))
         return send_any(a);
     const bool wants_entry = a.flags & FI_COMPLETION && bindings.transmit != nullptr;
-    const bool sent = may_report_early(a.flags)
-                          ? send_small(a.iov->iov_base, a.iov->iov_len, a.to, a.tag, a.data,
-                                       a.flags, wants_entry, a.context)
-                          : wants_entry && can_be_plain(a.flags) &&
-                                (a.flags & FI_TAGGED ? send_plain<true>(a) : send_plain<false>(a));
-    return sent ? 0 : send_any(a);
+    const bool is_early = may_report_early(a.flags);
+    if (!is_early && !(wants_entry && can_be_plain(a.flags))) return send_any(a);
+    const EntryOfSend wanted = !wants_entry ? EntryOfSend::kNone
+                               : is_early   ? EntryOfSend::kWhenCopied
+                                            : EntryOfSend::kWhenDone;
+    return send_small(a.iov->iov_base, a.iov->iov_len, a.to, a.tag, a.data, a.flags, wanted,
+                      a.context)
+               ? 0
+               : send_any(a);
 }
 
 ssize_t EndpointImpl::send_any(const SendArguments& a) {

@@ -161,23 +161,25 @@ template <bool kIsTagged, bool kHasData>
 template <bool kIsTagged, bool kHasData>
 [[gnu::always_inline]] inline bool EndpointImpl::send_small_of_kind(
     const void* buffer, std::size_t bytes, std::uint64_t to, std::uint64_t tag, std::uint64_t data,
-    bool wants_entry, void* context) noexcept {
+    EntryOfSend wanted, void* context) noexcept {
+    const bool is_later = wanted == EntryOfSend::kWhenDone;
+    const bool wants_entry = wanted != EntryOfSend::kNone;
     Peer* peer;
     if (!peers.find_quickly(to, peer)) [[unlikely]]
         return false;
     if (wants_entry && !bindings.transmit->has_room()) [[unlikely]]
         return false;
     if (peer->small == nullptr) [[unlikely]]
-        return peer->shm_small != nullptr &&
+        return !is_later && peer->shm_small != nullptr &&
                send_small_by_shm<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data, wants_entry,
                                                       context);
     if (kHasData && data > UINT32_MAX) return false;
+    if (is_later && bytes == 0) return false;
     std::uint64_t tail;
-    if (bytes != sizeof tail) [[unlikely]] {
-        if (bytes > sizeof tail || bytes > options.inline_bytes) {
-            const EagerSender::Result sent = send_eager<kIsTagged, kHasData>(
-                *peer, buffer, bytes, tag, data,
-                wants_entry ? EntryOfSend::kWhenCopied : EntryOfSend::kNone, context);
+    if (bytes != sizeof tail || is_later) [[unlikely]] {
+        if (bytes > sizeof tail || bytes > options.inline_bytes || is_later) {
+            const EagerSender::Result sent =
+                send_eager<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data, wanted, context);
             if (sent == EagerSender::Result::kLater) return true;
             if (sent != EagerSender::Result::kCopied) return false;
         } else if (!send_few<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data, wants_entry)) {
@@ -196,33 +198,15 @@ template <bool kIsTagged, bool kHasData>
     return true;
 }
 
-// With an entry when the device has done it. False: nothing was done.
-template <bool kIsTagged>
-[[gnu::always_inline]] inline bool EndpointImpl::send_plain(const SendArguments& a) noexcept {
-    Peer* peer;
-    const std::size_t bytes = a.iov->iov_len;
-    if (!peers.find_quickly(a.to, peer) || peer->small == nullptr || bytes == 0 ||
-        !bindings.transmit->has_room())
-        return false;
-    const auto by = [&]<bool kHasData> {
-        return send_eager<kIsTagged, kHasData>(*peer, a.iov->iov_base, bytes, a.tag, a.data,
-                                               EntryOfSend::kWhenDone, a.context);
-    };
-    if (!(a.flags & FI_REMOTE_CQ_DATA))
-        return by.template operator()<false>() == EagerSender::Result::kLater;
-    return a.data <= UINT32_MAX && by.template operator()<true>() == EagerSender::Result::kLater;
-}
-
-// kind: FI_TAGGED, FI_REMOTE_CQ_DATA; known when this is compiled, mostly. wants_entry: as soon as
-// it is copied, as by FI_COMPLETION where may_report_early(). False: nothing was done, and the
-// caller has to call send().
+// kind: FI_TAGGED, FI_REMOTE_CQ_DATA; known when this is compiled, mostly, as is `wanted`. False:
+// nothing was done, and the caller has to call send().
 [[gnu::always_inline]] inline bool EndpointImpl::send_small(const void* buffer, std::size_t bytes,
                                                             std::uint64_t to, std::uint64_t tag,
                                                             std::uint64_t data, std::uint64_t kind,
-                                                            bool wants_entry,
+                                                            EntryOfSend wanted,
                                                             void* context) noexcept {
-    const auto by = [&]<bool kIsTagged, bool kHasData> {
-        return send_small_of_kind<kIsTagged, kHasData>(buffer, bytes, to, tag, data, wants_entry,
+    const auto by = [&]<bool kIsTagged, bool kHasData>() __attribute__((always_inline)) {
+        return send_small_of_kind<kIsTagged, kHasData>(buffer, bytes, to, tag, data, wanted,
                                                        context);
     };
     if (kind & FI_REMOTE_CQ_DATA)

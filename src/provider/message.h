@@ -14,7 +14,8 @@ inline ssize_t send_one(fid_ep* handle, const void* buffer, std::size_t bytes, v
                         void* context) noexcept {
     const auto& at = static_cast<const Endpoint&>(*handle);
     if (at.fast.sends != nullptr && !at.too_long(bytes) &&
-        at.fast.sends->send_small(buffer, bytes, to, tag, data, kind, true, context)) [[likely]]
+        at.fast.sends->send_small(buffer, bytes, to, tag, data, kind,
+                                  protocol::EntryOfSend::kWhenCopied, context)) [[likely]]
         return 0;
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
         HEDDLE_DEBUG_ASSERT((endpoint.sending.flags & kind) == 0,
@@ -39,7 +40,8 @@ inline ssize_t inject(fid_ep* handle, const void* buffer, std::size_t bytes, fi_
                       std::uint64_t tag, std::uint64_t data, std::uint64_t kind) noexcept {
     const auto& at = static_cast<const Endpoint&>(*handle);
     if (at.fast.injects != nullptr && bytes <= at.inject_bytes &&
-        at.fast.injects->send_small(buffer, bytes, to, tag, data, kind, false, nullptr)) [[likely]]
+        at.fast.injects->send_small(buffer, bytes, to, tag, data, kind,
+                                    protocol::EntryOfSend::kNone, nullptr)) [[likely]]
         return 0;
     return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
         if (bytes > endpoint.inject_bytes) [[unlikely]]

@@ -36,7 +36,8 @@ struct EagerReport {
     bool may_be_early = false;  // it may be reported as soon as the payload is copied
 };
 
-// Whether a message that is sent has an entry of its end.
+// When a message that is sent has an entry of its end: never, as soon as it is copied (where
+// may_report_early()), or when the device has done it.
 enum class EntryOfSend { kNone, kWhenCopied, kWhenDone };
 
 class EagerSender {

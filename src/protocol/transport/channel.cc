@@ -170,7 +170,7 @@ unsigned Channel::poll_verbs(unsigned most) {
 }
 
 // Publishing each entry would cost a store; publishing none until the queue is empty could let what
-// callbacks post meanwhile overrun it.
+// callbacks post meanwhile overrun it. Flat: each completion of a send goes through all of this.
 [[gnu::flatten]] void Channel::other(const mlx5_cqe64& cqe) {
     completed(direct_cq_->completion(cqe));
     if (++unpublished_ < kPolledAtOnce) return;

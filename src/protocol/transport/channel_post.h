@@ -19,9 +19,9 @@ namespace heddle::protocol {
            (sent.buffer != nullptr && send_buffers_.is_half_taken());
 }
 
-// A program whose sends end at once need not poll. When half of the buffers are
-// taken, each WR with a buffer would have a CQE of its own. One look at the CQ by 16 of them, where
-// a CQE mostly stands for kSignalEvery, costs less.
+// A program whose sends end at once need not poll. When half of the buffers are taken, each WR with
+// a buffer would have a CQE of its own. One look at the CQ by 16 of them, where a CQE mostly stands
+// for kSignalEvery, costs less.
 [[gnu::always_inline]] inline bool Channel::should_poll(
     const Connection& connection) const noexcept {
     return send_buffers_.is_half_taken() && connection.posted_ % kPolledAtOnce == 0;
