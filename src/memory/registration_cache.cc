@@ -271,16 +271,18 @@ void RegistrationCache::list(Region& region) noexcept {
 
 RegistrationCache::Region* RegistrationCache::find(std::uintptr_t begin, std::uintptr_t end,
                                                    int access) noexcept {
+    const auto serves = [&](const Region& region) {
+        return region.begin_ <= begin && region.end_ >= end && (region.access_ & access) == access;
+    };
+    if (newest_ != nullptr && serves(*newest_)) return newest_;  // a buffer that is used again
     const std::uintptr_t lowest = begin > longest_ ? begin - longest_ : 0;
     for (auto at = regions_.upper_bound(begin); at != regions_.begin();) {
         --at;
         if (at->first < lowest) break;
         Region& region = *at->second;
-        if (region.end_ < end || (region.access_ & access) != access) continue;
-        if (&region != newest_) {
-            unlink(region);
-            newest(region);
-        }
+        if (!serves(region)) continue;
+        unlink(region);
+        newest(region);
         return &region;
     }
     return nullptr;

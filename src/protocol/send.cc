@@ -28,7 +28,8 @@ bool can_be_plain(std::uint64_t flags) noexcept {
 }  // namespace
 
 ssize_t EndpointImpl::send(const SendArguments& a) {
-    if (a.iov_count != 1 || (a.flags & FI_INJECT && a.iov->iov_len > options.inject_bytes))
+    if (a.iov_count != 1 || a.iov->iov_len > options.eager_bytes ||
+        (a.flags & FI_INJECT && a.iov->iov_len > options.inject_bytes))
         return send_any(a);
     const bool wants_entry = a.flags & FI_COMPLETION && bindings.transmit != nullptr;
     const bool is_early = may_report_early(a.flags);

@@ -82,10 +82,9 @@ template <bool kIsTagged, bool kHasData>
                        key};
     };
     if (is_inline) {
-        const ibv_sge sges[2] = {sge_of(header, sizeof header, 0), sge_of(buffer, bytes, 0)};
-        work.sges = sges;
-        work.flags = post::kInline;
-        if (channel->post_direct(*peer.small, work, sent) != post::Posted::kOk)
+        if (channel->post_message<kHasData>(*peer.small, header[0], header[1], buffer, bytes,
+                                            static_cast<std::uint32_t>(data), peer.srq,
+                                            sent) != post::Posted::kOk)
             return Result::kFull;
         ++counts.inlined;
     } else {

@@ -109,50 +109,156 @@ TEST_F(DirectPost, InlineWriteByteForByte) {
     EXPECT_EQ(shown.posted(), 1u);
 }
 
-// post_small() writes the same WQE as post_now().
-TEST_F(DirectPost, SmallMessagesAreAsAllOthers) {
-    std::array<std::byte, 24> message;
-    for (std::size_t i = 0; i < message.size(); ++i)
-        message[i] = static_cast<std::byte>(0x30 + i);
+// The short ways write the same WQE as post_now(). `post` posts `work` by a short way to a queue that
+// counts ids; `used`: bytes of the WQE.
+template <class Post>
+void expect_as_post_now(ibv_qp& qp, const WorkRequest& work, std::size_t used, const Post& post) {
+    Shown expected;
+    g_shown = &expected;
+    Mlx5SendQueue<SingleThreaded> usual(&qp, false, 200, false);
+    ASSERT_EQ(usual.post_now(work), Posted::kOk);
+    Shown got;
+    g_shown = &got;
+    Mlx5SendQueue<SingleThreaded> small(&qp, false, 200, false);
+    small.count_ids_from(0);
+    int noted = 0;
+    ASSERT_EQ(post(small, [&] { ++noted; }), Posted::kOk);
+    EXPECT_EQ(noted, 1);
+    using Bytes = std::vector<std::byte>;
+    EXPECT_EQ(Bytes(got.ring, got.ring + used), Bytes(expected.ring, expected.ring + used));
+    EXPECT_EQ(Bytes(got.uar, got.uar + used), Bytes(expected.uar, expected.uar + used));
+    EXPECT_EQ(got.posted(), expected.posted());
+}
+
+// post_small() of 16 to 24 bytes, and post_message() of 16 to 184.
+TEST_F(DirectPost, ShortMessagesAreAsAllOthers) {
+    for (std::size_t i = 0; i < payload.size(); ++i)
+        payload[i] = static_cast<std::uint8_t>(0x30 + i);
     const std::uint32_t srq = 0xabcde, immediate = 0x01020304;
+    const auto word = [&](std::size_t at) {
+        std::uint64_t value;
+        std::memcpy(&value, payload.data() + at, sizeof value);
+        return value;
+    };
     for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_XRC_SEND})
-        for (std::uint32_t tail_bytes = 0; tail_bytes <= 8; ++tail_bytes)
+        for (std::uint32_t more = 0; more <= 168; more += more < 80 ? 1 : 11)
             for (const bool has_immediate : {false, true})
                 for (const bool signaled : {false, true}) {
                     qp.qp_type = type;
-                    const ibv_sge all{reinterpret_cast<std::uintptr_t>(message.data()),
-                                      16 + tail_bytes, 0};
+                    piece.length = 16 + more;
                     WorkRequest work;
                     work.opcode = has_immediate ? Opcode::kSendImm : Opcode::kSend;
                     work.flags = static_cast<std::uint8_t>(kInline | (signaled ? kSignaled : 0));
-                    work.sges = {&all, 1};
+                    work.sges = {&piece, 1};
                     work.immediate = immediate;
                     work.remote_srq = srq;
-                    Shown expected;
-                    g_shown = &expected;
-                    Mlx5SendQueue<SingleThreaded> usual(&qp, false, 200, false);
-                    ASSERT_EQ(usual.post_now(work), Posted::kOk);
-
-                    Shown got;
-                    g_shown = &got;
-                    Mlx5SendQueue<SingleThreaded> small(&qp, false, 200, false);
-                    small.count_ids_from(0);
-                    std::uint64_t first, second, tail = 0;
-                    std::memcpy(&first, message.data(), 8);
-                    std::memcpy(&second, message.data() + 8, 8);
-                    std::memcpy(&tail, message.data() + 16, tail_bytes);
-                    ASSERT_EQ(has_immediate
-                                  ? small.post_small<true>(first, second, tail, tail_bytes,
-                                                           immediate, htobe32(srq), signaled, [] {})
-                                  : small.post_small<false>(first, second, tail, tail_bytes, 0,
-                                                            htobe32(srq), signaled, [] {}),
-                              Posted::kOk);
-                    const std::size_t used =
-                        (type == IBV_QPT_RC ? 16 : 32) + 4 + 16 + std::size_t{tail_bytes};
-                    EXPECT_EQ(bytes(got.ring, used), bytes(expected.ring, used));
-                    EXPECT_EQ(bytes(got.uar, used), bytes(expected.uar, used));
-                    EXPECT_EQ(got.posted(), expected.posted());
+                    const std::size_t used = (type == IBV_QPT_RC ? 16 : 32) + 4 + piece.length;
+                    const auto* const rest =
+                        reinterpret_cast<const std::byte*>(payload.data()) + 16;
+                    expect_as_post_now(qp, work, used, [&](auto& queue, const auto& noted) {
+                        return has_immediate
+                                   ? queue.template post_message<true>(word(0), word(8), rest, more,
+                                                                       immediate, htobe32(srq),
+                                                                       signaled, noted)
+                                   : queue.template post_message<false>(word(0), word(8), rest,
+                                                                        more, 0, htobe32(srq),
+                                                                        signaled, noted);
+                    });
+                    if (more > 8) continue;
+                    std::uint64_t tail = 0;
+                    std::memcpy(&tail, rest, more);
+                    expect_as_post_now(qp, work, used, [&](auto& queue, const auto& noted) {
+                        return has_immediate
+                                   ? queue.template post_small<true>(word(0), word(8), tail, more,
+                                                                     immediate, htobe32(srq),
+                                                                     signaled, noted)
+                                   : queue.template post_small<false>(word(0), word(8), tail, more,
+                                                                      0, htobe32(srq), signaled,
+                                                                      noted);
+                    });
                 }
+}
+
+// post_transfer(): reads, writes, and writes of up to 12 inline bytes.
+TEST_F(DirectPost, ShortTransfersAreAsAllOthers) {
+    for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_XRC_SEND})
+        for (const Opcode opcode : {Opcode::kRead, Opcode::kWrite})
+            for (const bool is_inline : {false, true})
+                for (const bool signaled : {false, true})
+                    for (std::uint32_t length = 1; length <= 12; ++length) {
+                        if (is_inline && opcode == Opcode::kRead) continue;
+                        qp.qp_type = type;
+                        piece.length = length;
+                        WorkRequest work = write(piece, is_inline ? kInline : 0);
+                        work.opcode = opcode;
+                        work.remote_srq = 0xabcde;
+                        ASSERT_TRUE(Mlx5SendQueue<SingleThreaded>::is_transfer(work));
+                        WorkRequest usual = work;
+                        if (signaled) usual.flags |= kSignaled;
+                        const std::size_t used =
+                            (type == IBV_QPT_RC ? 32 : 48) + (is_inline ? 4 + length : 16);
+                        expect_as_post_now(qp, usual, used, [&](auto& queue, const auto& noted) {
+                            return queue.post_transfer(work, signaled, noted);
+                        });
+                    }
+}
+
+TEST_F(DirectPost, KnowsWhatIsNoShortTransfer) {
+    using Queue = Mlx5SendQueue<SingleThreaded>;
+    EXPECT_TRUE(Queue::is_transfer(write(piece, 0)));
+    for (const std::uint8_t flag : {kFence, kSolicited, kSignaled})
+        EXPECT_FALSE(Queue::is_transfer(write(piece, flag))) << int{flag};
+    for (const Opcode opcode : {Opcode::kSend, Opcode::kWriteImm, Opcode::kFetchAdd, Opcode::kNop}) {
+        WorkRequest work = write(piece, 0);
+        work.opcode = opcode;
+        EXPECT_FALSE(Queue::is_transfer(work));
+    }
+    piece.length = 13;
+    EXPECT_TRUE(Queue::is_transfer(write(piece, 0)));
+    EXPECT_FALSE(Queue::is_transfer(write(piece, kInline)));
+    piece.length = 0;
+    EXPECT_FALSE(Queue::is_transfer(write(piece, 0))) << "zero means 2 GiB";
+    const ibv_sge two[] = {piece, piece};
+    WorkRequest work = write(piece, 0);
+    work.sges = two;
+    EXPECT_FALSE(Queue::is_transfer(work));
+}
+
+// Long and short messages in turns, each of which completes at once: they have the whole ring, and
+// what would wrap is left to post_now().
+TEST_F(DirectPost, ShortMessagesUseTheWholeRing) {
+    Mlx5SendQueue<SingleThreaded> queue(&qp, false, 200, false);
+    queue.count_ids_from(0);
+    unsigned wrapped = 0;
+    for (std::uint32_t round = 0; round < 200; ++round) {
+        const std::uint32_t more = round * 37 % 169;
+        const auto counter = static_cast<std::uint16_t>(shown.posted());
+        const std::uint32_t blocks = (16 + 4 + 16 + more + 63) / 64;
+        const bool wraps = counter % kBlocks + blocks > kBlocks;
+        const Posted posted =
+            queue.post_message<false>(1, 2, reinterpret_cast<std::byte*>(payload.data()), more, 0,
+                                      0, false, [] {});
+        EXPECT_EQ(posted, wraps ? Posted::kInvalid : Posted::kOk) << round;
+        if (wraps) {
+            ++wrapped;
+            piece.length = 16 + more;
+            WorkRequest work;
+            work.flags = kInline;
+            work.sges = {&piece, 1};
+            ASSERT_EQ(queue.post_now(work), Posted::kOk);
+        }
+        EXPECT_EQ(static_cast<std::uint16_t>(shown.posted() - counter), blocks);
+        EXPECT_EQ(queue.completed(counter), round);
+    }
+    EXPECT_GT(wrapped, 10U);
+    // Not completed: it fills up, and no message is half there.
+    const std::uint32_t before = shown.posted();
+    unsigned taken = 0;
+    for (; taken < 100; ++taken)
+        if (queue.post_message<false>(1, 2, nullptr, 0, 0, 0, false, [] {}) != Posted::kOk) break;
+    EXPECT_EQ(taken, kBlocks);
+    EXPECT_EQ(shown.posted() - before, kBlocks);
+    EXPECT_EQ(queue.post_message<false>(1, 2, nullptr, 0, 0, 0, false, [] {}), Posted::kFull);
 }
 
 TEST_F(DirectPost, QpWithoutSendQueueIsRefused) {

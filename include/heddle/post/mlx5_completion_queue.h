@@ -209,6 +209,19 @@ public:
         return out;
     }
 
+    /// Completes the request of a CQE that says only that it is done: without an error, and without
+    /// a result in the CQE. What most are; completion() asks for all that others have.
+    /// @param id of the request
+    /// @return false: nothing was done, and the caller calls completion()
+    [[gnu::always_inline]] bool is_done(const mlx5_cqe64& cqe, std::uint64_t& id) noexcept {
+        constexpr unsigned kKind = 0xf0 | MLX5_INLINE_SCATTER_32 | MLX5_INLINE_SCATTER_64;
+        if ((cqe.op_own & kKind) != MLX5_CQE_REQ << 4) return false;
+        SendQueue* const queue = reporter_of(be32toh(cqe.sop_drop_qpn) & 0xffffff).send;
+        if (queue == nullptr) return false;
+        id = queue->completed(be16toh(cqe.wqe_counter));
+        return true;
+    }
+
     /// Requests an event for the next CQE that has not been polled. The caller has read the events
     /// of earlier calls and called event_read() for each.
     /// @param solicited_only only a solicited CQE or an error raises the event

@@ -6,41 +6,18 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
-#include <string_view>
 
 #include "heddle/detail/assert.h"
+#include "heddle/post/mlx5_doorbell.h"
 #include "heddle/post/mlx5_objects.h"
 #include "heddle/post/mlx5_wqe.h"
-#include "heddle/post/softhca_hooks.h"
 #include "heddle/post/stores.h"
-#include "heddle/post/uuar.h"
 
 namespace heddle::post {
-
-namespace detail {
-
-// Whether a WQE goes to the register whole (BlueFlame), as libmlx5's environment variables say.
-// libmlx5 reads them when it opens a device. The direct path reads them when a queue is
-// constructed, so the queues of one process can differ.
-struct RegisterPolicy {
-    bool blueflame_for_all =
-        true;               // MLX5_POST_SEND_PREFER_BF; false: WQEs with inline payload only
-    bool blueflame = true;  // not MLX5_SHUT_UP_BF
-};
-inline RegisterPolicy register_policy() noexcept {
-    const char* prefer = std::getenv("MLX5_POST_SEND_PREFER_BF");
-    const char* shut = std::getenv("MLX5_SHUT_UP_BF");
-    RegisterPolicy policy;
-    policy.blueflame_for_all = prefer == nullptr || std::string_view(prefer) != "0";
-    policy.blueflame = shut == nullptr || std::string_view(shut) == "0";
-    return policy;
-}
-
-}  // namespace detail
 
 /// The send queue of an mlx5 QP (RC, or XRC send), written without libmlx5.
 ///
@@ -85,11 +62,7 @@ public:
         ring_.blocks = out.sq.wqe_cnt;
         ring_.mask = ring_.blocks - 1;
         ring_.end = ring_.begin + std::size_t{ring_.blocks} * detail::kBlock;
-        record_ = out.dbrec + MLX5_SND_DBR;
-        uuar_ = detail::uuar_at(out.bf.reg, out.bf.size, register_shared);
-        const detail::RegisterPolicy policy = detail::register_policy();
-        if (policy.blueflame) blueflame_inline_ = uuar_->half_bytes / detail::kUnit;
-        if (policy.blueflame_for_all) blueflame_gathered_ = blueflame_inline_;
+        doorbell_.emplace(out, register_shared);
         if (depth_ == 0 || depth_ > ring_.blocks) depth_ = ring_.blocks;
         HEDDLE_ASSERT(depth_ <= 1u << 15, "counters have 16 bits");
         ends_mask_ = std::bit_ceil(depth_) - 1;
@@ -98,7 +71,7 @@ public:
         qpn_and_units_of_small_ = std::uint64_t{htobe32(qpn_ << 8 | (xrc_ ? 4 : 3))} << 32;
         flags_of_small_[0] = htobe32(mode_);
         flags_of_small_[1] = htobe32(std::uint32_t{mode_} | MLX5_WQE_CTRL_CQ_UPDATE);
-        small_goes_whole_ = xrc_ && !uuar_->shared && blueflame_inline_ >= detail::kUnitsInBlock;
+        small_goes_whole_ = xrc_ && doorbell_->takes_small();
     }
 
     /// Makes completions count: the id of the n-th request is `base` + n (n from 0, 32 bits),
@@ -140,7 +113,7 @@ public:
         const Posted posted = append(request, last);
         if (posted != Posted::kOk) return posted;
         if (pending_ == 0) [[likely]] {
-            ring_register(last, blueflame_units(request.flags & kInline));
+            ring(last, request.flags & kInline);
         } else {
             last_ = last;
             has_inline_ = has_inline_ || (request.flags & kInline);
@@ -178,7 +151,7 @@ public:
                             "find_room_for_small() looked at both");
         // The inline segment begins with a length of four bytes, which shifts all other words.
         const std::uint32_t length = htobe32((detail::kUnit + tail_bytes) | MLX5_INLINE_SEG);
-        const SmallEntry entry{
+        const detail::SmallEntry entry{
             .control = {qpn_and_units_of_small_ |
                             htobe32(std::uint32_t{counter_} << 8 |
                                     (kImmediate ? MLX5_OPCODE_SEND_IMM : MLX5_OPCODE_SEND)),
@@ -195,14 +168,107 @@ public:
         ends_[number & ends_mask_] = end;
         noted();
         if (small_goes_whole_) [[likely]] {
-            ring_small(entry, begin, end);
+            detail::store<true>(entry, begin);
+            doorbell_->ring_small(entry, end, ends_.get());
         } else {
             if (xrc_)
-                store<true>(entry, begin);
+                detail::store<true>(entry, begin);
             else
-                store<false>(entry, begin);
+                detail::store<false>(entry, begin);
             ring_one(begin, xrc_ ? 4 : 3);
         }
+        return Posted::kOk;
+    }
+
+    /// Posts an inline SEND of 16 bytes and some more, where post_now() would ask for each part of
+    /// the request.
+    ///
+    /// @tparam kImmediate as for post_small()
+    /// @param first,second,immediate,srq,signaled,noted as for post_small()
+    /// @param rest,rest_bytes what follows the first 16 bytes
+    /// @return kOk; kFull: poll, then try again; kInvalid: as post_small(), or too many bytes, or
+    ///     the WQE would wrap in the ring: the caller uses post_now()
+    template <bool kImmediate, class Noted>
+    [[gnu::always_inline]] Posted post_message(std::uint64_t first, std::uint64_t second,
+                                               const std::byte* rest, std::uint32_t rest_bytes,
+                                               std::uint32_t immediate, std::uint64_t srq,
+                                               bool signaled, const Noted& noted) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        const std::uint32_t bytes = detail::kUnit + rest_bytes;
+        if (bytes > max_inline_) return Posted::kInvalid;
+        const std::uint32_t units =
+            (xrc_ ? 2 : 1) +
+            (bytes + std::uint32_t{sizeof(mlx5_wqe_inl_data_seg)} + detail::kUnit - 1) /
+                detail::kUnit;
+        const std::uint32_t blocks = (units + detail::kUnitsInBlock - 1) / detail::kUnitsInBlock;
+        if (small_until_ - number_ < blocks) [[unlikely]] {
+            if (const Posted refused = find_room_for_small(); refused != Posted::kOk)
+                return refused;
+            if (small_until_ - number_ < blocks) return Posted::kFull;
+        }
+        std::byte* const begin = ring_.block(counter_);
+        if (begin + std::size_t{blocks} * detail::kBlock > ring_.end) [[unlikely]]
+            return Posted::kInvalid;
+        std::byte* at = begin;
+        detail::put_segment(
+            at, control_word(kImmediate ? MLX5_OPCODE_SEND_IMM : MLX5_OPCODE_SEND, units),
+            flags_of_small_[signaled ? 1 : 0] |
+                (kImmediate ? std::uint64_t{htobe32(immediate)} << 32 : 0));
+        if (xrc_) detail::put_segment(at, srq, 0);
+        detail::put_inline(at, bytes, first, second, rest, rest_bytes);
+        ++number_;
+        counter_ = static_cast<std::uint16_t>(counter_ + blocks);
+        small_until_ -= blocks - 1;
+        ends_[number_ & ends_mask_] = counter_;
+        noted();
+        ring({begin, units}, true);
+        return Posted::kOk;
+    }
+
+    /// Is it a request for post_transfer()? An RDMA WRITE or READ of one SGE, without immediate
+    /// data, fence or event, and of no more inline bytes than fit into one block.
+    static bool is_transfer(const WorkRequest& request) noexcept {
+        constexpr std::uint32_t kMostInline = detail::kUnit - sizeof(mlx5_wqe_inl_data_seg);
+        return (request.opcode == Opcode::kWrite
+                    ? (request.flags & ~kInline) == 0
+                    : request.opcode == Opcode::kRead && request.flags == 0) &&
+               request.sges.size() == 1 && request.sges.front().length != 0 &&
+               (request.flags == 0 || request.sges.front().length <= kMostInline);
+    }
+
+    /// Posts a request for which is_transfer() is true: a WQE of one block. WorkRequest::id has no
+    /// meaning.
+    /// @param signaled,noted as for post_small()
+    /// @return as post_small(): kInvalid: the caller uses post_now()
+    template <class Noted>
+    [[gnu::always_inline]] Posted post_transfer(const WorkRequest& request, bool signaled,
+                                                const Noted& noted) noexcept {
+        const std::lock_guard<Lock> guard(lock_);
+        HEDDLE_DEBUG_ASSERT(is_transfer(request));
+        if (number_ == small_until_) [[unlikely]] {
+            if (const Posted refused = find_room_for_small(); refused != Posted::kOk)
+                return refused;
+        }
+        const std::uint32_t units = xrc_ ? 4 : 3;
+        const bool is_read = request.opcode == Opcode::kRead, is_inline = request.flags != 0;
+        std::byte* const begin = ring_.block(counter_);
+        std::byte* at = begin;
+        detail::put_segment(
+            at, control_word(is_read ? MLX5_OPCODE_RDMA_READ : MLX5_OPCODE_RDMA_WRITE, units),
+            flags_of_small_[signaled ? 1 : 0]);
+        if (xrc_) detail::put_segment(at, htobe32(request.remote_srq), 0);
+        detail::put_segment(at, htobe64(request.remote_address), htobe32(request.remote_key));
+        const ibv_sge& sge = request.sges.front();
+        if (is_inline)
+            detail::put_few_inline(at, reinterpret_cast<const std::byte*>(sge.addr), sge.length);
+        else
+            detail::put_segment(at, std::uint64_t{htobe32(sge.lkey)} << 32 | htobe32(sge.length),
+                                htobe64(sge.addr));
+        ++number_;
+        ++counter_;
+        ends_[number_ & ends_mask_] = counter_;
+        noted();
+        ring({begin, units}, is_inline);
         return Posted::kOk;
     }
 
@@ -252,6 +318,12 @@ private:
         std::uint32_t units;
     };
 
+    // The first eight bytes of the control segment of the next WQE.
+    std::uint64_t control_word(std::uint32_t opcode, std::uint32_t units) const noexcept {
+        return std::uint64_t{htobe32(qpn_ << 8 | units)} << 32 |
+               htobe32(std::uint32_t{counter_} << 8 | opcode);
+    }
+
     [[gnu::always_inline]] Posted append(const WorkRequest& request, Last& last) noexcept {
         const detail::WqeShape shape = detail::wqe_shape(request, xrc_);
         // The field ds has six bits.
@@ -275,48 +347,13 @@ private:
         return Posted::kOk;
     }
 
-    // The words of a WQE of post_small().
-    struct SmallEntry {
-        std::uint64_t control[2];
-        std::uint64_t srq;
-        std::uint64_t payload[4];
-    };
-    // Stores a whole block by eight bytes in ascending order, as registers require.
-    template <bool kXrc>
-    [[gnu::always_inline]] static void store(const SmallEntry& entry, std::byte* to) noexcept {
-        detail::store_register(to, entry.control[0]);
-        detail::store_register(to + 8, entry.control[1]);
-        if (kXrc) {
-            detail::store_register(to + 16, entry.srq);
-            detail::store_register(to + 24, 0);
-        }
-        std::byte* const at = to + (kXrc ? 2 : 1) * detail::kUnit;
-        detail::store_register(at, entry.payload[0]);
-        detail::store_register(at + 8, entry.payload[1]);
-        detail::store_register(at + 16, entry.payload[2]);
-        detail::store_register(at + 24, entry.payload[3]);
-        if (!kXrc) {
-            detail::store_register(to + 48, 0);
-            detail::store_register(to + 56, 0);
-        }
-    }
-    // Rings the doorbell of a small WQE with an XRC segment, on a register that no other QP uses.
-    [[gnu::always_inline]] void ring_small(const SmallEntry& entry, std::byte* begin,
-                                           std::uint16_t end) noexcept {
-        store<true>(entry, begin);
-        detail::release_to_device(ends_.get());
-        detail::order_memory_stores();
-        detail::store_record(record_, htobe32(end));
-        detail::Uuar& uuar = *uuar_;
-        std::byte* const at = uuar.address + uuar.offset;
-        detail::begin_register_stores();
-        store<true>(entry, at);
-        detail::end_register_stores();
-        uuar.offset ^= uuar.half_bytes;
-        if (hook_ != nullptr) hook_(at);
+    // Rings the doorbell for one WQE, which is the only one since the last doorbell.
+    [[gnu::always_inline]] void ring(const Last& last, bool is_inline) noexcept {
+        doorbell_->ring(ring_, last.entry, last.units, doorbell_->most_units(is_inline), counter_,
+                        ends_.get());
     }
     [[gnu::noinline]] void ring_one(const std::byte* entry, std::uint32_t units) noexcept {
-        ring_register({entry, units}, blueflame_inline_);
+        ring({entry, units}, true);
     }
     // Reads done_ only when the room that was known before has been used.
     [[gnu::noinline]] Posted find_room_for_small() noexcept {
@@ -330,64 +367,24 @@ private:
         return small_until_ != number_ ? Posted::kOk : Posted::kFull;
     }
 
-    // A single WQE of at most blueflame_units goes to the register whole. The device need not fetch
-    // it.
-    [[gnu::always_inline]] void ring_register(const Last& last,
-                                              std::uint32_t blueflame_units) noexcept {
-        detail::release_to_device(ends_.get());
-        detail::order_memory_stores();
-        detail::store_record(record_, htobe32(counter_));
-        detail::Uuar& uuar = *uuar_;
-        HEDDLE_DEBUG_ASSERT(uuar.half_bytes == 0 || uuar.offset <= uuar.half_bytes);
-        if (uuar.shared) {
-            uuar.lock.lock();
-            ++uuar.locks_taken;
-        }
-        std::byte* const at = uuar.address + uuar.offset;
-        detail::begin_register_stores();
-        if (last.units <= blueflame_units && last.units > 1) {
-            const std::byte* from = last.entry;
-            std::uint32_t offset = 0;
-            do {
-                detail::store_register64(at + offset, from);
-                from += detail::kBlock;
-                if (from == ring_.end) from = ring_.begin;
-                offset += detail::kBlock;
-            } while (offset < last.units * detail::kUnit);
-        } else {
-            std::uint64_t first;
-            std::memcpy(&first, last.entry, sizeof first);
-            detail::store_register(at, first);
-        }
-        detail::end_register_stores();
-        uuar.offset ^= uuar.half_bytes;
-        if (uuar.shared) uuar.lock.unlock();
-        if (hook_ != nullptr) hook_(at);
-    }
-
     // Rings the doorbell for what post() has put into the ring.
     [[gnu::noinline]] void ring_pending() noexcept {
         HEDDLE_DEBUG_ASSERT(pending_ != 0 && pending_ <= depth_);
-        ring_register(last_, pending_ == 1 ? blueflame_units(has_inline_) : 0);
+        doorbell_->ring(ring_, last_.entry, last_.units,
+                        pending_ == 1 ? doorbell_->most_units(has_inline_) : 0, counter_,
+                        ends_.get());
         pending_ = 0;
         has_inline_ = false;
-    }
-
-    std::uint32_t blueflame_units(bool is_inline) const noexcept {
-        return is_inline ? blueflame_inline_ : blueflame_gathered_;
     }
 
     Lock lock_;
     detail::Ring ring_;
     std::uint32_t depth_;
-    __be32* record_ = nullptr;
-    std::shared_ptr<detail::Uuar> uuar_;
+    std::optional<detail::SendDoorbell> doorbell_;  // always there
     std::uint32_t qpn_;
     bool xrc_;
     std::uint8_t mode_;
     std::uint32_t max_inline_;
-    std::uint32_t blueflame_inline_ = 0, blueflame_gathered_ = 0;  // most units; 0: never
-    detail::Doorbell hook_ = detail::doorbell_hook();
     std::uint64_t qpn_and_units_of_small_ = 0;  // part of the control segment of post_small()
     std::uint64_t flags_of_small_[2] = {};      // not signaled, signaled
     bool small_goes_whole_ = false;             // post_small() uses ring_small()

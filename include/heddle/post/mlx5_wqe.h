@@ -118,6 +118,35 @@ private:
     std::byte* at_;
 };
 
+// Writes the inline segment of a message of `bytes`, 16 of which are two words. It does not wrap.
+[[gnu::always_inline]] inline void put_inline(std::byte* at, std::uint32_t bytes,
+                                              std::uint64_t first, std::uint64_t second,
+                                              const std::byte* rest,
+                                              std::uint32_t rest_bytes) noexcept {
+    const std::uint32_t length = htobe32(bytes | MLX5_INLINE_SEG);
+    std::memcpy(at, &length, sizeof length);
+    at += sizeof length;
+    put_segment(at, first, second);
+    if (rest_bytes >= kUnit && rest_bytes <= kBlock) {  // by units; the last two may overlap
+        for (std::uint32_t i = 0; i + kUnit < rest_bytes; i += kUnit)
+            std::memcpy(at + i, rest + i, kUnit);
+        std::memcpy(at + rest_bytes - kUnit, rest + rest_bytes - kUnit, kUnit);
+    } else if (rest_bytes != 0) {
+        std::memcpy(at, rest, rest_bytes);
+    }
+}
+
+// Writes an inline segment that is one unit: of at most 12 bytes.
+[[gnu::always_inline]] inline void put_few_inline(std::byte* at, const std::byte* from,
+                                                  std::uint32_t bytes) noexcept {
+    const std::uint32_t length = htobe32(bytes | MLX5_INLINE_SEG);
+    std::memcpy(at, &length, sizeof length);
+    if (bytes == sizeof(std::uint64_t)) [[likely]]
+        std::memcpy(at + sizeof length, from, sizeof(std::uint64_t));
+    else
+        std::memcpy(at + sizeof length, from, bytes);
+}
+
 // Reads a WQE that is in the ring.
 class WqeReader {
 public:

@@ -13,6 +13,7 @@
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/shm/shm_ring.h"
+#include "protocol/transport/channel_post.h"
 #include "protocol/wireup/connector_report.h"
 
 namespace heddle::protocol {
@@ -187,6 +188,20 @@ void Core::wake(Peer& peer) {
 }
 
 bool Core::send_by_device(Peer& peer, std::span<const std::byte> bytes) {
+    const bool is_inline = bytes.size() <= channel->limits().max_inline;
+    if (is_inline && peer.connection->direct()) [[likely]] {
+        const std::byte* const at = bytes.data();
+        const post::Posted posted = channel->post_message<false>(
+            *peer.connection, word_at(at), word_at(at + sizeof(std::uint64_t)),
+            at + sizeof(Header), bytes.size() - sizeof(Header), 0, peer.srq,
+            {.what = WrContext::kOwn});
+        if (posted != post::Posted::kInvalid) return posted == post::Posted::kOk;
+    }
+    return send_by_work_request(peer, bytes, is_inline);
+}
+
+[[gnu::noinline]] bool Core::send_by_work_request(Peer& peer, std::span<const std::byte> bytes,
+                                                  bool is_inline) {
     post::WorkRequest work;
     work.opcode = post::Opcode::kSend;
     work.remote_srq = peer.name.srqn;
@@ -195,7 +210,7 @@ bool Core::send_by_device(Peer& peer, std::span<const std::byte> bytes) {
     work.sges = {&sge, 1};
     WrContext sent;
     sent.what = WrContext::kOwn;
-    if (bytes.size() <= channel->limits().max_inline) {
+    if (is_inline) {
         work.flags = post::kInline;
         return channel->post(*peer.connection, work, sent) == post::Posted::kOk;
     }

@@ -90,6 +90,7 @@ private:
     static bool must_go_by_device(const Peer& peer, std::span<const std::byte> bytes) noexcept;
     bool send_by_shm(Peer& peer, std::span<const std::byte> bytes);
     bool send_by_device(Peer& peer, std::span<const std::byte> bytes);
+    bool send_by_work_request(Peer& peer, std::span<const std::byte> bytes, bool is_inline);
     bool send_wake(Peer& peer);
     void flush_waiting() final;
 

@@ -55,16 +55,13 @@ Peer& PeerTable::of(const EndpointAddress& wanted) {
 }
 
 // The number of a QP that is gone may be another's later.
-[[gnu::noinline]] Peer* PeerTable::source(std::uint32_t qpn, std::uint16_t endpoint) {
+Peer* PeerTable::find_source(std::uint32_t qpn, std::uint16_t endpoint) {
     const std::uint64_t key = std::uint64_t{qpn} << 16 | endpoint;
     if (owners_->removals() != source_removals_) [[unlikely]] {
         source_removals_ = owners_->removals();
         sources_.clear();
         last_source_ = &nobody_;
     }
-    if (last_source_ != &nobody_ && last_source_qpn_ == qpn &&
-        last_source_->name.endpoint == endpoint)
-        return last_source_;
     Peer*& known = sources_[key];
     if (known == nullptr) {
         const std::optional<EndpointAddress> asker = owners_->asker(qpn);

@@ -49,7 +49,12 @@ public:
 
     // The peer whose process asked for that target QP, and which has that number there. nullptr:
     // there is no such QP.
-    Peer* source(std::uint32_t qpn, std::uint16_t endpoint);
+    [[gnu::always_inline]] Peer* source(std::uint32_t qpn, std::uint16_t endpoint) {
+        if (qpn == last_source_qpn_ && endpoint == last_source_->name.endpoint &&
+            owners_->removals() == source_removals_ && last_source_ != &nobody_) [[likely]]
+            return last_source_;
+        return find_source(qpn, endpoint);
+    }
     // The peer of the last call, and whether a message that begins so (without kTaggedStart) and
     // came by that QP is the next one of that peer.
     Peer& last_source() const noexcept { return *last_source_; }
@@ -67,6 +72,8 @@ public:
     auto end() const noexcept { return peers_.end(); }
 
 private:
+    Peer* find_source(std::uint32_t qpn, std::uint16_t endpoint);
+
     const AddressVector& addresses_;
     const EndpointAddress& own_;
     const TargetOwners* owners_ = nullptr;

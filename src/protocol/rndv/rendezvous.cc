@@ -15,17 +15,11 @@
 namespace heddle::protocol {
 namespace {
 
-std::span<const std::byte> bytes_of(std::span<const Segment> segments) noexcept {
-    return std::as_bytes(segments);
-}
-
 // Local buffers as a peer names them.
-std::size_t segments_of(const LocalBuffers& local,
-                        std::array<Segment, kMaxSegments>& out) noexcept {
+void add_segments(MessageWriter& message, const LocalBuffers& local) noexcept {
     for (std::size_t i = 0; i < local.count; ++i)
-        out[i] = {reinterpret_cast<std::uintptr_t>(local.iov[i].iov_base), local.iov[i].iov_len,
-                  local.remote_keys[i], 0};
-    return local.count;
+        message.add(Segment{reinterpret_cast<std::uintptr_t>(local.iov[i].iov_base),
+                            local.iov[i].iov_len, local.remote_keys[i], 0});
 }
 
 }  // namespace
@@ -68,8 +62,7 @@ bool RendezvousProtocol::send_rts(SendRequest& t) {
     if (put) header.flags |= Header::kPut;
     if (has_data) header.flags |= Header::kWideData;
     if (t.late.is_late) header.flags |= Header::kLater;
-    std::array<Segment, kMaxSegments> segments;
-    const std::size_t count = put ? 0 : segments_of(t.bulk.local, segments);
+    const std::size_t count = put ? 0 : t.bulk.local.count;
     const RtsBody body{SlotPool<SendRequest>::id(t), t.bytes, static_cast<std::uint32_t>(count),
                        t.by_shm ? RtsBody::kByProcess : 0u};
     std::byte room[kMostControlBytes];
@@ -78,7 +71,8 @@ bool RendezvousProtocol::send_rts(SendRequest& t) {
     if (t.late.is_late)
         message.add(PlaceBody{t.peer->outgoing.sent - std::min(t.late.place, t.peer->outgoing.sent),
                               t.late.order, 0});
-    message.add(body).add_bytes(bytes_of({segments.data(), count}));
+    message.add(body);
+    if (!put) add_segments(message, t.bulk.local);
     if (!core_.send_control(*t.peer, message.written())) return false;
     t.peer->outgoing.count_sequenced();
     t.step = SendRequest::Step::kAnswer;
@@ -123,14 +117,13 @@ bool FetchedMessage::try_post() {
 
 bool RendezvousProtocol::send_cts(FetchedMessage& fetched) {
     HEDDLE_ASSERT(!fetched.started, "one CTS a message");
-    std::array<Segment, kMaxSegments> segments;
-    const std::size_t count = segments_of(fetched.bulk.local, segments);
     const CtsBody cts{fetched.message.operation, SlotPool<FetchedMessage>::id(fetched),
-                      fetched.taken, static_cast<std::uint32_t>(count), 0};
+                      fetched.taken, static_cast<std::uint32_t>(fetched.bulk.local.count), 0};
     const Header header{Kind::kCts, 0, core_.name.endpoint, fetched.peer->name.endpoint, 0, 0};
     std::byte room[kMostControlBytes];
     MessageWriter message(room, header);
-    message.add(cts).add_bytes(bytes_of({segments.data(), count}));
+    message.add(cts);
+    add_segments(message, fetched.bulk.local);
     if (!core_.send_control(*fetched.peer, message.written())) return false;
     fetched.started = true;
     fetched.reply = OutstandingReply(*fetched.peer);

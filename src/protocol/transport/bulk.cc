@@ -23,7 +23,17 @@ bool LocalBuffers::use(memory::RegistrationCache& cache, const iovec* from, std:
     HEDDLE_ASSERT(sges == 0 || from != nullptr);
     release();
     cache_ = &cache;
-    count = 0;
+    if (sges == 1 && bytes != 0 && (descriptors == nullptr || *descriptors == nullptr)) [[likely]] {
+        HEDDLE_ASSERT(bytes <= from->iov_len, "the caller moves no more than its buffer has");
+        auto* const region = cache.get(from->iov_base, bytes, access);
+        if (region == nullptr) return false;
+        iov[0] = {from->iov_base, bytes};
+        registrations_[0] = region;
+        local_keys[0] = region->local_key();
+        remote_keys[0] = region->remote_key();
+        count = 1;
+        return true;
+    }
     for (std::size_t i = 0; i < sges && bytes != 0; ++i) {
         if (from[i].iov_len == 0) continue;
         if (count == kMaxSegments) {

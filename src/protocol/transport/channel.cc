@@ -128,6 +128,14 @@ Connection& Channel::connection(const EndpointAddress& from, const EndpointAddre
 
 post::Posted Channel::post(Connection& connection, post::WorkRequest& work,
                            const WrContext& sent) noexcept {
+    if (connection.direct_ && connection.direct_->is_transfer(work)) [[likely]] {
+        const auto posted =
+            post_quietly(connection, sent, [&](bool signal) __attribute__((always_inline)) {
+                return connection.direct_->post_transfer(
+                    work, signal, [&] { note(connection, sent, signal); });
+            });
+        if (posted != post::Posted::kInvalid) return posted;
+    }
     if (!has_room(connection)) [[unlikely]]
         return post::Posted::kFull;
     const bool signal = is_signaled(connection, sent);
@@ -172,7 +180,10 @@ unsigned Channel::poll_verbs(unsigned most) {
 // Publishing each entry would cost a store; publishing none until the queue is empty could let what
 // callbacks post meanwhile overrun it. Flat: each completion of a send goes through all of this.
 [[gnu::flatten]] void Channel::other(const mlx5_cqe64& cqe) {
-    completed(direct_cq_->completion(cqe));
+    if (std::uint64_t id; direct_cq_->is_done(cqe, id)) [[likely]]
+        finish(*connections_[id >> 32], static_cast<std::uint32_t>(id), 0, 0);
+    else
+        completed(direct_cq_->completion(cqe));
     if (++unpublished_ < kPolledAtOnce) return;
     unpublished_ = 0;
     direct_cq_->publish();

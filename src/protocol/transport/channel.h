@@ -161,13 +161,12 @@ public:
     // kFull: poll() first. The SGEs' memory must stay until the WR is done, unless inline.
     post::Posted post(Connection& connection, post::WorkRequest& work,
                       const WrContext& sent) noexcept;
-    // A message of 16 bytes and up to 8 more, as they lie in memory, on a connection that is
-    // direct(); in channel_post.h. kInvalid: the caller uses post(). `taken` is called if it is
-    // taken, before the doorbell.
-    template <bool kImmediate, class Taken>
-    post::Posted post_small(Connection& connection, std::uint64_t first, std::uint64_t second,
-                            std::uint64_t tail, std::uint32_t tail_bytes, std::uint32_t immediate,
-                            std::uint64_t srq, const WrContext& sent, const Taken& taken) noexcept;
+    // A SEND of 16 bytes and as many more as fit inline, on a connection that is direct(); in
+    // channel_post.h. kInvalid: the caller uses post().
+    template <bool kImmediate>
+    post::Posted post_message(Connection& connection, std::uint64_t first, std::uint64_t second,
+                              const void* rest, std::size_t rest_bytes, std::uint32_t immediate,
+                              std::uint64_t srq, const WrContext& sent) noexcept;
 
     // Tells users and parts of up to `most` completions; gives receive buffers back to the device.
     // In channel_poll.h, for a user that takes its own messages where they are found.
@@ -195,6 +194,16 @@ public:
 
 private:
     friend class EndpointImpl;
+    // A message of 16 bytes and up to 8 more, as they lie in memory, on a connection that is
+    // direct(); in channel_post.h. kInvalid: the caller uses post(). `taken` is called if it is
+    // taken, before the doorbell.
+    template <bool kImmediate, class Taken>
+    post::Posted post_small(Connection& connection, std::uint64_t first, std::uint64_t second,
+                            std::uint64_t tail, std::uint32_t tail_bytes, std::uint32_t immediate,
+                            std::uint64_t srq, const WrContext& sent, const Taken& taken) noexcept;
+    template <class Post>
+    post::Posted post_quietly(Connection& connection, const WrContext& sent,
+                              const Post& post) noexcept;
     // The same as post() where has_room(), on a connection that is direct(). Inlined: what the
     // caller's compiler knows of the WR - opcode, flags, number of SGEs - is not asked for again.
     post::Posted post_direct(Connection& connection, post::WorkRequest& work,

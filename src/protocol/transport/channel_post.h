@@ -72,11 +72,12 @@ namespace heddle::protocol {
     return posted;
 }
 
-template <bool kImmediate, class Taken>
-[[gnu::always_inline]] inline post::Posted Channel::post_small(
-    Connection& connection, std::uint64_t first, std::uint64_t second, std::uint64_t tail,
-    std::uint32_t tail_bytes, std::uint32_t immediate, std::uint64_t srq, const WrContext& sent,
-    const Taken& taken) noexcept {
+// Calls post(signaled) where there is room for one more. Mostly nothing is asked: find_quiet() knows
+// how many WRs need no CQE.
+template <class Post>
+[[gnu::always_inline]] inline post::Posted Channel::post_quietly(Connection& connection,
+                                                                 const WrContext& sent,
+                                                                 const Post& post) noexcept {
     bool signal = false;
     if (sent.needs_completion() ||
         static_cast<std::int32_t>(connection.quiet_until_ - connection.posted_) <= 0) {
@@ -85,12 +86,36 @@ template <bool kImmediate, class Taken>
         signal = is_signaled(connection, sent);
         if (!sent.needs_completion()) connection.find_quiet();
     }
+    return post(signal);
+}
+
+template <bool kImmediate, class Taken>
+[[gnu::always_inline]] inline post::Posted Channel::post_small(
+    Connection& connection, std::uint64_t first, std::uint64_t second, std::uint64_t tail,
+    std::uint32_t tail_bytes, std::uint32_t immediate, std::uint64_t srq, const WrContext& sent,
+    const Taken& taken) noexcept {
     // its id is its number: see make_qp()
-    return connection.direct_->post_small<kImmediate>(first, second, tail, tail_bytes, immediate,
-                                                      srq, signal, [&] {
-                                                          note(connection, sent, signal);
-                                                          taken();
-                                                      });
+    return post_quietly(connection, sent, [&](bool signal) __attribute__((always_inline)) {
+        return connection.direct_->post_small<kImmediate>(first, second, tail, tail_bytes,
+                                                          immediate, srq, signal, [&] {
+                                                              note(connection, sent, signal);
+                                                              taken();
+                                                          });
+    });
+}
+
+template <bool kImmediate>
+[[gnu::always_inline]] inline post::Posted Channel::post_message(
+    Connection& connection, std::uint64_t first, std::uint64_t second, const void* rest,
+    std::size_t rest_bytes, std::uint32_t immediate, std::uint64_t srq,
+    const WrContext& sent) noexcept {
+    HEDDLE_DEBUG_ASSERT(sent.buffer == nullptr, "nothing is copied but into the entry");
+    return post_quietly(connection, sent, [&](bool signal) __attribute__((always_inline)) {
+        return connection.direct_->post_message<kImmediate>(
+            first, second, static_cast<const std::byte*>(rest),
+            static_cast<std::uint32_t>(rest_bytes), immediate, srq, signal,
+            [&] { note(connection, sent, signal); });
+    });
 }
 
 }  // namespace heddle::protocol

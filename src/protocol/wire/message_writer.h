@@ -27,7 +27,10 @@ public:
     template <class Field>
         requires std::is_trivially_copyable_v<Field>
     MessageWriter& add(const Field& field) noexcept {
-        return add_bytes(std::as_bytes(std::span(&field, 1)));
+        HEDDLE_DEBUG_ASSERT(sizeof field <= room_.size() - used_, "a message longer than its room");
+        std::memcpy(room_.data() + used_, &field, sizeof field);
+        used_ += sizeof field;
+        return *this;
     }
     MessageWriter& add_bytes(std::span<const std::byte> bytes) noexcept {
         HEDDLE_DEBUG_ASSERT(bytes.size() <= room_.size() - used_, "a message longer than its room");

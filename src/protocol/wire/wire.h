@@ -260,7 +260,9 @@ struct Message {
         TupleClosedBody tuple_closed;
         ShmOpenBody shm_open;
     };
-    Segment segments[kMaxSegments];  // of kRts and kCts
+    union {  // parse() writes as many as there are
+        Segment segments[kMaxSegments];  // of kRts and kCts
+    };
     Message() : rts() {}
 };
 
