@@ -50,16 +50,27 @@ ssize_t Atomics::post(const AtomicArguments& a) {
     for (std::size_t i = 0; i < a.result_count; ++i)
         t.results.iov[i] = a.results[i];
     request.operation = SlotPool<SendRequest>::id(t);
-    t.copy.resize(sizeof(Header) + sizeof request + operands + compares);
-    // start() writes the header again, with the sequence number of the moment.
-    MessageWriter message(t.copy, {});
-    message.add(request)
-        .add_bytes({static_cast<const std::byte*>(a.operand), operands})
-        .add_bytes({static_cast<const std::byte*>(a.compare), compares});
-    HEDDLE_ASSERT(message.written().size() == t.copy.size(), "the message has its whole length");
+    const std::size_t whole = sizeof(Header) + sizeof request + operands + compares;
+    const auto write = [&](std::span<std::byte> room) {
+        return MessageWriter(room, header_to(*peer))
+            .add(request)
+            .add_bytes({static_cast<const std::byte*>(a.operand), operands})
+            .add_bytes({static_cast<const std::byte*>(a.compare), compares})
+            .written();
+    };
     ++core_.counts.atomics;
+    if (std::byte room[kMostControlBytes]; whole <= sizeof room && CoreServices::can_send(*peer))
+        if (send(t, write(room))) return 0;
+    t.copy.resize(whole);
+    HEDDLE_ASSERT(write(t.copy).size() == whole, "the message has its whole length");
     requests_.start(t);
     return 0;
+}
+
+// With the sequence number of the moment.
+Header Atomics::header_to(const Peer& peer) const noexcept {
+    return {Kind::kAtomic,      0, core_.name.endpoint,
+            peer.name.endpoint, peer.outgoing.send_sequence(), 0};
 }
 
 // False: no room.
@@ -67,14 +78,12 @@ bool Atomics::start(SendRequest& t) {
     HEDDLE_ASSERT(t.step == SendRequest::Step::kMessage && !t.reply.is_open(),
                   "an atomic is sent once");
     HEDDLE_ASSERT(t.copy.size() >= sizeof(Header) + sizeof(AtomicBody), "post() has written it");
-    const Header header{Kind::kAtomic,
-                        0,
-                        core_.name.endpoint,
-                        t.peer->name.endpoint,
-                        t.peer->outgoing.send_sequence(),
-                        0};
-    MessageWriter(t.copy, header);
-    if (!core_.send_control(*t.peer, t.copy)) return false;
+    MessageWriter(t.copy, header_to(*t.peer));
+    return send(t, t.copy);
+}
+
+bool Atomics::send(SendRequest& t, std::span<const std::byte> message) {
+    if (!core_.send_control(*t.peer, message)) return false;
     t.peer->outgoing.count_sequenced();
     t.step = SendRequest::Step::kAnswer;
     t.reply = OutstandingReply(*t.peer);

@@ -24,6 +24,9 @@ public:
     void on_reply(Peer& peer, const Message& message);
 
 private:
+    Header header_to(const Peer& peer) const noexcept;
+    bool send(SendRequest& request, std::span<const std::byte> message);
+
     CoreServices& core_;
     RequestPool& requests_;
     RegisteredRegions& regions_;
