@@ -52,7 +52,7 @@ def heap(options, mpi, binary, ranks, way):
             said.append(line)
             found = re.match(r"heap \d+ (\d+) (\d+)$", line)
         qps = None if found is None or options.hardware else queue_pairs(options, fabric)
-        rest = process.communicate()[0]
+        rest = process.communicate("\n")[0]  # it waits for that
         watchdog.cancel()
     if process.returncode != 0 or found is None:
         sys.exit(f"heap: {way}, {ranks} processes: {''.join(said)[-1000:]}{rest[-1000:]}")

@@ -44,8 +44,8 @@ def main(heddle, venvs):
     assert len(judged) == 2 * len(OPERATIONS) * len(SIZES) + 1, judged
     rows = lines("overlap.py", heddle, venvs, "--json", "--mpi", "mpich", "--beside", "rc_verbs", "--bytes", "8")
     assert len(peers.overlap_rows(rows)) == 2, rows
-    rows = lines("heap.py", heddle, venvs, "--runs", "1", "--ranks", "2", "--way", "heddle", "--way", "rc_verbs",
-                 "--way", NO_SUCH)
+    rows = lines("heap.py", heddle, venvs, "--mpi", "openmpi", "--runs", "1", "--ranks", "2", "--way", "heddle",
+                 "--way", "rc_verbs", "--way", NO_SUCH)
     assert [row.state for row in peers.memory_rows(rows)].count("not available") == 1, rows
     return 0
 
