@@ -25,11 +25,8 @@ public:
         : domain_(domain) {
         // Verbs knows no region of nothing: a byte of our own stands for it.
         static std::byte nothing{};
-        const auto reg = [&](int verbs_access) {
-            void* const memory = bytes != 0 ? address : &nothing;
-            mr_.reset(domain.cache->reg_mr(reinterpret_cast<std::uintptr_t>(memory),
-                                           std::max<std::size_t>(bytes, 1), verbs_access));
-        };
+        key_.address = reinterpret_cast<std::uintptr_t>(bytes != 0 ? address : &nothing);
+        key_.bytes = std::max<std::size_t>(bytes, 1);
         // What is sent from it may be read by its receiver (RGET); peers do nothing else that was
         // not asked for. No access at all means local use, messages included.
         const bool read_by_receivers = domain.process->options.rendezvous != Rendezvous::kPut &&
@@ -40,25 +37,36 @@ public:
         // The program may poll memory that peers write to, and count on a later write to follow an
         // earlier one. All else that is done with registered memory ends with a completion.
         const int ordering = writable == 0 ? domain.process->optional_access() : 0;
-        reg(IBV_ACCESS_LOCAL_WRITE | readable | writable | ordering);
+        key_.access = IBV_ACCESS_LOCAL_WRITE | readable | writable | ordering;
+        held_ = domain.kept_regions.take(key_);
+        const auto reg = [&](int verbs_access) {
+            held_.region.reset(domain.cache->reg_mr(key_.address, key_.bytes, verbs_access));
+        };
+        if (!held_.region) reg(key_.access);
         // Read-only memory can be read by peers all the same.
-        if (!mr_ && errno != ENOMEM) reg(readable);
-        if (!mr_)
-            throw VerbsError("registering " + std::to_string(bytes) + " bytes", errno,
-                             verbs::memlock_hint(errno));
-        domain_.regions.add(mr_->rkey, {reinterpret_cast<std::uintptr_t>(address), bytes, access});
+        if (!held_.region && errno != ENOMEM) reg(readable);
+        if (!held_.region) {
+            const int error = errno;
+            domain.kept_regions.give(key_, std::move(held_));
+            throw VerbsError("registering " + std::to_string(bytes) + " bytes", error,
+                             verbs::memlock_hint(error));
+        }
+        domain_.regions.add(held_.region->rkey,
+                            {reinterpret_cast<std::uintptr_t>(address), bytes, access});
         domain_.process->count_registration(1);
     }
     ~VerbsRegion() override {
-        domain_.regions.remove(mr_->rkey);
+        domain_.regions.remove(held_.region->rkey);
         domain_.process->count_registration(-1);
+        domain_.kept_regions.give(key_, std::move(held_));
     }
-    std::uint32_t local_key() const noexcept override { return mr_->lkey; }
-    std::uint32_t key() const noexcept override { return mr_->rkey; }
+    std::uint32_t local_key() const noexcept override { return held_.region->lkey; }
+    std::uint32_t key() const noexcept override { return held_.region->rkey; }
 
 private:
     Domain::Body& domain_;
-    verbs::MemoryRegion mr_;
+    KeptRegions::Key key_;
+    KeptRegions::Held held_;
 };
 
 // The category of a process's endpoints there. nullopt: ThreadResourceFactory chooses.

@@ -19,6 +19,7 @@
 #include "protocol/reuse/reuse_costs.h"
 #include "protocol/transport/channel.h"
 #include "protocol/transport/domain.h"
+#include "protocol/transport/kept_regions.h"
 #include "protocol/transport/registered_regions.h"
 #include "protocol/wireup/connector.h"
 
@@ -99,7 +100,8 @@ public:
     explicit Body(const Options& options)
         : process(Process::get(options)),
           context(process->thread_resources.context()),
-          cache(process->cache(*context)) {}
+          cache(process->cache(*context)),
+          kept_regions(*cache, process->options.mr_cache_bytes) {}
     ~Body() { HEDDLE_ASSERT(reuses.empty(), "endpoints end before their domain"); }
     Body(const Body&) = delete;
     Body& operator=(const Body&) = delete;
@@ -109,6 +111,7 @@ public:
     const std::shared_ptr<memory::RegistrationCache> cache;
 
     RegisteredRegions regions;
+    KeptRegions kept_regions;
 
     // The tables of its endpoints. Used by the thread, or under the lock, that its endpoints are
     // used by.
@@ -116,6 +119,7 @@ public:
     // The process may lock no more: buffers in frequent use are copied again, for the moment.
     void give_up_held() noexcept {
         cache->give_up_held();
+        kept_regions.end_all();
         for (Reuse* const reuse : reuses)
             reuse->sweep();
     }
