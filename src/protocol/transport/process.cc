@@ -43,6 +43,11 @@ public:
             held_.region.reset(domain.cache->reg_mr(key_.address, key_.bytes, verbs_access));
         };
         if (!held_.region) reg(key_.access);
+        if (!held_.region && errno == ENOMEM && held_.witness != nullptr) {
+            // The region that would say whether it can be kept takes the room itself.
+            domain.kept_regions.give(key_, std::exchange(held_, {}));
+            reg(key_.access);
+        }
         // Read-only memory can be read by peers all the same.
         if (!held_.region && errno != ENOMEM) reg(readable);
         if (!held_.region) {
