@@ -261,6 +261,23 @@ TEST_F(DirectPost, ShortMessagesUseTheWholeRing) {
     EXPECT_EQ(queue.post_message<false>(1, 2, nullptr, 0, 0, 0, false, [] {}), Posted::kFull);
 }
 
+// The last request that the depth allows may be one of several blocks.
+TEST_F(DirectPost, TheLastOfAFullQueueMayBeLong) {
+    Mlx5SendQueue<SingleThreaded> queue(&qp, false, 200, false, 4);
+    queue.count_ids_from(0);
+    for (int i = 0; i < 3; ++i)
+        ASSERT_EQ(queue.post_message<false>(1, 2, nullptr, 0, 0, 0, false, [] {}), Posted::kOk);
+    const auto* const rest = reinterpret_cast<const std::byte*>(payload.data());
+    ASSERT_EQ(queue.post_message<false>(1, 2, rest, 64, 0, 0, false, [] {}), Posted::kInvalid);
+    piece.length = 80;
+    WorkRequest work;
+    work.flags = kInline;
+    work.sges = {&piece, 1};
+    ASSERT_EQ(queue.post_now(work), Posted::kOk);
+    EXPECT_EQ(shown.posted(), 5u);
+    EXPECT_EQ(queue.post_message<false>(1, 2, rest, 64, 0, 0, false, [] {}), Posted::kFull);
+}
+
 TEST_F(DirectPost, QpWithoutSendQueueIsRefused) {
     shown.blocks = 0;
     try {

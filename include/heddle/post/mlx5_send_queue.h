@@ -186,8 +186,8 @@ public:
     /// @tparam kImmediate as for post_small()
     /// @param first,second,immediate,srq,signaled,noted as for post_small()
     /// @param rest,rest_bytes what follows the first 16 bytes
-    /// @return kOk; kFull: poll, then try again; kInvalid: as post_small(), or too many bytes, or
-    ///     the WQE would wrap in the ring: the caller uses post_now()
+    /// @return kOk; kFull: poll, then try again; kInvalid: as post_small(), too many bytes, the
+    ///     WQE would wrap in the ring, or nearly no room: the caller uses post_now()
     template <bool kImmediate, class Noted>
     [[gnu::always_inline]] Posted post_message(std::uint64_t first, std::uint64_t second,
                                                const std::byte* rest, std::uint32_t rest_bytes,
@@ -204,7 +204,8 @@ public:
         if (small_until_ - number_ < blocks) [[unlikely]] {
             if (const Posted refused = find_room_for_small(); refused != Posted::kOk)
                 return refused;
-            if (small_until_ - number_ < blocks) return Posted::kFull;
+            // In requests of one block there may be no room, where there is for this one.
+            if (small_until_ - number_ < blocks) return Posted::kInvalid;
         }
         std::byte* const begin = ring_.block(counter_);
         if (begin + std::size_t{blocks} * detail::kBlock > ring_.end) [[unlikely]]
