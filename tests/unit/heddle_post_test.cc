@@ -109,8 +109,8 @@ TEST_F(DirectPost, InlineWriteByteForByte) {
     EXPECT_EQ(shown.posted(), 1u);
 }
 
-// The short ways write the same WQE as post_now(). `post` posts `work` by a short way to a queue that
-// counts ids; `used`: bytes of the WQE.
+// The short ways write the same WQE as post_now(). `post` posts `work` by a short way to a queue
+// that counts ids; `used`: bytes of the WQE.
 template <class Post>
 void expect_as_post_now(ibv_qp& qp, const WorkRequest& work, std::size_t used, const Post& post) {
     Shown expected;
@@ -208,7 +208,8 @@ TEST_F(DirectPost, KnowsWhatIsNoShortTransfer) {
     EXPECT_TRUE(Queue::is_transfer(write(piece, 0)));
     for (const std::uint8_t flag : {kFence, kSolicited, kSignaled})
         EXPECT_FALSE(Queue::is_transfer(write(piece, flag))) << int{flag};
-    for (const Opcode opcode : {Opcode::kSend, Opcode::kWriteImm, Opcode::kFetchAdd, Opcode::kNop}) {
+    for (const Opcode opcode :
+         {Opcode::kSend, Opcode::kWriteImm, Opcode::kFetchAdd, Opcode::kNop}) {
         WorkRequest work = write(piece, 0);
         work.opcode = opcode;
         EXPECT_FALSE(Queue::is_transfer(work));
@@ -235,9 +236,8 @@ TEST_F(DirectPost, ShortMessagesUseTheWholeRing) {
         const auto counter = static_cast<std::uint16_t>(shown.posted());
         const std::uint32_t blocks = (16 + 4 + 16 + more + 63) / 64;
         const bool wraps = counter % kBlocks + blocks > kBlocks;
-        const Posted posted =
-            queue.post_message<false>(1, 2, reinterpret_cast<std::byte*>(payload.data()), more, 0,
-                                      0, false, [] {});
+        const Posted posted = queue.post_message<false>(
+            1, 2, reinterpret_cast<std::byte*>(payload.data()), more, 0, 0, false, [] {});
         EXPECT_EQ(posted, wraps ? Posted::kInvalid : Posted::kOk) << round;
         if (wraps) {
             ++wrapped;
