@@ -133,8 +133,8 @@ TEST_P(CompletionRoom, HasMoreReceivesAfterABurst) {
     options.receive_bytes = std::size_t{100} << 10;  // less than a hundred buffers
     End sender(options), receiver(options);
     const auto to = sender.addresses.insert(receiver.endpoint->name());
-    // CREDIT opens the window of the sender again. The receiver makes no progress during a burst, so
-    // the connection that CREDIT needs is there before the first one.
+    // CREDIT opens the window of the sender again. The receiver makes no progress during a burst,
+    // so the connection that CREDIT needs is there before the first one.
     const auto back = receiver.addresses.insert(sender.endpoint->name());
     const iovec nothing{};
     ASSERT_EQ(receiver.send(back, nothing, kReported), 0);

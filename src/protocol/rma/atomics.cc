@@ -69,8 +69,12 @@ ssize_t Atomics::post(const AtomicArguments& a) {
 
 // With the sequence number of the moment.
 Header Atomics::header_to(const Peer& peer) const noexcept {
-    return {Kind::kAtomic,      0, core_.name.endpoint,
-            peer.name.endpoint, peer.outgoing.send_sequence(), 0};
+    return {Kind::kAtomic,
+            0,
+            core_.name.endpoint,
+            peer.name.endpoint,
+            peer.outgoing.send_sequence(),
+            0};
 }
 
 // False: no room.

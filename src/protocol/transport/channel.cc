@@ -129,10 +129,10 @@ Connection& Channel::connection(const EndpointAddress& from, const EndpointAddre
 post::Posted Channel::post(Connection& connection, post::WorkRequest& work,
                            const WrContext& sent) noexcept {
     if (connection.direct_ && connection.direct_->is_transfer(work)) [[likely]] {
-        const auto posted =
-            post_quietly(connection, sent, [&](bool signal) __attribute__((always_inline)) {
-                return connection.direct_->post_transfer(
-                    work, signal, [&] { note(connection, sent, signal); });
+        const auto posted = post_quietly(
+            connection, sent, [&](bool signal) __attribute__((always_inline)) {
+                return connection.direct_->post_transfer(work, signal,
+                                                         [&] { note(connection, sent, signal); });
             });
         if (posted != post::Posted::kInvalid) return posted;
     }

@@ -72,8 +72,8 @@ namespace heddle::protocol {
     return posted;
 }
 
-// Calls post(signaled) where there is room for one more. Mostly nothing is asked: find_quiet() knows
-// how many WRs need no CQE.
+// Calls post(signaled) where there is room for one more. Mostly nothing is asked: find_quiet()
+// knows how many WRs need no CQE.
 template <class Post>
 [[gnu::always_inline]] inline post::Posted Channel::post_quietly(Connection& connection,
                                                                  const WrContext& sent,
@@ -95,13 +95,14 @@ template <bool kImmediate, class Taken>
     std::uint32_t tail_bytes, std::uint32_t immediate, std::uint64_t srq, const WrContext& sent,
     const Taken& taken) noexcept {
     // its id is its number: see make_qp()
-    return post_quietly(connection, sent, [&](bool signal) __attribute__((always_inline)) {
-        return connection.direct_->post_small<kImmediate>(first, second, tail, tail_bytes,
-                                                          immediate, srq, signal, [&] {
-                                                              note(connection, sent, signal);
-                                                              taken();
-                                                          });
-    });
+    return post_quietly(
+        connection, sent, [&](bool signal) __attribute__((always_inline)) {
+            return connection.direct_->post_small<kImmediate>(first, second, tail, tail_bytes,
+                                                              immediate, srq, signal, [&] {
+                                                                  note(connection, sent, signal);
+                                                                  taken();
+                                                              });
+        });
 }
 
 template <bool kImmediate>
@@ -110,12 +111,13 @@ template <bool kImmediate>
     std::size_t rest_bytes, std::uint32_t immediate, std::uint64_t srq,
     const WrContext& sent) noexcept {
     HEDDLE_DEBUG_ASSERT(sent.buffer == nullptr, "nothing is copied but into the entry");
-    return post_quietly(connection, sent, [&](bool signal) __attribute__((always_inline)) {
-        return connection.direct_->post_message<kImmediate>(
-            first, second, static_cast<const std::byte*>(rest),
-            static_cast<std::uint32_t>(rest_bytes), immediate, srq, signal,
-            [&] { note(connection, sent, signal); });
-    });
+    return post_quietly(
+        connection, sent, [&](bool signal) __attribute__((always_inline)) {
+            return connection.direct_->post_message<kImmediate>(
+                first, second, static_cast<const std::byte*>(rest),
+                static_cast<std::uint32_t>(rest_bytes), immediate, srq, signal,
+                [&] { note(connection, sent, signal); });
+        });
 }
 
 }  // namespace heddle::protocol

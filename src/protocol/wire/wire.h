@@ -260,7 +260,7 @@ struct Message {
         TupleClosedBody tuple_closed;
         ShmOpenBody shm_open;
     };
-    union {  // parse() writes as many as there are
+    union {                              // parse() writes as many as there are
         Segment segments[kMaxSegments];  // of kRts and kCts
     };
     Message() : rts() {}
