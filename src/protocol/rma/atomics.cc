@@ -62,7 +62,8 @@ ssize_t Atomics::post(const AtomicArguments& a) {
     if (std::byte room[kMostControlBytes]; whole <= sizeof room && CoreServices::can_send(*peer))
         if (send(t, write(room))) return 0;
     t.copy.resize(whole);
-    HEDDLE_ASSERT(write(t.copy).size() == whole, "the message has its whole length");
+    [[maybe_unused]] const std::size_t written = write(t.copy).size();
+    HEDDLE_ASSERT(written == whole, "the message has its whole length");
     requests_.start(t);
     return 0;
 }
