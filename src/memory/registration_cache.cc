@@ -123,7 +123,8 @@ RegistrationCache::Region* RegistrationCache::get(const void* address, std::size
             ++found->users_;
             ++counts_.hits;
         } else {
-            again = end - begin <= most_bytes_ && seen_before(begin, end, access);
+            again = end - begin <= most_bytes_ &&
+                    seen_.seen_before(begin ^ (end << 20) ^ static_cast<std::uint64_t>(access));
         }
     });
     if (found != nullptr) return found;
@@ -286,17 +287,6 @@ RegistrationCache::Region* RegistrationCache::find(std::uintptr_t begin, std::ui
         return &region;
     }
     return nullptr;
-}
-
-// Remembers a few hundred buffers. If another overwrites a buffer's mark, it is new the next time.
-bool RegistrationCache::seen_before(std::uintptr_t begin, std::uintptr_t end, int access) noexcept {
-    std::uint64_t mark =
-        (begin ^ (end << 20) ^ static_cast<std::uint64_t>(access)) * 0x9e37'79b9'7f4a'7c15ull;
-    mark ^= mark >> 29;
-    std::uint64_t& place = seen_[mark % kRemembered];
-    if (place == mark) return true;
-    place = mark;
-    return false;
 }
 
 void RegistrationCache::unlist(Region& region) noexcept {

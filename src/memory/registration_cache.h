@@ -14,7 +14,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +24,7 @@
 #include <string>
 
 #include "memory/address_monitor.h"
+#include "memory/recent_marks.h"
 
 namespace heddle::memory {
 
@@ -135,7 +135,6 @@ private:
     void end_all(Region* dead) noexcept;
     // Under the mutex:
     Region* find(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
-    bool seen_before(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
     void list(Region& region) noexcept;
     void unlist(Region& region) noexcept;
     Region* make_room(std::size_t bytes) noexcept;
@@ -160,7 +159,7 @@ private:
     // A list of regions whose memory is gone and that nobody uses. The next call ends them without
     // the mutex, or the monitor's second thread does within AddressMonitor::kEndingDelayMs.
     Region* dead_ = nullptr;
-    std::array<std::uint64_t, kRemembered> seen_{};
+    RecentMarks<kRemembered> seen_;
     CacheCounts counts_;
 };
 

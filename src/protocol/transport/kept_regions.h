@@ -11,12 +11,13 @@
 // Any thread.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <mutex>
 
+#include "memory/recent_marks.h"
 #include "memory/registration_cache.h"
 #include "verbs/handles.h"
 
@@ -39,23 +40,23 @@ public:
     KeptRegions(const KeptRegions&) = delete;
     KeptRegions& operator=(const KeptRegions&) = delete;
 
+    struct Release {
+        memory::RegistrationCache* cache;
+        void operator()(memory::RegistrationCache::Region* region) const noexcept {
+            cache->release(region);
+        }
+    };
     struct Held {
         verbs::MemoryRegion region;  // take() found none: the caller registers the memory
         // The same memory, held since before it was registered. nullptr: the region ends with its
         // user.
-        memory::RegistrationCache::Region* witness = nullptr;
+        std::unique_ptr<memory::RegistrationCache::Region, Release> witness{nullptr, {}};
     };
     // Before each registration.
     Held take(const Key& key);
-    // When it ends. True: it is kept. False: it has ended.
-    bool give(const Key& key, Held held) noexcept;
-    // Ends all. The number of them.
-    std::size_t end_all() noexcept;
-    // Registrations that are kept now.
-    std::size_t size() const noexcept {
-        const std::lock_guard guard(mutex_);
-        return kept_.size();
-    }
+    // When it ends: it is kept, or ends.
+    void give(const Key& key, Held held);
+    void end_all() noexcept;
 
 private:
     static constexpr std::size_t kMost = 64, kRemembered = 256;
@@ -65,19 +66,16 @@ private:
     };
     using List = std::list<Kept>;
 
-    // Under the mutex. The caller ends what they put into `ended`, without it.
-    bool seen_before(const Key& key) noexcept;
+    // Under the mutex. The caller ends `ended` without it.
     void take_out(List::iterator which, List& ended) noexcept;
     void take_gone(List& ended) noexcept;
 
-    void end(List& ended) noexcept;
-
     memory::RegistrationCache& cache_;
     const std::size_t most_bytes_;
-    mutable std::mutex mutex_;
+    std::mutex mutex_;
     List kept_;              // the newest first
     std::size_t bytes_ = 0;  // of them
-    std::array<std::uint64_t, kRemembered> seen_{};
+    memory::RecentMarks<kRemembered> seen_;
 };
 
 }  // namespace heddle::protocol

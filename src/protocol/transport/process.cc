@@ -45,17 +45,14 @@ public:
         if (!held_.region) reg(key_.access);
         if (!held_.region && errno == ENOMEM && held_.witness != nullptr) {
             // The region that would say whether it can be kept takes the room itself.
-            domain.kept_regions.give(key_, std::exchange(held_, {}));
+            held_.witness.reset();
             reg(key_.access);
         }
         // Read-only memory can be read by peers all the same.
         if (!held_.region && errno != ENOMEM) reg(readable);
-        if (!held_.region) {
-            const int error = errno;
-            domain.kept_regions.give(key_, std::move(held_));
-            throw VerbsError("registering " + std::to_string(bytes) + " bytes", error,
-                             verbs::memlock_hint(error));
-        }
+        if (!held_.region)
+            throw VerbsError("registering " + std::to_string(bytes) + " bytes", errno,
+                             verbs::memlock_hint(errno));
         domain_.regions.add(held_.region->rkey,
                             {reinterpret_cast<std::uintptr_t>(address), bytes, access});
         domain_.process->count_registration(1);
