@@ -33,6 +33,8 @@ bool Liveness::is_time() noexcept {
 void Liveness::look(const std::function<void(std::vector<bool>&)>& find_receives) {
     for (std::size_t i = 0; i < core_.peers.size(); ++i) {
         Peer& peer = *core_.peers[i];
+        // The rest of a message may be owed by a peer that was never sent anything.
+        if (owes(peer)) core_.connect(peer);
         if (owes(peer) || peer.has_left) look_after(peer);
     }
     if (core_.options.timeouts.keepalive_s != 0) keep_alive(find_receives);
