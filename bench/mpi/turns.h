@@ -7,6 +7,7 @@
 #ifndef _GNU_SOURCE
 #error "define _GNU_SOURCE first: sched_setaffinity()"
 #endif
+#include <dirent.h>
 #include <fcntl.h>
 #include <mpi.h>
 #include <sched.h>
@@ -49,8 +50,24 @@ static int ranks_here(int* before) {
     return here;
 }
 
-// Gives the calling thread a processor of this host that no other rank has. Returns 0 if there are
-// too few.
+// The threads that this process has so far, among them those of libraries beneath MPI.
+static int pin_threads(const cpu_set_t* processors) {
+    DIR* const tasks = opendir("/proc/self/task");
+    if (tasks == NULL) return 0;
+    int pinned = 1;
+    for (const struct dirent* task; (task = readdir(tasks)) != NULL;) {
+        const pid_t thread = atoi(task->d_name);  // 0 for "." and ".."
+        if (thread != 0 && sched_setaffinity(thread, sizeof *processors, processors) != 0)
+            pinned = 0;
+    }
+    closedir(tasks);
+    return pinned;
+}
+
+// Gives this process a processor of this host that no other rank has, as `--bind-to core` does.
+// A thread of a library (softhca's progress thread, UCX's asynchronous one) that runs on another
+// rank's processor would take its time: a state that a job falls into by chance. Returns 0 if there
+// are too few.
 static int pin(void) {
     int before, number = -1;
     const int ranks = ranks_here(&before);
@@ -63,11 +80,11 @@ static int pin(void) {
         } while (!CPU_ISSET(number, &allowed));
     CPU_ZERO(&mine);
     CPU_SET(number, &mine);
-    return sched_setaffinity(0, sizeof mine, &mine) == 0;
+    return pin_threads(&mine);
 }
 
-// may_pin: give each rank a processor, if there are as many. Threads that it makes later have it,
-// too: not for a rank with several.
+// may_pin: give each rank a processor, if there are as many. All its threads have it: not for a
+// rank with several.
 static void take_turns(int may_pin) {
     const char* const turns = getenv("TURNS");
     if (turns == NULL) return;
