@@ -23,7 +23,11 @@ void unwatch_channel_cq(std::uint32_t cq) noexcept;
 // (softhca_doorbell()), for what that cannot tell.
 enum class Polling { kNo, kSeldom, kOften };
 
-// Looks at all of them once. `last_work`: set to now if there was a post. Inside an epoch.
+// Where every doorbell is announced, the records are polled once in such a time.
+inline constexpr std::uint64_t kSeldomPeriod = 10'000'000;  // ns
+
+// Looks at all of them once, or at none before kSeldomPeriod is over. `last_work`: set to now if
+// there was a post. Inside an epoch; only the progress thread.
 Polling poll_direct(device::Fabric& fabric, std::uint64_t& last_work) noexcept;
 
 void forget_direct_after_fork() noexcept;

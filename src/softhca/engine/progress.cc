@@ -35,8 +35,6 @@ constexpr std::uint64_t kMicrosecond = 1'000, kMillisecond = 1'000'000;
 constexpr std::uint64_t kLivenessPeriod = 100 * kMillisecond;
 constexpr std::uint64_t kCrowdedLeast = 50 * kMillisecond, kCrowdedMost = 5000 * kMillisecond;
 constexpr std::uint64_t kLate = 300 * kMicrosecond;
-// QPs whose doorbells are announced: for receives posted to one that has failed.
-constexpr std::uint64_t kSeldomPeriod = 10 * kMillisecond;
 
 std::atomic<bool> g_started{false}, g_stop{false};
 pthread_t g_thread;
