@@ -86,7 +86,8 @@ Polling look_at_all(Fabric& fabric, std::uint64_t& last_work) noexcept {
 }  // namespace
 
 Polling poll_direct(Fabric& fabric, std::uint64_t& last_work) noexcept {
-    // The thread may be woken for each large copy: a look at all QPs would take a fifth of its time.
+    // The thread may be woken for each large copy: a look at all QPs would take a fifth of its
+    // time.
     if (g_next_look != 0 && !g_has_new.load(std::memory_order_acquire) &&
         device::now_ns() < g_next_look)
         return Polling::kSeldom;
