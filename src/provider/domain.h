@@ -18,6 +18,7 @@
 #include "protocol/rdm_endpoint.h"
 #include "protocol/transport/domain.h"
 #include "provider/fabric.h"
+#include "provider/known_regions.h"
 #include "provider/live.h"
 #include "provider/object.h"
 #include "provider/sleeper.h"
@@ -44,6 +45,7 @@ struct Domain : fid_domain {
     std::string name;
     std::uint64_t caps = 0;
     bool local_descriptors = false;  // FI_MR_LOCAL was asked for
+    KnownRegions known_regions;
     EventQueue* events = nullptr;
     Ref events_ref;
     RefCount refs;

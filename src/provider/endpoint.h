@@ -64,6 +64,14 @@ struct Endpoint : fid_ep {
     void* const* usable(void* const* descriptors) const noexcept {
         return local_descriptors ? descriptors : nullptr;
     }
+    // Likewise; but RMA uses those of regions that hold the buffers (known_regions.h).
+    void* const* usable_by_rma(void* const* descriptors, const iovec* iov, std::size_t count,
+                               bool reads) const noexcept {
+        if (local_descriptors || descriptors == nullptr) return descriptors;
+        for (std::size_t i = 0; i < count; ++i)
+            if (!domain->known_regions.holds(descriptors[i], iov[i], reads)) return nullptr;
+        return descriptors;
+    }
     // FI_INJECT is a default of this endpoint, and the message is too long for it.
     bool too_long(std::size_t bytes) const noexcept {
         return (sending.flags & FI_INJECT) != 0 && bytes > inject_bytes;

@@ -20,13 +20,22 @@ namespace {
 
 struct MemoryRegion : protocol::RegionHandle {
     using Fid = fid_mr;
-    MemoryRegion(Domain& of, std::unique_ptr<protocol::Region> registered)
-        : RegionHandle{}, region(std::move(registered)), domain_ref(of.refs) {
+    MemoryRegion(Domain& of, const iovec& memory, std::unique_ptr<protocol::Region> registered)
+        : RegionHandle{}, region(std::move(registered)), domain(of), domain_ref(of.refs) {
         local_key = region->local_key();
         key = region->key();
         mem_desc = static_cast<fid_mr*>(this);
+        is_writable = region->is_writable();
+        address = reinterpret_cast<std::uintptr_t>(memory.iov_base);
+        bytes = memory.iov_len;
+        domain.known_regions.add(*this);
     }
+    ~MemoryRegion() { domain.known_regions.remove(*this); }
+    MemoryRegion(const MemoryRegion&) = delete;
+    MemoryRegion& operator=(const MemoryRegion&) = delete;
+
     std::unique_ptr<protocol::Region> region;
+    Domain& domain;
     Ref domain_ref;
 };
 
@@ -71,8 +80,9 @@ int register_attributes(fid* handle, const fi_mr_attr* attributes, std::uint64_t
         const iovec memory = attributes->iov_count == 0 ? iovec{} : attributes->mr_iov[0];
         const auto reg = [&] {
             return std::make_unique<MemoryRegion>(
-                domain, domain.protocol->register_memory(memory.iov_base, memory.iov_len,
-                                                         attributes->access));
+                domain, memory,
+                domain.protocol->register_memory(memory.iov_base, memory.iov_len,
+                                                 attributes->access));
         };
         std::unique_ptr<MemoryRegion> region;
         try {

@@ -25,15 +25,16 @@ ssize_t move(fid_ep* handle, const iovec* iov, void* const* descriptors, std::si
             flags &= ~FI_INJECT;  // this default is for sends and writes
         else if (endpoint.too_long(remote.bytes))
             return -FI_EMSGSIZE;
-        return endpoint.rdm->rma({.iov = iov,
-                                  .iov_count = count,
-                                  .descriptors = endpoint.usable(descriptors),
-                                  .to = to,
-                                  .remote = &remote,
-                                  .remote_count = 1,
-                                  .data = data,
-                                  .flags = flags,
-                                  .context = context});
+        return endpoint.rdm->rma(
+            {.iov = iov,
+             .iov_count = count,
+             .descriptors = endpoint.usable_by_rma(descriptors, iov, count, (kind & FI_READ) != 0),
+             .to = to,
+             .remote = &remote,
+             .remote_count = 1,
+             .data = data,
+             .flags = flags,
+             .context = context});
     });
 }
 
@@ -60,15 +61,17 @@ ssize_t move_message(fid_ep* handle, const fi_msg_rma& message, std::uint64_t ki
         }
         if (remote_bytes != bytes) return -FI_EINVAL;
         HEDDLE_DEBUG_ASSERT(message.rma_iov_count <= std::size(remote));
-        return endpoint.rdm->rma({.iov = message.msg_iov,
-                                  .iov_count = message.iov_count,
-                                  .descriptors = endpoint.usable(message.desc),
-                                  .to = message.addr,
-                                  .remote = remote,
-                                  .remote_count = message.rma_iov_count,
-                                  .data = message.data,
-                                  .flags = flags | endpoint.sending.completion | kind,
-                                  .context = message.context});
+        return endpoint.rdm->rma(
+            {.iov = message.msg_iov,
+             .iov_count = message.iov_count,
+             .descriptors = endpoint.usable_by_rma(message.desc, message.msg_iov, message.iov_count,
+                                                   (kind & FI_READ) != 0),
+             .to = message.addr,
+             .remote = remote,
+             .remote_count = message.rma_iov_count,
+             .data = message.data,
+             .flags = flags | endpoint.sending.completion | kind,
+             .context = message.context});
     });
 }
 

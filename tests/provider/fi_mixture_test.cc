@@ -28,7 +28,7 @@ struct Plan {
 };
 
 // Bytes of the nth message of a source and a tag.
-std::byte content(const Plan& plan, std::uint32_t nth, std::size_t i) {
+std::byte byte_of_plan(const Plan& plan, std::uint32_t nth, std::size_t i) {
     return static_cast<std::byte>(plan.source * 91 + plan.tag * 57 + nth * 13 + i);
 }
 
@@ -80,7 +80,7 @@ protected:
         sent_[plan.source][plan.tag].push_back(plan);
         std::array<std::byte, kRoom> bytes;
         for (std::size_t i = 0; i < plan.bytes; ++i)
-            bytes[i] = content(plan, nth, i);
+            bytes[i] = byte_of_plan(plan, nth, i);
         const std::uint64_t tag = plan.tag | (nth & 0xff) << 8 | plan.source << 16;
         const auto inject = [&] {
             fid_ep* const ep = from.station->ep.get();
@@ -148,7 +148,7 @@ protected:
             ASSERT_EQ(entry.data, nth);
         }
         for (std::size_t i = 0; i < plan.bytes; ++i)
-            ASSERT_EQ(bytes[i], content(plan, nth, i)) << i;
+            ASSERT_EQ(bytes[i], byte_of_plan(plan, nth, i)) << i;
     }
 
     struct Source {

@@ -30,7 +30,7 @@ constexpr bool may_report_early(std::uint64_t flags) noexcept {
 struct SendArguments {
     const iovec* iov = nullptr;
     std::size_t iov_count = 0;
-    void* const* descriptors = nullptr;  // of the application's regions (FI_MR_LOCAL), or nullptr
+    void* const* descriptors = nullptr;  // of the application's regions, or nullptr
     std::uint64_t to = 0;                // fi_addr_t
     std::uint64_t tag = 0;
     std::uint64_t data = 0;

@@ -24,6 +24,8 @@ public:
     virtual ~Region() = default;
     virtual std::uint32_t local_key() const noexcept = 0;
     virtual std::uint32_t key() const noexcept = 0;  // for peers
+    // May the device write to it for an operation of this process?
+    virtual bool is_writable() const noexcept = 0;
 };
 
 // What SendArguments::descriptors point to: the handle of a region, as the application has it
@@ -31,6 +33,9 @@ public:
 // is wanted get along with most providers, as there the two are one: so they are here.
 struct RegionHandle : fid_mr {
     std::uint32_t local_key = 0;
+    bool is_writable = false;  // by the device, for an operation of this process
+    std::uintptr_t address = 0;
+    std::size_t bytes = 0;
 };
 
 class Domain {

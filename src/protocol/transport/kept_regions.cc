@@ -49,7 +49,7 @@ void KeptRegions::give(const Key& key, Held held) {
     List ended;
     ended.push_back({std::move(held), key});
     const std::lock_guard guard(mutex_);
-    if (!cache_.monitor().settled() || ended.front().witness->gone()) return;
+    if (ended.front().witness->gone()) return;  // take() asks whether more has gone
     take_gone(ended);
     kept_.splice(kept_.begin(), ended, ended.begin());
     bytes_ += key.bytes;

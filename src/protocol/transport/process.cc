@@ -49,7 +49,10 @@ public:
             reg(key_.access);
         }
         // Read-only memory can be read by peers all the same.
-        if (!held_.region && errno != ENOMEM) reg(readable);
+        if (!held_.region && errno != ENOMEM) {
+            key_.access = readable;  // one that is kept must not be taken for a writable one
+            reg(readable);
+        }
         if (!held_.region)
             throw VerbsError("registering " + std::to_string(bytes) + " bytes", errno,
                              verbs::memlock_hint(errno));
@@ -64,6 +67,7 @@ public:
     }
     std::uint32_t local_key() const noexcept override { return held_.region->lkey; }
     std::uint32_t key() const noexcept override { return held_.region->rkey; }
+    bool is_writable() const noexcept override { return key_.access & IBV_ACCESS_LOCAL_WRITE; }
 
 private:
     Domain::Body& domain_;
