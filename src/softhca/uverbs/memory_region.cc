@@ -86,10 +86,10 @@ void unpin_region(device::Fabric& fabric, const MemoryRegion& region) noexcept {
 BriefRegions brief_regions;
 
 // A registration keeps its shared pages. Private pages are found by their address at each access.
-memory::Purpose purpose_of(std::uint32_t access) noexcept {
+memory::Purpose purpose_of(std::uint64_t address, std::uint32_t access) noexcept {
     static const bool pinned = options().device.has(DeviceTrait::kPinned);
     return pinned || access & kRemoteWrites ? memory::Purpose::kApplication
-                                            : brief_regions.purpose();
+                                            : brief_regions.purpose(address);
 }
 
 int share_driver_memory(std::uint64_t address, std::uint64_t length, QueueMemory* out,
@@ -185,8 +185,9 @@ int reg_mr(Command& command) noexcept {
     SOFTHCA_ASSERT(index >= device::kFirstMr && index < device::kMaxMrs);
     memory::Extents extents{};
     if (!on_demand(request.access_flags)) {
-        if (const int error = memory::share(request.start, request.length,
-                                            purpose_of(request.access_flags), &extents)) {
+        if (const int error =
+                memory::share(request.start, request.length,
+                              purpose_of(request.start, request.access_flags), &extents)) {
             device::free_item(table, *region);
             return error;
         }
@@ -304,7 +305,7 @@ void free_mr(DeviceContext& context, std::uint32_t index) noexcept {
     unpin_region(*context.fabric, region);
     if (region.pd < device::kMaxPds) segment.pds[region.pd].users.fetch_sub(1);
     if (region.device_memory == device::kNone && !(region.access & kRemoteWrites))
-        brief_regions.ended(device::now_ns() - region.registered_at);
+        brief_regions.ended(region.address, device::now_ns() - region.registered_at);
     if (!quiet) return;  // a stopped process may still write: its pages and key are not reused
     memory::release(extents.buffer);
     device::own_memory::remove_region(index);
