@@ -210,8 +210,8 @@ private:
                              const WrContext& sent) noexcept;
     bool should_poll(const Connection& connection) const noexcept;
     // Something can be polled; on the direct path.
-    bool has_completion() const noexcept {
-        return changed_.load(std::memory_order_relaxed) || direct_cq_->next() != nullptr;
+    bool has_completion() noexcept {
+        return changed_.load(std::memory_order_relaxed) || direct_cq_->first() != nullptr;
     }
     using CompletedMessage = post::Mlx5CompletionQueue<post::SingleThreaded>::Message;
     using Srq = post::Mlx5SharedReceiveQueue<post::SingleThreaded>;

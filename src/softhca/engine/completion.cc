@@ -230,6 +230,16 @@ void check_armed(Fabric& fabric, std::uint32_t index) noexcept {
     cq.lock.unlock();
 }
 
+bool is_armed(Fabric& fabric, std::uint32_t index) noexcept {
+    if (index >= device::kMaxCqs) return false;
+    CompletionQueue& cq = fabric.segment().cqs[index];
+    if (!cq.head.live() || cq.channel == kNone || !cq.lock.lock()) return false;
+    std::uint32_t arm = kNotArmed;
+    const bool is_read = record_read(fabric, cq.head.owner(), cq.record, kArm, &arm);
+    cq.lock.unlock();
+    return is_read && arm != kNotArmed;
+}
+
 void disarm(Fabric& fabric, CompletionQueue& cq) noexcept {
     record_write(fabric, cq.head.owner(), cq.record, kArm, kNotArmed);
     cq.arm_taken = kNotArmed;

@@ -43,6 +43,8 @@ Put put_completion(device::Fabric& fabric, std::uint32_t cq, Completion& complet
 // An application has armed the queue: sends the event at once if there is a CQE that it has not
 // seen.
 void check_armed(device::Fabric& fabric, std::uint32_t cq) noexcept;
+// Does the program wait for an event of this CQ, or is about to?
+bool is_armed(device::Fabric& fabric, std::uint32_t cq) noexcept;
 
 // Prepares the arm word, so that the application's first arm differs from no arm.
 void disarm(device::Fabric& fabric, device::CompletionQueue& cq) noexcept;

@@ -58,6 +58,7 @@ __attribute__((visibility("default"))) void softhca_doorbell(void* uar_register)
     device::epoch::Section section;
     if ((address & kPageMask) == kCqDoorbell) {
         check_armed(*fabric, static_cast<std::uint32_t>(value) & 0xffffff);
+        program_may_sleep(*fabric);
         return;
     }
     LocalQp* local = local_qp(static_cast<std::uint32_t>(value) >> 8 & 0xffffff);

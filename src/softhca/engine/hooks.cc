@@ -137,6 +137,7 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
     if (Fabric* fabric = Fabric::current()) {
         epoch::Section section;
         check_armed(*fabric, cq->handle);
+        program_may_sleep(*fabric);
     }
     return result;
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "softhca/base/assert.h"
+#include "softhca/engine/late_wake.h"
 #include "softhca/engine/srq_waiters.h"
 
 namespace softhca::engine {
@@ -105,6 +106,10 @@ void push(LocalQp& local) noexcept {
 
 void add_pending(Fabric& fabric, LocalQp& local) noexcept {
     push(local);
+    if (!LateWake::may_wait(fabric, local)) wake_progress(fabric);
+}
+
+void wake_progress(Fabric& fabric) noexcept {
     device::Process& self = fabric.self();
     // The progress thread clears the bell before it looks at the list, and looks at the bell before
     // it sleeps.

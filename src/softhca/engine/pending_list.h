@@ -14,14 +14,20 @@
 
 namespace softhca::engine {
 
-// Puts a QP on the list (once) and wakes the thread if it sleeps.
+// Puts a QP on the list (once), and wakes the thread if it sleeps and the QP must not wait for a
+// poll (late_wake.h).
 void add_pending(device::Fabric& fabric, LocalQp& local) noexcept;
+void wake_progress(device::Fabric& fabric) noexcept;
 void remove_pending(LocalQp& local) noexcept;
 
 extern std::atomic<std::uint32_t> g_pending;  // how many are on the list
 // The progress thread executes what is on the list. A thread that polls meanwhile has nothing to
 // do, and on processors that share a core it would slow the copy down.
 extern std::atomic<bool> g_progress_works;
+// The program may sleep until one of its CQs has an event: what waits for a poll waits no longer.
+inline void program_may_sleep(device::Fabric& fabric) noexcept {
+    if (g_pending.load(std::memory_order_relaxed)) wake_progress(fabric);
+}
 // Gives up to `most` of them a turn. Inside an epoch.
 void run_pending(device::Fabric& fabric, Runner runner, unsigned most) noexcept;
 

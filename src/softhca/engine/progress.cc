@@ -21,6 +21,7 @@
 #include "softhca/device/peers.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/engine/direct_polling.h"
+#include "softhca/engine/late_wake.h"
 #include "softhca/engine/packets.h"
 #include "softhca/engine/peer_watch.h"
 #include "softhca/engine/pending_list.h"
@@ -169,6 +170,7 @@ void* progress_main(void*) noexcept {
             sched_yield();  // the processor may be another's, too
             continue;
         }
+        if (!LateWake::may_sleep(now, rounds.deadline)) continue;
         sleep_until_rung(*fabric, rounds.deadline);
         if (polling == Polling::kOften) learn_from_sleep(rounds, rounds.deadline);
     }
@@ -213,6 +215,7 @@ void forget_progress_after_fork() noexcept {
     g_started.store(false);
     g_stop.store(false);
     forget_pending_after_fork();
+    LateWake::forget_after_fork();
     forget_direct_after_fork();
     forget_local_qps_after_fork();
 }

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Large copies for which the progress thread is not woken at once. Where all processors are busy,
+// the thread that is woken takes the processor of the thread that posted. That one mostly polls
+// next, and would have made the copy itself. Both switches of a processor (2 us) are then for
+// nothing: a copy of 64 KiB takes 4 us.
+//
+// So an operation that was deferred because it is large waits for a poll, if the progress thread
+// last ran on the poster's processor, and looks after the list by itself: it sleeps at most kWatch
+// at a time until kWatchFor after the last such operation. With a processor to spare the kernel
+// wakes it there, and no operation waits. Nor does one whose completion the program will sleep for.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "softhca/base/options.h"
+#include "softhca/device/fabric.h"
+#include "softhca/engine/completion.h"
+#include "softhca/engine/local.h"
+
+namespace softhca::engine {
+
+class LateWake {
+public:
+    static constexpr std::uint64_t kWatch = 100'000, kWatchFor = 2'000'000;  // ns
+
+    // The calling thread has put this QP on the list. True: it need not wake the progress thread.
+    static bool may_wait(device::Fabric& fabric, const LocalQp& local) noexcept {
+        if (local.waiting != WaitReason::kDeferred || local.engine != EnginePolicy::kHybrid)
+            return false;
+        g_deferred_at.store(device::now_ns(), std::memory_order_relaxed);
+        // The thread ends its watch before its last look at the list: it sees this QP there, or we
+        // see that it does not watch.
+        std::atomic_thread_fence(std::memory_order_seq_cst);
+        return g_watches.load(std::memory_order_seq_cst) && is_on_threads_processor() &&
+               !is_armed(fabric, fabric.segment().qps[local.index].send_cq);
+    }
+
+    // The progress thread, after it has looked at the list, before it sleeps until `deadline`.
+    // False: it has to look once more first.
+    static bool may_sleep(std::uint64_t now, std::uint64_t& deadline) noexcept;
+    static void forget_after_fork() noexcept;
+
+private:
+    static bool is_on_threads_processor() noexcept;
+
+    // The progress thread looks at the list every kWatch; it writes both.
+    static inline std::atomic<bool> g_watches{false};
+    static inline std::atomic<int> g_threads_processor{-1};
+    // When there was the last such operation; now_ns(). Any thread writes it, with no order: a lost
+    // time ends the watch early.
+    static inline std::atomic<std::uint64_t> g_deferred_at{0};
+};
+
+}  // namespace softhca::engine
