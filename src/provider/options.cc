@@ -149,7 +149,7 @@ constexpr OptionDeclaration kTable[] = {
      "Messages up to this size are sent at once, to one buffer of the receiver. Larger ones take "
      "several (FI_HEDDLE_RNDV_SIZE).",
      [](Text text, Options& o) { return number(text, 256, 1 << 20, o.protocol.eager_bytes); }},
-    {"rndv_size", FI_PARAM_SIZE_T, "32768", "0 to 67108864 bytes (K and M)",
+    {"rndv_size", FI_PARAM_SIZE_T, "12288", "0 to 67108864 bytes (K and M)",
      "Messages above this size go by rendezvous (FI_HEDDLE_RNDV). From the eager size up to it "
      "they "
      "are sent at once, in fragments of the eager size. 0: all above the eager size go by "

@@ -15,6 +15,7 @@ namespace {
 
 Options options_by(PostPath path) {
     Options options;
+    options.rendezvous_above = 32768;
     options.post = path;
     options.rendezvous = Rendezvous::kGet;
     return options;

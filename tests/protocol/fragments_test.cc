@@ -28,6 +28,7 @@ protected:
         Options options;
         options.post = std::get<0>(GetParam());
         options.rendezvous = Rendezvous::kGet;
+        options.rendezvous_above = 32768;
         options.send_depth = 16;  // fragments wait for room
         if (std::get<1>(GetParam())) options.rings.peers = 4;
         return options;
@@ -107,6 +108,7 @@ TEST_P(FragmentedMessages, WaitForCreditAsOthersDo) {
 // The receive ends when the sender is found to be dead, though it was not asked for anything.
 TEST(FragmentedMessage, EndsWithItsSender) {
     Options options;
+    options.rendezvous_above = 32768;
     options.endpoints = Category::kMpiEverywhere;
     options.timeouts.keepalive_s = 1;
     options.timeouts.connect_ms = 5'000;  // it may die while the reader connects to it

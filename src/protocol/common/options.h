@@ -70,7 +70,7 @@ struct Options {
     TupleOptions tuples;
     std::size_t eager_bytes = 8192;  // longer messages take more than one receive buffer
     // Above this, and above eager_bytes, messages go by rendezvous; up to it, in fragments.
-    std::size_t rendezvous_above = 32768;
+    std::size_t rendezvous_above = 12288;
     std::size_t most_copied() const noexcept { return std::max(eager_bytes, rendezvous_above); }
     std::size_t inline_bytes = 128;  // these are copied into the work queue entry
     // So much a program may inject. What is longer than inline_bytes goes through a buffer.
