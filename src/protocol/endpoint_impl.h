@@ -67,10 +67,12 @@ public:
                     void* context) noexcept;
     bool receive_plain(void* buffer, std::size_t bytes, std::uint64_t from, std::uint64_t tag,
                        std::uint64_t ignore, void* context);
-    ReadNext read_next(PlainEntry& entry);
-    ReadNext read_next_inlined(PlainEntry& entry);
+    // may_keep: a message without a receive is kept; else it is left where it is, for a program
+    // that has entries to read and may post that receive next.
+    ReadNext read_next(PlainEntry& entry, bool may_keep);
+    ReadNext read_next_inlined(PlainEntry& entry, bool may_keep);
     // is_quiet: progress() would find nothing, but what lies in some of many peers' rings.
-    ReadNext read_next_by_shm(PlainEntry& entry, bool& is_quiet);
+    ReadNext read_next_by_shm(PlainEntry& entry, bool may_keep, bool& is_quiet);
     // progress() would find nothing, and it is not time to look after peers. On the direct path.
     bool is_quiet() noexcept;
 
@@ -127,10 +129,11 @@ private:
                               std::span<const std::byte> payload, const EntryOf& entry_of);
     ReadNext keep_next(Peer& peer, const MessageInfo& info, std::span<const std::byte> payload);
     template <class Message>
-    ReadNext take_next_message(const std::byte* at, const Message& message, PlainEntry& entry);
+    ReadNext take_next_message(const std::byte* at, const Message& message, PlainEntry& entry,
+                               bool may_keep);
     template <class Message>
     ReadNext take_next_of(Peer& peer, const std::byte* at, const Message& message,
-                          PlainEntry& entry);
+                          PlainEntry& entry, bool may_keep);
     // The entry of a message of that peer, to be read later. The caller fills in what every entry
     // has.
     PlainEntry& queue_entry(Peer& peer) {

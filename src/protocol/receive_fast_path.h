@@ -85,24 +85,27 @@ template <class EntryOf>
 template <class Message>
 [[gnu::always_inline]] inline ReadNext EndpointImpl::take_next_message(const std::byte* at,
                                                                        const Message& message,
-                                                                       PlainEntry& entry) {
+                                                                       PlainEntry& entry,
+                                                                       bool may_keep) {
     Peer& peer = peers.last_source();
     if (!peers.is_next_of_last_source(word_at(at) ^ kTaggedStart, message.qpn())) [[unlikely]]
         return ReadNext::kNothing;
-    return take_next_of(peer, at, message, entry);
+    return take_next_of(peer, at, message, entry, may_keep);
 }
 
 // A tagged one that is the peer's next.
 template <class Message>
 [[gnu::always_inline]] inline ReadNext EndpointImpl::take_next_of(Peer& peer, const std::byte* at,
                                                                   const Message& message,
-                                                                  PlainEntry& entry) {
+                                                                  PlainEntry& entry,
+                                                                  bool may_keep) {
     const std::uint64_t tag = word_at(at + sizeof tag);
     const std::size_t bytes = message.bytes() - sizeof(Header);
     PostedReceive* const posted =
         receives_.tagged.arrive_if(peer.number, tag, [&](const PostedReceive& receive) {
             return static_cast<const Receive&>(receive).has_plain_room(bytes);
         });
+    if (posted == nullptr && !may_keep) return ReadNext::kNothing;
     if (posted == nullptr) [[unlikely]]
         return keep_next(peer, {tag, message.immediate(), message.has_immediate()},
                          {at + sizeof(Header), bytes});
@@ -117,10 +120,10 @@ template <class Message>
 
 // Gives the next message to the reader at once, if it comes from the last sender and is as most
 // are: for the first receive of its bucket, or for none that is posted. On the direct path only.
-[[gnu::always_inline]] inline ReadNext EndpointImpl::read_next(PlainEntry& entry) {
+[[gnu::always_inline]] inline ReadNext EndpointImpl::read_next(PlainEntry& entry, bool may_keep) {
     ReadNext read = ReadNext::kNothing;
     channel->take_next([&](const std::byte* at, const auto& message) {
-        read = take_next_message(at, message, entry);
+        read = take_next_message(at, message, entry, may_keep);
         return read != ReadNext::kNothing;
     });
     return read;
@@ -128,10 +131,10 @@ template <class Message>
 
 // The same of a message whose bytes are in the completion queue entry. By itself, so that the other
 // costs nothing more.
-inline ReadNext EndpointImpl::read_next_inlined(PlainEntry& entry) {
+inline ReadNext EndpointImpl::read_next_inlined(PlainEntry& entry, bool may_keep) {
     ReadNext read = ReadNext::kNothing;
     channel->take_next_inlined([&](const std::byte* at, const auto& message) {
-        read = take_next_message(at, message, entry);
+        read = take_next_message(at, message, entry, may_keep);
         return read != ReadNext::kNothing;
     });
     return read;
@@ -143,7 +146,7 @@ inline ReadNext EndpointImpl::read_next_inlined(PlainEntry& entry) {
 }
 
 // As read_next(), of what lies in shared memory.
-inline ReadNext EndpointImpl::read_next_by_shm(PlainEntry& entry, bool& is_quiet) {
+inline ReadNext EndpointImpl::read_next_by_shm(PlainEntry& entry, bool may_keep, bool& is_quiet) {
     struct Found {
         const ShmReceiver::Found& found;
         std::size_t bytes() const noexcept { return found.bytes.size(); }
@@ -152,7 +155,7 @@ inline ReadNext EndpointImpl::read_next_by_shm(PlainEntry& entry, bool& is_quiet
     };
     ReadNext read = ReadNext::kNothing;
     const LocalPeers::Next next = local.take_next([&](Peer& peer, const ShmReceiver::Found& found) {
-        read = take_next_of(peer, found.bytes.data(), Found{found}, entry);
+        read = take_next_of(peer, found.bytes.data(), Found{found}, entry, may_keep);
         return read != ReadNext::kNothing;
     });
     is_quiet = next == LocalPeers::Next::kNothing && !channel->has_completion() &&

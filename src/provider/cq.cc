@@ -109,8 +109,8 @@ ssize_t take_or_yield(CompletionQueue& cq, void* buffer, std::size_t count, fi_a
 
 // Messages are read without other progress, as many as there is room for. Returns how many entries
 // there are, or -FI_EAGAIN: the messages have no receives yet; or 0: nothing was done. A message
-// without a receive ends it where the program has an entry to read: it may post that receive next.
-// Else others are behind it.
+// without a receive ends it where the program has an entry to read: it may post that receive next,
+// so the message is left where it is. Else it is kept, and others are behind it.
 template <class Next>
 [[gnu::always_inline]] inline ssize_t read_while_plain(std::size_t count, const Next& next) {
     using protocol::ReadNext;
@@ -142,7 +142,8 @@ template <class Next>
 [[gnu::noinline]] ssize_t read_inlined_messages(CompletionQueue& cq, protocol::EndpointImpl& body,
                                                 protocol::PlainEntry* to, std::size_t count) {
     if (body.bindings.receive != &cq.ring || !cq.ring.empty()) return 0;
-    return read_while_plain(count, [&](std::size_t at) { return body.read_next_inlined(to[at]); });
+    return read_while_plain(
+        count, [&](std::size_t at) { return body.read_next_inlined(to[at], at == 0); });
 }
 
 // Messages in shared memory, likewise. -FI_EAGAIN, too, if there is nothing else that progress
@@ -154,7 +155,7 @@ template <class Next>
     if (body.bindings.receive != &cq.ring || !cq.ring.empty()) return 0;
     bool is_quiet = false;
     const ssize_t got = read_while_plain(
-        count, [&](std::size_t at) { return body.read_next_by_shm(to[at], is_quiet); });
+        count, [&](std::size_t at) { return body.read_next_by_shm(to[at], at == 0, is_quiet); });
     if (got > 0) cq.backoff.reset();
     return got != 0 || !is_quiet ? got : find_nothing(cq);
 }
@@ -200,7 +201,8 @@ ssize_t read_messages(CompletionQueue& cq, fi_cq_tagged_entry* entries, std::siz
     auto* const to = reinterpret_cast<protocol::PlainEntry*>(entries);
     ssize_t got = 0;
     if (body->bindings.receive == &cq.ring) [[likely]]
-        got = read_while_plain(count, [&](std::size_t at) { return body->read_next(to[at]); });
+        got = read_while_plain(count,
+                               [&](std::size_t at) { return body->read_next(to[at], at == 0); });
     if (got != 0) [[likely]]
         return got;
     if (!body->is_quiet()) return 0;

@@ -47,8 +47,8 @@ TEST(InlinedMessages, AreReadWithoutOtherProgress) {
         ReadNext read = ReadNext::kNothing;
         const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
         while (read == ReadNext::kNothing && std::chrono::steady_clock::now() < end) {
-            read = reader.impl().read_next(entry);
-            if (read == ReadNext::kNothing) read = reader.impl().read_next_inlined(entry);
+            read = reader.impl().read_next(entry, true);
+            if (read == ReadNext::kNothing) read = reader.impl().read_next_inlined(entry, true);
         }
         ASSERT_EQ(read, ReadNext::kEntry);
         EXPECT_EQ(entry.bytes, bytes);
