@@ -64,13 +64,10 @@ struct Endpoint : fid_ep {
     void* const* usable(void* const* descriptors) const noexcept {
         return local_descriptors ? descriptors : nullptr;
     }
-    // Likewise; but RMA uses those of regions that hold the buffers (known_regions.h).
-    void* const* usable_by_rma(void* const* descriptors, const iovec* iov, std::size_t count,
-                               bool reads) const noexcept {
-        if (local_descriptors || descriptors == nullptr) return descriptors;
-        for (std::size_t i = 0; i < count; ++i)
-            if (!domain->known_regions.holds(descriptors[i], iov[i], reads)) return nullptr;
-        return descriptors;
+    // Likewise; but RMA of one buffer uses that of a region which holds it (known_regions.h). An
+    // array of descriptors is not even looked at: its address may be any value, too.
+    bool is_usable_by_rma(const void* descriptor, const iovec& buffer, bool reads) const noexcept {
+        return local_descriptors || domain->known_regions.holds(descriptor, buffer, reads);
     }
     // FI_INJECT is a default of this endpoint, and the message is too long for it.
     bool too_long(std::size_t bytes) const noexcept {

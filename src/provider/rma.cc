@@ -13,36 +13,46 @@ namespace {
 using protocol::RmaArguments;
 using protocol::RmaSegment;
 
-ssize_t move(fid_ep* handle, const iovec* iov, void* const* descriptors, std::size_t count,
+ssize_t move(Endpoint& endpoint, const iovec* iov, void* const* descriptors, std::size_t count,
              fi_addr_t to, std::uint64_t address, std::uint64_t key, std::uint64_t data,
              std::uint64_t kind, void* context) noexcept {
-    return operate(handle, [&](Endpoint& endpoint) -> ssize_t {
-        if (count > kMaxIov) return -FI_EINVAL;
-        HEDDLE_DEBUG_ASSERT((kind & FI_READ) != 0 || (kind & FI_WRITE) != 0);
-        const RmaSegment remote{address, total(iov, count), key};
-        std::uint64_t flags = endpoint.sending.flags | kind;
-        if ((kind & FI_READ) != 0)
-            flags &= ~FI_INJECT;  // this default is for sends and writes
-        else if (endpoint.too_long(remote.bytes))
-            return -FI_EMSGSIZE;
-        return endpoint.rdm->rma(
-            {.iov = iov,
-             .iov_count = count,
-             .descriptors = endpoint.usable_by_rma(descriptors, iov, count, (kind & FI_READ) != 0),
-             .to = to,
-             .remote = &remote,
-             .remote_count = 1,
-             .data = data,
-             .flags = flags,
-             .context = context});
+    if (count > kMaxIov) return -FI_EINVAL;
+    HEDDLE_DEBUG_ASSERT((kind & FI_READ) != 0 || (kind & FI_WRITE) != 0);
+    const RmaSegment remote{address, total(iov, count), key};
+    std::uint64_t flags = endpoint.sending.flags | kind;
+    if ((kind & FI_READ) != 0)
+        flags &= ~FI_INJECT;  // this default is for sends and writes
+    else if (endpoint.too_long(remote.bytes))
+        return -FI_EMSGSIZE;
+    return endpoint.rdm->rma({.iov = iov,
+                              .iov_count = count,
+                              .descriptors = descriptors,
+                              .to = to,
+                              .remote = &remote,
+                              .remote_count = 1,
+                              .data = data,
+                              .flags = flags,
+                              .context = context});
+}
+
+ssize_t move_several(fid_ep* handle, const iovec* iov, void* const* descriptors, std::size_t count,
+                     fi_addr_t to, std::uint64_t address, std::uint64_t key, std::uint64_t kind,
+                     void* context) noexcept {
+    return operate(handle, [&](Endpoint& endpoint) {
+        return move(endpoint, iov, endpoint.usable(descriptors), count, to, address, key, 0, kind,
+                    context);
     });
 }
 
 ssize_t move_one(fid_ep* handle, const void* buffer, std::size_t bytes, void* descriptor,
                  fi_addr_t to, std::uint64_t address, std::uint64_t key, std::uint64_t data,
                  std::uint64_t kind, void* context) noexcept {
-    const iovec iov{const_cast<void*>(buffer), bytes};
-    return move(handle, &iov, &descriptor, 1, to, address, key, data, kind, context);
+    return operate(handle, [&](Endpoint& endpoint) {
+        const iovec iov{const_cast<void*>(buffer), bytes};
+        const bool is_usable = endpoint.is_usable_by_rma(descriptor, iov, (kind & FI_READ) != 0);
+        return move(endpoint, &iov, is_usable ? &descriptor : nullptr, 1, to, address, key, data,
+                    kind, context);
+    });
 }
 
 ssize_t move_message(fid_ep* handle, const fi_msg_rma& message, std::uint64_t kind,
@@ -61,17 +71,15 @@ ssize_t move_message(fid_ep* handle, const fi_msg_rma& message, std::uint64_t ki
         }
         if (remote_bytes != bytes) return -FI_EINVAL;
         HEDDLE_DEBUG_ASSERT(message.rma_iov_count <= std::size(remote));
-        return endpoint.rdm->rma(
-            {.iov = message.msg_iov,
-             .iov_count = message.iov_count,
-             .descriptors = endpoint.usable_by_rma(message.desc, message.msg_iov, message.iov_count,
-                                                   (kind & FI_READ) != 0),
-             .to = message.addr,
-             .remote = remote,
-             .remote_count = message.rma_iov_count,
-             .data = message.data,
-             .flags = flags | endpoint.sending.completion | kind,
-             .context = message.context});
+        return endpoint.rdm->rma({.iov = message.msg_iov,
+                                  .iov_count = message.iov_count,
+                                  .descriptors = endpoint.usable(message.desc),
+                                  .to = message.addr,
+                                  .remote = remote,
+                                  .remote_count = message.rma_iov_count,
+                                  .data = message.data,
+                                  .flags = flags | endpoint.sending.completion | kind,
+                                  .context = message.context});
     });
 }
 
@@ -100,7 +108,7 @@ ssize_t read_remote(fid_ep* ep, void* buffer, std::size_t bytes, void* descripto
 }
 ssize_t readv(fid_ep* ep, const iovec* iov, void** descriptors, std::size_t count, fi_addr_t from,
               std::uint64_t address, std::uint64_t key, void* context) {
-    return move(ep, iov, descriptors, count, from, address, key, 0, FI_READ, context);
+    return move_several(ep, iov, descriptors, count, from, address, key, FI_READ, context);
 }
 ssize_t readmsg(fid_ep* ep, const fi_msg_rma* message, std::uint64_t flags) {
     if ((flags & (FI_INJECT | FI_REMOTE_CQ_DATA)) != 0) return -FI_EBADFLAGS;
@@ -112,7 +120,7 @@ ssize_t write_remote(fid_ep* ep, const void* buffer, std::size_t bytes, void* de
 }
 ssize_t writev(fid_ep* ep, const iovec* iov, void** descriptors, std::size_t count, fi_addr_t to,
                std::uint64_t address, std::uint64_t key, void* context) {
-    return move(ep, iov, descriptors, count, to, address, key, 0, FI_WRITE, context);
+    return move_several(ep, iov, descriptors, count, to, address, key, FI_WRITE, context);
 }
 ssize_t writemsg(fid_ep* ep, const fi_msg_rma* message, std::uint64_t flags) {
     return move_message(ep, *message, FI_WRITE, flags);
