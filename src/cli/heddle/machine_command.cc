@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "cli/heddle/bench_report.h"
@@ -35,10 +36,29 @@ bool write(const std::string& file, const std::string& text) {
     return static_cast<bool>(out << text << std::flush);
 }
 
+// Whether write() would succeed. What is there stays.
+bool can_write(const std::string& file) {
+    if (file == "-") return true;
+    std::error_code none;
+    const bool was_there = std::filesystem::exists(file, none);
+    const bool is_open = std::ofstream(file, std::ios::app).is_open();
+    const int error = errno;
+    if (is_open && !was_there) std::filesystem::remove(file, none);
+    errno = error;
+    return is_open;
+}
+
+int say_not_written(const std::string& file) {
+    std::fprintf(stderr, "heddle calibrate: %s could not be written: %s\n", file.c_str(),
+                 std::strerror(errno));
+    return kFailed;
+}
+
 }  // namespace
 
 int write_machine(const std::string& device_name, const std::string& file) {
     const DeviceInfo device = heddle::device(device_name);
+    if (!can_write(file)) return say_not_written(file);  // before it measures for 15 s
     if (device.software)
         std::fprintf(stderr,
                      "heddle calibrate: %s is a software HCA: the values are those of this "
@@ -60,10 +80,7 @@ int write_machine(const std::string& device_name, const std::string& file) {
             predict::calibrate_machine(request, team, [](const std::string& line) {
                 std::fprintf(stderr, "heddle calibrate: %s\n", line.c_str());
             });
-        if (write(file, predict::to_toml(machine))) return 0;
-        std::fprintf(stderr, "heddle calibrate: %s could not be written: %s\n", file.c_str(),
-                     std::strerror(errno));
-        return kFailed;
+        return write(file, predict::to_toml(machine)) ? 0 : say_not_written(file);
     });
 }
 
