@@ -2,10 +2,6 @@
 // The list of send queues that wait: see pending_list.h.
 #include "softhca/engine/pending_list.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
 
 #include "softhca/base/assert.h"
@@ -106,16 +102,9 @@ void push(LocalQp& local) noexcept {
 
 void add_pending(Fabric& fabric, LocalQp& local) noexcept {
     push(local);
-    if (!LateWake::may_wait(fabric, local)) wake_progress(fabric);
-}
-
-void wake_progress(Fabric& fabric) noexcept {
-    device::Process& self = fabric.self();
     // The progress thread clears the bell before it looks at the list, and looks at the bell before
     // it sleeps.
-    self.bell.store(1, std::memory_order_seq_cst);
-    if (self.sleeping.load(std::memory_order_seq_cst))
-        syscall(SYS_futex, &self.bell, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+    if (!LateWake::may_wait(fabric, local)) device::ring_bell(fabric, fabric.slot());
 }
 
 void remove_pending(LocalQp& local) noexcept {

@@ -9,6 +9,7 @@
 
 #include "softhca/device/epoch.h"
 #include "softhca/device/fabric.h"
+#include "softhca/device/reclaim.h"
 #include "softhca/engine/local.h"
 #include "softhca/engine/requester.h"
 
@@ -17,7 +18,6 @@ namespace softhca::engine {
 // Puts a QP on the list (once), and wakes the thread if it sleeps and the QP must not wait for a
 // poll (late_wake.h).
 void add_pending(device::Fabric& fabric, LocalQp& local) noexcept;
-void wake_progress(device::Fabric& fabric) noexcept;
 void remove_pending(LocalQp& local) noexcept;
 
 extern std::atomic<std::uint32_t> g_pending;  // how many are on the list
@@ -26,7 +26,7 @@ extern std::atomic<std::uint32_t> g_pending;  // how many are on the list
 extern std::atomic<bool> g_progress_works;
 // The program may sleep until one of its CQs has an event: what waits for a poll waits no longer.
 inline void program_may_sleep(device::Fabric& fabric) noexcept {
-    if (g_pending.load(std::memory_order_relaxed)) wake_progress(fabric);
+    if (g_pending.load(std::memory_order_relaxed)) device::ring_bell(fabric, fabric.slot());
 }
 // Gives up to `most` of them a turn. Inside an epoch.
 void run_pending(device::Fabric& fabric, Runner runner, unsigned most) noexcept;
