@@ -105,10 +105,11 @@ template <class Message>
         receives_.tagged.arrive_if(peer.number, tag, [&](const PostedReceive& receive) {
             return static_cast<const Receive&>(receive).has_plain_room(bytes);
         });
-    if (posted == nullptr && !may_keep) return ReadNext::kNothing;
-    if (posted == nullptr) [[unlikely]]
+    if (posted == nullptr) [[unlikely]] {
+        if (!may_keep) return ReadNext::kNothing;
         return keep_next(peer, {tag, message.immediate(), message.has_immediate()},
                          {at + sizeof(Header), bytes});
+    }
     peer.incoming.count_received();
     ++counts.received;
     flow_.count_arrived(peer, bytes);

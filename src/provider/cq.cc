@@ -118,7 +118,7 @@ template <class Next>
     std::size_t got = 0;
     for (unsigned kept = 0;;) {
         ReadNext read = ReadNext::kNothing;
-        while (got != count && (read = next(got)) == ReadNext::kEntry)
+        while (got != count && (read = next(got, got == 0)) == ReadNext::kEntry)
             ++got;
         if (got != 0) [[likely]]
             return static_cast<ssize_t>(got);
@@ -142,8 +142,9 @@ template <class Next>
 [[gnu::noinline]] ssize_t read_inlined_messages(CompletionQueue& cq, protocol::EndpointImpl& body,
                                                 protocol::PlainEntry* to, std::size_t count) {
     if (body.bindings.receive != &cq.ring || !cq.ring.empty()) return 0;
-    return read_while_plain(
-        count, [&](std::size_t at) { return body.read_next_inlined(to[at], at == 0); });
+    return read_while_plain(count, [&](std::size_t at, bool may_keep) {
+        return body.read_next_inlined(to[at], may_keep);
+    });
 }
 
 // Messages in shared memory, likewise. -FI_EAGAIN, too, if there is nothing else that progress
@@ -154,8 +155,9 @@ template <class Next>
                                                              std::size_t count) {
     if (body.bindings.receive != &cq.ring || !cq.ring.empty()) return 0;
     bool is_quiet = false;
-    const ssize_t got = read_while_plain(
-        count, [&](std::size_t at) { return body.read_next_by_shm(to[at], at == 0, is_quiet); });
+    const ssize_t got = read_while_plain(count, [&](std::size_t at, bool may_keep) {
+        return body.read_next_by_shm(to[at], may_keep, is_quiet);
+    });
     if (got > 0) cq.backoff.reset();
     return got != 0 || !is_quiet ? got : find_nothing(cq);
 }
@@ -201,8 +203,9 @@ ssize_t read_messages(CompletionQueue& cq, fi_cq_tagged_entry* entries, std::siz
     auto* const to = reinterpret_cast<protocol::PlainEntry*>(entries);
     ssize_t got = 0;
     if (body->bindings.receive == &cq.ring) [[likely]]
-        got = read_while_plain(count,
-                               [&](std::size_t at) { return body->read_next(to[at], at == 0); });
+        got = read_while_plain(count, [&](std::size_t at, bool may_keep) {
+            return body->read_next(to[at], may_keep);
+        });
     if (got != 0) [[likely]]
         return got;
     if (!body->is_quiet()) return 0;
