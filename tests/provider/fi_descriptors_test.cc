@@ -37,6 +37,13 @@ protected:
             return fi_mr_reg(world->domain.get(), at, bytes, access, 0, 0, 0, out, nullptr);
         });
     }
+    // Posts an operation, and waits for its end.
+    template <class Post>
+    void complete(const Post& post) {
+        ASSERT_EQ(insist(pair->a.transmit.get(), post), 0);
+        fi_cq_tagged_entry entry;
+        ASSERT_EQ(next(pair->a.transmit.get(), entry, pair->b.receive.get()), 0);
+    }
     // Writes `bytes` of `from` with this descriptor to the target, and checks that they arrive.
     void write(const std::byte* from, std::size_t bytes, void* descriptor) {
         ASSERT_LE(bytes, target.size());
@@ -46,9 +53,7 @@ protected:
                             reinterpret_cast<std::uintptr_t>(target.data()),
                             fi_mr_key(exposed->get()), nullptr);
         };
-        ASSERT_EQ(insist(pair->a.transmit.get(), post), 0);
-        fi_cq_tagged_entry entry;
-        ASSERT_EQ(next(pair->a.transmit.get(), entry, pair->b.receive.get()), 0);
+        ASSERT_NO_FATAL_FAILURE(complete(post));
         ASSERT_EQ(std::memcmp(target.data(), from, bytes), 0);
     }
     void read(std::byte* to, std::size_t bytes, void* descriptor) {
@@ -58,20 +63,21 @@ protected:
                            reinterpret_cast<std::uintptr_t>(target.data()),
                            fi_mr_key(exposed->get()), nullptr);
         };
-        ASSERT_EQ(insist(pair->a.transmit.get(), post), 0);
-        fi_cq_tagged_entry entry;
-        ASSERT_EQ(next(pair->a.transmit.get(), entry, pair->b.receive.get()), 0);
+        ASSERT_NO_FATAL_FAILURE(complete(post));
         ASSERT_EQ(std::memcmp(target.data(), to, bytes), 0);
     }
     static void fill(std::vector<std::byte>& buffer, unsigned seed) {
         for (std::size_t i = 0; i < buffer.size(); ++i)
             buffer[i] = static_cast<std::byte>(i * 31 + seed);
     }
-    // Closes everything. What was moved from or to where it stands, and through other buffers.
-    void expect_moved(unsigned direct, unsigned copied) {
+    void close_all() {
         exposed.reset();
         pair.reset();
         world.reset();
+    }
+    // Closes everything. What was moved from or to where it stands, and through other buffers.
+    void expect_moved(unsigned direct, unsigned copied) {
+        close_all();
         const nlohmann::json counts = statistics_->read();
         EXPECT_EQ(counts["rma_direct"], direct);
         EXPECT_EQ(counts["rma_copied"], copied);
@@ -167,9 +173,7 @@ TEST_F(Descriptors, OfManyRegions) {
         for (unsigned i = 0; i < 1000; ++i)
             write(buffer.data() + i, kMovedBytes, fi_mr_desc(regions[i].get()));
     }
-    exposed.reset();
-    pair.reset();
-    world.reset();
+    close_all();
 }
 
 TEST_F(Descriptors, OfSeveralBuffersAreNotLookedAt) {
@@ -187,9 +191,7 @@ TEST_F(Descriptors, OfSeveralBuffersAreNotLookedAt) {
                                  reinterpret_cast<std::uintptr_t>(target.data()),
                                  fi_mr_key(exposed->get()), nullptr);
             };
-            ASSERT_EQ(insist(pair->a.transmit.get(), post), 0);
-            fi_cq_tagged_entry entry;
-            ASSERT_EQ(next(pair->a.transmit.get(), entry, pair->b.receive.get()), 0);
+            ASSERT_NO_FATAL_FAILURE(complete(post));
             EXPECT_EQ(std::memcmp(target.data(), both[0].iov_base, kMovedBytes), 0);
             EXPECT_EQ(std::memcmp(target.data() + kMovedBytes, both[1].iov_base, kMovedBytes), 0);
             std::fill(target.begin(), target.end(), std::byte{0});
