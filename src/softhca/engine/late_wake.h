@@ -28,11 +28,11 @@ public:
     static bool may_wait(device::Fabric& fabric, const LocalQp& local) noexcept {
         if (local.waiting != WaitReason::kDeferred || local.engine != EnginePolicy::kHybrid)
             return false;
-        g_deferred_at.store(device::now_ns(), std::memory_order_relaxed);
+        deferred_at_.store(device::now_ns(), std::memory_order_relaxed);
         // The thread ends its watch before its last look at the list: it sees this QP there, or we
         // see that it does not watch.
         std::atomic_thread_fence(std::memory_order_seq_cst);
-        return g_watches.load(std::memory_order_seq_cst) && is_on_threads_processor() &&
+        return watches_.load(std::memory_order_seq_cst) && is_on_threads_processor() &&
                !is_armed(fabric, fabric.segment().qps[local.index].send_cq);
     }
 
@@ -44,12 +44,12 @@ public:
 private:
     static bool is_on_threads_processor() noexcept;
 
-    // The progress thread looks at the list every kWatch; it writes both.
-    static inline std::atomic<bool> g_watches{false};
-    static inline std::atomic<int> g_threads_processor{-1};
+    // These are of the process. The progress thread looks at the list every kWatch; it writes both.
+    static inline std::atomic<bool> watches_{false};
+    static inline std::atomic<int> threads_processor_{-1};
     // When there was the last such operation; now_ns(). Any thread writes it, with no order: a lost
     // time ends the watch early.
-    static inline std::atomic<std::uint64_t> g_deferred_at{0};
+    static inline std::atomic<std::uint64_t> deferred_at_{0};
 };
 
 }  // namespace softhca::engine

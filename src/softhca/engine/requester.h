@@ -35,7 +35,7 @@ bool has_work(const device::QueuePair& qp, const LocalQp& local) noexcept;
 
 // Payload from this size on is left to the progress thread or to a poller, so that the poster can
 // compute meanwhile.
-inline constexpr std::uint64_t kDeferBytes = 32 * 1024;
+inline constexpr std::uint64_t kDeferBytes = 32ULL * 1024;
 constexpr std::uint64_t most_at_once(bool defers) noexcept {
     return defers ? kDeferBytes - 1 : device::kMaxMessage;
 }
