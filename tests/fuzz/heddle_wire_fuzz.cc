@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "protocol/common/atomic_ops.h"
+#include "protocol/wire/shm_layout.h"
 #include "protocol/wire/wire.h"
 #include "support.h"
 
@@ -78,6 +79,8 @@ void check(const Message& message, std::span<const std::byte> bytes) {
         case Kind::kTupleRevoke:
         case Kind::kTupleClosed:
         case Kind::kTupleEnd:
+        case Kind::kShmBegin:
+        case Kind::kShmWake:
             break;
         case Kind::kTupleOpen:
             if (message.tuple_open.credits % sizeof(std::uint64_t) != 0 ||
@@ -103,6 +106,10 @@ void check(const Message& message, std::span<const std::byte> bytes) {
         case Kind::kAtomicReply:
             if (message.atomic_reply.bytes != message.payload.size()) fail("a reply too short");
             return;
+        case Kind::kShmOpen:
+            if (!ShmShape{message.shm_open.slots, message.shm_open.area_bytes}.is_possible())
+                fail("a ring of a shape that there is not");
+            break;
         default:
             fail("an unknown kind");
     }

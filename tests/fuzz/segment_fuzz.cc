@@ -250,8 +250,8 @@ void one_step(World& w, Input& input) {
 }  // namespace
 }  // namespace softhca::fuzz
 
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    softhca::fuzz::use_own_fabric("segment");
+extern "C" int LLVMFuzzerInitialize(int*, char*** arguments) {
+    softhca::fuzz::use_own_fabric("segment", *arguments);
     return 0;
 }
 

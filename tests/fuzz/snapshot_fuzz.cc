@@ -87,8 +87,8 @@ void one_operation(device::Segment& s, Input& input) {
 }  // namespace
 }  // namespace softhca::fuzz
 
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    softhca::fuzz::use_own_fabric("snapshot");
+extern "C" int LLVMFuzzerInitialize(int*, char*** arguments) {
+    softhca::fuzz::use_own_fabric("snapshot", *arguments);
     return 0;
 }
 

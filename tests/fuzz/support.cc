@@ -48,12 +48,19 @@ void remove_leftovers(const std::string& prefix) {
 
 }  // namespace
 
-void use_own_fabric(const char* target) {
+void use_own_fabric(const char* target, char** arguments) {
     const std::string prefix = std::string("fuzz-") + target + "-";
-    setenv("SOFTHCA_FABRIC", (prefix + std::to_string(getpid())).c_str(), 1);
-    // error messages are what is expected here; SOFTHCA_LOG=debug shows how an input goes
-    setenv("SOFTHCA_LOG", "error", 0);
-    remove_leftovers(prefix);  // reads the options, so after they are set
+    const std::string name = prefix + std::to_string(getpid());
+    const char* named = getenv("SOFTHCA_FABRIC");
+    if (!named || name != named) {
+        setenv("SOFTHCA_FABRIC", name.c_str(), 1);
+        // error messages are what is expected here; SOFTHCA_LOG=debug shows how an input goes
+        setenv("SOFTHCA_LOG", "error", 0);
+        // The options have been read already, by a constructor of softhca's.
+        execv("/proc/self/exe", arguments);
+        fail("cannot start itself with a fabric of its own");
+    }
+    remove_leftovers(prefix);
     // closing a device looks at every descriptor there may be
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);

@@ -15,8 +15,9 @@
 namespace softhca::fuzz {
 
 // Names a fabric for this process alone, before anything joins it, and removes what earlier runs of
-// the same target left when they crashed.
-void use_own_fabric(const char* target);
+// the same target left when they crashed. Begins the program anew, with `arguments`, the first
+// time.
+void use_own_fabric(const char* target, char** arguments);
 
 // libFuzzer has a thread that watches the memory in use. It writes nothing that softhca shares, so
 // that it may count as one of softhca's own: then pages are shared as in a program of one thread.

@@ -358,8 +358,8 @@ void one_operation(Session& s) {
 }  // namespace
 }  // namespace softhca::fuzz
 
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    softhca::fuzz::use_own_fabric("uverbs");
+extern "C" int LLVMFuzzerInitialize(int*, char*** arguments) {
+    softhca::fuzz::use_own_fabric("uverbs", *arguments);
     return 0;
 }
 

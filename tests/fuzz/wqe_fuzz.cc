@@ -18,8 +18,8 @@ World& world() {
 }  // namespace
 }  // namespace softhca::fuzz
 
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-    softhca::fuzz::use_own_fabric("wqe");
+extern "C" int LLVMFuzzerInitialize(int*, char*** arguments) {
+    softhca::fuzz::use_own_fabric("wqe", *arguments);
     return 0;
 }
 
