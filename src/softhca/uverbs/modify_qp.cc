@@ -14,6 +14,7 @@
 #include "softhca/engine/hooks.h"
 #include "softhca/engine/pending_list.h"
 #include "softhca/engine/qp_error.h"
+#include "softhca/engine/queue_memory.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/qp_state.h"
 #include "softhca/uverbs/user_object.h"
@@ -227,7 +228,8 @@ int query_qp(Command& command) noexcept {
     // For the receive queue the response has the size that libmlx5 chose, as in the kernel.
     out.max_recv_wr = qp->rq_count;
     out.max_send_sge = qp->max_send_sge;
-    out.max_recv_sge = qp->rq_count ? (1u << qp->rq_shift) / 16 : 0;
+    out.max_recv_sge =
+        qp->rq_count ? static_cast<std::uint32_t>(engine::entry_bytes(qp->rq_shift)) / 16 : 0;
     out.max_inline_data = qp->max_inline;
     out.qkey = attr.qkey;
     out.rq_psn = attr.rq_psn;

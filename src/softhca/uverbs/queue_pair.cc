@@ -167,7 +167,7 @@ void set_scatter(const CreateRequest& request, const Parts& parts, QueuePair& qp
 int share_queues(Command& command, const CreateRequest& request, QueuePair& qp,
                  QueueExtents& extents) noexcept {
     const mlx5_ib_create_qp& driver = request.driver;
-    const std::uint64_t receive = std::uint64_t{qp.rq_count} << qp.rq_shift;
+    const std::uint64_t receive = engine::entry_at(qp.rq_count, qp.rq_shift);
     const std::uint64_t bytes = receive + std::uint64_t{qp.sq_count} * 64;
     qp.sq_offset = static_cast<std::uint32_t>(receive);
     if (const int error = share_queue(command, driver.buf_addr, bytes, &qp.buffer, &extents.buffer))

@@ -119,7 +119,7 @@ int create_srq(Command& command) noexcept {
     srq->user_handle = request.user_handle;
     QueueExtents extents;
     int error =
-        share_queue(command, driver.buf_addr, std::uint64_t{srq->wqe_count} << srq->wqe_shift,
+        share_queue(command, driver.buf_addr, engine::entry_at(srq->wqe_count, srq->wqe_shift),
                     &srq->buffer, &extents.buffer);
     if (!error) error = share_record(command, driver.db_addr, &srq->record, &extents.record);
     if (error) {
@@ -139,7 +139,8 @@ int create_srq(Command& command) noexcept {
     ib_uverbs_create_srq_resp response{};
     response.srq_handle = index;
     response.max_wr = srq->wqe_count - 1;
-    response.max_sge = (1u << srq->wqe_shift) / kSegment - 1;
+    response.max_sge =
+        static_cast<std::uint32_t>(engine::entry_bytes(srq->wqe_shift)) / kSegment - 1;
     response.srqn = srq->number;
     return command.respond(response);
 }
