@@ -112,7 +112,7 @@ def table(mpi, sides, seen):
         digits = 2 if statistics.median(values[0]) < 100 else 0
         cells = [quartiles(each, digits) for each in values]
         print(f"| {name:16} | {cells[0]:>26} | {cells[1]:>26} | {quartiles(ratios, 2):>20} |")
-    print("\nheddle is: so many times as good, turn by turn; 1 and more is at or ahead.\n")
+    print("\nheddle is: so many times as good, turn by turn; 1 or more: not behind.\n")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def parse(arguments):
                            help="a host a line: what runs as a job of mpiexec is started on these, one process after "
                            "the other; --out and $TMPDIR have to be folders that all of them see")
     reproduce.add_argument("--runs", type=at_least_one, default=1, metavar="N",
-                           help="repeat each experiment of the peers so often (default 1): a row is ahead or behind "
+                           help="repeat each experiment of the peers so often (default 1): a row is better or behind "
                            "only if each run says so")
     reproduce.add_argument("--list", action="store_true", help="which experiments there are")
     for program in catalogue.outside_programs():

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from .model import Experiment, Point, Verdict
 from .values import distinct, middle, middle_between
 
-AHEAD, LEVEL, BEHIND, MISSING, SHOWN = "ahead", "level", "behind", "not available", "not judged"
-ORDER = (BEHIND, LEVEL, AHEAD, SHOWN, MISSING)
+BETTER, LEVEL, BEHIND, MISSING, SHOWN = "better", "level", "behind", "not available", "not judged"
+ORDER = (BEHIND, LEVEL, BETTER, SHOWN, MISSING)
 WITHIN = 0.02  # so near to 1 two sides are level, however sure the difference is
 WIDE = 0.10  # an interval that reaches so far below 1 may hide a loss that is worth knowing
 INTERVAL = "95 % interval"  # the heading of Point.low and high
 CRITERION = (
     "Each row is judged by the median of the ratios of neighbouring turns, and by the interval in which that median "
-    "is with 95 % confidence (order statistics, by the binomial law). A row is `ahead` if the interval is above 1, "
+    "is with 95 % confidence (order statistics, by the binomial law). A row is `better` if the interval is above 1, "
     "`behind` if it is below 1, and `level` if it contains 1 or if the median is within 2 % of 1. If there are several "
-    "runs, a row is `ahead` or `behind` only if each run says so. The verdict is good if no row is behind. In part: fewer rows are "
+    "runs, a row is `better` or `behind` only if each run says so. The verdict is good if no row is behind. In part: fewer rows are "
     "behind than are not. Else heddle is behind.")
 
 
@@ -55,7 +55,7 @@ def state_of(ratios):
     low, high = middle_between(ratios)
     if low <= 1 <= high or abs(middle(ratios) - 1) <= WITHIN:
         return LEVEL
-    return AHEAD if low > 1 else BEHIND
+    return BETTER if low > 1 else BEHIND
 
 
 def judge(peer, key, runs, took=(), shown=""):
@@ -93,10 +93,10 @@ def counts(rows):
 
 
 def count(rows):
-    """What became of all of them, in words: `61 of 64 rows ahead or level (40 ahead), 3 behind`."""
+    """What became of all of them, in words: `61 of 64 rows better or level (40 better), 3 behind`."""
     by = counts(rows)
-    judged = by[AHEAD] + by[LEVEL] + by[BEHIND]
-    parts = [f"{by[AHEAD] + by[LEVEL]} of {judged} rows ahead or level ({by[AHEAD]} ahead)"]
+    judged = by[BETTER] + by[LEVEL] + by[BEHIND]
+    parts = [f"{by[BETTER] + by[LEVEL]} of {judged} rows better or level ({by[BETTER]} better)"]
     if by[MISSING]:
         parts.append(f"{by[MISSING]} not available")
     if by[SHOWN]:
@@ -124,7 +124,7 @@ def behind_table(by_title):
 
 def verdict(rows):
     """That of an experiment all of whose rows these are."""
-    judged = [row for row in rows if row.state in (AHEAD, LEVEL, BEHIND)]
+    judged = [row for row in rows if row.state in (BETTER, LEVEL, BEHIND)]
     reasons = distinct(f"{row.peer}: {row.said}" for row in rows if row.reason)
     more = "".join(f" {reason.rstrip('.')}." for reason in reasons)
     if not judged:

@@ -50,20 +50,20 @@ class Peers(unittest.TestCase):
 
     def test_a_job_that_is_slowed_by_a_tenth_is_behind(self):
         self.assertGreaterEqual(self.states(1.1)["behind"], 180)
-        self.assertGreaterEqual(self.states(1 / 1.1)["ahead"], 180)
+        self.assertGreaterEqual(self.states(1 / 1.1)["better"], 180)
         self.assertGreaterEqual(self.states(1.1, runs=3)["behind"], 160)
-        self.assertEqual(self.states(1.1, runs=3)["ahead"], 0)
+        self.assertEqual(self.states(1.1, runs=3)["better"], 0)
 
     def test_two_percent_are_level(self):
         sure = [0.985] * 41
         self.assertEqual(judged.state_of(sure), "level")
         self.assertEqual(judged.state_of([0.975] * 41), "behind")
-        self.assertEqual(judged.state_of([1.03] * 41), "ahead")
+        self.assertEqual(judged.state_of([1.03] * 41), "better")
 
     def test_one_run_is_not_enough(self):
         slow, equal, fast = [0.8] * 9, [0.9, 1.1] * 5, [1.3] * 9
         for runs, state in (((slow, slow, slow), "behind"), ((slow, equal, slow), "level"), ((slow, fast, slow), "level"),
-                            ((fast, fast), "ahead"), ((fast, equal), "level")):
+                            ((fast, fast), "better"), ((fast, equal), "level")):
             row = judged.judge("a peer", ("MPICH",), runs)
             self.assertEqual(row.state, state)
         row = judged.judge("a peer", ("MPICH",), (slow, equal, slow))

@@ -341,15 +341,15 @@ class Reports(Case):
         """They repeat the commands; each row keeps its run, and what counts is on the page and in the document."""
         words = ("reproduce", "--only", "peers-rate", "--only", "tupleq-late", "--out", self.path("run"), "--runs", "3")
         said = self.heddle(*words)
-        self.assertIn("Beside the peers 4 of 4 rows ahead or level (4 ahead), 0 behind.", said.stdout)
+        self.assertIn("Beside the peers 4 of 4 rows better or level (4 better), 0 behind.", said.stdout)
         self.assertIn("Rates of small messages, by threads, 12 of 12", said.stderr)
         rates = next(each for each in all_experiments() if each.key == "peers-rate")
         outcome = load_outcome(self.path("run"), rates)
         self.assertEqual({row["run"] for row in outcome.rows}, {0, 1, 2})
-        self.assertEqual({row.by_run for row in rates.rows(outcome.rows)}, {("ahead",) * 3})
+        self.assertEqual({row.by_run for row in rates.rows(outcome.rows)}, {("better",) * 3})
         self.assertEqual(len([call for call in self.calls() if "tuple-late" in call]), 1)  # it is no peer
         text = "".join(self.page("run", "report.html").text)
-        self.assertIn("Beside the peers4 of 4 rows ahead or level (4 ahead), 0 behind.", text)
+        self.assertIn("Beside the peers4 of 4 rows better or level (4 better), 0 behind.", text)
         self.heddle("report", "--markdown", self.path("run"))
         document = Path(self.path("run", "report.md")).read_text(encoding="utf-8")
         self.assertIn("# Results: the papers' experiments", document)

@@ -192,13 +192,13 @@ class Verdicts(unittest.TestCase):
         rows = list(fake_mpi.operations(["--beside", "rc_verbs"]))
         said = verdict("peers-messages", rows)
         self.assertEqual(said.state, "like")
-        self.assertTrue(said.text.startswith("9 of 9 rows ahead or level (9 ahead), 0 behind"), said.text)
+        self.assertTrue(said.text.startswith("9 of 9 rows better or level (9 better), 0 behind"), said.text)
         for row in rows:
             if (row["operation"], row["bytes"], row["way"]) == ("latency", 8, "heddle"):
                 row["seconds"] = [2e-6, 4e-6]
         said = verdict("peers-messages", rows)
         self.assertEqual(said.state, "partly")
-        self.assertIn("8 of 9 rows ahead or level (8 ahead), 1 behind: MPICH latency 8 B beside UCX rc_verbs (0.50; 0.50 "
+        self.assertIn("8 of 9 rows better or level (8 better), 1 behind: MPICH latency 8 B beside UCX rc_verbs (0.50; 0.50 "
                       "to 0.50)", said.text)
         first = EXPERIMENTS["peers-messages"].points(rows)[0]
         self.assertEqual((first.key, first.said), (("UCX rc_verbs", "MPICH", "latency", "8 B"), "behind"))
@@ -211,7 +211,7 @@ class Verdicts(unittest.TestCase):
         rows = [row for peer in ("rc_verbs", "dc_mlx5", "rxm") for row in fake_mpi.operations(["--beside", peer])]
         said = verdict("peers-messages", rows)
         self.assertEqual(said.state, "like")
-        self.assertIn("9 of 9 rows ahead or level (9 ahead), 2 not available, 0 behind.", said.text)
+        self.assertIn("9 of 9 rows better or level (9 better), 2 not available, 0 behind.", said.text)
         self.assertIn("UCX dc_mlx5: not available: UCX: transport 'dc_mlx5' is not available", said.text)
         points = EXPERIMENTS["peers-messages"].points(rows)
         self.assertEqual(points[-1].key, ("libfabric verbs;ofi_rxm", "MPICH"))
@@ -261,7 +261,7 @@ class Verdicts(unittest.TestCase):
         rows = list(fake_mpi.heap(["--way", "heddle", "--way", "rc_verbs", "--way", "dc_mlx5"]))
         said = verdict("peers-memory", rows)
         self.assertEqual(said.state, "like")
-        self.assertIn("2 of 2 rows ahead or level (2 ahead), 1 not available", said.text)
+        self.assertIn("2 of 2 rows better or level (2 better), 1 not available", said.text)
         for row in rows:
             row["memory_bytes"] = [1 << 30] if row["way"] == "heddle" else row["memory_bytes"]
         self.assertEqual(verdict("peers-memory", rows).state, "unlike")
@@ -270,7 +270,7 @@ class Verdicts(unittest.TestCase):
         rows = list(fake_mpi.applications(["--vary", "peer"]))
         said = verdict("peers-programs", rows)
         self.assertEqual(said.state, "like")
-        self.assertIn("3 of 3 rows ahead or level (1 ahead), 1 not available, 0 behind.", said.text)
+        self.assertIn("3 of 3 rows better or level (1 better), 1 not available, 0 behind.", said.text)
         self.assertIn("adi", EXPERIMENTS["peers-programs"].points(rows)[-1].key)
         for row in rows:
             row["run_s"] = [1.03 * each for each in row["run_s"]] if row["way"] == "heddle" else row["run_s"]

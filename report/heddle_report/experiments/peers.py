@@ -26,8 +26,8 @@ ABOUT = (
     "No paper: other software for the same work, by the same MPI library and program. Peers are UCX's rc_verbs, rc_mlx5 "
     "and dc_mlx5 (with datagrams of the same family for connections, and without UCX's own shared memory) and "
     "libfabric's verbs;ofi_rxm and tcp, on the same device or host. MPI's own shared memory is off on all sides. "
-    "Libfabric's shm is no network, and only shown. A peer that is not to be had here is tried each time, and the row has "
-    "the reason. UCX must have its registration cache. A software HCA finds the doorbells of rc_mlx5 and dc_mlx5 by "
+    "Libfabric's shm is no network, and only shown. Every peer is tried. If this machine does not have it, the row has the "
+    "reason. UCX must have its registration cache. A software HCA finds the doorbells of rc_mlx5 and dc_mlx5 by "
     "looking for them. Their rows are shown, and judged where dedicated threads of the device find all doorbells alike.")
 
 
