@@ -6,8 +6,8 @@
 
 #include <rdma/fi_endpoint.h>
 
-#include <cstring>
 
+#include "common/copy.h"
 #include "protocol/endpoint_impl.h"
 #include "protocol/tag/matcher_tables.h"
 
@@ -38,7 +38,7 @@ namespace heddle::protocol {
             const std::span<const std::byte> payload = message.payload();
             if (message.is_announced || payload.size() > bytes) [[unlikely]]
                 return false;
-            if (!payload.empty()) std::memcpy(buffer, payload.data(), payload.size());
+            if (!payload.empty()) common::copy_payload(buffer, payload.data(), payload.size());
             flow_.count_taken(*message.peer, payload.size());
             PlainEntry& entry = queue_entry(*message.peer);
             entry = {context, FI_RECV | FI_TAGGED, payload.size(), buffer, 0, message.tag};

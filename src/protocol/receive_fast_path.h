@@ -8,6 +8,7 @@
 
 #include <cstring>
 
+#include "common/copy.h"
 #include "protocol/endpoint_impl.h"
 #include "protocol/tag/matcher_tables.h"
 #include "protocol/transport/channel_poll.h"
@@ -67,7 +68,7 @@ template <class EntryOf>
     if (bytes == sizeof(std::uint64_t)) [[likely]] {  // a number is what most messages are
         std::memcpy(buffer, payload.data(), sizeof(std::uint64_t));
     } else {
-        if (bytes != 0) std::memcpy(buffer, payload.data(), bytes);
+        if (bytes != 0) common::copy_payload(buffer, payload.data(), bytes);
         flow_.count_taken(peer, bytes);
     }
     PlainEntry& entry = entry_of();

@@ -6,8 +6,9 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <span>
+
+#include "common/copy.h"
 
 namespace heddle::protocol {
 
@@ -20,8 +21,8 @@ inline std::byte* gather(std::span<const iovec> from, std::size_t offset,
         const std::size_t skipped = std::min(offset, buffer.iov_len);
         const std::size_t bytes = std::min(buffer.iov_len - skipped, to.size() - done);
         if (bytes != 0)
-            std::memcpy(to.data() + done, static_cast<const std::byte*>(buffer.iov_base) + skipped,
-                        bytes);
+            common::copy_payload(to.data() + done,
+                                 static_cast<const std::byte*>(buffer.iov_base) + skipped, bytes);
         offset -= skipped;
         done += bytes;
     }
@@ -36,8 +37,8 @@ inline std::size_t scatter(std::span<const iovec> to, std::size_t offset,
         const std::size_t skipped = std::min(offset, buffer.iov_len);
         const std::size_t bytes = std::min(buffer.iov_len - skipped, from.size() - done);
         if (bytes != 0)
-            std::memcpy(static_cast<std::byte*>(buffer.iov_base) + skipped, from.data() + done,
-                        bytes);
+            common::copy_payload(static_cast<std::byte*>(buffer.iov_base) + skipped,
+                                 from.data() + done, bytes);
         offset -= skipped;
         done += bytes;
     }

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/copy.h"
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/shm/shm_ring.h"
@@ -155,7 +156,7 @@ bool Core::must_go_by_device(const Peer& peer, std::span<const std::byte> bytes)
 bool Core::send_by_shm(Peer& peer, std::span<const std::byte> bytes) {
     std::byte* const to = peer.shm->reserve(bytes.size());
     if (to == nullptr) return false;
-    std::memcpy(to, bytes.data(), bytes.size());
+    common::copy_payload(to, bytes.data(), bytes.size());
     if (peer.shm->publish(bytes.size(), false, 0)) wake(peer);
     return true;
 }

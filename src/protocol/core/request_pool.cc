@@ -2,8 +2,8 @@
 // The requests of an endpoint that are open: see request_pool.h.
 #include "protocol/core/request_pool.h"
 
-#include <cstring>
 
+#include "common/copy.h"
 #include "heddle/detail/assert.h"
 
 namespace heddle::protocol {
@@ -63,7 +63,7 @@ void ZcopyRequest::done(int error, int device_error) {
         --reused->in_flight;
     }
     if (copy_from != nullptr) {
-        if (error == 0) std::memcpy(copy_to, copy_from, bytes);
+        if (error == 0) common::copy_payload(copy_to, copy_from, bytes);
         pool->send_buffers_.give_back(copy_from);
     }
     const ZcopyRequest ended = *this;
@@ -88,7 +88,7 @@ void SendRequest::copy_buffers() {
     copy.resize(bytes);
     std::byte* to = copy.data();
     for (std::size_t i = 0; i < iov_count; ++i) {
-        if (iov[i].iov_len != 0) std::memcpy(to, iov[i].iov_base, iov[i].iov_len);
+        if (iov[i].iov_len != 0) common::copy_payload(to, iov[i].iov_base, iov[i].iov_len);
         to += iov[i].iov_len;
     }
     HEDDLE_ASSERT(to == copy.data() + bytes, "the buffers have the bytes of the request");

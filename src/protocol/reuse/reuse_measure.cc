@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "common/copy.h"
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "memory/pool.h"
@@ -79,7 +80,7 @@ public:
         std::size_t before = way == ReuseCosts::kOneSided ? 0 : sizeof(Header);
         const std::size_t behind = way == ReuseCosts::kRing ? sizeof(RingTail) : 0;
         if (copy) {
-            std::memcpy(buffer + before, user_.begin(), bytes);
+            common::copy_payload(buffer + before, user_.begin(), bytes);
             sges[0] = sge(buffer, before + bytes + behind, buffers_.key());
             wr.num_sge = 1;
         } else {
@@ -113,7 +114,7 @@ public:
     double copy(std::size_t bytes) {
         HEDDLE_ASSERT(bytes <= buffers_.bytes());
         const auto begin = Clock::now();
-        std::memcpy(buffers_.at(0), user_.begin(), bytes);
+        common::copy_payload(buffers_.at(0), user_.begin(), bytes);
         asm volatile("" ::: "memory");
         return nanoseconds(Clock::now() - begin);
     }

@@ -5,8 +5,8 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "common/copy.h"
 #include "heddle/detail/assert.h"
 #include "protocol/wire/message_writer.h"
 
@@ -102,7 +102,7 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
         HEDDLE_DEBUG_ASSERT(user.iov_len <= buffers.bytes(), "a buffer holds an eager message");
         copied = buffers.take();
         if (copied == nullptr) return post::Posted::kFull;
-        if (!read) std::memcpy(copied, user.iov_base, user.iov_len);
+        if (!read) common::copy_payload(copied, user.iov_base, user.iov_len);
         sge.addr = reinterpret_cast<std::uintptr_t>(copied);
         sge.lkey = buffers.key();
     }

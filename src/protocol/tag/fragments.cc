@@ -2,9 +2,9 @@
 // Messages from their fragments: see fragments.h.
 #include "protocol/tag/fragments.h"
 
-#include <cstring>
 #include <utility>
 
+#include "common/copy.h"
 #include "heddle/detail/assert.h"
 #include "protocol/common/iov.h"
 
@@ -53,7 +53,8 @@ void Fragments::add(Partial& partial, const Message& message) {
     if (partial.receive != nullptr)
         partial.taken += scatter(partial.receive->buffers(), offset, message.payload);
     else
-        std::memcpy(partial.kept.get() + offset, message.payload.data(), message.payload.size());
+        common::copy_payload(partial.kept.get() + offset, message.payload.data(),
+                             message.payload.size());
     partial.come += message.payload.size();
 }
 

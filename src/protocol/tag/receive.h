@@ -7,11 +7,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
 
+#include "common/copy.h"
 #include "heddle/detail/assert.h"
 #include "protocol/common/message_info.h"
 #include "protocol/common/slot_pool.h"
@@ -74,7 +74,7 @@ struct Unexpected final : UnexpectedMessage {
             large_.reset(new std::byte[payload.size()]);
             to = large_.get();
         }
-        if (!payload.empty()) std::memcpy(to, payload.data(), payload.size());
+        if (!payload.empty()) common::copy_payload(to, payload.data(), payload.size());
     }
     // The same with memory that has it already.
     void set_payload(std::unique_ptr<std::byte[]> payload, std::size_t bytes) noexcept {

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 
+#include "common/copy.h"
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/wire/message_writer.h"
@@ -210,7 +211,7 @@ void TupleSender::copy(TupleMessage& message) noexcept {
     ++counts_.copied;
     std::byte* to = message.buffer;
     for (std::size_t i = 0; i < t.iov_count; ++i) {
-        if (t.iov[i].iov_len != 0) std::memcpy(to, t.iov[i].iov_base, t.iov[i].iov_len);
+        if (t.iov[i].iov_len != 0) common::copy_payload(to, t.iov[i].iov_base, t.iov[i].iov_len);
         to += t.iov[i].iov_len;
     }
     t.iov[0] = {message.buffer, t.bytes};

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "common/copy.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/device/own_memory.h"
 
@@ -206,7 +207,7 @@ void copy_ordered(std::byte* to, const std::byte* from, std::size_t length) noex
         const std::size_t head = length - 8;
         std::uint64_t tail;
         memcpy(&tail, from + head, 8);
-        if (head) memmove(to, from, head);  // a program may copy onto itself
+        if (head) common::copy_payload(to, from, head);  // a program may copy onto itself
         // The compiler must not merge this store with the rest. x86-64 stores in order, and on
         // aarch64 the release orders it.
         std::atomic_thread_fence(std::memory_order_release);

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Copies of payload: all bytes, and no byte beside them, from any place to any place.
+#include "common/copy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <random>
+#include <vector>
+
+namespace common {
+namespace {
+
+constexpr std::size_t kPage = 4096;
+
+std::vector<std::byte> random_bytes(std::size_t count) {
+    std::mt19937 random(7);
+    std::vector<std::byte> bytes(count);
+    std::ranges::generate(bytes, [&] { return static_cast<std::byte>(random()); });
+    return bytes;
+}
+
+TEST(CopyPayload, CopiesFromAnyPlaceToAnyPlace) {
+    const std::vector<std::byte> source = random_bytes(6 * kPage);
+    std::mt19937 random(1);
+    for (int i = 0; i < 3000; ++i) {
+        const std::size_t from = random() % kPage, bytes = random() % (4 * kPage);
+        // Half of the targets are a little behind the source within a page.
+        const std::size_t to = i % 2 ? random() % kPage : (from + random() % 40) % kPage;
+        std::vector<std::byte> target(6 * kPage, std::byte{0xee}), expected = target;
+        copy_payload(target.data() + to, source.data() + from, bytes);
+        std::copy_n(source.begin() + static_cast<std::ptrdiff_t>(from), bytes,
+                    expected.begin() + static_cast<std::ptrdiff_t>(to));
+        ASSERT_EQ(target, expected) << bytes << " bytes from " << from << " to " << to;
+    }
+}
+
+TEST(CopyPayload, CopiesOntoItself) {
+    const std::vector<std::byte> source = random_bytes(6 * kPage);
+    for (const std::size_t distance : {1, 16, 31, 63, 200, 4096, 4112}) {
+        for (const bool up : {true, false}) {
+            std::vector<std::byte> buffer = source, expected = source;
+            constexpr std::size_t kBytes = 3 * kPage;
+            const std::size_t from = up ? 0 : distance, to = up ? distance : 0;
+            copy_payload(buffer.data() + to, buffer.data() + from, kBytes);
+            std::copy_n(source.begin() + static_cast<std::ptrdiff_t>(from), kBytes,
+                        expected.begin() + static_cast<std::ptrdiff_t>(to));
+            ASSERT_EQ(buffer, expected) << distance << (up ? " up" : " down");
+        }
+    }
+}
+
+TEST(CopyPayload, TakesVectorsALittleBehindTheSourceWithinAPage) {
+    alignas(kPage) static std::byte memory[3 * kPage];
+    const std::byte* const from = memory + 16;
+    for (const std::size_t slow : {1u, 16u, 31u}) {
+        EXPECT_TRUE(is_little_behind(from + slow, from)) << slow;
+        EXPECT_TRUE(is_little_behind(from + kPage + slow, from)) << slow;
+        EXPECT_TRUE(is_little_behind(from + slow, from + 2 * kPage)) << slow;
+    }
+    for (const std::size_t fast : {0u, 32u, 2048u, 4080u, 4095u})
+        EXPECT_FALSE(is_little_behind(from + fast, from)) << fast;
+}
+
+}  // namespace
+}  // namespace common
