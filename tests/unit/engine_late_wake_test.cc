@@ -6,9 +6,11 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <thread>
 
 #include "softhca/device/epoch.h"
 
@@ -111,6 +113,31 @@ TEST_F(LateWakes, NeedTheThreadsProcessor) {
     EXPECT_FALSE(may_wait(large_));
     run_on(here);
     EXPECT_TRUE(may_wait(large_));
+}
+
+TEST_F(LateWakes, NeedNoProcessorOfTheThreadIfPollsAreSoon) {
+    if (CPU_COUNT(&before_) < 2) GTEST_SKIP() << "there is one processor";
+    int other = 0;
+    while (other == sched_getcpu() || !CPU_ISSET(static_cast<unsigned>(other), &before_))
+        ++other;
+    EXPECT_FALSE(may_wait(large_));
+    EXPECT_EQ(sleeps_for(), LateWake::kWatch);
+    run_on(other);
+    for (int polls = 0; polls < LateWake::kMostly; ++polls) {
+        EXPECT_FALSE(may_wait(large_)) << "after " << polls << " polls";
+        LateWake::taken_by_poll();
+    }
+    EXPECT_TRUE(may_wait(large_));
+    LateWake::taken_by_thread();
+    EXPECT_FALSE(may_wait(large_)) << "the thread had to take one";
+    for (int polls = 0; polls < LateWake::kLate; ++polls) {
+        may_wait(large_);
+        LateWake::taken_by_poll();
+    }
+    EXPECT_TRUE(may_wait(large_));
+    std::this_thread::sleep_for(std::chrono::nanoseconds(2 * LateWake::kSoon));
+    LateWake::taken_by_poll();
+    EXPECT_FALSE(may_wait(large_)) << "that poll was late";
 }
 
 }  // namespace

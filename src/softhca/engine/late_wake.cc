@@ -24,7 +24,23 @@ bool LateWake::may_sleep(std::uint64_t now, std::uint64_t& deadline) noexcept {
     return false;
 }
 
+void LateWake::taken_by_poll() noexcept {
+    const std::uint64_t since = device::now_ns() - deferred_at_.load(std::memory_order_relaxed);
+    if (since > kSoon) {
+        count_late();
+        return;
+    }
+    const int before = polls_soon_.load(std::memory_order_relaxed);
+    if (before < kMost) polls_soon_.store(before + 1, std::memory_order_relaxed);
+}
+
+void LateWake::count_late() noexcept {
+    const int before = polls_soon_.load(std::memory_order_relaxed);
+    if (before != 0) polls_soon_.store(std::max(0, before - kLate), std::memory_order_relaxed);
+}
+
 void LateWake::forget_after_fork() noexcept {
+    polls_soon_.store(0, std::memory_order_relaxed);
     watches_.store(false, std::memory_order_relaxed);
     deferred_at_.store(0, std::memory_order_relaxed);
 }

@@ -6,8 +6,15 @@
 //
 // So an operation that was deferred because it is large waits for a poll, if the progress thread
 // last ran on the poster's processor, and looks after the list by itself: it sleeps at most kWatch
-// at a time until kWatchFor after the last such operation. With a processor to spare the kernel
-// wakes it there, and no operation waits. Nor does one whose completion the program will sleep for.
+// at a time until kWatchFor after the last such operation.
+//
+// On a processor of its own the thread is for a program that computes after it has posted. A
+// program that polls at once makes the copy before the thread is awake: the wake alone takes as
+// long as a copy of 32 KiB. So the operation waits for a poll there, too, if those before mostly
+// were taken by a poll within kSoon. A program that computes for once then has up to kWatch less
+// of its copy done meanwhile, and the thread is woken for the next ones.
+//
+// No operation waits whose completion the program will sleep for.
 #pragma once
 
 #include <atomic>
@@ -22,7 +29,10 @@ namespace softhca::engine {
 
 class LateWake {
 public:
-    static constexpr std::uint64_t kWatch = 100'000, kWatchFor = 2'000'000;  // ns
+    static constexpr std::uint64_t kWatch = 100'000, kWatchFor = 2'000'000, kSoon = 5'000;  // ns
+    // A poll that takes an operation soon adds one to a number, any other taker takes off kLate.
+    // From kMostly on a poll is expected.
+    static constexpr int kLate = 4, kMostly = 8, kMost = 16;
 
     // The calling thread has put this QP on the list. True: it need not wake the progress thread.
     static bool may_wait(device::Fabric& fabric, const LocalQp& local) noexcept {
@@ -32,9 +42,13 @@ public:
         // The thread ends its watch before its last look at the list: it sees this QP there, or we
         // see that it does not watch.
         std::atomic_thread_fence(std::memory_order_seq_cst);
-        return watches_.load(std::memory_order_seq_cst) && is_on_threads_processor() &&
+        return watches_.load(std::memory_order_seq_cst) &&
+               (is_on_threads_processor() || mostly_polls_soon()) &&
                !is_armed(fabric, fabric.segment().qps[local.index].send_cq);
     }
+    // A thread that polls, or the progress thread, has taken a deferred operation off the list.
+    static void taken_by_poll() noexcept;
+    static void taken_by_thread() noexcept { count_late(); }
 
     // The progress thread, after it has looked at the list, before it sleeps until `deadline`.
     // False: it has to look once more first.
@@ -43,6 +57,10 @@ public:
 
 private:
     static bool is_on_threads_processor() noexcept;
+    static bool mostly_polls_soon() noexcept {
+        return polls_soon_.load(std::memory_order_relaxed) >= kMostly;
+    }
+    static void count_late() noexcept;
 
     // These are of the process. The progress thread looks at the list every kWatch; it writes both.
     static inline std::atomic<bool> watches_{false};
@@ -50,6 +68,8 @@ private:
     // When there was the last such operation; now_ns(). Any thread writes it, with no order: a lost
     // time ends the watch early.
     static inline std::atomic<std::uint64_t> deferred_at_{0};
+    // 0 to kMost. Any thread writes it, with no order: one that is lost costs a wake more or less.
+    static inline std::atomic<int> polls_soon_{0};
 };
 
 }  // namespace softhca::engine
