@@ -6,7 +6,6 @@
 
 #include <rdma/fi_endpoint.h>
 
-
 #include "common/copy.h"
 #include "protocol/endpoint_impl.h"
 #include "protocol/tag/matcher_tables.h"

@@ -2,7 +2,6 @@
 // The requests of an endpoint that are open: see request_pool.h.
 #include "protocol/core/request_pool.h"
 
-
 #include "common/copy.h"
 #include "heddle/detail/assert.h"
 
