@@ -13,11 +13,11 @@ WITHIN = 0.02  # so near to 1 two sides are level, however sure the difference i
 WIDE = 0.10  # an interval that reaches so far below 1 may hide a loss that is worth knowing
 INTERVAL = "95 % interval"  # the heading of Point.low and high
 CRITERION = (
-    "Each row is judged by the median of the ratios of neighbouring turns, and by the interval in which that median "
-    "is with 95 % confidence (order statistics, by the binomial law). A row is `better` if the interval is above 1, "
-    "`behind` if it is below 1, and `level` if it contains 1 or if the median is within 2 % of 1. If there are several "
-    "runs, a row is `better` or `behind` only if each run says so. The verdict is good if no row is behind. In part: fewer rows are "
-    "behind than are not. Else heddle is behind.")
+    "Each row is judged by the median of the ratios of neighbouring turns. Its interval is where that median is with 95 % "
+    "confidence: order statistics, by the binomial law. A row is `better` if the interval is above 1, and `behind` if it "
+    "is below 1. It is `level` if the interval contains 1 or the median is within 2 % of 1. If there are several runs, a "
+    "row is `better` or `behind` only if each run says so. The verdict is good if no row is behind. In part: fewer rows "
+    "are behind than are not. Else heddle is behind.")
 
 
 @dataclass(frozen=True)

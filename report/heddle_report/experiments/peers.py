@@ -24,11 +24,11 @@ COLLECTIVES = ("bcast", "gather", "scatter", "allgather", "alltoall", "allreduce
 CROWD = 4  # ranks of the collectives that are not judged where processors are fewer
 ABOUT = (
     "No paper: other software for the same work, by the same MPI library and program. Peers are UCX's rc_verbs, rc_mlx5 "
-    "and dc_mlx5 (with datagrams of the same family for connections, and without UCX's own shared memory) and "
-    "libfabric's verbs;ofi_rxm and tcp, on the same device or host. MPI's own shared memory is off on all sides. "
-    "Libfabric's shm is no network, and only shown. Every peer is tried. If this machine does not have it, the row has the "
-    "reason. UCX must have its registration cache. A software HCA finds the doorbells of rc_mlx5 and dc_mlx5 by "
-    "looking for them. Their rows are shown, and judged where dedicated threads of the device find all doorbells alike.")
+    "and dc_mlx5, and libfabric's verbs;ofi_rxm and tcp, on the same device or host. UCX connects by datagrams of the same "
+    "family, and is without shared memory of its own. MPI's own shared memory is off on all sides. Libfabric's shm is no "
+    "network, and only shown. Every peer is tried. If this machine does not have it, the row has the reason. UCX must have "
+    "its registration cache. A software HCA finds the doorbells of rc_mlx5 and dc_mlx5 by looking for them. Their rows are "
+    "shown, and judged where dedicated threads of the device find all doorbells alike.")
 
 
 # Rows.
