@@ -4,6 +4,7 @@
 
 #include "common/copy.h"
 #include "heddle/detail/assert.h"
+#include "protocol/common/iov.h"
 
 namespace heddle::protocol {
 
@@ -85,12 +86,8 @@ void SendRequest::set_buffers(const iovec* buffers, std::size_t count,
 void SendRequest::copy_buffers() {
     HEDDLE_ASSERT(copy.empty(), "the buffers of a request are copied once");
     copy.resize(bytes);
-    std::byte* to = copy.data();
-    for (std::size_t i = 0; i < iov_count; ++i) {
-        if (iov[i].iov_len != 0) common::copy_payload(to, iov[i].iov_base, iov[i].iov_len);
-        to += iov[i].iov_len;
-    }
-    HEDDLE_ASSERT(to == copy.data() + bytes, "the buffers have the bytes of the request");
+    const std::byte* const end = gather({iov.data(), iov_count}, 0, copy);
+    HEDDLE_ASSERT(end == copy.data() + bytes, "the buffers have the bytes of the request");
     iov[0] = {copy.data(), bytes};
     descriptors[0] = nullptr;  // it is of the application's memory
     iov_count = 1;

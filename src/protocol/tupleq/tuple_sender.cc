@@ -14,9 +14,9 @@
 #include <cstring>
 #include <utility>
 
-#include "common/copy.h"
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
+#include "protocol/common/iov.h"
 #include "protocol/wire/message_writer.h"
 
 namespace heddle::protocol {
@@ -209,11 +209,7 @@ void TupleSender::copy(TupleMessage& message) noexcept {
     if (message.buffer == nullptr) return;
     ++copies_;
     ++counts_.copied;
-    std::byte* to = message.buffer;
-    for (std::size_t i = 0; i < t.iov_count; ++i) {
-        if (t.iov[i].iov_len != 0) common::copy_payload(to, t.iov[i].iov_base, t.iov[i].iov_len);
-        to += t.iov[i].iov_len;
-    }
+    gather({t.iov.data(), t.iov_count}, 0, {message.buffer, t.bytes});
     t.iov[0] = {message.buffer, t.bytes};
     t.iov_count = 1;
     core_.entry(t.report.what, false, t.report.context, 0, 0, 0, t.report.counter);
