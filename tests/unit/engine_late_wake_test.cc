@@ -6,11 +6,9 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
-#include <thread>
 
 #include "softhca/device/epoch.h"
 
@@ -43,6 +41,13 @@ protected:
         CPU_ZERO(&one);
         CPU_SET(static_cast<unsigned>(processor), &one);
         ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+    }
+    void run_on_another() {
+        const int here = sched_getcpu();
+        int other = 0;
+        while (other == here || !CPU_ISSET(static_cast<unsigned>(other), &before_))
+            ++other;
+        run_on(other);
     }
     bool may_wait(const LocalQp& local) {
         const device::epoch::Section section;
@@ -104,12 +109,9 @@ TEST_F(LateWakes, AreOfLargeOperationsAlone) {
 TEST_F(LateWakes, NeedTheThreadsProcessor) {
     if (CPU_COUNT(&before_) < 2) GTEST_SKIP() << "there is one processor";
     const int here = sched_getcpu();
-    int other = 0;
-    while (other == here || !CPU_ISSET(static_cast<unsigned>(other), &before_))
-        ++other;
     EXPECT_FALSE(may_wait(large_));
     EXPECT_EQ(sleeps_for(), LateWake::kWatch);
-    run_on(other);
+    run_on_another();
     EXPECT_FALSE(may_wait(large_));
     run_on(here);
     EXPECT_TRUE(may_wait(large_));
@@ -117,26 +119,22 @@ TEST_F(LateWakes, NeedTheThreadsProcessor) {
 
 TEST_F(LateWakes, NeedNoProcessorOfTheThreadIfPollsAreSoon) {
     if (CPU_COUNT(&before_) < 2) GTEST_SKIP() << "there is one processor";
-    int other = 0;
-    while (other == sched_getcpu() || !CPU_ISSET(static_cast<unsigned>(other), &before_))
-        ++other;
+    const std::uint64_t begin =
+        device::now_ns();  // a poll at that time is soon, however slow this is
     EXPECT_FALSE(may_wait(large_));
     EXPECT_EQ(sleeps_for(), LateWake::kWatch);
-    run_on(other);
+    run_on_another();
     for (int polls = 0; polls < LateWake::kMostly; ++polls) {
         EXPECT_FALSE(may_wait(large_)) << "after " << polls << " polls";
-        LateWake::taken_by_poll();
+        LateWake::taken_by_poll(begin);
     }
     EXPECT_TRUE(may_wait(large_));
     LateWake::taken_by_thread();
     EXPECT_FALSE(may_wait(large_)) << "the thread had to take one";
-    for (int polls = 0; polls < LateWake::kLate; ++polls) {
-        may_wait(large_);
-        LateWake::taken_by_poll();
-    }
+    for (int polls = 0; polls < LateWake::kLate; ++polls)
+        LateWake::taken_by_poll(begin);
     EXPECT_TRUE(may_wait(large_));
-    std::this_thread::sleep_for(std::chrono::nanoseconds(2 * LateWake::kSoon));
-    LateWake::taken_by_poll();
+    LateWake::taken_by_poll(device::now_ns() + LateWake::kSoon + 1);
     EXPECT_FALSE(may_wait(large_)) << "that poll was late";
 }
 

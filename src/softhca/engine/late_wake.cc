@@ -24,9 +24,8 @@ bool LateWake::may_sleep(std::uint64_t now, std::uint64_t& deadline) noexcept {
     return false;
 }
 
-void LateWake::taken_by_poll() noexcept {
-    const std::uint64_t since = device::now_ns() - deferred_at_.load(std::memory_order_relaxed);
-    if (since > kSoon) {
+void LateWake::taken_by_poll(std::uint64_t now) noexcept {
+    if (now > deferred_at_.load(std::memory_order_relaxed) + kSoon) {
         count_late();
         return;
     }

@@ -47,7 +47,7 @@ public:
                !is_armed(fabric, fabric.segment().qps[local.index].send_cq);
     }
     // A thread that polls, or the progress thread, has taken a deferred operation off the list.
-    static void taken_by_poll() noexcept;
+    static void taken_by_poll(std::uint64_t now) noexcept;
     static void taken_by_thread() noexcept { count_late(); }
 
     // The progress thread, after it has looked at the list, before it sleeps until `deadline`.

@@ -125,8 +125,12 @@ void run_listed(Fabric& fabric, Runner runner, unsigned most, unsigned left) noe
         LocalQp* local = runner == Runner::kProgress ? pop() : pop_runnable(fabric, most);
         if (!local) return;
         // Read without the run lock: a stale value is one operation counted too much.
-        if (local->waiting == WaitReason::kDeferred)
-            runner == Runner::kProgress ? LateWake::taken_by_thread() : LateWake::taken_by_poll();
+        if (local->waiting == WaitReason::kDeferred) {
+            if (runner == Runner::kProgress)
+                LateWake::taken_by_thread();
+            else
+                LateWake::taken_by_poll(device::now_ns());
+        }
         if (run_send_queue(fabric, *local, runner) != Ran::kPending) continue;
         if (runner == Runner::kProgress)
             push(*local);
