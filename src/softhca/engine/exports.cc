@@ -71,7 +71,7 @@ __attribute__((visibility("default"))) void softhca_doorbell(void* uar_register)
     const bool blueflame = *second != kUntouchedRegister;
     *second = kUntouchedRegister;
     device::QueuePair& qp = fabric->segment().qps[local->index];
-    (blueflame ? qp.send.blueflame : qp.send.doorbells).fetch_add(1, std::memory_order_relaxed);
+    device::count(blueflame ? qp.send.blueflame : qp.send.doorbells);
     if (local->checks_register) [[unlikely]]
         check_register_write(*fabric, qp, local->index, RegisterWriter::kDirect, blueflame);
     if (record::on()) [[unlikely]]

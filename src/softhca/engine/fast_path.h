@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fast path of the requests that latency is measured with: an RC SEND or RDMA WRITE whose WQE
-// is one basic block with one SGE, in memory that is shared on both sides. It checks what the slow
-// path (request.h, responder.h) checks. If a check fails or anything is unusual, it declines and
-// has changed nothing. So only the slow path handles errors, retries and all other requests. The
-// code is in a header, so that a post needs one stack frame up to its payload.
+// The fast path of the requests that latency is measured with: a SEND or RDMA WRITE of an RC or XRC
+// QP whose WQE has one data segment, in memory that is shared on both sides, for a receive queue of
+// either kind. It checks what the slow path (request.h, responder.h) checks. If a check fails or
+// anything is unusual, it declines and has changed nothing. So only the slow path handles errors,
+// retries and all other requests. The code is in a header, so that a post needs one stack frame up
+// to its payload.
 #pragma once
 
 #include <endian.h>
@@ -20,9 +21,15 @@ namespace softhca::engine {
 struct FastPathRequest {
     std::uint8_t opcode, control;
     bool is_inline;
+    std::uint32_t blocks;     // 64-byte basic blocks of the WQE
+    std::uint32_t immediate;  // big-endian, as it travels
     std::uint32_t bytes;
     device::QueuePair* target;
-    bool has_completion;  // for the receiver, in LocalQp.unfinished.receive
+    std::uint32_t srq_number;  // XRC
+    bool has_completion;       // for the receiver, in LocalQp.unfinished.receive
+    // The receiver's, if it has a completion:
+    bool is_marked;  // in QueuePair.in_flight
+    std::uint32_t receive_cq;
     const std::byte* payload;
 };
 
@@ -41,33 +48,39 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
                FastPathRequest& request) noexcept;
 
 // Executes the WQE at `counter`, if the fast path can and it has at most `most_bytes` bytes of
-// payload. The caller holds the run lock and is inside an epoch.
+// payload. `posted`: the blocks that are posted from there on, no more than the ring has. The
+// caller holds the run lock and is inside an epoch.
 [[gnu::always_inline]] inline bool try_fast_path(device::Fabric& fabric, LocalQp& local,
                                                  device::QueuePair& qp, std::uint16_t counter,
-                                                 std::size_t most_bytes,
+                                                 std::uint32_t posted, std::size_t most_bytes,
                                                  FastPathRequest& request) noexcept {
     SOFTHCA_DEBUG_ASSERT(local.run_lock.is_locked() && local.send_ring && local.ring_blocks,
                          "the thread that has the run lock executes");
-    if (qp.type != IB_UVERBS_QPT_RC) return false;
+    const bool is_xrc = qp.type == IB_UVERBS_QPT_XRC_INI;
+    if (!is_xrc && qp.type != IB_UVERBS_QPT_RC) return false;
     const std::byte* segment =
         local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64;
     const auto control = load<mlx5_wqe_ctrl_seg>(segment);
     const std::uint32_t qpn_ds = be32toh(control.qpn_ds);
     std::uint32_t units = qpn_ds & 0x3f;
-    if ((qpn_ds >> 8) != qp.number || units > kUnitsInBlock) return false;
+    request.blocks = (units + kUnitsInBlock - 1) / kUnitsInBlock;
+    if ((qpn_ds >> 8) != qp.number || request.blocks > posted) return false;
     request.opcode = static_cast<std::uint8_t>(be32toh(control.opmod_idx_opcode));
     const bool writes = request.opcode == MLX5_OPCODE_RDMA_WRITE;
-    if ((!writes && request.opcode != MLX5_OPCODE_SEND) || units < (writes ? 3u : 2u)) return false;
+    if (!writes && request.opcode != MLX5_OPCODE_SEND && request.opcode != MLX5_OPCODE_SEND_IMM)
+        return false;
     request.control = control.fm_ce_se;
+    request.immediate = control.imm;
+    // The one data segment takes the rest of the WQE. It begins in the first block.
+    const std::uint32_t before = 1u + is_xrc + writes;
+    if (units <= before) return false;
+    static_assert(1 + 1 + 1 < kUnitsInBlock);
+    units -= before;
     segment += kUnit;
+    request.srq_number = is_xrc ? be32toh(load<std::uint32_t>(segment)) & 0xffffff : 0;
+    if (is_xrc) segment += kUnit;
     const std::byte* remote = segment;
-    if (writes) {
-        segment += kUnit;
-        --units;
-    }
-    // The one SGE, which takes the rest of the WQE.
-    SOFTHCA_DEBUG_ASSERT(units >= 2, "the WQE has a control segment and an SGE");
-    --units;
+    if (writes) segment += kUnit;
     const std::uint32_t length = be32toh(load<std::uint32_t>(segment));
     const std::uint32_t bytes = length & ~MLX5_INLINE_SEG;
     request.is_inline = length & MLX5_INLINE_SEG;
@@ -75,11 +88,10 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
     if (!bytes || bytes > most_bytes) return false;
     if (request.is_inline) {
         request.payload = segment + 4;
-        if (bytes > kUnit * kUnitsInBlock || (bytes + 4 + kUnit - 1) / kUnit != units) return false;
-        SOFTHCA_DEBUG_ASSERT(
-            request.payload + bytes <=
-                local.send_ring + std::size_t{local.ring_blocks} * kUnit * kUnitsInBlock,
-            "inline data of one block ends in the ring");
+        if ((bytes + 4 + kUnit - 1) / kUnit != units) return false;
+        // Longer data may go on at the beginning of the ring.
+        if (request.blocks > 1 && request.payload + bytes > local.send_ring + ring_bytes(local))
+            return false;
     } else {
         if (units != 1) return false;
         const auto entry = load<mlx5_wqe_data_seg>(segment);
@@ -88,13 +100,21 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
         if (!request.payload) return false;
     }
     if (qp.attr.dlid != device::kLid) return false;
-    device::QueuePair* target = find_receiver(fabric, qp.attr.dest_qpn, IB_UVERBS_QPT_RC);
+    device::QueuePair* target = find_receiver(
+        fabric, qp.attr.dest_qpn,
+        is_xrc ? std::uint32_t{IB_UVERBS_QPT_XRC_TGT} : std::uint32_t{IB_UVERBS_QPT_RC});
     if (!target || !expects(*target, qp, true)) return false;
     request.target = target;
     request.has_completion = !writes;
     if (!writes) return fast_send(fabric, local, qp, request);
     if (!(target->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) return false;
-    std::byte* to = resolve_shared(fabric, be32toh(load<std::uint32_t>(remote + 8)), target->pd,
+    std::uint32_t pd = target->pd;
+    if (is_xrc) {
+        const device::SharedReceiveQueue* srq = xrc_queue(fabric, *target, request.srq_number);
+        if (!srq) return false;
+        pd = srq->pd;
+    }
+    std::byte* to = resolve_shared(fabric, be32toh(load<std::uint32_t>(remote + 8)), pd,
                                    be64toh(load<std::uint64_t>(remote)), bytes,
                                    IBV_ACCESS_REMOTE_WRITE, local.remote);
     if (!to) return false;

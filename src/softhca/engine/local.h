@@ -93,6 +93,10 @@ struct alignas(64) LocalQp {
     std::uint64_t peer_lost_at = 0;
 };
 
+inline std::size_t ring_bytes(const LocalQp& local) noexcept {
+    return std::size_t{local.ring_blocks} * 64;
+}
+
 // The current request is done, so attempts and waits of the next one begin at zero. The caller
 // holds the run lock.
 inline void restart_counters(LocalQp& local) noexcept {

@@ -23,7 +23,7 @@ namespace softhca::engine {
             waiting <= local.ring_blocks && !local.unfinished.active &&
             local.waiting == WaitReason::kNo &&
             qp.state.load(std::memory_order_acquire) == IBV_QPS_RTS &&
-            try_fast_path(fabric, local, qp, counter,
+            try_fast_path(fabric, local, qp, counter, waiting,
                           most_by_fast_path(local, local.engine == EnginePolicy::kHybrid),
                           request)) {
             if (run_after_fast_path(fabric, local, qp, counter, request) == Ran::kPending)

@@ -84,6 +84,9 @@ inline bool queue_write(device::Fabric& fabric, std::uint32_t process,
     return device::memory::copy_to(pid, &local, 1, &remote, 1, length) == 0;
 }
 
+// The word of a doorbell record that counts posted receives.
+inline constexpr unsigned kReceiveRecord = 0;
+
 // One of the two 32-bit words of a doorbell record, in host order.
 inline bool record_read(device::Fabric& fabric, std::uint32_t process,
                         const device::QueueMemory& record, unsigned word,

@@ -10,8 +10,6 @@
 #include <algorithm>
 
 #include "softhca/base/assert.h"
-#include "softhca/device/epoch.h"
-#include "softhca/device/reclaim.h"
 #include "softhca/engine/events.h"
 #include "softhca/engine/queue_memory.h"
 
@@ -23,9 +21,6 @@ using device::QueuePair;
 using device::SharedReceiveQueue;
 
 namespace {
-
-constexpr unsigned kReceiveRecord = 0;
-constexpr std::uint64_t kInFlight = 1ull << 63;
 
 // Copies a scatter list out of the owner's memory, so that it cannot change while it is used.
 bool fetch_list(Fabric& fabric, std::uint32_t process, const device::QueueMemory& buffer,
@@ -69,6 +64,19 @@ void limit_reached(Fabric& fabric, SharedReceiveQueue& srq) noexcept {
                      &srq.async_events_sent);
 }
 
+// Takes the first WQE of the list; `next` is the index of the second. The caller holds the queue's
+// lock.
+void consume_shared(Fabric& fabric, SharedReceiveQueue& srq, std::uint16_t next,
+                    Receive& receive) noexcept {
+    receive.process = srq.head.owner();
+    receive.pd = srq.pd;
+    receive.counter = srq.next;
+    srq.next = next;
+    ++srq.consumed;
+    device::count(srq.counters.dma_read_wqe);
+    limit_reached(fabric, srq);
+}
+
 Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& receive) noexcept {
     SOFTHCA_DEBUG_ASSERT(!receive.held && receive.srq < device::kMaxSrqs,
                          "take_receive() has set what it takes from");
@@ -97,13 +105,7 @@ Take take_shared(Fabric& fabric, SharedReceiveQueue& srq, bool hold, Receive& re
         srq.lock.unlock();
         return Take::kBroken;
     }
-    receive.process = process;
-    receive.pd = srq.pd;
-    receive.counter = srq.next;
-    srq.next = be16toh(next.next_wqe_index);
-    ++srq.consumed;
-    device::count(srq.counters.dma_read_wqe);
-    limit_reached(fabric, srq);
+    consume_shared(fabric, srq, be16toh(next.next_wqe_index), receive);
     if (hold)
         receive.held = &srq.lock;
     else
@@ -163,29 +165,40 @@ SharedReceiveQueue* shared_queue(Fabric& fabric, const QueuePair& target,
     return target.srq < device::kMaxSrqs ? &fabric.segment().srqs[target.srq] : nullptr;
 }
 
-Take take_receive(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq, bool hold,
-                  Receive& receive) noexcept {
+namespace {
+
+// What a message to `target` takes from: *srq, or the target's own queue if that is nullptr. False:
+// there is no such queue.
+bool find_queue(Fabric& fabric, const QueuePair& target, std::uint32_t xrc_srq, Receive& receive,
+                SharedReceiveQueue** srq) noexcept {
     receive.held = nullptr;
     receive.srq = kNone;
     receive.cq = target.recv_cq;
     receive.uidx = target.uidx;
-    SharedReceiveQueue* const srq = shared_queue(fabric, target, xrc_srq);
-    if (target.type == IB_UVERBS_QPT_XRC_TGT) {
-        if (!srq) return Take::kBroken;
-        receive.cq = srq->cq;
-        receive.uidx = srq->uidx;
-    } else if (!srq) {
-        return take_own(fabric, target, hold, receive);
-    } else if (!srq->head.live()) {
-        return Take::kBroken;
+    *srq = shared_queue(fabric, target, xrc_srq);
+    const bool is_xrc = target.type == IB_UVERBS_QPT_XRC_TGT;
+    if (!*srq) return !is_xrc;
+    if (is_xrc) {
+        receive.cq = (*srq)->cq;
+        receive.uidx = (*srq)->uidx;
     }
-    receive.srq = static_cast<std::uint32_t>(srq - fabric.segment().srqs.items);
-    return take_shared(fabric, *srq, hold, receive);
+    receive.srq = static_cast<std::uint32_t>(*srq - fabric.segment().srqs.items);
+    return (*srq)->head.live();
 }
 
-bool take_one_sge(Fabric& fabric, QueuePair& qp, std::size_t bytes, Receive& receive, Reach& reach,
-                  std::byte** to) noexcept {
-    if (!qp.rq_count || !qp.receive_lock.try_lock()) return false;
+// The address of `bytes` of the SGE at `from`, if they are in it and wholly shared.
+std::byte* one_sge(Fabric& fabric, const std::byte* from, std::uint32_t pd, std::size_t bytes,
+                   Reach& reach) noexcept {
+    mlx5_wqe_data_seg segment;
+    memcpy(&segment, from, sizeof segment);
+    if (be32toh(segment.byte_count) < bytes) return nullptr;
+    return resolve_shared(fabric, be32toh(segment.lkey), pd, be64toh(segment.addr), bytes,
+                          IBV_ACCESS_LOCAL_WRITE, reach);
+}
+
+std::byte* one_sge_of_own(Fabric& fabric, QueuePair& qp, std::size_t bytes, Receive& receive,
+                          Reach& reach) noexcept {
+    if (!qp.rq_count || !qp.receive_lock.try_lock()) return nullptr;
     const std::uint32_t process = qp.head.owner();
     const auto entry = [&](std::uint32_t counter) {
         return queue_pointer(fabric, process, qp.buffer,
@@ -193,27 +206,62 @@ bool take_one_sge(Fabric& fabric, QueuePair& qp, std::size_t bytes, Receive& rec
                              sizeof(mlx5_wqe_data_seg));
     };
     bool readable;
-    *to = nullptr;
-    if (another(fabric, process, qp.record, qp.rq_consumer, qp.rq_posted_seen, &readable)) {
-        if (const std::byte* from = entry(qp.rq_consumer)) {
-            mlx5_wqe_data_seg segment;
-            memcpy(&segment, from, sizeof segment);
-            if (be32toh(segment.byte_count) >= bytes)
-                *to = resolve_shared(fabric, be32toh(segment.lkey), qp.pd, be64toh(segment.addr),
-                                     bytes, IBV_ACCESS_LOCAL_WRITE, reach);
-        }
-    }
-    if (*to) {
-        receive.held = nullptr;
-        receive.srq = kNone;
-        receive.cq = qp.recv_cq;
-        receive.uidx = qp.uidx;
+    std::byte* to = nullptr;
+    if (another(fabric, process, qp.record, qp.rq_consumer, qp.rq_posted_seen, &readable))
+        if (const std::byte* from = entry(qp.rq_consumer))
+            to = one_sge(fabric, from, qp.pd, bytes, reach);
+    if (to) {
         consume(fabric, qp, true, receive);
         // The next WQE lies in its owner's cache: fetch it now, for the next message.
         if (((qp.rq_posted_seen ^ qp.rq_consumer) & 0xffff) != 0)
             __builtin_prefetch(entry(qp.rq_consumer));
     }
     qp.receive_lock.unlock();
+    return to;
+}
+
+std::byte* one_sge_of_shared(Fabric& fabric, SharedReceiveQueue& srq, std::size_t bytes,
+                             Receive& receive, Reach& reach) noexcept {
+    if (!srq.lock.try_lock()) return nullptr;
+    const std::uint32_t process = srq.head.owner();
+    mlx5_wqe_srq_next_seg next;
+    const auto entry = [&](std::uint32_t index) {
+        return queue_pointer(fabric, process, srq.buffer, entry_at(index, srq.wqe_shift),
+                             sizeof next + sizeof(mlx5_wqe_data_seg));
+    };
+    bool readable;
+    std::byte* to = nullptr;
+    if (!srq.failed &&
+        another(fabric, process, srq.record, srq.consumed, srq.posted_seen, &readable)) {
+        if (const std::byte* from = entry(srq.next)) {
+            memcpy(&next, from, sizeof next);
+            if (be16toh(next.next_wqe_index) < srq.wqe_count)
+                to = one_sge(fabric, from + sizeof next, srq.pd, bytes, reach);
+        }
+    }
+    if (to) {
+        consume_shared(fabric, srq, be16toh(next.next_wqe_index), receive);
+        if (((srq.posted_seen ^ srq.consumed) & 0xffff) != 0) __builtin_prefetch(entry(srq.next));
+    }
+    srq.lock.unlock();
+    return to;
+}
+
+}  // namespace
+
+Take take_receive(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq, bool hold,
+                  Receive& receive) noexcept {
+    SharedReceiveQueue* srq;
+    if (!find_queue(fabric, target, xrc_srq, receive, &srq)) return Take::kBroken;
+    return srq ? take_shared(fabric, *srq, hold, receive) : take_own(fabric, target, hold, receive);
+}
+
+bool take_one_sge(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq, std::size_t bytes,
+                  Receive& receive, Reach& reach, std::byte** to) noexcept {
+    SharedReceiveQueue* srq;
+    if (!find_queue(fabric, target, xrc_srq, receive, &srq)) return false;
+    *to = srq ? one_sge_of_shared(fabric, *srq, bytes, receive, reach)
+              : one_sge_of_own(fabric, target, bytes, receive, reach);
     return *to != nullptr;
 }
 
@@ -274,98 +322,6 @@ std::uint8_t scatter_list(Fabric& fabric, const Receive& receive, std::size_t sk
         SOFTHCA_DEBUG_ASSERT(list.bytes + bytes == all, "resolve() adds the bytes it is asked for");
     }
     return bytes ? MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR : 0;
-}
-
-void mark_in_flight(Fabric& fabric, QueuePair& target, std::uint32_t counter,
-                    std::uint32_t srq) noexcept {
-    static_assert(device::kMaxProcesses <= 1u << 15);  // the mark has 15 bits for the slot
-    SOFTHCA_DEBUG_ASSERT(fabric.slot() < device::kMaxProcesses, "the process has joined");
-    target.in_flight_srq.store(srq, std::memory_order_relaxed);
-    const std::uint64_t generation = fabric.self().generation.load(std::memory_order_relaxed);
-    target.in_flight.store(
-        kInFlight | std::uint64_t{fabric.slot()} << 48 | (generation & 0xffff) << 32 | counter,
-        std::memory_order_release);
-}
-
-void clear_in_flight(QueuePair& target) noexcept {
-    target.in_flight.store(0, std::memory_order_seq_cst);
-}
-
-bool is_being_delivered(Fabric& fabric, const QueuePair& target) noexcept {
-    const std::uint64_t mark = target.in_flight.load(std::memory_order_seq_cst);
-    if (mark == 0) return false;
-    const std::uint32_t slot = static_cast<std::uint32_t>(mark >> 48) & 0x7fff;
-    return slot < device::kMaxProcesses &&
-           (fabric.segment().processes[slot].generation.load() & 0xffff) ==
-               ((mark >> 32) & 0xffff) &&
-           fabric.alive(slot);
-}
-
-namespace {
-
-// Completes the receive at `counter` with a flush error, for a QP in the error state.
-Put put_flushed(Fabric& fabric, const QueuePair& qp, std::uint32_t cq, std::uint32_t uidx,
-                std::uint32_t counter, bool patient) noexcept {
-    Completion completion;
-    clear(completion);
-    set_error(completion, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
-    completion.cqe.srqn_uidx = htobe32(uidx);
-    completion.cqe.sop_drop_qpn = htobe32(qp.number);
-    completion.cqe.wqe_counter = htobe16(static_cast<std::uint16_t>(counter));
-    return put_completion(fabric, cq, completion, patient);
-}
-
-// Flushes the one receive of an SRQ that a QP in error may still hold.
-void flush_shared(Fabric& fabric, QueuePair& qp) noexcept {
-    if (qp.in_flight.load(std::memory_order_seq_cst) == 0 || is_being_delivered(fabric, qp)) return;
-    // If several threads come here, one of them gets the mark.
-    const std::uint64_t mark = qp.in_flight.exchange(0);
-    const std::uint32_t index = qp.in_flight_srq.load(std::memory_order_relaxed);
-    if (mark == 0 || index >= device::kMaxSrqs) return;
-    const SharedReceiveQueue& srq = fabric.segment().srqs[index];
-    const bool is_xrc = qp.type == IB_UVERBS_QPT_XRC_TGT;
-    if (!srq.head.live()) return;
-    put_flushed(fabric, qp, is_xrc ? srq.cq : qp.recv_cq, is_xrc ? srq.uidx : qp.uidx,
-                static_cast<std::uint32_t>(mark), true);
-}
-
-}  // namespace
-
-void flush_receives(Fabric& fabric, std::uint32_t index) noexcept {
-    SOFTHCA_ASSERT(index < device::kMaxQps, "callers take the index from the table");
-    QueuePair& qp = fabric.segment().qps[index];
-    if (qp.srq != kNone || qp.type == IB_UVERBS_QPT_XRC_TGT) return flush_shared(fabric, qp);
-    if (!qp.rq_count) return;
-    // Read the state that brought us here, then what is posted: see post_recv() in hooks.cc.
-    device::epoch::heavy_barrier(fabric);
-    if (!qp.receive_lock.lock()) return;
-    const auto complete = [&](std::uint32_t counter) {
-        return put_flushed(fabric, qp, qp.recv_cq, qp.uidx, counter, false) != Put::kBusy;
-    };
-    // Another thread holds the CQ: the owner comes here again.
-    const auto later = [&] {
-        qp.receive_lock.unlock();
-        device::call_attention(fabric, qp, device::kAttentionState);
-    };
-    if (const std::uint64_t mark = qp.in_flight.load(std::memory_order_seq_cst)) {
-        // The requester is still at work, and comes here when it is done.
-        if (is_being_delivered(fabric, qp)) {
-            qp.receive_lock.unlock();
-            return;
-        }
-        // It was marked before the consumer advanced, so it has not been taken.
-        const std::uint32_t counter = static_cast<std::uint32_t>(mark) & 0xffff;
-        if (counter != (qp.rq_consumer & 0xffff) && !complete(counter)) return later();
-        clear_in_flight(qp);
-    }
-    std::uint32_t posted;
-    if (record_read(fabric, qp.head.owner(), qp.record, kReceiveRecord, &posted))
-        for (std::uint32_t n = 0; n < qp.rq_count && (posted & 0xffff) != (qp.rq_consumer & 0xffff);
-             ++n) {
-            if (!complete(qp.rq_consumer & 0xffff)) return later();
-            ++qp.rq_consumer;
-        }
-    qp.receive_lock.unlock();
 }
 
 }  // namespace softhca::engine

@@ -34,11 +34,11 @@ struct Receive {
 // whose senders must complete in the order in which they took receives.
 Take take_receive(device::Fabric& fabric, device::QueuePair& target, std::uint32_t xrc_srq,
                   bool hold, Receive& receive) noexcept;
-// Takes the next receive of a connected QP's own queue if `bytes` fit its first SGE and that SGE is
-// wholly shared; *to is its address. `receive` has no list then. Otherwise it returns false and
-// takes nothing. `reach` is the requester's, for receives.
-bool take_one_sge(device::Fabric& fabric, device::QueuePair& target, std::size_t bytes,
-                  Receive& receive, Reach& reach, std::byte** to) noexcept;
+// As take_receive() for a connected QP, without `hold`, if `bytes` fit the receive's first SGE and
+// they are wholly shared; *to is their address. `receive` has no list then. Otherwise it returns
+// false and takes nothing. `reach` is the requester's, for receives.
+bool take_one_sge(device::Fabric& fabric, device::QueuePair& target, std::uint32_t xrc_srq,
+                  std::size_t bytes, Receive& receive, Reach& reach, std::byte** to) noexcept;
 void release_receive(Receive& receive) noexcept;
 // Returns a receive that was taken with `hold` to the queue, as if it had not been taken, and
 // releases the queue.

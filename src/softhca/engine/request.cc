@@ -28,7 +28,7 @@ class Cursor {
 public:
     Cursor(const LocalQp& local, std::uint16_t counter) noexcept
         : begin_(local.send_ring),
-          end_(local.send_ring + std::size_t{local.ring_blocks} * 64),
+          end_(local.send_ring + ring_bytes(local)),
           at_(local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64) {
         SOFTHCA_DEBUG_ASSERT(begin_ && at_ < end_, "the QP has a send queue");
     }

@@ -254,12 +254,14 @@ void carried_out_fast(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16
     QueuePair& target = *request.target;
     acknowledge(qp, target, request.bytes);
     restart_counters(local);
-    begin_finish(local, 1);
+    begin_finish(local, request.blocks);
     Unfinished& work = local.unfinished;
     if (request.has_completion) {
-        work.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
-        work.target_generation = target.head.generation;
-        owe_receive(fabric, work, target.recv_cq);
+        if (request.is_marked) {
+            work.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
+            work.target_generation = target.head.generation;
+        }
+        owe_receive(fabric, work, request.receive_cq);
         finish_responder(fabric, work, false);
     }
     count_request(qp, request.opcode, request.bytes, request.is_inline ? 0 : 1);
@@ -273,7 +275,8 @@ bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counte
              std::uint32_t posted, Runner runner) noexcept {
     const bool defers = runner == Runner::kPoster && local.engine == EnginePolicy::kHybrid;
     FastPathRequest request;
-    if (try_fast_path(fabric, local, qp, counter, most_by_fast_path(local, defers), request)) {
+    if (try_fast_path(fabric, local, qp, counter, posted, most_by_fast_path(local, defers),
+                      request)) {
         carried_out_fast(fabric, local, qp, counter, request);
         return true;
     }
