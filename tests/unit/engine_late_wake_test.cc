@@ -87,6 +87,17 @@ TEST_F(LateWakes, EndWithOneMoreLook) {
     EXPECT_EQ(sleeps_for(), kLong);
 }
 
+// Each of its wakes disturbs the program: see late_wake.h.
+TEST_F(LateWakes, AreLookedForSeldomWherePollsTakeThem) {
+    EXPECT_FALSE(may_wait(large_));
+    for (std::uint64_t sleep = LateWake::kWatch; sleep < LateWake::kLongestWatch; sleep *= 2)
+        EXPECT_EQ(sleeps_for(), sleep);
+    EXPECT_EQ(sleeps_for(), LateWake::kLongestWatch);
+    EXPECT_EQ(sleeps_for(), LateWake::kLongestWatch);
+    LateWake::taken_by_thread();
+    EXPECT_EQ(sleeps_for(), LateWake::kWatch);
+}
+
 TEST_F(LateWakes, AreOfLargeOperationsAlone) {
     EXPECT_FALSE(may_wait(large_));
     EXPECT_EQ(sleeps_for(), LateWake::kWatch);

@@ -16,7 +16,8 @@ bool LateWake::may_sleep(std::uint64_t now, std::uint64_t& deadline) noexcept {
     if (now < deferred_at_.load(std::memory_order_relaxed) + kWatchFor) {
         threads_processor_.store(::sched_getcpu(), std::memory_order_relaxed);
         watches_.store(true, std::memory_order_seq_cst);
-        deadline = std::min(deadline, now + kWatch);
+        deadline = std::min(deadline, now + watch_);
+        watch_ = std::min(2 * watch_, kLongestWatch);
         return true;
     }
     if (!watches_.load(std::memory_order_relaxed)) return true;
@@ -33,12 +34,18 @@ void LateWake::taken_by_poll(std::uint64_t now) noexcept {
     if (before < kMost) polls_soon_.store(before + 1, std::memory_order_relaxed);
 }
 
+void LateWake::taken_by_thread() noexcept {
+    watch_ = kWatch;
+    count_late();
+}
+
 void LateWake::count_late() noexcept {
     const int before = polls_soon_.load(std::memory_order_relaxed);
     if (before != 0) polls_soon_.store(std::max(0, before - kLate), std::memory_order_relaxed);
 }
 
 void LateWake::forget_after_fork() noexcept {
+    watch_ = kWatch;
     polls_soon_.store(0, std::memory_order_relaxed);
     watches_.store(false, std::memory_order_relaxed);
     deferred_at_.store(0, std::memory_order_relaxed);

@@ -5,14 +5,16 @@
 // nothing: a copy of 64 KiB takes 4 us.
 //
 // So an operation that was deferred because it is large waits for a poll, if the progress thread
-// last ran on the poster's processor, and looks after the list by itself: it sleeps at most kWatch
-// at a time until kWatchFor after the last such operation.
+// last ran on the poster's processor, and looks after the list by itself: it sleeps for kWatch,
+// then twice as long each time, up to kLongestWatch, until kWatchFor after the last such operation.
+// If it has to take one from the list, it begins with kWatch again. In a virtual machine each of
+// these wakes takes the program's processor for up to 50 us.
 //
 // On a processor of its own the thread is for a program that computes after it has posted. A
 // program that polls at once makes the copy before the thread is awake: the wake alone takes as
 // long as a copy of 32 KiB. So the operation waits for a poll there, too, if those before mostly
-// were taken by a poll within kSoon. A program that computes for once then has up to kWatch less
-// of its copy done meanwhile, and the thread is woken for the next ones.
+// were taken by a poll within kSoon. A program that computes for once then has up to
+// kLongestWatch less of its copy done meanwhile, and the thread is woken for the next ones.
 //
 // No operation waits whose completion the program will sleep for.
 #pragma once
@@ -29,7 +31,8 @@ namespace softhca::engine {
 
 class LateWake {
 public:
-    static constexpr std::uint64_t kWatch = 100'000, kWatchFor = 2'000'000, kSoon = 5'000;  // ns
+    static constexpr std::uint64_t kWatch = 100'000, kLongestWatch = 1'600'000,
+                                   kWatchFor = 2'000'000, kSoon = 5'000;  // ns
     // A poll that takes an operation soon adds one to a number, any other taker takes off kLate.
     // From kMostly on a poll is expected.
     static constexpr int kLate = 4, kMostly = 8, kMost = 16;
@@ -48,7 +51,7 @@ public:
     }
     // A thread that polls, or the progress thread, has taken a deferred operation off the list.
     static void taken_by_poll(std::uint64_t now) noexcept;
-    static void taken_by_thread() noexcept { count_late(); }
+    static void taken_by_thread() noexcept;
 
     // The progress thread, after it has looked at the list, before it sleeps until `deadline`.
     // False: it has to look once more first.
@@ -62,9 +65,10 @@ private:
     }
     static void count_late() noexcept;
 
-    // These are of the process. The progress thread looks at the list every kWatch; it writes both.
+    // These are of the process. The progress thread looks at the list by itself; it writes both.
     static inline std::atomic<bool> watches_{false};
     static inline std::atomic<int> threads_processor_{-1};
+    static inline std::uint64_t watch_ = kWatch;  // of the progress thread: its next sleep
     // When there was the last such operation; now_ns(). Any thread writes it, with no order: a lost
     // time ends the watch early.
     static inline std::atomic<std::uint64_t> deferred_at_{0};
