@@ -17,7 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from turns import HERE, RANKS, Job, mpis, over_heddle, over_ucx
+import transports
+from turns import HERE, RANKS, Job, mpis, over_ucx
 
 SIZES = (8, 8192, 65536, 1 << 20)
 TURNS = 1 + 9  # of each size in latency.c: how many fit, then repetitions
@@ -77,7 +78,7 @@ def main():
         for mpi in found.values():
             binary = Path(folder) / f"latency.{mpi.key}"
             subprocess.run([mpi.mpicc, "-O2", "-o", binary, HERE / "latency.c"], check=True)
-            ours = over_heddle(mpi, options.provider_path.resolve())
+            ours = transports.environment_of(mpi, "heddle", options.provider_path.resolve())
             chosen = dict(each.split("=", 1) for each in options.heddle)
             sides = {" ".join(["heddle", *options.heddle]): {**ours, **chosen}}
             if options.against == "ucx":

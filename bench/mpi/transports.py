@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import tempfile
+from pathlib import Path
 
 from turns import RANKS, compiled, over_heddle, over_ucx
 
@@ -30,12 +31,19 @@ NO_CACHE = re.compile(r"could not create UCP registration cache|rcache failed to
 LANES = re.compile(r"(?:-node cfg#\d+|ep_cfg\[\d+\]:)(.*)$", re.M)
 
 
+def with_yield(provider):
+    """`heddle run` has MPICH's calls of sched_yield go by this library: see docs/guide/mpi.md."""
+    library = Path(provider) / "libheddle-yield.so"
+    return {"LD_PRELOAD": str(library)} if library.exists() else {}
+
+
 def environment_of(mpi, way, provider, threads=1, one_sided=False):
-    """provider: the folder of heddle's. one_sided: operations on windows are among what is sent."""
+    """provider: the folder of heddle's, whose jobs have what `heddle run` gives them. one_sided: operations on windows
+    are among what is sent."""
     if way == "heddle":
-        if one_sided:
-            return mpi.environment("heddle", threads=threads, provider_path=provider)
-        return over_heddle(mpi, provider, threads)
+        ours = (mpi.environment("heddle", threads=threads, provider_path=provider) if one_sided else
+                over_heddle(mpi, provider, threads))
+        return {**ours, **with_yield(provider)}
     if way in OF_UCX:
         return over_ucx(mpi, way)
     return mpi.environment(OF_LIBFABRIC[way], threads=threads)

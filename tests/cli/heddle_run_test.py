@@ -16,6 +16,25 @@ from harness import BUILD_DIR, TEST_DIR, Case, main
 
 HEDDLE = os.path.join(BUILD_DIR, "bin", "heddle")
 PROVIDER = os.path.join(BUILD_DIR, "lib", "libheddle-fi.so")
+# seccomp(2) with a filter by which sched_yield fails.
+YIELDS = """
+import ctypes, os, platform, struct, sys
+number = {"x86_64": 24, "aarch64": 124}[platform.machine()]
+load, equal, give = 0x20, 0x15, 0x06
+steps = [(load, 0, 0, 0), (equal, 0, 1, number), (give, 0, 0, 0x00050001), (give, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(filter), 0, 0) == 0, os.strerror(ctypes.get_errno())
+reached = 0
+for _ in range(int(sys.argv[1])):
+    try:
+        os.sched_yield()
+    except PermissionError:
+        reached += 1
+print(reached)
+"""
 OURS = ("FI_", "MPIR_CVAR_", "OMPI_MCA_", "I_MPI_")
 
 
@@ -69,6 +88,33 @@ class HeddleRun(Case):
         self.assertIn(f"SOFTHCA_RECORD={self.path('a')}\n", self.assert_run(result, 0).stdout)
         result = self.heddle("--record", "/nowhere/run", "--softhca", "always", "--", "env")
         self.assert_run(result, 125, err="the run record /nowhere/run")
+
+    def test_yield_of_a_thread_that_is_alone(self):
+        """Of calls that a filter of the kernel's refuses, it shows how many reach the kernel."""
+        program = self.write("yields.py", YIELDS)
+        calls = 6400
+
+        def reached(*options):
+            result = self.assert_run(
+                self.heddle("--softhca", "never", *options, "--", sys.executable, program, str(calls)), 0)
+            return int(result.stdout)
+
+        self.assertEqual(reached("--yield", "always"), calls)
+        few = reached()
+        self.assertGreaterEqual(few, calls // 64)
+        self.assertLess(few, calls // 2)
+
+    def test_yield_beside_what_else_is_preloaded(self):
+        ours = os.path.join(BUILD_DIR, "lib", "libheddle-yield.so")
+        libm = "libm.so.6"
+        for before, after in ((libm, f"{ours}:{libm}"), (f"/another/{os.path.basename(ours)}:{libm}", f"{ours}:{libm}")):
+            self.environment["LD_PRELOAD"] = before
+            self.assertEqual(self.variables("--softhca", "never")["LD_PRELOAD"], after)
+        self.assertEqual(self.variables("--softhca", "never", "--yield", "always")["LD_PRELOAD"], before)
+        self.environment["LD_PRELOAD"] = libm
+        with_device = self.variables("--softhca", "always")["LD_PRELOAD"].split(":")
+        self.assertEqual(with_device[:2], [ours, libm])
+        self.assertEqual([os.path.basename(each) for each in with_device[2:]], ["libsofthca.so"])
 
     def test_options_become_variables(self):
         seen = self.of_mpi(

@@ -132,6 +132,7 @@ class Installed(Case):
             "heddle/SECURITY.md",
             "fi_heddle.7",
             "libfabric/libheddle-fi.so",
+            "libfabric/libheddle-yield.so",
             "doc/softhca/copyright",
             "doc/heddle/copyright",
         ):

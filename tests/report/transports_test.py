@@ -2,6 +2,7 @@
 """bench/mpi/transports.py: what it understands of what a job says that tries a peer."""
 
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +66,11 @@ class Tried(unittest.TestCase):
             found = transports.environment_of(mpi, peer, "lib")
             self.assertEqual((found["UCX_TLS"], found["MPIR_CVAR_NOLOCAL"]), (lists, "1"))
         self.assertEqual(transports.environment_of(mpi, "rxm", "lib"), {"FI_PROVIDER": "verbs;ofi_rxm"})
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertNotIn("LD_PRELOAD", transports.environment_of(mpi, "heddle", folder))
+            library = Path(folder) / "libheddle-yield.so"
+            library.touch()
+            self.assertEqual(transports.environment_of(mpi, "heddle", folder)["LD_PRELOAD"], str(library))
 
 
 if __name__ == "__main__":

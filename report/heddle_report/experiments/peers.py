@@ -28,7 +28,8 @@ ABOUT = (
     "family, and is without shared memory of its own. MPI's own shared memory is off on all sides. Libfabric's shm is no "
     "network, and only shown. Every peer is tried. If this machine does not have it, the row has the reason. UCX must have "
     "its registration cache. A software HCA finds the doorbells of rc_mlx5 and dc_mlx5 by looking for them. Their rows are "
-    "shown, and judged where dedicated threads of the device find all doorbells alike.")
+    "shown, and judged where dedicated threads of the device find all doorbells alike. Jobs over heddle have what heddle "
+    "run gives them, also its sched_yield (libheddle-yield.so), which MPICH calls after each look for messages.")
 
 
 # Rows.

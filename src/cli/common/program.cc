@@ -10,6 +10,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -178,6 +179,19 @@ void check_preloadable(const std::string& program) {
         check_interpreter(path, file, header);
         return;
     }
+}
+
+std::string preloaded_without(std::string_view list,
+                              std::initializer_list<std::string_view> names) {
+    std::string kept;
+    while (!list.empty()) {
+        const std::string_view entry = list.substr(0, list.find_first_of(": "));
+        list.remove_prefix(std::min(entry.size() + 1, list.size()));
+        const std::string_view name = entry.substr(entry.rfind('/') + 1);
+        if (entry.empty() || std::find(names.begin(), names.end(), name) != names.end()) continue;
+        kept.append(kept.empty() ? "" : ":").append(entry);
+    }
+    return kept;
 }
 
 int execute(const std::string& path, char* const* arguments) {

@@ -3,8 +3,10 @@
 // when the dynamic loader could not preload a library into it.
 #pragma once
 
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace cli_common {
 
@@ -30,6 +32,9 @@ std::string find_program(const std::string& name);
 // architecture or C library, or running with privileges of its own (setuid). Scripts are judged by
 // their interpreter. What cannot be read is taken to be fine.
 void check_preloadable(const std::string& path);
+
+// An LD_PRELOAD of ld.so(8) without the libraries of these names, whatever folder they are in.
+std::string preloaded_without(std::string_view list, std::initializer_list<std::string_view> names);
 
 // Becomes the program at `path`, with arguments as execv(3) wants them. A script without "#!" is
 // run by the shell, as execvp(3) does; an ELF file that the kernel refuses is not, for the shell

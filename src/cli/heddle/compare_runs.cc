@@ -67,21 +67,8 @@ std::string command_line(const std::vector<std::string>& words) {
     return line;
 }
 
-// The list without libsofthca.so: a plain run is on what the machine has.
-std::string without_softhca(const std::string& preloaded) {
-    std::string list;
-    std::size_t begin = 0;
-    while (begin < preloaded.size()) {
-        const std::size_t end = std::min(preloaded.find_first_of(": ", begin), preloaded.size());
-        const std::string entry = preloaded.substr(begin, end - begin);
-        if (!entry.empty() && !entry.ends_with("libsofthca.so"))
-            list += (list.empty() ? "" : ":") + entry;
-        begin = end + 1;
-    }
-    return list;
-}
-
-// A plain run has no variable that puts an MPI on heddle or sets an option of heddle.
+// A plain run has no variable that puts an MPI on heddle or sets an option of heddle, and is on
+// what the machine has.
 void make_plain(JobOrder& order) {
     for (char** entry = environ; *entry != nullptr; ++entry) {
         const std::string text = *entry, name = text.substr(0, text.find('='));
@@ -92,7 +79,9 @@ void make_plain(JobOrder& order) {
         if (name == "FI_PROVIDER_PATH" && fs::exists(fs::path(value) / "libheddle-fi.so"))
             order.unset.push_back(name);
         if (name != "LD_PRELOAD") continue;
-        if (const std::string list = without_softhca(value); list.empty())
+        if (const std::string list =
+                cli_common::preloaded_without(value, {"libsofthca.so", kYieldLibrary});
+            list.empty())
             order.unset.push_back(name);
         else
             order.set.push_back({name, list, true});

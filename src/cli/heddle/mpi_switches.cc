@@ -2,8 +2,12 @@
 // Tried with PyPI's MPICH 5.0.2, Open MPI 5.0.11 and Intel MPI 2021.18.
 #include "cli/heddle/mpi_switches.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
 #include <filesystem>
 
+#include "cli/common/program.h"
 #include "heddle/detail/assert.h"
 
 namespace heddle::cli {
@@ -53,6 +57,15 @@ std::vector<Setting> mpi_settings(const MpiRequest& request) {
                  true});
     }
     return all;
+}
+
+std::vector<Setting> yield_settings(const std::string& folder) {
+    const std::string path = folder + "/" + kYieldLibrary;
+    if (::access(path.c_str(), R_OK) != 0 || path.find_first_of(": $") != std::string::npos)
+        return {};
+    const char* before = std::getenv("LD_PRELOAD");
+    const std::string others = cli_common::preloaded_without(before ? before : "", {kYieldLibrary});
+    return {{"LD_PRELOAD", path + (others.empty() ? "" : ":") + others, true}};
 }
 
 std::vector<Setting> more_ranks_than_processors() {

@@ -26,6 +26,12 @@ struct MpiRequest {
 
 std::vector<Setting> mpi_settings(const MpiRequest& request);
 
+// The loader puts it in front of other libraries: see src/yield/sched_yield.cc.
+inline constexpr const char* kYieldLibrary = "libheddle-yield.so";
+// What has the loader do so with that in `folder`. None: it is not there, or the loader would take
+// its path for several.
+std::vector<Setting> yield_settings(const std::string& folder);
+
 // For Open MPI's launcher, which refuses more ranks than processors without them. Users of a
 // software HCA try many ranks on a laptop.
 std::vector<Setting> more_ranks_than_processors();

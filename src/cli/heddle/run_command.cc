@@ -37,7 +37,7 @@ using cli_common::ProgramError;
 
 struct RunRequest {
     std::string endpoints, post, rndv, stats_file, record;
-    std::string softhca = "auto", mpi = "auto", within_node = "auto";
+    std::string softhca = "auto", mpi = "auto", within_node = "auto", yield = "auto";
     unsigned threads = 1, ranks = 0;  // ranks 0: the command has an mpiexec of its own
     bool stats = false, reuse_report = false, explain = false, verbose = false;
 };
@@ -210,6 +210,9 @@ void run(const RunRequest& request, std::vector<std::string> command) {
         environment.set(setting);
     for (const Setting& setting : mpi_settings(switches))
         environment.set(setting);
+    if (request.yield == "auto")
+        for (const Setting& setting : yield_settings(provider_folder()))
+            environment.set(setting);
     if (launcher.is_openmpi && (on_softhca || machine.software))
         for (const Setting& setting : more_ranks_than_processors())
             environment.set(setting);
@@ -389,6 +392,12 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
                      "messages between processes of one machine: mpi (shared memory of the MPI's "
                      "own), heddle, auto (heddle on the software HCA)")
         ->check(CLI::IsMember({"auto", "mpi", "heddle"}));
+    run_app
+        ->add_option("--yield", request->yield,
+                     "what becomes of sched_yield, which MPICH and Intel MPI call after each look "
+                     "for messages: auto (one call in 64 reaches the kernel while the thread has "
+                     "its processor for itself), always (each does)")
+        ->check(CLI::IsMember({"auto", "always"}));
     run_app
         ->add_option(
             "--record", request->record,

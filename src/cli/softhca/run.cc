@@ -79,16 +79,8 @@ void check_file(const OptionDeclaration& declaration, const std::string& value) 
 std::string preload_list(const std::string& before, const std::string& library) {
     SOFTHCA_ASSERT(!library.empty() && library.find_first_of(": ") == std::string::npos,
                    "find_library() refuses a path that the loader would take for several");
-    std::string list;
-    for (std::size_t begin = 0; begin < before.size();) {
-        std::size_t end = before.find_first_of(": ", begin);
-        if (end == std::string::npos) end = before.size();
-        const std::string entry = before.substr(begin, end - begin);
-        begin = end + 1;
-        if (entry.empty() || entry.substr(entry.rfind('/') + 1) == kLibraryName) continue;
-        list += entry + ":";
-    }
-    return list + library;
+    const std::string list = cli_common::preloaded_without(before, {kLibraryName});
+    return list + (list.empty() ? "" : ":") + library;
 }
 
 std::string find_library() {
