@@ -67,7 +67,7 @@ test-asan test-tsan: test-%:
 	$(STAGE) "  tests" $(CTEST) --test-dir build-$* $(SANITIZED)$(if $(filter tsan,$*),|$(ONE_THREAD))'
 build-asan build-tsan: build-%:
 	@$(CMAKE) --preset $* -DHEDDLE_WERROR=$(WERROR)
-	@$(call COMPILE,build-$*)
+	@$(call COMPILE,build-$*) --target sanitized_suites
 .PHONY: build-asan build-tsan
 
 test-long: ## every test, also the long ones, in both UAR kernels and all engine and memory modes

@@ -68,6 +68,7 @@ if(HEDDLE_SANITIZE)
     if(HEDDLE_SANITIZE STREQUAL "thread")
         set(runtime libtsan.so)
         set(HEDDLE_TREE tsan)
+        set(HEDDLE_UNSANITIZED predict_tests cli_unit_tests) # they have no threads
         list(APPEND HEDDLE_TEST_ENVIRONMENT
             # die_after_fork: softhca starts its progress thread in forked children, too
             TSAN_OPTIONS=suppressions=${suppressions}/tsan.supp:second_deadlock_stack=1:die_after_fork=0)
@@ -196,6 +197,9 @@ set(environment "@environment@")
             -D OUTPUT=${script} -P ${PROJECT_SOURCE_DIR}/cmake/DiscoverCases.cmake
         DEPENDS ${target} ${settings} ${scripts} VERBATIM)
     add_custom_target(${target}_cases ALL DEPENDS ${script})
+    if(label MATCHES "^(unit|softhca|endpoint|protocol|fi)$" AND NOT target IN_LIST HEDDLE_UNSANITIZED)
+        set_property(GLOBAL APPEND PROPERTY HEDDLE_SANITIZED_SUITES ${target}_cases)
+    endif()
     # Until the binary is built, one test says so.
     set(include ${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake)
     file(WRITE ${include} "if(EXISTS \"${script}\")\n  include(\"${script}\")\nelse()\n"
