@@ -76,10 +76,10 @@ def once(options, mpi, command, way, folder, more=(), before=()):
     environment.update(WAYS[options.vary][way], OMP_NUM_THREADS="1")
     environment.update(more)
     device = [] if options.hardware else [options.heddle.parent / "softhca", "run", "--"]
-    words = [*device, "env", *(f"{key}={value}" for key, value in environment.items()),
-             *mpi.mpiexec(options.ranks), *before, *command]
+    words = [*device, *mpi.mpiexec(options.ranks), *before, *command]
+    # Not by env(1) behind `softhca run`: some variables are of the loader, and softhca adds to them.
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, check=False,
-                          timeout=options.patience, cwd=folder)
+                          timeout=options.patience, cwd=folder, env={**os.environ, **environment})
     if why := why_useless(done, options.ranks):
         print(f"{done.stdout[-1000:]}{done.stderr[-1000:]}\n{Path(command[0]).name} by {way}: {why}",
               file=sys.stderr)

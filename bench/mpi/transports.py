@@ -34,7 +34,8 @@ LANES = re.compile(r"(?:-node cfg#\d+|ep_cfg\[\d+\]:)(.*)$", re.M)
 def with_yield(provider):
     """`heddle run` has MPICH's calls of sched_yield go by this library: see docs/guide/mpi.md."""
     library = Path(provider) / "libheddle-yield.so"
-    return {"LD_PRELOAD": str(library)} if library.exists() else {}
+    others = os.environ.get("LD_PRELOAD", "")  # softhca's, in a script that runs on it
+    return {"LD_PRELOAD": f"{library}{':' if others else ''}{others}"} if library.exists() else {}
 
 
 def environment_of(mpi, way, provider, threads=1, one_sided=False):

@@ -26,7 +26,8 @@ code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step 
 filter = ctypes.create_string_buffer(struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code)))
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.prctl(38, 1, 0, 0, 0) == 0
-assert libc.prctl(22, 2, ctypes.byref(filter), 0, 0) == 0, os.strerror(ctypes.get_errno())
+if libc.prctl(22, 2, ctypes.byref(filter), 0, 0) != 0:
+    sys.exit("no filter: " + os.strerror(ctypes.get_errno()))
 reached = 0
 for _ in range(int(sys.argv[1])):
     try:
@@ -95,9 +96,10 @@ class HeddleRun(Case):
         calls = 6400
 
         def reached(*options):
-            result = self.assert_run(
-                self.heddle("--softhca", "never", *options, "--", sys.executable, program, str(calls)), 0)
-            return int(result.stdout)
+            result = self.heddle("--softhca", "never", *options, "--", sys.executable, program, str(calls))
+            if "no filter" in result.stderr:
+                self.skipTest(result.stderr.strip().splitlines()[-1])
+            return int(self.assert_run(result, 0).stdout)
 
         self.assertEqual(reached("--yield", "always"), calls)
         few = reached()

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: BSD-2-Clause
 """bench/mpi/transports.py: what it understands of what a job says that tries a peer."""
 
+import os
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench" / "mpi"))
 import transports  # noqa: E402
@@ -70,7 +72,9 @@ class Tried(unittest.TestCase):
             self.assertNotIn("LD_PRELOAD", transports.environment_of(mpi, "heddle", folder))
             library = Path(folder) / "libheddle-yield.so"
             library.touch()
-            self.assertEqual(transports.environment_of(mpi, "heddle", folder)["LD_PRELOAD"], str(library))
+            for before, after in (("", str(library)), ("libsofthca.so", f"{library}:libsofthca.so")):
+                with mock.patch.dict(os.environ, {"LD_PRELOAD": before}):
+                    self.assertEqual(transports.environment_of(mpi, "heddle", folder)["LD_PRELOAD"], after)
 
 
 if __name__ == "__main__":
