@@ -21,6 +21,7 @@ _heddle_values() {
     --side) echo "sender receiver both" ;;
     --peer) echo "spin yield sleep" ;;
     --within-node) echo "auto mpi heddle" ;;
+    --yield) echo "auto always" ;;
     --format) echo "text json csv" ;;
     --only)
         if [ "$2" = check-hardware ]; then
@@ -39,7 +40,7 @@ _heddle_options() {
     local reuse="--repetitions --time --device --json --help"
     case $1 in
     run)
-        echo "--ranks --endpoints --post --rndv --threads --stats --stats-file --reuse-report --explain --softhca --mpi --within-node" \
+        echo "--ranks --endpoints --post --rndv --threads --stats --stats-file --reuse-report --explain --softhca --mpi --within-node --yield" \
             "--record --verbose --help"
         ;;
     compare) echo "--ranks --rounds --warmup --patience --null --format --json --help" ;;
@@ -132,7 +133,7 @@ _heddle() {
     fi
     case $previous in
     --category | --path | --posting | --kernel | --kernels | --figure | --share | --device | --endpoints | --post | \
-        --softhca | --mpi | --within-node | --channel | --way | --side | --peer | --only | --format)
+        --softhca | --mpi | --within-node | --yield | --channel | --way | --side | --peer | --only | --format)
         mapfile -t COMPREPLY < <(compgen -W "$(_heddle_values "$previous" "$command")" -- "$current")
         # the number follows at once; outside a completion, as in a test, bash knows no compopt
         [ "$previous" = --share ] && compopt -o nospace 2>/dev/null
