@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The fast path of the requests that latency is measured with: a SEND or RDMA WRITE of an RC or XRC
-// QP whose WQE has one data segment, in memory that is shared on both sides, for a receive queue of
-// either kind. It checks what the slow path (request.h, responder.h) checks. If a check fails or
-// anything is unusual, it declines and has changed nothing. So only the slow path handles errors,
-// retries and all other requests. The code is in a header, so that a post needs one stack frame up
-// to its payload.
+// The fast path of the requests that latency is measured with: a SEND, RDMA WRITE or RDMA READ of
+// an RC or XRC QP whose WQE has one data segment, in memory that is shared on both sides, for a
+// receive queue of either kind. It checks what the slow path (request.h, responder.h) checks. If a
+// check fails or anything is unusual, it declines and has changed nothing. So only the slow path
+// handles errors, retries and all other requests. The code is in a header, so that a post needs one
+// stack frame up to its payload.
 #pragma once
 
 #include <endian.h>
@@ -66,13 +66,15 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
     request.blocks = (units + kUnitsInBlock - 1) / kUnitsInBlock;
     if ((qpn_ds >> 8) != qp.number || request.blocks > posted) return false;
     request.opcode = static_cast<std::uint8_t>(be32toh(control.opmod_idx_opcode));
-    const bool writes = request.opcode == MLX5_OPCODE_RDMA_WRITE;
-    if (!writes && request.opcode != MLX5_OPCODE_SEND && request.opcode != MLX5_OPCODE_SEND_IMM)
+    const bool reads = request.opcode == MLX5_OPCODE_RDMA_READ;
+    const bool names_memory = reads || request.opcode == MLX5_OPCODE_RDMA_WRITE;
+    if (!names_memory && request.opcode != MLX5_OPCODE_SEND &&
+        request.opcode != MLX5_OPCODE_SEND_IMM)
         return false;
     request.control = control.fm_ce_se;
     request.immediate = control.imm;
     // The one data segment takes the rest of the WQE. It begins in the first block.
-    const std::uint32_t before = 1u + is_xrc + writes;
+    const std::uint32_t before = 1u + is_xrc + names_memory;
     if (units <= before) return false;
     static_assert(1 + 1 + 1 < kUnitsInBlock);
     units -= before;
@@ -80,24 +82,27 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
     request.srq_number = is_xrc ? be32toh(load<std::uint32_t>(segment)) & 0xffffff : 0;
     if (is_xrc) segment += kUnit;
     const std::byte* remote = segment;
-    if (writes) segment += kUnit;
+    if (names_memory) segment += kUnit;
     const std::uint32_t length = be32toh(load<std::uint32_t>(segment));
     const std::uint32_t bytes = length & ~MLX5_INLINE_SEG;
     request.is_inline = length & MLX5_INLINE_SEG;
     request.bytes = bytes;
     if (!bytes || bytes > most_bytes) return false;
+    std::byte* own = nullptr;
     if (request.is_inline) {
         request.payload = segment + 4;
-        if ((bytes + 4 + kUnit - 1) / kUnit != units) return false;
+        if (reads || (bytes + 4 + kUnit - 1) / kUnit != units) return false;
         // Longer data may go on at the beginning of the ring.
         if (request.blocks > 1 && request.payload + bytes > local.send_ring + ring_bytes(local))
             return false;
     } else {
         if (units != 1) return false;
         const auto entry = load<mlx5_wqe_data_seg>(segment);
-        request.payload = resolve_shared(fabric, be32toh(entry.lkey), qp.pd, be64toh(entry.addr),
-                                         bytes, 0, local.source);
-        if (!request.payload) return false;
+        own = resolve_shared(fabric, be32toh(entry.lkey), qp.pd, be64toh(entry.addr), bytes,
+                             reads ? IBV_ACCESS_LOCAL_WRITE : 0,
+                             reads ? local.read_into : local.source);
+        if (!own) return false;
+        request.payload = own;
     }
     if (qp.attr.dlid != device::kLid) return false;
     device::QueuePair* target = find_receiver(
@@ -105,21 +110,31 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
         is_xrc ? std::uint32_t{IB_UVERBS_QPT_XRC_TGT} : std::uint32_t{IB_UVERBS_QPT_RC});
     if (!target || !expects(*target, qp, true)) return false;
     request.target = target;
-    request.has_completion = !writes;
-    if (!writes) return fast_send(fabric, local, qp, request);
-    if (!(target->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE)) return false;
+    request.has_completion = !names_memory;
+    if (!names_memory) return fast_send(fabric, local, qp, request);
+    const std::uint32_t right = reads ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+    if (!(target->attr.qp_access_flags & right)) return false;
+    // What a QP is not set up to answer, and what travels in the CQE.
+    if (reads && (!target->attr.max_dest_rd_atomic || bytes <= in_entry(qp.scatter_send)))
+        return false;
     std::uint32_t pd = target->pd;
     if (is_xrc) {
         const device::SharedReceiveQueue* srq = xrc_queue(fabric, *target, request.srq_number);
         if (!srq) return false;
         pd = srq->pd;
     }
-    std::byte* to = resolve_shared(fabric, be32toh(load<std::uint32_t>(remote + 8)), pd,
-                                   be64toh(load<std::uint64_t>(remote)), bytes,
-                                   IBV_ACCESS_REMOTE_WRITE, local.remote);
-    if (!to) return false;
-    store_payload(to, request.payload, bytes);
-    device::count(target->receive.dma_write_payload);
+    std::byte* there = resolve_shared(fabric, be32toh(load<std::uint32_t>(remote + 8)), pd,
+                                      be64toh(load<std::uint64_t>(remote)), bytes, right,
+                                      reads ? local.read_from : local.remote);
+    if (!there) return false;
+    if (reads) {
+        store_payload(own, there, bytes);
+        device::count(target->receive.dma_read_payload);
+        device::count(qp.send.dma_write_payload);
+    } else {
+        store_payload(there, request.payload, bytes);
+        device::count(target->receive.dma_write_payload);
+    }
     return true;
 }
 

@@ -77,7 +77,8 @@ struct alignas(64) LocalQp {
     // the QP for which holding one was in vain.
     std::uint64_t held_until = 0;
     std::uint32_t in_vain = 0;
-    Reach source, remote, receive;     // the memory of the last small messages
+    // The memory of the last messages of the fast path: SENDs and WRITEs, then READs.
+    Reach source, remote, receive, read_into, read_from;
     std::uint64_t doorbells_seen = 0;  // changes of the record by posts that bypass the ops table
     std::uint16_t counted_producer = 0;
 
