@@ -83,6 +83,8 @@ public:
     std::unique_ptr<TupleQueue> make_queue() override;
     BlockingQueue* take(const EndpointAddress& peer) override;
     unsigned poll() override;
+    // It has a CQ: from the first queue on.
+    bool is_made() const noexcept { return cq_ != nullptr; }
     // A completion event is asked for; false: something is there already.
     bool arm() noexcept;
 

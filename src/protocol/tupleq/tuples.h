@@ -25,6 +25,11 @@ public:
     // Messages from that size on are counted, and may come to have a queue of their tuple.
     std::size_t least_bytes() const noexcept { return least_bytes_; }
     const TupleCounts& counts() const noexcept { return counts_; }
+    // There has been no queue yet, of either side, and none was asked for: progress() has nothing
+    // to do, and messages below least_bytes() may go without asking.
+    bool are_unused() const noexcept {
+        return !device.is_made() && sender.count() == 0 && receiver.count() == 0;
+    }
 
     // All kinds that begin with kTuple.
     void on_message(Peer& peer, const Message& message);
