@@ -3,7 +3,6 @@
 #include "protocol/rdm_endpoint.h"
 
 #include <rdma/fi_errno.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "common/give_way.h"
 #include "protocol/receive_fast_path.h"
 #include "protocol/wireup/connector_report.h"
 
@@ -83,7 +83,7 @@ void EndpointImpl::close() {
             warn_of(left);
             return;
         }
-        ::sched_yield();
+        common::give_way();
     }
 }
 

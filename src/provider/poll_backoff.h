@@ -9,11 +9,11 @@
 // them to an idle processor.
 #pragma once
 
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+
+#include "common/give_way.h"
 
 namespace heddle::provider {
 
@@ -50,7 +50,7 @@ private:
     static bool another_ran() noexcept {
         using Clock = std::chrono::steady_clock;
         const auto before = Clock::now();
-        ::sched_yield();
+        common::give_way();
         return Clock::now() - before > std::chrono::microseconds(2);
     }
 

@@ -3,13 +3,13 @@
 #include "softhca/device/epoch.h"
 
 #include <linux/membarrier.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <bitset>
 
+#include "common/give_way.h"
 #include "softhca/base/assert.h"
 #include "softhca/device/fabric.h"
 
@@ -60,7 +60,7 @@ bool wait_out(Fabric& fabric, std::uint32_t slot) noexcept {
                 continue;
             }
             if (spin < 400) {
-                sched_yield();
+                common::give_way();
                 continue;
             }
             if (!fabric.alive(slot, generation)) break;

@@ -2,9 +2,9 @@
 // The slow paths of the locks: see lock.h.
 #include "softhca/device/lock.h"
 
-#include <sched.h>
 #include <time.h>
 
+#include "common/give_way.h"
 #include "softhca/base/assert.h"
 #include "softhca/device/fabric.h"
 
@@ -24,7 +24,7 @@ void SpinLock::lock() noexcept {
     SOFTHCA_DEBUG_ASSERT(word_.load(std::memory_order_relaxed) <= 1);
     for (unsigned spin = 0; !try_lock(); ++spin) {
         if (spin % 128 == 127)
-            sched_yield();
+            common::give_way();
         else
             cpu_relax();
     }
@@ -58,7 +58,7 @@ bool SharedLock::lock_slow(bool patient) noexcept {
             continue;
         }
         if (!patient) return false;
-        sched_yield();
+        common::give_way();
         if (try_lock()) return true;
         const timespec pause{0, 20'000};
         nanosleep(&pause, nullptr);

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -13,6 +12,7 @@
 
 #include <algorithm>
 
+#include "common/give_way.h"
 #include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
@@ -148,7 +148,7 @@ void* progress_main(void*) noexcept {
         }
         if (rounds.busy) {
             if (++busy_rounds < 100) {
-                sched_yield();
+                common::give_way();
                 continue;
             }
             rounds.deadline = std::min(rounds.deadline, now + 50 * kMicrosecond);
@@ -167,7 +167,7 @@ void* progress_main(void*) noexcept {
             rounds.deadline = std::min(rounds.deadline, now + pause);
         }
         if (options().engine == EnginePolicy::kDedicated) {
-            sched_yield();  // the processor may be another's, too
+            common::give_way();  // the processor may be another's, too
             continue;
         }
         if (!LateWake::may_sleep(now, rounds.deadline)) continue;

@@ -3,8 +3,8 @@
 #include "softhca/engine/recording.h"
 
 #include <infiniband/mlx5dv.h>
-#include <sched.h>
 
+#include "common/give_way.h"
 #include "softhca/base/assert.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/doorbell_count.h"
@@ -60,7 +60,7 @@ bool must_describe(LocalQp& local) noexcept {
     std::uint8_t missing = LocalQp::kMissing;
     if (local.description.compare_exchange_strong(missing, LocalQp::kBegun)) return true;
     while (local.description.load(std::memory_order_acquire) != LocalQp::kThere)
-        sched_yield();
+        common::give_way();
     return false;
 }
 
