@@ -180,6 +180,9 @@ private:
     Unfetched unfetched() const;
     void warn_of(const Unfetched& left) const;
 
+    // Some messages go by tuples' queues, or one was asked for.
+    bool uses_tuples() const noexcept { return tuples && !tuples->are_unused(); }
+
     static constexpr std::uint32_t kTickEvery = 4096;  // calls of progress()
 
     std::uint64_t look_who_talks_at_ = 0;  // when so many messages have come

@@ -112,7 +112,7 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
 
 // Flat: what a message passes through is one piece of code.
 [[gnu::flatten]] void EndpointImpl::progress(unsigned most) {
-    if (tuples && !tuples->are_unused()) [[unlikely]]
+    if (uses_tuples()) [[unlikely]]
         tuples->progress();
     has_enough_ = false;
     if (!rings.empty()) most = std::max(most - rings.take_from_all(most, *this), 1u);
@@ -125,7 +125,7 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
         if (most == 0) break;
     }
     flush_blocked();
-    is_device_alone_ = (!tuples || tuples->are_unused()) && rings.empty() && !local.is_active();
+    is_device_alone_ = !uses_tuples() && rings.empty() && !local.is_active();
     if (counts.received >= look_who_talks_at_) [[unlikely]]
         look_who_talks(false);
     if (++ticks_ >= kTickEvery) [[unlikely]]

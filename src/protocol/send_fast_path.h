@@ -51,7 +51,7 @@ template <bool kIsTagged, bool kHasData>
                                                                EntryOfSend wanted,
                                                                void* context) noexcept {
     using Result = EagerSender::Result;
-    if ((tuples && !tuples->are_unused()) || bytes > options.eager_bytes) return Result::kFull;
+    if (uses_tuples() || bytes > options.eager_bytes) return Result::kFull;
     HEDDLE_DEBUG_ASSERT(!tuples || bytes < tuples->least_bytes(),
                         "small messages are not sent so where they may have queues");
     const bool is_inline = channel->limits().fits_inline(bytes);

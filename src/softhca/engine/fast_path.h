@@ -105,9 +105,7 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
         request.payload = own;
     }
     if (qp.attr.dlid != device::kLid) return false;
-    device::QueuePair* target = find_receiver(
-        fabric, qp.attr.dest_qpn,
-        is_xrc ? std::uint32_t{IB_UVERBS_QPT_XRC_TGT} : std::uint32_t{IB_UVERBS_QPT_RC});
+    device::QueuePair* target = find_receiver(fabric, qp.attr.dest_qpn, partner_type(qp.type));
     if (!target || !expects(*target, qp, true)) return false;
     request.target = target;
     request.has_completion = !names_memory;
@@ -117,12 +115,8 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
     // What a QP is not set up to answer, and what travels in the CQE.
     if (reads && (!target->attr.max_dest_rd_atomic || bytes <= in_entry(qp.scatter_send)))
         return false;
-    std::uint32_t pd = target->pd;
-    if (is_xrc) {
-        const device::SharedReceiveQueue* srq = xrc_queue(fabric, *target, request.srq_number);
-        if (!srq) return false;
-        pd = srq->pd;
-    }
+    std::uint32_t pd;
+    if (!find_domain(fabric, *target, request.srq_number, &pd)) return false;
     std::byte* there = resolve_shared(fabric, be32toh(load<std::uint32_t>(remote + 8)), pd,
                                       be64toh(load<std::uint64_t>(remote)), bytes, right,
                                       reads ? local.read_from : local.remote);

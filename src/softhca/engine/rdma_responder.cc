@@ -143,16 +143,10 @@ void respond_to_rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Re
         nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
         return;
     }
-    std::uint32_t pd = target.pd;
-    if (target.type == IB_UVERBS_QPT_XRC_TGT) {
-        // annex A14: the protection domain is that of the SRQ named in the packet
-        const auto* srq = xrc_queue(fabric, target, request.srq_number);
-        if (!srq) {
-            nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR,
-                IBV_EVENT_QP_REQ_ERR);
-            return;
-        }
-        pd = srq->pd;
+    std::uint32_t pd;
+    if (!find_domain(fabric, target, request.srq_number, &pd)) {
+        nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+        return;
     }
     const std::size_t bytes = is_atomic(request) ? 8 : request.data.bytes;
     SpanList remote;

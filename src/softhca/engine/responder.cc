@@ -20,10 +20,6 @@ using device::QueuePair;
 
 namespace {
 
-std::uint32_t partner_type(std::uint32_t type) noexcept {
-    return type == IB_UVERBS_QPT_XRC_INI ? std::uint32_t{IB_UVERBS_QPT_XRC_TGT} : type;
-}
-
 // How many packet sequence numbers a message takes (IBTA 9.7.2).
 std::uint32_t packets(const QueuePair& requester, std::size_t bytes) noexcept {
     return bytes ? static_cast<std::uint32_t>((bytes - 1) >> mtu_shift(requester)) + 1 : 1;

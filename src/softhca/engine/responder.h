@@ -36,6 +36,10 @@ struct Response {
     std::byte payload[64];
 };
 
+// The type of the QP that one of this type is connected to.
+inline std::uint32_t partner_type(std::uint32_t type) noexcept {
+    return type == IB_UVERBS_QPT_XRC_INI ? std::uint32_t{IB_UVERBS_QPT_XRC_TGT} : type;
+}
 // The QP with that number, as a peer of that type finds it: there, of the type, and it may receive.
 inline device::QueuePair* find_receiver(device::Fabric& fabric, std::uint32_t number,
                                         std::uint32_t type) noexcept {
@@ -51,6 +55,17 @@ inline bool expects(const device::QueuePair& target, const device::QueuePair& re
                     bool reliable) noexcept {
     return target.attr.dest_qpn == requester.number &&
            (!reliable || ((target.responder_psn ^ requester.requester_psn) & 0xffffff) == 0);
+}
+
+// The protection domain of memory that a request to `target` names. Annex A14: with XRC that of the
+// SRQ that the packet names. False: there is no such SRQ.
+inline bool find_domain(device::Fabric& fabric, const device::QueuePair& target,
+                        std::uint32_t srq_number, std::uint32_t* pd) noexcept {
+    *pd = target.pd;
+    if (target.type != IB_UVERBS_QPT_XRC_TGT) return true;
+    const device::SharedReceiveQueue* srq = xrc_queue(fabric, target, srq_number);
+    if (srq) *pd = srq->pd;
+    return srq != nullptr;
 }
 
 // The QP that a request of `requester` reaches, or nullptr: no QP would answer.
