@@ -2,6 +2,7 @@
 // share() and release() in a process with other threads, with a guard against their stores and
 // without one.
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -11,6 +12,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include "softhca/base/libc.h"
+#include "softhca/device/memory/program_calls.h"
 #include "tests/unit/memory_support.h"
 
 namespace softhca::device::memory::test {
@@ -223,6 +226,44 @@ TEST_F(MemoryThreads, SharingPauseHoldsExchangesBack) {
     }
     sharer.join();
     EXPECT_TRUE(done);
+}
+
+// An allocator may give pages back within a pause, while another thread waits for the pause's end.
+TEST_F(MemoryThreads, PagesAreGivenBackWithinAPause) {
+    Memory memory(2), queue(2), freed(2);
+    Extents extents, extents_of_freed;
+    ASSERT_EQ(share(memory.data(), memory.bytes(), Purpose::kQueue, &extents), 0);
+    ASSERT_EQ(share(freed.data(), freed.bytes(), Purpose::kQueue, &extents_of_freed), 0);
+    freed.fill(3);
+    std::atomic<bool> done{false};
+    const auto while_waiting = [&](auto&& change) {
+        std::thread changer;
+        {
+            SharingPause pause;
+            changer = std::thread([&] {
+                change();
+                done = true;
+            });
+            std::this_thread::sleep_for(milliseconds(50));
+            EXPECT_FALSE(done);
+            EXPECT_EQ(
+                advise(freed.data(), freed.bytes(), MADV_DONTNEED, {libc::madvise, libc::mremap}),
+                0);
+            EXPECT_TRUE(std::all_of(freed.data(), freed.data() + freed.bytes(),
+                                    [](std::uint8_t byte) { return byte == 0; }));
+        }
+        changer.join();
+        EXPECT_TRUE(done);
+        done = false;
+        freed.fill(3);
+    };
+    Extents extents_of_queue;
+    while_waiting([&] {
+        ASSERT_EQ(share(queue.data(), queue.bytes(), Purpose::kQueue, &extents_of_queue), 0);
+    });
+    while_waiting([&] { release(extents); });
+    release(extents_of_queue);
+    release(extents_of_freed);
 }
 
 TEST_F(MemoryThreads, SharingGoesBeforePauses) {

@@ -210,7 +210,6 @@ Sharing::Outcome Sharing::make_shared(std::uint64_t address, std::uint64_t lengt
     DataRuns runs;
     bool done = false;
     {
-        std::lock_guard exchanging(exchange_lock);
         SignalsBlocked signals;
         held = guard.hold(address, length, writers, pagemap_.number());
         SOFTHCA_ASSERT(held.bytes <= length);
@@ -285,7 +284,6 @@ bool Sharing::make_private(std::uint64_t address, std::uint64_t length, std::uin
     const bool locked = is_locked(address, length);
     bool done = false;
     {
-        std::lock_guard exchanging(exchange_lock);
         SignalsBlocked signals;
         const bool held = writers && guard.hold_shared(address, length);
         if (!writers || held) {

@@ -174,7 +174,7 @@ void remove_net() noexcept {
 // Runs in the parent, on devices where fork does not copy: there the kernel leaves the pages that
 // the device knows to the child, and gives the parent new ones at its next store. The device now
 // sees the stores of neither process. The caller holds the sharing mutex, and not the exchange
-// lock, which comes behind the lock of what is noted.
+// lock, which is taken here.
 void take_pages_from_parent() noexcept {
     Sharing& sharing = Sharing::instance();
     for (std::size_t i = 0; i < g_fork.count; ++i) {

@@ -79,6 +79,7 @@ bool Sharing::restore(std::uint64_t address, std::uint64_t end, std::uint64_t de
     const std::uint64_t fresh = staging->provide(address, end, far_end);
     if (fresh == 0) return false;
     {
+        const std::lock_guard exchanging(exchange_lock);
         const std::lock_guard viewing(view_lock);
         if (replaces_discarded()) {  // since the last look, perhaps
             Vma now;

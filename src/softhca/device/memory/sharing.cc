@@ -245,6 +245,7 @@ std::uint64_t Sharing::share_step(std::uint64_t at, std::uint64_t end, Purpose p
                                      guard.reach() != WriteGuard::Reach::kNothing);
     Outcome outcome;
     {
+        const std::lock_guard exchanging(exchange_lock);
         const std::lock_guard viewing(view_lock);
         // This is noted before the exchange, while memory can be allocated. If the exchange fails
         // and the note cannot be removed, a later check finds the stale place.

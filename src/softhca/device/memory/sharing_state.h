@@ -151,7 +151,9 @@ public:
     // only looks holds one of the two. An allocator's thread calls madvise(2) under locks that a
     // forking thread waits for, so it takes this one, which no thread holds across a fork.
     std::mutex view_lock;
-    // Held, under the mutex, while pages are exchanged. SharingPause holds it without the mutex.
+    // Held, under the mutex, while pages are exchanged. SharingPause holds it without the mutex,
+    // and a thread in one may use the heap, so the allocator may call madvise(2): this lock comes
+    // before view_lock, and a thread that holds view_lock must not wait for it.
     ExchangeLock exchange_lock;
 
     AddressSpace space;
@@ -273,7 +275,7 @@ private:
     void discard_offsets(std::uint64_t start, std::uint64_t end);
     void sweep_limbo();
 
-    // exchange.cc
+    // exchange.cc. The caller holds exchange_lock and view_lock.
     Outcome make_shared(std::uint64_t address, std::uint64_t length, std::uint64_t offset,
                         bool writers) noexcept;
     bool make_private(std::uint64_t address, std::uint64_t length, std::uint64_t offset,
