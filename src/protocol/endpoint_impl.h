@@ -99,9 +99,15 @@ private:
     bool send_small_of_kind(const void* buffer, std::size_t bytes, std::uint64_t to,
                             std::uint64_t tag, std::uint64_t data, EntryOfSend wanted,
                             void* context) noexcept;
-    template <bool kIsTagged, bool kHasData>
+    template <bool kIsTagged, bool kHasData, bool kIsQuiet>
     bool post_small(Peer& peer, std::uint64_t tag, std::uint64_t tail, std::uint32_t bytes,
                     std::uint64_t data, bool is_reported) noexcept;
+    template <bool kIsTagged>
+    WrContext entry_when_done(void* context) noexcept;
+    template <bool kIsTagged, bool kHasData, bool kIsQuiet>
+    EagerSender::Result send_inline(Peer& peer, const void* buffer, std::size_t bytes,
+                                    std::uint64_t tag, std::uint64_t data, EntryOfSend wanted,
+                                    void* context) noexcept;
     template <bool kIsTagged, bool kHasData>
     EagerSender::Result send_eager(Peer& peer, const void* buffer, std::size_t bytes,
                                    std::uint64_t tag, std::uint64_t data, EntryOfSend wanted,

@@ -14,7 +14,7 @@
 
 namespace heddle::protocol {
 
-template <bool kIsTagged, bool kHasData>
+template <bool kIsTagged, bool kHasData, bool kIsQuiet>
 [[gnu::always_inline]] inline bool EndpointImpl::post_small(Peer& peer, std::uint64_t tag,
                                                             std::uint64_t tail, std::uint32_t bytes,
                                                             std::uint64_t data,
@@ -23,14 +23,15 @@ template <bool kIsTagged, bool kHasData>
         peer.outgoing.next_start + (kIsTagged ? kTaggedStart : std::uint64_t{0});
     WrContext sent;
     if (is_reported) sent.what = WrContext::kOwn;
-    return channel->post_small<kHasData>(*peer.small, start, tag, tail, bytes,
-                                         static_cast<std::uint32_t>(data), peer.srq, sent, [&] {
-                                             peer.outgoing.count_sent();
-                                             ++counts.inlined;
-                                         }) == post::Posted::kOk;
+    return channel->post_small<kHasData, kIsQuiet>(*peer.small, start, tag, tail, bytes,
+                                                   static_cast<std::uint32_t>(data), peer.srq, sent,
+                                                   [&] {
+                                                       peer.outgoing.count_sent();
+                                                       ++counts.inlined;
+                                                   }) == post::Posted::kOk;
 }
 
-// Fewer than eight bytes.
+// Up to eight bytes: fewer, or where the shortest way asks too little.
 template <bool kIsTagged, bool kHasData>
 [[gnu::noinline]] bool EndpointImpl::send_few(Peer& peer, const void* buffer, std::size_t bytes,
                                               std::uint64_t tag, std::uint64_t data,
@@ -38,12 +39,56 @@ template <bool kIsTagged, bool kHasData>
     std::uint64_t tail = 0;
     for (std::size_t i = 0; i < bytes; ++i)
         reinterpret_cast<std::byte*>(&tail)[i] = static_cast<const std::byte*>(buffer)[i];
-    return post_small<kIsTagged, kHasData>(peer, tag, tail, static_cast<std::uint32_t>(bytes), data,
-                                           is_reported);
+    return post_small<kIsTagged, kHasData, false>(
+        peer, tag, tail, static_cast<std::uint32_t>(bytes), data, is_reported);
 }
 
-// More than that, as a SEND: in the work queue entry, copied to a buffer, or, if there is an entry
-// of its end, from where it stands. kFull: nothing was done, and the caller has to call send().
+template <bool kIsTagged>
+inline WrContext EndpointImpl::entry_when_done(void* context) noexcept {
+    WrContext sent;
+    sent.user = this;
+    sent.context = context;
+    sent.what = WrContext::kEntry | (kIsTagged ? WrContext::kTagged : 0);
+    return sent;
+}
+
+// More than eight bytes that the work queue entry has room for. kIsQuiet: they need no window, and
+// no CQE. kFull: nothing was done, and the caller has to call send().
+template <bool kIsTagged, bool kHasData, bool kIsQuiet>
+[[gnu::noinline]] EagerSender::Result EndpointImpl::send_inline(
+    Peer& peer, const void* buffer, std::size_t bytes, std::uint64_t tag, std::uint64_t data,
+    EntryOfSend wanted, void* context) noexcept {
+    using Result = EagerSender::Result;
+    HEDDLE_DEBUG_ASSERT(channel->limits().fits_inline(bytes));
+    HEDDLE_DEBUG_ASSERT(!kIsQuiet || (bytes <= kFreeBytes && channel->is_quiet(*peer.small) &&
+                                      wanted != EntryOfSend::kWhenDone));
+    if (uses_tuples()) [[unlikely]]
+        return Result::kFull;
+    if (!kIsQuiet && (bytes > options.eager_bytes || !flow_.is_open_for(peer, bytes)))
+        return Result::kFull;
+    const std::uint64_t start =
+        peer.outgoing.next_start + (kIsTagged ? kTaggedStart : std::uint64_t{0});
+    WrContext sent;
+    const bool is_later = !kIsQuiet && wanted == EntryOfSend::kWhenDone;
+    if (is_later)
+        sent = entry_when_done<kIsTagged>(context);
+    else if (wanted == EntryOfSend::kWhenCopied)
+        sent.what = WrContext::kOwn;
+    if (channel->post_message<kHasData, kIsQuiet>(*peer.small, start, tag, buffer, bytes,
+                                                  static_cast<std::uint32_t>(data), peer.srq,
+                                                  sent) != post::Posted::kOk)
+        return Result::kFull;
+    ++counts.inlined;
+    peer.outgoing.count_sequenced();
+    if (!kIsQuiet) {
+        flow_.count_sent(peer, bytes);
+        flow_.count_posted(peer, bytes);
+    }
+    return is_later ? Result::kLater : Result::kCopied;
+}
+
+// More than that, as a SEND: copied to a buffer, or, if there is an entry of its end, from where it
+// stands. kFull: as above.
 template <bool kIsTagged, bool kHasData>
 [[gnu::noinline]] EagerSender::Result EndpointImpl::send_eager(Peer& peer, const void* buffer,
                                                                std::size_t bytes, std::uint64_t tag,
@@ -54,8 +99,7 @@ template <bool kIsTagged, bool kHasData>
     if (uses_tuples() || bytes > options.eager_bytes) return Result::kFull;
     HEDDLE_DEBUG_ASSERT(!tuples || bytes < tuples->least_bytes(),
                         "small messages are not sent so where they may have queues");
-    const bool is_inline = channel->limits().fits_inline(bytes);
-    if (!is_inline && channel->should_poll(*peer.small)) [[unlikely]] {
+    if (channel->should_poll(*peer.small)) [[unlikely]] {
         progress(kPolledAtOnce);
         if (peer.small == nullptr) return Result::kFull;  // it has gone, or others wait now
     }
@@ -63,61 +107,47 @@ template <bool kIsTagged, bool kHasData>
     // Before a buffer is looked for, as its uses are counted.
     if (!channel->has_room(*peer.small)) [[unlikely]]
         return Result::kFull;
+    if (wanted != EntryOfSend::kNone) {  // it may stay where it is
+        const iovec whole{const_cast<void*>(buffer), bytes};
+        if (Reuse::Buffer* const reused = reuse_.source(whole, ReuseCosts::kSend)) [[unlikely]]
+            return eager_.send_reused(
+                peer,
+                {.iov = &whole,
+                 .iov_count = 1,
+                 .tag = tag,
+                 .data = data,
+                 .flags = FI_COMPLETION | (kIsTagged ? FI_TAGGED : std::uint64_t{0}) |
+                          (kHasData ? FI_REMOTE_CQ_DATA : std::uint64_t{0}),
+                 .context = context},
+                bytes, *reused);
+    }
+    WrContext sent;
+    const bool is_later = wanted == EntryOfSend::kWhenDone;
+    if (is_later)
+        sent = entry_when_done<kIsTagged>(context);
+    else if (wanted == EntryOfSend::kWhenCopied)
+        sent.what = WrContext::kOwn;
+    memory::Pool& buffers = channel->send_buffers();
+    sent.buffer = buffers.take();
+    if (sent.buffer == nullptr) return Result::kFull;
     const std::uint64_t header[2] = {
         peer.outgoing.next_start + (kIsTagged ? kTaggedStart : std::uint64_t{0}), tag};
     static_assert(sizeof header == sizeof(Header));
+    std::memcpy(sent.buffer, header, sizeof header);
+    std::memcpy(sent.buffer + sizeof header, buffer, bytes);
+    const ibv_sge sges[1] = {{reinterpret_cast<std::uintptr_t>(sent.buffer),
+                              static_cast<std::uint32_t>(sizeof header + bytes), buffers.key()}};
     post::WorkRequest work;
     work.opcode = kHasData ? post::Opcode::kSendImm : post::Opcode::kSend;
     work.immediate = static_cast<std::uint32_t>(data);
     work.remote_srq = peer.name.srqn;
-    WrContext sent;
-    const bool is_later = wanted == EntryOfSend::kWhenDone;
-    if (is_later) {
-        sent.user = this;
-        sent.context = context;
-        sent.what = WrContext::kEntry | (kIsTagged ? WrContext::kTagged : 0);
-    } else if (wanted == EntryOfSend::kWhenCopied) {
-        sent.what = WrContext::kOwn;
+    work.sges = sges;
+    if (channel->post_direct(*peer.small, work, sent) != post::Posted::kOk) {
+        buffers.give_back(sent.buffer);
+        return Result::kFull;
     }
-    const auto sge_of = [](const void* at, std::size_t length, std::uint32_t key) {
-        return ibv_sge{reinterpret_cast<std::uintptr_t>(at), static_cast<std::uint32_t>(length),
-                       key};
-    };
-    if (is_inline) {
-        if (channel->post_message<kHasData>(*peer.small, header[0], header[1], buffer, bytes,
-                                            static_cast<std::uint32_t>(data), peer.srq,
-                                            sent) != post::Posted::kOk)
-            return Result::kFull;
-        ++counts.inlined;
-    } else {
-        if (wanted != EntryOfSend::kNone) {  // it may stay where it is
-            const iovec whole{const_cast<void*>(buffer), bytes};
-            if (Reuse::Buffer* const reused = reuse_.source(whole, ReuseCosts::kSend)) [[unlikely]]
-                return eager_.send_reused(
-                    peer,
-                    {.iov = &whole,
-                     .iov_count = 1,
-                     .tag = tag,
-                     .data = data,
-                     .flags = FI_COMPLETION | (kIsTagged ? FI_TAGGED : std::uint64_t{0}) |
-                              (kHasData ? FI_REMOTE_CQ_DATA : std::uint64_t{0}),
-                     .context = context},
-                    bytes, *reused);
-        }
-        memory::Pool& buffers = channel->send_buffers();
-        sent.buffer = buffers.take();
-        if (sent.buffer == nullptr) return Result::kFull;
-        std::memcpy(sent.buffer, header, sizeof header);
-        std::memcpy(sent.buffer + sizeof header, buffer, bytes);
-        const ibv_sge sges[1] = {sge_of(sent.buffer, sizeof header + bytes, buffers.key())};
-        work.sges = sges;
-        if (channel->post_direct(*peer.small, work, sent) != post::Posted::kOk) {
-            buffers.give_back(sent.buffer);
-            return Result::kFull;
-        }
-        ++counts.eager;
-        ++counts.copied_by_size[EndpointCounts::size_index(bytes)];
-    }
+    ++counts.eager;
+    ++counts.copied_by_size[EndpointCounts::size_index(bytes)];
     peer.outgoing.count_sequenced();
     flow_.count_sent(peer, bytes);
     flow_.count_posted(peer, bytes);
@@ -177,10 +207,18 @@ template <bool kIsTagged, bool kHasData>
     if (kHasData && data > UINT32_MAX) return false;
     if (is_later && bytes == 0) return false;
     std::uint64_t tail;
-    if (bytes != sizeof tail || is_later) [[unlikely]] {
+    const bool is_quiet = !is_later && Channel::is_quiet(*peer->small);
+    if (bytes != sizeof tail || !is_quiet) [[unlikely]] {
         if (bytes > sizeof tail || bytes > options.inline_bytes || is_later) {
             const EagerSender::Result sent =
-                send_eager<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data, wanted, context);
+                !channel->limits().fits_inline(bytes)
+                    ? send_eager<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data, wanted,
+                                                      context)
+                : is_quiet && bytes <= kFreeBytes
+                    ? send_inline<kIsTagged, kHasData, true>(*peer, buffer, bytes, tag, data,
+                                                             wanted, context)
+                    : send_inline<kIsTagged, kHasData, false>(*peer, buffer, bytes, tag, data,
+                                                              wanted, context);
             if (sent == EagerSender::Result::kLater) return true;
             if (sent != EagerSender::Result::kCopied) return false;
         } else if (!send_few<kIsTagged, kHasData>(*peer, buffer, bytes, tag, data, wants_entry)) {
@@ -188,7 +226,8 @@ template <bool kIsTagged, bool kHasData>
         }
     } else {
         std::memcpy(&tail, buffer, sizeof tail);
-        if (!post_small<kIsTagged, kHasData>(*peer, tag, tail, sizeof tail, data, wants_entry))
+        if (!post_small<kIsTagged, kHasData, true>(*peer, tag, tail, sizeof tail, data,
+                                                   wants_entry))
             return false;
     }
     if (wants_entry) {

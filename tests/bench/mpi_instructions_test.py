@@ -21,15 +21,15 @@ MORE_LINES = 6
 # row, side -> instructions, cache lines, and writes into doorbell registers, at most and without the room.
 MOST = {
     ("idle", SENDER): (106, 14, None),
-    ("pingpong", SENDER): (550, 73, 1),
-    ("send", SENDER): (186, 27, 1),
+    ("pingpong", SENDER): (535, 73, 1),
+    ("send", SENDER): (164, 26, 1),
     ("irecv", RECEIVER): (138, 21, 0),
     ("completion", RECEIVER): (235, 37, 0),
     ("early", RECEIVER): (412, 45, 0),
     ("early_receive", RECEIVER): (308, 30, 0),
-    ("eager64", SENDER): (371, 41, 1),
+    ("eager64", SENDER): (289, 36, 1),
     ("eager64", RECEIVER): (370, 57, 0),
-    ("eager1024", SENDER): (480, 53, 1),
+    ("eager1024", SENDER): (488, 53, 1),
     ("eager1024", RECEIVER): (443, 59, 0),
     ("eager8192", SENDER): (1112, 116, 1),
     ("eager8192", RECEIVER): (464, 61, 0),
@@ -37,7 +37,7 @@ MOST = {
     ("rget", RECEIVER): (2671, 244, 2),
     ("rput", SENDER): (3058, 300, 3),
     ("rput", RECEIVER): (2640, 243, 1),
-    ("put", SENDER): (1063, 100, 1),
+    ("put", SENDER): (1084, 102, 1),
     ("get", SENDER): (1232, 115, 1),
     ("fetch", SENDER): (1773, 137, 1),
 }

@@ -99,13 +99,14 @@ public:
         begin_register_stores();
         if (units <= most_units && units > 1) {
             const std::byte* from = entry;
-            std::uint32_t offset = 0;
+            std::byte* to = at;
+            const std::byte* const end = at + std::size_t{units} * kUnit;
             do {
-                store_register64(at + offset, from);
+                store_register64(to, from);
                 from += kBlock;
                 if (from == ring.end) from = ring.begin;
-                offset += kBlock;
-            } while (offset < units * kUnit);
+                to += kBlock;
+            } while (to < end);
         } else {
             std::uint64_t first;
             std::memcpy(&first, entry, sizeof first);

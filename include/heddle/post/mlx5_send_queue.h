@@ -201,6 +201,7 @@ public:
             (bytes + std::uint32_t{sizeof(mlx5_wqe_inl_data_seg)} + detail::kUnit - 1) /
                 detail::kUnit;
         const std::uint32_t blocks = (units + detail::kUnitsInBlock - 1) / detail::kUnitsInBlock;
+        const std::uint32_t number = number_ + 1;
         if (small_until_ - number_ < blocks) [[unlikely]] {
             if (const Posted refused = find_room_for_small(); refused != Posted::kOk)
                 return refused;
@@ -215,14 +216,16 @@ public:
             at, control_word(kImmediate ? MLX5_OPCODE_SEND_IMM : MLX5_OPCODE_SEND, units),
             flags_of_small_[signaled ? 1 : 0] |
                 (kImmediate ? std::uint64_t{htobe32(immediate)} << 32 : 0));
-        if (xrc_) detail::put_segment(at, srq, 0);
+        if (xrc_) [[likely]]
+            detail::put_segment(at, srq, 0);
         detail::put_inline(at, bytes, first, second, rest, rest_bytes);
-        ++number_;
-        counter_ = static_cast<std::uint16_t>(counter_ + blocks);
+        const auto end = static_cast<std::uint16_t>(counter_ + blocks);
+        number_ = number;
+        counter_ = end;
         small_until_ -= blocks - 1;
-        ends_[number_ & ends_mask_] = counter_;
+        ends_[number & ends_mask_] = end;
         noted();
-        ring({begin, units}, true);
+        doorbell_->ring(ring_, begin, units, doorbell_->most_units(true), end, ends_.get());
         return Posted::kOk;
     }
 

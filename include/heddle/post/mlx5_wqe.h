@@ -127,9 +127,11 @@ private:
     std::memcpy(at, &length, sizeof length);
     at += sizeof length;
     put_segment(at, first, second);
-    if (rest_bytes >= kUnit && rest_bytes <= kBlock) {  // by units; the last two may overlap
-        for (std::uint32_t i = 0; i + kUnit < rest_bytes; i += kUnit)
-            std::memcpy(at + i, rest + i, kUnit);
+    if (rest_bytes > 2 * kUnit && rest_bytes <= kBlock) {  // two halves, which may overlap
+        std::memcpy(at, rest, 2 * kUnit);
+        std::memcpy(at + rest_bytes - 2 * kUnit, rest + rest_bytes - 2 * kUnit, 2 * kUnit);
+    } else if (rest_bytes >= kUnit && rest_bytes <= 2 * kUnit) {
+        std::memcpy(at, rest, kUnit);
         std::memcpy(at + rest_bytes - kUnit, rest + rest_bytes - kUnit, kUnit);
     } else if (rest_bytes != 0) {
         std::memcpy(at, rest, rest_bytes);

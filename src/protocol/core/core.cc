@@ -192,7 +192,7 @@ bool Core::send_by_device(Peer& peer, std::span<const std::byte> bytes) {
     const bool is_inline = bytes.size() <= channel->limits().max_inline;
     if (is_inline && peer.connection->direct()) [[likely]] {
         const std::byte* const at = bytes.data();
-        const post::Posted posted = channel->post_message<false>(
+        const post::Posted posted = channel->post_message<false, false>(
             *peer.connection, word_at(at), word_at(at + sizeof(std::uint64_t)), at + sizeof(Header),
             bytes.size() - sizeof(Header), 0, peer.srq, {.what = WrContext::kOwn});
         if (posted != post::Posted::kInvalid) return posted == post::Posted::kOk;

@@ -106,9 +106,11 @@ private:
     std::uint32_t sent_mask_ = 0;
     Record& record(std::uint32_t number) noexcept { return sent_[number & sent_mask_]; }
     bool has_place(std::uint32_t depth) noexcept;
-    void find_quiet() noexcept;
+    void find_quiet(bool signal) noexcept;
     std::uint32_t posted_ = 0, done_ = 0;  // free-running numbers
     std::uint32_t signaled_at_ = 0;        // so many when the last that was signaled had been
+    // No WR from this number on has a recipient or a buffer.
+    std::uint32_t recorded_until_ = 0;
     // Up to room_until_ WRs have places in the send queue and entries in the CQ. Up to quiet_until_
     // an unsignaled WR need not be signaled for the sake of those before it.
     std::uint32_t room_until_ = 0, quiet_until_ = 0;
@@ -162,8 +164,9 @@ public:
     post::Posted post(Connection& connection, post::WorkRequest& work,
                       const WrContext& sent) noexcept;
     // A SEND of 16 bytes and as many more as fit inline, on a connection that is direct(); in
-    // channel_post.h. kInvalid: the caller uses post().
-    template <bool kImmediate>
+    // channel_post.h. kIsQuiet: is_quiet(), and no completion is needed. kInvalid: the caller uses
+    // post().
+    template <bool kImmediate, bool kIsQuiet>
     post::Posted post_message(Connection& connection, std::uint64_t first, std::uint64_t second,
                               const void* rest, std::size_t rest_bytes, std::uint32_t immediate,
                               std::uint64_t srq, const WrContext& sent) noexcept;
@@ -197,10 +200,11 @@ private:
     // A message of 16 bytes and up to 8 more, as they lie in memory, on a connection that is
     // direct(); in channel_post.h. kInvalid: the caller uses post(). `taken` is called if it is
     // taken, before the doorbell.
-    template <bool kImmediate, class Taken>
+    template <bool kImmediate, bool kIsQuiet, class Taken>
     post::Posted post_small(Connection& connection, std::uint64_t first, std::uint64_t second,
                             std::uint64_t tail, std::uint32_t tail_bytes, std::uint32_t immediate,
                             std::uint64_t srq, const WrContext& sent, const Taken& taken) noexcept;
+    static bool is_quiet(const Connection& connection) noexcept;
     template <class Post>
     post::Posted post_quietly(Connection& connection, const WrContext& sent,
                               const Post& post) noexcept;

@@ -43,7 +43,10 @@ namespace heddle::protocol {
     if (!signal && !is_own && sent.buffer == nullptr) return;
     Connection::Record& record = connection.record(number);
     if (is_own) record.argument = Connection::own_mark(number);
-    if (sent.buffer != nullptr) record.buffer = send_buffers_.index_of(sent.buffer);
+    if (sent.buffer != nullptr) {
+        record.buffer = send_buffers_.index_of(sent.buffer);
+        connection.recorded_until_ = connection.posted_;
+    }
     if (!signal) return;
     HEDDLE_DEBUG_ASSERT(sent.user != nullptr || (sent.what & ~WrContext::kOwn) == 0,
                         "a report has somebody to go to");
@@ -51,11 +54,13 @@ namespace heddle::protocol {
         record.argument = sent.handler;
         record.user = sent.user->number_;
         record.recipient = Connection::Recipient::kPart;
+        connection.recorded_until_ = connection.posted_;
     } else if ((sent.what & ~WrContext::kOwn) != 0) {
         record.argument = sent.context;
         record.user = sent.user->number_;
         record.what = sent.what;
         record.recipient = Connection::Recipient::kUser;
+        connection.recorded_until_ = connection.posted_;
     }
     connection.signaled_at_ = connection.posted_;
 }
@@ -72,52 +77,55 @@ namespace heddle::protocol {
     return posted;
 }
 
-// Calls post(signaled) where there is room for one more. Mostly nothing is asked: find_quiet()
-// knows how many WRs need no CQE.
+// An unsignaled WR may be posted at once: find_quiet() knows how many there is room for.
+[[gnu::always_inline]] inline bool Channel::is_quiet(const Connection& connection) noexcept {
+    return static_cast<std::int32_t>(connection.quiet_until_ - connection.posted_) > 0;
+}
+
+// Calls post(signaled) where there is room for one more.
 template <class Post>
 [[gnu::always_inline]] inline post::Posted Channel::post_quietly(Connection& connection,
                                                                  const WrContext& sent,
                                                                  const Post& post) noexcept {
     bool signal = false;
-    if (sent.needs_completion() ||
-        static_cast<std::int32_t>(connection.quiet_until_ - connection.posted_) <= 0) {
+    if (sent.needs_completion() || !is_quiet(connection)) {
         if (!has_room(connection)) [[unlikely]]
             return post::Posted::kFull;
         signal = is_signaled(connection, sent);
-        if (!sent.needs_completion()) connection.find_quiet();
+        if (!sent.needs_completion()) connection.find_quiet(signal);
     }
     return post(signal);
 }
 
-template <bool kImmediate, class Taken>
+template <bool kImmediate, bool kIsQuiet, class Taken>
 [[gnu::always_inline]] inline post::Posted Channel::post_small(
     Connection& connection, std::uint64_t first, std::uint64_t second, std::uint64_t tail,
     std::uint32_t tail_bytes, std::uint32_t immediate, std::uint64_t srq, const WrContext& sent,
     const Taken& taken) noexcept {
     // its id is its number: see make_qp()
-    return post_quietly(
-        connection, sent, [&](bool signal) __attribute__((always_inline)) {
-            return connection.direct_->post_small<kImmediate>(first, second, tail, tail_bytes,
-                                                              immediate, srq, signal, [&] {
-                                                                  note(connection, sent, signal);
-                                                                  taken();
-                                                              });
-        });
+    const auto post = [&](bool signal) __attribute__((always_inline)) {
+        return connection.direct_->post_small<kImmediate>(first, second, tail, tail_bytes,
+                                                          immediate, srq, signal, [&] {
+                                                              note(connection, sent, signal);
+                                                              taken();
+                                                          });
+    };
+    return kIsQuiet ? post(false) : post_quietly(connection, sent, post);
 }
 
-template <bool kImmediate>
+template <bool kImmediate, bool kIsQuiet>
 [[gnu::always_inline]] inline post::Posted Channel::post_message(
     Connection& connection, std::uint64_t first, std::uint64_t second, const void* rest,
     std::size_t rest_bytes, std::uint32_t immediate, std::uint64_t srq,
     const WrContext& sent) noexcept {
     HEDDLE_DEBUG_ASSERT(sent.buffer == nullptr, "nothing is copied but into the entry");
-    return post_quietly(
-        connection, sent, [&](bool signal) __attribute__((always_inline)) {
-            return connection.direct_->post_message<kImmediate>(
-                first, second, static_cast<const std::byte*>(rest),
-                static_cast<std::uint32_t>(rest_bytes), immediate, srq, signal,
-                [&] { note(connection, sent, signal); });
-        });
+    const auto post = [&](bool signal) __attribute__((always_inline)) {
+        return connection.direct_->post_message<kImmediate>(
+            first, second, static_cast<const std::byte*>(rest),
+            static_cast<std::uint32_t>(rest_bytes), immediate, srq, signal,
+            [&] { note(connection, sent, signal); });
+    };
+    return kIsQuiet ? post(false) : post_quietly(connection, sent, post);
 }
 
 }  // namespace heddle::protocol

@@ -82,10 +82,13 @@ bool Channel::signal_behind(Connection& connection) noexcept {
     return post(connection, work, {.what = WrContext::kOwn}) == post::Posted::kOk;
 }
 
-void Connection::find_quiet() noexcept {
+// signal: the next WR is signaled. If it cannot be posted after all, as many more than kSignalEvery
+// may get no CQE; never the last that there is room for.
+void Connection::find_quiet(bool signal) noexcept {
     HEDDLE_DEBUG_ASSERT(posted_ != room_until_, "there is room for the next WR");
-    quiet_until_ = posted_ + std::min(room_until_ - 1 - posted_,
-                                      kSignalEvery - 1 - std::min(kSignalEvery - 1, unsignaled()));
+    const std::uint32_t from = posted_ + (signal ? 1 : 0), room = room_until_ - from,
+                        before = signal ? 0 : std::min(kSignalEvery - 1, unsignaled());
+    quiet_until_ = from + std::min(room - std::min(room, 1U), kSignalEvery - 1 - before);
 }
 
 }  // namespace heddle::protocol
