@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <new>
+#include <utility>
 
 #include "heddle/detail/assert.h"
 #include "memory/mapping.h"
@@ -109,7 +110,7 @@ RegistrationCache::Region* RegistrationCache::get(const void* address, std::size
     if (most_bytes_ == 0) return make(at, at + bytes, access);
     const auto [begin, end] = whole_pages(at, bytes);
     Region* found = nullptr;
-    bool again = false;
+    bool may_stay = false, is_guess = false;
     // Not under the mutex, where no memory may be given back.
     const bool alone = ProgramThreads::only_caller();
     look_up([&, begin = begin, end = end] {
@@ -122,13 +123,21 @@ RegistrationCache::Region* RegistrationCache::get(const void* address, std::size
                                 "a region that is found has all the bytes");
             ++found->users_;
             ++counts_.hits;
-        } else {
-            again = end - begin <= most_bytes_ &&
-                    seen_.seen_before(begin ^ (end << 20) ^ static_cast<std::uint64_t>(access));
+            if (std::exchange(found->is_guess_, false)) guessed(true);
+        } else if (end - begin <= most_bytes_) {
+            is_guess = !seen_.seen_before(begin ^ (end << 20) ^ static_cast<std::uint64_t>(access));
+            if (!is_guess) guessed(true);
+            may_stay = trust_ > 0;
         }
     });
     if (found != nullptr) return found;
-    return again ? add(at, bytes, access) : make(at, at + bytes, access);
+    return may_stay ? add(at, bytes, access, is_guess) : make(at, at + bytes, access);
+}
+
+// Memory that was used has been used again, or went before that. What goes unused costs its program
+// a wait for the monitor, so each such region counts twice.
+void RegistrationCache::guessed(bool well) noexcept {
+    trust_ = well ? std::min(trust_ + 1, kMostTrust) : std::max(trust_ - 2, 0);
 }
 
 void RegistrationCache::put(Region* region) noexcept { drop(region, false); }
@@ -144,9 +153,11 @@ RegistrationCache::Region* RegistrationCache::hold(const void* address, std::siz
     Region* region = nullptr;
     look_up([&, begin = begin, end = end] {
         region = find(begin, end, access);
-        if (region != nullptr) ++region->users_;
+        if (region == nullptr) return;
+        ++region->users_;
+        if (std::exchange(region->is_guess_, false)) guessed(true);
     });
-    if (region == nullptr) region = add(at, bytes, access);
+    if (region == nullptr) region = add(at, bytes, access, false);
     if (region == nullptr) return nullptr;
     {
         const std::scoped_lock lock(monitor_->mutex());
@@ -235,12 +246,13 @@ bool RegistrationCache::can_stay(std::uintptr_t begin, std::uintptr_t end) noexc
 // is therefore missed between the question whether they can stay, the registration, the watching
 // and the list. Memory that cannot stay is registered for one operation: its keys then name the
 // bytes of that operation, and no others.
-RegistrationCache::Region* RegistrationCache::add(std::uintptr_t at, std::size_t bytes,
-                                                  int access) noexcept {
+RegistrationCache::Region* RegistrationCache::add(std::uintptr_t at, std::size_t bytes, int access,
+                                                  bool is_guess) noexcept {
     const auto [begin, end] = whole_pages(at, bytes);
     if (!can_stay(begin, end)) return make(at, at + bytes, access);
     Region* const region = make(begin, end, access);
     if (region == nullptr) return nullptr;
+    region->is_guess_ = is_guess;
     Region* dead = nullptr;
     {
         const std::scoped_lock lock(monitor_->mutex());
@@ -304,6 +316,7 @@ void RegistrationCache::unlist(Region& region) noexcept {
                   "the counts have all regions of the map");
     --counts_.regions;
     counts_.bytes -= region.end_ - region.begin_;
+    if (region.is_guess_) guessed(false);
     monitor_->unwatch(region.begin_, region.end_);
 }
 

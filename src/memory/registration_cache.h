@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Registrations of application memory that outlive the operation they were made for. Memory that is
-// used a second time stays registered ("Exploiting application buffer reuse", section 3.5), until
-// it is unmapped (address_monitor.h), others need the room, or the cache ends. Where the kernel
-// cannot tell of changes, or not of all changes of that memory (mapping.h), it is registered for
-// each operation.
+// Registrations of application memory that outlive the operation they were made for, until it is
+// unmapped (address_monitor.h), others need the room, or the cache ends. Memory stays registered
+// from its second use on ("Exploiting application buffer reuse", section 3.5), and from its first
+// while such registrations are mostly found again: most programs have the same buffers all the
+// time. Where the kernel cannot tell of changes, or not of all changes of that memory (mapping.h),
+// it is registered for each operation.
 //
 // A registration grants the access that its first user asked for, and no more: a user that needs
 // more gets another registration. One that was made for a single operation covers the bytes of that
@@ -81,6 +82,7 @@ public:
         // Under the monitor's mutex. Each holder is a user, too.
         std::uint32_t users_ = 0, holders_ = 0;
         std::atomic<bool> listed_{false};  // in regions_; written under the mutex, see gone()
+        bool is_guess_ = false;  // it stays since its first use, and has not been found since
         Region *newer_ = nullptr, *older_ = nullptr;
     };
 
@@ -117,6 +119,7 @@ public:
 
 private:
     static constexpr std::size_t kMostRegions = 8192, kRemembered = 512;
+    static constexpr int kFirstTrust = 4, kMostTrust = 8;
 
     void gone(std::uintptr_t begin, std::uintptr_t end) noexcept override;
     bool wants(std::uintptr_t begin, std::uintptr_t end) const noexcept override;
@@ -130,11 +133,12 @@ private:
     Region* make(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
     void report_once() noexcept;
     bool can_stay(std::uintptr_t begin, std::uintptr_t end) noexcept;
-    Region* add(std::uintptr_t at, std::size_t bytes, int access) noexcept;
+    Region* add(std::uintptr_t at, std::size_t bytes, int access, bool is_guess) noexcept;
     void end(Region* region) noexcept;
     void end_all(Region* dead) noexcept;
     // Under the mutex:
     Region* find(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
+    void guessed(bool well) noexcept;
     void list(Region& region) noexcept;
     void unlist(Region& region) noexcept;
     Region* make_room(std::size_t bytes) noexcept;
@@ -160,6 +164,7 @@ private:
     // the mutex, or the monitor's second thread does within AddressMonitor::kEndingDelayMs.
     Region* dead_ = nullptr;
     RecentMarks<kRemembered> seen_;
+    int trust_ = kFirstTrust;  // 0 to kMostTrust; above 0, memory stays from its first use on
     CacheCounts counts_;
 };
 

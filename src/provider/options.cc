@@ -233,10 +233,10 @@ constexpr OptionDeclaration kTable[] = {
      "registered. A buffer that was used that often is likely used again.",
      [](Text text, Options& o) { return number(text, 1, 100, o.protocol.reuse.speculation); }},
     {"mr_cache", FI_PARAM_SIZE_T, "1G", "0 to 1T bytes (K, M and G)",
-     "Program memory that stays registered after its second use for messages by rendezvous "
-     "or for RMA, or after it was registered twice in the same way by fi_mr_reg. If the kernel "
-     "enforces `ulimit -l`, at most half of that limit "
-     "is used. 0: memory is registered for each operation.",
+     "Program memory that stays registered after its use for messages by rendezvous or for RMA, "
+     "or after it was registered twice in the same way by fi_mr_reg. Where most is used only once, "
+     "it stays from its second use on. If the kernel enforces `ulimit -l`, at most half of that "
+     "limit is used. 0: memory is registered for each operation.",
      [](Text text, Options& o) { return number(text, 0, 1ULL << 40, o.protocol.mr_cache_bytes); }},
     {"relaxed_ordering", FI_PARAM_BOOL, "yes", "yes, no",
      "Let the adapter's writes to memory pass each other on their way through PCIe, in receive "

@@ -11,83 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/endpoint_support.h"
+#include "tests/protocol/hostile.h"
 
 namespace heddle::protocol::test {
 namespace {
-
-constexpr std::size_t kLarge = 100'000;
-
-Options options() {
-    Options options;
-    options.endpoints = Category::kMpiEverywhere;
-    return options;
-}
-
-class Hostile : public ::testing::Test {
-protected:
-    explicit Hostile(const Options& of_both = options())
-        : victim(of_both), hostile(std::make_unique<End>(of_both)) {}
-    void meet() {
-        to_hostile = victim.addresses.insert(hostile->endpoint->name());
-        to_victim = hostile->addresses.insert(victim.endpoint->name());
-        std::vector<char> one(8, 'x');
-        victim.send(to_hostile, one);
-        hostile->send(to_victim, one);
-        ASSERT_TRUE(until([&] { return !victim.transmit.empty() && !hostile->transmit.empty(); }));
-        victim.transmit.pop();
-        hostile->transmit.pop();
-        // Kept at both: what is sent next is sent at once.
-        ASSERT_TRUE(until([&] {
-            return victim.endpoint->counts().unexpected == 1 &&
-                   hostile->endpoint->counts().unexpected == 1;
-        }));
-    }
-    bool until(const std::function<bool()>& true_at_last, bool both = true) {
-        return both ? test::until(true_at_last, {&victim, hostile.get()})
-                    : test::until(true_at_last, {&victim});
-    }
-    // What the hostile one says. As it makes no progress of its own, nothing else.
-    template <class Contents>
-    void say(Kind kind, const Contents& contents, std::span<const std::byte> more = {}) {
-        EndpointImpl& body = hostile->impl();
-        body.control(*body.peers.at(to_victim), kind, std::as_bytes(std::span(&contents, 1)), more);
-    }
-    // The id of the victim's only operation that waits for an answer.
-    std::uint64_t operation() {
-        std::uint64_t id = 0;
-        victim.impl().requests.for_each(
-            [&](const SendRequest& transfer) { id = SlotPool<SendRequest>::id(transfer); });
-        return id;
-    }
-    void begin_atomic() {
-        region = hostile->domain->register_memory(&value, sizeof value, 0);
-        ASSERT_EQ(
-            victim.fetch_add(to_hostile, 1, &result_value, reinterpret_cast<std::uintptr_t>(&value),
-                             region->key(), nullptr),
-            0);
-    }
-    void begin_rendezvous() {
-        large.assign(kLarge, 'l');
-        victim.send(to_hostile, large);
-    }
-    // Its operation ends with an error, once it has heard what was said.
-    void expect_end(int error) {
-        ASSERT_TRUE(until([&] { return !victim.transmit.empty(); }, false));
-        EXPECT_EQ(victim.transmit.front().error, error);
-    }
-    void expect_damage() {
-        ASSERT_NO_FATAL_FAILURE(expect_end(EPROTO));
-        EXPECT_EQ(victim.endpoint->counts().protocol_errors, 1);
-    }
-
-    End victim;
-    std::unique_ptr<End> hostile;
-    std::uint64_t to_hostile = 0, to_victim = 0;
-    std::uint64_t value = 7, result_value = 0;
-    std::unique_ptr<Region> region;
-    std::vector<char> large;
-};
 
 TEST_F(Hostile, NamesAnAtomicInACts) {
     ASSERT_NO_FATAL_FAILURE(meet());
@@ -142,82 +69,6 @@ TEST_F(Hostile, SetsFlagsThatThereAreNot) {
     expect_damage();
 }
 
-// A peer that keeps the key of a message's memory, or guesses one.
-class Reader : public Hostile {
-protected:
-    using Hostile::Hostile;
-    // The remote key of the memory that the victim's only message is sent from.
-    std::uint32_t key() {
-        std::uint32_t found = 0;
-        victim.impl().requests.for_each(
-            [&](const SendRequest& transfer) { found = transfer.bulk.local.remote_keys[0]; });
-        return found;
-    }
-    // 0, or the error that the read ends with.
-    int read(std::uint32_t key) { return read(large.data(), key); }
-    int read(const void* at, std::uint32_t key) {
-        iovec into{room.data(), 8};
-        const RmaSegment from{reinterpret_cast<std::uintptr_t>(at), 8, key};
-        RmaArguments a;
-        a.iov = &into;
-        a.iov_count = 1;
-        a.remote = &from;
-        a.remote_count = 1;
-        a.to = to_victim;
-        a.flags = FI_READ | FI_COMPLETION;
-        EXPECT_EQ(hostile->endpoint->rma(a), 0);
-        EXPECT_TRUE(until([&] { return !hostile->transmit.empty(); }, true));
-        const int error = hostile->transmit.front().error;
-        hostile->transmit.pop();
-        return error;
-    }
-
-    std::vector<char> room = std::vector<char>(kLarge);
-};
-
-// By RGET it is the receiver's to read, until the message has ended.
-TEST_F(Reader, ReadsWithTheKeyOfAMessageThatHasEnded) {
-    ASSERT_NO_FATAL_FAILURE(meet());
-    begin_rendezvous();
-    ASSERT_TRUE(until([&] { return hostile->endpoint->counts().unexpected == 2; }));
-    const std::uint32_t known = key();
-    EXPECT_EQ(read(known), 0);
-    std::vector<char> first(8);
-    hostile->post(to_victim, first, nullptr);
-    hostile->post(to_victim, room, nullptr);
-    ASSERT_TRUE(until([&] { return !victim.transmit.empty(); }));
-    EXPECT_EQ(victim.transmit.front().error, 0);
-    EXPECT_EQ(room, large);
-    EXPECT_NE(read(known), 0);
-}
-
-// By RPUT the sender writes: there is nothing to read.
-class ReaderOfRput : public Reader {
-protected:
-    ReaderOfRput() : Reader(by_put()) {}
-    static Options by_put() {
-        Options put = options();
-        put.rendezvous = Rendezvous::kPut;
-        return put;
-    }
-};
-
-TEST_F(ReaderOfRput, ReadsAMessage) {
-    ASSERT_NO_FATAL_FAILURE(meet());
-    begin_rendezvous();
-    ASSERT_TRUE(until([&] { return hostile->endpoint->counts().unexpected == 2; }));
-    EXPECT_NE(read(key()), 0);
-}
-
-TEST_F(ReaderOfRput, ReadsMemoryRegisteredForSending) {
-    ASSERT_NO_FATAL_FAILURE(meet());
-    const auto readable =
-        victim.domain->register_memory(&value, sizeof value, FI_SEND | FI_REMOTE_READ);
-    EXPECT_EQ(read(&value, static_cast<std::uint32_t>(readable->key())), 0);
-    const auto sent = victim.domain->register_memory(&value, sizeof value, FI_SEND);
-    EXPECT_NE(read(&value, static_cast<std::uint32_t>(sent->key())), 0);
-}
-
 // It is not left waiting for answers that never come.
 TEST_F(Hostile, IsToldThatItIsNotBelieved) {
     ASSERT_NO_FATAL_FAILURE(meet());
@@ -262,13 +113,13 @@ class Flood : public ::testing::TestWithParam<const char*> {
 protected:
     static constexpr std::size_t kLimit = 65'536;
     static Options bounded() {
-        Options small = options();
+        Options small = options_of_both();
         small.unexpected_limit = kLimit;
         small.complain = [](const char* line) { said = line; };
         return small;
     }
     static Options boundless() {
-        Options all = options();
+        Options all = options_of_both();
         all.unexpected_bytes = std::size_t{1} << 30;
         return all;
     }
@@ -324,7 +175,7 @@ INSTANTIATE_TEST_SUITE_P(Of, Flood, testing::Values("eager", "small", "large", "
 
 // A mask of more bits than an immediate has room for would be shifted out of it.
 TEST(HostileTuple, NamesAMaskOfTooManyBits) {
-    Options tuples = options();
+    Options tuples = options_of_both();
     tuples.rendezvous = Rendezvous::kTuple;
     End victim(tuples), hostile(tuples);
     const std::uint64_t to_hostile = victim.addresses.insert(hostile.endpoint->name());
@@ -360,7 +211,7 @@ TEST(HostileTuple, NamesAMaskOfTooManyBits) {
 
 // Messages of a queue have no header that says whose they are.
 TEST(HostileTuple, SendsToTheQueueOfAnother) {
-    Options tuples = options();
+    Options tuples = options_of_both();
     tuples.rendezvous = Rendezvous::kTuple;
     End victim(tuples), other(tuples), hostile(tuples);
     const std::uint64_t to_other = victim.addresses.insert(other.endpoint->name());
@@ -411,7 +262,7 @@ TEST(HostileTuple, SendsToTheQueueOfAnother) {
 
 // Offered queues do not stay with those who went without a word.
 TEST(HostileTuple, AsksForAQueueAndLeaves) {
-    Options few = options();
+    Options few = options_of_both();
     few.rendezvous = Rendezvous::kTuple;
     few.tuples.queues = 1;
     End victim(few), other(few);
