@@ -376,6 +376,7 @@ bool RegistrationCache::give_way(std::size_t bytes) noexcept {
     Region* dead = nullptr;
     std::size_t found = 0;
     const bool some_had_gone = look_up([&] {
+        trust_ = 0;  // what stays is what others lack
         for (Region* at = oldest_; at != nullptr && found < bytes;) {
             Region& region = *at;
             at = region.newer_;

@@ -79,10 +79,10 @@ public:
         std::uintptr_t begin_ = 0, end_ = 0;  // whole pages, if it may stay
         int access_ = 0;
         ibv_mr* mr_ = nullptr;
-        // Under the monitor's mutex. Each holder is a user, too.
+        // Under the monitor's mutex, up to listed_. Each holder is a user, too.
         std::uint32_t users_ = 0, holders_ = 0;
-        std::atomic<bool> listed_{false};  // in regions_; written under the mutex, see gone()
         bool is_guess_ = false;  // it stays since its first use, and has not been found since
+        std::atomic<bool> listed_{false};  // in regions_; written under the mutex, see gone()
         Region *newer_ = nullptr, *older_ = nullptr;
     };
 
