@@ -64,7 +64,9 @@ private:
 }  // namespace
 }  // namespace heddle::memory::test
 
-extern "C" int poll(pollfd* files, nfds_t count, int milliseconds) {
+// poll(), by its name for the linker: <poll.h> may define an inline one (_FORTIFY_SOURCE).
+extern "C" int poll_of_test(pollfd* files, nfds_t count, int milliseconds) __asm__("poll");
+extern "C" int poll_of_test(pollfd* files, nfds_t count, int milliseconds) {
     timespec limit{milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
     const long result = syscall(SYS_ppoll, files, count, milliseconds < 0 ? nullptr : &limit,
                                 nullptr, std::size_t{0});
