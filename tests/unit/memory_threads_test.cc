@@ -208,6 +208,29 @@ TEST_F(MemoryThreads, PagesWithoutContentAreHeldToo) {
     pagemap.close();
 }
 
+// Pages that another registration has left private are shared as long as that one lasts: peers may
+// be copying into them.
+TEST_F(MemoryThreads, WhatAnotherLeftPrivateIsPrivateAtItsEnd) {
+    Memory memory(8);
+    memory.fill(1);
+    Idler idler;
+    const Beneath kernel{libc::madvise, libc::mremap};
+    ASSERT_EQ(advise(memory.page(3), 2 * page_bytes(), MADV_DONTDUMP, kernel), 0);
+    Extents with_gap, of_gap;
+    ASSERT_EQ(share(memory.data(), memory.bytes(), Purpose::kApplication, &with_gap), 0);
+    if (with_gap.count == 0) GTEST_SKIP() << "writers cannot be held back here";
+    EXPECT_FALSE(with_gap.complete);
+    ASSERT_EQ(advise(memory.page(3), 2 * page_bytes(), MADV_DODUMP, kernel), 0);
+    ASSERT_EQ(share(memory.page(3), 2 * page_bytes(), Purpose::kApplication, &of_gap), 0);
+    EXPECT_TRUE(of_gap.complete);
+    release(of_gap);
+    EXPECT_TRUE(is_shared(memory.page(3)));
+    release(with_gap);
+    EXPECT_FALSE(is_shared(memory.page(3)));
+    EXPECT_EQ(sharing_counters().shared_bytes, 0u);
+    EXPECT_TRUE(memory.filled(1));
+}
+
 TEST_F(MemoryThreads, SharingPauseHoldsExchangesBack) {
     Memory memory(2);
     std::atomic<bool> done{false};

@@ -193,7 +193,32 @@ void Sharing::release(std::uint64_t ticket, const OwnPages& own) {
         });
     });
     drop_extents(made, own, &lock);
+    made.for_each_left([&](std::uint64_t start, std::uint64_t end) { tend_left(start, end, own); });
     tend_idle(own);
+}
+
+// Handles the pages of [start, end) that lost their last user while a registration had left them
+// private, and which no other does. They may have any writers by now.
+void Sharing::tend_left(std::uint64_t start, std::uint64_t end, const OwnPages& own) {
+    for (std::uint64_t at = start; at < end && !idle_.empty();) {
+        const auto run = idle_.run_at(at);
+        const auto place = places.run_at(at);
+        std::uint64_t stop = std::min({run.end, place.end, end, left_.run_at(at).end,
+                                       (at + WriteGuard::kMostBytes) & ~(kHugeBytes - 1)});
+        Vma vma;
+        if (run.value && (alone() || guard.holds_shared())) {
+            SOFTHCA_ASSERT(place.value.mapped, "idle pages are shared");
+            const std::uint64_t delta = place.value.delta;
+            uses_.update(at + delta, stop + delta, [](PageUse& use) { use.application = true; });
+            Staging staging;
+            space.refresh();
+            if (!still_ours(at, place.value, &stop, &vma))
+                forget_place(at, stop);
+            else
+                restore(at, stop, delta, stop, vma, own, &staging);
+        }
+        at = stop;
+    }
 }
 
 // Handles a few runs of pages that could not be made private when they lost their last user.

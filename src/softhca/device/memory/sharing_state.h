@@ -256,6 +256,7 @@ private:
     bool restore(std::uint64_t address, std::uint64_t end, std::uint64_t delta,
                  std::uint64_t far_end, const Vma& vma, const OwnPages& own, Staging* staging);
     void tend_idle(const OwnPages& own);
+    void tend_left(std::uint64_t start, std::uint64_t end, const OwnPages& own);
 
     // stale.cc
     static bool shows(AddressSpace* in, std::uint64_t address, const Place& place,
