@@ -121,9 +121,8 @@ RegistrationCache::Region* RegistrationCache::get(const void* address, std::size
         } else if (found != nullptr) {
             HEDDLE_DEBUG_ASSERT(found->listed_ && found->begin_ <= begin && found->end_ >= end,
                                 "a region that is found has all the bytes");
-            ++found->users_;
+            use(*found);
             ++counts_.hits;
-            if (std::exchange(found->is_guess_, false)) guessed(true);
         } else if (end - begin <= most_bytes_) {
             is_guess = !seen_.seen_before(begin ^ (end << 20) ^ static_cast<std::uint64_t>(access));
             if (!is_guess) guessed(true);
@@ -132,6 +131,12 @@ RegistrationCache::Region* RegistrationCache::get(const void* address, std::size
     });
     if (found != nullptr) return found;
     return may_stay ? add(at, bytes, access, is_guess) : make(at, at + bytes, access);
+}
+
+// Another user has found the region.
+void RegistrationCache::use(Region& region) noexcept {
+    ++region.users_;
+    if (std::exchange(region.is_guess_, false)) guessed(true);
 }
 
 // Memory that was used has been used again, or went before that. What goes unused costs its program
@@ -153,9 +158,7 @@ RegistrationCache::Region* RegistrationCache::hold(const void* address, std::siz
     Region* region = nullptr;
     look_up([&, begin = begin, end = end] {
         region = find(begin, end, access);
-        if (region == nullptr) return;
-        ++region->users_;
-        if (std::exchange(region->is_guess_, false)) guessed(true);
+        if (region != nullptr) use(*region);
     });
     if (region == nullptr) region = add(at, bytes, access, false);
     if (region == nullptr) return nullptr;

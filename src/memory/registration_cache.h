@@ -138,6 +138,7 @@ private:
     void end_all(Region* dead) noexcept;
     // Under the mutex:
     Region* find(std::uintptr_t begin, std::uintptr_t end, int access) noexcept;
+    void use(Region& region) noexcept;
     void guessed(bool well) noexcept;
     void list(Region& region) noexcept;
     void unlist(Region& region) noexcept;

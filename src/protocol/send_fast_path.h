@@ -31,7 +31,7 @@ template <bool kIsTagged, bool kHasData, bool kIsQuiet>
                                                    }) == post::Posted::kOk;
 }
 
-// Up to eight bytes: fewer, or where the shortest way asks too little.
+// Up to eight bytes: fewer, or where a CQE may be due.
 template <bool kIsTagged, bool kHasData>
 [[gnu::noinline]] bool EndpointImpl::send_few(Peer& peer, const void* buffer, std::size_t bytes,
                                               std::uint64_t tag, std::uint64_t data,

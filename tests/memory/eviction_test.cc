@@ -153,7 +153,7 @@ TEST_F(Eviction, WhatIsNeverFoundAgainStaysNoMore) {
     EXPECT_LE(stayed, 8u);
     EXPECT_EQ(fake_kernel::regions_of_device(), 0u);
     EXPECT_FALSE(fake_kernel::watches_any(at(0), at(2 * kPages)));
-    // Found again in between: by turns with what is not, it is as good as nothing.
+    // From its second use on, as ever.
     keep(cache, kPages);
     EXPECT_TRUE(hits(cache, kPages));
     // Two buffers that are used again and again.

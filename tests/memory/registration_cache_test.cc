@@ -287,7 +287,7 @@ TEST_F(KeysOfOneOperation, EndWithIt) {
     EXPECT_EQ(cache.counts().regions, 0U);
 }
 
-// Memory that can stay is registered by whole pages.
+// Memory that can stay would be registered by whole pages.
 TEST_F(KeysOfOneOperation, NameItsBytesAlone) {
     cache.put(next_use());
     RegistrationCache::Region* const region = next_use();

@@ -225,7 +225,7 @@ public:
         small_until_ -= blocks - 1;
         ends_[number & ends_mask_] = end;
         noted();
-        doorbell_->ring(ring_, begin, units, doorbell_->most_units(true), end, ends_.get());
+        ring({begin, units}, true);
         return Posted::kOk;
     }
 

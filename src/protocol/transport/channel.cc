@@ -220,16 +220,15 @@ void Channel::completed(const post::Completion& completion) {
 void Channel::finish(Connection& connection, std::uint32_t number, int error, int device_error) {
     HEDDLE_DEBUG_ASSERT(static_cast<std::int32_t>(connection.posted_ - number) > 0,
                         "a WR completed that was not posted");
-    if (const auto done = static_cast<std::int32_t>(number + 1 - connection.done_); done > 0) {
-        cq_room_ += static_cast<std::uint32_t>(done);
-        HEDDLE_DEBUG_ASSERT(cq_room_ <= send_entries_, "an entry of the CQ was given back twice");
-        is_room_taken_back_ = false;
-    }
+    const auto done = static_cast<std::int32_t>(number + 1 - connection.done_);
+    if (done <= 0) return;
+    cq_room_ += static_cast<std::uint32_t>(done);
+    HEDDLE_DEBUG_ASSERT(cq_room_ <= send_entries_, "an entry of the CQ was given back twice");
+    is_room_taken_back_ = false;
     if (error == 0 &&
         static_cast<std::int32_t>(connection.recorded_until_ - connection.done_) <= 0) {
         // These are small messages, whose ends nobody waits for.
-        if (static_cast<std::int32_t>(number - connection.done_) >= 0)
-            connection.recorded_until_ = connection.done_ = number + 1;
+        connection.recorded_until_ = connection.done_ = number + 1;
         return;
     }
     while (static_cast<std::int32_t>(number - connection.done_) >= 0) {

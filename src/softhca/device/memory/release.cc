@@ -211,7 +211,6 @@ void Sharing::tend_left(std::uint64_t start, std::uint64_t end, const OwnPages& 
             const std::uint64_t delta = place.value.delta;
             uses_.update(at + delta, stop + delta, [](PageUse& use) { use.application = true; });
             Staging staging;
-            space.refresh();
             if (!still_ours(at, place.value, &stop, &vma))
                 forget_place(at, stop);
             else
