@@ -57,6 +57,17 @@ class Verdicts(unittest.TestCase):
         self.assertEqual(applications(cg=(43, -6, 1), lattice=(44, 30, 7)).state, "partly",
                          "gains do not outweigh a loss")
 
+    def test_a_program_without_sends(self):
+        rows = list(fake_mpi.applications(None, fake_mpi.APPLICATIONS, 4))
+        for row in rows:
+            if row["program"] == "cg":
+                row["with"]["send_s"] = row["without"]["send_s"] = [0.0] * len(row["with"]["send_s"])
+        self.assertEqual(APPLICATIONS.verdict(rows).state, "like")
+        keys = {point.key for point in APPLICATIONS.points(rows)}
+        self.assertNotIn(("cg", "time saved, sends"), keys)
+        self.assertIn(("lu", "time saved, sends"), keys)
+        self.assertTrue(APPLICATIONS.panels(rows))
+
     def test_a_spread_that_hides_a_loss(self):
         rows = list(fake_mpi.applications(None))
         rows[3]["without"]["run_s"] = [0.9, 0.95, 1.0, 1.0, 1.0, 1.05, 1.1]

@@ -26,8 +26,8 @@ def name_of(row):
 
 
 def saved(row, part="run_s"):
-    """Percent, by rounds."""
-    return [100 * (1 - with_ / without) for with_, without in zip(row["with"][part], row["without"][part])]
+    """Percent, by rounds; nothing of a part that the program has not, as one without sends."""
+    return [100 * (1 - with_ / without) for with_, without in zip(row["with"][part], row["without"][part]) if without]
 
 
 def paper(column, names):
@@ -46,6 +46,8 @@ def points(rows):
     found = [Point((row["program"], SHARE), reuse.not_copied(row), paper=shares.get(name_of(row))) for row in rows]
     for row in rows:
         for part, what in PARTS.items():
+            if not saved(row, part):
+                continue
             found.append(Point((row["program"], f"{SAVED}, {what}"), middle(saved(row, part)),
                                *quartiles(saved(row, part)), sends.get(name_of(row)) if part == "send_s" else None))
     return found

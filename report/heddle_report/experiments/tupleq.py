@@ -181,7 +181,7 @@ def sweep(name, title, question, field, label, scale, ways=("auto",), seconds=(6
         columns=("way", "bytes", field), unit="times the fastest way's rate", points=sweep_points(field),
         panels=sweep_panels(field, label, scale), verdict=sweep_verdict(field),
         criterion="All ways have one base at each point: the time of the way that is the fastest there, of "
-        f"{', '.join(ways)} and {BASE_WAY}, chosen by every other turn for the turns between. auto has at least 0.95 "
+        f"{', '.join(ways)} and {BASE_WAY}. Every other turn chooses it, for the turns between. auto has at least 0.95 "
         "of its rate at every point, or the median's 95 % interval reaches to 1. Partly: a quarter of "
         "the points may have less, but none less than 0.9. Else it is not as wanted.",
         differences="The paper's prototype does not have this case: it gives every tag a queue for "
