@@ -18,7 +18,7 @@ _softhca_values() {
 
 _softhca_options() {
     case $1 in
-    run) echo "--uar --engine --memory --memlock --lost-peer --port --device --fabric --directory --log --log-file --record --record-limit --help" ;;
+    run) echo "--uar --engine --memory --memlock --lost-peer --port --address --device --fabric --directory --log --log-file --record --record-limit --help" ;;
     stat) echo "--fabric --json --help" ;;
     top) echo "--fabric --interval --once --json --help" ;;
     list) echo "--json --names --help" ;;

@@ -49,7 +49,7 @@ std::vector<std::string> names_in(const char* path) {
 
 TEST(PreloadDirectories, Ours) {
     EXPECT_THAT(names_in("/sys/class/infiniband"), UnorderedElementsAre(".", "..", "mlx5_0"));
-    EXPECT_THAT(names_in("/dev/infiniband"), UnorderedElementsAre(".", "..", "uverbs0"));
+    EXPECT_THAT(names_in("/dev/infiniband"), UnorderedElementsAre(".", "..", "uverbs0", "rdma_cm"));
     EXPECT_THAT(names_in("/sys/bus/pci/devices/5afc:00:00.0"),
                 IsSupersetOf({"vendor", "infiniband", "infiniband_verbs", "driver"}));
 

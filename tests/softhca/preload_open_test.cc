@@ -138,7 +138,7 @@ TEST(PreloadOpen, TheDeviceHoldsNoData) { EXPECT_EQ(drain(::open(kDevice, O_RDWR
 
 TEST(PreloadOpen, WhatIsAbsentIsAbsent) {
     for (const char* path :
-         {"/sys/class/infiniband_mad", "/sys/class/infiniband_cm/x", "/dev/infiniband/rdma_cm",
+         {"/sys/class/infiniband_mad", "/sys/class/infiniband_cm/x", "/dev/infiniband/issm0",
           "/dev/infiniband/umad0", "/sys/class/infiniband/mlx5_1",
           "/sys/bus/pci/devices/5afc:00:00.0/x"}) {
         EXPECT_EQ(::open(path, O_RDONLY), -1) << path;

@@ -41,10 +41,11 @@ class Mode:
     engine: str | None = None
     memory: str | None = None
     lost_peer: str | None = None
+    port: str | None = None
 
     def flags(self):
         flags = []
-        for option in ("uar", "engine", "memory", "lost_peer"):
+        for option in ("uar", "engine", "memory", "lost_peer", "port"):
             value = getattr(self, option)
             if value is not None:
                 flags += [f"--{option.replace('_', '-')}", value]

@@ -88,7 +88,7 @@ TEST(PreloadPath, ClaimsExactlyOurs) {
           "/sys/class/infiniband_verbs", "/sys/class/infiniband_verbs/uverbs0/dev",
           // These belong to the host's hardware; softhca reports them as absent.
           "/sys/class/infiniband_mad", "/sys/class/infiniband_cm/x", "/dev/infiniband",
-          "/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs1", "/dev/infiniband/uverbs0x",
+          "/dev/infiniband/rdma_cm2", "/dev/infiniband/uverbs1", "/dev/infiniband/uverbs0x",
           "/sys/devices/pci5afc:00", "/sys/devices/pci5afc:00/5afc:00:00.0/vendor",
           "/sys/bus/pci/devices/5afc:00:00.0", "/sys/bus/pci/devices/5afc:00:00.0/net",
           "/sys/dev/char/231:192", "/sys/bus/pci/drivers/mlx5_core/5afc:00:00.0"}) {
@@ -102,6 +102,7 @@ TEST(PreloadPath, ClaimsExactlyOurs) {
         EXPECT_EQ(claim_of(path), Claim::kNone) << path;
     }
     EXPECT_EQ(claim_of("/dev/infiniband/uverbs0"), Claim::kDevice);
+    EXPECT_EQ(claim_of("/dev/infiniband/rdma_cm"), Claim::kManager);
     EXPECT_EQ(claim_of("/dev/char/231:192"), Claim::kDeviceLink);
 }
 

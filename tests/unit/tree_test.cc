@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kGuid = 0x0250'4f01'2345'6789ULL;
-constexpr Port kPort{PortKind::kInfiniBand, kGuid};
+constexpr Port kPort{PortKind::kInfiniBand, kGuid, default_address(kGuid)};
 
 class Tree : public testing::Test {
 protected:

@@ -115,6 +115,13 @@ std::string stat_text(const view::Snapshot& snapshot) {
                   number(use.limit), number(use.counters.dma_read_wqe)});
     }
     append(&text, "counters by shared receive queue", srqs);
+
+    cli_common::TextTable connections({"ID", "PID", "SPACE", "STATE", "SOURCE", "DESTINATION"});
+    const auto or_none = [](const std::string& address) { return address.empty() ? "-" : address; };
+    for (const view::ConnectionUse& use : snapshot.connections)
+        connections.add({number(use.number), owner_name(use.pid), use.space, use.state,
+                         or_none(use.source), or_none(use.destination)});
+    append(&text, "connections of rdma_cm", connections);
     return text;
 }
 
@@ -186,6 +193,14 @@ Json stat_json(const view::Snapshot& snapshot) {
                         {"max_wr", use.wr},
                         {"limit", use.limit},
                         {"counters", json_of(use.counters)}});
+    Json& connections = json["connections"] = Json::array();
+    for (const view::ConnectionUse& use : snapshot.connections)
+        connections.push_back({{"id", use.number},
+                               {"pid", use.pid},
+                               {"space", use.space},
+                               {"state", use.state},
+                               {"source", use.source},
+                               {"destination", use.destination}});
     return json;
 }
 

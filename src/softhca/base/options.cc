@@ -2,6 +2,9 @@
 // The table of softhca's environment variables, and how their texts become Options.
 #include "softhca/base/options.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+
 #include <atomic>
 #include <charconv>
 #include <cstdio>
@@ -66,6 +69,17 @@ bool read_number(std::string_view value, std::uint64_t least, std::uint64_t most
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (error != std::errc{} || end != value.data() + value.size()) return false;
     if (number < least || number > most) return false;
+    *out = number;
+    return true;
+}
+
+bool read_address(std::string_view value, std::uint32_t* out) noexcept {
+    char text[INET_ADDRSTRLEN];
+    in_addr address{};
+    if (!copy_text(value, text, sizeof text) || ::inet_pton(AF_INET, text, &address) != 1)
+        return false;
+    const std::uint32_t number = ntohl(address.s_addr);
+    if (number == 0 || number >> 24 == IN_LOOPBACKNET) return false;
     *out = number;
     return true;
 }
@@ -146,6 +160,19 @@ constexpr OptionDeclaration kDeclarations[] = {
                 "and v2; the first process of a fabric decides",
         .apply = [](std::string_view value,
                     Options* options) { return choose(kPortValues, value, &options->port); },
+    },
+    {
+        .variable = "SOFTHCA_ADDRESS",
+        .flag = "address",
+        .metavar = "IPV4",
+        .initial = "",
+        .values = {},
+        .possible = "an IPv4 address, not 0.0.0.0 and not 127.x.y.z",
+        .help = "the IPv4 address of the port, for rdma_cm and for the GIDs of an Ethernet port, "
+                "instead of one of 10.0.0.0/8 that differs between fabrics; programs find it "
+                "among the interfaces; the first process of a fabric decides",
+        .apply = [](std::string_view value,
+                    Options* options) { return read_address(value, &options->address); },
     },
     {
         .variable = "SOFTHCA_DEVICE",

@@ -35,6 +35,7 @@ struct Options {
     MemlockPolicy memlock = MemlockPolicy::kIgnore;
     LostPeerPolicy lost_peer = LostPeerPolicy::kSilent;
     PortPolicy port = PortPolicy::kInfiniBand;
+    std::uint32_t address = 0;  // IPv4 of the port, host byte order; 0: device/port.h chooses
     DeviceTraits device;
     LogLevel log = LogLevel::kWarn;
     char fabric[kMaxFabricName + 1] = "default";

@@ -254,6 +254,8 @@ bool Fabric::open_locked() noexcept {
         segment_->clock_factor = measure_clock_factor();
         segment_->node_guid = node_guid(name_, st.st_dev);
         segment_->port_kind = static_cast<std::uint32_t>(wanted_port());
+        segment_->port_address =
+            options().address != 0 ? options().address : default_address(segment_->node_guid);
         segment_->magic.store(kSegmentMagic, std::memory_order_release);
     } else if (segment_->magic.load(std::memory_order_acquire) != kSegmentMagic ||
                segment_->version != kSegmentVersion ||

@@ -15,6 +15,12 @@ inline constexpr const char* kCharDevice = "uverbs0";
 inline constexpr unsigned kCharMajor = 231;  // IB_UVERBS_MAJOR
 inline constexpr unsigned kCharMinor = 192;  // IB_UVERBS_BASE_MINOR
 
+// The device file of rdma_cm. The kernel takes the minor number that is free (MISC_DYNAMIC_MINOR).
+inline constexpr const char* kManagerDevice = "rdma_cm";
+inline constexpr unsigned kManagerMajor = 10;  // MISC_MAJOR
+inline constexpr unsigned kManagerMinor = 122;
+inline constexpr unsigned kManagerAbiVersion = 4;  // RDMA_USER_CM_ABI_VERSION
+
 // A PCI domain that no real root complex uses, so that no path of the host is ever hidden.
 inline constexpr const char* kPciDomainBus = "pci5afc:00";
 inline constexpr const char* kPciAddress = "5afc:00:00.0";

@@ -21,6 +21,9 @@ inline constexpr std::uint32_t kMaxSrqs = 65536;
 inline constexpr std::uint32_t kMaxXrcds = 4096;
 inline constexpr std::uint32_t kMaxXrcdHandles = 16384;
 inline constexpr std::uint32_t kMaxChannels = 16384;
+// Connections of rdma_cm. librdmacm has room for ids of 16 bits.
+inline constexpr std::uint32_t kMaxCmIds = 65536;
+inline constexpr std::uint32_t kMaxCmEvents = 65536;
 // "the device's 8K pages" of the ICPADS'18 paper
 inline constexpr std::uint32_t kMaxUarPages = 8192;
 

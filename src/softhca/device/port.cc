@@ -2,6 +2,7 @@
 #include "softhca/device/port.h"
 
 #include <endian.h>
+#include <infiniband/verbs.h>
 
 #include <cstring>
 
@@ -34,6 +35,11 @@ std::uint32_t Port::capabilities() const noexcept {
     return is_ethernet() ? kRocePortCapMask : kPortCapMask;
 }
 
+std::uint8_t Port::active_mtu() const noexcept {
+    // The largest MTU that fits an interface of 1500 bytes (mlx5_query_port_roce).
+    return is_ethernet() ? IBV_MTU_1024 : IBV_MTU_4096;
+}
+
 unsigned Port::pkey_table_length() const noexcept { return is_ethernet() ? 1 : kPkeyTableLength; }
 
 bool Port::can_send(bool is_global, unsigned from) const noexcept {
@@ -47,8 +53,7 @@ GidEntry Port::gid(unsigned index) const noexcept {
     if (index >= 4) return {};
     const GidType type = index % 2 == 0 ? GidType::kV1 : GidType::kV2;
     if (type == GidType::kV1 && kind_ == PortKind::kRoceV2) return {};
-    if (index / 2 == 1)  // ::ffff:10.x.y.z
-        return {0, 0xffff'0a00'0000ULL | (node_guid_ & 0xff'ffff), type};
+    if (index / 2 == 1) return {0, 0xffff'0000'0000ULL | address_, type};  // ::ffff:a.b.c.d
     const auto m = mac();  // the modified EUI-64 of RFC 4291, appendix A
     std::uint64_t low = 0;
     for (const unsigned byte :
@@ -72,7 +77,7 @@ bool Port::reaches(unsigned from, const std::uint8_t* to) const noexcept {
 }
 
 Port port_of(const Segment& segment) noexcept {
-    return {static_cast<PortKind>(segment.port_kind), segment.node_guid};
+    return {static_cast<PortKind>(segment.port_kind), segment.node_guid, segment.port_address};
 }
 
 }  // namespace softhca::device

@@ -30,8 +30,8 @@ struct GidEntry {
 
 class Port {
 public:
-    constexpr Port(PortKind kind, std::uint64_t node_guid) noexcept
-        : kind_(kind), node_guid_(node_guid) {}
+    constexpr Port(PortKind kind, std::uint64_t node_guid, std::uint32_t address) noexcept
+        : kind_(kind), node_guid_(node_guid), address_(address) {}
     std::uint64_t node_guid() const noexcept { return node_guid_; }
     bool is_ethernet() const noexcept { return kind_ != PortKind::kInfiniBand; }
     GidEntry gid(unsigned index) const noexcept;  // an empty entry if the index is past the table
@@ -40,6 +40,8 @@ public:
     std::uint16_t lid() const noexcept;
     std::uint16_t sm_lid() const noexcept;
     std::uint32_t capabilities() const noexcept;
+    std::uint8_t active_mtu() const noexcept;                 // enum ibv_mtu
+    std::uint32_t ipv4() const noexcept { return address_; }  // host byte order
     unsigned pkey_table_length() const noexcept;
     // Whether a path may begin at entry `from` of the GID table. On Ethernet each path is global,
     // and the entry must be in use (mlx5_set_path and rdma_fill_sgid_attr of the kernel).
@@ -51,7 +53,13 @@ public:
 private:
     PortKind kind_;
     std::uint64_t node_guid_;
+    std::uint32_t address_;
 };
+
+// One of 10.0.0.0/8 that differs between fabrics.
+constexpr std::uint32_t default_address(std::uint64_t node_guid) noexcept {
+    return 0x0a00'0000u | static_cast<std::uint32_t>(node_guid & 0xff'ffff);
+}
 
 Port port_of(const Segment& segment) noexcept;
 

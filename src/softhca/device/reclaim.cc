@@ -38,6 +38,17 @@ void free_all(Table<T, N>& table, std::uint32_t slot) noexcept {
     }
 }
 
+// Nobody holds an id or an event but under connection_lock.
+bool free_connections(Segment& segment, std::uint32_t slot) noexcept {
+    if (!segment.connection_lock.lock()) return false;
+    condemn(segment.cm_events, slot);
+    condemn(segment.cm_ids, slot);
+    free_all(segment.cm_events, slot);
+    free_all(segment.cm_ids, slot);
+    segment.connection_lock.unlock();
+    return true;
+}
+
 }  // namespace
 
 void ring_bell(Fabric& fabric, std::uint32_t slot) noexcept {
@@ -102,6 +113,7 @@ void silence_qps(Fabric& fabric, std::uint32_t slot) noexcept {
 bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
     SOFTHCA_ASSERT(slot < kMaxProcesses);
     Segment& segment = fabric.segment();
+    if (!free_connections(segment, slot)) return false;
     // An XRC target that another process has opened outlives the process that created it.
     for (std::uint32_t i = 0; i < used(segment.qps); ++i) {
         QueuePair& qp = segment.qps[i];

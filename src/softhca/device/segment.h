@@ -5,10 +5,7 @@
 // because another process may have corrupted it.
 //
 // The writers of the fields:
-// - ObjectHead.state goes free -> reserved -> live -> dying -> free. A release store makes it live
-//   when the rest of the object is complete. The owner, or the process that reclaims the owner,
-//   makes it dying. It becomes free only after epoch::synchronize(). So a thread that looks an
-//   object up inside an epoch may use it until the epoch's end.
+// - ObjectHead: see object.h.
 // - Fields without a comment are written before the object becomes live, and are constant from then
 //   on.
 #pragma once
@@ -17,32 +14,17 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "softhca/device/connections.h"
 #include "softhca/device/limits.h"
 #include "softhca/device/lock.h"
 #include "softhca/device/memory/sharing.h"
+#include "softhca/device/object.h"
 #include "softhca/device/relaxed_hint.h"
 
 namespace softhca::device {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x736f'6674'6863'6101ULL;  // "softhca" 1
-inline constexpr std::uint32_t kSegmentVersion = 6;
-
-enum ObjectState : std::uint32_t { kFree = 0, kReserved = 1, kLive = 2, kDying = 3 };
-
-struct ObjectHead {
-    std::atomic<std::uint32_t> state;
-    // Grows with each reuse of the slot, under the table's lock. A memory region's generation also
-    // grows with each rereg.
-    std::uint32_t generation;
-    // The owner's slot. Written under the table's lock, and when a shared object loses its owner.
-    // It is valid only for a reader that has loaded a state other than free before.
-    std::atomic<std::uint32_t> process;
-    std::uint32_t context;  // index of the owner's context, or kNone
-    bool live() const noexcept { return state.load(std::memory_order_acquire) == kLive; }
-    bool dying() const noexcept { return state.load(std::memory_order_acquire) == kDying; }
-    std::uint32_t owner() const noexcept { return process.load(std::memory_order_relaxed); }
-    void set_owner(std::uint32_t slot) noexcept { process.store(slot, std::memory_order_relaxed); }
-};
+inline constexpr std::uint32_t kSegmentVersion = 7;
 
 // Counters (docs/reference/softhca.md). The thread that holds a send queue's run lock writes
 // that queue's counters. Counters of receive and completion queues are written under that queue's
@@ -146,12 +128,17 @@ struct alignas(64) DeviceMemory {
     std::atomic<std::uint32_t> users;  // memory regions on it
 };
 
+enum class ChannelKind : std::uint32_t { kCompletion, kAsynchronous, kConnection };
+
 struct alignas(64) Channel {
     ObjectHead head;
     std::int32_t write_fd;  // descriptor in the owner
-    std::uint32_t kind;     // 0 completion, 1 asynchronous
+    std::uint32_t kind;     // ChannelKind
     std::uint64_t inode;    // of the pipe
     SharedLock lock;        // orders writes against the drain when an object is destroyed
+    // kConnection, under Segment.connection_lock: the first event of its queue, or kNone. While
+    // there is one, the pipe has a byte.
+    std::uint32_t first_event;
 };
 
 struct alignas(128) CompletionQueue {
@@ -306,8 +293,10 @@ struct Segment {
     std::uint32_t light_epochs;  // see epoch.h
     std::uint32_t uar_policy;    // the first process's; each context has its own
     std::uint32_t port_kind;     // PortKind (port.h), as the first process's options say
+    std::uint32_t port_address;  // IPv4, host byte order
     SharedLock process_lock;     // guards the slots of the process table, and reclaiming
     SharedLock atomics_lock;     // guards 64-bit atomics on memory that is not shared
+    SharedLock connection_lock;  // guards cm_ids, cm_events and the queues of their channels
     std::atomic<std::uint32_t> processes_high;
     Process processes[kMaxProcesses];
     Table<Context, kMaxContexts> contexts;
@@ -321,6 +310,8 @@ struct Segment {
     Table<QueuePair, kMaxQps> qps;
     Table<DeviceMemory, kMemicPages> dms;
     Table<MemoryRegion, kMaxMrs> mrs;
+    Table<CmId, kMaxCmIds> cm_ids;
+    Table<CmEvent, kMaxCmEvents> cm_events;
 };
 static_assert(std::is_standard_layout_v<ObjectHead> && sizeof(ObjectHead) == 16,
               "the head is the same in every table");

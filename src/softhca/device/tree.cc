@@ -310,6 +310,15 @@ void write_uverbs(Writer& w, const std::string& pci) {
     w.link(uverbs + "/subsystem", "../../../../../class/infiniband_verbs");
 }
 
+// rdma_cm is a device of no hardware. Its ABI version is where librdmacm looks for it; the name
+// class/misc/rdma_cm belongs to the host.
+void write_manager(Writer& w) {
+    w.directory("sys/class/infiniband_ucma");
+    w.line("sys/class/infiniband_ucma/abi_version", "%u", kManagerAbiVersion);
+    w.directory("dev/infiniband");
+    w.content(std::string("dev/infiniband/") + kManagerDevice, "");
+}
+
 // The names under which programs find the device.
 void write_names(Writer& w, const std::string& pci) {
     const std::string below_sys = pci.substr(std::strlen("sys/"));
@@ -393,6 +402,7 @@ int write_tree(const std::string& root, const Port& port) noexcept {
             write_rdma_device(w, pci, port);
             write_uverbs(w, pci);
             write_names(w, pci);
+            write_manager(w);
             error = w.error();
         } catch (const std::bad_alloc&) {
             error = ENOMEM;

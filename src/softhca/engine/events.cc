@@ -25,6 +25,7 @@
 namespace softhca::engine {
 
 using device::Channel;
+using device::ChannelKind;
 using device::Fabric;
 using device::Guard;
 using device::kNone;
@@ -136,7 +137,7 @@ bool send(Fabric& fabric, std::uint32_t index, std::uint32_t generation, const v
 
 }  // namespace
 
-std::uint32_t open_channel(Fabric& fabric, std::uint32_t context, bool asynchronous,
+std::uint32_t open_channel(Fabric& fabric, std::uint32_t context, ChannelKind kind,
                            int* fd) noexcept {
     int ends[2];
     if (libc::pipe2(ends, O_CLOEXEC) != 0) return kNone;
@@ -168,7 +169,8 @@ std::uint32_t open_channel(Fabric& fabric, std::uint32_t context, bool asynchron
     SOFTHCA_ASSERT(index < device::kMaxChannels, "reserve() gives an index of the table");
     channel->write_fd = writer;
     channel->inode = st.st_ino;
-    channel->kind = asynchronous;
+    channel->kind = static_cast<std::uint32_t>(kind);
+    channel->first_event = kNone;
     channel->lock.reset();
     {
         Guard<SpinLock> guard(g_lock);
@@ -205,15 +207,13 @@ void close_channel(Fabric& fabric, std::uint32_t index) noexcept {
     libc::close(writer);
 }
 
-std::uint32_t find_channel(Fabric& fabric, int fd, bool asynchronous_too) noexcept {
+std::uint32_t find_channel(int fd) noexcept {
     struct stat st {};
     if (libc::fstat(fd, &st) != 0 || !S_ISFIFO(st.st_mode)) return kNone;
     Guard<SpinLock> guard(g_lock);
     if (!g_own) return kNone;
     for (const OwnChannel& own : *g_own)
-        if (own.inode == st.st_ino &&
-            (asynchronous_too || !fabric.segment().channels[own.index].kind))
-            return own.index;
+        if (own.inode == st.st_ino) return own.index;
     return kNone;
 }
 
@@ -236,6 +236,24 @@ void send_async_event(Fabric& fabric, std::uint32_t context, std::uint32_t type,
         sent->fetch_sub(1, std::memory_order_relaxed);
 }
 
+bool is_channel(const device::Segment& segment, std::uint32_t index, ChannelKind kind) noexcept {
+    return index < device::kMaxChannels &&
+           segment.channels[index].kind == static_cast<std::uint32_t>(kind);
+}
+
+void ring_channel(Fabric& fabric, std::uint32_t index, std::uint32_t generation) noexcept {
+    const std::byte ring{1};
+    send(fabric, index, generation, &ring, sizeof ring);
+}
+
+void silence_channel(std::uint32_t index) noexcept {
+    Guard<SpinLock> guard(g_lock);
+    const int writer = own_end(index);  // open for reading and writing
+    std::byte rings[64];
+    while (writer >= 0 && libc::read(writer, rings, sizeof rings) > 0) {
+    }
+}
+
 std::uint32_t drain_events(Fabric& fabric, std::uint32_t index,
                            std::uint64_t user_handle) noexcept {
     if (index >= device::kMaxChannels) return 0;
@@ -246,8 +264,9 @@ std::uint32_t drain_events(Fabric& fabric, std::uint32_t index,
     }
     if (writer < 0) return 0;
     Channel& channel = fabric.segment().channels[index];
-    const std::size_t size =
-        channel.kind ? sizeof(ib_uverbs_async_event_desc) : sizeof(ib_uverbs_comp_event_desc);
+    const std::size_t size = is_channel(fabric.segment(), index, ChannelKind::kAsynchronous)
+                                 ? sizeof(ib_uverbs_async_event_desc)
+                                 : sizeof(ib_uverbs_comp_event_desc);
     if (!channel.lock.lock()) return 0;
     const int saved = errno;
     std::uint32_t removed = 0;

@@ -39,6 +39,8 @@ constexpr std::uint64_t kLate = 300 * kMicrosecond;
 
 std::atomic<bool> g_started{false}, g_stop{false};
 pthread_t g_thread;
+using Watch = void(Fabric&) noexcept;
+std::atomic<Watch*> g_watch{nullptr};
 
 // What the thread knows between rounds.
 struct Rounds {
@@ -131,7 +133,8 @@ void* progress_main(void*) noexcept {
         const std::uint64_t now = device::now_ns();
         const bool others = others_alive(*fabric);
         const bool flushes = options().lost_peer == LostPeerPolicy::kFlush;
-        if (others || rounds.had_others || flushes) {
+        Watch* const watch = g_watch.load(std::memory_order_acquire);
+        if (others || rounds.had_others || flushes || watch != nullptr) {
             if (now >= rounds.next_liveness) {
                 fabric->reclaim_dead();
                 device::peers::collect();
@@ -141,6 +144,7 @@ void* progress_main(void*) noexcept {
                     device::epoch::Section section;
                     fail_lost(*fabric);
                 }
+                if (watch != nullptr) watch(*fabric);
                 rounds.next_liveness = now + kLivenessPeriod;
                 rounds.had_others = others;
             }
@@ -196,6 +200,11 @@ void start_progress(Fabric&) noexcept {
     }
 }
 
+void set_watch(Fabric& fabric, Watch* watch) noexcept {
+    g_watch.store(watch, std::memory_order_release);
+    device::ring_bell(fabric, fabric.slot());
+}
+
 void stop_progress() noexcept {
     if (!g_started.load()) return;
     Fabric* fabric = Fabric::current();
@@ -214,6 +223,7 @@ void stop_progress() noexcept {
 void forget_progress_after_fork() noexcept {
     g_started.store(false);
     g_stop.store(false);
+    g_watch.store(nullptr);
     forget_pending_after_fork();
     LateWake::forget_after_fork();
     forget_direct_after_fork();

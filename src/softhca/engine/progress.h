@@ -12,4 +12,7 @@ void start_progress(device::Fabric& fabric) noexcept;  // idempotent
 void stop_progress() noexcept;                         // at exit; waits for the thread
 void forget_progress_after_fork() noexcept;
 
+// From then on the thread calls `watch` about ten times a second, outside an epoch.
+void set_watch(device::Fabric& fabric, void (*watch)(device::Fabric&) noexcept) noexcept;
+
 }  // namespace softhca::engine

@@ -65,6 +65,10 @@ int fill_chardev(const Attributes& attributes, const Segment* segment, Datagram*
     if (!attributes.valid() || !type) return EINVAL;
     if (of_device && check_device(attributes, segment) != 0) return EINVAL;
     if (port && (!of_device || !is_port(*port))) return EINVAL;
+    if (*type == device::kManagerDevice && !of_device) {
+        fill_manager_device(out);
+        return 0;
+    }
     if (*type != "uverbs") return ENOENT;
     if (!of_device)
         return EOPNOTSUPP;  // devices have a uverbs character device; the subsystem none

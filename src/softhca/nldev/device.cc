@@ -73,6 +73,12 @@ void fill_character_device(Datagram* out) noexcept {
     out->text(RDMA_NLDEV_ATTR_CHARDEV_NAME, kCharDevice);
 }
 
+void fill_manager_device(Datagram* out) noexcept {
+    out->u64(RDMA_NLDEV_ATTR_CHARDEV, encoded(kManagerMajor, kManagerMinor));
+    out->u64(RDMA_NLDEV_ATTR_CHARDEV_ABI, kManagerAbiVersion);
+    out->text(RDMA_NLDEV_ATTR_CHARDEV_NAME, kManagerDevice);
+}
+
 void fill_subsystem(Datagram* out) noexcept {
     out->u8(RDMA_NLDEV_SYS_ATTR_NETNS_MODE, 1);  // shared among the network namespaces
     // A forked child has private copies of registered memory (device/memory/fork.h). A kernel

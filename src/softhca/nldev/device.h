@@ -14,6 +14,7 @@ void fill_handle(Datagram* out) noexcept;
 void fill_device(const device::Segment& segment, Datagram* out) noexcept;
 void fill_port(const device::Segment& segment, std::uint32_t port, Datagram* out) noexcept;
 void fill_character_device(Datagram* out) noexcept;
+void fill_manager_device(Datagram* out) noexcept;  // of rdma_cm
 void fill_subsystem(Datagram* out) noexcept;
 void fill_summary(const device::Segment& segment, Datagram* out);
 

@@ -22,6 +22,7 @@
 #include "softhca/preload/interpose.h"
 #include "softhca/preload/next.h"
 #include "softhca/preload/process.h"
+#include "softhca/rdmacm/rdmacm.h"
 #include "softhca/uverbs/uverbs.h"
 
 namespace softhca::preload {
@@ -35,6 +36,7 @@ bool special(int fd) noexcept {
 
 // Call this before closing the program's descriptor `fd`.
 void tell_of_closing(int fd) noexcept {
+    rdmacm::closing(fd);
     uverbs::closing(fd);
     nldev::closing(fd);
 }

@@ -17,6 +17,7 @@
 #include "softhca/preload/next.h"
 #include "softhca/preload/process.h"
 #include "softhca/preload/resolve.h"
+#include "softhca/rdmacm/rdmacm.h"
 #include "softhca/uverbs/uverbs.h"
 
 namespace softhca::preload {
@@ -27,7 +28,7 @@ bool needs_mode(int flags) noexcept {
     return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
 }
 
-int open_device(const char* tree_path, int flags) noexcept {
+int open_device(const char* tree_path, int flags, Resolved::Kind which) noexcept {
     SOFTHCA_ASSERT(tree_path != nullptr && tree_path[0] == '/');
     if ((flags & O_PATH) != 0) {
         return libc::open(tree_path, flags);
@@ -44,6 +45,7 @@ int open_device(const char* tree_path, int flags) noexcept {
         errno = ENXIO;  // the context would be the parent's, but the descriptor the child's
         return -1;
     }
+    if (which == Resolved::Kind::kManager) return rdmacm::open_channel(flags);
     const int fd = uverbs::open_device(flags);
     if (fd >= 0) {
         // The descriptor is a large sparse file. Only tools such as `cat` and `grep -r` read it,
@@ -95,7 +97,8 @@ __attribute__((noinline)) int open_named(int directory, const char* path, int fl
         case Resolved::Kind::kTree:
             return open_in_tree(target.path(), flags);
         case Resolved::Kind::kDevice:
-            return open_device(target.path(), flags);
+        case Resolved::Kind::kManager:
+            return open_device(target.path(), flags, target.kind());
         case Resolved::Kind::kError:
             break;
     }
@@ -147,8 +150,8 @@ __attribute__((noinline)) std::FILE* fopen_named(const char* path, const char* m
         errno = EINVAL;
         return nullptr;
     }
-    const int fd =
-        target.device() ? open_device(target.path(), flags) : open_in_tree(target.path(), flags);
+    const int fd = target.device() ? open_device(target.path(), flags, target.kind())
+                                   : open_in_tree(target.path(), flags);
     if (fd < 0) {
         return nullptr;
     }

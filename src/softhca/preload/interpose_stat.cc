@@ -11,6 +11,7 @@
 #include "softhca/preload/next.h"
 #include "softhca/preload/resolve.h"
 #include "softhca/preload/status.h"
+#include "softhca/rdmacm/rdmacm.h"
 #include "softhca/uverbs/uverbs.h"
 
 namespace softhca::preload {
@@ -23,17 +24,23 @@ Follow follow_of(int flags) noexcept {
     return (flags & AT_SYMLINK_NOFOLLOW) != 0 ? Follow::kNo : Follow::kYes;
 }
 
-// Whether it is a command descriptor or a duplicate of one, which look like any file without a
-// name.
-bool is_command(int fd, mode_t mode, unsigned long links) noexcept {
-    return S_ISREG(mode) && links == 0 && (uverbs::owns(fd) || uverbs::adopt(fd));
+// Command descriptors and their duplicates look like any file without a name; channels of rdma_cm
+// like pipes. Either is described as the device that the program opened.
+template <class Status>
+void describe_descriptor_of_ours(int fd, mode_t mode, unsigned long links, Status* out) noexcept {
+    if (S_ISREG(mode) && links == 0 && (uverbs::owns(fd) || uverbs::adopt(fd))) [[unlikely]]
+        describe_device(Claim::kDevice, out);
+    else if (S_ISFIFO(mode) && rdmacm::owns(fd)) [[unlikely]]
+        describe_device(Claim::kManager, out);
+}
+
+Claim device_of(const Resolved& target) noexcept {
+    return target.kind() == Resolved::Kind::kManager ? Claim::kManager : Claim::kDevice;
 }
 
 int describe_descriptor(int fd, struct stat* out) noexcept {
     const int result = libc::fstat(fd, out);
-    if (result == 0 && is_command(fd, out->st_mode, out->st_nlink)) [[unlikely]] {
-        describe_device(out);
-    }
+    if (result == 0) describe_descriptor_of_ours(fd, out->st_mode, out->st_nlink, out);
     return result;
 }
 
@@ -45,7 +52,7 @@ __attribute__((noinline)) int stat_named(int directory, const char* path, struct
     }
     const int result = libc::fstatat(target.directory(), target.path(), out, flags);
     if (result == 0 && target.device()) {
-        describe_device(out);
+        describe_device(device_of(target), out);
     }
     return result;
 }
@@ -57,9 +64,7 @@ bool names_descriptor(int directory, const char* path, int flags) noexcept {
 int stat_any(int directory, const char* path, struct stat* out, int flags) noexcept {
     if (names_descriptor(directory, path, flags)) {
         const int result = libc::fstatat(directory, path, out, flags);
-        if (result == 0 && is_command(directory, out->st_mode, out->st_nlink)) [[unlikely]] {
-            describe_device(out);
-        }
+        if (result == 0) describe_descriptor_of_ours(directory, out->st_mode, out->st_nlink, out);
         return result;
     }
     if (foreign(path)) [[likely]] {
@@ -86,7 +91,7 @@ __attribute__((noinline)) int statx_named(int directory, const char* path, int f
     }
     const int result = libc::statx(target.directory(), target.path(), flags, mask, out);
     if (result == 0 && target.device()) {
-        describe_device(out);
+        describe_device(device_of(target), out);
     }
     return result;
 }
@@ -153,9 +158,7 @@ int interpose_statx(int directory, const char* path, int flags, unsigned mask,
                     struct statx* out) noexcept {
     if (names_descriptor(directory, path, flags)) {
         const int result = libc::statx(directory, path, flags, mask, out);
-        if (result == 0 && is_command(directory, out->stx_mode, out->stx_nlink)) [[unlikely]] {
-            describe_device(out);
-        }
+        if (result == 0) describe_descriptor_of_ours(directory, out->stx_mode, out->stx_nlink, out);
         return result;
     }
     if (foreign(path)) [[likely]] {

@@ -57,9 +57,10 @@ void make_visible(const TreeRoot& root, const char* path, const struct stat* sta
     SOFTHCA_ASSERT(out->cut <= std::strlen(path));
     out->path = path + out->cut;
     out->status = status;
-    if (status != nullptr && claim_of(out->path) == Claim::kDevice) {
+    const Claim claim = claim_of(out->path);
+    if (status != nullptr && (claim == Claim::kDevice || claim == Claim::kManager)) {
         out->copy = *status;
-        describe_device(&out->copy);
+        describe_device(claim, &out->copy);
         out->status = &out->copy;
     }
 }

@@ -47,6 +47,8 @@ constexpr const char* kNames[kNextCount] = {
     "recvmmsg",
     "__recv_chk",
     "__recvfrom_chk",
+    "write",
+    "getifaddrs",
     "pthread_barrier_wait",
     "mmap",
     "mremap",

@@ -40,6 +40,8 @@ enum class Next : unsigned {
     kRecvmmsg,
     kRecvChk,
     kRecvfromChk,
+    kWrite,
+    kGetifaddrs,
     kBarrierWait,
     kMmap,
     kMremap,

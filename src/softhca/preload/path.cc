@@ -19,11 +19,13 @@ using std::literals::string_view_literals::operator""sv;
 constexpr std::string_view kClassName = "infiniband";  // /sys/class/..., /dev/infiniband
 constexpr std::string_view kPciName = "5afc:00";       // /sys/devices, /sys/bus/pci/devices
 constexpr std::string_view kNodeName = "uverbs0";      // the device, inside the tree
+constexpr std::string_view kManagerName = "rdma_cm";   // that of rdma_cm, inside the tree
 constexpr std::string_view kNumberName = "231:192";    // /dev/char, /sys/dev/char
 
 static_assert(std::string_view(device::kPciAddress).starts_with(kPciName));
 static_assert(std::string_view(device::kPciDomainBus).ends_with(kPciName));
 static_assert(kNodeName == device::kCharDevice);
+static_assert(kManagerName == device::kManagerDevice);
 static_assert(device::kCharMajor == 231 && device::kCharMinor == 192);
 
 struct Rule {
@@ -37,6 +39,7 @@ struct Rule {
 // hardware would appear beside our device without belonging to it.
 constexpr Rule kRules[] = {
     {"/dev/infiniband/uverbs0"sv, Rule::kExact, Claim::kDevice},
+    {"/dev/infiniband/rdma_cm"sv, Rule::kExact, Claim::kManager},
     {"/dev/char/231:192"sv, Rule::kExact, Claim::kDeviceLink},
     {"/sys/class/infiniband"sv, Rule::kPrefix, Claim::kTree},
     {"/dev/infiniband"sv, Rule::kSubtree, Claim::kTree},
@@ -100,6 +103,9 @@ bool mentions_device(const char* path) noexcept {
                 break;
             case kNodeName[0]:
                 if (begins(path, kNodeName)) return true;
+                break;
+            case kManagerName[0]:
+                if (begins(path, kManagerName)) return true;
                 break;
             case kNumberName[0]:
                 if (begins(path, kNumberName)) return true;

@@ -18,6 +18,7 @@ enum class Claim {
     kNone,        // the host's
     kTree,        // in the discovery tree
     kDevice,      // the character device
+    kManager,     // that of rdma_cm
     kDeviceLink,  // a symbolic link to it; the device, for calls that follow links
 };
 

@@ -119,7 +119,7 @@ void Resolved::resolve(Follow follow) noexcept {
     if (claim == Claim::kDeviceLink && (follow == Follow::kYes || steps.trailing_slash)) {
         claim = Claim::kDevice;
     }
-    if (claim == Claim::kDevice && steps.trailing_slash) {
+    if ((claim == Claim::kDevice || claim == Claim::kManager) && steps.trailing_slash) {
         kind_ = Kind::kError;
         error_ = ENOTDIR;
         return;
@@ -134,7 +134,9 @@ void Resolved::resolve(Follow follow) noexcept {
         return;
     }
     SOFTHCA_ASSERT(text_.c_str()[0] == '/' && root_ != nullptr);
-    kind_ = claim == Claim::kDevice ? Kind::kDevice : Kind::kTree;
+    kind_ = claim == Claim::kDevice    ? Kind::kDevice
+            : claim == Claim::kManager ? Kind::kManager
+                                       : Kind::kTree;
     directory_ = AT_FDCWD;
     path_ = text_.c_str();
 }

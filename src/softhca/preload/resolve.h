@@ -28,10 +28,11 @@ enum class Follow { kYes, kNo };  // whether a symbolic link at the end of the p
 class Resolved {
 public:
     enum class Kind {
-        kHost,    // the host's; directory() and path() may have been changed
-        kTree,    // ours; path() is the file in the tree
-        kDevice,  // the character device; path() is the file that represents it in the tree
-        kError,   // the call fails with error()
+        kHost,     // the host's; directory() and path() may have been changed
+        kTree,     // ours; path() is the file in the tree
+        kDevice,   // the character device; path() is the file that represents it in the tree
+        kManager,  // that of rdma_cm; as kDevice
+        kError,    // the call fails with error()
     };
 
     Resolved(int directory, const char* path, Follow follow) noexcept;
@@ -40,9 +41,9 @@ public:
     Resolved& operator=(const Resolved&) = delete;
 
     Kind kind() const noexcept { return kind_; }
-    bool ours() const noexcept { return kind_ == Kind::kTree || kind_ == Kind::kDevice; }
+    bool ours() const noexcept { return kind_ == Kind::kTree || device(); }
     bool failed() const noexcept { return kind_ == Kind::kError; }
-    bool device() const noexcept { return kind_ == Kind::kDevice; }
+    bool device() const noexcept { return kind_ == Kind::kDevice || kind_ == Kind::kManager; }
     int error() const noexcept { return error_; }
     int fail() const noexcept;  // sets errno, returns -1
 

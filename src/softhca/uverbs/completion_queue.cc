@@ -71,7 +71,8 @@ std::uint32_t entries_for(std::uint32_t cqe) noexcept {
 
 int create_comp_channel(Command& command) noexcept {
     int fd = -1;
-    if (engine::open_channel(command.fabric(), command.context.record, false, &fd) == kNone)
+    if (engine::open_channel(command.fabric(), command.context.record,
+                             device::ChannelKind::kCompletion, &fd) == kNone)
         return errno;
     ib_uverbs_create_comp_channel_resp response{};
     response.fd = static_cast<std::uint32_t>(fd);
@@ -90,8 +91,9 @@ int create_cq(Command& command) noexcept {
     if (const int error = check_driver_request(driver)) return error;
     std::uint32_t channel = kNone;
     if (request.channel >= 0) {
-        channel = engine::find_channel(command.fabric(), request.channel, false);
-        if (channel == kNone) return EBADF;
+        channel = engine::find_channel(request.channel);
+        if (!engine::is_channel(command.segment(), channel, device::ChannelKind::kCompletion))
+            return EBADF;
     }
     std::uint32_t index;
     auto& table = command.segment().cqs;

@@ -90,7 +90,8 @@ int get_context(Command& command) noexcept {
     if (!record) return ENOMEM;
     SOFTHCA_ASSERT(index < device::kMaxContexts);
     int async_fd = -1;
-    const std::uint32_t channel = engine::open_channel(command.fabric(), index, true, &async_fd);
+    const std::uint32_t channel = engine::open_channel(
+        command.fabric(), index, device::ChannelKind::kAsynchronous, &async_fd);
     if (channel == kNone) {
         device::free_item(command.segment().contexts, *record);
         return ENOMEM;

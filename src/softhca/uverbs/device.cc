@@ -230,7 +230,7 @@ int descriptor_of(const DeviceContext& context) noexcept {
 
 void closing(int fd) noexcept {
     if (Fabric* fabric = Fabric::current()) {
-        const std::uint32_t channel = owns(fd) ? kNone : engine::find_channel(*fabric, fd, true);
+        const std::uint32_t channel = owns(fd) ? kNone : engine::find_channel(fd);
         if (channel != kNone) {
             engine::close_channel(*fabric, channel);
             return;

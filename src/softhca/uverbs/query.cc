@@ -110,8 +110,7 @@ int query_port(Command& command) noexcept {
     out.sm_lid = port.sm_lid();
     out.state = IBV_PORT_ACTIVE;
     out.max_mtu = IBV_MTU_4096;
-    // The largest MTU that fits an interface of 1500 bytes (mlx5_query_port_roce).
-    out.active_mtu = ethernet ? IBV_MTU_1024 : IBV_MTU_4096;
+    out.active_mtu = port.active_mtu();
     out.max_vl_num = 4;
     out.subnet_timeout = 18;
     out.active_width = 2;   // 4x

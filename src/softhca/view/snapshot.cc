@@ -3,8 +3,10 @@
 // every index is checked and every text is bounded.
 #include "softhca/view/snapshot.h"
 
+#include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
+#include <rdma/rdma_user_cm.h>
 #include <time.h>
 
 #include <algorithm>
@@ -97,6 +99,37 @@ std::string printable(std::string_view text) {
 
 const char* srq_type(std::uint32_t type) {
     return type == IBV_SRQT_BASIC ? "basic" : type == IBV_SRQT_XRC ? "XRC" : "?";
+}
+
+const char* port_space(std::uint32_t space) {
+    switch (space) {
+        case RDMA_PS_TCP:
+            return "tcp";
+        case RDMA_PS_UDP:
+            return "udp";
+        case RDMA_PS_IPOIB:
+            return "ipoib";
+        case RDMA_PS_IB:
+            return "ib";
+        default:
+            return "?";
+    }
+}
+
+const char* connection_state(device::CmState state) {
+    constexpr const char* kNames[] = {"idle",    "bound",     "resolved",
+                                      "routed",  "listening", "requested",
+                                      "replied", "connected", "disconnected"};
+    const auto index = static_cast<std::size_t>(state);
+    return index < std::size(kNames) ? kNames[index] : "?";
+}
+
+std::string address_text(const device::CmAddress& address) {
+    char text[INET6_ADDRSTRLEN];
+    if (address.family != AF_INET && address.family != AF_INET6) return {};
+    if (inet_ntop(address.family, address.ip, text, sizeof text) == nullptr) return {};
+    const std::string port = ":" + std::to_string(ntohs(address.port));
+    return address.family == AF_INET ? text + port : "[" + std::string(text) + "]" + port;
 }
 
 class Reader {
@@ -227,6 +260,14 @@ public:
              });
     }
 
+    void read_connections() {
+        each(segment_.cm_ids, [&](std::uint32_t index, const device::CmId& id, ProcessUse& owner) {
+            out_.connections.push_back({index, owner.pid, port_space(id.port_space),
+                                        connection_state(id.state), address_text(id.source),
+                                        address_text(id.destination)});
+        });
+    }
+
     void read_the_rest() {
         for (const ContextUse& context : out_.contexts) {
             SOFTHCA_ASSERT(process_of_.contains(context.slot) || context.pid == 0,
@@ -296,6 +337,7 @@ Snapshot take_snapshot(const FabricFile& fabric, const device::Segment& segment)
     reader.read_qps();
     reader.read_cqs();
     reader.read_srqs();
+    reader.read_connections();
     reader.read_the_rest();
     return snapshot;
 }

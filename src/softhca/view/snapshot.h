@@ -83,6 +83,15 @@ struct SrqUse {
     CounterValues counters;
 };
 
+// An id of rdma_cm.
+struct ConnectionUse {
+    std::uint32_t number = 0;
+    int pid = 0;
+    const char* space = "";
+    const char* state = "";
+    std::string source, destination;  // "127.0.0.1:7471"; empty without an address
+};
+
 struct Snapshot {
     std::string fabric;
     std::uint64_t age_ns = 0;
@@ -91,6 +100,7 @@ struct Snapshot {
     std::vector<QpUse> qps;
     std::vector<CqUse> cqs;
     std::vector<SrqUse> srqs;
+    std::vector<ConnectionUse> connections;
 };
 
 Snapshot take_snapshot(const FabricFile& fabric, const device::Segment& segment);

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "softhca/rdmacm/address.h"
+
+#include <endian.h>
+#include <netinet/in.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "softhca/base/assert.h"
+#include "softhca/base/libc.h"
+#include "softhca/device/port.h"
+
+namespace softhca::rdmacm {
+namespace {
+
+constexpr std::uint16_t kFirstPort = 32768, kLastPort = 60999;  // as ip_local_port_range has them
+
+std::size_t ip_bytes(const CmAddress& address) noexcept {
+    return address.family == AF_INET ? sizeof(in_addr) : sizeof(in6_addr);
+}
+
+// A socket to ask the host with. Bare system calls, as a program's own library may take the place
+// of bind() and connect() (librspreload.so).
+class Question {
+public:
+    explicit Question(int family) noexcept
+        : fd_(libc::socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {}
+    ~Question() {
+        if (fd_ >= 0) libc::close(fd_);
+    }
+    Question(const Question&) = delete;
+    Question& operator=(const Question&) = delete;
+
+    bool may_bind(const CmAddress& address) const noexcept {
+        sockaddr_storage text{};
+        const std::size_t size = write_address(address, &text);
+        return ::syscall(SYS_bind, fd_, &text, size) == 0;
+    }
+    bool source_towards(const CmAddress& address, CmAddress* out) const noexcept {
+        sockaddr_storage text{};
+        std::size_t size = write_address(address, &text);
+        if (::syscall(SYS_connect, fd_, &text, size) != 0) return false;
+        socklen_t room = sizeof text;
+        return ::syscall(SYS_getsockname, fd_, &text, &room) == 0 &&
+               read_address(&text, room, out) == 0;
+    }
+
+private:
+    const int fd_;
+};
+
+// The port's own addresses: that of its interface, and the link-local one that its GIDs show.
+bool is_of_port(const device::Segment& segment, const CmAddress& address) noexcept {
+    const device::Port port = device::port_of(segment);
+    if (address.family == AF_INET) {
+        const std::uint32_t own = htobe32(port.ipv4());
+        return std::memcmp(address.ip, &own, sizeof own) == 0;
+    }
+    std::uint8_t gid[16];
+    port.gid(1).copy_to(gid);
+    return port.is_ethernet() && std::memcmp(gid, address.ip, sizeof gid) == 0;
+}
+
+std::uint16_t random_port() noexcept {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    std::uint64_t mixed = static_cast<std::uint64_t>(now.tv_nsec) * 0x9e37'79b9'7f4a'7c15ULL;
+    mixed ^= mixed >> 29;
+    return static_cast<std::uint16_t>(kFirstPort + mixed % (kLastPort - kFirstPort + 1));
+}
+
+}  // namespace
+
+int read_address(const void* from, std::size_t size, CmAddress* out) noexcept {
+    sa_family_t family;
+    if (size < sizeof family) return EINVAL;
+    std::memcpy(&family, from, sizeof family);
+    *out = {};
+    if (family == AF_INET) {
+        sockaddr_in in;
+        if (size < sizeof in) return EINVAL;
+        std::memcpy(&in, from, sizeof in);
+        out->port = in.sin_port;
+        std::memcpy(out->ip, &in.sin_addr, sizeof in.sin_addr);
+    } else if (family == AF_INET6) {
+        sockaddr_in6 in;
+        if (size < sizeof in) return EINVAL;
+        std::memcpy(&in, from, sizeof in);
+        out->port = in.sin6_port;
+        out->scope = in.sin6_scope_id;
+        std::memcpy(out->ip, &in.sin6_addr, sizeof in.sin6_addr);
+    } else {
+        return EAFNOSUPPORT;
+    }
+    out->family = family;
+    return 0;
+}
+
+std::size_t write_address(const CmAddress& address, void* to) noexcept {
+    if (address.family == AF_INET) {
+        sockaddr_in in{};
+        in.sin_family = AF_INET;
+        in.sin_port = address.port;
+        std::memcpy(&in.sin_addr, address.ip, sizeof in.sin_addr);
+        std::memcpy(to, &in, sizeof in);
+        return sizeof in;
+    }
+    if (address.family != AF_INET6) return 0;
+    sockaddr_in6 in{};
+    in.sin6_family = AF_INET6;
+    in.sin6_port = address.port;
+    in.sin6_scope_id = address.scope;
+    std::memcpy(&in.sin6_addr, address.ip, sizeof in.sin6_addr);
+    std::memcpy(to, &in, sizeof in);
+    return sizeof in;
+}
+
+bool is_any(const CmAddress& address) noexcept {
+    for (std::size_t i = 0; i < ip_bytes(address); ++i)
+        if (address.ip[i] != 0) return false;
+    return true;
+}
+
+bool is_loopback(const CmAddress& address) noexcept {
+    if (address.family == AF_INET) return address.ip[0] == 127;
+    return std::memcmp(address.ip, &in6addr_loopback, sizeof in6addr_loopback) == 0;
+}
+
+bool is_same_host(const CmAddress& a, const CmAddress& b) noexcept {
+    return a.family == b.family && std::memcmp(a.ip, b.ip, ip_bytes(a)) == 0;
+}
+
+bool is_of_fabric(Locked& connections, const CmAddress& address) noexcept {
+    if (is_any(address) || is_loopback(address) || is_of_port(connections.segment(), address) ||
+        Question(address.family).may_bind([&] {
+            CmAddress host = address;
+            host.port = 0;
+            return host;
+        }()))
+        return true;
+    // Containers that share a fabric have addresses of their own.
+    bool found = false;
+    connections.each([&](const CmId& id) {
+        found = found || (id.has_device && is_same_host(id.source, address));
+    });
+    return found;
+}
+
+CmAddress source_towards(const CmAddress& destination) noexcept {
+    CmAddress source = destination;
+    if (!is_loopback(destination) && !is_any(destination))
+        Question(destination.family).source_towards(destination, &source);
+    source.port = 0;
+    return source;
+}
+
+// As cma.c: cma_check_port. Wildcards, which the loopback address is, too, take the port of all
+// addresses of both families, unless both ids keep to theirs.
+int check_port(Locked& connections, const CmId& id, const CmAddress& address,
+               bool may_share) noexcept {
+    const auto is_wild = [](const CmAddress& each) { return is_any(each) || is_loopback(each); };
+    int error = 0;
+    connections.each([&](const CmId& other) {
+        if (error != 0 || &other == &id || other.state == CmState::kIdle || other.is_passive ||
+            other.port_space != id.port_space || other.source.port != address.port ||
+            (may_share && other.reuse_address) ||
+            (id.one_family && other.one_family && other.source.family != address.family))
+            return;
+        if (is_wild(address) || is_wild(other.source))
+            error = EADDRNOTAVAIL;
+        else if (is_same_host(other.source, address))
+            error = EADDRINUSE;
+    });
+    return error;
+}
+
+int bind(Locked& connections, CmId& id, const CmAddress& address) noexcept {
+    CmAddress wanted = address;
+    if (!is_of_fabric(connections, address)) return EADDRNOTAVAIL;
+    if (address.port != 0) {
+        if (const int error = check_port(connections, id, wanted, id.reuse_address)) return error;
+    } else {
+        constexpr unsigned kPorts = kLastPort - kFirstPort + 1;
+        std::uint16_t port = random_port();
+        unsigned tried = 0;
+        for (; tried < kPorts; ++tried) {
+            wanted.port = htobe16(port);
+            if (check_port(connections, id, wanted, false) == 0) break;
+            port = port == kLastPort ? kFirstPort : static_cast<std::uint16_t>(port + 1);
+        }
+        if (tried == kPorts) return EADDRNOTAVAIL;
+    }
+    id.source = wanted;
+    id.state = CmState::kBound;
+    // cma_any_addr(): the loopback address, too, belongs to no device until it is resolved.
+    id.has_device = !is_any(wanted) && !is_loopback(wanted);
+    return 0;
+}
+
+CmId* find_listener(Locked& connections, std::uint32_t port_space,
+                    const CmAddress& destination) noexcept {
+    CmId *exact = nullptr, *wild = nullptr;
+    connections.each([&](CmId& id) {
+        if (id.state != CmState::kListening || id.port_space != port_space ||
+            id.source.port != destination.port)
+            return;
+        if (id.source.family != destination.family) {
+            if (id.source.family == AF_INET6 && is_any(id.source) && !id.one_family) wild = &id;
+        } else if (is_same_host(id.source, destination)) {
+            exact = &id;
+        } else if (is_any(id.source)) {
+            wild = &id;
+        }
+    });
+    return exact != nullptr ? exact : wild;
+}
+
+unsigned gid_index_of(const device::Segment& segment, const CmAddress& address) noexcept {
+    if (!device::port_of(segment).is_ethernet()) return 0;
+    return address.family == AF_INET6 ? 1 : 3;  // RoCE v2, which cma.c takes since Linux 4.13
+}
+
+}  // namespace softhca::rdmacm

@@ -1,0 +1,190 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: BSD-2-Clause
+"""rdma_cm on softhca: the programs of rdmacm-utils, which rdma-core ships beside librdmacm, and
+perftest's -R. Server and client are processes that find each other by an address of this host, on
+an InfiniBand port and on an Ethernet port.
+
+Both sides must exit with 0, report no error, and say that they moved what they were asked to.
+"""
+
+import glob
+import re
+import sys
+import time
+from pathlib import Path
+
+from harness import DEVICE, Failure, Mode, Suite
+from program import describe
+
+PORTS = ("infiniband", "roce")
+ERROR = re.compile(r"fail|couldn't|cannot|unable|error|not support|invalid|mismatch|problem|unexpected", re.I)
+
+
+def main():
+    suite = Suite("rdmacm", __doc__.partition("\n\n")[0])
+    for port in PORTS:
+        for title, function, *arguments in cases(suite.full):
+            suite.case(f"{title}, {port}", function, suite, Mode(port=port), *arguments)
+    return suite.main()
+
+
+def cases(full):
+    count = 1000
+    yield "rping", rping, "127.0.0.1", count
+    yield "rping over IPv6", rping, "::1", count
+    yield "rping, a persistent server", rping_persistent, 20 if full else 5
+    yield "ucmatose", exchange, "ucmatose", ("-C", 50, "-S", 4096, "-c", 10)
+    yield "ucmatose, IDs of its own QPs", exchange, "ucmatose", ("-C", 10, "-c", 4, "-m")
+    yield "udaddy", udaddy, ("-C", 20, "-S", 1024, "-c", 4)
+    yield "cmtime", cmtime, 1000 if full else 100
+    yield "rdma_client", hello, "rdma_server", "rdma_client"
+    yield "rdma_xclient", hello, "rdma_xserver", "rdma_xclient"
+    yield "rstream", stream, "rstream", ()
+    yield "rstream, blocking", stream, "rstream", ("-T", "b")
+    yield "riostream", stream, "riostream", ()
+    yield "a TCP program by librspreload.so", tcp_program, 200 if full else 20
+    yield "mckey is refused", mckey
+    for program in ("ib_send_lat", "ib_write_bw", "ib_read_lat", "ib_atomic_bw"):
+        yield f"{program} -R", perftest, program
+    yield "ib_send_bw -R, datagrams", perftest, "ib_send_bw", "-c", "UD"
+
+
+def start_server(suite, mode, argv, port, environment=None):
+    """A server on the device, once somebody listens on that port by rdma_cm."""
+    server = suite.start(argv, mode=mode, title="server", environment=environment)
+    deadline = time.monotonic() + suite.scaled(20)
+    while True:
+        found = suite.stat() or {}
+        if any(each["state"] == "listening" and each["source"].endswith(f":{port}")
+               for each in found.get("connections", [])):
+            return server
+        if not server.running():
+            server.wait(1)
+            raise Failure(f"the server ended before it listened\n{server.describe()}")
+        if time.monotonic() > deadline:
+            raise Failure(f"the server does not listen on {port}\n{server.describe()}")
+
+
+def pair(suite, mode, server, client, port, seconds=60, environment=None):
+    both = [start_server(suite, mode, server, port, environment)]
+    both.append(suite.start(client, mode=mode, title="client", environment=environment))
+    suite.finish(both, seconds)
+    suite.refuse_failures(both, seconds)
+    for program in both:
+        for line in program.output().splitlines():
+            if ERROR.search(line):
+                raise Failure(f"the {program.title} reports: {line.strip()}\n{describe(both)}")
+    return both
+
+
+def rping(suite, mode, address, count):
+    suite.need("rping")
+    port = suite.free_port()
+    common = ["-a", address, "-p", port, "-C", count, "-v", "-V"]
+    server, client = pair(suite, mode, ["rping", "-s", *common], ["rping", "-c", *common], port)
+    for program in (server, client):
+        # A thread of its own prints the end, perhaps into one of the lines.
+        seen = len(re.findall(r"rdma-ping-\d+: ", program.output()))
+        if not count - 1 <= seen <= count or f"rdma-ping-{count - 1}" not in program.output():
+            raise Failure(f"{seen} of {count} pings at the {program.title}\n{describe([server, client])}")
+    return f"{count} pings"
+
+
+def rping_persistent(suite, mode, clients):
+    """The server stays for the next client. It remembers one request at a time, so they come in turn."""
+    suite.need("rping")
+    port = suite.free_port()
+    server = start_server(suite, mode, ["rping", "-s", "-P", "-a", "127.0.0.1", "-p", port], port)
+    for _ in range(clients):
+        suite.run(["rping", "-c", "-a", "127.0.0.1", "-p", port, "-C", 20, "-V"], mode=mode, title="client")
+    if not server.running():
+        raise Failure(f"the server has ended\n{server.describe()}")
+    left = [each for each in suite.stat()["connections"] if each["state"] == "connected"]
+    if left:
+        raise Failure(f"connections are left: {left}\n{server.describe()}")
+    return f"{clients} clients"
+
+
+def exchange(suite, mode, program, options):
+    suite.need(program)
+    port = suite.free_port()
+    argv = [program, "-p", port, *options]
+    successful(pair(suite, mode, argv, [*argv, "-s", "127.0.0.1"], port))
+
+
+def successful(both):
+    for side in both:
+        if "return status 0" not in side.output():
+            raise Failure(f"the {side.title} does not report its success\n{describe(both)}")
+
+
+def udaddy(suite, mode, options):
+    """Its port is the same always; -p is the port space."""
+    suite.need("udaddy")
+    successful(pair(suite, mode, ["udaddy", *options], ["udaddy", *options, "-s", "127.0.0.1"], 7174))
+
+
+def cmtime(suite, mode, connections):
+    """The server stays."""
+    suite.need("cmtime")
+    port = suite.free_port()
+    server = start_server(suite, mode, ["cmtime", "-p", port, "-c", connections], port)
+    client = suite.run(["cmtime", "-p", port, "-c", connections, "-s", "127.0.0.1"], mode=mode, title="client")
+    found = re.search(r"^connect +: +([\d.]+)", client.output(), re.M)
+    if not found or not server.running():
+        raise Failure(f"no times, or no server\n{describe([server, client])}")
+    return f"{connections} connections in {found[1]} ms"
+
+
+def hello(suite, mode, server, client):
+    suite.need(server, client)
+    port = suite.free_port()
+    _, done = pair(suite, mode, [server, "-p", port], [client, "-s", "127.0.0.1", "-p", port], port)
+    if not re.search(r"end 0\b", done.output()):
+        raise Failure(f"the client does not report its success\n{done.describe()}")
+
+
+def stream(suite, mode, program, options):
+    suite.need(program)
+    port = suite.free_port()
+    argv = [program, "-p", port, *options]
+    _, client = pair(suite, mode, argv, [*argv, "-s", "127.0.0.1"], port, seconds=120)
+    rows = re.findall(r"^\w+( +\w+){4} +[\d.]+s +[\d.]+ +[\d.]+$", client.output(), re.M)
+    if len(rows) < 8:
+        raise Failure(f"{len(rows)} rows\n{client.describe(60)}")
+    return f"{len(rows)} rows"
+
+
+def tcp_program(suite, mode, rounds):
+    """A program that knows nothing of RDMA, whose sockets librspreload.so makes rsockets."""
+    libraries = glob.glob("/usr/lib/*/rsocket/librspreload.so")
+    if not libraries:
+        raise Failure("librspreload.so is not installed")
+    program = suite.scratch("tcp") / "tcp_echo"
+    source = Path(__file__).resolve().parent / "tcp_echo.c"
+    suite.run_plain(["cc", "-std=gnu11", "-O1", "-Wall", "-o", program, source], seconds=60)
+    port = suite.free_port()
+    environment = {"LD_PRELOAD": libraries[0]}
+    server, client = pair(suite, mode, [program, port], [program, port, rounds], port, environment=environment)
+    if f"client: {rounds} rounds" not in client.output():
+        raise Failure(f"it did not come to its end\n{describe([server, client])}")
+
+
+def mckey(suite, mode):
+    suite.need("mckey")
+    program = suite.start(["mckey", "-m", "239.1.2.3", "-b", "127.0.0.1"], mode=mode)
+    suite.finish([program], 20)
+    if program.timed_out or program.code == 0 or "not supported" not in program.output():
+        raise Failure(f"no clear refusal\n{program.describe()}")
+    return "Operation not supported"
+
+
+def perftest(suite, mode, program, *options):
+    suite.need(program)
+    port = suite.free_port()
+    argv = [program, "-R", "-d", DEVICE, "-p", port, "-F", "-n", 1000, *options]
+    pair(suite, mode, argv, [*argv, "127.0.0.1"], port, seconds=90)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
