@@ -198,9 +198,13 @@ struct QpAttributes {
     std::uint8_t sgid_index, hop_limit, traffic_class, ah_port;
 };
 
+// QueuePair.type of the two sides of DC, for which programs ask as IB_UVERBS_QPT_DRIVER. A DCI is
+// connected to one DCT after the other: each request names it.
+inline constexpr std::uint32_t kDciType = 0xd0, kDctType = 0xd1;
+
 struct alignas(128) QueuePair {
     ObjectHead head;
-    std::uint32_t number, type;  // type: enum ib_uverbs_qp_type
+    std::uint32_t number, type;  // type: enum ib_uverbs_qp_type, or one of those above
     std::uint32_t alias_of;      // an XRC target opened by number: the original QP, or kNone
     std::uint32_t pd, send_cq, recv_cq, srq;
     std::uint32_t xrcd, xrcd_handle;  // XRC targets: the domain, and the handle that names it
@@ -212,6 +216,7 @@ struct alignas(128) QueuePair {
     std::uint32_t max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline;
     std::uint32_t scatter_recv, scatter_send;  // data bytes that fit the CQE: 0, 32 or 64
     std::uint64_t user_handle;
+    std::uint64_t access_key;  // DCT: what a request must know
     QueueMemory buffer, record;
 
     // Written by the owner's modify commands, and by a peer that finds a responder error (only ever
@@ -224,7 +229,8 @@ struct alignas(128) QueuePair {
     // The peer writes the responder's part, and the owner writes the requester's. They lie 128
     // bytes apart because processors fetch cache lines in pairs.
     // Responder: the rq_ fields are written under receive_lock, the others by the one connected
-    // requester.
+    // requester. A DCT has many at a time: of the others it uses only the counters, which may then
+    // miss some.
     alignas(128) SharedLock receive_lock;
     std::uint32_t rq_consumer;     // free-running
     std::uint32_t rq_posted_seen;  // last value read from the owner's record, perhaps outdated

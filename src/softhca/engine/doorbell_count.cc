@@ -17,7 +17,7 @@ namespace softhca::engine {
 namespace {
 
 unsigned transport_units(std::uint32_t type) noexcept {
-    if (type == IB_UVERBS_QPT_UD) return 3;       // the address vector
+    if (has_address_vector(type)) return 3;
     if (type == IB_UVERBS_QPT_XRC_INI) return 1;  // the SRQ number
     return 0;
 }

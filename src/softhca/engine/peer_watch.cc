@@ -30,7 +30,8 @@ std::uint64_t patience_ns(const QueuePair& qp) noexcept {
 bool waits_for_peer(const QueuePair& qp) noexcept {
     const std::uint32_t state = qp.state.load(std::memory_order_acquire);
     return qp.type != IB_UVERBS_QPT_UD && qp.type != IB_UVERBS_QPT_XRC_INI &&
-           state >= IBV_QPS_RTR && state <= IBV_QPS_SQE;
+           qp.type != device::kDciType && qp.type != device::kDctType && state >= IBV_QPS_RTR &&
+           state <= IBV_QPS_SQE;
 }
 
 }  // namespace

@@ -137,7 +137,8 @@ bool take_for(Fabric& fabric, const QueuePair& requester, QueuePair& target, con
                                  "the queue stays locked for datagrams only");
             if (datagram) return true;
             if (receive.srq != kNone) {
-                if (!by_packets()) return true;  // it is delivered as soon as it is taken
+                // It is delivered as soon as it is taken; and a DCT may have several.
+                if (!by_packets() || target.type == device::kDctType) return true;
                 mark_in_flight(fabric, target, receive.counter, receive.srq);
             }
             // marked in flight

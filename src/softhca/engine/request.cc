@@ -63,6 +63,7 @@ bool allowed(std::uint32_t type, std::uint8_t opcode) noexcept {
     switch (type) {
         case IB_UVERBS_QPT_RC:
         case IB_UVERBS_QPT_XRC_INI:
+        case device::kDciType:
             return is_send(opcode) || is_rdma(opcode) || is_atomic(opcode);
         case IB_UVERBS_QPT_UC:
             return is_send(opcode) || (is_rdma(opcode) && opcode != MLX5_OPCODE_RDMA_READ);
@@ -77,7 +78,7 @@ bool allowed(std::uint32_t type, std::uint8_t opcode) noexcept {
 std::uint32_t transport_units(std::uint32_t type, std::uint8_t opcode,
                               const Cursor& first) noexcept {
     std::uint32_t units = type == IB_UVERBS_QPT_XRC_INI ? 1 : 0;
-    if (type == IB_UVERBS_QPT_UD)
+    if (has_address_vector(type))
         units += be32toh(load<std::uint32_t>(first.at() + 8)) & kExtendedAv ? 3 : 1;
     if (is_rdma(opcode)) units += 1;
     if (is_atomic(opcode)) units += 2;
@@ -88,6 +89,7 @@ void decode_address_vector(Cursor& cursor, Request& request) noexcept {
     // struct mlx5_wqe_av; the extended part follows only if the bit says so.
     const std::byte* av = cursor.at();
     request.ud.qkey = be32toh(load<std::uint32_t>(av));
+    request.ud.access_key = be64toh(load<std::uint64_t>(av));
     const std::uint32_t dqp = be32toh(load<std::uint32_t>(av + 8));
     request.ud.qpn = dqp & 0xffffff;
     request.ud.service_level = static_cast<std::uint8_t>(av[12]) & 0xf;
@@ -158,6 +160,10 @@ std::uint8_t add_gather(Fabric& fabric, const QueuePair& qp, Cursor& cursor, std
 
 }  // namespace
 
+bool has_address_vector(std::uint32_t type) noexcept {
+    return type == IB_UVERBS_QPT_UD || type == device::kDciType;
+}
+
 std::uint32_t entry_units(const LocalQp& local, std::uint16_t counter) noexcept {
     const Cursor cursor(local, counter);
     return be32toh(load<std::uint32_t>(cursor.at() + 4)) & 0x3f;
@@ -194,7 +200,7 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
     if (!allowed(qp.type, request.opcode)) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     cursor.advance(1);
     std::uint32_t left = request.units - 1;
-    if (qp.type == IB_UVERBS_QPT_UD && !left) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    if (has_address_vector(qp.type) && !left) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     const std::uint32_t transport = transport_units(qp.type, request.opcode, cursor);
     if (transport > left) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     left -= transport;
@@ -203,7 +209,7 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
         request.srq_number = be32toh(load<std::uint32_t>(cursor.at())) & 0xffffff;
         cursor.advance(1);
     }
-    if (qp.type == IB_UVERBS_QPT_UD) {
+    if (has_address_vector(qp.type)) {
         decode_address_vector(cursor, request);
         const device::Port port = device::port_of(fabric.segment());
         if (port.is_ethernet()) address_by_gid(port, request);

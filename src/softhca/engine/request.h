@@ -27,10 +27,11 @@ T load(const std::byte* from) noexcept {
 // The header in front of a datagram's payload on an Ethernet port, in UdAddress::service_level.
 inline constexpr std::uint8_t kRoceV1 = 0, kRoceV2OverIpv6 = 1, kRoceV2OverIpv4 = 2;
 
-// Where a UD request goes, and what its header says. has_grh and service_level are set for all
-// transports.
+// Where a UD or DC request goes, and what its header says. has_grh and service_level are set for
+// all transports.
 struct UdAddress {
     std::uint32_t qpn, qkey, flow_label;
+    std::uint64_t access_key;  // DC, in the place of the Q_Key
     std::uint16_t dlid;
     std::uint8_t service_level, traffic_class, hop_limit, sgid_index;
     bool has_grh;
@@ -59,6 +60,14 @@ struct Request {
     bool signalled() const noexcept { return control & MLX5_WQE_CTRL_CQ_UPDATE; }
     bool solicited() const noexcept { return control & MLX5_WQE_CTRL_SOLICITED; }
 };
+
+// The requests of such QPs name their destination themselves.
+bool has_address_vector(std::uint32_t type) noexcept;
+
+// The number of the QP that the request goes to.
+inline std::uint32_t target_number(const device::QueuePair& qp, const Request& request) noexcept {
+    return has_address_vector(qp.type) ? request.ud.qpn : qp.attr.dest_qpn;
+}
 
 // Decodes the WQE at `counter`. Returns 0 or the syndrome (MLX5_CQE_SYNDROME_*) of the local error.
 // blocks, opcode and control are valid in either case. The caller is inside an epoch.

@@ -127,10 +127,6 @@ void begin_finish(LocalQp& local, std::uint32_t blocks) noexcept {
               opcode, syndrome);
 }
 
-std::uint32_t target_number(const QueuePair& qp, const Request& request) noexcept {
-    return qp.type == IB_UVERBS_QPT_UD ? request.ud.qpn : qp.attr.dest_qpn;
-}
-
 void count_request(QueuePair& qp, std::uint8_t opcode, std::size_t bytes,
                    unsigned gathers) noexcept {
     count(qp.send.bytes_sent, bytes);
@@ -172,8 +168,7 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     work.responder_event = response.event;
     finish_responder(fabric, work, false);  // now: its owner waits for it; if busy, finish() does
     count_request(qp, request.opcode, request.data.bytes, request.gathers);
-    if (response.answer == Answer::kError &&
-        (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI || response.local_error)) {
+    if (response.answer == Answer::kError && (reliable(qp.type) || response.local_error)) {
         complete_in_error(local, qp, counter, request.opcode, request.blocks, response.syndrome);
         return;
     }
@@ -229,8 +224,8 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
         case Answer::kSilent:
             if (response.target != device::kNone)
                 clear_in_flight(fabric.segment().qps[response.target]);
-            if (qp.type == IB_UVERBS_QPT_RC || qp.type == IB_UVERBS_QPT_XRC_INI) {
-                if (wait_for_response(fabric, local, qp)) return false;
+            if (reliable(qp.type)) {
+                if (wait_for_response(fabric, local, qp, target_number(qp, request))) return false;
                 complete_in_error(local, qp, counter, request.opcode, request.blocks,
                                   MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
                 return true;

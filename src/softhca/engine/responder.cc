@@ -29,12 +29,13 @@ std::uint32_t packets(const QueuePair& requester, std::size_t bytes) noexcept {
 
 QueuePair* find_target(Fabric& fabric, const QueuePair& requester,
                        const Request& request) noexcept {
-    const bool datagram = requester.type == IB_UVERBS_QPT_UD;
-    const std::uint32_t number = datagram ? request.ud.qpn : requester.attr.dest_qpn;
-    if ((datagram ? request.ud.dlid : requester.attr.dlid) != device::kLid) return nullptr;
-    QueuePair* target = find_receiver(fabric, number, partner_type(requester.type));
-    if (!target) return nullptr;
-    if (datagram) {
+    const std::uint16_t dlid =
+        has_address_vector(requester.type) ? request.ud.dlid : requester.attr.dlid;
+    if (dlid != device::kLid) return nullptr;
+    QueuePair* target =
+        find_receiver(fabric, target_number(requester, request), partner_type(requester.type));
+    if (!target || target->type == device::kDctType) return target;
+    if (requester.type == IB_UVERBS_QPT_UD) {
         // A Q_Key with the high bit set stands for the sender's own (IBTA 10.2.5).
         const std::uint32_t qkey =
             request.ud.qkey & 0x80000000u ? requester.attr.qkey : request.ud.qkey;
@@ -47,7 +48,7 @@ void acknowledge(QueuePair& requester, QueuePair& target, std::size_t bytes) noe
     const std::uint32_t n = packets(requester, bytes);
     SOFTHCA_DEBUG_ASSERT(n != 0, "a message of no bytes is one packet");
     requester.requester_psn += n;
-    target.responder_psn += n;
+    if (target.type != device::kDctType) target.responder_psn += n;
 }
 
 namespace {
@@ -74,6 +75,8 @@ void respond(Fabric& fabric, QueuePair& requester, Request& request, Response& r
         response.answer = Answer::kSilent;
         return;
     }
+    if (target->type == device::kDctType && target->access_key != request.ud.access_key)
+        return nak(fabric, *target, response, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, kNoEvent);
     if (is_send(request))
         respond_to_send(fabric, requester, *target, request, response);
     else

@@ -38,7 +38,12 @@ struct Response {
 
 // The type of the QP that one of this type is connected to.
 inline std::uint32_t partner_type(std::uint32_t type) noexcept {
-    return type == IB_UVERBS_QPT_XRC_INI ? std::uint32_t{IB_UVERBS_QPT_XRC_TGT} : type;
+    return type == IB_UVERBS_QPT_XRC_INI ? std::uint32_t{IB_UVERBS_QPT_XRC_TGT}
+           : type == device::kDciType    ? device::kDctType
+                                         : type;
+}
+inline bool reliable(std::uint32_t type) noexcept {
+    return type == IB_UVERBS_QPT_RC || type == IB_UVERBS_QPT_XRC_INI || type == device::kDciType;
 }
 // The QP with that number, as a peer of that type finds it: there, of the type, and it may receive.
 inline device::QueuePair* find_receiver(device::Fabric& fabric, std::uint32_t number,

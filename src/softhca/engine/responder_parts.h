@@ -25,10 +25,6 @@ inline Message message_of(const Request& request) noexcept {
             request.ud.service_level, request.ud.has_grh, request.source_lid};
 }
 
-inline bool reliable(std::uint32_t type) noexcept {
-    return type == IB_UVERBS_QPT_RC || type == IB_UVERBS_QPT_XRC_INI;
-}
-
 inline void nak(device::Fabric& fabric, device::QueuePair& target, Response& response,
                 std::uint8_t syndrome, std::uint32_t event) noexcept {
     response.answer = Answer::kError;
@@ -36,6 +32,8 @@ inline void nak(device::Fabric& fabric, device::QueuePair& target, Response& res
     response.target = static_cast<std::uint32_t>(&target - fabric.segment().qps.items);
     SOFTHCA_DEBUG_ASSERT(response.target < device::kMaxQps, "the target is in the table");
     SOFTHCA_DEBUG_ASSERT(syndrome != 0, "zero stands for no error");
+    // A DCT goes on for its other requesters.
+    if (target.type == device::kDctType) return;
     response.responder_failed = true;
     response.event = event;
 }

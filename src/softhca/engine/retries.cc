@@ -59,7 +59,7 @@ bool wait_after_rnr_nak(Fabric& fabric, LocalQp& local, QueuePair& qp, const Req
     if (qp.attr.rnr_retry != kInfiniteRnr || options().device.has(DeviceTrait::kRnrTimers))
         return true;
     // The responder has answered, so its QP is there.
-    QueuePair& target = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
+    QueuePair& target = fabric.segment().qps[target_number(qp, request) & (device::kMaxQps - 1)];
     if (!await_receive(fabric, local, target, request.srq_number)) return true;
     // The post ends the wait, however long the timer is.
     local.wait_until = 0;
@@ -68,10 +68,11 @@ bool wait_after_rnr_nak(Fabric& fabric, LocalQp& local, QueuePair& qp, const Req
     return true;
 }
 
-bool wait_for_response(Fabric& fabric, LocalQp& local, QueuePair& qp) noexcept {
+bool wait_for_response(Fabric& fabric, LocalQp& local, QueuePair& qp,
+                       std::uint32_t number) noexcept {
     const std::uint64_t now = device::now_ns();
-    const QueuePair& other = fabric.segment().qps[qp.attr.dest_qpn & (device::kMaxQps - 1)];
-    const bool there = other.head.live() && other.number == qp.attr.dest_qpn;
+    const QueuePair& other = fabric.segment().qps[number & (device::kMaxQps - 1)];
+    const bool there = other.head.live() && other.number == number;
     if (qp.attr.timeout == 0 && there) {
         wait_for(local, WaitReason::kNoResponse, now + kForEverPeriodNs);
         return true;

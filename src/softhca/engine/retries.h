@@ -20,9 +20,10 @@ inline void wait_for(LocalQp& local, WaitReason why, std::uint64_t until) noexce
 bool wait_after_rnr_nak(device::Fabric& fabric, LocalQp& local, device::QueuePair& qp,
                         const Request& request, std::uint8_t timer) noexcept;
 
-// The responder is silent: waits for the ack timeout, retry_cnt times more. False: these are used
-// up, so the request fails.
-bool wait_for_response(device::Fabric& fabric, LocalQp& local, device::QueuePair& qp) noexcept;
+// The responder, the QP of that number, is silent: waits for the ack timeout, retry_cnt times more.
+// False: these are used up, so the request fails.
+bool wait_for_response(device::Fabric& fabric, LocalQp& local, device::QueuePair& qp,
+                       std::uint32_t number) noexcept;
 
 // An unreliable message to QP `target` for which no receive is posted. True: hold it for now.
 bool hold(LocalQp& local, std::uint32_t target) noexcept;

@@ -76,7 +76,9 @@ void fill_qp(const Segment& segment, std::uint32_t index, Datagram* out) {
     out->u32(RDMA_NLDEV_ATTR_RES_SQ_PSN, qp.attr.sq_psn);
     if (has_peer || qp.type == IB_UVERBS_QPT_XRC_INI || qp.type == IB_UVERBS_QPT_XRC_TGT)
         out->u8(RDMA_NLDEV_ATTR_RES_PATH_MIG_STATE, kPathMigrated);
-    out->u8(RDMA_NLDEV_ATTR_RES_TYPE, static_cast<std::uint8_t>(qp.type));
+    const bool is_dc = qp.type == device::kDciType || qp.type == device::kDctType;
+    out->u8(RDMA_NLDEV_ATTR_RES_TYPE,
+            static_cast<std::uint8_t>(is_dc ? std::uint32_t{IB_UVERBS_QPT_DRIVER} : qp.type));
     out->u8(RDMA_NLDEV_ATTR_RES_STATE,
             static_cast<std::uint8_t>(qp.state.load(std::memory_order_acquire)));
 }

@@ -2,6 +2,7 @@
 // Modifies and queries QPs (IBTA 11.2.5; kernel: modify_qp in uverbs_cmd.c, mlx5_ib_modify_qp).
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5-abi.h>
 
 #include "softhca/base/assert.h"
 #include "softhca/base/options.h"
@@ -134,6 +135,7 @@ int enter(Command& command, QueuePair& qp, std::uint32_t index, std::uint32_t fr
     SOFTHCA_ASSERT(to != IBV_QPS_RESET, "reset() handles it");
     engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire);
     if (to == IBV_QPS_RTR && from == IBV_QPS_INIT) qp.responder_psn = qp.attr.rq_psn;
+    if (qp.type == device::kDctType) qp.attr.max_dest_rd_atomic = device::kMaxRdAtomic;
     if (to == IBV_QPS_RTS && from == IBV_QPS_RTR) qp.requester_psn = qp.attr.sq_psn;
     if (to == IBV_QPS_ERR) {
         device::epoch::Section section;
@@ -200,6 +202,15 @@ int modify_qp(Command& command) noexcept {
     if (request.base.attr_mask & ~((static_cast<std::uint32_t>(IBV_QP_DEST_QPN) << 1) - 1))
         return EOPNOTSUPP;  // rate limits
     if (const int error = modify(command, request.base)) return error;
+    std::uint32_t index;
+    const QueuePair* qp = find_qp(command, request.base.qp_handle, &index);
+    if (qp != nullptr && qp->type == device::kDctType &&
+        qp->state.load(std::memory_order_relaxed) == IBV_QPS_RTR) {
+        mlx5_ib_modify_qp_resp driver{};
+        driver.response_length = sizeof driver;
+        driver.dctn = qp->number;
+        if (const int error = command.driver_respond(driver)) return error;
+    }
     ib_uverbs_ex_modify_qp_resp response{};
     response.response_length = sizeof response;
     return command.respond(response);

@@ -6,6 +6,7 @@
 #include <rdma/ib_user_verbs.h>
 
 #include "softhca/base/assert.h"
+#include "softhca/device/segment.h"
 
 namespace softhca::uverbs {
 namespace {
@@ -15,7 +16,7 @@ struct Rule {
     std::uint32_t required, optional;
 };
 
-enum class Kind { kRc, kUc, kUd, kXrcInitiator, kXrcTarget };
+enum class Kind { kRc, kUc, kUd, kXrcInitiator, kXrcTarget, kDcInitiator, kDcTarget };
 
 Kind kind_of(std::uint32_t type) noexcept {
     switch (type) {
@@ -27,6 +28,10 @@ Kind kind_of(std::uint32_t type) noexcept {
             return Kind::kXrcInitiator;
         case IB_UVERBS_QPT_XRC_TGT:
             return Kind::kXrcTarget;
+        case device::kDciType:
+            return Kind::kDcInitiator;
+        case device::kDctType:
+            return Kind::kDcTarget;
         default:
             return Kind::kRc;
     }
@@ -69,6 +74,9 @@ Rule rtr_to_rts(Kind kind) noexcept {
             return {true, IBV_QP_SQ_PSN | retries, paths};
         case Kind::kXrcTarget:
             return {true, IBV_QP_SQ_PSN | IBV_QP_TIMEOUT, paths | IBV_QP_MIN_RNR_TIMER};
+        case Kind::kDcInitiator:
+        case Kind::kDcTarget:
+            break;  // dc_initiator(), dc_target()
     }
     return kForbidden;
 }
@@ -85,8 +93,42 @@ Rule within_rts(Kind kind) noexcept {
         case Kind::kRc:
         case Kind::kXrcTarget:
             return {true, 0, paths | IBV_QP_MIN_RNR_TIMER};
+        case Kind::kDcInitiator:
+        case Kind::kDcTarget:
+            break;
     }
     return kForbidden;
+}
+
+// As modify_dci_qp_is_ok of the kernel driver.
+Rule dc_initiator(std::uint32_t from, std::uint32_t to) noexcept {
+    const std::uint32_t common = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    if (from == IBV_QPS_RESET && to == IBV_QPS_INIT) return {true, common, 0};
+    if (from == IBV_QPS_INIT && to == IBV_QPS_INIT) return {true, 0, common};
+    if (from == IBV_QPS_INIT && to == IBV_QPS_RTR)
+        return {true, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX | IBV_QP_AV};
+    if (from == IBV_QPS_RTR && to == IBV_QPS_RTS)
+        return {true,
+                IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
+                    IBV_QP_SQ_PSN,
+                IBV_QP_MIN_RNR_TIMER};
+    if (from == IBV_QPS_RTS && to == IBV_QPS_RTS) return {true, 0, IBV_QP_MIN_RNR_TIMER};
+    return kForbidden;
+}
+
+// As mlx5_ib_modify_dct of the kernel driver, which ignores attributes that it does not need. There
+// is no way back.
+Rule dc_target(std::uint32_t from, std::uint32_t to) noexcept {
+    constexpr std::uint32_t kAll = IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
+                                   IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU;
+    std::uint32_t required = 0;
+    if (from == IBV_QPS_RESET && to == IBV_QPS_INIT)
+        required = IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+    else if (from == IBV_QPS_INIT && to == IBV_QPS_RTR)
+        required = IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU;
+    else
+        return kForbidden;
+    return {true, required, kAll & ~required};
 }
 
 Rule sqe_to_rts(Kind kind) noexcept {
@@ -97,7 +139,9 @@ Rule sqe_to_rts(Kind kind) noexcept {
 
 Rule rule(Kind kind, std::uint32_t from, std::uint32_t to) noexcept {
     SOFTHCA_ASSERT(from <= IBV_QPS_ERR && to <= IBV_QPS_ERR);
+    if (kind == Kind::kDcTarget) return dc_target(from, to);
     if (to == IBV_QPS_RESET || (to == IBV_QPS_ERR && from != IBV_QPS_RESET)) return {true, 0, 0};
+    if (kind == Kind::kDcInitiator) return dc_initiator(from, to);
     switch (from) {
         case IBV_QPS_RESET:
             return to == IBV_QPS_INIT ? reset_to_init(kind) : kForbidden;

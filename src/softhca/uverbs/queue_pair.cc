@@ -29,6 +29,8 @@
 
 namespace softhca::uverbs {
 
+using device::kDciType;
+using device::kDctType;
 using device::kNone;
 using device::QueuePair;
 
@@ -70,14 +72,32 @@ int read_create_request(Command& command, CreateRequest& out) noexcept {
     return command.driver_request(out.driver);
 }
 
-bool has_send_queue(std::uint32_t type) noexcept { return type != IB_UVERBS_QPT_XRC_TGT; }
+bool has_send_queue(std::uint32_t type) noexcept {
+    return type != IB_UVERBS_QPT_XRC_TGT && type != kDctType;
+}
 bool has_receive_queue(const ib_uverbs_create_qp& request) noexcept {
     return request.qp_type != IB_UVERBS_QPT_XRC_TGT && request.qp_type != IB_UVERBS_QPT_XRC_INI &&
-           !request.is_srq;
+           request.qp_type != kDciType && !request.is_srq;
+}
+
+// Which side of DC the driver asks for (process_vendor_flags of the kernel driver). 0: none.
+std::uint8_t dc_type(std::uint32_t flags) noexcept {
+    constexpr std::uint32_t kBoth = MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI;
+    switch (flags & kBoth) {
+        case MLX5_QP_FLAG_TYPE_DCT:
+            return kDctType;
+        case MLX5_QP_FLAG_TYPE_DCI:
+            return kDciType;
+        default:
+            return 0;
+    }
 }
 
 int check_type(std::uint32_t type) noexcept {
     switch (type) {
+        case kDciType:
+        case kDctType:
+            return 0;
         case IB_UVERBS_QPT_RC:
         case IB_UVERBS_QPT_UC:
         case IB_UVERBS_QPT_UD:
@@ -98,8 +118,11 @@ int check_sizes(const CreateRequest& request) noexcept {
     const mlx5_ib_create_qp& driver = request.driver;
     constexpr std::uint32_t kFlags = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_BFREG_INDEX |
                                      MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX;
-    if (driver.flags & MLX5_QP_FLAG_SIGNATURE) return EOPNOTSUPP;
-    if (driver.flags & ~kFlags) return EINVAL;
+    if (driver.flags & (MLX5_QP_FLAG_SIGNATURE | MLX5_QP_FLAG_DCI_STREAM)) return EOPNOTSUPP;
+    const bool is_dc = core.qp_type == kDciType || core.qp_type == kDctType;
+    constexpr std::uint32_t kDcFlags = MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI;
+    if (driver.flags & ~(is_dc ? kFlags | kDcFlags : kFlags)) return EINVAL;
+    if (core.qp_type == kDctType && !core.is_srq) return EINVAL;
     if (core.max_send_wr > device::kMaxQpWr || core.max_recv_wr > device::kMaxQpWr) return EINVAL;
     if (core.max_send_sge > most_sges() || core.max_recv_sge > most_sges()) return EINVAL;
     if (has_send_queue(core.qp_type)) {
@@ -137,7 +160,7 @@ int find_parts(Command& command, const ib_uverbs_create_qp& core, Parts& parts) 
     parts.pd = find(segment.pds, core.pd_handle);
     parts.send_cq = find(segment.cqs, core.send_cq_handle);
     if (!parts.pd || !parts.send_cq) return EINVAL;
-    if (core.qp_type == IB_UVERBS_QPT_XRC_INI) {
+    if (core.qp_type == IB_UVERBS_QPT_XRC_INI || core.qp_type == kDciType) {
         return 0;
     }
     parts.recv_cq = find(segment.cqs, core.recv_cq_handle);
@@ -205,6 +228,7 @@ void fill(const CreateRequest& request, const Parts& parts, QueuePair& qp) noexc
     qp.max_recv_sge = core.max_recv_sge;
     qp.max_inline = core.max_inline_data;
     qp.user_handle = core.user_handle;
+    if (core.qp_type == kDctType) qp.access_key = request.driver.access_key;
     if (has_send_queue(core.qp_type)) qp.sq_count = request.driver.sq_wqe_count;
     if (has_receive_queue(core) && core.max_recv_wr) {
         qp.rq_count = request.driver.rq_wqe_count;
@@ -222,7 +246,8 @@ int respond(Command& command, const QueuePair& qp, std::uint32_t index,
     if (const int error = command.driver_respond(driver)) return error;
     ib_uverbs_create_qp_resp core{};
     core.qp_handle = index;
-    core.qpn = qp.number;
+    // A DCT's number comes with the change to RTR (modify_qp.cc).
+    core.qpn = qp.type == kDctType ? 0 : qp.number;
     core.max_send_wr = qp.max_send_wr;
     core.max_recv_wr = qp.max_recv_wr;
     core.max_send_sge = qp.max_send_sge;
@@ -240,6 +265,9 @@ int respond(Command& command, const QueuePair& qp, std::uint32_t index,
 int create_qp(Command& command) noexcept {
     CreateRequest request;
     if (const int error = read_create_request(command, request)) return error;
+    if (request.core.qp_type == kDciType || request.core.qp_type == kDctType) return EINVAL;
+    if (request.core.qp_type == IB_UVERBS_QPT_DRIVER)
+        if (const std::uint8_t type = dc_type(request.driver.flags)) request.core.qp_type = type;
     if (const int error = check_type(request.core.qp_type)) return error;
     if (request.create_flags) return EOPNOTSUPP;
     if (const int error = check_sizes(request)) return error;

@@ -79,6 +79,10 @@ const char* qp_type(std::uint32_t type) {
             return "XRC_INI";
         case IB_UVERBS_QPT_XRC_TGT:
             return "XRC_TGT";
+        case device::kDciType:
+            return "DCI";
+        case device::kDctType:
+            return "DCT";
         default:
             return "?";
     }
@@ -199,7 +203,8 @@ public:
             use.type = qp_type(item.type);
             const std::uint32_t state = item.state.load(std::memory_order_relaxed);
             use.state = qp_state(state);
-            const bool connected = item.type != IB_UVERBS_QPT_UD && state >= IBV_QPS_RTR;
+            const bool connected = item.type != IB_UVERBS_QPT_UD && item.type != device::kDciType &&
+                                   item.type != device::kDctType && state >= IBV_QPS_RTR;
             use.remote_number = connected ? item.attr.dest_qpn : 0;
             use.send_wr = item.max_send_wr;
             use.receive_wr = item.max_recv_wr;
