@@ -11,7 +11,7 @@ from pathlib import Path
 from harness import DEVICE, ENGINES, MEMORY_MODES, UAR_BY_MEMORY, Failure, Mode, Suite
 
 SOURCE = Path(__file__).resolve().parent / "mpi_check.c"
-LISTS = ("rc_verbs,ud_verbs", "rc_mlx5,ud_mlx5", "ud_verbs", "ud_mlx5")
+LISTS = ("rc_verbs,ud_verbs", "rc_mlx5,ud_mlx5", "dc_mlx5,ud_mlx5", "ud_verbs", "ud_mlx5")
 RANKS = 4
 
 
@@ -27,13 +27,14 @@ def short_set():
     yield LISTS[0], Mode(uar="dynamic", memory="auto"), RANKS, 1
     yield LISTS[1], Mode(uar="dynamic", memory="auto"), RANKS, 1
     yield LISTS[1], Mode(uar="static", memory="cma"), RANKS, 1
+    yield LISTS[2], Mode(uar="dynamic", memory="auto"), RANKS, 1
 
 
 def full_matrix():
     for transports in LISTS:
         for mode in UAR_BY_MEMORY:
             yield transports, mode, RANKS, 3
-    for transports in LISTS[:2]:
+    for transports in LISTS[:3]:
         for engine in ENGINES[1:]:
             for memory in MEMORY_MODES:
                 yield transports, Mode(engine=engine, memory=memory), RANKS, 1

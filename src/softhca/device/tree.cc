@@ -207,6 +207,10 @@ void write_pci(Writer& w, const std::string& pci) {
         resources += "0x0000000000000000 0x0000000000000000 0x0000000000000000\n";
     }
     w.content(pci + "/resource", resources);
+    // Programs look for the addresses of the device's interface by its name (pyverbs, for rdma_cm).
+    // All addresses of this host are the device's, so it is the host's first interface.
+    if (const std::string interface = host_interface(); !interface.empty())
+        w.directory(pci + "/net/" + interface);
     w.link(pci + "/subsystem", "../../../bus/pci");
     w.link(pci + "/driver", std::string("../../../bus/pci/drivers/") + kDriverName);
 }

@@ -9,6 +9,10 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <net/if.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "softhca/base/assert.h"
@@ -107,6 +111,30 @@ std::string processor_mask(std::string_view list, unsigned processors) {
         mask += text;
     }
     return mask;
+}
+
+std::string host_interface() {
+    const int fd = libc::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return {};
+    ifreq requests[64];
+    ifconf list{};
+    list.ifc_len = sizeof requests;
+    list.ifc_req = requests;
+    std::string found;
+    if (libc::ioctl(fd, SIOCGIFCONF, &list) == 0) {
+        bool is_loopback = false;
+        for (std::size_t i = 0; i < static_cast<std::size_t>(list.ifc_len) / sizeof(ifreq); ++i) {
+            ifreq flags = requests[i];
+            if (libc::ioctl(fd, SIOCGIFFLAGS, &flags) != 0 || (flags.ifr_flags & IFF_UP) == 0)
+                continue;
+            if (!found.empty() && !is_loopback) break;
+            is_loopback = (flags.ifr_flags & IFF_LOOPBACK) != 0;
+            if (found.empty() || !is_loopback)
+                found.assign(flags.ifr_name, ::strnlen(flags.ifr_name, sizeof flags.ifr_name));
+        }
+    }
+    libc::close(fd);
+    return found;
 }
 
 HostProcessors host_processors() {

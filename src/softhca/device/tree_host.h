@@ -16,6 +16,10 @@ struct HostProcessors {
 // Reads sysfs, or sysconf(3) where there is none.
 HostProcessors host_processors();
 
+// The host's first interface that is up and has an IPv4 address: one that is no loopback interface,
+// if there is any. Empty if there is none.
+std::string host_interface();
+
 // The mask of a processor list, with as many digits as `processors` bits need (sysfs prints
 // nr_cpu_ids bits). Empty if the list cannot be parsed.
 std::string processor_mask(std::string_view list, unsigned processors);
