@@ -3,6 +3,7 @@
 environment that an MPI needs for it, and whether this machine has it, which is found by trying. Standard library
 only."""
 
+import functools
 import os
 import re
 import signal
@@ -18,6 +19,8 @@ OF_UCX = ("rc_verbs", "rc_mlx5", "dc_mlx5")
 OF_LIBFABRIC = {"rxm": "verbs;ofi_rxm", "tcp": "tcp", "shm": "shm"}
 PEERS = (*OF_UCX, *OF_LIBFABRIC)
 PATIENCE = 20  # seconds, of a try
+HERE = Path(__file__).resolve().parent
+FOLDERS = []  # of with_devices(), which go with this process
 
 # What says that a job has no such transport, in the order in which it is preferred.
 REASONS = (re.compile(r"(transports? .*(?:is|are) not available)", re.M),
@@ -38,6 +41,23 @@ def with_yield(provider):
     return {"LD_PRELOAD": f"{library}{':' if others else ''}{others}"} if library.exists() else {}
 
 
+@functools.cache
+def with_devices(provider):
+    """PyPI's MPICH has an hwloc that finds no PCI devices. It ends with "Assertion failed in file mpir_hwtopo.c" over a
+    provider that names its own, as libfabric's verbs does. A file has them for it. Nothing if none can be made."""
+    folder = tempfile.TemporaryDirectory(prefix="heddle-topology-")
+    FOLDERS.append(folder)
+    program, file = Path(folder.name) / "topology", Path(folder.name) / "topology.xml"
+    device = Path(provider).parent / "bin" / "softhca"
+    beneath = [device, "run", "--fabric", f"topology-{os.getpid()}", "--"] if device.exists() else []
+    for argv in (["cc", "-o", program, HERE / "topology.c", "-lhwloc"], [*beneath, program, file]):
+        try:
+            subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        except (OSError, subprocess.CalledProcessError):
+            return {}
+    return {"HWLOC_XMLFILE": str(file), "HWLOC_THISSYSTEM": "1"}
+
+
 def environment_of(mpi, way, provider, threads=1, one_sided=False):
     """provider: the folder of heddle's, whose jobs have what `heddle run` gives them. one_sided: operations on windows
     are among what is sent."""
@@ -47,7 +67,8 @@ def environment_of(mpi, way, provider, threads=1, one_sided=False):
         return {**ours, **with_yield(provider)}
     if way in OF_UCX:
         return over_ucx(mpi, way)
-    return mpi.environment(OF_LIBFABRIC[way], threads=threads)
+    devices = with_devices(provider) if way == "rxm" and mpi.key == "mpich" else {}
+    return {**mpi.environment(OF_LIBFABRIC[way], threads=threads), **devices}
 
 
 def lanes_of(text):

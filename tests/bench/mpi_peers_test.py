@@ -4,6 +4,7 @@
 is there, with its registration cache; a peer that cannot be has a line with the reason. What arrives is checked by
 the programs."""
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -16,12 +17,12 @@ from heddle_report.experiments import peers  # noqa: E402
 SKIPPED = 77
 OPERATIONS = ("latency", "accumulate", "put", "allreduce")
 SIZES = (8, 65536)
-NO_SUCH = "rxm"  # a software HCA has no rdma_cm
+NO_SUCH = "dc_mlx5"  # of a device without it
 
 
 def lines(script, heddle, venvs, *words):
     done = subprocess.run([sys.executable, SOURCE / "bench/mpi" / script, "--heddle", heddle, "--venvs", venvs, *words],
-                          stdout=subprocess.PIPE, text=True, check=False)
+                          env={**os.environ, "SOFTHCA_DEVICE": "no-dc"}, stdout=subprocess.PIPE, text=True, check=False)
     print(done.stdout)
     assert done.returncode == 0, done.returncode
     return [json.loads(line) for line in done.stdout.splitlines()]

@@ -67,7 +67,10 @@ class Tried(unittest.TestCase):
                             ("dc_mlx5", "dc_mlx5,ud_mlx5,self")):
             found = transports.environment_of(mpi, peer, "lib")
             self.assertEqual((found["UCX_TLS"], found["MPIR_CVAR_NOLOCAL"]), (lists, "1"))
-        self.assertEqual(transports.environment_of(mpi, "rxm", "lib"), {"FI_PROVIDER": "verbs;ofi_rxm"})
+        with mock.patch.object(transports, "with_devices", return_value={"HWLOC_XMLFILE": "file"}):
+            self.assertEqual(transports.environment_of(mpi, "rxm", "lib"),
+                             {"FI_PROVIDER": "verbs;ofi_rxm", "HWLOC_XMLFILE": "file"})
+            self.assertEqual(transports.environment_of(mpi, "tcp", "lib"), {"FI_PROVIDER": "tcp"})
         with tempfile.TemporaryDirectory() as folder:
             self.assertNotIn("LD_PRELOAD", transports.environment_of(mpi, "heddle", folder))
             library = Path(folder) / "libheddle-yield.so"

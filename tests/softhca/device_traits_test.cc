@@ -91,6 +91,21 @@ TEST(DeviceTraits, RnrTimers) {
     FAIL() << "the post does not end the wait";
 }
 
+TEST(DeviceTraits, NoDc) {
+    const Endpoint e({.srq = true});
+    ibv_qp_init_attr_ex wanted{};
+    wanted.qp_type = IBV_QPT_DRIVER;
+    wanted.send_cq = wanted.recv_cq = e.receive_cq.get();
+    wanted.srq = e.srq.get();
+    wanted.pd = e.pd.get();
+    wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
+    mlx5dv_qp_init_attr driver{};
+    driver.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
+    driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
+    const Owned<ibv_qp> target(mlx5dv_create_qp(e.context.get(), &wanted, &driver));
+    EXPECT_EQ(target == nullptr ? errno : 0, chosen(DeviceTrait::kNoDc) ? EOPNOTSUPP : 0);
+}
+
 TEST(DeviceTraits, NoXrc) {
     const bool lacking = chosen(DeviceTrait::kNoXrc);
     const Owned<ibv_context> context = open_device();

@@ -15,6 +15,7 @@ namespace softhca {
 enum class DeviceTrait : std::uint8_t {
     kNoAtomics,
     kNoXrc,
+    kNoDc,
     kNoRoceV1,
     kReuseNumbers,
     kPinned,

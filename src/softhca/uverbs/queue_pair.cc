@@ -9,6 +9,7 @@
 
 #include "softhca/base/assert.h"
 #include "softhca/base/log.h"
+#include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/device/table.h"
@@ -97,7 +98,7 @@ int check_type(std::uint32_t type) noexcept {
     switch (type) {
         case kDciType:
         case kDctType:
-            return 0;
+            return options().device.has(DeviceTrait::kNoDc) ? EOPNOTSUPP : 0;
         case IB_UVERBS_QPT_RC:
         case IB_UVERBS_QPT_UC:
         case IB_UVERBS_QPT_UD:
