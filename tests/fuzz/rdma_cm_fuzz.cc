@@ -106,7 +106,8 @@ private:
             room = input_.one_in(8) ? input_.below(400) : 400;
             const bool astray = input_.one_in(32);
             const auto where = reinterpret_cast<std::uintptr_t>(astray ? inaccessible() : answer_);
-            std::memcpy(&message.body, &where, sizeof where);
+            if constexpr (sizeof(T) >= sizeof where)
+                std::memcpy(&message.body, &where, sizeof where);
             message.header.out = static_cast<std::uint16_t>(room);
         }
         if (input_.one_in(32)) message.header.in = input_.value<std::uint16_t>();

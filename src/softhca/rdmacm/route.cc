@@ -152,7 +152,8 @@ std::size_t path_of(const device::Segment& segment, const CmId& id, PathAnswer* 
     wire[56] =
         static_cast<std::uint8_t>(path.packet_life_time_selector << 6 | path.packet_life_time);
     out->paths = 1;
-    out->path.flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
+    out->path.flags = std::uint32_t{IB_PATH_GMP} | std::uint32_t{IB_PATH_PRIMARY} |
+                      std::uint32_t{IB_PATH_BIDIRECTIONAL};
     return sizeof *out;
 }
 
