@@ -20,6 +20,7 @@ constexpr std::uint8_t kPacketLifeTime = 16;  // CMA_IBOE_PACKET_LIFETIME - 2; 4
 constexpr std::uint8_t kAckTimeout = 17;
 constexpr std::uint8_t kHops = 64;
 constexpr std::uint8_t kPort = 1;
+constexpr std::uint32_t kPathFlags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
 constexpr std::uint32_t kDeviceIndex = 0;  // as the RDMA netlink has it
 
 std::size_t copy_address(const CmAddress& from, sockaddr_in6* to) noexcept {
@@ -152,8 +153,7 @@ std::size_t path_of(const device::Segment& segment, const CmId& id, PathAnswer* 
     wire[56] =
         static_cast<std::uint8_t>(path.packet_life_time_selector << 6 | path.packet_life_time);
     out->paths = 1;
-    out->path.flags = std::uint32_t{IB_PATH_GMP} | std::uint32_t{IB_PATH_PRIMARY} |
-                      std::uint32_t{IB_PATH_BIDIRECTIONAL};
+    out->path.flags = kPathFlags;
     return sizeof *out;
 }
 
