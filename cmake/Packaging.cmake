@@ -35,7 +35,7 @@ endforeach()
 # pages of a verbs developer.
 install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/heddle COMPONENT heddle
     FILES_MATCHING PATTERN "*.md" PATTERN "contributing.md" EXCLUDE PATTERN "style.md" EXCLUDE)
-foreach(page guide/verbs concepts/software-device reference/softhca)
+foreach(page guide/verbs guide/ci concepts/software-device reference/softhca)
     get_filename_component(folder ${page} DIRECTORY)
     install(FILES docs/${page}.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/softhca/${folder}
         COMPONENT softhca)

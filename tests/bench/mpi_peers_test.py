@@ -33,16 +33,16 @@ def main(heddle, venvs):
     if missing:
         print(missing["mpich"], file=sys.stderr)
         return SKIPPED
-    beside = [word for peer in ("rc_verbs", NO_SUCH, "again") for word in ("--beside", peer)]
+    beside = [word for peer in ("rc_verbs", "rxm", NO_SUCH, "again") for word in ("--beside", peer)]
     rows = lines("operations.py", heddle, venvs, "--turns", "2", *beside, "--bytes", *map(str, SIZES),
                  *(word for name in OPERATIONS for word in ("--operation", name)))
     there = [row for row in rows if not row.get("missing")]
     places = {(row["beside"], row["way"], row["operation"], row["bytes"]) for row in there}
-    assert len(places) == len(there) == 2 * 2 * len(OPERATIONS) * len(SIZES), places
+    assert len(places) == len(there) == 3 * 2 * len(OPERATIONS) * len(SIZES), places
     assert all(len(row["seconds"]) == 2 and min(row["seconds"]) > 0 for row in there), there
     assert [row["beside"] for row in rows if row.get("missing")] == [NO_SUCH], rows
     judged = peers.operation_rows(rows)
-    assert len(judged) == 2 * len(OPERATIONS) * len(SIZES) + 1, judged
+    assert len(judged) == 3 * len(OPERATIONS) * len(SIZES) + 1, judged
     rows = lines("overlap.py", heddle, venvs, "--json", "--mpi", "mpich", "--beside", "rc_verbs", "--bytes", "8")
     assert len(peers.overlap_rows(rows)) == 2, rows
     rows = lines("heap.py", heddle, venvs, "--mpi", "openmpi", "--runs", "1", "--ranks", "2", "--way", "heddle",

@@ -44,8 +44,9 @@ def cases(full):
     yield "riostream", stream, "riostream", ()
     yield "a TCP program by librspreload.so", tcp_program, 200 if full else 20
     yield "mckey is refused", mckey
-    for program in ("ib_send_lat", "ib_write_bw", "ib_read_lat", "ib_atomic_bw"):
-        yield f"{program} -R", perftest, program
+    for verb in ("send", "write", "read", "atomic"):
+        for figure in ("lat", "bw"):
+            yield f"ib_{verb}_{figure} -R", perftest, f"ib_{verb}_{figure}"
     yield "ib_send_bw -R, datagrams", perftest, "ib_send_bw", "-c", "UD"
 
 
