@@ -92,17 +92,20 @@ TEST(DeviceTraits, RnrTimers) {
 }
 
 TEST(DeviceTraits, NoDc) {
-    const Endpoint e({.srq = true});
+    const Owned<ibv_context> context = open_device();
+    const Owned<ibv_pd> pd(check(ibv_alloc_pd(context.get()), "a PD"));
+    const Owned<ibv_cq> cq = create_cq(context.get(), 16);
+    const Owned<ibv_srq> srq = create_srq(pd.get(), 16);
     ibv_qp_init_attr_ex wanted{};
     wanted.qp_type = IBV_QPT_DRIVER;
-    wanted.send_cq = wanted.recv_cq = e.receive_cq.get();
-    wanted.srq = e.srq.get();
-    wanted.pd = e.pd.get();
+    wanted.send_cq = wanted.recv_cq = cq.get();
+    wanted.srq = srq.get();
+    wanted.pd = pd.get();
     wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
     mlx5dv_qp_init_attr driver{};
     driver.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_DC;
     driver.dc_init_attr.dc_type = MLX5DV_DCTYPE_DCT;
-    const Owned<ibv_qp> target(mlx5dv_create_qp(e.context.get(), &wanted, &driver));
+    const Owned<ibv_qp> target(mlx5dv_create_qp(context.get(), &wanted, &driver));
     EXPECT_EQ(target == nullptr ? errno : 0, chosen(DeviceTrait::kNoDc) ? EOPNOTSUPP : 0);
 }
 

@@ -278,6 +278,9 @@ TEST(RdmaCm, WaitsOnlyIfItMay) {
 
 // The kernel keeps a channel open for a thread that waits there, so closing it wakes nobody.
 TEST(RdmaCm, AThreadThatWaitsOutlivesItsChannel) {
+#if defined(__SANITIZE_THREAD__)
+    GTEST_SKIP() << "it closes a descriptor that another thread uses, which is a race by design";
+#endif
     struct sigaction action {};
     action.sa_handler = [](int) {};
     ASSERT_EQ(sigaction(SIGUSR1, &action, nullptr), 0);

@@ -64,6 +64,16 @@ void limit_reached(Fabric& fabric, SharedReceiveQueue& srq) noexcept {
                      &srq.async_events_sent);
 }
 
+// Written under the queue's lock; a sender that looks for a receive before it waits reads it
+// without (receive_available()).
+void count_consumed(SharedReceiveQueue& srq, int by) noexcept {
+    std::atomic_ref(srq.consumed)
+        .store(srq.consumed + static_cast<std::uint32_t>(by), std::memory_order_relaxed);
+}
+std::uint32_t consumed_by_now(SharedReceiveQueue& srq) noexcept {
+    return std::atomic_ref(srq.consumed).load(std::memory_order_relaxed);
+}
+
 // Takes the first WQE of the list; `next` is the index of the second. The caller holds the queue's
 // lock.
 void consume_shared(Fabric& fabric, SharedReceiveQueue& srq, std::uint16_t next,
@@ -72,7 +82,7 @@ void consume_shared(Fabric& fabric, SharedReceiveQueue& srq, std::uint16_t next,
     receive.pd = srq.pd;
     receive.counter = srq.next;
     srq.next = next;
-    ++srq.consumed;
+    count_consumed(srq, 1);
     device::count(srq.counters.dma_read_wqe);
     limit_reached(fabric, srq);
 }
@@ -278,16 +288,16 @@ void return_receive(Fabric& fabric, QueuePair& target, Receive& receive) noexcep
     } else {
         SharedReceiveQueue& srq = fabric.segment().srqs[receive.srq];
         srq.next = receive.counter;
-        --srq.consumed;
+        count_consumed(srq, -1);
     }
     release_receive(receive);
 }
 
 bool receive_available(Fabric& fabric, QueuePair& target, std::uint32_t xrc_srq) noexcept {
     std::uint32_t posted;
-    if (const SharedReceiveQueue* srq = shared_queue(fabric, target, xrc_srq))
+    if (SharedReceiveQueue* srq = shared_queue(fabric, target, xrc_srq))
         return record_read(fabric, srq->head.owner(), srq->record, kReceiveRecord, &posted) &&
-               (posted & 0xffff) != (srq->consumed & 0xffff);
+               ((posted ^ consumed_by_now(*srq)) & 0xffff) != 0;
     return target.rq_count &&
            record_read(fabric, target.head.owner(), target.record, kReceiveRecord, &posted) &&
            (posted & 0xffff) != (target.rq_consumer & 0xffff);
