@@ -34,10 +34,12 @@ inline constexpr std::uint16_t kFirmwareMinor = 31;
 inline constexpr std::uint16_t kFirmwareSub = 1014;
 inline constexpr std::uint32_t kHardwareRevision = 0;
 inline constexpr unsigned kDriverAbiVersion = 1;  // MLX5_IB_UVERBS_ABI_VERSION
-// Not offered: memory windows, local invalidate, raw IP checksums, managed flow steering.
+// Not offered: raw IP checksums, managed flow steering. MEM_MGT_EXTENSIONS says, of user space,
+// that work requests invalidate keys.
 inline constexpr std::uint32_t kDeviceCapFlags =
     IB_UVERBS_DEVICE_XRC | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN | IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT |
-    IB_UVERBS_DEVICE_SYS_IMAGE_GUID;
+    IB_UVERBS_DEVICE_SYS_IMAGE_GUID | IB_UVERBS_DEVICE_MEM_MGT_EXTENSIONS |
+    IB_UVERBS_DEVICE_MEM_WINDOW | IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B;
 
 // The device's GUID differs between fabrics: guid.h.
 inline constexpr std::uint64_t kGidPrefix = 0xfe80'0000'0000'0000ULL;

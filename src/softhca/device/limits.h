@@ -15,6 +15,7 @@ inline constexpr std::uint32_t kMaxThreads = 128;  // epoch records a process; s
 inline constexpr std::uint32_t kMaxContexts = 8192;
 inline constexpr std::uint32_t kMaxPds = 65536;
 inline constexpr std::uint32_t kMaxMrs = 1u << 19;
+inline constexpr std::uint32_t kMaxMws = 65536;
 inline constexpr std::uint32_t kMaxCqs = 65536;
 inline constexpr std::uint32_t kMaxQps = 65536;
 inline constexpr std::uint32_t kMaxSrqs = 65536;

@@ -24,7 +24,7 @@
 namespace softhca::device {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x736f'6674'6863'6101ULL;  // "softhca" 1
-inline constexpr std::uint32_t kSegmentVersion = 7;
+inline constexpr std::uint32_t kSegmentVersion = 8;
 
 // Counters (docs/reference/softhca.md). The thread that holds a send queue's run lock writes
 // that queue's counters. Counters of receive and completion queues are written under that queue's
@@ -118,6 +118,22 @@ struct alignas(64) MemoryRegion {
     std::uint64_t registered_at;  // CLOCK_MONOTONIC in ns; written by the owner
 };
 
+// A memory window: a part of a region, with a key and rights of its own (IBTA 10.6.7.2). Its keys
+// follow those of the regions: key >> 8 is kMaxMrs plus its index.
+struct alignas(64) MemoryWindow {
+    ObjectHead head;
+    std::uint32_t type;  // enum ibv_mw_type
+    std::uint32_t pd;
+    // Binds and invalidations rewrite the rest (engine/windows.h). Whoever makes `changes` odd may;
+    // a reader whose values are not of one time reads them again.
+    std::atomic<std::uint32_t> changes;
+    std::atomic<std::uint32_t> key;
+    std::atomic<std::uint32_t> is_bound, access;
+    std::atomic<std::uint32_t> region, region_generation;
+    std::atomic<std::uint32_t> qp;  // type 2: the number of the QP that it was bound by
+    std::atomic<std::uint64_t> address, length, iova;  // address: in those of the region's key
+};
+
 // An allocation of device memory. Its index in the table is the number of its first page on the
 // device. So the pages in use follow from the items that are not free, and a dying process cannot
 // lose pages. Only its owner knows where the memory lies (uverbs/context.h, DeviceMemoryPlace).
@@ -179,7 +195,7 @@ struct alignas(128) SharedReceiveQueue {
     // Under lock:
     alignas(64) SharedLock lock;
     std::uint32_t next;         // index of the WQE that the next message takes
-    std::uint32_t consumed;     // free-running
+    std::uint32_t consumed;     // free-running; read without the lock, too (engine/receive.cc)
     std::uint32_t posted_seen;  // last value read from the owner's record, perhaps outdated
     std::uint32_t limit;        // the limit event is armed if not 0
     std::uint32_t failed;
@@ -316,6 +332,7 @@ struct Segment {
     Table<QueuePair, kMaxQps> qps;
     Table<DeviceMemory, kMemicPages> dms;
     Table<MemoryRegion, kMaxMrs> mrs;
+    Table<MemoryWindow, kMaxMws> mws;
     Table<CmId, kMaxCmIds> cm_ids;
     Table<CmEvent, kMaxCmEvents> cm_events;
 };

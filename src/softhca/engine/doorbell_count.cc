@@ -39,6 +39,11 @@ PostShape shape_of(const device::QueuePair& qp, const ibv_send_wr* first,
         last = wr;
     if (shape.entries != 1) return shape;  // only a list of one WQE can go by BlueFlame
     SOFTHCA_DEBUG_ASSERT(last != nullptr && last == first, "the list has one WR");
+    if (last->opcode == IBV_WR_BIND_MW || last->opcode == IBV_WR_LOCAL_INV) {
+        const bool binds = last->opcode == IBV_WR_BIND_MW && last->bind_mw.bind_info.length != 0;
+        shape.units = 1 + umr_units(binds);
+        return shape;
+    }
     shape.units = 1 + transport_units(qp.type);
     switch (last->opcode) {
         case IBV_WR_RDMA_WRITE:

@@ -36,6 +36,7 @@ struct Real {
     int (*post_srq_recv)(ibv_srq*, ibv_recv_wr*, ibv_recv_wr**);
     int (*poll_cq)(ibv_cq*, int, ibv_wc*);
     int (*req_notify_cq)(ibv_cq*, int);
+    int (*bind_mw)(ibv_qp*, ibv_mw*, ibv_mw_bind*);
 };
 Real g_real{};
 device::SpinLock g_tables_lock;
@@ -88,6 +89,20 @@ int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
     const int result = g_real.post_send(qp, wr, bad);
     posted(qp, wr, result ? *bad : nullptr);
     return result;
+}
+
+// libmlx5 posts it without its own post_send.
+int bind_mw(ibv_qp* qp, ibv_mw* window, ibv_mw_bind* bind) {
+    about_to_post(qp);
+    const int result = g_real.bind_mw(qp, window, bind);
+    if (result) return result;
+    ibv_send_wr wr{};
+    wr.wr_id = bind->wr_id;
+    wr.opcode = IBV_WR_BIND_MW;
+    wr.send_flags = bind->send_flags;
+    wr.bind_mw = {window, window->rkey, bind->bind_info};
+    posted(qp, &wr, nullptr);
+    return 0;
 }
 
 int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
@@ -241,13 +256,13 @@ bool hook_context(ibv_context* context) noexcept {
     ibv_context_ops& ops = context->ops;
     device::Guard<device::SpinLock> guard(g_tables_lock);
     if (ops.post_send == post_send) return true;
-    const Real real{ops.post_send, ops.post_recv, ops.post_srq_recv, ops.poll_cq,
-                    ops.req_notify_cq};
+    const Real real{ops.post_send, ops.post_recv,     ops.post_srq_recv,
+                    ops.poll_cq,   ops.req_notify_cq, ops.bind_mw};
     if (!g_real.post_send) {
         g_real = real;
     } else if (g_real.post_send != real.post_send || g_real.poll_cq != real.poll_cq ||
                g_real.post_recv != real.post_recv || g_real.req_notify_cq != real.req_notify_cq ||
-               g_real.post_srq_recv != real.post_srq_recv) {
+               g_real.post_srq_recv != real.post_srq_recv || g_real.bind_mw != real.bind_mw) {
         LOG_INFO("a context of another libmlx5: its posts are found by polling");
         return false;
     }
@@ -255,6 +270,7 @@ bool hook_context(ibv_context* context) noexcept {
     ops.post_srq_recv = post_srq_recv;
     ops.req_notify_cq = req_notify_cq;
     ops.poll_cq = poll_cq;
+    ops.bind_mw = bind_mw;
     ops.post_send = post_send;
     return true;
 }

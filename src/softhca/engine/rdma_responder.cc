@@ -150,8 +150,9 @@ void respond_to_rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Re
     }
     const std::size_t bytes = is_atomic(request) ? 8 : request.data.bytes;
     SpanList remote;
-    if (bytes && resolve(fabric, request.remote_key, pd, request.remote_address, bytes, right,
-                         remote) != Access::kOk) {
+    if (bytes && (!may_use(fabric.segment(), request.remote_key, target.number) ||
+                  resolve(fabric, request.remote_key, pd, request.remote_address, bytes, right,
+                          remote) != Access::kOk)) {
         nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
         return;
     }

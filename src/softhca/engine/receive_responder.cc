@@ -24,10 +24,12 @@ void fill_receive_completion(const QueuePair& requester, const QueuePair& target
     clear(completion);
     completion.opcode = message.opcode == MLX5_OPCODE_RDMA_WRITE_IMM ? MLX5_CQE_RESP_WR_IMM
                         : message.opcode == MLX5_OPCODE_SEND_IMM     ? MLX5_CQE_RESP_SEND_IMM
+                        : message.opcode == MLX5_OPCODE_SEND_INVAL   ? MLX5_CQE_RESP_SEND_INV
                                                                      : MLX5_CQE_RESP_SEND;
     completion.solicited = (message.control & MLX5_WQE_CTRL_SOLICITED) != 0;
     completion.cqe.srqn_uidx = htobe32(receive.uidx);
-    if (has_immediate(message.opcode)) completion.cqe.imm_inval_pkey = message.immediate;
+    if (has_immediate(message.opcode) || message.opcode == MLX5_OPCODE_SEND_INVAL)
+        completion.cqe.imm_inval_pkey = message.immediate;
     completion.cqe.byte_cnt =
         htobe32(static_cast<std::uint32_t>(message.bytes + (datagram ? kGrhBytes : 0)));
     completion.cqe.sop_drop_qpn = htobe32(target.number);
@@ -166,6 +168,12 @@ void respond_to_send(Fabric& fabric, QueuePair& requester, QueuePair& target, Re
     const bool datagram = requester.type == IB_UVERBS_QPT_UD;
     Receive receive;
     if (!take_for(fabric, requester, target, request, receive, response)) return;
+    // IBTA 9.4.1.1.3: a key that is not the window's of this QP ends the connection, and the
+    // receive completes in error.
+    if (request.opcode == MLX5_OPCODE_SEND_INVAL &&
+        !invalidate_window(fabric.segment(), target, be32toh(request.immediate)))
+        return receive_failed(fabric, target, receive, response, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR,
+                              MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
     deliver(fabric, requester, target, request, receive, response);
     if (!datagram) return;
     if (response.local_error) {  // the sender's own fault: nothing would have been sent

@@ -57,6 +57,10 @@ bool is_atomic(std::uint8_t opcode) noexcept {
 bool is_send(std::uint8_t opcode) noexcept {
     return opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM;
 }
+// Connected queue pairs have these.
+bool concerns_windows(std::uint8_t opcode) noexcept {
+    return opcode == MLX5_OPCODE_SEND_INVAL || opcode == MLX5_OPCODE_UMR;
+}
 
 // IBTA table 44: the operations of each transport.
 bool allowed(std::uint32_t type, std::uint8_t opcode) noexcept {
@@ -64,9 +68,11 @@ bool allowed(std::uint32_t type, std::uint8_t opcode) noexcept {
         case IB_UVERBS_QPT_RC:
         case IB_UVERBS_QPT_XRC_INI:
         case device::kDciType:
-            return is_send(opcode) || is_rdma(opcode) || is_atomic(opcode);
+            return is_send(opcode) || is_rdma(opcode) || is_atomic(opcode) ||
+                   concerns_windows(opcode);
         case IB_UVERBS_QPT_UC:
-            return is_send(opcode) || (is_rdma(opcode) && opcode != MLX5_OPCODE_RDMA_READ);
+            return is_send(opcode) || concerns_windows(opcode) ||
+                   (is_rdma(opcode) && opcode != MLX5_OPCODE_RDMA_READ);
         case IB_UVERBS_QPT_UD:
             return is_send(opcode);
         default:
@@ -158,6 +164,44 @@ std::uint8_t add_gather(Fabric& fabric, const QueuePair& qp, Cursor& cursor, std
     return 0;
 }
 
+// A UMR as libmlx5 makes it of a bind or an invalidation (set_bind_wr). Others - mkeys of mlx5dv -
+// are refused. `left`: units behind the control segment.
+std::uint8_t decode_umr(Cursor& cursor, std::uint32_t left, Request& request) noexcept {
+    constexpr std::uint32_t kControlUnits = 3, kContextUnits = 4;
+    static_assert(sizeof(mlx5_wqe_umr_ctrl_seg) == kControlUnits * kUnit);
+    static_assert(sizeof(mlx5_wqe_mkey_context_seg) == kContextUnits * kUnit);
+    if (left < kControlUnits + kContextUnits) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    WindowChange& change = request.window;
+    change = {};
+    change.key = be32toh(request.immediate);
+    // Each part begins a block, so none wraps.
+    const auto control = load<mlx5_wqe_umr_ctrl_seg>(cursor.at());
+    cursor.advance(kControlUnits);
+    const auto context = load<mlx5_wqe_mkey_context_seg>(cursor.at());
+    cursor.advance(kContextUnits);
+    change.next_key = static_cast<std::uint8_t>(be32toh(context.qpn_mkey));
+    change.frees = context.free & MLX5_WQE_MKEY_CONTEXT_FREE;
+    change.must_be_free = control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE;
+    change.must_be_own = control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN;
+    if (change.frees) return 0;
+    if (!(control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE) ||
+        left < kControlUnits + kContextUnits + 1 || !is_window_key(change.key))
+        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    const std::uint8_t access = context.access_flags;
+    if (access & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ)
+        change.access |= IBV_ACCESS_REMOTE_READ;
+    if (access & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE)
+        change.access |= IBV_ACCESS_REMOTE_WRITE;
+    if (access & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC)
+        change.access |= IBV_ACCESS_REMOTE_ATOMIC;
+    change.iova = be64toh(context.start_addr);
+    change.length = be64toh(context.len);
+    const auto part = load<mlx5_wqe_umr_klm_seg>(cursor.at());
+    change.region_key = be32toh(part.mkey);
+    change.address = be64toh(part.address);
+    return 0;
+}
+
 }  // namespace
 
 bool has_address_vector(std::uint32_t type) noexcept {
@@ -200,6 +244,7 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
     if (!allowed(qp.type, request.opcode)) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     cursor.advance(1);
     std::uint32_t left = request.units - 1;
+    if (request.opcode == MLX5_OPCODE_UMR) return decode_umr(cursor, left, request);
     if (has_address_vector(qp.type) && !left) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     const std::uint32_t transport = transport_units(qp.type, request.opcode, cursor);
     if (transport > left) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
@@ -249,7 +294,9 @@ void for_each_segment(const LocalQp& local, const QueuePair& qp, std::uint16_t c
     Cursor cursor(local, counter);
     const auto opcode = static_cast<std::uint8_t>(be32toh(load<std::uint32_t>(cursor.at())));
     const std::uint32_t units = be32toh(load<std::uint32_t>(cursor.at() + 4)) & 0x3f;
-    if (units <= 1 || units > local.ring_blocks * 4 || !allowed(qp.type, opcode)) return;
+    if (units <= 1 || units > local.ring_blocks * 4 || !allowed(qp.type, opcode) ||
+        opcode == MLX5_OPCODE_UMR)
+        return;
     cursor.advance(1);
     const std::uint32_t transport = transport_units(qp.type, opcode, cursor);
     if (1 + transport >= units) return;

@@ -10,6 +10,7 @@
 
 #include "softhca/engine/local.h"
 #include "softhca/engine/spans.h"
+#include "softhca/engine/windows.h"
 
 namespace softhca::engine {
 
@@ -52,6 +53,7 @@ struct Request {
     // XRC
     std::uint32_t srq_number;
     UdAddress ud;
+    WindowChange window;       // UMR
     std::uint16_t source_lid;  // the sender's LID for the receiver's CQE, of all transports
 
     SpanList data;     // gather list; for READ and atomics, where the response goes
@@ -88,6 +90,8 @@ Outline outline(const LocalQp& local, const device::QueuePair& qp, std::uint16_t
 
 // The blocks of the WQE at `counter`; at least 1, so that a walk always ends.
 std::uint32_t entry_blocks(const LocalQp& local, std::uint16_t counter) noexcept;
+// 16-byte units of a UMR behind its control segment, as libmlx5 makes it (set_bind_wr).
+constexpr std::uint32_t umr_units(bool binds) noexcept { return 3 + 4 + (binds ? 4 : 0); }
 std::uint32_t entry_units(const LocalQp& local, std::uint16_t counter) noexcept;
 
 }  // namespace softhca::engine

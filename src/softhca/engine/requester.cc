@@ -203,7 +203,13 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
         local.waiting = WaitReason::kDeferred;
         return false;
     }
-    if (request.opcode == MLX5_OPCODE_NOP) {
+    if (request.opcode == MLX5_OPCODE_UMR) {
+        if (const std::uint8_t error = change_window(fabric, qp, request.window)) {
+            complete_in_error(local, qp, counter, request.opcode, request.blocks, error);
+            return true;
+        }
+    }
+    if (request.opcode == MLX5_OPCODE_NOP || request.opcode == MLX5_OPCODE_UMR) {
         begin_finish(local, request.blocks);
         if (request.signalled()) {
             fill_send_completion(qp, counter, request.opcode, 0, local.unfinished.send);

@@ -12,7 +12,8 @@
 namespace softhca::engine {
 
 inline bool is_send(const Request& request) noexcept {
-    return request.opcode == MLX5_OPCODE_SEND || request.opcode == MLX5_OPCODE_SEND_IMM;
+    return request.opcode == MLX5_OPCODE_SEND || request.opcode == MLX5_OPCODE_SEND_IMM ||
+           request.opcode == MLX5_OPCODE_SEND_INVAL;
 }
 inline bool is_atomic(const Request& request) noexcept {
     return request.opcode == MLX5_OPCODE_ATOMIC_CS || request.opcode == MLX5_OPCODE_ATOMIC_FA;

@@ -13,6 +13,7 @@
 #include "common/copy.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/device/own_memory.h"
+#include "softhca/engine/windows.h"
 
 namespace softhca::engine {
 
@@ -157,6 +158,8 @@ std::byte* resolve_shared_slow(Fabric& fabric, std::uint32_t key, std::uint32_t 
 
 Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_t address,
                std::uint64_t length, std::uint32_t rights, SpanList& list) noexcept {
+    if (is_window_key(key)) [[unlikely]]
+        return resolve_window(fabric, key, pd, address, length, rights, list);
     device::Segment& segment = fabric.segment();
     const MemoryRegion* found;
     if (const Access access = find_region(segment, key, pd, address, length, rights, &found);

@@ -78,6 +78,8 @@ int dealloc_pd(Command& command) noexcept;
 int reg_mr(Command& command) noexcept;
 int rereg_mr(Command& command) noexcept;
 int dereg_mr(Command& command) noexcept;
+int alloc_mw(Command& command) noexcept;
+int dealloc_mw(Command& command) noexcept;
 int create_comp_channel(Command& command) noexcept;
 int create_cq(Command& command) noexcept;
 int resize_cq(Command& command) noexcept;
@@ -114,6 +116,7 @@ inline std::uint32_t events_read(std::uint32_t sent, std::uint32_t removed) noex
     return sent > removed ? sent - removed : 0;
 }
 void free_mr(DeviceContext& context, std::uint32_t index) noexcept;
+void free_mw(DeviceContext& context, std::uint32_t index) noexcept;
 
 // What this process knows of its region, whatever becomes of the record in the segment. False:
 // there is no memory for it.

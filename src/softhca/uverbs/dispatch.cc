@@ -31,6 +31,10 @@ Function plain(std::uint32_t number) noexcept {
             return rereg_mr;
         case IB_USER_VERBS_CMD_DEREG_MR:
             return dereg_mr;
+        case IB_USER_VERBS_CMD_ALLOC_MW:
+            return alloc_mw;
+        case IB_USER_VERBS_CMD_DEALLOC_MW:
+            return dealloc_mw;
         case IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL:
             return create_comp_channel;
         case IB_USER_VERBS_CMD_CREATE_CQ:

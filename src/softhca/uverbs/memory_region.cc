@@ -28,11 +28,11 @@ constexpr std::uint64_t kPageMask = 4095;
 constexpr std::uint32_t kRemoteWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 // HUGETLB is a hint about the memory. Flags of the optional range may be ignored.
 constexpr std::uint32_t kKnown = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | kRemoteWrites |
-                                 IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND |
+                                 IBV_ACCESS_MW_BIND | IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND |
                                  IBV_ACCESS_OPTIONAL_RANGE;
 
 int check_access(std::uint32_t access) noexcept {
-    if (access & ~kKnown) return access & IBV_ACCESS_MW_BIND ? EOPNOTSUPP : EINVAL;
+    if (access & ~kKnown) return EINVAL;
     if ((access & kRemoteWrites) && !(access & IBV_ACCESS_LOCAL_WRITE)) return EINVAL;
     return 0;
 }

@@ -40,6 +40,7 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     out.max_cq = kMaxCqs - kFirstCq;
     out.max_cqe = kMaxCqe;
     out.max_mr = kMaxMrs - kFirstMr;
+    out.max_mw = kMaxMws;
     out.max_pd = kMaxPds - kFirstPd;
     out.max_qp_rd_atom = kMaxRdAtomic;
     out.max_res_rd_atom = kMaxRdAtomic * out.max_qp;
