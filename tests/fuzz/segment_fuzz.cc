@@ -30,7 +30,7 @@ Spot head_of(Table& table) {
 
 Spot pick_spot(World& w, Input& input) {
     device::Segment& s = w.segment();
-    switch (input.below(16)) {
+    switch (input.below(17)) {
         case 0:
             return spot_of(s.contexts[w.context]);
         case 1:
@@ -58,6 +58,8 @@ Spot pick_spot(World& w, Input& input) {
                     offsetof(device::Process, epochs)};
         case 13:
             return {&s, offsetof(device::Segment, processes)};
+        case 15:
+            return spot_of(s.mws[w.windows[input.byte() % w.windows.size()]]);
         case 14:
             if (!extras.empty()) return extras[input.byte() % extras.size()].spot;
             [[fallthrough]];
@@ -111,7 +113,8 @@ void keep_within_bounds(World& w) {
             each.high.store(kMost);
     };
     table(s.contexts), table(s.pds), table(s.channels), table(s.xrcds), table(s.xrcd_handles);
-    table(s.uars), table(s.cqs), table(s.srqs), table(s.qps), table(s.dms), table(s.mrs);
+    table(s.uars), table(s.cqs), table(s.srqs), table(s.qps), table(s.dms), table(s.mrs),
+        table(s.mws);
     keep(s.contexts[w.context].head);
     keep(s.pds[w.pd].head);
     keep(s.xrcd_handles[w.xrcd].head);
@@ -135,6 +138,8 @@ void keep_within_bounds(World& w) {
     }
     for (const MemoryPart& region : w.regions)
         keep(s.mrs[region.key >> 8].head);
+    for (const std::uint32_t window : w.windows)
+        keep(s.mws[window].head);
     for (const Extra& extra : extras)
         if (extra.spot.head) keep(*extra.spot.head);
 }

@@ -30,7 +30,8 @@ struct DestroyRequest {
 int destroy(World& w, const Extra& extra) {
     if (extra.destroy == IB_USER_VERBS_CMD_DEALLOC_PD ||
         extra.destroy == IB_USER_VERBS_CMD_CLOSE_XRCD ||
-        extra.destroy == IB_USER_VERBS_CMD_DEREG_MR)
+        extra.destroy == IB_USER_VERBS_CMD_DEREG_MR ||
+        extra.destroy == IB_USER_VERBS_CMD_DEALLOC_MW)
         return w.attempt(extra.destroy, extra.handle, None{}, static_cast<None*>(nullptr));
     std::byte answer[64];
     return w.attempt(extra.destroy, DestroyRequest{0, extra.handle, 0}, None{}, &answer);
@@ -42,7 +43,16 @@ void make_object(World& w, Input& input) {
     if (extras.size() == kMostExtras) return;
     device::Segment& s = w.segment();
     const std::uint64_t part = w.spare.address + input.below(3) * 1024;
-    switch (input.below(6)) {
+    switch (input.below(7)) {
+        case 6: {
+            ib_uverbs_alloc_mw request{};
+            request.pd_handle = w.pd;
+            request.mw_type = input.one_in(2) ? IBV_MW_TYPE_1 : IBV_MW_TYPE_2;
+            ib_uverbs_alloc_mw_resp answer{};
+            if (w.attempt(IB_USER_VERBS_CMD_ALLOC_MW, request, None{}, &answer) == 0)
+                made(s.mws, answer.mw_handle, IB_USER_VERBS_CMD_DEALLOC_MW, nullptr);
+            return;
+        }
         case 0: {
             ib_uverbs_alloc_pd_resp answer{};
             if (w.attempt(IB_USER_VERBS_CMD_ALLOC_PD, std::uint64_t{0}, None{}, &answer) == 0)

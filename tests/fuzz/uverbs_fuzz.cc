@@ -83,6 +83,8 @@ void any_command(Session& s) {
                                         IB_USER_VERBS_CMD_REG_MR,
                                         IB_USER_VERBS_CMD_REREG_MR,
                                         IB_USER_VERBS_CMD_DEREG_MR,
+                                        IB_USER_VERBS_CMD_ALLOC_MW,
+                                        IB_USER_VERBS_CMD_DEALLOC_MW,
                                         IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL,
                                         IB_USER_VERBS_CMD_CREATE_CQ,
                                         IB_USER_VERBS_CMD_RESIZE_CQ,

@@ -189,6 +189,13 @@ void open_xrcd(Session& s, Request& request) {
     core.oflags = s.input.pick<std::uint32_t>({O_CREAT, O_CREAT | O_EXCL, 0, O_EXCL, 0x7fffffff});
 }
 
+void alloc_mw(Session& s, Request& request) {
+    auto& core = request.core_as<ib_uverbs_alloc_mw>(s.input);
+    core.pd_handle = s.handle(Kind::kPd);
+    core.mw_type = static_cast<std::uint8_t>(s.input.below(4));
+    request.makes(Kind::kMw);
+}
+
 template <class T>
 void named(Session& s, Request& request, std::uint32_t T::*handle, Kind kind) {
     request.core_as<T>(s.input).*handle = s.handle(kind);
@@ -215,6 +222,10 @@ void build_plain(Session& s, Request& request, std::uint32_t number) {
             return rereg_mr(s, request);
         case IB_USER_VERBS_CMD_DEREG_MR:
             return named(s, request, &ib_uverbs_dereg_mr::mr_handle, Kind::kMr);
+        case IB_USER_VERBS_CMD_ALLOC_MW:
+            return alloc_mw(s, request);
+        case IB_USER_VERBS_CMD_DEALLOC_MW:
+            return named(s, request, &ib_uverbs_dealloc_mw::mw_handle, Kind::kMw);
         case IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL:
             request.core_as<std::uint64_t>(s.input);
             return request.makes(Kind::kChannel);

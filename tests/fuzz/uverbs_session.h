@@ -17,8 +17,8 @@
 
 namespace softhca::fuzz {
 
-enum class Kind : std::size_t { kPd, kMr, kCq, kQp, kSrq, kXrcd, kUar, kChannel, kDm };
-inline constexpr std::size_t kKinds = 9;
+enum class Kind : std::size_t { kPd, kMr, kCq, kQp, kSrq, kXrcd, kUar, kChannel, kDm, kMw };
+inline constexpr std::size_t kKinds = 10;
 
 struct Handle {
     std::uint32_t value;

@@ -15,6 +15,10 @@ struct Place {
     std::uint32_t length, key;
 };
 
+device::MemoryWindow& window_of(World& w, Input& input) {
+    return w.segment().mws[w.windows[input.byte() % w.windows.size()]];
+}
+
 Place place(World& w, Input& input) {
     const MemoryPart& region = w.regions[input.byte() % w.regions.size()];
     const auto all = static_cast<std::uint32_t>(region.length);
@@ -27,6 +31,12 @@ Place place(World& w, Input& input) {
     if (how & 8) place.length = 1 + input.value<std::uint16_t>() % all;
     place.length = std::min(place.length, all - at);
     switch (how >> 4) {
+        case 10: {
+            const device::MemoryWindow& window = window_of(w, input);
+            place.key = window.key.load();
+            place.address = window.iova.load() + at;
+            break;
+        }
         case 11:
             place.address = region.address - input.byte();
             break;
@@ -46,6 +56,30 @@ Place place(World& w, Input& input) {
             break;
     }
     return place;
+}
+
+// What libmlx5 makes of a bind or an invalidation (set_bind_wr), with other values.
+void add_umr(World& w, Entry& entry, std::uint32_t key, std::uint32_t queue, Input& input) {
+    const bool binds = input.one_in(2);
+    const Place where = place(w, input);
+    mlx5_wqe_umr_ctrl_seg control{};
+    control.flags = MLX5_WQE_UMR_CTRL_FLAG_INLINE;
+    control.flags |= binds ? MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE : MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN;
+    if (input.one_in(2)) control.flags = input.byte();
+    entry.add(control);
+    mlx5_wqe_mkey_context_seg context{};
+    context.free = binds ? 0 : MLX5_WQE_MKEY_CONTEXT_FREE;
+    context.access_flags = input.byte();
+    context.qpn_mkey = htobe32(queue << 8 | ((key + 1) & 0xff));
+    context.start_addr = htobe64(input.one_in(4) ? input.value<std::uint64_t>() : where.address);
+    context.len = htobe64(where.length);
+    entry.add(context);
+    if (!binds) return;
+    std::array<std::byte, 4 * kUnit> part{};
+    const mlx5_wqe_umr_klm_seg range{htobe32(where.length), htobe32(where.key),
+                                     htobe64(where.address)};
+    std::memcpy(part.data(), &range, sizeof range);
+    entry.add(part);
 }
 
 }  // namespace
@@ -76,13 +110,20 @@ Entry send_entry(World& w, Queue& queue, std::uint16_t counter, Input& input) {
     constexpr std::uint8_t kOpcodes[] = {
         MLX5_OPCODE_NOP,        MLX5_OPCODE_SEND,           MLX5_OPCODE_SEND_IMM,
         MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_RDMA_READ,
-        MLX5_OPCODE_ATOMIC_CS,  MLX5_OPCODE_ATOMIC_FA};
+        MLX5_OPCODE_ATOMIC_CS,  MLX5_OPCODE_ATOMIC_FA,      MLX5_OPCODE_UMR,
+        MLX5_OPCODE_SEND_INVAL};
     const std::uint8_t opcode = input.one_in(16) ? input.byte() : input.pick(kOpcodes);
     Entry entry;
     mlx5_wqe_ctrl_seg control{};
     control.opmod_idx_opcode = htobe32(std::uint32_t{counter} << 8 | opcode);
     control.fm_ce_se = input.byte();
     control.imm = input.word();
+    const bool umr = opcode == MLX5_OPCODE_UMR;
+    std::uint32_t window = 0;
+    if (umr || opcode == MLX5_OPCODE_SEND_INVAL) {
+        window = input.one_in(8) ? input.word() : window_of(w, input).key.load();
+        control.imm = htobe32(window);
+    }
     entry.add(control);
     if (queue.type == IB_UVERBS_QPT_XRC_INI) {
         const std::array<std::uint32_t, 4> segment{
@@ -115,7 +156,8 @@ Entry send_entry(World& w, Queue& queue, std::uint16_t counter, Input& input) {
                                            htobe64(input.byte())};
         entry.add(operands);
     }
-    for (unsigned n = input.below(6); n; --n) {
+    if (umr) add_umr(w, entry, window, queue.number, input);
+    for (unsigned n = umr ? 0 : input.below(6); n; --n) {
         if (input.one_in(5))
             entry.add_inline(input);
         else

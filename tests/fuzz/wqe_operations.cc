@@ -115,13 +115,23 @@ std::uint32_t& word_of(device::CompletionQueue& cq, Input& input) {
                         &cq.ignore_overrun, &cq.timestamps, &cq.cqe_count, &cq.producer,
                         &cq.consumer_seen, &cq.last_solicited, &cq.announced, &cq.failed});
 }
+std::uint32_t& word_of(device::MemoryWindow& window, Input& input) {
+    const auto plain = [](std::atomic<std::uint32_t>& word) {
+        return reinterpret_cast<std::uint32_t*>(&word);
+    };
+    return *input.pick({&window.type, &window.pd, plain(window.changes), plain(window.key),
+                        plain(window.is_bound), plain(window.access), plain(window.region),
+                        plain(window.region_generation), plain(window.qp)});
+}
 
 void damage_word(World& w, Input& input) {
     device::Segment& s = w.segment();
     const auto damage = [&](auto& object) {
         corrupt_words.push_back(std::make_unique<CorruptWord>(word_of(object, input), input));
     };
-    switch (input.below(3)) {
+    switch (input.below(4)) {
+        case 3:
+            return damage(s.mws[w.windows[input.byte() % w.windows.size()]]);
         case 0:
             return damage(s.qps[w.queues[input.byte() % w.queues.size()].index]);
         case 1:

@@ -136,7 +136,7 @@ World::World() {
     constexpr std::uint32_t kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                    IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
     add_region(part(1024), kAll, pd);
-    add_region(part(512), kAll, pd);
+    add_region(part(512), kAll | IBV_ACCESS_MW_BIND, pd);
     add_region(part(256), 0, pd);
     add_region(part(256), IBV_ACCESS_LOCAL_WRITE, pd);
     add_region(part(256), kAll, other_pd_);
@@ -147,6 +147,8 @@ World::World() {
     add_region(queues[1].receive_ring, kAll, pd);
     add_region(cqs[1].ring, kAll, pd);
     add_region(queues[2].record, kAll, pd);
+    for (const std::uint8_t type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2, IBV_MW_TYPE_2})
+        add_window(type);
     // three pages, of which the middle one may be gone: once shared, once reached by copies
     for (const std::uint32_t access : {kAll, kAll | IBV_ACCESS_ON_DEMAND}) {
         const MemoryPart pages{reinterpret_cast<std::uintptr_t>(guarded_pages(
@@ -168,6 +170,7 @@ World::World() {
     remember(s.srqs);
     remember(s.qps);
     remember(s.mrs);
+    remember(s.mws);
     remember(s.dms);
     device::Process& self = fabric().self();
     remember(&self, offsetof(device::Process, epochs));
@@ -213,6 +216,15 @@ void World::add_region(const MemoryPart& part, std::uint32_t access, std::uint32
     ib_uverbs_reg_mr_resp answer{};
     command(IB_USER_VERBS_CMD_REG_MR, request, None{}, &answer);
     regions.push_back({part.address, part.length, answer.lkey});
+}
+
+void World::add_window(std::uint8_t type) {
+    ib_uverbs_alloc_mw request{};
+    request.pd_handle = pd;
+    request.mw_type = type;
+    ib_uverbs_alloc_mw_resp answer{};
+    command(IB_USER_VERBS_CMD_ALLOC_MW, request, None{}, &answer);
+    windows.push_back(answer.mw_handle);
 }
 
 void World::add_cq(std::uint32_t entries, std::uint32_t entry_bytes, bool events) {

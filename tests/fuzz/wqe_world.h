@@ -92,6 +92,7 @@ public:
     std::vector<CompletionQueue> cqs;
     SharedQueue srq, xrc_srq;
     std::vector<MemoryPart> regions;      // registered
+    std::vector<std::uint32_t> windows;   // memory windows: their indices
     std::vector<MemoryPart> queue_parts;  // rings
     std::vector<MemoryPart> records;
     std::vector<std::byte*> holes;  // pages in the middle of a region, to be replaced
@@ -113,6 +114,7 @@ private:
     void add_queue(std::uint32_t type, std::uint32_t blocks, std::size_t peer, bool shared_receive,
                    std::size_t send_cq, std::size_t receive_cq);
     void add_region(const MemoryPart& part, std::uint32_t access, std::uint32_t pd);
+    void add_window(std::uint8_t type);
     void post_receives();
     void read_events(int fd);
     template <class Request, class Driver, class Answer>

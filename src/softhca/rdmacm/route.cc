@@ -148,10 +148,10 @@ std::size_t path_of(const device::Segment& segment, const CmId& id, PathAnswer* 
     wire[48] = path.traffic_class;
     wire[49] = 0x80 | path.numb_path;
     std::memcpy(wire + 50, &path.pkey, 2);
-    wire[54] = static_cast<std::uint8_t>(path.mtu_selector << 6 | path.mtu);
-    wire[55] = static_cast<std::uint8_t>(path.rate_selector << 6 | path.rate);
-    wire[56] =
-        static_cast<std::uint8_t>(path.packet_life_time_selector << 6 | path.packet_life_time);
+    wire[54] = static_cast<std::uint8_t>(std::uint32_t{path.mtu_selector} << 6 | path.mtu);
+    wire[55] = static_cast<std::uint8_t>(std::uint32_t{path.rate_selector} << 6 | path.rate);
+    wire[56] = static_cast<std::uint8_t>(std::uint32_t{path.packet_life_time_selector} << 6 |
+                                         path.packet_life_time);
     out->paths = 1;
     out->path.flags = kPathFlags;
     return sizeof *out;
