@@ -187,12 +187,12 @@ class Suite:
             *[str(part) for part in argv],
         ]
 
-    def start(self, argv, *, mode=Mode(), environment=None, directory=None, title=None):
+    def start(self, argv, *, mode=Mode(), title=None, environment=None, **keywords):
         """Starts a program on the device. The leader is the program itself: softhca execs it."""
         program = Program(
             self.command(argv, mode),
             environment=self.environment(environment),
-            directory=directory,
+            **keywords,
             title=title or Path(str(argv[0])).name,
         )
         self._programs.append(program)
@@ -242,16 +242,14 @@ class Suite:
                         program.timed_out = program.running()
                         program.reap()
 
-    def pair(
-        self, server, client, *, port, mode=Mode(), seconds=30, environment=None, prefix=""
-    ):
+    def pair(self, server, client, *, port, seconds=30, prefix="", **keywords):
         """Runs a server, then, when it listens on `port`, a client, both on the device to the end.
 
         Both must exit with 0 and must not have logged an error of the device.
         """
-        one = self.start(server, mode=mode, environment=environment, title=f"{prefix}server")
+        one = self.start(server, **keywords, title=f"{prefix}server")
         self.wait_listening(one, port)
-        other = self.start(client, mode=mode, environment=environment, title=f"{prefix}client")
+        other = self.start(client, **keywords, title=f"{prefix}client")
         both = [one, other]
         self.finish(both, seconds)
         self.refuse_failures(both, seconds)

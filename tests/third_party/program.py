@@ -23,7 +23,7 @@ def end_with_parent():
 class Program:
     """A started program: its own session, output to an unnamed file, waited for with a deadline."""
 
-    def __init__(self, argv, *, environment, directory=None, title=None):
+    def __init__(self, argv, *, environment, directory=None, title=None, stdin=subprocess.DEVNULL):
         self.argv = [str(part) for part in argv]
         self.title = title or Path(self.argv[0]).name
         self._output = tempfile.TemporaryFile()
@@ -31,7 +31,7 @@ class Program:
         self.timed_out = False
         self.process = subprocess.Popen(
             self.argv,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=self._output,
             stderr=subprocess.STDOUT,
             env=environment,
