@@ -3,6 +3,7 @@
 // key, by mlx5dv_create_qp and mlx5dv_wr_set_dc_addr.
 #include <infiniband/mlx5dv.h>
 
+#include <cstring>
 #include <thread>
 
 #include "verbs_fixture.h"

@@ -168,8 +168,8 @@ std::uint8_t add_gather(Fabric& fabric, const QueuePair& qp, Cursor& cursor, std
 // are refused. `left`: units behind the control segment.
 std::uint8_t decode_umr(Cursor& cursor, std::uint32_t left, Request& request) noexcept {
     constexpr std::uint32_t kControlUnits = 3, kContextUnits = 4;
-    static_assert(sizeof(mlx5_wqe_umr_ctrl_seg) == kControlUnits * kUnit);
-    static_assert(sizeof(mlx5_wqe_mkey_context_seg) == kContextUnits * kUnit);
+    static_assert(sizeof(mlx5_wqe_umr_ctrl_seg) == std::size_t{kControlUnits} * kUnit);
+    static_assert(sizeof(mlx5_wqe_mkey_context_seg) == std::size_t{kContextUnits} * kUnit);
     if (left < kControlUnits + kContextUnits) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     WindowChange& change = request.window;
     change = {};

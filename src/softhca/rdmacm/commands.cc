@@ -26,7 +26,6 @@ namespace {
 
 constexpr std::size_t kMostBytes = 512;  // every command is shorter
 constexpr std::size_t kIp6 = 28;         // sizeof(sockaddr_in6)
-constexpr int kFamilyOfIb = 27;          // AF_IB
 
 struct Command {
     device::Fabric& fabric;
