@@ -25,7 +25,7 @@ namespace {
 
 std::uint32_t needed_right(const Request& request) noexcept {
     if (request.opcode == MLX5_OPCODE_RDMA_READ) return IBV_ACCESS_REMOTE_READ;
-    if (is_atomic(request)) return IBV_ACCESS_REMOTE_ATOMIC;
+    if (is_atomic(request.opcode)) return IBV_ACCESS_REMOTE_ATOMIC;
     return IBV_ACCESS_REMOTE_WRITE;
 }
 
@@ -136,10 +136,10 @@ void atomic(Fabric& fabric, QueuePair& requester, QueuePair& target, const Reque
 void respond_to_rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& request,
                      Response& response) noexcept {
     const std::uint32_t right = needed_right(request);
-    const bool reads = request.opcode == MLX5_OPCODE_RDMA_READ || is_atomic(request);
+    const bool reads = request.opcode == MLX5_OPCODE_RDMA_READ || is_atomic(request.opcode);
     // IBTA 9.7.4.1.6: an operation that the QP does not take is an invalid request
     if (!(target.attr.qp_access_flags & right) || (reads && !target.attr.max_dest_rd_atomic) ||
-        (is_atomic(request) && (request.remote_address & 7))) {
+        (is_atomic(request.opcode) && (request.remote_address & 7))) {
         nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
         return;
     }
@@ -148,7 +148,7 @@ void respond_to_rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Re
         nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
         return;
     }
-    const std::size_t bytes = is_atomic(request) ? 8 : request.data.bytes;
+    const std::size_t bytes = is_atomic(request.opcode) ? 8 : request.data.bytes;
     SpanList remote;
     if (bytes && (!may_use(fabric.segment(), request.remote_key, target.number) ||
                   resolve(fabric, request.remote_key, pd, request.remote_address, bytes, right,
@@ -156,7 +156,7 @@ void respond_to_rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Re
         nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
         return;
     }
-    if (is_atomic(request)) {
+    if (is_atomic(request.opcode)) {
         atomic(fabric, requester, target, request, remote, response);
         return;
     }

@@ -51,16 +51,6 @@ bool is_rdma(std::uint8_t opcode) noexcept {
     return opcode == MLX5_OPCODE_RDMA_WRITE || opcode == MLX5_OPCODE_RDMA_WRITE_IMM ||
            opcode == MLX5_OPCODE_RDMA_READ;
 }
-bool is_atomic(std::uint8_t opcode) noexcept {
-    return opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
-}
-bool is_send(std::uint8_t opcode) noexcept {
-    return opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM;
-}
-// Connected queue pairs have these.
-bool concerns_windows(std::uint8_t opcode) noexcept {
-    return opcode == MLX5_OPCODE_SEND_INVAL || opcode == MLX5_OPCODE_UMR;
-}
 
 // IBTA table 44: the operations of each transport.
 bool allowed(std::uint32_t type, std::uint8_t opcode) noexcept {
@@ -69,12 +59,12 @@ bool allowed(std::uint32_t type, std::uint8_t opcode) noexcept {
         case IB_UVERBS_QPT_XRC_INI:
         case device::kDciType:
             return is_send(opcode) || is_rdma(opcode) || is_atomic(opcode) ||
-                   concerns_windows(opcode);
+                   opcode == MLX5_OPCODE_UMR;
         case IB_UVERBS_QPT_UC:
-            return is_send(opcode) || concerns_windows(opcode) ||
+            return is_send(opcode) || opcode == MLX5_OPCODE_UMR ||
                    (is_rdma(opcode) && opcode != MLX5_OPCODE_RDMA_READ);
         case IB_UVERBS_QPT_UD:
-            return is_send(opcode);
+            return is_send(opcode) && opcode != MLX5_OPCODE_SEND_INVAL;
         default:
             return false;
     }
@@ -167,25 +157,24 @@ std::uint8_t add_gather(Fabric& fabric, const QueuePair& qp, Cursor& cursor, std
 // A UMR as libmlx5 makes it of a bind or an invalidation (set_bind_wr). Others - mkeys of mlx5dv -
 // are refused. `left`: units behind the control segment.
 std::uint8_t decode_umr(Cursor& cursor, std::uint32_t left, Request& request) noexcept {
-    constexpr std::uint32_t kControlUnits = 3, kContextUnits = 4;
-    static_assert(sizeof(mlx5_wqe_umr_ctrl_seg) == std::size_t{kControlUnits} * kUnit);
-    static_assert(sizeof(mlx5_wqe_mkey_context_seg) == std::size_t{kContextUnits} * kUnit);
-    if (left < kControlUnits + kContextUnits) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    static_assert(sizeof(mlx5_wqe_umr_ctrl_seg) == std::size_t{kUmrControlUnits} * kUnit);
+    static_assert(sizeof(mlx5_wqe_mkey_context_seg) == std::size_t{kUmrContextUnits} * kUnit);
+    if (left < umr_units(false)) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     WindowChange& change = request.window;
     change = {};
     change.key = be32toh(request.immediate);
     // Each part begins a block, so none wraps.
     const auto control = load<mlx5_wqe_umr_ctrl_seg>(cursor.at());
-    cursor.advance(kControlUnits);
+    cursor.advance(kUmrControlUnits);
     const auto context = load<mlx5_wqe_mkey_context_seg>(cursor.at());
-    cursor.advance(kContextUnits);
+    cursor.advance(kUmrContextUnits);
     change.next_key = static_cast<std::uint8_t>(be32toh(context.qpn_mkey));
     change.frees = context.free & MLX5_WQE_MKEY_CONTEXT_FREE;
     change.must_be_free = control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE;
     change.must_be_own = control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN;
     if (change.frees) return 0;
-    if (!(control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE) ||
-        left < kControlUnits + kContextUnits + 1 || !is_window_key(change.key))
+    if (!(control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE) || left < umr_units(false) + 1 ||
+        !is_window_key(change.key))
         return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     const std::uint8_t access = context.access_flags;
     if (access & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ)

@@ -4,6 +4,7 @@
 // have overwritten it. So every length is checked against the WQE's size and the ring's end.
 #pragma once
 
+#include <infiniband/mlx5dv.h>
 #include <string.h>
 
 #include <cstdint>
@@ -63,6 +64,14 @@ struct Request {
     bool solicited() const noexcept { return control & MLX5_WQE_CTRL_SOLICITED; }
 };
 
+constexpr bool is_send(std::uint8_t opcode) noexcept {
+    return opcode == MLX5_OPCODE_SEND || opcode == MLX5_OPCODE_SEND_IMM ||
+           opcode == MLX5_OPCODE_SEND_INVAL;
+}
+constexpr bool is_atomic(std::uint8_t opcode) noexcept {
+    return opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
+}
+
 // The requests of such QPs name their destination themselves.
 bool has_address_vector(std::uint32_t type) noexcept;
 
@@ -90,8 +99,12 @@ Outline outline(const LocalQp& local, const device::QueuePair& qp, std::uint16_t
 
 // The blocks of the WQE at `counter`; at least 1, so that a walk always ends.
 std::uint32_t entry_blocks(const LocalQp& local, std::uint16_t counter) noexcept;
-// 16-byte units of a UMR behind its control segment, as libmlx5 makes it (set_bind_wr).
-constexpr std::uint32_t umr_units(bool binds) noexcept { return 3 + 4 + (binds ? 4 : 0); }
 std::uint32_t entry_units(const LocalQp& local, std::uint16_t counter) noexcept;
+
+// 16-byte units of a UMR behind its control segment, as libmlx5 makes it (set_bind_wr).
+inline constexpr std::uint32_t kUmrControlUnits = 3, kUmrContextUnits = 4, kUmrDataUnits = 4;
+constexpr std::uint32_t umr_units(bool binds) noexcept {
+    return kUmrControlUnits + kUmrContextUnits + (binds ? kUmrDataUnits : 0);
+}
 
 }  // namespace softhca::engine

@@ -58,7 +58,7 @@ bool responder_is_going(Fabric& fabric, const QueuePair& target, const Request& 
     if (!target.head.live()) return true;
     const std::uint32_t owner = target.head.owner();  // none: an XRC target whose maker is gone
     if (owner != kNone && fabric.going(owner)) return true;
-    const auto* srq = is_send(request) || request.opcode == MLX5_OPCODE_RDMA_WRITE_IMM
+    const auto* srq = is_send(request.opcode) || request.opcode == MLX5_OPCODE_RDMA_WRITE_IMM
                           ? shared_queue(fabric, target, request.srq_number)
                           : nullptr;
     return srq && srq->head.owner() != owner && fabric.going(srq->head.owner());
@@ -77,7 +77,7 @@ void respond(Fabric& fabric, QueuePair& requester, Request& request, Response& r
     }
     if (target->type == device::kDctType && target->access_key != request.ud.access_key)
         return nak(fabric, *target, response, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, kNoEvent);
-    if (is_send(request))
+    if (is_send(request.opcode))
         respond_to_send(fabric, requester, *target, request, response);
     else
         respond_to_rdma(fabric, requester, *target, request, response);

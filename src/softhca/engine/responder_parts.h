@@ -11,13 +11,6 @@
 
 namespace softhca::engine {
 
-inline bool is_send(const Request& request) noexcept {
-    return request.opcode == MLX5_OPCODE_SEND || request.opcode == MLX5_OPCODE_SEND_IMM ||
-           request.opcode == MLX5_OPCODE_SEND_INVAL;
-}
-inline bool is_atomic(const Request& request) noexcept {
-    return request.opcode == MLX5_OPCODE_ATOMIC_CS || request.opcode == MLX5_OPCODE_ATOMIC_FA;
-}
 inline bool has_immediate(std::uint8_t opcode) noexcept {
     return opcode == MLX5_OPCODE_SEND_IMM || opcode == MLX5_OPCODE_RDMA_WRITE_IMM;
 }

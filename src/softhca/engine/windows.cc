@@ -146,8 +146,8 @@ bool invalidate_window(Segment& segment, const QueuePair& target, std::uint32_t 
     return true;
 }
 
-bool may_use(const Segment& segment, std::uint32_t key, std::uint32_t qp) noexcept {
-    const MemoryWindow* const window = find(const_cast<Segment&>(segment), key);
+bool may_use(Segment& segment, std::uint32_t key, std::uint32_t qp) noexcept {
+    const MemoryWindow* const window = find(segment, key);
     return window == nullptr || window->type != IBV_MW_TYPE_2 ||
            window->qp.load(std::memory_order_relaxed) == qp;
 }

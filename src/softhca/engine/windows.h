@@ -37,7 +37,7 @@ bool invalidate_window(device::Segment& segment, const device::QueuePair& target
                        std::uint32_t key) noexcept;
 
 // Whether requests that reach this QP may use the key. False for a window of another QP's.
-bool may_use(const device::Segment& segment, std::uint32_t key, std::uint32_t qp) noexcept;
+bool may_use(device::Segment& segment, std::uint32_t key, std::uint32_t qp) noexcept;
 
 // As resolve(), of a window's key.
 Access resolve_window(device::Fabric& fabric, std::uint32_t key, std::uint32_t pd,

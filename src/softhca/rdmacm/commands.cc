@@ -25,7 +25,6 @@ namespace softhca::rdmacm {
 namespace {
 
 constexpr std::size_t kMostBytes = 512;  // every command is shorter
-constexpr std::size_t kIp6 = 28;         // sizeof(sockaddr_in6)
 
 struct Command {
     device::Fabric& fabric;
@@ -175,7 +174,8 @@ int resolve_from(const Command& command, std::uint32_t number, const void* sourc
 
 int resolve_ip(const Command& command) noexcept {
     const auto wanted = command.as<rdma_ucm_resolve_ip>();
-    return resolve_from(command, wanted.id, &wanted.src_addr, kIp6, &wanted.dst_addr, kIp6);
+    return resolve_from(command, wanted.id, &wanted.src_addr, sizeof wanted.src_addr,
+                        &wanted.dst_addr, sizeof wanted.dst_addr);
 }
 
 int resolve_addr(const Command& command) noexcept {

@@ -47,16 +47,20 @@ __attribute__((constructor)) void prepare_for_fork() {
     ::pthread_atfork(nullptr, nullptr, forget_after_fork);
 }
 
+bool is_pipe_of(Fabric& fabric, int fd, std::uint32_t channel) noexcept {
+    struct stat status {};
+    return libc::fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) &&
+           fabric.segment().channels[channel].inode == status.st_ino;
+}
+
 // The channel of that descriptor, or kNone. A program may have closed it without our seeing it, and
 // have another file there now.
 std::uint32_t channel_of(Fabric& fabric, int fd) noexcept {
     const std::uint32_t known = g_channels[fd].load(std::memory_order_acquire);
     if (known == 0) return device::kNone;
     const std::uint32_t channel = known - 1;
-    struct stat status {};
-    if (libc::fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode) &&
-        engine::is_channel(fabric.segment(), channel, device::ChannelKind::kConnection) &&
-        fabric.segment().channels[channel].inode == status.st_ino)
+    if (engine::is_channel(fabric.segment(), channel, device::ChannelKind::kConnection) &&
+        is_pipe_of(fabric, fd, channel))
         return channel;
     g_channels[fd].store(0, std::memory_order_release);
     return device::kNone;
@@ -76,11 +80,8 @@ int wait_for_ring(Fabric& fabric, int fd, std::uint32_t channel) noexcept {
     constexpr long kHigh = 700;
     const int own = libc::fcntl(fd, F_DUPFD_CLOEXEC, kHigh);
     if (own < 0) return errno == EBADF ? wait_in_vain() : -1;
-    struct stat status {};
     std::byte ring;
-    const bool is_its = libc::fstat(own, &status) == 0 && S_ISFIFO(status.st_mode) &&
-                        fabric.segment().channels[channel].inode == status.st_ino;
-    const ssize_t got = is_its ? libc::read(own, &ring, sizeof ring) : 0;
+    const ssize_t got = is_pipe_of(fabric, own, channel) ? libc::read(own, &ring, sizeof ring) : 0;
     const int error = errno;
     libc::close(own);
     if (got == 0) return wait_in_vain();  // its other end is closed

@@ -23,10 +23,6 @@ constexpr std::uint8_t kPort = 1;
 constexpr std::uint32_t kPathFlags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
 constexpr std::uint32_t kDeviceIndex = 0;  // as the RDMA netlink has it
 
-std::size_t copy_address(const CmAddress& from, sockaddr_in6* to) noexcept {
-    return write_address(from, to);
-}
-
 void gid_of(const device::Segment& segment, const CmAddress& address, std::uint8_t* gid) noexcept {
     device::port_of(segment).gid(gid_index_of(segment, address)).copy_to(gid);
 }
@@ -82,8 +78,8 @@ ib_uverbs_ah_attr path_to(const device::Segment& segment, const CmId& id) noexce
 
 rdma_ucm_query_route_resp route_of(const device::Segment& segment, const CmId& id) noexcept {
     rdma_ucm_query_route_resp out{};
-    copy_address(id.source, &out.src_addr);
-    copy_address(id.destination, &out.dst_addr);
+    write_address(id.source, &out.src_addr);
+    write_address(id.destination, &out.dst_addr);
     out.ibdev_index = kDeviceIndex;
     if (!id.has_device) return out;
     out.node_guid = htobe64(segment.node_guid);
