@@ -16,6 +16,8 @@ constexpr DeviceTraitDeclaration kTraits[] = {
      "the device has no atomic operations and refuses queue pairs that allow them"},
     {DeviceTrait::kNoXrc, "no-xrc", false, "the device has no XRC"},
     {DeviceTrait::kNoDc, "no-dc", false, "the device has no DC transport"},
+    {DeviceTrait::kNoDevx, "no-devx", false,
+     "the device takes no firmware commands (DEVX), so it has no indirect memory keys"},
     {DeviceTrait::kNoRoceV1, "no-roce-v1", false,
      "an Ethernet port has no RoCE v1 GIDs, so that the first entry of its table is empty"},
     {DeviceTrait::kReuseNumbers, "reuse-numbers", true,

@@ -16,6 +16,7 @@ enum class DeviceTrait : std::uint8_t {
     kNoAtomics,
     kNoXrc,
     kNoDc,
+    kNoDevx,
     kNoRoceV1,
     kReuseNumbers,
     kPinned,

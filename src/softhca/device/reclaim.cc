@@ -127,6 +127,7 @@ bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
     condemn(segment.qps, slot);
     condemn(segment.srqs, slot);
     condemn(segment.mws, slot);
+    condemn(segment.mkeys, slot);
     condemn(segment.mrs, slot);
     condemn(segment.dms, slot);
     condemn(segment.cqs, slot);
@@ -149,6 +150,7 @@ bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
     free_all(segment.qps, slot);
     free_all(segment.srqs, slot);
     free_all(segment.mws, slot);
+    free_all(segment.mkeys, slot);
     free_all(segment.mrs, slot);
     free_all(segment.dms, slot);
     free_all(segment.cqs, slot);

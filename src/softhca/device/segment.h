@@ -18,13 +18,14 @@
 #include "softhca/device/limits.h"
 #include "softhca/device/lock.h"
 #include "softhca/device/memory/sharing.h"
+#include "softhca/device/mkey.h"
 #include "softhca/device/object.h"
 #include "softhca/device/relaxed_hint.h"
 
 namespace softhca::device {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x736f'6674'6863'6101ULL;  // "softhca" 1
-inline constexpr std::uint32_t kSegmentVersion = 8;
+inline constexpr std::uint32_t kSegmentVersion = 9;
 
 // Counters (docs/reference/softhca.md). The thread that holds a send queue's run lock writes
 // that queue's counters. Counters of receive and completion queues are written under that queue's
@@ -333,6 +334,7 @@ struct Segment {
     Table<DeviceMemory, kMemicPages> dms;
     Table<MemoryRegion, kMaxMrs> mrs;
     Table<MemoryWindow, kMaxMws> mws;
+    Table<Mkey, kMaxMkeys> mkeys;
     Table<CmId, kMaxCmIds> cm_ids;
     Table<CmEvent, kMaxCmEvents> cm_events;
 };

@@ -30,11 +30,9 @@ void pause_between() noexcept {
     nanosleep(&time, nullptr);
 }
 
-// `length` bytes of a span list from `offset` on.
-void slice(const SpanList& list, std::size_t offset, std::size_t length, SpanList& out) noexcept {
-    out.process = list.process;
-    out.count = 0;
-    out.bytes = 0;
+// `length` bytes of a span list from `offset` on. False: there is no memory for as many spans.
+bool slice(const SpanList& list, std::size_t offset, std::size_t length, SpanList& out) noexcept {
+    out.clear(list.process);
     for (unsigned i = 0; i < list.count && length != 0; ++i) {
         const Span& span = list.spans[i];
         if (offset >= span.length) {
@@ -42,12 +40,14 @@ void slice(const SpanList& list, std::size_t offset, std::size_t length, SpanLis
             continue;
         }
         const std::size_t part = std::min(span.length - offset, length);
+        if (!out.has_room()) return false;
         out.add(span.pointer != nullptr ? span.pointer + offset : nullptr, span.address + offset,
                 part);
         length -= part;
         offset = 0;
     }
     SOFTHCA_ASSERT(length == 0, "the slice lies within the list");
+    return true;
 }
 
 }  // namespace
@@ -68,8 +68,8 @@ Moved move_packets(Fabric& fabric, const QueuePair& requester, const SpanList& s
         const std::size_t packet = !reorders ? n : n == 0 ? packets - 1 : n - 1;
         SOFTHCA_ASSERT(packet < packets, "each packet is sent once");
         const std::size_t at = packet * mtu, length = std::min(mtu, bytes - at);
-        slice(source, at, length, from);
-        slice(target, at, length, to);
+        if (!slice(source, at, length, from) || !slice(target, at, length, to))
+            return Moved::kRefused;
         SOFTHCA_ASSERT(from.bytes == to.bytes, "a packet has the same bytes on both sides");
         if (const Moved moved = move(fabric, from, to); moved != Moved::kOk) return moved;
         if (n + 1 == packets) break;

@@ -10,6 +10,7 @@
 #include "softhca/base/assert.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/device/peers.h"
+#include "softhca/engine/mkeys.h"
 #include "softhca/engine/packets.h"
 #include "softhca/engine/qp_error.h"
 #include "softhca/engine/responder_parts.h"
@@ -108,9 +109,11 @@ void atomic(Fabric& fabric, QueuePair& requester, QueuePair& target, const Reque
             const SpanList& remote, Response& response) noexcept {
     SOFTHCA_DEBUG_ASSERT(remote.count != 0 && remote.bytes == 8, "resolve() found the operand");
     std::uint64_t old = 0;
-    const bool shared = remote.count == 1 && remote.spans[0].pointer;
-    if (const int error = shared ? atomic_on_shared(remote.spans[0].pointer, request, &old)
-                                 : atomic_on_private(fabric, remote, request, &old)) {
+    const bool shared = remote.spans[0].pointer != nullptr;
+    // Only an indirect key can have the operand in two places.
+    if (const int error = remote.count != 1 ? EFAULT
+                          : shared ? atomic_on_shared(remote.spans[0].pointer, request, &old)
+                                   : atomic_on_private(fabric, remote, request, &old)) {
         if (error == EBUSY) {
             response.answer = Answer::kBusy;
             return;
@@ -151,6 +154,7 @@ void respond_to_rdma(Fabric& fabric, QueuePair& requester, QueuePair& target, Re
     const std::size_t bytes = is_atomic(request.opcode) ? 8 : request.data.bytes;
     SpanList remote;
     if (bytes && (!may_use(fabric.segment(), request.remote_key, target.number) ||
+                  !may_use_mkey(fabric.segment(), request.remote_key, target.number) ||
                   resolve(fabric, request.remote_key, pd, request.remote_address, bytes, right,
                           remote) != Access::kOk)) {
         nak(fabric, target, response, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);

@@ -163,6 +163,15 @@ bool take_for(Fabric& fabric, const QueuePair& requester, QueuePair& target, con
     return false;
 }
 
+namespace {
+
+bool invalidate(device::Segment& segment, const QueuePair& target, std::uint32_t key) noexcept {
+    return is_mkey(key) ? invalidate_mkey(segment, target, key)
+                        : invalidate_window(segment, target, key);
+}
+
+}  // namespace
+
 void respond_to_send(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& request,
                      Response& response) noexcept {
     const bool datagram = requester.type == IB_UVERBS_QPT_UD;
@@ -171,7 +180,7 @@ void respond_to_send(Fabric& fabric, QueuePair& requester, QueuePair& target, Re
     // IBTA 9.4.1.1.3: a key that is not the window's of this QP ends the connection, and the
     // receive completes in error.
     if (request.opcode == MLX5_OPCODE_SEND_INVAL &&
-        !invalidate_window(fabric.segment(), target, be32toh(request.immediate)))
+        !invalidate(fabric.segment(), target, be32toh(request.immediate)))
         return receive_failed(fabric, target, receive, response, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR,
                               MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
     deliver(fabric, requester, target, request, receive, response);

@@ -127,7 +127,7 @@ std::uint8_t add_inline(Cursor& cursor, std::uint32_t& left, Request& request) n
     request.has_inline = true;
     if (length) {
         const std::size_t first = std::min<std::size_t>(length, cursor.to_end() - 4);
-        if (request.data.count + 2 > kMaxSpans) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+        if (!request.data.has_room(2)) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
         if (first) request.data.add(cursor.at() + 4, 0, first);
         if (first < length) request.data.add(cursor.begin(), 0, length - first);
     }
@@ -154,41 +154,91 @@ std::uint8_t add_gather(Fabric& fabric, const QueuePair& qp, Cursor& cursor, std
     return 0;
 }
 
-// A UMR as libmlx5 makes it of a bind or an invalidation (set_bind_wr). Others - mkeys of mlx5dv -
-// are refused. `left`: units behind the control segment.
-std::uint8_t decode_umr(Cursor& cursor, std::uint32_t left, Request& request) noexcept {
-    static_assert(sizeof(mlx5_wqe_umr_ctrl_seg) == std::size_t{kUmrControlUnits} * kUnit);
-    static_assert(sizeof(mlx5_wqe_mkey_context_seg) == std::size_t{kUmrContextUnits} * kUnit);
-    if (left < umr_units(false)) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+std::uint32_t rights_of(std::uint8_t context_flags) noexcept {
+    std::uint32_t access = 0;
+    if (context_flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_LOCAL_WRITE)
+        access |= IBV_ACCESS_LOCAL_WRITE;
+    if (context_flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ)
+        access |= IBV_ACCESS_REMOTE_READ;
+    if (context_flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE)
+        access |= IBV_ACCESS_REMOTE_WRITE;
+    if (context_flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC)
+        access |= IBV_ACCESS_REMOTE_ATOMIC;
+    return access;
+}
+
+// The two segments with which a UMR begins. Each begins a block, so none wraps.
+struct Umr {
+    mlx5_wqe_umr_ctrl_seg control;
+    mlx5_wqe_mkey_context_seg context;
+
+    bool has(std::uint8_t flag) const noexcept { return control.flags & flag; }
+    bool frees() const noexcept { return context.free & MLX5_WQE_MKEY_CONTEXT_FREE; }
+};
+
+// As libmlx5 makes it of a bind or an invalidation (set_bind_wr). `left`: units behind `umr`.
+std::uint8_t decode_window(Cursor& cursor, std::uint32_t left, const Umr& umr,
+                           Request& request) noexcept {
     WindowChange& change = request.window;
     change = {};
     change.key = be32toh(request.immediate);
-    // Each part begins a block, so none wraps.
-    const auto control = load<mlx5_wqe_umr_ctrl_seg>(cursor.at());
-    cursor.advance(kUmrControlUnits);
-    const auto context = load<mlx5_wqe_mkey_context_seg>(cursor.at());
-    cursor.advance(kUmrContextUnits);
-    change.next_key = static_cast<std::uint8_t>(be32toh(context.qpn_mkey));
-    change.frees = context.free & MLX5_WQE_MKEY_CONTEXT_FREE;
-    change.must_be_free = control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE;
-    change.must_be_own = control.flags & MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN;
+    change.next_key = static_cast<std::uint8_t>(be32toh(umr.context.qpn_mkey));
+    change.frees = umr.frees();
+    change.must_be_free = umr.has(MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE);
+    change.must_be_own = umr.has(MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN);
     if (change.frees) return 0;
-    if (!(control.flags & MLX5_WQE_UMR_CTRL_FLAG_INLINE) || left < umr_units(false) + 1 ||
-        !is_window_key(change.key))
+    if (!umr.has(MLX5_WQE_UMR_CTRL_FLAG_INLINE) || left < 1 || !is_window_key(change.key))
         return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-    const std::uint8_t access = context.access_flags;
-    if (access & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ)
-        change.access |= IBV_ACCESS_REMOTE_READ;
-    if (access & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE)
-        change.access |= IBV_ACCESS_REMOTE_WRITE;
-    if (access & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC)
-        change.access |= IBV_ACCESS_REMOTE_ATOMIC;
-    change.iova = be64toh(context.start_addr);
-    change.length = be64toh(context.len);
+    change.access = rights_of(umr.context.access_flags);
+    change.iova = be64toh(umr.context.start_addr);
+    change.length = be64toh(umr.context.len);
     const auto part = load<mlx5_wqe_umr_klm_seg>(cursor.at());
     change.region_key = be32toh(part.mkey);
     change.address = be64toh(part.address);
     return 0;
+}
+
+// As libmlx5 makes it of mlx5dv_wr_mkey_configure() and what follows it. Signatures, encryption and
+// parts that lie elsewhere are refused. `left`: units behind `umr`.
+std::uint8_t decode_mkey(Cursor& cursor, std::uint32_t left, const Umr& umr,
+                         Request& request) noexcept {
+    MkeyChange& change = request.mkey;
+    change.key = be32toh(request.immediate);
+    change.mask = be64toh(umr.control.mkey_mask);
+    change.frees = umr.frees();
+    const std::uint32_t qpn_mkey = be32toh(umr.context.qpn_mkey);
+    change.next_key = static_cast<std::uint8_t>(qpn_mkey);
+    change.qp = qpn_mkey >> 8;
+    change.access = rights_of(umr.context.access_flags);
+    change.start = be64toh(umr.context.start_addr);
+    change.length = be64toh(umr.context.len);
+    change.must_be_free = umr.has(MLX5_WQE_UMR_CTRL_FLAG_CHECK_FREE);
+    change.must_be_own = umr.has(MLX5_WQE_UMR_CTRL_FLAG_CHECK_QPN);
+    change.layout_units = change.frees ? 0 : be16toh(umr.control.klm_octowords);
+    constexpr std::uint64_t kRefused =
+        MLX5_WQE_UMR_CTRL_MKEY_MASK_SIG_ERR | MLX5_WQE_UMR_CTRL_MKEY_MASK_BSF_ENABLE;
+    if ((change.mask & kRefused) != 0 || change.layout_units > left ||
+        (change.layout_units != 0 && !umr.has(MLX5_WQE_UMR_CTRL_FLAG_INLINE)))
+        return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    static_assert(sizeof change.layout >= std::size_t{0x3f} * kUnit, "a WQE has at most 63 units");
+    for (std::uint32_t i = 0; i < change.layout_units; ++i, cursor.advance(1))
+        memcpy(change.layout + std::size_t{i} * kUnit, cursor.at(), kUnit);
+    return 0;
+}
+
+// `left`: units behind the control segment.
+std::uint8_t decode_umr(Cursor& cursor, std::uint32_t left, Request& request) noexcept {
+    static_assert(sizeof(mlx5_wqe_umr_ctrl_seg) == std::size_t{kUmrControlUnits} * kUnit);
+    static_assert(sizeof(mlx5_wqe_mkey_context_seg) == std::size_t{kUmrContextUnits} * kUnit);
+    if (left < umr_units(false)) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    Umr umr;
+    umr.control = load<mlx5_wqe_umr_ctrl_seg>(cursor.at());
+    cursor.advance(kUmrControlUnits);
+    umr.context = load<mlx5_wqe_mkey_context_seg>(cursor.at());
+    cursor.advance(kUmrContextUnits);
+    left -= umr_units(false);
+    return is_mkey(be32toh(request.immediate)) ? decode_mkey(cursor, left, umr, request)
+                                               : decode_window(cursor, left, umr, request);
 }
 
 }  // namespace
@@ -220,9 +270,7 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
     request.blocks = request.units ? (request.units + 3) / 4 : 1;
     request.has_inline = false;
     request.gathers = 0;
-    request.data.count = 0;
-    request.data.bytes = 0;
-    request.data.process = fabric.slot();
+    request.data.clear(fabric.slot());
     request.srq_number = 0;
     request.ud.has_grh = false;
     request.ud.service_level = 0;

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "softhca/engine/local.h"
+#include "softhca/engine/mkeys.h"
 #include "softhca/engine/spans.h"
 #include "softhca/engine/windows.h"
 
@@ -54,7 +55,8 @@ struct Request {
     // XRC
     std::uint32_t srq_number;
     UdAddress ud;
-    WindowChange window;       // UMR
+    WindowChange window;       // UMR of a window
+    MkeyChange mkey;           // UMR of an indirect key: is_mkey(mkey.key)
     std::uint16_t source_lid;  // the sender's LID for the receiver's CQE, of all transports
 
     SpanList data;     // gather list; for READ and atomics, where the response goes
@@ -101,7 +103,7 @@ Outline outline(const LocalQp& local, const device::QueuePair& qp, std::uint16_t
 std::uint32_t entry_blocks(const LocalQp& local, std::uint16_t counter) noexcept;
 std::uint32_t entry_units(const LocalQp& local, std::uint16_t counter) noexcept;
 
-// 16-byte units of a UMR behind its control segment, as libmlx5 makes it (set_bind_wr).
+// 16-byte units of a UMR of a window behind its control segment, as libmlx5 makes it (set_bind_wr).
 inline constexpr std::uint32_t kUmrControlUnits = 3, kUmrContextUnits = 4, kUmrDataUnits = 4;
 constexpr std::uint32_t umr_units(bool binds) noexcept {
     return kUmrControlUnits + kUmrContextUnits + (binds ? kUmrDataUnits : 0);

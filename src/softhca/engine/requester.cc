@@ -204,7 +204,9 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
         return false;
     }
     if (request.opcode == MLX5_OPCODE_UMR) {
-        if (const std::uint8_t error = change_window(fabric, qp, request.window)) {
+        const bool indirect = is_mkey(be32toh(request.immediate));
+        if (const std::uint8_t error = indirect ? change_mkey(fabric, qp, request.mkey)
+                                                : change_window(fabric, qp, request.window)) {
             complete_in_error(local, qp, counter, request.opcode, request.blocks, error);
             return true;
         }

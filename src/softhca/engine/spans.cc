@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <new>
 
 #include "common/copy.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/device/own_memory.h"
+#include "softhca/engine/mkeys.h"
 #include "softhca/engine/windows.h"
 
 namespace softhca::engine {
@@ -117,6 +119,25 @@ inline Access find_region(const device::Segment& segment, std::uint32_t key, std
 
 }  // namespace
 
+bool SpanList::grow(unsigned more) noexcept {
+    if (more > kMaxSpans - count) return false;
+    const unsigned room = std::min(kMaxSpans, std::max(2 * room_, count + more));
+    Span* const spans_now = new (std::nothrow) Span[room];
+    if (!spans_now) return false;
+    std::copy_n(spans, count, spans_now);
+    if (spans != usual_) delete[] spans;
+    spans = spans_now;
+    room_ = room;
+    return true;
+}
+
+void SpanList::forget() noexcept {
+    SOFTHCA_ASSERT(spans != usual_, "the usual spans are part of the list");
+    delete[] spans;
+    spans = usual_;
+    room_ = kUsualSpans;
+}
+
 std::byte* resolve_shared_slow(Fabric& fabric, std::uint32_t key, std::uint32_t pd,
                                std::uint64_t address, std::uint64_t length, std::uint32_t rights,
                                Reach& reach) noexcept {
@@ -158,8 +179,9 @@ std::byte* resolve_shared_slow(Fabric& fabric, std::uint32_t key, std::uint32_t 
 
 Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_t address,
                std::uint64_t length, std::uint32_t rights, SpanList& list) noexcept {
-    if (is_window_key(key)) [[unlikely]]
-        return resolve_window(fabric, key, pd, address, length, rights, list);
+    if (key >> 8 >= device::kMaxMrs) [[unlikely]]
+        return is_window_key(key) ? resolve_window(fabric, key, pd, address, length, rights, list)
+                                  : resolve_mkey(fabric, key, pd, address, length, rights, list);
     device::Segment& segment = fabric.segment();
     const MemoryRegion* found;
     if (const Access access = find_region(segment, key, pd, address, length, rights, &found);
@@ -178,7 +200,7 @@ Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_
     const memory::Extents& extents = region.extents;
     const unsigned extent_count = std::min<unsigned>(extents.count, memory::kMaxExtents);
     while (left) {
-        if (list.full()) return Access::kTooMany;
+        if (!list.has_room()) return Access::kTooMany;
         std::byte* pointer = nullptr;
         std::uint64_t piece = left;
         for (unsigned e = 0; e < extent_count; ++e) {

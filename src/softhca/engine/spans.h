@@ -21,21 +21,49 @@ struct Span {
     std::size_t length;
 };
 
-// Enough for a WQE of 63 16-byte units whose SGEs all lie across two extents.
-inline constexpr unsigned kMaxSpans = 128;
+// Enough for a WQE of 63 16-byte units whose SGEs all lie across two extents. A list grows beyond
+// that only for indirect memory keys (mkeys.h).
+inline constexpr unsigned kUsualSpans = 128, kMaxSpans = 1u << 20;
 
-struct SpanList {
-    std::uint32_t process = 0;  // slot of the owner
-    unsigned count = 0;
-    std::size_t bytes = 0;
-    Span spans[kMaxSpans];
+class SpanList {
+public:
+    SpanList() noexcept = default;
+    ~SpanList() { clear(0); }
+    SpanList(const SpanList&) = delete;
+    SpanList& operator=(const SpanList&) = delete;
 
+    // False: there is no room for `more` spans, nor memory for it.
+    bool has_room(unsigned more = 1) noexcept { return more <= room_ - count || grow(more); }
     void add(std::byte* pointer, std::uint64_t address, std::size_t length) noexcept {
-        SOFTHCA_DEBUG_ASSERT(count < kMaxSpans, "callers ask full()");
+        SOFTHCA_DEBUG_ASSERT(count < room_, "callers ask has_room()");
         spans[count++] = {pointer, address, length};
         bytes += length;
     }
-    bool full() const noexcept { return count == kMaxSpans; }
+    // Empties the list, for memory of that process.
+    void clear(std::uint32_t its_process) noexcept {
+        if (spans != usual_) forget();
+        process = its_process;
+        count = 0;
+        bytes = 0;
+    }
+    // Takes back what was added since the list had these numbers.
+    void cut(unsigned to_count, std::size_t to_bytes) noexcept {
+        SOFTHCA_DEBUG_ASSERT(to_count <= count && to_bytes <= bytes, "lists only grow");
+        count = to_count;
+        bytes = to_bytes;
+    }
+
+    std::uint32_t process = 0;  // slot of the owner
+    unsigned count = 0;
+    std::size_t bytes = 0;
+    Span* spans = usual_;
+
+private:
+    [[gnu::cold]] bool grow(unsigned more) noexcept;
+    [[gnu::cold]] void forget() noexcept;
+
+    unsigned room_ = kUsualSpans;
+    Span usual_[kUsualSpans];
 };
 
 enum class Access { kOk, kBadKey, kBadDomain, kBadBounds, kBadRights, kTooMany };

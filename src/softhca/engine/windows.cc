@@ -5,6 +5,7 @@
 #include <infiniband/verbs.h>
 
 #include "softhca/base/assert.h"
+#include "softhca/engine/key_change.h"
 
 namespace softhca::engine {
 
@@ -24,12 +25,9 @@ struct View {
     std::uint64_t address, length, iova;
 };
 
-// False: it is being changed, as a program must not do while the window is used.
+// False: it is being changed all the time.
 bool look(const MemoryWindow& window, View* out) noexcept {
-    constexpr unsigned kTries = 64;
-    for (unsigned i = 0; i < kTries; ++i) {
-        const std::uint32_t before = window.changes.load(std::memory_order_acquire);
-        if (before & 1) continue;
+    return look_at_one_time(window.changes, [&] {
         const auto relaxed = std::memory_order_relaxed;
         *out = {window.key.load(relaxed),
                 window.is_bound.load(relaxed),
@@ -40,37 +38,12 @@ bool look(const MemoryWindow& window, View* out) noexcept {
                 window.address.load(relaxed),
                 window.length.load(relaxed),
                 window.iova.load(relaxed)};
-        std::atomic_thread_fence(std::memory_order_acquire);
-        if (window.changes.load(relaxed) == before) return true;
-    }
-    return false;
+    });
 }
-
-// The right to rewrite a window, for as long as it lives.
-class Change {
-public:
-    explicit Change(MemoryWindow& window) noexcept
-        : window_(window), before_(window.changes.load(std::memory_order_relaxed)) {
-        has_it_ = (before_ & 1) == 0 && window.changes.compare_exchange_strong(
-                                            before_, before_ + 1, std::memory_order_acquire);
-        std::atomic_thread_fence(std::memory_order_release);
-    }
-    ~Change() {
-        if (has_it_) window_.changes.store(before_ + 2, std::memory_order_release);
-    }
-    Change(const Change&) = delete;
-    Change& operator=(const Change&) = delete;
-    explicit operator bool() const noexcept { return has_it_; }
-
-private:
-    MemoryWindow& window_;
-    std::uint32_t before_;
-    bool has_it_;
-};
 
 MemoryWindow* find(Segment& segment, std::uint32_t key) noexcept {
     const std::uint32_t index = (key >> 8) - device::kMaxMrs;
-    if (!is_window_key(key) || index >= device::kMaxMws) return nullptr;
+    if (!is_window_key(key)) return nullptr;
     MemoryWindow& window = segment.mws[index];
     return window.head.live() && window.key.load(std::memory_order_relaxed) == key ? &window
                                                                                    : nullptr;
@@ -108,7 +81,7 @@ std::uint8_t change_window(device::Fabric& fabric, const QueuePair& qp,
     MemoryWindow* const window = find(segment, change.key);
     if (window == nullptr || window->head.owner() != fabric.slot() || window->pd != qp.pd)
         return MLX5_CQE_SYNDROME_MW_BIND_ERR;
-    const Change right(*window);
+    const KeyChange right(window->changes);
     if (!right) return MLX5_CQE_SYNDROME_MW_BIND_ERR;
     const auto relaxed = std::memory_order_relaxed;
     const bool is_bound = window->is_bound.load(relaxed) != 0;
@@ -138,7 +111,7 @@ std::uint8_t change_window(device::Fabric& fabric, const QueuePair& qp,
 bool invalidate_window(Segment& segment, const QueuePair& target, std::uint32_t key) noexcept {
     MemoryWindow* const window = find(segment, key);
     if (window == nullptr || window->type != IBV_MW_TYPE_2) return false;
-    const Change right(*window);
+    const KeyChange right(window->changes);
     const auto relaxed = std::memory_order_relaxed;
     if (!right || window->is_bound.load(relaxed) == 0 || window->qp.load(relaxed) != target.number)
         return false;

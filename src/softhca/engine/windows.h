@@ -24,7 +24,9 @@ struct WindowChange {
     std::uint64_t address;
 };
 
-inline bool is_window_key(std::uint32_t key) noexcept { return key >> 8 >= device::kMaxMrs; }
+inline bool is_window_key(std::uint32_t key) noexcept {
+    return key >> 8 >= device::kMaxMrs && key >> 8 < device::kMaxMrs + device::kMaxMws;
+}
 
 // Binds or frees a window of this process, for a request of that QP. Returns 0 or the syndrome
 // (MLX5_CQE_SYNDROME_*). The caller is inside an epoch.

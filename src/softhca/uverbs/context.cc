@@ -20,6 +20,7 @@
 #include "softhca/uverbs/attributes.h"
 #include "softhca/uverbs/command.h"
 #include "softhca/uverbs/device_memory.h"
+#include "softhca/uverbs/devx.h"
 #include "softhca/uverbs/uar.h"
 
 namespace softhca::uverbs {
@@ -77,9 +78,11 @@ int get_context(Command& command) noexcept {
     if (context.record != kNone) return EINVAL;
     SOFTHCA_ASSERT(context.async_channel == kNone && context.static_pages.empty());
     if (command.driver_in.length < 8) return EINVAL;
-    if (request.flags & MLX5_IB_ALLOC_UCTX_DEVX) return EINVAL;  // libmlx5 retries without it
-    if (request.flags || request.comp_mask || request.reserved0 || request.reserved1 ||
-        request.reserved2)
+    const bool commands = request.flags & MLX5_IB_ALLOC_UCTX_DEVX;
+    // libmlx5 then opens the device without.
+    if (commands && options().device.has(DeviceTrait::kNoDevx)) return EINVAL;
+    if ((request.flags & ~std::uint32_t{MLX5_IB_ALLOC_UCTX_DEVX}) || request.comp_mask ||
+        request.reserved0 || request.reserved1 || request.reserved2)
         return EOPNOTSUPP;
     request.total_num_bfregs = (request.total_num_bfregs + 1) & ~1u;
     if (const int error = check_bfregs(request)) return error;
@@ -105,6 +108,7 @@ int get_context(Command& command) noexcept {
                          (request.lib_caps & MLX5_LIB_CAP_DYN_UAR) &&
                          !options().device.has(DeviceTrait::kNoThreadDomains);
     context.is_static = !dynamic;
+    context.takes_commands = commands;
     context.blueflame_use = engine::blueflame_use();
     engine::read_single_threaded();
     context.cqe_version = request.max_cqe_version >= 1 ? 1 : 0;
@@ -201,6 +205,7 @@ void destroy_context(DeviceContext& context) noexcept {
     each(segment.srqs, [&](std::uint32_t i) { free_srq(context, i); });
     each(segment.cqs, [&](std::uint32_t i) { free_cq(context, i); });
     each(segment.mws, [&](std::uint32_t i) { free_mw(context, i); });
+    each(segment.mkeys, [&](std::uint32_t i) { free_mkey(context, i); });
     each(segment.mrs, [&](std::uint32_t i) { free_mr(context, i); });
     each(segment.dms, [&](std::uint32_t i) {
         // EBUSY: a stopped process may still use a region on it. It is reclaimed with this process.

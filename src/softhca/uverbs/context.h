@@ -46,6 +46,7 @@ struct DeviceContext {
     bool inherited = false;                                // through fork: see give_record()
     engine::BlueFlameUse blueflame_use = engine::kForAll;  // libmlx5's, by its variables
     bool is_static = false;                                // UARs as in 2018: see uar.h
+    bool takes_commands = false;                           // firmware commands: see devx.h
     std::uint8_t cqe_version = 0;
     std::uint32_t total_bfregs = 0, low_latency_bfregs = 0;
 
