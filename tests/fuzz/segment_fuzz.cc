@@ -30,7 +30,7 @@ Spot head_of(Table& table) {
 
 Spot pick_spot(World& w, Input& input) {
     device::Segment& s = w.segment();
-    switch (input.below(17)) {
+    switch (input.below(18)) {
         case 0:
             return spot_of(s.contexts[w.context]);
         case 1:
@@ -58,6 +58,8 @@ Spot pick_spot(World& w, Input& input) {
                     offsetof(device::Process, epochs)};
         case 13:
             return {&s, offsetof(device::Segment, processes)};
+        case 16:
+            return spot_of(s.mkeys[w.mkeys[input.byte() % w.mkeys.size()]]);
         case 15:
             return spot_of(s.mws[w.windows[input.byte() % w.windows.size()]]);
         case 14:
@@ -114,7 +116,7 @@ void keep_within_bounds(World& w) {
     };
     table(s.contexts), table(s.pds), table(s.channels), table(s.xrcds), table(s.xrcd_handles);
     table(s.uars), table(s.cqs), table(s.srqs), table(s.qps), table(s.dms), table(s.mrs),
-        table(s.mws);
+        table(s.mws), table(s.mkeys);
     keep(s.contexts[w.context].head);
     keep(s.pds[w.pd].head);
     keep(s.xrcd_handles[w.xrcd].head);
@@ -140,6 +142,8 @@ void keep_within_bounds(World& w) {
         keep(s.mrs[region.key >> 8].head);
     for (const std::uint32_t window : w.windows)
         keep(s.mws[window].head);
+    for (const std::uint32_t mkey : w.mkeys)
+        keep(s.mkeys[mkey].head);
     for (const Extra& extra : extras)
         if (extra.spot.head) keep(*extra.spot.head);
 }

@@ -35,6 +35,7 @@ void get_context(Session& s, Request& request) {
     driver = {};
     driver.total_num_bfregs = s.input.one_in(4) ? s.input.byte() : 16;
     driver.num_low_latency_bfregs = s.input.one_in(4) ? s.input.byte() : 4;
+    driver.flags = s.input.one_in(4) ? 0 : MLX5_IB_ALLOC_UCTX_DEVX;
     driver.max_cqe_version = 1;
     driver.lib_caps = s.input.one_in(4) ? 0 : MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR;
 }

@@ -118,6 +118,8 @@ void for_each_table(device::Segment& segment, Function&& function) {
     function("QP", segment.qps);
     function("MR", segment.mrs);
     function("DM", segment.dms);
+    function("MW", segment.mws);
+    function("indirect key", segment.mkeys);
 }
 
 // Event channels are pipes, and the only ones that come and go. When a context is closed, the

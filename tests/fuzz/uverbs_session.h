@@ -17,8 +17,8 @@
 
 namespace softhca::fuzz {
 
-enum class Kind : std::size_t { kPd, kMr, kCq, kQp, kSrq, kXrcd, kUar, kChannel, kDm, kMw };
-inline constexpr std::size_t kKinds = 10;
+enum class Kind : std::size_t { kPd, kMr, kCq, kQp, kSrq, kXrcd, kUar, kChannel, kDm, kMw, kMkey };
+inline constexpr std::size_t kKinds = 11;
 
 struct Handle {
     std::uint32_t value;

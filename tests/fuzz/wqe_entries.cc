@@ -19,6 +19,10 @@ device::MemoryWindow& window_of(World& w, Input& input) {
     return w.segment().mws[w.windows[input.byte() % w.windows.size()]];
 }
 
+device::Mkey& mkey_of(World& w, Input& input) {
+    return w.segment().mkeys[w.mkeys[input.byte() % w.mkeys.size()]];
+}
+
 Place place(World& w, Input& input) {
     const MemoryPart& region = w.regions[input.byte() % w.regions.size()];
     const auto all = static_cast<std::uint32_t>(region.length);
@@ -31,6 +35,12 @@ Place place(World& w, Input& input) {
     if (how & 8) place.length = 1 + input.value<std::uint16_t>() % all;
     place.length = std::min(place.length, all - at);
     switch (how >> 4) {
+        case 9: {
+            const device::Mkey& mkey = mkey_of(w, input);
+            place.key = mkey.key.load();
+            place.address = mkey.start.load() + (how & 1 ? at : input.byte());
+            break;
+        }
         case 10: {
             const device::MemoryWindow& window = window_of(w, input);
             place.key = window.key.load();
@@ -82,6 +92,44 @@ void add_umr(World& w, Entry& entry, std::uint32_t key, std::uint32_t queue, Inp
     entry.add(part);
 }
 
+// What libmlx5 makes of a change of an indirect key, with other values.
+void add_mkey_umr(World& w, Entry& entry, std::uint32_t key, Input& input) {
+    const bool repeats = input.one_in(3);
+    const std::uint32_t parts = input.below(9);
+    mlx5_wqe_umr_ctrl_seg control{};
+    control.flags = input.one_in(8) ? input.byte() : MLX5_WQE_UMR_CTRL_FLAG_INLINE;
+    control.mkey_mask = htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN |
+                                input.below(1 << 22));
+    control.klm_octowords = htobe16(
+        static_cast<std::uint16_t>(input.one_in(8) ? input.byte() : parts + (repeats ? 1 : 0)));
+    entry.add(control);
+    mlx5_wqe_mkey_context_seg context{};
+    context.free = input.one_in(8) ? MLX5_WQE_MKEY_CONTEXT_FREE : 0;
+    context.access_flags = input.one_in(4) ? input.byte() : 0x7c;
+    context.qpn_mkey = htobe32((input.one_in(4) ? input.word() : ~0u) << 8 | (key & 0xff));
+    context.start_addr = htobe64(input.one_in(4) ? input.value<std::uint64_t>() : 0);
+    context.len = htobe64(input.one_in(4) ? input.value<std::uint64_t>() : input.below(4096));
+    entry.add(context);
+    if (repeats) {
+        mlx5_wqe_umr_repeat_block_seg head{};
+        head.op = htobe32(0x400);
+        head.repeat_count = htobe32(input.one_in(4) ? input.word() : input.below(64));
+        head.num_ent = htobe16(static_cast<std::uint16_t>(input.one_in(8) ? input.byte() : parts));
+        entry.add(head);
+    }
+    for (std::uint32_t i = 0; i < parts; ++i) {
+        const Place where = place(w, input);
+        const auto bytes = static_cast<std::uint16_t>(where.length),
+                   stride = static_cast<std::uint16_t>(input.below(300));
+        if (repeats)
+            entry.add(mlx5_wqe_umr_repeat_ent_seg{htobe16(stride), htobe16(bytes),
+                                                  htobe32(where.key), htobe64(where.address)});
+        else
+            entry.add(mlx5_wqe_umr_klm_seg{htobe32(where.length), htobe32(where.key),
+                                           htobe64(where.address)});
+    }
+}
+
 }  // namespace
 
 void Entry::add_inline(Input& input) {
@@ -119,10 +167,13 @@ Entry send_entry(World& w, Queue& queue, std::uint16_t counter, Input& input) {
     control.fm_ce_se = input.byte();
     control.imm = input.word();
     const bool umr = opcode == MLX5_OPCODE_UMR;
-    std::uint32_t window = 0;
+    std::uint32_t key = 0;
+    const bool indirect = input.one_in(2);
     if (umr || opcode == MLX5_OPCODE_SEND_INVAL) {
-        window = input.one_in(8) ? input.word() : window_of(w, input).key.load();
-        control.imm = htobe32(window);
+        key = input.one_in(8) ? input.word()
+              : indirect      ? mkey_of(w, input).key.load()
+                              : window_of(w, input).key.load();
+        control.imm = htobe32(key);
     }
     entry.add(control);
     if (queue.type == IB_UVERBS_QPT_XRC_INI) {
@@ -156,7 +207,10 @@ Entry send_entry(World& w, Queue& queue, std::uint16_t counter, Input& input) {
                                            htobe64(input.byte())};
         entry.add(operands);
     }
-    if (umr) add_umr(w, entry, window, queue.number, input);
+    if (umr && indirect)
+        add_mkey_umr(w, entry, key, input);
+    else if (umr)
+        add_umr(w, entry, key, queue.number, input);
     for (unsigned n = umr ? 0 : input.below(6); n; --n) {
         if (input.one_in(5))
             entry.add_inline(input);

@@ -78,6 +78,7 @@ World::World() {
     mlx5_ib_alloc_ucontext_req_v2 wanted{};
     wanted.total_num_bfregs = 16;
     wanted.num_low_latency_bfregs = 4;
+    wanted.flags = MLX5_IB_ALLOC_UCTX_DEVX;
     wanted.max_cqe_version = 1;
     wanted.lib_caps = MLX5_LIB_CAP_4K_UAR | MLX5_LIB_CAP_DYN_UAR;
     ib_uverbs_get_context_resp opened{};
@@ -149,6 +150,8 @@ World::World() {
     add_region(queues[2].record, kAll, pd);
     for (const std::uint8_t type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2, IBV_MW_TYPE_2})
         add_window(type);
+    for (const std::uint32_t parts : {2u, 8u, 64u})
+        add_mkey(parts);
     // three pages, of which the middle one may be gone: once shared, once reached by copies
     for (const std::uint32_t access : {kAll, kAll | IBV_ACCESS_ON_DEMAND}) {
         const MemoryPart pages{reinterpret_cast<std::uintptr_t>(guarded_pages(
@@ -171,6 +174,7 @@ World::World() {
     remember(s.qps);
     remember(s.mrs);
     remember(s.mws);
+    remember(s.mkeys);
     remember(s.dms);
     device::Process& self = fabric().self();
     remember(&self, offsetof(device::Process, epochs));
@@ -185,7 +189,7 @@ void World::remember(void* at, std::size_t bytes) {
 // Its head, with the lock, and the items in use and some behind them.
 template <class Table>
 void World::remember(Table& table) {
-    constexpr std::uint32_t kBehind = 64;
+    constexpr std::uint32_t kBehind = sizeof table.items[0] > 4096 ? 2 : 64;
     const std::uint32_t end = std::min(table.high.load() + kBehind, Table::kSize);
     remember(&table, offsetof(Table, items));
     remember(table.items, end * sizeof table.items[0]);
@@ -205,26 +209,6 @@ void World::restore() {
         std::memset(each.bytes(), 0, each.length);
     }
     refill(block_ + kBlockBytes);
-}
-
-void World::add_region(const MemoryPart& part, std::uint32_t access, std::uint32_t domain) {
-    ib_uverbs_reg_mr request{};
-    request.start = request.hca_va = part.address;
-    request.length = part.length;
-    request.pd_handle = domain;
-    request.access_flags = access;
-    ib_uverbs_reg_mr_resp answer{};
-    command(IB_USER_VERBS_CMD_REG_MR, request, None{}, &answer);
-    regions.push_back({part.address, part.length, answer.lkey});
-}
-
-void World::add_window(std::uint8_t type) {
-    ib_uverbs_alloc_mw request{};
-    request.pd_handle = pd;
-    request.mw_type = type;
-    ib_uverbs_alloc_mw_resp answer{};
-    command(IB_USER_VERBS_CMD_ALLOC_MW, request, None{}, &answer);
-    windows.push_back(answer.mw_handle);
 }
 
 void World::add_cq(std::uint32_t entries, std::uint32_t entry_bytes, bool events) {

@@ -93,6 +93,7 @@ public:
     SharedQueue srq, xrc_srq;
     std::vector<MemoryPart> regions;      // registered
     std::vector<std::uint32_t> windows;   // memory windows: their indices
+    std::vector<std::uint32_t> mkeys;     // indirect keys: their indices
     std::vector<MemoryPart> queue_parts;  // rings
     std::vector<MemoryPart> records;
     std::vector<std::byte*> holes;  // pages in the middle of a region, to be replaced
@@ -115,6 +116,7 @@ private:
                    std::size_t send_cq, std::size_t receive_cq);
     void add_region(const MemoryPart& part, std::uint32_t access, std::uint32_t pd);
     void add_window(std::uint8_t type);
+    void add_mkey(std::uint32_t parts);
     void post_receives();
     void read_events(int fd);
     template <class Request, class Driver, class Answer>
