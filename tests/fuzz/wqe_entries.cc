@@ -155,15 +155,23 @@ mlx5_wqe_data_seg data_segment(World& w, Input& input) {
 }
 
 Entry send_entry(World& w, Queue& queue, std::uint16_t counter, Input& input) {
-    constexpr std::uint8_t kOpcodes[] = {
-        MLX5_OPCODE_NOP,        MLX5_OPCODE_SEND,           MLX5_OPCODE_SEND_IMM,
-        MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE_IMM, MLX5_OPCODE_RDMA_READ,
-        MLX5_OPCODE_ATOMIC_CS,  MLX5_OPCODE_ATOMIC_FA,      MLX5_OPCODE_UMR,
-        MLX5_OPCODE_SEND_INVAL};
+    constexpr std::uint8_t kOpcodes[] = {MLX5_OPCODE_NOP,
+                                         MLX5_OPCODE_SEND,
+                                         MLX5_OPCODE_SEND_IMM,
+                                         MLX5_OPCODE_RDMA_WRITE,
+                                         MLX5_OPCODE_RDMA_WRITE_IMM,
+                                         MLX5_OPCODE_RDMA_READ,
+                                         MLX5_OPCODE_ATOMIC_CS,
+                                         MLX5_OPCODE_ATOMIC_FA,
+                                         MLX5_OPCODE_UMR,
+                                         MLX5_OPCODE_SEND_INVAL,
+                                         MLX5_OPCODE_MMO};
     const std::uint8_t opcode = input.one_in(16) ? input.byte() : input.pick(kOpcodes);
     Entry entry;
     mlx5_wqe_ctrl_seg control{};
-    control.opmod_idx_opcode = htobe32(std::uint32_t{counter} << 8 | opcode);
+    const bool copies = opcode == MLX5_OPCODE_MMO;
+    control.opmod_idx_opcode =
+        htobe32((copies ? 1u << 24 : 0) | std::uint32_t{counter} << 8 | opcode);
     control.fm_ce_se = input.byte();
     control.imm = input.word();
     const bool umr = opcode == MLX5_OPCODE_UMR;
@@ -211,7 +219,15 @@ Entry send_entry(World& w, Queue& queue, std::uint16_t counter, Input& input) {
         add_mkey_umr(w, entry, key, input);
     else if (umr)
         add_umr(w, entry, key, queue.number, input);
-    for (unsigned n = umr ? 0 : input.below(6); n; --n) {
+    if (copies) {  // source and target, of one length more often than not
+        entry.add(std::array<std::byte, kUnit>{});
+        const mlx5_wqe_data_seg from = data_segment(w, input);
+        mlx5_wqe_data_seg to = data_segment(w, input);
+        if (!input.one_in(4)) to.byte_count = from.byte_count;
+        entry.add(from);
+        entry.add(to);
+    }
+    for (unsigned n = umr || copies ? 0 : input.below(6); n; --n) {
         if (input.one_in(5))
             entry.add_inline(input);
         else

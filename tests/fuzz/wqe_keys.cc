@@ -51,7 +51,7 @@ void World::add_mkey(std::uint32_t parts) {
     call.in(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, in.data(), sizeof in);
     call.out(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, out.data(), sizeof out);
     if (const int error = call.run(fd_)) fail("no key: errno %d", error);
-    mkeys.push_back(static_cast<std::uint32_t>(call.data_of(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE)));
+    mkeys.push_back((be32toh(out[2]) & 0xffffff) - device::kMaxMrs - device::kMaxMws);
 }
 
 }  // namespace softhca::fuzz

@@ -5,6 +5,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <set>
 #include <vector>
 
 #include "mkey_fixture.h"
@@ -124,6 +125,68 @@ TEST_F(FirmwareCommands, CapabilitiesAgreeWithTheDevices) {
     EXPECT_EQ((word(0x34) >> 8 & 3) == 1, is_ethernet(pair_.b.context.get()));
     EXPECT_EQ(word(0x38) >> 24 & 0x1f, 30u);
     EXPECT_EQ((word(0x44) >> 3 & 1) != 0, (device.device_cap_flags & IBV_DEVICE_XRC) != 0);
+}
+
+// As many as there are queue pairs can be reserved, and none of them is a queue pair's.
+TEST_F(FirmwareCommands, ReservedNumbersAreNoQueuePairs) {
+    ibv_context* const context = pair_.b.context.get();
+    std::set<std::uint32_t> numbers;
+    for (int i = 0; i < 100; ++i) {
+        std::uint32_t number = 0;
+        ASSERT_EQ(mlx5dv_reserved_qpn_alloc(context, &number), 0);
+        EXPECT_TRUE(numbers.insert(number).second);
+    }
+    for (int i = 0; i < 100; ++i) {
+        const Endpoint other;
+        EXPECT_FALSE(numbers.contains(other.qp->qp_num));
+    }
+    for (const std::uint32_t number : numbers)
+        EXPECT_EQ(mlx5dv_reserved_qpn_dealloc(context, number), 0);
+    EXPECT_EQ(mlx5dv_reserved_qpn_dealloc(context, *numbers.begin()), EINVAL);
+}
+
+TEST_F(FirmwareCommands, AddressHandleCanBeMapped) {
+    ibv_ah_attr path{};
+    path.port_num = 1;
+    path.is_global = 1;
+    path.dlid = port_attributes(pair_.b.context.get()).lid;
+    path.grh.sgid_index = is_ethernet(pair_.b.context.get()) ? 3 : 0;
+    require(ibv_query_gid(pair_.b.context.get(), 1, path.grh.sgid_index, &path.grh.dgid), "a GID");
+    const Owned<ibv_ah> ah(check(ibv_create_ah(pair_.b.pd.get(), &path), "an address handle"));
+    EXPECT_EQ(mlx5dv_map_ah_to_qp(ah.get(), pair_.a.qp->qp_num), 0);
+}
+
+// mlx5dv_wr_memcpy(): within one domain, without a peer.
+class LocalCopies : public Mkeys {
+protected:
+    ibv_wc copy(const Memory& to, std::size_t to_offset, const Memory& from, std::size_t offset,
+                std::size_t bytes) {
+        return by_.copy(to.sge(to_offset, bytes), from.sge(offset, bytes));
+    }
+};
+
+TEST_F(LocalCopies, CopyWhatTheyName) {
+    const Memory from(pair_.b.pd.get(), 1 << 20, 0);
+    from.fill(0, from.size(), 5);
+    const ibv_wc done = copy(memory_, 100, from, 0, 70'000);
+    ASSERT_TRUE(succeeded(done));
+    EXPECT_EQ(done.opcode, static_cast<ibv_wc_opcode>(MLX5DV_WC_MEMCPY));
+    EXPECT_EQ(std::memcmp(memory_.data() + 100, from.data(), 70'000), 0);
+    EXPECT_TRUE(memory_.untouched(0, 100, 0xee));
+    EXPECT_TRUE(memory_.untouched(70'100, 1000, 0xee));
+}
+
+TEST_F(LocalCopies, NeedTheRightToWrite) {
+    const Memory constant(pair_.b.pd.get(), 4096, 0);
+    EXPECT_TRUE(
+        has_status(copy(constant, 0, memory_, 0, 64), IBV_WC_LOC_PROT_ERR, kVendorLocalProtection));
+}
+
+TEST_F(LocalCopies, StayInTheirDomain) {
+    const Owned<ibv_pd> other(check(ibv_alloc_pd(pair_.b.context.get()), "a PD"));
+    const Memory foreign(other.get(), 4096);
+    EXPECT_TRUE(
+        has_status(copy(foreign, 0, memory_, 0, 64), IBV_WC_LOC_PROT_ERR, kVendorLocalProtection));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ public:
         mlx5dv_qp_init_attr driver{};
         driver.comp_mask = MLX5DV_QP_INIT_ATTR_MASK_SEND_OPS_FLAGS;
         driver.send_ops_flags = MLX5DV_QP_EX_WITH_MR_INTERLEAVED | MLX5DV_QP_EX_WITH_MR_LIST |
-                                MLX5DV_QP_EX_WITH_MKEY_CONFIGURE;
+                                MLX5DV_QP_EX_WITH_MKEY_CONFIGURE | MLX5DV_QP_EX_WITH_MEMCPY;
         qp_.reset(check(mlx5dv_create_qp(of.context.get(), &attributes, &driver),
                         "a QP that changes keys"));
         connect(of.context.get());
@@ -79,6 +79,11 @@ public:
     ibv_wc invalidate(std::uint32_t key) const {
         begin();
         ibv_wr_local_inv(extended_, key);
+        return complete();
+    }
+    ibv_wc copy(const ibv_sge& to, const ibv_sge& from) const {
+        begin();
+        mlx5dv_wr_memcpy(posting_, to.lkey, to.addr, from.lkey, from.addr, from.length);
         return complete();
     }
     int error_of_list(mlx5dv_mkey* mkey, std::vector<ibv_sge> parts) const {

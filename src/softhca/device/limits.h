@@ -54,6 +54,8 @@ inline constexpr std::uint32_t kMaxRdAtomic = 16;
 inline constexpr std::uint64_t kMaxMessage = 1ull << 30;
 inline constexpr std::uint32_t kMtu = 4096;
 inline constexpr std::uint32_t kCompVectors = 2;
+// A DCI's streams at work at a time, and its failed ones at which it fails as a whole.
+inline constexpr std::uint32_t kMaxLogStreams = 6, kMaxLogFailedStreams = 6;
 
 // Device memory (MEMIC) of the whole device. Each allocation takes pages of its own and begins on a
 // page boundary, as the kernel allocates it.

@@ -16,6 +16,7 @@
 #include "softhca/device/lock.h"
 #include "softhca/device/relaxed_hint.h"
 #include "softhca/engine/completion.h"
+#include "softhca/engine/dci_streams.h"
 #include "softhca/engine/spans.h"
 #include "softhca/record/text.h"
 
@@ -73,6 +74,7 @@ struct alignas(64) LocalQp {
     device::RelaxedHint<std::uint32_t> posts_seen = std::uint32_t{0};
     std::uint8_t rnr_left = 0, retry_left = 0;
     bool counting_rnr = false, counting_retries = false;
+    DciStreams streams;
     // A message for which no receive is posted is held until then (0: none is held). The second is
     // the QP for which holding one was in vain.
     std::uint64_t held_until = 0;

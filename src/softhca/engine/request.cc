@@ -59,7 +59,7 @@ bool allowed(std::uint32_t type, std::uint8_t opcode) noexcept {
         case IB_UVERBS_QPT_XRC_INI:
         case device::kDciType:
             return is_send(opcode) || is_rdma(opcode) || is_atomic(opcode) ||
-                   opcode == MLX5_OPCODE_UMR;
+                   opcode == MLX5_OPCODE_UMR || opcode == MLX5_OPCODE_MMO;
         case IB_UVERBS_QPT_UC:
             return is_send(opcode) || opcode == MLX5_OPCODE_UMR ||
                    (is_rdma(opcode) && opcode != MLX5_OPCODE_RDMA_READ);
@@ -226,6 +226,24 @@ std::uint8_t decode_mkey(Cursor& cursor, std::uint32_t left, const Umr& umr,
     return 0;
 }
 
+// struct mlx5_mmo_wqe of libmlx5: a segment about the result, then source and target. The result is
+// that of the completion. `left`: units behind the control segment.
+std::uint8_t decode_copy(Fabric& fabric, const QueuePair& qp, Cursor& cursor, std::uint32_t left,
+                         Request& request, std::uint32_t kind) noexcept {
+    constexpr std::uint32_t kDma = 1;  // MLX5_OPC_MOD_MMO_DMA
+    if (kind != kDma || left != 3) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
+    cursor.advance(1);
+    --left;
+    if (const std::uint8_t error = add_gather(fabric, qp, cursor, left, request)) return error;
+    const auto target = load<mlx5_wqe_data_seg>(cursor.at());
+    std::uint64_t length = be32toh(target.byte_count);
+    if (length == 0) length = std::uint64_t{1} << 31;  // as add_gather()
+    if (length != request.data.bytes) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+    request.remote_key = be32toh(target.lkey);
+    request.remote_address = be64toh(target.addr);
+    return 0;
+}
+
 // `left`: units behind the control segment.
 std::uint8_t decode_umr(Cursor& cursor, std::uint32_t left, Request& request) noexcept {
     static_assert(sizeof(mlx5_wqe_umr_ctrl_seg) == std::size_t{kUmrControlUnits} * kUnit);
@@ -282,6 +300,9 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
     cursor.advance(1);
     std::uint32_t left = request.units - 1;
     if (request.opcode == MLX5_OPCODE_UMR) return decode_umr(cursor, left, request);
+    if (request.opcode == MLX5_OPCODE_MMO)
+        return decode_copy(fabric, qp, cursor, left, request,
+                           be32toh(control.opmod_idx_opcode) >> 24);
     if (has_address_vector(qp.type) && !left) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     const std::uint32_t transport = transport_units(qp.type, request.opcode, cursor);
     if (transport > left) return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
@@ -332,7 +353,7 @@ void for_each_segment(const LocalQp& local, const QueuePair& qp, std::uint16_t c
     const auto opcode = static_cast<std::uint8_t>(be32toh(load<std::uint32_t>(cursor.at())));
     const std::uint32_t units = be32toh(load<std::uint32_t>(cursor.at() + 4)) & 0x3f;
     if (units <= 1 || units > local.ring_blocks * 4 || !allowed(qp.type, opcode) ||
-        opcode == MLX5_OPCODE_UMR)
+        opcode == MLX5_OPCODE_UMR || opcode == MLX5_OPCODE_MMO)
         return;
     cursor.advance(1);
     const std::uint32_t transport = transport_units(qp.type, opcode, cursor);

@@ -112,6 +112,20 @@ void begin_finish(LocalQp& local, std::uint32_t blocks) noexcept {
     work.basic_blocks = blocks;
 }
 
+std::uint16_t stream_of(const LocalQp& local, std::uint16_t counter) noexcept {
+    const std::byte* const entry =
+        local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64;
+    return be16toh(load<mlx5_wqe_ctrl_seg>(entry).dci_stream_channel_id);
+}
+
+// Whether the QP fails with this request.
+bool fails_qp(LocalQp& local, std::uint16_t counter, std::uint8_t syndrome) noexcept {
+    if (syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR) return false;
+    // A WQE that makes no sense may not name its stream either.
+    if (!local.streams.in_use() || syndrome == MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR) return true;
+    return !local.streams.fail(stream_of(local, counter));
+}
+
 [[gnu::cold, gnu::noinline]] void complete_in_error(LocalQp& local, QueuePair& qp,
                                                     std::uint16_t counter, std::uint8_t opcode,
                                                     std::uint32_t blocks,
@@ -122,7 +136,7 @@ void begin_finish(LocalQp& local, std::uint32_t blocks) noexcept {
     fill_send_completion(qp, counter, opcode, 0, work.send);
     set_error(work.send, MLX5_CQE_REQ_ERR, syndrome);
     work.send_pending = true;
-    work.requester_failed = syndrome != MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+    work.requester_failed = fails_qp(local, counter, syndrome);
     LOG_DEBUG("QP 0x%x: entry %u (opcode 0x%x) completes with syndrome 0x%x", qp.number, counter,
               opcode, syndrome);
 }
@@ -180,6 +194,16 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     }
 }
 
+// Copies within the memory of the QP's own domain (mlx5dv_wr_memcpy). Returns 0 or the syndrome.
+std::uint8_t copy_locally(Fabric& fabric, const QueuePair& qp, const Request& request) noexcept {
+    SpanList to;
+    if (resolve(fabric, request.remote_key, qp.pd, request.remote_address, request.data.bytes,
+                IBV_ACCESS_LOCAL_WRITE, to) != Access::kOk ||
+        move(fabric, request.data, to) != Moved::kOk)
+        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+    return 0;
+}
+
 // Executes one WQE by the slow path. True: it has taken effect, though finish() may still have to
 // write completions. It is not inlined, because the frame of the fast path is a tenth of this
 // one's.
@@ -217,6 +241,14 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
             fill_send_completion(qp, counter, request.opcode, 0, local.unfinished.send);
             local.unfinished.send_pending = true;
         }
+        return true;
+    }
+    if (request.opcode == MLX5_OPCODE_MMO) {
+        if (const std::uint8_t error = copy_locally(fabric, qp, request)) {
+            complete_in_error(local, qp, counter, request.opcode, request.blocks, error);
+            return true;
+        }
+        carried_out(fabric, local, qp, counter, request, response);
         return true;
     }
     respond(fabric, qp, request, response);
@@ -326,7 +358,10 @@ bool step(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept
     const auto waiting = static_cast<std::uint16_t>(posted - counter);
     const bool overfull =
         waiting > local.ring_blocks;  // the record says more than there is room for
-    if (state == IBV_QPS_ERR || state == IBV_QPS_SQE) {
+    const bool flushes = state == IBV_QPS_ERR || state == IBV_QPS_SQE ||
+                         (local.streams.in_use() && is_carried_out(state) &&
+                          local.streams.has_failed(stream_of(local, counter)));
+    if (flushes) {
         flush_entry(
             local, qp, counter,
             overfull ? waiting : std::min<std::uint32_t>(entry_blocks(local, counter), waiting));

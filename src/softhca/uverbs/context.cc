@@ -205,7 +205,7 @@ void destroy_context(DeviceContext& context) noexcept {
     each(segment.srqs, [&](std::uint32_t i) { free_srq(context, i); });
     each(segment.cqs, [&](std::uint32_t i) { free_cq(context, i); });
     each(segment.mws, [&](std::uint32_t i) { free_mw(context, i); });
-    each(segment.mkeys, [&](std::uint32_t i) { free_mkey(context, i); });
+    free_firmware_objects(context);
     each(segment.mrs, [&](std::uint32_t i) { free_mr(context, i); });
     each(segment.dms, [&](std::uint32_t i) {
         // EBUSY: a stopped process may still use a region on it. It is reclaimed with this process.

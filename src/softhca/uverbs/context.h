@@ -34,6 +34,12 @@ struct DeviceMemoryPlace {
     std::uint64_t bytes() const noexcept { return std::uint64_t{pages} * device::kMemicPageBytes; }
 };
 
+// What a firmware command has made (devx.h).
+struct FirmwareObject {
+    enum class Kind : std::uint8_t { kMkey, kReservedNumber, kAddressMapping } kind;
+    std::uint32_t index;  // in the table of its kind
+};
+
 struct DeviceContext {
     device::Fabric* fabric = nullptr;
     ino_t inode = 0;  // of the command descriptor's file
@@ -59,6 +65,8 @@ struct DeviceContext {
     std::vector<std::uint32_t> dynamic_pages;                  // of ALLOC_WC, in Segment.uars
     std::map<std::uint64_t, std::uint32_t> record_pages;       // doorbell records on each page
     std::map<std::uint32_t, DeviceMemoryPlace> device_memory;  // by index in Segment.dms
+    std::map<std::uint32_t, FirmwareObject> firmware_objects;  // by handle
+    std::uint32_t last_firmware_object = 0;
     std::set<std::uint32_t> address_handles;
     std::uint32_t last_address_handle = 0;
     std::uint32_t qp_uar_pages = 0;  // that libmlx5 allocated for QPs: engine/driver_locks.h

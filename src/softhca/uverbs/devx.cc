@@ -4,11 +4,11 @@
 #include <errno.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
 
+#include <mutex>
 #include <new>
 
 #include "softhca/base/assert.h"
 #include "softhca/base/log.h"
-#include "softhca/device/table.h"
 
 namespace softhca::uverbs {
 namespace {
@@ -41,18 +41,49 @@ Status general(DeviceContext& context, const Structure& in, Structure& out) noex
     return Status::kBadOperation;
 }
 
+Status create_object(DeviceContext& context, const Structure& in, Structure& out,
+                     FirmwareObject* object) noexcept {
+    switch (static_cast<Opcode>(in.get(prm::kOpcode))) {
+        case Opcode::kCreateMkey:
+            return create_mkey(context, in, out, object);
+        case Opcode::kCreateGeneralObject:
+            return create_general_object(context, in, out, object);
+        default:
+            return Status::kBadOperation;
+    }
+}
+
+void free_object(DeviceContext& context, const FirmwareObject& object) noexcept {
+    switch (object.kind) {
+        case FirmwareObject::Kind::kMkey:
+            return free_mkey(context, object.index);
+        case FirmwareObject::Kind::kReservedNumber:
+            return free_reserved_number(context, object.index);
+        case FirmwareObject::Kind::kAddressMapping:
+            return;
+    }
+}
+
 int create(DeviceContext& context, const Attributes& attributes) {
-    std::uint32_t index = device::kNone;
+    const std::lock_guard<std::mutex> guard(context.mutex);
+    const std::uint32_t handle = ++context.last_firmware_object;
+    // Before there is an object, because this may throw. Until then it is one that holds nothing.
+    FirmwareObject& object =
+        context.firmware_objects
+            .try_emplace(handle, FirmwareObject{FirmwareObject::Kind::kAddressMapping, 0})
+            .first->second;
+    bool is_made = false;
     int error =
         exchange(attributes, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN,
                  MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, [&](const Structure& in, Structure& out) {
-                     if (in.get(prm::kOpcode) != static_cast<std::uint32_t>(Opcode::kCreateMkey))
-                         return Status::kBadOperation;
-                     return create_mkey(context, in, out, &index);
+                     const Status status = create_object(context, in, out, &object);
+                     is_made = status == Status::kOk;
+                     return status;
                  });
-    // The handle is the index, as keys are all that can be created.
-    if (!error) error = attributes.put_handle(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, index);
-    if (error && index != device::kNone) free_mkey(context, index);
+    if (!error) error = attributes.put_handle(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, handle);
+    if (!error) return 0;
+    if (is_made) free_object(context, object);
+    context.firmware_objects.erase(handle);
     return error;
 }
 
@@ -60,14 +91,32 @@ int destroy(DeviceContext& context, const Attributes& attributes) noexcept {
     std::uint64_t handle;
     if (const int error = attributes.value(MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, &handle))
         return error;
-    if (!device::find_own(context.fabric->segment().mkeys, *context.fabric, context.record,
-                          static_cast<std::uint32_t>(handle)))
-        return ENOENT;
-    free_mkey(context, static_cast<std::uint32_t>(handle));
+    const std::lock_guard<std::mutex> guard(context.mutex);
+    const auto found = context.firmware_objects.find(static_cast<std::uint32_t>(handle));
+    if (found == context.firmware_objects.end()) return ENOENT;
+    free_object(context, found->second);
+    context.firmware_objects.erase(found);
     return 0;
 }
 
+int modify(DeviceContext& context, const Attributes& attributes) {
+    std::uint64_t handle;
+    if (const int error = attributes.value(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, &handle))
+        return error;
+    return exchange(attributes, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN,
+                    MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT,
+                    [&](const Structure& in, const Structure&) {
+                        return change_qp(context, static_cast<std::uint32_t>(handle), in);
+                    });
+}
+
 }  // namespace
+
+void free_firmware_objects(DeviceContext& context) noexcept {
+    for (const auto& [handle, object] : context.firmware_objects)
+        free_object(context, object);
+    context.firmware_objects.clear();
+}
 
 int devx_method(DeviceContext& context, unsigned object, unsigned method,
                 const Attributes& attributes) noexcept {
@@ -81,6 +130,8 @@ int devx_method(DeviceContext& context, unsigned object, unsigned method,
         }
         if (is_object && method == MLX5_IB_METHOD_DEVX_OBJ_CREATE)
             return context.takes_commands ? create(context, attributes) : EINVAL;
+        if (is_object && method == MLX5_IB_METHOD_DEVX_OBJ_MODIFY)
+            return context.takes_commands ? modify(context, attributes) : EINVAL;
         if (is_object && method == MLX5_IB_METHOD_DEVX_OBJ_DESTROY)
             return destroy(context, attributes);
     } catch (const std::bad_alloc&) {

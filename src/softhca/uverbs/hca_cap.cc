@@ -84,11 +84,24 @@ void fill_features(Structure& out) noexcept {
     out.set({0x40, 12, 1}, dc, kBlock);  // dc_req_sctr_data_cqe
     out.set({0x40, 21, 1}, 1, kBlock);   // sctr_data_cqe
     out.set({0x40, 26, 1}, dc, kBlock);  // dct
-    out.set({0x40, 30, 1}, !traits.has(DeviceTrait::kNoAtomics), kBlock);   // atomic
-    out.set({0x44, 0, 2}, 3, kBlock);                                       // cq_oi, cq_resize
-    out.set({0x44, 7, 1}, 1, kBlock);                                       // pg: on-demand paging
-    out.set({0x44, 28, 1}, !traits.has(DeviceTrait::kNoXrc), kBlock);       // xrc
-    out.set({0x44, 29, 3}, 7, kBlock);                                      // ud, uc, rc
+    out.set({0x40, 30, 1}, !traits.has(DeviceTrait::kNoAtomics), kBlock);  // atomic
+    out.set({0x44, 0, 2}, 3, kBlock);                                      // cq_oi, cq_resize
+    out.set({0x44, 7, 1}, 1, kBlock);                                      // pg: on-demand paging
+    out.set({0x44, 28, 1}, !traits.has(DeviceTrait::kNoXrc), kBlock);      // xrc
+    out.set({0x44, 29, 3}, 7, kBlock);                                     // ud, uc, rc
+    out.set({0x24, 2, 1}, 1, kBlock);                                      // qpc_extension
+    out.set({0x28, 19, 1}, 1, kBlock);               // dma_mmo_sq: copies by mlx5dv_wr_memcpy()
+    out.set({0x0c, 11, 5}, kLogMaxMessage, kBlock);  // log_dma_mmo_max_size
+    if (dc) {
+        out.set({0xb0, 11, 5}, device::kMaxLogStreams, kBlock);  // log_max_dci_stream_channels
+        out.set({0xb0, 19, 5}, device::kMaxLogFailedStreams,
+                kBlock);  // log_max_dci_errored_streams
+    }
+    std::uint64_t objects = 0;
+    for (const GeneralObject each :
+         {GeneralObject::kReservedNumber, GeneralObject::kAddressMapping})
+        objects |= std::uint64_t{1} << static_cast<std::uint32_t>(each);
+    out.set64(kBlock + 0x80, objects);                                      // general_obj_types
     out.set({0x48, 0, 1}, 1, kBlock);                                       // uar_4k
     out.set({0x4c, 0, 1}, !traits.has(DeviceTrait::kNoBlueFlame), kBlock);  // bf
 }

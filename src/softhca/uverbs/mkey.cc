@@ -54,13 +54,14 @@ bool is_supported(const Structure& in) noexcept {
 }  // namespace
 
 Status create_mkey(DeviceContext& context, const Structure& in, Structure& out,
-                   std::uint32_t* index) noexcept {
+                   FirmwareObject* object) noexcept {
     device::Segment& segment = context.fabric->segment();
     device::ProtectionDomain* const pd =
         device::find_own(segment.pds, *context.fabric, context.record, in.get(kDomain, kContext));
     if (!pd) return Status::kBadResource;
     if (!is_supported(in)) return Status::kBadParameter;
-    Mkey* const mkey = device::reserve(segment.mkeys, *context.fabric, context.record, 0, index);
+    std::uint32_t index;
+    Mkey* const mkey = device::reserve(segment.mkeys, *context.fabric, context.record, 0, &index);
     if (!mkey) return Status::kNoResources;
     mkey->pd = in.get(kDomain, kContext);
     mkey->room = in.get(kRoom, kContext);
@@ -71,10 +72,9 @@ Status create_mkey(DeviceContext& context, const Structure& in, Structure& out,
     if (!engine::set_parts(*mkey, in.data() + kParts, in.get(kPartsGiven),
                            entity ? std::uint64_t{1} << entity : 0)) {
         device::free_item(segment.mkeys, *mkey);
-        *index = device::kNone;
         return Status::kBadParameter;
     }
-    mkey->key.store(engine::key_of_mkey(*index, in.get(kLowByte, kContext)), relaxed);
+    mkey->key.store(engine::key_of_mkey(index, in.get(kLowByte, kContext)), relaxed);
     mkey->is_free.store(in.get(kFree, kContext), relaxed);
     mkey->access.store(rights_in(in), relaxed);
     mkey->qp.store(in.get(kQp, kContext), relaxed);
@@ -83,6 +83,7 @@ Status create_mkey(DeviceContext& context, const Structure& in, Structure& out,
                        relaxed);
     pd->users.fetch_add(1);
     device::publish(mkey->head);
+    *object = {FirmwareObject::Kind::kMkey, index};
     out.set(prm::kObjectNumber, mkey->key.load(relaxed) >> 8);
     return Status::kOk;
 }

@@ -123,6 +123,7 @@ void reset(Command& command, QueuePair& qp, std::uint32_t index) noexcept {
     qp.attr = {};
     if (local) {
         local->unfinished = {};
+        local->streams.forget_failures();
         engine::restart_counters(*local);
         local->recorded_to.store(0, std::memory_order_relaxed);
         local->run_lock.unlock();

@@ -74,6 +74,8 @@ inline constexpr std::size_t kHeadBytes = 16;
 enum class Opcode : std::uint32_t {
     kQueryHcaCap = 0x100,
     kCreateMkey = 0x200,
+    kRts2Rts = 0x505,
+    kCreateGeneralObject = 0xa00,
 };
 
 // MLX5_CMD_STAT_*
@@ -83,6 +85,7 @@ enum class Status : std::uint32_t {
     kBadParameter = 3,
     kBadResource = 5,
     kNoResources = 0xf,
+    kBadState = 0x10,
 };
 
 }  // namespace softhca::uverbs::prm

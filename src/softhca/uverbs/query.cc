@@ -90,6 +90,10 @@ int query_device(Command& command) noexcept {
     if (const int error = command.respond(out)) return error;
     mlx5_ib_query_device_resp driver{};
     driver.flags = MLX5_IB_QUERY_DEV_RESP_FLAGS_CQE_128B_PAD;
+    if (!options().device.has(DeviceTrait::kNoDc)) {
+        driver.dci_streams_caps.max_log_num_concurent = kMaxLogStreams;
+        driver.dci_streams_caps.max_log_num_errored = kMaxLogFailedStreams;
+    }
     const std::size_t driver_room = command.driver_out.length;
     driver.response_length =
         static_cast<std::uint32_t>(driver_room < sizeof driver ? driver_room : sizeof driver);

@@ -119,10 +119,15 @@ int check_sizes(const CreateRequest& request) noexcept {
     const mlx5_ib_create_qp& driver = request.driver;
     constexpr std::uint32_t kFlags = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_BFREG_INDEX |
                                      MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX;
-    if (driver.flags & (MLX5_QP_FLAG_SIGNATURE | MLX5_QP_FLAG_DCI_STREAM)) return EOPNOTSUPP;
+    if (driver.flags & MLX5_QP_FLAG_SIGNATURE) return EOPNOTSUPP;
     const bool is_dc = core.qp_type == kDciType || core.qp_type == kDctType;
     constexpr std::uint32_t kDcFlags = MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI;
-    if (driver.flags & ~(is_dc ? kFlags | kDcFlags : kFlags)) return EINVAL;
+    const std::uint32_t stream_flag = core.qp_type == kDciType ? MLX5_QP_FLAG_DCI_STREAM : 0;
+    if (driver.flags & ~((is_dc ? kFlags | kDcFlags : kFlags) | stream_flag)) return EINVAL;
+    if ((driver.flags & MLX5_QP_FLAG_DCI_STREAM) &&
+        (driver.dci_streams.log_num_concurent > device::kMaxLogStreams ||
+         driver.dci_streams.log_num_errored > device::kMaxLogFailedStreams))
+        return EINVAL;
     if (core.qp_type == kDctType && !core.is_srq) return EINVAL;
     if (core.max_send_wr > device::kMaxQpWr || core.max_recv_wr > device::kMaxQpWr) return EINVAL;
     if (core.max_send_sge > most_sges() || core.max_recv_sge > most_sges()) return EINVAL;
@@ -316,6 +321,8 @@ int create_qp(Command& command) noexcept {
                                  command.context.low_latency_bfregs);
     else if (request.driver.flags & MLX5_QP_FLAG_BFREG_INDEX)
         engine::note_thread_domain(*local);
+    if (request.driver.flags & MLX5_QP_FLAG_DCI_STREAM)
+        local->streams.begin(1u << request.driver.dci_streams.log_num_errored);
     keep_extents(ObjectKind::kQp, index, std::move(extents));
     remember_bfreg(index, placement.bfreg);
     take_references(parts);
