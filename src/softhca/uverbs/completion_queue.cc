@@ -9,6 +9,7 @@
 #include <bit>
 
 #include "softhca/base/assert.h"
+#include "softhca/base/missing.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/completion.h"
@@ -51,7 +52,8 @@ int read_request(Command& command, Request& out) noexcept {
 
 int check_driver_request(const mlx5_ib_create_cq& request) noexcept {
     if (request.cqe_size != 64 && request.cqe_size != 128) return EINVAL;
-    if (request.cqe_comp_en || request.reserved0 || request.reserved1) return EOPNOTSUPP;
+    if (request.cqe_comp_en) return missing(EOPNOTSUPP, "compressed completions");
+    if (request.reserved0 || request.reserved1) return EOPNOTSUPP;
     constexpr std::uint16_t kFlags =
         MLX5_IB_CREATE_CQ_FLAGS_UAR_PAGE_INDEX | MLX5_IB_CREATE_CQ_FLAGS_CQE_128B_PAD;
     if (request.flags & ~kFlags) return EOPNOTSUPP;
@@ -205,7 +207,8 @@ int resize_cq(Command& command) noexcept {
 }
 
 int modify_cq(Command&) noexcept {
-    return EOPNOTSUPP;  // no moderation: max_cq_moderation_count is 0
+    // max_cq_moderation_count is 0
+    return missing(EOPNOTSUPP, "moderation of completion events");
 }
 
 EventsSent free_cq(DeviceContext& context, std::uint32_t index) noexcept {

@@ -16,6 +16,7 @@
 #include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/base/log.h"
+#include "softhca/base/missing.h"
 #include "softhca/device/memory/arena.h"
 #include "softhca/device/table.h"
 #include "softhca/uverbs/command.h"
@@ -107,7 +108,8 @@ int alloc(DeviceContext& context, const Attributes& attributes) noexcept {
     if (error) return error;
     if (attributes.find(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE))
         attributes.value(MLX5_IB_ATTR_ALLOC_DM_REQ_TYPE, &type);
-    if (type != MLX5_IB_UAPI_DM_TYPE_MEMIC) return EOPNOTSUPP;  // packet steering memory
+    if (type != MLX5_IB_UAPI_DM_TYPE_MEMIC)
+        return missing(EOPNOTSUPP, "device memory for flow steering");
     if (!length || static_cast<std::uint32_t>(alignment) > kMostAlignment) return EINVAL;
     if (length > kMemicBytes) return ENOMEM;
     const auto pages = static_cast<std::uint32_t>((length + kMemicPageBytes - 1) / kMemicPageBytes);
@@ -288,7 +290,7 @@ int device_memory_method(DeviceContext& context, unsigned method,
         case MLX5_IB_METHOD_DM_QUERY:
             return query(context, attributes);
         case MLX5_IB_METHOD_DM_MAP_OP_ADDR:
-            return EOPNOTSUPP;  // the only operations are read and write
+            return missing(EOPNOTSUPP, "operations on device memory other than read and write");
         default:
             return EPROTONOSUPPORT;
     }

@@ -9,6 +9,7 @@
 
 #include "softhca/base/assert.h"
 #include "softhca/base/log.h"
+#include "softhca/base/missing.h"
 
 namespace softhca::uverbs {
 namespace {
@@ -35,10 +36,20 @@ int exchange(const Attributes& attributes, unsigned in_id, unsigned out_id, Run 
     return status == Status::kOk ? 0 : EREMOTEIO;
 }
 
+Status not_there(const Structure& in) noexcept {
+    constexpr std::uint32_t kQueryLag = 0x842;  // UCX asks each device, and goes on without
+    const bool is_probe = in.get(prm::kOpcode) == kQueryLag;
+    if (is_probe)
+        missing(0, "link aggregation (QUERY_LAG)", LogLevel::kInfo);
+    else
+        missing(0, "a firmware command of DEVX (SOFTHCA_LOG=debug has its number)");
+    return Status::kBadOperation;
+}
+
 Status general(DeviceContext& context, const Structure& in, Structure& out) noexcept {
     if (in.get(prm::kOpcode) == static_cast<std::uint32_t>(Opcode::kQueryHcaCap))
         return query_hca_cap(context, in, out);
-    return Status::kBadOperation;
+    return not_there(in);
 }
 
 Status create_object(DeviceContext& context, const Structure& in, Structure& out,
@@ -49,7 +60,7 @@ Status create_object(DeviceContext& context, const Structure& in, Structure& out
         case Opcode::kCreateGeneralObject:
             return create_general_object(context, in, out, object);
         default:
-            return Status::kBadOperation;
+            return not_there(in);
     }
 }
 

@@ -7,6 +7,7 @@
 #include "softhca/base/log.h"
 #include "softhca/device/table.h"
 #include "softhca/uverbs/command.h"
+#include "softhca/uverbs/unsupported.h"
 
 namespace softhca::uverbs {
 namespace {
@@ -96,11 +97,7 @@ Function extended(std::uint32_t number) noexcept {
 
 int run_command(Command& command) noexcept {
     const Function function = command.extended ? extended(command.number) : plain(command.number);
-    if (!function) {
-        LOG_DEBUG("command %u%s is not supported", command.number,
-                  command.extended ? " (extended)" : "");
-        return EOPNOTSUPP;
-    }
+    if (!function) return unsupported_command(command.number, command.extended);
     if (command.context.record == device::kNone && function != get_context) return EINVAL;
     SOFTHCA_ASSERT(command.context.fabric != nullptr);
     const int error = function(command);

@@ -14,12 +14,12 @@
 #include <cstring>
 
 #include "softhca/base/assert.h"
-#include "softhca/base/log.h"
 #include "softhca/device/memory/remote.h"
 #include "softhca/uverbs/attributes.h"
 #include "softhca/uverbs/devx.h"
 #include "softhca/uverbs/own_stack.h"
 #include "softhca/uverbs/uar.h"
+#include "softhca/uverbs/unsupported.h"
 #include "softhca/uverbs/uverbs.h"
 
 namespace softhca::uverbs {
@@ -86,13 +86,11 @@ int dispatch(DeviceContext& context, const ib_uverbs_ioctl_hdr& header,
         return uar_object(context, header.method_id, attributes);
     const bool devx =
         header.object_id == MLX5_IB_OBJECT_DEVX || header.object_id == MLX5_IB_OBJECT_DEVX_OBJ;
-    if (devx && context.record != device::kNone)
-        return devx_method(context, header.object_id, header.method_id, attributes);
-    const int error = run_method(context, header.object_id, header.method_id, attributes);
-    if (error == EPROTONOSUPPORT)
-        LOG_TRACE("ioctl: object 0x%x method 0x%x is not supported", header.object_id,
-                  header.method_id);
-    return error;
+    const int error = devx && context.record != device::kNone
+                          ? devx_method(context, header.object_id, header.method_id, attributes)
+                          : run_method(context, header.object_id, header.method_id, attributes);
+    return error == EPROTONOSUPPORT ? unsupported_method(header.object_id, header.method_id)
+                                    : error;
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <rdma/mlx5-abi.h>
 
 #include "softhca/base/assert.h"
+#include "softhca/base/missing.h"
 #include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/identity.h"
@@ -46,7 +47,8 @@ QueuePair* find_qp(Command& command, std::uint32_t handle, std::uint32_t* index)
 
 int check_values(const device::Port& port, const ib_uverbs_modify_qp& m) noexcept {
     const std::uint32_t mask = m.attr_mask;
-    if (mask & IBV_QP_ALT_PATH) return EOPNOTSUPP;  // no automatic path migration
+    if (mask & IBV_QP_ALT_PATH)
+        return missing(EOPNOTSUPP, "alternate paths (automatic path migration)");
     if ((mask & IBV_QP_PORT) && m.port_num != 1) return EINVAL;
     if (mask & IBV_QP_AV) {
         if (m.dest.port_num != 1) return EINVAL;
@@ -201,7 +203,7 @@ int modify_qp(Command& command) noexcept {
     ib_uverbs_ex_modify_qp request;
     if (const int error = command.request(request)) return error;
     if (request.base.attr_mask & ~((static_cast<std::uint32_t>(IBV_QP_DEST_QPN) << 1) - 1))
-        return EOPNOTSUPP;  // rate limits
+        return missing(EOPNOTSUPP, "rate limits of queue pairs");
     if (const int error = modify(command, request.base)) return error;
     std::uint32_t index;
     const QueuePair* qp = find_qp(command, request.base.qp_handle, &index);

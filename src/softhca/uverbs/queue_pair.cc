@@ -9,6 +9,7 @@
 
 #include "softhca/base/assert.h"
 #include "softhca/base/log.h"
+#include "softhca/base/missing.h"
 #include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/reclaim.h"
@@ -54,7 +55,8 @@ int read_create_request(Command& command, CreateRequest& out) noexcept {
     if (request.comp_mask & ~static_cast<std::uint32_t>(IB_UVERBS_CREATE_QP_SUP_COMP_MASK))
         return EINVAL;
     if (request.reserved) return EINVAL;
-    if (request.comp_mask & IB_UVERBS_CREATE_QP_MASK_IND_TABLE) return EOPNOTSUPP;
+    if (request.comp_mask & IB_UVERBS_CREATE_QP_MASK_IND_TABLE)
+        return missing(EOPNOTSUPP, "queue pairs that spread raw packets (RSS)");
     out.core = {};
     out.core.user_handle = request.user_handle;
     out.core.pd_handle = request.pd_handle;
@@ -98,7 +100,9 @@ int check_type(std::uint32_t type) noexcept {
     switch (type) {
         case kDciType:
         case kDctType:
-            return options().device.has(DeviceTrait::kNoDc) ? EOPNOTSUPP : 0;
+            return options().device.has(DeviceTrait::kNoDc)
+                       ? missing(EOPNOTSUPP, "the DC transport")
+                       : 0;
         case IB_UVERBS_QPT_RC:
         case IB_UVERBS_QPT_UC:
         case IB_UVERBS_QPT_UD:
@@ -106,6 +110,7 @@ int check_type(std::uint32_t type) noexcept {
         case IB_UVERBS_QPT_XRC_TGT:
             return 0;
         case IB_UVERBS_QPT_RAW_PACKET:
+            return missing(EOPNOTSUPP, "raw packet queue pairs");
         case IB_UVERBS_QPT_DRIVER:
             return EOPNOTSUPP;
         default:
@@ -119,7 +124,8 @@ int check_sizes(const CreateRequest& request) noexcept {
     const mlx5_ib_create_qp& driver = request.driver;
     constexpr std::uint32_t kFlags = MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_BFREG_INDEX |
                                      MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX;
-    if (driver.flags & MLX5_QP_FLAG_SIGNATURE) return EOPNOTSUPP;
+    if (driver.flags & MLX5_QP_FLAG_SIGNATURE)
+        return missing(EOPNOTSUPP, "signed work queue entries");
     const bool is_dc = core.qp_type == kDciType || core.qp_type == kDctType;
     constexpr std::uint32_t kDcFlags = MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI;
     const std::uint32_t stream_flag = core.qp_type == kDciType ? MLX5_QP_FLAG_DCI_STREAM : 0;
@@ -275,7 +281,8 @@ int create_qp(Command& command) noexcept {
     if (request.core.qp_type == IB_UVERBS_QPT_DRIVER)
         if (const std::uint8_t type = dc_type(request.driver.flags)) request.core.qp_type = type;
     if (const int error = check_type(request.core.qp_type)) return error;
-    if (request.create_flags) return EOPNOTSUPP;
+    if (request.create_flags)
+        return missing(EOPNOTSUPP, "queue pairs with creation flags (IBV_QP_CREATE_*)");
     if (const int error = check_sizes(request)) return error;
     Parts parts;
     if (const int error = find_parts(command, request.core, parts)) return error;

@@ -12,6 +12,7 @@
 
 #include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
+#include "softhca/base/missing.h"
 #include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
 #include "softhca/device/reclaim.h"
@@ -80,6 +81,8 @@ int open_domain(Command& command, const ib_uverbs_open_xrcd& request, std::uint6
 int create_srq(Command& command) noexcept {
     ib_uverbs_create_xsrq request;
     if (const int error = read_request(command, request)) return error;
+    if (request.srq_type == IBV_SRQT_TM)
+        return missing(EOPNOTSUPP, "tag-matching shared receive queues");
     if (request.srq_type != IBV_SRQT_BASIC && request.srq_type != IBV_SRQT_XRC) return EOPNOTSUPP;
     if (request.max_wr > device::kMaxSrqWr || request.max_sge > most_srq_sges()) return EINVAL;
     mlx5_ib_create_srq driver;
