@@ -36,7 +36,7 @@ int exchange(const Attributes& attributes, unsigned in_id, unsigned out_id, Run 
     return status == Status::kOk ? 0 : EREMOTEIO;
 }
 
-Status not_there(const Structure& in) noexcept {
+Status no_such_command(const Structure& in) noexcept {
     constexpr std::uint32_t kQueryLag = 0x842;  // UCX asks each device, and goes on without
     const bool is_probe = in.get(prm::kOpcode) == kQueryLag;
     if (is_probe)
@@ -49,7 +49,7 @@ Status not_there(const Structure& in) noexcept {
 Status general(DeviceContext& context, const Structure& in, Structure& out) noexcept {
     if (in.get(prm::kOpcode) == static_cast<std::uint32_t>(Opcode::kQueryHcaCap))
         return query_hca_cap(context, in, out);
-    return not_there(in);
+    return no_such_command(in);
 }
 
 Status create_object(DeviceContext& context, const Structure& in, Structure& out,
@@ -60,7 +60,7 @@ Status create_object(DeviceContext& context, const Structure& in, Structure& out
         case Opcode::kCreateGeneralObject:
             return create_general_object(context, in, out, object);
         default:
-            return not_there(in);
+            return no_such_command(in);
     }
 }
 
