@@ -322,7 +322,7 @@ bool Fabric::take_slot() noexcept {
         if (segment_->processes_high.load() <= slot) segment_->processes_high.store(slot + 1);
         process.state.store(kLive, std::memory_order_release);
         if (process.arena_fd < 0) {
-            LOG_ERROR("cannot make shared memory for the device: %s", strerror(errno));
+            LOG_DEBUG("cannot make shared memory for the device: %s", strerror(errno));
             return false;
         }
         return true;

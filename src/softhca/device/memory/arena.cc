@@ -110,7 +110,9 @@ int open_locked(Arena& a) {
     forget_inherited(a);
     const int fd = a.fd.adopt(create_memfd());
     if (fd < 0) {
-        LOG_ERROR_ONCE("cannot share memory: memfd_create: %s", strerrordesc_np(errno));
+        const char* const help =
+            errno == EPERM ? "; allow this system call in the container's seccomp profile" : "";
+        LOG_ERROR_ONCE("cannot share memory: memfd_create: %s%s", strerrordesc_np(errno), help);
         return -1;
     }
     std::byte* base = nullptr;
