@@ -41,8 +41,8 @@ bool slice(const SpanList& list, std::size_t offset, std::size_t length, SpanLis
         }
         const std::size_t part = std::min(span.length - offset, length);
         if (!out.has_room()) return false;
-        out.add(span.pointer != nullptr ? span.pointer + offset : nullptr, span.address + offset,
-                part);
+        const Span rest = span.from(offset);
+        out.add(rest.pointer, rest.address, part);
         length -= part;
         offset = 0;
     }

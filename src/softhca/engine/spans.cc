@@ -117,6 +117,21 @@ inline Access find_region(const device::Segment& segment, std::uint32_t key, std
     return Access::kOk;
 }
 
+// The null region of every domain, for local use.
+[[gnu::cold]] Access resolve_null(std::uint64_t length, std::uint32_t rights,
+                                  SpanList& list) noexcept {
+    if (rights & ~std::uint32_t{IBV_ACCESS_LOCAL_WRITE}) return Access::kBadRights;
+    alignas(64) static std::byte zeros[1 << 16];  // nobody writes there
+    while (length != 0) {
+        if (!list.has_room()) return Access::kTooMany;
+        const std::uint64_t part =
+            rights != 0 ? length : std::min<std::uint64_t>(length, sizeof zeros);
+        list.add(rights != 0 ? nullptr : zeros, rights != 0 ? Span::kNowhere : 0, part);
+        length -= part;
+    }
+    return Access::kOk;
+}
+
 }  // namespace
 
 bool SpanList::grow(unsigned more) noexcept {
@@ -186,7 +201,7 @@ Access resolve(Fabric& fabric, std::uint32_t key, std::uint32_t pd, std::uint64_
     const MemoryRegion* found;
     if (const Access access = find_region(segment, key, pd, address, length, rights, &found);
         access != Access::kOk)
-        return access;
+        return key == device::kNullKey ? resolve_null(length, rights, list) : access;
     const MemoryRegion& region = *found;
     const std::uint64_t start = address - region.iova;
     const std::uint32_t process = region.head.owner();
@@ -260,7 +275,9 @@ Moved move(Fabric& fabric, const SpanList& source, const SpanList& target) noexc
         const Span& s = source.spans[i];
         const Span& t = target.spans[j];
         std::size_t piece = std::min(s.length - from, t.length - to);
-        if (s.pointer && t.pointer) {
+        if (t.is_nowhere()) {
+            // Nothing to copy.
+        } else if (s.pointer && t.pointer) {
             if (const Moved moved = flush(fabric, run, source.process, target.process);
                 moved != Moved::kOk)
                 return moved;

@@ -19,6 +19,15 @@ struct Span {
     std::byte* pointer;     // nullptr: only the kernel reaches it
     std::uint64_t address;  // in the owner's address space; 0 for inline data
     std::size_t length;
+
+    // What goes there is gone: the null region (ibv_alloc_null_mr(3)).
+    static constexpr std::uint64_t kNowhere = ~0ull;
+    bool is_nowhere() const noexcept { return pointer == nullptr && address == kNowhere; }
+    // The rest of it, without its first bytes.
+    Span from(std::size_t offset) const noexcept {
+        return {pointer != nullptr ? pointer + offset : nullptr,
+                is_nowhere() ? kNowhere : address + offset, length - offset};
+    }
 };
 
 // Enough for a WQE of 63 16-byte units whose SGEs all lie across two extents. A list grows beyond

@@ -64,6 +64,9 @@ void fill_context_response(const DeviceContext& context,
     driver.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
     driver.eth_min_inline = MLX5_USER_INLINE_MODE_NONE;
     driver.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1;
+    driver.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_DUMP_FILL_MKEY |
+                       MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_MKEY_UPDATE_TAG;
+    driver.dump_fill_mkey = device::kNullKey;
     driver.log_uar_size = 12;
     driver.num_uars_per_page = 1;
     driver.num_dyn_bfregs = dynamic || traits.has(DeviceTrait::kNoThreadDomains)
