@@ -48,7 +48,8 @@ Wanted wanted_by_object(unsigned object, unsigned method) noexcept {
             if (method == UVERBS_METHOD_QUERY_CONTEXT) return {"importing a device"};
             return {};
         case UVERBS_OBJECT_MR:
-            if (method == UVERBS_METHOD_REG_DMABUF_MR) return {"memory regions on dma-bufs"};
+            if (method == UVERBS_METHOD_REG_DMABUF_MR)
+                return {"memory regions on dma-bufs", LogLevel::kInfo};  // UCX and libfabric probe
             return {};
         case UVERBS_OBJECT_FLOW:
         case UVERBS_OBJECT_FLOW_ACTION:
