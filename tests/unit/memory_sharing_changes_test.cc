@@ -5,8 +5,11 @@
 #include "softhca/device/memory/sharing.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <memory>
 #include <random>
 
@@ -18,6 +21,12 @@
 
 namespace softhca::device::memory::test {
 namespace {
+
+std::int64_t thread_nanoseconds() {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * std::int64_t{1'000'000'000} + now.tv_nsec;
+}
 
 TEST_F(MemorySharing, TheHeapAndRealloc) {
     // Small blocks, with neighbours on the same page.
@@ -72,6 +81,34 @@ TEST_F(MemorySharing, DiscardedMemoryIsZeroAfterRelease) {
     ASSERT_EQ(madvise(memory.data(), memory.bytes(), MADV_DONTNEED), 0);
     for (std::size_t i = 0; i < memory.bytes(); ++i)
         ASSERT_EQ(memory.data()[i], 0);
+}
+
+// A program deregisters small buffers that lie in front of much registered memory.
+TEST_F(MemorySharing, ReleasingOnePageDoesNotLookAtThoseBehindIt) {
+    constexpr std::size_t kSmall = 20;
+    const auto quickest_release = [](const Memory& memory) {
+        for (std::size_t i = 0; i < memory.pages(); ++i)
+            memory.page(i)[0] = 1;
+        std::array<Extents, kSmall> small;
+        Extents rest;
+        for (std::size_t i = 0; i < kSmall; ++i)
+            EXPECT_EQ(share(memory.page(i), page_bytes(), Purpose::kApplication, &small[i]), 0);
+        EXPECT_EQ(share(memory.page(kSmall), memory.bytes() - kSmall * page_bytes(),
+                        Purpose::kApplication, &rest),
+                  0);
+        EXPECT_EQ(small[0].extent[0].offset + kSmall * page_bytes(), rest.extent[0].offset);
+        std::int64_t least = INT64_MAX;
+        for (const Extents& one : small) {
+            const std::int64_t begin = thread_nanoseconds();
+            release(one);
+            least = std::min(least, thread_nanoseconds() - begin);
+        }
+        release(rest);
+        return least;
+    };
+    Memory few(kSmall + 1), many((std::size_t{128} << 20) / page_bytes());
+    const std::int64_t in_front_of_one = quickest_release(few);
+    EXPECT_LT(quickest_release(many), 5 * in_front_of_one);
 }
 
 TEST_F(MemorySharing, KeepsProtectionAndLock) {

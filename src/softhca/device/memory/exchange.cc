@@ -57,6 +57,15 @@ bool file_size_limited() noexcept {
     return any == 0;
 }
 
+// Where the content at the page `data` of the arena's file ends, at most `end`. SEEK_HOLE would
+// look at every page up to the next hole, which may be gigabytes beyond `end` (mm/filemap.c,
+// mapping_seek_hole_data()). SEEK_DATA looks at one page if that has content.
+std::uint64_t content_end(int fd, std::uint64_t data, std::uint64_t end) noexcept {
+    for (std::uint64_t at = data + page_bytes(); at < end; at += page_bytes())
+        if (libc::lseek(fd, static_cast<off_t>(at), SEEK_DATA) != static_cast<off_t>(at)) return at;
+    return end;
+}
+
 // Whether the system gives huge pages to shared memory that asks for them.
 bool huge_pages_on_request() noexcept {
     static const bool answer = [] {
@@ -263,8 +272,7 @@ void Sharing::copy_out(std::uint64_t offset, std::uint64_t length, std::uint64_t
             if (found < 0 && errno == ENXIO) return;  // only holes up to the end of the file
             if (found >= 0) data = static_cast<std::uint64_t>(found);
             if (data >= end) return;
-            const off_t next = libc::lseek(fd, static_cast<off_t>(data), SEEK_HOLE);
-            if (next >= 0) hole = std::min(end, static_cast<std::uint64_t>(next));
+            hole = content_end(fd, data, end);
         }
         const std::uint64_t size = hole - data;
         char* const target = static_cast<char*>(pointer(to + (data - offset)));
