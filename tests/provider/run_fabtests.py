@@ -7,33 +7,23 @@ runfabtests.sh: unit, functional and short; with --full also standard and thread
 a pair on this machine, with addresses exchanged out of band, since heddle's are not socket
 addresses. fi_ubertest runs the quick configurations of the shm and sockets providers, with the name
 changed. fabtests_excluded.txt names what does not apply and why; a test that says it does not apply,
-and is not named there, fails.
-
-libfabric and fabtests are built below --scratch, once, from --source (a git repository or a source
-tree) or from GitHub.
+and is not named there, fails. tests/third_party/fabtests.py builds libfabric and fabtests.
 """
 
 import errno
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "third_party"))
-from harness import SOURCE_ROOT, Failure, Skip, Suite, describe  # noqa: E402
+import fabtests  # noqa: E402
+from fabtests import NEGATIVE, NOTHING_TO_DO, judge  # noqa: E402
+from harness import Failure, Skip, Suite  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-VERSION = "v2.5.1"  # of the libfabric in the wheels of MPICH 5.0.2 and Open MPI 5.0.11
-REPOSITORY = "https://github.com/ofiwg/libfabric"
-# Providers that are neither tested nor the baseline; rxm and tcp stay.
-DISABLED = (
-    "cxi dmabuf_peer_mem efa hook_debug hook_hmem lnx lpp monitor mrail opx perf profile psm2 psm3"
-    " rxd shm sm2 trace ucx udp usnic verbs"
-).split()
 HOST = "127.0.0.1"
-NEGATIVE = ("fi_rdm g00n13s",)  # must say that there is no such provider
 # Not in fabtests' list, but they apply.
 MORE = (
     "fi_rdm_bw -I 50",
@@ -46,7 +36,6 @@ MORE = (
 # whose quick configurations fi_ubertest runs: 106 tests, and with --full 458 more.
 MR_MODE = ("FI_MR_LOCAL", "FI_MR_VIRT_ADDR", "FI_MR_ALLOCATED", "FI_MR_PROV_KEY")
 QUICK_CONFIGURATIONS = ("sockets", "shm")
-NOT_THERE = {errno.ENODATA: "ENODATA", errno.ENOSYS: "ENOSYS"}
 
 
 def main():
@@ -58,17 +47,17 @@ def main():
         return 2
     options.scratch = options.scratch.resolve()
     try:
-        suite.prefix = build(options)
+        suite.prefix = fabtests.build(options)
     except (OSError, subprocess.SubprocessError, Skip) as reason:
         print(f"fabtests: skipped: {reason}")
-        return 77
+        return NOTHING_TO_DO
     suite.excluded = exclusions()
-    lists = test_lists(suite.prefix / "bin" / "runfabtests.sh")
+    lists = fabtests.test_lists(suite.prefix)
     suite.case("fi_info", fi_info, suite)
     for text in lists["unit_tests"]:
         suite.case(text, unit, suite, text)
-    for text in NEGATIVE:
-        suite.case(text, unit, suite, text, errno.ENODATA)
+    text = f"fi_rdm {NEGATIVE}"
+    suite.case(text, unit, suite, text, errno.ENODATA)
     pairs = [*lists["functional_tests"], *lists["short_tests"], *MORE]
     if suite.full:
         pairs += [*lists["standard_tests"], *lists["threaded_tests"]]
@@ -81,90 +70,12 @@ def main():
 
 
 def add_options(parser):
-    parser.set_defaults(scratch=SOURCE_ROOT / "build" / "fabtests")
+    fabtests.add_options(parser)
     parser.add_argument("--provider", default="heddle", help="or tcp, as a baseline")
     parser.add_argument("--provider-path", type=Path, help="folder of libheddle-fi.so")
-    parser.add_argument("--source", type=Path, help=f"libfabric {VERSION}, instead of GitHub's")
-    parser.add_argument("--prefix", type=Path, help="libfabric and fabtests, already installed")
-
-
-# Building
-
-
-def build(options):
-    """Where libfabric and fabtests are installed; built if they are not yet."""
-    if options.prefix:
-        return options.prefix.resolve()
-    folder = options.scratch
-    prefix = folder / "prefix"
-    if (prefix / "bin" / "fi_ubertest").exists():
-        return prefix
-    for tool in ("autoconf", "automake", "libtoolize", "make", "cc"):
-        if not shutil.which(tool):
-            raise Skip(f"no {tool} to build it with")
-    folder.mkdir(parents=True, exist_ok=True)
-    print(f"fabtests: building libfabric and fabtests {VERSION} in {folder}", flush=True)
-    log = folder / "build.log"
-    log.write_bytes(b"")
-    source = unpack(options, folder, log)
-    make = ["make", f"-j{max(1, (os.cpu_count() or 2))}"]
-    disabled = [f"--disable-{name}" for name in DISABLED]
-    common = [f"--prefix={prefix}", "CFLAGS=-O1 -g"]
-    steps = (
-        (source, ["./autogen.sh"]),
-        (source, ["./configure", "--disable-static", *disabled, *common]),
-        (source, [*make, "install"]),
-        (source / "fabtests", ["./autogen.sh"]),
-        (source / "fabtests", ["./configure", f"--with-libfabric={prefix}", *common]),
-        (source / "fabtests", [*make, "install"]),
-    )
-    for where, argv in steps:
-        logged(argv, log, where)
-    return prefix
-
-
-def unpack(options, folder, log):
-    source = folder / "libfabric"
-    shutil.rmtree(source, ignore_errors=True)
-    if options.source is None:
-        try:
-            logged(["git", "clone", "-q", "--depth", "1", "--branch", VERSION, REPOSITORY, source], log)
-        except subprocess.SubprocessError as reason:
-            raise Skip(f"cannot clone {REPOSITORY}, see {log}; use --source") from reason
-    elif (options.source / "configure.ac").exists():
-        shutil.copytree(options.source, source, symlinks=True)
-    else:
-        source.mkdir()
-        archive = folder / "source.tar"
-        with open(archive, "wb") as file:
-            argv = ["git", "-C", options.source, "archive", VERSION]
-            subprocess.run(argv, stdout=file, check=True)
-        logged(["tar", "-xf", archive, "-C", source], log)
-        archive.unlink()
-    return source
-
-
-def logged(argv, log, where=None):
-    argv = [str(word) for word in argv]
-    with open(log, "ab") as file:
-        done = subprocess.run(
-            argv, cwd=where, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False
-        )
-    if done.returncode != 0:
-        lines = log.read_text(errors="replace").splitlines()[-5:]
-        raise subprocess.SubprocessError(f"{' '.join(argv[:2])} failed, see {log}: " + " | ".join(lines))
 
 
 # The lists
-
-
-def test_lists(script):
-    """The arrays of tests in runfabtests.sh: {name: [command line]}."""
-    lists = {}
-    text = script.read_text(encoding="utf-8")
-    for name, body in re.findall(r"^(\w+_tests)=\((.*?)^\)", text, re.M | re.S):
-        lists[name] = re.findall(r'"([^"]+)"', body)
-    return lists
 
 
 def exclusions():
@@ -201,39 +112,16 @@ def environment(suite, **extra):
     return chosen
 
 
-def command(suite, text):
-    words = text.replace("SERVER_ADDR", HOST).replace("GOOD_ADDR", HOST).split()
-    return [suite.prefix / "bin" / words[0], *words[1:]]
-
-
-def judge(suite, programs, expected=0):
-    """Fails unless all ended as expected; one that does not apply must be in the list of those."""
-    codes = {program.code for program in programs}
-    if any(program.timed_out for program in programs):
-        raise Failure("not done in time\n" + describe(programs))
-    if codes == {expected}:
-        suite.refuse_device_errors(programs)
-        return
-    if expected == 0 and len(codes) == 1 and (code := codes.pop()) in NOT_THERE:
-        raise Failure(
-            f"does not apply ({NOT_THERE[code]}), and fabtests_excluded.txt does not say so\n"
-            + describe(programs)
-        )
-    states = ", ".join(f"{program.title}: {program.state()}" for program in programs)
-    raise Failure(f"{states}\n{describe(programs)}")
-
-
 def unit(suite, text, expected=0):
     refuse_excluded(suite, text)
-    argv = command(suite, text)
+    argv = fabtests.command(suite.prefix, text, HOST)
     negative = expected != 0
     argv += [] if negative else ["-p", suite.options.provider]
     extra = {"FI_PROVIDER": ""} if negative else {}
     program = suite.start(argv, environment=environment(suite, **extra))
     suite.finish([program], 120)
     judge(suite, [program], expected)
-    counts = re.findall(r"(\d+) tests? (?:failed|passed|skipped|excluded)", program.output())
-    return f"{counts[0]} tests" if counts else None
+    return fabtests.unit_count(program)
 
 
 def fewer(text):
@@ -246,7 +134,7 @@ def fewer(text):
 def pair(suite, text):
     refuse_excluded(suite, text)
     port = suite.free_port()
-    argv = [*command(suite, text), *fewer(text), "-p", suite.options.provider, f"-E={port}"]
+    argv = [*fabtests.command(suite.prefix, text, HOST), *fewer(text), "-p", suite.options.provider, f"-E={port}"]
     run_both(suite, argv, [*argv, HOST], port, 300 if suite.full else 120)
 
 
@@ -290,11 +178,7 @@ def ubertest(suite, name):
         FI_LOG_LEVEL="error",
         **preload,
     )
-    counts = dict(re.findall(r"^(Success|Skipped|ENODATA|ENOSYS|EIO|ERROR) *: (\d+)", both[1].output(), re.M))
-    wrong = {word: int(counts.get(word, 0)) for word in ("ENOSYS", "EIO", "ERROR")}
-    if any(wrong.values()) or int(counts.get("Success", 0)) == 0:
-        raise Failure(f"{counts}\n{describe(both)}")
-    return ", ".join(f"{word} {count}" for word, count in counts.items() if count != "0")
+    return fabtests.ubertest_counts(both)
 
 
 def for_us(text, name, options):

@@ -41,9 +41,10 @@ def offered(suite, mode):
     return ", ".join(sorted(kinds))
 
 
-def address_of(suite, mode):
+def address_of(suite, mode, fi_info="fi_info", environment=None):
     """One that the provider takes: its first source address."""
-    text = suite.run(["fi_info", "-p", "verbs", "-t", "FI_EP_MSG", "-v"], mode=mode).output()
+    argv = [fi_info, "-p", "verbs", "-t", "FI_EP_MSG", "-v"]
+    text = suite.run(argv, mode=mode, environment=environment).output()
     found = re.search(r"src_addr: fi_sockaddr_in://([\d.]+):\d+", text)
     if not found:
         raise Failure(f"no address of IPv4 in\n{text[:4000]}")

@@ -22,3 +22,16 @@ foreach(script ibv perftest pyverbs ucx mpich allocators kill rdma_core rdmacm l
         endif()
     endforeach()
 endforeach()
+
+# Both are long: they build libfabric first, in the folder of provider.fabtests.full. Serial, as
+# fabtests' processes meet at fixed TCP ports.
+foreach(length short full)
+    set(name third_party.fabtests)
+    if(length STREQUAL "full")
+        string(APPEND name .full)
+    endif()
+    add_test(NAME ${name} COMMAND /usr/bin/python3 ${third_party}/run_fabtests.py --${length}
+        --softhca ${SOFTHCA_COMMAND} --scratch ${PROJECT_BINARY_DIR}/fabtests)
+    heddle_test_properties(${name} LABELS third_party foreign long TIMEOUT 20000)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+endforeach()
