@@ -30,7 +30,11 @@ Spot head_of(Table& table) {
 
 Spot pick_spot(World& w, Input& input) {
     device::Segment& s = w.segment();
-    switch (input.below(18)) {
+    switch (input.below(19)) {
+        case 17:
+            if (input.one_in(2)) return {&s.multicast.members[input.below(3)], 64};
+            return {&s.multicast,
+                    offsetof(device::MulticastGroups, groups) + 3 * sizeof s.multicast.groups[0]};
         case 0:
             return spot_of(s.contexts[w.context]);
         case 1:
@@ -106,6 +110,9 @@ void keep_within_bounds(World& w) {
     }
     unlock_own(s.process_lock);
     unlock_own(s.atomics_lock);
+    unlock_own(s.multicast.lock);
+    constexpr std::uint32_t kMostGroups = 64;  // for the reason below
+    if (s.multicast.high.load() > kMostGroups) s.multicast.high.store(kMostGroups);
     const auto table = [&](auto& each) {
         unlock_own(each.lock);
         // A walk over all of a large table takes seconds, as its pages come into being by that.

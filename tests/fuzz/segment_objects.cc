@@ -157,7 +157,19 @@ void ask(World& w, Input& input) {
     device::Segment& s = w.segment();
     const Queue& queue = w.queues[input.byte() % w.queues.size()];
     std::byte answer[256];
-    switch (input.below(5)) {
+    switch (input.below(6)) {
+        case 4: {
+            ib_uverbs_attach_mcast request{};
+            std::memcpy(request.gid, w.group_gid, sizeof request.gid);
+            request.gid[15] = input.byte() & 3;
+            request.qp_handle =
+                input.one_in(3) && !extras.empty() ? extras.back().handle : queue.index;
+            request.mlid = static_cast<std::uint16_t>(0xc000 + (input.byte() & 1));
+            w.attempt(
+                input.one_in(3) ? IB_USER_VERBS_CMD_DETACH_MCAST : IB_USER_VERBS_CMD_ATTACH_MCAST,
+                request, None{}, static_cast<None*>(nullptr));
+            return;
+        }
         case 0: {
             ib_uverbs_query_qp request{};
             request.qp_handle =

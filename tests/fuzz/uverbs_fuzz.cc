@@ -101,7 +101,9 @@ void any_command(Session& s) {
                                         IB_USER_VERBS_CMD_QUERY_SRQ,
                                         IB_USER_VERBS_CMD_DESTROY_SRQ,
                                         IB_USER_VERBS_CMD_OPEN_XRCD,
-                                        IB_USER_VERBS_CMD_CLOSE_XRCD};
+                                        IB_USER_VERBS_CMD_CLOSE_XRCD,
+                                        IB_USER_VERBS_CMD_ATTACH_MCAST,
+                                        IB_USER_VERBS_CMD_DETACH_MCAST};
     constexpr std::uint32_t kExtended[] = {
         IB_USER_VERBS_EX_CMD_QUERY_DEVICE, IB_USER_VERBS_EX_CMD_CREATE_CQ,
         IB_USER_VERBS_EX_CMD_MODIFY_CQ, IB_USER_VERBS_EX_CMD_CREATE_QP,

@@ -115,7 +115,10 @@ void create_qp(Session& s, Request& request) {
         if (core.qp_type == IB_UVERBS_QPT_XRC_INI) core.max_recv_sge = 0;
     }
     if constexpr (std::is_same_v<T, ib_uverbs_ex_create_qp>)
-        if (!s.input.one_in(16)) core.reserved = 0, core.comp_mask = core.create_flags = 0;
+        if (!s.input.one_in(16)) {
+            core.reserved = core.comp_mask = 0;
+            core.create_flags = s.input.one_in(4) ? IBV_QP_CREATE_BLOCK_SELF_MCAST_LB : 0;
+        }
     auto& driver = request.driver_as<mlx5_ib_create_qp>(s.input);
     driver.buf_addr = s.address();
     driver.db_addr = s.address();
@@ -197,6 +200,15 @@ void alloc_mw(Session& s, Request& request) {
     request.makes(Kind::kMw);
 }
 
+// ib_uverbs_attach_mcast and _detach_mcast are the same. Few groups, so that some are found again.
+void multicast(Session& s, Request& request) {
+    auto& core = request.core_as<ib_uverbs_attach_mcast>(s.input);
+    core.qp_handle = s.handle(Kind::kQp);
+    if (!s.input.one_in(8)) core.gid[0] = 0xff;
+    core.gid[15] = s.input.byte() & 3;
+    core.mlid = static_cast<std::uint16_t>(0xc000 + (s.input.byte() & 1));
+}
+
 template <class T>
 void named(Session& s, Request& request, std::uint32_t T::*handle, Kind kind) {
     request.core_as<T>(s.input).*handle = s.handle(kind);
@@ -265,6 +277,9 @@ void build_plain(Session& s, Request& request, std::uint32_t number) {
             return open_xrcd(s, request);
         case IB_USER_VERBS_CMD_CLOSE_XRCD:
             return named(s, request, &ib_uverbs_close_xrcd::xrcd_handle, Kind::kXrcd);
+        case IB_USER_VERBS_CMD_ATTACH_MCAST:
+        case IB_USER_VERBS_CMD_DETACH_MCAST:
+            return multicast(s, request);
         default:
             request.core_length = s.input.below(64);
             s.input.bytes(request.core, request.core_length);

@@ -426,6 +426,10 @@ void Session::close_all() {
     for_each_table(fabric->segment(), [](const char* what, auto& table) {
         if (const std::uint32_t left = table.in_use.load()) fail("%u %ss are left", left, what);
     });
+    const device::MulticastGroups& groups = fabric->segment().multicast;
+    for (std::uint32_t i = 0; i < groups.high.load(); ++i)
+        for (const auto& member : groups.members[i])
+            if (member.load() != 0) fail("a QP is left in a multicast group");
     const device::memory::SharingCounters sharing = device::memory::sharing_counters();
     if (sharing.shared_bytes != sharing.idle_bytes)
         fail("%llu bytes are still shared",

@@ -199,6 +199,12 @@ Entry send_entry(World& w, Queue& queue, std::uint16_t counter, Input& input) {
         if (extended) av.dqp_dct |= htobe32(0x80000000u);
         av.rlid = htobe16(device::kLid);
         if (input.one_in(2)) av.grh_gid_fl = htobe32(1u << 30 | input.word());
+        if (input.one_in(4)) {
+            av.dqp_dct |= htobe32(device::kMulticastQp);
+            av.rlid = htobe16(device::kFirstMulticastLid);
+            av.grh_gid_fl |= htobe32(1u << 30);
+            std::memcpy(av.rgid, w.group_gid, sizeof av.rgid);
+        }
         entry.add(av);
         if (!extended) entry.units = 2;
     }

@@ -126,6 +126,8 @@ World::World() {
     add_queue(IB_UVERBS_QPT_UD, 8, 7, true, 1, 0);
     add_queue(IB_UVERBS_QPT_XRC_INI, 16, 10, false, 0, 0);
     add_queue(IB_UVERBS_QPT_XRC_TGT, 0, 9, false, 0, 0);
+    for (const Queue& queue : queues)
+        if (queue.type == IB_UVERBS_QPT_UD) join_group(queue);
     for (Queue& queue : queues)
         for (const MemoryPart& each : {queue.receive_ring, queue.send_ring})
             if (each.length) queue_parts.push_back(each);
@@ -176,6 +178,10 @@ World::World() {
     remember(s.mws);
     remember(s.mkeys);
     remember(s.dms);
+    constexpr unsigned kGroups = 8;  // which inputs make
+    remember(&s.multicast, offsetof(device::MulticastGroups, groups));
+    remember(s.multicast.groups, kGroups * sizeof s.multicast.groups[0]);
+    remember(s.multicast.members, kGroups * sizeof s.multicast.members[0]);
     device::Process& self = fabric().self();
     remember(&self, offsetof(device::Process, epochs));
     remember(&s, offsetof(device::Segment, processes));
@@ -292,6 +298,14 @@ void World::add_queue(std::uint32_t type, std::uint32_t blocks, std::size_t peer
     queue.index = answer.qp_handle;
     queue.number = answer.qpn;
     queues.push_back(queue);
+}
+
+void World::join_group(const Queue& queue) {
+    ib_uverbs_attach_mcast request{};
+    std::memcpy(request.gid, group_gid, sizeof request.gid);
+    request.qp_handle = queue.index;
+    request.mlid = device::kFirstMulticastLid;
+    command(IB_USER_VERBS_CMD_ATTACH_MCAST, request, None{}, static_cast<None*>(nullptr));
 }
 
 void World::modify(Queue& queue, std::uint32_t state) {

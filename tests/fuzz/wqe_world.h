@@ -91,10 +91,11 @@ public:
     std::vector<Queue> queues;
     std::vector<CompletionQueue> cqs;
     SharedQueue srq, xrc_srq;
-    std::vector<MemoryPart> regions;      // registered
-    std::vector<std::uint32_t> windows;   // memory windows: their indices
-    std::vector<std::uint32_t> mkeys;     // indirect keys: their indices
-    std::vector<MemoryPart> queue_parts;  // rings
+    std::uint8_t group_gid[16] = {0xff, 0x12};  // of a multicast group that all UD QPs are in
+    std::vector<MemoryPart> regions;            // registered
+    std::vector<std::uint32_t> windows;         // memory windows: their indices
+    std::vector<std::uint32_t> mkeys;           // indirect keys: their indices
+    std::vector<MemoryPart> queue_parts;        // rings
     std::vector<MemoryPart> records;
     std::vector<std::byte*> holes;  // pages in the middle of a region, to be replaced
     MemoryPart spare;
@@ -117,6 +118,7 @@ private:
     void add_region(const MemoryPart& part, std::uint32_t access, std::uint32_t pd);
     void add_window(std::uint8_t type);
     void add_mkey(std::uint32_t parts);
+    void join_group(const Queue& queue);
     void post_receives();
     void read_events(int fd);
     template <class Request, class Driver, class Answer>

@@ -83,6 +83,10 @@ Endpoint::Endpoint(Options wanted, Endpoint* neighbour) : options(wanted) {
     attributes.sq_sig_all = options.signal_all;
     attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
     attributes.pd = pd.get();
+    if (options.create_flags != 0) {
+        attributes.comp_mask |= IBV_QP_INIT_ATTR_CREATE_FLAGS;
+        attributes.create_flags = options.create_flags;
+    }
     attributes.qp_type = options.transport == Transport::kRc   ? IBV_QPT_RC
                          : options.transport == Transport::kUc ? IBV_QPT_UC
                          : options.transport == Transport::kUd ? IBV_QPT_UD

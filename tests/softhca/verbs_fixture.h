@@ -137,8 +137,9 @@ struct EndpointOptions {
     std::uint8_t min_rnr_timer = 1;  // 0.01 ms
     std::uint8_t read_depth = 4;
     ibv_mtu mtu = IBV_MTU_4096;
-    std::uint8_t gid_index = 3;  // on an Ethernet port; RoCE v2 over IPv4
-    int xrcd_file = -1;          // an XRC domain of its own, or the one of this file
+    std::uint8_t gid_index = 3;      // on an Ethernet port; RoCE v2 over IPv4
+    std::uint32_t create_flags = 0;  // enum ibv_qp_create_flags
+    int xrcd_file = -1;              // an XRC domain of its own, or the one of this file
 };
 
 struct Work {

@@ -24,6 +24,9 @@ inline constexpr std::uint32_t kMaxSrqs = 65536;
 inline constexpr std::uint32_t kMaxXrcds = 4096;
 inline constexpr std::uint32_t kMaxXrcdHandles = 16384;
 inline constexpr std::uint32_t kMaxChannels = 16384;
+// Multicast: groups, and members of each, a ConnectX-6 having 240 of them.
+inline constexpr std::uint32_t kMaxMulticastGroups = 8192;
+inline constexpr std::uint32_t kMaxGroupMembers = 240;
 // Connections of rdma_cm. librdmacm has room for ids of 16 bits.
 inline constexpr std::uint32_t kMaxCmIds = 65536;
 inline constexpr std::uint32_t kMaxCmEvents = 65536;

@@ -136,6 +136,7 @@ bool reclaim_process(Fabric& fabric, std::uint32_t slot) noexcept {
     condemn(segment.uars, slot);
     condemn(segment.channels, slot);
     condemn(segment.contexts, slot);
+    if (!leave_multicast_of(segment, slot)) return false;
     if (!epoch::synchronize()) return false;
     for (std::uint32_t i = 0; i < used(segment.qps); ++i) {
         QueuePair& qp = segment.qps[i];

@@ -19,13 +19,14 @@
 #include "softhca/device/lock.h"
 #include "softhca/device/memory/sharing.h"
 #include "softhca/device/mkey.h"
+#include "softhca/device/multicast.h"
 #include "softhca/device/object.h"
 #include "softhca/device/relaxed_hint.h"
 
 namespace softhca::device {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x736f'6674'6863'6101ULL;  // "softhca" 1
-inline constexpr std::uint32_t kSegmentVersion = 9;
+inline constexpr std::uint32_t kSegmentVersion = 10;
 
 // Counters (docs/reference/softhca.md). The thread that holds a send queue's run lock writes
 // that queue's counters. Counters of receive and completion queues are written under that queue's
@@ -241,6 +242,7 @@ struct alignas(128) QueuePair {
     alignas(64) std::atomic<std::uint32_t> state;  // enum ibv_qp_state
     std::atomic<std::uint32_t> attention;          // a peer changed the state: the owner must look
     std::atomic<std::uint32_t> references;         // XRC target: the QP itself and its aliases
+    std::atomic<std::uint32_t> multicast_groups;   // that it is attached to; written by the owner
     QpAttributes attr;                             // written by the owner, while no WQE runs
 
     // The peer writes the responder's part, and the owner writes the requester's. They lie 128
@@ -335,6 +337,7 @@ struct Segment {
     Table<MemoryRegion, kMaxMrs> mrs;
     Table<MemoryWindow, kMaxMws> mws;
     Table<Mkey, kMaxMkeys> mkeys;
+    MulticastGroups multicast;
     Table<CmId, kMaxCmIds> cm_ids;
     Table<CmEvent, kMaxCmEvents> cm_events;
 };

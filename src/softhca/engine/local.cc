@@ -64,6 +64,7 @@ void remove_local_qp(std::uint32_t index) noexcept {
     local->run_lock.lock();
     if (Fabric* fabric = Fabric::current()) {
         device::epoch::Section section;
+        send_what_is_held(*fabric, *local);
         abandon_unfinished(*fabric, *local);
     }
     local->dead.store(true, std::memory_order_seq_cst);

@@ -40,6 +40,19 @@ struct Unfinished {
     Completion send;
 };
 
+// A datagram to a multicast group, between two attempts to deliver it: the members that have still
+// to get it. Guarded by the run lock. See multicast.h.
+struct GroupSend {
+    static constexpr unsigned kWords = (device::kMaxGroupMembers + 63) / 64;
+    bool is_begun = false;
+    std::uint32_t entry = 0;              // sq_consumer of its WQE
+    std::uint32_t group = device::kNone;  // of this datagram, and of the last one
+    std::uint32_t joins = 0;              // only members that joined before get it
+    std::uint64_t left[kWords] = {};      // by place in the group
+    // Those for which holding a datagram was in vain, as LocalQp.in_vain.
+    std::uint64_t in_vain[kWords] = {};
+};
+
 // What a send queue waits for; kNo: for nothing.
 enum class WaitReason : std::uint8_t { kNo, kRnr, kNoResponse, kBusy, kDeferred };
 
@@ -78,7 +91,9 @@ struct alignas(64) LocalQp {
     // A message for which no receive is posted is held until then (0: none is held). The second is
     // the QP for which holding one was in vain.
     std::uint64_t held_until = 0;
+    bool holds = true;  // false: the QP is being destroyed
     std::uint32_t in_vain = 0;
+    GroupSend group_send;
     // The memory of the last messages of the fast path: SENDs and WRITEs, then READs.
     Reach source, remote, receive, read_into, read_from;
     std::uint64_t doorbells_seen = 0;  // changes of the record by posts that bypass the ops table
@@ -133,6 +148,9 @@ LocalQp* add_local_qp(device::Fabric& fabric, std::uint32_t index) noexcept;
 void remove_local_qp(std::uint32_t index) noexcept;  // waits until no thread uses it, then frees it
 void forget_local_qps_after_fork() noexcept;
 
+// The QP is destroyed: sends what waits because a receiver has no receive, without waiting longer.
+// The caller holds the run lock and is inside an epoch.
+void send_what_is_held(device::Fabric& fabric, LocalQp& local) noexcept;
 // The QP is destroyed or reset during a request: completes what the other side is owed. The caller
 // holds the run lock and is inside an epoch.
 void abandon_unfinished(device::Fabric& fabric, LocalQp& local) noexcept;

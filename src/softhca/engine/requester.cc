@@ -13,6 +13,7 @@
 #include "softhca/base/assert.h"
 #include "softhca/base/log.h"
 #include "softhca/engine/fast_path.h"
+#include "softhca/engine/multicast.h"
 #include "softhca/engine/qp_error.h"
 #include "softhca/engine/receive.h"
 #include "softhca/engine/request.h"
@@ -251,7 +252,11 @@ std::uint8_t copy_locally(Fabric& fabric, const QueuePair& qp, const Request& re
         carried_out(fabric, local, qp, counter, request, response);
         return true;
     }
-    respond(fabric, qp, request, response);
+    const bool multicast = is_multicast(qp, request);
+    if (multicast)
+        respond_as_group(fabric, local, qp, request, response);
+    else
+        respond(fabric, qp, request, response);
     switch (response.answer) {
         case Answer::kBusy:
             wait_for(local, WaitReason::kBusy, 0);
@@ -272,7 +277,8 @@ std::uint8_t copy_locally(Fabric& fabric, const QueuePair& qp, const Request& re
             }
             break;  // a datagram without a receiver is lost, and counts as sent
         case Answer::kNoReceive:
-            if (hold(local, target_number(qp, request))) return false;
+            if (multicast ? hold_for_group(local) : hold(local, target_number(qp, request)))
+                return false;
             break;
         case Answer::kDone:
         case Answer::kError:
@@ -383,8 +389,21 @@ bool step(Fabric& fabric, LocalQp& local, QueuePair& qp, Runner runner) noexcept
 
 }  // namespace
 
+// A program may destroy a QP as soon as it has posted, without a look at completions (mckey). An
+// adapter has sent everything by then.
+void send_what_is_held(Fabric& fabric, LocalQp& local) noexcept {
+    SOFTHCA_ASSERT(local.run_lock.is_locked(), "the run lock guards the wait");
+    if (local.held_until == 0 || local.waiting != WaitReason::kRnr) return;
+    local.holds = false;
+    local.waiting = WaitReason::kNo;
+    QueuePair& qp = fabric.segment().qps[local.index];
+    for (std::uint32_t left = 2 * local.ring_blocks; left != 0; --left)
+        if (!step(fabric, local, qp, Runner::kProgress)) return;
+}
+
 void abandon_unfinished(Fabric& fabric, LocalQp& local) noexcept {
     SOFTHCA_ASSERT(local.run_lock.is_locked(), "the run lock guards `unfinished`");
+    local.group_send.is_begun = false;
     if (!local.unfinished.active) return;
     finish_responder(fabric, local.unfinished, true);
     local.unfinished.active = false;

@@ -35,12 +35,8 @@ QueuePair* find_target(Fabric& fabric, const QueuePair& requester,
     QueuePair* target =
         find_receiver(fabric, target_number(requester, request), partner_type(requester.type));
     if (!target || target->type == device::kDctType) return target;
-    if (requester.type == IB_UVERBS_QPT_UD) {
-        // A Q_Key with the high bit set stands for the sender's own (IBTA 10.2.5).
-        const std::uint32_t qkey =
-            request.ud.qkey & 0x80000000u ? requester.attr.qkey : request.ud.qkey;
-        return qkey == target->attr.qkey ? target : nullptr;
-    }
+    if (requester.type == IB_UVERBS_QPT_UD)
+        return qkey_of(requester, request) == target->attr.qkey ? target : nullptr;
     return expects(*target, requester, reliable(requester.type)) ? target : nullptr;
 }
 
@@ -66,25 +62,19 @@ bool responder_is_going(Fabric& fabric, const QueuePair& target, const Request& 
 
 }  // namespace
 
-void respond(Fabric& fabric, QueuePair& requester, Request& request, Response& response) noexcept {
+void respond_as(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& request,
+                Response& response) noexcept {
     SOFTHCA_DEBUG_ASSERT(
         response.completion && !response.has_completion && response.target == kNone,
         "the caller gives a new response");
-    QueuePair* target = find_target(fabric, requester, request);
-    if (!target) {
-        response.answer = Answer::kSilent;
-        return;
-    }
-    if (target->type == device::kDctType && target->access_key != request.ud.access_key)
-        return nak(fabric, *target, response, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, kNoEvent);
     if (is_send(request.opcode))
-        respond_to_send(fabric, requester, *target, request, response);
+        respond_to_send(fabric, requester, target, request, response);
     else
-        respond_to_rdma(fabric, requester, *target, request, response);
+        respond_to_rdma(fabric, requester, target, request, response);
     // If the request failed because the other process ends, that is no error of the request: the QP
     // is about to go with its process, and a wire is silent from then on.
     if (response.answer == Answer::kError && !response.local_error &&
-        responder_is_going(fabric, *target, request)) {
+        responder_is_going(fabric, target, request)) {
         response.answer = Answer::kSilent;
         response.has_completion = response.responder_failed = false;
         response.event = kNoEvent;
@@ -97,7 +87,17 @@ void respond(Fabric& fabric, QueuePair& requester, Request& request, Response& r
         response.target = kNone;
     }
     if (reliable(requester.type) && response.answer == Answer::kDone)
-        acknowledge(requester, *target, request.data.bytes);
+        acknowledge(requester, target, request.data.bytes);
+}
+
+void respond(Fabric& fabric, QueuePair& requester, Request& request, Response& response) noexcept {
+    QueuePair* target = find_target(fabric, requester, request);
+    if (!target)
+        response.answer = Answer::kSilent;
+    else if (target->type == device::kDctType && target->access_key != request.ud.access_key)
+        nak(fabric, *target, response, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR, kNoEvent);
+    else
+        respond_as(fabric, requester, *target, request, response);
 }
 
 }  // namespace softhca::engine

@@ -93,7 +93,16 @@ void fill_receive_completion(const device::QueuePair& requester, const device::Q
                              const Message& message, const Receive& receive,
                              Completion& completion) noexcept;
 
-// Does all of the request but the completions. Inside an epoch.
+// The Q_Key that a datagram carries.
+inline std::uint32_t qkey_of(const device::QueuePair& requester, const Request& request) noexcept {
+    // One with the high bit set stands for the sender's own (IBTA 10.2.5).
+    return request.ud.qkey & 0x80000000u ? requester.attr.qkey : request.ud.qkey;
+}
+
+// Does all of the request but the completions, with the QP that it reaches. Inside an epoch.
+void respond_as(device::Fabric& fabric, device::QueuePair& requester, device::QueuePair& target,
+                Request& request, Response& response) noexcept;
+// As above. Finds the QP.
 void respond(device::Fabric& fabric, device::QueuePair& requester, Request& request,
              Response& response) noexcept;
 

@@ -93,14 +93,18 @@ bool wait_for_response(Fabric& fabric, LocalQp& local, QueuePair& qp,
 // of this fabric may have had no processor for milliseconds, in which one with a real adapter would
 // have taken a thousand messages. So the message is held for some milliseconds, but not for a
 // receiver that posted nothing in all that time before.
-bool hold(LocalQp& local, std::uint32_t target) noexcept {
+bool hold_longer(LocalQp& local) noexcept {
     SOFTHCA_DEBUG_ASSERT(local.run_lock.is_locked(), "the run lock guards `held_until`");
     const std::uint64_t now = device::now_ns();
-    if (local.held_until == 0 && local.in_vain != target) local.held_until = now + kHoldNs;
-    if (now < local.held_until) {
-        wait_for(local, WaitReason::kRnr, now + kHoldPeriodNs);
-        return true;
-    }
+    if (local.held_until == 0) local.held_until = now + kHoldNs;
+    if (now >= local.held_until || !local.holds) return false;
+    wait_for(local, WaitReason::kRnr, now + kHoldPeriodNs);
+    return true;
+}
+
+bool hold(LocalQp& local, std::uint32_t target) noexcept {
+    if (local.held_until == 0 && local.in_vain == target) return false;
+    if (hold_longer(local)) return true;
     local.in_vain = target;
     return false;
 }

@@ -25,7 +25,10 @@ bool wait_after_rnr_nak(device::Fabric& fabric, LocalQp& local, device::QueuePai
 bool wait_for_response(device::Fabric& fabric, LocalQp& local, device::QueuePair& qp,
                        std::uint32_t number) noexcept;
 
-// An unreliable message to QP `target` for which no receive is posted. True: hold it for now.
+// An unreliable message for which no receive is posted. True: hold it for now. False: it has been
+// held for long enough.
+bool hold_longer(LocalQp& local) noexcept;
+// As above, for a message to QP `target`. False also if holding the last one was in vain.
 bool hold(LocalQp& local, std::uint32_t target) noexcept;
 
 }  // namespace softhca::engine

@@ -96,6 +96,8 @@ int query_srq(Command& command) noexcept;
 int destroy_srq(Command& command) noexcept;
 int open_xrcd(Command& command) noexcept;
 int close_xrcd(Command& command) noexcept;
+int attach_mcast(Command& command) noexcept;
+int detach_mcast(Command& command) noexcept;
 int create_ah(Command& command) noexcept;
 int destroy_ah(Command& command) noexcept;
 int destroy_ah(DeviceContext& context, std::uint32_t handle) noexcept;

@@ -67,6 +67,10 @@ Function plain(std::uint32_t number) noexcept {
             return open_xrcd;
         case IB_USER_VERBS_CMD_CLOSE_XRCD:
             return close_xrcd;
+        case IB_USER_VERBS_CMD_ATTACH_MCAST:
+            return attach_mcast;
+        case IB_USER_VERBS_CMD_DETACH_MCAST:
+            return detach_mcast;
         case IB_USER_VERBS_CMD_CREATE_AH:
             return create_ah;
         case IB_USER_VERBS_CMD_DESTROY_AH:

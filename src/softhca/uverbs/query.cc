@@ -46,6 +46,9 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     out.max_res_rd_atom = kMaxRdAtomic * out.max_qp;
     out.max_qp_init_rd_atom = kMaxRdAtomic;
     out.atomic_cap = traits.has(DeviceTrait::kNoAtomics) ? IBV_ATOMIC_NONE : IBV_ATOMIC_HCA;
+    out.max_mcast_grp = kMaxMulticastGroups;
+    out.max_mcast_qp_attach = kMaxGroupMembers;
+    out.max_total_mcast_qp_attach = kMaxMulticastGroups * kMaxGroupMembers;
     out.max_ah = 0x7fffffff;  // address vectors lie in the application's WQEs
     out.max_srq = kMaxSrqs - kFirstSrq;
     out.max_srq_wr = kMaxSrqWr;

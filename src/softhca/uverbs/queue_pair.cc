@@ -281,8 +281,9 @@ int create_qp(Command& command) noexcept {
     if (request.core.qp_type == IB_UVERBS_QPT_DRIVER)
         if (const std::uint8_t type = dc_type(request.driver.flags)) request.core.qp_type = type;
     if (const int error = check_type(request.core.qp_type)) return error;
-    if (request.create_flags)
-        return missing(EOPNOTSUPP, "queue pairs with creation flags (IBV_QP_CREATE_*)");
+    if (request.create_flags & ~std::uint32_t{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB})
+        return missing(EOPNOTSUPP,
+                       "queue pairs with creation flags but IBV_QP_CREATE_BLOCK_SELF_MCAST_LB");
     if (const int error = check_sizes(request)) return error;
     Parts parts;
     if (const int error = find_parts(command, request.core, parts)) return error;
@@ -413,7 +414,8 @@ EventsSent free_qp(DeviceContext& context, std::uint32_t index) noexcept {
     if (!qp.head.state.compare_exchange_strong(live, device::kDying)) return {};
     leave_domain();
     engine::remove_local_qp(index);
-    const bool quiet = device::epoch::synchronize();
+    const bool has_left = device::leave_multicast(segment, qp);
+    const bool quiet = device::epoch::synchronize() && has_left;
     device::drop_qp_references(fabric, qp);
     if (record::on()) engine::record_end_of_qp(fabric, index);
     retire_counters(segment.contexts[context.record], qp);
@@ -432,6 +434,8 @@ int destroy_qp(Command& command) noexcept {
     QueuePair* qp = device::find_own(command.segment().qps, command.fabric(),
                                      command.context.record, request.qp_handle);
     if (!qp) return ENOENT;
+    // The program must detach it first (uverbs_free_qp of the kernel).
+    if (qp->multicast_groups.load() != 0) return EBUSY;
     const std::uint64_t user_handle = qp->user_handle;
     const EventsSent sent = free_qp(command.context, request.qp_handle);
     ib_uverbs_destroy_qp_resp response{};
