@@ -41,7 +41,9 @@ public:
             close_one();
         const device::Segment& segment = device::Fabric::current()->segment();
         const unsigned ids = segment.cm_ids.in_use.load(), events = segment.cm_events.in_use.load();
-        if (ids != 0 || events != 0) fail("%u ids and %u events are left", ids, events);
+        const unsigned groups = segment.cm_groups.in_use.load();
+        if (ids != 0 || events != 0 || groups != 0)
+            fail("%u ids, %u events and %u groups are left", ids, events, groups);
     }
 
 private:
@@ -81,8 +83,22 @@ private:
             if (!input_.one_in(3)) in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
             std::memcpy(&address, &in, sizeof in);
         }
+        if (input_.one_in(8)) put_group(address);
         if (input_.one_in(16)) input_.bytes(&address, sizeof address);
         std::memcpy(&out, &address, std::min(sizeof out, sizeof address));
+    }
+    void put_group(sockaddr_in6& address) {
+        address = {};
+        if (input_.one_in(3)) {
+            address.sin6_family = AF_INET6;
+            address.sin6_addr.s6_addr[0] = 0xff;
+            address.sin6_addr.s6_addr[15] = input_.byte() & 3;
+            return;
+        }
+        sockaddr_in in{};
+        in.sin_family = AF_INET;
+        in.sin_addr.s_addr = htonl(0xe0000000 | (input_.byte() & 3));
+        std::memcpy(&address, &in, sizeof in);
     }
     void put_parameters(rdma_ucm_conn_param& out) {
         out.qp_num = input_.word();
@@ -172,6 +188,34 @@ private:
             send(RDMA_USER_CM_CMD_BIND, wanted);
         }
     }
+    void join() {
+        sockaddr_in6 address{};
+        put_group(address);
+        if (input_.one_in(8)) put_address(address);
+        if (input_.one_in(2)) {
+            rdma_ucm_join_ip_mcast wanted{};
+            wanted.uid = input_.byte();
+            wanted.id = id();
+            wanted.addr = address;
+            if (send(RDMA_USER_CM_CMD_JOIN_IP_MCAST, wanted, true) == 0)
+                groups_.push_back(answered());
+        } else {
+            rdma_ucm_join_mcast wanted{};
+            wanted.uid = input_.byte();
+            wanted.id = id();
+            wanted.addr_size = address.sin6_family == AF_INET6 ? 28 : 16;
+            if (input_.one_in(8)) wanted.addr_size = input_.byte();
+            wanted.join_flags = static_cast<std::uint16_t>(input_.below(3));
+            std::memcpy(&wanted.addr, &address, sizeof address);
+            if (send(RDMA_USER_CM_CMD_JOIN_MCAST, wanted, true) == 0) groups_.push_back(answered());
+        }
+    }
+    void leave() {
+        rdma_ucm_destroy_id wanted{};
+        wanted.id = groups_.empty() || input_.one_in(8) ? input_.byte()
+                                                        : groups_[input_.byte() % groups_.size()];
+        send(RDMA_USER_CM_CMD_LEAVE_MCAST, wanted, true);
+    }
     void query() {
         rdma_ucm_query wanted{};
         wanted.id = id();
@@ -192,7 +236,12 @@ private:
     }
 
     void step() {
-        switch (input_.below(20)) {
+        switch (input_.below(23)) {
+            case 20:
+            case 21:
+                return join();
+            case 22:
+                return leave();
             case 0:
                 if (channels_.size() < kMostChannels) open();
                 return;
@@ -274,7 +323,7 @@ private:
 
     Input& input_;
     std::vector<int> channels_;
-    std::vector<std::uint32_t> ids_;
+    std::vector<std::uint32_t> ids_, groups_;
     alignas(8) std::byte answer_[kRoom];
 };
 

@@ -172,6 +172,41 @@ public:
     int disconnect(std::uint32_t id) const {
         return run(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{id});
     }
+    // Joins the group of that address. JOIN_MCAST, as librdmacm's with AF_IB.
+    int join(std::uint32_t id, const std::string& ip, std::uint64_t uid, std::uint32_t* group,
+             std::uint16_t flags = RDMA_MC_JOIN_FLAG_FULLMEMBER) const {
+        const sockaddr_in6 address = address_of(ip);
+        rdma_ucm_join_mcast wanted{};
+        wanted.uid = uid;
+        wanted.id = id;
+        wanted.addr_size = static_cast<std::uint16_t>(
+            address.sin6_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+        wanted.join_flags = flags;
+        std::memcpy(&wanted.addr, &address, sizeof address);
+        rdma_ucm_create_id_resp answer{};
+        const int error = ask(RDMA_USER_CM_CMD_JOIN_MCAST, wanted, answer);
+        *group = answer.id;
+        return error;
+    }
+    int join_ip(std::uint32_t id, const std::string& ip, std::uint64_t uid,
+                std::uint32_t* group) const {
+        rdma_ucm_join_ip_mcast wanted{};
+        wanted.uid = uid;
+        wanted.id = id;
+        wanted.addr = address_of(ip);
+        rdma_ucm_create_id_resp answer{};
+        const int error = ask(RDMA_USER_CM_CMD_JOIN_IP_MCAST, wanted, answer);
+        *group = answer.id;
+        return error;
+    }
+    int leave(std::uint32_t group, std::uint32_t* reported) const {
+        rdma_ucm_destroy_id_resp answer{};
+        rdma_ucm_destroy_id wanted{};
+        wanted.id = group;
+        const int error = ask(RDMA_USER_CM_CMD_LEAVE_MCAST, wanted, answer);
+        *reported = answer.events_reported;
+        return error;
+    }
     int qp_attributes(std::uint32_t id, ibv_qp_state state, ib_uverbs_qp_attr& out) const {
         rdma_ucm_init_qp_attr wanted{};
         wanted.id = id;

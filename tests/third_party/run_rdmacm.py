@@ -43,7 +43,10 @@ def cases(full):
     yield "rstream, blocking", stream, "rstream", ("-T", "b")
     yield "riostream", stream, "riostream", ()
     yield "a TCP program by librspreload.so", tcp_program, 200 if full else 20
-    yield "mckey is refused", mckey
+    yield "mckey", mckey, (), ()
+    yield "mckey, a sender without loopback", mckey, (), ("-l",)
+    yield "mckey, a sender that does not join", mckey, ("-c", 2), ("-o",)
+    yield "mckey, ten senders' queue pairs", mckey, ("-c", 2), ("-c", 10)
     for verb in ("send", "write", "read", "atomic"):
         for figure in ("lat", "bw"):
             yield f"ib_{verb}_{figure} -R", perftest, f"ib_{verb}_{figure}"
@@ -171,13 +174,17 @@ def tcp_program(suite, mode, rounds):
         raise Failure(f"it did not come to its end\n{describe([server, client])}")
 
 
-def mckey(suite, mode):
+def mckey(suite, mode, receiver_options, sender_options):
+    """Two receivers and a sender. Each pauses for three seconds after it has joined the group."""
     suite.need("mckey")
-    program = suite.start(["mckey", "-m", "239.1.2.3", "-b", "127.0.0.1"], mode=mode)
-    suite.finish([program], 20)
-    if program.timed_out or program.code == 0 or "not supported" not in program.output():
-        raise Failure(f"no clear refusal\n{program.describe()}")
-    return "Operation not supported"
+    argv = ["mckey", "-m", "239.1.2.3", "-b", "127.0.0.1", "-S", 200]
+    programs = [suite.start([*argv, *receiver_options], mode=mode, title=f"receiver {n}") for n in range(2)]
+    programs.append(suite.start([*argv, "-s", *sender_options], mode=mode, title="sender"))
+    suite.finish(programs, 60)
+    suite.refuse_failures(programs, 60)
+    for program in programs:
+        if "data transfers complete" not in program.output() or ERROR.search(program.output()):
+            raise Failure(f"no transfer\n{describe(programs)}")
 
 
 def perftest(suite, mode, program, *options):

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// What the fabric's segment has of rdma_cm: the ids of all processes, and the events that wait for
-// them. It corresponds to the kernel's ucma.c, cma.c and cm.c; src/softhca/rdmacm has the rules.
+// What the fabric's segment has of rdma_cm: the ids of all processes, their multicast groups, and
+// the events that wait for them. It corresponds to the kernel's ucma.c, cma.c and cm.c;
+// src/softhca/rdmacm has the rules.
 //
 // All fields are read and written under Segment.connection_lock. Ids and events become live and
 // free under it, too, so nobody has to wait for an epoch's end.
@@ -63,6 +64,14 @@ struct alignas(64) CmId {
     std::uint64_t time_wait_until_ns;  // 0: it is not in TIMEWAIT
 };
 
+// A multicast group that an id has joined. Its owner is the process of the id.
+struct alignas(64) CmGroup {
+    ObjectHead head;
+    CmReference id;
+    std::uint64_t uid;       // the program's
+    std::uint32_t reported;  // events of the group that GET_EVENT gave out
+};
+
 inline constexpr std::size_t kCmEventBytes = 336;  // struct rdma_ucm_event_resp
 
 // An event in the queue of its id's channel. Its owner is the process of that channel.
@@ -71,6 +80,7 @@ struct alignas(64) CmEvent {
     std::uint32_t next;  // index of the next, or kNone
     CmReference id;      // which counts it: of a request, the listener
     CmReference made;    // of a request: the id that was made for it
+    CmReference group;   // of a group: it counts the event, too
     alignas(8) std::byte response[kCmEventBytes];
 };
 

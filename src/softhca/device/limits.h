@@ -30,6 +30,7 @@ inline constexpr std::uint32_t kMaxGroupMembers = 240;
 // Connections of rdma_cm. librdmacm has room for ids of 16 bits.
 inline constexpr std::uint32_t kMaxCmIds = 65536;
 inline constexpr std::uint32_t kMaxCmEvents = 65536;
+inline constexpr std::uint32_t kMaxCmGroups = 65536;
 // "the device's 8K pages" of the ICPADS'18 paper
 inline constexpr std::uint32_t kMaxUarPages = 8192;
 

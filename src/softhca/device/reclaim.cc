@@ -38,12 +38,14 @@ void free_all(Table<T, N>& table, std::uint32_t slot) noexcept {
     }
 }
 
-// Nobody holds an id or an event but under connection_lock.
+// Nobody holds an id, a group or an event but under connection_lock.
 bool free_connections(Segment& segment, std::uint32_t slot) noexcept {
     if (!segment.connection_lock.lock()) return false;
     condemn(segment.cm_events, slot);
+    condemn(segment.cm_groups, slot);
     condemn(segment.cm_ids, slot);
     free_all(segment.cm_events, slot);
+    free_all(segment.cm_groups, slot);
     free_all(segment.cm_ids, slot);
     segment.connection_lock.unlock();
     return true;

@@ -321,8 +321,10 @@ struct Segment {
     std::uint32_t port_address;  // IPv4, host byte order
     SharedLock process_lock;     // guards the slots of the process table, and reclaiming
     SharedLock atomics_lock;     // guards 64-bit atomics on memory that is not shared
-    SharedLock connection_lock;  // guards cm_ids, cm_events and the queues of their channels
+    SharedLock connection_lock;  // guards cm_*, and the queues of events of their channels
     std::atomic<std::uint32_t> processes_high;
+    // Multicast GIDs that were made for rdma_cm. Under connection_lock.
+    std::uint32_t cm_assigned_groups;
     Process processes[kMaxProcesses];
     Table<Context, kMaxContexts> contexts;
     Table<ProtectionDomain, kMaxPds> pds;
@@ -339,6 +341,7 @@ struct Segment {
     Table<Mkey, kMaxMkeys> mkeys;
     MulticastGroups multicast;
     Table<CmId, kMaxCmIds> cm_ids;
+    Table<CmGroup, kMaxCmGroups> cm_groups;
     Table<CmEvent, kMaxCmEvents> cm_events;
 };
 static_assert(std::is_standard_layout_v<ObjectHead> && sizeof(ObjectHead) == 16,

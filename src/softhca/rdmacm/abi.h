@@ -26,4 +26,6 @@ enum class Event : std::uint32_t {  // enum rdma_cm_event_type
     kTimeWaitExit,
 };
 
+inline constexpr std::uint32_t kDefaultQkey = 0x0123'4567;  // RDMA_UDP_QKEY
+
 }  // namespace softhca::rdmacm

@@ -65,6 +65,21 @@ bool is_of_port(const device::Segment& segment, const CmAddress& address) noexce
     return port.is_ethernet() && std::memcmp(gid, address.ip, sizeof gid) == 0;
 }
 
+CmAddress own_address(const device::Segment& segment, std::uint16_t family) noexcept {
+    const device::Port port = device::port_of(segment);
+    CmAddress out{};
+    out.family = family;
+    if (family == AF_INET) {
+        const std::uint32_t own = htobe32(port.ipv4());
+        std::memcpy(out.ip, &own, sizeof own);
+    } else if (port.is_ethernet()) {
+        port.gid(1).copy_to(out.ip);
+    } else {
+        std::memcpy(out.ip, &in6addr_loopback, sizeof in6addr_loopback);  // it has no other of IPv6
+    }
+    return out;
+}
+
 std::uint16_t random_port() noexcept {
     timespec now{};
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -130,6 +145,11 @@ bool is_loopback(const CmAddress& address) noexcept {
     return std::memcmp(address.ip, &in6addr_loopback, sizeof in6addr_loopback) == 0;
 }
 
+bool is_multicast(const CmAddress& address) noexcept {
+    return address.family == AF_INET ? (address.ip[0] & 0xf0) == 0xe0
+                                     : address.family == AF_INET6 && address.ip[0] == 0xff;
+}
+
 bool is_same_host(const CmAddress& a, const CmAddress& b) noexcept {
     return a.family == b.family && std::memcmp(a.ip, b.ip, ip_bytes(a)) == 0;
 }
@@ -150,10 +170,12 @@ bool is_of_fabric(Locked& connections, const CmAddress& address) noexcept {
     return found;
 }
 
-CmAddress source_towards(const CmAddress& destination) noexcept {
+CmAddress source_towards(const device::Segment& segment, const CmAddress& destination) noexcept {
     CmAddress source = destination;
-    if (!is_loopback(destination) && !is_any(destination))
-        Question(destination.family).source_towards(destination, &source);
+    if (!is_loopback(destination) && !is_any(destination) &&
+        !Question(destination.family).source_towards(destination, &source) &&
+        is_multicast(destination))
+        source = own_address(segment, destination.family);
     source.port = 0;
     return source;
 }

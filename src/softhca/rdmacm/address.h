@@ -20,12 +20,14 @@ std::size_t write_address(const CmAddress& address, void* sockaddr) noexcept;
 
 bool is_any(const CmAddress& address) noexcept;  // the wildcard of its family
 bool is_loopback(const CmAddress& address) noexcept;
+bool is_multicast(const CmAddress& address) noexcept;
 bool is_same_host(const CmAddress& a, const CmAddress& b) noexcept;  // the port makes no difference
 // Whether programs of this host, or of the fabric, have that address: one of an interface, or of
 // the device's port.
 bool is_of_fabric(Locked& connections, const CmAddress& address) noexcept;
-// The address that a program of this host has towards that one. Its port is 0.
-CmAddress source_towards(const CmAddress& destination) noexcept;
+// The address that a program of this host has towards that one. Its port is 0. Towards a multicast
+// group to which this host has no route, it is that of the device's port.
+CmAddress source_towards(const device::Segment& segment, const CmAddress& destination) noexcept;
 
 // Gives the id that address. With port 0 it gets a free one. Returns 0, EADDRNOTAVAIL or
 // EADDRINUSE.

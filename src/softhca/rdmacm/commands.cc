@@ -9,7 +9,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 
@@ -17,51 +16,14 @@
 #include "softhca/base/log.h"
 #include "softhca/engine/events.h"
 #include "softhca/rdmacm/address.h"
+#include "softhca/rdmacm/command.h"
 #include "softhca/rdmacm/connection.h"
+#include "softhca/rdmacm/multicast.h"
 #include "softhca/rdmacm/route.h"
 #include "softhca/uverbs/command.h"
 
 namespace softhca::rdmacm {
 namespace {
-
-constexpr std::size_t kMostBytes = 512;  // every command is shorter
-
-struct Command {
-    device::Fabric& fabric;
-    std::uint32_t channel;
-    bool is_rung;
-    std::uint16_t room;  // bytes of the answer that the program has room for
-    std::size_t bytes;
-    std::array<std::byte, kMostBytes> in{};
-
-    // The command; fields that the program has not sent are 0.
-    template <class T>
-    T as() const noexcept {
-        static_assert(sizeof(T) <= kMostBytes);
-        T out;
-        std::memcpy(&out, in.data(), sizeof out);
-        return out;
-    }
-    int answer(std::uint64_t where, const void* from, std::size_t size,
-               std::size_t least) const noexcept {
-        if (room < least) return ENOSPC;
-        return uverbs::copy_out(where, from, std::min<std::size_t>(size, room)) ? EFAULT : 0;
-    }
-    template <class T>
-    int answer(std::uint64_t where, const T& from) const noexcept {
-        return answer(where, &from, sizeof from, sizeof from);
-    }
-};
-
-// Runs `body(Locked&, CmId&)` with the id of that number.
-template <class Body>
-int with_id(const Command& command, std::uint32_t number, const Body& body) noexcept {
-    Locked connections(command.fabric);
-    if (!connections) return EAGAIN;
-    CmId* id = nullptr;
-    if (const int error = connections.find(number, command.channel, &id)) return error;
-    return body(connections, *id);
-}
 
 int create_id(const Command& command) noexcept {
     const auto wanted = command.as<rdma_ucm_create_id>();
@@ -135,19 +97,20 @@ int bind_any(const Command& command) noexcept {
 int resolve(Locked& connections, CmId& id, const CmAddress* source,
             const CmAddress& destination) noexcept {
     if (id.state == CmState::kIdle) {
-        const CmAddress from = source != nullptr ? *source : source_towards(destination);
+        const CmAddress from =
+            source != nullptr ? *source : source_towards(connections.segment(), destination);
         if (const int error = bind(connections, id, from)) return error;
     }
     if (id.state != CmState::kBound && id.state != CmState::kResolved) return EINVAL;
     if (id.source.family != destination.family) return EINVAL;
-    if (!is_of_fabric(connections, destination)) {
+    if (!is_multicast(destination) && !is_of_fabric(connections, destination)) {
         tell(connections, id, Event::kAddressError, -EHOSTUNREACH);
         return 0;
     }
     // A wildcard has a port by now; the address is what the destination sees.
     if (is_any(id.source)) {
         const std::uint16_t port = id.source.port;
-        id.source = source_towards(destination);
+        id.source = source_towards(connections.segment(), destination);
         id.source.port = port;
     }
     id.destination = destination;
@@ -358,11 +321,6 @@ int migrate_id(const Command& command) noexcept {
     return command.answer(wanted.response, answer);
 }
 
-int refuse_multicast(const Command&) noexcept {
-    LOG_WARN("rdma_join_multicast: the device has no multicast groups");
-    return EOPNOTSUPP;
-}
-
 int no_option(const Command&) noexcept { return ENOSYS; }
 
 struct Entry {
@@ -388,13 +346,13 @@ constexpr Entry kEntries[] = {
     {"GET_OPTION", no_option, 0},
     {"SET_OPTION", set_option, sizeof(rdma_ucm_set_option)},
     {"NOTIFY", notify, sizeof(rdma_ucm_notify)},
-    {"JOIN_IP_MCAST", refuse_multicast, sizeof(rdma_ucm_join_ip_mcast)},
-    {"LEAVE_MCAST", refuse_multicast, sizeof(rdma_ucm_destroy_id)},
+    {"JOIN_IP_MCAST", join_ip_multicast, sizeof(rdma_ucm_join_ip_mcast)},
+    {"LEAVE_MCAST", leave_multicast, sizeof(rdma_ucm_destroy_id)},
     {"MIGRATE_ID", migrate_id, sizeof(rdma_ucm_migrate_id)},
     {"QUERY", query, sizeof(rdma_ucm_query)},
     {"BIND", bind_any, sizeof(rdma_ucm_bind)},
     {"RESOLVE_ADDR", resolve_addr, sizeof(rdma_ucm_resolve_addr)},
-    {"JOIN_MCAST", refuse_multicast, sizeof(rdma_ucm_join_mcast)},
+    {"JOIN_MCAST", join_multicast, sizeof(rdma_ucm_join_mcast)},
 };
 static_assert(std::size(kEntries) == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
 

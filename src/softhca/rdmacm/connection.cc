@@ -24,8 +24,7 @@ constexpr int kInvalidService = 8, kByConsumer = 28, kVendorOption = 35;
 constexpr int kNoService = 1, kDatagramRejected = 2;
 
 constexpr std::uint32_t kMostBacklog = 1024;
-constexpr std::uint64_t kTimeWait = 1'000'000'000;   // ns
-constexpr std::uint32_t kDefaultQkey = 0x0123'4567;  // RDMA_UDP_QKEY
+constexpr std::uint64_t kTimeWait = 1'000'000'000;  // ns
 
 bool is_datagram(const CmId& id) noexcept { return id.qp_type == IBV_QPT_UD; }
 

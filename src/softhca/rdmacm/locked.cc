@@ -13,7 +13,16 @@ namespace softhca::rdmacm {
 using device::Channel;
 using device::kMaxChannels;
 using device::kMaxCmEvents;
+using device::kMaxCmGroups;
 using device::kMaxCmIds;
+
+namespace {
+
+bool is_same(const CmReference& a, const CmReference& b) noexcept {
+    return a.index == b.index && a.generation == b.generation;
+}
+
+}  // namespace
 
 Locked::Locked(device::Fabric& fabric) noexcept
     : fabric_(fabric), segment_(fabric.segment()), has_lock_(segment_.connection_lock.lock()) {}
@@ -72,6 +81,47 @@ int Locked::find(std::uint32_t number, std::uint32_t channel, CmId** out) noexce
     return 0;
 }
 
+CmGroup* Locked::make_group(const CmId& id) noexcept {
+    std::uint32_t index;
+    CmGroup* const group =
+        device::reserve(segment_.cm_groups, fabric_, kNone, 0, &index, device::Search::kLowest);
+    if (group == nullptr) return nullptr;
+    group->id = reference(id);
+    device::publish(group->head);
+    return group;
+}
+
+std::uint32_t Locked::index_of(const CmGroup& group) const noexcept {
+    return static_cast<std::uint32_t>(&group - segment_.cm_groups.items);
+}
+
+void Locked::free_group(CmGroup& group) noexcept {
+    const CmReference own{index_of(group), group.head.generation};
+    if (const CmId* const id = find(group.id))
+        for (std::uint32_t event; (event = unqueue(*id, own)) != kNone;)
+            take_event(event);
+    group.head.state.store(device::kDying, std::memory_order_release);
+    device::free_item(segment_.cm_groups, group);
+}
+
+void Locked::free_groups(const CmId& id) noexcept {
+    const CmReference own = reference(id);
+    for (std::uint32_t i = 0; i < device::used(segment_.cm_groups); ++i) {
+        CmGroup& group = segment_.cm_groups[i];
+        if (group.head.live() && is_same(group.id, own)) free_group(group);
+    }
+}
+
+int Locked::find_group(std::uint32_t number, std::uint32_t channel, CmGroup** out) noexcept {
+    if (number >= kMaxCmGroups) return ENOENT;
+    CmGroup& group = segment_.cm_groups[number];
+    if (!group.head.live() || group.head.owner() != fabric_.slot()) return ENOENT;
+    const CmId* const id = find(group.id);
+    if (id == nullptr || id->channel != channel) return EINVAL;
+    *out = &group;
+    return 0;
+}
+
 Channel* Locked::channel_of(const CmId& id) noexcept {
     if (id.channel >= kMaxChannels) return nullptr;
     Channel& channel = segment_.channels[id.channel];
@@ -97,7 +147,8 @@ void Locked::append(Channel& channel, std::uint32_t event) noexcept {
     *link = event;
 }
 
-bool Locked::push(CmId& id, const rdma_ucm_event_resp& event, CmReference made) noexcept {
+bool Locked::push(CmId& id, const rdma_ucm_event_resp& event, CmReference made,
+                  CmReference group) noexcept {
     Channel* const channel = channel_of(id);
     if (channel == nullptr) return false;
     std::uint32_t index;
@@ -107,6 +158,7 @@ bool Locked::push(CmId& id, const rdma_ucm_event_resp& event, CmReference made) 
     queued->next = kNone;
     queued->id = reference(id);
     queued->made = made;
+    queued->group = group;
     std::memcpy(queued->response, &event, sizeof event);
     queued->head.set_owner(channel->head.owner());
     device::publish(queued->head);
@@ -155,6 +207,10 @@ bool Locked::pop(std::uint32_t number, bool is_rung, rdma_ucm_event_resp* out) n
         ++id->reported;
         if (event.made.index != kNone) ++id->backlog;
     }
+    if (event.group.index < kMaxCmGroups) {
+        CmGroup& group = segment_.cm_groups[event.group.index];
+        if (group.head.live() && group.head.generation == event.group.generation) ++group.reported;
+    }
     channel.first_event = *next;
     take_event(index);
     if (next_link(&channel.first_event) == nullptr)
@@ -164,7 +220,7 @@ bool Locked::pop(std::uint32_t number, bool is_rung, rdma_ucm_event_resp* out) n
     return true;
 }
 
-std::uint32_t Locked::unqueue(const CmId& id) noexcept {
+std::uint32_t Locked::unqueue(const CmId& id, CmReference group) noexcept {
     Channel* const channel = channel_of(id);
     if (channel == nullptr) return kNone;
     const CmReference wanted = reference(id);
@@ -174,7 +230,7 @@ std::uint32_t Locked::unqueue(const CmId& id) noexcept {
         if (next == nullptr) return kNone;
         const std::uint32_t index = *link;
         const CmEvent& event = segment_.cm_events[index];
-        if (event.id.index == wanted.index && event.id.generation == wanted.generation) {
+        if (is_same(event.id, wanted) && (group.index == kNone || is_same(event.group, group))) {
             *link = *next;
             if (channel->head.owner() == fabric_.slot() &&
                 next_link(&channel->first_event) == nullptr)

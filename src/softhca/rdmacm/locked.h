@@ -16,6 +16,7 @@ namespace softhca::rdmacm {
 
 using device::CmAddress;
 using device::CmEvent;
+using device::CmGroup;
 using device::CmId;
 using device::CmReference;
 using device::CmState;
@@ -47,6 +48,7 @@ public:
             if (CmId* made = find(segment_.cm_events[index].made);
                 take_event(index), made != nullptr)
                 destroy(*made);
+        free_groups(id);
         free(id);
     }
 
@@ -58,9 +60,18 @@ public:
     // on another channel.
     int find(std::uint32_t number, std::uint32_t channel, CmId** out) noexcept;
 
-    // Queues an event for the id. made: the new id, if it is a request for a listener. False: there
-    // is no room, or the id's channel is gone.
-    bool push(CmId& id, const rdma_ucm_event_resp& event, CmReference made = {kNone, 0}) noexcept;
+    // A new group of the id, or nullptr (ENOMEM).
+    CmGroup* make_group(const CmId& id) noexcept;
+    // Frees it with its queued events.
+    void free_group(CmGroup& group) noexcept;
+    std::uint32_t index_of(const CmGroup& group) const noexcept;
+    // The group of that number of an id on that channel of this process. Returns as find() does.
+    int find_group(std::uint32_t number, std::uint32_t channel, CmGroup** out) noexcept;
+
+    // Queues an event for the id. made: the new id, if it is a request for a listener. group: it is
+    // an event of that group. False: there is no room, or the id's channel is gone.
+    bool push(CmId& id, const rdma_ucm_event_resp& event, CmReference made = {kNone, 0},
+              CmReference group = {kNone, 0}) noexcept;
     // Takes the first event of a channel of this process. False: there is none. is_rung: the pipe
     // may still have a byte for the others.
     bool pop(std::uint32_t channel, bool is_rung, rdma_ucm_event_resp* event) noexcept;
@@ -81,8 +92,10 @@ private:
     CmId* make(std::uint32_t channel, std::uint32_t generation, std::uint32_t owner) noexcept;
     void free(CmId& id) noexcept;
     device::Channel* channel_of(const CmId& id) noexcept;
-    // Takes the first event of that id out of its channel's queue. Its index, or kNone.
-    std::uint32_t unqueue(const CmId& id) noexcept;
+    void free_groups(const CmId& id) noexcept;
+    // Takes the first event of that id, or of that group of it, out of its channel's queue. Its
+    // index, or kNone.
+    std::uint32_t unqueue(const CmId& id, CmReference group = {kNone, 0}) noexcept;
     void append(device::Channel& channel, std::uint32_t event) noexcept;
     void take_event(std::uint32_t index) noexcept;
     // The link that leads to the next event of a queue, to walk along it: *link is kNone at the

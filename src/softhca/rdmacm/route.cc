@@ -10,7 +10,9 @@
 
 #include "softhca/device/identity.h"
 #include "softhca/device/port.h"
+#include "softhca/rdmacm/abi.h"
 #include "softhca/rdmacm/address.h"
+#include "softhca/rdmacm/multicast.h"
 
 namespace softhca::rdmacm {
 namespace {
@@ -24,6 +26,8 @@ constexpr std::uint32_t kPathFlags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BID
 constexpr std::uint32_t kDeviceIndex = 0;  // as the RDMA netlink has it
 
 void gid_of(const device::Segment& segment, const CmAddress& address, std::uint8_t* gid) noexcept {
+    // As the hardware address of a resolved group (ip_ib_mc_map), or rdma_ip2gid.
+    if (is_multicast(address)) return group_gid(segment, address, false, gid);
     device::port_of(segment).gid(gid_index_of(segment, address)).copy_to(gid);
 }
 
@@ -165,7 +169,7 @@ int qp_attributes(const device::Segment& segment, const CmId& id, std::uint32_t 
         out->port_num = kPort;
         if (datagram) {
             out->qp_attr_mask |= IBV_QP_QKEY;
-            out->qkey = 0x0123'4567;  // RDMA_UDP_QKEY
+            out->qkey = kDefaultQkey;
             return 0;
         }
         out->qp_attr_mask |= IBV_QP_ACCESS_FLAGS;

@@ -12,15 +12,7 @@ namespace softhca::uverbs {
 namespace {
 
 const char* wanted_by_command(std::uint32_t number, bool extended) noexcept {
-    if (!extended) {
-        switch (number) {
-            case IB_USER_VERBS_CMD_ATTACH_MCAST:
-            case IB_USER_VERBS_CMD_DETACH_MCAST:
-                return "multicast";
-            default:
-                return nullptr;
-        }
-    }
+    if (!extended) return nullptr;
     switch (number) {
         case IB_USER_VERBS_EX_CMD_CREATE_FLOW:
         case IB_USER_VERBS_EX_CMD_DESTROY_FLOW:
