@@ -105,6 +105,50 @@ TEST(CompletionEvents, SolicitedOnlyWakesForSolicitedAndErrors) {
         << "an error is always solicited";
 }
 
+// A program with one CQ that counts on its SEND being complete once the reply is there. On a wire
+// the ACK comes before the reply. The receiver sleeps, so that the event wakes it at once.
+TEST(CompletionEvents, ASendIsCompleteBeforeItsReply) {
+    constexpr std::uint64_t kSent = 1, kReply = 2;
+    constexpr int kRounds = 300;
+    const auto share_one_cq = [](Endpoint& e) {
+        ibv_qp_init_attr attributes = {};
+        attributes.qp_type = IBV_QPT_RC;
+        attributes.send_cq = attributes.recv_cq = e.receive_cq.get();
+        attributes.cap = {16, 16, 1, 1, 64};
+        e.qp.reset(check(ibv_create_qp(e.pd.get(), &attributes), "ibv_create_qp"));
+    };
+    run_sides(
+        Placement::kProcesses,
+        [&](Channel& channel) {
+            Endpoint e(with_events());
+            share_one_cq(e);
+            connect_over(channel, e);
+            for (int i = 0; i < kRounds; ++i) {
+                ASSERT_EQ(e.post_receive(kReply, {e.memory->sge(64, 64)}), 0);
+                channel.meet();
+                Work work = flagged_send(e);
+                work.id = kSent;
+                ASSERT_EQ(e.post(work), 0);
+                ASSERT_EQ(e.wait_receive().wr_id, kSent) << "round " << i;
+                ASSERT_EQ(e.wait_receive().wr_id, kReply) << "round " << i;
+            }
+        },
+        [&](Channel& channel) {
+            Endpoint e(with_events());
+            share_one_cq(e);
+            connect_over(channel, e);
+            for (int i = 0; i < kRounds; ++i) {
+                ASSERT_EQ(e.post_receive(kReply, {e.memory->sge(64, 64)}), 0);
+                ASSERT_EQ(ibv_req_notify_cq(e.receive_cq.get(), 0), 0);
+                channel.meet();
+                ASSERT_EQ(next_event(e.channel.get(), milliseconds(20000)), e.receive_cq.get());
+                ASSERT_TRUE(succeeded(e.wait_receive()));
+                ASSERT_EQ(e.post(flagged_send(e)), 0);
+                ASSERT_TRUE(succeeded(e.wait_receive()));
+            }
+        });
+}
+
 TEST(CompletionEvents, OfSeveralCqsOnOneChannelNameTheirCq) {
     Endpoint base(with_events());
     std::vector<std::unique_ptr<Endpoint>> near;

@@ -74,22 +74,37 @@ bool finish_responder(Fabric& fabric, Unfinished& work, bool patient) noexcept {
     return true;
 }
 
+// The requester's completion. False while another thread holds the lock of its CQ.
+bool finish_requester(Fabric& fabric, LocalQp& local, const QueuePair& qp) noexcept {
+    Unfinished& work = local.unfinished;
+    if (!work.send_pending) return true;
+    const Put put = put_completion(fabric, qp.send_cq, work.send, false);
+    if (put == Put::kBusy) return false;
+    work.send_pending = false;
+    if (put == Put::kFailed) {  // its CQ has overrun: nothing can complete any more
+        fail_qp(fabric, local.index, IBV_EVENT_QP_FATAL, false);
+        work.requester_failed = false;
+    }
+    return true;
+}
+
+// The requester's completion, then the receiver's, which may wake the peer. On a wire the ACK is
+// back before the peer's reply, so programs count on seeing the completion of a SEND before the
+// receive that replies to it (the iSER target tgt, for one). A failed request is the other way
+// round: its QP enters the error state with its completion.
+bool finish_both(Fabric& fabric, LocalQp& local, const QueuePair& qp) noexcept {
+    Unfinished& work = local.unfinished;
+    if (!work.requester_failed && !finish_requester(fabric, local, qp)) return false;
+    return finish_responder(fabric, work, false);
+}
+
 // Writes the completions of the current request and moves on to the next. False while another
 // thread holds a lock.
 bool finish(Fabric& fabric, LocalQp& local, QueuePair& qp) noexcept {
     SOFTHCA_DEBUG_ASSERT(local.run_lock.is_locked(), "the run lock guards `unfinished`");
     Unfinished& work = local.unfinished;
     SOFTHCA_DEBUG_ASSERT(work.basic_blocks != 0, "each WQE takes a block");
-    if (!finish_responder(fabric, work, false)) return false;
-    if (work.send_pending) {
-        const Put put = put_completion(fabric, qp.send_cq, work.send, false);
-        if (put == Put::kBusy) return false;
-        work.send_pending = false;
-        if (put == Put::kFailed) {  // its CQ has overrun: nothing can complete any more
-            fail_qp(fabric, local.index, IBV_EVENT_QP_FATAL, false);
-            work.requester_failed = false;
-        }
-    }
+    if (!finish_both(fabric, local, qp) || !finish_requester(fabric, local, qp)) return false;
     qp.sq_consumer += work.basic_blocks;
     count(qp.send.wqes);
     work.active = false;
@@ -181,18 +196,16 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
     if (response.has_completion) owe_receive(fabric, work, response.completion_cq);
     work.responder_failed = response.responder_failed;
     work.responder_event = response.event;
-    finish_responder(fabric, work, false);  // now: its owner waits for it; if busy, finish() does
     count_request(qp, request.opcode, request.data.bytes, request.gathers);
     if (response.answer == Answer::kError && (reliable(qp.type) || response.local_error)) {
         complete_in_error(local, qp, counter, request.opcode, request.blocks, response.syndrome);
-        return;
-    }
-    if (request.signalled()) {
+    } else if (request.signalled()) {
         fill_send_completion(qp, counter, request.opcode,
                              static_cast<std::uint32_t>(request.data.bytes), work.send);
         answer_in_completion(qp, response, work.send);
         work.send_pending = true;
     }
+    finish_both(fabric, local, qp);  // now: the receiver waits for it; if busy, finish() does
 }
 
 // Copies within the memory of the QP's own domain (mlx5dv_wr_memcpy). Returns 0 or the syndrome.
@@ -303,13 +316,13 @@ void carried_out_fast(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16
             work.target_generation = target.head.generation;
         }
         owe_receive(fabric, work, request.receive_cq);
-        finish_responder(fabric, work, false);
     }
     count_request(qp, request.opcode, request.bytes, request.is_inline ? 0 : 1);
     if (request.control & MLX5_WQE_CTRL_CQ_UPDATE) {
         fill_send_completion(qp, counter, request.opcode, request.bytes, work.send);
         work.send_pending = true;
     }
+    if (request.has_completion) finish_both(fabric, local, qp);
 }
 
 bool execute(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t counter,
