@@ -18,7 +18,7 @@ _softhca_values() {
 
 _softhca_options() {
     case $1 in
-    run) echo "--uar --engine --memory --memlock --lost-peer --port --address --device --fabric --directory --log --log-file --record --record-limit --help" ;;
+    run) echo "--uar --engine --memory --memlock --lost-peer --port --address --devices --ports --numa --device --fabric --directory --log --log-file --record --record-limit --help" ;;
     stat) echo "--fabric --json --help" ;;
     top) echo "--fabric --interval --once --json --help" ;;
     list) echo "--json --names --help" ;;
@@ -68,7 +68,7 @@ _softhca() {
         ;;
     --directory) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
     --log-file | --record) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
-    --interval | --record-limit) ;;
+    --interval | --record-limit | --devices | --ports | --numa | --address) ;;
     *) mapfile -t COMPREPLY < <(compgen -W "$(_softhca_options "$command")" -- "$current") ;;
     esac
 }

@@ -126,7 +126,7 @@ void bring_up(Session& s) {
         core.qp_handle = qp.value;
         core.qp_state = static_cast<std::uint8_t>(state);
         core.attr_mask = attributes_for(state, qp.type);
-        core.dest.dlid = device::kLid;
+        core.dest.dlid = device::kFirstLid;
         core.port_num = core.dest.port_num = 1;
         core.path_mtu = IBV_MTU_1024;
         core.dest_qp_num = s.qp_number() & 0xffffff;

@@ -153,7 +153,7 @@ void modify_qp(Session& s, Request& request, std::uint32_t state = ~0u) {
     core.qp_state = static_cast<std::uint8_t>(state);
     core.attr_mask = s.input.one_in(16) ? s.input.word() : attributes_for(state, type);
     if (s.input.one_in(16)) return;
-    core.dest.dlid = device::kLid;
+    core.dest.dlid = device::kFirstLid;
     core.port_num = core.dest.port_num = 1;
     core.dest.sgid_index = 0;
     core.pkey_index = 0;

@@ -197,7 +197,7 @@ Entry send_entry(World& w, Queue& queue, std::uint16_t counter, Input& input) {
         if (!input.one_in(8)) av.key.qkey.qkey = htobe32(kQkey);
         av.dqp_dct = htobe32((input.one_in(8) ? input.word() : to.number) & 0xffffff);
         if (extended) av.dqp_dct |= htobe32(0x80000000u);
-        av.rlid = htobe16(device::kLid);
+        av.rlid = htobe16(device::kFirstLid);
         if (input.one_in(2)) av.grh_gid_fl = htobe32(1u << 30 | input.word());
         if (input.one_in(4)) {
             av.dqp_dct |= htobe32(device::kMulticastQp);

@@ -339,7 +339,7 @@ void World::connect(Queue& queue, std::uint32_t choices) {
     command(IB_USER_VERBS_CMD_MODIFY_QP, m, None{}, static_cast<None*>(nullptr));
     m.qp_state = IBV_QPS_RTR;
     m.path_mtu = IBV_MTU_256;
-    m.dest.dlid = device::kLid;
+    m.dest.dlid = device::kFirstLid;
     m.dest.port_num = 1;
     m.dest_qp_num = queues[queue.peer].number;
     m.max_dest_rd_atomic = 4;

@@ -190,7 +190,7 @@ TEST(Options, DeclarationsAreComplete) {
         }
         EXPECT_TRUE(initial_among_values);
     }
-    EXPECT_EQ(variables.size(), 14U);
+    EXPECT_EQ(variables.size(), 17U);
 }
 
 }  // namespace

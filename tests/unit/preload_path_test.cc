@@ -88,22 +88,29 @@ TEST(PreloadPath, ClaimsExactlyOurs) {
           "/sys/class/infiniband_verbs", "/sys/class/infiniband_verbs/uverbs0/dev",
           // These belong to the host's hardware; softhca reports them as absent.
           "/sys/class/infiniband_mad", "/sys/class/infiniband_cm/x", "/dev/infiniband",
-          "/dev/infiniband/rdma_cm2", "/dev/infiniband/uverbs1", "/dev/infiniband/uverbs0x",
+          "/dev/infiniband/rdma_cm2", "/dev/infiniband/uverbs8", "/dev/infiniband/uverbs0x",
           "/sys/devices/pci5afc:00", "/sys/devices/pci5afc:00/5afc:00:00.0/vendor",
           "/sys/bus/pci/devices/5afc:00:00.0", "/sys/bus/pci/devices/5afc:00:00.0/net",
-          "/sys/dev/char/231:192", "/sys/bus/pci/drivers/mlx5_core/5afc:00:00.0"}) {
+          "/sys/dev/char/231:192", "/sys/bus/pci/drivers/mlx5_core/5afc:00:00.0",
+          "/sys/dev/char/231:199", "/sys/bus/pci/devices/5afc:00:07.0/net"}) {
         EXPECT_EQ(claim_of(path), Claim::kTree) << path;
     }
     for (const char* path :
          {"", "/", "/sys", "/sys/class", "/sys/class/infini", "/sys/class/net", "/dev",
           "/dev/infiniband2", "/dev/null", "/dev/char/231:1920", "/sys/devices/pci5afc:001",
           "/sys/devices/pci0000:00", "/sys/bus/pci/devices", "/sys/bus/pci/devices/5afc:00:00.01",
-          "/sys/dev/char/231:193", "/home/dev/infiniband", "/sys/bus/pci/drivers/mlx5_core"}) {
+          "/sys/dev/char/231:200", "/sys/bus/pci/devices/5afc:00:08.0", "/home/dev/infiniband",
+          "/sys/bus/pci/drivers/mlx5_core"}) {
         EXPECT_EQ(claim_of(path), Claim::kNone) << path;
     }
     EXPECT_EQ(claim_of("/dev/infiniband/uverbs0"), Claim::kDevice);
     EXPECT_EQ(claim_of("/dev/infiniband/rdma_cm"), Claim::kManager);
     EXPECT_EQ(claim_of("/dev/char/231:192"), Claim::kDeviceLink);
+    unsigned device = 0;
+    EXPECT_EQ(claim_of("/dev/infiniband/uverbs7", &device), Claim::kDevice);
+    EXPECT_EQ(device, 7U);
+    EXPECT_EQ(claim_of("/dev/char/231:194", &device), Claim::kDeviceLink);
+    EXPECT_EQ(device, 2U);
 }
 
 TEST(PreloadPath, FastTestNeverMissesOurs) {
@@ -121,11 +128,12 @@ TEST(PreloadPath, FastTestNeverMissesOurs) {
 }
 
 TEST(PreloadPath, RelativePathsThatMayBeOurs) {
-    for (const char* path : {"infiniband", "class/infiniband/mlx5_0", "uverbs0", "231:192",
-                             "pci5afc:00", "5afc:00:00.0/vendor", "x/y/infiniband_verbs"}) {
+    for (const char* path :
+         {"infiniband", "class/infiniband/mlx5_0", "uverbs0", "231:192", "uverbs7", "231:199",
+          "pci5afc:00", "5afc:00:00.0/vendor", "x/y/infiniband_verbs"}) {
         EXPECT_TRUE(mentions_device(path)) << path;
     }
-    for (const char* path : {"", "x", "infini", "uverb", "5afc:0", "231", "a.out", "uverbs1"}) {
+    for (const char* path : {"", "x", "infini", "uverb", "5afc:0", "231", "a.out", "231:2"}) {
         EXPECT_FALSE(mentions_device(path)) << path;
     }
     EXPECT_TRUE(has_parent_segment(".."));

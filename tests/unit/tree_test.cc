@@ -48,7 +48,7 @@ protected:
 };
 
 TEST_F(Tree, WhatLibibverbsReads) {
-    ASSERT_EQ(write_tree(root_.string(), kPort), 0);
+    ASSERT_EQ(write_tree(root_.string(), {&kPort, 1}), 0);
     const fs::path uverbs = "sys/class/infiniband_verbs/uverbs0";
     EXPECT_EQ(read("sys/class/infiniband_verbs/abi_version"), "6\n");
     EXPECT_EQ(read(uverbs / "abi_version"), "1\n");
@@ -64,7 +64,7 @@ TEST_F(Tree, WhatLibibverbsReads) {
 }
 
 TEST_F(Tree, ThePort) {
-    ASSERT_EQ(write_tree(root_.string(), kPort), 0);
+    ASSERT_EQ(write_tree(root_.string(), {&kPort, 1}), 0);
     const fs::path port = class_ / "ports/1";
     EXPECT_EQ(read(port / "state"), "4: ACTIVE\n");
     EXPECT_EQ(read(port / "phys_state"), "5: LinkUp\n");
@@ -87,7 +87,7 @@ TEST_F(Tree, ThePort) {
 }
 
 TEST_F(Tree, ThePciDevice) {
-    ASSERT_EQ(write_tree(root_.string(), kPort), 0);
+    ASSERT_EQ(write_tree(root_.string(), {&kPort, 1}), 0);
     const fs::path pci = "sys/bus/pci/devices/5afc:00:00.0";
     EXPECT_EQ(read(pci / "vendor"), "0x15b3\n");
     EXPECT_EQ(read(pci / "device"), "0x101b\n");
@@ -104,7 +104,7 @@ TEST_F(Tree, ThePciDevice) {
 }
 
 TEST_F(Tree, EveryLinkIsRelativeAndLeadsSomewhereInside) {
-    ASSERT_EQ(write_tree(root_.string(), kPort), 0);
+    ASSERT_EQ(write_tree(root_.string(), {&kPort, 1}), 0);
     unsigned links = 0;
     for (const auto& entry : fs::recursive_directory_iterator(root_)) {
         if (!entry.is_symlink()) {
@@ -124,7 +124,7 @@ TEST_F(Tree, EveryLinkIsRelativeAndLeadsSomewhereInside) {
 
 TEST_F(Tree, OnlyItsOwnerHasAccess) {
     const mode_t old = ::umask(0);
-    ASSERT_EQ(write_tree(root_.string(), kPort), 0);
+    ASSERT_EQ(write_tree(root_.string(), {&kPort, 1}), 0);
     ::umask(old);
     struct stat status {};
     ASSERT_EQ(::lstat(root_.c_str(), &status), 0);
@@ -142,9 +142,9 @@ TEST_F(Tree, OnlyItsOwnerHasAccess) {
 TEST_F(Tree, ReplacesWhatAKilledProcessLeft) {
     fs::create_directories(root_ / "sys/class/stale/deep");
     std::ofstream(root_ / "sys/class/stale/deep/file") << "x";
-    ASSERT_EQ(write_tree(root_.string(), kPort), 0);
+    ASSERT_EQ(write_tree(root_.string(), {&kPort, 1}), 0);
     EXPECT_FALSE(fs::exists(root_ / "sys/class/stale"));
-    ASSERT_EQ(write_tree(root_.string(), kPort), 0) << "a second time";
+    ASSERT_EQ(write_tree(root_.string(), {&kPort, 1}), 0) << "a second time";
     EXPECT_EQ(read(class_ / "node_type"), "1: CA\n");
 }
 
@@ -152,7 +152,7 @@ TEST_F(Tree, RemovalFollowsNoLink) {
     const fs::path other = above_ / "other";
     fs::create_directory(other);
     std::ofstream(other / "precious") << "x";
-    ASSERT_EQ(write_tree(root_.string(), kPort), 0);
+    ASSERT_EQ(write_tree(root_.string(), {&kPort, 1}), 0);
     fs::create_directory_symlink(other, root_ / "sys/class/trap");
     remove_tree(root_.string());
     EXPECT_FALSE(fs::exists(root_));
@@ -162,7 +162,7 @@ TEST_F(Tree, RemovalFollowsNoLink) {
     fs::create_directory_symlink(other, root_);
     remove_tree(root_.string());
     EXPECT_TRUE(fs::exists(other / "precious"));
-    EXPECT_NE(write_tree(root_.string(), kPort), 0);
+    EXPECT_NE(write_tree(root_.string(), {&kPort, 1}), 0);
     EXPECT_TRUE(fs::exists(other / "precious"));
     EXPECT_EQ(std::distance(fs::directory_iterator(other), fs::directory_iterator()), 1);
 }
@@ -179,7 +179,7 @@ TEST_F(Tree, RemovesManyEntriesAndToleratesNothing) {
 }
 
 TEST_F(Tree, AnErrorLeavesNothing) {
-    EXPECT_EQ(write_tree((above_ / "missing/NAME.tree").string(), kPort), ENOENT);
+    EXPECT_EQ(write_tree((above_ / "missing/NAME.tree").string(), {&kPort, 1}), ENOENT);
     EXPECT_FALSE(fs::exists(above_ / "missing"));
 }
 

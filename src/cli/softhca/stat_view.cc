@@ -7,6 +7,7 @@
 
 #include "cli/common/text.h"
 #include "softhca/base/assert.h"
+#include "softhca/device/identity.h"
 
 namespace softhca::cli {
 namespace {
@@ -154,6 +155,7 @@ Json stat_json(const view::Snapshot& snapshot) {
     for (const view::ContextUse& use : snapshot.contexts)
         contexts.push_back({{"context", use.index},
                             {"pid", use.pid},
+                            {"device", device::device_name(use.device).c_str()},
                             {"uar", use.static_uars ? "static" : "dynamic"},
                             {"uar_pages", use.uar_pages},
                             {"uuars", use.uuars},

@@ -84,6 +84,25 @@ bool read_address(std::string_view value, std::uint32_t* out) noexcept {
     return true;
 }
 
+// Numbers of NUMA nodes, or -1 for a device that is near to none.
+bool read_nodes(std::string_view value, Options* options) noexcept {
+    constexpr std::int16_t kMostNodes = 1024;  // CONFIG_NODES_SHIFT of the kernel is 10 at most
+    std::int16_t nodes[kMostDevices] = {};
+    unsigned count = 0;
+    for (const char *at = value.data(), *const end = at + value.size();; ++at) {
+        if (count == kMostDevices) return false;
+        const auto [behind, error] = std::from_chars(at, end, nodes[count]);
+        if (error != std::errc{} || nodes[count] < -1 || nodes[count] >= kMostNodes) return false;
+        ++count;
+        if (behind == end) break;
+        if (*behind != ',') return false;
+        at = behind;
+    }
+    std::memcpy(options->numa, nodes, sizeof nodes);
+    options->numa_count = count;
+    return true;
+}
+
 constexpr OptionDeclaration kDeclarations[] = {
     {
         .variable = "SOFTHCA_UAR",
@@ -170,9 +189,49 @@ constexpr OptionDeclaration kDeclarations[] = {
         .possible = "an IPv4 address, not 0.0.0.0 and not 127.x.y.z",
         .help = "the IPv4 address of the port, for rdma_cm and for the GIDs of an Ethernet port, "
                 "instead of one of 10.0.0.0/8 that differs between fabrics; programs find it "
-                "among the interfaces; the first process of a fabric decides",
+                "among the interfaces; other ports have the addresses behind it; the first "
+                "process of a fabric decides",
         .apply = [](std::string_view value,
                     Options* options) { return read_address(value, &options->address); },
+    },
+    {
+        .variable = "SOFTHCA_DEVICES",
+        .flag = "devices",
+        .metavar = "NUMBER",
+        .initial = "1",
+        .values = {},
+        .possible = "a number from 1 to 8",
+        .help = "how many devices there are, mlx5_0 and so on; the first process of a fabric "
+                "decides",
+        .apply =
+            [](std::string_view value, Options* options) {
+                return read_number(value, 1, kMostDevices, &options->devices);
+            },
+    },
+    {
+        .variable = "SOFTHCA_PORTS",
+        .flag = "ports",
+        .metavar = "NUMBER",
+        .initial = "1",
+        .values = {},
+        .possible = "1 or 2",
+        .help = "how many ports each device has; the first process of a fabric decides",
+        .apply =
+            [](std::string_view value, Options* options) {
+                return read_number(value, 1, kMostPorts, &options->ports);
+            },
+    },
+    {
+        .variable = "SOFTHCA_NUMA",
+        .flag = "numa",
+        .metavar = "NODES",
+        .initial = "",
+        .values = {},
+        .possible = "a comma-separated list of 1 to 8 numbers from -1 (near to no node) to 1023",
+        .help = "the NUMA nodes that the devices report, which the machine need not have; a short "
+                "list goes round; without it several devices are on the machine's nodes in turn; "
+                "the first process of a fabric decides",
+        .apply = read_nodes,
     },
     {
         .variable = "SOFTHCA_DEVICE",

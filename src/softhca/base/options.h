@@ -26,6 +26,7 @@ enum class PortPolicy { kInfiniBand, kRoce };
 enum class LogLevel { kError, kWarn, kInfo, kDebug, kTrace };
 
 inline constexpr std::size_t kMaxFabricName = 64;
+inline constexpr unsigned kMostDevices = 8, kMostPorts = 2;
 inline constexpr std::uint64_t kRecordLimit = 100'000;  // about 15 MB
 
 struct Options {
@@ -35,7 +36,12 @@ struct Options {
     MemlockPolicy memlock = MemlockPolicy::kIgnore;
     LostPeerPolicy lost_peer = LostPeerPolicy::kSilent;
     PortPolicy port = PortPolicy::kInfiniBand;
-    std::uint32_t address = 0;  // IPv4 of the port, host byte order; 0: device/port.h chooses
+    std::uint32_t address = 0;  // IPv4 of the first port, host byte order; 0: port.h chooses
+    std::uint64_t devices = 1, ports = 1;  // how many devices, and ports of each
+    // The devices' NUMA nodes, of which as many are given as `numa_count` says: the list goes
+    // round.
+    std::int16_t numa[kMostDevices] = {};
+    unsigned numa_count = 0;
     DeviceTraits device;
     LogLevel log = LogLevel::kWarn;
     char fabric[kMaxFabricName + 1] = "default";

@@ -54,8 +54,9 @@ struct alignas(64) CmId {
     std::uint32_t channel, channel_generation;
     std::uint32_t port_space, qp_type;  // enum rdma_ucm_port_space; enum ibv_qp_type
     CmAddress source, destination;
-    std::uint32_t has_device;  // an address that belongs to the device
-    std::uint32_t reported;    // events that GET_EVENT gave out
+    std::uint32_t has_device;                     // an address that belongs to a device
+    std::uint32_t source_port, destination_port;  // the ports of the addresses, by index (port.h)
+    std::uint32_t reported;                       // events that GET_EVENT gave out
     std::uint32_t backlog;     // of a listener: requests that may still be queued
     CmReference peer;          // the other side
     CmParameters own, remote;  // own.psn: where this side wants the other to begin

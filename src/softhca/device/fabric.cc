@@ -33,9 +33,13 @@
 namespace softhca::device {
 namespace {
 
-PortKind wanted_port() noexcept {
-    if (options().port == PortPolicy::kInfiniBand) return PortKind::kInfiniBand;
-    return options().device.has(DeviceTrait::kNoRoceV1) ? PortKind::kRoceV2 : PortKind::kRoce;
+PortPlan wanted_ports(std::uint64_t first_guid) noexcept {
+    const Options& wanted = options();
+    const PortKind kind = wanted.port == PortPolicy::kInfiniBand      ? PortKind::kInfiniBand
+                          : wanted.device.has(DeviceTrait::kNoRoceV1) ? PortKind::kRoceV2
+                                                                      : PortKind::kRoce;
+    return {kind, first_guid, wanted.address != 0 ? wanted.address : default_address(first_guid),
+            static_cast<unsigned>(wanted.devices), static_cast<unsigned>(wanted.ports)};
 }
 
 Fabric* g_fabric_storage = nullptr;
@@ -252,10 +256,7 @@ bool Fabric::open_locked() noexcept {
         segment_->bytes_low = static_cast<std::uint32_t>(sizeof(Segment));
         segment_->created_ns = now_ns();
         segment_->clock_factor = measure_clock_factor();
-        segment_->node_guid = node_guid(name_, st.st_dev);
-        segment_->port_kind = static_cast<std::uint32_t>(wanted_port());
-        segment_->port_address =
-            options().address != 0 ? options().address : default_address(segment_->node_guid);
+        lay_out_ports(*segment_, wanted_ports(node_guid(name_, st.st_dev)));
         segment_->magic.store(kSegmentMagic, std::memory_order_release);
     } else if (segment_->magic.load(std::memory_order_acquire) != kSegmentMagic ||
                segment_->version != kSegmentVersion ||
@@ -277,7 +278,7 @@ bool Fabric::open_locked() noexcept {
     if (!take_slot()) return false;
     SOFTHCA_ASSERT(slot_ < kMaxProcesses && g_lock_owner != 0);
     if (alone) {
-        if (const int error = write_tree(tree_path_, port_of(*segment_))) {
+        if (const int error = write_tree(tree_path_, ports_of(*segment_))) {
             LOG_ERROR("cannot write the device tree %s: %s", tree_path_.c_str(), strerror(error));
             return false;  // abandon() removes what was written
         }

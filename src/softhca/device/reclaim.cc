@@ -53,9 +53,11 @@ bool free_connections(Segment& segment, std::uint32_t slot) noexcept {
 
 }  // namespace
 
-void ring_bell(Fabric& fabric, std::uint32_t slot) noexcept {
+void ring_bell(Fabric& fabric, std::uint32_t slot) noexcept { ring_bell(fabric.segment(), slot); }
+
+void ring_bell(Segment& segment, std::uint32_t slot) noexcept {
     if (slot >= kMaxProcesses) return;
-    Process& process = fabric.segment().processes[slot];
+    Process& process = segment.processes[slot];
     process.bell.store(1, std::memory_order_seq_cst);
     if (process.sleeping.load(std::memory_order_seq_cst))
         syscall(SYS_futex, &process.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);

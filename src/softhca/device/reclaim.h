@@ -30,5 +30,6 @@ inline constexpr std::uint32_t kAttentionState = 1;  // a peer has changed the Q
 void call_attention(Fabric& fabric, QueuePair& qp, std::uint32_t what) noexcept;
 // Wakes the progress thread of a process.
 void ring_bell(Fabric& fabric, std::uint32_t slot) noexcept;
+void ring_bell(Segment& segment, std::uint32_t slot) noexcept;
 
 }  // namespace softhca::device

@@ -15,6 +15,7 @@
 #include <cstdint>
 
 #include "softhca/device/connections.h"
+#include "softhca/device/identity.h"
 #include "softhca/device/limits.h"
 #include "softhca/device/lock.h"
 #include "softhca/device/memory/sharing.h"
@@ -26,7 +27,7 @@
 namespace softhca::device {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x736f'6674'6863'6101ULL;  // "softhca" 1
-inline constexpr std::uint32_t kSegmentVersion = 10;
+inline constexpr std::uint32_t kSegmentVersion = 11;
 
 // Counters (docs/reference/softhca.md). The thread that holds a send queue's run lock writes
 // that queue's counters. Counters of receive and completion queues are written under that queue's
@@ -93,9 +94,12 @@ struct alignas(128) Process {
 
 struct alignas(64) Context {
     ObjectHead head;
+    std::uint32_t device;       // which of the fabric's
     std::uint32_t static_uars;  // pages of the static kernel, 0 with the dynamic one
     std::uint32_t low_latency_uuars;
     std::uint32_t async_channel, async_generation;
+    // The changes of its device's ports of which its program knows (engine/port_events.h).
+    std::uint32_t link_changes[kMaxPorts], gid_changes[kMaxPorts];
     // Written by the owner, under its context lock.
     std::atomic<std::uint32_t> dynamic_uars;
     std::atomic<std::uint32_t> nc_uars;
@@ -208,12 +212,16 @@ struct alignas(128) SharedReceiveQueue {
 // The attributes that ibv_modify_qp set (IBTA 11.2.5.2; fields as in struct ib_uverbs_modify_qp).
 struct QpAttributes {
     std::uint32_t qp_access_flags, qkey, rq_psn, sq_psn, dest_qpn;
-    std::uint16_t pkey_index, alt_pkey_index, dlid;
+    std::uint16_t pkey_index, alt_pkey_index;
+    // Where it sends to, and the LID of its own port. Where ports have no LIDs, these are what
+    // port.h has in their place. 0: nowhere.
+    std::uint16_t dlid, lid;
     std::uint8_t path_mtu, max_rd_atomic, max_dest_rd_atomic, min_rnr_timer, port, timeout;
     std::uint8_t retry_cnt, rnr_retry, sq_draining, sl, src_path_bits, static_rate, is_global;
     std::uint8_t dgid[16];
     std::uint32_t flow_label;
     std::uint8_t sgid_index, hop_limit, traffic_class, ah_port;
+    std::uint16_t given_dlid;  // as the program set it
 };
 
 // QueuePair.type of the two sides of DC, for which programs ask as IB_UVERBS_QPT_DRIVER. A DCI is
@@ -270,6 +278,7 @@ struct alignas(128) QueuePair {
 
 struct alignas(64) XrcDomain {
     ObjectHead head;              // process and context are unused
+    std::uint32_t of_device;      // which of the fabric's
     std::uint64_t device, inode;  // of the file that names it; 0 without a file
     std::atomic<std::uint32_t> references;
 };
@@ -306,19 +315,40 @@ struct Table {
     const T& operator[](std::uint32_t i) const noexcept { return items[i]; }
 };
 
+// An address of a port, as it is in GIDs: one of its slots in the GID table (port.h).
+struct PortAddress {
+    std::atomic<std::uint64_t> high, low;  // host byte order
+    std::atomic<std::uint32_t> is_used;
+};
+inline constexpr unsigned kPortAddresses = 4;
+
+// What can change of a port while programs use it (port_change.h). Whoever changes it holds the
+// lock of the fabric's directory.
+struct alignas(64) PortRecord {
+    // How often its link went down or came up: it is down while this is odd.
+    std::atomic<std::uint32_t> link_changes;
+    std::atomic<std::uint32_t> gid_changes;  // entries of the GID table that came or went
+    PortAddress addresses[kPortAddresses];
+};
+
 struct Segment {
     std::atomic<std::uint64_t> magic;
     std::uint32_t version;
     std::uint32_t bytes_low;  // low half of sizeof(Segment), to refuse another build's layout
     std::uint64_t created_ns;
     std::uint64_t clock_factor;  // see clock.h
-    std::uint64_t node_guid;     // see guid.h; host byte order
+    std::uint64_t node_guid;     // of the first device: see guid.h; host byte order
     // st_dev and st_ino of /proc/self/ns/pid: the PID namespace in which the pids here are valid
     std::uint64_t pid_namespace_device, pid_namespace_inode;
-    std::uint32_t light_epochs;  // see epoch.h
-    std::uint32_t uar_policy;    // the first process's; each context has its own
-    std::uint32_t port_kind;     // PortKind (port.h), as the first process's options say
-    std::uint32_t port_address;  // IPv4, host byte order
+    std::uint32_t light_epochs;    // see epoch.h
+    std::uint32_t uar_policy;      // the first process's; each context has its own
+    std::uint32_t port_kind;       // PortKind (port.h), as the first process's options say
+    std::uint32_t port_address;    // of the first port: IPv4, host byte order
+    std::uint32_t devices, ports;  // how many devices, and ports of each
+    // Not 0 while a link is down, and perhaps for a moment longer.
+    std::atomic<std::uint32_t> has_link_down;
+    std::atomic<std::uint32_t> port_changes;  // grows after each change of a port
+    PortRecord port_records[kMaxFabricPorts];
     SharedLock process_lock;     // guards the slots of the process table, and reclaiming
     SharedLock atomics_lock;     // guards 64-bit atomics on memory that is not shared
     SharedLock connection_lock;  // guards cm_*, and the queues of events of their channels

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Writes the discovery tree: see tree.h. Counter files exist because monitors expect them, but they
-// stay zero: the traffic of the fabric is counted in its segment (`softhca stat`).
+// Writes the discovery tree: see tree.h.
 #include "softhca/device/tree.h"
 
 #include <cerrno>
-#include <cstdarg>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string_view>
@@ -20,12 +17,12 @@
 #include "softhca/base/log.h"
 #include "softhca/device/identity.h"
 #include "softhca/device/tree_host.h"
+#include "softhca/device/tree_port.h"
+#include "softhca/device/tree_writer.h"
 
 namespace softhca::device {
 
 namespace {
-
-constexpr int kDirectoryFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 // The values that the kernel shows for this device.
 constexpr unsigned kSubsystemVendor = kVendorId;
@@ -35,113 +32,6 @@ constexpr unsigned kUverbsAbiVersion = 6;  // of the command interface
 constexpr const char* kDriverName = "mlx5_core";
 constexpr const char* kLinkSpeed = "16.0 GT/s PCIe";
 constexpr unsigned kLinkWidth = 16;
-
-// Creates the entries of one tree. It keeps the first error and does nothing after it.
-class Writer {
-public:
-    explicit Writer(int root) noexcept : root_(root) { SOFTHCA_ASSERT(root >= 0); }
-
-    int error() const noexcept { return error_; }
-
-    // Creates the directory and its ancestors.
-    void directory(const std::string& path) {
-        SOFTHCA_ASSERT(!path.empty() && path.front() != '/');
-        for (std::size_t slash = path.find('/');; slash = path.find('/', slash + 1)) {
-            const std::string part = path.substr(0, slash);
-            if (error_ == 0 && libc::mkdirat(root_, part.c_str(), 0700) == 0) {
-                if (fchmodat(root_, part.c_str(), 0700, 0) != 0) fail(part);  // despite the umask
-            } else if (error_ == 0 && errno != EEXIST) {
-                fail(part);
-            }
-            if (slash == std::string::npos) {
-                return;
-            }
-        }
-    }
-
-    void content(const std::string& path, std::string_view bytes) {
-        if (error_ != 0) {
-            return;
-        }
-        const int fd = libc::openat(root_, path.c_str(),
-                                    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        if (fd < 0) {
-            fail(path);
-            return;
-        }
-        libc::fchmod(fd, 0600);  // despite the umask
-        while (!bytes.empty()) {
-            const ssize_t written = libc::write(fd, bytes.data(), bytes.size());
-            if (written < 0 && errno == EINTR) {
-                continue;
-            }
-            if (written <= 0) {
-                fail(path);
-                break;
-            }
-            SOFTHCA_ASSERT(static_cast<std::size_t>(written) <= bytes.size());
-            bytes.remove_prefix(static_cast<std::size_t>(written));
-        }
-        libc::close(fd);
-    }
-
-    // One line of text, which is the form of nearly every attribute.
-    __attribute__((format(printf, 3, 4))) void line(const std::string& path, const char* format,
-                                                    ...) {
-        char text[1024];
-        va_list arguments;
-        va_start(arguments, format);
-        const int length = std::vsnprintf(text, sizeof text - 1, format, arguments);
-        va_end(arguments);
-        if (length < 0 || static_cast<std::size_t>(length) >= sizeof text - 1) {
-            errno = EOVERFLOW;
-            fail(path);
-            return;
-        }
-        text[length] = '\n';
-        content(path, {text, static_cast<std::size_t>(length) + 1});
-    }
-
-    void link(const std::string& path, const std::string& target) {
-        if (error_ == 0 && libc::symlinkat(target.c_str(), root_, path.c_str()) != 0) {
-            fail(path);
-        }
-    }
-
-private:
-    void fail(const std::string& path) {
-        if (error_ == 0) {
-            error_ = errno != 0 ? errno : EIO;
-            LOG_ERROR("cannot create %s of the discovery tree: %s", path.c_str(),
-                      std::strerror(error_));
-        }
-    }
-
-    int root_;
-    int error_ = 0;
-};
-
-std::string pci_path() {
-    char path[64];
-    std::snprintf(path, sizeof path, "sys/devices/%s/%s", kPciDomainBus, kPciAddress);
-    return path;
-}
-
-std::string number(unsigned value) { return std::to_string(value); }
-
-// The eight groups of a GID.
-std::string groups(std::uint64_t high, std::uint64_t low) {
-    char text[64];
-    const auto group = [](std::uint64_t half, int index) {
-        return static_cast<unsigned>(half >> (48 - 16 * index)) & 0xffffU;
-    };
-    std::snprintf(text, sizeof text, "%04x:%04x:%04x:%04x:%04x:%04x:%04x:%04x", group(high, 0),
-                  group(high, 1), group(high, 2), group(high, 3), group(low, 0), group(low, 1),
-                  group(low, 2), group(low, 3));
-    return text;
-}
-
-std::string guid(std::uint64_t value) { return groups(0, value).substr(20); }
 
 constexpr unsigned kExpressCapability = 0x60;
 constexpr unsigned kSixteenGigatransfers = 4;
@@ -173,8 +63,11 @@ std::string pci_config() {
     return space;
 }
 
-void write_pci(Writer& w, const std::string& pci) {
-    const HostProcessors host = host_processors();
+// `ports` are those of one device here and below.
+void write_pci(TreeWriter& w, const std::string& pci, std::span<const Port> ports,
+               unsigned devices) {
+    const unsigned device = ports.front().device();
+    const HostProcessors host = processors_near(device, devices);
     char modalias[80];
     std::snprintf(modalias, sizeof modalias, "pci:v%08Xd%08Xsv%08Xsd%08Xbc%02Xsc%02Xi%02X",
                   kVendorId, kPartId, kSubsystemVendor, kSubsystemDevice, kPciClass >> 16,
@@ -200,7 +93,7 @@ void write_pci(Writer& w, const std::string& pci) {
            "DRIVER=%s\nPCI_CLASS=%X\nPCI_ID=%04X:%04X\nPCI_SUBSYS_ID=%04X:%04X\n"
            "PCI_SLOT_NAME=%s\nMODALIAS=%s",
            kDriverName, kPciClass, kVendorId, kPartId, kSubsystemVendor, kSubsystemDevice,
-           kPciAddress, modalias);
+           pci_address(device).c_str(), modalias);
     w.content(pci + "/config", pci_config());
     std::string resources;
     for (int bar = 0; bar < 13; ++bar) {  // PCI_NUM_RESOURCES: softhca has no memory on the bus
@@ -208,146 +101,86 @@ void write_pci(Writer& w, const std::string& pci) {
     }
     w.content(pci + "/resource", resources);
     // Programs look for the addresses of the device's interface by its name (pyverbs, for rdma_cm).
-    // All addresses of this host are the device's, so it is the host's first interface.
-    if (const std::string interface = host_interface(); !interface.empty())
-        w.directory(pci + "/net/" + interface);
+    // All addresses of this host are the first port's, so it is the host's first interface. Where
+    // there are several ports, each has one that getifaddrs() shows.
+    if (devices == 1 && ports.size() == 1) {
+        if (const std::string interface = host_interface(); !interface.empty())
+            w.directory(pci + "/net/" + interface);
+    } else {
+        for (const Port& port : ports)
+            w.directory(pci + "/net/" + interface_name(port.index()).c_str());
+    }
     w.link(pci + "/subsystem", "../../../bus/pci");
     w.link(pci + "/driver", std::string("../../../bus/pci/drivers/") + kDriverName);
 }
 
-void write_port(Writer& w, const std::string& port, const Port& described) {
-    const bool ethernet = described.is_ethernet();
-    w.directory(port);
-    w.line(port + "/state", "4: ACTIVE");
-    w.line(port + "/phys_state", "5: LinkUp");
-    w.line(port + "/rate", "200 Gb/sec (4X HDR)");
-    w.line(port + "/lid", "0x%x", described.lid());
-    w.line(port + "/sm_lid", "0x%x", described.sm_lid());
-    w.line(port + "/lid_mask_count", "0");
-    w.line(port + "/sm_sl", "0");
-    w.line(port + "/cap_mask", "0x%08x", described.capabilities());
-    w.line(port + "/link_layer", ethernet ? "Ethernet" : "InfiniBand");
-
-    // InfiniBand GIDs have the type name of RoCE v1, for historical reasons. None of them has a
-    // network device, so gid_attrs/ndevs has no readable entry.
-    w.directory(port + "/gids");
-    w.directory(port + "/gid_attrs/types");
-    w.directory(port + "/gid_attrs/ndevs");
-    for (unsigned i = 0; i < kGidTableLength; ++i) {
-        const GidEntry entry = described.gid(i);
-        w.line(port + "/gids/" + number(i), "%s", groups(entry.high, entry.low).c_str());
-        if (ethernet && entry.type == GidType::kNone) continue;  // the kernel answers EINVAL here
-        w.line(port + "/gid_attrs/types/" + number(i),
-               entry.type == GidType::kV2 ? "RoCE v2" : "IB/RoCE v1");
-    }
-    w.directory(port + "/pkeys");
-    for (unsigned i = 0; i < described.pkey_table_length(); ++i) {
-        w.line(port + "/pkeys/" + number(i), "0x%04x", i == 0 ? kDefaultPkey : 0);
-    }
-
-    // The IBTA counters PortCounters and PortCountersExtended, then those that mlx5_ib adds.
-    w.directory(port + "/counters");
-    for (const char* name : {"VL15_dropped",
-                             "excessive_buffer_overrun_errors",
-                             "link_downed",
-                             "link_error_recovery",
-                             "local_link_integrity_errors",
-                             "multicast_rcv_packets",
-                             "multicast_xmit_packets",
-                             "port_rcv_constraint_errors",
-                             "port_rcv_data",
-                             "port_rcv_errors",
-                             "port_rcv_packets",
-                             "port_rcv_remote_physical_errors",
-                             "port_rcv_switch_relay_errors",
-                             "port_xmit_constraint_errors",
-                             "port_xmit_data",
-                             "port_xmit_discards",
-                             "port_xmit_packets",
-                             "port_xmit_wait",
-                             "symbol_error",
-                             "unicast_rcv_packets",
-                             "unicast_xmit_packets"}) {
-        w.line(port + "/counters/" + name, "0");
-    }
-    w.directory(port + "/hw_counters");
-    for (const char* name :
-         {"duplicate_request", "implied_nak_seq_err", "local_ack_timeout_err", "out_of_buffer",
-          "out_of_sequence", "packet_seq_err", "req_cqe_error", "req_cqe_flush_error",
-          "req_remote_access_errors", "req_remote_invalid_request", "resp_cqe_error",
-          "resp_cqe_flush_error", "resp_local_length_error", "resp_remote_access_errors",
-          "rnr_nak_retry_err", "rx_atomic_requests", "rx_read_requests", "rx_write_requests"}) {
-        w.line(port + "/hw_counters/" + name, "0");
-    }
-    w.line(port + "/hw_counters/lifespan", "10");
-}
-
-void write_rdma_device(Writer& w, const std::string& pci, const Port& described) {
-    const std::uint64_t node_guid = described.node_guid();
-    const std::string device = pci + "/infiniband/" + kDeviceName;
+void write_rdma_device(TreeWriter& w, const std::string& pci, std::span<const Port> ports) {
+    const std::string node_guid = guid_groups(ports.front().node_guid());
+    const unsigned number = ports.front().device();
+    const DeviceText name = device_name(number);
+    const std::string device = pci + "/infiniband/" + name.c_str();
     w.directory(device);
     w.line(device + "/node_type", "1: CA");
-    w.line(device + "/node_guid", "%s", guid(node_guid).c_str());
-    w.line(device + "/sys_image_guid", "%s", guid(node_guid).c_str());
-    w.line(device + "/node_desc", "softhca %s", kDeviceName);
+    w.line(device + "/node_guid", "%s", node_guid.c_str());
+    w.line(device + "/sys_image_guid", "%s", node_guid.c_str());
+    w.line(device + "/node_desc", "softhca %s", name.c_str());
     w.line(device + "/fw_ver", "%d.%d.%04d", kFirmwareMajor, kFirmwareMinor, kFirmwareSub);
     w.line(device + "/hw_rev", "%x", kHardwareRevision);
     w.line(device + "/hca_type", "%s", kHcaType);
     w.line(device + "/board_id", "%s", kBoardId);
-    w.line(device + "/uevent", "NAME=%s", kDeviceName);
-    w.link(device + "/device", std::string("../../../") + kPciAddress);
+    w.line(device + "/uevent", "NAME=%s", name.c_str());
+    w.link(device + "/device", std::string("../../../") + pci_address(number).c_str());
     w.link(device + "/subsystem", "../../../../../class/infiniband");
-    for (unsigned port = 1; port <= kPorts; ++port) {
-        write_port(w, device + "/ports/" + number(port), described);
-    }
+    for (const Port& port : ports)
+        write_port(w, port);
 }
 
-void write_uverbs(Writer& w, const std::string& pci) {
-    const std::string uverbs = pci + "/infiniband_verbs/" + kCharDevice;
+void write_uverbs(TreeWriter& w, const std::string& pci, unsigned device) {
+    const std::string uverbs = pci + "/infiniband_verbs/" + char_device(device).c_str();
     w.directory(uverbs);
-    w.line(uverbs + "/ibdev", "%s", kDeviceName);
+    w.line(uverbs + "/ibdev", "%s", device_name(device).c_str());
     w.line(uverbs + "/abi_version", "%u", kDriverAbiVersion);
-    w.line(uverbs + "/dev", "%u:%u", kCharMajor, kCharMinor);
-    w.line(uverbs + "/uevent", "MAJOR=%u\nMINOR=%u\nDEVNAME=infiniband/%s", kCharMajor, kCharMinor,
-           kCharDevice);
-    w.link(uverbs + "/device", std::string("../../../") + kPciAddress);
+    w.line(uverbs + "/dev", "%s", char_number(device).c_str());
+    w.line(uverbs + "/uevent", "MAJOR=%u\nMINOR=%u\nDEVNAME=infiniband/%s", kCharMajor,
+           char_minor(device), char_device(device).c_str());
+    w.link(uverbs + "/device", std::string("../../../") + pci_address(device).c_str());
     w.link(uverbs + "/subsystem", "../../../../../class/infiniband_verbs");
 }
 
 // rdma_cm is a device of no hardware. Its ABI version is where librdmacm looks for it; the name
 // class/misc/rdma_cm belongs to the host.
-void write_manager(Writer& w) {
+void write_manager(TreeWriter& w) {
     w.directory("sys/class/infiniband_ucma");
     w.line("sys/class/infiniband_ucma/abi_version", "%u", kManagerAbiVersion);
     w.directory("dev/infiniband");
     w.content(std::string("dev/infiniband/") + kManagerDevice, "");
 }
 
-// The names under which programs find the device.
-void write_names(Writer& w, const std::string& pci) {
+// The names under which programs find a device.
+void write_names(TreeWriter& w, const std::string& pci, unsigned device) {
     const std::string below_sys = pci.substr(std::strlen("sys/"));
-    const std::string numbers = number(kCharMajor) + ":" + number(kCharMinor);
+    const std::string name = device_name(device).c_str(), file = char_device(device).c_str();
+    const std::string address = pci_address(device).c_str();
+    const std::string numbers = char_number(device).c_str();
 
     w.directory("sys/class/infiniband");
-    w.link(std::string("sys/class/infiniband/") + kDeviceName,
-           "../../" + below_sys + "/infiniband/" + kDeviceName);
+    w.link("sys/class/infiniband/" + name, "../../" + below_sys + "/infiniband/" + name);
     w.directory("sys/class/infiniband_verbs");
-    w.line("sys/class/infiniband_verbs/abi_version", "%u", kUverbsAbiVersion);
-    w.link(std::string("sys/class/infiniband_verbs/") + kCharDevice,
-           "../../" + below_sys + "/infiniband_verbs/" + kCharDevice);
+    w.link("sys/class/infiniband_verbs/" + file,
+           "../../" + below_sys + "/infiniband_verbs/" + file);
 
     w.directory("sys/bus/pci/devices");
-    w.link(std::string("sys/bus/pci/devices/") + kPciAddress, "../../../" + below_sys);
+    w.link("sys/bus/pci/devices/" + address, "../../../" + below_sys);
     w.directory(std::string("sys/bus/pci/drivers/") + kDriverName);
-    w.link(std::string("sys/bus/pci/drivers/") + kDriverName + "/" + kPciAddress,
+    w.link(std::string("sys/bus/pci/drivers/") + kDriverName + "/" + address,
            "../../../../" + below_sys);
 
     w.directory("sys/dev/char");
-    w.link("sys/dev/char/" + numbers, "../../" + below_sys + "/infiniband_verbs/" + kCharDevice);
+    w.link("sys/dev/char/" + numbers, "../../" + below_sys + "/infiniband_verbs/" + file);
     w.directory("dev/infiniband");
-    w.content(std::string("dev/infiniband/") + kCharDevice, "");
+    w.content("dev/infiniband/" + file, "");
     w.directory("dev/char");
-    w.link("dev/char/" + numbers, std::string("../infiniband/") + kCharDevice);
+    w.link("dev/char/" + numbers, "../infiniband/" + file);
 }
 
 // Removes everything below `directory` and closes it. An entry that cannot be removed stays,
@@ -368,7 +201,7 @@ void remove_below(int directory) noexcept {
                 removed = true;
                 continue;
             }
-            const int below = libc::openat(directory, entry->d_name, kDirectoryFlags);
+            const int below = libc::openat(directory, entry->d_name, kTreeDirectoryFlags);
             if (below >= 0) {
                 remove_below(below);
                 removed = libc::unlinkat(directory, entry->d_name, AT_REMOVEDIR) == 0 || removed;
@@ -386,8 +219,8 @@ void remove_below(int directory) noexcept {
 
 }  // namespace
 
-int write_tree(const std::string& root, const Port& port) noexcept {
-    SOFTHCA_ASSERT(!root.empty() && root.front() == '/');
+int write_tree(const std::string& root, std::span<const Port> ports) noexcept {
+    SOFTHCA_ASSERT(!root.empty() && root.front() == '/' && !ports.empty());
     remove_tree(root);
     if (libc::mkdir(root.c_str(), 0700) != 0) {
         const int error = errno;
@@ -396,16 +229,23 @@ int write_tree(const std::string& root, const Port& port) noexcept {
     }
     // Despite the umask, the owner must be able to read the tree.
     chmod(root.c_str(), 0700);
-    const int fd = libc::open(root.c_str(), kDirectoryFlags);
+    const int fd = libc::open(root.c_str(), kTreeDirectoryFlags);
     int error = fd < 0 ? errno : 0;
     if (fd >= 0) {
         try {
-            Writer w(fd);
-            const std::string pci = pci_path();
-            write_pci(w, pci);
-            write_rdma_device(w, pci, port);
-            write_uverbs(w, pci);
-            write_names(w, pci);
+            TreeWriter w(fd);
+            const unsigned devices = ports.back().device() + 1;
+            for (unsigned device = 0; device < devices; ++device) {
+                const std::size_t each = ports.size() / devices;
+                const auto its = ports.subspan(device * each, each);
+                SOFTHCA_ASSERT(its.front().device() == device, "they come in order");
+                const std::string pci = pci_path(device);
+                write_pci(w, pci, its, devices);
+                write_rdma_device(w, pci, its);
+                write_uverbs(w, pci, device);
+                write_names(w, pci, device);
+            }
+            w.line("sys/class/infiniband_verbs/abi_version", "%u", kUverbsAbiVersion);
             write_manager(w);
             error = w.error();
         } catch (const std::bad_alloc&) {
@@ -420,7 +260,7 @@ int write_tree(const std::string& root, const Port& port) noexcept {
 }
 
 void remove_tree(const std::string& root) noexcept {
-    const int fd = libc::open(root.c_str(), kDirectoryFlags);
+    const int fd = libc::open(root.c_str(), kTreeDirectoryFlags);
     if (fd >= 0) {
         remove_below(fd);
         libc::rmdir(root.c_str());

@@ -17,6 +17,7 @@
 
 #include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
+#include "softhca/base/options.h"
 
 namespace softhca::device {
 
@@ -86,6 +87,30 @@ unsigned last_of(std::string_view list) {
     return last;
 }
 
+// How many processors the kernel's masks have room for.
+unsigned most_processors(std::string_view online) {
+    return std::max(last_of(online), last_of(first_line("/sys/devices/system/cpu/possible"))) + 1;
+}
+
+// The host's NUMA nodes, in order.
+std::vector<int> host_nodes() {
+    std::vector<Range> ranges;
+    std::vector<int> nodes;
+    if (parse_list(first_line("/sys/devices/system/node/online"), &ranges))
+        for (const Range& range : ranges)
+            for (unsigned node = range.first; node <= range.last; ++node)
+                nodes.push_back(static_cast<int>(node));
+    return nodes;
+}
+
+int node_of(unsigned device, unsigned devices, int single) {
+    const Options& wanted = options();
+    if (wanted.numa_count != 0) return wanted.numa[device % wanted.numa_count];
+    if (devices == 1) return single;
+    const std::vector<int> nodes = host_nodes();
+    return nodes.empty() ? -1 : nodes[device % nodes.size()];
+}
+
 }  // namespace
 
 std::string processor_mask(std::string_view list, unsigned processors) {
@@ -140,9 +165,7 @@ std::string host_interface() {
 HostProcessors host_processors() {
     HostProcessors host;
     host.online_list = first_line("/sys/devices/system/cpu/online");
-    unsigned processors = std::max(last_of(host.online_list),
-                                   last_of(first_line("/sys/devices/system/cpu/possible"))) +
-                          1;
+    unsigned processors = most_processors(host.online_list);
     host.online_mask = processor_mask(host.online_list, processors);
     if (host.online_mask.empty()) {
         const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
@@ -154,6 +177,19 @@ HostProcessors host_processors() {
     // particular.
     host.numa_node = first_line("/sys/devices/system/node/online") == "0" ? 0 : -1;
     return host;
+}
+
+HostProcessors processors_near(unsigned device, unsigned devices) {
+    HostProcessors near = host_processors();
+    near.numa_node = node_of(device, devices, near.numa_node);
+    if (near.numa_node < 0 || (devices == 1 && options().numa_count == 0)) return near;
+    const std::string folder = "/sys/devices/system/node/node" + std::to_string(near.numa_node);
+    const std::string list = first_line((folder + "/cpulist").c_str());
+    const std::string mask = processor_mask(list, most_processors(near.online_list));
+    if (list.empty() || mask.empty()) return near;
+    near.online_list = list;
+    near.online_mask = mask;
+    return near;
 }
 
 }  // namespace softhca::device

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The device's place in the machine: equally near to all processors.
+// The devices' places in the machine. A single device is equally near to all processors. Several
+// are on the machine's NUMA nodes in turn, or where the user puts them (SOFTHCA_NUMA).
 #pragma once
 
 #include <string>
@@ -15,6 +16,10 @@ struct HostProcessors {
 
 // Reads sysfs, or sysconf(3) where there is none.
 HostProcessors host_processors();
+
+// The NUMA node of one of so many devices, and the processors near to it: all of the host, if the
+// host has no such node or no processors there.
+HostProcessors processors_near(unsigned device, unsigned devices);
 
 // The host's first interface that is up and has an IPv4 address: one that is no loopback interface,
 // if there is any. Empty if there is none.

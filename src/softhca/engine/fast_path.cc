@@ -25,7 +25,11 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
     }
     Completion& completion = local.unfinished.receive;
     fill_receive_completion(qp, target,
-                            {request.opcode, request.control, request.bytes, request.immediate},
+                            {.opcode = request.opcode,
+                             .control = request.control,
+                             .bytes = request.bytes,
+                             .immediate = request.immediate,
+                             .source_lid = qp.attr.lid},
                             receive, completion);
     if (travels_in_entry) {
         SOFTHCA_DEBUG_ASSERT(request.bytes <= sizeof completion.payload,

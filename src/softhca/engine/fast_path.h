@@ -104,7 +104,8 @@ bool fast_send(device::Fabric& fabric, LocalQp& local, const device::QueuePair& 
         if (!own) return false;
         request.payload = own;
     }
-    if (qp.attr.dlid != device::kLid) return false;
+    // While a link is down, the slow path looks which.
+    if (fabric.segment().has_link_down.load(std::memory_order_relaxed) != 0) return false;
     device::QueuePair* target = find_receiver(fabric, qp.attr.dest_qpn, partner_type(qp.type));
     if (!target || !expects(*target, qp, true)) return false;
     request.target = target;

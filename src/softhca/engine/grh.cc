@@ -48,10 +48,11 @@ void build_ipv4(const device::Port& port, const Request& request, std::byte* hea
 
 // IBTA 8.3: the global route header that a receiver of datagrams finds before the payload. On an
 // Ethernet port it is the header of RoCE v1, or the IP header of v2.
-void build_grh(Fabric& fabric, const Request& request, std::byte* grh) noexcept {
+void build_grh(Fabric& fabric, const device::QueuePair& requester, const Request& request,
+               std::byte* grh) noexcept {
     SOFTHCA_DEBUG_ASSERT(request.ud.has_grh, "the datagram comes with a header");
     memset(grh, 0, kGrhBytes);
-    const device::Port port = device::port_of(fabric.segment());
+    const device::Port port = device::port_at(fabric.segment(), port_index(requester));
     if (port.is_ethernet() && request.ud.service_level == kRoceV2OverIpv4)
         return build_ipv4(port, request, grh + kGrhBytes - kIpv4Bytes);
     const bool over_udp = port.is_ethernet() && request.ud.service_level == kRoceV2OverIpv6;

@@ -13,6 +13,7 @@ namespace softhca::engine {
 inline constexpr std::size_t kGrhBytes = 40;
 
 // Writes all kGrhBytes of it.
-void build_grh(device::Fabric& fabric, const Request& request, std::byte* grh) noexcept;
+void build_grh(device::Fabric& fabric, const device::QueuePair& requester, const Request& request,
+               std::byte* grh) noexcept;
 
 }  // namespace softhca::engine

@@ -71,7 +71,8 @@ QueuePair* member_at(Fabric& fabric, const GroupSend& send, unsigned place) noex
         segment.multicast.members[send.group][place].load(std::memory_order_acquire);
     const device::Membership member = device::unpack(packed);
     if (packed == 0 || !device::had_joined(member, send.joins)) return nullptr;
-    return find_receiver(fabric, segment.qps[member.qp].number, IB_UVERBS_QPT_UD);
+    QueuePair* const there = find_receiver(fabric, segment.qps[member.qp].number, IB_UVERBS_QPT_UD);
+    return there != nullptr && device::link_is_up(segment, there->attr.lid) ? there : nullptr;
 }
 
 bool blocks_loopback(const QueuePair& requester, const QueuePair& member) noexcept {
@@ -94,7 +95,8 @@ void respond_as_group(Fabric& fabric, LocalQp& local, QueuePair& requester, Requ
     SOFTHCA_DEBUG_ASSERT(local.run_lock.is_locked(), "the run lock guards `group_send`");
     GroupSend& send = local.group_send;
     const std::uint32_t entry = requester.sq_consumer;
-    if (!reaches_groups(device::port_of(fabric.segment()), request)) {
+    if (!device::link_is_up(fabric.segment(), requester.attr.lid) ||
+        !reaches_groups(device::port_at(fabric.segment(), port_index(requester)), request)) {
         response.answer = Answer::kSilent;
         return;
     }

@@ -88,7 +88,7 @@ void deliver(Fabric& fabric, QueuePair& requester, QueuePair& target, Request& r
     } else {
         if (datagram && request.ud.has_grh) {
             std::byte grh[kGrhBytes];
-            build_grh(fabric, request, grh);
+            build_grh(fabric, requester, request, grh);
             SpanList header, place;
             header.process = fabric.slot();
             header.add(grh, 0, kGrhBytes);

@@ -11,6 +11,7 @@
 
 #include "softhca/base/assert.h"
 #include "softhca/device/identity.h"
+#include "softhca/device/multicast.h"
 #include "softhca/device/port.h"
 
 namespace softhca::engine {
@@ -108,9 +109,10 @@ void decode_address_vector(Cursor& cursor, Request& request) noexcept {
 // On an Ethernet port the GIDs decide whether the packet arrives, and the receiver always gets a
 // header. The WQE has neither a LID nor the bit for a header (mlx5_create_ah of libmlx5). The CQE
 // reports which header it is, in the place of InfiniBand's service level (cqe->rx_l3_type).
-void address_by_gid(const device::Port& port, Request& request) noexcept {
+void address_by_gid(const device::Segment& segment, const device::Port& port,
+                    Request& request) noexcept {
     const device::GidEntry source = port.gid(request.ud.sgid_index);
-    request.ud.dlid = port.reaches(request.ud.sgid_index, request.ud.dgid) ? device::kLid : 0;
+    request.ud.dlid = device::path_to_gid(segment, source, request.ud.dgid);
     request.source_lid = 0;
     request.ud.has_grh = true;
     request.ud.service_level = source.type == device::GidType::kV1 ? kRoceV1
@@ -292,7 +294,7 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
     request.srq_number = 0;
     request.ud.has_grh = false;
     request.ud.service_level = 0;
-    request.source_lid = device::kLid;
+    request.source_lid = qp.attr.lid;
     if (request.units == 0 || request.units > local.ring_blocks * 4 || (qpn_ds >> 8) != qp.number)
         return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
     if (request.opcode == MLX5_OPCODE_NOP) return 0;
@@ -314,8 +316,12 @@ std::uint8_t decode(Fabric& fabric, const LocalQp& local, const QueuePair& qp,
     }
     if (has_address_vector(qp.type)) {
         decode_address_vector(cursor, request);
-        const device::Port port = device::port_of(fabric.segment());
-        if (port.is_ethernet()) address_by_gid(port, request);
+        const device::Segment& segment = fabric.segment();
+        if (device::has_ethernet(segment))
+            address_by_gid(segment, device::port_at(segment, port_index(qp)), request);
+        else if (!device::is_multicast_lid(request.ud.dlid))
+            request.ud.dlid =
+                device::path_to_lid(segment, request.ud.dlid, request.ud.has_grh, request.ud.dgid);
     }
     if (is_rdma(request.opcode) || is_atomic(request.opcode)) {
         request.remote_address = be64toh(load<std::uint64_t>(cursor.at()));

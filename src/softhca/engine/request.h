@@ -9,6 +9,7 @@
 
 #include <cstdint>
 
+#include "softhca/device/identity.h"
 #include "softhca/engine/local.h"
 #include "softhca/engine/mkeys.h"
 #include "softhca/engine/spans.h"
@@ -72,6 +73,11 @@ constexpr bool is_send(std::uint8_t opcode) noexcept {
 }
 constexpr bool is_atomic(std::uint8_t opcode) noexcept {
     return opcode == MLX5_OPCODE_ATOMIC_CS || opcode == MLX5_OPCODE_ATOMIC_FA;
+}
+
+// The index of the port (device/port.h) that the QP is at; of a QP that has none, some other.
+inline unsigned port_index(const device::QueuePair& qp) noexcept {
+    return unsigned{qp.attr.lid} - device::kFirstLid;
 }
 
 // The requests of such QPs name their destination themselves.

@@ -7,7 +7,7 @@
 #include <rdma/ib_user_verbs.h>
 
 #include "softhca/base/assert.h"
-#include "softhca/device/identity.h"
+#include "softhca/device/port.h"
 #include "softhca/engine/packets.h"
 #include "softhca/engine/qp_error.h"
 #include "softhca/engine/responder_parts.h"
@@ -31,10 +31,14 @@ QueuePair* find_target(Fabric& fabric, const QueuePair& requester,
                        const Request& request) noexcept {
     const std::uint16_t dlid =
         has_address_vector(requester.type) ? request.ud.dlid : requester.attr.dlid;
-    if (dlid != device::kLid) return nullptr;
+    const device::Segment& segment = fabric.segment();
+    if (segment.has_link_down.load(std::memory_order_relaxed) != 0 &&
+        !(device::link_is_up(segment, requester.attr.lid) && device::link_is_up(segment, dlid)))
+        return nullptr;
     QueuePair* target =
         find_receiver(fabric, target_number(requester, request), partner_type(requester.type));
-    if (!target || target->type == device::kDctType) return target;
+    if (!target || target->attr.lid != dlid) return nullptr;
+    if (target->type == device::kDctType) return target;
     if (requester.type == IB_UVERBS_QPT_UD)
         return qkey_of(requester, request) == target->attr.qkey ? target : nullptr;
     return expects(*target, requester, reliable(requester.type)) ? target : nullptr;

@@ -55,10 +55,15 @@ inline device::QueuePair* find_receiver(device::Fabric& fabric, std::uint32_t nu
                ? &target
                : nullptr;
 }
-// A connected QP's: it is connected back and, if that is what both go by, expects this packet.
+// Whether each of two connected QPs is where the other sends to.
+inline bool are_linked(const device::QpAttributes& a, const device::QpAttributes& b) noexcept {
+    return a.dlid == b.lid && b.dlid == a.lid;
+}
+// A connected QP's: it is connected back and, if that is what both go by, expects this packet. An
+// answer goes where the target's own path leads, so the requester has to be there.
 inline bool expects(const device::QueuePair& target, const device::QueuePair& requester,
                     bool reliable) noexcept {
-    return target.attr.dest_qpn == requester.number &&
+    return target.attr.dest_qpn == requester.number && are_linked(target.attr, requester.attr) &&
            (!reliable || ((target.responder_psn ^ requester.requester_psn) & 0xffffff) == 0);
 }
 
@@ -86,7 +91,7 @@ struct Message {
     std::uint32_t immediate = 0;  // big-endian
     std::uint8_t service_level = 0;
     bool has_grh = false;
-    std::uint16_t source_lid = device::kLid;
+    std::uint16_t source_lid = 0;
 };
 // The receiver's completion of a message that took `receive`.
 void fill_receive_completion(const device::QueuePair& requester, const device::QueuePair& target,

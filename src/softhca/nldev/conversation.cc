@@ -8,6 +8,7 @@
 
 #include "softhca/base/assert.h"
 #include "softhca/device/identity.h"
+#include "softhca/device/port.h"
 #include "softhca/nldev/abi.h"
 #include "softhca/nldev/device.h"
 #include "softhca/nldev/resources.h"
@@ -33,25 +34,29 @@ bool is_known(std::uint16_t command) noexcept {
            command == RDMA_NLDEV_CMD_SYS_GET;
 }
 
-bool is_port(std::uint32_t port) noexcept { return port >= 1 && port <= device::kPorts; }
-
 // The kernel has one errno for a missing, a malformed and a wrong device index.
-int check_device(const Attributes& attributes, const Segment* segment) noexcept {
+int check_device(const Attributes& attributes, const Segment* segment,
+                 std::uint32_t* device) noexcept {
     const auto index = attributes.u32(RDMA_NLDEV_ATTR_DEV_INDEX);
-    return attributes.valid() && index && *index == kDeviceIndex && segment ? 0 : EINVAL;
+    if (!attributes.valid() || !index || !segment || *index >= device::device_count(*segment))
+        return EINVAL;
+    *device = *index;
+    return 0;
 }
 
 // As nldev.c: res_get_common_doit.
 int fill_resource(const Resource& resource, const Attributes& attributes, const Segment& segment,
-                  Datagram* out) {
+                  std::uint32_t device, Datagram* out) {
     const auto number = attributes.u32(resource.number_attribute);
     const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
-    if (!number || (port && !is_port(*port)) || port.has_value() == resource.per_device)
+    if (!number || (port && !device::has_port(segment, *port)) ||
+        port.has_value() == resource.per_device)
         return EINVAL;
     for (std::uint32_t i = 0; i < resource.end(segment); ++i) {
-        if (!resource.live(segment, i) || resource.number(segment, i) != *number) continue;
+        if (!is_on(resource, segment, device, i) || resource.number(segment, i) != *number)
+            continue;
         if (port && resource.port(segment, i) != *port) return EAGAIN;
-        fill_handle(out);
+        fill_handle(device, out);
         resource.fill(segment, i, out);
         return 0;
     }
@@ -63,8 +68,9 @@ int fill_chardev(const Attributes& attributes, const Segment* segment, Datagram*
     const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
     const bool of_device = attributes.u32(RDMA_NLDEV_ATTR_DEV_INDEX).has_value();
     if (!attributes.valid() || !type) return EINVAL;
-    if (of_device && check_device(attributes, segment) != 0) return EINVAL;
-    if (port && (!of_device || !is_port(*port))) return EINVAL;
+    std::uint32_t device = 0;
+    if (of_device && check_device(attributes, segment, &device) != 0) return EINVAL;
+    if (port && (!of_device || !device::has_port(*segment, *port))) return EINVAL;
     if (*type == device::kManagerDevice && !of_device) {
         fill_manager_device(out);
         return 0;
@@ -72,7 +78,7 @@ int fill_chardev(const Attributes& attributes, const Segment* segment, Datagram*
     if (*type != "uverbs") return ENOENT;
     if (!of_device)
         return EOPNOTSUPP;  // devices have a uverbs character device; the subsystem none
-    fill_character_device(out);
+    fill_character_device(device, out);
     return 0;
 }
 
@@ -84,35 +90,36 @@ int fill_answer(std::uint16_t command, const Attributes& attributes, const Segme
         fill_subsystem(out);
         return 0;
     }
-    if (const int error = check_device(attributes, segment)) return error;
+    std::uint32_t device = 0;
+    if (const int error = check_device(attributes, segment, &device)) return error;
     switch (command) {
         case RDMA_NLDEV_CMD_GET:
-            fill_device(*segment, out);
+            fill_device(*segment, device, out);
             return 0;
         case RDMA_NLDEV_CMD_PORT_GET: {
             const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
-            if (!port || !is_port(*port)) return EINVAL;
-            fill_port(*segment, *port, out);
+            if (!port || !device::has_port(*segment, *port)) return EINVAL;
+            fill_port(*segment, device, *port, out);
             return 0;
         }
         case RDMA_NLDEV_CMD_RES_GET:
-            fill_summary(*segment, out);
+            fill_summary(*segment, device, out);
             return 0;
         default:
             SOFTHCA_ASSERT(resource_of(command) != nullptr, "answer() knows the command");
-            return fill_resource(*resource_of(command), attributes, *segment, out);
+            return fill_resource(*resource_of(command), attributes, *segment, device, out);
     }
 }
 
 // Writes one message of as many objects as fit, from *next on. Returns false if there are no more.
-bool fill_resources(const Resource& resource, const Segment& segment, std::uint32_t physical_port,
-                    std::uint32_t* next, Datagram* out) {
+bool fill_resources(const Resource& resource, const Segment& segment, std::uint32_t device,
+                    std::uint32_t physical_port, std::uint32_t* next, Datagram* out) {
     const std::uint32_t end = resource.end(segment);
     bool filled = false;
-    fill_handle(out);
+    fill_handle(device, out);
     const Datagram::Mark table = out->begin_nest(resource.table);
     for (; *next < end; ++*next) {
-        if (!resource.live(segment, *next)) continue;
+        if (!is_on(resource, segment, device, *next)) continue;
         if (physical_port && resource.port(segment, *next) != physical_port) continue;
         const Datagram::Mark entry = out->begin_nest(resource.entry);
         resource.fill(segment, *next, out);
@@ -183,13 +190,13 @@ int Conversation::start_dump(const Request& request, const Recipient& recipient,
     const std::uint16_t command = RDMA_NL_GET_OP(request.header.nlmsg_type);
     if (!can_dump(command)) return EINVAL;
     if (dump_) return EBUSY;
-    Dump dump{command, request.header.nlmsg_seq, recipient.port, 0, 0, 0};
+    Dump dump{command, request.header.nlmsg_seq, recipient.port, 0, 0, 0, 0};
     const Attributes& attributes = request.attributes;
     if (resource_of(command) || command == RDMA_NLDEV_CMD_PORT_GET) {
-        dump.error = check_device(attributes, segment);
+        dump.error = check_device(attributes, segment, &dump.device);
         const auto port = attributes.u32(RDMA_NLDEV_ATTR_PORT_INDEX);
         if (port && resource_of(command)) {
-            if (!is_port(*port)) dump.error = EINVAL;
+            if (!segment || !device::has_port(*segment, *port)) dump.error = EINVAL;
             dump.physical_port = resource_of(command)->per_device ? 0 : *port;
         }
     }
@@ -230,17 +237,19 @@ bool Conversation::continue_dump(Dump* dump, const Segment* segment, Datagram* o
         const Datagram::Mark message = out->begin_message(message_type(dump->command), NLM_F_MULTI,
                                                           dump->sequence, dump->port);
         if (const Resource* resource = resource_of(dump->command)) {
-            if (!fill_resources(*resource, *segment, dump->physical_port, &dump->next, out))
+            if (!fill_resources(*resource, *segment, dump->device, dump->physical_port, &dump->next,
+                                out))
                 return end(0);
         } else if (dump->command == RDMA_NLDEV_CMD_PORT_GET) {
-            if (++dump->next > device::kPorts) return end(0);
-            fill_port(*segment, dump->next, out);
+            if (!device::has_port(*segment, ++dump->next)) return end(0);
+            fill_port(*segment, dump->device, dump->next, out);
         } else {
-            if (dump->next++ > 0) return end(0);
+            const std::uint32_t device = dump->next++;
+            if (device >= device::device_count(*segment)) return end(0);
             if (dump->command == RDMA_NLDEV_CMD_GET)
-                fill_device(*segment, out);
+                fill_device(*segment, device, out);
             else
-                fill_summary(*segment, out);
+                fill_summary(*segment, device, out);
         }
         out->end_message(message);
         return true;

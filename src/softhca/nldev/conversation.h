@@ -50,6 +50,7 @@ private:
         std::uint16_t command;
         std::uint32_t sequence, port;
         int error;                    // the errno of the NLMSG_DONE
+        std::uint32_t device;         // only objects of this device
         std::uint32_t next;           // index of the next object
         std::uint32_t physical_port;  // only objects on this port; 0: all
     };

@@ -21,7 +21,6 @@ using namespace softhca::device;
 namespace {
 
 constexpr std::uint8_t kNodeTypeCa = 1;  // RDMA_NODE_IB_CA
-constexpr std::uint8_t kLinkUp = 5;      // IB_PORT_PHYS_STATE_LINK_UP
 
 // The kernel's huge_encode_dev(): minors of more than eight bits lie above the major.
 constexpr std::uint64_t encoded(std::uint64_t major, std::uint64_t minor) noexcept {
@@ -30,31 +29,32 @@ constexpr std::uint64_t encoded(std::uint64_t major, std::uint64_t minor) noexce
 
 }  // namespace
 
-void fill_handle(Datagram* out) noexcept {
-    out->u32(RDMA_NLDEV_ATTR_DEV_INDEX, kDeviceIndex);
-    out->text(RDMA_NLDEV_ATTR_DEV_NAME, kDeviceName);
+void fill_handle(std::uint32_t device, Datagram* out) noexcept {
+    out->u32(RDMA_NLDEV_ATTR_DEV_INDEX, device);
+    out->text(RDMA_NLDEV_ATTR_DEV_NAME, device_name(device).c_str());
 }
 
-void fill_device(const device::Segment& segment, Datagram* out) noexcept {
+void fill_device(const device::Segment& segment, std::uint32_t device, Datagram* out) noexcept {
+    const Port first = port_of(segment, device, 1);
     char firmware[32];
     std::snprintf(firmware, sizeof firmware, "%d.%d.%04d", kFirmwareMajor, kFirmwareMinor,
                   kFirmwareSub);
-    fill_handle(out);
-    out->u32(RDMA_NLDEV_ATTR_PORT_INDEX, kPorts);
+    fill_handle(device, out);
+    out->u32(RDMA_NLDEV_ATTR_PORT_INDEX, ports_of_device(segment));
     out->u64(RDMA_NLDEV_ATTR_CAP_FLAGS, kDeviceCapFlags);
     out->text(RDMA_NLDEV_ATTR_FW_VERSION, firmware);
-    out->u64(RDMA_NLDEV_ATTR_NODE_GUID, segment.node_guid);
-    out->u64(RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, segment.node_guid);
+    out->u64(RDMA_NLDEV_ATTR_NODE_GUID, first.node_guid());
+    out->u64(RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, first.node_guid());
     out->u8(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, kNodeTypeCa);
     out->u8(kDevDim, 0);  // no adaptive moderation of CQs
-    out->text(RDMA_NLDEV_ATTR_DEV_PROTOCOL, device::port_of(segment).is_ethernet() ? "roce" : "ib");
+    out->text(RDMA_NLDEV_ATTR_DEV_PROTOCOL, first.is_ethernet() ? "roce" : "ib");
 }
 
-void fill_port(const device::Segment& segment, std::uint32_t port, Datagram* out) noexcept {
-    SOFTHCA_ASSERT(port >= 1 && port <= kPorts);
-    fill_handle(out);
+void fill_port(const device::Segment& segment, std::uint32_t device, std::uint32_t port,
+               Datagram* out) noexcept {
+    fill_handle(device, out);
     out->u32(RDMA_NLDEV_ATTR_PORT_INDEX, port);
-    const device::Port described = device::port_of(segment);
+    const Port described = port_of(segment, device, port);
     out->u64(RDMA_NLDEV_ATTR_CAP_FLAGS, described.capabilities());
     if (!described.is_ethernet()) {
         out->u64(RDMA_NLDEV_ATTR_SUBNET_PREFIX, kGidPrefix);
@@ -62,15 +62,15 @@ void fill_port(const device::Segment& segment, std::uint32_t port, Datagram* out
         out->u32(RDMA_NLDEV_ATTR_SM_LID, described.sm_lid());
         out->u8(RDMA_NLDEV_ATTR_LMC, 0);
     }
-    out->u8(RDMA_NLDEV_ATTR_PORT_STATE, IBV_PORT_ACTIVE);
-    out->u8(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, kLinkUp);
+    out->u8(RDMA_NLDEV_ATTR_PORT_STATE, described.state());
+    out->u8(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, described.physical_state());
 }
 
-void fill_character_device(Datagram* out) noexcept {
+void fill_character_device(std::uint32_t device, Datagram* out) noexcept {
     out->u32(RDMA_NLDEV_ATTR_UVERBS_DRIVER_ID, RDMA_DRIVER_MLX5);
-    out->u64(RDMA_NLDEV_ATTR_CHARDEV, encoded(kCharMajor, kCharMinor));
+    out->u64(RDMA_NLDEV_ATTR_CHARDEV, encoded(kCharMajor, char_minor(device)));
     out->u64(RDMA_NLDEV_ATTR_CHARDEV_ABI, kDriverAbiVersion);
-    out->text(RDMA_NLDEV_ATTR_CHARDEV_NAME, kCharDevice);
+    out->text(RDMA_NLDEV_ATTR_CHARDEV_NAME, char_device(device).c_str());
 }
 
 void fill_manager_device(Datagram* out) noexcept {
@@ -86,13 +86,13 @@ void fill_subsystem(Datagram* out) noexcept {
     if (!options().device.has(DeviceTrait::kNoCopyOnFork)) out->u8(kSysCopyOnFork, 1);
 }
 
-void fill_summary(const Segment& segment, Datagram* out) {
-    fill_handle(out);
+void fill_summary(const Segment& segment, std::uint32_t device, Datagram* out) {
+    fill_handle(device, out);
     const Datagram::Mark table = out->begin_nest(RDMA_NLDEV_ATTR_RES_SUMMARY);
     for (const Resource& resource : resources()) {
         std::uint64_t count = 0;
         for (std::uint32_t i = 0; i < resource.end(segment); ++i)
-            count += resource.live(segment, i) ? 1 : 0;
+            count += is_on(resource, segment, device, i) ? 1 : 0;
         const Datagram::Mark entry = out->begin_nest(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY);
         out->text(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_NAME, resource.name);
         out->u64(RDMA_NLDEV_ATTR_RES_SUMMARY_ENTRY_CURR, count);

@@ -144,6 +144,18 @@ void fill_srq(const Segment& segment, std::uint32_t index, Datagram* out) {
     put_owner(segment, srq.head.owner(), out);
 }
 
+// The device of the context that an object belongs to.
+std::uint32_t device_of(const Segment& segment, const ObjectHead& head) noexcept {
+    return head.context < kMaxContexts ? segment.contexts[head.context].device : 0;
+}
+
+// An XRC target may have lost its context, but its domain knows the device.
+std::uint32_t device_of_qp(const Segment& segment, std::uint32_t index) noexcept {
+    const QueuePair& qp = segment.qps[index];
+    if (qp.head.context < kMaxContexts || qp.xrcd >= kMaxXrcds) return device_of(segment, qp.head);
+    return segment.xrcds[qp.xrcd].of_device;
+}
+
 std::uint32_t of_no_port(const Segment&, std::uint32_t) { return 0; }
 std::uint32_t same_number(const Segment&, std::uint32_t index) { return index; }
 
@@ -158,6 +170,7 @@ constexpr Resource kResources[] = {
      .live = [](const Segment& s, std::uint32_t i) { return s.pds[i].head.live(); },
      .number = same_number,
      .port = of_no_port,
+     .device = [](const Segment& s, std::uint32_t i) { return device_of(s, s.pds[i].head); },
      .fill = fill_pd},
     {.name = "cq",
      .command = RDMA_NLDEV_CMD_RES_CQ_GET,
@@ -169,6 +182,7 @@ constexpr Resource kResources[] = {
      .live = [](const Segment& s, std::uint32_t i) { return s.cqs[i].head.live(); },
      .number = [](const Segment& s, std::uint32_t i) { return s.cqs[i].number; },
      .port = of_no_port,
+     .device = [](const Segment& s, std::uint32_t i) { return device_of(s, s.cqs[i].head); },
      .fill = fill_cq},
     {.name = "qp",
      .command = RDMA_NLDEV_CMD_RES_QP_GET,
@@ -182,6 +196,7 @@ constexpr Resource kResources[] = {
                 std::uint32_t i) { return s.qps[i].head.live() && !is_alias(s.qps[i]); },
      .number = [](const Segment& s, std::uint32_t i) { return s.qps[i].number; },
      .port = [](const Segment& s, std::uint32_t i) { return std::uint32_t{s.qps[i].attr.port}; },
+     .device = device_of_qp,
      .fill = fill_qp},
     // rdma_cm is not supported, so there are none.
     {.name = "cm_id",
@@ -194,6 +209,7 @@ constexpr Resource kResources[] = {
      .live = [](const Segment&, std::uint32_t) { return false; },
      .number = same_number,
      .port = of_no_port,
+     .device = of_no_port,
      .fill = [](const Segment&, std::uint32_t, Datagram*) {}},
     {.name = "mr",
      .command = RDMA_NLDEV_CMD_RES_MR_GET,
@@ -205,6 +221,7 @@ constexpr Resource kResources[] = {
      .live = [](const Segment& s, std::uint32_t i) { return s.mrs[i].head.live(); },
      .number = same_number,
      .port = of_no_port,
+     .device = [](const Segment& s, std::uint32_t i) { return device_of(s, s.mrs[i].head); },
      .fill = fill_mr},
     {.name = "ctx",
      .command = kResCtxGet,
@@ -216,6 +233,7 @@ constexpr Resource kResources[] = {
      .live = [](const Segment& s, std::uint32_t i) { return s.contexts[i].head.live(); },
      .number = same_number,
      .port = of_no_port,
+     .device = [](const Segment& s, std::uint32_t i) { return device_of(s, s.contexts[i].head); },
      .fill = fill_context},
     {.name = "srq",
      .command = kResSrqGet,
@@ -227,6 +245,7 @@ constexpr Resource kResources[] = {
      .live = [](const Segment& s, std::uint32_t i) { return s.srqs[i].head.live(); },
      .number = [](const Segment& s, std::uint32_t i) { return s.srqs[i].number; },
      .port = of_no_port,
+     .device = [](const Segment& s, std::uint32_t i) { return device_of(s, s.srqs[i].head); },
      .fill = fill_srq},
 };
 

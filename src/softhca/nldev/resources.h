@@ -23,8 +23,15 @@ struct Resource {
     bool (*live)(const device::Segment& segment, std::uint32_t index);
     std::uint32_t (*number)(const device::Segment& segment, std::uint32_t index);
     std::uint32_t (*port)(const device::Segment& segment, std::uint32_t index);  // 0: no port yet
+    std::uint32_t (*device)(const device::Segment& segment, std::uint32_t index);
     void (*fill)(const device::Segment& segment, std::uint32_t index, Datagram* out);
 };
+
+// Whether there is a live object at `index`, of that device.
+inline bool is_on(const Resource& resource, const device::Segment& segment, std::uint32_t device,
+                  std::uint32_t index) noexcept {
+    return resource.live(segment, index) && resource.device(segment, index) == device;
+}
 
 // In the order of the summary.
 std::span<const Resource> resources() noexcept;

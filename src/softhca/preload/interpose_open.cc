@@ -28,7 +28,8 @@ bool needs_mode(int flags) noexcept {
     return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
 }
 
-int open_device(const char* tree_path, int flags, Resolved::Kind which) noexcept {
+int open_device(const Resolved& target, int flags) noexcept {
+    const char* const tree_path = target.path();
     SOFTHCA_ASSERT(tree_path != nullptr && tree_path[0] == '/');
     if ((flags & O_PATH) != 0) {
         return libc::open(tree_path, flags);
@@ -45,8 +46,8 @@ int open_device(const char* tree_path, int flags, Resolved::Kind which) noexcept
         errno = ENXIO;  // the context would be the parent's, but the descriptor the child's
         return -1;
     }
-    if (which == Resolved::Kind::kManager) return rdmacm::open_channel(flags);
-    const int fd = uverbs::open_device(flags);
+    if (target.kind() == Resolved::Kind::kManager) return rdmacm::open_channel(flags);
+    const int fd = uverbs::open_device(target.number());
     if (fd >= 0) {
         // The descriptor is a large sparse file. Only tools such as `cat` and `grep -r` read it,
         // and they must find its end.
@@ -98,7 +99,7 @@ __attribute__((noinline)) int open_named(int directory, const char* path, int fl
             return open_in_tree(target.path(), flags);
         case Resolved::Kind::kDevice:
         case Resolved::Kind::kManager:
-            return open_device(target.path(), flags, target.kind());
+            return open_device(target, flags);
         case Resolved::Kind::kError:
             break;
     }
@@ -150,8 +151,8 @@ __attribute__((noinline)) std::FILE* fopen_named(const char* path, const char* m
         errno = EINVAL;
         return nullptr;
     }
-    const int fd = target.device() ? open_device(target.path(), flags, target.kind())
-                                   : open_in_tree(target.path(), flags);
+    const int fd =
+        target.device() ? open_device(target, flags) : open_in_tree(target.path(), flags);
     if (fd < 0) {
         return nullptr;
     }

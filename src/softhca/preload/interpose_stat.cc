@@ -29,9 +29,9 @@ Follow follow_of(int flags) noexcept {
 template <class Status>
 void describe_descriptor_of_ours(int fd, mode_t mode, unsigned long links, Status* out) noexcept {
     if (S_ISREG(mode) && links == 0 && (uverbs::owns(fd) || uverbs::adopt(fd))) [[unlikely]]
-        describe_device(Claim::kDevice, out);
+        describe_device(Claim::kDevice, uverbs::device_of(fd), out);
     else if (S_ISFIFO(mode) && rdmacm::owns(fd)) [[unlikely]]
-        describe_device(Claim::kManager, out);
+        describe_device(Claim::kManager, 0, out);
 }
 
 Claim device_of(const Resolved& target) noexcept {
@@ -52,7 +52,7 @@ __attribute__((noinline)) int stat_named(int directory, const char* path, struct
     }
     const int result = libc::fstatat(target.directory(), target.path(), out, flags);
     if (result == 0 && target.device()) {
-        describe_device(device_of(target), out);
+        describe_device(device_of(target), target.number(), out);
     }
     return result;
 }
@@ -91,7 +91,7 @@ __attribute__((noinline)) int statx_named(int directory, const char* path, int f
     }
     const int result = libc::statx(target.directory(), target.path(), flags, mask, out);
     if (result == 0 && target.device()) {
-        describe_device(device_of(target), out);
+        describe_device(device_of(target), target.number(), out);
     }
     return result;
 }

@@ -57,10 +57,11 @@ void make_visible(const TreeRoot& root, const char* path, const struct stat* sta
     SOFTHCA_ASSERT(out->cut <= std::strlen(path));
     out->path = path + out->cut;
     out->status = status;
-    const Claim claim = claim_of(out->path);
+    unsigned number = 0;
+    const Claim claim = claim_of(out->path, &number);
     if (status != nullptr && (claim == Claim::kDevice || claim == Claim::kManager)) {
         out->copy = *status;
-        describe_device(claim, &out->copy);
+        describe_device(claim, number, &out->copy);
         out->status = &out->copy;
     }
 }

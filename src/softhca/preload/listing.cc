@@ -21,28 +21,43 @@ namespace softhca::preload {
 
 namespace {
 
-struct AddedName {
-    const char* name;
-    unsigned char type;
-};
-
+// The names that a directory gets: those of a list, or one of each device.
 struct Parent {
     const char* path;
-    std::span<const AddedName> names;
+    unsigned char type;
+    std::span<const char* const> names;
+    device::DeviceText (*device_name)(unsigned device) noexcept = nullptr;
+
+    std::size_t count() const noexcept {
+        return device_name != nullptr ? known_devices() : names.size();
+    }
+    device::DeviceText name(std::size_t index) const noexcept {
+        SOFTHCA_ASSERT(index < count());
+        return device_name != nullptr ? device_name(static_cast<unsigned>(index))
+                                      : device::DeviceText(names[index]);
+    }
 };
 
-constexpr AddedName kClasses[] = {{"infiniband", DT_DIR}, {"infiniband_verbs", DT_DIR}};
-constexpr AddedName kDomains[] = {{device::kPciDomainBus, DT_DIR}};
-constexpr AddedName kPciDevices[] = {{device::kPciAddress, DT_LNK}};
-constexpr AddedName kNodeDirectories[] = {{"infiniband", DT_DIR}};
-constexpr AddedName kNumbers[] = {{"231:192", DT_LNK}};
+constexpr const char* kClasses[] = {"infiniband", "infiniband_verbs"};
+constexpr const char* kDomains[] = {device::kPciDomainBus};
+constexpr const char* kNodeDirectories[] = {"infiniband"};
 
 constexpr Parent kParents[] = {
-    {"/sys/class", kClasses},   {"/sys/devices", kDomains}, {"/sys/bus/pci/devices", kPciDevices},
-    {"/dev", kNodeDirectories}, {"/dev/char", kNumbers},    {"/sys/dev/char", kNumbers},
+    {"/sys/class", DT_DIR, kClasses},
+    {"/sys/devices", DT_DIR, kDomains},
+    {"/sys/bus/pci/devices", DT_LNK, {}, device::pci_address},
+    {"/dev", DT_DIR, kNodeDirectories},
+    {"/dev/char", DT_LNK, {}, device::char_number},
+    {"/sys/dev/char", DT_LNK, {}, device::char_number},
 };
-// The directory of the device itself: it gets no names, but the device's type is corrected.
-constexpr Parent kNodes = {"/dev/infiniband", {}};
+// The directory of the devices themselves: it gets no names, but the devices' type is corrected.
+constexpr Parent kNodes = {"/dev/infiniband", DT_CHR, {}};
+
+bool is_char_device(const char* name) noexcept {
+    for (unsigned i = 0; i < known_devices(); ++i)
+        if (device::char_device(i).view() == name) return true;
+    return false;
+}
 
 struct Listing {
     std::atomic<DIR*> stream{nullptr};
@@ -149,30 +164,27 @@ dirent* show_listing(DIR* stream, dirent* entry) noexcept {
         return entry;
     }
     if (entry != nullptr) {
-        const bool device =
-            listing->parent == &kNodes && std::strcmp(entry->d_name, device::kCharDevice) == 0;
-        if (device) {
+        if (listing->parent == &kNodes && is_char_device(entry->d_name)) {
             entry->d_type = DT_CHR;
         }
         return entry;
     }
     const int saved_errno = errno;
-    SOFTHCA_ASSERT(listing->parent != nullptr && listing->shown <= listing->parent->names.size());
-    const std::span<const AddedName> names = listing->parent->names;
-    while (listing->shown < names.size()) {
-        const AddedName& name = names[listing->shown++];
-        if (host_has(*listing->parent, name.name)) {
+    SOFTHCA_ASSERT(listing->parent != nullptr);
+    while (listing->shown < listing->parent->count()) {
+        const device::DeviceText name = listing->parent->name(listing->shown++);
+        if (host_has(*listing->parent, name.c_str())) {
             continue;  // the host's listing has it
         }
         dirent& added = listing->entry;
-        const std::size_t length = std::strlen(name.name);
+        const std::size_t length = name.view().size();
         SOFTHCA_ASSERT(length < sizeof added.d_name);
         added = dirent{};
         added.d_ino = 0x5afc0000 + listing->shown;
         added.d_off = 0;
-        added.d_type = name.type;
+        added.d_type = listing->parent->type;
         added.d_reclen = static_cast<unsigned short>((offsetof(dirent, d_name) + length + 8) & ~7U);
-        std::memcpy(added.d_name, name.name, length + 1);
+        std::memcpy(added.d_name, name.c_str(), length + 1);
         errno = saved_errno;
         return &added;
     }

@@ -15,18 +15,24 @@ namespace {
 using std::literals::string_view_literals::operator""sv;
 
 // The names of step 1. A path may be relative to any ancestor of ours, or to a directory inside the
-// tree, where only the device itself still needs us.
+// tree, where only the devices themselves still need us. The numbers of devices are left out.
 constexpr std::string_view kClassName = "infiniband";  // /sys/class/..., /dev/infiniband
 constexpr std::string_view kPciName = "5afc:00";       // /sys/devices, /sys/bus/pci/devices
-constexpr std::string_view kNodeName = "uverbs0";      // the device, inside the tree
+constexpr std::string_view kNodeName = "uverbs";       // a device, inside the tree
 constexpr std::string_view kManagerName = "rdma_cm";   // that of rdma_cm, inside the tree
-constexpr std::string_view kNumberName = "231:192";    // /dev/char, /sys/dev/char
+constexpr std::string_view kNumberName = "231:19";     // /dev/char, /sys/dev/char
 
-static_assert(std::string_view(device::kPciAddress).starts_with(kPciName));
+constexpr bool are_named_so() noexcept {
+    for (unsigned i = 0; i < device::kMaxDevices; ++i)
+        if (!device::pci_address(i).view().starts_with(kPciName) ||
+            !device::char_device(i).view().starts_with(kNodeName) ||
+            !device::char_number(i).view().starts_with(kNumberName))
+            return false;
+    return true;
+}
+static_assert(are_named_so());
 static_assert(std::string_view(device::kPciDomainBus).ends_with(kPciName));
-static_assert(kNodeName == device::kCharDevice);
 static_assert(kManagerName == device::kManagerDevice);
-static_assert(device::kCharMajor == 231 && device::kCharMinor == 192);
 
 struct Rule {
     std::string_view path;
@@ -34,20 +40,46 @@ struct Rule {
     Claim claim;
 };
 
-// The device's own entries come first, because they lie inside a subtree.
 // The class is claimed by prefix. Otherwise infiniband_mad, infiniband_cm, ... of a host with
 // hardware would appear beside our device without belonging to it.
 constexpr Rule kRules[] = {
-    {"/dev/infiniband/uverbs0"sv, Rule::kExact, Claim::kDevice},
     {"/dev/infiniband/rdma_cm"sv, Rule::kExact, Claim::kManager},
-    {"/dev/char/231:192"sv, Rule::kExact, Claim::kDeviceLink},
     {"/sys/class/infiniband"sv, Rule::kPrefix, Claim::kTree},
     {"/dev/infiniband"sv, Rule::kSubtree, Claim::kTree},
     {"/sys/devices/pci5afc:00"sv, Rule::kSubtree, Claim::kTree},
-    {"/sys/bus/pci/devices/5afc:00:00.0"sv, Rule::kSubtree, Claim::kTree},
-    {"/sys/bus/pci/drivers/mlx5_core/5afc:00:00.0"sv, Rule::kSubtree, Claim::kTree},
-    {"/sys/dev/char/231:192"sv, Rule::kSubtree, Claim::kTree},
 };
+
+// Paths that name a device. Its own entries come before the others, because they lie inside a
+// subtree.
+struct DeviceRule {
+    std::string_view before;
+    device::DeviceText (*name)(unsigned device) noexcept;
+    bool is_subtree;
+    Claim claim;
+};
+constexpr DeviceRule kDeviceRules[] = {
+    {"/dev/infiniband/"sv, device::char_device, false, Claim::kDevice},
+    {"/dev/char/"sv, device::char_number, false, Claim::kDeviceLink},
+    {"/sys/bus/pci/devices/"sv, device::pci_address, true, Claim::kTree},
+    {"/sys/bus/pci/drivers/mlx5_core/"sv, device::pci_address, true, Claim::kTree},
+    {"/sys/dev/char/"sv, device::char_number, true, Claim::kTree},
+};
+
+Claim claim_of_device(std::string_view path, unsigned* number) noexcept {
+    for (const DeviceRule& rule : kDeviceRules) {
+        if (!path.starts_with(rule.before)) continue;
+        const std::string_view name = path.substr(rule.before.size());
+        for (unsigned i = 0; i < device::kMaxDevices; ++i) {
+            const device::DeviceText text = rule.name(i);
+            if (!name.starts_with(text.view())) continue;
+            const std::string_view rest = name.substr(text.view().size());
+            if (!rest.empty() && !(rule.is_subtree && rest.front() == '/')) continue;
+            *number = i;
+            return rule.claim;
+        }
+    }
+    return Claim::kNone;
+}
 
 }  // namespace
 
@@ -129,8 +161,9 @@ bool has_parent_segment(const char* path) noexcept {
     return false;
 }
 
-Claim claim_of(std::string_view path) noexcept {
+Claim claim_of(std::string_view path, unsigned* device) noexcept {
     SOFTHCA_DEBUG_ASSERT(path.empty() || path.front() == '/');
+    if (const Claim claim = claim_of_device(path, device); claim != Claim::kNone) return claim;
     for (const Rule& rule : kRules) {
         if (!path.starts_with(rule.path)) {
             continue;

@@ -63,8 +63,13 @@ inline bool foreign_absolute(const char* path) noexcept {
     return !mentions_device(path);
 }
 
-// The claim on an absolute path without ".", ".." or empty segments. "" is the root.
-Claim claim_of(std::string_view path) noexcept;
+// The claim on an absolute path without ".", ".." or empty segments. "" is the root. If the path
+// names one of several devices, *device is set to its number.
+Claim claim_of(std::string_view path, unsigned* device) noexcept;
+inline Claim claim_of(std::string_view path) noexcept {
+    unsigned ignored = 0;
+    return claim_of(path, &ignored);
+}
 
 // Resolves `path` against `base` into `out`, segment by segment. `base` is absolute and normalised,
 // and ignored if `path` is absolute. Symbolic links stay, except in front of "..": there `real` is

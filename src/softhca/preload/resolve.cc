@@ -97,7 +97,10 @@ void Resolved::resolve(Follow follow) noexcept {
     if (walk(base.view(), path_, replace_links, &text_, &steps) != 0) {
         return;
     }
-    Claim claim = claim_of(text_.view());
+    Claim claim = claim_of(text_.view(), &number_);
+    // A name of ours that this fabric does not use: outside of the tree it is the host's.
+    if (number_ != 0 && join_root() != nullptr && number_ >= known_devices())
+        claim = claim == Claim::kDevice ? Claim::kTree : Claim::kNone;
     if (claim == Claim::kNone) {
         if (base_in_tree || steps.crossed_ours) {
             // The path leads out of the tree: the kernel would stay inside, or not find the way.

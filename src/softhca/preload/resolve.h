@@ -30,7 +30,7 @@ public:
     enum class Kind {
         kHost,     // the host's; directory() and path() may have been changed
         kTree,     // ours; path() is the file in the tree
-        kDevice,   // the character device; path() is the file that represents it in the tree
+        kDevice,   // a character device; path() is the file that represents it in the tree
         kManager,  // that of rdma_cm; as kDevice
         kError,    // the call fails with error()
     };
@@ -45,7 +45,8 @@ public:
     bool failed() const noexcept { return kind_ == Kind::kError; }
     bool device() const noexcept { return kind_ == Kind::kDevice || kind_ == Kind::kManager; }
     int error() const noexcept { return error_; }
-    int fail() const noexcept;  // sets errno, returns -1
+    unsigned number() const noexcept { return number_; }  // which device; 0 of that of rdma_cm
+    int fail() const noexcept;                            // sets errno, returns -1
 
     int directory() const noexcept { return directory_; }
     const char* path() const noexcept { return path_; }
@@ -56,6 +57,7 @@ private:
 
     Kind kind_ = Kind::kHost;
     int error_ = 0;
+    unsigned number_ = 0;
     int directory_;
     const char* path_;
     const TreeRoot* root_ = nullptr;

@@ -12,7 +12,9 @@
 
 #include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
+#include "softhca/base/options.h"
 #include "softhca/device/fabric.h"
+#include "softhca/device/port.h"
 #include "softhca/preload/process.h"
 
 namespace softhca::preload {
@@ -106,6 +108,12 @@ const TreeRoot* join_root() noexcept {
     joining = false;
     errno = saved_errno;
     return fabric == nullptr ? nullptr : learn(fabric->tree_path());
+}
+
+unsigned known_devices() noexcept {
+    device::Fabric* const fabric = device::Fabric::current();
+    return fabric != nullptr ? device::device_count(fabric->segment())
+                             : static_cast<unsigned>(options().devices);
 }
 
 bool tree_may_be_near() noexcept {

@@ -22,6 +22,9 @@ const TreeRoot* joined_root() noexcept;
 // reason), and the path counts as one that does not exist.
 const TreeRoot* join_root() noexcept;
 
+// How many devices the fabric has, or will have if this process is the first to join.
+unsigned known_devices() noexcept;
+
 // Whether a relative path may start inside the tree: this process has joined, or was started in the
 // tree.
 bool tree_may_be_near() noexcept;

@@ -53,20 +53,23 @@ private:
     const int fd_;
 };
 
-// The port's own addresses: that of its interface, and the link-local one that its GIDs show.
-bool is_of_port(const device::Segment& segment, const CmAddress& address) noexcept {
-    const device::Port port = device::port_of(segment);
-    if (address.family == AF_INET) {
-        const std::uint32_t own = htobe32(port.ipv4());
-        return std::memcmp(address.ip, &own, sizeof own) == 0;
-    }
-    std::uint8_t gid[16];
-    port.gid(1).copy_to(gid);
-    return port.is_ethernet() && std::memcmp(gid, address.ip, sizeof gid) == 0;
+device::IpAddress ip_of(const CmAddress& address) noexcept {
+    if (address.family != AF_INET) return device::ip_address(address.ip);
+    std::uint32_t number;
+    std::memcpy(&number, address.ip, sizeof number);
+    return device::ipv4_address(be32toh(number));
+}
+
+// The index of the device's port that has the address, or kNone.
+std::uint32_t find_device_port(const device::Segment& segment, const CmAddress& address) noexcept {
+    const device::IpAddress ip = ip_of(address);
+    for (unsigned index = 0; index < device::port_count(segment); ++index)
+        if (device::port_at(segment, index).has(ip)) return index;
+    return kNone;
 }
 
 CmAddress own_address(const device::Segment& segment, std::uint16_t family) noexcept {
-    const device::Port port = device::port_of(segment);
+    const device::Port port = device::port_at(segment, 0);
     CmAddress out{};
     out.family = family;
     if (family == AF_INET) {
@@ -155,7 +158,8 @@ bool is_same_host(const CmAddress& a, const CmAddress& b) noexcept {
 }
 
 bool is_of_fabric(Locked& connections, const CmAddress& address) noexcept {
-    if (is_any(address) || is_loopback(address) || is_of_port(connections.segment(), address) ||
+    if (is_any(address) || is_loopback(address) ||
+        find_device_port(connections.segment(), address) != kNone ||
         Question(address.family).may_bind([&] {
             CmAddress host = address;
             host.port = 0;
@@ -170,9 +174,17 @@ bool is_of_fabric(Locked& connections, const CmAddress& address) noexcept {
     return found;
 }
 
+unsigned device_port_of(const device::Segment& segment, const CmAddress& address) noexcept {
+    const std::uint32_t index = find_device_port(segment, address);
+    return index == kNone ? 0 : index;
+}
+
 CmAddress source_towards(const device::Segment& segment, const CmAddress& destination) noexcept {
     CmAddress source = destination;
+    // An address of this host is reached from itself. The host does not know those of the ports
+    // behind the first; the first is reached by any address of the host.
     if (!is_loopback(destination) && !is_any(destination) &&
+        device_port_of(segment, destination) == 0 &&
         !Question(destination.family).source_towards(destination, &source) &&
         is_multicast(destination))
         source = own_address(segment, destination.family);
@@ -217,6 +229,7 @@ int bind(Locked& connections, CmId& id, const CmAddress& address) noexcept {
         if (tried == kPorts) return EADDRNOTAVAIL;
     }
     id.source = wanted;
+    id.source_port = device_port_of(connections.segment(), wanted);
     id.state = CmState::kBound;
     // cma_any_addr(): the loopback address, too, belongs to no device until it is resolved.
     id.has_device = !is_any(wanted) && !is_loopback(wanted);
@@ -241,9 +254,8 @@ CmId* find_listener(Locked& connections, std::uint32_t port_space,
     return exact != nullptr ? exact : wild;
 }
 
-unsigned gid_index_of(const device::Segment& segment, const CmAddress& address) noexcept {
-    if (!device::port_of(segment).is_ethernet()) return 0;
-    return address.family == AF_INET6 ? 1 : 3;  // RoCE v2, which cma.c takes since Linux 4.13
+unsigned gid_index_of(const device::Port& port, const CmAddress& address) noexcept {
+    return port.gid_index_for(ip_of(address));
 }
 
 }  // namespace softhca::rdmacm

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "softhca/device/port.h"
 #include "softhca/rdmacm/locked.h"
 
 namespace softhca::rdmacm {
@@ -22,11 +23,13 @@ bool is_any(const CmAddress& address) noexcept;  // the wildcard of its family
 bool is_loopback(const CmAddress& address) noexcept;
 bool is_multicast(const CmAddress& address) noexcept;
 bool is_same_host(const CmAddress& a, const CmAddress& b) noexcept;  // the port makes no difference
-// Whether programs of this host, or of the fabric, have that address: one of an interface, or of
-// the device's port.
+// Whether programs of this host, or of the fabric, have that address: one of an interface, or of a
+// device's port.
 bool is_of_fabric(Locked& connections, const CmAddress& address) noexcept;
+// The index of the device's port that has the address: the first one for all that are no port's.
+unsigned device_port_of(const device::Segment& segment, const CmAddress& address) noexcept;
 // The address that a program of this host has towards that one. Its port is 0. Towards a multicast
-// group to which this host has no route, it is that of the device's port.
+// group to which this host has no route, it is that of the first device's port.
 CmAddress source_towards(const device::Segment& segment, const CmAddress& destination) noexcept;
 
 // Gives the id that address. With port 0 it gets a free one. Returns 0, EADDRNOTAVAIL or
@@ -40,7 +43,7 @@ CmId* find_listener(Locked& connections, std::uint32_t port_space,
 int check_port(Locked& connections, const CmId& id, const CmAddress& address,
                bool may_share) noexcept;
 
-// The entry of the port's GID table that stands for the address.
-unsigned gid_index_of(const device::Segment& segment, const CmAddress& address) noexcept;
+// The entry of that port's GID table that stands for the address.
+unsigned gid_index_of(const device::Port& port, const CmAddress& address) noexcept;
 
 }  // namespace softhca::rdmacm

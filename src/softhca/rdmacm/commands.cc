@@ -112,9 +112,11 @@ int resolve(Locked& connections, CmId& id, const CmAddress* source,
         const std::uint16_t port = id.source.port;
         id.source = source_towards(connections.segment(), destination);
         id.source.port = port;
+        id.source_port = device_port_of(connections.segment(), id.source);
     }
     id.destination = destination;
     if (is_any(destination)) std::memcpy(id.destination.ip, id.source.ip, sizeof id.source.ip);
+    id.destination_port = device_port_of(connections.segment(), id.destination);
     id.has_device = 1;
     id.state = CmState::kResolved;
     tell(connections, id, Event::kAddressResolved);

@@ -79,6 +79,11 @@ void part(CmId& id) noexcept {
     id.has_communicated = 0;
 }
 
+bool has_links(const device::Segment& segment, const CmId& id) noexcept {
+    return device::port_at(segment, id.source_port).is_up() &&
+           device::port_at(segment, id.destination_port).is_up();
+}
+
 // A program learns nothing of an id that it does not know yet (ucma_event_handler).
 bool push(Locked& connections, CmId& id, const rdma_ucm_event_resp& event) noexcept {
     return id.uid == 0 || connections.push(id, event);
@@ -138,6 +143,8 @@ int request(Locked& connections, CmId& id, CmId& listener, const void* data,
     made->qp_type = listener.qp_type;
     made->source = id.destination;
     made->destination = id.source;
+    made->source_port = id.destination_port;
+    made->destination_port = id.source_port;
     made->traffic_class = listener.traffic_class;
     made->own.psn = random_psn();
     made->own.qkey = kDefaultQkey;
@@ -198,6 +205,13 @@ int connect(Locked& connections, CmId& id, const rdma_ucm_conn_param& wanted,
     if (wanted.private_data_len > most) return EINVAL;
     take_wanted(id.own, wanted, ece);
     id.own.psn = random_psn();
+    if (!has_links(connections.segment(), id)) {
+        // No answer comes. The kernel repeats its request for a minute before it says so
+        // (cma_ib_handler, IB_CM_REQ_ERROR).
+        id.state = CmState::kDisconnected;
+        tell(connections, id, Event::kUnreachable, -ETIMEDOUT);
+        return 0;
+    }
     CmId* const listener = find_listener(connections, id.port_space, id.destination);
     id.state = CmState::kRequested;
     const int refused = listener == nullptr ? is_datagram(id) ? kNoService : kInvalidService

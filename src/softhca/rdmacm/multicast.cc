@@ -72,10 +72,10 @@ int check_for_ethernet(const CmAddress& address) noexcept {
 
 }  // namespace
 
-void group_gid(const device::Segment& segment, const CmAddress& address, bool by_rdma_cm,
+void group_gid(const device::Port& port, const CmAddress& address, bool by_rdma_cm,
                std::uint8_t* gid) noexcept {
     std::memset(gid, 0, 16);
-    const bool ethernet = device::port_of(segment).is_ethernet();
+    const bool ethernet = port.is_ethernet();
     if (is_assigned_gid(address) || (ethernet && address.family == AF_INET6)) {
         std::memcpy(gid, address.ip, 16);
     } else if (ethernet) {
@@ -96,7 +96,8 @@ int join(Locked& connections, CmId& id, const CmAddress& address, std::uint64_t 
         (id.state != CmState::kBound && id.state != CmState::kResolved))
         return EINVAL;
     device::Segment& segment = connections.segment();
-    const bool ethernet = device::port_of(segment).is_ethernet();
+    const device::Port port = device::port_at(segment, id.source_port);
+    const bool ethernet = port.is_ethernet();
     if (ethernet)
         if (const int error = check_for_ethernet(address)) return error;
     CmGroup* const group = connections.make_group(id);
@@ -110,12 +111,12 @@ int join(Locked& connections, CmId& id, const CmAddress& address, std::uint64_t 
     event.param.ud.qkey = kDefaultQkey;
     ib_uverbs_ah_attr& path = event.param.ud.ah_attr;
     path.is_global = 1;
-    path.port_num = 1;
+    path.port_num = static_cast<std::uint8_t>(port.number());
     if (is_any(address))
         assign_gid(segment, path.grh.dgid);
     else
-        group_gid(segment, address, id.port_space == RDMA_PS_UDP, path.grh.dgid);
-    path.grh.sgid_index = static_cast<std::uint8_t>(gid_index_of(segment, id.source));
+        group_gid(port, address, id.port_space == RDMA_PS_UDP, path.grh.dgid);
+    path.grh.sgid_index = static_cast<std::uint8_t>(gid_index_of(port, id.source));
     if (ethernet)
         path.grh.hop_limit = kGroupHops;
     else

@@ -6,13 +6,14 @@
 
 #include <cstdint>
 
+#include "softhca/device/port.h"
 #include "softhca/rdmacm/locked.h"
 
 namespace softhca::rdmacm {
 
 // The GID (16 bytes) of the group that the address stands for. by_rdma_cm: as rdma_cm's own groups,
 // which differ from those of IPoIB (cma_set_mgid, cma_iboe_set_mgid).
-void group_gid(const device::Segment& segment, const CmAddress& address, bool by_rdma_cm,
+void group_gid(const device::Port& port, const CmAddress& address, bool by_rdma_cm,
                std::uint8_t* gid) noexcept;
 
 struct Command;

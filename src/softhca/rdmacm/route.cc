@@ -21,14 +21,19 @@ constexpr std::uint8_t kRate = 16;            // IB_RATE_200_GBPS, that of the p
 constexpr std::uint8_t kPacketLifeTime = 16;  // CMA_IBOE_PACKET_LIFETIME - 2; 4.096 us << it
 constexpr std::uint8_t kAckTimeout = 17;
 constexpr std::uint8_t kHops = 64;
-constexpr std::uint8_t kPort = 1;
 constexpr std::uint32_t kPathFlags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
-constexpr std::uint32_t kDeviceIndex = 0;  // as the RDMA netlink has it
 
-void gid_of(const device::Segment& segment, const CmAddress& address, std::uint8_t* gid) noexcept {
+device::Port source_port(const device::Segment& segment, const CmId& id) noexcept {
+    return device::port_at(segment, id.source_port);
+}
+device::Port destination_port(const device::Segment& segment, const CmId& id) noexcept {
+    return device::port_at(segment, id.destination_port);
+}
+
+void gid_of(const device::Port& port, const CmAddress& address, std::uint8_t* gid) noexcept {
     // As the hardware address of a resolved group (ip_ib_mc_map), or rdma_ip2gid.
-    if (is_multicast(address)) return group_gid(segment, address, false, gid);
-    device::port_of(segment).gid(gid_index_of(segment, address)).copy_to(gid);
+    if (is_multicast(address)) return group_gid(port, address, false, gid);
+    port.gid(gid_index_of(port, address)).copy_to(gid);
 }
 
 bool has_path(const CmId& id) noexcept {
@@ -45,12 +50,12 @@ struct AddressOfGid {
 };
 static_assert(sizeof(AddressOfGid) == 48);
 
-AddressOfGid address_of_gid(const device::Segment& segment, const CmId& id,
+AddressOfGid address_of_gid(const device::Port& port, const CmId& id,
                             const CmAddress& address) noexcept {
     AddressOfGid out{};
     out.family = 27;
     out.pkey = htobe16(device::kDefaultPkey);
-    gid_of(segment, address, out.gid);
+    gid_of(port, address, out.gid);
     out.service = htobe64(std::uint64_t{id.port_space} << 16 | be16toh(address.port));
     out.service_mask = ~0ULL;
     return out;
@@ -66,14 +71,15 @@ std::uint32_t random_psn() noexcept {
 }
 
 ib_uverbs_ah_attr path_to(const device::Segment& segment, const CmId& id) noexcept {
-    const device::Port port = device::port_of(segment);
+    const device::Port port = source_port(segment, id);
+    const device::Port there = destination_port(segment, id);
     ib_uverbs_ah_attr path{};
-    path.dlid = port.lid();
-    path.port_num = kPort;
+    path.dlid = there.lid();
+    path.port_num = static_cast<std::uint8_t>(port.number());
     if (port.is_ethernet()) {
         path.is_global = 1;
-        gid_of(segment, id.destination, path.grh.dgid);
-        path.grh.sgid_index = static_cast<std::uint8_t>(gid_index_of(segment, id.destination));
+        gid_of(there, id.destination, path.grh.dgid);
+        path.grh.sgid_index = static_cast<std::uint8_t>(gid_index_of(port, id.source));
         path.grh.hop_limit = kHops;
         path.grh.traffic_class = static_cast<std::uint8_t>(id.traffic_class);
     }
@@ -84,18 +90,20 @@ rdma_ucm_query_route_resp route_of(const device::Segment& segment, const CmId& i
     rdma_ucm_query_route_resp out{};
     write_address(id.source, &out.src_addr);
     write_address(id.destination, &out.dst_addr);
-    out.ibdev_index = kDeviceIndex;
+    const device::Port port = source_port(segment, id);
+    const device::Port there = destination_port(segment, id);
+    out.ibdev_index = port.device();
     if (!id.has_device) return out;
-    out.node_guid = htobe64(segment.node_guid);
-    out.port_num = kPort;
+    out.node_guid = htobe64(port.node_guid());
+    out.port_num = static_cast<std::uint8_t>(port.number());
     ib_user_path_rec& path = out.ib_route[0];
-    gid_of(segment, id.source, path.sgid);
-    if (id.destination.family != 0) gid_of(segment, id.destination, path.dgid);
+    gid_of(port, id.source, path.sgid);
+    if (id.destination.family != 0) gid_of(there, id.destination, path.dgid);
     path.pkey = htobe16(device::kDefaultPkey);
     if (!has_path(id)) return out;
-    const device::Port port = device::port_of(segment);
     out.num_paths = 1;
-    path.slid = path.dlid = htobe16(port.lid());
+    path.slid = htobe16(port.lid());
+    path.dlid = htobe16(there.lid());
     path.reversible = 1;
     path.mtu = port.active_mtu();
     path.hop_limit = port.is_ethernet() ? kHops : 0;
@@ -111,10 +119,11 @@ rdma_ucm_query_addr_resp addresses_of(const device::Segment& segment, const CmId
     rdma_ucm_query_addr_resp out{};
     out.src_size = static_cast<std::uint16_t>(write_address(id.source, &out.src_addr));
     out.dst_size = static_cast<std::uint16_t>(write_address(id.destination, &out.dst_addr));
-    out.ibdev_index = kDeviceIndex;
+    const device::Port port = source_port(segment, id);
+    out.ibdev_index = port.device();
     if (!id.has_device) return out;
-    out.node_guid = htobe64(segment.node_guid);
-    out.port_num = kPort;
+    out.node_guid = htobe64(port.node_guid());
+    out.port_num = static_cast<std::uint8_t>(port.number());
     out.pkey = device::kDefaultPkey;
     return out;
 }
@@ -123,8 +132,8 @@ rdma_ucm_query_addr_resp gids_of(const device::Segment& segment, const CmId& id)
     rdma_ucm_query_addr_resp out = addresses_of(segment, id);
     std::memset(&out.src_addr, 0, sizeof out.src_addr);
     std::memset(&out.dst_addr, 0, sizeof out.dst_addr);
-    AddressOfGid source = address_of_gid(segment, id, id.source);
-    AddressOfGid destination = address_of_gid(segment, id, id.destination);
+    AddressOfGid source = address_of_gid(source_port(segment, id), id, id.source);
+    AddressOfGid destination = address_of_gid(destination_port(segment, id), id, id.destination);
     if (!id.has_device) std::memset(source.gid, 0, sizeof source.gid);
     if (id.destination.family == 0) std::memset(destination.gid, 0, sizeof destination.gid);
     std::memcpy(&out.src_addr, &source, sizeof source);
@@ -166,7 +175,7 @@ int qp_attributes(const device::Segment& segment, const CmId& id, std::uint32_t 
     const bool is_asked = id.state >= CmState::kRequested;
     if (state == IBV_QPS_INIT) {
         out->qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-        out->port_num = kPort;
+        out->port_num = static_cast<std::uint8_t>(source_port(segment, id).number());
         if (datagram) {
             out->qp_attr_mask |= IBV_QP_QKEY;
             out->qkey = kDefaultQkey;
@@ -190,7 +199,7 @@ int qp_attributes(const device::Segment& segment, const CmId& id, std::uint32_t 
         out->qp_attr_mask =
             IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
         out->ah_attr = path_to(segment, id);
-        out->path_mtu = device::port_of(segment).active_mtu();
+        out->path_mtu = source_port(segment, id).active_mtu();
         out->dest_qp_num = id.remote.qp_number;
         out->rq_psn = id.own.psn;
         if (responds) {

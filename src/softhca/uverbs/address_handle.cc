@@ -18,9 +18,25 @@ namespace softhca::uverbs {
 
 namespace {
 
-int check(const device::Port& port, const ib_uverbs_ah_attr& attr) noexcept {
-    if (attr.port_num != 1 || attr.grh.sgid_index >= device::kGidTableLength) return EINVAL;
-    return port.can_send(attr.is_global, attr.grh.sgid_index) ? 0 : EINVAL;
+int check(const Command& command, const ib_uverbs_ah_attr& attr) noexcept {
+    if (!device::has_port(command.segment(), attr.port_num) ||
+        attr.grh.sgid_index >= device::kGidTableLength)
+        return EINVAL;
+    return device::port_of(command.segment(), command.context.device, attr.port_num)
+                   .can_send(attr.is_global, attr.grh.sgid_index)
+               ? 0
+               : EINVAL;
+}
+
+// The MAC address of a GID. One that is on no port has none, and the kernel would fail to resolve
+// it. It gets the sender's own, and messages to it are lost.
+std::array<std::uint8_t, 6> mac_of(const Command& command, const ib_uverbs_ah_attr& attr) noexcept {
+    const device::Segment& segment = command.segment();
+    const device::Port own = device::port_of(segment, command.context.device, attr.port_num);
+    const std::uint16_t path =
+        device::path_to_gid(segment, own.gid(attr.grh.sgid_index), attr.grh.dgid);
+    return path == 0 ? own.mac()
+                     : device::port_at(segment, path - unsigned{device::kFirstLid}).mac();
 }
 
 }  // namespace
@@ -31,8 +47,7 @@ int create_ah(Command& command) noexcept {
     if (!device::find_own(command.segment().pds, command.fabric(), command.context.record,
                           request.pd_handle))
         return EINVAL;
-    const device::Port port = device::port_of(command.segment());
-    if (const int error = check(port, request.attr)) return error;
+    if (const int error = check(command, request.attr)) return error;
     ib_uverbs_create_ah_resp out{};
     {
         const std::lock_guard guard(command.context.mutex);
@@ -49,9 +64,7 @@ int create_ah(Command& command) noexcept {
     if (!error) {
         mlx5_ib_create_ah_resp driver{};
         driver.response_length = sizeof driver;
-        // A GID that is not on this port has no known MAC address, and the kernel would fail to
-        // resolve it. Messages to it are lost.
-        const auto mac = port.mac();
+        const auto mac = mac_of(command, request.attr);
         std::copy(mac.begin(), mac.end(), driver.dmac);
         error = command.driver_respond(driver);
     }

@@ -12,6 +12,7 @@
 #include "softhca/base/log.h"
 #include "softhca/base/options.h"
 #include "softhca/device/epoch.h"
+#include "softhca/device/port.h"
 #include "softhca/device/reclaim.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/driver_locks.h"
@@ -58,7 +59,8 @@ void fill_context_response(const DeviceContext& context,
     driver.max_send_wqebb = device::kMaxSendWqebb;
     driver.max_recv_wr = device::kMaxQpWr;
     driver.max_srq_recv_wr = device::kMaxSrqWr;
-    driver.num_ports = 1;
+    driver.num_ports =
+        static_cast<std::uint16_t>(device::ports_of_device(context.fabric->segment()));
     driver.response_length = sizeof driver;
     driver.cqe_version = context.cqe_version;
     driver.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH;
@@ -103,6 +105,7 @@ int get_context(Command& command) noexcept {
         return ENOMEM;
     }
     record->head.context = index;
+    record->device = context.device;
     record->async_channel = channel;
     record->async_generation = command.segment().channels[channel].head.generation;
     context.record = index;
@@ -186,6 +189,7 @@ int give_record(DeviceContext& context) noexcept {
     if (!record) return ENOMEM;
     SOFTHCA_ASSERT(context.inherited && index < device::kMaxContexts);
     record->head.context = index;
+    record->device = context.device;
     record->async_channel = kNone;  // it has no objects that could raise events
     context.record = index;
     device::publish(record->head);

@@ -42,7 +42,8 @@ struct FirmwareObject {
 
 struct DeviceContext {
     device::Fabric* fabric = nullptr;
-    ino_t inode = 0;  // of the command descriptor's file
+    unsigned device = 0;  // which of the fabric's
+    ino_t inode = 0;      // of the command descriptor's file
     dev_t file_system = 0;
     std::uint32_t record = device::kNone;  // index in Segment.contexts; kNone before GET_CONTEXT
     std::uint32_t async_channel = device::kNone;

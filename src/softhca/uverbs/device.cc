@@ -22,6 +22,7 @@
 #include "softhca/device/memory/fork.h"
 #include "softhca/device/own_memory.h"
 #include "softhca/device/peers.h"
+#include "softhca/device/port.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/driver_locks.h"
 #include "softhca/engine/events.h"
@@ -58,6 +59,7 @@ Contexts& contexts() {  // under contexts_mutex()
 struct Inherited {
     ino_t inode;
     dev_t file_system;
+    unsigned device;
 };
 std::vector<Inherited>& inherited() {  // under contexts_mutex()
     static auto* list = new std::vector<Inherited>;
@@ -93,7 +95,7 @@ void after_fork_child() {
     for (auto& [fd, context] : contexts()) {
         flag(fd, false);
         if (context->record != kNone || context->inherited) {
-            inherited().push_back({context->inode, context->file_system});
+            inherited().push_back({context->inode, context->file_system, context->device});
             g_inherited.store(true);
         }
         // The context is kept, because another thread of the parent may have been changing it.
@@ -146,14 +148,19 @@ std::vector<int> duplicates(int fd, const DeviceContext& context) noexcept {
 
 }  // namespace
 
-int open_device(int) noexcept {
+int open_device(unsigned device) noexcept {
     once();
     Fabric* fabric = Fabric::attach();
     if (!fabric) {
         errno = ENODEV;
         return -1;
     }
-    const int fd = libc::memfd_create("softhca-uverbs0", MFD_CLOEXEC);
+    if (device >= device::device_count(fabric->segment())) {
+        errno = ENOENT;
+        return -1;
+    }
+    const int fd =
+        libc::memfd_create(device::DeviceText("softhca-uverbs", device).c_str(), MFD_CLOEXEC);
     if (fd < 0) return -1;
     struct stat st {};
     if (libc::ftruncate(fd, static_cast<off_t>(command_fd_bytes())) != 0 ||
@@ -165,6 +172,7 @@ int open_device(int) noexcept {
     }
     auto context = std::make_shared<DeviceContext>();
     context->fabric = fabric;
+    context->device = device;
     context->inode = st.st_ino;
     context->file_system = st.st_dev;
     std::lock_guard<std::mutex> guard(contexts_mutex());
@@ -204,6 +212,7 @@ std::shared_ptr<DeviceContext> find_context(int fd) noexcept {
         auto found = std::make_shared<DeviceContext>();
         found->inode = file.inode;
         found->file_system = file.file_system;
+        found->device = file.device;
         found->inherited = true;
         contexts()[fd] = found;
         count_contexts();
@@ -216,6 +225,11 @@ std::shared_ptr<DeviceContext> find_context(int fd) noexcept {
 bool adopt(int fd) noexcept {
     return (g_open.load(std::memory_order_acquire) != 0 || g_inherited.load()) &&
            find_context(fd) != nullptr;
+}
+
+unsigned device_of(int fd) noexcept {
+    const std::shared_ptr<DeviceContext> context = find_context(fd);
+    return context ? context->device : 0;
 }
 
 int descriptor_of(const DeviceContext& context) noexcept {

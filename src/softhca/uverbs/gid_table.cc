@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // UVERBS_METHOD_QUERY_GID_TABLE and _ENTRY (uverbs_std_types_device.c of the kernel): the used
-// entries of the port's GID table. Libraries that lack these methods read sysfs instead.
+// entries of the ports' GID tables. Libraries that lack these methods read sysfs instead.
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_ioctl_verbs.h>
 
@@ -22,7 +22,7 @@ ib_uverbs_gid_entry described(const device::Port& port, std::uint32_t index) noe
     ib_uverbs_gid_entry out{};
     entry.copy_to(reinterpret_cast<std::uint8_t*>(out.gid));
     out.gid_index = index;
-    out.port_num = 1;
+    out.port_num = port.number();
     out.gid_type = !port.is_ethernet()                  ? IB_UVERBS_GID_TYPE_IB
                    : entry.type == device::GidType::kV2 ? IB_UVERBS_GID_TYPE_ROCE_V2
                                                         : IB_UVERBS_GID_TYPE_ROCE_V1;
@@ -46,8 +46,9 @@ int query_gid_entry(DeviceContext& context, const Attributes& attributes) noexce
     if (!error) error = attributes.value(UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, &index);
     if (!error) error = check_flags(attributes, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS);
     if (error) return error;
-    if (port_number != 1 || index >= device::kGidTableLength) return EINVAL;
-    const device::Port port = device::port_of(context.fabric->segment());
+    const device::Segment& segment = context.fabric->segment();
+    if (!device::has_port(segment, port_number) || index >= device::kGidTableLength) return EINVAL;
+    const device::Port port = device::port_of(segment, context.device, port_number);
     if (port.gid(static_cast<unsigned>(index)).type == device::GidType::kNone) return ENODATA;
     return attributes.put(UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY,
                           described(port, static_cast<std::uint32_t>(index)));
@@ -60,17 +61,20 @@ int query_gid_table(DeviceContext& context, const Attributes& attributes) noexce
     if (error) return error;
     const Buffer entries = attributes.output(UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES);
     if (!entry_bytes || entries.length % entry_bytes) return EINVAL;
-    const device::Port port = device::port_of(context.fabric->segment());
+    const device::Segment& segment = context.fabric->segment();
     std::uint64_t found = 0;
-    for (std::uint32_t i = 0; i < device::kGidTableLength; ++i) {
-        if (port.gid(i).type == device::GidType::kNone) continue;
-        if (found == entries.length / entry_bytes) return EINVAL;  // no room for all
-        const ib_uverbs_gid_entry entry = described(port, i);
-        if (copy_out(entries.address + found * entry_bytes, &entry,
-                     std::min<std::size_t>(entry_bytes, sizeof entry)))
-            return EFAULT;
-        ++found;
-        SOFTHCA_ASSERT(found * entry_bytes <= entries.length);
+    for (std::uint32_t number = 1; number <= device::ports_of_device(segment); ++number) {
+        const device::Port port = device::port_of(segment, context.device, number);
+        for (std::uint32_t i = 0; i < device::kGidTableLength; ++i) {
+            if (port.gid(i).type == device::GidType::kNone) continue;
+            if (found == entries.length / entry_bytes) return EINVAL;  // no room for all
+            const ib_uverbs_gid_entry entry = described(port, i);
+            if (copy_out(entries.address + found * entry_bytes, &entry,
+                         std::min<std::size_t>(entry_bytes, sizeof entry)))
+                return EFAULT;
+            ++found;
+            SOFTHCA_ASSERT(found * entry_bytes <= entries.length);
+        }
     }
     return attributes.put(UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, found);
 }

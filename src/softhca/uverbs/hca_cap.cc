@@ -64,13 +64,13 @@ void fill_sizes(Structure& out) noexcept {
     out.set({0x9c, 0, 32}, static_cast<std::uint32_t>(kClockKhz), kBlock);  // device_frequency_khz
 }
 
-void fill_port(Structure& out, const device::Port& port) noexcept {
+void fill_port(Structure& out, const device::Port& port, unsigned ports) noexcept {
     // gid_table_size and pkey_table_size: 8 and 128 times a power of two.
     static_assert(device::kGidTableLength == 8);
     out.set({0x30, 16, 16}, log2_of(port.pkey_table_length() / 128 + 1), kBlock);
     out.set({0x34, 11, 5}, 16, kBlock);                          // local_ca_ack_delay
     out.set({0x34, 22, 2}, port.is_ethernet() ? 1 : 0, kBlock);  // port_type
-    out.set({0x34, 24, 8}, device::kPorts, kBlock);              // num_ports
+    out.set({0x34, 24, 8}, ports, kBlock);                       // num_ports
     out.set({0x38, 3, 5}, kLogMaxMessage, kBlock);               // log_max_msg
     out.set({0x3c, 28, 4}, 1, kBlock);                           // cqe_version
     out.set({0x40, 29, 1}, port.is_ethernet(), kBlock);          // roce
@@ -136,7 +136,8 @@ Status query_hca_cap(DeviceContext& context, const Structure& in, Structure& out
     switch (static_cast<CapabilityKind>(in.get(prm::kOpMod) >> 1)) {
         case CapabilityKind::kGeneral:
             fill_sizes(out);
-            fill_port(out, device::port_of(context.fabric->segment()));
+            fill_port(out, device::port_of(context.fabric->segment(), context.device, 1),
+                      device::ports_of_device(context.fabric->segment()));
             fill_features(out);
             return Status::kOk;
         case CapabilityKind::kPaging:

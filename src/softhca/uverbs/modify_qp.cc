@@ -45,15 +45,21 @@ QueuePair* find_qp(Command& command, std::uint32_t handle, std::uint32_t* index)
     return &table[target];
 }
 
+// The port that the QP has after the change. An address vector has to name the same one (modify_qp
+// of uverbs_cmd.c). 0: the change names none that the device has, or two.
+std::uint8_t port_after(const device::Segment& segment, const QpAttributes& attr,
+                        const ib_uverbs_modify_qp& m) noexcept {
+    if ((m.attr_mask & (IBV_QP_PORT | IBV_QP_AV)) == 0) return attr.port != 0 ? attr.port : 1;
+    const std::uint8_t own = m.attr_mask & IBV_QP_PORT ? m.port_num : attr.port;
+    if ((m.attr_mask & IBV_QP_AV) && m.dest.port_num != own) return 0;
+    return device::has_port(segment, own) ? own : 0;
+}
+
 int check_values(const device::Port& port, const ib_uverbs_modify_qp& m) noexcept {
     const std::uint32_t mask = m.attr_mask;
     if (mask & IBV_QP_ALT_PATH)
         return missing(EOPNOTSUPP, "alternate paths (automatic path migration)");
-    if ((mask & IBV_QP_PORT) && m.port_num != 1) return EINVAL;
-    if (mask & IBV_QP_AV) {
-        if (m.dest.port_num != 1) return EINVAL;
-        if (!port.can_send(m.dest.is_global, m.dest.sgid_index)) return EINVAL;
-    }
+    if ((mask & IBV_QP_AV) && !port.can_send(m.dest.is_global, m.dest.sgid_index)) return EINVAL;
     if ((mask & IBV_QP_PKEY_INDEX) && m.pkey_index >= port.pkey_table_length()) return EINVAL;
     if ((mask & IBV_QP_PATH_MTU) && (m.path_mtu < IBV_MTU_256 || m.path_mtu > IBV_MTU_4096))
         return EINVAL;
@@ -72,13 +78,16 @@ int check_values(const device::Port& port, const ib_uverbs_modify_qp& m) noexcep
     return 0;
 }
 
-void apply(const device::Port& port, const ib_uverbs_modify_qp& m, QpAttributes& attr) noexcept {
+// On Ethernet the path follows from the GIDs of this moment: a QP keeps it, whatever becomes of
+// them.
+void apply(const device::Segment& segment, const device::Port& port, const ib_uverbs_modify_qp& m,
+           QpAttributes& attr) noexcept {
     const std::uint32_t mask = m.attr_mask;
     if (mask & IBV_QP_AV) {
-        // On Ethernet the LID stores whether the destination GID belongs to the port.
-        attr.dlid = !port.is_ethernet()                            ? m.dest.dlid
-                    : port.reaches(m.dest.sgid_index, m.dest.dgid) ? device::kLid
-                                                                   : 0;
+        attr.given_dlid = port.is_ethernet() ? 0 : m.dest.dlid;
+        attr.dlid = port.is_ethernet()
+                        ? device::path_to_gid(segment, port.gid(m.dest.sgid_index), m.dest.dgid)
+                        : device::path_to_lid(segment, m.dest.dlid, m.dest.is_global, m.dest.dgid);
         attr.sl = m.dest.sl;
         attr.src_path_bits = m.dest.src_path_bits;
         attr.static_rate = m.dest.static_rate;
@@ -96,7 +105,10 @@ void apply(const device::Port& port, const ib_uverbs_modify_qp& m, QpAttributes&
     if (mask & IBV_QP_SQ_PSN) attr.sq_psn = m.sq_psn & kQpnMask;
     if (mask & IBV_QP_DEST_QPN) attr.dest_qpn = m.dest_qp_num;
     if (mask & IBV_QP_PKEY_INDEX) attr.pkey_index = m.pkey_index;
-    if (mask & IBV_QP_PORT) attr.port = m.port_num;
+    if (mask & IBV_QP_PORT) {
+        attr.port = m.port_num;
+        attr.lid = port.path();
+    }
     if (mask & IBV_QP_PATH_MTU) attr.path_mtu = m.path_mtu;
     if (mask & IBV_QP_MAX_QP_RD_ATOMIC) attr.max_rd_atomic = m.max_rd_atomic;
     if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) attr.max_dest_rd_atomic = m.max_dest_rd_atomic;
@@ -177,7 +189,10 @@ int modify(Command& command, const ib_uverbs_modify_qp& given) noexcept {
     if ((m.attr_mask & IBV_QP_CUR_STATE) && m.cur_qp_state != from) return EINVAL;
     const std::uint32_t to = m.attr_mask & IBV_QP_STATE ? m.qp_state : from;
     if (!qp_change_allowed(qp->type, from, to, m.attr_mask)) return EINVAL;
-    const device::Port port = device::port_of(command.segment());
+    const device::Segment& segment = command.segment();
+    const std::uint8_t number = port_after(segment, qp->attr, m);
+    if (!device::has_port(segment, number)) return EINVAL;
+    const device::Port port = device::port_of(segment, command.context.device, number);
     if (const int error = check_values(port, m)) return error;
     if (to == IBV_QPS_RESET) {
         reset(command, *qp, index);
@@ -185,7 +200,7 @@ int modify(Command& command, const ib_uverbs_modify_qp& given) noexcept {
     }
     engine::LocalQp* local = engine::g_local_qps[index].load(std::memory_order_acquire);
     if (local) local->run_lock.lock();
-    apply(port, m, qp->attr);
+    apply(segment, port, m, qp->attr);
     if (local) local->run_lock.unlock();
     return enter(command, *qp, index, from, to);
 }
@@ -227,7 +242,7 @@ int query_qp(Command& command) noexcept {
     if (!qp) return EINVAL;
     const QpAttributes& attr = qp->attr;
     ib_uverbs_query_qp_resp out{};
-    out.dest.dlid = device::port_of(command.segment()).is_ethernet() ? 0 : attr.dlid;
+    out.dest.dlid = attr.given_dlid;
     out.dest.sl = attr.sl;
     out.dest.src_path_bits = attr.src_path_bits;
     out.dest.static_rate = attr.static_rate;

@@ -13,7 +13,7 @@ namespace {
 
 // On Ethernet the LID has no meaning (is_valid_mcast_lid of the kernel).
 bool fits_port(Command& command, std::uint16_t lid) noexcept {
-    return device::port_of(command.segment()).is_ethernet() || device::is_multicast_lid(lid);
+    return device::has_ethernet(command.segment()) || device::is_multicast_lid(lid);
 }
 
 device::QueuePair* find_qp(Command& command, std::uint32_t handle) noexcept {

@@ -17,12 +17,13 @@ namespace {
 
 using namespace softhca::device;
 
-ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept {
+ib_uverbs_query_device_resp device_attributes(const Command& command) noexcept {
+    const Port first = port_of(command.segment(), command.context.device, 1);
     ib_uverbs_query_device_resp out{};
     out.fw_ver =
         std::uint64_t{kFirmwareMajor} << 32 | std::uint64_t{kFirmwareMinor} << 16 | kFirmwareSub;
-    out.node_guid = htobe64(node_guid);
-    out.sys_image_guid = htobe64(node_guid);
+    out.node_guid = htobe64(first.node_guid());
+    out.sys_image_guid = htobe64(first.node_guid());
     out.max_mr_size = ~0ull;
     out.page_size_cap = 0xfffffffffffff000ull;
     out.vendor_id = kVendorOui;
@@ -55,7 +56,7 @@ ib_uverbs_query_device_resp device_attributes(std::uint64_t node_guid) noexcept 
     out.max_srq_sge = most_srq_sges();
     out.max_pkeys = kPkeyTableLength;
     out.local_ca_ack_delay = 16;
-    out.phys_port_cnt = kPorts;
+    out.phys_port_cnt = static_cast<std::uint8_t>(ports_of_device(command.segment()));
     return out;
 }
 
@@ -75,13 +76,12 @@ ib_uverbs_odp_caps paging_capabilities() noexcept {
 }  // namespace
 
 int query_device(Command& command) noexcept {
-    const std::uint64_t node_guid = command.fabric().segment().node_guid;
-    if (!command.extended) return command.respond(device_attributes(node_guid));
+    if (!command.extended) return command.respond(device_attributes(command));
     ib_uverbs_ex_query_device request;
     if (const int error = command.request(request)) return error;
     if (request.comp_mask || request.reserved) return EINVAL;
     ib_uverbs_ex_query_device_resp out{};
-    out.base = device_attributes(node_guid);
+    out.base = device_attributes(command);
     out.response_length = sizeof out;
     out.timestamp_mask = ~0ull;
     out.hca_core_clock = kClockKhz;
@@ -106,8 +106,8 @@ int query_device(Command& command) noexcept {
 int query_port(Command& command) noexcept {
     ib_uverbs_query_port request;
     if (const int error = command.request(request)) return error;
-    if (request.port_num != 1) return EINVAL;
-    const device::Port port = device::port_of(command.segment());
+    if (!has_port(command.segment(), request.port_num)) return EINVAL;
+    const Port port = port_of(command.segment(), command.context.device, request.port_num);
     const bool ethernet = port.is_ethernet();
     ib_uverbs_query_port_resp out{};
     out.port_cap_flags = port.capabilities();
@@ -116,14 +116,14 @@ int query_port(Command& command) noexcept {
     out.pkey_tbl_len = static_cast<std::uint16_t>(port.pkey_table_length());
     out.lid = port.lid();
     out.sm_lid = port.sm_lid();
-    out.state = IBV_PORT_ACTIVE;
+    out.state = port.state();
     out.max_mtu = IBV_MTU_4096;
     out.active_mtu = port.active_mtu();
     out.max_vl_num = 4;
     out.subnet_timeout = 18;
     out.active_width = 2;   // 4x
     out.active_speed = 64;  // HDR
-    out.phys_state = 5;     // link up
+    out.phys_state = port.physical_state();
     out.link_layer = ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND;
     return command.respond(out);
 }

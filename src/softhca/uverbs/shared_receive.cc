@@ -58,7 +58,9 @@ int open_domain(Command& command, const ib_uverbs_open_xrcd& request, std::uint6
     if (inode) {
         for (std::uint32_t i = 0; i < device::used(table); ++i) {
             XrcDomain& known = table[i];
-            if (!known.head.live() || known.inode != inode || known.device != file_device) continue;
+            if (!known.head.live() || known.inode != inode || known.device != file_device ||
+                known.of_device != command.context.device)
+                continue;
             if (request.oflags & O_EXCL) return EINVAL;
             known.references.fetch_add(1);
             *domain = i;
@@ -69,6 +71,7 @@ int open_domain(Command& command, const ib_uverbs_open_xrcd& request, std::uint6
     XrcDomain* fresh = device::reserve_locked(table, command.fabric(), kNone, 1, domain);
     if (!fresh) return ENOMEM;
     fresh->head.set_owner(kNone);  // it belongs to all processes that have it open
+    fresh->of_device = command.context.device;
     fresh->device = file_device;
     fresh->inode = inode;
     fresh->references.store(1);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The interface of /dev/infiniband/uverbs0 for the libc layer: the effect of open, ioctl, mmap and
-// close on it. All functions are thread-safe. Errors are errnos as in the kernel's uverbs.
+// The interface of /dev/infiniband/uverbs0 and its like for the libc layer: the effect of open,
+// ioctl, mmap and close on it. All functions are thread-safe. Errors are errnos as in the kernel's
+// uverbs.
 #pragma once
 
 #include <sys/types.h>
@@ -9,15 +10,16 @@
 
 namespace softhca::uverbs {
 
-inline constexpr unsigned kMajor = 231, kMinor = 192;
-
-// Opens a new command descriptor: a sparse memfd in which every UAR offset is valid, so that even
-// an mmap that nobody intercepts works. Returns -1 and errno on an error.
-int open_device(int flags) noexcept;
+// Opens a new command descriptor of one of the fabric's devices: a sparse memfd in which every UAR
+// offset is valid, so that even an mmap that nobody intercepts works. Returns -1 and errno on an
+// error.
+int open_device(unsigned device) noexcept;
 bool owns(int fd) noexcept;  // whether it is a command descriptor of this process; one load
 // Whether `fd` is a duplicate (dup, fcntl) of a command descriptor. If so, owns() is true for it
 // from then on. Not cheap: call it only for descriptors that look like one.
 bool adopt(int fd) noexcept;
+// The device of a command descriptor, or 0.
+unsigned device_of(int fd) noexcept;
 int ioctl(int fd, unsigned long request, void* argument) noexcept;
 void* map(int fd, void* address, std::size_t length, int prot, int flags, off_t offset) noexcept;
 

@@ -170,6 +170,7 @@ public:
                  ContextUse use;
                  use.index = i;
                  use.slot = owner.slot;
+                 use.device = std::min(item.device, device::kMaxDevices - 1);
                  use.pid = owner.pid;
                  use.static_uars = item.static_uars != 0;
                  use.counters.add(item.counters);

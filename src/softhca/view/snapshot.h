@@ -49,6 +49,7 @@ struct ProcessUse {
 
 struct ContextUse {
     std::uint32_t index = 0, slot = 0;
+    std::uint32_t device = 0;  // which of the fabric's
     int pid = 0;
     bool static_uars = false;
     std::uint64_t uar_pages = 0, uuars = 0, qps = 0, cqs = 0, srqs = 0;
