@@ -23,6 +23,7 @@ _softhca_options() {
     top) echo "--fabric --interval --once --json --help" ;;
     list) echo "--json --names --help" ;;
     clean) echo "--fabric --all --dry-run --force --help" ;;
+    port) echo "--fabric --device --port --json --help" ;;
     env | traits) echo "--json --help" ;;
     esac
 }
@@ -31,7 +32,7 @@ _softhca() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "run stat top list clean env traits --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "run stat top list clean port env traits --help --version" -- "$current")
         return
     fi
     local command=${COMP_WORDS[1]}
@@ -61,6 +62,26 @@ _softhca() {
         current=
     elif [ "$previous" = "=" ]; then
         previous=${COMP_WORDS[COMP_CWORD - 2]}
+    fi
+    if [ "$command" = port ]; then
+        case $previous in
+        --device)
+            mapfile -t COMPREPLY < <(compgen -W "$(echo mlx5_{0..7})" -- "$current")
+            return
+            ;;
+        --port)
+            mapfile -t COMPREPLY < <(compgen -W "1 2" -- "$current")
+            return
+            ;;
+        gid)
+            mapfile -t COMPREPLY < <(compgen -W "add remove" -- "$current")
+            return
+            ;;
+        esac
+        if [[ $current != -* ]] && [ "$previous" != --fabric ]; then
+            mapfile -t COMPREPLY < <(compgen -W "status down up gid" -- "$current")
+            return
+        fi
     fi
     case $previous in
     --uar | --engine | --memory | --memlock | --lost-peer | --port | --device | --log | --fabric)

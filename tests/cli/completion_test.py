@@ -10,7 +10,7 @@ import subprocess
 from harness import BUILD_DIR, SOFTHCA, SOURCE_DIR, Case, main
 
 HEDDLE = os.path.join(BUILD_DIR, "bin", "heddle")
-COMMANDS = ["run", "stat", "top", "list", "clean", "env", "traits"]
+COMMANDS = ["run", "stat", "top", "list", "clean", "port", "env", "traits"]
 
 
 class CompletionCase(Case):

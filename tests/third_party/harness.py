@@ -42,10 +42,13 @@ class Mode:
     memory: str | None = None
     lost_peer: str | None = None
     port: str | None = None
+    devices: str | None = None
+    ports: str | None = None
+    address: str | None = None
 
     def flags(self):
         flags = []
-        for option in ("uar", "engine", "memory", "lost_peer", "port"):
+        for option in ("uar", "engine", "memory", "lost_peer", "port", "devices", "ports", "address"):
             value = getattr(self, option)
             if value is not None:
                 flags += [f"--{option.replace('_', '-')}", value]

@@ -34,6 +34,7 @@ void add_stat_command(CLI::App& app, int* status);
 void add_top_command(CLI::App& app, int* status);
 void add_list_command(CLI::App& app, int* status);
 void add_clean_command(CLI::App& app, int* status);
+void add_port_command(CLI::App& app, int* status);
 void add_env_command(CLI::App& app, int* status);
 void add_traits_command(CLI::App& app, int* status);
 

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "cli/softhca/commands.h"
+#include "cli/softhca/directory_lock.h"
 #include "softhca/base/assert.h"
 #include "softhca/device/fabric.h"
 #include "softhca/device/fabric_directory.h"
@@ -23,27 +24,6 @@ namespace {
 [[noreturn]] void fail(const std::string& what) {
     throw CommandError(what + ": " + std::strerror(errno));
 }
-
-// Joining, leaving and removing fabrics exclude each other by a lock on the directory.
-class DirectoryLock {
-public:
-    explicit DirectoryLock(const std::string& directory, int how = LOCK_EX)
-        : fd_(::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW)) {
-        SOFTHCA_ASSERT((how & LOCK_EX) != 0, "no two processes change a directory at once");
-        if (fd_ < 0) fail("cannot open " + directory);
-        while (::flock(fd_, how) != 0)
-            if (errno != EINTR) {
-                ::close(fd_);
-                fail("cannot lock " + directory);
-            }
-    }
-    ~DirectoryLock() { ::close(fd_); }
-    DirectoryLock(const DirectoryLock&) = delete;
-    DirectoryLock& operator=(const DirectoryLock&) = delete;
-
-private:
-    int fd_;
-};
 
 // Under the directory's lock.
 void remove_files(const std::string& directory, const std::string& name) {

@@ -40,6 +40,7 @@ void declare_commands(CLI::App& app, const std::vector<std::string>& program, in
     softhca::cli::add_top_command(app, status);
     softhca::cli::add_list_command(app, status);
     softhca::cli::add_clean_command(app, status);
+    softhca::cli::add_port_command(app, status);
     softhca::cli::add_env_command(app, status);
     softhca::cli::add_traits_command(app, status);
     app.footer(

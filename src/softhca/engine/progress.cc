@@ -25,6 +25,7 @@
 #include "softhca/engine/packets.h"
 #include "softhca/engine/peer_watch.h"
 #include "softhca/engine/pending_list.h"
+#include "softhca/engine/port_events.h"
 
 namespace softhca::engine {
 
@@ -124,6 +125,7 @@ void* progress_main(void*) noexcept {
             device::memory::SharingPause pause;
             device::epoch::Section section;
             look_at_attention(*fabric);
+            report_port_changes(*fabric);
             run_pending(*fabric, Runner::kProgress, device::kMaxQps);
             polling = poll_direct(*fabric, rounds.last_direct_work);
             const PendingTimers timers = pending_timers(*fabric);

@@ -17,6 +17,7 @@
 #include "softhca/device/table.h"
 #include "softhca/engine/driver_locks.h"
 #include "softhca/engine/events.h"
+#include "softhca/engine/port_events.h"
 #include "softhca/engine/progress.h"
 #include "softhca/uverbs/attributes.h"
 #include "softhca/uverbs/command.h"
@@ -106,6 +107,7 @@ int get_context(Command& command) noexcept {
     }
     record->head.context = index;
     record->device = context.device;
+    engine::note_ports(command.segment(), *record);
     record->async_channel = channel;
     record->async_generation = command.segment().channels[channel].head.generation;
     context.record = index;
@@ -135,6 +137,7 @@ int get_context(Command& command) noexcept {
     }
     device::publish(record->head);
     engine::start_progress(command.fabric());
+    engine::watch_ports(command.fabric());
 
     ib_uverbs_get_context_resp core{};
     core.async_fd = static_cast<std::uint32_t>(async_fd);
