@@ -169,7 +169,7 @@ def unit(suite, provider, text, expected=0):
 def pair(suite, provider, text):
     address = the_address(suite)
     argv = [*fabtests.command(suite.prefix, text, address), *fewer(provider, text), "-p", provider.name]
-    seconds = 600 if text.startswith("fi_rdm_bw_mt") else 120
+    seconds = 600 if text.startswith("fi_rdm_bw_mt") else 300 if suite.full else 120
     source = [] if CLIENT_WITHOUT_SOURCE.match(text) else ["-s", address]
     run_group(suite, provider, [*argv, "-s", address], [[*argv, *source, address]], seconds)
 
@@ -178,7 +178,7 @@ def multinode(suite, provider, text):
     address = the_address(suite)
     argv = fabtests.command(suite.prefix, text, address)
     argv += ["-n", NODES, "-p", provider.name, "-s", address]
-    run_group(suite, provider, argv, [argv] * (NODES - 1), 120, tcp=MULTINODE_PORT)
+    run_group(suite, provider, argv, [argv] * (NODES - 1), 300, tcp=MULTINODE_PORT)
 
 
 def ubertest(suite, provider, text, name):
@@ -186,7 +186,7 @@ def ubertest(suite, provider, text, name):
     program = suite.prefix / "bin" / "fi_ubertest"
     argv = [program, "-q", control]
     client = [*argv, "-u", suite.configurations / name, address]
-    both = run_group(suite, provider, [*argv, "-x"], [client], 3600, tcp=control)
+    both = run_group(suite, provider, [*argv, "-x"], [client], 7200, tcp=control)
     return fabtests.ubertest_counts(both)
 
 

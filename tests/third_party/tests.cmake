@@ -32,6 +32,6 @@ foreach(length short full)
     endif()
     add_test(NAME ${name} COMMAND /usr/bin/python3 ${third_party}/run_fabtests.py --${length}
         --softhca ${SOFTHCA_COMMAND} --scratch ${PROJECT_BINARY_DIR}/fabtests)
-    heddle_test_properties(${name} LABELS third_party foreign long TIMEOUT 20000)
+    heddle_test_properties(${name} LABELS third_party foreign long TIMEOUT 30000)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
 endforeach()
