@@ -17,6 +17,7 @@
 #include "softhca/engine/qp_error.h"
 #include "softhca/engine/receive.h"
 #include "softhca/engine/request.h"
+#include "softhca/engine/requester_parts.h"
 #include "softhca/engine/responder.h"
 #include "softhca/engine/retries.h"
 #include "softhca/engine/srq_waiters.h"
@@ -128,20 +129,6 @@ void begin_finish(LocalQp& local, std::uint32_t blocks) noexcept {
     work.basic_blocks = blocks;
 }
 
-std::uint16_t stream_of(const LocalQp& local, std::uint16_t counter) noexcept {
-    const std::byte* const entry =
-        local.send_ring + std::size_t{counter & (local.ring_blocks - 1)} * 64;
-    return be16toh(load<mlx5_wqe_ctrl_seg>(entry).dci_stream_channel_id);
-}
-
-// Whether the QP fails with this request.
-bool fails_qp(LocalQp& local, std::uint16_t counter, std::uint8_t syndrome) noexcept {
-    if (syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR) return false;
-    // A WQE that makes no sense may not name its stream either.
-    if (!local.streams.in_use() || syndrome == MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR) return true;
-    return !local.streams.fail(stream_of(local, counter));
-}
-
 [[gnu::cold, gnu::noinline]] void complete_in_error(LocalQp& local, QueuePair& qp,
                                                     std::uint16_t counter, std::uint8_t opcode,
                                                     std::uint32_t blocks,
@@ -206,16 +193,6 @@ void carried_out(Fabric& fabric, LocalQp& local, QueuePair& qp, std::uint16_t co
         work.send_pending = true;
     }
     finish_both(fabric, local, qp);  // now: the receiver waits for it; if busy, finish() does
-}
-
-// Copies within the memory of the QP's own domain (mlx5dv_wr_memcpy). Returns 0 or the syndrome.
-std::uint8_t copy_locally(Fabric& fabric, const QueuePair& qp, const Request& request) noexcept {
-    SpanList to;
-    if (resolve(fabric, request.remote_key, qp.pd, request.remote_address, request.data.bytes,
-                IBV_ACCESS_LOCAL_WRITE, to) != Access::kOk ||
-        move(fabric, request.data, to) != Moved::kOk)
-        return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-    return 0;
 }
 
 // Executes one WQE by the slow path. True: it has taken effect, though finish() may still have to
