@@ -54,6 +54,9 @@ void use_own_fabric(const char* target, char** arguments) {
     const char* named = getenv("SOFTHCA_FABRIC");
     if (!named || name != named) {
         setenv("SOFTHCA_FABRIC", name.c_str(), 1);
+        // Numbers of devices and ports are then more than right or wrong.
+        setenv("SOFTHCA_DEVICES", "2", 0);
+        setenv("SOFTHCA_PORTS", "2", 0);
         // error messages are what is expected here; SOFTHCA_LOG=debug shows how an input goes
         setenv("SOFTHCA_LOG", "error", 0);
         // The options have been read already, by a constructor of softhca's.

@@ -154,7 +154,7 @@ void modify_qp(Session& s, Request& request, std::uint32_t state = ~0u) {
     core.attr_mask = s.input.one_in(16) ? s.input.word() : attributes_for(state, type);
     if (s.input.one_in(16)) return;
     core.dest.dlid = device::kFirstLid;
-    core.port_num = core.dest.port_num = 1;
+    core.port_num = core.dest.port_num = s.input.one_in(8) ? 2 : 1;
     core.dest.sgid_index = 0;
     core.pkey_index = 0;
     core.path_mtu = IBV_MTU_1024;
@@ -222,7 +222,7 @@ void build_plain(Session& s, Request& request, std::uint32_t number) {
             return get_context(s, request);
         case IB_USER_VERBS_CMD_QUERY_PORT:
             request.core_as<ib_uverbs_query_port>(s.input).port_num =
-                static_cast<std::uint8_t>(s.input.below(3));
+                static_cast<std::uint8_t>(s.input.below(4));
             return;
         case IB_USER_VERBS_CMD_ALLOC_PD:
             request.core_as<std::uint64_t>(s.input);

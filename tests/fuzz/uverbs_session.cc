@@ -280,7 +280,7 @@ std::uint64_t Session::user_handle() {
 
 void Session::open_one() {
     if (devices_.size() >= 3) return;
-    const int fd = uverbs::open_device(O_RDWR | O_CLOEXEC);
+    const int fd = uverbs::open_device(0);
     if (fd < 0) fail("cannot open the device: errno %d", errno);
     if (!uverbs::owns(fd)) fail("descriptor %d is not known to be a device", fd);
     devices_.push_back(fd);

@@ -73,7 +73,7 @@ World::World() {
     block_ = guarded_pages(kBlockBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS);
     for (std::size_t at = 0; at < kBlockBytes; at += 8)
         std::memcpy(block_ + at, &g_canary, sizeof g_canary);
-    fd_ = uverbs::open_device(O_RDWR);
+    fd_ = uverbs::open_device(0);
     if (fd_ < 0) fail("cannot open the device");
     mlx5_ib_alloc_ucontext_req_v2 wanted{};
     wanted.total_num_bfregs = 16;
