@@ -8,6 +8,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -46,6 +47,24 @@ protected:
     fs::path above_, root_;
     const fs::path class_ = "sys/class/infiniband/mlx5_0";
 };
+
+TEST_F(Tree, SeveralDevicesAndPorts) {
+    std::vector<Port> ports;
+    for (unsigned index = 0; index < 4; ++index)
+        ports.emplace_back(PortKind::kRoce, kGuid, 0x0aff'fffe, index, 2);
+    ASSERT_EQ(write_tree(root_.string(), ports), 0);
+    const fs::path second = "sys/class/infiniband/mlx5_1";
+    EXPECT_EQ(read(class_ / "node_guid"), "0250:4f01:2345:6789\n");
+    EXPECT_EQ(read(second / "node_guid"), "0250:4f01:2345:678b\n");
+    EXPECT_EQ(read("sys/class/infiniband_verbs/uverbs1/dev"), "231:193\n");
+    EXPECT_EQ(read("sys/class/infiniband_verbs/uverbs1/ibdev"), "mlx5_1\n");
+    EXPECT_TRUE(fs::is_directory(root_ / "sys/bus/pci/devices/5afc:00:01.0/net/softhca3"));
+    // The addresses go round within their /8.
+    EXPECT_EQ(read(class_ / "ports/2/gids/3"), "0000:0000:0000:0000:0000:ffff:0aff:ffff\n");
+    EXPECT_EQ(read(second / "ports/1/gids/3"), "0000:0000:0000:0000:0000:ffff:0a00:0000\n");
+    EXPECT_FALSE(fs::exists(root_ / second / "ports/3"));
+    EXPECT_FALSE(fs::exists(root_ / "sys/class/infiniband/mlx5_2"));
+}
 
 TEST_F(Tree, WhatLibibverbsReads) {
     ASSERT_EQ(write_tree(root_.string(), {&kPort, 1}), 0);
