@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "softhca/base/log.h"
+#include "softhca/base/missing.h"
 #include "softhca/device/identity.h"
 #include "softhca/device/multicast.h"
 #include "softhca/device/port.h"
@@ -66,8 +66,7 @@ std::uint16_t lid_of_group(const std::uint8_t* gid) noexcept {
 int check_for_ethernet(const CmAddress& address) noexcept {
     if (is_any(address)) return EINVAL;
     if (address.family == AF_INET) return 0;
-    LOG_WARN("rdma_join_multicast: with RoCE v2 the kernel joins groups of IPv4 only");
-    return kNotSupported;
+    return missing(kNotSupported, "groups of IPv6 by rdma_cm on an Ethernet port");
 }
 
 }  // namespace
