@@ -4,7 +4,7 @@
 set(third_party ${CMAKE_CURRENT_LIST_DIR})
 set(third_party_scratch ${PROJECT_BINARY_DIR}/third_party)
 
-foreach(script ibv perftest pyverbs ucx mpich allocators kill rdma_core rdmacm libfabric ports)
+foreach(script ibv perftest pyverbs ucx mpich allocators kill rdma_core rdmacm libfabric ports clients)
     foreach(length short full)
         set(name third_party.${script})
         set(labels third_party foreign)
