@@ -142,9 +142,7 @@ def iser_tests(suite, mode, disk, control):
         count += int(found[2])
     if not server.running():
         raise Failure(f"the target has ended\n{server.describe()}")
-    admin("--op", "delete", "--force", "--mode", "target", "--tid", "1")
-    suite.run_plain(["tgtadm", "--op", "delete", "--mode", "system"], environment=environment, expect=None)
-    suite.finish([server], 10)
+    # The server is killed: tgt 1.0.85 calls a null pointer when a target of iSER is deleted (conn_close).
     return f"{count} checks"
 
 

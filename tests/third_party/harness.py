@@ -209,7 +209,7 @@ class Suite:
 
     def end_programs(self):
         for program in self._programs:
-            self._killed |= program.running()
+            self._killed |= program.running() or (program.code or 0) < 0  # a signal has ended it
             program.reap()
         self._programs.clear()
 

@@ -185,15 +185,18 @@ def expected_sizes(run):
     return [1 << power for power in range(1, largest.bit_length())]
 
 
+def has_clock(program):
+    """Whether perftest found the frequency of its clock, which it cannot beside many busy processes.
+    Without it, it prints no times."""
+    return "Correlation coefficient" not in program.output()
+
+
 def check_rows(program, run):
     rows = []
     for line in program.output().splitlines():
         fields = line.split()
         if len(fields) >= 4 and all(re.fullmatch(r"-?[\d.]+|-?inf|-?nan", f) for f in fields):
             rows.append([float(field) for field in fields])
-    # Without the frequency of its clock, which perftest cannot find beside many busy processes, it
-    # prints no times.
-    has_clock = "Correlation coefficient" not in program.output()
     sizes = expected_sizes(run)
     seen = [int(row[0]) for row in rows]
     if (sizes is not None and seen != sizes) or not rows:
@@ -203,7 +206,7 @@ def check_rows(program, run):
             raise Failure(f"{row[1]:g} operations of {run.iterations}\n{program.describe(40)}")
         # lat: bytes, count, min, max, typical, average ...; bw: bytes, count, peak, average, rate
         value = row[5] if run.figure == "lat" else row[3]
-        if has_clock and (not math.isfinite(value) or value <= 0):
+        if has_clock(program) and (not math.isfinite(value) or value <= 0):
             raise Failure(f"no result for {row[0]:g} bytes\n{program.describe(40)}")
     unit = "us" if run.figure == "lat" else "MB/s"
     return f"{value:g} {unit} at {seen[-1]} B"

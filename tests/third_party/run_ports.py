@@ -10,6 +10,7 @@ import time
 
 from harness import Failure, Mode, Suite
 from program import describe
+from run_perftest import has_clock
 
 BOTH = (Mode(devices="2", ports="2"), Mode(devices="2", ports="2", port="roce"))
 # Device and port of the server and of the client.
@@ -210,7 +211,8 @@ def lose_link_for_a_moment(suite, mode):
     change_port(suite, "up", "--device", "mlx5_0", "--port", "2")
     both = [server, client]
     suite.finish(both, 60)
-    suite.refuse_failures(both, 60)
+    # For a time of running, perftest ends with an error if it has no clock to report by.
+    suite.refuse_failures([program for program in both if has_clock(program)], 60)
 
 
 def change_gids(suite, mode):
