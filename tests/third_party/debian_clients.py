@@ -73,7 +73,8 @@ def fio(suite, mode):
         # a receive: as many messages as the server is deep.
         depth = 1 if verb == "send" else 8
         moved = 1 if verb == "send" else size
-        common = ["--ioengine=rdma", f"--port={port}", "--bs=64k", f"--size={moved}m"]
+        # A job would be a process with a session of its own, which a script that fails leaves behind.
+        common = ["--thread", "--ioengine=rdma", f"--port={port}", "--bs=64k", f"--size={moved}m"]
         server, client = run_rdmacm_pair(
             suite, mode, port,
             ["fio", "--name=server", *common, "--rw=read", "--iodepth=16",
