@@ -36,6 +36,25 @@ static void fail(const char* what) {
     exit(77);
 }
 
+static void write_file(const char* path, const char* text) {
+    FILE* file = fopen(path, "w");
+    if (file == NULL || fputs(text, file) < 0 || fclose(file) != 0) fail(path);
+}
+
+/* A mount namespace. Without privilege it needs a user namespace, in which we stay who we are: a
+ * number that is not mapped cannot own files. */
+static void enter_namespaces(void) {
+    char map[64];
+    if (unshare(CLONE_NEWNS) == 0) return;
+    const unsigned user = geteuid(), group = getegid();
+    if (unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) fail("namespaces");
+    write_file("/proc/self/setgroups", "deny");
+    snprintf(map, sizeof map, "%u %u 1", user, user);
+    write_file("/proc/self/uid_map", map);
+    snprintf(map, sizeof map, "%u %u 1", group, group);
+    write_file("/proc/self/gid_map", map);
+}
+
 static void refuse(const unsigned* numbers, unsigned count) {
     struct sock_filter code[CALLS * 2 + 2];
     unsigned n = 0;
@@ -74,8 +93,7 @@ int main(int argc, char** argv) {
     }
     if (at + 1 >= argc) return 2;
     if (shm != NULL || read_only) {
-        if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
-            fail("namespaces");
+        enter_namespaces();
         if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) fail("/");
     }
     if (shm != NULL) {
