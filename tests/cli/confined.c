@@ -41,8 +41,8 @@ static void write_file(const char* path, const char* text) {
     if (file == NULL || fputs(text, file) < 0 || fclose(file) != 0) fail(path);
 }
 
-/* A mount namespace. Without privilege it needs a user namespace, in which we stay who we are: a
- * number that is not mapped cannot own files. */
+/* A mount namespace. Without privilege it needs a user namespace, in which our number is mapped: a
+ * number that is not cannot own files. */
 static void enter_namespaces(void) {
     char map[64];
     if (unshare(CLONE_NEWNS) == 0) return;
