@@ -36,15 +36,16 @@ inline constexpr std::uint32_t kMaxUarPages = 8192;
 
 // The first usable index of each table. Smaller numbers have other meanings on the wire or in the
 // driver: QP 0 and 1, the reserved lkey 0x100, UAR page 0.
-// The lkey 0x300 is that of the null region (ibv_alloc_null_mr(3)): all zeros, and what is stored
-// there is gone.
-inline constexpr std::uint32_t kNullKey = 0x300;
 inline constexpr std::uint32_t kFirstPd = 1;
 inline constexpr std::uint32_t kFirstMr = 16;
 inline constexpr std::uint32_t kFirstCq = 64;
 inline constexpr std::uint32_t kFirstQp = 64;
 inline constexpr std::uint32_t kFirstSrq = 64;
 inline constexpr std::uint32_t kFirstUar = 1;
+
+// The lkey of the null region (ibv_alloc_null_mr(3)): all zeros, and what is stored there is gone.
+inline constexpr std::uint32_t kNullKey = 0x300;
+static_assert(kNullKey >> 8 < kFirstMr);
 
 // Queue limits, as mlx5_ib reports them for a ConnectX-6.
 inline constexpr std::uint32_t kMaxQpWr = 32768;

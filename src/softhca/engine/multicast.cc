@@ -143,8 +143,7 @@ void respond_as_group(Fabric& fabric, LocalQp& local, QueuePair& requester, Requ
         response.answer = is_busy         ? Answer::kBusy
                           : lacks_receive ? Answer::kNoReceive
                                           : Answer::kDone;
-    if (!is_busy && !lacks_receive) send.is_begun = false;
-    if (response.answer == Answer::kError) send.is_begun = false;
+    send.is_begun = response.answer == Answer::kBusy || response.answer == Answer::kNoReceive;
 }
 
 bool hold_for_group(LocalQp& local) noexcept {

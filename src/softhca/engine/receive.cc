@@ -310,8 +310,7 @@ std::uint8_t scatter_list(Fabric& fabric, const Receive& receive, std::size_t sk
     [[maybe_unused]] const std::size_t all = bytes;
     list.process = receive.process;
     for (unsigned i = 0; i < receive.entries && bytes; ++i) {
-        std::size_t room = be32toh(receive.list[i].byte_count);
-        if (room == 0) room = std::size_t{1} << 31;
+        std::size_t room = segment_bytes(be32toh(receive.list[i].byte_count));
         std::uint64_t address = be64toh(receive.list[i].addr);
         if (skip >= room) {
             skip -= room;

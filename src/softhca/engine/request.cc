@@ -144,8 +144,7 @@ std::uint8_t add_gather(Fabric& fabric, const QueuePair& qp, Cursor& cursor, std
     const auto segment = load<mlx5_wqe_data_seg>(cursor.at());
     cursor.advance(1);
     --left;
-    std::uint64_t length = be32toh(segment.byte_count);
-    if (length == 0) length = std::uint64_t{1} << 31;  // PRM: zero means 2 GiB
+    const std::uint64_t length = segment_bytes(be32toh(segment.byte_count));
     if (request.data.bytes + length > device::kMaxMessage)
         return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
     const bool written = request.opcode == MLX5_OPCODE_RDMA_READ || is_atomic(request.opcode);
@@ -238,9 +237,8 @@ std::uint8_t decode_copy(Fabric& fabric, const QueuePair& qp, Cursor& cursor, st
     --left;
     if (const std::uint8_t error = add_gather(fabric, qp, cursor, left, request)) return error;
     const auto target = load<mlx5_wqe_data_seg>(cursor.at());
-    std::uint64_t length = be32toh(target.byte_count);
-    if (length == 0) length = std::uint64_t{1} << 31;  // as add_gather()
-    if (length != request.data.bytes) return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
+    if (segment_bytes(be32toh(target.byte_count)) != request.data.bytes)
+        return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
     request.remote_key = be32toh(target.lkey);
     request.remote_address = be64toh(target.addr);
     return 0;
@@ -397,7 +395,7 @@ Outline outline(const LocalQp& local, const QueuePair& qp, std::uint16_t counter
     for_each_segment(local, qp, counter, [&](const mlx5_wqe_data_seg& segment, bool is_inline) {
         const std::uint32_t length = be32toh(segment.byte_count) & ~MLX5_INLINE_SEG;
         out.has_inline |= is_inline;
-        out.bytes += length != 0 || is_inline ? length : std::uint64_t{1} << 31;  // as add_gather()
+        out.bytes += is_inline ? length : segment_bytes(length);
         if (!is_inline && out.address == 0) out.address = be64toh(segment.addr);
         return true;
     });

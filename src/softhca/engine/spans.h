@@ -30,6 +30,11 @@ struct Span {
     }
 };
 
+// The bytes of a data segment, from its field byte_count (PRM: zero means 2 GiB).
+inline std::uint64_t segment_bytes(std::uint32_t byte_count) noexcept {
+    return byte_count != 0 ? byte_count : std::uint64_t{1} << 31;
+}
+
 // Enough for a WQE of 63 16-byte units whose SGEs all lie across two extents. A list grows beyond
 // that only for indirect memory keys (mkeys.h).
 inline constexpr unsigned kUsualSpans = 128, kMaxSpans = 1u << 20;

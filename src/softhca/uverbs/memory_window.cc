@@ -5,10 +5,10 @@
 #include <rdma/ib_user_verbs.h>
 
 #include "softhca/base/assert.h"
-#include "softhca/device/epoch.h"
 #include "softhca/device/fabric.h"
 #include "softhca/device/table.h"
 #include "softhca/uverbs/command.h"
+#include "softhca/uverbs/free_key.h"
 
 namespace softhca::uverbs {
 
@@ -42,14 +42,7 @@ int alloc_mw(Command& command) noexcept {
 }
 
 void free_mw(DeviceContext& context, std::uint32_t index) noexcept {
-    SOFTHCA_ASSERT(index < device::kMaxMws && context.fabric != nullptr);
-    device::Segment& segment = context.fabric->segment();
-    MemoryWindow& window = segment.mws[index];
-    std::uint32_t live = device::kLive;
-    if (!window.head.state.compare_exchange_strong(live, device::kDying)) return;
-    const bool quiet = device::epoch::synchronize();
-    if (window.pd < device::kMaxPds) segment.pds[window.pd].users.fetch_sub(1);
-    if (quiet) device::free_item(segment.mws, window);  // else a stopped process may still use it
+    free_key(context, context.fabric->segment().mws, index);
 }
 
 int dealloc_mw(Command& command) noexcept {

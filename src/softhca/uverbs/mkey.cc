@@ -4,10 +4,10 @@
 #include <infiniband/verbs.h>
 
 #include "softhca/base/assert.h"
-#include "softhca/device/epoch.h"
 #include "softhca/device/table.h"
 #include "softhca/engine/mkeys.h"
 #include "softhca/uverbs/devx.h"
+#include "softhca/uverbs/free_key.h"
 
 namespace softhca::uverbs {
 namespace {
@@ -89,14 +89,7 @@ Status create_mkey(DeviceContext& context, const Structure& in, Structure& out,
 }
 
 void free_mkey(DeviceContext& context, std::uint32_t index) noexcept {
-    SOFTHCA_ASSERT(index < device::kMaxMkeys && context.fabric != nullptr);
-    device::Segment& segment = context.fabric->segment();
-    Mkey& mkey = segment.mkeys[index];
-    std::uint32_t live = device::kLive;
-    if (!mkey.head.state.compare_exchange_strong(live, device::kDying)) return;
-    const bool quiet = device::epoch::synchronize();
-    if (mkey.pd < device::kMaxPds) segment.pds[mkey.pd].users.fetch_sub(1);
-    if (quiet) device::free_item(segment.mkeys, mkey);  // else a stopped process may still use it
+    free_key(context, context.fabric->segment().mkeys, index);
 }
 
 }  // namespace softhca::uverbs

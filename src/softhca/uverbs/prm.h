@@ -67,7 +67,7 @@ private:
 
 // The head of every command and response.
 inline constexpr Field kOpcode{0, 0, 16}, kOpMod{4, 16, 16};
-inline constexpr Field kStatus{0, 0, 8}, kSyndrome{4, 0, 32};
+inline constexpr Field kStatus{0, 0, 8};
 inline constexpr Field kObjectNumber{8, 8, 24};
 inline constexpr std::size_t kHeadBytes = 16;
 
