@@ -155,15 +155,15 @@ class Suite:
             finally:
                 self.end_programs()
             self._killed |= bucket is failed
-            bucket.append(name)
             spent = time.monotonic() - started
             first, _, rest = detail.partition("\n")
+            bucket.append(f"{name}: {first}")
             print(f"{number:4d}/{len(chosen)} {word:4} {name:{width}} {spent:6.2f} s  {first}".rstrip())
             if rest:
                 print(rest)
             sys.stdout.flush()
-        for name in failed:
-            print(f"failed: {name}")
+        for case in failed:
+            print(f"failed: {case}")
         print(
             f"{self.name}: {len(passed)} passed, {len(failed)} failed, {len(skipped)} skipped"
             f" ({time.monotonic() - begin:.1f} s)"
