@@ -5,8 +5,8 @@
 
 namespace heddle {
 
-/// Where a queue pair can be reached. A port of InfiniBand is addressed by its LID, an Ethernet
-/// port (RoCE) by its GID.
+/// Where a queue pair can be reached. A port of InfiniBand is addressed by its LID within a subnet,
+/// an Ethernet port (RoCE) by its GID.
 ///
 /// A plain value: copy it to the peer by any means (a socket, MPI, a file) and pass it to
 /// Endpoint::connect() there.
@@ -19,6 +19,7 @@ namespace heddle {
 struct QpAddress {
     std::uint32_t qpn = 0;      ///< queue pair number, 24 bits
     std::uint16_t lid = 0;      ///< of the port; 0 on Ethernet
+    std::uint8_t lid_bits = 0;  ///< LMC: the port has 2^lid_bits LIDs, from `lid`
     std::uint8_t gid[16] = {};  ///< of the port, in network order
     bool ethernet = false;      ///< the link layer: RoCE if true, InfiniBand if false
 };

@@ -11,7 +11,7 @@
 
 namespace heddle {
 
-/// What is known of a device. A snapshot: it does not follow later changes.
+/// What is known of a device and of one of its ports. A snapshot: it does not follow later changes.
 ///
 ///     for (const heddle::DeviceInfo& each : heddle::devices())
 ///         std::printf("%s: %u QPs, thread domains: %s\n", each.name.c_str(), each.max_qps,
@@ -20,17 +20,25 @@ namespace heddle {
 /// If this process may not open the device, everything that needs a context keeps its initial
 /// value.
 struct DeviceInfo {
-    std::string name;          ///< libibverbs's name: "mlx5_0"
-    std::string firmware;      ///< "16.35.2000"
-    std::string board;         ///< PSID; empty: unknown
-    std::string pci;           ///< "0000:07:00.0"; empty: unknown
-    int numa_node = -1;        ///< -1: unknown
-    bool mlx5 = false;         ///< libmlx5 drives it: UARs are visible, the direct path is possible
-    bool software = false;     ///< softhca is loaded in this process
-    bool ethernet = false;     ///< the link layer of port 1: RoCE if true, InfiniBand if false
-    bool port_active = false;  ///< port 1 is active
-    std::array<std::uint8_t, 16> gid{};  ///< the GID of port 1 that is used; zero: unknown
-    std::uint16_t lid = 0;               ///< of port 1; 0 on Ethernet
+    std::string name;       ///< libibverbs's name: "mlx5_0"
+    std::string firmware;   ///< "16.35.2000"
+    std::string board;      ///< PSID; empty: unknown
+    std::string pci;        ///< "0000:07:00.0"; empty: unknown
+    int numa_node = -1;     ///< -1: unknown
+    bool mlx5 = false;      ///< libmlx5 drives it: UARs are visible, the direct path is possible
+    bool software = false;  ///< softhca is loaded in this process
+    /// "InfiniBand" or "RoCE", by the port's link layer; or what heddle cannot use: "iWARP",
+    /// "usNIC", "other" (an EFA, for instance).
+    std::string transport;
+    std::uint8_t ports = 1;              ///< how many ports it has
+    std::uint8_t port = 1;               ///< the port that the following describe
+    bool ethernet = false;               ///< its link layer: RoCE if true, InfiniBand if false
+    bool port_active = false;            ///< it is active
+    std::array<std::uint8_t, 16> gid{};  ///< its GID that is used; zero: unknown
+    bool roce_v1 = false;                ///< that GID is of RoCE v1
+    std::uint16_t lid = 0;               ///< 0 on Ethernet
+    std::uint32_t mtu = 0;               ///< bytes of a packet's payload; 0: unknown
+    std::uint64_t speed = 0;             ///< bits per second; 0: unknown
     std::uint32_t max_qps = 0;           ///< queue pairs
     std::uint32_t max_qp_depth = 0;      ///< work requests in a queue
     std::uint32_t max_cqs = 0;           ///< completion queues
@@ -54,21 +62,33 @@ struct DeviceInfo {
 /// Thread safety: any thread.
 Category made_on(const DeviceInfo& device, Category wanted) noexcept;
 
-/// Describes all devices, in the order of libibverbs.
+/// Returns the name by which device() finds this port again: "mlx5_0", or "mlx5_0:2" for port 2.
+std::string port_name(const DeviceInfo& device);
+
+/// Describes all devices, in the order of libibverbs, each with its first active port.
 ///
 /// @return empty if the machine has no device
 /// @throw VerbsError libibverbs cannot list the devices (its errno)
 /// Thread safety: any thread.
 std::vector<DeviceInfo> devices();
 
+/// Describes all ports of the devices that a choice allows.
+///
+/// @param choice as of device()
+/// @throw VerbsError EINVAL: the choice is not possible. Any other errno: as of devices()
+/// Thread safety: any thread.
+std::vector<DeviceInfo> device_ports(const std::string& choice = {});
+
 /// Describes one device.
 ///
-///     const heddle::DeviceInfo info = heddle::device("mlx5_0");
+///     const heddle::DeviceInfo info = heddle::device("mlx5_0:2");
 ///
-/// @param name the device's name; empty: the first device with an active port
+/// @param choice names or patterns of fnmatch(3) with commas between them, each with a port
+///     (`:2`) or without: the first such port that is active; or, if none is, the first of the
+///     first device that is named. Empty: the first device with an active port
 /// @throw VerbsError ENODEV: no such device; the hint names those that exist, or why there is none.
-///     Any other errno: libibverbs cannot list the devices
+///     EINVAL: the choice is not possible. Any other errno: libibverbs cannot list the devices
 /// Thread safety: any thread.
-DeviceInfo device(const std::string& name = {});
+DeviceInfo device(const std::string& choice = {});
 
 }  // namespace heddle

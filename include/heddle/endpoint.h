@@ -177,6 +177,7 @@ private:
     std::vector<ibv_qp*> qps_;
     std::byte* buffer_ = nullptr;
     std::size_t buffer_bytes_ = 0;
+    std::uint8_t port_ = 1;
     bool qp_shared_ = false, cq_shared_ = false;
     post::AnyQueues queues_;
 };

@@ -44,4 +44,14 @@ struct Locality {
 /// Thread safety: any thread.
 Locality locality_of(const DeviceInfo& device);
 
+/// Returns how far each device is from the processors of the calling thread.
+///
+/// @param devices as device_ports() or devices() returned them; only names and NUMA nodes are used
+/// @return for each device 0 if one of the thread's processors is near to it, or if nothing is
+///     known of its place; else a number that grows with the distance between the NUMA nodes (the
+///     latency that the firmware tells, where it does)
+/// @throw VerbsError as locality_of() does
+/// Thread safety: any thread.
+std::vector<unsigned> distances_to(const std::vector<DeviceInfo>& devices);
+
 }  // namespace heddle

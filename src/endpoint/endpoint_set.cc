@@ -59,6 +59,7 @@ struct EndpointSet::Parts {
     std::unique_ptr<std::byte, Free> memory;
     std::size_t stride = 0;
     std::vector<verbs::Context> contexts;
+    std::uint8_t port = 1;
     std::vector<verbs::ProtectionDomain> pds;
     std::vector<verbs::MemoryRegion> mrs;
     std::vector<verbs::ThreadDomain> domains;
@@ -100,8 +101,11 @@ EndpointSet::Parts::Parts(const std::string& device, const Sharing& sharing, std
 }
 
 void EndpointSet::Parts::make_contexts(const std::string& device) {
-    for (std::uint32_t i = 0; i < layout.contexts; ++i)
-        contexts.push_back(verbs::open_device(device));
+    for (std::uint32_t i = 0; i < layout.contexts; ++i) {
+        auto [context, number] = verbs::open_device(device);
+        contexts.push_back(std::move(context));
+        port = number;
+    }
     for (std::uint32_t i = 0; i < layout.pds; ++i) {
         ibv_context* const context = contexts[i * layout.sharing.pd / layout.sharing.context].get();
         verbs::ProtectionDomain pd(ibv_alloc_pd(context));
@@ -240,6 +244,7 @@ void EndpointSet::Parts::give_out() {
     HEDDLE_ASSERT(contexts.size() == layout.contexts && pds.size() == layout.pds);
     for (std::uint32_t t = 0; t < layout.threads; ++t) {
         Endpoint& e = endpoints[t];
+        e.port_ = port;
         e.context_ = contexts[t / layout.sharing.context].get();
         e.pd_ = pds[t / layout.sharing.pd].get();
         e.mr_ = mrs[t / layout.sharing.mr].get();
@@ -279,9 +284,11 @@ const Endpoint& EndpointSet::operator[](std::uint32_t thread) const noexcept {
 const Usage& EndpointSet::usage() const noexcept { return parts_->usage; }
 
 const void* Endpoint::uuar(std::uint32_t k) const noexcept { return endpoint::uuar_of(qp(k)); }
-QpAddress Endpoint::address(std::uint32_t k) const { return verbs::address_of(qp(k)); }
+QpAddress Endpoint::address(std::uint32_t k) const {
+    return verbs::address_of(qp(k), verbs::local_port(context_, port_));
+}
 void Endpoint::connect(const QpAddress& peer, std::uint32_t k) const {
-    verbs::connect(qp(k), peer);
+    verbs::connect(qp(k), peer, verbs::local_port(context_, port_));
 }
 
 }  // namespace heddle

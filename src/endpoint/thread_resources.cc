@@ -43,7 +43,9 @@ std::shared_ptr<SharedContext> ThreadResourceFactory::context() {
 std::shared_ptr<SharedContext> ThreadResourceFactory::open() {
     auto shared = std::make_shared<SharedContext>();
     shared->index = next_index_++;
-    shared->context = verbs::open_device(device_);
+    verbs::OpenDevice opened = verbs::open_device(device_);
+    shared->context = std::move(opened.context);
+    shared->port = verbs::local_port(shared->context.get(), opened.port);
     shared->pd.reset(ibv_alloc_pd(shared->context.get()));
     if (!shared->pd) throw VerbsError("a protection domain", errno);
     if (xrc_) {

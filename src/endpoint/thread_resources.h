@@ -17,6 +17,7 @@
 #include "heddle/category.h"
 #include "heddle/usage.h"
 #include "verbs/handles.h"
+#include "verbs/local_port.h"
 
 namespace heddle::endpoint {
 
@@ -24,6 +25,7 @@ namespace heddle::endpoint {
 struct SharedContext {
     std::uint16_t index = 0;  // within the process
     verbs::Context context;
+    verbs::LocalPort port;  // of all QPs in it
     verbs::ProtectionDomain pd;
     verbs::XrcDomain xrcd;  // null: the device has no XRC, or the caller does not want it
     std::atomic<std::uint32_t> own_registers{0};  // OwnRegister objects created in it

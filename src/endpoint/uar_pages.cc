@@ -60,7 +60,7 @@ UarPages mapped_uar_pages() {
 std::optional<UarKernel> uar_kernel(const std::string& device) {
     if (!heddle::device(device).mlx5) return std::nullopt;
     const endpoint::UarPages before = endpoint::mapped_uar_pages();
-    const verbs::Context context = verbs::open_device(device);
+    const verbs::Context context = verbs::open_device(device).context;
     for (const auto& [address, offset] : endpoint::mapped_uar_pages())
         if (!before.contains(address) && !endpoint::is_uar_object(offset))
             return UarKernel::kStatic;

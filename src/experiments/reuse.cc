@@ -287,8 +287,7 @@ ReuseCosts measure_reuse_costs(const protocol::Options& options,
     const SharedObject<ReuseCosts> costs;
     Turns turns;
     turns.start(0, [&](std::uint32_t) {
-        const std::string device = heddle::device(options.device).name;
-        const verbs::Context context = verbs::open_device(device);
+        const verbs::Context context = verbs::open_device(options.device).context;
         const verbs::ProtectionDomain pd(ibv_alloc_pd(context.get()));
         if (!pd) throw std::runtime_error("no protection domain");
         *costs = protocol::ReuseRounds::measure(context.get(), pd.get(), 8192, kMeasurements)

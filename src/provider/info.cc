@@ -4,27 +4,35 @@
 
 #include <rdma/fi_errno.h>
 
-#include <cstring>
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <string_view>
 #include <vector>
 
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "provider/guarded.h"
 #include "provider/host.h"
+#include "provider/nearest.h"
 #include "provider/offer.h"
 #include "provider/parameters.h"
+#include "verbs/device_name.h"
 
 namespace heddle::provider {
 namespace {
 
 constexpr const char* kInfiniband = "InfiniBand";
 constexpr const char* kRoce = "RoCE";
+constexpr const char* kRoceV1 = "RoCEv1";
 
 // libfabric sets this flag for its layers (rxm, rxd), which would build RDM endpoints on ours.
 constexpr std::uint64_t kForLayers = std::uint64_t{1} << 59;
 
 // Returns why a device cannot be used; nullptr: it is usable.
 const char* unusable(const DeviceInfo& device) noexcept {
+    if (device.transport != kInfiniband && device.transport != kRoce)
+        return "its transport is neither InfiniBand nor RoCE";
     if (!device.port_active) return "its port is not active";
     if (device.max_srqs == 0) return "it has no shared receive queues";
     if (device.max_qps == 0) return "it has no queue pairs";
@@ -35,14 +43,16 @@ std::vector<DeviceInfo> usable_devices() {
     std::vector<DeviceInfo> usable;
     const std::string& only = options().protocol.device;
     std::string reasons;
-    for (DeviceInfo& each : devices()) {
+    for (DeviceInfo& each : device_ports()) {
         const char* why = unusable(each);
-        if (!only.empty() && each.name != only) why = "FI_HEDDLE_DEVICE names another device";
+        if (!verbs::DeviceChoice(only).allows(each.name, each.port))
+            why = "FI_HEDDLE_DEVICE does not name it";
         if (why == nullptr)
             usable.push_back(std::move(each));
         else
-            reasons += (reasons.empty() ? "" : "; ") + each.name + ": " + why;
+            reasons += (reasons.empty() ? "" : "; ") + port_name(each) + ": " + why;
     }
+    put_nearest_first(usable);
     if (usable.empty())
         log(FI_LOG_WARN, "nothing is offered: %s",
             reasons.empty() ? "this machine has no RDMA device" : reasons.c_str());
@@ -58,7 +68,8 @@ int offers(std::uint32_t version, std::uint64_t flags, const fi_info* hints, fi_
     for (const DeviceInfo& device : usable_devices()) {
         Info offer = full_offer(device, version);
         if (hints != nullptr && !match_hints(*offer, *hints, flags, version, why)) {
-            log(FI_LOG_INFO, "%s does not match the hints: %s", device.name.c_str(), why.c_str());
+            log(FI_LOG_INFO, "%s does not match the hints: %s", port_name(device).c_str(),
+                why.c_str());
             continue;
         }
         if (last == nullptr) {
@@ -78,10 +89,23 @@ int offers(std::uint32_t version, std::uint64_t flags, const fi_info* hints, fi_
 
 }  // namespace
 
-std::string fabric_name(const DeviceInfo& device) { return device.ethernet ? kRoce : kInfiniband; }
+std::string fabric_name(const DeviceInfo& device) {
+    if (device.ethernet) return device.roce_v1 ? kRoceV1 : kRoce;
+    constexpr std::size_t kPrefix = 8;
+    constexpr std::array<std::uint8_t, kPrefix> kDefault{0xfe, 0x80};
+    if (std::equal(kDefault.begin(), kDefault.end(), device.gid.begin())) return kInfiniband;
+    std::string name = std::string(kInfiniband) + "-";
+    for (std::size_t k = 0; k < kPrefix; ++k) {
+        char digits[3];
+        std::snprintf(digits, sizeof digits, "%02x", unsigned{device.gid[k]});
+        name += digits;
+    }
+    return name;
+}
 
 bool is_fabric_name(const char* name) noexcept {
-    return std::strcmp(name, kInfiniband) == 0 || std::strcmp(name, kRoce) == 0;
+    const std::string_view text = name;
+    return text.starts_with(kInfiniband) || text == kRoce || text == kRoceV1;
 }
 
 int get_info(std::uint32_t version, const char* node, const char* service, std::uint64_t flags,

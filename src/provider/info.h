@@ -13,8 +13,8 @@ namespace heddle::provider {
 int get_info(std::uint32_t version, const char* node, const char* service, std::uint64_t flags,
              const fi_info* hints, fi_info** info) noexcept;
 
-// A fabric is named by its link layer. The provider cannot find out for all devices what else tells
-// networks apart (subnet, VLAN).
+// A fabric is named by what keeps its ports from others: the link layer, the version of RoCE, and
+// the prefix of an InfiniBand subnet that has one of its own ("InfiniBand-fec0000000000001").
 std::string fabric_name(const DeviceInfo& device);
 bool is_fabric_name(const char* name) noexcept;
 

@@ -16,6 +16,7 @@
 #include "provider/capabilities.h"
 #include "provider/info.h"
 #include "provider/limits.h"
+#include "provider/nic.h"
 #include "provider/parameters.h"
 
 namespace heddle::provider {
@@ -82,7 +83,7 @@ void fill_endpoint(fi_ep_attr& ep) {
 }
 
 void fill_domain(fi_domain_attr& domain, const DeviceInfo& device, std::uint32_t version) {
-    domain.name = copied(device.name);
+    domain.name = copied(port_name(device));
     domain.threading = FI_THREAD_SAFE;
     domain.control_progress = FI_PROGRESS_MANUAL;
     domain.data_progress = FI_PROGRESS_MANUAL;
@@ -111,7 +112,9 @@ void fill_domain(fi_domain_attr& domain, const DeviceInfo& device, std::uint32_t
 // Sets the source address: the part of an endpoint's address that belongs to the device.
 void fill_source(fi_info& info, const DeviceInfo& device) {
     protocol::EndpointAddress name;
-    name.flags = device.ethernet ? protocol::EndpointAddress::kEthernet : 0;
+    name.flags =
+        static_cast<std::uint8_t>((device.ethernet ? protocol::EndpointAddress::kEthernet : 0) |
+                                  (device.roce_v1 ? protocol::EndpointAddress::kRoceV1 : 0));
     std::memcpy(name.process.gid, device.gid.data(), sizeof name.process.gid);
     name.process.lid = device.lid;
     HEDDLE_ASSERT(info.src_addr == nullptr, "set once");
@@ -128,6 +131,7 @@ void FreeInfo::operator()(fi_info* info) const noexcept {
         if (info->fabric_attr != nullptr) std::free(info->fabric_attr->name);
         if (info->domain_attr != nullptr) std::free(info->domain_attr->name);
         std::free(info->src_addr);
+        if (info->nic != nullptr) fi_close(&info->nic->fid);
         std::free(info->fabric_attr);
         std::free(info->domain_attr);
         std::free(info->tx_attr);
@@ -151,6 +155,7 @@ Info full_offer(const DeviceInfo& device, std::uint32_t version) {
     info->fabric_attr->name = copied(fabric_name(device));
     info->fabric_attr->prov_version = FI_VERSION(HEDDLE_VERSION_MAJOR, HEDDLE_VERSION_MINOR);
     info->fabric_attr->api_version = version;
+    info->nic = make_nic(device);
     HEDDLE_ASSERT((info->tx_attr->caps & ~info->caps) == 0 &&
                   (info->rx_attr->caps & ~info->caps) == 0);
     HEDDLE_ASSERT(info->tx_attr->inject_size <= info->ep_attr->max_msg_size);

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "heddle/detail/assert.h"
+#include "heddle/error.h"
+#include "verbs/device_name.h"
 
 namespace heddle::provider {
 namespace {
@@ -43,6 +45,17 @@ bool number(std::string_view text, std::uint64_t least, std::uint64_t most, Numb
     return true;
 }
 
+// "0x8001" or "8001": a number to the base 16.
+bool hexadecimal(std::string_view text, unsigned most, std::uint16_t& out) {
+    if (text.starts_with("0x") || text.starts_with("0X")) text.remove_prefix(2);
+    unsigned value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value, 16);
+    if (error != std::errc{} || rest != end || value > most) return false;
+    out = static_cast<std::uint16_t>(value);
+    return true;
+}
+
 bool truth(std::string_view text, bool& out) {
     for (const char* yes : {"1", "yes", "true", "on"})
         if (equal(text, yes)) return out = true;
@@ -57,10 +70,17 @@ bool truth(std::string_view text, bool& out) {
 using Text = std::string_view;
 
 constexpr OptionDeclaration kTable[] = {
-    {"device", FI_PARAM_STRING, "", "a name that `heddle info` shows",
-     "The device to use. If it is empty, the provider offers all devices with an active "
-     "port.",
+    {"device", FI_PARAM_STRING, "",
+     "names and patterns, such as mlx5_0, mlx5_1:2, mlx5_[01]:1,rxe*",
+     "The devices to use, with a port or without; several with commas between them. They may "
+     "differ from host to host. If it is empty, the provider offers all devices with an "
+     "active port, the nearest first.",
      [](Text text, Options& o) {
+         try {
+             verbs::DeviceChoice(std::string(text));
+         } catch (const VerbsError&) {
+             return false;
+         }
          o.protocol.device = text;
          return true;
      }},
@@ -251,13 +271,38 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) {
          unsigned index = 0;
          if (text == "auto") {
-             o.gid_index.reset();
+             o.path.gid_index.reset();
              return true;
          }
          if (!number(text, 0, 255, index)) return false;
-         o.gid_index = static_cast<std::uint8_t>(index);
+         o.path.gid_index = static_cast<std::uint8_t>(index);
          return true;
      }},
+    {"pkey", FI_PARAM_STRING, "auto", "auto, or 0x0001 to 0xffff",
+     "The partition of all queue pairs, by its P_Key; the highest bit, which says whether the port "
+     "is a full member, is not compared. auto: the port's first one. All processes of a job need "
+     "the same.",
+     [](Text text, Options& o) {
+         if (text == "auto") {
+             o.path.pkey = 0;
+             return true;
+         }
+         return hexadecimal(text, 0xffff, o.path.pkey) && (o.path.pkey & 0x7fff) != 0;
+     }},
+    {"service_level", FI_PARAM_INT, "0", "0 to 15",
+     "The service level of all paths, which selects virtual links (VL) by the tables of the subnet "
+     "manager. On Ethernet, the "
+     "priority (0 to 7) of packets with a VLAN tag.",
+     [](Text text, Options& o) { return number(text, 0, 15, o.path.service_level); }},
+    {"traffic_class", FI_PARAM_INT, "0", "0 to 255",
+     "The traffic class of paths with a GRH. RoCE v2 has it in the IP header: 4 * DSCP + ECN, so "
+     "104 is DSCP 26. Networks with priority flow control tell their lossless class by it.",
+     [](Text text, Options& o) { return number(text, 0, 255, o.path.traffic_class); }},
+    {"flow_label", FI_PARAM_INT, "0", "0 to 1048575",
+     "The flow label of paths with a GRH, from which drivers compute RoCE v2's UDP source port. "
+     "0: they compute it from the numbers of both queue pairs, so that connections spread over "
+     "the routes of a network (ECMP).",
+     [](Text text, Options& o) { return number(text, 0, 1048575, o.path.flow_label); }},
     {"connect_timeout", FI_PARAM_INT, "30000", "100 to 600000 ms",
      "How long the provider requests a connection from a peer that does not answer, before "
      "operations to it fail.",

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "protocol/common/options.h"
+#include "verbs/local_port.h"
 
 namespace heddle::provider {
 
@@ -23,7 +24,7 @@ struct Options {
     protocol::Options protocol;
     // As it was chosen; protocol.inject_bytes is what settle() makes of it.
     std::optional<std::size_t> inject_size;
-    std::optional<std::uint8_t> gid_index;  // nullopt: the best; see verbs/gid.h
+    verbs::PathOptions path;
     Stats stats = Stats::kOff;
     std::string stats_file;
 };

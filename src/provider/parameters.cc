@@ -10,7 +10,7 @@
 
 #include "heddle/detail/assert.h"
 #include "provider/host.h"
-#include "verbs/gid.h"
+#include "verbs/local_port.h"
 
 namespace heddle::provider {
 namespace {
@@ -79,7 +79,7 @@ void read_parameters() {
             complain("%s; the default is used", message.c_str());
     }
     settle(values);
-    verbs::take_gid_index(values.gid_index);
+    verbs::take_path_options(values.path);
     complain_of_unknown();
 }
 

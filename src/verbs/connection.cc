@@ -7,7 +7,6 @@
 
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
-#include "verbs/gid.h"
 
 namespace heddle::verbs {
 namespace {
@@ -22,52 +21,71 @@ void require(int error, ibv_qp* qp, const char* what) {
 
 }  // namespace
 
-ibv_port_attr query_port(ibv_context* context) {
-    ibv_port_attr port{};
-    if (const int error = ibv_query_port(context, kPort, &port))
-        throw VerbsError("asking for port 1", error);
-    return port;
-}
-
 std::uint8_t most_reads(ibv_context* context) noexcept {
     ibv_device_attr attributes{};
     if (ibv_query_device(context, &attributes) != 0) return 1;
     return static_cast<std::uint8_t>(std::clamp(attributes.max_qp_rd_atom, 1, 16));
 }
 
-ibv_ah_attr path_to(const QpAddress& peer, std::uint8_t own_gid_index) noexcept {
+bool is_global(const QpAddress& peer, const LocalPort& port) noexcept {
+    constexpr std::size_t kSubnetPrefix = 8;
+    return peer.ethernet || port.grh_required ||
+           std::memcmp(peer.gid, port.gid.data(), kSubnetPrefix) != 0;
+}
+
+ibv_ah_attr path_to(const QpAddress& peer, const LocalPort& port, std::uint32_t spread) noexcept {
     ibv_ah_attr path{};
-    path.port_num = kPort;
-    path.dlid = peer.lid;
-    if (peer.ethernet) {
+    path.port_num = port.number;
+    path.sl = port.service_level;
+    if (!peer.ethernet) {
+        const unsigned bits = spread & ((1u << std::min(port.lid_bits, peer.lid_bits)) - 1);
+        path.dlid = static_cast<std::uint16_t>(peer.lid + bits);
+        path.src_path_bits = static_cast<std::uint8_t>(bits);
+    }
+    if (is_global(peer, port)) {
         path.is_global = 1;
         std::memcpy(path.grh.dgid.raw, peer.gid, sizeof peer.gid);
-        path.grh.sgid_index = own_gid_index;
+        path.grh.sgid_index = port.gid_index;
         path.grh.hop_limit = 64;
+        path.grh.traffic_class = port.traffic_class;
+        path.grh.flow_label = port.flow_label;
     }
     return path;
 }
 
-QpAddress address_of(ibv_qp* qp) {
-    const ibv_port_attr port = query_port(qp->context);
+QpAddress address_of(ibv_qp* qp, const LocalPort& port) noexcept {
     QpAddress address;
     address.qpn = qp->qp_num;
     address.lid = port.lid;
-    address.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
-    const OwnGid gid = own_gid(qp->context);
-    std::copy(gid.raw.begin(), gid.raw.end(), address.gid);
+    address.lid_bits = port.lid_bits;
+    address.ethernet = port.ethernet;
+    std::copy(port.gid.begin(), port.gid.end(), address.gid);
     return address;
 }
 
-int to_init(ibv_qp* qp, bool atomics) noexcept {
+namespace {
+
+int to_init_with(ibv_qp* qp, const LocalPort& port, int access) noexcept {
     HEDDLE_ASSERT(qp != nullptr);
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;
-    a.port_num = kPort;
-    a.qp_access_flags =
-        IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | (atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0);
+    a.port_num = port.number;
+    a.pkey_index = port.pkey_index;
+    a.qp_access_flags = static_cast<unsigned>(access);
     return ibv_modify_qp(qp, &a,
                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+}
+
+}  // namespace
+
+int to_init(ibv_qp* qp, const LocalPort& port, bool atomics) noexcept {
+    return to_init_with(qp, port,
+                        IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                            (atomics ? IBV_ACCESS_REMOTE_ATOMIC : 0));
+}
+
+int to_init_of_sender(ibv_qp* qp, const LocalPort& port) noexcept {
+    return to_init_with(qp, port, 0);
 }
 
 int to_ready_to_receive(ibv_qp* qp, const QpAddress& peer,
@@ -82,7 +100,7 @@ int to_ready_to_receive(ibv_qp* qp, const QpAddress& peer,
     a.rq_psn = attributes.receive_psn;
     a.max_dest_rd_atomic = attributes.reads;
     a.min_rnr_timer = attributes.min_rnr_timer;
-    a.ah_attr = path_to(peer, attributes.gid_index);
+    a.ah_attr = path_to(peer, attributes.port, qp->qp_num ^ peer.qpn);
     int mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
     if (qp->qp_type != IBV_QPT_XRC_SEND)  // it answers no requests
         mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -106,17 +124,22 @@ int to_ready_to_send(ibv_qp* qp, const ConnectionAttributes& attributes) noexcep
     return ibv_modify_qp(qp, &a, mask);
 }
 
-void connect(ibv_qp* qp, const QpAddress& peer) {
+void connect(ibv_qp* qp, const QpAddress& peer, const LocalPort& port) {
     ibv_device_attr device{};
     const bool atomics =
         ibv_query_device(qp->context, &device) == 0 && device.atomic_cap != IBV_ATOMIC_NONE;
-    require(to_init(qp, atomics), qp, "INIT");
+    require(to_init(qp, port, atomics), qp, "INIT");
     ConnectionAttributes attributes;
-    attributes.mtu = query_port(qp->context).active_mtu;
+    attributes.mtu = port.mtu;
     attributes.reads = most_reads(qp->context);
-    attributes.gid_index = own_gid(qp->context).index;
+    attributes.port = port;
     require(to_ready_to_receive(qp, peer, attributes), qp, "RTR");
     require(to_ready_to_send(qp, attributes), qp, "RTS");
+}
+
+void connect_locally(ibv_qp* qp, ibv_qp* peer) {
+    const LocalPort port = local_port(qp->context);
+    connect(qp, address_of(peer, port), port);
 }
 
 }  // namespace heddle::verbs

@@ -7,10 +7,9 @@
 #include <cstdint>
 
 #include "heddle/address.h"
+#include "verbs/local_port.h"
 
 namespace heddle::verbs {
-
-inline constexpr std::uint8_t kPort = 1;
 
 // A try waits 4.096 us * 2^18 = 1.07 s for an acknowledgement, and the device repeats it six times.
 // A link that flaps is down for seconds, and a switch may pause a port (PFC) for longer than 67 ms,
@@ -23,7 +22,7 @@ struct ConnectionAttributes {
     ibv_mtu mtu = IBV_MTU_1024;
     std::uint32_t send_psn = 0, receive_psn = 0;
     std::uint8_t reads = 1;           // outstanding RDMA reads and atomics, in each direction
-    std::uint8_t gid_index = 0;       // own_gid(); used on Ethernet only
+    LocalPort port;                   // where the QP is
     std::uint8_t min_rnr_timer = 12;  // 0.64 ms: how long a sender waits after an RNR NAK
     std::uint8_t ack_timeout = kAckTimeout, retries = kRetries;  // the two sides may differ
 };
@@ -31,19 +30,29 @@ struct ConnectionAttributes {
 // Each function takes one step, with the attribute mask of the QP's type, and returns 0 or an
 // errno. atomics: peers may use the device's atomics. A device without atomics refuses that
 // (kernel: set_qpc_atomic_flags()).
-int to_init(ibv_qp* qp, bool atomics) noexcept;
+int to_init(ibv_qp* qp, const LocalPort& port, bool atomics) noexcept;
+// The same, for a QP that only sends: peers access nothing by it.
+int to_init_of_sender(ibv_qp* qp, const LocalPort& port) noexcept;
 int to_ready_to_receive(ibv_qp* qp, const QpAddress& peer,
                         const ConnectionAttributes& attributes) noexcept;
 int to_ready_to_send(ibv_qp* qp, const ConnectionAttributes& attributes) noexcept;
 
 // Returns how many RDMA reads and atomics a QP of this device can have outstanding, 1 to 16.
 std::uint8_t most_reads(ibv_context* context) noexcept;
-// Returns the path to a peer's port: by LID, or on Ethernet by GID from the own GID of that index.
-ibv_ah_attr path_to(const QpAddress& peer, std::uint8_t own_gid_index) noexcept;
+// Returns the path from a port of ours to a peer's. InfiniBand within a subnet goes by LID;
+// Ethernet, other subnets and ports that require it go by GID, in a GRH. With several LIDs (LMC)
+// `spread` chooses one, so that QPs spread over the routes. Both sides of a connection give the
+// same value, as a responder checks the source (IBTA 9.6.1.5).
+ibv_ah_attr path_to(const QpAddress& peer, const LocalPort& port,
+                    std::uint32_t spread = 0) noexcept;
+// Whether path_to() has a GRH.
+bool is_global(const QpAddress& peer, const LocalPort& port) noexcept;
 
-// The functions below throw VerbsError.
-ibv_port_attr query_port(ibv_context* context);
-QpAddress address_of(ibv_qp* qp);
-void connect(ibv_qp* qp, const QpAddress& peer);
+QpAddress address_of(ibv_qp* qp, const LocalPort& port) noexcept;
+// Connects a QP that is in RESET, through that port. Throws VerbsError.
+void connect(ibv_qp* qp, const QpAddress& peer, const LocalPort& port);
+// The same, to a QP of this process on the same port, its device's first active one: `peer`, or
+// the QP itself.
+void connect_locally(ibv_qp* qp, ibv_qp* peer);
 
 }  // namespace heddle::verbs

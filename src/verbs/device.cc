@@ -12,10 +12,11 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
-#include "verbs/gid.h"
+#include "verbs/device_name.h"
 #include "verbs/handles.h"
 #include "verbs/missing_device.h"
 #include "verbs/open_device.h"
@@ -36,10 +37,101 @@ std::string first_line(const std::string& path) {
     return line;
 }
 
-DeviceInfo describe(ibv_device* device) {
+const char* transport_of(const ibv_device* device, bool ethernet) noexcept {
+    switch (device->transport_type) {
+        case IBV_TRANSPORT_IB:
+            return ethernet ? "RoCE" : "InfiniBand";
+        case IBV_TRANSPORT_IWARP:
+            return "iWARP";
+        case IBV_TRANSPORT_USNIC:
+        case IBV_TRANSPORT_USNIC_UDP:
+            return "usNIC";
+        default:
+            return "other";
+    }
+}
+
+// In bits per second, by the codes of IBTA 14.2.5.6 (PortInfo) for speed and width.
+std::uint64_t speed_of(const ibv_port_attr& port) noexcept {
+    double gigabits = 0;
+    switch (port.active_speed) {
+        case 1:
+            gigabits = 2.5;
+            break;  // SDR
+        case 2:
+            gigabits = 5;
+            break;  // DDR
+        case 4:
+            gigabits = 10;
+            break;  // QDR
+        case 8:
+            gigabits = 10.3125;
+            break;  // FDR10
+        case 16:
+            gigabits = 14.0625;
+            break;  // FDR
+        case 32:
+            gigabits = 25;
+            break;  // EDR
+        case 64:
+            gigabits = 50;
+            break;  // HDR
+        case 128:
+            gigabits = 100;
+            break;  // NDR
+        default:
+            break;
+    }
+    unsigned width = 0;
+    switch (port.active_width) {
+        case 1:
+            width = 1;
+            break;
+        case 2:
+            width = 4;
+            break;
+        case 4:
+            width = 8;
+            break;
+        case 8:
+            width = 12;
+            break;
+        case 16:
+            width = 2;
+            break;
+        default:
+            break;
+    }
+    return static_cast<std::uint64_t>(gigabits * width * 1e9);
+}
+
+void describe_port(ibv_device* device, ibv_context* context, std::uint8_t number,
+                   DeviceInfo& info) {
+    info.port = number;
+    ibv_port_attr port{};
+    if (ibv_query_port(context, number, &port) == 0) {
+        info.port_active = port.state == IBV_PORT_ACTIVE;
+        info.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
+        info.lid = port.lid;
+        info.mtu = 128u << port.active_mtu;
+        info.speed = speed_of(port);
+    }
+    info.transport = transport_of(device, info.ethernet);
+    try {
+        const verbs::LocalPort used = verbs::local_port(context, number);
+        info.gid = used.gid;
+        info.roce_v1 = used.roce_v1;
+    } catch (const VerbsError&) {  // the GID stays unknown
+    }
+}
+
+// Describes the ports that `wanted` allows; if it allows none, nothing. A device that this process
+// may not open is described by what sysfs has.
+std::vector<DeviceInfo> describe(ibv_device* device, const verbs::DeviceChoice& wanted) {
     HEDDLE_ASSERT(device != nullptr);
     DeviceInfo info;
     info.name = ibv_get_device_name(device);
+    info.transport = transport_of(device, false);
     const std::string sysfs = sysfs_path(device);
     info.pci = sysfs.empty() ? std::string() : std::filesystem::path(sysfs).filename().string();
     info.board = first_line(std::string(device->ibdev_path) + "/board_id");
@@ -48,11 +140,12 @@ DeviceInfo describe(ibv_device* device) {
     info.mlx5 = mlx5dv_is_supported(device);
     info.software = dlsym(RTLD_DEFAULT, "softhca_doorbell") != nullptr;
     const verbs::Context context(ibv_open_device(device));
-    if (!context) return info;  // this process may not open it: report what sysfs has
+    if (!context) return {info};
     ibv_device_attr_ex attributes{};
     if (ibv_query_device_ex(context.get(), nullptr, &attributes) == 0) {
         const ibv_device_attr& a = attributes.orig_attr;
         info.firmware = a.fw_ver;
+        info.ports = a.phys_port_cnt;
         info.max_qps = static_cast<std::uint32_t>(a.max_qp);
         info.max_qp_depth = static_cast<std::uint32_t>(a.max_qp_wr);
         info.max_cqs = static_cast<std::uint32_t>(a.max_cq);
@@ -64,17 +157,22 @@ DeviceInfo describe(ibv_device* device) {
         info.atomics = a.atomic_cap != IBV_ATOMIC_NONE;
     }
     info.thread_domains = verbs::has_thread_domains(context.get());
-    ibv_port_attr port{};
-    if (ibv_query_port(context.get(), 1, &port) == 0) {
-        info.port_active = port.state == IBV_PORT_ACTIVE;
-        info.ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
-        info.lid = port.lid;
+    std::vector<DeviceInfo> all;
+    for (unsigned number = 1; number <= info.ports; ++number) {
+        const auto port = static_cast<std::uint8_t>(number);
+        if (!wanted.allows(info.name, port)) continue;
+        all.push_back(info);
+        describe_port(device, context.get(), port, all.back());
     }
-    try {
-        info.gid = verbs::own_gid(context.get()).raw;
-    } catch (const VerbsError&) {  // the GID stays unknown
-    }
-    return info;
+    return all;
+}
+
+// Returns the first of them with an active port, or else the first.
+const DeviceInfo* preferred(const std::vector<DeviceInfo>& ports) noexcept {
+    const auto active =
+        std::ranges::find_if(ports, [](const DeviceInfo& each) { return each.port_active; });
+    if (active != ports.end()) return &*active;
+    return ports.empty() ? nullptr : &ports.front();
 }
 
 // The list of devices and its length. Open devices stay open when the list is freed.
@@ -101,32 +199,62 @@ std::string names_of(const DeviceList& devices) {
     return names;
 }
 
-ibv_device* find(const DeviceList& devices, const std::string& name) {
+struct Found {
+    ibv_device* device;
+    DeviceInfo info;
+};
+
+Found find(const DeviceList& devices, const std::string& choice) {
     HEDDLE_ASSERT(devices.count == 0 || devices.list != nullptr);
     if (devices.count == 0)
         throw VerbsError("finding an RDMA device", ENODEV, verbs::missing_device("/sys", "/dev"));
+    const verbs::DeviceChoice wanted(choice);
+    std::optional<Found> inactive;
     for (int i = 0; i < devices.count; ++i) {
-        if (!name.empty() && name == ibv_get_device_name(devices.list[i])) return devices.list[i];
-        if (name.empty() && describe(devices.list[i]).port_active) return devices.list[i];
+        ibv_device* const device = devices.list[i];
+        if (!wanted.allows_device(ibv_get_device_name(device))) continue;
+        const std::vector<DeviceInfo> ports = describe(device, wanted);
+        const DeviceInfo* const best = preferred(ports);
+        if (best == nullptr) continue;
+        if (best->port_active) return {device, *best};
+        if (!inactive) inactive = Found{device, *best};
     }
-    throw VerbsError(name.empty() ? "finding a device with an active port"
-                                  : "finding the device \"" + name + "\"",
+    if (inactive && !wanted.allows_all()) return *inactive;
+    throw VerbsError(wanted.allows_all() ? "finding a device with an active port"
+                                         : "finding the device \"" + choice + "\"",
                      ENODEV, "the devices are: " + names_of(devices));
 }
 
 }  // namespace
 
+std::string port_name(const DeviceInfo& device) {
+    return verbs::name_of_port(device.name, device.port);
+}
+
 std::vector<DeviceInfo> devices() {
     const DeviceList list;
     std::vector<DeviceInfo> all;
     for (int i = 0; i < list.count; ++i)
-        all.push_back(describe(list.list[i]));
+        if (const auto ports = describe(list.list[i], verbs::DeviceChoice({})); !ports.empty())
+            all.push_back(*preferred(ports));
     return all;
 }
 
-DeviceInfo device(const std::string& name) {
+std::vector<DeviceInfo> device_ports(const std::string& choice) {
+    const verbs::DeviceChoice wanted(choice);
     const DeviceList list;
-    return describe(find(list, name));
+    std::vector<DeviceInfo> all;
+    for (int i = 0; i < list.count; ++i) {
+        if (!wanted.allows_device(ibv_get_device_name(list.list[i]))) continue;
+        const auto ports = describe(list.list[i], wanted);
+        all.insert(all.end(), ports.begin(), ports.end());
+    }
+    return all;
+}
+
+DeviceInfo device(const std::string& choice) {
+    const DeviceList list;
+    return find(list, choice).info;
 }
 
 namespace verbs {
@@ -157,14 +285,14 @@ bool survive_forks() noexcept {
     return error == 0 || ibv_is_fork_initialized() != IBV_FORK_DISABLED;
 }
 
-Context open_device(const std::string& name) {
+OpenDevice open_device(const std::string& name) {
     const DeviceList list;
-    ibv_device* const device = find(list, name);
-    Context context(ibv_open_device(device));
-    if (!context)
-        throw VerbsError(std::string("opening ") + ibv_get_device_name(device), errno,
+    const Found found = find(list, name);
+    OpenDevice opened{Context(ibv_open_device(found.device)), found.info.port};
+    if (!opened.context)
+        throw VerbsError(std::string("opening ") + ibv_get_device_name(found.device), errno,
                          errno == EMFILE || errno == ENFILE ? "raise `ulimit -n`" : "");
-    return context;
+    return opened;
 }
 
 }  // namespace verbs

@@ -3,10 +3,12 @@
 #include "heddle/locality.h"
 
 #include <hwloc.h>
+#include <hwloc/distances.h>
 #include <hwloc/linux.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <memory>
 #include <type_traits>
 #include <utility>
@@ -66,6 +68,23 @@ int node_of(hwloc_topology_t topology, hwloc_const_bitmap_t processors) {
     return hwloc_bitmap_weight(nodes.get()) == 1 ? hwloc_bitmap_first(nodes.get()) : -1;
 }
 
+// Returns the smallest latency between a node of `from` and a node of `to`; 1 if the firmware says
+// nothing of them.
+unsigned latency(hwloc_topology_t topology, hwloc_const_bitmap_t from, hwloc_const_bitmap_t to) {
+    unsigned count = 1;
+    hwloc_distances_s* table = nullptr;
+    if (hwloc_distances_get_by_name(topology, "NUMALatency", &count, &table, 0) != 0 || count == 0)
+        return 1;
+    hwloc_uint64_t least = UINT_MAX;
+    for (unsigned i = 0; i < table->nbobjs; ++i)
+        for (unsigned j = 0; j < table->nbobjs; ++j)
+            if (hwloc_bitmap_intersects(table->objs[i]->cpuset, from) != 0 &&
+                hwloc_bitmap_intersects(table->objs[j]->cpuset, to) != 0)
+                least = std::min(least, table->values[i * table->nbobjs + j]);
+    hwloc_distances_release(topology, table);
+    return least == UINT_MAX ? 1 : std::max(1u, static_cast<unsigned>(least));
+}
+
 std::size_t count(const std::vector<Processor>& all, bool near_only) noexcept {
     return static_cast<std::size_t>(
         std::count_if(all.begin(), all.end(), [&](const Processor& processor) {
@@ -109,6 +128,19 @@ Locality locality_of(const DeviceInfo& device) {
                      });
     HEDDLE_ASSERT(locality.processors.empty() || locality.processors.front().first_of_core);
     return locality;
+}
+
+std::vector<unsigned> distances_to(const std::vector<DeviceInfo>& devices) {
+    const Topology topology = look_at_machine();
+    const Bitmap usable = allowed(topology.get());
+    std::vector<unsigned> distances;
+    for (const DeviceInfo& device : devices) {
+        const Bitmap local = local_to(topology.get(), device);
+        const bool is_near = hwloc_bitmap_iszero(local.get()) != 0 ||
+                             hwloc_bitmap_intersects(local.get(), usable.get()) != 0;
+        distances.push_back(is_near ? 0 : latency(topology.get(), usable.get(), local.get()));
+    }
+    return distances;
 }
 
 }  // namespace heddle

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "verbs/handles.h"
 
 namespace heddle::verbs {
 
-// Opens a device; each call returns a new context. Empty name: the first device with an active
-// port. Throws VerbsError.
-Context open_device(const std::string& name);
+struct OpenDevice {
+    Context context;
+    std::uint8_t port;
+};
+
+// Opens the device that heddle::device() finds by that name, for that port; each call returns a new
+// context. Throws VerbsError.
+OpenDevice open_device(const std::string& name);
 
 // Protects registered memory from fork(). Returns false if protection is needed and the call came
 // too late: the first call must precede any registration of memory, by any library of the program.

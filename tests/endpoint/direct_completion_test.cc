@@ -59,8 +59,8 @@ TEST(DirectNop, NeedsNoPeer) {
         attributes.qp_state = IBV_QPS_RESET;
         ASSERT_EQ(ibv_modify_qp(qp, &attributes, IBV_QP_STATE), 0);
     }
-    verbs::connect(loop.qp.get(), verbs::address_of(peer.get()));
-    verbs::connect(peer.get(), verbs::address_of(loop.qp.get()));
+    verbs::connect_locally(loop.qp.get(), peer.get());
+    verbs::connect_locally(peer.get(), loop.qp.get());
     const ibv_sge piece = memory.piece(kOut, 8);
     WorkRequest write;
     write.opcode = Opcode::kWrite;

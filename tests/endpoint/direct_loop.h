@@ -32,7 +32,7 @@ inline void fill(std::byte* at, std::size_t bytes, std::uint32_t seed) {
 using Srq = std::unique_ptr<ibv_srq, verbs::Destroy<ibv_destroy_srq>>;
 
 struct Memory {
-    verbs::Context context = verbs::open_device("");
+    verbs::Context context = verbs::open_device("").context;
     verbs::ProtectionDomain pd{ibv_alloc_pd(context.get())};
     std::vector<std::byte> bytes = std::vector<std::byte>(kMemory);
     verbs::MemoryRegion mr{ibv_reg_mr(pd.get(), bytes.data(), bytes.size(),
@@ -75,7 +75,7 @@ struct Loop {
         a.cap = {kDepth, o.srq != nullptr ? 0 : kDepth, 3, o.srq != nullptr ? 0u : 3u, 200};
         verbs::QueuePair made(ibv_create_qp(memory.pd.get(), &a));
         if (!made) throw VerbsError("a queue pair", errno);
-        verbs::connect(made.get(), verbs::address_of(made.get()));
+        verbs::connect_locally(made.get(), made.get());
         return made;
     }
     Completion wait() {

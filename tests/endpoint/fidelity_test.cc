@@ -44,7 +44,7 @@ constexpr std::uint32_t kDepth = 32, kSge = 4;
 constexpr std::size_t kMemory = 1 << 16, kRemote = 1 << 15;
 
 struct Fabric {
-    verbs::Context context = verbs::open_device("");
+    verbs::Context context = verbs::open_device("").context;
     verbs::ProtectionDomain pd{ibv_alloc_pd(context.get())};
     std::vector<std::byte> memory = std::vector<std::byte>(kMemory);
     verbs::MemoryRegion mr{ibv_reg_mr(pd.get(), memory.data(), memory.size(),
@@ -80,7 +80,7 @@ struct Loop {
         if (!qp) throw VerbsError("creating the QP", errno);
         max_inline = a.cap.max_inline_data;
         if (!xrc) {
-            verbs::connect(qp.get(), verbs::address_of(qp.get()));
+            verbs::connect_locally(qp.get(), qp.get());
             return;
         }
         ibv_srq_init_attr_ex s{};
@@ -100,8 +100,8 @@ struct Loop {
         t.xrcd = f.xrcd;
         target.reset(ibv_create_qp_ex(f.context.get(), &t));
         if (!target) throw VerbsError("creating the target", errno);
-        verbs::connect(target.get(), verbs::address_of(qp.get()));
-        verbs::connect(qp.get(), verbs::address_of(target.get()));
+        verbs::connect_locally(target.get(), qp.get());
+        verbs::connect_locally(qp.get(), target.get());
     }
 
     verbs::ThreadDomain make_domain() const {

@@ -52,8 +52,8 @@ struct XrcLoop {
         a.comp_mask = IBV_QP_INIT_ATTR_XRCD;
         a.xrcd = domain.get();
         verbs::QueuePair target = made(a);
-        verbs::connect(target.get(), verbs::address_of(initiator));
-        verbs::connect(initiator, verbs::address_of(target.get()));
+        verbs::connect_locally(target.get(), initiator);
+        verbs::connect_locally(initiator, target.get());
         return target;
     }
     verbs::QueuePair made(ibv_qp_init_attr_ex& a) const {

@@ -83,7 +83,7 @@ struct FakeContext {
 class Tables {
 public:
     explicit Tables(Input& input)
-        : input_(input), targets_(self(), own(), options()), requests_(self(), own(), options()) {}
+        : input_(input), targets_(self(), own_, options()), requests_(self(), own_, options()) {}
     ~Tables() {
         std::vector<ConnectorRequests::Ended> ended;
         requests_.stop_all(ended);
@@ -293,6 +293,7 @@ private:
     FakeContext context_;
     ibv_pd pd_{context_.get(), 0};
     std::list<Asked> asked_;
+    const verbs::ConnectionAttributes own_ = own();
     ConnectorTargets targets_;
     ConnectorRequests requests_;
     std::vector<Datagram> sent_;

@@ -172,7 +172,8 @@ protected:
 };
 
 TEST_F(PortRepairs, AreNotCounted) {
-    ConnectorPort port(context_.get(), pd_.get(), kReceives, kQkey, std::chrono::seconds(0));
+    ConnectorPort port(context_.get(), pd_.get(), verbs::local_port(context_.get()), kReceives,
+                       kQkey, std::chrono::seconds(0));
     for (int k = 0; k < 1100; ++k) {
         ASSERT_NO_FATAL_FAILURE(break_it(port));
         ASSERT_TRUE(receive(port));
@@ -182,7 +183,8 @@ TEST_F(PortRepairs, AreNotCounted) {
 }
 
 TEST_F(PortRepairs, HaveAPauseBetweenThem) {
-    ConnectorPort port(context_.get(), pd_.get(), kReceives, kQkey, std::chrono::hours(1));
+    ConnectorPort port(context_.get(), pd_.get(), verbs::local_port(context_.get()), kReceives,
+                       kQkey, std::chrono::hours(1));
     ASSERT_NO_FATAL_FAILURE(break_it(port));
     ASSERT_TRUE(receive(port));
     EXPECT_EQ(state(port), IBV_QPS_RTS) << "the first at once";
@@ -196,7 +198,7 @@ TEST_F(PortRepairs, HaveAPauseBetweenThem) {
 // The thread holds a mutex that callers need.
 TEST_F(PortRepairs, TakeNoMoreDatagramsAtOnceThanBounded) {
     constexpr unsigned kMany = 3 * ConnectorPort::kAtOnce;
-    ConnectorPort port(context_.get(), pd_.get(), kMany, kQkey);
+    ConnectorPort port(context_.get(), pd_.get(), verbs::local_port(context_.get()), kMany, kQkey);
     ProcessName to;
     to.ud_qpn = port.address().qpn;
     to.lid = port.address().lid;
@@ -275,8 +277,8 @@ TEST(HostileDatagrams, OfAnyKindLeaveItAtWork) {
 TEST(PathCache, KeepsThePathsUsedLast) {
     const auto context = softhca::test::open_device();
     const Owned<ibv_pd> pd(check(ibv_alloc_pd(context.get()), "ibv_alloc_pd"));
-    PathCache cache(pd.get(), 0);
-    EndpointAddress name;
+    PathCache cache(pd.get(), verbs::local_port(context.get()));
+    EndpointAddress name = name_of(verbs::local_port(context.get()));
     const auto find = [&](std::uint16_t lid) {
         name.process.lid = lid;
         return cache.find(name);

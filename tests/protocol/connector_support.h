@@ -90,7 +90,8 @@ public:
             wanted.oflags = O_CREAT;
             xrcd.reset(check(ibv_open_xrcd(context.get(), &wanted), "ibv_open_xrcd"));
         }
-        connector = std::make_unique<Connector>(context.get(), pd.get(), options);
+        connector = std::make_unique<Connector>(context.get(), pd.get(),
+                                                verbs::local_port(context.get()), options);
         add();
     }
 
@@ -114,9 +115,9 @@ public:
         }
         local->memory = std::make_unique<softhca::test::Memory>(pd.get(), 4096);
         EndpointAddress& name = local->name;
-        name.flags =
-            static_cast<std::uint8_t>((xrc ? EndpointAddress::kXrc : 0) |
-                                      (connector->ethernet() ? EndpointAddress::kEthernet : 0));
+        name.flags = static_cast<std::uint8_t>(
+            (xrc ? EndpointAddress::kXrc : 0) |
+            (connector->self().ethernet() ? EndpointAddress::kEthernet : 0));
         name.endpoint = static_cast<std::uint16_t>(locals.size());
         name.context = in_context;
         name.process = connector->process();
@@ -138,7 +139,7 @@ public:
         wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
         wanted.pd = pd.get();
         channel->qp.reset(check(ibv_create_qp_ex(context.get(), &wanted), "ibv_create_qp_ex"));
-        EXPECT_EQ(verbs::to_init(channel->qp.get(), false), 0);
+        EXPECT_EQ(verbs::to_init(channel->qp.get(), verbs::local_port(context.get()), false), 0);
         ConnectionRequest& request = channel->request;
         request.qp = channel->qp.get();
         request.from = name();

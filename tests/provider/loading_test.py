@@ -101,7 +101,7 @@ class Info(Case):
     def test_another_device_is_not_used(self):
         result = self.fi_info("-p", "heddle", FI_HEDDLE_DEVICE="mlx5_9", FI_LOG_LEVEL="warn")
         self.assertNotEqual(result.returncode, 0)
-        self.assertIn("mlx5_0: FI_HEDDLE_DEVICE names another", result.stderr)
+        self.assertIn("mlx5_0: FI_HEDDLE_DEVICE does not name it", result.stderr)
 
     def test_values_that_are_not_possible(self):
         for variable, value, possible in (

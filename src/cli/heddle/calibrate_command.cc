@@ -288,7 +288,7 @@ int calibrate(const CalibrateRequest& request) {
         costs = *known;
         if (device.mlx5) posts = PostCosts::load(post_file);
     } else {
-        const verbs::Context context = verbs::open_device(device.name);
+        const verbs::Context context = verbs::open_device(port_name(device)).context;
         const verbs::ProtectionDomain pd(ibv_alloc_pd(context.get()));
         if (!pd) throw VerbsError("a protection domain", errno);
         rounds = ReuseRounds::measure(context.get(), pd.get(), ReuseCosts::size_of(6), kRounds);

@@ -118,7 +118,7 @@ int check_hardware(const CheckRequest& request) {
 
 CheckedDevice::CheckedDevice(const std::string& name)
     : info(heddle::device(name)),
-      context_(verbs::open_device(info.name)),
+      context_(verbs::open_device(port_name(info)).context),
       pd_(ibv_alloc_pd(context_.get())),
       memory_(kBytes) {
     if (!pd_) throw VerbsError("a protection domain", errno);

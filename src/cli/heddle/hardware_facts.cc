@@ -185,13 +185,13 @@ Finding check_device(CheckedDevice& device) {
 
 Finding check_port(CheckedDevice& device) {
     Finding finding;
-    const ibv_port_attr port = verbs::query_port(device.context());
+    const ibv_port_attr port = verbs::query_port(device.context(), device.info.port);
     const bool ethernet = port.link_layer == IBV_LINK_LAYER_ETHERNET;
     Json gids = Json::array();
     for (int i = 0; i < port.gid_tbl_len; ++i) {
         ibv_gid_entry entry{};
-        if (ibv_query_gid_ex(device.context(), verbs::kPort, static_cast<std::uint32_t>(i), &entry,
-                             0) != 0)
+        if (ibv_query_gid_ex(device.context(), device.info.port, static_cast<std::uint32_t>(i),
+                             &entry, 0) != 0)
             continue;
         gids.push_back({{"index", i},
                         {"type", entry.gid_type == IBV_GID_TYPE_IB        ? "IB"

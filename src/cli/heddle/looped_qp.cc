@@ -37,7 +37,8 @@ LoopedQp::LoopedQp(CheckedDevice& device) : device_(device) {
     HEDDLE_ASSERT(wanted.cap.max_send_wr >= kDepth && wanted.cap.max_send_sge >= kMaxSges,
                   "a QP has at least what was asked for");
     max_inline = wanted.cap.max_inline_data;
-    verbs::connect(qp_.get(), verbs::address_of(qp_.get()));
+    const verbs::LocalPort port = verbs::local_port(device.context(), device.info.port);
+    verbs::connect(qp_.get(), verbs::address_of(qp_.get(), port), port);
     if (!device.info.atomics) return;
     ibv_qp_attr allowed{};
     allowed.qp_state = IBV_QPS_RTS;

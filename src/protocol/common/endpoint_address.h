@@ -16,7 +16,7 @@ struct ProcessName {
     std::uint64_t nonce = 0;
     std::uint32_t ud_qpn = 0;
     std::uint16_t lid = 0;
-    std::uint16_t reserved = 0;
+    std::uint16_t pkey = 0;  // of the partition of its QPs, as its port's table has it
 
     // The Q_Key of the UD QP: only a process that was given the name can send datagrams to it. It
     // is below 2^31, as Q_Keys above are privileged (IBTA 10.2.5).
@@ -28,9 +28,11 @@ struct ProcessName {
 
 // 48 bytes, little-endian as both architectures are; sent as it stands.
 struct EndpointAddress {
+    static constexpr unsigned kLidShift = 4;
     static constexpr std::uint16_t kMagic = 0x4e48;  // "HN"
-    static constexpr std::uint8_t kVersion = 3;
-    enum Flags : std::uint8_t { kXrc = 1, kEthernet = 2 };
+    static constexpr std::uint8_t kVersion = 4;
+    // kRoceV1: the GID is of RoCE v1; of v2 otherwise. The bits of kLidBits: LMC.
+    enum Flags : std::uint8_t { kXrc = 1, kEthernet = 2, kRoceV1 = 4, kLidBits = 7 << kLidShift };
 
     std::uint16_t magic = kMagic;
     std::uint8_t version = kVersion;
@@ -44,6 +46,10 @@ struct EndpointAddress {
     bool valid() const noexcept { return magic == kMagic && version == kVersion; }
     bool xrc() const noexcept { return flags & kXrc; }
     bool ethernet() const noexcept { return flags & kEthernet; }
+    bool roce_v1() const noexcept { return flags & kRoceV1; }
+    std::uint8_t lid_bits() const noexcept {
+        return static_cast<std::uint8_t>((flags & kLidBits) >> kLidShift);
+    }
     bool operator==(const EndpointAddress&) const = default;
 };
 static_assert(sizeof(ProcessName) == 32 && sizeof(EndpointAddress) == 48);

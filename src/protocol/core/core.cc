@@ -44,9 +44,8 @@ Core::Core(std::shared_ptr<Domain> its_domain, const AddressVector& addresses,
       channel(process->channel(domain->body().context)),
       connector(process->connector(domain->body().context)) {
     peers.set_target_owners(connector);
-    name.process = connector.process();
-    name.flags = static_cast<std::uint8_t>((channel->xrc() ? EndpointAddress::kXrc : 0) |
-                                           (connector.ethernet() ? EndpointAddress::kEthernet : 0));
+    name = connector.self();
+    if (channel->xrc()) name.flags |= EndpointAddress::kXrc;
     name.endpoint = process->new_endpoint();
     name.context = domain->body().context->index;
     name.srqn = channel->objects().srqn();

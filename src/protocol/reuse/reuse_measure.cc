@@ -61,8 +61,8 @@ public:
         if (!cq_) throw VerbsError("a completion queue to measure copies with", errno);
         from_ = make_qp();
         to_ = make_qp();
-        verbs::connect(from_.get(), verbs::address_of(to_.get()));
-        verbs::connect(to_.get(), verbs::address_of(from_.get()));
+        verbs::connect_locally(from_.get(), to_.get());
+        verbs::connect_locally(to_.get(), from_.get());
         mr_.reset(ibv_reg_mr(pd, user_.begin(), largest,
                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE));  // as above
         if (!mr_) throw VerbsError("registering memory to measure copies with", errno);

@@ -54,12 +54,7 @@ void Channel::make_qp(Connection& connection, const EndpointAddress& from) {
                          verbs::memlock_hint(errno,
                                              "the device has no more, or FI_HEDDLE_SEND_DEPTH is "
                                              "more than it can"));
-    ibv_qp_attr init{};
-    init.qp_state = IBV_QPS_INIT;
-    init.port_num = verbs::kPort;
-    if (const int error =
-            ibv_modify_qp(connection.qp_.get(), &init,
-                          IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS))
+    if (const int error = verbs::to_init_of_sender(connection.qp_.get(), resources_->shared->port))
         throw VerbsError("taking a queue pair to INIT", error);
     connection.sent_mask_ = std::min(std::bit_ceil(options_.send_depth), kFewWorks) - 1;
     connection.sent_ = std::make_unique<Connection::Record[]>(connection.sent_mask_ + 1);

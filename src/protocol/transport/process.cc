@@ -89,17 +89,17 @@ auto& processes = *new std::map<std::string, std::weak_ptr<Process>>;
 
 std::shared_ptr<Process> Process::get(const Options& options) {
     const std::lock_guard guard(processes_mutex);
-    const std::string name = heddle::device(options.device).name;
+    const std::string name = port_name(heddle::device(options.device));
     std::shared_ptr<Process> process = processes[name].lock();
     if (!process) processes[name] = process = std::make_shared<Process>(options);
-    HEDDLE_ASSERT(process->device.name == name, "an open device is found by its name");
+    HEDDLE_ASSERT(port_name(process->device) == name, "an open device is found by its name");
     return process;
 }
 
 Process::Process(const Options& wanted)
     : options(wanted),
       device(heddle::device(wanted.device)),
-      thread_resources(device.name, category_on(device, wanted.endpoints),
+      thread_resources(port_name(device), category_on(device, wanted.endpoints),
                        wanted.xrc && device.xrc),
       direct_pays_(wanted.post != PostPath::kAuto ||
                    PostCosts::load(PostCosts::file(device)).value_or(PostCosts{}).direct_pays()),
@@ -125,13 +125,15 @@ Connector& Process::connector(const std::shared_ptr<endpoint::SharedContext>& co
         Connector::Options connecting;
         connecting.give_up_ms = options.timeouts.connect_ms;
         connecting.complain = options.complain;
+        connecting.inform = options.inform;
         connecting.ack_timeout = options.timeouts.ack;
         connecting.retries = options.timeouts.retries;
         connecting.host = options.shm.on ? host_number() : 0;
         connector_context_ = context;
         if (needs_own_register()) connector_register_.emplace(*context);
         ibv_pd* const pd = connector_register_ ? connector_register_->pd() : context->pd.get();
-        connector_ = std::make_unique<Connector>(context->context.get(), pd, connecting);
+        connector_ =
+            std::make_unique<Connector>(context->context.get(), pd, context->port, connecting);
     }
     return *connector_;
 }

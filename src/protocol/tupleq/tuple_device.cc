@@ -58,7 +58,8 @@ bool DeviceTupleQueue::post(void* buffer, std::uint32_t bytes, std::uint32_t key
 }
 
 DeviceBlockingQueue::DeviceBlockingQueue(TupleDevice& device, const EndpointAddress& to)
-    : connector_(device.core_.connector) {
+    : connector_(device.core_.connector),
+      port_(device.channel().objects().resources().shared->port) {
     const endpoint::ThreadResources& resources = device.channel().objects().resources();
     ibv_qp_init_attr_ex attributes{};
     attributes.qp_type = IBV_QPT_XRC_SEND;
@@ -83,13 +84,7 @@ DeviceBlockingQueue::DeviceBlockingQueue(TupleDevice& device, const EndpointAddr
     connector_.connect(request_);
 }
 
-int DeviceBlockingQueue::to_start() noexcept {
-    ibv_qp_attr init{};
-    init.qp_state = IBV_QPS_INIT;
-    init.port_num = verbs::kPort;
-    return ibv_modify_qp(qp_.get(), &init,
-                         IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
-}
+int DeviceBlockingQueue::to_start() noexcept { return verbs::to_init_of_sender(qp_.get(), port_); }
 
 DeviceBlockingQueue::~DeviceBlockingQueue() {
     connector_.cancel(request_);

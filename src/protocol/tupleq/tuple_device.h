@@ -69,6 +69,7 @@ private:
     int to_start() noexcept;
 
     Connector& connector_;
+    const verbs::LocalPort port_;
     verbs::QueuePair qp_;
     ConnectionRequest request_;
     std::size_t max_inline_ = 0;

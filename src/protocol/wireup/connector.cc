@@ -8,14 +8,15 @@
 
 namespace heddle::protocol {
 
-Connector::Connector(ibv_context* context, ibv_pd* pd, const Options& options)
-    : Connector(std::make_unique<Service>(context, pd, options)) {}
+Connector::Connector(ibv_context* context, ibv_pd* pd, const verbs::LocalPort& port,
+                     const Options& options)
+    : Connector(std::make_unique<Service>(context, pd, port, options)) {}
 Connector::Connector(std::unique_ptr<Service> service) noexcept
     : TargetQueuePairs(service->removals()), service_(std::move(service)) {}
 Connector::~Connector() = default;
 
 const ProcessName& Connector::process() const noexcept { return service_->self().process; }
-bool Connector::ethernet() const noexcept { return service_->self().ethernet(); }
+const EndpointAddress& Connector::self() const noexcept { return service_->self(); }
 void Connector::add(const LocalEndpoint& endpoint) { service_->add(endpoint); }
 void Connector::remove(const EndpointAddress& endpoint) { service_->remove(endpoint); }
 void Connector::connect(ConnectionRequest& request) { service_->connect(request); }

@@ -20,6 +20,7 @@
 
 #include "protocol/common/endpoint_address.h"
 #include "protocol/wireup/targets.h"
+#include "verbs/local_port.h"
 
 namespace heddle::protocol {
 
@@ -87,6 +88,8 @@ public:
         unsigned last_receive_ms = 2000;
         // Takes one line for each peer process that cannot be connected to. nullptr: stderr.
         void (*complain)(const char* line) = nullptr;
+        // Takes a line for the log. nullptr: there is none.
+        void (*inform)(const char* line) = nullptr;
         // The QPs that it connects have these (ibv_modify_qp(3): 4.096 us * 2^ack_timeout a try).
         unsigned ack_timeout = 18, retries = 6;
         // Which processes could share memory with this one: 48 bits, told to all peers; 0: none.
@@ -95,15 +98,18 @@ public:
         double drop = 0, repeat = 0;
         std::uint64_t seed = 1;
     };
-    // Starts the thread. The context is used for the UD QP. Throws VerbsError.
-    Connector(ibv_context* context, ibv_pd* pd, const Options& options);
+    // Starts the thread. The context is used for the UD QP, which is at that port. Throws
+    // VerbsError.
+    Connector(ibv_context* context, ibv_pd* pd, const verbs::LocalPort& port,
+              const Options& options);
     ~Connector();  // sends BYE to those that it is connected to, ends the thread, destroys targets
     Connector(const Connector&) = delete;
     Connector& operator=(const Connector&) = delete;
 
     // All that follows: any thread.
     const ProcessName& process() const noexcept;
-    bool ethernet() const noexcept;
+    // The process and its port, of no endpoint.
+    const EndpointAddress& self() const noexcept;
     void add(const LocalEndpoint& endpoint);
     // Afterwards no target of it exists (RC) and nobody is connected to it any more; an XRC
     // target stays while another endpoint of its context is there.

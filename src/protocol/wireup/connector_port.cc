@@ -13,7 +13,6 @@
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "verbs/connection.h"
-#include "verbs/gid.h"
 #include "verbs/memlock.h"
 
 namespace heddle::protocol {
@@ -22,25 +21,33 @@ std::size_t PathCache::PortHash::operator()(const Port& port) const noexcept {
     return static_cast<std::size_t>(port.gid[0] * 31 ^ port.gid[1] ^ std::uint64_t{port.lid} << 40);
 }
 
-PathCache::~PathCache() {
+PathCache::~PathCache() { clear(); }
+
+void PathCache::clear() noexcept {
     for (const Path& path : recent_)
         ibv_destroy_ah(path.handle);
+    recent_.clear();
+    found_.clear();
+}
+
+void PathCache::take_port(const verbs::LocalPort& own) noexcept {
+    clear();
+    own_ = own;
 }
 
 ibv_ah* PathCache::find(const EndpointAddress& name) noexcept {
+    const QpAddress address = address_of(name, name.process.ud_qpn);
     Port port;
-    port.ethernet = name.ethernet();
-    if (port.ethernet)
-        std::memcpy(port.gid, name.process.gid, sizeof port.gid);
-    else
-        port.lid = name.process.lid;
+    port.is_global = verbs::is_global(address, own_);
+    if (port.is_global) std::memcpy(port.gid, address.gid, sizeof port.gid);
+    port.lid = address.lid;
     HEDDLE_ASSERT(recent_.size() == found_.size() && recent_.size() <= kMost,
                   "the list and the table have the same ports");
     if (const auto at = found_.find(port); at != found_.end()) {
         recent_.splice(recent_.begin(), recent_, at->second);
         return at->second->handle;
     }
-    ibv_ah_attr path = verbs::path_to(address_of(name, name.process.ud_qpn), gid_index_);
+    ibv_ah_attr path = verbs::path_to(address, own_);
     ibv_ah* const handle = ibv_create_ah(pd_, &path);
     if (handle == nullptr) return nullptr;
     if (recent_.size() == kMost) {
@@ -53,13 +60,9 @@ ibv_ah* PathCache::find(const EndpointAddress& name) noexcept {
     return handle;
 }
 
-ConnectorPort::ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives,
-                             std::uint32_t qkey, Clock::duration repair_every)
-    : receives_(receives),
-      qkey_(qkey),
-      repair_every_(repair_every),
-      gid_index_(verbs::own_gid(context).index),
-      paths_(pd, gid_index_) {
+ConnectorPort::ConnectorPort(ibv_context* context, ibv_pd* pd, const verbs::LocalPort& port,
+                             unsigned receives, std::uint32_t qkey, Clock::duration repair_every)
+    : receives_(receives), qkey_(qkey), repair_every_(repair_every), port_(port), paths_(pd, port) {
     HEDDLE_ASSERT(receives != 0, "a port that receives nothing is never asked");
     HEDDLE_ASSERT(qkey >> 31 == 0, "IBTA 10.2.5: a Q_Key with the highest bit is privileged");
     const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
@@ -95,7 +98,7 @@ ConnectorPort::ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives
         throw VerbsError("a UD QP of " + std::to_string(kSends) + " sends and " +
                              std::to_string(receives) + " receives",
                          errno);
-    address_ = verbs::address_of(qp_.get());
+    address_ = verbs::address_of(qp_.get(), port_);
     if (const int error = to_ready())
         throw VerbsError("taking UD QP " + std::to_string(qp_->qp_num) + " to RTS", error);
     for (std::uint32_t k = kSends; k-- != 0;)
@@ -106,7 +109,8 @@ ConnectorPort::ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives
 int ConnectorPort::to_ready() noexcept {
     ibv_qp_attr a{};
     a.qp_state = IBV_QPS_INIT;
-    a.port_num = verbs::kPort;
+    a.port_num = port_.number;
+    a.pkey_index = port_.pkey_index;
     a.qkey = qkey_;
     int error =
         ibv_modify_qp(qp_.get(), &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY);

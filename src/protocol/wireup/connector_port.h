@@ -21,6 +21,7 @@
 #include "heddle/address.h"
 #include "protocol/wireup/connector_wire.h"
 #include "verbs/handles.h"
+#include "verbs/local_port.h"
 
 namespace heddle::protocol {
 
@@ -28,19 +29,22 @@ namespace heddle::protocol {
 class PathCache {
 public:
     static constexpr std::size_t kMost = 4096;
-    PathCache(ibv_pd* pd, std::uint8_t own_gid_index) : pd_(pd), gid_index_(own_gid_index) {}
+    PathCache(ibv_pd* pd, const verbs::LocalPort& own) : pd_(pd), own_(own) {}
     ~PathCache();
     PathCache(const PathCache&) = delete;
     PathCache& operator=(const PathCache&) = delete;
     // nullptr if the address cannot be had. Valid until kMost others were asked for.
     ibv_ah* find(const EndpointAddress& name) noexcept;
+    // From now on all are reached by `own`.
+    void take_port(const verbs::LocalPort& own) noexcept;
     std::size_t size() const noexcept { return recent_.size(); }
 
 private:
+    void clear() noexcept;
     struct Port {
-        std::uint64_t gid[2] = {};
-        std::uint16_t lid = 0;
-        bool ethernet = false;
+        std::uint64_t gid[2] = {};  // where it is reached by GID
+        std::uint16_t lid = 0;      // on InfiniBand
+        bool is_global = false;     // the GID of a name may be zero
         bool operator==(const Port&) const = default;
     };
     struct PortHash {
@@ -51,8 +55,8 @@ private:
         ibv_ah* handle;
     };
     ibv_pd* pd_;
-    const std::uint8_t gid_index_;  // by which all are reached
-    std::list<Path> recent_;        // the last one used first
+    verbs::LocalPort own_;    // by which all are reached
+    std::list<Path> recent_;  // the last one used first
     std::unordered_map<Port, std::list<Path>::iterator, PortHash> found_;
 };
 
@@ -70,12 +74,17 @@ public:
 
     // A QP that breaks is repaired no sooner than `repair_every` after its last repair. Throws
     // VerbsError.
-    ConnectorPort(ibv_context* context, ibv_pd* pd, unsigned receives, std::uint32_t qkey,
-                  Clock::duration repair_every = kRepairEvery);
+    ConnectorPort(ibv_context* context, ibv_pd* pd, const verbs::LocalPort& port, unsigned receives,
+                  std::uint32_t qkey, Clock::duration repair_every = kRepairEvery);
 
     ibv_qp* qp() const noexcept { return qp_.get(); }
     const QpAddress& address() const noexcept { return address_; }
-    std::uint8_t gid_index() const noexcept { return gid_index_; }  // verbs::own_gid()
+    const verbs::LocalPort& port() const noexcept { return port_; }
+    // The port has changed: see port_change().
+    void take_port(const verbs::LocalPort& port) noexcept {
+        port_ = port;
+        paths_.take_port(port);
+    }
     int fd() const noexcept { return channel_->fd; }
     // False: it is lost, as there is no slot or no path.
     bool send(const Datagram& datagram, const EndpointAddress& to) noexcept;
@@ -131,7 +140,7 @@ private:
     unsigned receives_;  // slots; those of sends are behind them, the overflow behind these
     const std::uint32_t qkey_;
     const Clock::duration repair_every_;
-    const std::uint8_t gid_index_;
+    verbs::LocalPort port_;
     std::unique_ptr<std::byte, Free> memory_;
     verbs::MemoryRegion region_;
     verbs::CompletionChannel channel_;

@@ -22,6 +22,20 @@ std::string port_text(const EndpointAddress& name) {
     return "LID " + std::to_string(name.process.lid) + ", " + text;
 }
 
+const char* link_layer(const EndpointAddress& name) noexcept {
+    return name.ethernet() ? "Ethernet" : "InfiniBand";
+}
+
+const char* roce_version(const EndpointAddress& name) noexcept {
+    return name.roce_v1() ? "RoCE v1" : "RoCE v2";
+}
+
+std::string key_text(const EndpointAddress& name) {
+    char text[8];
+    std::snprintf(text, sizeof text, "0x%04x", unsigned{name.process.pkey});
+    return text;
+}
+
 std::string seconds_text(std::chrono::steady_clock::duration duration) {
     char text[32];
     std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
@@ -30,11 +44,20 @@ std::string seconds_text(std::chrono::steady_clock::duration duration) {
 
 }  // namespace
 
-bool is_on_another_fabric(const EndpointAddress& self, const EndpointAddress& peer) noexcept {
+Obstacle obstacle_to(const EndpointAddress& self, const EndpointAddress& peer) noexcept {
+    if (self.ethernet() != peer.ethernet()) return Obstacle::kLinkLayer;
+    if (self.roce_v1() != peer.roce_v1()) return Obstacle::kRoceVersion;
+    const std::uint16_t ours = self.process.pkey, theirs = peer.process.pkey;
+    constexpr std::uint16_t kFullMember = 0x8000;
+    if (((ours ^ theirs) & ~kFullMember) != 0 || ((ours | theirs) & kFullMember) == 0)
+        return Obstacle::kPartition;
     constexpr std::size_t kGuid = 8;
-    return !self.ethernet() && !peer.ethernet() && self.process.lid == peer.process.lid &&
-           !std::equal(self.process.gid + kGuid, std::end(self.process.gid),
-                       peer.process.gid + kGuid);
+    const bool same_prefix =
+        std::equal(self.process.gid, self.process.gid + kGuid, peer.process.gid);
+    if (!self.ethernet() && same_prefix && self.process.lid == peer.process.lid &&
+        !std::equal(self.process.gid + kGuid, std::end(self.process.gid), peer.process.gid + kGuid))
+        return Obstacle::kAnotherFabric;
+    return Obstacle::kNone;
 }
 
 void tell_user(void (*complain)(const char* line), const std::string& line) noexcept {
@@ -59,8 +82,26 @@ std::string unreachable_text(const Unreachable& what) {
         text += " cannot be connected to after " + seconds_text(what.waited) + " (" +
                 std::generic_category().message(what.error) + ")";
     text += "; asked by " + what.device + ", " + port_text(what.self);
-    if (is_on_another_fabric(what.self, what.peer))
-        text += ": it has the LID of this port, so it is on another fabric";
+    switch (obstacle_to(what.self, what.peer)) {
+        case Obstacle::kNone:
+            break;
+        case Obstacle::kLinkLayer:
+            text += std::string(": its port is ") + link_layer(what.peer) + ", and this one is " +
+                    link_layer(what.self);
+            break;
+        case Obstacle::kRoceVersion:
+            text += std::string(": its GID is of ") + roce_version(what.peer) +
+                    ", and this one of " + roce_version(what.self) +
+                    "; FI_HEDDLE_GID_INDEX chooses another";
+            break;
+        case Obstacle::kPartition:
+            text += ": it is in partition " + key_text(what.peer) + ", and this process in " +
+                    key_text(what.self) + "; FI_HEDDLE_PKEY chooses another";
+            break;
+        case Obstacle::kAnotherFabric:
+            text += ": it has the LID of this port, so it is on another fabric";
+            break;
+    }
     return text;
 }
 

@@ -27,8 +27,16 @@ void tell_user(void (*complain)(const char* line), const std::string& line) noex
 // "LID 3, GID fe80::1, UD QP 17": where the peer's process listens.
 std::string peer_text(const EndpointAddress& peer);
 
-// Has the peer's port the LID of our own, but another GUID (the end of its GID)? Then it is on
-// another fabric: what is sent to that LID comes back to us.
-bool is_on_another_fabric(const EndpointAddress& self, const EndpointAddress& peer) noexcept;
+// Why no datagram of ours can reach a peer, as far as the two names say.
+enum class Obstacle : std::uint8_t {
+    kNone,
+    kLinkLayer,    // one port is InfiniBand, the other Ethernet
+    kRoceVersion,  // one GID is of RoCE v1, the other of v2
+    kPartition,    // the P_Keys do not match (IBTA 10.9.3)
+    // The peer's port has the LID of our own, but another GUID (the end of its GID). What is sent
+    // to that LID comes back to us.
+    kAnotherFabric,
+};
+Obstacle obstacle_to(const EndpointAddress& self, const EndpointAddress& peer) noexcept;
 
 }  // namespace heddle::protocol

@@ -164,7 +164,7 @@ std::vector<ConnectorRequests::Outgoing> ConnectorRequests::due(Clock::time_poin
                       "a request has one timer, which ends with it");
         timers_.erase(timers_.begin());
         Asked& asked = at->second;
-        if (!asked.abandoned && is_on_another_fabric(self_, asked.datagram.to)) {
+        if (!asked.abandoned && obstacle_to(self_, asked.datagram.to) != Obstacle::kNone) {
             end(asked, EHOSTUNREACH, ended);
             ids_.erase(asked.request);
             asked_.erase(at);

@@ -74,7 +74,7 @@ private:
     static void end(const Asked& asked, int error, std::vector<Ended>& ended);
 
     const EndpointAddress self_;
-    const verbs::ConnectionAttributes own_;
+    const verbs::ConnectionAttributes& own_;  // the owner changes it when the port changes
     const std::chrono::milliseconds first_pause_, patience_;
     std::random_device random_;  // what a name does not tell: a BYE has to have the number
     Table asked_;

@@ -45,21 +45,18 @@ std::uint32_t qkey_of(std::uint64_t nonce) noexcept {
     return name.qkey();
 }
 
-EndpointAddress name_of(const QpAddress& address, std::uint64_t nonce) {
-    EndpointAddress name;
-    name.flags = address.ethernet ? EndpointAddress::kEthernet : 0;
-    std::copy_n(address.gid, sizeof address.gid, name.process.gid);
-    name.process.ud_qpn = address.qpn;
-    name.process.lid = address.lid;
+EndpointAddress own_name(const ConnectorPort& port, std::uint64_t nonce) {
+    EndpointAddress name = name_of(port.port());
+    name.process.ud_qpn = port.address().qpn;
     name.process.nonce = nonce;
     return name;
 }
 
-verbs::ConnectionAttributes connections_of(ibv_context* context, const ConnectorPort& port,
+verbs::ConnectionAttributes connections_of(const ConnectorPort& port,
                                            const Connector::Options& options) {
     verbs::ConnectionAttributes own;
-    own.mtu = verbs::query_port(context).active_mtu;
-    own.gid_index = port.gid_index();
+    own.mtu = port.port().mtu;
+    own.port = port.port();
     own.ack_timeout = static_cast<std::uint8_t>(options.ack_timeout);
     own.retries = static_cast<std::uint8_t>(options.retries);
     return own;
@@ -102,13 +99,14 @@ void WakeUp::clear() const noexcept {
     [[maybe_unused]] const ssize_t n = ::read(fd_, &count, sizeof count);
 }
 
-Connector::Service::Service(ibv_context* context, ibv_pd* pd, const Options& options)
+Connector::Service::Service(ibv_context* context, ibv_pd* pd, const verbs::LocalPort& port,
+                            const Options& options)
     : options_(options),
       nonce_(draw_nonce()),
-      port_(context, pd, options.receives, qkey_of(nonce_)),
+      port_(context, pd, port, options.receives, qkey_of(nonce_)),
       device_(ibv_get_device_name(context->device)),
-      own_(connections_of(context, port_, options)),
-      self_(name_of(port_.address(), nonce_)),
+      own_(connections_of(port_, options)),
+      self_(own_name(port_, nonce_)),
       targets_(self_, own_, options),
       requests_(self_, own_, options),
       async_fds_(::epoll_create1(EPOLL_CLOEXEC)),
@@ -172,85 +170,6 @@ void Connector::Service::lose(const EndpointAddress& peer, const EndpointAddress
     const auto lock = enter();
     targets_.lose(peer, endpoint, ConnectorTargets::Clock::now());
     wake_up_.signal();
-}
-
-bool Connector::Service::is_watched(ibv_context* context) const noexcept {
-    const auto& all = targets_.endpoints();
-    return std::any_of(all.begin(), all.end(),
-                       [&](const LocalEndpoint& each) { return each.context == context; });
-}
-
-// Under the lock, so that no context goes meanwhile. The object of an event exists until the event
-// is acknowledged, and its destruction waits for that. So an event is acknowledged before anything
-// is done that could wait for a destruction.
-void Connector::Service::read_events() noexcept {
-    if (!std::exchange(has_events_, false)) return;
-    for (const LocalEndpoint& endpoint : targets_.endpoints()) {
-        ibv_async_event event;
-        while (ibv_get_async_event(endpoint.context, &event) == 0) {
-            const ibv_event_type type = event.event_type;
-            switch (type) {
-                case IBV_EVENT_QP_LAST_WQE_REACHED: {
-                    const std::uint32_t number = event.element.qp->qp_num;
-                    ibv_ack_async_event(&event);
-                    targets_.reached_last(number);
-                    continue;
-                }
-                case IBV_EVENT_QP_FATAL:
-                case IBV_EVENT_QP_REQ_ERR:
-                case IBV_EVENT_QP_ACCESS_ERR: {
-                    // In the error state all WRs of the QP complete, and its owner or peer acts on
-                    // these completions. (A responder has none; its requester is answered a NAK.)
-                    ibv_qp_attr attributes{};
-                    attributes.qp_state = IBV_QPS_ERR;
-                    ibv_modify_qp(event.element.qp, &attributes, IBV_QP_STATE);
-                    break;
-                }
-                case IBV_EVENT_CQ_ERR: {
-                    const ibv_cq* const cq = event.element.cq;
-                    ibv_ack_async_event(&event);
-                    device_failed(type, EIO, [&](const LocalEndpoint& e) { return e.cq == cq; });
-                    continue;
-                }
-                case IBV_EVENT_SRQ_ERR: {
-                    const ibv_srq* const srq = event.element.srq;
-                    ibv_ack_async_event(&event);
-                    device_failed(type, EIO, [&](const LocalEndpoint& e) { return e.srq == srq; });
-                    continue;
-                }
-                case IBV_EVENT_DEVICE_FATAL:
-                    ibv_ack_async_event(&event);
-                    device_failed(type, ENODEV, [&](const LocalEndpoint& e) {
-                        return e.context == endpoint.context;
-                    });
-                    continue;
-                default:  // ports, paths and limits: what they break ends with completions
-                    break;
-            }
-            ibv_ack_async_event(&event);
-        }
-    }
-}
-
-// Tells the channels of the endpoints concerned, and the user.
-template <class Concerns>
-void Connector::Service::device_failed(ibv_event_type type, int error,
-                                       const Concerns& concerns) noexcept {
-    bool is_first = false;
-    for (const LocalEndpoint& endpoint : targets_.endpoints()) {
-        if (endpoint.drain == nullptr || !concerns(endpoint)) continue;
-        if (endpoint.drain->device_error.exchange(error, std::memory_order_release) != 0) continue;
-        is_first = true;
-        endpoint.drain->ask(endpoint.drain->argument);
-    }
-    if (!is_first) return;
-    try {
-        tell_user(options_.complain, "device " + device_ + " reports \"" +
-                                         ibv_event_type_str(type) +
-                                         "\": all operations of its endpoints end with an error (" +
-                                         std::strerror(error) + ")");
-    } catch (const std::bad_alloc&) {  // the operations end all the same
-    }
 }
 
 void Connector::Service::refuse(const EndpointAddress& peer, const EndpointAddress& endpoint) {

@@ -37,7 +37,7 @@ private:
 
 class Connector::Service {
 public:
-    Service(ibv_context* context, ibv_pd* pd, const Options& options);
+    Service(ibv_context* context, ibv_pd* pd, const verbs::LocalPort& port, const Options& options);
     ~Service();
     Service(const Service&) = delete;
     Service& operator=(const Service&) = delete;
@@ -76,6 +76,7 @@ private:
     void let_in() const noexcept;
     bool is_watched(ibv_context* context) const noexcept;
     void read_events() noexcept;
+    void port_changed(ibv_context* context, ibv_event_type type) noexcept;
     template <class Concerns>
     void device_failed(ibv_event_type type, int error, const Concerns& concerns) noexcept;
     void arrived(const ConnectorPort::Arrival& arrival);
@@ -89,7 +90,7 @@ private:
     WakeUp wake_up_;
     ConnectorPort port_;
     const std::string device_;
-    const verbs::ConnectionAttributes own_;  // what each connection has
+    verbs::ConnectionAttributes own_;  // what each connection has
     const EndpointAddress self_;
     mutable std::mutex mutex_;
     mutable std::atomic<unsigned> entering_{0};  // callers that wait for the mutex
@@ -97,6 +98,7 @@ private:
     ConnectorRequests requests_;
     std::vector<ConnectorRequests::Ended> ended_;
     const int async_fds_;      // an epoll of the contexts of all endpoints
+    bool is_down_ = false;     // by the thread: its port
     bool has_events_ = false;  // by the thread: it is readable
     std::unordered_set<ProcessName, ProcessNameHash> complained_of_;  // by the thread
     std::condition_variable callback_ended_;

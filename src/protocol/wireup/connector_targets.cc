@@ -49,11 +49,12 @@ bool reaches(const EndpointAddress& to, const EndpointAddress& endpoint) noexcep
                               to.context == endpoint.context);
 }
 
-// What a datagram's sender cannot choose: the port and the UD QP it sends from (is_of()).
-ProcessName source_of(const EndpointAddress& from) noexcept {
+// What a datagram's sender cannot choose: the port and the UD QP it sends from (is_of()). Within a
+// subnet of InfiniBand it may have sent without a GRH, and then its GID is what it says.
+ProcessName source_of(const EndpointAddress& from, const verbs::LocalPort& own) noexcept {
     ProcessName source;
     source.ud_qpn = from.process.ud_qpn;
-    if (from.ethernet())
+    if (verbs::is_global(address_of(from, 0), own))
         std::copy_n(from.process.gid, sizeof source.gid, source.gid);
     else
         source.lid = from.process.lid;
@@ -154,7 +155,7 @@ Datagram ConnectorTargets::answer(const Datagram& request, Clock::time_point now
     }
     reply = target.reply;
     try {
-        std::size_t& of_peer = by_source_[source_of(request.from)];
+        std::size_t& of_peer = by_source_[source_of(request.from, own_.port)];
         const std::unique_lock lock(askers_mutex_);
         if (!askers_.insert_or_assign(target.qp->qp_num, Asker{request.from, request.to}).second)
             removals_.fetch_add(1, std::memory_order_release);
@@ -183,7 +184,7 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
     attributes.send_psn = random_() & 0xff'ffff;
     attributes.reads = std::min(request.reads, verbs::most_reads(endpoint.context));
     attributes.min_rnr_timer = kMinRnrTimer;
-    int error = verbs::to_init(qp, false);
+    int error = verbs::to_init(qp, attributes.port, false);
     if (error == 0) error = verbs::to_ready_to_receive(qp, peer, attributes);
     if (error == 0) error = verbs::to_ready_to_send(qp, attributes);
     if (error != 0) {
@@ -288,7 +289,7 @@ void ConnectorTargets::refuse(const EndpointAddress& peer,
 
 // It is none of its peer's targets any more.
 ConnectorTargets::Targets::iterator ConnectorTargets::forget(Targets::iterator target) noexcept {
-    const auto of_peer = by_source_.find(source_of(target->second.request.from));
+    const auto of_peer = by_source_.find(source_of(target->second.request.from, own_.port));
     HEDDLE_ASSERT(of_peer != by_source_.end() && of_peer->second != 0);
     if (--of_peer->second == 0) by_source_.erase(of_peer);
     return targets_.erase(target);
@@ -398,13 +399,14 @@ void ConnectorTargets::note_gone(std::uint32_t number) noexcept {
 }
 
 bool ConnectorTargets::is_at_limit(const EndpointAddress& from, Clock::time_point now) noexcept {
-    const ProcessName source = source_of(from);
+    const ProcessName source = source_of(from, own_.port);
     const auto of_peer = by_source_.find(source);
     if (of_peer == by_source_.end() || of_peer->second < most_of_peer_) return false;
     const std::size_t before = targets_.size();
     for (auto target = targets_.begin(); target != targets_.end();) {
         const EndpointAddress& other = target->second.request.from;
-        const bool gone = other.process.nonce != from.process.nonce && source_of(other) == source &&
+        const bool gone = other.process.nonce != from.process.nonce &&
+                          source_of(other, own_.port) == source &&
                           !keeps_targets(target->second.request.to);
         target = gone ? retire(target, now) : std::next(target);
     }

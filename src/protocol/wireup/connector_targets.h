@@ -111,7 +111,7 @@ private:
     void note_gone(std::uint32_t number) noexcept;
 
     const EndpointAddress self_;
-    const verbs::ConnectionAttributes own_;
+    const verbs::ConnectionAttributes& own_;  // the owner changes it when the port changes
     const std::size_t most_, most_of_peer_, most_gone_;
     const std::uint64_t host_;
     const Clock::duration last_receive_;

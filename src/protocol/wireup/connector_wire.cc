@@ -32,9 +32,10 @@ struct Wire {
 static_assert(sizeof(Wire) == kDatagramBytes && std::is_trivially_copyable_v<Wire>);
 
 bool plausible(const EndpointAddress& name) noexcept {
-    constexpr std::uint8_t kKnown = EndpointAddress::kXrc | EndpointAddress::kEthernet;
+    constexpr std::uint8_t kKnown = EndpointAddress::kXrc | EndpointAddress::kEthernet |
+                                    EndpointAddress::kRoceV1 | EndpointAddress::kLidBits;
     return name.valid() && (name.flags & ~kKnown) == 0 && name.srqn <= kMost24 &&
-           name.process.ud_qpn > 1 && name.process.ud_qpn <= kMost24 && name.process.reserved == 0;
+           name.process.ud_qpn > 1 && name.process.ud_qpn <= kMost24;
 }
 
 bool plausible_qp(const Wire& wire) noexcept {
@@ -48,15 +49,29 @@ QpAddress address_of(const EndpointAddress& name, std::uint32_t qpn) noexcept {
     QpAddress address;
     address.qpn = qpn;
     address.lid = name.process.lid;
+    address.lid_bits = name.lid_bits();
     address.ethernet = name.ethernet();
     std::copy_n(name.process.gid, sizeof address.gid, address.gid);
     return address;
 }
 
+EndpointAddress name_of(const verbs::LocalPort& port) noexcept {
+    EndpointAddress name;
+    name.flags = static_cast<std::uint8_t>((port.ethernet ? EndpointAddress::kEthernet : 0) |
+                                           (port.roce_v1 ? EndpointAddress::kRoceV1 : 0) |
+                                           port.lid_bits << EndpointAddress::kLidShift);
+    std::copy(port.gid.begin(), port.gid.end(), name.process.gid);
+    name.process.lid = port.lid;
+    name.process.pkey = port.pkey;
+    return name;
+}
+
 bool is_of(const DatagramSource& source, const EndpointAddress& name) noexcept {
     if (source.qpn != name.process.ud_qpn) return false;
-    if (!name.ethernet()) return source.lid == name.process.lid;
-    if (source.grh.size() != DatagramSource::kGrhBytes) return false;
+    // A router leaves its own LID in the packet, but the sender's GID.
+    const bool has_grh = source.grh.size() == DatagramSource::kGrhBytes;
+    if (!name.ethernet() && !has_grh) return source.lid == name.process.lid;
+    if (!has_grh) return false;
     const auto* const gid = reinterpret_cast<const std::byte*>(name.process.gid);
     constexpr std::size_t kSourceGid = 8, kIpv4 = 20, kSourceIpv4 = kIpv4 + 12;
     if (std::equal(gid, gid + sizeof name.process.gid, source.grh.begin() + kSourceGid))

@@ -10,6 +10,7 @@
 
 #include "heddle/address.h"
 #include "protocol/common/endpoint_address.h"
+#include "verbs/local_port.h"
 
 namespace heddle::protocol {
 
@@ -41,6 +42,8 @@ inline constexpr std::size_t kDatagramBytes = 128;
 
 // Where a QP of a name's process is.
 QpAddress address_of(const EndpointAddress& name, std::uint32_t qpn) noexcept;
+// A name with what a port has in it, and nothing else.
+EndpointAddress name_of(const verbs::LocalPort& port) noexcept;
 
 // Where a datagram came from, as the device tells: nobody can write it into a datagram.
 struct DatagramSource {

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-2-Clause
+#include "provider/nearest.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "heddle/error.h"
+#include "heddle/locality.h"
+#include "provider/host.h"
+#include "provider/info.h"
+
+namespace heddle::provider {
+namespace {
+
+// The process's number on its host: Hydra and Intel MPI, Open MPI, Slurm, Cray's PALS.
+std::size_t number_on_host() noexcept {
+    for (const char* name :
+         {"MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "PALS_LOCAL_RANKID"}) {
+        const char* const text = std::getenv(name);
+        std::size_t number = 0;
+        if (text != nullptr &&
+            std::from_chars(text, text + std::strlen(text), number).ec == std::errc{})
+            return number;
+    }
+    return 0;
+}
+
+}  // namespace
+
+void put_nearest_first(std::vector<DeviceInfo>& ports) {
+    if (ports.size() < 2) return;
+    std::vector<std::pair<unsigned, DeviceInfo>> order;
+    try {
+        const std::vector<unsigned> distances = distances_to(ports);
+        for (std::size_t k = 0; k < ports.size(); ++k)
+            order.emplace_back(distances[k], std::move(ports[k]));
+    } catch (const VerbsError& error) {
+        log(FI_LOG_INFO, "the distance of devices is not known: %s", error.what());
+        return;
+    }
+    std::ranges::stable_sort(order, {}, [](const auto& each) {
+        return std::pair(each.first, ~each.second.speed);  // the faster first
+    });
+    const auto is_equal = [&](const auto& each) {
+        return each.first == order.front().first &&
+               each.second.speed == order.front().second.speed &&
+               fabric_name(each.second) == fabric_name(order.front().second);
+    };
+    const auto end = std::stable_partition(order.begin(), order.end(), is_equal);
+    const auto equals = static_cast<std::size_t>(end - order.begin());
+    std::rotate(order.begin(),
+                order.begin() + static_cast<std::ptrdiff_t>(number_on_host() % equals), end);
+    std::ranges::transform(order, ports.begin(), [](auto& each) { return std::move(each.second); });
+}
+
+}  // namespace heddle::provider

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// In which order fi_getinfo offers ports: most programs take the first.
+#pragma once
+
+#include <vector>
+
+#include "heddle/device.h"
+
+namespace heddle::provider {
+
+// Puts the ports that are near to the processors of the calling thread first. Several ports may be
+// equally near, equally fast and of one fabric. The process then takes the one of its number on the
+// host, as the launcher says it, so that the processes of a host spread over them.
+void put_nearest_first(std::vector<DeviceInfo>& ports);
+
+}  // namespace heddle::provider

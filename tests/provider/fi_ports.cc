@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: BSD-2-Clause
+// Several adapters with several ports each: an offer for each port, the order of the offers, and
+// messages between any two ports. `softhca run --devices 2 --ports 2`.
+#include <gmock/gmock.h>
+
+#include <cstdlib>
+
+#include "tests/provider/fi_support.h"
+
+namespace heddle::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::UnorderedElementsAre;
+
+std::vector<std::string> names_of(const Info& first) {
+    std::vector<std::string> names;
+    for (const fi_info* each = first.get(); each != nullptr; each = each->next)
+        names.emplace_back(each->domain_attr->name);
+    return names;
+}
+
+Info hints_of(const std::string& domain) {
+    Info hints = usual_hints();
+    hints->domain_attr->name = strdup(domain.c_str());
+    return hints;
+}
+
+// The offers to the process of that number on its host.
+std::vector<std::string> offers_to(const char* number) {
+    setenv("MPI_LOCALRANKID", number, 1);
+    const Info info = ask(usual_hints().get());
+    unsetenv("MPI_LOCALRANKID");
+    return names_of(info);
+}
+
+TEST(Ports, HaveADomainEach) {
+    const Info info = ask(usual_hints().get());
+    ASSERT_THAT(names_of(info), UnorderedElementsAre("mlx5_0", "mlx5_0:2", "mlx5_1", "mlx5_1:2"));
+    std::vector<std::string> gids;
+    for (const fi_info* each = info.get(); each != nullptr; each = each->next) {
+        constexpr std::size_t kGid = 16;  // where it begins, in a name
+        gids.emplace_back(static_cast<const char*>(each->src_addr) + kGid, 16);
+        ASSERT_NE(each->nic, nullptr);
+        EXPECT_EQ(each->nic->fid.fclass, static_cast<std::size_t>(FI_CLASS_NIC));
+        const std::string domain = each->domain_attr->name;
+        EXPECT_EQ(domain.substr(0, domain.find(':')), each->nic->device_attr->name);
+        EXPECT_EQ(each->nic->link_attr->state, FI_LINK_UP);
+        EXPECT_EQ(each->nic->link_attr->mtu, 4096u);
+        EXPECT_GT(each->nic->link_attr->speed, 1'000'000'000u);
+        EXPECT_STREQ(each->nic->link_attr->network_type, "InfiniBand");
+    }
+    std::sort(gids.begin(), gids.end());
+    EXPECT_EQ(std::unique(gids.begin(), gids.end()), gids.end());
+}
+
+TEST(Ports, AnAdapterIsCopiedWithItsOffer) {
+    const Info info = ask(usual_hints().get());
+    ASSERT_NE(info, nullptr);
+    const Info copy(fi_dupinfo(info.get()));
+    ASSERT_NE(copy, nullptr);
+    ASSERT_NE(copy->nic, nullptr);
+    EXPECT_NE(copy->nic, info->nic);
+    EXPECT_STREQ(copy->nic->device_attr->name, info->nic->device_attr->name);
+    EXPECT_NE(copy->nic->device_attr->name, info->nic->device_attr->name);
+    const std::string text = fi_tostr(copy.get(), FI_TYPE_INFO);
+    EXPECT_THAT(text, testing::HasSubstr("nic: mlx5_"));
+}
+
+TEST(Ports, ProcessesOfAHostSpreadOverThem) {
+    std::vector<std::string> firsts;
+    for (const char* number : {"0", "1", "2", "3"}) {
+        const auto offers = offers_to(number);
+        ASSERT_EQ(offers.size(), 4u);
+        firsts.push_back(offers.front());
+    }
+    EXPECT_THAT(firsts, UnorderedElementsAre("mlx5_0", "mlx5_0:2", "mlx5_1", "mlx5_1:2"));
+    EXPECT_EQ(offers_to("4"), offers_to("0"));
+    EXPECT_EQ(offers_to("nonsense"), offers_to("0"));
+}
+
+TEST(Ports, ReachEachOther) {
+    const auto names = names_of(ask(usual_hints().get()));
+    std::vector<std::unique_ptr<World>> worlds;
+    std::vector<std::unique_ptr<Station>> stations;
+    for (const std::string& name : names) {
+        worlds.push_back(std::make_unique<World>(hints_of(name)));
+        EXPECT_EQ(worlds.back()->info->domain_attr->name, name);
+        stations.push_back(std::make_unique<Station>(*worlds.back()));
+        stations.back()->enable();
+    }
+    for (const auto& from : stations)
+        for (const auto& to : stations) {
+            if (from == to) continue;
+            const fi_addr_t peer = from->add(*to);
+            std::vector<char> sent(20'000, 'x'), received(sent.size());
+            ASSERT_EQ(fi_trecv(to->ep.get(), received.data(), received.size(), nullptr,
+                               FI_ADDR_UNSPEC, 1, 0, nullptr),
+                      0);
+            ASSERT_EQ(insist(from->transmit.get(),
+                             [&] {
+                                 return fi_tsend(from->ep.get(), sent.data(), sent.size(), nullptr,
+                                                 peer, 1, nullptr);
+                             }),
+                      0);
+            fi_cq_tagged_entry entry;
+            ASSERT_EQ(next(to->receive.get(), entry, from->transmit.get()), 0);
+            ASSERT_EQ(next(from->transmit.get(), entry, to->receive.get()), 0);
+            ASSERT_EQ(sent, received);
+        }
+    stations.clear();  // before their worlds
+}
+
+// FI_HEDDLE_DEVICE=mlx5_1:2,mlx5_[2-7]
+TEST(ChosenPorts, AreTheOnlyOnes) {
+    EXPECT_THAT(names_of(ask(usual_hints().get())), ElementsAre("mlx5_1:2"));
+}
+
+// FI_HEDDLE_PKEY=0x8001, and no port is in that partition.
+TEST(Partition, ThatNoPortIsInEndsWithAnError) {
+    const Info info = ask(usual_hints().get());
+    ASSERT_NE(info, nullptr);
+    const auto fabric = opened<fid_fabric>(
+        "fi_fabric", [&](fid_fabric** out) { return fi_fabric(info->fabric_attr, out, nullptr); });
+    fid_domain* domain = nullptr;
+    EXPECT_EQ(fi_domain(fabric.get(), info.get(), &domain, nullptr), -FI_ENOENT);
+}
+
+}  // namespace
+}  // namespace heddle::test
