@@ -148,6 +148,35 @@ TEST(RdmaCmRules, NoticesACommunicationThatIsEstablished) {
     EXPECT_TRUE(sides.server.is_silent()) << "once";
 }
 
+// As librdmacm's rdma_resolve_addrinfo() of version 61 and newer does.
+TEST(RdmaCmRules, QueuesAnEventOfTheProgram) {
+    constexpr std::uint32_t kUser = 18, kWriteEvent = 24;
+    struct {
+        std::uint32_t id, reserved, event, status;
+        std::uint64_t argument;
+        std::byte rest[sizeof(rdma_ucm_ud_param) - sizeof(std::uint64_t)];
+    } wanted{};
+    Manager manager;
+    wanted.id = manager.create(kClientUid);
+    wanted.event = kUser;
+    wanted.status = 5;
+    wanted.argument = 0x1234'5678'9abc'def0;
+    ASSERT_EQ(manager.run(kWriteEvent, wanted), 0);
+    const rdma_ucm_event_resp event = manager.expect(static_cast<CmEvent>(kUser));
+    EXPECT_EQ(event.event, kUser);
+    EXPECT_EQ(event.status, 5u);
+    EXPECT_EQ(event.uid, kClientUid);
+    EXPECT_EQ(std::memcmp(&event.param, &wanted.argument, sizeof wanted.argument), 0);
+    wanted.event = kEstablished;
+    EXPECT_EQ(manager.run(kWriteEvent, wanted), EINVAL) << "not the program's";
+    wanted.event = kUser;
+    wanted.id = 60000;
+    EXPECT_EQ(manager.run(kWriteEvent, wanted), ENOENT);
+    constexpr std::uint32_t kResolveService = 23;
+    EXPECT_EQ(manager.run(kResolveService, wanted), EOPNOTSUPP);
+    EXPECT_TRUE(manager.is_silent());
+}
+
 TEST(RdmaCmRules, RefusesWhatIsWrong) {
     Manager manager;
     const std::uint32_t id = manager.create(kClientUid);

@@ -18,6 +18,7 @@ import time
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+import rdma_core_tree
 from program import Program, describe
 
 SOURCE_ROOT = Path(__file__).resolve().parent.parent.parent
@@ -96,10 +97,22 @@ class Suite:
         parser.add_argument(
             "--timeout-scale", type=float, default=1.0, help="multiplies each deadline"
         )
+        parser.add_argument(
+            "--rdma-core",
+            type=Path,
+            metavar="FOLDER",
+            help="use this rdma-core: an installation, a build tree, or sources, which are built",
+        )
         parser.set_defaults(full=False)
         if add_options:
             add_options(parser)
         self.options = parser.parse_args()
+        self.rdma_core = None
+        if self.options.rdma_core:
+            try:
+                self.rdma_core = rdma_core_tree.use(self.options.rdma_core, self.options.scratch)
+            except (rdma_core_tree.Unusable, OSError) as reason:
+                parser.error(f"--rdma-core: {reason}")
         self.name = name
         self.full = self.options.full
         self.fabric = os.environ.get("SOFTHCA_FABRIC", "") or f"{name}-{os.getpid()}"

@@ -2,8 +2,6 @@
 """Cases over rdma-core's example programs, for the installed rdma-core and for a newer one."""
 
 import re
-from dataclasses import dataclass, field
-from pathlib import Path
 
 from harness import DEVICE, ENGINES, EVERY_MODE, UAR_BY_MEMORY, Failure, Mode
 from program import describe
@@ -13,27 +11,12 @@ VALIDATES = ("rc", "uc", "ud", "srq")  # ibv_xsrq_pingpong has no option to look
 UD_LARGEST = 4096  # one packet
 
 
-@dataclass(frozen=True)
-class Tools:
-    """Where the programs are, and what their environment needs."""
-
-    folder: Path | None = None
-    environment: dict = field(default_factory=dict)
-
-    def path(self, program):
-        return str(self.folder / program) if self.folder else program
-
-
-def debian_tools():
-    return Tools()
-
-
-def add(suite, tools):
-    suite.case("ibv_devices", check_devices, suite, tools)
+def add(suite):
+    suite.case("ibv_devices", check_devices, suite)
     for uar in ("dynamic", "static"):
-        suite.case(f"ibv_devinfo -v, {uar}", check_devinfo, suite, tools, Mode(uar=uar))
-    suite.case("ibv_devinfo -l", check_devinfo_list, suite, tools)
-    suite.case("ibv_asyncwatch waits and ends at SIGTERM", check_asyncwatch, suite, tools)
+        suite.case(f"ibv_devinfo -v, {uar}", check_devinfo, suite, Mode(uar=uar))
+    suite.case("ibv_devinfo -l", check_devinfo_list, suite)
+    suite.case("ibv_asyncwatch waits and ends at SIGTERM", check_asyncwatch, suite)
 
     modes = EVERY_MODE if suite.full else UAR_BY_MEMORY + tuple(Mode(engine=e) for e in ENGINES[1:])
     # Where more processes than processors poll, each message waits for a turn of the scheduler.
@@ -41,47 +24,47 @@ def add(suite, tools):
     for kind in PINGPONGS:
         for mode in modes:
             for options in (polling, ("-e",)):
-                add_pingpong(suite, tools, kind, mode, *options)
-    add_pingpong(suite, tools, "rc", Mode(), "-N")
-    add_pingpong(suite, tools, "rc", Mode(), "-N", "-e")
+                add_pingpong(suite, kind, mode, *options)
+    add_pingpong(suite, "rc", Mode(), "-N")
+    add_pingpong(suite, "rc", Mode(), "-N", "-e")
     for clients in (2, 5) if suite.full else (2,):
-        suite.case(f"xsrq_pingpong with {clients} clients", run_xsrq, suite, tools, Mode(), clients)
+        suite.case(f"xsrq_pingpong with {clients} clients", run_xsrq, suite, Mode(), clients)
     if suite.full:
         for mode in UAR_BY_MEMORY:
             for kind in VALIDATES:
                 for size in (1, 64, 1000, 4096, 65536, 1048576):
                     if kind != "ud" or size <= UD_LARGEST:
-                        add_pingpong(suite, tools, kind, mode, "-s", str(size))
-            add_pingpong(suite, tools, "rc", mode, "-n", "100000")
-            add_pingpong(suite, tools, "srq", mode, "-q", "1", "-n", "100000")
-            add_pingpong(suite, tools, "srq", mode, "-q", "64", "-n", "100")
-            add_pingpong(suite, tools, "rc", mode, "-e", "-n", "20000")
+                        add_pingpong(suite, kind, mode, "-s", str(size))
+            add_pingpong(suite, "rc", mode, "-n", "100000")
+            add_pingpong(suite, "srq", mode, "-q", "1", "-n", "100000")
+            add_pingpong(suite, "srq", mode, "-q", "64", "-n", "100")
+            add_pingpong(suite, "rc", mode, "-e", "-n", "20000")
 
 
-def add_pingpong(suite, tools, kind, mode, *options):
+def add_pingpong(suite, kind, mode, *options):
     name = f"{kind}_pingpong {' '.join(options) or '(polling)'}, {mode}"
-    suite.case(name, run_pingpong, suite, tools, kind, mode, options)
+    suite.case(name, run_pingpong, suite, kind, mode, options)
 
 
-def check_devices(suite, tools):
-    suite.need(tools.path("ibv_devices"))
-    text = suite.run([tools.path("ibv_devices")], environment=tools.environment).output()
+def check_devices(suite):
+    suite.need("ibv_devices")
+    text = suite.run(["ibv_devices"]).output()
     rows = re.findall(r"^\s+(\S+)\s+([0-9a-f]{16})$", text, re.MULTILINE)
     if [name for name, _ in rows] != [DEVICE] or int(rows[0][1], 16) == 0:
         raise Failure(f"expected one device {DEVICE} with a node GUID, seen\n{text}")
     return f"GUID {rows[0][1]}"
 
 
-def check_devinfo_list(suite, tools):
-    argv = [tools.path("ibv_devinfo"), "-l"]
-    text = suite.run(argv, environment=tools.environment).output()
+def check_devinfo_list(suite):
+    argv = ["ibv_devinfo", "-l"]
+    text = suite.run(argv).output()
     if not re.search(rf"^1 HCAs? found:\s+{DEVICE}\s*$", text, re.MULTILINE):
         raise Failure(f"expected one HCA, {DEVICE}, seen\n{text}")
 
 
-def check_devinfo(suite, tools, mode):
-    argv = [tools.path("ibv_devinfo"), "-v"]
-    text = suite.run(argv, mode=mode, environment=tools.environment).output()
+def check_devinfo(suite, mode):
+    argv = ["ibv_devinfo", "-v"]
+    text = suite.run(argv, mode=mode).output()
     fields = dict(re.findall(r"^\s*([a-z][\w ]*?):\s+(\S.*?)\s*$", text, re.MULTILINE))
 
     def expect(name, pattern):
@@ -111,9 +94,9 @@ def check_devinfo(suite, tools, mode):
     return f"firmware {fields['fw_ver']}, part {fields.get('vendor_part_id')}"
 
 
-def check_asyncwatch(suite, tools):
+def check_asyncwatch(suite):
     """Opens the device and sleeps in ibv_get_async_event: nothing may wake or end it."""
-    watch = suite.start([tools.path("ibv_asyncwatch")], environment=tools.environment)
+    watch = suite.start(["ibv_asyncwatch"])
     if watch.wait(0.5):
         raise Failure(f"ended by itself\n{watch.describe()}")
     watch.signal_leader(15)
@@ -122,28 +105,27 @@ def check_asyncwatch(suite, tools):
     if watch.code != -15 or "async event" in watch.output().lower().replace("async event fd", ""):
         raise Failure(f"expected silence and an end by SIGTERM\n{watch.describe()}")
     # Nobody runs the exit handlers of a program that a signal ends; the next to come cleans up.
-    suite.run([tools.path("ibv_devices")], environment=tools.environment)
+    suite.run(["ibv_devices"])
 
 
-def run_pingpong(suite, tools, kind, mode, options):
-    program = tools.path(f"ibv_{kind}_pingpong")
+def run_pingpong(suite, kind, mode, options):
+    program = f"ibv_{kind}_pingpong"
     suite.need(program)
     port = suite.free_port()
     argv = [program, "-d", DEVICE, "-p", port, *options]
     if kind in VALIDATES:
         argv.append("-c")
-    both = suite.pair(argv, [*argv, "127.0.0.1"], port=port, mode=mode, seconds=40,
-                      environment=tools.environment)
+    both = suite.pair(argv, [*argv, "127.0.0.1"], port=port, mode=mode, seconds=40)
     return check_pingpong(kind, options, both)
 
 
-def run_xsrq(suite, tools, mode, clients):
+def run_xsrq(suite, mode, clients):
     """One server with a shared receive queue for several clients, each a process of its own."""
-    program = tools.path("ibv_xsrq_pingpong")
+    program = "ibv_xsrq_pingpong"
     suite.need(program)
     port = suite.free_port()
     argv = [program, "-d", DEVICE, "-p", port]
-    keywords = {"mode": mode, "environment": tools.environment}
+    keywords = {"mode": mode}
     server = suite.start([*argv, "-c", clients], title="server", **keywords)
     suite.wait_listening(server, port)
     programs = [server]

@@ -14,7 +14,7 @@ from harness import Suite
 
 def main():
     suite = Suite("ibv", __doc__.partition("\n\n")[0])
-    ibv_cases.add(suite, ibv_cases.debian_tools())
+    ibv_cases.add(suite)
     return suite.main()
 
 

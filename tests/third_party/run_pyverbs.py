@@ -24,6 +24,7 @@ SKIPS = HERE / "pyverbs_skips.txt"
 BEGIN = "<!-- pyverbs skips: written by tests/third_party/run_pyverbs.py --write-docs -->"
 END = "<!-- end of pyverbs skips -->"
 SECONDS = 240
+ALL_MODES = (*EVERY_MODE, Mode(port="roce"))
 
 
 @dataclass(frozen=True)
@@ -45,22 +46,29 @@ class Outcome:
 
 def main():
     suite = Suite("pyverbs", __doc__.partition("\n\n")[0], add_options=add_options)
-    allowed = read_allowed(SKIPS)
-    runs = []
-    modes = EVERY_MODE if suite.full else (Mode(), Mode(uar="static", memory="cma"))
-    for mode in modes:
-        suite.case(f"pyverbs tests, {mode}", run_tests, suite, allowed, mode, runs)
+    if suite.rdma_core and not suite.options.tests:
+        suite.options.tests = suite.rdma_core.tests
+    runs = add(suite, ALL_MODES if suite.full else (Mode(), Mode(uar="static", memory="cma")))
     code = suite.main()
     if suite.options.write_docs and runs:
-        write_table(suite.options.write_docs, table(runs[0], allowed))
+        write_table(suite.options.write_docs, table(runs[0], read_allowed(SKIPS)))
     return code
 
 
-def add_options(parser):
+def add(suite, modes):
+    """A case for each mode. Returns the list that gets their outcomes."""
+    allowed = read_allowed(SKIPS)
+    runs = []
+    for mode in modes:
+        suite.case(f"pyverbs tests, {mode}", run_tests, suite, allowed, mode, runs)
+    return runs
+
+
+def add_options(parser, min_passed=160):
     parser.add_argument("--tests", type=Path, help="folder of the tests, instead of Debian's")
     parser.add_argument("--select", action="append", default=[], metavar="TEST",
                         help="only this test, for instance test_cq.CQTest.test_resize_cq")
-    parser.add_argument("--min-passed", type=int, default=160, help="fewest tests that must pass")
+    parser.add_argument("--min-passed", type=int, default=min_passed, help="fewest tests that must pass")
     parser.add_argument("--write-docs", type=Path, metavar="FILE",
                         help="put the table of skips into FILE, or print it when FILE is -")
 

@@ -323,7 +323,21 @@ int migrate_id(const Command& command) noexcept {
     return command.answer(wanted.response, answer);
 }
 
+// librdmacm 61 and newer puts the end of rdma_resolve_addrinfo() into the queue so.
+int write_event(const Command& command) noexcept {
+    const auto wanted = command.as<WriteEvent>();
+    const auto event = static_cast<Event>(wanted.event);
+    if (event != Event::kUser && event != Event::kInternal) return EINVAL;
+    return with_id(command, wanted.id, [&](Locked& connections, CmId& id) {
+        const bool is_queued =
+            tell(connections, id, event, static_cast<int>(wanted.status), wanted.argument);
+        return is_queued ? 0 : ENOMEM;
+    });
+}
+
 int no_option(const Command&) noexcept { return ENOSYS; }
+// There is no subnet administration, which could know of services.
+int resolve_ib_service(const Command&) noexcept { return EOPNOTSUPP; }
 
 struct Entry {
     const char* name;
@@ -355,8 +369,10 @@ constexpr Entry kEntries[] = {
     {"BIND", bind_any, sizeof(rdma_ucm_bind)},
     {"RESOLVE_ADDR", resolve_addr, sizeof(rdma_ucm_resolve_addr)},
     {"JOIN_MCAST", join_multicast, sizeof(rdma_ucm_join_mcast)},
+    {"RESOLVE_IB_SERVICE", resolve_ib_service, 0},
+    {"WRITE_CM_EVENT", write_event, sizeof(WriteEvent)},
 };
-static_assert(std::size(kEntries) == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
+static_assert(std::size(kEntries) == kWriteEventCommand + 1);
 
 int read_header(const void* from, std::size_t size, rdma_ucm_cmd_hdr* out) noexcept {
     if (size < sizeof *out) return EINVAL;

@@ -178,8 +178,10 @@ int request(Locked& connections, CmId& id, CmId& listener, const void* data,
 
 }  // namespace
 
-bool tell(Locked& connections, CmId& id, Event event, int status) noexcept {
-    return push(connections, id, event_of(id, connections.index_of(id), event, status));
+bool tell(Locked& connections, CmId& id, Event event, int status, std::uint64_t argument) noexcept {
+    rdma_ucm_event_resp response = event_of(id, connections.index_of(id), event, status);
+    std::memcpy(&response.param, &argument, sizeof argument);
+    return push(connections, id, response);
 }
 
 int listen(Locked& connections, CmId& id, std::uint32_t backlog) noexcept {

@@ -13,8 +13,9 @@
 
 namespace softhca::rdmacm {
 
-// Events without parameters: of resolving, and of the end.
-bool tell(Locked& connections, CmId& id, Event event, int status = 0) noexcept;
+// Events of resolving, of the end, and of the program's own (with an argument).
+bool tell(Locked& connections, CmId& id, Event event, int status = 0,
+          std::uint64_t argument = 0) noexcept;
 
 int listen(Locked& connections, CmId& id, std::uint32_t backlog) noexcept;
 int connect(Locked& connections, CmId& id, const rdma_ucm_conn_param& wanted,
