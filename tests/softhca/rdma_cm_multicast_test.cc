@@ -162,7 +162,8 @@ TEST(RdmaCmMulticast, JoinsAreRefusedAsTheKernelRefusesThem) {
     rdma_ucm_create_id_resp answer{};
     EXPECT_EQ(manager.ask(RDMA_USER_CM_CMD_JOIN_MCAST, wanted, answer), EINVAL) << "no address";
     wanted.addr.ss_family = 27;
-    EXPECT_EQ(manager.ask(RDMA_USER_CM_CMD_JOIN_MCAST, wanted, answer), EAFNOSUPPORT) << "AF_IB";
+    EXPECT_EQ(manager.ask(RDMA_USER_CM_CMD_JOIN_MCAST, wanted, answer), EINVAL)
+        << "AF_IB is longer";
     wanted.addr.ss_family = AF_INET;
     wanted.addr_size = sizeof(sockaddr_in6);
     EXPECT_EQ(manager.ask(RDMA_USER_CM_CMD_JOIN_MCAST, wanted, answer), EINVAL) << "a wrong size";

@@ -11,6 +11,7 @@ import glob
 import re
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from harness import DEVICE, Failure, Mode, Skip, Suite
@@ -27,6 +28,9 @@ def main():
 
 
 def add(suite):
+    for title, function, *arguments in gid_cases():
+        suite.case(f"{title}, infiniband", function, suite, Mode(port="infiniband"), *arguments)
+    suite.case("rstream by GID is refused, roce", refused_by_gid, suite, Mode(port="roce"))
     for port in PORTS:
         for title, function, *arguments in cases(suite.full):
             suite.case(f"{title}, {port}", function, suite, Mode(port=port), *arguments)
@@ -55,6 +59,27 @@ def cases(full):
         for figure in ("lat", "bw"):
             yield f"ib_{verb}_{figure} -R", perftest, f"ib_{verb}_{figure}"
     yield "ib_send_bw -R, datagrams", perftest, "ib_send_bw", "-c", "UD"
+
+
+def gid_cases():
+    """Programs that take addresses of AF_IB."""
+    yield "rstream by GID", stream_by_gid, "rstream", True
+    yield "rstream by GID, blocking", stream_by_gid, "rstream", True, "-T", "b"
+    yield "rstream by GID, a server of the wildcard", stream_by_gid, "rstream", False
+    yield "riostream by GID", stream_by_gid, "riostream", True
+    yield "ucmatose by GID", exchange_by_gid, "ucmatose", ("-C", 50, "-S", 4096, "-c", 10)
+    yield "ucmatose by GID, IDs of its own QPs", exchange_by_gid, "ucmatose", ("-C", 10, "-c", 4, "-m")
+    yield "udaddy by GID", udaddy_by_gid, ("-C", 20, "-S", 1024, "-c", 4)
+    yield "mckey by GID", mckey_by_gid
+
+
+def gid_of(suite, mode):
+    """The GID of the first port."""
+    shown = suite.run(["cat", f"/sys/class/infiniband/{DEVICE}/ports/1/gids/0"], mode=mode, title="gid")
+    found = re.search(r"^(?:[0-9a-f]{4}:){7}[0-9a-f]{4}$", shown.output(), re.M)
+    if not found:
+        raise Failure(f"no GID\n{shown.describe()}")
+    return found[0]
 
 
 def start_server(suite, mode, argv, port, environment=None):
@@ -179,10 +204,47 @@ def stream(suite, mode, program, options):
     port = suite.free_port()
     argv = [program, "-p", port, *options]
     _, client = pair(suite, mode, argv, [*argv, "-s", "127.0.0.1"], port, seconds=120)
+    return rows_of(client)
+
+
+def rows_of(client):
     rows = re.findall(r"^\w+( +\w+){4} +[\d.]+s +[\d.]+ +[\d.]+$", client.output(), re.M)
     if len(rows) < 8:
         raise Failure(f"{len(rows)} rows\n{client.describe(60)}")
     return f"{len(rows)} rows"
+
+
+def stream_by_gid(suite, mode, program, bound, *options):
+    suite.need(program)
+    port, gid = suite.free_port(), gid_of(suite, mode)
+    argv = [program, "-f", "gid", "-p", port, *options]
+    server = [*argv, "-b", gid] if bound else argv
+    _, client = pair(suite, mode, server, [*argv, "-s", gid], port, seconds=120)
+    return rows_of(client)
+
+
+def exchange_by_gid(suite, mode, program, options):
+    suite.need(program)
+    port, gid = suite.free_port(), gid_of(suite, mode)
+    argv = [program, "-f", "gid", "-p", port, *options]
+    successful(pair(suite, mode, [*argv, "-b", gid], [*argv, "-s", gid], port))
+
+
+def udaddy_by_gid(suite, mode, options):
+    suite.need("udaddy")
+    gid = gid_of(suite, mode)
+    argv = ["udaddy", "-f", "gid", *options]
+    successful(pair(suite, mode, [*argv, "-b", gid], [*argv, "-s", gid], 7174))
+
+
+def refused_by_gid(suite, mode):
+    suite.need("rstream")
+    gid = gid_of(suite, mode)
+    for side in ("-b", "-s"):
+        program = suite.start(["rstream", "-f", "gid", side, gid], mode=mode, title="rstream")
+        suite.finish([program], 60)
+        if program.code == 0 or "No such device" not in program.output():
+            raise Failure(f"it is not refused\n{program.describe()}")
 
 
 def tcp_program(suite, mode, rounds):
@@ -200,10 +262,16 @@ def tcp_program(suite, mode, rounds):
         raise Failure(f"it did not come to its end\n{describe([server, client])}")
 
 
-def mckey(suite, mode, receiver_options, sender_options):
+def mckey_by_gid(suite, mode):
+    """-M is the group's GID. The source must be an address of the device's, as nothing is resolved."""
+    mode = replace(mode, address="10.9.8.7")
+    mckey(suite, mode, (), (), ("-M", "ff12:401b:ffff::7", "-b", mode.address))
+
+
+def mckey(suite, mode, receiver_options, sender_options, addresses=("-m", "239.1.2.3", "-b", "127.0.0.1")):
     """Two receivers and a sender. Each pauses for three seconds after it has joined the group."""
     suite.need("mckey")
-    argv = ["mckey", "-m", "239.1.2.3", "-b", "127.0.0.1", "-S", 200]
+    argv = ["mckey", *addresses, "-S", 200]
     programs = [suite.start([*argv, *receiver_options], mode=mode, title=f"receiver {n}") for n in range(2)]
     programs.append(suite.start([*argv, "-s", *sender_options], mode=mode, title="sender"))
     suite.finish(programs, 60)

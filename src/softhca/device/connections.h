@@ -28,10 +28,13 @@ enum class CmState : std::uint32_t {
 };
 
 struct CmAddress {
-    std::uint16_t family;  // AF_INET, AF_INET6; 0 without an address
-    std::uint16_t port;    // network byte order
-    std::uint32_t scope;
-    std::uint8_t ip[16];  // of AF_INET the first four
+    std::uint16_t family;  // AF_INET, AF_INET6, AF_IB; 0 without an address
+    std::uint16_t port;    // network byte order; of AF_IB the last 16 bits of the service ID
+    std::uint16_t pkey;    // AF_IB
+    std::uint32_t flow;    // AF_IB; as the program gave it
+    std::uint64_t scope;
+    std::uint8_t ip[16];                  // of AF_INET the first four; of AF_IB the GID
+    std::uint64_t service, service_mask;  // AF_IB: the service ID, and which bits of it count
 };
 
 // What a request or reply says of its sender's QP (IBTA 12.7.1, 12.7.4).

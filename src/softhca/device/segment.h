@@ -27,7 +27,7 @@
 namespace softhca::device {
 
 inline constexpr std::uint64_t kSegmentMagic = 0x736f'6674'6863'6101ULL;  // "softhca" 1
-inline constexpr std::uint32_t kSegmentVersion = 11;
+inline constexpr std::uint32_t kSegmentVersion = 12;
 
 // Counters (docs/reference/softhca.md). The thread that holds a send queue's run lock writes
 // that queue's counters. Counters of receive and completion queues are written under that queue's

@@ -13,6 +13,8 @@
 #include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/device/port.h"
+#include "softhca/rdmacm/abi.h"
+#include "softhca/rdmacm/gid_address.h"
 
 namespace softhca::rdmacm {
 namespace {
@@ -62,6 +64,7 @@ device::IpAddress ip_of(const CmAddress& address) noexcept {
 
 // The index of the device's port that has the address, or kNone.
 std::uint32_t find_device_port(const device::Segment& segment, const CmAddress& address) noexcept {
+    if (address.family == AF_IB) return find_port_of_gid(segment, address.ip);
     const device::IpAddress ip = ip_of(address);
     for (unsigned index = 0; index < device::port_count(segment); ++index)
         if (device::port_at(segment, index).has(ip)) return index;
@@ -111,11 +114,40 @@ int read_address(const void* from, std::size_t size, CmAddress* out) noexcept {
         out->port = in.sin6_port;
         out->scope = in.sin6_scope_id;
         std::memcpy(out->ip, &in.sin6_addr, sizeof in.sin6_addr);
+    } else if (family == AF_IB) {
+        GidSockaddr in;
+        if (size < sizeof in) return EINVAL;
+        std::memcpy(&in, from, sizeof in);
+        out->pkey = be16toh(in.pkey);
+        out->flow = in.flow;
+        std::memcpy(out->ip, in.gid, sizeof in.gid);
+        out->service = be64toh(in.service);
+        out->service_mask = be64toh(in.service_mask);
+        out->scope = in.scope;
+        out->port = htobe16(static_cast<std::uint16_t>(out->service & out->service_mask));
     } else {
-        return EAFNOSUPPORT;
+        return EINVAL;
     }
     out->family = family;
     return 0;
+}
+
+std::size_t address_bytes(std::uint16_t family) noexcept {
+    switch (family) {
+        case AF_INET:
+            return sizeof(sockaddr_in);
+        case AF_INET6:
+            return sizeof(sockaddr_in6);
+        case AF_IB:
+            return sizeof(GidSockaddr);
+        default:
+            return 0;
+    }
+}
+
+int read_whole_address(const void* from, std::size_t size, CmAddress* out) noexcept {
+    const int error = read_address(from, size, out);
+    return error == 0 && size != address_bytes(out->family) ? EINVAL : error;
 }
 
 std::size_t write_address(const CmAddress& address, void* to) noexcept {
@@ -127,11 +159,23 @@ std::size_t write_address(const CmAddress& address, void* to) noexcept {
         std::memcpy(to, &in, sizeof in);
         return sizeof in;
     }
+    if (address.family == AF_IB) {
+        GidSockaddr in{};
+        in.family = AF_IB;
+        in.pkey = htobe16(address.pkey);
+        in.flow = address.flow;
+        std::memcpy(in.gid, address.ip, sizeof in.gid);
+        in.service = htobe64(address.service);
+        in.service_mask = htobe64(address.service_mask);
+        in.scope = address.scope;
+        std::memcpy(to, &in, sizeof in);
+        return sizeof in;
+    }
     if (address.family != AF_INET6) return 0;
     sockaddr_in6 in{};
     in.sin6_family = AF_INET6;
     in.sin6_port = address.port;
-    in.sin6_scope_id = address.scope;
+    in.sin6_scope_id = static_cast<std::uint32_t>(address.scope);
     std::memcpy(&in.sin6_addr, address.ip, sizeof in.sin6_addr);
     std::memcpy(to, &in, sizeof in);
     return sizeof in;
@@ -147,6 +191,8 @@ bool is_loopback(const CmAddress& address) noexcept {
     if (address.family == AF_INET) return address.ip[0] == 127;
     return std::memcmp(address.ip, &in6addr_loopback, sizeof in6addr_loopback) == 0;
 }
+
+bool is_wild(const CmAddress& address) noexcept { return is_any(address) || is_loopback(address); }
 
 bool is_multicast(const CmAddress& address) noexcept {
     return address.family == AF_INET ? (address.ip[0] & 0xf0) == 0xe0
@@ -192,15 +238,16 @@ CmAddress source_towards(const device::Segment& segment, const CmAddress& destin
     return source;
 }
 
-// As cma.c: cma_check_port. Wildcards, which the loopback address is, too, take the port of all
-// addresses of both families, unless both ids keep to theirs.
+// As cma.c: cma_check_port. AF_IB shares the ports of its space with IP addresses. Wildcards, which
+// the loopback address is, too, take the port of all addresses of both families, unless both ids
+// keep to theirs.
 int check_port(Locked& connections, const CmId& id, const CmAddress& address,
                bool may_share) noexcept {
-    const auto is_wild = [](const CmAddress& each) { return is_any(each) || is_loopback(each); };
+    const std::uint32_t space = space_of(id, address);
     int error = 0;
     connections.each([&](const CmId& other) {
         if (error != 0 || &other == &id || other.state == CmState::kIdle || other.is_passive ||
-            other.port_space != id.port_space || other.source.port != address.port ||
+            space_of(other, other.source) != space || other.source.port != address.port ||
             (may_share && other.reuse_address) ||
             (id.one_family && other.one_family && other.source.family != address.family))
             return;
@@ -214,7 +261,15 @@ int check_port(Locked& connections, const CmId& id, const CmAddress& address,
 
 int bind(Locked& connections, CmId& id, const CmAddress& address) noexcept {
     CmAddress wanted = address;
-    if (!is_of_fabric(connections, address)) return EADDRNOTAVAIL;
+    // The loopback address, too, belongs to no device until it is resolved.
+    const bool is_of_port = !is_wild(address);
+    if (address.family == AF_IB) {
+        if (is_of_port && find_port_of_gid(connections.segment(), address.ip) == kNone)
+            return ENODEV;
+        if (const int error = choose_space(id, &wanted)) return error;
+    } else if (!is_of_fabric(connections, address)) {
+        return EADDRNOTAVAIL;
+    }
     if (address.port != 0) {
         if (const int error = check_port(connections, id, wanted, id.reuse_address)) return error;
     } else {
@@ -228,11 +283,10 @@ int bind(Locked& connections, CmId& id, const CmAddress& address) noexcept {
         }
         if (tried == kPorts) return EADDRNOTAVAIL;
     }
-    id.source = wanted;
+    id.source = with_port(wanted, wanted.port);
     id.source_port = device_port_of(connections.segment(), wanted);
     id.state = CmState::kBound;
-    // cma_any_addr(): the loopback address, too, belongs to no device until it is resolved.
-    id.has_device = !is_any(wanted) && !is_loopback(wanted);
+    id.has_device = is_of_port;
     return 0;
 }
 
@@ -240,8 +294,8 @@ CmId* find_listener(Locked& connections, std::uint32_t port_space,
                     const CmAddress& destination) noexcept {
     CmId *exact = nullptr, *wild = nullptr;
     connections.each([&](CmId& id) {
-        if (id.state != CmState::kListening || id.port_space != port_space ||
-            id.source.port != destination.port)
+        if (id.state != CmState::kListening || id.source.family == AF_IB ||
+            id.port_space != port_space || id.source.port != destination.port)
             return;
         if (id.source.family != destination.family) {
             if (id.source.family == AF_INET6 && is_any(id.source) && !id.one_family) wild = &id;

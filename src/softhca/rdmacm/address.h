@@ -13,14 +13,19 @@
 
 namespace softhca::rdmacm {
 
-// From a sockaddr of at most `size` bytes. Returns 0, EINVAL if it is too short, or EAFNOSUPPORT
-// for another family than AF_INET and AF_INET6.
+// From a sockaddr of at most `size` bytes. Returns 0, or EINVAL if it is too short or of another
+// family than AF_INET, AF_INET6 and AF_IB.
 int read_address(const void* sockaddr, std::size_t size, CmAddress* out) noexcept;
-// To a sockaddr, whose size is returned; 0 for no address. `room` must be 28 bytes at least.
+// The same of a sockaddr of exactly that size.
+int read_whole_address(const void* sockaddr, std::size_t size, CmAddress* out) noexcept;
+// The size of a sockaddr of that family; 0 for another.
+std::size_t address_bytes(std::uint16_t family) noexcept;
+// To a sockaddr, whose size is returned; 0 for no address. It must have room for 48 bytes.
 std::size_t write_address(const CmAddress& address, void* sockaddr) noexcept;
 
 bool is_any(const CmAddress& address) noexcept;  // the wildcard of its family
 bool is_loopback(const CmAddress& address) noexcept;
+bool is_wild(const CmAddress& address) noexcept;  // either of them: of no device (cma_any_addr)
 bool is_multicast(const CmAddress& address) noexcept;
 bool is_same_host(const CmAddress& a, const CmAddress& b) noexcept;  // the port makes no difference
 // Whether programs of this host, or of the fabric, have that address: one of an interface, or of a
@@ -33,9 +38,10 @@ unsigned device_port_of(const device::Segment& segment, const CmAddress& address
 CmAddress source_towards(const device::Segment& segment, const CmAddress& destination) noexcept;
 
 // Gives the id that address. With port 0 it gets a free one. Returns 0, EADDRNOTAVAIL or
-// EADDRINUSE.
+// EADDRINUSE. AF_IB: ENODEV if no InfiniBand port has the GID, EPROTONOSUPPORT if the id cannot
+// have the service ID.
 int bind(Locked& connections, CmId& id, const CmAddress& address) noexcept;
-// The id that listens there, or nullptr.
+// The id that listens there for requests to an IP address, or nullptr.
 CmId* find_listener(Locked& connections, std::uint32_t port_space,
                     const CmAddress& destination) noexcept;
 // Whether other ids leave the address's port to this one: 0, EADDRNOTAVAIL or EADDRINUSE.

@@ -18,6 +18,7 @@
 #include "softhca/rdmacm/address.h"
 #include "softhca/rdmacm/command.h"
 #include "softhca/rdmacm/connection.h"
+#include "softhca/rdmacm/gid_address.h"
 #include "softhca/rdmacm/multicast.h"
 #include "softhca/rdmacm/route.h"
 #include "softhca/uverbs/command.h"
@@ -67,42 +68,56 @@ int destroy_id(const Command& command) noexcept {
     return error ? error : command.answer(wanted.response, answer);
 }
 
-// librdmacm tries AF_IB once, and takes the commands for IP addresses where it is refused.
-int parse(const void* sockaddr, std::size_t size, CmAddress* out) noexcept {
-    return read_address(sockaddr, size, out);
-}
-
-int bind_to(const Command& command, std::uint32_t number, const void* sockaddr,
-            std::size_t size) noexcept {
+int bind_to(const Command& command, std::uint32_t number, const CmAddress& address) noexcept {
     return with_id(command, number, [&](Locked& connections, CmId& id) {
-        CmAddress address;
-        if (const int error = parse(sockaddr, size, &address)) return error;
         if (id.state != CmState::kIdle) return EINVAL;
         return bind(connections, id, address);
     });
 }
 
+// librdmacm tries once whether a wildcard of AF_IB can be bound. Where it can, as in the kernel on
+// both kinds of port, it takes BIND, RESOLVE_ADDR, QUERY and JOIN_MCAST for IP addresses, too.
+// The commands for IP addresses have no room for AF_IB.
 int bind_ip(const Command& command) noexcept {
     const auto wanted = command.as<rdma_ucm_bind_ip>();
-    return bind_to(command, wanted.id, &wanted.addr, sizeof wanted.addr);
+    CmAddress address;
+    if (read_address(&wanted.addr, sizeof wanted.addr, &address)) return EINVAL;
+    return bind_to(command, wanted.id, address);
 }
 
 int bind_any(const Command& command) noexcept {
     const auto wanted = command.as<rdma_ucm_bind>();
-    if (wanted.reserved || wanted.addr_size > sizeof wanted.addr) return EINVAL;
-    return bind_to(command, wanted.id, &wanted.addr, wanted.addr_size);
+    CmAddress address;
+    if (wanted.reserved || wanted.addr_size > sizeof wanted.addr ||
+        read_whole_address(&wanted.addr, wanted.addr_size, &address))
+        return EINVAL;
+    return bind_to(command, wanted.id, address);
+}
+
+int resolved(Locked& connections, CmId& id) noexcept {
+    id.has_device = 1;
+    id.state = CmState::kResolved;
+    tell(connections, id, Event::kAddressResolved);
+    return 0;
 }
 
 // source: may have no address. What resolving finds is an event.
 int resolve(Locked& connections, CmId& id, const CmAddress* source,
             const CmAddress& destination) noexcept {
+    const bool by_gid = destination.family == AF_IB;
     if (id.state == CmState::kIdle) {
-        const CmAddress from =
-            source != nullptr ? *source : source_towards(connections.segment(), destination);
+        const CmAddress from = source != nullptr ? *source
+                               : by_gid          ? wildcard_towards(destination)
+                                        : source_towards(connections.segment(), destination);
         if (const int error = bind(connections, id, from)) return error;
     }
     if (id.state != CmState::kBound && id.state != CmState::kResolved) return EINVAL;
     if (id.source.family != destination.family) return EINVAL;
+    if (by_gid) {
+        if (const int error = choose_ports(connections.segment(), id, destination)) return error;
+        id.destination = destination;
+        return resolved(connections, id);
+    }
     if (!is_multicast(destination) && !is_of_fabric(connections, destination)) {
         tell(connections, id, Event::kAddressError, -EHOSTUNREACH);
         return 0;
@@ -117,39 +132,35 @@ int resolve(Locked& connections, CmId& id, const CmAddress* source,
     id.destination = destination;
     if (is_any(destination)) std::memcpy(id.destination.ip, id.source.ip, sizeof id.source.ip);
     id.destination_port = device_port_of(connections.segment(), id.destination);
-    id.has_device = 1;
-    id.state = CmState::kResolved;
-    tell(connections, id, Event::kAddressResolved);
-    return 0;
+    return resolved(connections, id);
 }
 
-int resolve_from(const Command& command, std::uint32_t number, const void* source,
-                 std::size_t source_size, const void* destination,
-                 std::size_t destination_size) noexcept {
+int resolve_from(const Command& command, std::uint32_t number, const CmAddress& source,
+                 const CmAddress& destination) noexcept {
     return with_id(command, number, [&](Locked& connections, CmId& id) {
-        CmAddress from{}, to;
-        if (const int error = parse(destination, destination_size, &to)) return error;
-        sa_family_t family = 0;
-        if (source_size >= sizeof family) std::memcpy(&family, source, sizeof family);
-        if (family != 0)
-            if (const int error = parse(source, source_size, &from)) return error;
-        return resolve(connections, id, family != 0 ? &from : nullptr, to);
+        return resolve(connections, id, source.family != 0 ? &source : nullptr, destination);
     });
 }
 
 int resolve_ip(const Command& command) noexcept {
     const auto wanted = command.as<rdma_ucm_resolve_ip>();
-    return resolve_from(command, wanted.id, &wanted.src_addr, sizeof wanted.src_addr,
-                        &wanted.dst_addr, sizeof wanted.dst_addr);
+    CmAddress from{}, to;
+    if (read_address(&wanted.dst_addr, sizeof wanted.dst_addr, &to) ||
+        (wanted.src_addr.sin6_family != 0 &&
+         read_address(&wanted.src_addr, sizeof wanted.src_addr, &from)))
+        return EINVAL;
+    return resolve_from(command, wanted.id, from, to);
 }
 
 int resolve_addr(const Command& command) noexcept {
     const auto wanted = command.as<rdma_ucm_resolve_addr>();
+    CmAddress from{}, to;
     if (wanted.reserved || wanted.src_size > sizeof wanted.src_addr ||
-        wanted.dst_size > sizeof wanted.dst_addr)
+        wanted.dst_size > sizeof wanted.dst_addr ||
+        read_whole_address(&wanted.dst_addr, wanted.dst_size, &to) ||
+        (wanted.src_size != 0 && read_whole_address(&wanted.src_addr, wanted.src_size, &from)))
         return EINVAL;
-    return resolve_from(command, wanted.id, &wanted.src_addr, wanted.src_size, &wanted.dst_addr,
-                        wanted.dst_size);
+    return resolve_from(command, wanted.id, from, to);
 }
 
 int take_route(Locked& connections, CmId& id) noexcept {
@@ -159,8 +170,16 @@ int take_route(Locked& connections, CmId& id) noexcept {
     return 0;
 }
 
+int find_route(Locked& connections, CmId& id) noexcept {
+    if (id.state != CmState::kResolved) return EINVAL;
+    const int error = check_route(connections.segment(), id);
+    if (error >= 0) return error > 0 ? error : take_route(connections, id);
+    tell(connections, id, Event::kRouteError, error);
+    return 0;
+}
+
 int resolve_route(const Command& command) noexcept {
-    return with_id(command, command.as<rdma_ucm_resolve_route>().id, take_route);
+    return with_id(command, command.as<rdma_ucm_resolve_route>().id, find_route);
 }
 
 int query_route(const Command& command) noexcept {

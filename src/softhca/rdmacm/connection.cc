@@ -9,15 +9,15 @@
 #include "softhca/base/assert.h"
 #include "softhca/device/port.h"
 #include "softhca/rdmacm/address.h"
+#include "softhca/rdmacm/gid_address.h"
+#include "softhca/rdmacm/request_data.h"
 #include "softhca/rdmacm/route.h"
 
 namespace softhca::rdmacm {
 namespace {
 
-// What is left for a program of a message's private data (cma.c, ib_cm.h). The first 36 bytes of a
-// request are rdma_cm's own (Annex A11).
-constexpr std::size_t kRequestData = 92 - 36, kReplyData = 196, kRejectData = 148;
-constexpr std::size_t kDatagramRequestData = 216 - 36, kDatagramReplyData = 136;
+// The private data of messages that answer a request (ib_cm.h); request_data.h has a request's.
+constexpr std::size_t kReplyData = 196, kRejectData = 148, kDatagramReplyData = 136;
 
 // Reasons of a REJ (IBTA 12.6.7.2), statuses of a SIDR_REP (12.11.2).
 constexpr int kInvalidService = 8, kByConsumer = 28, kVendorOption = 35;
@@ -38,11 +38,12 @@ rdma_ucm_event_resp event_of(const CmId& id, std::uint32_t number, Event type,
     return event;
 }
 
-template <std::size_t kMost, class Parameters>
-void put_data(Parameters& to, const void* data, std::size_t bytes) noexcept {
-    SOFTHCA_ASSERT(bytes <= kMost && kMost <= sizeof to.private_data);
+// `room`: the bytes of the message.
+template <class Parameters>
+void put_data(Parameters& to, std::size_t room, const void* data, std::size_t bytes) noexcept {
+    SOFTHCA_ASSERT(bytes <= room && room <= sizeof to.private_data);
     if (bytes != 0) std::memcpy(to.private_data, data, bytes);
-    to.private_data_len = static_cast<std::uint8_t>(kMost);  // zero padded, as a MAD is
+    to.private_data_len = static_cast<std::uint8_t>(room);  // zero padded, as a MAD is
 }
 
 void put_connection(rdma_ucm_event_resp& event, const device::CmParameters& from) noexcept {
@@ -61,7 +62,6 @@ void put_connection(rdma_ucm_event_resp& event, const device::CmParameters& from
 void take_wanted(device::CmParameters& own, const rdma_ucm_conn_param& wanted,
                  const rdma_ucm_ece& ece) noexcept {
     own.qp_number = wanted.qp_num & 0xff'ffff;
-    own.qkey = wanted.qkey;
     own.responder_resources = wanted.responder_resources;
     own.initiator_depth = wanted.initiator_depth;
     own.flow_control = wanted.flow_control;
@@ -79,8 +79,9 @@ void part(CmId& id) noexcept {
     id.has_communicated = 0;
 }
 
+// No port has an AF_IB destination whose path the program made up itself.
 bool has_links(const device::Segment& segment, const CmId& id) noexcept {
-    return device::port_at(segment, id.source_port).is_up() &&
+    return id.destination_port != kNone && device::port_at(segment, id.source_port).is_up() &&
            device::port_at(segment, id.destination_port).is_up();
 }
 
@@ -95,9 +96,9 @@ void refuse(Locked& connections, CmId& active, int reason, const void* data,
     rdma_ucm_event_resp event = event_of(active, connections.index_of(active),
                                          datagram ? Event::kUnreachable : Event::kRejected, reason);
     if (datagram)
-        put_data<kDatagramReplyData>(event.param.ud, data, bytes);
+        put_data(event.param.ud, kDatagramReplyData, data, bytes);
     else
-        put_data<kRejectData>(event.param.conn, data, bytes);
+        put_data(event.param.conn, kRejectData, data, bytes);
     part(active);
     // It may be used for another try (cma_ib_handler, IB_CM_REJ_RECEIVED).
     active.state = CmState::kDisconnected;
@@ -131,8 +132,84 @@ void lose_peer(Locked& connections, CmId& id) noexcept {
     part(id);
 }
 
-int request(Locked& connections, CmId& id, CmId& listener, const void* data,
-            std::size_t bytes) noexcept {
+// The ends of a request, as the receiving side sees them.
+struct Ends {
+    CmAddress source, destination;
+};
+
+// The ends as GIDs (cma_save_ib_info).
+Ends gid_ends_of(const device::Segment& segment, const CmId& id) noexcept {
+    const ib_user_path_rec path = route_of(segment, id).ib_route[0];
+    Ends ends{address_of_gid(path.sgid, path_pkey(id)), address_of_gid(path.dgid, path_pkey(id))};
+    ends.destination.port = id.destination.port;
+    ends.destination.service = service_of(id, id.destination);
+    ends.destination.service_mask = ~std::uint64_t{0};
+    return ends;
+}
+
+// The id of AF_IB that listens for the service of the request. One that is bound to a GID hears
+// what comes to its port, and requests with IP addresses to any port of its device
+// (cma_match_net_dev). *is_known: an id listens for that service on the device, whatever its
+// address.
+CmId* find_gid_listener(Locked& connections, const CmId& id, bool has_ip, bool* is_known) noexcept {
+    const auto device_of = [&](std::uint32_t port) {
+        return device::port_at(connections.segment(), port).device();
+    };
+    const std::uint64_t service = service_of(id, id.destination);
+    CmId* found = nullptr;
+    *is_known = false;
+    connections.each([&](CmId& each) {
+        if (each.state != CmState::kListening || service_of(each, each.source) != service ||
+            (each.has_device && device_of(each.source_port) != device_of(id.destination_port)))
+            return;
+        *is_known = true;
+        if (each.source.family == AF_IB &&
+            (has_ip || !each.has_device || each.source_port == id.destination_port))
+            found = &each;
+    });
+    return found;
+}
+
+// Whether the request has the addresses of its ends: those of the id, or of AF_IB those of a header
+// that its program made, as librdmacm does where ibacm has found the GIDs of IP addresses.
+bool find_ip_ends(Locked& connections, const CmId& id, const RequestData& data,
+                  Ends* ends) noexcept {
+    *ends = {id.source, id.destination};
+    if (id.source.family != AF_IB) return true;
+    // Linux since 4.3 takes any data that does not begin with a 0 for a header of another version,
+    // and refuses it (cma_save_ip_info). rsockets with AF_IB leave such bytes uninitialized, and
+    // work here.
+    return data.read_header(&ends->source, &ends->destination) &&
+           is_of_fabric(connections, ends->destination);
+}
+
+// The id that listens for the request, and the request's ends as its family has them. Or nullptr,
+// and the reason of the refusal. Ids of IP addresses and those of AF_IB reach each other if the
+// request has IP addresses (cma_ib_id_from_event, cma_find_listener).
+CmId* find_receiver(Locked& connections, const CmId& id, const RequestData& data, Ends* ends,
+                    int* refused) noexcept {
+    const std::uint64_t service = service_of(id, id.destination);
+    const bool has_ip = find_ip_ends(connections, id, data, ends);
+    CmId* found = nullptr;
+    bool is_known = true;
+    if (has_ip && service >> 32 == 0)
+        found = find_listener(connections, static_cast<std::uint32_t>(service >> 16),
+                              ends->destination);
+    if (found == nullptr) {
+        found = find_gid_listener(connections, id, has_ip, &is_known);
+        *ends = gid_ends_of(connections.segment(), id);
+    }
+    // Where only ids of IP addresses are concerned, another address is as good as no service.
+    is_known = is_known && (found != nullptr || id.source.family == AF_IB);
+    *refused = is_known ? kByConsumer : kInvalidService;
+    if (found == nullptr) return nullptr;
+    const device::Port port = device::port_at(connections.segment(), id.destination_port);
+    const bool may_answer = found->source.family != AF_IB || !port.is_ethernet();
+    return may_answer && is_datagram(*found) == is_datagram(id) ? found : nullptr;
+}
+
+int request(Locked& connections, CmId& id, CmId& listener, const RequestData& data,
+            const Ends& ends) noexcept {
     if (listener.backlog == 0) return kByConsumer;
     CmId* const made = connections.make_for(listener);
     if (made == nullptr) return kByConsumer;
@@ -141,8 +218,8 @@ int request(Locked& connections, CmId& id, CmId& listener, const void* data,
     made->state = CmState::kRequested;
     made->port_space = listener.port_space;
     made->qp_type = listener.qp_type;
-    made->source = id.destination;
-    made->destination = id.source;
+    made->source = ends.destination;
+    made->destination = ends.source;
     made->source_port = id.destination_port;
     made->destination_port = id.source_port;
     made->traffic_class = listener.traffic_class;
@@ -158,11 +235,13 @@ int request(Locked& connections, CmId& id, CmId& listener, const void* data,
     made->has_communicated = 1;
     rdma_ucm_event_resp event =
         event_of(listener, connections.index_of(*made), Event::kConnectRequest, 0);
+    const std::uint16_t family = listener.source.family;
+    const std::size_t bytes = RequestData::room_for(id, family);
     if (is_datagram(id)) {
-        put_data<kDatagramRequestData>(event.param.ud, data, bytes);
+        put_data(event.param.ud, bytes, data.data_for(family), bytes);
     } else {
         put_connection(event, id.own);
-        put_data<kRequestData>(event.param.conn, data, bytes);
+        put_data(event.param.conn, bytes, data.data_for(family), bytes);
     }
     const CmReference reference = connections.reference(*made);
     if (!connections.push(listener, event, reference)) {
@@ -203,8 +282,7 @@ int connect(Locked& connections, CmId& id, const rdma_ucm_conn_param& wanted,
             const rdma_ucm_ece& ece) noexcept {
     if (!wanted.valid) return EINVAL;
     if (id.state != CmState::kRouted) return EINVAL;
-    const std::size_t most = is_datagram(id) ? kDatagramRequestData : kRequestData;
-    if (wanted.private_data_len > most) return EINVAL;
+    if (wanted.private_data_len > RequestData::room_for(id, id.source.family)) return EINVAL;
     take_wanted(id.own, wanted, ece);
     id.own.psn = random_psn();
     if (!has_links(connections.segment(), id)) {
@@ -214,14 +292,15 @@ int connect(Locked& connections, CmId& id, const rdma_ucm_conn_param& wanted,
         tell(connections, id, Event::kUnreachable, -ETIMEDOUT);
         return 0;
     }
-    CmId* const listener = find_listener(connections, id.port_space, id.destination);
+    const RequestData data(id, wanted.private_data, wanted.private_data_len);
+    Ends ends{};
+    int refused = 0;
+    CmId* const listener = find_receiver(connections, id, data, &ends, &refused);
     id.state = CmState::kRequested;
-    const int refused = listener == nullptr ? is_datagram(id) ? kNoService : kInvalidService
-                                            : request(connections, id, *listener,
-                                                      wanted.private_data, wanted.private_data_len);
-    if (refused != 0)
-        refuse(connections, id,
-               is_datagram(id) && refused == kByConsumer ? kDatagramRejected : refused, nullptr, 0);
+    if (listener != nullptr) refused = request(connections, id, *listener, data, ends);
+    if (refused != 0 && is_datagram(id))
+        refused = refused == kInvalidService ? kNoService : kDatagramRejected;
+    if (refused != 0) refuse(connections, id, refused, nullptr, 0);
     return 0;
 }
 
@@ -237,15 +316,18 @@ int accept(Locked& connections, CmId& id, std::uint64_t uid, const rdma_ucm_conn
     id.own.retry_count = retries;  // a reply has none: the request's counts (IBTA 12.7.4)
     id.uid = uid;
     if (is_datagram(id)) {
-        if (id.own.qkey == 0) id.own.qkey = kDefaultQkey;
+        // Ids with IP addresses have one key (ucma_copy_conn_param).
+        const bool has_own_key = id.source.family == AF_IB && wanted.qkey != 0;
+        id.own.qkey = has_own_key ? wanted.qkey : kDefaultQkey;
         rdma_ucm_event_resp event =
             event_of(*active, connections.index_of(*active), Event::kEstablished, 0);
         event.param.ud.qp_num = id.own.qp_number;
         event.param.ud.qkey = id.own.qkey;
         event.param.ud.ah_attr = path_to(connections.segment(), *active);
-        put_data<kDatagramReplyData>(event.param.ud, wanted.private_data, wanted.private_data_len);
+        put_data(event.param.ud, kDatagramReplyData, wanted.private_data, wanted.private_data_len);
         event.ece.vendor_id = id.own.ece_vendor;
         event.ece.attr_mod = id.own.ece_options;
+        active->own.qkey = id.own.qkey;
         id.state = active->state = CmState::kConnected;
         // An exchange of two messages: from here on neither side knows of the other.
         part(id);
@@ -261,7 +343,7 @@ int accept(Locked& connections, CmId& id, std::uint64_t uid, const rdma_ucm_conn
     rdma_ucm_event_resp event =
         event_of(*active, connections.index_of(*active), Event::kConnectResponse, 0);
     put_connection(event, id.own);
-    put_data<kReplyData>(event.param.conn, wanted.private_data, wanted.private_data_len);
+    put_data(event.param.conn, kReplyData, wanted.private_data, wanted.private_data_len);
     push(connections, *active, event);
     return 0;
 }

@@ -21,8 +21,9 @@
 namespace softhca::rdmacm {
 namespace {
 
-constexpr int kNotSupported = 524;       // the kernel's ENOTSUPP, which programs do get
-constexpr std::uint8_t kGroupHops = 64;  // IPV6_DEFAULT_HOPLIMIT
+constexpr int kNotSupported = 524;            // the kernel's ENOTSUPP, which programs do get
+constexpr std::uint8_t kMulticastGid = 0xff;  // the first byte
+constexpr std::uint8_t kGroupHops = 64;       // IPV6_DEFAULT_HOPLIMIT
 
 // A GID that a subnet manager has given (IBTA 15.2.5.17.2): the address is the GID.
 bool is_assigned_gid(const CmAddress& address) noexcept {
@@ -66,7 +67,13 @@ std::uint16_t lid_of_group(const std::uint8_t* gid) noexcept {
 int check_for_ethernet(const CmAddress& address) noexcept {
     if (is_any(address)) return EINVAL;
     if (address.family == AF_INET) return 0;
-    return missing(kNotSupported, "groups of IPv6 by rdma_cm on an Ethernet port");
+    return missing(kNotSupported, "groups of IPv6 and AF_IB by rdma_cm on an Ethernet port");
+}
+
+// cma_join_ib_multicast asks for the parameters of IPoIB's broadcast group, and an id that has no
+// IP address knows of none.
+int check_for_infiniband(const CmId& id) noexcept {
+    return id.source.family == AF_IB ? EADDRNOTAVAIL : 0;
 }
 
 }  // namespace
@@ -75,7 +82,8 @@ void group_gid(const device::Port& port, const CmAddress& address, bool by_rdma_
                std::uint8_t* gid) noexcept {
     std::memset(gid, 0, 16);
     const bool ethernet = port.is_ethernet();
-    if (is_assigned_gid(address) || (ethernet && address.family == AF_INET6)) {
+    if (address.family == AF_IB || is_assigned_gid(address) ||
+        (ethernet && address.family == AF_INET6)) {
         std::memcpy(gid, address.ip, 16);
     } else if (ethernet) {
         gid[10] = gid[11] = 0xff;
@@ -97,8 +105,8 @@ int join(Locked& connections, CmId& id, const CmAddress& address, std::uint64_t 
     device::Segment& segment = connections.segment();
     const device::Port port = device::port_at(segment, id.source_port);
     const bool ethernet = port.is_ethernet();
-    if (ethernet)
-        if (const int error = check_for_ethernet(address)) return error;
+    if (const int error = ethernet ? check_for_ethernet(address) : check_for_infiniband(id))
+        return error;
     CmGroup* const group = connections.make_group(id);
     if (group == nullptr) return ENOMEM;
     group->uid = uid;
@@ -106,12 +114,17 @@ int join(Locked& connections, CmId& id, const CmAddress& address, std::uint64_t 
     event.uid = uid;
     event.id = connections.index_of(*group);
     event.event = static_cast<std::uint32_t>(Event::kMulticastJoin);
+    if (address.family == AF_IB && !is_wild(address) && address.ip[0] != kMulticastGid) {
+        // Whatever else such an address is, a subnet manager refuses it.
+        event.event = static_cast<std::uint32_t>(Event::kMulticastError);
+        event.status = static_cast<std::uint32_t>(-EINVAL);
+    }
     event.param.ud.qp_num = device::kMulticastQp;
     event.param.ud.qkey = kDefaultQkey;
     ib_uverbs_ah_attr& path = event.param.ud.ah_attr;
     path.is_global = 1;
     path.port_num = static_cast<std::uint8_t>(port.number());
-    if (is_any(address))
+    if (is_any(address) || (address.family == AF_IB && is_loopback(address)))
         assign_gid(segment, path.grh.dgid);
     else
         group_gid(port, address, id.port_space == RDMA_PS_UDP, path.grh.dgid);
@@ -148,7 +161,7 @@ int join_ip_multicast(const Command& command) noexcept {
     const auto wanted = command.as<rdma_ucm_join_ip_mcast>();
     if (command.room < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
     CmAddress group;
-    if (read_address(&wanted.addr, sizeof wanted.addr, &group) != 0) return EINVAL;
+    if (read_address(&wanted.addr, sizeof wanted.addr, &group)) return EINVAL;
     return join_by(command, wanted.id, group, wanted.uid, wanted.response);
 }
 
@@ -158,13 +171,10 @@ int join_multicast(const Command& command) noexcept {
     const auto wanted = command.as<rdma_ucm_join_mcast>();
     if (command.room < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
     CmAddress group;
-    if (const int error = read_address(&wanted.addr, sizeof wanted.addr, &group)) {
-        constexpr unsigned kAddressOfGid = 27;  // AF_IB
-        return wanted.addr.ss_family == kAddressOfGid ? error : EINVAL;
-    }
-    const std::size_t size = group.family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    if (wanted.addr_size != size || (wanted.join_flags != RDMA_MC_JOIN_FLAG_FULLMEMBER &&
-                                     wanted.join_flags != RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER))
+    if (wanted.addr_size > sizeof wanted.addr ||
+        read_whole_address(&wanted.addr, wanted.addr_size, &group) ||
+        (wanted.join_flags != RDMA_MC_JOIN_FLAG_FULLMEMBER &&
+         wanted.join_flags != RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER))
         return EINVAL;
     return join_by(command, wanted.id, group, wanted.uid, wanted.response);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// Multicast groups of rdma_cm: which group an IP address stands for, and joining it (the kernel's
+// Multicast groups of rdma_cm: which group an address stands for, and joining it (the kernel's
 // cma.c). A join is an event with the group's address. librdmacm then attaches the QP by a command
 // of uverbs. There is no subnet manager, so a join makes nothing in the fabric.
 #pragma once

@@ -12,6 +12,7 @@
 #include "softhca/device/port.h"
 #include "softhca/rdmacm/abi.h"
 #include "softhca/rdmacm/address.h"
+#include "softhca/rdmacm/gid_address.h"
 #include "softhca/rdmacm/multicast.h"
 
 namespace softhca::rdmacm {
@@ -31,6 +32,10 @@ device::Port destination_port(const device::Segment& segment, const CmId& id) no
 }
 
 void gid_of(const device::Port& port, const CmAddress& address, std::uint8_t* gid) noexcept {
+    if (address.family == AF_IB && !is_wild(address)) {
+        std::memcpy(gid, address.ip, sizeof address.ip);
+        return;
+    }
     // As the hardware address of a resolved group (ip_ib_mc_map), or rdma_ip2gid.
     if (is_multicast(address)) return group_gid(port, address, false, gid);
     port.gid(gid_index_of(port, address)).copy_to(gid);
@@ -41,24 +46,22 @@ bool has_path(const CmId& id) noexcept {
            id.state != CmState::kListening;
 }
 
-// An address of AF_IB (27), as rdma_addr of the kernel's: struct sockaddr_ib.
-struct AddressOfGid {
-    std::uint16_t family, pkey;
-    std::uint32_t flow;
-    std::uint8_t gid[16];
-    std::uint64_t service, service_mask, scope;
-};
-static_assert(sizeof(AddressOfGid) == 48);
-
-AddressOfGid address_of_gid(const device::Port& port, const CmId& id,
-                            const CmAddress& address) noexcept {
-    AddressOfGid out{};
-    out.family = 27;
-    out.pkey = htobe16(device::kDefaultPkey);
-    gid_of(port, address, out.gid);
-    out.service = htobe64(std::uint64_t{id.port_space} << 16 | be16toh(address.port));
+// An IP address as one of AF_IB. Without a device it has no GID.
+CmAddress as_gid(const device::Port& port, const CmId& id, const CmAddress& address) noexcept {
+    if (address.family == AF_IB) return address;
+    std::uint8_t gid[16]{};
+    if (id.has_device && address.family != 0) gid_of(port, address, gid);
+    CmAddress out = address_of_gid(gid, device::kDefaultPkey);
+    out.service = service_of(id, address);
     out.service_mask = ~0ULL;
     return out;
+}
+
+// QUERY_ROUTE has room for IP addresses, and the kernel cuts those of AF_IB.
+void write_short_address(const CmAddress& from, sockaddr_in6* out) noexcept {
+    std::uint8_t whole[sizeof(GidSockaddr)]{};
+    write_address(from, whole);
+    std::memcpy(out, whole, sizeof *out);
 }
 
 }  // namespace
@@ -88,8 +91,8 @@ ib_uverbs_ah_attr path_to(const device::Segment& segment, const CmId& id) noexce
 
 rdma_ucm_query_route_resp route_of(const device::Segment& segment, const CmId& id) noexcept {
     rdma_ucm_query_route_resp out{};
-    write_address(id.source, &out.src_addr);
-    write_address(id.destination, &out.dst_addr);
+    write_short_address(id.source, &out.src_addr);
+    write_short_address(id.destination, &out.dst_addr);
     const device::Port port = source_port(segment, id);
     const device::Port there = destination_port(segment, id);
     out.ibdev_index = port.device();
@@ -99,7 +102,7 @@ rdma_ucm_query_route_resp route_of(const device::Segment& segment, const CmId& i
     ib_user_path_rec& path = out.ib_route[0];
     gid_of(port, id.source, path.sgid);
     if (id.destination.family != 0) gid_of(there, id.destination, path.dgid);
-    path.pkey = htobe16(device::kDefaultPkey);
+    path.pkey = htobe16(path_pkey(id));
     if (!has_path(id)) return out;
     out.num_paths = 1;
     path.slid = htobe16(port.lid());
@@ -124,7 +127,7 @@ rdma_ucm_query_addr_resp addresses_of(const device::Segment& segment, const CmId
     if (!id.has_device) return out;
     out.node_guid = htobe64(port.node_guid());
     out.port_num = static_cast<std::uint8_t>(port.number());
-    out.pkey = device::kDefaultPkey;
+    out.pkey = htobe16(path_pkey(id));
     return out;
 }
 
@@ -132,13 +135,10 @@ rdma_ucm_query_addr_resp gids_of(const device::Segment& segment, const CmId& id)
     rdma_ucm_query_addr_resp out = addresses_of(segment, id);
     std::memset(&out.src_addr, 0, sizeof out.src_addr);
     std::memset(&out.dst_addr, 0, sizeof out.dst_addr);
-    AddressOfGid source = address_of_gid(source_port(segment, id), id, id.source);
-    AddressOfGid destination = address_of_gid(destination_port(segment, id), id, id.destination);
-    if (!id.has_device) std::memset(source.gid, 0, sizeof source.gid);
-    if (id.destination.family == 0) std::memset(destination.gid, 0, sizeof destination.gid);
-    std::memcpy(&out.src_addr, &source, sizeof source);
-    std::memcpy(&out.dst_addr, &destination, sizeof destination);
-    out.src_size = out.dst_size = sizeof(AddressOfGid);
+    const CmAddress source = as_gid(source_port(segment, id), id, id.source);
+    const CmAddress destination = as_gid(destination_port(segment, id), id, id.destination);
+    out.src_size = static_cast<std::uint16_t>(write_address(source, &out.src_addr));
+    out.dst_size = static_cast<std::uint16_t>(write_address(destination, &out.dst_addr));
     return out;
 }
 
@@ -176,9 +176,10 @@ int qp_attributes(const device::Segment& segment, const CmId& id, std::uint32_t 
     if (state == IBV_QPS_INIT) {
         out->qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
         out->port_num = static_cast<std::uint8_t>(source_port(segment, id).number());
+        if (!has_pkey(source_port(segment, id), path_pkey(id))) return ENOENT;
         if (datagram) {
             out->qp_attr_mask |= IBV_QP_QKEY;
-            out->qkey = kDefaultQkey;
+            out->qkey = id.own.qkey != 0 ? id.own.qkey : kDefaultQkey;
             return 0;
         }
         out->qp_attr_mask |= IBV_QP_ACCESS_FLAGS;

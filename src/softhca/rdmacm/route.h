@@ -25,8 +25,8 @@ struct PathAnswer {  // struct rdma_ucm_query_path_resp and its array
 };
 std::size_t path_of(const device::Segment& segment, const CmId& id, PathAnswer* out) noexcept;
 
-// For the change to `state` (enum ib_qp_state). Returns 0 or EINVAL, if the connection is not so
-// far.
+// For the change to `state` (enum ib_qp_state). Returns 0, EINVAL if the connection is not so far,
+// or ENOENT if the port does not have the partition key of an address of AF_IB.
 int qp_attributes(const device::Segment& segment, const CmId& id, std::uint32_t state,
                   ib_uverbs_qp_attr* out) noexcept;
 

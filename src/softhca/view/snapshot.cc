@@ -130,10 +130,12 @@ const char* connection_state(device::CmState state) {
 
 std::string address_text(const device::CmAddress& address) {
     char text[INET6_ADDRSTRLEN];
-    if (address.family != AF_INET && address.family != AF_INET6) return {};
-    if (inet_ntop(address.family, address.ip, text, sizeof text) == nullptr) return {};
+    const bool is_ipv4 = address.family == AF_INET;
+    if (!is_ipv4 && address.family != AF_INET6 && address.family != AF_IB) return {};
+    if (inet_ntop(is_ipv4 ? AF_INET : AF_INET6, address.ip, text, sizeof text) == nullptr)
+        return {};
     const std::string port = ":" + std::to_string(ntohs(address.port));
-    return address.family == AF_INET ? text + port : "[" + std::string(text) + "]" + port;
+    return is_ipv4 ? text + port : "[" + std::string(text) + "]" + port;
 }
 
 class Reader {
