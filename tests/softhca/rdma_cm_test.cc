@@ -256,6 +256,17 @@ TEST(RdmaCm, MovesAnIdWithItsEvents) {
     EXPECT_EQ(other.migrate(sides.active, sides.client, &reported), EINVAL);
 }
 
+TEST(RdmaCm, MovingToItsOwnChannelChangesNothing) {
+    CmSides sides;
+    sides.establish();
+    ASSERT_EQ(sides.server.disconnect(sides.passive), 0);
+    ASSERT_TRUE(sides.client.readable(1000));
+    std::uint32_t reported = 0;
+    ASSERT_EQ(sides.client.migrate(sides.active, sides.client, &reported), 0);
+    EXPECT_EQ(reported, 3U);
+    EXPECT_EQ(sides.client.expect(kDisconnected).uid, kClientUid);
+}
+
 TEST(RdmaCm, WaitsOnlyIfItMay) {
     const Manager impatient(O_NONBLOCK);
     rdma_ucm_event_resp event;

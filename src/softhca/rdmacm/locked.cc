@@ -245,6 +245,8 @@ std::uint32_t Locked::unqueue(const CmId& id, CmReference group) noexcept {
 void Locked::move(CmId& id, std::uint32_t number) noexcept {
     SOFTHCA_ASSERT(number < kMaxChannels);
     Channel& to = segment_.channels[number];
+    // Its events would be moved behind each other without end.
+    if (channel_of(id) == &to) return;
     const bool was_empty = next_link(&to.first_event) == nullptr;
     // Those of requests go along, and so do the ids that were made for them.
     for (std::uint32_t index; (index = unqueue(id)) != kNone;) {
