@@ -3,6 +3,7 @@
 // some event channels of one process, which is a client and a server of itself. Commands are nearly
 // right, corrupt, or bytes of any kind. Nothing may crash or wait; an answer stays within the room
 // that it was given; and when all channels are closed, no id and no event is left.
+#include <endian.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <rdma/rdma_user_cm.h>
@@ -14,6 +15,8 @@
 
 #include "softhca/base/libc.h"
 #include "softhca/device/fabric.h"
+#include "softhca/device/port.h"
+#include "softhca/rdmacm/abi.h"
 #include "softhca/rdmacm/rdmacm.h"
 #include "softhca/uverbs/uverbs.h"
 #include "support.h"
@@ -66,9 +69,11 @@ private:
             return input_.one_in(2) ? input_.byte() : input_.word();
         return ids_[input_.byte() % ids_.size()];
     }
-    // Few ports, so that clients find listeners.
+    // Few ports, so that clients find listeners. Returns the size of the address.
     template <class Address>
-    void put_address(Address& out) {
+    std::uint16_t put_address(Address& out) {
+        if (sizeof out >= sizeof(rdmacm::GidSockaddr) && input_.one_in(3))
+            return put_gid_address(reinterpret_cast<std::byte*>(&out));
         sockaddr_in6 address{};
         const auto port =
             static_cast<std::uint16_t>(htons(input_.one_in(8) ? 0 : 7000 + input_.below(3)));
@@ -86,6 +91,25 @@ private:
         if (input_.one_in(8)) put_group(address);
         if (input_.one_in(16)) input_.bytes(&address, sizeof address);
         std::memcpy(&out, &address, std::min(sizeof out, sizeof address));
+        return size_of(address);
+    }
+    static std::uint16_t size_of(const sockaddr_in6& address) {
+        return address.sin6_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    }
+    std::uint16_t put_gid_address(std::byte* out) {
+        rdmacm::GidSockaddr address{};
+        address.family = AF_IB;
+        address.pkey = 0xffff;
+        const device::Segment& segment = device::Fabric::current()->segment();
+        if (!input_.one_in(3)) device::port_at(segment, 0).gid(0).copy_to(address.gid);
+        if (input_.one_in(8)) address.gid[input_.byte() % 16] ^= 1;
+        constexpr std::uint64_t kSpaces[] = {RDMA_PS_TCP, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB};
+        const std::uint64_t port = input_.one_in(8) ? 0 : 7000 + input_.below(3);
+        address.service = htobe64(input_.pick(kSpaces) << 16 | port);
+        address.service_mask = ~std::uint64_t{0};
+        if (input_.one_in(16)) input_.bytes(&address, sizeof address);
+        std::memcpy(out, &address, sizeof address);
+        return sizeof address;
     }
     void put_group(sockaddr_in6& address) {
         address = {};
@@ -104,26 +128,39 @@ private:
         out.qp_num = input_.word();
         out.valid = !input_.one_in(4);
         out.private_data_len =
-            static_cast<std::uint8_t>(input_.one_in(4) ? input_.byte() : input_.below(57));
+            static_cast<std::uint8_t>(input_.one_in(4) ? input_.byte() : input_.below(93));
         input_.bytes(&out.responder_resources, 5);
         std::memset(out.private_data, input_.byte(), sizeof out.private_data);
+        if (input_.one_in(4)) {  // a header of IP addresses, as AF_IB may have it
+            std::memset(out.private_data, 0, 36);
+            out.private_data[1] = input_.byte();
+            out.private_data[32] = 127;
+            out.private_data[35] = 1;
+        }
     }
 
-    // Sends a command whose first field, if it has an answer, is where that goes.
     template <class T>
-    int send(std::uint32_t number, T command, bool has_answer = false) {
+    int send(std::uint32_t number, const T& command) {
+        return write<false>(number, command);
+    }
+    // Sends a command that has an answer.
+    template <class T>
+    int ask(std::uint32_t number, const T& command) {
+        return write<true>(number, command);
+    }
+    template <bool kHasAnswer, class T>
+    int write(std::uint32_t number, const T& command) {
         struct {
             rdma_ucm_cmd_hdr header;
             T body;
         } message{{number, sizeof(T), 0}, command};
         std::memset(answer_, static_cast<int>(kUntouched), kRoom);
         std::size_t room = 0;
-        if (has_answer) {
+        if constexpr (kHasAnswer) {
             room = input_.one_in(8) ? input_.below(400) : 400;
             const bool astray = input_.one_in(32);
             const auto where = reinterpret_cast<std::uintptr_t>(astray ? inaccessible() : answer_);
-            if constexpr (sizeof(T) >= sizeof where)
-                std::memcpy(&message.body, &where, sizeof where);
+            message.body.response = where;
             message.header.out = static_cast<std::uint16_t>(room);
         }
         if (input_.one_in(32)) message.header.in = input_.value<std::uint16_t>();
@@ -149,10 +186,10 @@ private:
         constexpr std::uint16_t kSpaces[] = {RDMA_PS_TCP, RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IB, 7};
         wanted.ps = input_.pick(kSpaces);
         wanted.qp_type = input_.byte();
-        if (send(RDMA_USER_CM_CMD_CREATE_ID, wanted, true) == 0) ids_.push_back(answered());
+        if (ask(RDMA_USER_CM_CMD_CREATE_ID, wanted) == 0) ids_.push_back(answered());
     }
     void get_event() {
-        if (send(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{}, true) == 0)
+        if (ask(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{}) == 0)
             ids_.push_back(answered(offsetof(rdma_ucm_event_resp, id)));
     }
     void resolve() {
@@ -165,12 +202,9 @@ private:
         } else {
             rdma_ucm_resolve_addr wanted{};
             wanted.id = id();
-            wanted.dst_size = input_.one_in(8) ? input_.byte() : 28;
-            put_address(wanted.dst_addr);
-            if (input_.one_in(4)) {
-                wanted.src_size = 28;
-                put_address(wanted.src_addr);
-            }
+            wanted.dst_size = put_address(wanted.dst_addr);
+            if (input_.one_in(8)) wanted.dst_size = input_.byte();
+            if (input_.one_in(4)) wanted.src_size = put_address(wanted.src_addr);
             send(RDMA_USER_CM_CMD_RESOLVE_ADDR, wanted);
         }
     }
@@ -183,8 +217,8 @@ private:
         } else {
             rdma_ucm_bind wanted{};
             wanted.id = id();
-            wanted.addr_size = input_.one_in(8) ? input_.byte() : 28;
-            put_address(wanted.addr);
+            wanted.addr_size = put_address(wanted.addr);
+            if (input_.one_in(8)) wanted.addr_size = input_.byte();
             send(RDMA_USER_CM_CMD_BIND, wanted);
         }
     }
@@ -197,31 +231,35 @@ private:
             wanted.uid = input_.byte();
             wanted.id = id();
             wanted.addr = address;
-            if (send(RDMA_USER_CM_CMD_JOIN_IP_MCAST, wanted, true) == 0)
-                groups_.push_back(answered());
+            if (ask(RDMA_USER_CM_CMD_JOIN_IP_MCAST, wanted) == 0) groups_.push_back(answered());
         } else {
             rdma_ucm_join_mcast wanted{};
             wanted.uid = input_.byte();
             wanted.id = id();
-            wanted.addr_size = address.sin6_family == AF_INET6 ? 28 : 16;
+            wanted.addr_size = size_of(address);
+            std::memcpy(&wanted.addr, &address, sizeof address);
+            if (input_.one_in(4)) {
+                wanted.addr_size = put_address(wanted.addr);
+                // The first byte of AF_IB's GID: a group.
+                if (input_.one_in(2))
+                    reinterpret_cast<std::byte*>(&wanted.addr)[8] = std::byte{0xff};
+            }
             if (input_.one_in(8)) wanted.addr_size = input_.byte();
             wanted.join_flags = static_cast<std::uint16_t>(input_.below(3));
-            std::memcpy(&wanted.addr, &address, sizeof address);
-            if (send(RDMA_USER_CM_CMD_JOIN_MCAST, wanted, true) == 0) groups_.push_back(answered());
+            if (ask(RDMA_USER_CM_CMD_JOIN_MCAST, wanted) == 0) groups_.push_back(answered());
         }
     }
     void leave() {
         rdma_ucm_destroy_id wanted{};
         wanted.id = groups_.empty() || input_.one_in(8) ? input_.byte()
                                                         : groups_[input_.byte() % groups_.size()];
-        send(RDMA_USER_CM_CMD_LEAVE_MCAST, wanted, true);
+        ask(RDMA_USER_CM_CMD_LEAVE_MCAST, wanted);
     }
     void query() {
         rdma_ucm_query wanted{};
         wanted.id = id();
         wanted.option = input_.below(4);
-        send(input_.one_in(2) ? RDMA_USER_CM_CMD_QUERY : RDMA_USER_CM_CMD_QUERY_ROUTE, wanted,
-             true);
+        ask(input_.one_in(2) ? RDMA_USER_CM_CMD_QUERY : RDMA_USER_CM_CMD_QUERY_ROUTE, wanted);
     }
     void set_option() {
         std::uint64_t value = input_.byte();
@@ -295,7 +333,7 @@ private:
             case 16: {
                 rdma_ucm_destroy_id wanted{};
                 wanted.id = id();
-                send(RDMA_USER_CM_CMD_DESTROY_ID, wanted, true);
+                ask(RDMA_USER_CM_CMD_DESTROY_ID, wanted);
                 return;
             }
             case 17:
@@ -306,7 +344,7 @@ private:
                 wanted.id = id();
                 wanted.fd =
                     static_cast<std::uint32_t>(input_.one_in(8) ? input_.byte() : channel());
-                send(RDMA_USER_CM_CMD_MIGRATE_ID, wanted, true);
+                ask(RDMA_USER_CM_CMD_MIGRATE_ID, wanted);
                 return;
             }
             default: {
@@ -314,7 +352,7 @@ private:
                 wanted.id = id();
                 wanted.qp_state = input_.below(8);
                 if (input_.one_in(2))
-                    send(RDMA_USER_CM_CMD_INIT_QP_ATTR, wanted, true);
+                    ask(RDMA_USER_CM_CMD_INIT_QP_ATTR, wanted);
                 else
                     send(RDMA_USER_CM_CMD_NOTIFY, rdma_ucm_notify{id(), input_.below(12)});
             }
