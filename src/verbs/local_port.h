@@ -34,6 +34,7 @@ struct LocalPort {
     std::uint8_t gid_index = 0;
     std::array<std::uint8_t, 16> gid{};
     std::uint16_t pkey_index = 0, pkey = 0xffff;
+    bool has_gid = true, has_pkey = true;  // false: the tables have lost them since
     ibv_mtu mtu = IBV_MTU_1024;
     std::uint8_t service_level = 0, traffic_class = 0;
     std::uint32_t flow_label = 0;

@@ -111,6 +111,86 @@ TEST(Ports, ReachEachOther) {
     stations.clear();  // before their worlds
 }
 
+// Two stations at different adapters, and messages from the one to the other.
+class PortEvents : public testing::Test {
+protected:
+    static void port(const std::string& action) {
+        const std::string command = "env -u LD_PRELOAD " HEDDLE_TEST_SOFTHCA " port " + action;
+        ASSERT_EQ(std::system(command.c_str()), 0) << command;
+    }
+    // Makes progress at both until the log says so.
+    static void wait_for_line(Station& a, Station& b, const std::string& line) {
+        std::string log;
+        const auto end = std::chrono::steady_clock::now() + kPatience;
+        while (log.find(line) == std::string::npos && std::chrono::steady_clock::now() < end) {
+            fi_cq_read(a.transmit.get(), nullptr, 0);
+            fi_cq_read(b.transmit.get(), nullptr, 0);
+            log += testing::internal::GetCapturedStderr();
+            testing::internal::CaptureStderr();
+        }
+        EXPECT_THAT(log, testing::HasSubstr(line));
+    }
+    void send_and_receive(std::uint64_t value) {
+        ASSERT_NO_FATAL_FAILURE(send(value));
+        ASSERT_NO_FATAL_FAILURE(receive(value));
+    }
+    void send(std::uint64_t value) {
+        sent_ = value;
+        ASSERT_EQ(fi_trecv(to_.ep.get(), &received_, sizeof received_, nullptr, FI_ADDR_UNSPEC, 1,
+                           0, nullptr),
+                  0);
+        ASSERT_EQ(insist(from_.transmit.get(),
+                         [&] {
+                             return fi_tsend(from_.ep.get(), &sent_, sizeof sent_, nullptr, peer_,
+                                             1, nullptr);
+                         }),
+                  0);
+    }
+    void receive(std::uint64_t value) {
+        fi_cq_tagged_entry entry;
+        ASSERT_EQ(next(to_.receive.get(), entry, from_.transmit.get()), 0);
+        ASSERT_EQ(next(from_.transmit.get(), entry, to_.receive.get()), 0);
+        EXPECT_EQ(received_, value);
+    }
+    void SetUp() override {
+        testing::internal::CaptureStderr();
+        from_.enable();
+        to_.enable();
+        peer_ = from_.add(to_);
+    }
+    void TearDown() override { testing::internal::GetCapturedStderr(); }
+
+    World near_{hints_of("mlx5_0")}, far_{hints_of("mlx5_1")};
+    Station from_{near_}, to_{far_};
+    fi_addr_t peer_ = FI_ADDR_NOTAVAIL;
+    std::uint64_t sent_ = 0, received_ = 0;
+};
+
+TEST_F(PortEvents, AreLoggedAndMessagesWaitForThePort) {
+    ASSERT_NO_FATAL_FAILURE(send_and_receive(1));
+    port("down --device mlx5_1");
+    wait_for_line(from_, to_, "mlx5_1 is down: messages wait for it");
+    ASSERT_NO_FATAL_FAILURE(send(2));
+    fi_cq_tagged_entry entry;
+    EXPECT_EQ(fi_cq_read(to_.receive.get(), &entry, 1), -FI_EAGAIN);
+    port("up --device mlx5_1");
+    wait_for_line(from_, to_, "mlx5_1 is up");
+    ASSERT_NO_FATAL_FAILURE(receive(2));
+}
+
+// The table of an Ethernet port, where an address may go and come back at another index.
+TEST_F(PortEvents, AGidThatMovesIsFoundForNewConnections) {
+    const auto* const gid = static_cast<const unsigned char*>(near_.info->src_addr) + 16;
+    const std::string address = std::to_string(gid[12]) + "." + std::to_string(gid[13]) + "." +
+                                std::to_string(gid[14]) + "." + std::to_string(gid[15]);
+    port("gid remove " + address);
+    wait_for_line(from_, to_, "mlx5_0 has lost its GID ::ffff:" + address);
+    port("gid add 10.99.99.99");
+    port("gid add " + address);
+    ASSERT_NO_FATAL_FAILURE(send_and_receive(3));
+    wait_for_line(from_, to_, "mlx5_0 has its GID ::ffff:" + address + " again");
+}
+
 // FI_HEDDLE_DEVICE=mlx5_1:2,mlx5_[2-7]
 TEST(ChosenPorts, AreTheOnlyOnes) {
     EXPECT_THAT(names_of(ask(usual_hints().get())), ElementsAre("mlx5_1:2"));

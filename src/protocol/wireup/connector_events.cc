@@ -98,7 +98,7 @@ void Connector::Service::port_changed(ibv_context* context, ibv_event_type type)
     try {
         const std::string line =
             verbs::name_of_port(device_, change.now.number) + " " + change.text;
-        if (change.is_loss)
+        if (change.is_for_user)
             tell_user(options_.complain, line);
         else if (options_.inform != nullptr)
             options_.inform(line.c_str());

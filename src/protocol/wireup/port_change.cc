@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace heddle::protocol {
@@ -40,6 +41,24 @@ std::optional<std::uint16_t> find_pkey(ibv_context* context, const verbs::LocalP
     return {};
 }
 
+// Takes note of where an entry of a table is now, if it is there. Returns whether the user should
+// know: it has gone, or come back.
+template <class Index>
+bool follow(std::optional<Index> found, Index& index, bool& is_there, const std::string& entry,
+            const char* consequence, std::string& text) {
+    const bool was_there = std::exchange(is_there, found.has_value());
+    if (!found) {
+        if (was_there) text = "has lost " + entry + ": " + consequence;
+        return was_there;
+    }
+    if (!was_there)
+        text = "has " + entry + " again";
+    else if (*found != index)
+        text = "has " + entry + " at index " + std::to_string(*found) + " now";
+    index = *found;
+    return !was_there;
+}
+
 void look(ibv_context* context, ibv_event_type event, PortChange& change) {
     verbs::LocalPort& port = change.now;
     ibv_port_attr attributes{};
@@ -47,46 +66,32 @@ void look(ibv_context* context, ibv_event_type event, PortChange& change) {
     port.mtu = attributes.active_mtu;
     switch (event) {
         case IBV_EVENT_PORT_ERR:
-            change.is_loss = attributes.state != IBV_PORT_ACTIVE;
-            if (change.is_loss)
-                change.text =
-                    "is down: messages wait for it, and end with an error after all tries "
-                    "(FI_HEDDLE_TIMEOUT and FI_HEDDLE_RETRY)";
+            if (attributes.state == IBV_PORT_ACTIVE) return;
+            change.text =
+                "is down: messages wait for it, and end with an error after all tries "
+                "(FI_HEDDLE_TIMEOUT and FI_HEDDLE_RETRY)";
             return;
         case IBV_EVENT_PORT_ACTIVE:
             change.text = "is up";
             return;
         case IBV_EVENT_LID_CHANGE:
             if (attributes.lid == port.lid) return;
-            change.is_loss = true;
             change.text = "has the LID " + std::to_string(attributes.lid) + " instead of " +
                           std::to_string(port.lid) +
                           ": peers that have the names of this process's endpoints look for it at "
                           "the old one";
             port.lid = attributes.lid;
             return;
-        case IBV_EVENT_GID_CHANGE: {
-            const auto index = find_gid(context, port);
-            if (index && *index == port.gid_index) return;
-            change.is_loss = !index;
-            if (index) {
-                port.gid_index = *index;
-                change.text = "has its GID at index " + std::to_string(*index) + " now";
-            } else {
-                change.text = "has no GID " + gid_text(port) +
-                              " any more: this process can make no connections until it is back";
-            }
+        case IBV_EVENT_GID_CHANGE:
+            change.is_for_user = follow(
+                find_gid(context, port), port.gid_index, port.has_gid, "its GID " + gid_text(port),
+                "this process can make no connections until it is back", change.text);
             return;
-        }
-        case IBV_EVENT_PKEY_CHANGE: {
-            const auto index = find_pkey(context, port, attributes.pkey_tbl_len);
-            if (index && *index == port.pkey_index) return;
-            change.is_loss = !index;
-            if (index) port.pkey_index = *index;
-            change.text = index ? "has its partition at index " + std::to_string(*index) + " now"
-                                : std::string("is no member of this process's partition any more");
+        case IBV_EVENT_PKEY_CHANGE:
+            change.is_for_user = follow(find_pkey(context, port, attributes.pkey_tbl_len),
+                                        port.pkey_index, port.has_pkey, "this process's partition",
+                                        "its messages are lost until it is back", change.text);
             return;
-        }
         default:
             return;
     }
@@ -96,7 +101,7 @@ void look(ibv_context* context, ibv_event_type event, PortChange& change) {
 
 PortChange port_change(ibv_context* context, const verbs::LocalPort& before,
                        ibv_event_type event) noexcept {
-    PortChange change{before, {}, false};
+    PortChange change{before, {}, true};
     try {
         look(context, event, change);
     } catch (const std::bad_alloc&) {

@@ -13,8 +13,8 @@ namespace heddle::protocol {
 
 struct PortChange {
     verbs::LocalPort now;
-    std::string text;      // a line for the user; empty: nothing that matters has changed
-    bool is_loss = false;  // something does not work any more
+    std::string text;         // one line; empty: nothing that matters has changed
+    bool is_for_user = true;  // something works no more, or works again; else it is for the log
 };
 
 // The port keeps its GID and its partition where it has them still, at other indices perhaps: they
