@@ -63,12 +63,12 @@ def cases(full):
 
 def gid_cases():
     """Programs that take addresses of AF_IB."""
-    yield "rstream by GID", stream_by_gid, "rstream", True
-    yield "rstream by GID, blocking", stream_by_gid, "rstream", True, "-T", "b"
-    yield "rstream by GID, a server of the wildcard", stream_by_gid, "rstream", False
-    yield "riostream by GID", stream_by_gid, "riostream", True
-    yield "ucmatose by GID", exchange_by_gid, "ucmatose", ("-C", 50, "-S", 4096, "-c", 10)
-    yield "ucmatose by GID, IDs of its own QPs", exchange_by_gid, "ucmatose", ("-C", 10, "-c", 4, "-m")
+    yield "rstream by GID", stream_by_gid, "rstream"
+    yield "rstream by GID, blocking", stream_by_gid, "rstream", "-T", "b"
+    yield "riostream by GID", stream_by_gid, "riostream"
+    yield "ucmatose by GID", exchange_by_gid, True, ("-C", 50, "-S", 4096, "-c", 10)
+    yield "ucmatose by GID, IDs of its own QPs", exchange_by_gid, True, ("-C", 10, "-c", 4, "-m")
+    yield "ucmatose by GID, a server of the wildcard", exchange_by_gid, False, ("-C", 50, "-c", 4)
     yield "udaddy by GID", udaddy_by_gid, ("-C", 20, "-S", 1024, "-c", 4)
     yield "mckey by GID", mckey_by_gid
 
@@ -214,20 +214,20 @@ def rows_of(client):
     return f"{len(rows)} rows"
 
 
-def stream_by_gid(suite, mode, program, bound, *options):
+def stream_by_gid(suite, mode, program, *options):
     suite.need(program)
     port, gid = suite.free_port(), gid_of(suite, mode)
     argv = [program, "-f", "gid", "-p", port, *options]
-    server = [*argv, "-b", gid] if bound else argv
-    _, client = pair(suite, mode, server, [*argv, "-s", gid], port, seconds=120)
+    _, client = pair(suite, mode, [*argv, "-b", gid], [*argv, "-s", gid], port, seconds=120)
     return rows_of(client)
 
 
-def exchange_by_gid(suite, mode, program, options):
-    suite.need(program)
+def exchange_by_gid(suite, mode, bound, options):
+    suite.need("ucmatose")
     port, gid = suite.free_port(), gid_of(suite, mode)
-    argv = [program, "-f", "gid", "-p", port, *options]
-    successful(pair(suite, mode, [*argv, "-b", gid], [*argv, "-s", gid], port))
+    argv = ["ucmatose", "-f", "gid", "-p", port, *options]
+    server = [*argv, "-b", gid] if bound else argv
+    successful(pair(suite, mode, server, [*argv, "-s", gid], port))
 
 
 def udaddy_by_gid(suite, mode, options):
