@@ -28,7 +28,7 @@ def main():
 
 
 def add(suite):
-    for title, function, *arguments in gid_cases():
+    for title, function, *arguments in gid_cases(suite.full):
         suite.case(f"{title}, infiniband", function, suite, Mode(port="infiniband"), *arguments)
     suite.case("rstream by GID is refused, roce", refused_by_gid, suite, Mode(port="roce"))
     for port in PORTS:
@@ -61,11 +61,12 @@ def cases(full):
     yield "ib_send_bw -R, datagrams", perftest, "ib_send_bw", "-c", "UD"
 
 
-def gid_cases():
+def gid_cases(full):
     """Programs that take addresses of AF_IB."""
     yield "rstream by GID", stream_by_gid, "rstream"
-    yield "rstream by GID, blocking", stream_by_gid, "rstream", "-T", "b"
-    yield "riostream by GID", stream_by_gid, "riostream"
+    if full:
+        yield "rstream by GID, blocking", stream_by_gid, "rstream", "-T", "b"
+        yield "riostream by GID", stream_by_gid, "riostream"
     yield "ucmatose by GID", exchange_by_gid, True, ("-C", 50, "-S", 4096, "-c", 10)
     yield "ucmatose by GID, IDs of its own QPs", exchange_by_gid, True, ("-C", 10, "-c", 4, "-m")
     yield "ucmatose by GID, a server of the wildcard", exchange_by_gid, False, ("-C", 50, "-c", 4)
