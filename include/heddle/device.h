@@ -48,6 +48,9 @@ struct DeviceInfo {
     std::uint32_t max_sge = 0;           ///< scatter/gather entries of a work request
     bool xrc = false;                    ///< it has extended reliable connections
     bool atomics = false;                ///< it has compare-and-swap and fetch-and-add
+    /// It reads and writes memory that is not pinned (on-demand paging), with all operations of RC,
+    /// and of XRC where it has XRC.
+    bool on_demand_paging = false;
     /// It has thread domains: a QP that one thread uses needs no driver lock. devices() and
     /// device() allocate one to find out, since drivers have no flag for it.
     bool thread_domains = false;

@@ -264,6 +264,11 @@ constexpr OptionDeclaration kTable[] = {
      "program registers (fi_mr_reg) and that peers write to is never relaxed, as it may be polled. "
      "Kernels and adapters without it ignore this.",
      [](Text text, Options& o) { return truth(text, o.protocol.relaxed_ordering); }},
+    {"odp", FI_PARAM_BOOL, "no", "yes, no",
+     "Register memory of the program without pinning it (on-demand paging): `ulimit -l` does not "
+     "apply to it, and the device waits for pages that it finds missing. A device that cannot do "
+     "so pins as ever, and the provider says so. The provider's own buffers stay pinned.",
+     [](Text text, Options& o) { return truth(text, o.protocol.on_demand_paging); }},
     {"gid_index", FI_PARAM_STRING, "auto", "auto, or 0 to 255",
      "Which entry of the port's GID table is used on Ethernet (`ibv_devinfo -v` shows the "
      "table). auto: RoCE v2 before v1, then IPv4, then a routable IPv6 address, then a "
@@ -317,6 +322,11 @@ constexpr OptionDeclaration kTable[] = {
      "How often a try without acknowledgement is repeated. Some devices repeat without "
      "limit with 7, and never notice that a peer has died.",
      [](Text text, Options& o) { return number(text, 0, 7, o.protocol.timeouts.retries); }},
+    {"rnr", FI_PARAM_INT, "10", "1 to 31",
+     "How long a sender waits before it repeats a message for which its receiver had no buffer. It "
+     "is the code of IBTA's RNR NAK timer: 1 is 0.01 ms, 10 is 0.32 ms, 14 is 1.28 ms, and 31 is "
+     "491.52 ms. The sender repeats without limit.",
+     [](Text text, Options& o) { return number(text, 1, 31, o.protocol.timeouts.rnr); }},
     {"keepalive", FI_PARAM_INT, "20", "0 to 86400 s",
      "The provider probes peers that have sent nothing for so long with an empty RDMA "
      "write. Receives from a process that has died then end with ECONNRESET. 0: never.",

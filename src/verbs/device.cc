@@ -51,6 +51,15 @@ const char* transport_of(const ibv_device* device, bool ethernet) noexcept {
     }
 }
 
+bool pages_on_demand(const ibv_device_attr_ex& device) noexcept {
+    constexpr std::uint32_t kAll =
+        IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ;
+    const bool has_xrc = (device.orig_attr.device_cap_flags & IBV_DEVICE_XRC) != 0;
+    return (device.odp_caps.general_caps & IBV_ODP_SUPPORT) != 0 &&
+           (device.odp_caps.per_transport_caps.rc_odp_caps & kAll) == kAll &&
+           (!has_xrc || (device.xrc_odp_caps & kAll) == kAll);
+}
+
 // In bits per second, by the codes of IBTA 14.2.5.6 (PortInfo) for speed and width.
 std::uint64_t speed_of(const ibv_port_attr& port) noexcept {
     double gigabits = 0;
@@ -155,6 +164,7 @@ std::vector<DeviceInfo> describe(ibv_device* device, const verbs::DeviceChoice& 
         info.max_sge = static_cast<std::uint32_t>(a.max_sge);
         info.xrc = (a.device_cap_flags & IBV_DEVICE_XRC) != 0;
         info.atomics = a.atomic_cap != IBV_ATOMIC_NONE;
+        info.on_demand_paging = pages_on_demand(attributes);
     }
     info.thread_domains = verbs::has_thread_domains(context.get());
     std::vector<DeviceInfo> all;

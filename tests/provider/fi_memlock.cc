@@ -186,6 +186,28 @@ TEST_P(Memlock, IsNotEnoughForALargerMessage) {
     munmap(to, kTooMuch);
 }
 
+// What the device pages on demand is not pinned.
+TEST_P(Memlock, DoesNotHoldForOnDemandPaging) {
+    setenv("FI_HEDDLE_ODP", "yes", 1);
+    ASSERT_NO_FATAL_FAILURE(open(3 * 24));
+    constexpr std::size_t kMuch = 8 * kLarge;
+    std::byte* const large = map_some(kMuch);
+    std::byte* const to = map_some(kMuch);
+    ASSERT_NO_FATAL_FAILURE(receive_into(to, kMuch));
+    EXPECT_EQ(sent(large, kMuch), 0);
+    EXPECT_EQ(received_whole(), 0);
+    EXPECT_EQ(std::memcmp(large, to, kMuch), 0);
+    std::byte* const small = map_some(200 * kPage);
+    for (int i = 0; i < kAfter + 4; ++i)
+        for (std::size_t n = 0; n < 200; ++n)
+            ASSERT_NO_FATAL_FAILURE(send(small + n * kPage, 600));
+    munmap(small, 200 * kPage);
+    munmap(to, kMuch);
+    munmap(large, kMuch);
+    const auto counts = closed();
+    EXPECT_EQ(counts["reuse_refused"], 0) << "nothing was pinned";
+}
+
 // The rest is for all else.
 TEST_P(Memlock, IsHalfForWhatIsKept) {
     setenv("FI_HEDDLE_SEND_DEPTH", "64", 1);

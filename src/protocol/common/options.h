@@ -57,6 +57,10 @@ struct TimeoutOptions {
     unsigned connect_ms = 30'000;
     // A QP waits 4.096 us * 2^ack for the peer's acknowledgement, and repeats its packets so often.
     unsigned ack = 18, retries = 6;
+    // How long a sender that found no receive waits: 0.32 ms (IBTA table 45, code 10). It is the
+    // receiver's application that is late then, by a time that nobody knows; with 0.01 ms the
+    // sender's adapter would send the message a hundred times a millisecond. UCX waits 1 ms.
+    unsigned rnr = 10;
     unsigned keepalive_s = 20;  // a silent peer is probed so often; 0: never
     unsigned close_s = 300;     // for messages that a peer has yet to fetch
 };
@@ -89,6 +93,7 @@ struct Options {
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
     // The adapter may let writes to memory pass each other where a completion reports their end.
     bool relaxed_ordering = true;
+    bool on_demand_paging = false;  // the program's memory is not pinned
     TimeoutOptions timeouts;
     // Takes a line that the program's user must read, from any thread. nullptr: it goes to stderr.
     void (*complain)(const char* line) = nullptr;

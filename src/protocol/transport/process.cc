@@ -37,7 +37,8 @@ public:
         // The program may poll memory that peers write to, and count on a later write to follow an
         // earlier one. All else that is done with registered memory ends with a completion.
         const int ordering = writable == 0 ? domain.process->optional_access() : 0;
-        key_.access = IBV_ACCESS_LOCAL_WRITE | readable | writable | ordering;
+        const int paging = domain.process->paging_access();
+        key_.access = IBV_ACCESS_LOCAL_WRITE | readable | writable | ordering | paging;
         held_ = domain.kept_regions.take(key_);
         const auto reg = [&](int verbs_access) {
             held_.region.reset(domain.cache->reg_mr(key_.address, key_.bytes, verbs_access));
@@ -50,8 +51,9 @@ public:
         }
         // Read-only memory can be read by peers all the same.
         if (!held_.region && errno != ENOMEM) {
-            key_.access = readable;  // one that is kept must not be taken for a writable one
-            reg(readable);
+            key_.access =
+                readable | paging;  // one that is kept must not be taken for a writable one
+            reg(key_.access);
         }
         if (!held_.region)
             throw VerbsError("registering " + std::to_string(bytes) + " bytes", errno,
@@ -103,7 +105,12 @@ Process::Process(const Options& wanted)
                        wanted.xrc && device.xrc),
       direct_pays_(wanted.post != PostPath::kAuto ||
                    PostCosts::load(PostCosts::file(device)).value_or(PostCosts{}).direct_pays()),
-      monitor_(std::make_shared<memory::AddressMonitor>()) {}
+      monitor_(std::make_shared<memory::AddressMonitor>()) {
+    if (options.on_demand_paging && !device.on_demand_paging)
+        tell_user(options.complain, "FI_HEDDLE_ODP: " + port_name(device) +
+                                        " has no on-demand paging for all operations; memory is "
+                                        "pinned");
+}
 
 bool Process::direct() const {
     if (options.post == PostPath::kVerbs) return false;
@@ -128,6 +135,7 @@ Connector& Process::connector(const std::shared_ptr<endpoint::SharedContext>& co
         connecting.inform = options.inform;
         connecting.ack_timeout = options.timeouts.ack;
         connecting.retries = options.timeouts.retries;
+        connecting.rnr_timer = options.timeouts.rnr;
         connecting.host = options.shm.on ? host_number() : 0;
         connector_context_ = context;
         if (needs_own_register()) connector_register_.emplace(*context);
@@ -157,7 +165,8 @@ std::shared_ptr<memory::RegistrationCache> Process::cache(const endpoint::Shared
     if (!cache) {
         std::size_t most = options.mr_cache_bytes;
         rlimit limit{};
-        if (::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur / 2 < most) {
+        if (paging_access() == 0 && ::getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
+            limit.rlim_cur / 2 < most) {
             if (!held_to_memlock_)
                 held_to_memlock_ = verbs::is_held_to_memlock(context.pd.get(), limit.rlim_cur);
             if (*held_to_memlock_) most = limit.rlim_cur / 2;
@@ -172,7 +181,7 @@ std::shared_ptr<memory::RegistrationCache> Process::cache(const endpoint::Shared
         // Users of the cache take memory for filled after a completion alone: that of a read, of a
         // receive, or of a FIN, which is a SEND that follows the peer's write.
         cache = std::make_shared<memory::RegistrationCache>(monitor_, context.pd.get(), most, tell,
-                                                            optional_access());
+                                                            optional_access() | paging_access());
         known = cache;
     }
     return cache;

@@ -91,7 +91,7 @@ public:
         // Takes a line for the log. nullptr: there is none.
         void (*inform)(const char* line) = nullptr;
         // The QPs that it connects have these (ibv_modify_qp(3): 4.096 us * 2^ack_timeout a try).
-        unsigned ack_timeout = 18, retries = 6;
+        unsigned ack_timeout = 18, retries = 6, rnr_timer = 10;
         // Which processes could share memory with this one: 48 bits, told to all peers; 0: none.
         std::uint64_t host = 0;
         // For tests: each datagram is dropped, or sent twice, with this probability.

@@ -59,6 +59,7 @@ verbs::ConnectionAttributes connections_of(const ConnectorPort& port,
     own.port = port.port();
     own.ack_timeout = static_cast<std::uint8_t>(options.ack_timeout);
     own.retries = static_cast<std::uint8_t>(options.retries);
+    own.min_rnr_timer = static_cast<std::uint8_t>(options.rnr_timer);
     return own;
 }
 

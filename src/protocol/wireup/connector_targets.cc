@@ -12,11 +12,6 @@
 namespace heddle::protocol {
 namespace {
 
-// How long a sender that found no receive waits, 0.32 ms (IBTA table 45, code 10). It is the
-// receiver's application that is late then, by a time that nobody knows; with 0.01 ms the sender's
-// adapter would send the message a hundred times a millisecond. UCX waits 1 ms.
-constexpr std::uint8_t kMinRnrTimer = 10;
-
 ibv_qp* create_target(const LocalEndpoint& endpoint) noexcept {
     ibv_qp_init_attr_ex wanted{};
     if (endpoint.xrcd != nullptr) {
@@ -183,7 +178,6 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
     attributes.receive_psn = request.psn;
     attributes.send_psn = random_() & 0xff'ffff;
     attributes.reads = std::min(request.reads, verbs::most_reads(endpoint.context));
-    attributes.min_rnr_timer = kMinRnrTimer;
     int error = verbs::to_init(qp, attributes.port, false);
     if (error == 0) error = verbs::to_ready_to_receive(qp, peer, attributes);
     if (error == 0) error = verbs::to_ready_to_send(qp, attributes);
