@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 import unittest
 
 from harness import SOFTHCA, TEST_DIR, Case, main
@@ -83,6 +84,27 @@ class RdmaTool(Case):
         number = qps[0]["lqpn"]
         filtered = self.objects("resource", "show", "qp", "link", "mlx5_0/1", "lqpn", str(number))
         self.assertEqual([qp["lqpn"] for qp in filtered], [number])
+
+    @unittest.skipUnless(shutil.which("rping"), "there is no rping (package rdmacm-utils)")
+    def test_ids_of_rdma_cm(self):
+        server = subprocess.Popen(
+            [SOFTHCA, "run", "--", "rping", "-s", "-a", "127.0.0.1", "-p", "7471"],
+            env=self.environment,
+        )
+
+        def end():
+            server.kill()
+            server.wait()
+
+        self.addCleanup(end)
+        listed = []
+        deadline = time.monotonic() + 30
+        while not listed and time.monotonic() < deadline:
+            listed = [each for each in self.objects("resource", "show", "cm_id") if each["state"] == "LISTEN"]
+        (listener,) = listed
+        self.assertEqual((listener["ps"], listener["src-addr"]), ("TCP", "127.0.0.1:7471"))
+        self.assertEqual((listener["pid"], listener["comm"]), (server.pid, "rping"))
+        self.assertNotIn("dst-addr", listener)
 
     def test_what_is_not_offered(self):
         self.assert_run(self.rdma("statistic"), 1, err="not supported")

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "softhca/base/assert.h"
+#include "softhca/device/port.h"
+#include "softhca/device/socket_address.h"
 #include "softhca/device/table.h"
 #include "softhca/nldev/abi.h"
 
@@ -156,6 +158,65 @@ std::uint32_t device_of_qp(const Segment& segment, std::uint32_t index) noexcept
     return segment.xrcds[qp.xrcd].of_device;
 }
 
+// enum rdma_cm_state of the kernel.
+std::uint8_t state_of(const CmId& id) noexcept {
+    switch (id.state) {
+        case CmState::kIdle:
+            return 0;
+        case CmState::kResolved:
+            return 2;
+        case CmState::kRouted:
+            return 4;
+        case CmState::kRequested:
+        case CmState::kReplied:
+        case CmState::kConnected:
+            return 5;
+        case CmState::kDisconnected:
+            return 6;
+        case CmState::kBound:
+            return 7;
+        case CmState::kListening:
+            return 8;
+    }
+    return 0;  // a process has written something else
+}
+
+bool has_port_of_id(const Segment& segment, const CmId& id) noexcept {
+    return id.has_device != 0 && id.source_port < port_count(segment);
+}
+
+// One that listens at all devices is shown with the first.
+std::uint32_t device_of_id(const Segment& segment, std::uint32_t index) noexcept {
+    const CmId& id = segment.cm_ids[index];
+    return has_port_of_id(segment, id) ? port_at(segment, id.source_port).device() : 0;
+}
+std::uint32_t port_of_id(const Segment& segment, std::uint32_t index) noexcept {
+    const CmId& id = segment.cm_ids[index];
+    return has_port_of_id(segment, id) ? port_at(segment, id.source_port).number() : 0;
+}
+
+void put_address(std::uint16_t type, const CmAddress& address, Datagram* out) noexcept {
+    sockaddr_storage socket{};
+    if (write_address(address, &socket) != 0) out->put(type, &socket, sizeof socket);
+}
+
+// As the kernel's fill_res_cm_id_entry().
+void fill_id(const Segment& segment, std::uint32_t index, Datagram* out) {
+    const CmId& id = segment.cm_ids[index];
+    if (const std::uint32_t port = port_of_id(segment, index))
+        out->u32(RDMA_NLDEV_ATTR_PORT_INDEX, port);
+    if (id.own.qp_number != 0) {
+        out->u32(RDMA_NLDEV_ATTR_RES_LQPN, id.own.qp_number);
+        out->u8(RDMA_NLDEV_ATTR_RES_TYPE, static_cast<std::uint8_t>(id.qp_type));
+    }
+    out->u32(RDMA_NLDEV_ATTR_RES_PS, id.port_space);
+    out->u8(RDMA_NLDEV_ATTR_RES_STATE, state_of(id));
+    put_address(RDMA_NLDEV_ATTR_RES_SRC_ADDR, id.source, out);
+    put_address(RDMA_NLDEV_ATTR_RES_DST_ADDR, id.destination, out);
+    out->u32(RDMA_NLDEV_ATTR_RES_CM_IDN, index);
+    put_owner(segment, id.head.owner(), out);
+}
+
 std::uint32_t of_no_port(const Segment&, std::uint32_t) { return 0; }
 std::uint32_t same_number(const Segment&, std::uint32_t index) { return index; }
 
@@ -198,19 +259,18 @@ constexpr Resource kResources[] = {
      .port = [](const Segment& s, std::uint32_t i) { return std::uint32_t{s.qps[i].attr.port}; },
      .device = device_of_qp,
      .fill = fill_qp},
-    // rdma_cm is not supported, so there are none.
     {.name = "cm_id",
      .command = RDMA_NLDEV_CMD_RES_CM_ID_GET,
      .table = RDMA_NLDEV_ATTR_RES_CM_ID,
      .entry = RDMA_NLDEV_ATTR_RES_CM_ID_ENTRY,
      .number_attribute = RDMA_NLDEV_ATTR_RES_CM_IDN,
      .per_device = false,
-     .end = [](const Segment&) { return std::uint32_t{0}; },
-     .live = [](const Segment&, std::uint32_t) { return false; },
+     .end = [](const Segment& s) { return used(s.cm_ids); },
+     .live = [](const Segment& s, std::uint32_t i) { return s.cm_ids[i].head.live(); },
      .number = same_number,
-     .port = of_no_port,
-     .device = of_no_port,
-     .fill = [](const Segment&, std::uint32_t, Datagram*) {}},
+     .port = port_of_id,
+     .device = device_of_id,
+     .fill = fill_id},
     {.name = "mr",
      .command = RDMA_NLDEV_CMD_RES_MR_GET,
      .table = RDMA_NLDEV_ATTR_RES_MR,

@@ -43,15 +43,6 @@ struct WriteEvent {  // rdma_ucm_write_cm_event
     };
 };
 
-// An address of AF_IB: struct sockaddr_ib of rdma/ib.h. All but the scope in network byte order.
-struct GidSockaddr {
-    std::uint16_t family, pkey;
-    std::uint32_t flow;
-    std::uint8_t gid[16];
-    std::uint64_t service, service_mask, scope;
-};
-static_assert(sizeof(GidSockaddr) == 48);
-
 inline constexpr std::uint32_t kDefaultQkey = 0x0123'4567;  // RDMA_UDP_QKEY
 
 }  // namespace softhca::rdmacm

@@ -13,6 +13,7 @@
 #include "softhca/base/assert.h"
 #include "softhca/base/libc.h"
 #include "softhca/device/port.h"
+#include "softhca/device/socket_address.h"
 #include "softhca/rdmacm/abi.h"
 #include "softhca/rdmacm/gid_address.h"
 
@@ -115,7 +116,7 @@ int read_address(const void* from, std::size_t size, CmAddress* out) noexcept {
         out->scope = in.sin6_scope_id;
         std::memcpy(out->ip, &in.sin6_addr, sizeof in.sin6_addr);
     } else if (family == AF_IB) {
-        GidSockaddr in;
+        device::GidSockaddr in;
         if (size < sizeof in) return EINVAL;
         std::memcpy(&in, from, sizeof in);
         out->pkey = be16toh(in.pkey);
@@ -139,7 +140,7 @@ std::size_t address_bytes(std::uint16_t family) noexcept {
         case AF_INET6:
             return sizeof(sockaddr_in6);
         case AF_IB:
-            return sizeof(GidSockaddr);
+            return sizeof(device::GidSockaddr);
         default:
             return 0;
     }
@@ -148,37 +149,6 @@ std::size_t address_bytes(std::uint16_t family) noexcept {
 int read_whole_address(const void* from, std::size_t size, CmAddress* out) noexcept {
     const int error = read_address(from, size, out);
     return error == 0 && size != address_bytes(out->family) ? EINVAL : error;
-}
-
-std::size_t write_address(const CmAddress& address, void* to) noexcept {
-    if (address.family == AF_INET) {
-        sockaddr_in in{};
-        in.sin_family = AF_INET;
-        in.sin_port = address.port;
-        std::memcpy(&in.sin_addr, address.ip, sizeof in.sin_addr);
-        std::memcpy(to, &in, sizeof in);
-        return sizeof in;
-    }
-    if (address.family == AF_IB) {
-        GidSockaddr in{};
-        in.family = AF_IB;
-        in.pkey = htobe16(address.pkey);
-        in.flow = address.flow;
-        std::memcpy(in.gid, address.ip, sizeof in.gid);
-        in.service = htobe64(address.service);
-        in.service_mask = htobe64(address.service_mask);
-        in.scope = address.scope;
-        std::memcpy(to, &in, sizeof in);
-        return sizeof in;
-    }
-    if (address.family != AF_INET6) return 0;
-    sockaddr_in6 in{};
-    in.sin6_family = AF_INET6;
-    in.sin6_port = address.port;
-    in.sin6_scope_id = static_cast<std::uint32_t>(address.scope);
-    std::memcpy(&in.sin6_addr, address.ip, sizeof in.sin6_addr);
-    std::memcpy(to, &in, sizeof in);
-    return sizeof in;
 }
 
 bool is_any(const CmAddress& address) noexcept {

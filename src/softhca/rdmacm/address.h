@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "softhca/device/port.h"
+#include "softhca/device/socket_address.h"
 #include "softhca/rdmacm/locked.h"
 
 namespace softhca::rdmacm {
@@ -20,8 +21,7 @@ int read_address(const void* sockaddr, std::size_t size, CmAddress* out) noexcep
 int read_whole_address(const void* sockaddr, std::size_t size, CmAddress* out) noexcept;
 // The size of a sockaddr of that family; 0 for another.
 std::size_t address_bytes(std::uint16_t family) noexcept;
-// To a sockaddr, whose size is returned; 0 for no address. It must have room for 48 bytes.
-std::size_t write_address(const CmAddress& address, void* sockaddr) noexcept;
+using device::write_address;
 
 bool is_any(const CmAddress& address) noexcept;  // the wildcard of its family
 bool is_loopback(const CmAddress& address) noexcept;

@@ -59,7 +59,7 @@ CmAddress as_gid(const device::Port& port, const CmId& id, const CmAddress& addr
 
 // QUERY_ROUTE has room for IP addresses, and the kernel cuts those of AF_IB.
 void write_short_address(const CmAddress& from, sockaddr_in6* out) noexcept {
-    std::uint8_t whole[sizeof(GidSockaddr)]{};
+    std::uint8_t whole[sizeof(device::GidSockaddr)]{};
     write_address(from, whole);
     std::memcpy(out, whole, sizeof *out);
 }
