@@ -17,6 +17,17 @@ class Heddle(Case):
         self.assertEqual(result.returncode, status, result.stdout + result.stderr)
         return result
 
+    def test_info_shows_every_port(self):
+        arguments = ("run", "--devices", "2", "--ports", "2", "--", HEDDLE, "info")
+        text = self.softhca(*arguments).stdout
+        self.assertRegex(text, r"(?m)^  port 2 +InfiniBand, active, LID 4, GID fe80::[0-9a-f:]+, packets of 4096")
+        devices = json.loads(self.softhca(*arguments, "--json").stdout)["devices"]
+        names = [port["name"] for device in devices for port in device["ports"]]
+        self.assertEqual(names, ["mlx5_0", "mlx5_0:2", "mlx5_1", "mlx5_1:2"])
+        arguments = ("run", "--port", "roce", "--", HEDDLE, "info", "--json")
+        (device,) = json.loads(self.softhca(*arguments).stdout)["devices"]
+        self.assertEqual([port["gid_type"] for port in device["ports"]], ["RoCE v2"])
+
     def test_info(self):
         text = self.heddle("info").stdout
         self.assertIn("mlx5_0  (software HCA)", text)

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // heddle info: the devices of this machine, and which categories and paths they can have.
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cli/common/text.h"
@@ -62,7 +65,66 @@ std::vector<Possible> possible(const DeviceInfo& d) {
     return all;
 }
 
-Json to_json(const DeviceInfo& d, const Locality& place) {
+std::string gid_text(const DeviceInfo& port) {
+    char text[INET6_ADDRSTRLEN] = "?";
+    ::inet_ntop(AF_INET6, port.gid.data(), text, sizeof text);
+    return text;
+}
+
+const char* gid_type(const DeviceInfo& port) {
+    if (!port.ethernet) return "InfiniBand";
+    return port.roce_v1 ? "RoCE v1" : "RoCE v2";
+}
+
+Json port_to_json(const DeviceInfo& port) {
+    return {{"name", port_name(port)},
+            {"number", port.port},
+            {"transport", port.transport},
+            {"active", port.port_active},
+            {"lid", port.lid},
+            {"gid", gid_text(port)},
+            {"gid_type", gid_type(port)},
+            {"mtu", port.mtu},
+            {"speed_gbps", static_cast<double>(port.speed) / 1e9}};
+}
+
+// "active, LID 3, GID fe80::1 (RoCE v2), packets of 4096 bytes, 200 Gb/s"
+std::string port_text(const DeviceInfo& port) {
+    if (port.max_qps == 0) return "unknown: this process may not open the device";
+    std::string text = port.transport + (port.port_active ? ", active" : ", down");
+    if (!port.ethernet) text += ", LID " + std::to_string(port.lid);
+    text += ", GID " + gid_text(port);
+    if (port.ethernet) text += std::string(" (") + gid_type(port) + ")";
+    char rest[64];
+    std::snprintf(rest, sizeof rest, ", packets of %u bytes, %g Gb/s", port.mtu,
+                  static_cast<double>(port.speed) / 1e9);
+    return text + rest;
+}
+
+// A device's ports, and the one that stands for it: the first that is active.
+struct Device {
+    std::vector<DeviceInfo> ports;
+    const DeviceInfo& first() const {
+        const auto active =
+            std::ranges::find_if(ports, [](const DeviceInfo& port) { return port.port_active; });
+        return active != ports.end() ? *active : ports.front();
+    }
+};
+
+std::vector<Device> all_devices() {
+    std::vector<Device> all;
+    for (DeviceInfo& port : device_ports()) {
+        if (all.empty() || all.back().ports.front().name != port.name) all.emplace_back();
+        all.back().ports.push_back(std::move(port));
+    }
+    return all;
+}
+
+Json to_json(const Device& device, const Locality& place) {
+    const DeviceInfo& d = device.first();
+    Json ports = Json::array();
+    for (const DeviceInfo& port : device.ports)
+        ports.push_back(port_to_json(port));
     Json categories = Json::array();
     for (const Possible& p : possible(d))
         categories.push_back(
@@ -72,6 +134,7 @@ Json to_json(const DeviceInfo& d, const Locality& place) {
             {"mlx5", d.mlx5},
             {"link_layer", d.ethernet ? "ethernet" : "infiniband"},
             {"port_active", d.port_active},
+            {"ports", ports},
             {"firmware", d.firmware},
             {"board", d.board},
             {"pci", d.pci},
@@ -105,14 +168,15 @@ std::string place_text(const DeviceInfo& d, const Locality& place) {
            ranges(near_processors(place)) + ")";
 }
 
-void print(const DeviceInfo& d, const Locality& place) {
+void print(const Device& device, const Locality& place) {
+    const DeviceInfo& d = device.first();
     std::printf("%s%s\n", d.name.c_str(), d.software ? "  (software HCA)" : "");
     const auto line = [](const char* what, const std::string& value) {
         std::printf("  %-12s %s\n", what, value.c_str());
     };
     line("driver", d.mlx5 ? "mlx5" : "not mlx5: UARs cannot be seen");
-    line("link", std::string(d.ethernet ? "Ethernet (RoCE)" : "InfiniBand") +
-                     (d.port_active ? ", port 1 active" : ", port 1 down"));
+    for (const DeviceInfo& port : device.ports)
+        line(("port " + std::to_string(port.port)).c_str(), port_text(port));
     line("firmware", d.firmware + (d.board.empty() ? "" : ", board " + d.board));
     line("place", place_text(d, place));
     line("limits", std::to_string(d.max_qps) + " QPs of depth " + std::to_string(d.max_qp_depth) +
@@ -141,13 +205,13 @@ void add_info_command(CLI::App& app, int* status) {
     auto* json = new bool(false);  // lives as long as the program
     command->add_flag("--json", *json, "as JSON");
     command->callback([json, status] {
-        const auto all = devices();
+        const std::vector<Device> all = all_devices();
         Json list = Json::array();
-        for (const DeviceInfo& d : all)
+        for (const Device& each : all)
             if (*json)
-                list.push_back(to_json(d, locality_of(d)));
+                list.push_back(to_json(each, locality_of(each.first())));
             else
-                print(d, locality_of(d));
+                print(each, locality_of(each.first()));
         if (*json) std::printf("%s\n", Json{{"devices", list}}.dump().c_str());
         if (all.empty()) device();  // which says what is missing
         *status = 0;
