@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "provider/nic.h"
 
+#include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -66,12 +68,13 @@ fi_ops nic_operations = {
 };
 
 // Reads "0000:07:00.0". MPICH ends the program over an address that hwloc does not know, and hwloc
-// knows those that the kernel lists.
+// knows those that the kernel lists. The kernel itself is asked, as libc's functions may show a
+// software device.
 fi_bus_attr bus_of(const std::string& pci) noexcept {
     fi_bus_attr bus{};
     unsigned domain = 0, number = 0, device = 0, function = 0;
     if (std::sscanf(pci.c_str(), "%x:%x:%x.%x", &domain, &number, &device, &function) != 4 ||
-        ::access(("/sys/bus/pci/devices/" + pci).c_str(), F_OK) != 0)
+        ::syscall(SYS_faccessat, AT_FDCWD, ("/sys/bus/pci/devices/" + pci).c_str(), F_OK) != 0)
         return bus;
     bus.bus_type = FI_BUS_PCI;
     bus.attr.pci = {static_cast<std::uint16_t>(domain), static_cast<std::uint8_t>(number),
