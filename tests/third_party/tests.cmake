@@ -35,3 +35,16 @@ foreach(length short full)
     heddle_test_properties(${name} LABELS third_party foreign long TIMEOUT 30000)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
 endforeach()
+
+# Both are long: they build UCX first, from the folder that SOFTHCA_UCX_SOURCE names. Without one they
+# are skipped.
+foreach(length short full)
+    set(name third_party.ucx_gtest)
+    if(length STREQUAL "full")
+        string(APPEND name .full)
+    endif()
+    add_test(NAME ${name} COMMAND /usr/bin/python3 ${third_party}/run_ucx_gtest.py --${length}
+        --softhca ${SOFTHCA_COMMAND} --scratch ${PROJECT_BINARY_DIR}/ucx_gtest)
+    heddle_test_properties(${name} LABELS third_party foreign long TIMEOUT 30000)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+endforeach()
