@@ -131,7 +131,10 @@ TEST_P(ScatterToCqe, AnswersToReadsAndAtomics) {
             work.sges = {pair.a.memory->sge(512, 8)};
             work.compare_add = i % 2 != 0 ? start + i : 1;
             work.swap = start + i + 1;
-            ASSERT_TRUE(pair.a.run(work));
+            ASSERT_EQ(pair.a.post(work), 0);
+            // libmlx5 and UCX differ in the order of bytes of an atomic's answer in a CQE.
+            EXPECT_EQ(scatter_bits_of_next(pair.a.send_cq.get()), 0u);
+            ASSERT_TRUE(succeeded(pair.a.wait_send()));
             std::uint64_t old = 0;
             std::memcpy(&old, pair.a.memory->data() + 512, 8);
             EXPECT_EQ(old, start + i);

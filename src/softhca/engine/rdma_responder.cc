@@ -89,10 +89,14 @@ int atomic_on_private(Fabric& fabric, const SpanList& remote, const Request& req
     return error;
 }
 
-// Where the answer of a READ or atomic goes: the requester's CQE or its memory.
+// Where the answer of a READ or atomic goes: the requester's CQE or its memory. Never an atomic's
+// into the CQE: libmlx5 copies it from there as it is (mlx5_copy_to_send_wqe), while UCX takes it
+// for big-endian there, but not in memory (uct_rc_mlx5_common_atomic64_le_handler). Both look for a
+// flag of the CQE first.
 Moved answer(Fabric& fabric, QueuePair& requester, const Request& request, const SpanList& from,
              std::size_t bytes, Response& response) noexcept {
-    if (request.signalled() && bytes && bytes <= in_entry(requester.scatter_send)) {
+    if (request.signalled() && !is_atomic(request.opcode) && bytes &&
+        bytes <= in_entry(requester.scatter_send)) {
         SOFTHCA_DEBUG_ASSERT(bytes <= sizeof response.payload,
                              "in_entry() bounds what travels in the CQE");
         SpanList inside;

@@ -153,7 +153,7 @@ void count_request(QueuePair& qp, std::uint8_t opcode, std::size_t bytes,
     count(qp.send.dma_read_payload, gathers);
 }
 
-// READ and atomic answers that fit travel in the send CQE (cs_req of the QP context).
+// Answers to READs that fit travel in the send CQE (cs_req of the QP context).
 void answer_in_completion(const QueuePair& qp, const Response& response,
                           Completion& completion) noexcept {
     if (!response.inline_length || response.inline_length > qp.scatter_send) return;

@@ -31,7 +31,7 @@ struct Response {
     std::uint32_t target = device::kNone;  // QP marked in flight, or that fails
     bool responder_failed = false;
     std::uint32_t event = 0xffffffffu;
-    // answer of a READ or atomic that goes into the requester's CQE
+    // answer of a READ that goes into the requester's CQE
     std::uint8_t inline_length = 0;
     std::byte payload[64];
 };
