@@ -135,12 +135,13 @@ def full_matrix():
                 yield run, Mode(engine=engine)
 
 
-def run_pair(suite, run, mode):
+def run_pair(suite, run, mode, environment=None):
     suite.need(run.program)
     port = suite.free_port()
     argv = [run.program, "-d", DEVICE, "-p", port, "-F", "-c", run.connection]
     argv += ["-n", run.iterations, *run.options]
-    both = suite.pair(argv, [*argv, "127.0.0.1"], port=port, mode=mode, seconds=90)
+    both = suite.pair(argv, [*argv, "127.0.0.1"], port=port, mode=mode, seconds=90,
+                      environment=environment)
     for program in both:
         check_silence(program)
         check_header(program, run)
