@@ -23,7 +23,9 @@ def end_with_parent():
 class Program:
     """A started program: its own session, output to an unnamed file, waited for with a deadline."""
 
-    def __init__(self, argv, *, environment, directory=None, title=None, stdin=subprocess.DEVNULL):
+    def __init__(
+        self, argv, *, environment, directory=None, title=None, stdin=subprocess.DEVNULL, pass_fds=()
+    ):
         self.argv = [str(part) for part in argv]
         self.title = title or Path(self.argv[0]).name
         self._output = tempfile.TemporaryFile()
@@ -37,6 +39,7 @@ class Program:
             env=environment,
             cwd=directory,
             start_new_session=True,
+            pass_fds=pass_fds,
             preexec_fn=end_with_parent,
         )
 
