@@ -180,15 +180,21 @@ class Bench:
 
     # Parts
 
-    def start_mpi(self, key, program, ranks, arguments, network=Network(), hosts=2, extra=None):
-        """Starts a program of tests/mpi from the first guest, its ranks on each guest in turn."""
+    def start_mpi(
+        self, key, program, ranks, arguments, network=Network(), hosts=2, *, extra=None, launcher=()
+    ):
+        """Starts a program of tests/mpi from the first guest, its ranks on each guest in turn.
+
+        `extra`: more variables; `launcher`: more options of mpiexec.
+        """
         mpi = self.programs.mpi(key)
         binary = self.programs.program(program, mpi)
         guests = self.lab.hosts(hosts, network)
         environment = mpi.environment("heddle", provider_path=self.environment()["FI_PROVIDER_PATH"])
         environment |= {**launcher_variables(), **(extra or {})}
         os.environ["HEDDLE_HOSTS"] = ",".join(guest.name for guest in guests)
-        argv = [*mpi.mpiexec(ranks), binary.resolve(), *arguments]
+        mpiexec, *options = mpi.mpiexec(ranks, environment)
+        argv = [mpiexec, *launcher, *options, binary.resolve(), *arguments]
         return guests[0].start(command(environment, *argv), title=f"{key} {program}")
 
 

@@ -7,6 +7,7 @@ libfabric provider. Standard library only.
     mpis.py mpich FOLDER    makes FOLDER/mpich, once, and prints its path
 """
 
+import fnmatch
 import os
 import shutil
 import subprocess
@@ -75,8 +76,19 @@ class Mpi:
         """Wheels have none."""
         return self.home / "bin" / ("mpifort.openmpi" if self.distributed else "mpifort")
 
-    def mpiexec(self, ranks):
-        """The words that start so many ranks here, or on the hosts of $HEDDLE_HOSTS (names with commas)."""
+    def _handed_on(self, variables):
+        """What -x names. Open MPI 5 takes patterns; 4 takes names, and warns of those that are not set."""
+        patterns = ("FI_*", "OMP_*", "MPI_*")
+        if not self.distributed:
+            return patterns
+        names = sorted({*os.environ, *variables})
+        return [name for name in names if any(fnmatch.fnmatch(name, one) for one in patterns)]
+
+    def mpiexec(self, ranks, variables=()):
+        """The words that start so many ranks here, or on the hosts of $HEDDLE_HOSTS (names with commas).
+
+        `variables`: the names of those that the caller sets besides this process's own.
+        """
         command = [str(self.home / "bin" / ("mpirun.openmpi" if self.distributed else "mpiexec"))]
         hosts = list(filter(None, os.environ.get("HEDDLE_HOSTS", "").split(",")))
         if self.is_openmpi:
@@ -87,7 +99,7 @@ class Mpi:
             if hosts:
                 # It starts one rank a host unless a number stands there, and hands on named variables only.
                 command += ["--host", ",".join(f"{name}:1024" for name in hosts), "--map-by", "node"]
-                command += [word for name in ("FI_*", "OMP_*", "MPI_*") for word in ("-x", name)]
+                command += [word for name in self._handed_on(variables) for word in ("-x", name)]
         elif hosts:
             command += ["-hosts", ",".join(hosts), "-ppn", "1"]
         else:
