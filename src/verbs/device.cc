@@ -18,6 +18,7 @@
 #include "heddle/error.h"
 #include "verbs/device_name.h"
 #include "verbs/handles.h"
+#include "verbs/local_port.h"
 #include "verbs/missing_device.h"
 #include "verbs/open_device.h"
 

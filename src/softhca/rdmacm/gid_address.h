@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "softhca/device/port.h"
 #include "softhca/rdmacm/locked.h"
 
 namespace softhca::rdmacm {
