@@ -36,7 +36,7 @@ def add(suite):
             suite.case(f"{title}, {port}", function, suite, Mode(port=port), *arguments)
 
 
-def cases(full, long_streams):
+def cases(full, all_of_port):
     count = 1000
     yield "rping", rping, "127.0.0.1", count
     yield "rping over IPv6", rping, "::1", count
@@ -48,15 +48,16 @@ def cases(full, long_streams):
     yield "rdma_client", hello, "rdma_server", "rdma_client"
     yield "rdma_xclient", hello, "rdma_xserver", "rdma_xclient"
     yield "rstream", stream, "rstream", ()
-    if long_streams:
+    if all_of_port:
         yield "rstream, blocking", stream, "rstream", ("-T", "b")
         yield "riostream", stream, "riostream", ()
     yield "a TCP program by librspreload.so", tcp_program, 200 if full else 20
     yield "mckey", mckey, (), ()
-    yield "mckey, a sender without loopback", mckey, (), ("-l",)
-    yield "mckey, a sender that does not join", mckey, ("-c", 2), ("-o",)
-    yield "mckey, ten senders' queue pairs", mckey, ("-c", 2), ("-c", 10)
-    for verb in ("send", "write", "read", "atomic"):
+    if all_of_port:
+        yield "mckey, a sender without loopback", mckey, (), ("-l",)
+        yield "mckey, a sender that does not join", mckey, ("-c", 2), ("-o",)
+        yield "mckey, ten senders' queue pairs", mckey, ("-c", 2), ("-c", 10)
+    for verb in ("send", "write", "read", "atomic") if all_of_port else ("write",):
         for figure in ("lat", "bw"):
             yield f"ib_{verb}_{figure} -R", perftest, f"ib_{verb}_{figure}"
     yield "ib_send_bw -R, datagrams", perftest, "ib_send_bw", "-c", "UD"
