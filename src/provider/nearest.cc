@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <tuple>
 #include <utility>
 
 #include "heddle/error.h"
@@ -28,6 +29,13 @@ std::size_t number_on_host() noexcept {
     return 0;
 }
 
+// An Ethernet port whose interface has no address has only the GID that the kernel makes from its
+// MAC address, and mostly no cable that leads to the peers, although its state is active.
+bool has_address(const DeviceInfo& port) noexcept {
+    constexpr unsigned kFirst = 0xfe, kSecond = 0x80;  // fe80::/10
+    return !port.ethernet || port.gid[0] != kFirst || (port.gid[1] & 0xc0U) != kSecond;
+}
+
 }  // namespace
 
 void put_nearest_first(std::vector<DeviceInfo>& ports) {
@@ -42,10 +50,12 @@ void put_nearest_first(std::vector<DeviceInfo>& ports) {
         return;
     }
     std::ranges::stable_sort(order, {}, [](const auto& each) {
-        return std::pair(each.first, ~each.second.speed);  // the faster first
+        // Those with an address, then the nearer, then the faster.
+        return std::tuple(!has_address(each.second), each.first, ~each.second.speed);
     });
     const auto is_equal = [&](const auto& each) {
         return each.first == order.front().first &&
+               has_address(each.second) == has_address(order.front().second) &&
                each.second.speed == order.front().second.speed &&
                fabric_name(each.second) == fabric_name(order.front().second);
     };

@@ -8,9 +8,10 @@
 
 namespace heddle::provider {
 
-// Puts the ports that are near to the processors of the calling thread first. Several ports may be
-// equally near, equally fast and of one fabric. The process then takes the one of its number on the
-// host, as the launcher says it, so that the processes of a host spread over them.
+// Puts the ports that are near to the processors of the calling thread first. Ethernet ports whose
+// interface has no address (their only GID is link-local) come after all others. Several ports may
+// be equally near, equally fast and of one fabric. The process then takes the one of its number on
+// the host, as the launcher says it, so that the processes of a host spread over them.
 void put_nearest_first(std::vector<DeviceInfo>& ports);
 
 }  // namespace heddle::provider

@@ -189,6 +189,24 @@ TEST_F(PortEvents, AGidThatMovesIsFoundForNewConnections) {
     port("gid add " + address);
     ASSERT_NO_FATAL_FAILURE(send_and_receive(3));
     wait_for_line(from_, to_, "mlx5_0 has its GID ::ffff:" + address + " again");
+// On Ethernet, HEDDLE_TEST_SOFTHCA is the command that takes the address away.
+TEST(Addresses, PortsWithoutOneComeLast) {
+    const char* const softhca = std::getenv("HEDDLE_TEST_SOFTHCA");
+    ASSERT_NE(softhca, nullptr);
+    const World world(hints_of("mlx5_1"));  // keeps the fabric
+    const Info first = ask(hints_of("mlx5_0").get());
+    ASSERT_NE(first, nullptr);
+    constexpr std::size_t kIpv4 = 28;  // where it begins in a name: its GID is at 16
+    const auto* const bytes = static_cast<const std::uint8_t*>(first->src_addr) + kIpv4;
+    std::string command = std::string(softhca) + " port --device mlx5_0 gid remove ";
+    for (int k = 0; k < 4; ++k)
+        command += (k == 0 ? "" : ".") + std::to_string(bytes[k]);
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+    for (const char* number : {"0", "1", "2", "3"}) {
+        const auto offers = offers_to(number);
+        ASSERT_EQ(offers.size(), 4u);
+        EXPECT_EQ(offers.back(), "mlx5_0") << "process " << number;
+    }
 }
 
 // FI_HEDDLE_DEVICE=mlx5_1:2,mlx5_[2-7]
