@@ -47,7 +47,7 @@ class Side:
                        "FI_HEDDLE_STATS": str(self.statistics)}
         before = [] if options.hardware else [options.softhca, "run", "--fabric", self.fabric, "--uar", kernel,
                                               "--"]
-        self.job = Job(category, [*before, *mpi.mpiexec(RANKS), *program], environment, folder)
+        self.job = Job(category, [*before, *mpi.mpiexec(RANKS, environment), *program], environment, folder)
 
     def processes(self):
         """What the device has of each rank, while they sleep: [{field: value}]."""

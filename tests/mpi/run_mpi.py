@@ -244,7 +244,7 @@ def run_case(suite, case):
         environment |= {"FI_HEDDLE_SHM": "on", "FI_HEDDLE_STATS": "stderr"}
     if case.program == "hello":
         environment.update(SHOWS[case.mpi][0])
-    argv = [*mpi.mpiexec(case.ranks), binary, *case.arguments]
+    argv = [*mpi.mpiexec(case.ranks, environment), binary, *case.arguments]
     if case.memlock:
         environment["SOFTHCA_MEMLOCK"] = "enforce"
         argv = [*with_memlock(case.memlock), *argv]
@@ -314,7 +314,7 @@ def run_recorded(suite, key):
     threads = 4
     environment = mpi.environment("heddle", threads=threads, provider_path=suite.options.provider_path)
     environment["SOFTHCA_RECORD"] = str(folder / "run.%p")
-    argv = [*mpi.mpiexec(2), binary, threads, 64, 64, 100]
+    argv = [*mpi.mpiexec(2, environment), binary, threads, 64, 64, 100]
     run_job(suite, argv, environment, SECONDS["threads"])
     records = sorted(folder.glob("run.*"))
     heddle = suite.options.softhca.resolve().parent / "heddle"

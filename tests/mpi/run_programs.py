@@ -104,7 +104,7 @@ def run(suite, provider, argv, ranks, folder, seconds=300):
     environment = suite.mpi.environment(provider, provider_path=path)
     environment["OMP_NUM_THREADS"] = "1"
     try:
-        return run_job(suite, [*suite.mpi.mpiexec(ranks), *argv], environment, seconds, folder)
+        return run_job(suite, [*suite.mpi.mpiexec(ranks, environment), *argv], environment, seconds, folder)
     except Failure as failure:
         raise Failure(f"over {provider}: {failure}") from None
 

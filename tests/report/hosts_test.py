@@ -94,18 +94,23 @@ class Files(unittest.TestCase):
 
 
 class Scripts(unittest.TestCase):
-    def words(self, key, names):
+    def words(self, key, names, variables=()):
         mpi = mpis.Mpi(key, Path("/mpi"), key)
         with mock.patch.dict(os.environ, {"HEDDLE_HOSTS": names}):
-            return mpi.mpiexec(4)
+            return mpi.mpiexec(4, variables)
 
     def test_mpis_start_ranks_on_the_hosts(self):
         self.assertEqual(self.words("mpich", "loom1,loom2"),
                          ["/mpi/bin/mpiexec", "-hosts", "loom1,loom2", "-ppn", "1", "-n", "4"])
         self.assertEqual(self.words("mpich", ""), ["/mpi/bin/mpiexec", "-launcher", "fork", "-n", "4"])
-        words = self.words("openmpi-debian", "loom1")
+        words = self.words("openmpi", "loom1")
         self.assertEqual(words[words.index("--host") + 1], "loom1:1024")
         self.assertIn("FI_*", words)
+        # Version 4 takes no patterns.
+        words = self.words("openmpi-debian", "loom1", {"FI_PROVIDER": "heddle", "LANG": "C"})
+        self.assertEqual(words[words.index("FI_PROVIDER") - 1], "-x")
+        self.assertNotIn("FI_*", words)
+        self.assertNotIn("LANG", words)
         self.assertNotIn("--host", self.words("openmpi-debian", ""))
 
 
