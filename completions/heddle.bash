@@ -40,12 +40,15 @@ _heddle_options() {
     local reuse="--repetitions --time --device --json --help"
     case $1 in
     run)
-        echo "--ranks --endpoints --post --rndv --threads --stats --stats-file --reuse-report --explain --softhca --mpi --within-node --yield" \
+        echo "--ranks --hosts --hostfile --ssh --no-check --endpoints --post --rndv --threads --stats --stats-file --reuse-report --explain --softhca --mpi --within-node --yield" \
             "--record --verbose --help"
         ;;
     compare) echo "--ranks --rounds --warmup --patience --null --format --json --help" ;;
     top) echo "--pid --interval --once --json --help" ;;
     info) echo "--json --help" ;;
+    doctor)
+        echo "--device --ranks --threads --hosts --hostfile --ssh --timeout --libfabric --json --help"
+        ;;
     options) echo "--json --markdown --man --help" ;;
     calibrate) echo "--device --show --machine --json --help" ;;
     check-hardware) echo "--device --out --only --list --json --help" ;;
@@ -88,7 +91,7 @@ _heddle_program() {
     while [ "$i" -lt "$COMP_CWORD" ]; do
         case ${COMP_WORDS[i]} in
         --) i=$((i + 1)) && break ;;
-        --help | --stats | --reuse-report | --explain | --verbose | -v | --null | --json) i=$((i + 1)) ;;
+        --help | --stats | --reuse-report | --explain | --no-check | --verbose | -v | --null | --json) i=$((i + 1)) ;;
         -*) i=$((i + 2)) && [ "${COMP_WORDS[i - 1]}" = "=" ] && i=$((i + 1)) ;;
         *) break ;;
         esac
@@ -109,7 +112,7 @@ _heddle() {
     local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
     COMPREPLY=()
     if [ "$COMP_CWORD" -eq 1 ]; then
-        mapfile -t COMPREPLY < <(compgen -W "run compare top info plan predict bench options calibrate check-hardware reproduce report --help --version" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "run compare top info doctor plan predict bench options calibrate check-hardware reproduce report --help --version" -- "$current")
         return
     fi
     local command=${COMP_WORDS[1]}
@@ -141,11 +144,19 @@ _heddle() {
     --pid) mapfile -t COMPREPLY < <(compgen -W "$(ps -u "$(id -u)" -o pid= 2>/dev/null)" -- "$current") ;;
     --stats-file) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     --exchange | --smb | --npb) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
-    --out | --hosts | --machine | --record) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+    --hosts | -hosts | -H)
+        if [ "$command" = reproduce ]; then
+            mapfile -t COMPREPLY < <(compgen -f -- "$current")
+        else
+            mapfile -t COMPREPLY < <(compgen -A hostname -- "$current")
+        fi
+        ;;
+    --ssh) mapfile -t COMPREPLY < <(compgen -c -- "$current") ;;
+    --out | --hostfile | -hostfile | -f | --libfabric | --machine | --record) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
     # what takes a number, and the number behind --share cq=
     --ranks | -n | -np | --np | --rounds | --warmup | --threads | --qps-per-thread | --processes | --budget-uars | --depth | --repetitions | --runs | \
         --seconds | --patience | --post-list | --signal-every | --bytes | --matrix | --tile | \
-        --grid | --iterations | --late | --tags | --wildcards | --interval | --window | --time | --at-least | --fit | context | pd | mr | cq | qp | buffer) ;;
+        --grid | --iterations | --late | --tags | --wildcards | --interval | --timeout | --window | --time | --at-least | --fit | context | pd | mr | cq | qp | buffer) ;;
     *)
         mapfile -t COMPREPLY < <(compgen -W "$(_heddle_options "$command")" -- "$current")
         [ "$command" = report ] && [[ $current != -* ]] &&

@@ -119,7 +119,7 @@ class Bash(CompletionCase):
 
 
 class Heddle(CompletionCase):
-    COMMANDS = [("run",), ("compare",), ("top",), ("info",), ("plan",), ("predict",), ("bench",), ("options",), ("calibrate",),
+    COMMANDS = [("run",), ("compare",), ("top",), ("info",), ("doctor",), ("plan",), ("predict",), ("bench",), ("options",), ("calibrate",),
                 ("check-hardware",),
                 ("reproduce",), ("report",)]
     REUSE = ("pingpong", "rotation", "spectrum", "spectrum-put", "spectrum-get", "put", "get", "bcast", "scatter", "never")
@@ -144,7 +144,7 @@ class Heddle(CompletionCase):
         self.assertEqual(set(self.bash("heddle", "bench", "")), offered)
 
     def test_bash_offers_exactly_the_options_and_values(self):
-        for command in [*self.COMMANDS[:6], ("calibrate",), ("check-hardware",), ("reproduce",), ("report",),
+        for command in [*self.COMMANDS[:7], ("calibrate",), ("check-hardware",), ("reproduce",), ("report",),
                         *self.EXPERIMENTS]:
             text = self.heddle(*command, "--help")
             options = set(re.findall(r"^ +(?:-\w, ?)?(--[a-z-]+)", text, re.MULTILINE))

@@ -420,7 +420,7 @@ while number != signal.SIGTERM:
             os.symlink(shutil.which(tool), self.path("bin", tool))
         path = {"PATH": self.path("bin"), "SLURM_JOB_ID": "7"}
         result = self.assert_run(self.heddle("-n", "2", script, env=path), 0, err="job of Slurm's")
-        self.assertIn(f"srun: -n 2 {script}", result.stdout)
+        self.assertIn(f"srun: --export=ALL -n 2 {script}", result.stdout)
 
     def test_ranks_without_an_mpi(self):
         script = self.write("script", "#!/bin/sh\n", 0o755)

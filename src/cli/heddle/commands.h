@@ -18,6 +18,7 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
 // The same of `heddle compare`; 1 also if a run has failed.
 void add_compare_command(CLI::App& app, const std::vector<std::string>& command, int* status);
 void add_info_command(CLI::App& app, int* status);
+void add_doctor_command(CLI::App& app, int* status);
 void add_plan_command(CLI::App& app, int* status);
 void add_predict_command(CLI::App& app, int* status);
 void add_bench_command(CLI::App& app, int* status);

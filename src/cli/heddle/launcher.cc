@@ -28,39 +28,6 @@ bool is_executable(const fs::path& path) {
     return fs::is_regular_file(path, error) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// What a program prints; empty: nothing, or it cannot be started. No shell reads the words.
-std::string output_of(std::vector<std::string> words) {
-    HEDDLE_ASSERT(!words.empty() && !words.front().empty(), "there is a program to start");
-    std::array<int, 2> ends{};
-    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
-    posix_spawn_file_actions_t actions;
-    ::posix_spawn_file_actions_init(&actions);
-    ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-    std::vector<char*> arguments;
-    for (std::string& word : words)
-        arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    pid_t child = -1;
-    const int failed =
-        ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
-    ::posix_spawn_file_actions_destroy(&actions);
-    ::close(ends[1]);
-    HEDDLE_ASSERT(failed != 0 || child > 0, "a program that was started is waited for");
-    std::string text;
-    std::array<char, 4096> part;
-    for (ssize_t got = 0; failed == 0;) {
-        got = ::read(ends[0], part.data(), part.size());
-        if (got > 0) text.append(part.data(), static_cast<std::size_t>(got));
-        if (got == 0 || (got < 0 && errno != EINTR)) break;
-    }
-    ::close(ends[0]);
-    while (failed == 0 && ::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-    }
-    return text;
-}
-
 // Where "libmpi.so.12 => /somewhere/lib/libmpi.so.12 (0x...)" points to; empty: nowhere. ldd says
 // nothing of a script, and nothing where it is not installed.
 fs::path mpi_library_of(const fs::path& program) {
@@ -214,6 +181,38 @@ Launcher of_python(const fs::path& python, const std::string& count, Search& sea
 
 }  // namespace
 
+std::string output_of(std::vector<std::string> words) {
+    HEDDLE_ASSERT(!words.empty() && !words.front().empty(), "there is a program to start");
+    std::array<int, 2> ends{};
+    if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {};
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+    ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    ::posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    std::vector<char*> arguments;
+    for (std::string& word : words)
+        arguments.push_back(word.data());
+    arguments.push_back(nullptr);
+    pid_t child = -1;
+    const int failed =
+        ::posix_spawnp(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+    ::posix_spawn_file_actions_destroy(&actions);
+    ::close(ends[1]);
+    HEDDLE_ASSERT(failed != 0 || child > 0, "a program that was started is waited for");
+    std::string text;
+    std::array<char, 4096> part;
+    for (ssize_t got = 0; failed == 0;) {
+        got = ::read(ends[0], part.data(), part.size());
+        if (got > 0) text.append(part.data(), static_cast<std::size_t>(got));
+        if (got == 0 || (got < 0 && errno != EINTR)) break;
+    }
+    ::close(ends[0]);
+    while (failed == 0 && ::waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+    }
+    return text;
+}
+
 fs::path own_path() {
     std::error_code error;
     const fs::path self = fs::read_symlink("/proc/self/exe", error);
@@ -224,6 +223,17 @@ fs::path own_path() {
 }
 
 fs::path own_folder() { return own_path().parent_path(); }
+
+std::string provider_folder() {
+    std::string tried;
+    for (const char* relative : {"../lib", HEDDLE_PROVIDER_FROM_BIN}) {
+        const fs::path folder = (own_folder() / relative).lexically_normal();
+        if (::access((folder / "libheddle-fi.so").c_str(), R_OK) == 0) return folder.string();
+        tried += (tried.empty() ? "" : " or ") + folder.string();
+    }
+    throw cli_common::ProgramError(cli_common::kRunFailed,
+                                   "libheddle-fi.so is not there: looked in " + tried);
+}
 
 fs::path demo_venvs() { return (own_folder() / "../venvs").lexically_normal(); }
 

@@ -15,9 +15,16 @@ struct Launcher {
     std::vector<std::string> refused;  // what was nearer, and why it is not started
 };
 
+// What a program prints to its standard output. Empty: nothing, or it cannot be started. No shell
+// reads the words.
+std::string output_of(std::vector<std::string> words);
+
 // This program's file, and the folder that it is in. Throw cli_common::ProgramError.
 std::filesystem::path own_path();
 std::filesystem::path own_folder();
+// The folder of this installation's libheddle-fi.so: ../lib from here in the build tree, else as
+// installed. Throws cli_common::ProgramError, which names where it was looked for.
+std::string provider_folder();
 // Beside bin/ in the build tree: `make demo` installs an MPI there.
 std::filesystem::path demo_venvs();
 

@@ -21,6 +21,10 @@ namespace {
 using heddle::cli::kFailed;
 using heddle::cli::kUsage;
 
+// mpiexec's words, which CLI11 would read as several options of one letter.
+const cli_common::Spellings kOfMpiexec{
+    {"-np", "--np"}, {"-hosts", "--hosts"}, {"-hostfile", "--hostfile"}};
+
 void declare_commands(CLI::App& app, const std::vector<std::string>& program, int* status) {
     app.formatter(std::make_shared<cli_common::HelpFormatter>());
     app.option_defaults()->always_capture_default();
@@ -30,6 +34,7 @@ void declare_commands(CLI::App& app, const std::vector<std::string>& program, in
     heddle::cli::add_compare_command(app, program, status);
     heddle::cli::add_top_command(app, status);
     heddle::cli::add_info_command(app, status);
+    heddle::cli::add_doctor_command(app, status);
     heddle::cli::add_plan_command(app, status);
     heddle::cli::add_predict_command(app, status);
     heddle::cli::add_bench_command(app, status);
@@ -82,9 +87,14 @@ int heddle_main(std::vector<std::string> arguments) {
     }
     HEDDLE_ASSERT(cli_common::find_command(app, "run") && cli_common::find_command(app, "compare"),
                   "these two start a program");
+    if (arguments.front() == "doctor") {
+        for (std::string& word : arguments)
+            if (const auto spelling = kOfMpiexec.find(word); spelling != kOfMpiexec.end())
+                word = spelling->second;
+    }
     if (arguments.front() == "run" || arguments.front() == "compare")
         program = cli_common::cut_command(*cli_common::find_command(app, arguments.front()),
-                                          &arguments, {{"-np", "--np"}});  // mpiexec's
+                                          &arguments, kOfMpiexec);
     if (const auto wrong = cli_common::wrong_word(app, arguments); !wrong.what.empty())
         return complain(*wrong.command, wrong.what);
     try {

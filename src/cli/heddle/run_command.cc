@@ -11,15 +11,16 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include "cli/common/program.h"
 #include "cli/heddle/commands.h"
+#include "cli/heddle/counts_file.h"
+#include "cli/heddle/doctor_hosts.h"
+#include "cli/heddle/job_launch.h"
 #include "cli/heddle/launcher.h"
 #include "cli/heddle/mpi_switches.h"
 #include "cli/heddle/reuse_report.h"
@@ -38,20 +39,11 @@ using cli_common::ProgramError;
 struct RunRequest {
     std::string endpoints, post, rndv, stats_file, record;
     std::string softhca = "auto", mpi = "auto", within_node = "auto", yield = "auto";
+    std::string hosts, hostfile, ssh;
     unsigned threads = 1, ranks = 0;  // ranks 0: the command has an mpiexec of its own
+    bool check = true;                // the hosts, before the start
     bool stats = false, reuse_report = false, explain = false, verbose = false;
 };
-
-// Where libheddle-fi.so is: ../lib from here in the build tree, else as installed.
-std::string provider_folder() {
-    std::string tried;
-    for (const char* relative : {"../lib", HEDDLE_PROVIDER_FROM_BIN}) {
-        const auto folder = (own_folder() / relative).lexically_normal();
-        if (::access((folder / "libheddle-fi.so").c_str(), R_OK) == 0) return folder.string();
-        tried += (tried.empty() ? "" : " or ") + folder.string();
-    }
-    throw ProgramError(cli_common::kRunFailed, "libheddle-fi.so is not there: looked in " + tried);
-}
 
 std::string softhca_command() {
     const auto path = own_folder() / "softhca";
@@ -161,6 +153,32 @@ Mpi mpi_of(const std::string& name) {
     return found == names.end() ? Mpi::kAuto : found->second;
 }
 
+[[noreturn]] void refuse_softhca() {
+    throw ProgramError(cli_common::kRunFailed,
+                       "--softhca always: the software HCA has no network between hosts yet; run "
+                       "the job on one host, or on hosts with adapters");
+}
+
+// A line for each host on stderr. Throws ProgramError where something would stop the job.
+void check_hosts(const RunRequest& request, const RemoteJob& job) {
+    HostsRequest hosts;
+    hosts.hosts = job.hosts;
+    hosts.ssh = request.ssh;
+    hosts.doctor.ranks = request.ranks;
+    hosts.doctor.threads = request.threads;
+    const HostsCheckup checkup(hosts);
+    std::fputs((checkup.host_lines() + checkup.other_lines()).c_str(), stderr);
+    if (checkup.problems() != 0)
+        throw ProgramError(
+            cli_common::kRunFailed,
+            std::string("the job is not started: see above what to do, or start it all the same by "
+                        "--no-check.") +
+                (checkup.any_without_device()
+                     ? " The software HCA is no substitute on several hosts: it has no network "
+                       "between them yet"
+                     : ""));
+}
+
 void run(const RunRequest& request, std::vector<std::string> command) {
     if (command.empty())
         throw ProgramError(cli_common::kRunFailed,
@@ -175,25 +193,29 @@ void run(const RunRequest& request, std::vector<std::string> command) {
         command.insert(command.begin(), launcher.words.begin(), launcher.words.end());
         program = command.front();
     }
+    const auto remote = remote_job(request.hosts, request.hostfile, command);
     const Machine machine = look(request.verbose);
+    if (remote && request.softhca == "always" && !machine.software) refuse_softhca();
+    // What this host has says nothing of others: a login node often has no adapter.
     const bool on_softhca =
-        request.softhca == "always" || (request.softhca == "auto" && !machine.device);
+        request.softhca == "always" || (request.softhca == "auto" && !machine.device && !remote);
     const bool starts_softhca = on_softhca && !machine.software;
     const bool is_software = on_softhca || machine.software;
     if (request.ranks != 0)
         std::fprintf(stderr, "heddle run: %u rank%s by %s, %s; on %s\n", request.ranks,
                      request.ranks == 1 ? "" : "s", program.c_str(), launcher.why.c_str(),
-                     is_software      ? "the software HCA"
+                     remote           ? "several hosts"
+                     : is_software    ? "the software HCA"
                      : machine.device ? "the RDMA device"
                                       : "no device");
     else if (starts_softhca && request.softhca == "auto")
         std::fprintf(stderr, "heddle run: no RDMA device here; on the software HCA\n");
-    if (!is_software && !machine.device)
+    if (!is_software && !machine.device && !remote)
         std::fprintf(stderr,
                      "heddle run: there is no RDMA device with an active port, and --softhca never "
                      "keeps the software HCA away: MPI will not find heddle\n");
 
-    if (!request.record.empty() && !is_software)
+    if (!request.record.empty() && !is_software && !remote)
         throw ProgramError(cli_common::kRunFailed,
                            "--record: a run is recorded on the software HCA, and there is an RDMA "
                            "device here; --softhca always does not use it");
@@ -206,16 +228,22 @@ void run(const RunRequest& request, std::vector<std::string> command) {
     switches.program = program;
     if (const char* path = std::getenv("LD_LIBRARY_PATH")) switches.library_path = path;
     const Environment environment(request.verbose);
-    for (const Setting& setting : own_settings(request))
+    std::vector<Setting> settings = own_settings(request);
+    const auto add = [&settings](const std::vector<Setting>& more) {
+        settings.insert(settings.end(), more.begin(), more.end());
+    };
+    add(mpi_settings(switches));
+    if (request.yield == "auto") add(yield_settings(provider_folder()));
+    if (launcher.is_openmpi && is_software) add(more_ranks_than_processors());
+    for (const Setting& setting : settings)
         environment.set(setting);
-    for (const Setting& setting : mpi_settings(switches))
-        environment.set(setting);
-    if (request.yield == "auto")
-        for (const Setting& setting : yield_settings(provider_folder()))
-            environment.set(setting);
-    if (launcher.is_openmpi && (on_softhca || machine.software))
-        for (const Setting& setting : more_ranks_than_processors())
-            environment.set(setting);
+    if (remote) {
+        if (request.check && !remote->hosts.names.empty()) check_hosts(request, *remote);
+        std::vector<std::string> words = variable_words(remote->kind, command, settings);
+        for (const std::string& word : host_words(*remote, request.ranks))
+            words.push_back(word);
+        command.insert(command.begin() + 1, words.begin(), words.end());
+    }
 
     const std::string record =
         request.record.empty() ? "" : std::filesystem::absolute(request.record).string();
@@ -230,43 +258,6 @@ void run(const RunRequest& request, std::vector<std::string> command) {
     words.insert(words.end(), command.begin(), command.end());
     become(softhca, words, request.verbose);
 }
-
-// Where the processes of a job write their counts: a temporary file, or the one that the user
-// named, of which only what this job appends is read.
-class CountsFile {
-public:
-    explicit CountsFile(const std::string& named) : path_(named), temporary_(named.empty()) {
-        if (!temporary_) {
-            std::error_code nothing_yet;
-            const auto size = std::filesystem::file_size(path_, nothing_yet);
-            if (!nothing_yet) begin_ = static_cast<std::streamoff>(size);
-            return;
-        }
-        path_ = (std::filesystem::temp_directory_path() / "heddle-stats-XXXXXX").string();
-        const int fd = ::mkstemp(path_.data());
-        if (fd < 0) throw ProgramError(cli_common::kRunFailed, path_ + ": " + std::strerror(errno));
-        ::close(fd);
-    }
-    CountsFile(const CountsFile&) = delete;
-    CountsFile& operator=(const CountsFile&) = delete;
-    ~CountsFile() {
-        std::error_code ignored;
-        if (temporary_) std::filesystem::remove(path_, ignored);
-    }
-    const std::string& path() const { return path_; }
-    JobCounts read() const {
-        std::ifstream file(path_);
-        file.seekg(begin_);
-        std::ostringstream lines;
-        if (file.peek() != std::ifstream::traits_type::eof()) lines << file.rdbuf();
-        return job_counts(lines.str());
-    }
-
-private:
-    std::string path_;
-    bool temporary_;
-    std::streamoff begin_ = 0;
-};
 
 // Signals for the program go to it. One that a terminal sends (SI_KERNEL) goes to all of its
 // foreground processes, and so has reached the program: a second makes mpiexec give up at once.
@@ -347,6 +338,24 @@ void add_run_command(CLI::App& app, const std::vector<std::string>& command, int
             "linked with (else: in PATH, srun in a job of Slurm's, make demo's); also -np N")
         ->default_str("")
         ->check(CLI::Range(1, 1'000'000));
+    auto* named = run_app
+                      ->add_option("--hosts,-H", request->hosts,
+                                   "the hosts of the job, with commas between them; also -hosts "
+                                   "(default: those of the launcher's words, or of the Slurm or "
+                                   "PBS job)")
+                      ->type_name("LIST");
+    run_app
+        ->add_option("--hostfile,-f", request->hostfile,
+                     "the same from a file, a host a line; also -hostfile")
+        ->type_name("FILE")
+        ->excludes(named);
+    run_app
+        ->add_option("--ssh", request->ssh,
+                     "the command that starts a program on a host, for the check of the hosts "
+                     "(default: as heddle doctor's)")
+        ->type_name("COMMAND");
+    run_app->add_flag("!--no-check", request->check,
+                      "start a job on other hosts without a look at each of them before");
     run_app
         ->add_option("--endpoints", request->endpoints,
                      "how much threads share: " + possible_values("endpoints"))
