@@ -62,8 +62,12 @@ class Search {
 public:
     fs::path in_folder(const fs::path& folder, const std::vector<std::string>& names) {
         HEDDLE_ASSERT(folder.is_absolute(), "the working directory is not searched");
+        // Where /bin is a link to /usr/bin: Open MPI takes what its path begins with for its prefix
+        // on other hosts, and refuses "/".
+        const bool is_link = folder.lexically_normal() == "/bin" && fs::is_symlink("/bin");
         for (const std::string& name : names) {
-            const fs::path found = (folder / name).lexically_normal();
+            const fs::path found =
+                (is_link ? "/usr/bin" / fs::path(name) : folder / name).lexically_normal();
             if (!is_executable(found)) continue;
             const std::string why = why_not_trusted(found);
             if (why.empty()) return found;
