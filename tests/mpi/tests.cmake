@@ -33,6 +33,12 @@ foreach(length short full)
     endforeach()
 endforeach()
 
+# Jobs on several hosts, by ssh and by a private Slurm; those are skipped where it is not installed.
+add_test(NAME mpi.hosts COMMAND ${HEDDLE_PYTHON} ${mpi_tests}/run_hosts.py
+    --softhca ${SOFTHCA_COMMAND} --scratch ${PROJECT_BINARY_DIR}/mpi
+    --venvs ${PROJECT_BINARY_DIR}/venvs)
+heddle_test_properties(mpi.hosts LABELS mpi foreign)
+
 # Longer ones, which are not in `make test`: mpi4py's own tests at one to four ranks, over heddle and
 # over tcp; LAMMPS and hypre, likewise; libfabric's tests, which are fetched and built.
 add_test(NAME mpi.mpi4py.full COMMAND ${HEDDLE_PYTHON} ${mpi_tests}/run_mpi4py.py --full
