@@ -26,6 +26,12 @@ Info hints_of(const std::string& domain) {
     return hints;
 }
 
+// By `softhca port`; of mlx5_0 if nothing else is said.
+void change_port(const std::string& action) {
+    const std::string command = "env -u LD_PRELOAD " HEDDLE_TEST_SOFTHCA " port " + action;
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+}
+
 // The offers to the process of that number on its host.
 std::vector<std::string> offers_to(const char* number) {
     setenv("MPI_LOCALRANKID", number, 1);
@@ -114,10 +120,6 @@ TEST(Ports, ReachEachOther) {
 // Two stations at different adapters, and messages from the one to the other.
 class PortEvents : public testing::Test {
 protected:
-    static void port(const std::string& action) {
-        const std::string command = "env -u LD_PRELOAD " HEDDLE_TEST_SOFTHCA " port " + action;
-        ASSERT_EQ(std::system(command.c_str()), 0) << command;
-    }
     // Makes progress at both until the log says so.
     static void wait_for_line(Station& a, Station& b, const std::string& line) {
         std::string log;
@@ -168,12 +170,12 @@ protected:
 
 TEST_F(PortEvents, AreLoggedAndMessagesWaitForThePort) {
     ASSERT_NO_FATAL_FAILURE(send_and_receive(1));
-    port("down --device mlx5_1");
+    change_port("down --device mlx5_1");
     wait_for_line(from_, to_, "mlx5_1 is down: messages wait for it");
     ASSERT_NO_FATAL_FAILURE(send(2));
     fi_cq_tagged_entry entry;
     EXPECT_EQ(fi_cq_read(to_.receive.get(), &entry, 1), -FI_EAGAIN);
-    port("up --device mlx5_1");
+    change_port("up --device mlx5_1");
     wait_for_line(from_, to_, "mlx5_1 is up");
     ASSERT_NO_FATAL_FAILURE(receive(2));
 }
@@ -183,25 +185,25 @@ TEST_F(PortEvents, AGidThatMovesIsFoundForNewConnections) {
     const auto* const gid = static_cast<const unsigned char*>(near_.info->src_addr) + 16;
     const std::string address = std::to_string(gid[12]) + "." + std::to_string(gid[13]) + "." +
                                 std::to_string(gid[14]) + "." + std::to_string(gid[15]);
-    port("gid remove " + address);
+    change_port("gid remove " + address);
     wait_for_line(from_, to_, "mlx5_0 has lost its GID ::ffff:" + address);
-    port("gid add 10.99.99.99");
-    port("gid add " + address);
+    change_port("gid add 10.99.99.99");
+    change_port("gid add " + address);
     ASSERT_NO_FATAL_FAILURE(send_and_receive(3));
     wait_for_line(from_, to_, "mlx5_0 has its GID ::ffff:" + address + " again");
-// On Ethernet, HEDDLE_TEST_SOFTHCA is the command that takes the address away.
+}
+
+// On Ethernet.
 TEST(Addresses, PortsWithoutOneComeLast) {
-    const char* const softhca = std::getenv("HEDDLE_TEST_SOFTHCA");
-    ASSERT_NE(softhca, nullptr);
     const World world(hints_of("mlx5_1"));  // keeps the fabric
     const Info first = ask(hints_of("mlx5_0").get());
     ASSERT_NE(first, nullptr);
     constexpr std::size_t kIpv4 = 28;  // where it begins in a name: its GID is at 16
     const auto* const bytes = static_cast<const std::uint8_t*>(first->src_addr) + kIpv4;
-    std::string command = std::string(softhca) + " port --device mlx5_0 gid remove ";
-    for (int k = 0; k < 4; ++k)
-        command += (k == 0 ? "" : ".") + std::to_string(bytes[k]);
-    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+    std::string address = std::to_string(bytes[0]);
+    for (int k = 1; k < 4; ++k)
+        address += "." + std::to_string(bytes[k]);
+    ASSERT_NO_FATAL_FAILURE(change_port("gid remove " + address));
     for (const char* number : {"0", "1", "2", "3"}) {
         const auto offers = offers_to(number);
         ASSERT_EQ(offers.size(), 4u);
