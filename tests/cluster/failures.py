@@ -71,9 +71,10 @@ def take_link_down(bench):
 def survive(bench, fail, limits=QUICK, *, both=False):
     """Two ranks; fail(guest) makes the second's guest fail, and the first rank must end."""
     job, guests = start_pingpong(bench, "mpich", limits, LEAVE_OTHERS)
-    watches = [watch(bench, guest) for guest in (guests[:2] if both else guests[:1])]
-    fail(guests[1])
+    watches = [watch(bench, job, guest) for guest in (guests[:2] if both else guests[:1])]
+    refuse_early_end(job)
     begin = time.monotonic()
+    fail(guests[1])
     limit = bench.scaled(limits.seconds())
     for one in watches:
         if one.finish(max(0.1, begin + limit - time.monotonic())).code is None:
@@ -100,9 +101,10 @@ def host_of_three_ends(bench):
     )
     guests = bench.lab.hosts_now()
     wait_started(bench, job, "barrier")
-    watches = [watch(bench, guest, "collectives") for guest in guests[:2]]
-    guests[2].kill()
+    watches = [watch(bench, job, guest, "collectives") for guest in guests[:2]]
+    refuse_early_end(job)
     begin = time.monotonic()
+    guests[2].kill()
     limit = bench.scaled(QUICK.seconds())
     for one in watches:
         if one.finish(max(0.1, begin + limit - time.monotonic())).code is None:
@@ -127,15 +129,22 @@ def wait_started(bench, job, step):
         raise Failure(f"the job does not start\n{job.result.describe()}")
 
 
-def watch(bench, guest, program="pingpong"):
+def refuse_early_end(job):
+    """What ends by itself shows nothing about the failure to come."""
+    if not job.is_running or re.search("Fatal error|Abort", job.result.text):
+        raise Failure(f"the job ended before anything failed\n{job.result.describe()}")
+
+
+def watch(bench, job, guest, program="pingpong"):
     """Starts a command in a guest that ends when this guest's rank does."""
     script = f"""
-rank=$(pgrep -x {program}) || exit 1
+rank=$(pgrep -x {program}) || {{ ps -ef; exit 1; }}
 echo watching
 while [ -e /proc/$rank ]; do sleep 0.1; done"""
     watching = guest.start(script, title=f"wait for the end of {program}")
     if not watching.wait_for(lambda result: "watching" in result.text, bench.scaled(30)):
-        raise Failure(f"no rank is there\n{watching.result.describe()}")
+        job.wait_for(lambda _: False, 1)
+        raise Failure(f"no rank is there\n{watching.result.describe()}\n{job.result.describe()}")
     return watching
 
 
