@@ -33,8 +33,11 @@ SSH = """\
 #!/bin/sh
 while [ "${{1#-}}" != "$1" ]; do shift; done
 echo "$1" >> {log}
+# A directory of its own: Open MPI's daemons make one of the host's name, and all have this one's.
+mkdir -p {log}.$1
+temporary={log}.$1
 shift
-exec env -i HOME="$HOME" PATH=/usr/bin:/bin sh -c "$*"
+exec env -i HOME="$HOME" PATH=/usr/bin:/bin TMPDIR="$temporary" sh -c "$*"
 """
 NODES = ("hn1", "hn2")
 CONFIGURATION = """\

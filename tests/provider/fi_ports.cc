@@ -2,7 +2,9 @@
 // Several adapters with several ports each: an offer for each port, the order of the offers, and
 // messages between any two ports. `softhca run --devices 2 --ports 2`.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 
 #include "tests/provider/fi_support.h"
@@ -120,17 +122,31 @@ TEST(Ports, ReachEachOther) {
 // Two stations at different adapters, and messages from the one to the other.
 class PortEvents : public testing::Test {
 protected:
+    PortEvents() {
+        std::fflush(stderr);
+        EXPECT_GE(dup2(fileno(log_), STDERR_FILENO), 0);
+    }
+    ~PortEvents() override {
+        dup2(stderr_, STDERR_FILENO);
+        close(stderr_);
+        std::fputs(log().c_str(), stderr);
+        std::fclose(log_);
+    }
+    // What has been written to stderr, by any thread.
+    std::string log() const {
+        std::string text(1 << 16, '\0');
+        const ssize_t bytes = pread(fileno(log_), text.data(), text.size(), 0);
+        text.resize(bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+        return text;
+    }
     // Makes progress at both until the log says so.
-    static void wait_for_line(Station& a, Station& b, const std::string& line) {
-        std::string log;
+    void wait_for_line(const std::string& line) {
         const auto end = std::chrono::steady_clock::now() + kPatience;
-        while (log.find(line) == std::string::npos && std::chrono::steady_clock::now() < end) {
-            fi_cq_read(a.transmit.get(), nullptr, 0);
-            fi_cq_read(b.transmit.get(), nullptr, 0);
-            log += testing::internal::GetCapturedStderr();
-            testing::internal::CaptureStderr();
+        while (log().find(line) == std::string::npos && std::chrono::steady_clock::now() < end) {
+            fi_cq_read(from_.transmit.get(), nullptr, 0);
+            fi_cq_read(to_.transmit.get(), nullptr, 0);
         }
-        EXPECT_THAT(log, testing::HasSubstr(line));
+        EXPECT_THAT(log(), testing::HasSubstr(line));
     }
     void send_and_receive(std::uint64_t value) {
         ASSERT_NO_FATAL_FAILURE(send(value));
@@ -155,13 +171,13 @@ protected:
         EXPECT_EQ(received_, value);
     }
     void SetUp() override {
-        testing::internal::CaptureStderr();
         from_.enable();
         to_.enable();
         peer_ = from_.add(to_);
     }
-    void TearDown() override { testing::internal::GetCapturedStderr(); }
 
+    std::FILE* const log_ = std::tmpfile();
+    const int stderr_ = dup(STDERR_FILENO);
     World near_{hints_of("mlx5_0")}, far_{hints_of("mlx5_1")};
     Station from_{near_}, to_{far_};
     fi_addr_t peer_ = FI_ADDR_NOTAVAIL;
@@ -171,12 +187,12 @@ protected:
 TEST_F(PortEvents, AreLoggedAndMessagesWaitForThePort) {
     ASSERT_NO_FATAL_FAILURE(send_and_receive(1));
     change_port("down --device mlx5_1");
-    wait_for_line(from_, to_, "mlx5_1 is down: messages wait for it");
+    wait_for_line("mlx5_1 is down: messages wait for it");
     ASSERT_NO_FATAL_FAILURE(send(2));
     fi_cq_tagged_entry entry;
     EXPECT_EQ(fi_cq_read(to_.receive.get(), &entry, 1), -FI_EAGAIN);
     change_port("up --device mlx5_1");
-    wait_for_line(from_, to_, "mlx5_1 is up");
+    wait_for_line("mlx5_1 is up");
     ASSERT_NO_FATAL_FAILURE(receive(2));
 }
 
@@ -186,11 +202,11 @@ TEST_F(PortEvents, AGidThatMovesIsFoundForNewConnections) {
     const std::string address = std::to_string(gid[12]) + "." + std::to_string(gid[13]) + "." +
                                 std::to_string(gid[14]) + "." + std::to_string(gid[15]);
     change_port("gid remove " + address);
-    wait_for_line(from_, to_, "mlx5_0 has lost its GID ::ffff:" + address);
+    wait_for_line("mlx5_0 has lost its GID ::ffff:" + address);
     change_port("gid add 10.99.99.99");
     change_port("gid add " + address);
     ASSERT_NO_FATAL_FAILURE(send_and_receive(3));
-    wait_for_line(from_, to_, "mlx5_0 has its GID ::ffff:" + address + " again");
+    wait_for_line("mlx5_0 has its GID ::ffff:" + address + " again");
 }
 
 // On Ethernet.
