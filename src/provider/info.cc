@@ -41,12 +41,11 @@ const char* unusable(const DeviceInfo& device) noexcept {
 
 std::vector<DeviceInfo> usable_devices() {
     std::vector<DeviceInfo> usable;
-    const std::string& only = options().protocol.device;
+    const verbs::DeviceChoice chosen(options().protocol.device);
     std::string reasons;
     for (DeviceInfo& each : device_ports()) {
         const char* why = unusable(each);
-        if (!verbs::DeviceChoice(only).allows(each.name, each.port))
-            why = "FI_HEDDLE_DEVICE does not name it";
+        if (!chosen.allows(each.name, each.port)) why = "FI_HEDDLE_DEVICE does not name it";
         if (why == nullptr)
             usable.push_back(std::move(each));
         else

@@ -6,13 +6,15 @@
 #include <infiniband/mlx5dv.h>
 #include <infiniband/verbs.h>
 
-#include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <optional>
+#include <utility>
 
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
@@ -63,56 +65,13 @@ bool pages_on_demand(const ibv_device_attr_ex& device) noexcept {
 
 // In bits per second, by the codes of IBTA 14.2.5.6 (PortInfo) for speed and width.
 std::uint64_t speed_of(const ibv_port_attr& port) noexcept {
-    double gigabits = 0;
-    switch (port.active_speed) {
-        case 1:
-            gigabits = 2.5;
-            break;  // SDR
-        case 2:
-            gigabits = 5;
-            break;  // DDR
-        case 4:
-            gigabits = 10;
-            break;  // QDR
-        case 8:
-            gigabits = 10.3125;
-            break;  // FDR10
-        case 16:
-            gigabits = 14.0625;
-            break;  // FDR
-        case 32:
-            gigabits = 25;
-            break;  // EDR
-        case 64:
-            gigabits = 50;
-            break;  // HDR
-        case 128:
-            gigabits = 100;
-            break;  // NDR
-        default:
-            break;
-    }
-    unsigned width = 0;
-    switch (port.active_width) {
-        case 1:
-            width = 1;
-            break;
-        case 2:
-            width = 4;
-            break;
-        case 4:
-            width = 8;
-            break;
-        case 8:
-            width = 12;
-            break;
-        case 16:
-            width = 2;
-            break;
-        default:
-            break;
-    }
-    return static_cast<std::uint64_t>(gigabits * width * 1e9);
+    // Each code is a bit: SDR, DDR, QDR, FDR10, FDR, EDR, HDR, NDR; and 1, 4, 8, 12 and 2 wide.
+    constexpr double kGigabits[] = {2.5, 5, 10, 10.3125, 14.0625, 25, 50, 100};
+    constexpr unsigned kWidths[] = {1, 4, 8, 12, 2};
+    const auto speed = static_cast<std::size_t>(std::countr_zero(port.active_speed));
+    const auto width = static_cast<std::size_t>(std::countr_zero(port.active_width));
+    if (speed >= std::size(kGigabits) || width >= std::size(kWidths)) return 0;
+    return static_cast<std::uint64_t>(kGigabits[speed] * kWidths[width] * 1e9);
 }
 
 void describe_port(ibv_device* device, ibv_context* context, std::uint8_t number,
@@ -135,9 +94,8 @@ void describe_port(ibv_device* device, ibv_context* context, std::uint8_t number
     }
 }
 
-// Describes the ports that `wanted` allows; if it allows none, nothing. A device that this process
-// may not open is described by what sysfs has.
-std::vector<DeviceInfo> describe(ibv_device* device, const verbs::DeviceChoice& wanted) {
+// Describes a device without its ports. A null context: by what sysfs has.
+DeviceInfo describe(ibv_device* device, ibv_context* context) {
     HEDDLE_ASSERT(device != nullptr);
     DeviceInfo info;
     info.name = ibv_get_device_name(device);
@@ -149,10 +107,9 @@ std::vector<DeviceInfo> describe(ibv_device* device, const verbs::DeviceChoice& 
     if (!node.empty()) info.numa_node = std::atoi(node.c_str());
     info.mlx5 = mlx5dv_is_supported(device);
     info.software = dlsym(RTLD_DEFAULT, "softhca_doorbell") != nullptr;
-    const verbs::Context context(ibv_open_device(device));
-    if (!context) return {info};
+    if (context == nullptr) return info;
     ibv_device_attr_ex attributes{};
-    if (ibv_query_device_ex(context.get(), nullptr, &attributes) == 0) {
+    if (ibv_query_device_ex(context, nullptr, &attributes) == 0) {
         const ibv_device_attr& a = attributes.orig_attr;
         info.firmware = a.fw_ver;
         info.ports = a.phys_port_cnt;
@@ -167,23 +124,8 @@ std::vector<DeviceInfo> describe(ibv_device* device, const verbs::DeviceChoice& 
         info.atomics = a.atomic_cap != IBV_ATOMIC_NONE;
         info.on_demand_paging = pages_on_demand(attributes);
     }
-    info.thread_domains = verbs::has_thread_domains(context.get());
-    std::vector<DeviceInfo> all;
-    for (unsigned number = 1; number <= info.ports; ++number) {
-        const auto port = static_cast<std::uint8_t>(number);
-        if (!wanted.allows(info.name, port)) continue;
-        all.push_back(info);
-        describe_port(device, context.get(), port, all.back());
-    }
-    return all;
-}
-
-// Returns the first of them with an active port, or else the first.
-const DeviceInfo* preferred(const std::vector<DeviceInfo>& ports) noexcept {
-    const auto active =
-        std::ranges::find_if(ports, [](const DeviceInfo& each) { return each.port_active; });
-    if (active != ports.end()) return &*active;
-    return ports.empty() ? nullptr : &ports.front();
+    info.thread_domains = verbs::has_thread_domains(context);
+    return info;
 }
 
 // The list of devices and its length. Open devices stay open when the list is freed.
@@ -210,10 +152,43 @@ std::string names_of(const DeviceList& devices) {
     return names;
 }
 
+// A device that was opened to look at its ports, and the one that is used.
 struct Found {
     ibv_device* device;
-    DeviceInfo info;
+    verbs::Context context;  // null: `error` says why
+    int error;
+    std::uint8_t port;
+    bool is_active;
+
+    DeviceInfo describe() const {
+        DeviceInfo info = heddle::describe(device, context.get());
+        if (context) describe_port(device, context.get(), port, info);
+        return info;
+    }
 };
+
+// Returns the first of the ports that `wanted` allows which is active, or else the first of them.
+// A device that this process may not open has port 1. nullopt: it allows none.
+std::optional<Found> look_at(ibv_device* device, const verbs::DeviceChoice& wanted) {
+    Found found{device, verbs::Context(ibv_open_device(device)), errno, 0, false};
+    if (!found.context) {
+        found.port = 1;
+        return found;
+    }
+    ibv_device_attr attributes{};
+    const bool is_known = ibv_query_device(found.context.get(), &attributes) == 0;
+    for (unsigned k = 1; k <= (is_known ? attributes.phys_port_cnt : 1u); ++k) {
+        const auto number = static_cast<std::uint8_t>(k);
+        if (!wanted.allows(ibv_get_device_name(device), number)) continue;
+        ibv_port_attr port{};
+        found.is_active = ibv_query_port(found.context.get(), number, &port) == 0 &&
+                          port.state == IBV_PORT_ACTIVE;
+        if (found.is_active || found.port == 0) found.port = number;
+        if (found.is_active) break;
+    }
+    if (found.port == 0) return {};
+    return found;
+}
 
 Found find(const DeviceList& devices, const std::string& choice) {
     HEDDLE_ASSERT(devices.count == 0 || devices.list != nullptr);
@@ -224,13 +199,12 @@ Found find(const DeviceList& devices, const std::string& choice) {
     for (int i = 0; i < devices.count; ++i) {
         ibv_device* const device = devices.list[i];
         if (!wanted.allows_device(ibv_get_device_name(device))) continue;
-        const std::vector<DeviceInfo> ports = describe(device, wanted);
-        const DeviceInfo* const best = preferred(ports);
-        if (best == nullptr) continue;
-        if (best->port_active) return {device, *best};
-        if (!inactive) inactive = Found{device, *best};
+        std::optional<Found> found = look_at(device, wanted);
+        if (!found) continue;
+        if (found->is_active) return std::move(*found);
+        if (!inactive) inactive = std::move(found);
     }
-    if (inactive && !wanted.allows_all()) return *inactive;
+    if (inactive && !wanted.allows_all()) return std::move(*inactive);
     throw VerbsError(wanted.allows_all() ? "finding a device with an active port"
                                          : "finding the device \"" + choice + "\"",
                      ENODEV, "the devices are: " + names_of(devices));
@@ -244,10 +218,10 @@ std::string port_name(const DeviceInfo& device) {
 
 std::vector<DeviceInfo> devices() {
     const DeviceList list;
+    const verbs::DeviceChoice all_of_them("");
     std::vector<DeviceInfo> all;
     for (int i = 0; i < list.count; ++i)
-        if (const auto ports = describe(list.list[i], verbs::DeviceChoice({})); !ports.empty())
-            all.push_back(*preferred(ports));
+        if (const auto found = look_at(list.list[i], all_of_them)) all.push_back(found->describe());
     return all;
 }
 
@@ -256,16 +230,24 @@ std::vector<DeviceInfo> device_ports(const std::string& choice) {
     const DeviceList list;
     std::vector<DeviceInfo> all;
     for (int i = 0; i < list.count; ++i) {
-        if (!wanted.allows_device(ibv_get_device_name(list.list[i]))) continue;
-        const auto ports = describe(list.list[i], wanted);
-        all.insert(all.end(), ports.begin(), ports.end());
+        ibv_device* const device = list.list[i];
+        if (!wanted.allows_device(ibv_get_device_name(device))) continue;
+        const verbs::Context context(ibv_open_device(device));
+        const DeviceInfo info = describe(device, context.get());
+        if (!context) all.push_back(info);
+        for (unsigned number = 1; context && number <= info.ports; ++number) {
+            const auto port = static_cast<std::uint8_t>(number);
+            if (!wanted.allows(info.name, port)) continue;
+            all.push_back(info);
+            describe_port(device, context.get(), port, all.back());
+        }
     }
     return all;
 }
 
 DeviceInfo device(const std::string& choice) {
     const DeviceList list;
-    return find(list, choice).info;
+    return find(list, choice).describe();
 }
 
 namespace verbs {
@@ -298,12 +280,11 @@ bool survive_forks() noexcept {
 
 OpenDevice open_device(const std::string& name) {
     const DeviceList list;
-    const Found found = find(list, name);
-    OpenDevice opened{Context(ibv_open_device(found.device)), found.info.port};
-    if (!opened.context)
-        throw VerbsError(std::string("opening ") + ibv_get_device_name(found.device), errno,
-                         errno == EMFILE || errno == ENFILE ? "raise `ulimit -n`" : "");
-    return opened;
+    Found found = find(list, name);
+    if (!found.context)
+        throw VerbsError(std::string("opening ") + ibv_get_device_name(found.device), found.error,
+                         found.error == EMFILE || found.error == ENFILE ? "raise `ulimit -n`" : "");
+    return {std::move(found.context), found.port};
 }
 
 }  // namespace verbs

@@ -61,25 +61,21 @@ ibv_gid_entry best_gid(ibv_context* context, const LocalPort& port) {
         [](const ibv_gid_entry& a, const ibv_gid_entry& b) { return rank(a) < rank(b); });
 }
 
-std::string hexadecimal(std::uint16_t key) {
-    char text[8];
-    std::snprintf(text, sizeof text, "0x%04x", unsigned{key});
-    return text;
-}
-
 // The highest bit says that the port is a full member of the partition. Limited members cannot talk
 // to each other (IBTA 10.9.1), so the full one is better where a table has both.
 void choose_partition(ibv_context* context, int table_length, LocalPort& port) {
     constexpr std::uint16_t kFull = 0x8000;
     std::string keys;
     bool is_found = false;
-    for (int index = 0; index < table_length; ++index) {
+    // Each entry is a file that is read: without a choice, the first one is enough.
+    const int length = chosen.pkey == 0 ? std::min(table_length, 1) : table_length;
+    for (int index = 0; index < length; ++index) {
         std::uint16_t raw = 0;
         if (ibv_query_pkey(context, port.number, index, &raw) != 0) continue;
         const std::uint16_t key = ntohs(raw);
         if ((key & ~kFull) == 0) continue;  // an empty entry
-        keys += (keys.empty() ? "" : ", ") + hexadecimal(key);
-        const bool fits = chosen.pkey == 0 ? index == 0 : ((key ^ chosen.pkey) & ~kFull) == 0;
+        keys += (keys.empty() ? "" : ", ") + pkey_text(key);
+        const bool fits = chosen.pkey == 0 || ((key ^ chosen.pkey) & ~kFull) == 0;
         if (!fits || (is_found && (key & kFull) == 0)) continue;
         port.pkey = key;
         port.pkey_index = static_cast<std::uint16_t>(index);
@@ -87,13 +83,25 @@ void choose_partition(ibv_context* context, int table_length, LocalPort& port) {
     }
     if (!is_found && chosen.pkey != 0)
         throw VerbsError(
-            "finding the partition " + hexadecimal(chosen.pkey) + " at " + port_text(port.number),
+            "finding the partition " + pkey_text(chosen.pkey) + " at " + port_text(port.number),
             ENOENT,
             keys.empty() ? "the port has no partitions"
                          : "FI_HEDDLE_PKEY names it; the port is in " + keys);
 }
 
 }  // namespace
+
+std::string gid_text(const std::array<std::uint8_t, 16>& gid) {
+    char text[INET6_ADDRSTRLEN] = "?";
+    ::inet_ntop(AF_INET6, gid.data(), text, sizeof text);
+    return text;
+}
+
+std::string pkey_text(std::uint16_t key) {
+    char text[8];
+    std::snprintf(text, sizeof text, "0x%04x", unsigned{key});
+    return text;
+}
 
 void take_path_options(const PathOptions& options) noexcept { chosen = options; }
 

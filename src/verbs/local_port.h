@@ -12,6 +12,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 namespace heddle::verbs {
 
@@ -39,6 +40,10 @@ struct LocalPort {
     std::uint8_t service_level = 0, traffic_class = 0;
     std::uint32_t flow_label = 0;
 };
+
+// "fe80::1"; "0x8001".
+std::string gid_text(const std::array<std::uint8_t, 16>& gid);
+std::string pkey_text(std::uint16_t key);
 
 // Takes what local_port() chooses by. Any thread, before the first use of a device.
 void take_path_options(const PathOptions& options) noexcept;

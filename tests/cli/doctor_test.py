@@ -46,9 +46,7 @@ def limited_memory(kilobytes):
 class Doctor(FabricCase):
     def setUp(self):
         super().setUp()
-        for name in list(self.environment):
-            if name.startswith(LAUNCHERS):
-                del self.environment[name]
+        self.forget(LAUNCHERS)
 
     def examine(self, *options, softhca=(), command=HEDDLE, **rest):
         """The report of a process on the software HCA (softhca None: without), and its exit status."""

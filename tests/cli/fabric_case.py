@@ -69,6 +69,12 @@ class Holder:
 
 
 class FabricCase(Case):
+
+    def forget(self, prefixes):
+        """Programs do not see the variables that begin so."""
+        for name in list(self.environment):
+            if name.startswith(prefixes):
+                del self.environment[name]
     def setUp(self):
         super().setUp()
         # In a directory of its own: each `softhca run` removes the fabrics of killed processes,

@@ -41,9 +41,7 @@ VERSIONS = {
 class HostsCase(FabricCase):
     def setUp(self):
         super().setUp()
-        for name in list(self.environment):
-            if name.startswith(LAUNCHERS):
-                del self.environment[name]
+        self.forget(LAUNCHERS)
         os.makedirs(self.path("hosts"))
         self.log = self.path("ssh.log")
         text = SSH.format(log=shlex.quote(self.log), hosts=shlex.quote(self.path("hosts")))

@@ -245,26 +245,31 @@ void FabricProbe::send(Message& message, fi_addr_t to, std::uint64_t tag, double
     check("fi_tsend", static_cast<int>(result));
 }
 
-FabricProbe::Times FabricProbe::ask(std::size_t peer, std::uint64_t tag, double seconds) {
-    const fi_addr_t address = peer_at(peer);
+FabricProbe::Times FabricProbe::exchange(fi_addr_t address, const Numbers& numbers, double seconds,
+                                         const char* what) {
     const double until = probe_clock() + seconds;
     Times times;
     for (unsigned turn = 0; turn < kTurns; ++turn)
         with_messages(size_of(turn), [&](Message& sent, Message& received) {
-            const std::uint64_t number = tag * kTags + std::uint64_t{2} * turn;
+            const std::uint64_t number = numbers.first + std::uint64_t{numbers.step} * turn;
             for (std::size_t i = 0; i < sent.bytes.size(); ++i)
                 sent.bytes[i] = pattern_at(number, i);
             const double begin = probe_clock();
-            receive(received, address, number + 1);
+            receive(received, address, number + numbers.answer);
             send(sent, address, number, until);
             wait(received.is_done, until);
             wait(sent.is_done, until);
             (turn < kTurns / 2 ? times.small_us : times.large_us) = (probe_clock() - begin) * 1e6;
             if (received.bytes != sent.bytes)
-                throw ProbeError("an answer of " + std::to_string(sent.bytes.size()) +
+                throw ProbeError(std::string(what) + " of " + std::to_string(sent.bytes.size()) +
                                  " bytes is not what was sent");
         });
     return times;
+}
+
+FabricProbe::Times FabricProbe::ask(std::size_t peer, std::uint64_t tag, double seconds) {
+    const fi_addr_t address = peer_at(peer);
+    return exchange(address, {tag * kTags, 2, 1}, seconds, "an answer");
 }
 
 void FabricProbe::serve(std::size_t peer, std::uint64_t tag, double seconds) {
@@ -283,23 +288,7 @@ void FabricProbe::serve(std::size_t peer, std::uint64_t tag, double seconds) {
 
 FabricProbe::Times FabricProbe::loop(double seconds) {
     HEDDLE_ASSERT(endpoint_ != nullptr && self_ != FI_ADDR_UNSPEC);
-    const double until = probe_clock() + seconds;
-    Times times;
-    for (unsigned turn = 0; turn < kTurns; ++turn)
-        with_messages(size_of(turn), [&](Message& sent, Message& received) {
-            for (std::size_t i = 0; i < sent.bytes.size(); ++i)
-                sent.bytes[i] = pattern_at(turn, i);
-            const double begin = probe_clock();
-            receive(received, self_, turn);
-            send(sent, self_, turn, until);
-            wait(received.is_done, until);
-            wait(sent.is_done, until);
-            (turn < kTurns / 2 ? times.small_us : times.large_us) = (probe_clock() - begin) * 1e6;
-            if (received.bytes != sent.bytes)
-                throw ProbeError("a message of " + std::to_string(sent.bytes.size()) +
-                                 " bytes is not what was sent");
-        });
-    return times;
+    return exchange(self_, {0, 1, 0}, seconds, "a message");
 }
 
 }  // namespace heddle::cli

@@ -66,6 +66,13 @@ private:
 
     void check(const char* what, int result) const;
     fi_addr_t peer_at(std::size_t index) const;
+    // The tags of the messages: first + step * turn, and `answer` more for what comes back.
+    struct Numbers {
+        std::uint64_t first;
+        unsigned step, answer;
+    };
+    // Sends messages of both sizes and compares what comes back: see ask() and loop().
+    Times exchange(fi_addr_t address, const Numbers& numbers, double seconds, const char* what);
     template <class Steps>
     void with_messages(std::size_t bytes, const Steps& steps);
     void receive(Message& message, fi_addr_t from, std::uint64_t tag);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // heddle info: the devices of this machine, and which categories and paths they can have.
-#include <arpa/inet.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -16,6 +14,7 @@
 #include "heddle/device.h"
 #include "heddle/locality.h"
 #include "memory/address_monitor.h"
+#include "verbs/local_port.h"
 
 namespace heddle::cli {
 namespace {
@@ -65,12 +64,6 @@ std::vector<Possible> possible(const DeviceInfo& d) {
     return all;
 }
 
-std::string gid_text(const DeviceInfo& port) {
-    char text[INET6_ADDRSTRLEN] = "?";
-    ::inet_ntop(AF_INET6, port.gid.data(), text, sizeof text);
-    return text;
-}
-
 const char* gid_type(const DeviceInfo& port) {
     if (!port.ethernet) return "InfiniBand";
     return port.roce_v1 ? "RoCE v1" : "RoCE v2";
@@ -82,7 +75,7 @@ Json port_to_json(const DeviceInfo& port) {
             {"transport", port.transport},
             {"active", port.port_active},
             {"lid", port.lid},
-            {"gid", gid_text(port)},
+            {"gid", verbs::gid_text(port.gid)},
             {"gid_type", gid_type(port)},
             {"mtu", port.mtu},
             {"speed_gbps", static_cast<double>(port.speed) / 1e9}};
@@ -93,7 +86,7 @@ std::string port_text(const DeviceInfo& port) {
     if (port.max_qps == 0) return "unknown: this process may not open the device";
     std::string text = port.transport + (port.port_active ? ", active" : ", down");
     if (!port.ethernet) text += ", LID " + std::to_string(port.lid);
-    text += ", GID " + gid_text(port);
+    text += ", GID " + verbs::gid_text(port.gid);
     if (port.ethernet) text += std::string(" (") + gid_type(port) + ")";
     char rest[64];
     std::snprintf(rest, sizeof rest, ", packets of %u bytes, %g Gb/s", port.mtu,

@@ -1,23 +1,21 @@
 // SPDX-License-Identifier: BSD-2-Clause
 #include "protocol/wireup/connector_report.h"
 
-#include <arpa/inet.h>
-
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <iterator>
 #include <system_error>
 
 #include "heddle/detail/assert.h"
+#include "verbs/local_port.h"
 
 namespace heddle::protocol {
 namespace {
 
 std::string port_text(const EndpointAddress& name) {
-    char gid[INET6_ADDRSTRLEN] = "?";
-    ::inet_ntop(AF_INET6, name.process.gid, gid, sizeof gid);
-    const std::string text = std::string("GID ") + gid;
+    const std::string text = "GID " + verbs::gid_text(std::to_array(name.process.gid));
     if (name.ethernet()) return text;
     return "LID " + std::to_string(name.process.lid) + ", " + text;
 }
@@ -28,12 +26,6 @@ const char* link_layer(const EndpointAddress& name) noexcept {
 
 const char* roce_version(const EndpointAddress& name) noexcept {
     return name.roce_v1() ? "RoCE v1" : "RoCE v2";
-}
-
-std::string key_text(const EndpointAddress& name) {
-    char text[8];
-    std::snprintf(text, sizeof text, "0x%04x", unsigned{name.process.pkey});
-    return text;
 }
 
 std::string seconds_text(std::chrono::steady_clock::duration duration) {
@@ -95,8 +87,9 @@ std::string unreachable_text(const Unreachable& what) {
                     "; FI_HEDDLE_GID_INDEX chooses another";
             break;
         case Obstacle::kPartition:
-            text += ": it is in partition " + key_text(what.peer) + ", and this process in " +
-                    key_text(what.self) + "; FI_HEDDLE_PKEY chooses another";
+            text += ": it is in partition " + verbs::pkey_text(what.peer.process.pkey) +
+                    ", and this process in " + verbs::pkey_text(what.self.process.pkey) +
+                    "; FI_HEDDLE_PKEY chooses another";
             break;
         case Obstacle::kAnotherFabric:
             text += ": it has the LID of this port, so it is on another fabric";

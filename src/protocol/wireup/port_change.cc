@@ -7,16 +7,9 @@
 #include <new>
 #include <optional>
 #include <utility>
-#include <vector>
 
 namespace heddle::protocol {
 namespace {
-
-std::string gid_text(const verbs::LocalPort& port) {
-    char text[INET6_ADDRSTRLEN] = "?";
-    ::inet_ntop(AF_INET6, port.gid.data(), text, sizeof text);
-    return text;
-}
 
 // Where the table has the GID of that RoCE version now.
 std::optional<std::uint8_t> find_gid(ibv_context* context, const verbs::LocalPort& port) {
@@ -83,9 +76,10 @@ void look(ibv_context* context, ibv_event_type event, PortChange& change) {
             port.lid = attributes.lid;
             return;
         case IBV_EVENT_GID_CHANGE:
-            change.is_for_user = follow(
-                find_gid(context, port), port.gid_index, port.has_gid, "its GID " + gid_text(port),
-                "this process can make no connections until it is back", change.text);
+            change.is_for_user =
+                follow(find_gid(context, port), port.gid_index, port.has_gid,
+                       "its GID " + verbs::gid_text(port.gid),
+                       "this process can make no connections until it is back", change.text);
             return;
         case IBV_EVENT_PKEY_CHANGE:
             change.is_for_user = follow(find_pkey(context, port, attributes.pkey_tbl_len),
