@@ -16,6 +16,7 @@
 #include "softhca/base/libc.h"
 #include "softhca/device/fabric.h"
 #include "softhca/device/port.h"
+#include "softhca/device/socket_address.h"
 #include "softhca/rdmacm/abi.h"
 #include "softhca/rdmacm/rdmacm.h"
 #include "softhca/uverbs/uverbs.h"
@@ -72,7 +73,7 @@ private:
     // Few ports, so that clients find listeners. Returns the size of the address.
     template <class Address>
     std::uint16_t put_address(Address& out) {
-        if (sizeof out >= sizeof(rdmacm::GidSockaddr) && input_.one_in(3))
+        if (sizeof out >= sizeof(device::GidSockaddr) && input_.one_in(3))
             return put_gid_address(reinterpret_cast<std::byte*>(&out));
         sockaddr_in6 address{};
         const auto port =
@@ -97,7 +98,7 @@ private:
         return address.sin6_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     }
     std::uint16_t put_gid_address(std::byte* out) {
-        rdmacm::GidSockaddr address{};
+        device::GidSockaddr address{};
         address.family = AF_IB;
         address.pkey = 0xffff;
         const device::Segment& segment = device::Fabric::current()->segment();
