@@ -51,7 +51,8 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
             flow_.count_fragment_arrived(peer, message.payload.size());
             return fragments_.on_message(peer, message);
         case Kind::kRts:
-            if (message.rts.flags != 0 && peer.memory == nullptr) return protocol_error(peer);
+            if (message.rts.flags == RtsBody::kByProcess && peer.memory == nullptr)
+                return protocol_error(peer);
             return delivery_.on_rts(peer, message);
         case Kind::kCts:
         case Kind::kFin:
@@ -75,6 +76,9 @@ void EndpointImpl::received_from(Peer& peer, const Header& header, std::span<con
             return local.on_begin(peer);
         case Kind::kShmWake:
             return;  // the endpoint makes progress: that is all that was wanted
+        case Kind::kRails:
+            if (rails) rails->on_message(peer, message.rails);
+            return;
         case Kind::kTupleBegin:
         case Kind::kTupleOpen:
         case Kind::kTupleAnswer:

@@ -17,6 +17,7 @@
 #include "protocol/eager/flow_control.h"
 #include "protocol/eager/fragment_sender.h"
 #include "protocol/local/local_peers.h"
+#include "protocol/rails.h"
 #include "protocol/rdm_endpoint.h"
 #include "protocol/ring/rings.h"
 #include "protocol/rma/atomics.h"
@@ -80,6 +81,7 @@ public:
     Rings rings{*this, *this, domain->body().context->pd.get()};
     std::unique_ptr<Tuples> tuples;  // unless there shall be none
     LocalPeers local{*this, options.shm.on && !Tuples::are_possible(*this)};
+    std::unique_ptr<Rails> rails;  // unless there is only the endpoint's port
 
 private:
     friend class Channel;

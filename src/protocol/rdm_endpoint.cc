@@ -50,10 +50,14 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
     channel->users().attach(name.endpoint, *this);
     channel->use(connector);
     connector.add(local);
+    if (options.rails.empty()) return;
+    rails = std::make_unique<Rails>(*this, *domain, channel->wait_set());
+    rendezvous_.set_stripes(*rails);
 }
 
 EndpointImpl::~EndpointImpl() {
     close();
+    rails.reset();
     connector.remove(name);
     channel->forget(*this);
     channel->users().detach(name.endpoint);
@@ -124,8 +128,10 @@ void EndpointImpl::warn_of(const Unfetched& left) const {
         most -= wanted;
         if (most == 0) break;
     }
+    if (rails && rails->is_busy()) [[unlikely]]
+        rails->progress();
     flush_blocked();
-    is_device_alone_ = !uses_tuples() && rings.empty() && !local.is_active();
+    is_device_alone_ = !uses_tuples() && rings.empty() && !local.is_active() && !rails;
     if (counts.received >= look_who_talks_at_) [[unlikely]]
         look_who_talks(false);
     if (++ticks_ >= kTickEvery) [[unlikely]]
@@ -215,7 +221,10 @@ void EndpointImpl::on_peer_failed(Peer& peer, int error) {
     rendezvous_.on_peer_failed(peer, error);
 }
 
-void EndpointImpl::on_connected(Peer& peer) { local.on_connected(peer, peer.connection->host()); }
+void EndpointImpl::on_connected(Peer& peer) {
+    local.on_connected(peer, peer.connection->host());
+    if (rails) rails->on_connected(peer);
+}
 
 // Receives that are posted later, from any source, end in tick().
 void EndpointImpl::broken(int error) {
@@ -249,6 +258,7 @@ void EndpointImpl::drain() {
 bool EndpointImpl::arm() {
     if (!rings.stop_all() || rendezvous_.is_reading() || !local.arm() || !channel->arm())
         return false;
+    if (rails && !rails->arm()) return false;
     if (waits_for_shm()) channel->wait_set().wake_after(kCreditLook);
     if (tuples) {
         if (!tuples->device.arm()) return false;

@@ -162,7 +162,7 @@ inline ReadNext EndpointImpl::read_next_by_shm(PlainEntry& entry, bool may_keep,
     });
     is_quiet = next == LocalPeers::Next::kNothing && !channel->has_completion() &&
                !channel->users().is_anybody_waiting() && !rendezvous_.is_reading() &&
-               !local.is_opening();
+               !local.is_opening() && !rails;
     return read;
 }
 

@@ -15,8 +15,10 @@
 #include "provider/eq.h"
 #include "provider/guarded.h"
 #include "provider/host.h"
+#include "provider/info.h"
 #include "provider/limits.h"
 #include "provider/mr.h"
+#include "provider/nearest.h"
 #include "provider/parameters.h"
 #include "provider/poll.h"
 #include "provider/stats.h"
@@ -80,6 +82,12 @@ fi_ops_domain domain_ops = {
 protocol::Options options_for(const char* device) {
     protocol::Options chosen = options().protocol;
     if (device != nullptr) chosen.device = device;
+    if (options().rails > 1) {
+        const DeviceInfo own = heddle::device(chosen.device);
+        chosen.rails = rails_beside(own, usable_ports(), options().rails - 1);
+        if (chosen.rails.empty())
+            log(FI_LOG_WARN, "FI_HEDDLE_RAILS: there is no port beside %s", port_name(own).c_str());
+    }
     chosen.complain = [](const char* line) { complain("%s", line); };
     chosen.inform = [](const char* line) { log(FI_LOG_INFO, "%s", line); };
     return chosen;

@@ -39,32 +39,11 @@ const char* unusable(const DeviceInfo& device) noexcept {
     return nullptr;
 }
 
-std::vector<DeviceInfo> usable_devices() {
-    std::vector<DeviceInfo> usable;
-    const verbs::DeviceChoice chosen(options().protocol.device);
-    std::string reasons;
-    for (DeviceInfo& each : device_ports()) {
-        const char* why = unusable(each);
-        if (!chosen.allows(each.name, each.port)) why = "FI_HEDDLE_DEVICE does not name it";
-        if (why == nullptr)
-            usable.push_back(std::move(each));
-        else
-            reasons += (reasons.empty() ? "" : "; ") + port_name(each) + ": " + why;
-    }
-    put_nearest_first(usable);
-    if (usable.empty())
-        log(FI_LOG_WARN, "nothing is offered: %s",
-            reasons.empty() ? "this machine has no RDMA device" : reasons.c_str());
-    else if (!reasons.empty())
-        log(FI_LOG_INFO, "not used: %s", reasons.c_str());
-    return usable;
-}
-
 int offers(std::uint32_t version, std::uint64_t flags, const fi_info* hints, fi_info** out) {
     Info first;
     fi_info** last = nullptr;
     std::string why;
-    for (const DeviceInfo& device : usable_devices()) {
+    for (const DeviceInfo& device : usable_ports()) {
         Info offer = full_offer(device, version);
         if (hints != nullptr && !match_hints(*offer, *hints, flags, version, why)) {
             log(FI_LOG_INFO, "%s does not match the hints: %s", port_name(device).c_str(),
@@ -87,6 +66,27 @@ int offers(std::uint32_t version, std::uint64_t flags, const fi_info* hints, fi_
 }
 
 }  // namespace
+
+std::vector<DeviceInfo> usable_ports() {
+    std::vector<DeviceInfo> usable;
+    const verbs::DeviceChoice chosen(options().protocol.device);
+    std::string reasons;
+    for (DeviceInfo& each : device_ports()) {
+        const char* why = unusable(each);
+        if (!chosen.allows(each.name, each.port)) why = "FI_HEDDLE_DEVICE does not name it";
+        if (why == nullptr)
+            usable.push_back(std::move(each));
+        else
+            reasons += (reasons.empty() ? "" : "; ") + port_name(each) + ": " + why;
+    }
+    put_nearest_first(usable);
+    if (usable.empty())
+        log(FI_LOG_WARN, "nothing is offered: %s",
+            reasons.empty() ? "this machine has no RDMA device" : reasons.c_str());
+    else if (!reasons.empty())
+        log(FI_LOG_INFO, "not used: %s", reasons.c_str());
+    return usable;
+}
 
 std::string fabric_name(const DeviceInfo& device) {
     if (device.ethernet) return device.roce_v1 ? kRoceV1 : kRoce;

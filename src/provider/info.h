@@ -5,6 +5,7 @@
 #include <rdma/fabric.h>
 
 #include <string>
+#include <vector>
 
 #include "heddle/device.h"
 
@@ -12,6 +13,9 @@ namespace heddle::provider {
 
 int get_info(std::uint32_t version, const char* node, const char* service, std::uint64_t flags,
              const fi_info* hints, fi_info** info) noexcept;
+
+// The ports that the provider may use, the nearest first. Throws VerbsError.
+std::vector<DeviceInfo> usable_ports();
 
 // A fabric is named by what keeps its ports from others: the link layer, the version of RoCE, and
 // the prefix of an InfiniBand subnet that has one of its own ("InfiniBand-fec0000000000001").

@@ -66,4 +66,15 @@ void put_nearest_first(std::vector<DeviceInfo>& ports) {
     std::ranges::transform(order, ports.begin(), [](auto& each) { return std::move(each.second); });
 }
 
+std::vector<std::string> rails_beside(const DeviceInfo& own, const std::vector<DeviceInfo>& usable,
+                                      std::size_t most) {
+    std::vector<std::string> rails;
+    for (const DeviceInfo& each : usable) {
+        if (rails.size() == most) break;
+        const std::string name = port_name(each);
+        if (each.ethernet == own.ethernet && name != port_name(own)) rails.push_back(name);
+    }
+    return rails;
+}
+
 }  // namespace heddle::provider

@@ -9,6 +9,7 @@
 
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
+#include "protocol/wire/wire.h"
 #include "verbs/device_name.h"
 
 namespace heddle::provider {
@@ -84,6 +85,15 @@ constexpr OptionDeclaration kTable[] = {
          o.protocol.device = text;
          return true;
      }},
+    {"rails", FI_PARAM_SIZE_T, "1", "1 to 4",
+     "Ports over which a receiver reads a long message, in proportion to their speed. They are "
+     "the endpoint's own and the next nearest of its link layer, from those that "
+     "FI_HEDDLE_DEVICE allows. A peer needs several, too. FI_HEDDLE_RNDV=rput and tuple queues "
+     "use one.",
+     [](Text text, Options& o) { return number(text, 1, protocol::kMostRails, o.rails); }},
+    {"rail_size", FI_PARAM_SIZE_T, "131072", "65536 to 1073741824 bytes (K, M and G)",
+     "Messages of at least this size are read over all rails (FI_HEDDLE_RAILS).",
+     [](Text text, Options& o) { return number(text, 64 << 10, 1 << 30, o.protocol.rail_bytes); }},
     {"endpoints", FI_PARAM_STRING, "auto",
      "auto, mpi-everywhere, 2xdynamic, dynamic, shared-dynamic, static, mpi+threads",
      "How much of the device the endpoints of a process share (docs/concepts/endpoints.md). auto: "

@@ -24,6 +24,7 @@ struct Options {
     protocol::Options protocol;
     // As it was chosen; protocol.inject_bytes is what settle() makes of it.
     std::optional<std::size_t> inject_size;
+    unsigned rails = 1;  // ports for the long messages of an endpoint
     verbs::PathOptions path;
     Stats stats = Stats::kOff;
     std::string stats_file;

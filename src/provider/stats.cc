@@ -76,6 +76,9 @@ void add(Sum& sum, const protocol::RdmEndpoint& endpoint) {
     to.from_shm += more.from_shm;
     to.shm_peers += more.shm_peers;
     to.read_by_process += more.read_by_process;
+    to.striped += more.striped;
+    to.stripe_bytes += more.stripe_bytes;
+    to.stripes_again += more.stripes_again;
     for (std::size_t i = 0; i < EndpointCounts::kSizes; ++i) {
         to.copied_by_size[i] += more.copied_by_size[i];
         to.gathered_by_size[i] += more.gathered_by_size[i];
@@ -156,6 +159,9 @@ std::string written(const Sum& sum, const Domain& domain, bool json, When when) 
         {"from_shm", c.from_shm},
         {"shm_peers", c.shm_peers},
         {"read_by_process", c.read_by_process},
+        {"striped", c.striped},
+        {"stripe_bytes", c.stripe_bytes},
+        {"stripes_again", c.stripes_again},
         {"unexpected", c.unexpected},
         {"unexpected_bytes_peak", c.unexpected_bytes_peak},
         {"rma", c.rma},

@@ -29,20 +29,26 @@ public:
     // add: takes each field.
     template <class Add>
     void add_body(const Header& header, const Add& add) {
-        const auto add_segments = [&](std::uint32_t segments, std::uint64_t bytes) {
-            for (std::uint32_t i = 0; i < segments && i < kMaxSegments; ++i)
-                add(Segment{input_.value<std::uint64_t>() >> 1,
-                            i + 1 == segments ? bytes - i * (bytes / segments) : bytes / segments,
-                            input_.word(), 0});
+        const auto add_segments = [&](std::uint32_t segments, std::uint64_t bytes,
+                                      bool has_rail_keys = false) {
+            for (std::uint32_t i = 0; i < segments && i < kMaxSegments; ++i) {
+                const bool is_last = i + 1 == segments;
+                const std::uint64_t share = bytes / segments;
+                add(SegmentBody{input_.value<std::uint64_t>() >> 1,
+                                is_last ? bytes - i * share : share, input_.word(), 0});
+                if (has_rail_keys) add(RailKeys{{input_.word(), input_.word(), 0}, 0});
+            }
         };
         switch (header.kind) {
             case Kind::kRts: {
                 if (header.flags & Header::kLater) add(PlaceBody{count(), count(), 0});
                 RtsBody rts{identifier(), input_.pick(kSizes), 0,
-                            input_.one_in(8) ? RtsBody::kByProcess : 0u};
+                            input_.one_in(8)   ? RtsBody::kByProcess
+                            : input_.one_in(3) ? RtsBody::kRailKeys
+                                               : 0u};
                 if (!(header.flags & Header::kPut)) rts.segments = 1 + input_.below(kMaxSegments);
                 add(rts);
-                return add_segments(rts.segments, rts.bytes);
+                return add_segments(rts.segments, rts.bytes, rts.flags == RtsBody::kRailKeys);
             }
             case Kind::kFragment: {
                 const std::size_t bytes = input_.pick(kSizes), offset = input_.below(3) * 100;
@@ -111,6 +117,20 @@ public:
                 return add(TupleDrainedBody{identifier(), count(), input_.word() & 0xff'ffff});
             case Kind::kTupleClosed:
                 return add(TupleClosedBody{identifier(), count(), 0});
+            case Kind::kRails: {
+                add(count());  // the speed
+                const std::uint32_t rails = input_.below(kOtherRails + 1);
+                add(rails);
+                for (std::uint32_t i = 0; i < rails; ++i) {
+                    RailBody rail;
+                    rail.name.process.nonce = identifier();
+                    rail.name.process.ud_qpn = input_.word() & 0xff'ffff;
+                    rail.name.flags = input_.byte();
+                    rail.speed = count();
+                    add(rail);
+                }
+                return;
+            }
             default:
                 for (std::uint32_t i = 0; i < input_.below(64); ++i)
                     add(input_.byte());

@@ -110,6 +110,13 @@ void check(const Message& message, std::span<const std::byte> bytes) {
             if (!ShmShape{message.shm_open.slots, message.shm_open.area_bytes}.is_possible())
                 fail("a ring of a shape that there is not");
             break;
+        case Kind::kRails:
+            if (message.rails.count > kOtherRails || message.rails.speed == 0)
+                fail("rails that there cannot be");
+            for (std::uint32_t i = 0; i < message.rails.count; ++i)
+                if (message.rails.rails[i].speed == 0 || !message.rails.rails[i].name.valid())
+                    fail("a rail that nobody can reach");
+            break;
         default:
             fail("an unknown kind");
     }

@@ -20,7 +20,7 @@ TEST_F(Hostile, NamesAnAtomicInACts) {
     ASSERT_NO_FATAL_FAILURE(meet());
     ASSERT_NO_FATAL_FAILURE(begin_atomic());
     const CtsBody cts{operation(), 1, sizeof value, 1, 0};
-    const Segment segment{reinterpret_cast<std::uintptr_t>(&value), sizeof value, 0, 0};
+    const SegmentBody segment{reinterpret_cast<std::uintptr_t>(&value), sizeof value, 0, 0};
     say(Kind::kCts, cts, std::as_bytes(std::span(&segment, 1)));
     expect_damage();
 }
@@ -43,7 +43,7 @@ TEST_F(Hostile, WantsToBeWrittenToWhatItIsToRead) {
     ASSERT_NO_FATAL_FAILURE(meet());
     begin_rendezvous();
     const CtsBody cts{operation(), 1, sizeof value, 1, 0};
-    const Segment segment{reinterpret_cast<std::uintptr_t>(&value), sizeof value, 0, 0};
+    const SegmentBody segment{reinterpret_cast<std::uintptr_t>(&value), sizeof value, 0, 0};
     say(Kind::kCts, cts, std::as_bytes(std::span(&segment, 1)));
     expect_damage();
 }

@@ -141,9 +141,9 @@ public:
         return buffers.use(cache_, iov, count, descriptors, bytes, access);
     }
     // Only noted: Bulk::post() has nothing to post then.
-    void begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, std::size_t bytes, Bulk::Done done,
-                    void* argument) noexcept override {
-        transfers.push_back({&bulk, &peer, opcode, bytes, done, argument});
+    void begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, const Bulk::Range& range,
+                    Bulk::Done done, void* argument) noexcept override {
+        transfers.push_back({&bulk, &peer, opcode, range.bytes, done, argument, range.offset});
     }
     void look_if_open(Peer& peer) const noexcept override { looked_at.push_back(&peer); }
     void refuse(Peer& peer, int error) override {
@@ -161,6 +161,7 @@ public:
         std::size_t bytes;
         Bulk::Done done;
         void* argument;
+        std::size_t offset;
     };
     struct PostedWr {
         const Peer* peer;

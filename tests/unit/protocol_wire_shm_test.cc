@@ -62,7 +62,7 @@ TEST(WireShm, TheReceiverReadsWhatHasSegments) {
     RtsBody rts{7, 0, 0, RtsBody::kByProcess};
     EXPECT_TRUE(parses(Kind::kRts, 0, bytes_of(rts)));
     EXPECT_FALSE(parses(Kind::kRts, Header::kPut, bytes_of(rts))) << "the sender writes this one";
-    rts.flags = RtsBody::kByProcess << 1;
+    rts.flags = RtsBody::kRailKeys << 1;
     EXPECT_FALSE(parses(Kind::kRts, 0, bytes_of(rts))) << "an unknown flag";
 }
 

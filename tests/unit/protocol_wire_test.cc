@@ -90,8 +90,8 @@ CtsBody cts(std::uint64_t bytes, std::uint32_t segments) {
     body.segments = segments;
     return body;
 }
-Segment segment(std::uint64_t address, std::uint64_t bytes) {
-    Segment it;
+SegmentBody segment(std::uint64_t address, std::uint64_t bytes) {
+    SegmentBody it;
     it.address = address;
     it.bytes = bytes;
     it.key = 5;
@@ -234,7 +234,7 @@ TEST(Wire, FlagsOfAKind) {
 // RTS of an RGET, and CTS: the same rules for segments.
 template <class MakeBytes>
 void check_segments(MakeBytes make) {
-    using Segments = std::vector<Segment>;
+    using Segments = std::vector<SegmentBody>;
     const auto good = [&](std::uint64_t bytes, const Segments& segments) {
         make(bytes, static_cast<std::uint32_t>(segments.size()), segments).expect_exact();
     };
@@ -266,10 +266,10 @@ void check_segments(MakeBytes make) {
 
 TEST(Wire, SegmentsOfRts) {
     check_segments(
-        [](std::uint64_t bytes, std::uint32_t count, const std::vector<Segment>& segments) {
+        [](std::uint64_t bytes, std::uint32_t count, const std::vector<SegmentBody>& segments) {
             Bytes it(Kind::kRts, Header::kTagged);
             it.add(rts(bytes, count));
-            for (const Segment& one : segments)
+            for (const SegmentBody& one : segments)
                 it.add(one);
             return it;
         });
@@ -285,6 +285,60 @@ TEST(Wire, SegmentsOfRts) {
     EXPECT_TRUE(out.payload.empty());
 }
 
+TEST(Wire, KeysAtOtherRails) {
+    RtsBody body = rts(30, 2);
+    body.flags = RtsBody::kRailKeys;
+    const RailKeys first{{1, 2, 3}, 0}, second{{4, 5, 6}, 0};
+    const Bytes two = std::move(Bytes(Kind::kRts)
+                                    .add(body)
+                                    .add(segment(0x1000, 10))
+                                    .add(first)
+                                    .add(segment(0x2000, 20))
+                                    .add(second));
+    two.expect_exact();
+    Message out;
+    ASSERT_TRUE(two.parses(out));
+    EXPECT_EQ(out.segments[1].address, 0x2000u);
+    EXPECT_EQ(out.segments[0].rail_keys.at[2], 3u);
+    EXPECT_EQ(out.segments[1].rail_keys.at[0], 4u);
+    for (const std::uint32_t flags : {RtsBody::kRailKeys | RtsBody::kByProcess, 4u}) {
+        body.flags = flags;
+        EXPECT_FALSE(std::move(Bytes(Kind::kRts).add(body).add(segment(0, 30))).parses());
+    }
+    body = rts(0, 0);
+    body.flags = RtsBody::kRailKeys;
+    EXPECT_FALSE(std::move(Bytes(Kind::kRts, Header::kPut).add(body)).parses());
+}
+
+TEST(Wire, Rails) {
+    const auto make = [](std::uint32_t speed, std::uint32_t count, std::size_t rails,
+                         const RailBody& rail) {
+        Bytes it(Kind::kRails);
+        it.add(speed).add(count);
+        for (std::size_t i = 0; i < rails; ++i)
+            it.add(rail);
+        return it;
+    };
+    RailBody rail;
+    rail.speed = 100'000;
+    rail.name.srqn = 9;
+    for (std::uint32_t count = 0; count <= kOtherRails; ++count)
+        make(200'000, count, count, rail).expect_exact();
+    Message out;
+    ASSERT_TRUE(make(200'000, 2, 2, rail).parses(out));
+    EXPECT_EQ(out.rails.speed, 200'000u);
+    EXPECT_EQ(out.rails.count, 2u);
+    EXPECT_EQ(out.rails.rails[1].name.srqn, 9u);
+    EXPECT_FALSE(make(200'000, kOtherRails + 1, kOtherRails + 1, rail).parses());
+    EXPECT_FALSE(make(200'000, 2, 1, rail).parses());
+    EXPECT_FALSE(make(0, 1, 1, rail).parses()) << "no speed";
+    RailBody slow = rail, old = rail;
+    slow.speed = 0;
+    EXPECT_FALSE(make(200'000, 1, 1, slow).parses());
+    --old.name.version;
+    EXPECT_FALSE(make(200'000, 1, 1, old).parses());
+}
+
 TEST(Wire, RtsOfRput) {
     std::move(Bytes(Kind::kRts, Header::kPut).add(rts(kMost, 0))).expect_exact();
     std::move(Bytes(Kind::kRts, Header::kPut).add(rts(0, 0))).expect_exact();
@@ -294,10 +348,10 @@ TEST(Wire, RtsOfRput) {
 
 TEST(Wire, SegmentsOfCts) {
     check_segments(
-        [](std::uint64_t bytes, std::uint32_t count, const std::vector<Segment>& segments) {
+        [](std::uint64_t bytes, std::uint32_t count, const std::vector<SegmentBody>& segments) {
             Bytes it(Kind::kCts);
             it.add(cts(bytes, count));
-            for (const Segment& one : segments)
+            for (const SegmentBody& one : segments)
                 it.add(one);
             return it;
         });

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "heddle/category.h"
 #include "protocol/common/endpoint_address.h"
@@ -66,7 +67,13 @@ struct TimeoutOptions {
 };
 
 struct Options {
-    std::string device;                 // empty: any
+    std::string device;  // empty: any
+    // Ports besides, over which messages of at least rail_bytes are striped: names of theirs.
+    std::vector<std::string> rails;
+    std::size_t rail_bytes = 128 << 10;
+    // Not empty: the device is a rail beside that port. Nothing is shared with others at it, since
+    // it is used by the threads of that port's endpoints.
+    std::string beside;
     std::optional<Category> endpoints;  // nullopt: 2xdynamic up to the cores, dynamic beyond
     PostPath post = PostPath::kAuto;
     bool xrc = true;  // false: RC even where there is XRC

@@ -242,9 +242,9 @@ bool Core::use_memory(LocalBuffers& buffers, const iovec* iov, std::size_t count
     return buffers.use(domain->body(), iov, count, descriptors, bytes, access);
 }
 
-void Core::begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, std::size_t bytes,
+void Core::begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, const Bulk::Range& range,
                       Bulk::Done done, void* argument) noexcept {
-    bulk.begin(*channel, *this, *peer.connection, peer.name.srqn, opcode, bytes, done, argument);
+    bulk.begin(*channel, *this, *peer.connection, peer.name.srqn, opcode, range, done, argument);
 }
 
 void Core::refuse(Peer& peer, int error) {

@@ -57,8 +57,8 @@ public:
 
     bool use_memory(LocalBuffers& buffers, const iovec* iov, std::size_t count,
                     void* const* descriptors, std::size_t bytes, int access) noexcept final;
-    void begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, std::size_t bytes, Bulk::Done done,
-                    void* argument) noexcept final;
+    void begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, const Bulk::Range& range,
+                    Bulk::Done done, void* argument) noexcept final;
 
     void refuse(Peer& peer, int error) override;
     void complain_of(const Peer& peer, const std::string& text) const override;

@@ -67,7 +67,7 @@ public:
     virtual bool use_memory(LocalBuffers& buffers, const iovec* iov, std::size_t count,
                             void* const* descriptors, std::size_t bytes, int access) noexcept = 0;
     // Bulk::begin() with the peer's connection, which must be ready. The caller then calls post().
-    virtual void begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, std::size_t bytes,
+    virtual void begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, const Bulk::Range& range,
                             Bulk::Done done, void* argument) noexcept = 0;
     // After whatever can_send() depends on has changed.
     virtual void look_if_open(Peer& peer) const noexcept = 0;

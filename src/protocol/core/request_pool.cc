@@ -32,6 +32,7 @@ void RequestPool::end(SendRequest& request) noexcept {
 void RequestPool::finish(SendRequest& request, int error, int device_error) {
     request.reply.reset();
     request.bulk.local.release();
+    request.rail_memory.reset();
     std::uint8_t what = request.report.what;
     if (error != 0 && !request.report.is_done) what |= WrContext::kEntry;
     core_.entry(what, request.report.read, request.report.context, request.flags, error,

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "protocol/common/completions.h"
@@ -89,6 +90,7 @@ struct SendRequest final : PendingOp, SendRequestFields, PoolSlot<SendRequest> {
     std::array<void*, kMaxSegments> descriptors{};
     std::vector<std::byte> copy;  // what was injected; operands of an atomic
     Bulk bulk;
+    std::unique_ptr<RailMemory> rail_memory;
     OutstandingReply reply;  // kAnswer
     AtomicResults results;
 
@@ -98,6 +100,7 @@ struct SendRequest final : PendingOp, SendRequestFields, PoolSlot<SendRequest> {
         static_cast<SendRequestFields&>(*this) = {};
         copy.clear();
         bulk.renew();
+        rail_memory.reset();
         reply.reset();
         results.count = 0;
     }

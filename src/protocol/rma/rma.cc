@@ -138,7 +138,7 @@ bool Rma::start(SendRequest& t) {
     t.step = SendRequest::Step::kBulk;
     if (!t.report.read) t.peer->has_writes = true;
     core_.begin_bulk(
-        t.bulk, *t.peer, t.report.read ? post::Opcode::kRead : post::Opcode::kWrite, t.bytes,
+        t.bulk, *t.peer, t.report.read ? post::Opcode::kRead : post::Opcode::kWrite, {0, t.bytes},
         [](void* argument, int error, int device_error) {
             auto& request = *static_cast<SendRequest*>(argument);
             static_cast<Rma*>(request.owner)->moved(request, error, device_error);

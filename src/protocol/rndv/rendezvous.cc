@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 
 #include "heddle/detail/assert.h"
@@ -16,10 +17,23 @@ namespace heddle::protocol {
 namespace {
 
 // Local buffers as a peer names them.
+SegmentBody segment_of(const LocalBuffers& local, std::size_t i) noexcept {
+    return {reinterpret_cast<std::uintptr_t>(local.iov[i].iov_base), local.iov[i].iov_len,
+            local.remote_keys[i], 0};
+}
 void add_segments(MessageWriter& message, const LocalBuffers& local) noexcept {
     for (std::size_t i = 0; i < local.count; ++i)
-        message.add(Segment{reinterpret_cast<std::uintptr_t>(local.iov[i].iov_base),
-                            local.iov[i].iov_len, local.remote_keys[i], 0});
+        message.add(segment_of(local, i));
+}
+void add_segments(MessageWriter& message, const LocalBuffers& local,
+                  const RailMemory& rails) noexcept {
+    for (std::size_t i = 0; i < local.count; ++i) {
+        message.add(segment_of(local, i));
+        RailKeys keys{};
+        for (std::size_t rail = 0; rail < rails.at.size(); ++rail)
+            if (i < rails.at[rail].count) keys.at[rail] = rails.at[rail].remote_keys[i];
+        message.add(keys);
+    }
 }
 
 }  // namespace
@@ -33,8 +47,12 @@ bool RendezvousProtocol::prepare_memory(SendRequest& t) {
     }
     // By RPUT this side writes: the receiver has nothing to read.
     const int access = core_.options.rendezvous == Rendezvous::kPut ? 0 : IBV_ACCESS_REMOTE_READ;
-    return core_.use_memory(t.bulk.local, t.iov.data(), t.iov_count, t.descriptors.data(), t.bytes,
-                            access);
+    if (!core_.use_memory(t.bulk.local, t.iov.data(), t.iov_count, t.descriptors.data(), t.bytes,
+                          access))
+        return false;
+    if (stripes_ != nullptr && access != 0)
+        t.rail_memory = stripes_->register_memory(*t.peer, {t.iov.data(), t.iov_count}, t.bytes);
+    return true;
 }
 
 bool RendezvousProtocol::start(SendRequest& t) {
@@ -63,8 +81,11 @@ bool RendezvousProtocol::send_rts(SendRequest& t) {
     if (has_data) header.flags |= Header::kWideData;
     if (t.late.is_late) header.flags |= Header::kLater;
     const std::size_t count = put ? 0 : t.bulk.local.count;
+    const std::uint32_t flags = t.by_shm        ? RtsBody::kByProcess
+                                : t.rail_memory ? RtsBody::kRailKeys
+                                                : 0u;
     const RtsBody body{SlotPool<SendRequest>::id(t), t.bytes, static_cast<std::uint32_t>(count),
-                       t.by_shm ? RtsBody::kByProcess : 0u};
+                       flags};
     std::byte room[kMostControlBytes];
     MessageWriter message(room, header);
     if (has_data) message.add(t.data);
@@ -72,7 +93,10 @@ bool RendezvousProtocol::send_rts(SendRequest& t) {
         message.add(PlaceBody{t.peer->outgoing.sent - std::min(t.late.place, t.peer->outgoing.sent),
                               t.late.order, 0});
     message.add(body);
-    if (!put) add_segments(message, t.bulk.local);
+    if (t.rail_memory)
+        add_segments(message, t.bulk.local, *t.rail_memory);
+    else if (!put)
+        add_segments(message, t.bulk.local);
     if (!core_.send_control(*t.peer, message.written())) return false;
     t.peer->outgoing.count_sequenced();
     t.step = SendRequest::Step::kAnswer;
@@ -133,15 +157,65 @@ bool RendezvousProtocol::send_cts(FetchedMessage& fetched) {
 bool RendezvousProtocol::read(FetchedMessage& fetched) {
     if (!fetched.started) {
         fetched.started = true;
-        core_.begin_bulk(
-            fetched.bulk, *fetched.peer, post::Opcode::kRead, fetched.taken,
-            [](void* argument, int error, int device_error) {
-                auto& its = *static_cast<FetchedMessage*>(argument);
-                its.rendezvous->end(its, error, device_error);
-            },
-            &fetched);
+        if (fetched.message.has_rail_keys && stripes_ != nullptr) [[unlikely]]
+            begin_stripes(fetched);
+        else
+            begin_reading(fetched, {0, fetched.taken});
     }
     return fetched.bulk.post();
+}
+
+void RendezvousProtocol::begin_reading(FetchedMessage& fetched, const Bulk::Range& range) {
+    fetched.is_moving = true;
+    core_.begin_bulk(
+        fetched.bulk, *fetched.peer, post::Opcode::kRead, range,
+        [](void* argument, int error, int device_error) {
+            auto& its = *static_cast<FetchedMessage*>(argument);
+            its.is_moving = false;
+            its.rendezvous->on_part_read(its, error, device_error);
+        },
+        &fetched);
+}
+
+void RendezvousProtocol::begin_stripes(FetchedMessage& fetched) {
+    const LocalBuffers& local = fetched.bulk.local;
+    const std::size_t own = stripes_->read(
+        *fetched.peer,
+        {{local.iov.data(), local.count}, {fetched.bulk.remote.data(), fetched.bulk.remote_count}},
+        fetched.taken, fetched, fetched.stripes);
+    for (const Stripe& each : fetched.stripes)
+        fetched.stripes_open += each.is_under_way;
+    begin_reading(fetched, {0, own});
+}
+
+void FetchedMessage::on_stripe(Stripe& stripe, int error) {
+    HEDDLE_ASSERT(stripe.is_under_way && stripes_open != 0, "a stripe has ended twice");
+    stripe.is_under_way = false;
+    --stripes_open;
+    if (error != 0) stripes_failed |= 1u << (&stripe - stripes.data());
+    if (!is_moving) rendezvous->go_on(*this);
+}
+
+void RendezvousProtocol::on_part_read(FetchedMessage& fetched, int error, int device_error) {
+    if (error != 0 && fetched.error == 0) {
+        fetched.error = error;
+        fetched.device_error = device_error;
+    }
+    go_on(fetched);
+}
+
+// The connection of the peer reads nothing of the message now.
+void RendezvousProtocol::go_on(FetchedMessage& fetched) {
+    if (fetched.stripes_failed != 0 && fetched.error == 0) {
+        const auto which = static_cast<unsigned>(std::countr_zero(fetched.stripes_failed));
+        fetched.stripes_failed &= fetched.stripes_failed - 1;
+        begin_reading(fetched, fetched.stripes[which].range);
+        if (!CoreServices::can_send(*fetched.peer) || !fetched.try_post())
+            core_.wait(*fetched.peer, of_pool(fetched));
+        return;
+    }
+    // While a rail may write to the receive's memory it is not the program's.
+    if (fetched.stripes_open == 0) end(fetched, fetched.error, fetched.device_error);
 }
 
 void FetchedMessage::fail(int error) {
@@ -185,7 +259,7 @@ void RendezvousProtocol::on_cts(Peer& peer, const Message& message) {
     std::copy_n(message.segments, message.cts.segments, t->bulk.remote.begin());
     t->bulk.remote_count = message.cts.segments;
     core_.begin_bulk(
-        t->bulk, peer, post::Opcode::kWrite, message.cts.bytes,
+        t->bulk, peer, post::Opcode::kWrite, {0, message.cts.bytes},
         [](void* argument, int error, int device_error) {
             auto& its = *static_cast<SendRequest*>(argument);
             static_cast<RendezvousProtocol*>(its.owner)->on_written(its, error, device_error);

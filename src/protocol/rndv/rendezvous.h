@@ -3,7 +3,7 @@
 // reads it (RTS, RDMA read, FIN). RPUT: the receiver says where to, the sender writes it (RTS, CTS,
 // RDMA write, FIN). Both from and to where the application has it: nothing is copied. Between peers
 // on one host the receiver's processor may read it (by_process.cc): then nothing is registered
-// either. Threads: the endpoint's.
+// either. RGET may use several ports of the hosts (stripes.h). Threads: the endpoint's.
 #pragma once
 
 #include <sys/uio.h>
@@ -18,6 +18,7 @@
 #include "protocol/core/core_services.h"
 #include "protocol/core/pending_op.h"
 #include "protocol/core/request_pool.h"
+#include "protocol/rndv/stripes.h"
 #include "protocol/transport/bulk.h"
 
 namespace heddle::protocol {
@@ -31,7 +32,8 @@ struct AnnouncedMessage {
     std::uint64_t operation = 0;  // the sender's number
     bool by_put = false;          // RPUT
     std::size_t bytes = 0;
-    bool by_process = false;  // the receiver's processor reads it
+    bool by_process = false;     // the receiver's processor reads it
+    bool has_rail_keys = false;  // it may be read over several rails
 };
 
 // The part of the endpoint that has the receives.
@@ -66,12 +68,20 @@ struct FetchedMessageFields {
     Receive* receive = nullptr;
     Peer* peer = nullptr;
     AnnouncedMessage message;
-    std::size_t taken = 0;  // bytes that the receive has room for
-    std::size_t read = 0;   // of them; by_process
-    bool started = false;   // the CTS is out, or reads are
+    std::size_t taken = 0;             // bytes that the receive has room for
+    std::size_t read = 0;              // of them; by_process
+    bool started = false;              // the CTS is out, or reads are
+    bool is_moving = false;            // the connection of the peer reads a part
+    int error = 0, device_error = 0;   // of a part
+    std::uint32_t stripes_open = 0;    // at other rails
+    std::uint32_t stripes_failed = 0;  // of `stripes`, those to be read again: a bit for each
 };
-struct FetchedMessage final : PendingOp, FetchedMessageFields, PoolSlot<FetchedMessage> {
+struct FetchedMessage final : PendingOp,
+                              FetchedMessageFields,
+                              PoolSlot<FetchedMessage>,
+                              StripeOwner {
     Bulk bulk;
+    Stripes stripes;
     OutstandingReply reply;  // RPUT: the FIN, once the CTS is out
 
     // Called by SlotPool.
@@ -82,6 +92,7 @@ struct FetchedMessage final : PendingOp, FetchedMessageFields, PoolSlot<FetchedM
     }
     bool try_post() override;
     void fail(int error) override;
+    void on_stripe(Stripe& stripe, int error) override;
 };
 
 class RendezvousProtocol final : public RequestOwner, public MessageFetcher {
@@ -91,6 +102,9 @@ public:
         : core_(core), requests_(requests), user_(user) {}
     RendezvousProtocol(const RendezvousProtocol&) = delete;
     RendezvousProtocol& operator=(const RendezvousProtocol&) = delete;
+
+    // There are several rails. Kept.
+    void set_stripes(StripeReader& stripes) noexcept { stripes_ = &stripes; }
 
     // A message out: registers its memory and posts the RTS.
     bool start(SendRequest& request) override;
@@ -113,6 +127,10 @@ private:
     bool send_rts(SendRequest& request);
     bool send_cts(FetchedMessage& fetched);
     bool read(FetchedMessage& fetched);
+    void begin_reading(FetchedMessage& fetched, const Bulk::Range& range);
+    void begin_stripes(FetchedMessage& fetched);
+    void on_part_read(FetchedMessage& fetched, int error, int device_error);
+    void go_on(FetchedMessage& fetched);
     bool prepare_memory(SendRequest& request);
     void end(FetchedMessage& fetched, int error, int device_error);
     void on_cts(Peer& peer, const Message& message);
@@ -122,6 +140,7 @@ private:
     CoreServices& core_;
     RequestPool& requests_;
     RendezvousUser& user_;
+    StripeReader* stripes_ = nullptr;
     SlotPool<FetchedMessage> fetched_;
     std::deque<FetchedMessage*> reading_;  // from other processes
 };

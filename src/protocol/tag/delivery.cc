@@ -34,7 +34,8 @@ void Delivery::on_rts(Peer& peer, const Message& message) {
                                      message.rts.operation,
                                      (message.header.flags & Header::kPut) != 0,
                                      message.rts.bytes,
-                                     (message.rts.flags & RtsBody::kByProcess) != 0};
+                                     message.rts.flags == RtsBody::kByProcess,
+                                     message.rts.flags == RtsBody::kRailKeys};
     const std::span<const Segment> segments{message.segments, message.rts.segments};
     if (core_.closing) return fetcher_.refuse(peer, announced.operation, ECONNRESET);
     PostedReceive* const posted =

@@ -89,8 +89,21 @@ void LocalBuffers::release() noexcept {
     count = 0;
 }
 
+namespace {
+
+// The buffer of `count` in which that byte is, and its number there.
+template <class SizeOf>
+void find_byte(std::size_t byte, std::size_t count, const SizeOf& size_of, std::size_t& at,
+               std::size_t& offset) noexcept {
+    for (at = 0; at < count && byte >= size_of(at); ++at)
+        byte -= size_of(at);
+    offset = byte;
+}
+
+}  // namespace
+
 void Bulk::begin(Channel& channel, ChannelUser& user, Connection& connection, std::uint32_t srqn,
-                 post::Opcode opcode, std::size_t bytes, Done done, void* argument) noexcept {
+                 post::Opcode opcode, const Range& range, Done done, void* argument) noexcept {
     HEDDLE_ASSERT(outstanding_ == 0 && done_ == nullptr, "the transfer before has not ended");
     HEDDLE_ASSERT(opcode == post::Opcode::kRead || opcode == post::Opcode::kWrite);
     HEDDLE_ASSERT(done != nullptr && remote_count <= remote.size());
@@ -99,8 +112,14 @@ void Bulk::begin(Channel& channel, ChannelUser& user, Connection& connection, st
     connection_ = &connection;
     srqn_ = srqn;
     opcode_ = opcode;
-    left_ = bytes;
+    left_ = range.bytes;
     local_at_ = local_offset_ = remote_at_ = remote_offset_ = 0;
+    if (range.offset != 0) {
+        const auto here = [this](std::size_t i) { return local.iov[i].iov_len; };
+        const auto there = [this](std::size_t i) { return std::size_t{remote[i].bytes}; };
+        find_byte(range.offset, local.count, here, local_at_, local_offset_);
+        find_byte(range.offset, remote_count, there, remote_at_, remote_offset_);
+    }
     outstanding_ = 0;
     error_ = device_error_ = 0;
     done_ = done;
@@ -179,7 +198,6 @@ void Bulk::finish_if_all_done() {
     if (done_ == nullptr) return;
     const Done done = done_;
     done_ = nullptr;
-    local.release();
     done(argument_, error_, device_error_);
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Bytes between local memory and registered memory of a peer, by RDMA reads or writes: for an RMA
 // operation, and for a rendezvous. WRs are posted as there is room for them. The caller's function
-// is called once, when the last WR is done or all that were posted before an error are.
+// is called once, when the last WR is done or all that were posted before an error are. The memory
+// stays registered until the caller releases it.
 #pragma once
 
 #include <sys/uio.h>
@@ -44,6 +45,11 @@ private:
     std::array<memory::RegistrationCache::Region*, kMaxSegments> registrations_{};
 };
 
+// The memory of a message, at the sender's other rails.
+struct RailMemory {
+    std::array<LocalBuffers, kOtherRails> at;
+};
+
 class Bulk final : public CompletionHandler {
 public:
     using Done = void (*)(void* argument, int error, int device_error);
@@ -52,9 +58,14 @@ public:
     std::array<Segment, kMaxSegments> remote{};
     std::size_t remote_count = 0;
 
-    // srqn: the peer's. opcode: kRead or kWrite. Called once before post().
+    // `bytes` from `offset`, the same of both memories.
+    struct Range {
+        std::size_t offset = 0, bytes = 0;
+    };
+    // srqn: the peer's. opcode: kRead or kWrite. Called once before post(), and again for another
+    // range when that of before has ended.
     void begin(Channel& channel, ChannelUser& user, Connection& connection, std::uint32_t srqn,
-               post::Opcode opcode, std::size_t bytes, Done done, void* argument) noexcept;
+               post::Opcode opcode, const Range& range, Done done, void* argument) noexcept;
     // It has ended, and may begin anew: nothing of it is left.
     void renew() noexcept {
         HEDDLE_ASSERT(outstanding_ == 0, "the device still has a part of the transfer");

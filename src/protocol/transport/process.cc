@@ -84,7 +84,8 @@ std::optional<Category> category_on(const DeviceInfo& device, std::optional<Cate
 }
 
 std::mutex processes_mutex;
-// By device; under processes_mutex. Never destroyed: programs close domains from exit handlers.
+// By port, and what it is a rail beside; under processes_mutex. Never destroyed: programs close
+// domains from exit handlers.
 auto& processes = *new std::map<std::string, std::weak_ptr<Process>>;
 
 }  // namespace
@@ -92,8 +93,9 @@ auto& processes = *new std::map<std::string, std::weak_ptr<Process>>;
 std::shared_ptr<Process> Process::get(const Options& options) {
     const std::lock_guard guard(processes_mutex);
     const std::string name = port_name(heddle::device(options.device));
-    std::shared_ptr<Process> process = processes[name].lock();
-    if (!process) processes[name] = process = std::make_shared<Process>(options);
+    std::weak_ptr<Process>& known = processes[name + '\n' + options.beside];
+    std::shared_ptr<Process> process = known.lock();
+    if (!process) known = process = std::make_shared<Process>(options);
     HEDDLE_ASSERT(port_name(process->device) == name, "an open device is found by its name");
     return process;
 }

@@ -38,7 +38,7 @@ void WaitSet::watch(int fd) {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.fd = fd;
-    if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0)
+    if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0 && errno != EEXIST)
         throw VerbsError("waiting for a completion channel", errno);
 }
 

@@ -18,7 +18,7 @@ public:
 
     // Readable when there is something to look at.
     int fd() const noexcept { return epoll_; }
-    // fd() is readable while `fd` is, too. Throws VerbsError.
+    // fd() is readable while `fd` is, too; it may be watched already. Throws VerbsError.
     void watch(int fd);
     // fd() is readable after that time, too, until the next clear(). Throws VerbsError.
     void wake_after(std::chrono::nanoseconds time);

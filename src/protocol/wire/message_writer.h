@@ -17,6 +17,7 @@ namespace heddle::protocol {
 inline constexpr std::size_t kMostControlBytes = sizeof(Header) + sizeof(std::uint64_t) +
                                                  sizeof(PlaceBody) + sizeof(RtsBody) +
                                                  kMaxSegments * sizeof(Segment);
+static_assert(sizeof(Segment) == sizeof(SegmentBody) + sizeof(RailKeys));
 
 // Writes into memory of the caller, which must have room for all that is added.
 class MessageWriter {

@@ -16,9 +16,10 @@ namespace heddle::protocol {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "the wire is little-endian");
-static_assert(sizeof(Segment) == 24 && sizeof(RtsBody) == 24 && sizeof(CtsBody) == 32 &&
-                  sizeof(FinBody) == 16 && sizeof(CreditBody) == 16 && sizeof(FragmentBody) == 16 &&
-                  sizeof(DataBody) == 8 && sizeof(AtomicBody) == 32 &&
+static_assert(sizeof(SegmentBody) == 24 && sizeof(RailKeys) == 16 && sizeof(RailBody) == 56 &&
+                  sizeof(RailsBody) == RailsBody::bytes(kOtherRails) && sizeof(RtsBody) == 24 &&
+                  sizeof(CtsBody) == 32 && sizeof(FinBody) == 16 && sizeof(CreditBody) == 16 &&
+                  sizeof(FragmentBody) == 16 && sizeof(DataBody) == 8 && sizeof(AtomicBody) == 32 &&
                   sizeof(AtomicReplyBody) == 16 && sizeof(RingBody) == 24 &&
                   sizeof(RingTakenBody) == 8 && sizeof(TupleOpenBody) == 40 &&
                   sizeof(TupleAnswerBody) == 32 && sizeof(TupleBeginBody) == 8 &&
@@ -76,6 +77,7 @@ bool flags_allowed(Kind kind, std::uint8_t flags) noexcept {
         case Kind::kShmOpen:
         case Kind::kShmBegin:
         case Kind::kShmWake:
+        case Kind::kRails:
             return flags == 0;
     }
     return false;  // an unknown kind
@@ -92,17 +94,31 @@ bool in_address_space(std::uint64_t address, std::uint64_t bytes) noexcept {
 }
 
 // `count` segments of memory which hold `bytes` together, and nothing behind them.
-bool read_segments(Reader& reader, std::uint32_t count, std::uint64_t bytes,
+bool read_segments(Reader& reader, std::uint32_t count, std::uint64_t bytes, bool has_rail_keys,
                    Segment* out) noexcept {
     if (count > kMaxSegments || (count == 0 && bytes != 0)) return false;
     for (std::uint32_t i = 0; i < count; ++i) {
-        Segment segment;
+        SegmentBody& segment = out[i];
         if (!reader.read(segment) || segment.bytes > bytes) return false;
         if (!in_address_space(segment.address, segment.bytes)) return false;
         bytes -= segment.bytes;
-        out[i] = segment;
+        if (has_rail_keys && !reader.read(out[i].rail_keys)) return false;
     }
     return bytes == 0 && reader.at_end();
+}
+
+bool read_rails(Reader& reader, RailsBody& out) noexcept {
+    if (!reader.read(out.speed) || !reader.read(out.count) || out.speed == 0 ||
+        out.count > kOtherRails)
+        return false;
+    for (std::uint32_t i = 0; i < out.count; ++i)
+        if (!reader.read(out.rails[i]) || out.rails[i].speed == 0 || !out.rails[i].name.valid())
+            return false;
+    return reader.at_end();
+}
+
+bool rts_flags_allowed(std::uint32_t flags) noexcept {
+    return flags == 0 || flags == RtsBody::kByProcess || flags == RtsBody::kRailKeys;
 }
 
 bool atomic_allowed(const AtomicBody& body, std::size_t payload) noexcept {
@@ -177,12 +193,13 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
             if (!reader.read(out.rts)) return false;
             good = (header.flags & Header::kPut) != 0
                        ? out.rts.segments == 0 && out.rts.flags == 0 && reader.at_end()
-                       : (out.rts.flags & ~RtsBody::kByProcess) == 0 &&
-                             read_segments(reader, out.rts.segments, out.rts.bytes, out.segments);
+                       : rts_flags_allowed(out.rts.flags) &&
+                             read_segments(reader, out.rts.segments, out.rts.bytes,
+                                           out.rts.flags == RtsBody::kRailKeys, out.segments);
             break;
         case Kind::kCts:
             good = reader.read(out.cts) &&
-                   read_segments(reader, out.cts.segments, out.cts.bytes, out.segments);
+                   read_segments(reader, out.cts.segments, out.cts.bytes, false, out.segments);
             break;
         case Kind::kFin:
             good = reader.read(out.fin) && out.fin.put <= 1 && reader.at_end();
@@ -237,6 +254,9 @@ bool parse(std::span<const std::byte> bytes, bool has_immediate, std::uint32_t i
             good = reader.read(out.shm_open) &&
                    ShmShape{out.shm_open.slots, out.shm_open.area_bytes}.is_possible() &&
                    reader.at_end();
+            break;
+        case Kind::kRails:
+            good = read_rails(reader, out.rails);
             break;
     }
     out.payload = reader.rest();

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <span>
 
+#include "protocol/common/endpoint_address.h"
+
 namespace heddle::protocol {
 
 enum class Kind : std::uint8_t {
@@ -42,7 +44,8 @@ enum class Kind : std::uint8_t {
     kShmOpen,   // here is a ring for messages. ShmOpenBody
     kShmBegin,  // messages from here on may lie in it. No body
     kShmWake,   // something lies in it, and the receiver sleeps. No body
-    kLast = kShmWake,
+    kRails,     // other ports of the sender, over which it may be read from. RailsBody
+    kLast = kRails,
 };
 
 struct Header {
@@ -82,6 +85,8 @@ inline constexpr std::uint64_t kTaggedStart = std::uint64_t{Header::kTagged} << 
 inline constexpr std::uint64_t kSequenceOfStart = std::uint64_t{1} << 48;
 
 inline constexpr std::size_t kMaxSegments = 8;
+// Ports that an endpoint reads from or is read over, its own among them; and the others.
+inline constexpr std::size_t kMostRails = 4, kOtherRails = kMostRails - 1;
 // Limits of the rings that a peer may offer.
 inline constexpr std::uint32_t kMostRingSlots = 1 << 16, kLeastRingSlot = 64,
                                kMostRingSlot = (1 << 20) + 256;
@@ -99,11 +104,20 @@ constexpr std::uint32_t weight_of(std::size_t payload) noexcept {
 inline constexpr std::size_t kFreeBytes = 128;
 
 // A segment of registered memory of the peer.
-struct Segment {
+struct SegmentBody {
     std::uint64_t address = 0;
     std::uint64_t bytes = 0;
     std::uint32_t key = 0;
     std::uint32_t reserved = 0;
+};
+// Behind a segment, of an RTS with kRailKeys: its keys at the other rails of the sender, in the
+// order of its RailsBody.
+struct RailKeys {
+    std::uint32_t at[kOtherRails];
+    std::uint32_t reserved;
+};
+struct Segment : SegmentBody {
+    RailKeys rail_keys{};  // with kRailKeys
 };
 
 // The place of a message that left a tuple's queue: how many sequenced messages were sent after it
@@ -116,10 +130,11 @@ struct PlaceBody {
 struct RtsBody {
     // The segments have no keys: the receiver's processor reads them (shm/process_memory.h).
     static constexpr std::uint32_t kByProcess = 1;
-    std::uint64_t operation = 0;  // the sender's: comes back in CTS and FIN
-    std::uint64_t bytes = 0;      // of the message
-    std::uint32_t segments = 0;   // that follow; their bytes add up to `bytes`. RPUT: none
-    std::uint32_t flags = 0;      // kByProcess, or 0
+    static constexpr std::uint32_t kRailKeys = 2;  // RailKeys follow each segment
+    std::uint64_t operation = 0;                   // the sender's: comes back in CTS and FIN
+    std::uint64_t bytes = 0;                       // of the message
+    std::uint32_t segments = 0;  // that follow; their bytes add up to `bytes`. RPUT: none
+    std::uint32_t flags = 0;     // kByProcess, kRailKeys, or 0
 };
 struct CtsBody {
     std::uint64_t operation = 0;  // of the sender
@@ -222,6 +237,22 @@ struct ShmOpenBody {
     std::uint32_t area_bytes = 0;
 };
 
+// An endpoint of the sender at another port: it is read from, and takes no messages.
+struct RailBody {
+    EndpointAddress name;
+    std::uint32_t speed = 0;  // as RailsBody's
+    std::uint32_t reserved = 0;
+};
+struct RailsBody {
+    std::uint32_t speed = 0;      // of the port that the message comes from, in Mb/s; not 0
+    std::uint32_t count = 0;      // of the others
+    RailBody rails[kOtherRails];  // as many of them travel
+    // Bytes that travel.
+    static constexpr std::size_t bytes(std::uint32_t count) noexcept {
+        return 2 * sizeof(std::uint32_t) + count * sizeof(RailBody);
+    }
+};
+
 // Behind a message in an eager ring (ring/eager_ring.h).
 struct RingTail {
     std::uint32_t immediate = 0;  // remote CQ data
@@ -259,6 +290,7 @@ struct Message {
         TupleDrainedBody tuple_drained;
         TupleClosedBody tuple_closed;
         ShmOpenBody shm_open;
+        RailsBody rails;
     };
     union {                              // parse() writes as many as there are
         Segment segments[kMaxSegments];  // of kRts and kCts
