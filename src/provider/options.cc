@@ -225,11 +225,11 @@ constexpr OptionDeclaration kTable[] = {
     {"rings", FI_PARAM_SIZE_T, "0", "0 to 1024",
      "Peers of an endpoint whose eager messages are written by RDMA into a ring of 128 "
      "buffers each, instead of sent to the receive buffers of all. The peers that send most "
-     "get a ring. 0: none.",
+     "get a ring. 0: none, as on processors other than x86-64.",
      [](Text text, Options& o) { return number(text, 0, 1024, o.protocol.rings.peers); }},
     {"ring_size", FI_PARAM_SIZE_T, "1024", "64 to 1048576 bytes (K and M)",
-     "The largest message that is written into a ring. Larger eager messages are sent to "
-     "the receive buffers.",
+     "The largest message that is written into a ring. Larger eager messages, and those of "
+     "more than one packet (the path MTU), are sent to the receive buffers.",
      [](Text text, Options& o) {
          return number(text, 64, 1 << 20, o.protocol.rings.message_bytes);
      }},

@@ -49,6 +49,9 @@ class CheckHardware(Case):
         self.assertEqual(kind["order"]["details"]["seen_early"], 0)
         self.assertEqual(strict["order"]["verdict"], "differs")
         self.assertGreater(strict["order"]["details"]["seen_early"], 0)
+        for found in (kind, strict):
+            self.assertEqual(found["order"]["details"]["seen_early_in_packet"], 0)
+            self.assertGreaterEqual(found["order"]["details"]["packet_bytes"], 256)
         self.assertEqual(kind["numbers"]["verdict"], "differs")
         self.assertEqual(strict["numbers"]["verdict"], "as expected")
         self.assertEqual(kind["arm-repeated"]["verdict"], "differs")

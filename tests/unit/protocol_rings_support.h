@@ -85,7 +85,7 @@ protected:
 
     FakeCore core_;
     FakeRingUser reader_;
-    Rings rings_{core_, reader_, nullptr};
+    Rings rings_{core_, reader_, nullptr, true};
     Peer &peer_ = core_.add_peer(), &other_ = core_.add_peer(), &third_ = core_.add_peer();
 };
 

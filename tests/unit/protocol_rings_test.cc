@@ -83,6 +83,15 @@ TEST_F(NoRings, AreGiven) {
     EXPECT_TRUE(core_.sent.empty());
 }
 
+// Its processor sees what a device writes in another order than that of the addresses.
+TEST_F(RingsTest, WithoutOrderThereAreNone) {
+    Rings rings(core_, reader_, nullptr, false);
+    talk(peer_);
+    EXPECT_EQ(rings.look_who_talks(true), Rings::kNever);
+    EXPECT_TRUE(core_.sent.empty());
+    EXPECT_FALSE(rings.has_ring_here(peer_));
+}
+
 TEST_F(RingsTest, WithoutMemoryThereAreNone) {
     fake_verbs::fail_registrations(ENOMEM);
     talk(peer_);

@@ -17,41 +17,60 @@
 
 namespace heddle::cli {
 
-Finding check_order(CheckedDevice& device) {
-    Finding finding;
-    LoopedQp loop(device);
-    constexpr std::uint32_t kBytes = 1 << 16;
-    constexpr std::uint64_t kRounds = 2000;
+namespace {
+
+constexpr std::uint64_t kOrderRounds = 2000;
+
+// In how many of kOrderRounds RDMA writes the end was in memory before the rest.
+std::uint64_t early_ends(CheckedDevice& device, LoopedQp& loop, std::uint32_t bytes) {
+    HEDDLE_ASSERT(bytes % 64 == 0 && bytes != 0 && bytes <= kRemote, "whole cache lines");
     const auto at = [&](std::size_t offset) {
         return std::atomic_ref(*reinterpret_cast<std::uint64_t*>(device.memory() + offset));
     };
-    std::uint64_t early = 0, rounds = 0;
-    for (std::uint64_t round = 1; round <= kRounds; ++round, ++rounds) {
-        for (std::size_t i = 0; i < kBytes; i += 8)
+    std::uint64_t early = 0;
+    for (std::size_t i = 0; i < bytes; i += 8)
+        at(kRemote + i).store(0, std::memory_order_relaxed);
+    for (std::uint64_t round = 1; round <= kOrderRounds; ++round) {
+        for (std::size_t i = 0; i < bytes; i += 8)
             at(i).store(round, std::memory_order_relaxed);
-        loop.write(0, kRemote, kBytes);
+        loop.write(0, kRemote, bytes);
         const auto end = std::chrono::steady_clock::now() + kCompletionPatience;
-        while (at(kRemote + kBytes - 8).load(std::memory_order_acquire) != round)
+        while (at(kRemote + bytes - 8).load(std::memory_order_acquire) != round)
             if (std::chrono::steady_clock::now() > end)
                 throw VerbsError("the end of an RDMA write", ETIMEDOUT);
-        for (std::size_t i = 0; i < kBytes; i += 64)
+        for (std::size_t i = 0; i < bytes; i += 64)
             if (at(kRemote + i).load(std::memory_order_relaxed) != round) {
                 ++early;
                 break;
             }
         loop.wait(loop.cq());
     }
+    return early;
+}
+
+}  // namespace
+
+Finding check_order(CheckedDevice& device) {
+    Finding finding;
+    LoopedQp loop(device);
+    constexpr std::uint32_t kBytes = 1 << 16;
+    const std::uint32_t packet = std::max(device.info.mtu, 256u);
+    const std::uint64_t early = early_ends(device, loop, kBytes);
+    const std::uint64_t early_in_packet = early_ends(device, loop, packet);
     using Query = int (*)(ibv_qp*, ibv_wr_opcode, std::uint32_t);
     const auto query = reinterpret_cast<Query>(dlsym(RTLD_DEFAULT, "ibv_query_qp_data_in_order"));
     const int promised = query != nullptr ? query(loop.qp(), IBV_WR_RDMA_WRITE, 0) : -1;
     finding.details = {
-        {"writes", rounds},
+        {"writes", kOrderRounds},
         {"bytes", kBytes},
         {"seen_early", early},
+        {"packet_bytes", packet},
+        {"seen_early_in_packet", early_in_packet},
         {"ibv_query_qp_data_in_order",
          promised < 0 ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(promised)}};
     finding.seen = "the end came first in " + std::to_string(early) + " of " +
-                   std::to_string(rounds) + " writes of 64 KiB; in order by promise: " +
+                   std::to_string(kOrderRounds) + " writes of 64 KiB, and in " +
+                   std::to_string(early_in_packet) + " of one packet; in order by promise: " +
                    (promised < 0    ? "unknown"
                     : promised != 0 ? "yes"
                                     : "no");
@@ -61,6 +80,12 @@ Finding check_order(CheckedDevice& device) {
         finding.meaning =
             "Packets are placed out of order. Eager rings carry messages of one packet only, "
             "so heddle does not depend on it.";
+    }
+    if (early_in_packet != 0) {
+        finding.answer = Answer::kDiffers;
+        finding.meaning =
+            "Even one packet is not written in order, as with a firmware that forces relaxed "
+            "ordering. Eager rings would deliver wrong bytes: keep FI_HEDDLE_RINGS=0.";
     }
     return finding;
 }

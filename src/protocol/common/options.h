@@ -41,7 +41,16 @@ struct ReuseOptions {
     unsigned speculation = 25;
 };
 
-// Peers of an endpoint whose eager messages are written to it.
+// Whether this processor sees the bytes that a device writes from the same packet in the order of
+// their addresses, so that it may look at the last ones alone. x86 does; of most others libibverbs
+// says that they do not (rdma-core libibverbs/verbs.c, ibv_query_qp_data_in_order()).
+#if defined(__x86_64__)
+inline constexpr bool kSeesWritesInOrder = true;
+#else
+inline constexpr bool kSeesWritesInOrder = false;
+#endif
+
+// Peers of an endpoint whose eager messages are written to it. None if !kSeesWritesInOrder.
 struct RingOptions {
     std::uint32_t peers = 0;
     std::size_t message_bytes = 1024;  // messages above this are sent to all's receive buffers

@@ -29,9 +29,11 @@ protected:
 
 class Rings {
 public:
-    // All are kept. Rings are registered in the protection domain.
-    Rings(CoreServices& core, RingReader& reader, ibv_pd* pd) noexcept
-        : core_(core), reader_(reader), pd_(pd) {}
+    // All are kept. Rings are registered in the protection domain. No peer is offered a ring where
+    // writes are not seen in order, as the end of a message would say nothing of the rest.
+    Rings(CoreServices& core, RingReader& reader, ibv_pd* pd,
+          bool sees_writes_in_order = kSeesWritesInOrder) noexcept
+        : core_(core), reader_(reader), pd_(pd), wants_none_(!sees_writes_in_order) {}
     Rings(const Rings&) = delete;
     Rings& operator=(const Rings&) = delete;
 
@@ -87,7 +89,7 @@ private:
     ibv_pd* const pd_;
     std::vector<OfPeer> by_peer_;  // by Peer::number; as many as were asked for
     std::vector<Peer*> writers_;   // those with a ring here
-    bool wants_none_ = false;      // the endpoint sleeps, or there is no memory for more
+    bool wants_none_;  // they are not possible, the endpoint sleeps, or there is no memory for more
 };
 
 template <class Reader>

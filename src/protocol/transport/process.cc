@@ -112,6 +112,10 @@ Process::Process(const Options& wanted)
         tell_user(options.complain, "FI_HEDDLE_ODP: " + port_name(device) +
                                         " has no on-demand paging for all operations; memory is "
                                         "pinned");
+    if (options.rings.peers != 0 && !kSeesWritesInOrder)
+        tell_user(options.complain,
+                  "FI_HEDDLE_RINGS: there are none, as this processor may see the "
+                  "end of a written message before its beginning");
 }
 
 bool Process::direct() const {
