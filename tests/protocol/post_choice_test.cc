@@ -46,6 +46,17 @@ TEST_F(PostChoice, IsWhatWasMeasured) {
     EXPECT_FALSE(direct(PostPath::kVerbs));
 }
 
+// libmlx5 then signs all entries, and the device checks them. The direct path does not sign.
+TEST_F(PostChoice, IsNotDirectWhereEntriesAreSigned) {
+    ::setenv("MLX5_QP_SIGNATURE", "1", 1);
+    Options options;
+    EXPECT_FALSE(Process(options).direct());
+    options.post = PostPath::kDirect;
+    EXPECT_THROW(Process(options).direct(), VerbsError);
+    ::unsetenv("MLX5_QP_SIGNATURE");
+    EXPECT_TRUE(Process(options).direct());
+}
+
 TEST_F(PostChoice, IsMeasuredHere) {
     const PostCosts costs = PostCosts::measure(device("").name);
     for (const PostCosts::Cost& cost : costs.costs) {

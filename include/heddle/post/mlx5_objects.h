@@ -5,12 +5,18 @@
 
 #include <infiniband/mlx5dv.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 
 #include "heddle/error.h"
 
 namespace heddle::post::detail {
+
+// Whether the device checks a signature in each entry of a QP, which libmlx5 computes and the
+// direct path does not (rdma-core providers/mlx5/verbs.c, qp_sig_enabled()).
+inline bool signs_entries() noexcept { return std::getenv("MLX5_QP_SIGNATURE") != nullptr; }
 
 // Throws VerbsError if the device is not an mlx5. `whose` names the object in the message.
 inline void init_object(mlx5dv_obj& object, std::uint64_t type, const std::string& whose) {
@@ -19,8 +25,12 @@ inline void init_object(mlx5dv_obj& object, std::uint64_t type, const std::strin
                          "it needs an mlx5 device; use the verbs path");
 }
 
-// Each returns the layout of an object, and throws VerbsError if the device is not an mlx5.
+// Each returns the layout of an object, and throws VerbsError if the device is not an mlx5. A QP's
+// entries must not be signed.
 inline mlx5dv_qp layout_of(ibv_qp* qp) {
+    if (signs_entries())
+        throw VerbsError("the direct path for QP " + std::to_string(qp->qp_num), EOPNOTSUPP,
+                         "unset MLX5_QP_SIGNATURE, or use the verbs path");
     mlx5dv_qp out{};
     mlx5dv_obj object{};
     object.qp.in = qp;

@@ -11,6 +11,7 @@
 
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
+#include "heddle/post/mlx5_objects.h"
 #include "protocol/reuse/post_costs.h"
 #include "protocol/shm/host.h"
 #include "protocol/wireup/connector_report.h"
@@ -129,7 +130,11 @@ bool Process::direct() const {
     if (options.post == PostPath::kDirect && !device.thread_domains)
         throw VerbsError("FI_HEDDLE_POST=direct on " + device.name, EOPNOTSUPP,
                          "the device has no thread domains; auto takes libibverbs there");
-    return device.mlx5 && device.thread_domains && direct_pays_;
+    const bool signs = post::detail::signs_entries();
+    if (options.post == PostPath::kDirect && signs)
+        throw VerbsError("FI_HEDDLE_POST=direct with MLX5_QP_SIGNATURE", EOPNOTSUPP,
+                         "unset that variable; auto takes libibverbs with it");
+    return device.mlx5 && device.thread_domains && direct_pays_ && !signs;
 }
 
 Connector& Process::connector(const std::shared_ptr<endpoint::SharedContext>& context) {

@@ -71,11 +71,13 @@ public:
         [[maybe_unused]] const int now = registrations_ += change;
         HEDDLE_ASSERT(now >= 0, "a registration ended twice");
     }
+    // Whether endpoints post by the direct path. Throws VerbsError if it was asked for and the
+    // device, or the environment, has none.
+    bool direct() const;
     Usage usage() const;
     memory::CacheCounts cache_counts() const;
 
 private:
-    bool direct() const;
     // libmlx5 posts to some QPs of a context, besides QPs that the direct path posts to: the former
     // need a uUAR that the driver gives to no thread's QPs.
     bool needs_own_register() const { return direct() && thread_resources.registers_shared(); }
