@@ -134,6 +134,9 @@ LocalPort local_port(ibv_context* context, std::uint8_t number) {
     port.lid = attributes.lid;
     port.lid_bits = attributes.lmc;
     port.mtu = attributes.active_mtu;
+    // Most adapters report 2^30; the kernel's rxe 2^23 (RXE_PORT_MAX_MSG_SZ).
+    if (attributes.max_msg_sz != 0)
+        port.max_message = std::min(port.max_message, attributes.max_msg_sz);
     port.service_level = chosen.service_level;
     port.traffic_class = chosen.traffic_class;
     port.flow_label = chosen.flow_label;

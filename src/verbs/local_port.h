@@ -37,6 +37,7 @@ struct LocalPort {
     std::uint16_t pkey_index = 0, pkey = 0xffff;
     bool has_gid = true, has_pkey = true;  // false: the tables have lost them since
     ibv_mtu mtu = IBV_MTU_1024;
+    std::uint32_t max_message = std::uint32_t{1} << 30;  // bytes that an operation may have
     std::uint8_t service_level = 0, traffic_class = 0;
     std::uint32_t flow_label = 0;
 };

@@ -20,6 +20,8 @@ static int query_in_that_state(struct ibv_context* context, uint8_t number,
         port->state = (enum ibv_port_state)atoi(state);
         port->phys_state = (uint8_t)atoi(physical);
     }
+    const char* longest = getenv("PORT_MAX_MESSAGE");
+    if (error == 0 && longest) port->max_msg_sz = (uint32_t)atoi(longest);
     return error;
 }
 

@@ -68,6 +68,7 @@ Channel::Channel(std::unique_ptr<endpoint::ThreadResources> resources, const Opt
     HEDDLE_ASSERT(options.send_depth != 0 && options.receive_buffers != 0,
                   "the options have a least value");
     HEDDLE_ASSERT(send_entries_ > kReservedEntries, "find_room() can give some of them away");
+    limits_.max_message = resources_->shared->port.max_message;
     drain_.argument = this;
     drain_.ask = [](void* channel) { static_cast<Channel*>(channel)->note_change(); };
     wait_set_.watch(objects_.events()->fd);

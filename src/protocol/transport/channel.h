@@ -122,7 +122,7 @@ private:
 struct SendLimits {
     std::size_t max_inline = 0;  // once there is a connection; whole, the header with it
     std::size_t inline_end = 0;  // of the payload; see fits_inline()
-    std::size_t max_message = std::size_t{1} << 30;
+    std::size_t max_message = std::size_t{1} << 30;  // or less, if the port says so
 
     // Can a message of so many bytes go inline, with all that is around it? FI_HEDDLE_INLINE_SIZE
     // wants it, and the device has that much room. There must be a connection.
