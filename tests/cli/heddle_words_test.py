@@ -5,9 +5,10 @@ device."""
 import json
 import os
 import re
+import shutil
 import unittest
 
-from harness import BUILD_DIR, Case, main
+from harness import BUILD_DIR, Case, main, preload
 
 HEDDLE = os.path.join(BUILD_DIR, "bin", "heddle")
 HAS_RDMA = os.path.exists("/sys/class/infiniband_verbs")
@@ -103,6 +104,20 @@ class Words(Case):
             self.assertNotIn("Function not implemented", said)
         shown = self.heddle("info", "--json", status=1).stdout
         self.assertEqual(json.loads(shown), {"devices": []})
+
+    @unittest.skipUnless(shutil.which("fi_info"), "fi_info is not installed")
+    def test_other_transports_are_refused_by_name(self):
+        """The kernel's siw, and adapters of iWARP: no message would leave them."""
+        environment = {"LD_PRELOAD": preload("libport_state.so"), "FI_LOG_LEVEL": "warn",
+                       "FI_PROVIDER_PATH": os.path.join(BUILD_DIR, "lib")}
+        for transport, offers in (("0", True), ("1", False)):  # IBV_TRANSPORT_IB, IBV_TRANSPORT_IWARP
+            environment["DEVICE_TRANSPORT"] = transport
+            result = self.softhca("run", "--", "fi_info", "-p", "heddle", env=environment)
+            self.assertEqual("provider: heddle" in result.stdout, offers, result.stdout + result.stderr)
+            refused = "mlx5_0: its transport is neither InfiniBand nor RoCE" in result.stderr
+            self.assertEqual(refused, not offers, result.stderr)
+        shown = self.softhca("run", "--", HEDDLE, "info", env=environment)
+        self.assert_run(shown, 0, out="iWARP")
 
     def test_a_device_of_another_name_is_no_missing_device(self):
         result = self.softhca("run", "--", HEDDLE, "info")

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Preloaded: each port has the state PORT_STATE and the physical state PORT_PHYSICAL_STATE (IBTA
 // 14.2.5.6), two numbers in the environment. softhca has no subnet manager whose work could be
-// undone.
+// undone. An operation has at most PORT_MAX_MESSAGE bytes. The devices have the transport
+// DEVICE_TRANSPORT (enum ibv_transport_type).
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <infiniband/verbs.h>
@@ -29,6 +30,8 @@ struct ibv_context* ibv_open_device(struct ibv_device* device) {
     struct ibv_context* (*open_device)(struct ibv_device*) =
         (struct ibv_context * (*)(struct ibv_device*)) dlsym(RTLD_NEXT, "ibv_open_device");
     struct ibv_context* context = open_device ? open_device(device) : NULL;
+    const char* transport = getenv("DEVICE_TRANSPORT");
+    if (transport) device->transport_type = (enum ibv_transport_type)atoi(transport);
     struct verbs_context* extended = context ? verbs_get_ctx(context) : NULL;
     if (extended && extended->query_port) {
         query_port = extended->query_port;
