@@ -63,7 +63,9 @@ endforeach()
 
 # libmlx5's variables, which users may have set: messages by the direct path, and a reader that sleeps.
 foreach(variable IN ITEMS MLX5_SHUT_UP_BF=1 MLX5_SINGLE_THREADED=1 MLX5_CQE_SIZE=128
-        MLX5_SCATTER_TO_CQE=0 MLX5_POST_SEND_PREFER_BF=0 MLX5_TOTAL_UUARS=8)
+        MLX5_SCATTER_TO_CQE=0 MLX5_POST_SEND_PREFER_BF=0 MLX5_TOTAL_UUARS=8 MLX5_STALL_CQ_POLL=1
+        MLX5_FREEZE_ON_ERROR_CQE=1 MLX_QP_ALLOC_TYPE=PREFER_HUGE MLX_CQ_ALLOC_TYPE=PREFER_HUGE
+        MLX_SRQ_ALLOC_TYPE=PREFER_CONTIG)
     string(REGEX REPLACE "=.*" "" name ${variable})
     on_device(fi.device.${name} kind Transfers.TaggedMessages:SleepingReaders.WokenByAMessage
         ENVIRONMENT FI_HEDDLE_POST=direct ${variable})
