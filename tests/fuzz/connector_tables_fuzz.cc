@@ -86,7 +86,7 @@ public:
         : input_(input), targets_(self(), own_, options()), requests_(self(), own_, options()) {}
     ~Tables() {
         std::vector<ConnectorRequests::Ended> ended;
-        requests_.stop_all(ended);
+        requests_.stop_all(now_, ended);
         take(ended);
         for (Asked& asked : asked_) {
             if (!asked.ended && !asked.stopped) fail("a request never ends");
@@ -247,7 +247,7 @@ private:
                 reply.qpn = 2 + input_.below(4);
                 reply.mtu = static_cast<std::uint8_t>(1 + input_.below(5));
                 reply.reads = static_cast<std::uint8_t>(1 + input_.below(20));
-                requests_.answered(reply, ended);
+                requests_.answered(reply, now_, ended);
                 break;
             }
             case 10: {

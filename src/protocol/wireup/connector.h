@@ -6,7 +6,8 @@
 // endpoint in the remote context; else an RC QP to one endpoint) to one that the peer's connector
 // makes when it is asked (an XRC target QP, or an RC QP that receives from the endpoint's SRQ).
 // Both sides may so start at once, and no attempt is broken off. Two datagrams: REQUEST, REPLY;
-// a request is repeated until it is answered, and answered again when it is repeated.
+// a request is repeated until it is answered, and answered again when it is repeated. Few requests
+// of a process are on their way at once; connector_requests.h says which.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -76,9 +77,12 @@ struct LocalEndpoint {
 class Connector final : public TargetQueuePairs {
 public:
     struct Options {
-        unsigned first_repeat_ms = 50;  // then twice as long each time, up to 1 s
-        unsigned give_up_ms = 30'000;   // then the connection fails with ETIMEDOUT
-        unsigned receives = 512;        // datagrams that may wait for the thread
+        // The least pause before the first repeat, and then twice as long each time, up to 1 s. A
+        // pause is up to twice its least.
+        unsigned first_repeat_ms = 50;
+        unsigned give_up_ms = 30'000;  // then the connection fails with ETIMEDOUT
+        unsigned receives = 512;       // datagrams that may wait for the thread
+        unsigned most_asked = 64;      // requests that are on their way; more wait for their turn
         // Target QPs: of all peers together, and of one peer process. A peer that asks for one more
         // is refused with ENOBUFS.
         std::size_t most_targets = 65'536, most_targets_of_peer = 16'384;
@@ -96,6 +100,7 @@ public:
         std::uint64_t host = 0;
         // For tests: each datagram is dropped, or sent twice, with this probability.
         double drop = 0, repeat = 0;
+        // Decides that. With the process's nonce it also decides pauses and the order of requests.
         std::uint64_t seed = 1;
     };
     // Starts the thread. The context is used for the UD QP, which is at that port. Throws
@@ -140,6 +145,7 @@ public:
     struct Counts {
         std::uint64_t requests_sent = 0, requests_received = 0, replies_sent = 0, repeated = 0,
                       targets = 0, refused = 0, malformed = 0;
+        std::uint64_t unsent = 0;  // datagrams that found no slot or no path
     };
     Counts counts() const;
 

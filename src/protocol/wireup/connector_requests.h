@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The side that asks: requests on their way, when each is due to be sent again, and what its QP
 // becomes when it is answered. One thread at a time; nothing here sends.
+//
+// A program that talks to all peers at once must not make all of them lose datagrams. So a request
+// is sent only while it has one of Options::most_asked turns. The others wait, and the next one is
+// drawn by lot, so that the processes of a job do not all ask the same peers first. A request
+// whose peer does not reply gives its turn up if others wait. It gets another one when all others
+// have had theirs, so that peers which are gone do not keep this process from the rest.
 #pragma once
 
 #include <infiniband/verbs.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -50,36 +57,58 @@ public:
     // answers a BYE.
     void abandon(const ConnectionRequest& request, Clock::time_point now);
     // A reply nobody waits for is answered by a BYE: its target would be there for ever.
-    std::optional<Outgoing> answered(const Datagram& reply, std::vector<Ended>& ended);
+    std::optional<Outgoing> answered(const Datagram& reply, Clock::time_point now,
+                                     std::vector<Ended>& ended);
     // What is due. Those that had no answer for too long have failed.
     std::vector<Outgoing> due(Clock::time_point now, std::vector<Ended>& ended);
     std::optional<Clock::time_point> next() const;
+    // How many requests have a turn.
+    std::size_t turns() const noexcept { return turns_; }
     // All that wait fail; the BYEs of all.
-    std::vector<Outgoing> stop_all(std::vector<Ended>& ended);
+    std::vector<Outgoing> stop_all(Clock::time_point now, std::vector<Ended>& ended);
 
 private:
+    using Timers = std::multimap<Clock::time_point, std::uint64_t>;
     struct Asked {
         ConnectionRequest* request = nullptr;  // never looked into once it is connected
         Datagram datagram;
-        bool connected = false;
+        // kAbandoned: by its owner, and `request` is nullptr.
+        enum State : std::uint8_t { kWaits, kHasTurn, kConnected, kAbandoned } state = kWaits;
         unsigned times_sent = 0;
-        bool abandoned = false;  // by its owner: `request` is nullptr
+        unsigned tries = 0;     // so often may it be sent before it gives its turn up
+        std::size_t place = 0;  // in its queue(), for kWaits
         Clock::time_point started, give_up;
         std::chrono::milliseconds pause{};
-        std::multimap<Clock::time_point, std::uint64_t>::iterator timer;
+        Timers::iterator timer;  // or end()
     };
     using Table = std::unordered_map<std::uint64_t, Asked>;
     Outgoing bye(const Asked& asked) const;
+    void set_timer(Asked& asked, Clock::time_point at);
+    void stop_timer(Asked& asked) noexcept;
+    std::vector<std::uint64_t>& queue(const Asked& asked) noexcept {
+        return asked.times_sent == 0 ? waiting_ : waiting_again_;
+    }
+    bool somebody_waits() const noexcept { return !waiting_.empty() || !waiting_again_.empty(); }
+    void wait_for_turn(Asked& asked);
+    void leave_turns(Asked& asked) noexcept;
+    void give_turns();
+    Outgoing send(Asked& asked, Clock::time_point now);
     int take_up(const Asked& asked, const Datagram& reply) const noexcept;
-    static void end(const Asked& asked, int error, std::vector<Ended>& ended);
+    static void end(const Asked& asked, int error, Clock::time_point now,
+                    std::vector<Ended>& ended);
 
     const EndpointAddress self_;
     const verbs::ConnectionAttributes& own_;  // the owner changes it when the port changes
     const std::chrono::milliseconds first_pause_, patience_;
+    const std::size_t most_turns_;
     std::random_device random_;  // what a name does not tell: a BYE has to have the number
+    std::mt19937_64 lots_;       // which turn is next, and how long a pause is
     Table asked_;
     std::unordered_map<const ConnectionRequest*, std::uint64_t> ids_;
-    std::multimap<Clock::time_point, std::uint64_t> timers_;
+    Timers timers_;
+    // Those without a turn: that have had none yet, and others. The order means nothing.
+    std::vector<std::uint64_t> waiting_, waiting_again_;
+    std::size_t turns_ = 0;
 };
 
 }  // namespace heddle::protocol

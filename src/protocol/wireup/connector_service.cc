@@ -190,7 +190,9 @@ void Connector::Service::connect(ConnectionRequest& request) {
 void Connector::Service::stop(const ConnectionRequest& request) {
     auto lock = enter();
     if (const auto bye = requests_.stop(request)) send(*bye);
-    if (std::this_thread::get_id() == thread_.get_id()) return;  // it is being told
+    const auto next = requests_.next();
+    if (next && *next <= ConnectorRequests::Clock::now()) wake_up_.signal();  // the turn of another
+    if (std::this_thread::get_id() == thread_.get_id()) return;               // it is being told
     // The owner that is about to be called must not be gone before that.
     callback_ended_.wait(lock, [&] {
         return std::none_of(ended_.begin(), ended_.end(),
@@ -222,7 +224,7 @@ void Connector::Service::send(const Datagram& datagram, const EndpointAddress& t
     const bool twice = options_.repeat > 0 && chance(luck_) < options_.repeat;
     if (lose) return;
     // One that finds no slot is as good as lost, and comes again as those do.
-    port_.send(datagram, to);
+    if (!port_.send(datagram, to)) ++counts_.unsent;
     if (twice) port_.send(datagram, to);
 }
 
@@ -246,7 +248,9 @@ void Connector::Service::arrived(const ConnectorPort::Arrival& arrival) {
             return;
         }
         case DatagramKind::kReply:
-            if (const auto bye = requests_.answered(*datagram, ended_)) send(*bye);
+            if (const auto bye =
+                    requests_.answered(*datagram, ConnectorRequests::Clock::now(), ended_))
+                send(*bye);
             return;
         case DatagramKind::kBye:
             targets_.bye(*datagram, ConnectorTargets::Clock::now());
@@ -331,7 +335,7 @@ void Connector::Service::run() noexcept {
             let_in();
         lock.lock();
     }
-    for (const auto& out : requests_.stop_all(ended_)) {
+    for (const auto& out : requests_.stop_all(ConnectorRequests::Clock::now(), ended_)) {
         send(out);
         port_.drain(kFarewell);
     }
