@@ -29,8 +29,8 @@ std::uint32_t megabits(const DeviceInfo& port) noexcept {
 Options rail_options(const Options& own, const DeviceInfo& own_port, const std::string& rail) {
     Options options = own;
     options.device = rail;
-    options.beside = port_name(own_port);
-    options.rails.clear();
+    options.rails = {};
+    options.rails.beside = port_name(own_port);
     options.rendezvous = Rendezvous::kGet;
     options.tuples.queues = 0;
     options.rings.peers = 0;
@@ -84,7 +84,7 @@ struct Rails::Rail {
 
 Rails::Rails(CoreServices& core, const Domain& own, WaitSet& sleeps_on)
     : core_(core), speed_(megabits(own.device())) {
-    for (const std::string& port : core.options.rails) {
+    for (const std::string& port : core.options.rails.ports) {
         if (rails_.size() == kOtherRails) break;
         try {
             auto rail = std::make_unique<Rail>(core.options, own.device(), port);
@@ -154,7 +154,7 @@ void Rails::add_routes(PeerRails& its, const RailsBody& body) {
 
 std::unique_ptr<RailMemory> Rails::register_memory(const Peer& peer, std::span<const iovec> memory,
                                                    std::size_t bytes) {
-    if (bytes < core_.options.rail_bytes || of(peer).routes.empty()) return nullptr;
+    if (bytes < core_.options.rails.bytes || of(peer).routes.empty()) return nullptr;
     auto registered = std::make_unique<RailMemory>();
     for (std::size_t rail = 0; rail < rails_.size(); ++rail)
         if (!registered->at[rail].use(rails_[rail]->domain->body(), memory.data(), memory.size(),
@@ -167,7 +167,7 @@ std::size_t Rails::read(const Peer& peer, const StripedMemory& memory, std::size
                         StripeOwner& owner, Stripes& stripes) {
     stripes = {};
     PeerRails& its = of(peer);
-    if (bytes < core_.options.rail_bytes || its.routes.empty()) return bytes;
+    if (bytes < core_.options.rails.bytes || its.routes.empty()) return bytes;
     look_at(its);
     std::uint64_t speed = its.speed;
     for (const Route& route : its.routes)
@@ -185,9 +185,9 @@ std::size_t Rails::read(const Peer& peer, const StripedMemory& memory, std::size
         stripe.range = {left - share, share};
         if (!post(route, memory, stripe)) continue;
         left -= share;
-        core_.counts.stripe_bytes += share;
+        core_.counts.stripes.bytes += share;
     }
-    if (left != bytes) ++core_.counts.striped;
+    if (left != bytes) ++core_.counts.stripes.messages;
     return left;
 }
 
@@ -240,7 +240,7 @@ void Rails::take_ended(Rail& rail) {
         --rail.under_way;
         --under_way_;
         auto& stripe = *static_cast<Stripe*>(entry.context);
-        if (entry.error != 0) ++core_.counts.stripes_again;
+        if (entry.error != 0) ++core_.counts.stripes.again;
         stripe.owner->on_stripe(stripe, entry.error);
     }
 }

@@ -24,9 +24,9 @@ namespace heddle::protocol {
 
 class Rails final : public StripeReader {
 public:
-    // The ports of core.options.rails; one that cannot be used is left out, and the user told.
-    // `own`: the domain of the endpoint. `sleeps_on` is readable whenever a rail has something.
-    // Throws VerbsError. References are kept.
+    // The ports of core.options.rails.ports; one that cannot be used is left out, and the user
+    // told. `own`: the domain of the endpoint. `sleeps_on` is readable whenever a rail has
+    // something. Throws VerbsError. References are kept.
     Rails(CoreServices& core, const Domain& own, WaitSet& sleeps_on);
     ~Rails();
     Rails(const Rails&) = delete;

@@ -50,7 +50,7 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
     channel->users().attach(name.endpoint, *this);
     channel->use(connector);
     connector.add(local);
-    if (options.rails.empty()) return;
+    if (options.rails.ports.empty()) return;
     rails = std::make_unique<Rails>(*this, *domain, channel->wait_set());
     rendezvous_.set_stripes(*rails);
 }

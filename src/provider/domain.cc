@@ -84,8 +84,8 @@ protocol::Options options_for(const char* device) {
     if (device != nullptr) chosen.device = device;
     if (options().rails > 1) {
         const DeviceInfo own = heddle::device(chosen.device);
-        chosen.rails = rails_beside(own, usable_ports(), options().rails - 1);
-        if (chosen.rails.empty())
+        chosen.rails.ports = rails_beside(own, usable_ports(), options().rails - 1);
+        if (chosen.rails.ports.empty())
             log(FI_LOG_WARN, "FI_HEDDLE_RAILS: there is no port beside %s", port_name(own).c_str());
     }
     chosen.complain = [](const char* line) { complain("%s", line); };

@@ -93,7 +93,7 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) { return number(text, 1, protocol::kMostRails, o.rails); }},
     {"rail_size", FI_PARAM_SIZE_T, "131072", "65536 to 1073741824 bytes (K, M and G)",
      "Messages of at least this size are read over all rails (FI_HEDDLE_RAILS).",
-     [](Text text, Options& o) { return number(text, 64 << 10, 1 << 30, o.protocol.rail_bytes); }},
+     [](Text text, Options& o) { return number(text, 64 << 10, 1 << 30, o.protocol.rails.bytes); }},
     {"endpoints", FI_PARAM_STRING, "auto",
      "auto, mpi-everywhere, 2xdynamic, dynamic, shared-dynamic, static, mpi+threads",
      "How much of the device the endpoints of a process share (docs/concepts/endpoints.md). auto: "
@@ -273,12 +273,12 @@ constexpr OptionDeclaration kTable[] = {
      "buffers and in memory of the program whose operations end with a completion. Memory that the "
      "program registers (fi_mr_reg) and that peers write to is never relaxed, as it may be polled. "
      "Kernels and adapters without it ignore this.",
-     [](Text text, Options& o) { return truth(text, o.protocol.relaxed_ordering); }},
+     [](Text text, Options& o) { return truth(text, o.protocol.registration.relaxed_ordering); }},
     {"odp", FI_PARAM_BOOL, "no", "yes, no",
      "Register memory of the program without pinning it (on-demand paging): `ulimit -l` does not "
      "apply to it, and the device waits for pages that it finds missing. A device that cannot do "
      "so pins as ever, and the provider says so. The provider's own buffers stay pinned.",
-     [](Text text, Options& o) { return truth(text, o.protocol.on_demand_paging); }},
+     [](Text text, Options& o) { return truth(text, o.protocol.registration.on_demand_paging); }},
     {"gid_index", FI_PARAM_STRING, "auto", "auto, or 0 to 255",
      "Which entry of the port's GID table is used on Ethernet (`ibv_devinfo -v` shows the "
      "table). auto: RoCE v2 before v1, then IPv4, then a routable IPv6 address, then a "

@@ -76,9 +76,9 @@ void add(Sum& sum, const protocol::RdmEndpoint& endpoint) {
     to.from_shm += more.from_shm;
     to.shm_peers += more.shm_peers;
     to.read_by_process += more.read_by_process;
-    to.striped += more.striped;
-    to.stripe_bytes += more.stripe_bytes;
-    to.stripes_again += more.stripes_again;
+    to.stripes.messages += more.stripes.messages;
+    to.stripes.bytes += more.stripes.bytes;
+    to.stripes.again += more.stripes.again;
     for (std::size_t i = 0; i < EndpointCounts::kSizes; ++i) {
         to.copied_by_size[i] += more.copied_by_size[i];
         to.gathered_by_size[i] += more.gathered_by_size[i];
@@ -159,9 +159,9 @@ std::string written(const Sum& sum, const Domain& domain, bool json, When when) 
         {"from_shm", c.from_shm},
         {"shm_peers", c.shm_peers},
         {"read_by_process", c.read_by_process},
-        {"striped", c.striped},
-        {"stripe_bytes", c.stripe_bytes},
-        {"stripes_again", c.stripes_again},
+        {"striped", c.stripes.messages},
+        {"stripe_bytes", c.stripes.bytes},
+        {"stripes_again", c.stripes.again},
         {"unexpected", c.unexpected},
         {"unexpected_bytes_peak", c.unexpected_bytes_peak},
         {"rma", c.rma},

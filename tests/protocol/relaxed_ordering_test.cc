@@ -114,7 +114,7 @@ TEST_P(RelaxedOrdering, IsNotAskedForWhereTheProgramMayPoll) {
 }
 
 TEST_P(RelaxedOrdering, IsAnOption) {
-    options.relaxed_ordering = false;
+    options.registration.relaxed_ordering = false;
     End writer(options), reader(options);
     ASSERT_NO_FATAL_FAILURE(talk(writer, reader));
     writer.domain->register_memory(in.data(), in.size(), FI_SEND);

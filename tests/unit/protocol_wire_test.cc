@@ -12,76 +12,11 @@
 
 #include <gtest/gtest.h>
 
-namespace heddle::protocol {
+#include "tests/unit/protocol_wire_bytes.h"
+
+namespace heddle::protocol::test {
 namespace {
 
-constexpr std::uint64_t kMost = ~std::uint64_t{0};
-
-// Concatenates bytes.
-class Bytes {
-public:
-    explicit Bytes(Kind kind, unsigned flags = 0) {
-        Header header;
-        header.kind = kind;
-        header.flags = static_cast<std::uint8_t>(flags);
-        header.source = 3;
-        header.destination = 4;
-        header.sequence = 0xfffe;
-        header.tag = 0x0123456789abcdef;
-        add(header);
-    }
-    template <class T>
-    Bytes& add(const T& value) {
-        const std::size_t at = bytes_.size();
-        bytes_.resize(at + sizeof value);
-        std::memcpy(bytes_.data() + at, &value, sizeof value);
-        return *this;
-    }
-    Bytes& fill(std::size_t count) {
-        bytes_.resize(bytes_.size() + count, std::byte{0xab});
-        return *this;
-    }
-    std::size_t size() const { return bytes_.size(); }
-
-    // In memory of exactly that size, at every alignment: a sanitizer finds a read beyond the end.
-    bool parses(Message& out, bool has_immediate = false, std::size_t size = kMost) const {
-        if (size == kMost) size = bytes_.size();
-        bool good = false;
-        for (std::size_t shift = 0; shift < 8; ++shift) {
-            copy_ = std::make_unique<std::byte[]>(shift + size);
-            std::memcpy(copy_.get() + shift, bytes_.data(), size);
-            const bool now = parse({copy_.get() + shift, size}, has_immediate, 0xfedcba98, out);
-            EXPECT_TRUE(shift == 0 || now == good) << "at another address";
-            good = now;
-        }
-        return good;
-    }
-    bool parses(bool has_immediate = false) const {
-        Message out;
-        return parses(out, has_immediate);
-    }
-    // No shorter or longer bytes are a message.
-    void expect_exact() const {
-        Message out;
-        EXPECT_TRUE(parses(out));
-        for (std::size_t size = 0; size < bytes_.size(); ++size)
-            EXPECT_FALSE(parses(out, false, size)) << size << " bytes";
-        EXPECT_FALSE(Bytes(*this, 1).parses());
-    }
-
-private:
-    Bytes(const Bytes& other, std::size_t more) : bytes_(other.bytes_) { fill(more); }
-    std::vector<std::byte> bytes_;
-    mutable std::unique_ptr<std::byte[]> copy_;  // of the last parse: payloads point into it
-};
-
-RtsBody rts(std::uint64_t bytes, std::uint32_t segments) {
-    RtsBody body;
-    body.operation = 77;
-    body.bytes = bytes;
-    body.segments = segments;
-    return body;
-}
 CtsBody cts(std::uint64_t bytes, std::uint32_t segments) {
     CtsBody body;
     body.operation = 77;
@@ -89,13 +24,6 @@ CtsBody cts(std::uint64_t bytes, std::uint32_t segments) {
     body.bytes = bytes;
     body.segments = segments;
     return body;
-}
-SegmentBody segment(std::uint64_t address, std::uint64_t bytes) {
-    SegmentBody it;
-    it.address = address;
-    it.bytes = bytes;
-    it.key = 5;
-    return it;
 }
 AtomicBody atomic(unsigned datatype, unsigned op, unsigned flags, std::uint32_t count) {
     AtomicBody body;
@@ -150,8 +78,8 @@ TEST(Wire, FragmentsLieWithinTheirMessage) {
     EXPECT_FALSE(parses(100, 100, 1));
     EXPECT_FALSE(parses(100, 50, 0));
     EXPECT_FALSE(parses(0, 0, 0));
-    EXPECT_FALSE(parses(100, kMost - 10, 20)) << "the end wraps around";
-    EXPECT_TRUE(parses(kMost, kMost - 1, 1));
+    EXPECT_FALSE(parses(100, kMost64 - 10, 20)) << "the end wraps around";
+    EXPECT_TRUE(parses(kMost64, kMost64 - 1, 1));
     Message out;
     const Bytes whole = std::move(Bytes(Kind::kFragment).add(FragmentBody{8, 0}));
     for (std::size_t size = 0; size <= sizeof(Header) + sizeof(FragmentBody); ++size)
@@ -247,16 +175,16 @@ void check_segments(MakeBytes make) {
     good(100, {segment(0x1000, 60), segment(0, 0), segment(0x2000, 40)});
     good(36, {segment(0, 1), segment(0, 2), segment(0, 3), segment(0, 4), segment(0, 5),
               segment(0, 6), segment(0, 7), segment(0, 8)});
-    good(kMost, {segment(0, kMost)});
+    good(kMost64, {segment(0, kMost64)});
     bad(1, {});
     bad(9, Segments(9, segment(0, 1)));
     bad(99, {segment(0x1000, 100)});
     bad(101, {segment(0x1000, 100)});
     bad(100, {segment(0x1000, 100), segment(0x2000, 1)});
-    bad(0, {segment(0, kMost), segment(0, 1)});      // the sum wraps around to it
-    bad(6, {segment(0, kMost - 1), segment(0, 8)});  // likewise
-    bad(100, {segment(kMost - 98, 100)});            // an address does
-    good(100, {segment(kMost - 100, 100)});
+    bad(0, {segment(0, kMost64), segment(0, 1)});      // the sum wraps around to it
+    bad(6, {segment(0, kMost64 - 1), segment(0, 8)});  // likewise
+    bad(100, {segment(kMost64 - 98, 100)});            // an address does
+    good(100, {segment(kMost64 - 100, 100)});
     // Counts that differ from what follows.
     EXPECT_FALSE(make(100, 0, {segment(0, 100)}).parses());
     EXPECT_FALSE(make(100, 2, {segment(0, 100)}).parses());
@@ -285,62 +213,8 @@ TEST(Wire, SegmentsOfRts) {
     EXPECT_TRUE(out.payload.empty());
 }
 
-TEST(Wire, KeysAtOtherRails) {
-    RtsBody body = rts(30, 2);
-    body.flags = RtsBody::kRailKeys;
-    const RailKeys first{{1, 2, 3}, 0}, second{{4, 5, 6}, 0};
-    const Bytes two = std::move(Bytes(Kind::kRts)
-                                    .add(body)
-                                    .add(segment(0x1000, 10))
-                                    .add(first)
-                                    .add(segment(0x2000, 20))
-                                    .add(second));
-    two.expect_exact();
-    Message out;
-    ASSERT_TRUE(two.parses(out));
-    EXPECT_EQ(out.segments[1].address, 0x2000u);
-    EXPECT_EQ(out.segments[0].rail_keys.at[2], 3u);
-    EXPECT_EQ(out.segments[1].rail_keys.at[0], 4u);
-    for (const std::uint32_t flags : {RtsBody::kRailKeys | RtsBody::kByProcess, 4u}) {
-        body.flags = flags;
-        EXPECT_FALSE(std::move(Bytes(Kind::kRts).add(body).add(segment(0, 30))).parses());
-    }
-    body = rts(0, 0);
-    body.flags = RtsBody::kRailKeys;
-    EXPECT_FALSE(std::move(Bytes(Kind::kRts, Header::kPut).add(body)).parses());
-}
-
-TEST(Wire, Rails) {
-    const auto make = [](std::uint32_t speed, std::uint32_t count, std::size_t rails,
-                         const RailBody& rail) {
-        Bytes it(Kind::kRails);
-        it.add(speed).add(count);
-        for (std::size_t i = 0; i < rails; ++i)
-            it.add(rail);
-        return it;
-    };
-    RailBody rail;
-    rail.speed = 100'000;
-    rail.name.srqn = 9;
-    for (std::uint32_t count = 0; count <= kOtherRails; ++count)
-        make(200'000, count, count, rail).expect_exact();
-    Message out;
-    ASSERT_TRUE(make(200'000, 2, 2, rail).parses(out));
-    EXPECT_EQ(out.rails.speed, 200'000u);
-    EXPECT_EQ(out.rails.count, 2u);
-    EXPECT_EQ(out.rails.rails[1].name.srqn, 9u);
-    EXPECT_FALSE(make(200'000, kOtherRails + 1, kOtherRails + 1, rail).parses());
-    EXPECT_FALSE(make(200'000, 2, 1, rail).parses());
-    EXPECT_FALSE(make(0, 1, 1, rail).parses()) << "no speed";
-    RailBody slow = rail, old = rail;
-    slow.speed = 0;
-    EXPECT_FALSE(make(200'000, 1, 1, slow).parses());
-    --old.name.version;
-    EXPECT_FALSE(make(200'000, 1, 1, old).parses());
-}
-
 TEST(Wire, RtsOfRput) {
-    std::move(Bytes(Kind::kRts, Header::kPut).add(rts(kMost, 0))).expect_exact();
+    std::move(Bytes(Kind::kRts, Header::kPut).add(rts(kMost64, 0))).expect_exact();
     std::move(Bytes(Kind::kRts, Header::kPut).add(rts(0, 0))).expect_exact();
     EXPECT_FALSE(
         std::move(Bytes(Kind::kRts, Header::kPut).add(rts(8, 1)).add(segment(0, 8))).parses());
@@ -375,12 +249,12 @@ TEST(Wire, FinAndCredit) {
     EXPECT_FALSE(std::move(Bytes(Kind::kFin).add(fin)).parses());
 
     CreditBody credit;
-    credit.bytes = kMost;
+    credit.bytes = kMost64;
     const Bytes bytes = std::move(Bytes(Kind::kCredit).add(credit));
     bytes.expect_exact();
     Message out;
     ASSERT_TRUE(bytes.parses(out));
-    EXPECT_EQ(out.credit.bytes, kMost);
+    EXPECT_EQ(out.credit.bytes, kMost64);
 }
 
 TEST(Wire, Atomic) {
@@ -409,9 +283,9 @@ TEST(Wire, Atomic) {
     // 2^32 + 8 bytes would be 8 in 32 bits
     EXPECT_FALSE(with(atomic(FI_INT64, FI_SUM, 0, 0x20000001), 8).parses());
     AtomicBody body = atomic(FI_INT64, FI_SUM, 0, 2);
-    body.address = kMost - 15;
+    body.address = kMost64 - 15;
     EXPECT_FALSE(with(body, 16).parses()) << "the target wraps around";
-    body.address = kMost - 16;
+    body.address = kMost64 - 16;
     EXPECT_TRUE(with(body, 16).parses());
 
     Message out;
@@ -436,7 +310,7 @@ TEST(Wire, AtomicReply) {
 
 TEST(Wire, PlaceOfARts) {
     PlaceBody place;
-    place.behind = kMost;
+    place.behind = kMost64;
     place.order = 5;
     std::move(Bytes(Kind::kRts, Header::kLater).add(place).add(rts(0, 0))).expect_exact();
     const std::uint64_t data = 99;
@@ -447,7 +321,7 @@ TEST(Wire, PlaceOfARts) {
     Message out;
     ASSERT_TRUE(bytes.parses(out));
     EXPECT_EQ(out.data, 99u);
-    EXPECT_EQ(out.place.behind, kMost);
+    EXPECT_EQ(out.place.behind, kMost64);
     EXPECT_EQ(out.place.order, 5u);
     EXPECT_EQ(out.rts.bytes, 8u);
     ASSERT_TRUE(std::move(Bytes(Kind::kRts).add(rts(0, 0))).parses(out));
@@ -457,7 +331,7 @@ TEST(Wire, PlaceOfARts) {
 TEST(Wire, TupleOpen) {
     TupleOpenBody open;
     const auto parses = [&] { return std::move(Bytes(Kind::kTupleOpen).add(open)).parses(); };
-    open.sender = open.mask = open.data = kMost;
+    open.sender = open.mask = open.data = kMost64;
     open.credits_key = ~0u;
     open.flags = TupleOpenBody::kHasData;
     open.credits = 0x1000;
@@ -468,7 +342,7 @@ TEST(Wire, TupleOpen) {
     EXPECT_TRUE(parses());
     open.credits = 0x1004;
     EXPECT_FALSE(parses()) << "half of a credit";
-    open.credits = kMost - 7;
+    open.credits = kMost64 - 7;
     EXPECT_FALSE(parses()) << "it wraps around";
     open.credits = 0 - std::uint64_t{kTupleDepth} * 8 - 8;
     EXPECT_TRUE(parses());
@@ -476,27 +350,27 @@ TEST(Wire, TupleOpen) {
 
 TEST(Wire, OfTuples) {
     TupleAnswerBody answer;
-    answer.tuple = answer.receiver = answer.mask = kMost;
+    answer.tuple = answer.receiver = answer.mask = kMost64;
     answer.srqn = 0xffffff;
     answer.declined = ~0u;
     std::move(Bytes(Kind::kTupleAnswer).add(answer)).expect_exact();
     answer.srqn = 0x1000000;
     EXPECT_FALSE(std::move(Bytes(Kind::kTupleAnswer).add(answer)).parses());
     TupleDrainedBody drained;
-    drained.tuple = kMost;
+    drained.tuple = kMost64;
     drained.delivered = ~0u;
     drained.qpn = 0xffffff;
     std::move(Bytes(Kind::kTupleDrained).add(drained)).expect_exact();
     drained.qpn = 0x1000000;
     EXPECT_FALSE(std::move(Bytes(Kind::kTupleDrained).add(drained)).parses());
-    std::move(Bytes(Kind::kTupleBegin).add(TupleBeginBody{kMost})).expect_exact();
-    std::move(Bytes(Kind::kTupleEnd).add(TupleBeginBody{kMost})).expect_exact();
-    std::move(Bytes(Kind::kTupleRevoke).add(TupleRevokeBody{kMost, ~0u, 0})).expect_exact();
-    std::move(Bytes(Kind::kTupleClosed).add(TupleClosedBody{kMost, ~0u, 0})).expect_exact();
+    std::move(Bytes(Kind::kTupleBegin).add(TupleBeginBody{kMost64})).expect_exact();
+    std::move(Bytes(Kind::kTupleEnd).add(TupleBeginBody{kMost64})).expect_exact();
+    std::move(Bytes(Kind::kTupleRevoke).add(TupleRevokeBody{kMost64, ~0u, 0})).expect_exact();
+    std::move(Bytes(Kind::kTupleClosed).add(TupleClosedBody{kMost64, ~0u, 0})).expect_exact();
     EXPECT_FALSE(std::move(Bytes(Kind::kTupleBegin).add(TupleBeginBody{})).parses(true))
         << "remote CQ data";
     EXPECT_FALSE(std::move(Bytes(static_cast<Kind>(static_cast<int>(Kind::kLast) + 1))).parses());
 }
 
 }  // namespace
-}  // namespace heddle::protocol
+}  // namespace heddle::protocol::test

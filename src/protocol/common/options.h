@@ -62,6 +62,22 @@ struct ShmOptions {
     std::size_t bytes = 128 << 10;  // for messages of each peer that sends; a power of two
 };
 
+// How memory is registered.
+struct RegistrationOptions {
+    // The adapter may let writes to memory pass each other where a completion reports their end.
+    bool relaxed_ordering = true;
+    bool on_demand_paging = false;  // the program's memory is not pinned
+};
+
+// Ports besides the endpoint's own, over which long messages are read.
+struct RailOptions {
+    std::vector<std::string> ports;  // names
+    std::size_t bytes = 128 << 10;   // of a message, at least
+    // Not empty: the device is itself a rail beside that port. Nothing is shared with others at it,
+    // since it is used by the threads of that port's endpoints.
+    std::string beside;
+};
+
 // How long is waited for peers.
 struct TimeoutOptions {
     unsigned connect_ms = 30'000;
@@ -77,12 +93,7 @@ struct TimeoutOptions {
 
 struct Options {
     std::string device;  // empty: any
-    // Ports besides, over which messages of at least rail_bytes are striped: names of theirs.
-    std::vector<std::string> rails;
-    std::size_t rail_bytes = 128 << 10;
-    // Not empty: the device is a rail beside that port. Nothing is shared with others at it, since
-    // it is used by the threads of that port's endpoints.
-    std::string beside;
+    RailOptions rails;
     std::optional<Category> endpoints;  // nullopt: 2xdynamic up to the cores, dynamic beyond
     PostPath post = PostPath::kAuto;
     bool xrc = true;  // false: RC even where there is XRC
@@ -107,9 +118,7 @@ struct Options {
     RingOptions rings;
     ShmOptions shm;
     std::size_t mr_cache_bytes = std::size_t{1} << 30;  // that stay registered; 0: none
-    // The adapter may let writes to memory pass each other where a completion reports their end.
-    bool relaxed_ordering = true;
-    bool on_demand_paging = false;  // the program's memory is not pinned
+    RegistrationOptions registration;
     TimeoutOptions timeouts;
     // Takes a line that the program's user must read, from any thread. nullptr: it goes to stderr.
     void (*complain)(const char* line) = nullptr;

@@ -81,10 +81,10 @@ Channel::Channel(std::unique_ptr<endpoint::ThreadResources> resources, const Opt
     }
     // The direct path gives each entry of the queue a buffer, and posts all but one.
     if (direct_srq_) direct_srq_->begin_with(options.receive_buffers);
-    receive_buffers_.emplace(resources_->shared->pd.get(), buffer_bytes(options),
-                             direct ? direct_srq_->entries() : options.receive_buffers,
-                             most_receives_,
-                             options.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0);
+    receive_buffers_.emplace(
+        resources_->shared->pd.get(), buffer_bytes(options),
+        direct ? direct_srq_->entries() : options.receive_buffers, most_receives_,
+        options.registration.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0);
     to_post_.reserve(direct ? 0 : most_receives_);
     use_buffers_from(0);
 }

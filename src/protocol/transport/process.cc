@@ -94,7 +94,7 @@ auto& processes = *new std::map<std::string, std::weak_ptr<Process>>;
 std::shared_ptr<Process> Process::get(const Options& options) {
     const std::lock_guard guard(processes_mutex);
     const std::string name = port_name(heddle::device(options.device));
-    std::weak_ptr<Process>& known = processes[name + '\n' + options.beside];
+    std::weak_ptr<Process>& known = processes[name + '\n' + options.rails.beside];
     std::shared_ptr<Process> process = known.lock();
     if (!process) known = process = std::make_shared<Process>(options);
     HEDDLE_ASSERT(port_name(process->device) == name, "an open device is found by its name");
@@ -109,7 +109,7 @@ Process::Process(const Options& wanted)
       direct_pays_(wanted.post != PostPath::kAuto ||
                    PostCosts::load(PostCosts::file(device)).value_or(PostCosts{}).direct_pays()),
       monitor_(std::make_shared<memory::AddressMonitor>()) {
-    if (options.on_demand_paging && !device.on_demand_paging)
+    if (options.registration.on_demand_paging && !device.on_demand_paging)
         tell_user(options.complain, "FI_HEDDLE_ODP: " + port_name(device) +
                                         " has no on-demand paging for all operations; memory is "
                                         "pinned");

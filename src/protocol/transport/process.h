@@ -61,11 +61,13 @@ public:
 
     // For registrations of memory that is never polled: IBV_ACCESS_RELAXED_ORDERING, or nothing.
     int optional_access() const noexcept {
-        return options.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0;
+        return options.registration.relaxed_ordering ? IBV_ACCESS_RELAXED_ORDERING : 0;
     }
     // For registrations of the program's memory: IBV_ACCESS_ON_DEMAND, or nothing.
     int paging_access() const noexcept {
-        return options.on_demand_paging && device.on_demand_paging ? IBV_ACCESS_ON_DEMAND : 0;
+        return options.registration.on_demand_paging && device.on_demand_paging
+                   ? IBV_ACCESS_ON_DEMAND
+                   : 0;
     }
     void count_registration(int change) noexcept {
         [[maybe_unused]] const int now = registrations_ += change;
