@@ -56,7 +56,8 @@ public:
                     int) noexcept override {
         return false;
     }
-    void begin_bulk(Bulk&, Peer&, post::Opcode, std::size_t, Bulk::Done, void*) noexcept override {}
+    void begin_bulk(Bulk&, Peer&, post::Opcode, const Bulk::Range&, Bulk::Done,
+                    void*) noexcept override {}
     void look_if_open(Peer&) const noexcept override {}
     void refuse(Peer& peer, int error) override { peer.failed = error; }
     void complain_of(const Peer&, const std::string&) const override {}

@@ -54,7 +54,7 @@ protected:
     void fetch(std::uint64_t operation, const std::string& from, std::string& to) {
         const AnnouncedMessage message{{7, 0, false}, operation, false, from.size(), true};
         const iovec buffer{to.data(), to.size()};
-        const Segment segment{reinterpret_cast<std::uintptr_t>(from.data()), from.size(), 0, 0};
+        const Segment segment{{reinterpret_cast<std::uintptr_t>(from.data()), from.size(), 0, 0}};
         rendezvous_.fetch(receive_, {&buffer, 1}, to.size(), peer_, message, {&segment, 1});
     }
     struct Fetched {
@@ -120,7 +120,7 @@ TEST_F(ByProcessOrPut, TheReceiverReads) {
     Message cts;
     cts.header.kind = Kind::kCts;
     cts.cts = {rts.rts.operation, 9, 50, 1, 0};
-    cts.segments[0] = {4096, 50, 9, 0};
+    cts.segments[0] = {{4096, 50, 9, 0}};
     rendezvous_.on_message(peer_, cts);
     EXPECT_EQ(core_.counts.protocol_errors, 1u);
     EXPECT_TRUE(core_.transfers.empty());
@@ -169,7 +169,7 @@ TEST_F(ByProcess, LongMessagesTakeTurns) {
 TEST_F(ByProcess, AnInvalidAddressEndsOneMessage) {
     const AnnouncedMessage message{{7, 0, false}, 41, false, 50, true};
     const iovec buffer{room_.data(), room_.size()};
-    const Segment segment{8, 50, 0, 0};
+    const Segment segment{{8, 50, 0, 0}};
     rendezvous_.fetch(receive_, {&buffer, 1}, room_.size(), peer_, message, {&segment, 1});
     fetch(42, text_, room_);
     while (rendezvous_.is_reading())

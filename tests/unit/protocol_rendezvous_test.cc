@@ -67,7 +67,7 @@ protected:
         Message message;
         message.header.kind = Kind::kCts;
         message.cts = {operation, kReceiver, bytes, 1, 0};
-        message.segments[0] = {4096, bytes, 9, 0};
+        message.segments[0] = {{4096, bytes, 9, 0}};
         rendezvous_.on_message(from, message);
     }
     void fin(std::uint64_t operation, int status, bool put, Peer& from) {
@@ -86,7 +86,7 @@ protected:
     void fetch(bool by_put, std::size_t room = 100) {
         const AnnouncedMessage message{{7, 0, false}, kOperation, by_put, 60};
         const iovec buffer{room_, sizeof room_};
-        const Segment segment{8192, 60, 5, 0};
+        const Segment segment{{8192, 60, 5, 0}};
         rendezvous_.fetch(receive_, {&buffer, 1}, room, peer_, message,
                           {&segment, by_put ? 0u : 1u});
     }

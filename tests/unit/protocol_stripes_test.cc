@@ -71,7 +71,7 @@ protected:
         AnnouncedMessage message{{7, 0, false}, 5, false, kMessage};
         message.has_rail_keys = true;
         const iovec buffer{room_, sizeof room_};
-        Segment segment{8192, kMessage, 5, 0};
+        Segment segment{{8192, kMessage, 5, 0}};
         segment.rail_keys = {{60, 61, 62}, 0};
         rendezvous_.fetch(receive_, {&buffer, 1}, kMessage, peer_, message, {&segment, 1});
     }
@@ -151,7 +151,7 @@ TEST_F(StripesTest, OutliveTheConnectionOfThePeer) {
 TEST_F(StripesTest, NeedKeysOfTheSender) {
     AnnouncedMessage message{{7, 0, false}, 5, false, kMessage};
     const iovec buffer{room_, sizeof room_};
-    const Segment segment{8192, kMessage, 5, 0};
+    const Segment segment{{8192, kMessage, 5, 0}};
     rendezvous_.fetch(receive_, {&buffer, 1}, kMessage, peer_, message, {&segment, 1});
     EXPECT_TRUE(stripes_.under_way.empty());
     ASSERT_EQ(core_.transfers.size(), 1u);

@@ -52,8 +52,9 @@ ssize_t Rma::post(const RmaArguments& a) {
     HEDDLE_ASSERT(t.bulk.remote_count == 0, "a request from the pool is new");
     for (std::size_t i = 0; i < a.remote_count; ++i)
         if (a.remote[i].bytes != 0)
-            t.bulk.remote[t.bulk.remote_count++] = {a.remote[i].address, a.remote[i].bytes,
-                                                    static_cast<std::uint32_t>(a.remote[i].key), 0};
+            t.bulk.remote[t.bulk.remote_count++] = {{a.remote[i].address, a.remote[i].bytes,
+                                                     static_cast<std::uint32_t>(a.remote[i].key),
+                                                     0}};
     requests_.start(t);
     return 0;
 }
