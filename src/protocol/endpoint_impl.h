@@ -181,6 +181,7 @@ private:
     void tick();
     void tick_while_asleep();
     void close();
+    bool reaches_lost_peers_only(const Connection& connection) const;
     struct Unfetched {
         std::size_t messages = 0;
         const Peer* peer = nullptr;  // of one of them

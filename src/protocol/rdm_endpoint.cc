@@ -19,6 +19,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kDrainFor = std::chrono::seconds(5);
+// While an endpoint is closed, it looks so often for peers that have left.
+constexpr auto kLookForLeavers = std::chrono::milliseconds(10);
 // Messages between two looks at 16 bits of a sequence number: few enough that these suffice.
 constexpr std::uint64_t kCountAgain = 8192;
 constexpr auto kCreditLook = std::chrono::microseconds(200);
@@ -72,15 +74,22 @@ void EndpointImpl::close() {
     closing = true;
     delivery_.refuse_all();
     const auto start = Clock::now();
+    auto look_at = start;
+    bool looks = false;
+    const auto is_lost = [&](const Connection& connection) {
+        return looks && reaches_lost_peers_only(connection);
+    };
     for (;;) {
         progress(~0u);
+        looks = Clock::now() >= look_at;
+        if (looks) look_at = Clock::now() + kLookForLeavers;
         bool waiting = false;
         for (const auto& peer : peers)
             waiting = waiting || (peer->failed == 0 && !peer->waiting.empty());
         if (tuples) waiting = !tuples->close_all() || waiting;
         waiting = waiting || rendezvous_.is_reading();
         const Unfetched left = unfetched();
-        if (left.messages == 0 && !waiting && channel->drained()) return;
+        if (left.messages == 0 && !waiting && channel->drained(is_lost)) return;
         const auto waited = Clock::now() - start;
         if (left.messages == 0 && waited >= kDrainFor) return;
         if (left.messages != 0 && waited >= std::chrono::seconds(options.timeouts.close_s)) {
@@ -89,6 +98,18 @@ void EndpointImpl::close() {
         }
         common::give_way();
     }
+}
+
+// A peer that has closed its endpoint acknowledges nothing. What is on its way to it, as a probe of
+// before, is of no use to anybody, and with a device that repeats it for long it ends late.
+bool EndpointImpl::reaches_lost_peers_only(const Connection& connection) const {
+    bool reaches_one = false;
+    for (const auto& peer : peers) {
+        if (peer->connection != &connection) continue;
+        if (peer->failed == 0 && !connector.has_left(peer->name, name)) return false;
+        reaches_one = true;
+    }
+    return reaches_one;
 }
 
 // Messages of which the application thinks that they are sent, and their receivers have not got.

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Address vectors: numbers in order, duplicates, damage, removal, texts, events.
+#include <malloc.h>
+
 #include <array>
+#include <cstddef>
+#include <fstream>
 
 #include "tests/provider/fi_support.h"
 
@@ -131,6 +135,57 @@ TEST(AddressVectorEvents, InsertionIsTold) {
     EXPECT_EQ(entry.fid, av.handle());
     EXPECT_EQ(entry.context, &context);
     EXPECT_EQ(entry.data, 2u);
+}
+
+// Bytes of memory that is in use, and pages of the process that are there.
+struct MemoryInUse {
+    std::size_t allocated = 0, pages = 0;
+};
+MemoryInUse memory_in_use() {
+    MemoryInUse memory;
+    const auto info = mallinfo2();
+    memory.allocated = info.uordblks + info.hblkhd;
+    std::size_t size = 0;
+    std::ifstream("/proc/self/statm") >> size >> memory.pages;
+    return memory;
+}
+
+// docs/architecture/protocol.md, "What a peer costs". The last one is talked to, so that the
+// endpoint's own table of addresses has all of them.
+TEST(AddressVectorMemory, OfPeersThatAreNeverTalkedTo) {
+    constexpr std::size_t kAddresses = 4096, kMostBytes = 1024;
+    World world;
+    Station station(world);
+    station.enable();
+    std::vector<NameBytes> names(kAddresses, name_of(station));
+    for (std::size_t i = 0; i + 1 < kAddresses; ++i) {
+        constexpr std::size_t kNonce = 32, kQueuePair = 40;
+        const std::uint64_t nonce = 0x9e37'79b9'7f4a'7c15 * (i + 1);
+        const auto queue_pair = static_cast<std::uint32_t>(2 + i);
+        std::memcpy(&names[i][kNonce], &nonce, sizeof nonce);
+        std::memcpy(&names[i][kQueuePair], &queue_pair, sizeof queue_pair);
+    }
+    const MemoryInUse before = memory_in_use();
+    for (const NameBytes& name : names)
+        ASSERT_EQ(fi_av_insert(station.av.get(), name.data(), 1, nullptr, 0, nullptr), 1);
+    std::uint64_t out = 7, in = 0;
+    ASSERT_EQ(fi_trecv(station.ep.get(), &in, sizeof in, nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr),
+              0);
+    ASSERT_EQ(
+        insist(station.transmit.get(),
+               [&] { return fi_tinject(station.ep.get(), &out, sizeof out, kAddresses - 1, 1); }),
+        0);
+    fi_cq_tagged_entry entry;
+    ASSERT_EQ(next(station.receive.get(), entry, station.transmit.get()), 0);
+    EXPECT_EQ(in, out);
+    const MemoryInUse after = memory_in_use();
+    const double bytes = static_cast<double>(after.allocated - before.allocated) / kAddresses;
+    std::printf("%zu addresses: %.0f bytes each; %.0f of pages\n", kAddresses, bytes,
+                static_cast<double>(after.pages - before.pages) * 4096 / kAddresses);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    EXPECT_GT(bytes, static_cast<double>(kNameBytes)) << "the names are somewhere";
+    EXPECT_LE(bytes, static_cast<double>(kMostBytes));
+#endif
 }
 
 TEST(AddressVectorOpening, WhatIsNotPossible) {

@@ -196,6 +196,26 @@ TEST_F(PortEvents, AreLoggedAndMessagesWaitForThePort) {
     ASSERT_NO_FATAL_FAILURE(receive(2));
 }
 
+// What was on its way to a peer when it closed is not acknowledged any more, as by devices that
+// drop what comes for a queue pair that is gone. It would be repeated for 7.5 s.
+TEST_F(PortEvents, WorkToAPeerThatHasLeftKeepsNoEndpoint) {
+    ASSERT_NO_FATAL_FAILURE(send_and_receive(1));
+    const fi_addr_t back = to_.add(from_);
+    std::uint64_t out = 2, in = 0;
+    ASSERT_EQ(fi_trecv(from_.ep.get(), &in, sizeof in, nullptr, FI_ADDR_UNSPEC, 2, 0, nullptr), 0);
+    ASSERT_EQ(insist(to_.transmit.get(),
+                     [&] { return fi_tinject(to_.ep.get(), &out, sizeof out, back, 2); }),
+              0);
+    fi_cq_tagged_entry entry;
+    ASSERT_EQ(next(from_.receive.get(), entry, to_.transmit.get()), 0);
+    ASSERT_EQ(to_.ep.close(), 0);
+    change_port("down --device mlx5_1");
+    ASSERT_EQ(fi_tinject(from_.ep.get(), &out, sizeof out, peer_, 1), 0);
+    const auto begin = std::chrono::steady_clock::now();
+    ASSERT_EQ(from_.ep.close(), 0);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+}
+
 // The table of an Ethernet port, where an address may go and come back at another index.
 TEST_F(PortEvents, AGidThatMovesIsFoundForNewConnections) {
     const auto* const gid = static_cast<const unsigned char*>(near_.info->src_addr) + 16;

@@ -2,6 +2,7 @@
 // Many endpoints of one process that each send to many processes: how queue pairs and memory grow.
 // docs/architecture/protocol.md: with XRC a process of T endpoints has one connection of each to a
 // peer process, whatever number of endpoints that one has: T x P.
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <malloc.h>
 #include <sched.h>
@@ -21,14 +22,16 @@ namespace heddle::test {
 namespace {
 
 constexpr unsigned kMostPeers = 64;
-// docs/architecture/protocol.md.
-constexpr std::size_t kBytesForPeer = 4096;
+// docs/architecture/protocol.md, "What a peer costs": of one that was sent to.
+constexpr std::size_t kBytesForPeer = 3072;
 
 // What the processes tell each other: memory of all of them.
 struct ScaleBoard {
     std::byte names[kMostPeers][kNameBytes];
     std::atomic<unsigned> named, received, wrong, hub_done, leave;
     std::size_t bytes_before, bytes_after, bare_bytes;
+    // What the last peer takes for each endpoint of the hub, from which it only receives.
+    std::size_t bytes_for_sender, bare_target_bytes;
 };
 
 std::size_t allocated() {
@@ -47,6 +50,49 @@ bool wait_at_most(Condition&& condition, std::chrono::seconds patience) {
 }
 constexpr std::chrono::seconds kLong{90};
 
+// Makes many with make(context, pd, cq) and returns the memory of one.
+template <class Make>
+std::size_t bytes_of_queue_pair(Make&& make) {
+    ibv_device** const list = ibv_get_device_list(nullptr);
+    ibv_context* const context = ibv_open_device(list[0]);
+    ibv_pd* const pd = ibv_alloc_pd(context);
+    ibv_cq* const cq = ibv_create_cq(context, 64, nullptr, nullptr, 0);
+    constexpr unsigned kCount = 64;
+    std::vector<ibv_qp*> made(kCount);
+    const std::size_t before = allocated();
+    for (ibv_qp*& qp : made) {
+        qp = make(context, pd, cq);
+        if (qp == nullptr) return 0;
+    }
+    const std::size_t bytes = (allocated() - before) / kCount;
+    for (ibv_qp* const qp : made)
+        ibv_destroy_qp(qp);
+    ibv_destroy_cq(cq);
+    ibv_dealloc_pd(pd);
+    ibv_close_device(context);
+    ibv_free_device_list(list);
+    return bytes;
+}
+
+// A queue pair like those that the provider makes where it is asked, but made without it.
+std::size_t bare_target() {
+    ibv_xrcd* domain = nullptr;
+    return bytes_of_queue_pair([&](ibv_context* context, ibv_pd*, ibv_cq*) {
+        if (domain == nullptr) {
+            ibv_xrcd_init_attr wanted{};
+            wanted.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+            wanted.fd = -1;
+            wanted.oflags = O_CREAT;
+            domain = ibv_open_xrcd(context, &wanted);
+        }
+        ibv_qp_init_attr_ex attributes{};
+        attributes.qp_type = IBV_QPT_XRC_RECV;
+        attributes.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+        attributes.xrcd = domain;
+        return ibv_create_qp_ex(context, &attributes);
+    });
+}
+
 // One endpoint; each of the hub's sends it a message with its number.
 int peer(ScaleBoard& board, unsigned number, unsigned endpoints) {
     World world;
@@ -58,6 +104,8 @@ int peer(ScaleBoard& board, unsigned number, unsigned endpoints) {
         if (fi_trecv(station.ep.get(), &data[i], sizeof data[i], nullptr, FI_ADDR_UNSPEC, i, 0,
                      nullptr) != 0)
             return 1;
+    board.bare_target_bytes = bare_target();
+    const std::size_t before = allocated();
     ++board.named;
     const auto end = std::chrono::steady_clock::now() + kLong;
     for (unsigned got = 0; got < endpoints;) {
@@ -65,6 +113,7 @@ int peer(ScaleBoard& board, unsigned number, unsigned endpoints) {
         const ssize_t result = fi_cq_read(station.receive.get(), &entry, 1);
         if (result == 1) {
             ++got;
+            if (got == endpoints) board.bytes_for_sender = (allocated() - before) / endpoints;
             if (entry.len != 8 || data[entry.tag] != entry.tag * 1000 + number) ++board.wrong;
             ++board.received;
         } else if (result != -FI_EAGAIN || std::chrono::steady_clock::now() > end) {
@@ -76,16 +125,9 @@ int peer(ScaleBoard& board, unsigned number, unsigned endpoints) {
     return wait_at_most([&] { return board.leave.load() != 0; }, kLong) ? 0 : 1;
 }
 
-// The memory of one queue pair like the provider's, but made without the provider.
+// The same of a queue pair that sends.
 std::size_t bare_queue_pair() {
-    ibv_device** const list = ibv_get_device_list(nullptr);
-    ibv_context* const context = ibv_open_device(list[0]);
-    ibv_pd* const pd = ibv_alloc_pd(context);
-    ibv_cq* const cq = ibv_create_cq(context, 64, nullptr, nullptr, 0);
-    constexpr unsigned kCount = 64;
-    std::vector<ibv_qp*> made(kCount);
-    const std::size_t before = allocated();
-    for (ibv_qp*& qp : made) {
+    return bytes_of_queue_pair([](ibv_context* context, ibv_pd* pd, ibv_cq* cq) {
         ibv_qp_init_attr_ex attributes{};
         attributes.qp_type = IBV_QPT_XRC_SEND;
         attributes.send_cq = cq;
@@ -94,17 +136,8 @@ std::size_t bare_queue_pair() {
         attributes.cap.max_inline_data = 152;
         attributes.pd = pd;
         attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
-        qp = ibv_create_qp_ex(context, &attributes);
-        if (qp == nullptr) return 0;
-    }
-    const std::size_t bytes = (allocated() - before) / kCount;
-    for (ibv_qp* const qp : made)
-        ibv_destroy_qp(qp);
-    ibv_destroy_cq(cq);
-    ibv_dealloc_pd(pd);
-    ibv_close_device(context);
-    ibv_free_device_list(list);
-    return bytes;
+        return ibv_create_qp_ex(context, &attributes);
+    });
 }
 
 int hub(ScaleBoard& board, unsigned endpoints, unsigned peers) {
@@ -156,7 +189,8 @@ pid_t start(Run&& run) {
 
 struct Found {
     unsigned hub = 0, others = 0;  // queue pairs
-    double bytes_for_peer = 0;
+    double bytes_for_peer = 0, bytes_for_sender = 0;
+    std::size_t queue_pair_bytes = 0, target_bytes = 0;
 };
 
 Found connect_all(unsigned endpoints, unsigned peers) {
@@ -176,6 +210,10 @@ Found connect_all(unsigned endpoints, unsigned peers) {
         }
         const auto grown = static_cast<double>(board->bytes_after - board->bytes_before);
         found.bytes_for_peer = grown / (endpoints * peers) - static_cast<double>(board->bare_bytes);
+        found.bytes_for_sender = static_cast<double>(board->bytes_for_sender) -
+                                 static_cast<double>(board->bare_target_bytes);
+        found.queue_pair_bytes = board->bare_bytes;
+        found.target_bytes = board->bare_target_bytes;
     } else {
         ADD_FAILURE() << board->received << " of " << endpoints * peers << " messages, "
                       << board->named << " of " << peers << " peers";
@@ -212,8 +250,10 @@ TEST_P(Scale, QueuePairsGrowAsEndpointsTimesPeers) {
     EXPECT_EQ(many.others, n * n + n * (few.others - 2 * 2) / 2);
     std::printf(
         "%u endpoints, %u peers: %u queue pairs here, %u there; %.0f bytes for each peer "
-        "of an endpoint beyond its queue pair\n",
-        n, n, many.hub, many.others, many.bytes_for_peer);
+        "of an endpoint beyond its queue pair, %.0f there for each that sends to it; "
+        "queue pairs: %zu bytes here, %zu there\n",
+        n, n, many.hub, many.others, many.bytes_for_peer, many.bytes_for_sender,
+        many.queue_pair_bytes, many.target_bytes);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_LE(many.bytes_for_peer, static_cast<double>(kBytesForPeer));
 #endif

@@ -346,10 +346,10 @@ void Channel::fail(Connection& connection, int error) {
     users_.each([&](ChannelUser& user) { user.changed(connection); });
 }
 
-bool Channel::drained() noexcept {
+bool Channel::drained(const std::function<bool(const Connection&)>& is_lost) {
     bool all = true;
     for (const auto& connection : connections_) {
-        if (connection->idle() || !connection->ready()) continue;
+        if (connection->idle() || !connection->ready() || is_lost(*connection)) continue;
         all = false;
         if (connection->unsignaled() != 0) signal_behind(*connection);
     }

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -184,7 +185,8 @@ public:
     template <class Take>
     bool take_next_inlined(const Take& take);
     // Until everything that was posted is done, or nothing more can come of it; false: still not.
-    bool drained() noexcept;
+    // A connection with outstanding WRs is not waited for if is_lost(connection).
+    bool drained(const std::function<bool(const Connection&)>& is_lost);
     // Reports nothing to `user` any more.
     void forget(ChannelUser& user) noexcept;
 

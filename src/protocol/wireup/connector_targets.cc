@@ -114,41 +114,21 @@ Datagram ConnectorTargets::answer(const Datagram& request, Clock::time_point now
     HEDDLE_ASSERT(request.kind == DatagramKind::kRequest && request.reads != 0 && request.mtu != 0,
                   "parse() refuses a request without a QP");
     const Key key{request.from.process.nonce, request.id};
-    Datagram reply;
-    reply.kind = DatagramKind::kReply;
-    reply.id = request.id;
-    reply.from = self_;
     const auto known = targets_.find(key);
     if (known != targets_.end()) {
         // Two requests of one number: somebody else's, or a broken peer.
-        if (known->second.request == request) return known->second.reply;
-        reply.error = EINVAL;
-        return reply;
+        return known->second.request == request ? reply(known->second) : refusal(request, EINVAL);
     }
     const auto endpoint =
         std::find_if(endpoints_.begin(), endpoints_.end(),
                      [&](const LocalEndpoint& e) { return e.name == request.to; });
     // Also when the name is of a process that had our QP number before us.
-    if (endpoint == endpoints_.end()) {
-        reply.error = ECONNREFUSED;
-        return reply;
-    }
-    if (request.from.xrc() != request.to.xrc()) {
-        reply.error = EPROTOTYPE;
-        return reply;
-    }
-    if (is_at_limit(request.from, now) || size() >= most_) {
-        reply.error = ENOBUFS;
-        return reply;
-    }
+    if (endpoint == endpoints_.end()) return refusal(request, ECONNREFUSED);
+    if (request.from.xrc() != request.to.xrc()) return refusal(request, EPROTOTYPE);
+    if (is_at_limit(request.from, now) || size() >= most_) return refusal(request, ENOBUFS);
     Target target;
     target.request = request;
-    target.reply = reply;
-    if (const int error = make(*endpoint, request, target)) {
-        reply.error = static_cast<std::uint16_t>(error);
-        return reply;
-    }
-    reply = target.reply;
+    if (const int error = make(*endpoint, request, target)) return refusal(request, error);
     try {
         std::size_t& of_peer = by_source_[source_of(request.from, own_.port)];
         const std::unique_lock lock(askers_mutex_);
@@ -159,12 +139,27 @@ Datagram ConnectorTargets::answer(const Datagram& request, Clock::time_point now
         HEDDLE_ASSERT(of_peer <= most_of_peer_ && size() <= most_, "is_at_limit() was asked");
     } catch (const std::bad_alloc&) {
         ibv_destroy_qp(target.qp);
-        reply = {};
-        reply.kind = DatagramKind::kReply;
-        reply.id = request.id;
-        reply.from = self_;
-        reply.error = ENOMEM;
+        return refusal(request, ENOMEM);
     }
+    return reply(target);
+}
+
+Datagram ConnectorTargets::refusal(const Datagram& request, int error) const noexcept {
+    Datagram reply;
+    reply.kind = DatagramKind::kReply;
+    reply.id = request.id;
+    reply.from = self_;
+    reply.error = static_cast<std::uint16_t>(error);
+    return reply;
+}
+
+Datagram ConnectorTargets::reply(const Target& target) const noexcept {
+    Datagram reply = refusal(target.request, 0);
+    reply.qpn = target.qp->qp_num;
+    reply.psn = target.psn;
+    reply.mtu = target.mtu;
+    reply.reads = target.reads;
+    reply.host = host_;
     return reply;
 }
 
@@ -187,11 +182,9 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
     }
     HEDDLE_ASSERT(target.qp == nullptr, "a target is made once");
     target.qp = qp;
-    target.reply.qpn = qp->qp_num;
-    target.reply.psn = attributes.send_psn;
-    target.reply.mtu = static_cast<std::uint8_t>(attributes.mtu);
-    target.reply.reads = attributes.reads;
-    target.reply.host = host_;
+    target.psn = attributes.send_psn;
+    target.mtu = static_cast<std::uint8_t>(attributes.mtu);
+    target.reads = attributes.reads;
     return 0;
 }
 

@@ -76,7 +76,10 @@ private:
     };
     struct Target {
         ibv_qp* qp = nullptr;
-        Datagram request, reply;
+        Datagram request;
+        // What the reply says of `qp`: the rest of it is the same for all.
+        std::uint32_t psn = 0;
+        std::uint8_t mtu = 0, reads = 0;
         bool reached_last = false;           // it takes no more receives
         std::vector<std::uint32_t> lost_by;  // channels here for which its peer is lost
     };
@@ -93,6 +96,8 @@ private:
         std::vector<Wait> waits;
     };
 
+    Datagram refusal(const Datagram& request, int error) const noexcept;
+    Datagram reply(const Target& target) const noexcept;
     // 0 or an errno.
     int make(const LocalEndpoint& endpoint, const Datagram& request, Target& target) noexcept;
     Targets::iterator destroy(Targets::iterator target) noexcept;
