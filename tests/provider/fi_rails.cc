@@ -69,7 +69,7 @@ protected:
             ASSERT_EQ(before.size(), kRails);
             ASSERT_NO_FATAL_FAILURE(exchange(kRailSize, 0, 1));
             const auto moved = moved_since(before);
-            all = std::ranges::all_of(moved, [](double bytes) { return bytes >= kRailSize / 8; });
+            all = std::ranges::all_of(moved, [](double bytes) { return bytes >= kRailSize / 8.0; });
         }
     }
     // The provider's counts, after the end.
