@@ -10,6 +10,7 @@
 
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
+#include "protocol/common/iov.h"
 #include "protocol/endpoint_impl.h"
 #include "protocol/wireup/connector_report.h"
 
@@ -45,24 +46,6 @@ Options rail_options(const Options& own, const DeviceInfo& own_port, const std::
     return options;
 }
 
-// Calls `use` for each part of a buffer that is in the range: with the buffer, where the part
-// begins there, and its bytes.
-template <class Buffer, class SizeOf, class Use>
-void for_each_in(const Bulk::Range& range, std::span<const Buffer> buffers, const SizeOf& size_of,
-                 const Use& use) {
-    std::size_t offset = range.offset, left = range.bytes;
-    for (const Buffer& each : buffers) {
-        const std::size_t size = size_of(each);
-        if (left != 0 && offset < size) {
-            const std::size_t bytes = std::min(left, size - offset);
-            use(each, offset, bytes);
-            left -= bytes;
-        }
-        offset -= std::min(offset, size);
-    }
-    HEDDLE_ASSERT(left == 0, "both sides have memory for all bytes of a message");
-}
-
 }  // namespace
 
 struct Rails::Rail {
@@ -76,9 +59,7 @@ struct Rails::Rail {
     AddressVector addresses;
     Completions ended, messages;
     RdmEndpoint endpoint;  // last: it uses the others
-    std::size_t under_way = 0;
 
-    std::string name() const { return port_name(domain->device()); }
     const Peer& at(std::uint64_t address) { return *endpoint.impl().peers.at(address); }
 };
 
@@ -102,8 +83,6 @@ Rails::PeerRails& Rails::of(const Peer& peer) {
     if (peer.number >= peers_.size()) peers_.resize(core_.peers.size());
     return peers_[peer.number];
 }
-
-void Rails::on_connected(Peer& peer) { tell(peer); }
 
 void Rails::tell(Peer& peer) {
     if (std::exchange(of(peer).is_told, true) || rails_.empty()) return;
@@ -171,11 +150,11 @@ std::size_t Rails::read(const Peer& peer, const StripedMemory& memory, std::size
     look_at(its);
     std::uint64_t speed = its.speed;
     for (const Route& route : its.routes)
-        if (route.is_open) speed += route.speed;
+        if (route.state == Route::kOpen) speed += route.speed;
     std::size_t left = bytes;
     for (std::uint32_t i = 0; i < its.routes.size(); ++i) {
         const Route& route = its.routes[i];
-        if (!route.is_open) continue;
+        if (route.state != Route::kOpen) continue;
         // In units, so that the product has room for any message.
         const std::size_t share =
             static_cast<std::size_t>(bytes / kStripeUnit * route.speed / speed) * kStripeUnit;
@@ -198,24 +177,22 @@ bool Rails::post(const Route& route, const StripedMemory& memory, Stripe& stripe
     RmaArguments read;
     read.iov = local.data();
     read.remote = remote.data();
-    for_each_in(
-        stripe.range, memory.local, [](const iovec& each) { return each.iov_len; },
-        [&](const iovec& each, std::size_t offset, std::size_t bytes) {
-            local[read.iov_count++] = {static_cast<std::byte*>(each.iov_base) + offset, bytes};
+    const auto& [offset, bytes] = stripe.range;
+    std::size_t lacking = for_each_part(
+        memory.local, offset, bytes, [&](const iovec& each, std::size_t skipped, std::size_t part) {
+            local[read.iov_count++] = {static_cast<std::byte*>(each.iov_base) + skipped, part};
         });
-    for_each_in(
-        stripe.range, memory.remote, [](const Segment& each) { return std::size_t{each.bytes}; },
-        [&](const Segment& each, std::size_t offset, std::size_t bytes) {
-            remote[read.remote_count++] = {each.address + offset, bytes,
-                                           each.rail_keys.at[route.theirs]};
-        });
+    lacking += for_each_part(memory.remote, offset, bytes,
+                             [&](const Segment& each, std::size_t skipped, std::size_t part) {
+                                 remote[read.remote_count++] = {each.address + skipped, part,
+                                                                each.rail_keys.at[route.theirs]};
+                             });
+    HEDDLE_ASSERT(lacking == 0, "both sides have memory for all bytes of a message");
     read.to = route.address;
     read.flags = FI_READ | FI_COMPLETION;
     read.context = &stripe;
-    Rail& rail = *rails_[route.rail];
-    if (rail.endpoint.rma(read) != 0) return false;
+    if (rails_[route.rail]->endpoint.rma(read) != 0) return false;
     stripe.is_under_way = true;
-    ++rail.under_way;
     ++under_way_;
     return true;
 }
@@ -236,8 +213,7 @@ void Rails::take_ended(Rail& rail) {
     while (!rail.ended.empty()) {
         const CompletionEntry entry = rail.ended.front();
         rail.ended.pop();
-        HEDDLE_ASSERT(rail.under_way != 0 && under_way_ != 0, "a stripe has ended twice");
-        --rail.under_way;
+        HEDDLE_ASSERT(under_way_ != 0, "a stripe has ended twice");
         --under_way_;
         auto& stripe = *static_cast<Stripe*>(entry.context);
         if (entry.error != 0) ++core_.counts.stripes.again;
@@ -249,23 +225,24 @@ void Rails::take_ended(Rail& rail) {
 std::size_t Rails::look_at(PeerRails& its) {
     std::size_t connecting = 0;
     for (Route& route : its.routes) {
-        if (route.is_lost) continue;
+        if (route.state == Route::kLost) continue;
         const Peer& there = rails_[route.rail]->at(route.address);
-        route.is_open =
-            there.failed == 0 && there.connection != nullptr && there.connection->ready();
-        if (there.failed != 0)
+        if (there.failed != 0) {
             lose(route, there.failed);
-        else
-            connecting += !route.is_open;
+        } else if (there.connection != nullptr && there.connection->ready()) {
+            route.state = Route::kOpen;
+        } else {
+            route.state = Route::kConnecting;
+            ++connecting;
+        }
     }
     return connecting;
 }
 
 void Rails::lose(Route& route, int error) const {
-    route.is_lost = true;
+    route.state = Route::kLost;
     if (core_.options.inform == nullptr) return;
-    const Rail& rail = *rails_[route.rail];
-    const std::string line = "rail " + rail.name() +
+    const std::string line = "rail " + port_name(rails_[route.rail]->domain->device()) +
                              " is left for a peer: " + std::string(std::strerror(error)) +
                              "; its messages go by the others";
     core_.options.inform(line.c_str());

@@ -32,8 +32,8 @@ public:
     Rails(const Rails&) = delete;
     Rails& operator=(const Rails&) = delete;
 
-    // The peer can be sent to: it shall know this side's rails.
-    void on_connected(Peer& peer);
+    // Tells the peer this side's rails, once. It can be sent to.
+    void tell(Peer& peer);
     void on_message(Peer& peer, const RailsBody& body);
 
     std::unique_ptr<RailMemory> register_memory(const Peer& peer, std::span<const iovec> memory,
@@ -54,15 +54,13 @@ private:
         std::uint32_t rail = 0, theirs = 0;
         std::uint64_t address = 0;  // in the rail's address vector
         std::uint32_t speed = 0;    // of the slower end, in Mb/s
-        bool is_open = false;       // connected
-        bool is_lost = false;       // it failed
+        enum : std::uint8_t { kConnecting, kOpen, kLost } state = kConnecting;
     };
     struct PeerRails {
         bool is_told = false;     // of this side's
         std::uint32_t speed = 0;  // of the connection of the peer
         std::vector<Route> routes;
     };
-    void tell(Peer& peer);
     void add_routes(PeerRails& its, const RailsBody& body);
     std::size_t look_at(PeerRails& its);
     bool post(const Route& route, const StripedMemory& memory, Stripe& stripe);

@@ -244,7 +244,7 @@ void EndpointImpl::on_peer_failed(Peer& peer, int error) {
 
 void EndpointImpl::on_connected(Peer& peer) {
     local.on_connected(peer, peer.connection->host());
-    if (rails) rails->on_connected(peer);
+    if (rails) rails->tell(peer);
 }
 
 // Receives that are posted later, from any source, end in tick().

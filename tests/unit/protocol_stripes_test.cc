@@ -67,9 +67,9 @@ protected:
         EXPECT_FALSE(end_.has_value()) << "it has ended twice";
         end_ = {taken, error};
     }
-    void fetch() {
+    void fetch(bool has_rail_keys = true) {
         AnnouncedMessage message{{7, 0, false}, 5, false, kMessage};
-        message.has_rail_keys = true;
+        message.has_rail_keys = has_rail_keys;
         const iovec buffer{room_, sizeof room_};
         Segment segment{{8192, kMessage, 5, 0}};
         segment.rail_keys = {{60, 61, 62}, 0};
@@ -149,10 +149,7 @@ TEST_F(StripesTest, OutliveTheConnectionOfThePeer) {
 }
 
 TEST_F(StripesTest, NeedKeysOfTheSender) {
-    AnnouncedMessage message{{7, 0, false}, 5, false, kMessage};
-    const iovec buffer{room_, sizeof room_};
-    const Segment segment{{8192, kMessage, 5, 0}};
-    rendezvous_.fetch(receive_, {&buffer, 1}, kMessage, peer_, message, {&segment, 1});
+    fetch(false);
     EXPECT_TRUE(stripes_.under_way.empty());
     ASSERT_EQ(core_.transfers.size(), 1u);
     EXPECT_EQ(core_.transfers[0].bytes, kMessage);

@@ -9,6 +9,7 @@
 #include <random>
 
 #include "heddle/detail/assert.h"
+#include "protocol/common/iov.h"
 
 namespace heddle::protocol {
 namespace {
@@ -25,9 +26,7 @@ const std::uint64_t& word() {
 std::uint64_t begin_of(const iovec& range) noexcept {
     return reinterpret_cast<std::uintptr_t>(range.iov_base);
 }
-std::size_t bytes_of(const iovec& range) noexcept { return range.iov_len; }
 std::uint64_t begin_of(const Segment& range) noexcept { return range.address; }
-std::size_t bytes_of(const Segment& range) noexcept { return range.bytes; }
 
 constexpr std::size_t kAlwaysWithWord = 256 << 10;  // bytes
 constexpr auto kWordStaysFor = std::chrono::milliseconds(10);
@@ -44,14 +43,12 @@ struct Vector {
     // [offset, offset + bytes) of these ranges.
     template <class Range>
     void add_part(std::span<const Range> ranges, std::size_t offset, std::size_t bytes) noexcept {
-        for (const Range& range : ranges) {
-            const std::size_t skipped = std::min(offset, bytes_of(range));
-            const std::size_t taken = std::min(bytes, bytes_of(range) - skipped);
-            offset -= skipped;
-            bytes -= taken;
-            if (taken != 0) add(begin_of(range) + skipped, taken);
-        }
-        HEDDLE_ASSERT(bytes == 0, "both sides have as many bytes as are read");
+        const std::size_t lacking =
+            for_each_part(ranges, offset, bytes,
+                          [this](const Range& range, std::size_t skipped, std::size_t taken) {
+                              add(begin_of(range) + skipped, taken);
+                          });
+        HEDDLE_ASSERT(lacking == 0, "both sides have as many bytes as are read");
     }
 };
 

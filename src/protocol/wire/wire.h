@@ -119,6 +119,7 @@ struct RailKeys {
 struct Segment : SegmentBody {
     RailKeys rail_keys{};  // with kRailKeys
 };
+inline std::size_t bytes_of(const SegmentBody& segment) noexcept { return segment.bytes; }
 
 // The place of a message that left a tuple's queue: how many sequenced messages were sent after it
 // was asked for, and a number to order those that belong between the same two.
