@@ -54,7 +54,8 @@ std::shared_ptr<SharedContext> ThreadResourceFactory::open() {
         attributes.fd = -1;  // no other process shares it
         attributes.oflags = O_CREAT;
         shared->xrcd.reset(ibv_open_xrcd(shared->context.get(), &attributes));
-        if (!shared->xrcd) throw VerbsError("an XRC domain", errno, "FI_HEDDLE_XRC=0 uses RC");
+        if (!shared->xrcd)
+            throw VerbsError("an XRC domain", errno, "FI_HEDDLE_TRANSPORT=rc uses RC");
     }
     opened_.push_back(shared);
     return shared;

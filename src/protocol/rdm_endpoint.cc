@@ -41,7 +41,7 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
     local.xrcd = domain->body().context->xrcd.get();
     local.srq = channel->objects().srq();
     local.cq = channel->objects().cq();
-    local.keep_targets = !channel->xrc();
+    local.keep_targets = !name.xrc() && !name.dc();
     local.drain = &channel->drain();
     if (Tuples::are_possible(*this)) {
         tuples = std::make_unique<Tuples>(*this, requests, receives_, delivery_);
@@ -51,6 +51,7 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
     if (options.rings.peers == 0 && !tuples) look_who_talks_at_ = Rings::kNever;
     channel->users().attach(name.endpoint, *this);
     channel->use(connector);
+    local.dc_target = channel->objects().dc_target();
     connector.add(local);
     if (options.rails.ports.empty()) return;
     rails = std::make_unique<Rails>(*this, *domain, channel->wait_set());

@@ -126,10 +126,24 @@ constexpr OptionDeclaration kTable[] = {
              return false;
          return true;
      }},
-    {"xrc", FI_PARAM_BOOL, "yes", "yes, no",
-     "Connect to processes instead of endpoints if the device has XRC: T x P queue pairs "
-     "instead of T x T x P. no: RC.",
-     [](Text text, Options& o) { return truth(text, o.protocol.xrc); }},
+    {"transport", FI_PARAM_STRING, "auto", "auto, xrc, rc, dc",
+     "The transport of queue pairs, the same in all processes. xrc: one for each thread and "
+     "process. rc: one for each thread and endpoint. dc: some for each thread, whatever the "
+     "number of peers; by libmlx5, and without tuple queues. auto: xrc if the device has it, "
+     "otherwise rc.",
+     [](Text text, Options& o) {
+         if (equal(text, "auto"))
+             o.protocol.transport = protocol::Transport::kAuto;
+         else if (equal(text, "xrc"))
+             o.protocol.transport = protocol::Transport::kXrc;
+         else if (equal(text, "rc"))
+             o.protocol.transport = protocol::Transport::kRc;
+         else if (equal(text, "dc"))
+             o.protocol.transport = protocol::Transport::kDc;
+         else
+             return false;
+         return true;
+     }},
     {"rndv", FI_PARAM_STRING, "rget", "auto, tupleq, rget, rput",
      "How messages above FI_HEDDLE_RNDV_SIZE travel. rget: the receiver reads them. rput: the "
      "sender writes them. tupleq: for tags that repeat, the device matches and places "

@@ -11,9 +11,6 @@
 namespace heddle::verbs {
 namespace {
 
-// The sender repeats a message without limit after an RNR NAK: a late receiver is not an error.
-constexpr std::uint8_t kRnrForEver = 7;
-
 void require(int error, ibv_qp* qp, const char* what) {
     if (error != 0)
         throw VerbsError("taking QP " + std::to_string(qp->qp_num) + " to " + what, error);

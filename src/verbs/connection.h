@@ -16,6 +16,8 @@ namespace heddle::verbs {
 // the value 14 of many programs. The kernel's rxe has no limit with 7 retries (rxe_qp_from_attr):
 // it would never notice that a peer has died.
 inline constexpr std::uint8_t kAckTimeout = 18, kRetries = 6;
+// The sender repeats a message without limit after an RNR NAK: a late receiver is not an error.
+inline constexpr std::uint8_t kRnrForEver = 7;
 
 // What the two sides agree on. The send PSN of one side is the receive PSN of the other.
 struct ConnectionAttributes {

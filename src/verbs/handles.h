@@ -39,6 +39,7 @@ struct CloseXrcDomain {
 using Context = std::unique_ptr<ibv_context, Destroy<ibv_close_device>>;
 using ProtectionDomain = std::unique_ptr<ibv_pd, Destroy<ibv_dealloc_pd>>;
 using ThreadDomain = std::unique_ptr<ibv_td, EndThreadDomain>;
+using AddressHandle = std::unique_ptr<ibv_ah, Destroy<ibv_destroy_ah>>;
 using MemoryRegion = std::unique_ptr<ibv_mr, Destroy<ibv_dereg_mr>>;
 using CompletionQueue = std::unique_ptr<ibv_cq, Destroy<ibv_destroy_cq>>;
 using CompletionChannel = std::unique_ptr<ibv_comp_channel, Destroy<ibv_destroy_comp_channel>>;

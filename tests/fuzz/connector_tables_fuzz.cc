@@ -67,6 +67,7 @@ namespace heddle::protocol {
 namespace {
 
 constexpr std::size_t kMost = 12, kMostOfPeer = 5, kMostGone = 4, kPeers = 3;
+constexpr std::uint32_t kDcTarget = 99;
 
 struct FakeContext {
     verbs_context verbs{};
@@ -83,7 +84,10 @@ struct FakeContext {
 class Tables {
 public:
     explicit Tables(Input& input)
-        : input_(input), targets_(self(), own_, options()), requests_(self(), own_, options()) {}
+        : input_(input),
+          shared_(input.one_in(3) ? EndpointAddress::kDc : EndpointAddress::kXrc),
+          targets_(self(), own_, options()),
+          requests_(self(), own_, options()) {}
     ~Tables() {
         std::vector<ConnectorRequests::Ended> ended;
         requests_.stop_all(now_, ended);
@@ -130,7 +134,7 @@ private:
     // There are few names, so that the same ones come again.
     EndpointAddress peer() {
         EndpointAddress name;
-        name.flags = input_.one_in(8) ? 0 : EndpointAddress::kXrc;
+        name.flags = input_.one_in(8) ? 0 : shared_;
         name.endpoint = static_cast<std::uint16_t>(input_.below(2));
         name.context = static_cast<std::uint16_t>(input_.below(2));
         name.channel = input_.below(2);
@@ -141,7 +145,7 @@ private:
     }
     EndpointAddress local() {
         EndpointAddress name = self();
-        name.flags = input_.one_in(4) ? 0 : EndpointAddress::kXrc;
+        name.flags = input_.one_in(4) ? 0 : shared_;
         name.endpoint = static_cast<std::uint16_t>(input_.below(3));
         name.context = static_cast<std::uint16_t>(input_.below(2));
         return name;
@@ -185,9 +189,12 @@ private:
                 const Datagram reply = targets_.answer(request, now_);
                 if (reply.kind != DatagramKind::kReply || reply.id != request.id)
                     fail("no answer to what was asked");
-                if (reply.error == 0 && !queue_pairs.contains(reply.qpn))
+                const bool by_dc = request.to.dc();
+                if (reply.error == 0 &&
+                    (by_dc ? reply.qpn != kDcTarget : !queue_pairs.contains(reply.qpn)))
                     fail("an answer names no queue pair");
-                if (reply.error == 0 && !targets_.asker(reply.qpn)) fail("nobody asked");
+                if (reply.error == 0 && !targets_.asker(by_dc ? reply.psn : reply.qpn))
+                    fail("nobody asked");
                 break;
             }
             case 3: {
@@ -205,7 +212,8 @@ private:
                 endpoint.pd = &pd_;
                 static ibv_xrcd xrcd;
                 endpoint.xrcd = endpoint.name.xrc() ? &xrcd : nullptr;
-                endpoint.keep_targets = !endpoint.name.xrc();
+                endpoint.dc_target = endpoint.name.dc() ? kDcTarget : 0;
+                endpoint.keep_targets = !endpoint.name.xrc() && !endpoint.name.dc();
                 targets_.remove(endpoint.name);
                 targets_.add(endpoint);
                 break;
@@ -280,7 +288,9 @@ private:
 
     void check() {
         if (targets_.size() > kMost) fail("%zu targets", targets_.size());
-        if (queue_pairs.size() != targets_.size() + asked_.size())
+        const std::size_t owners = targets_.size() + asked_.size();
+        if (shared_ == EndpointAddress::kDc ? queue_pairs.size() > owners
+                                            : queue_pairs.size() != owners)
             fail("%zu queue pairs, %zu targets, %zu requests", queue_pairs.size(), targets_.size(),
                  asked_.size());
         std::size_t known = 0;
@@ -290,6 +300,7 @@ private:
     }
 
     Input& input_;
+    const std::uint8_t shared_;  // the flag of names that are not RC
     FakeContext context_;
     ibv_pd pd_{context_.get(), 0};
     std::list<Asked> asked_;

@@ -107,6 +107,8 @@ TEST(ConnectorWire, ReadsNoValuesThatCannotBe) {
     EXPECT_TRUE(refuses([](Datagram& d) { d.error = 1; })) << "a request has none";
     EXPECT_TRUE(refuses([](Datagram& d) { d.from.version = 1; }));
     EXPECT_TRUE(refuses([](Datagram& d) { d.from.flags = 0x80; }));
+    EXPECT_FALSE(refuses([](Datagram& d) { d.from.flags = EndpointAddress::kDc; }));
+    EXPECT_TRUE(refuses([](Datagram& d) { d.from.flags |= EndpointAddress::kDc; })) << "and XRC";
     EXPECT_TRUE(refuses([](Datagram& d) { d.from.process.ud_qpn = 0; }));
     EXPECT_TRUE(refuses([](Datagram& d) { d.to.magic = 0; }));
     EXPECT_TRUE(refuses([](Datagram& d) { d.to.process.ud_qpn = 0x1000000; }));

@@ -17,7 +17,7 @@ Options rc_options() {
     Options options;
     options.endpoints = Category::kMpiEverywhere;
     options.post = PostPath::kDirect;
-    options.xrc = false;
+    options.transport = Transport::kRc;
     return options;
 }
 

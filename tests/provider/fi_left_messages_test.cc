@@ -18,7 +18,7 @@ class LeftMessages : public testing::TestWithParam<const char*> {};
 TEST_P(LeftMessages, WaitForTheirReceives) {
     const std::string way = GetParam();
     setenv("FI_HEDDLE_POST", "direct", 1);
-    if (way == "rc") setenv("FI_HEDDLE_XRC", "no", 1);
+    if (way == "rc") setenv("FI_HEDDLE_TRANSPORT", "rc", 1);
     if (way == "shm") setenv("FI_HEDDLE_SHM", "on", 1);
     const Statistics statistics;
     {

@@ -111,7 +111,7 @@ class Info(Case):
             ("FI_HEDDLE_INJECT_SIZE", "-1", "0 to 8192"),
             ("FI_HEDDLE_ENDPOINTS", "3xdynamic", "2xdynamic, dynamic"),
             ("FI_HEDDLE_POST", "fast", "auto, verbs, direct"),
-            ("FI_HEDDLE_XRC", "perhaps", "yes, no"),
+            ("FI_HEDDLE_TRANSPORT", "perhaps", "auto, xrc, rc, dc"),
             ("FI_HEDDLE_RNDV", "get", "rget, rput"),
             ("FI_HEDDLE_STATS", "json", "off, stderr"),
             ("FI_HEDDLE_CONNECT_TIMEOUT", "1", "100 to 600000"),
@@ -142,7 +142,7 @@ class Info(Case):
             FI_HEDDLE_EAGER_SIZE="16K",
             FI_HEDDLE_INJECT_SIZE="64",
             FI_HEDDLE_ENDPOINTS="MPI+Threads",
-            FI_HEDDLE_XRC="off",
+            FI_HEDDLE_TRANSPORT="rc",
             FI_HEDDLE_STATS="",
         )
         self.assertEqual(result.stderr, "")

@@ -28,6 +28,12 @@ inline int post_list(ibv_qp* qp, ibv_send_wr* first, ibv_send_wr** bad) noexcept
 inline int post_list(ibv_srq* srq, ibv_recv_wr* first, ibv_recv_wr** bad) noexcept {
     return ibv_post_srq_recv(srq, first, bad);
 }
+// The bits of enum ibv_send_flags that say the same.
+inline unsigned send_flags(unsigned flags) noexcept {
+    const auto flag = [&](Flags ours, unsigned theirs) { return flags & ours ? theirs : 0u; };
+    return flag(kSignaled, IBV_SEND_SIGNALED) | flag(kSolicited, IBV_SEND_SOLICITED) |
+           flag(kInline, IBV_SEND_INLINE) | flag(kFence, IBV_SEND_FENCE);
+}
 
 // Requests that are posted together, as one list. Object and Request are ibv_qp and ibv_send_wr, or
 // ibv_srq and ibv_recv_wr.
@@ -187,11 +193,7 @@ private:
 
     static void fill(ibv_send_wr& wr, const WorkRequest& request) noexcept {
         wr.opcode = opcode(request.opcode);
-        const auto flag = [&](Flags ours, unsigned theirs) {
-            return request.flags & ours ? theirs : 0u;
-        };
-        wr.send_flags = flag(kSignaled, IBV_SEND_SIGNALED) | flag(kSolicited, IBV_SEND_SOLICITED) |
-                        flag(kInline, IBV_SEND_INLINE) | flag(kFence, IBV_SEND_FENCE);
+        wr.send_flags = detail::send_flags(request.flags);
         wr.imm_data = htobe32(request.immediate);
         if (request.opcode == Opcode::kCompareSwap || request.opcode == Opcode::kFetchAdd) {
             wr.wr.atomic.remote_addr = request.remote_address;

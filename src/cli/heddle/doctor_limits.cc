@@ -49,13 +49,16 @@ void Checkup::check_memlock() {
 }
 
 // Each thread of a rank has a CQ and an SRQ. Queue pairs come with the first message to a peer:
-// with XRC one for each thread and remote process, and as many targets; without it one for each
-// pair of endpoints. So most jobs have far fewer than all.
+// with XRC one for each thread and remote process, and as many targets; with RC one for each pair
+// of endpoints. So most jobs have far fewer than all. With DC each thread has the same few.
 void Checkup::check_limits() {
     const std::uint64_t ranks = request_.ranks, threads = request_.threads,
                         endpoints = request_.ranks_here() * threads;
-    const bool xrc = device_.xrc && options_.protocol.xrc;
-    const std::uint64_t qps = endpoints * ranks * (xrc ? 2 : threads);
+    const protocol::Transport wanted = options_.protocol.transport;
+    const bool dc = wanted == protocol::Transport::kDc;
+    const bool xrc = device_.xrc && !dc && wanted != protocol::Transport::kRc;
+    constexpr std::uint64_t kOfDc = 9;  // eight initiators and a target
+    const std::uint64_t qps = dc ? endpoints * kOfDc : endpoints * ranks * (xrc ? 2 : threads);
     const auto of = [](std::uint64_t need, const char* what, std::uint32_t most) {
         return std::to_string(need) + " " + what + " of " + std::to_string(most);
     };
@@ -71,8 +74,8 @@ void Checkup::check_limits() {
     else if (qps > device_.max_qps)
         note("limits", seen,
              std::string("if each rank talks with all others: ") +
-                 (xrc           ? ""
-                  : device_.xrc ? "FI_HEDDLE_XRC=yes needs fewer queue pairs; "
+                 (xrc || dc     ? ""
+                  : device_.xrc ? "FI_HEDDLE_TRANSPORT=auto needs fewer queue pairs; "
                                 : "a device with XRC needs fewer queue pairs; ") +
                  remedy);
     else

@@ -178,7 +178,7 @@ Finding check_device(CheckedDevice& device) {
         finding.seen = "no " + lacks;
         finding.meaning =
             "heddle does without: see docs/concepts/endpoints.md for thread domains, "
-            "docs/reference/options.md for FI_HEDDLE_POST and FI_HEDDLE_XRC.";
+            "docs/reference/options.md for FI_HEDDLE_POST and FI_HEDDLE_TRANSPORT.";
     }
     return finding;
 }

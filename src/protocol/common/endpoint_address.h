@@ -23,6 +23,8 @@ struct ProcessName {
     std::uint32_t qkey() const noexcept {
         return static_cast<std::uint32_t>(nonce ^ nonce >> 32) & 0x7fff'ffff;
     }
+    // The access key of its DC targets, for the same reason.
+    std::uint64_t dc_key() const noexcept { return ~nonce; }
     bool operator==(const ProcessName&) const = default;
 };
 
@@ -31,8 +33,16 @@ struct EndpointAddress {
     static constexpr unsigned kLidShift = 4;
     static constexpr std::uint16_t kMagic = 0x4e48;  // "HN"
     static constexpr std::uint8_t kVersion = 4;
-    // kRoceV1: the GID is of RoCE v1; of v2 otherwise. The bits of kLidBits: LMC.
-    enum Flags : std::uint8_t { kXrc = 1, kEthernet = 2, kRoceV1 = 4, kLidBits = 7 << kLidShift };
+    // kXrc, kDc: it sends and receives by these; otherwise by RC. kRoceV1: the GID is of RoCE v1;
+    // of v2 otherwise. The bits of kLidBits: LMC.
+    enum Flags : std::uint8_t {
+        kXrc = 1,
+        kEthernet = 2,
+        kRoceV1 = 4,
+        kDc = 8,
+        kLidBits = 7 << kLidShift,
+        kTransport = kXrc | kDc
+    };
 
     std::uint16_t magic = kMagic;
     std::uint8_t version = kVersion;
@@ -45,6 +55,7 @@ struct EndpointAddress {
 
     bool valid() const noexcept { return magic == kMagic && version == kVersion; }
     bool xrc() const noexcept { return flags & kXrc; }
+    bool dc() const noexcept { return flags & kDc; }
     bool ethernet() const noexcept { return flags & kEthernet; }
     bool roce_v1() const noexcept { return flags & kRoceV1; }
     std::uint8_t lid_bits() const noexcept {

@@ -16,6 +16,8 @@
 namespace heddle::protocol {
 
 enum class PostPath : std::uint8_t { kAuto, kVerbs, kDirect };
+// What queue pairs endpoints send by. kAuto: XRC if the device has it, otherwise RC.
+enum class Transport : std::uint8_t { kAuto, kXrc, kRc, kDc };
 // How messages travel that are not sent at once: kTuple is for all there are, by tuple queues
 // wherever these are possible; kAuto for those tuples that gain by them. What has no queue: by
 // kGet.
@@ -96,7 +98,7 @@ struct Options {
     RailOptions rails;
     std::optional<Category> endpoints;  // nullopt: 2xdynamic up to the cores, dynamic beyond
     PostPath post = PostPath::kAuto;
-    bool xrc = true;  // false: RC even where there is XRC
+    Transport transport = Transport::kAuto;
     Rendezvous rendezvous = Rendezvous::kGet;
     TupleOptions tuples;
     std::size_t eager_bytes = 8192;  // longer messages take more than one receive buffer

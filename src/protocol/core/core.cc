@@ -46,6 +46,7 @@ Core::Core(std::shared_ptr<Domain> its_domain, const AddressVector& addresses,
     peers.set_target_owners(connector);
     name = connector.self();
     if (channel->xrc()) name.flags |= EndpointAddress::kXrc;
+    if (options.transport == Transport::kDc) name.flags |= EndpointAddress::kDc;
     name.endpoint = process->new_endpoint();
     name.context = domain->body().context->index;
     name.srqn = channel->objects().srqn();

@@ -58,7 +58,8 @@ Channel::Channel(std::unique_ptr<endpoint::ThreadResources> resources, const Opt
       number_(number),
       resources_(std::move(resources)),
       send_buffers_(resources_->shared->pd.get(), buffer_bytes(options), options.send_depth),
-      asked_inline_(static_cast<std::uint32_t>(options.inline_bytes + kHeaderRoom)),
+      asked_inline_(static_cast<std::uint32_t>(options.inline_bytes + kHeaderRoom) +
+                    prefix_bytes(options)),
       most_receives_(most_receives(options)),
       objects_(*resources_, most_receives_, direct),
       receives_at_once_(std::clamp(options.receive_buffers / 4, 1u, kReceivesAtOnce)),
@@ -116,7 +117,6 @@ Connection& Channel::connection(const EndpointAddress& from, const EndpointAddre
     fresh->request_.argument = this;
     fresh->request_.changed = [](void* channel) { static_cast<Channel*>(channel)->note_change(); };
     make_qp(*fresh, from);
-    fresh->request_.qp = fresh->qp_.get();
     connections_.push_back(std::move(fresh));
     connection_count_.store(static_cast<std::uint32_t>(connections_.size()),
                             std::memory_order_relaxed);
@@ -142,8 +142,10 @@ post::Posted Channel::post(Connection& connection, post::WorkRequest& work,
     const bool signal = is_signaled(connection, sent);
     if (signal) work.flags |= post::kSignaled;
     work.id = std::uint64_t{connection.index_} << 32 | connection.posted_;
-    const post::Posted posted =
-        connection.direct_ ? connection.direct_->post_now(work) : connection.verbs_->post_now(work);
+    const post::Posted posted = connection.direct_ ? connection.direct_->post_now(work)
+                                : connection.verbs_
+                                    ? connection.verbs_->post_now(work)
+                                    : connection.initiator_->post(*connection.dc_, work);
     if (posted == post::Posted::kOk) [[likely]]
         note(connection, sent, signal);
     return posted;
@@ -196,10 +198,14 @@ void Channel::completed(const post::Completion& completion) {
         HEDDLE_DEBUG_ASSERT(buffer < receive_buffers_->count(), "a receive that was not posted");
         // A peer that died in the middle of a message leaves a receive with an error: it is used
         // again; what is concerned fails where it was asked for.
-        if (completion.status == IBV_WC_SUCCESS && completion.bytes >= sizeof(Header)) {
-            const std::byte* const at = receive_buffers_->at(buffer);
-            users_.hand_over(destination_of(at), {at, completion.bytes}, completion.has_immediate,
-                             completion.immediate, completion.qpn);
+        const std::byte* at = receive_buffers_->at(buffer);
+        const std::uint32_t before = prefix_bytes(options_);
+        if (completion.status == IBV_WC_SUCCESS && completion.bytes >= sizeof(Header) + before) {
+            std::uint32_t sender = completion.qpn;
+            if (before != 0) std::memcpy(&sender, at + offsetof(DcPrefix, ticket), sizeof sender);
+            at += before;
+            users_.hand_over(destination_of(at), {at, completion.bytes - before},
+                             completion.has_immediate, completion.immediate, sender);
         }
         add_receive(buffer);
         return;
@@ -212,6 +218,7 @@ void Channel::completed(const post::Completion& completion) {
         return;
     }
     const int error = errno_of(completion.status);
+    if (connection.initiator_ != nullptr) connection.initiator_->is_broken = true;
     finish(connection, number, error, static_cast<int>(completion.status));
     fail(connection, error);
 }
@@ -278,9 +285,12 @@ void Channel::break_down(int error) {
     error_ = error;
     for (const auto& each : connections_) {
         Connection& connection = *each;
+        ibv_qp* const qp = connection.qp_          ? connection.qp_.get()
+                           : connection.initiator_ ? connection.initiator_->qp()
+                                                   : nullptr;
         ibv_qp_attr attributes{};
         attributes.qp_state = IBV_QPS_ERR;
-        ibv_modify_qp(connection.qp_.get(), &attributes, IBV_QP_STATE);
+        if (qp != nullptr) ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
         while (connection.done_ != connection.posted_)
             finish(connection, connection.done_, error, 0);
         fail(connection, error);
@@ -330,6 +340,10 @@ void Channel::look_at_connections() {
         HEDDLE_ASSERT(connection.state_ == ConnectionRequest::kConnecting,
                       "a connection is made once");
         connection.state_ = state;
+        if (const int error = connection.dc_ ? open_dc(connection) : 0) {
+            fail(connection, error);
+            continue;
+        }
         users_.each([&](ChannelUser& user) { user.changed(connection); });
     }
 }

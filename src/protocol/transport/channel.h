@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The verbs objects behind endpoints: one completion queue, one shared receive queue with its
-// buffers, and a send queue for each remote context (XRC) or endpoint (RC), all of one thread's
-// resources. WRs are posted and completions are polled by the path that was chosen. Users hear of
-// the ends of their WRs in the order of posting. In the category mpi+threads all endpoints of a
-// process share one channel; otherwise each has its own.
+// buffers, and a send queue for each remote context (XRC) or endpoint (RC), or a few for all of
+// them (DC), all of one thread's resources. WRs are posted and completions are polled by the path
+// that was chosen. Users hear of the ends of their WRs in the order of posting. In the category
+// mpi+threads all endpoints of a process share one channel; otherwise each has its own.
 //
 // One thread at a time. Only WaitSet::wake and connections() may be called by others.
 #pragma once
@@ -28,6 +28,7 @@
 #include "protocol/common/options.h"
 #include "protocol/transport/channel_objects.h"
 #include "protocol/transport/channel_users.h"
+#include "protocol/transport/dc_initiators.h"
 #include "protocol/transport/wait_set.h"
 #include "protocol/wireup/connector.h"
 
@@ -84,7 +85,9 @@ private:
     std::uint32_t index_ = 0;
     ConnectionRequest::State state_ = ConnectionRequest::kConnecting;  // as the owner knows it
     int error_ = 0;
-    verbs::QueuePair qp_;
+    verbs::QueuePair qp_;  // by DC: none
+    std::unique_ptr<DcTarget> dc_;
+    DcInitiator* initiator_ = nullptr;  // by DC, while something is under way at least
     std::optional<post::Mlx5SendQueue<post::SingleThreaded>> direct_;
     std::optional<post::VerbsSendQueue<post::SingleThreaded>> verbs_;
     // What WrContext says, for each outstanding WR, in few bytes: there are send_depth of them for
@@ -153,8 +156,8 @@ public:
     // 0, or an errno once the device has said that it has failed, or this channel's CQ or SRQ.
     int error() const noexcept { return error_; }
 
-    // Before all that follows.
-    void use(Connector& connector) noexcept { connector_ = &connector; }
+    // Before all that follows. Throws VerbsError.
+    void use(Connector& connector);
     ChannelUsers& users() noexcept { return users_; }
 
     // The connection that reaches that endpoint; it is asked for if there is none. Throws
@@ -227,6 +230,13 @@ private:
         return direct_cq_->has_entry_ahead(receive_buffers_->count() / 2);
     }
     void make_qp(Connection& connection, const EndpointAddress& from);
+    ibv_qp_cap send_capabilities() const noexcept;
+    void note_inline_limit(std::uint32_t max_inline) noexcept;
+    void make_initiators();
+    void make_dc(Connection& connection);
+    int open_dc(Connection& connection) noexcept;
+    bool take_initiator(Connection& connection) noexcept;
+    void leave_initiator(Connection& connection) noexcept;
     bool has_room(Connection& connection) noexcept;
     bool find_room(Connection& connection) noexcept;
     void take_back_room() noexcept;
@@ -269,6 +279,8 @@ private:
     const std::uint32_t most_receives_;  // see grow_receives()
     WaitSet wait_set_;
     ChannelObjects objects_;
+    std::optional<DcInitiators> initiators_;         // by DC, with the first connection
+    std::optional<memory::GrowingBuffers> tickets_;  // one of each connection
     std::optional<post::Mlx5CompletionQueue<post::SingleThreaded>> direct_cq_;
     std::optional<post::VerbsCompletionQueue> verbs_cq_;
     std::optional<Srq> direct_srq_;

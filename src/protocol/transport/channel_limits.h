@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "protocol/common/options.h"
+#include "protocol/transport/dc_initiators.h"
 #include "protocol/wire/wire.h"
 
 namespace heddle::protocol {
@@ -31,8 +32,13 @@ inline constexpr std::uint32_t kSendEntries = 3000;
 // connection can still be asked which of its WRs are done.
 inline constexpr std::uint32_t kReservedEntries = 64;
 
+// What is in front of each message.
+inline std::uint32_t prefix_bytes(const Options& options) noexcept {
+    return options.transport == Transport::kDc ? sizeof(DcPrefix) : 0;
+}
+
 inline std::size_t buffer_bytes(const Options& options) {
-    return std::max(options.eager_bytes + kHeaderRoom, kLeastBuffer);
+    return std::max(options.eager_bytes + kHeaderRoom, kLeastBuffer) + prefix_bytes(options);
 }
 
 // What options.receive_bytes gives room for, and the numbers of an SRQ's entries.

@@ -10,6 +10,7 @@
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
 #include "protocol/transport/channel_limits.h"
+#include "verbs/dynamic_connection.h"
 #include "verbs/memlock.h"
 
 namespace heddle::protocol {
@@ -76,6 +77,12 @@ void ChannelObjects::make_srq(std::uint32_t receives, bool direct) {
                          verbs::memlock_hint(errno, "FI_HEDDLE_RECEIVE_MEMORY makes it smaller"));
     if (xrc() && ibv_get_srq_num(srq_.get(), &srqn_) != 0)
         throw VerbsError("the number of a shared receive queue", errno);
+}
+
+void ChannelObjects::make_dc_target(std::uint64_t key,
+                                    const verbs::ConnectionAttributes& attributes) {
+    HEDDLE_ASSERT(!dc_target_ && !xrc(), "a channel has one target");
+    dc_target_ = verbs::create_target(shared().pd.get(), cq(), srq(), key, attributes);
 }
 
 }  // namespace heddle::protocol

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "endpoint/thread_resources.h"
+#include "verbs/connection.h"
 #include "verbs/handles.h"
 
 namespace heddle::protocol {
@@ -24,7 +25,11 @@ public:
     ibv_comp_channel* events() const noexcept { return events_.get(); }
     ibv_cq* cq() const noexcept { return cq_.get(); }
     ibv_srq* srq() const noexcept { return srq_.get(); }
-    std::uint32_t srqn() const noexcept { return srqn_; }  // 0: RC
+    std::uint32_t srqn() const noexcept { return srqn_; }  // 0: not by XRC
+    // By DC: the number of what all peers send to; 0 before make_dc_target(), or without DC.
+    std::uint32_t dc_target() const noexcept { return dc_target_ ? dc_target_->qp_num : 0; }
+    // Throws VerbsError.
+    void make_dc_target(std::uint64_t key, const verbs::ConnectionAttributes& attributes);
 
 private:
     void make_cq(std::uint32_t receives);
@@ -35,6 +40,7 @@ private:
     verbs::CompletionQueue cq_;
     verbs::SharedReceiveQueue srq_;
     std::uint32_t srqn_ = 0;
+    verbs::QueuePair dc_target_;
 };
 
 }  // namespace heddle::protocol

@@ -20,9 +20,7 @@ verbs::QueuePair Channel::make_send_queue() {
     for (;; asked_inline_ /= 2) {
         ibv_qp_init_attr_ex attributes{};
         attributes.send_cq = objects_.cq();
-        attributes.cap.max_send_wr = options_.send_depth;
-        attributes.cap.max_send_sge = 3;  // header, data, a ring's tail
-        attributes.cap.max_inline_data = asked_inline_;
+        attributes.cap = send_capabilities();
         attributes.pd = resources_->qp_pd();
         attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
         if (xrc()) {
@@ -35,19 +33,36 @@ verbs::QueuePair Channel::make_send_queue() {
         verbs::QueuePair qp(ibv_create_qp_ex(resources_->shared->context.get(), &attributes));
         if (!qp && errno == EINVAL && asked_inline_ != 0) continue;
         if (!qp) return qp;
-        HEDDLE_ASSERT(
-            limits_.max_inline == 0 || attributes.cap.max_inline_data <= limits_.max_inline,
-            "what fits a new QP fits those before it");
-        limits_.max_inline = attributes.cap.max_inline_data;
-        limits_.inline_end =
-            limits_.max_inline < kHeaderRoom
-                ? 0
-                : std::min(options_.inline_bytes, limits_.max_inline - kHeaderRoom) + 1;
+        note_inline_limit(attributes.cap.max_inline_data);
         return qp;
     }
 }
 
+ibv_qp_cap Channel::send_capabilities() const noexcept {
+    ibv_qp_cap capabilities{};
+    capabilities.max_send_wr = options_.send_depth;
+    capabilities.max_send_sge = 3;  // header, data, a ring's tail
+    capabilities.max_inline_data = asked_inline_;
+    return capabilities;
+}
+
+void Channel::note_inline_limit(std::uint32_t max_inline) noexcept {
+    HEDDLE_ASSERT(limits_.max_inline == 0 || max_inline <= limits_.max_inline,
+                  "what fits a new QP fits those before it");
+    limits_.max_inline = max_inline;
+    limits_.inline_end =
+        limits_.max_inline < kHeaderRoom
+            ? 0
+            : std::min(options_.inline_bytes, limits_.max_inline - kHeaderRoom) + 1;
+}
+
 void Channel::make_qp(Connection& connection, const EndpointAddress& from) {
+    connection.sent_mask_ = std::min(std::bit_ceil(options_.send_depth), kFewWorks) - 1;
+    connection.sent_ = std::make_unique<Connection::Record[]>(connection.sent_mask_ + 1);
+    if (options_.transport == Transport::kDc) {
+        make_dc(connection);
+        return;
+    }
     connection.qp_ = make_send_queue();
     if (!connection.qp_)
         throw VerbsError("a queue pair for endpoint " + std::to_string(from.endpoint), errno,
@@ -56,8 +71,7 @@ void Channel::make_qp(Connection& connection, const EndpointAddress& from) {
                                              "more than it can"));
     if (const int error = verbs::to_init_of_sender(connection.qp_.get(), resources_->shared->port))
         throw VerbsError("taking a queue pair to INIT", error);
-    connection.sent_mask_ = std::min(std::bit_ceil(options_.send_depth), kFewWorks) - 1;
-    connection.sent_ = std::make_unique<Connection::Record[]>(connection.sent_mask_ + 1);
+    connection.request_.qp = connection.qp_.get();
     if (direct_cq_) {
         connection.direct_.emplace(connection.qp_.get(), false, limits_.max_inline,
                                    resources_->register_shared(), options_.send_depth);

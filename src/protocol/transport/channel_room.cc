@@ -38,6 +38,7 @@ bool Channel::find_room(Connection& connection) noexcept {
     // its own.
     if (cq_room_ <= kReservedEntries) take_back_room();
     if (cq_room_ <= kReservedEntries || !connection.has_place(options_.send_depth)) return false;
+    if (connection.dc_ && !take_initiator(connection)) return false;
     const std::uint32_t places = std::min(options_.send_depth, connection.sent_mask_ + 1) -
                                  (connection.posted_ - connection.done_);
     const std::uint32_t taken = std::min(places, 1 + (cq_room_ - kReservedEntries) / 8);

@@ -84,6 +84,21 @@ std::optional<Category> category_on(const DeviceInfo& device, std::optional<Cate
     return made_on(device, wanted.value_or(Category::k2xDynamic));
 }
 
+bool uses_xrc(Transport wanted, const DeviceInfo& device) {
+    if (wanted == Transport::kXrc && !device.xrc)
+        throw VerbsError("FI_HEDDLE_TRANSPORT=xrc on " + device.name, EOPNOTSUPP,
+                         "the device has no XRC; auto uses RC there");
+    if (wanted == Transport::kDc && !device.mlx5)
+        throw VerbsError("FI_HEDDLE_TRANSPORT=dc on " + device.name, EOPNOTSUPP,
+                         "it needs an mlx5 device; auto uses XRC or RC");
+    return wanted == Transport::kXrc || (wanted == Transport::kAuto && device.xrc);
+}
+
+std::uint32_t queue_pairs_of(const Channel& channel, bool by_dc) noexcept {
+    if (!by_dc) return channel.connections();
+    return 1 + (channel.connections() != 0 ? DcInitiators::kInitiators : 0);
+}
+
 std::mutex processes_mutex;
 // By port, and what it is a rail beside; under processes_mutex. Never destroyed: programs close
 // domains from exit handlers.
@@ -105,7 +120,7 @@ Process::Process(const Options& wanted)
     : options(wanted),
       device(heddle::device(wanted.device)),
       thread_resources(port_name(device), category_on(device, wanted.endpoints),
-                       wanted.xrc && device.xrc),
+                       uses_xrc(wanted.transport, device)),
       direct_pays_(wanted.post != PostPath::kAuto ||
                    PostCosts::load(PostCosts::file(device)).value_or(PostCosts{}).direct_pays()),
       monitor_(std::make_shared<memory::AddressMonitor>()) {
@@ -121,6 +136,12 @@ Process::Process(const Options& wanted)
 
 bool Process::direct() const {
     if (options.post == PostPath::kVerbs) return false;
+    if (options.transport == Transport::kDc) {
+        if (options.post == PostPath::kDirect)
+            throw VerbsError("FI_HEDDLE_POST=direct with FI_HEDDLE_TRANSPORT=dc", EOPNOTSUPP,
+                             "auto takes libmlx5 with DC");
+        return false;
+    }
     if (options.post == PostPath::kDirect && !device.mlx5)
         throw VerbsError("FI_HEDDLE_POST=direct on " + device.name, ENODEV,
                          "it needs an mlx5 device; verbs works on all");
@@ -249,15 +270,17 @@ Usage Process::usage() const {
     Usage usage = thread_resources.usage();
     const std::lock_guard guard(mutex_);
     usage.mrs = static_cast<std::uint32_t>(registrations_.load());
+    const bool by_dc = options.transport == Transport::kDc;
     for (const auto& known : channels_)
         if (const auto channel = known.lock()) {
             ++usage.cqs;
             usage.mrs += 2;
-            usage.qps += channel->connections();
+            usage.qps += queue_pairs_of(*channel, by_dc);
         }
     if (connector_) {  // its UD QP, and the targets that peers asked for
         ++usage.cqs;
-        usage.qps += 1 + static_cast<std::uint32_t>(connector_->counts().targets);
+        usage.qps += 1;
+        if (!by_dc) usage.qps += static_cast<std::uint32_t>(connector_->counts().targets);
     }
     return usage;
 }

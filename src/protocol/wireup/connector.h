@@ -8,6 +8,9 @@
 // Both sides may so start at once, and no attempt is broken off. Two datagrams: REQUEST, REPLY;
 // a request is repeated until it is answered, and answered again when it is repeated. Few requests
 // of a process are on their way at once; connector_requests.h says which.
+//
+// By DC no QP is made for a peer. The reply has the number of the endpoint's target, and a ticket,
+// by which the peer's messages are known: they begin with it, as all come by the same target.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -26,16 +29,18 @@
 namespace heddle::protocol {
 
 // One connection, on the side that asks. The QP is the channel's, in the state INIT, when
-// connect() is called; only the connector touches it until `state` is no longer kConnecting.
+// connect() is called; only the connector touches it until `state` is no longer kConnecting. By DC
+// it is one of the channel's initiators, which the connector does not touch.
 struct ConnectionRequest {
     enum State : int { kConnecting, kConnected, kFailed };
     ibv_qp* qp = nullptr;
     EndpointAddress from;  // the initiator: endpoint, context and process
     EndpointAddress to;
-    std::atomic<State> state{kConnecting};  // by the connector's thread, release
-    int error = 0;                          // errno, before kFailed is stored
-    std::uint32_t packet_bytes = 0;         // the path MTU, before kConnected is stored
-    std::uint64_t host = 0;                 // the peer's Options::host, the same
+    std::atomic<State> state{kConnecting};    // by the connector's thread, release
+    int error = 0;                            // errno, before kFailed is stored
+    std::uint32_t packet_bytes = 0;           // the path MTU, before kConnected is stored
+    std::uint64_t host = 0;                   // the peer's Options::host, the same
+    std::uint32_t dc_target = 0, ticket = 0;  // by DC, the same
     // Called by the connector's thread after `state` has changed, so that sleepers look again. It
     // may call the connector. The request may be gone by then: `argument` is valid until cancel()
     // or disconnect() has returned, or else as long as the connector.
@@ -67,7 +72,8 @@ struct LocalEndpoint {
     ibv_pd* pd = nullptr;
     ibv_xrcd* xrcd = nullptr;  // nullptr: RC
     ibv_srq* srq = nullptr;
-    ibv_cq* cq = nullptr;  // RC: of both directions of the QP it makes
+    ibv_cq* cq = nullptr;         // RC: of both directions of the QP it makes
+    std::uint32_t dc_target = 0;  // DC: the number of the QP that all peers send to
     // RC: its targets stay until remove(), because libmlx5 takes what a QP that is destroyed has
     // received out of the CQ, which a thread may be polling without libmlx5's lock just then.
     bool keep_targets = false;

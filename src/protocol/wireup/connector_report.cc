@@ -74,6 +74,8 @@ std::string unreachable_text(const Unreachable& what) {
         text += " cannot be connected to after " + seconds_text(what.waited) + " (" +
                 std::generic_category().message(what.error) + ")";
     text += "; asked by " + what.device + ", " + port_text(what.self);
+    if (what.error == EPROTOTYPE) text += ": its FI_HEDDLE_TRANSPORT is another";
+    if (what.error == EMSGSIZE) text += ": its port has another MTU, and DC has one for all peers";
     switch (obstacle_to(what.self, what.peer)) {
         case Obstacle::kNone:
             break;

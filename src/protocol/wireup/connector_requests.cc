@@ -163,6 +163,13 @@ int ConnectorRequests::take_up(const Asked& asked, const Datagram& reply) const 
     if (reply.mtu > asked.datagram.mtu || reply.reads > asked.datagram.reads) return EPROTO;
     HEDDLE_ASSERT(reply.error == 0 && reply.mtu != 0 && reply.reads != 0,
                   "parse() refuses an answer without a QP");
+    if (asked.datagram.from.dc()) {
+        // An initiator has one MTU for all targets.
+        if (reply.mtu != asked.datagram.mtu) return EMSGSIZE;
+        asked.request->dc_target = reply.qpn;
+        asked.request->ticket = reply.psn;
+        return 0;
+    }
     const QpAddress peer = address_of(asked.datagram.to, reply.qpn);
     verbs::ConnectionAttributes attributes = own_;
     attributes.mtu = static_cast<ibv_mtu>(reply.mtu);

@@ -12,26 +12,10 @@
 namespace heddle::protocol {
 namespace {
 
-ibv_qp* create_target(const LocalEndpoint& endpoint) noexcept {
-    ibv_qp_init_attr_ex wanted{};
-    if (endpoint.xrcd != nullptr) {
-        wanted.qp_type = IBV_QPT_XRC_RECV;
-        wanted.comp_mask = IBV_QP_INIT_ATTR_XRCD;
-        wanted.xrcd = endpoint.xrcd;
-    } else {
-        wanted.qp_type = IBV_QPT_RC;
-        wanted.comp_mask = IBV_QP_INIT_ATTR_PD;
-        wanted.pd = endpoint.pd;
-        wanted.send_cq = wanted.recv_cq = endpoint.cq;
-        wanted.srq = endpoint.srq;
-        wanted.cap.max_send_wr = wanted.cap.max_send_sge = 1;  // nothing is sent
-    }
-    return ibv_create_qp_ex(endpoint.context, &wanted);
-}
-
 // In the error state a target acknowledges nothing, and gives back the receive of a message that
 // has not ended.
 void fail(ibv_qp* target) noexcept {
+    if (target == nullptr) return;  // DC: it is the endpoint's, for all peers
     ibv_qp_attr error{};
     error.qp_state = IBV_QPS_ERR;
     ibv_modify_qp(target, &error, IBV_QP_STATE);
@@ -124,7 +108,9 @@ Datagram ConnectorTargets::answer(const Datagram& request, Clock::time_point now
                      [&](const LocalEndpoint& e) { return e.name == request.to; });
     // Also when the name is of a process that had our QP number before us.
     if (endpoint == endpoints_.end()) return refusal(request, ECONNREFUSED);
-    if (request.from.xrc() != request.to.xrc()) return refusal(request, EPROTOTYPE);
+    constexpr std::uint8_t kTransport = EndpointAddress::kTransport;
+    if (((request.from.flags ^ request.to.flags) & kTransport) != 0)
+        return refusal(request, EPROTOTYPE);
     if (is_at_limit(request.from, now) || size() >= most_) return refusal(request, ENOBUFS);
     Target target;
     target.request = request;
@@ -132,13 +118,13 @@ Datagram ConnectorTargets::answer(const Datagram& request, Clock::time_point now
     try {
         std::size_t& of_peer = by_source_[source_of(request.from, own_.port)];
         const std::unique_lock lock(askers_mutex_);
-        if (!askers_.insert_or_assign(target.qp->qp_num, Asker{request.from, request.to}).second)
+        if (!askers_.insert_or_assign(target.number, Asker{request.from, request.to}).second)
             removals_.fetch_add(1, std::memory_order_release);
         targets_.emplace(key, target);
         ++of_peer;
         HEDDLE_ASSERT(of_peer <= most_of_peer_ && size() <= most_, "is_at_limit() was asked");
     } catch (const std::bad_alloc&) {
-        ibv_destroy_qp(target.qp);
+        if (target.qp != nullptr) ibv_destroy_qp(target.qp);
         return refusal(request, ENOMEM);
     }
     return reply(target);
@@ -155,37 +141,12 @@ Datagram ConnectorTargets::refusal(const Datagram& request, int error) const noe
 
 Datagram ConnectorTargets::reply(const Target& target) const noexcept {
     Datagram reply = refusal(target.request, 0);
-    reply.qpn = target.qp->qp_num;
+    reply.qpn = target.qpn;
     reply.psn = target.psn;
     reply.mtu = target.mtu;
     reply.reads = target.reads;
     reply.host = host_;
     return reply;
-}
-
-int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& request,
-                           Target& target) noexcept {
-    ibv_qp* const qp = create_target(endpoint);
-    if (qp == nullptr) return errno != 0 ? errno : ENOMEM;
-    const QpAddress peer = address_of(request.from, request.qpn);
-    verbs::ConnectionAttributes attributes = own_;
-    attributes.mtu = std::min(own_.mtu, static_cast<ibv_mtu>(request.mtu));
-    attributes.receive_psn = request.psn;
-    attributes.send_psn = random_() & 0xff'ffff;
-    attributes.reads = std::min(request.reads, verbs::most_reads(endpoint.context));
-    int error = verbs::to_init(qp, attributes.port, false);
-    if (error == 0) error = verbs::to_ready_to_receive(qp, peer, attributes);
-    if (error == 0) error = verbs::to_ready_to_send(qp, attributes);
-    if (error != 0) {
-        ibv_destroy_qp(qp);
-        return error;
-    }
-    HEDDLE_ASSERT(target.qp == nullptr, "a target is made once");
-    target.qp = qp;
-    target.psn = attributes.send_psn;
-    target.mtu = static_cast<std::uint8_t>(attributes.mtu);
-    target.reads = attributes.reads;
-    return 0;
 }
 
 void ConnectorTargets::bye(const Datagram& bye, Clock::time_point now) noexcept {
@@ -200,7 +161,7 @@ ConnectorTargets::Targets::iterator ConnectorTargets::leave(Targets::iterator ta
                                                             Clock::time_point now) noexcept {
     {
         const std::unique_lock lock(askers_mutex_);
-        const auto asker = askers_.find(target->second.qp->qp_num);
+        const auto asker = askers_.find(target->second.number);
         if (asker != askers_.end()) asker->second.left = true;
     }
     if (!keeps_targets(target->second.request.to)) return retire(target, now);
@@ -250,7 +211,7 @@ void ConnectorTargets::drop(const ProcessName& peer, std::uint32_t peer_qpn,
     if (target == targets_.end()) return;
     {
         const std::unique_lock lock(askers_mutex_);
-        const auto asker = askers_.find(target->second.qp->qp_num);
+        const auto asker = askers_.find(target->second.number);
         if (asker != askers_.end()) asker->second.dropped = true;
     }
     retire(target, now);
@@ -271,6 +232,9 @@ void ConnectorTargets::refuse(const EndpointAddress& peer,
             !reaches(target.request.to, endpoint))
             continue;
         fail(target.qp);
+        if (target.qp != nullptr) continue;
+        const std::unique_lock lock(askers_mutex_);
+        if (askers_.erase(target.number) != 0) removals_.fetch_add(1, std::memory_order_release);
     }
 }
 
@@ -290,9 +254,8 @@ ConnectorTargets::Targets::iterator ConnectorTargets::destroy(Targets::iterator 
 
 // A QP that cannot be destroyed is left to the context's end, and has no owner any more.
 void ConnectorTargets::destroy(const Target& target) noexcept {
-    const std::uint32_t number = target.qp->qp_num;
-    ibv_destroy_qp(target.qp);
-    note_gone(number);
+    if (target.qp != nullptr) ibv_destroy_qp(target.qp);
+    note_gone(target.number);
 }
 
 template <class Wanted>
@@ -306,7 +269,7 @@ void ConnectorTargets::destroy_retired(const Wanted& wanted) noexcept {
 
 ConnectorTargets::Targets::iterator ConnectorTargets::retire(Targets::iterator target,
                                                              Clock::time_point now) noexcept {
-    HEDDLE_ASSERT(target != targets_.end() && target->second.qp != nullptr);
+    HEDDLE_ASSERT(target != targets_.end());
     fail(target->second.qp);
     try {
         retired_.push_back({target->second, now + last_receive_, false, {}});
@@ -318,9 +281,9 @@ ConnectorTargets::Targets::iterator ConnectorTargets::retire(Targets::iterator t
 
 void ConnectorTargets::reached_last(std::uint32_t number) noexcept {
     for (Retired& retired : retired_)
-        if (retired.target.qp->qp_num == number) retired.target.reached_last = true;
+        if (retired.target.number == number) retired.target.reached_last = true;
     for (auto& [key, target] : targets_)
-        if (target.qp->qp_num == number) target.reached_last = true;
+        if (target.number == number) target.reached_last = true;
 }
 
 // Everything that it delivered is in the completion queues of the endpoints that it reached.

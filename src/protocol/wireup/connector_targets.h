@@ -75,7 +75,9 @@ private:
         }
     };
     struct Target {
-        ibv_qp* qp = nullptr;
+        ibv_qp* qp = nullptr;      // by DC there is none of its own
+        std::uint32_t number = 0;  // of the QP; by DC: the ticket
+        std::uint32_t qpn = 0;     // what the peer sends to
         Datagram request;
         // What the reply says of `qp`: the rest of it is the same for all.
         std::uint32_t psn = 0;
@@ -98,6 +100,7 @@ private:
 
     Datagram refusal(const Datagram& request, int error) const noexcept;
     Datagram reply(const Target& target) const noexcept;
+    void make_ticket(const LocalEndpoint& endpoint, const Datagram& request, Target& target);
     // 0 or an errno.
     int make(const LocalEndpoint& endpoint, const Datagram& request, Target& target) noexcept;
     Targets::iterator destroy(Targets::iterator target) noexcept;

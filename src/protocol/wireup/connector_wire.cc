@@ -33,9 +33,10 @@ static_assert(sizeof(Wire) == kDatagramBytes && std::is_trivially_copyable_v<Wir
 
 bool plausible(const EndpointAddress& name) noexcept {
     constexpr std::uint8_t kKnown = EndpointAddress::kXrc | EndpointAddress::kEthernet |
-                                    EndpointAddress::kRoceV1 | EndpointAddress::kLidBits;
-    return name.valid() && (name.flags & ~kKnown) == 0 && name.srqn <= kMost24 &&
-           name.process.ud_qpn > 1 && name.process.ud_qpn <= kMost24;
+                                    EndpointAddress::kRoceV1 | EndpointAddress::kDc |
+                                    EndpointAddress::kLidBits;
+    return name.valid() && (name.flags & ~kKnown) == 0 && !(name.xrc() && name.dc()) &&
+           name.srqn <= kMost24 && name.process.ud_qpn > 1 && name.process.ud_qpn <= kMost24;
 }
 
 bool plausible_qp(const Wire& wire) noexcept {

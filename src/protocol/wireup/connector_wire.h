@@ -27,8 +27,8 @@ struct Datagram {
     std::uint64_t id = 0;
     EndpointAddress from;   // of a reply and a BYE: `process` and the flags of the sender
     EndpointAddress to;     // of a request
-    std::uint32_t qpn = 0;  // 24 bits
-    std::uint32_t psn = 0;  // 24 bits
+    std::uint32_t qpn = 0;  // 24 bits; of a reply by DC: the number of the target
+    std::uint32_t psn = 0;  // 24 bits; of a reply by DC: the ticket
     std::uint16_t error = 0;
     std::uint8_t mtu = 0;    // enum ibv_mtu
     std::uint8_t reads = 0;  // RDMA reads and atomics on their way; from 1
