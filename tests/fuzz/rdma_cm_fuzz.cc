@@ -77,7 +77,7 @@ private:
             return put_gid_address(reinterpret_cast<std::byte*>(&out));
         sockaddr_in6 address{};
         const auto port =
-            static_cast<std::uint16_t>(htons(input_.one_in(8) ? 0 : 7000 + input_.below(3)));
+            htons(static_cast<std::uint16_t>(input_.one_in(8) ? 0 : 7000 + input_.below(3)));
         if (input_.one_in(3)) {
             address.sin6_family = AF_INET6;
             address.sin6_port = port;

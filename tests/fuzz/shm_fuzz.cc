@@ -122,7 +122,8 @@ public:
                 if (input_.one_in(4)) header.kind = static_cast<Kind>(input_.byte());
                 if (input_.one_in(4)) header.flags = input_.byte();
                 if (input_.one_in(8)) header.source = input_.byte();
-                if (input_.one_in(4)) header.sequence += input_.below(3);
+                if (input_.one_in(4))
+                    header.sequence = static_cast<std::uint16_t>(header.sequence + input_.below(3));
                 std::byte* const to = input_.one_in(2)
                                           ? slots_of(memory_)[taken % kShape.slots].inside
                                           : area_of(memory_, kShape) + input_.below(64) * 64;

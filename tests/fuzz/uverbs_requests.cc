@@ -116,7 +116,8 @@ void create_qp(Session& s, Request& request) {
     }
     if constexpr (std::is_same_v<T, ib_uverbs_ex_create_qp>)
         if (!s.input.one_in(16)) {
-            core.reserved = core.comp_mask = 0;
+            core.reserved = 0;
+            core.comp_mask = 0;
             core.create_flags = s.input.one_in(4) ? IBV_QP_CREATE_BLOCK_SELF_MCAST_LB : 0;
         }
     auto& driver = request.driver_as<mlx5_ib_create_qp>(s.input);

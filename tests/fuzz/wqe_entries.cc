@@ -97,7 +97,7 @@ void add_mkey_umr(World& w, Entry& entry, std::uint32_t key, Input& input) {
     const bool repeats = input.one_in(3);
     const std::uint32_t parts = input.below(9);
     mlx5_wqe_umr_ctrl_seg control{};
-    control.flags = input.one_in(8) ? input.byte() : MLX5_WQE_UMR_CTRL_FLAG_INLINE;
+    control.flags = input.one_in(8) ? input.byte() : std::uint8_t{MLX5_WQE_UMR_CTRL_FLAG_INLINE};
     control.mkey_mask = htobe64(MLX5_WQE_UMR_CTRL_MKEY_MASK_FREE | MLX5_WQE_UMR_CTRL_MKEY_MASK_LEN |
                                 input.below(1 << 22));
     control.klm_octowords = htobe16(
@@ -149,7 +149,7 @@ mlx5_wqe_data_seg data_segment(World& w, Input& input) {
     const Place where = place(w, input);
     mlx5_wqe_data_seg segment{};
     segment.byte_count = htobe32(where.length);
-    segment.lkey = htobe32(input.one_in(16) ? MLX5_INVALID_LKEY : where.key);
+    segment.lkey = htobe32(input.one_in(16) ? std::uint32_t{MLX5_INVALID_LKEY} : where.key);
     segment.addr = htobe64(where.address);
     return segment;
 }

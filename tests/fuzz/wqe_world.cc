@@ -24,9 +24,14 @@ constexpr std::uint64_t kGap = 64;  // between parts, at least
 // instruments, so that no input can hold it.
 std::uint64_t g_canary = 0;
 
+#if defined(__clang__)
+#define FUZZ_UNSEEN [[gnu::noinline]] __attribute__((no_sanitize("coverage")))
+#else
+#define FUZZ_UNSEEN [[gnu::noinline]]
+#endif
+
 // A run of the canary's bytes in memory that began as zeros was copied from between the parts.
-[[gnu::noinline]] __attribute__((no_sanitize("coverage"))) bool holds_canary(
-    const MemoryPart& part) {
+FUZZ_UNSEEN bool holds_canary(const MemoryPart& part) {
     for (std::uint64_t at = 0; at + 8 <= part.length; at += 8) {
         std::uint64_t value;
         std::memcpy(&value, part.bytes() + at, sizeof value);
@@ -37,8 +42,7 @@ std::uint64_t g_canary = 0;
     return false;
 }
 
-[[gnu::noinline]] __attribute__((no_sanitize("coverage"))) bool is_canary(const std::byte* at,
-                                                                          const std::byte* end) {
+FUZZ_UNSEEN bool is_canary(const std::byte* at, const std::byte* end) {
     for (; at < end; at += 8) {
         std::uint64_t value;
         std::memcpy(&value, at, sizeof value);
