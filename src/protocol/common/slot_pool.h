@@ -2,6 +2,7 @@
 // Objects that come and go, are used again, and stay where they are.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -31,6 +32,7 @@ public:
             all_.push_back(std::make_unique<T>());
             free_ = all_.back().get();
             free_->index = static_cast<std::uint32_t>(all_.size() - 1);
+            free_->generation = first_generation_;
         }
         T& object = *free_;
         HEDDLE_ASSERT(!object.in_use);
@@ -75,12 +77,32 @@ public:
             if (all_[i]->in_use) use(*all_[i]);
     }
 
+    // Returns the memory of all objects above `kept`. None is in use. An object that is made again
+    // in such a place has a number that none had there before.
+    void trim(std::size_t kept) {
+        if (all_.size() <= kept) return;
+        for (std::size_t i = kept; i < all_.size(); ++i) {
+            HEDDLE_ASSERT(!all_[i]->in_use, "an object that somebody has would go");
+            first_generation_ = std::max(first_generation_, all_[i]->generation);
+        }
+        all_.resize(kept);
+        all_.shrink_to_fit();
+        free_ = nullptr;
+        for (std::size_t i = kept; i-- != 0;) {
+            HEDDLE_ASSERT(!all_[i]->in_use, "its place in the list of free objects would be lost");
+            all_[i]->next_free = free_;
+            free_ = all_[i].get();
+        }
+    }
+    std::size_t size() const noexcept { return all_.size(); }
+
 private:
     bool is_of_this(const T& object) const noexcept {
         return object.index < all_.size() && all_[object.index].get() == &object;
     }
     std::vector<std::unique_ptr<T>> all_;
-    T* free_ = nullptr;  // the first of those that are
+    T* free_ = nullptr;                   // the first of those that are
+    std::uint32_t first_generation_ = 0;  // of an object in a new place
 };
 
 }  // namespace heddle::protocol

@@ -36,6 +36,12 @@ public:
         requests_.for_each_in_use(use);
     }
     std::size_t open() const noexcept { return open_; }
+    // Returns the memory of requests that a burst has needed, such as the first message to each of
+    // many peers. Does nothing while one is open. No caller may be within a request.
+    void trim() {
+        if (open_ == 0) requests_.trim(kKept);
+    }
+    static constexpr std::size_t kKept = 64;
 
     // For messages and data that are copied.
     memory::Pool& send_buffers() const noexcept { return send_buffers_; }
