@@ -9,8 +9,6 @@
 //
 // The program starts itself under the `softhca` beside it, once for each part.
 
-#include <fcntl.h>
-#include <spawn.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -19,12 +17,12 @@
 
 #include <atomic>
 #include <cerrno>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "experiments/common/measure.h"
 #include "rc_endpoint.h"
+#include "under_softhca.h"
 
 namespace heddle::bench {
 namespace {
@@ -320,37 +318,9 @@ Json measure_polls(int repetitions) {
 
 // Runs this program again under softhca for one part and reads its line.
 Json run_part(const char* part, const char* memory, int repetitions) {
-    const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
-    const std::string softhca = self.parent_path() / "softhca";
     const std::string fabric = "floor-" + std::to_string(getpid()) + "-" + part;
-    const std::string count = std::to_string(repetitions);
-    const char* arguments[] = {softhca.c_str(), "run",         "--memory",   memory,   "--fabric",
-                               fabric.c_str(),  "--",          self.c_str(), "--part", part,
-                               "--repetitions", count.c_str(), nullptr};
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) give_up("pipe2");
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-    pid_t child = 0;
-    errno = posix_spawn(&child, softhca.c_str(), &actions, nullptr, const_cast<char**>(arguments),
-                        environ);
-    if (errno != 0) give_up(softhca.c_str());
-    posix_spawn_file_actions_destroy(&actions);
-    close(ends[1]);
-    std::string text;
-    char buffer[4096];
-    for (ssize_t got; (got = read(ends[0], buffer, sizeof buffer)) > 0;)
-        text.append(buffer, static_cast<std::size_t>(got));
-    close(ends[0]);
-    int status = 0;
-    waitpid(child, &status, 0);
-    const Json json = Json::parse(text, nullptr, false);
-    if (status != 0 || json.is_discarded()) {
-        std::fprintf(stderr, "softhca_floor: the part \"%s\" failed\n", part);
-        std::exit(1);
-    }
-    return json;
+    return run_under_softhca({"--memory", memory, "--fabric", fabric},
+                             {"--part", part, "--repetitions", std::to_string(repetitions)});
 }
 
 void print_table(const Json& j) {
