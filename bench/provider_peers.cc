@@ -319,11 +319,12 @@ int run(int argc, char** argv) {
     for (int i = 1; i < argc; ++i) {
         const std::string word = argv[i];
         const auto number = [&] { return static_cast<unsigned>(std::atoi(argv[++i])); };
-        if (word == "--json")
+        if (word == "--json") {
             json = true;
-        else if (i + 1 == argc)
-            return usage();
-        else if (word == "--peers")
+            continue;
+        }
+        if (i + 1 == argc) return usage();
+        if (word == "--peers")
             s.peers = number();
         else if (word == "--processes")
             s.processes = number();
