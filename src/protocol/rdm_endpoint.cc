@@ -41,7 +41,7 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
     local.xrcd = domain->body().context->xrcd.get();
     local.srq = channel->objects().srq();
     local.cq = channel->objects().cq();
-    local.keep_targets = !name.xrc() && !name.dc();
+    local.keep_targets = name.rc();
     local.drain = &channel->drain();
     if (Tuples::are_possible(*this)) {
         tuples = std::make_unique<Tuples>(*this, requests, receives_, delivery_);

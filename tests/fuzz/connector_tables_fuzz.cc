@@ -213,7 +213,7 @@ private:
                 static ibv_xrcd xrcd;
                 endpoint.xrcd = endpoint.name.xrc() ? &xrcd : nullptr;
                 endpoint.dc_target = endpoint.name.dc() ? kDcTarget : 0;
-                endpoint.keep_targets = !endpoint.name.xrc() && !endpoint.name.dc();
+                endpoint.keep_targets = endpoint.name.rc();
                 targets_.remove(endpoint.name);
                 targets_.add(endpoint);
                 break;

@@ -56,6 +56,7 @@ struct EndpointAddress {
     bool valid() const noexcept { return magic == kMagic && version == kVersion; }
     bool xrc() const noexcept { return flags & kXrc; }
     bool dc() const noexcept { return flags & kDc; }
+    bool rc() const noexcept { return (flags & kTransport) == 0; }
     bool ethernet() const noexcept { return flags & kEthernet; }
     bool roce_v1() const noexcept { return flags & kRoceV1; }
     std::uint8_t lid_bits() const noexcept {

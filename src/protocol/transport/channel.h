@@ -239,6 +239,7 @@ private:
     void leave_initiator(Connection& connection) noexcept;
     bool has_room(Connection& connection) noexcept;
     bool find_room(Connection& connection) noexcept;
+    void give_back_room(Connection& connection) noexcept;
     void take_back_room() noexcept;
     bool signal_behind(Connection& connection) noexcept;
     bool is_signaled(const Connection& connection, const WrContext& sent) noexcept;

@@ -90,9 +90,7 @@ int Channel::open_dc(Connection& connection) noexcept {
 // True: the connection may post. What waits for an initiator comes before what a connection could
 // add to its WRs that are under way, so none keeps an initiator for ever.
 bool Channel::take_initiator(Connection& connection) noexcept {
-    if (connection.initiator_ != nullptr)
-        return connection.initiator_->holder == &connection &&
-               (!initiators_->is_wanted || connection.idle());
+    if (connection.initiator_ != nullptr) return !initiators_->is_wanted || connection.idle();
     for (DcInitiator& each : *initiators_) {
         if (each.holder != nullptr && !each.holder->idle()) continue;
         if (each.holder != nullptr) leave_initiator(*each.holder);
@@ -112,8 +110,7 @@ bool Channel::take_initiator(Connection& connection) noexcept {
 // What it has reserved is given back, so that it asks before it posts again.
 void Channel::leave_initiator(Connection& connection) noexcept {
     HEDDLE_ASSERT(connection.idle() && connection.initiator_ != nullptr);
-    cq_room_ += connection.room_until_ - connection.posted_;
-    connection.room_until_ = connection.quiet_until_ = connection.posted_;
+    give_back_room(connection);
     connection.initiator_->holder = nullptr;
     connection.initiator_ = nullptr;
 }

@@ -49,6 +49,12 @@ bool Channel::find_room(Connection& connection) noexcept {
     return true;
 }
 
+// The connection asks before it posts again.
+void Channel::give_back_room(Connection& connection) noexcept {
+    cq_room_ += connection.room_until_ - connection.posted_;
+    connection.room_until_ = connection.quiet_until_ = connection.posted_;
+}
+
 // Collects the entries that connections have reserved and do not use, and makes the end of
 // unsignaled WRs known. The walk over all connections is not repeated until an entry has become
 // free or was given out: until then it would find nothing.
@@ -58,8 +64,7 @@ void Channel::take_back_room() noexcept {
     for (const auto& connection : connections_) {
         HEDDLE_ASSERT(connection->room_until_ - connection->posted_ <= options_.send_depth,
                       "a connection has posted more than it had room for");
-        cq_room_ += connection->room_until_ - connection->posted_;
-        connection->room_until_ = connection->quiet_until_ = connection->posted_;
+        give_back_room(*connection);
     }
     HEDDLE_ASSERT(cq_room_ + under_way() == send_entries_,
                   "each entry of the CQ is free, or belongs to an outstanding WR");
@@ -73,8 +78,7 @@ void Channel::take_back_room() noexcept {
 // packet to it would be sent again and again. False: there is no room for it now.
 bool Channel::signal_behind(Connection& connection) noexcept {
     if (cq_room_ == 0 || !connection.has_place(options_.send_depth)) return false;
-    cq_room_ += connection.room_until_ - connection.posted_;
-    connection.quiet_until_ = connection.posted_;
+    give_back_room(connection);
     connection.room_until_ = connection.posted_ + 1;  // the last that there is room for is signaled
     --cq_room_;
     post::WorkRequest work;

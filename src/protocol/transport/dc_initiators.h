@@ -66,7 +66,6 @@ public:
     auto begin() noexcept { return all_.begin(); }
     auto end() noexcept { return all_.end(); }
     DcInitiator& first() noexcept { return all_.front(); }
-    std::size_t size() const noexcept { return all_.size(); }
     // After a failure: it can be posted to again. What it had must have completed. False: it
     // cannot.
     bool repair(DcInitiator& initiator) const noexcept;
