@@ -68,7 +68,7 @@ class Wheel(Case):
     def test_a_test_with_the_fixture(self):
         if subprocess.run([PYTHON, "-c", "import pytest"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
             self.skipTest("pytest is not installed (python3-pytest)")
-        recipe = recipe_of("python", "def test_ping")
+        recipe = recipe_of("python", "def test_message")
         Path(self.path("test_rdma.py")).write_text(recipe, encoding="utf-8")
         shown = self.output([self.venv / "bin/python", "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_rdma.py"],
                             cwd=self.scratch)
