@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <initializer_list>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "heddle/detail/assert.h"
@@ -55,6 +57,19 @@ bool hexadecimal(std::string_view text, unsigned most, std::uint16_t& out) {
     if (error != std::errc{} || rest != end || value > most) return false;
     out = static_cast<std::uint16_t>(value);
     return true;
+}
+
+// What a word means.
+template <class Value>
+bool one_of(std::string_view text,
+            std::initializer_list<std::pair<std::string_view, std::type_identity_t<Value>>> words,
+            Value& out) {
+    for (const auto& [word, value] : words)
+        if (equal(text, word)) {
+            out = value;
+            return true;
+        }
+    return false;
 }
 
 bool truth(std::string_view text, bool& out) {
@@ -116,15 +131,9 @@ constexpr OptionDeclaration kTable[] = {
      "and registers of an mlx5 device. auto: directly if the device is an mlx5, unless "
      "heddle calibrate has found that slower.",
      [](Text text, Options& o) {
-         if (equal(text, "auto"))
-             o.protocol.post = protocol::PostPath::kAuto;
-         else if (equal(text, "verbs"))
-             o.protocol.post = protocol::PostPath::kVerbs;
-         else if (equal(text, "direct"))
-             o.protocol.post = protocol::PostPath::kDirect;
-         else
-             return false;
-         return true;
+         using enum protocol::PostPath;
+         return one_of(text, {{"auto", kAuto}, {"verbs", kVerbs}, {"direct", kDirect}},
+                       o.protocol.post);
      }},
     {"transport", FI_PARAM_STRING, "auto", "auto, xrc, rc, dc",
      "The transport of queue pairs, the same in all processes. xrc: one for each thread and "
@@ -132,17 +141,9 @@ constexpr OptionDeclaration kTable[] = {
      "number of peers; by libmlx5, and without tuple queues. auto: xrc if the device has it, "
      "otherwise rc.",
      [](Text text, Options& o) {
-         if (equal(text, "auto"))
-             o.protocol.transport = protocol::Transport::kAuto;
-         else if (equal(text, "xrc"))
-             o.protocol.transport = protocol::Transport::kXrc;
-         else if (equal(text, "rc"))
-             o.protocol.transport = protocol::Transport::kRc;
-         else if (equal(text, "dc"))
-             o.protocol.transport = protocol::Transport::kDc;
-         else
-             return false;
-         return true;
+         using enum protocol::Transport;
+         return one_of(text, {{"auto", kAuto}, {"xrc", kXrc}, {"rc", kRc}, {"dc", kDc}},
+                       o.protocol.transport);
      }},
     {"rndv", FI_PARAM_STRING, "rget", "auto, tupleq, rget, rput",
      "How messages above FI_HEDDLE_RNDV_SIZE travel. rget: the receiver reads them. rput: the "
@@ -151,17 +152,9 @@ constexpr OptionDeclaration kTable[] = {
      "tuples whose large messages repeat and mostly find a posted receive. Messages without "
      "a queue go by rget.",
      [](Text text, Options& o) {
-         if (equal(text, "auto"))
-             o.protocol.rendezvous = protocol::Rendezvous::kAuto;
-         else if (equal(text, "tupleq"))
-             o.protocol.rendezvous = protocol::Rendezvous::kTuple;
-         else if (equal(text, "rget"))
-             o.protocol.rendezvous = protocol::Rendezvous::kGet;
-         else if (equal(text, "rput"))
-             o.protocol.rendezvous = protocol::Rendezvous::kPut;
-         else
-             return false;
-         return true;
+         using enum protocol::Rendezvous;
+         return one_of(text, {{"auto", kAuto}, {"tupleq", kTuple}, {"rget", kGet}, {"rput", kPut}},
+                       o.protocol.rendezvous);
      }},
     {"tuples", FI_PARAM_SIZE_T, "256", "0 to 4096",
      "Tuple queues of an endpoint: shared receive queues of the device, of 32 receives "
