@@ -16,6 +16,15 @@ void require(int error, ibv_qp* qp, const char* what) {
         throw VerbsError("taking QP " + std::to_string(qp->qp_num) + " to " + what, error);
 }
 
+// All of it but the destination.
+void add_grh(ibv_ah_attr& path, const LocalPort& port) noexcept {
+    path.is_global = 1;
+    path.grh.sgid_index = port.gid_index;
+    path.grh.hop_limit = 64;
+    path.grh.traffic_class = port.traffic_class;
+    path.grh.flow_label = port.flow_label;
+}
+
 }  // namespace
 
 std::uint8_t most_reads(ibv_context* context) noexcept {
@@ -30,22 +39,24 @@ bool is_global(const QpAddress& peer, const LocalPort& port) noexcept {
            std::memcmp(peer.gid, port.gid.data(), kSubnetPrefix) != 0;
 }
 
-ibv_ah_attr path_to(const QpAddress& peer, const LocalPort& port, std::uint32_t spread) noexcept {
+ibv_ah_attr path_from(const LocalPort& port) noexcept {
     ibv_ah_attr path{};
     path.port_num = port.number;
     path.sl = port.service_level;
+    if (port.ethernet || port.grh_required) add_grh(path, port);
+    return path;
+}
+
+ibv_ah_attr path_to(const QpAddress& peer, const LocalPort& port, std::uint32_t spread) noexcept {
+    ibv_ah_attr path = path_from(port);
     if (!peer.ethernet) {
         const unsigned bits = spread & ((1u << std::min(port.lid_bits, peer.lid_bits)) - 1);
         path.dlid = static_cast<std::uint16_t>(peer.lid + bits);
         path.src_path_bits = static_cast<std::uint8_t>(bits);
     }
     if (is_global(peer, port)) {
-        path.is_global = 1;
+        add_grh(path, port);
         std::memcpy(path.grh.dgid.raw, peer.gid, sizeof peer.gid);
-        path.grh.sgid_index = port.gid_index;
-        path.grh.hop_limit = 64;
-        path.grh.traffic_class = port.traffic_class;
-        path.grh.flow_label = port.flow_label;
     }
     return path;
 }

@@ -47,6 +47,8 @@ std::uint8_t most_reads(ibv_context* context) noexcept;
 // same value, as a responder checks the source (IBTA 9.6.1.5).
 ibv_ah_attr path_to(const QpAddress& peer, const LocalPort& port,
                     std::uint32_t spread = 0) noexcept;
+// The part of a path that is known without a peer.
+ibv_ah_attr path_from(const LocalPort& port) noexcept;
 // Whether path_to() has a GRH.
 bool is_global(const QpAddress& peer, const LocalPort& port) noexcept;
 

@@ -14,20 +14,6 @@ namespace {
 constexpr const char* kWhatToDo =
     "the device may have no DC; FI_HEDDLE_TRANSPORT=auto uses XRC or RC";
 
-// The part of a path that is known without a peer.
-ibv_ah_attr own_path(const LocalPort& port) noexcept {
-    ibv_ah_attr path{};
-    path.port_num = port.number;
-    path.sl = port.service_level;
-    if (port.ethernet || port.grh_required) {
-        path.is_global = 1;
-        path.grh.sgid_index = port.gid_index;
-        path.grh.hop_limit = 64;
-        path.grh.traffic_class = port.traffic_class;
-    }
-    return path;
-}
-
 }  // namespace
 
 QueuePair create_initiator(ibv_pd* pd, ibv_cq* cq, ibv_qp_cap& capabilities) noexcept {
@@ -62,7 +48,7 @@ int make_ready(ibv_qp* initiator, const ConnectionAttributes& attributes) noexce
         error = ibv_modify_qp(initiator, &a, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT);
     a.qp_state = IBV_QPS_RTR;
     a.path_mtu = attributes.mtu;
-    a.ah_attr = own_path(port);
+    a.ah_attr = path_from(port);
     if (error == 0)
         error = ibv_modify_qp(initiator, &a, IBV_QP_STATE | IBV_QP_PATH_MTU | IBV_QP_AV);
     a.qp_state = IBV_QPS_RTS;
@@ -102,7 +88,7 @@ QueuePair create_target(ibv_pd* pd, ibv_cq* cq, ibv_srq* srq, std::uint64_t key,
     a.qp_state = IBV_QPS_RTR;
     a.path_mtu = attributes.mtu;
     a.min_rnr_timer = attributes.min_rnr_timer;
-    a.ah_attr = own_path(attributes.port);
+    a.ah_attr = path_from(attributes.port);
     if (error == 0)
         error = ibv_modify_qp(qp.get(), &a,
                               IBV_QP_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU);

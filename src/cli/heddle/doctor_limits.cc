@@ -57,7 +57,7 @@ void Checkup::check_limits() {
     const protocol::Transport wanted = options_.protocol.transport;
     const bool dc = wanted == protocol::Transport::kDc;
     const bool xrc = device_.xrc && !dc && wanted != protocol::Transport::kRc;
-    constexpr std::uint64_t kOfDc = 9;  // eight initiators and a target
+    constexpr std::uint64_t kOfDc = protocol::kDcInitiators + 1;  // and a target
     const std::uint64_t qps = dc ? endpoints * kOfDc : endpoints * ranks * (xrc ? 2 : threads);
     const auto of = [](std::uint64_t need, const char* what, std::uint32_t most) {
         return std::to_string(need) + " " + what + " of " + std::to_string(most);

@@ -18,6 +18,8 @@ namespace heddle::protocol {
 enum class PostPath : std::uint8_t { kAuto, kVerbs, kDirect };
 // What queue pairs endpoints send by. kAuto: XRC if the device has it, otherwise RC.
 enum class Transport : std::uint8_t { kAuto, kXrc, kRc, kDc };
+// The send queues of a thread by DC, as many as UCX has (UCX_DC_MLX5_NUM_DCI).
+inline constexpr std::uint32_t kDcInitiators = 8;
 // How messages travel that are not sent at once: kTuple is for all there are, by tuple queues
 // wherever these are possible; kAuto for those tuples that gain by them. What has no queue: by
 // kGet.

@@ -285,12 +285,11 @@ void Channel::break_down(int error) {
     error_ = error;
     for (const auto& each : connections_) {
         Connection& connection = *each;
-        ibv_qp* const qp = connection.qp_          ? connection.qp_.get()
-                           : connection.initiator_ ? connection.initiator_->qp()
-                                                   : nullptr;
-        ibv_qp_attr attributes{};
-        attributes.qp_state = IBV_QPS_ERR;
-        if (qp != nullptr) ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
+        if (ibv_qp* const qp = connection.posts_to()) {
+            ibv_qp_attr attributes{};
+            attributes.qp_state = IBV_QPS_ERR;
+            ibv_modify_qp(qp, &attributes, IBV_QP_STATE);
+        }
         while (connection.done_ != connection.posted_)
             finish(connection, connection.done_, error, 0);
         fail(connection, error);

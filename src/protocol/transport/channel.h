@@ -88,6 +88,9 @@ private:
     verbs::QueuePair qp_;  // by DC: none
     std::unique_ptr<DcTarget> dc_;
     DcInitiator* initiator_ = nullptr;  // by DC, while something is under way at least
+    ibv_qp* posts_to() const noexcept {
+        return initiator_ != nullptr ? initiator_->qp() : qp_.get();
+    }
     std::optional<post::Mlx5SendQueue<post::SingleThreaded>> direct_;
     std::optional<post::VerbsSendQueue<post::SingleThreaded>> verbs_;
     // What WrContext says, for each outstanding WR, in few bytes: there are send_depth of them for
@@ -230,8 +233,6 @@ private:
         return direct_cq_->has_entry_ahead(receive_buffers_->count() / 2);
     }
     void make_qp(Connection& connection, const EndpointAddress& from);
-    ibv_qp_cap send_capabilities() const noexcept;
-    void note_inline_limit(std::uint32_t max_inline) noexcept;
     void make_initiators();
     void make_dc(Connection& connection);
     int open_dc(Connection& connection) noexcept;

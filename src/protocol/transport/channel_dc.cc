@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
@@ -38,24 +40,18 @@ void Channel::use(Connector& connector) {
                                 attributes_of(objects_.shared(), options_));
 }
 
-// With the first connection: a process that only receives has none. As on QPs of other transports,
-// with as much inline data as the options want or the device can.
+// With the first connection: a process that only receives has none.
 void Channel::make_initiators() {
-    ibv_qp_cap capabilities{};
-    for (;; asked_inline_ /= 2) {
-        capabilities = send_capabilities();
-        ++capabilities.max_send_sge;  // the ticket
-        try {
-            initiators_.emplace(resources_->qp_pd(), objects_.cq(), capabilities,
-                                attributes_of(objects_.shared(), options_));
-            break;
-        } catch (const VerbsError& error) {
-            if (error.error() != EINVAL || asked_inline_ == 0) throw;
-        }
+    std::vector<verbs::QueuePair> all;
+    while (all.size() < kDcInitiators) {
+        all.push_back(make_send_queue());
+        if (!all.back())
+            throw VerbsError("initiator " + std::to_string(all.size()) + " of " +
+                                 std::to_string(kDcInitiators) + " of DC",
+                             errno, "FI_HEDDLE_TRANSPORT=auto uses XRC or RC");
     }
+    initiators_.emplace(std::move(all), attributes_of(objects_.shared(), options_));
     tickets_.emplace(objects_.shared().pd.get(), sizeof(DcPrefix), kFewTickets, kMostTickets);
-    constexpr std::uint32_t kPrefix = sizeof(DcPrefix);
-    note_inline_limit(std::max(capabilities.max_inline_data, kPrefix) - kPrefix);
 }
 
 void Channel::make_dc(Connection& connection) {

@@ -85,4 +85,23 @@ void ChannelObjects::make_dc_target(std::uint64_t key,
     dc_target_ = verbs::create_target(shared().pd.get(), cq(), srq(), key, attributes);
 }
 
+verbs::QueuePair ChannelObjects::make_send_queue(ibv_qp_cap& capabilities) const noexcept {
+    if (dc_target_) return verbs::create_initiator(resources_.qp_pd(), cq(), capabilities);
+    ibv_qp_init_attr_ex attributes{};
+    attributes.send_cq = cq();
+    attributes.cap = capabilities;
+    attributes.pd = resources_.qp_pd();
+    attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
+    if (xrc()) {
+        attributes.qp_type = IBV_QPT_XRC_SEND;
+    } else {
+        attributes.qp_type = IBV_QPT_RC;
+        attributes.recv_cq = cq();
+        attributes.srq = srq();
+    }
+    verbs::QueuePair qp(ibv_create_qp_ex(shared().context.get(), &attributes));
+    if (qp) capabilities = attributes.cap;
+    return qp;
+}
+
 }  // namespace heddle::protocol

@@ -30,6 +30,9 @@ public:
     std::uint32_t dc_target() const noexcept { return dc_target_ ? dc_target_->qp_num : 0; }
     // Throws VerbsError.
     void make_dc_target(std::uint64_t key, const verbs::ConnectionAttributes& attributes);
+    // A QP to send by, in the state RESET; by DC, once there is a target, an initiator. It has at
+    // least what `capabilities` says, which says then what it has. nullptr and errno: none.
+    verbs::QueuePair make_send_queue(ibv_qp_cap& capabilities) const noexcept;
 
 private:
     void make_cq(std::uint32_t receives);

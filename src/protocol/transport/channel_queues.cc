@@ -15,45 +15,27 @@
 namespace heddle::protocol {
 
 // With as much inline data as the options want, or as the device can: libmlx5 answers EINVAL where
-// an entry would be longer than the device's longest (mlx5_calc_sq_size).
+// an entry would be longer than the device's longest (mlx5_calc_sq_size). nullptr and errno: there
+// is none.
 verbs::QueuePair Channel::make_send_queue() {
+    const std::uint32_t prefix = prefix_bytes(options_);
     for (;; asked_inline_ /= 2) {
-        ibv_qp_init_attr_ex attributes{};
-        attributes.send_cq = objects_.cq();
-        attributes.cap = send_capabilities();
-        attributes.pd = resources_->qp_pd();
-        attributes.comp_mask = IBV_QP_INIT_ATTR_PD;
-        if (xrc()) {
-            attributes.qp_type = IBV_QPT_XRC_SEND;
-        } else {
-            attributes.qp_type = IBV_QPT_RC;
-            attributes.recv_cq = objects_.cq();
-            attributes.srq = objects_.srq();
-        }
-        verbs::QueuePair qp(ibv_create_qp_ex(resources_->shared->context.get(), &attributes));
+        ibv_qp_cap capabilities{};
+        capabilities.max_send_wr = options_.send_depth;
+        // Header, data, a ring's tail; what is in front of them.
+        capabilities.max_send_sge = prefix == 0 ? 3 : 4;
+        capabilities.max_inline_data = asked_inline_;
+        verbs::QueuePair qp = objects_.make_send_queue(capabilities);
         if (!qp && errno == EINVAL && asked_inline_ != 0) continue;
         if (!qp) return qp;
-        note_inline_limit(attributes.cap.max_inline_data);
+        const std::uint32_t most = std::max(capabilities.max_inline_data, prefix) - prefix;
+        HEDDLE_ASSERT(limits_.max_inline == 0 || most <= limits_.max_inline,
+                      "what fits a new QP fits those before it");
+        limits_.max_inline = most;
+        limits_.inline_end =
+            most < kHeaderRoom ? 0 : std::min(options_.inline_bytes, most - kHeaderRoom) + 1;
         return qp;
     }
-}
-
-ibv_qp_cap Channel::send_capabilities() const noexcept {
-    ibv_qp_cap capabilities{};
-    capabilities.max_send_wr = options_.send_depth;
-    capabilities.max_send_sge = 3;  // header, data, a ring's tail
-    capabilities.max_inline_data = asked_inline_;
-    return capabilities;
-}
-
-void Channel::note_inline_limit(std::uint32_t max_inline) noexcept {
-    HEDDLE_ASSERT(limits_.max_inline == 0 || max_inline <= limits_.max_inline,
-                  "what fits a new QP fits those before it");
-    limits_.max_inline = max_inline;
-    limits_.inline_end =
-        limits_.max_inline < kHeaderRoom
-            ? 0
-            : std::min(options_.inline_bytes, limits_.max_inline - kHeaderRoom) + 1;
 }
 
 void Channel::make_qp(Connection& connection, const EndpointAddress& from) {

@@ -85,16 +85,14 @@ post::Posted DcInitiator::post(const DcTarget& target, const post::WorkRequest& 
                              : post::Posted::kInvalid;
 }
 
-DcInitiators::DcInitiators(ibv_pd* pd, ibv_cq* cq, ibv_qp_cap& capabilities,
+DcInitiators::DcInitiators(std::vector<verbs::QueuePair> queue_pairs,
                            const verbs::ConnectionAttributes& attributes)
     : attributes_(attributes) {
-    for (std::uint32_t i = 0; i < kInitiators; ++i) {
-        verbs::QueuePair qp = verbs::create_initiator(pd, cq, capabilities);
-        const int error = qp ? verbs::make_ready(qp.get(), attributes_) : errno;
-        if (error != 0)
-            throw VerbsError("initiator " + std::to_string(i + 1) + " of " +
-                                 std::to_string(kInitiators) + " of DC",
-                             error, "FI_HEDDLE_TRANSPORT=auto uses XRC or RC");
+    for (verbs::QueuePair& qp : queue_pairs) {
+        HEDDLE_ASSERT(qp != nullptr);
+        if (const int error = verbs::make_ready(qp.get(), attributes_))
+            throw VerbsError("taking an initiator of DC to RTS", error,
+                             "FI_HEDDLE_TRANSPORT=auto uses XRC or RC");
         all_.emplace_back(std::move(qp));
     }
 }

@@ -56,12 +56,8 @@ private:
 
 class DcInitiators {
 public:
-    // As many as UCX has of them (UCX_DC_MLX5_NUM_DCI).
-    static constexpr std::uint32_t kInitiators = 8;
-
-    // Their send queues have at least what `capabilities` says, which says then what they have.
-    // Throws VerbsError.
-    DcInitiators(ibv_pd* pd, ibv_cq* cq, ibv_qp_cap& capabilities,
+    // Takes QPs of verbs::create_initiator() to RTS. Throws VerbsError.
+    DcInitiators(std::vector<verbs::QueuePair> queue_pairs,
                  const verbs::ConnectionAttributes& attributes);
     auto begin() noexcept { return all_.begin(); }
     auto end() noexcept { return all_.end(); }

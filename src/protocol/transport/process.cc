@@ -96,7 +96,7 @@ bool uses_xrc(Transport wanted, const DeviceInfo& device) {
 
 std::uint32_t queue_pairs_of(const Channel& channel, bool by_dc) noexcept {
     if (!by_dc) return channel.connections();
-    return 1 + (channel.connections() != 0 ? DcInitiators::kInitiators : 0);
+    return 1 + (channel.connections() != 0 ? kDcInitiators : 0);
 }
 
 std::mutex processes_mutex;

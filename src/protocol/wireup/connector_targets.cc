@@ -118,7 +118,7 @@ Datagram ConnectorTargets::answer(const Datagram& request, Clock::time_point now
     try {
         std::size_t& of_peer = by_source_[source_of(request.from, own_.port)];
         const std::unique_lock lock(askers_mutex_);
-        if (!askers_.insert_or_assign(target.number, Asker{request.from, request.to}).second)
+        if (!askers_.insert_or_assign(target.number(), Asker{request.from, request.to}).second)
             removals_.fetch_add(1, std::memory_order_release);
         targets_.emplace(key, target);
         ++of_peer;
@@ -161,7 +161,7 @@ ConnectorTargets::Targets::iterator ConnectorTargets::leave(Targets::iterator ta
                                                             Clock::time_point now) noexcept {
     {
         const std::unique_lock lock(askers_mutex_);
-        const auto asker = askers_.find(target->second.number);
+        const auto asker = askers_.find(target->second.number());
         if (asker != askers_.end()) asker->second.left = true;
     }
     if (!keeps_targets(target->second.request.to)) return retire(target, now);
@@ -211,7 +211,7 @@ void ConnectorTargets::drop(const ProcessName& peer, std::uint32_t peer_qpn,
     if (target == targets_.end()) return;
     {
         const std::unique_lock lock(askers_mutex_);
-        const auto asker = askers_.find(target->second.number);
+        const auto asker = askers_.find(target->second.number());
         if (asker != askers_.end()) asker->second.dropped = true;
     }
     retire(target, now);
@@ -234,7 +234,7 @@ void ConnectorTargets::refuse(const EndpointAddress& peer,
         fail(target.qp);
         if (target.qp != nullptr) continue;
         const std::unique_lock lock(askers_mutex_);
-        if (askers_.erase(target.number) != 0) removals_.fetch_add(1, std::memory_order_release);
+        if (askers_.erase(target.number()) != 0) removals_.fetch_add(1, std::memory_order_release);
     }
 }
 
@@ -255,7 +255,7 @@ ConnectorTargets::Targets::iterator ConnectorTargets::destroy(Targets::iterator 
 // A QP that cannot be destroyed is left to the context's end, and has no owner any more.
 void ConnectorTargets::destroy(const Target& target) noexcept {
     if (target.qp != nullptr) ibv_destroy_qp(target.qp);
-    note_gone(target.number);
+    note_gone(target.number());
 }
 
 template <class Wanted>
@@ -281,9 +281,9 @@ ConnectorTargets::Targets::iterator ConnectorTargets::retire(Targets::iterator t
 
 void ConnectorTargets::reached_last(std::uint32_t number) noexcept {
     for (Retired& retired : retired_)
-        if (retired.target.number == number) retired.target.reached_last = true;
+        if (retired.target.number() == number) retired.target.reached_last = true;
     for (auto& [key, target] : targets_)
-        if (target.number == number) target.reached_last = true;
+        if (target.number() == number) target.reached_last = true;
 }
 
 // Everything that it delivered is in the completion queues of the endpoints that it reached.

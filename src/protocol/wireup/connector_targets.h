@@ -75,15 +75,16 @@ private:
         }
     };
     struct Target {
-        ibv_qp* qp = nullptr;      // by DC there is none of its own
-        std::uint32_t number = 0;  // of the QP; by DC: the ticket
-        std::uint32_t qpn = 0;     // what the peer sends to
+        ibv_qp* qp = nullptr;   // by DC there is none of its own
+        std::uint32_t qpn = 0;  // what the peer sends to
         Datagram request;
         // What the reply says of `qp`: the rest of it is the same for all.
-        std::uint32_t psn = 0;
+        std::uint32_t psn = 0;  // by DC: the ticket
         std::uint8_t mtu = 0, reads = 0;
         bool reached_last = false;           // it takes no more receives
         std::vector<std::uint32_t> lost_by;  // channels here for which its peer is lost
+        // By which its messages are known.
+        std::uint32_t number() const noexcept { return qp != nullptr ? qpn : psn; }
     };
     using Targets = std::unordered_map<Key, Target, KeyHash>;
     // In the error state. `waits` is empty until the last receive was reached.

@@ -38,10 +38,9 @@ void ConnectorTargets::make_ticket(const LocalEndpoint& endpoint, const Datagram
                   "the channel's target is there before its endpoints");
     const std::shared_lock lock(askers_mutex_);
     do
-        target.number = random_() & 0xff'ffff;
-    while (askers_.contains(target.number));
+        target.psn = random_() & 0xff'ffff;
+    while (askers_.contains(target.psn));
     target.qpn = endpoint.dc_target;
-    target.psn = target.number;
     target.mtu = std::min(static_cast<std::uint8_t>(own_.mtu), request.mtu);
     target.reads = std::min(request.reads, verbs::most_reads(endpoint.context));
     target.reached_last = true;  // the device does not say when nothing more comes of a peer
@@ -70,7 +69,7 @@ int ConnectorTargets::make(const LocalEndpoint& endpoint, const Datagram& reques
     }
     HEDDLE_ASSERT(target.qp == nullptr, "a target is made once");
     target.qp = qp;
-    target.number = target.qpn = qp->qp_num;
+    target.qpn = qp->qp_num;
     target.psn = attributes.send_psn;
     target.mtu = static_cast<std::uint8_t>(attributes.mtu);
     target.reads = attributes.reads;
