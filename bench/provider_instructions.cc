@@ -14,6 +14,7 @@
 #include <rdma/fi_errno.h>
 #include <rdma/fi_tagged.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -21,6 +22,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "experiments/programs/callgrind.h"
@@ -230,6 +232,11 @@ private:
 
 void run(const Messages& what) {
     Run run(what);
+    // The send queue is full once, and then there is a deeper one soon.
+    constexpr int kUntilItIsFull = 100;
+    for (int i = 0; i < kUntilItIsFull; ++i)
+        run.message(0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
     for (int i = 0; i <= what.count; ++i)
         run.message(i);
 }

@@ -7,8 +7,8 @@
 //
 // Memory is what malloc has given out, and not yet got back, when all messages have come. It is
 // split into an entry of the address vector, the queue pair, and the rest. A queue pair's share is
-// that of equal ones which this program makes without the provider. They have D entries (16), so
-// that they fit into the memory of a small machine. With --most the program fails where a peer
+// that of equal ones which this program makes without the provider. They may have D entries (128),
+// and begin with 32 at most; there is no burst here. With --most the program fails where a peer
 // costs more beyond its queue pair, address included.
 //
 // The program starts itself under the `softhca` beside it, once for each path and side.
@@ -25,6 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -43,10 +44,11 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::size_t kName = 48;
 constexpr unsigned kMostPeers = 16384;
+constexpr unsigned kFirstEntries = 32;  // of a send queue that has not been full
 constexpr double kPatienceUs = 240e6;
 
 struct Settings {
-    unsigned peers = 4096, processes = 4, depth = 16;
+    unsigned peers = 4096, processes = 4, depth = 128;
     std::string part;  // SIDE-PATH, in a program under softhca
 };
 
@@ -215,7 +217,7 @@ void peers(Board& board, const Settings& s, unsigned first, unsigned count) {
 
 Json hub(Board& board, const Settings& s) {
     const bool sends = !s.part.starts_with("receives"), receives = !s.part.starts_with("sends");
-    const double sender = bytes_of_queue_pair(true, s.depth),
+    const double sender = bytes_of_queue_pair(true, std::min(s.depth, kFirstEntries)),
                  target = bytes_of_queue_pair(false, 0);
     Side side(1);
     std::vector<std::uint64_t> room(s.peers);
@@ -306,8 +308,8 @@ int usage() {
     std::fprintf(stderr,
                  "usage: provider_peers [--json] [--peers N] [--processes P] [--depth D] [--most "
                  "BYTES]\nMeasures memory and time for each of N peers (4096) of an endpoint, "
-                 "which are in P processes\n(4), with send queues of D entries (16). Fails where "
-                 "one takes more than BYTES beyond its\nqueue pair. N is at most %u.\n",
+                 "which are in P processes\n(4), with send queues of up to D entries (128). Fails "
+                 "where one takes more than BYTES beyond\nits queue pair. N is at most %u.\n",
                  kMostPeers);
     return 2;
 }

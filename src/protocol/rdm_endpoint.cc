@@ -204,8 +204,8 @@ void EndpointImpl::look_who_talks(bool long_since) {
 
 void EndpointImpl::tick() {
     ticks_ = 0;
-    if (!liveness_.is_time()) return;
     requests.trim();
+    if (!liveness_.is_time()) return;
     if (channel->error() != 0) return broken(channel->error());
     look_who_talks(true);
     local.look();

@@ -42,9 +42,11 @@ Options room_options(PostPath post) {
 TEST_P(CompletionRoom, HasAnEntryForEachFlushedRequest) {
     const Options options = room_options(GetParam());
     Child dying([&](softhca::test::Channel& channel) {
+        Options more = options;
+        more.receive_buffers = kReceives + kBurst;
         std::vector<std::unique_ptr<End>> ends;
         for (unsigned k = 0; k < kEndpoints; ++k) {
-            ends.push_back(std::make_unique<End>(options));
+            ends.push_back(std::make_unique<End>(more));
             channel.send(ends.back()->endpoint->name());
         }
         channel.meet();
@@ -53,6 +55,8 @@ TEST_P(CompletionRoom, HasAnEntryForEachFlushedRequest) {
     std::vector<std::uint64_t> addresses;
     for (unsigned k = 0; k < kEndpoints; ++k)
         addresses.push_back(sender.addresses.insert(dying.channel().receive<EndpointAddress>()));
+    for (const std::uint64_t address : addresses)
+        ASSERT_TRUE(grow(sender, address));
     // Nobody reads them: each receive queue takes `kReceives` at most, and the rest is outstanding.
     constexpr unsigned kMessages = kReceives + kDepth;
     std::uint64_t value = 0;
@@ -190,6 +194,7 @@ TEST(BrokenCompletionQueue, EndsAllOperationsWithAnError) {
     ASSERT_TRUE(until([&] { return !sender.transmit.empty(); }, {&sender, &receiver}));
     ASSERT_EQ(sender.transmit.front().error, 0);
     sender.transmit.pop();
+    ASSERT_TRUE(grow(sender, to, {&receiver}));
     sender.post(FI_ADDR_UNSPEC, room, &room);
     // Twice as many completions as the queue then has entries, and nobody reads them. What the
     // receiver has no room for is executed as soon as it reads.

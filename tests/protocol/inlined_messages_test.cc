@@ -36,7 +36,8 @@ TEST(InlinedMessages, AreReadWithoutOtherProgress) {
         ASSERT_TRUE(until([&] { return !writer.transmit.empty(); }, {&writer}));
         writer.transmit.pop();
     };
-    // The first makes the connection, and the writer the last source.
+    ASSERT_TRUE(grow(writer, to_reader, {&reader}));
+    // This one makes the writer, by the QP that it has now, the last source.
     send(8, 'a');
     ASSERT_TRUE(until([&] { return !reader.receive.empty(); }, {&writer, &reader}));
     reader.receive.pop();

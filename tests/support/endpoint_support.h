@@ -79,6 +79,10 @@ struct End {
         a.context = context;
         return endpoint->atomic(a);
     }
+    // How many WRs can be under way to that address.
+    std::uint32_t depth_to(std::uint64_t to) {
+        return impl().channel->connection(endpoint->name(), *addresses.find(to)).depth();
+    }
     const std::shared_ptr<Domain> domain;
     AddressVector addresses;
     Completions transmit, receive;
@@ -95,6 +99,28 @@ inline bool until(const std::function<bool()>& true_at_last, const std::vector<E
             each->endpoint->progress();
     }
     return true;
+}
+
+// The send queue to that address grows, by a burst of so many messages of 8 bytes: more than it has
+// entries. They have a tag of their own. The receiver reads them if it is among `others`. False: it
+// does not grow.
+inline constexpr unsigned kBurst = 48;
+inline constexpr std::uint64_t kBurstTag = 999;
+inline bool grow(End& sender, std::uint64_t to, std::vector<End*> others = {}) {
+    others.push_back(&sender);
+    const std::uint32_t first = sender.depth_to(to);
+    std::uint64_t value = 0;
+    const iovec piece{&value, sizeof value};
+    const auto send_and_wait = [&] {
+        sender.send(to, piece, FI_COMPLETION | FI_TRANSMIT_COMPLETE, kBurstTag);
+        if (!until([&] { return !sender.transmit.empty(); }, others)) return false;
+        sender.transmit.pop();
+        return true;
+    };
+    if (!send_and_wait()) return false;  // connecting
+    for (unsigned i = 2; i < kBurst; ++i)
+        if (sender.send(to, piece, FI_INJECT, kBurstTag) != 0) return false;
+    return until([&] { return sender.depth_to(to) > first; }, others) && send_and_wait();
 }
 
 }  // namespace heddle::protocol::test

@@ -74,6 +74,14 @@ public:
     /// Adds a queue whose completions arrive here, before its first one. No thread polls meanwhile.
     /// @param queue it must outlive this object
     void add(SendQueue& queue) { reporter(queue.qpn()).send = &queue; }
+    /// Removes a send queue of which no request is under way. No thread polls meanwhile.
+    void remove(const SendQueue& queue) noexcept {
+        last_ = {};
+        std::erase_if(reporters_, [&](Reporter& each) {
+            if (each.send == &queue) each.send = nullptr;
+            return each.send == nullptr && each.receive == nullptr && each.shared == nullptr;
+        });
+    }
     /// Adds a receive queue, as above.
     void add(ReceiveQueue& queue) { reporter(queue.qpn()).receive = &queue; }
     /// Adds a QP that takes its receives from a shared receive queue, as above.

@@ -74,12 +74,14 @@ public:
         small_goes_whole_ = xrc_ && doorbell_->takes_small();
     }
 
-    /// Makes completions count: the id of the n-th request is `base` + n (n from 0, 32 bits),
+    /// Makes completions count: the id of the n-th request is `base` + n (32 bits, from `first`),
     /// whatever WorkRequest::id is. The queue then stores no ids. Called before the first post.
-    void count_ids_from(std::uint64_t base) {
-        HEDDLE_ASSERT(number_ == 0, "count_ids_from() comes before the first post");
+    void count_ids_from(std::uint64_t base, std::uint32_t first = 0) {
+        HEDDLE_ASSERT(counter_ == 0, "count_ids_from() comes before the first post");
         id_base_ = base;
         ids_.reset();
+        number_ = small_until_ = first;
+        done_.store(std::uint64_t{first} << 16, std::memory_order_relaxed);
     }
 
     /// Returns the QP's number. Any thread.

@@ -23,7 +23,8 @@ void Checkup::check_memlock() {
         ok("memlock", "ulimit -l is unlimited");
         return;
     }
-    constexpr std::uint64_t kPeer = 3 << 10, kHeader = 64, kQueues = 512 << 10, kMessage = 1 << 20;
+    // A send queue's first 32 entries have 256 bytes each.
+    constexpr std::uint64_t kPeer = 8 << 10, kHeader = 64, kQueues = 512 << 10, kMessage = 1 << 20;
     const protocol::Options& o = options_.protocol;
     const std::uint64_t endpoint = o.receive_buffers * (o.eager_bytes + kHeader) + kQueues;
     const std::uint64_t need = request_.threads * endpoint + kMessage;

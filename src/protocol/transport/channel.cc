@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <string>
@@ -94,8 +95,9 @@ Channel::~Channel() {
     HEDDLE_ASSERT(users_.empty(), "an endpoint keeps its channel until it has called detach()");
     HEDDLE_ASSERT(connector_ != nullptr || connections_.empty());
     for (const auto& connection : connections_) {
-        connector_->cancel(connection->request_);
-        connector_->disconnect(connection->request_);
+        drop_deeper(*connection);
+        connector_->cancel(*connection->queue_.request);
+        connector_->disconnect(*connection->queue_.request);
     }
 }
 
@@ -112,18 +114,18 @@ Connection& Channel::connection(const EndpointAddress& from, const EndpointAddre
     HEDDLE_ASSERT(connections_.size() < kReceive >> 32, "an id has 31 bits for a connection");
     auto fresh = std::make_unique<Connection>();
     fresh->index_ = static_cast<std::uint32_t>(connections_.size());
-    fresh->request_.from = from;
-    fresh->request_.to = to;
-    fresh->request_.argument = this;
-    fresh->request_.changed = [](void* channel) { static_cast<Channel*>(channel)->note_change(); };
-    make_qp(*fresh, from);
+    fresh->sent_mask_ = std::min(std::bit_ceil(options_.send_depth), kFewWorks) - 1;
+    fresh->sent_ = std::make_unique<Connection::Record[]>(fresh->sent_mask_ + 1);
+    if (options_.transport == Transport::kDc) make_dc(*fresh);
+    fresh->queue_ = make_queue(from, to, first_depth(options_));
+    post_by(*fresh, fresh->queue_);
     connections_.push_back(std::move(fresh));
     connection_count_.store(static_cast<std::uint32_t>(connections_.size()),
                             std::memory_order_relaxed);
     Connection& connection = *connections_.back();
     known = &connection;
     connecting_.push_back(&connection);
-    connector_->connect(connection.request_);
+    connector_->connect(*connection.queue_.request);
     return connection;
 }
 
@@ -177,6 +179,8 @@ unsigned Channel::poll_verbs(unsigned most) {
     if (found_no_more_) backlog_ = 0;
     for (unsigned i = 0; i < found; ++i)
         completed(completions_[i]);
+    if (found != 0 && !growing_.empty()) [[unlikely]]
+        look_at_growing();
     return found;
 }
 
@@ -273,6 +277,7 @@ void Channel::look_at_changes() {
     // A state that changes from here on sets changed_ again.
     changed_.exchange(false, std::memory_order_acq_rel);
     look_at_connections();
+    look_at_growing();
     const int error = drain_.device_error.load(std::memory_order_acquire);
     if (error != 0 && error_ == 0) break_down(error);
     look_if_drained();
@@ -324,14 +329,14 @@ void Channel::look_if_drained() {
 void Channel::look_at_connections() {
     for (std::size_t i = 0; i < connecting_.size();) {
         Connection& connection = *connecting_[i];
-        const auto state = connection.request_.state.load(std::memory_order_acquire);
+        const auto state = connection.queue_.request->state.load(std::memory_order_acquire);
         if (state == ConnectionRequest::kConnecting) {
             ++i;
             continue;
         }
         connecting_.erase(connecting_.begin() + static_cast<std::ptrdiff_t>(i));
         if (state == ConnectionRequest::kFailed) {
-            fail(connection, connection.request_.error);
+            fail(connection, connection.queue_.request->error);
             continue;
         }
         // The channel broke while the connector was making it.
@@ -350,10 +355,11 @@ void Channel::look_at_connections() {
 void Channel::fail(Connection& connection, int error) {
     HEDDLE_ASSERT(error != 0, "a failure has an errno");
     if (connection.failed()) return;
-    if (connection.ready()) connector_->abandon(connection.request_);
+    drop_deeper(connection);
+    if (connection.ready()) connector_->abandon(*connection.queue_.request);
     // A peer that has died can end no message that it has begun.
     if (error == EHOSTUNREACH || error == ETIMEDOUT || error == ECONNREFUSED)
-        connector_->lose(connection.to(), connection.request_.from);
+        connector_->lose(connection.to(), connection.queue_.request->from);
     connection.state_ = ConnectionRequest::kFailed;
     connection.error_ = error;
     users_.each([&](ChannelUser& user) { user.changed(connection); });

@@ -68,12 +68,14 @@ public:
     bool failed() const noexcept { return state_ == ConnectionRequest::kFailed; }
     int error() const noexcept { return error_; }
     bool direct() const noexcept { return direct_.has_value(); }
-    const EndpointAddress& to() const noexcept { return request_.to; }
+    const EndpointAddress& to() const noexcept { return queue_.request->to; }
     // The last byte of a write that is not longer is in memory after all others. Once ready().
-    std::uint32_t packet_bytes() const noexcept { return request_.packet_bytes; }
+    std::uint32_t packet_bytes() const noexcept { return queue_.request->packet_bytes; }
     // host_number() of the peer, once ready(); 0: it shares no memory.
-    std::uint64_t host() const noexcept { return request_.host; }
+    std::uint64_t host() const noexcept { return queue_.request->host; }
     bool idle() const noexcept { return posted_ == done_; }
+    // So many WRs can be under way at once.
+    std::uint32_t depth() const noexcept { return queue_.depth; }
     // Nothing is under way that ends with a completion: of what the device cannot deliver any more,
     // and of a peer that is gone, nobody would hear.
     bool silent() const noexcept { return posted_ - done_ <= unsignaled(); }
@@ -85,16 +87,23 @@ private:
     std::uint32_t index_ = 0;
     ConnectionRequest::State state_ = ConnectionRequest::kConnecting;  // as the owner knows it
     int error_ = 0;
-    verbs::QueuePair qp_;  // by DC: none
+    // What is posted to, and what connects it.
+    struct Queue {
+        verbs::QueuePair qp;  // by DC: none
+        std::unique_ptr<ConnectionRequest> request;
+        std::uint32_t depth = 0;  // so many WRs at once
+    };
+    Queue queue_, deeper_;  // deeper_: until it takes the other's place, see channel_growth.cc
+    bool may_grow_ = true;
     std::unique_ptr<DcTarget> dc_;
     DcInitiator* initiator_ = nullptr;  // by DC, while something is under way at least
     ibv_qp* posts_to() const noexcept {
-        return initiator_ != nullptr ? initiator_->qp() : qp_.get();
+        return initiator_ != nullptr ? initiator_->qp() : queue_.qp.get();
     }
     std::optional<post::Mlx5SendQueue<post::SingleThreaded>> direct_;
     std::optional<post::VerbsSendQueue<post::SingleThreaded>> verbs_;
-    // What WrContext says, for each outstanding WR, in few bytes: there are send_depth of them for
-    // each peer. An injected message has no record, since its end is not reported. When a
+    // What WrContext says, for each outstanding WR, in few bytes: there are as many as the queue is
+    // deep. An injected message has no record, since its end is not reported. When a
     // connection fails, all WRs have a completion, so those of the protocol's own have own_mark().
     struct Record {
         void* argument = nullptr;  // the context, or the part
@@ -109,10 +118,10 @@ private:
     static void* own_mark(std::uint32_t number) noexcept {
         return reinterpret_cast<void*>(std::uintptr_t{number} + 1);
     }
-    std::unique_ptr<Record[]> sent_;  // ring, by number; grows up to send_depth
+    std::unique_ptr<Record[]> sent_;  // ring, by number; grows up to the queue's depth
     std::uint32_t sent_mask_ = 0;
     Record& record(std::uint32_t number) noexcept { return sent_[number & sent_mask_]; }
-    bool has_place(std::uint32_t depth) noexcept;
+    bool has_place() noexcept;
     void find_quiet(bool signal) noexcept;
     std::uint32_t posted_ = 0, done_ = 0;  // free-running numbers
     std::uint32_t signaled_at_ = 0;        // so many when the last that was signaled had been
@@ -122,7 +131,6 @@ private:
     // an unsignaled WR need not be signaled for the sake of those before it.
     std::uint32_t room_until_ = 0, quiet_until_ = 0;
     std::uint32_t unsignaled() const noexcept { return posted_ - signaled_at_; }
-    ConnectionRequest request_;
 };
 
 // What goes out in one WR, in bytes.
@@ -232,7 +240,13 @@ private:
     bool is_crowded() const noexcept {  // of the direct path
         return direct_cq_->has_entry_ahead(receive_buffers_->count() / 2);
     }
-    void make_qp(Connection& connection, const EndpointAddress& from);
+    Connection::Queue make_queue(const EndpointAddress& from, const EndpointAddress& to,
+                                 std::uint32_t depth);
+    void post_by(Connection& connection, const Connection::Queue& queue);
+    void grow(Connection& connection) noexcept;
+    bool take_deeper(Connection& connection) noexcept;
+    void drop_deeper(Connection& connection) noexcept;
+    void look_at_growing() noexcept;
     void make_initiators();
     void make_dc(Connection& connection);
     int open_dc(Connection& connection) noexcept;
@@ -269,7 +283,7 @@ private:
     void look_if_drained();
     void break_down(int error);
     void fail(Connection& connection, int error);
-    verbs::QueuePair make_send_queue();
+    verbs::QueuePair make_send_queue(std::uint32_t depth);
 
     const Options options_;
     const std::uint32_t number_;
@@ -305,6 +319,7 @@ private:
     std::atomic<std::uint32_t> connection_count_{0};  // written by the owner
     std::unordered_map<EndpointAddress, Connection*, EndpointAddressHash> by_name_;
     std::vector<Connection*> connecting_;
+    std::vector<Connection*> growing_;  // have a deeper_
     // By the connector's thread: the state of a connection, or drain_.asked.
     std::atomic<bool> changed_{false};
     Drain drain_;

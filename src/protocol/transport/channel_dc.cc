@@ -44,7 +44,7 @@ void Channel::use(Connector& connector) {
 void Channel::make_initiators() {
     std::vector<verbs::QueuePair> all;
     while (all.size() < kDcInitiators) {
-        all.push_back(make_send_queue());
+        all.push_back(make_send_queue(options_.send_depth));
         if (!all.back())
             throw VerbsError("initiator " + std::to_string(all.size()) + " of " +
                                  std::to_string(kDcInitiators) + " of DC",
@@ -62,12 +62,11 @@ void Channel::make_dc(Connection& connection) {
     if (connection.index_ >= tickets_->count())
         tickets_->grow(std::min(2 * tickets_->count(), kMostTickets));
     connection.dc_ = std::make_unique<DcTarget>();
-    connection.request_.qp = initiators_->first().qp();
 }
 
 // Where the peer's messages go, and what they begin with. 0 or an errno.
 int Channel::open_dc(Connection& connection) noexcept {
-    const ConnectionRequest& request = connection.request_;
+    const ConnectionRequest& request = *connection.queue_.request;
     DcTarget& target = *connection.dc_;
     ibv_ah_attr path =
         verbs::path_to(address_of(request.to, request.dc_target), objects_.shared().port);

@@ -16,6 +16,11 @@ namespace heddle::protocol {
 inline constexpr std::uint64_t kReceive = std::uint64_t{1} << 63;
 // Under way at once there are mostly fewer.
 inline constexpr std::uint32_t kFewWorks = 32;
+// A connection's send queue begins with so many entries.
+inline std::uint32_t first_depth(const Options& options) noexcept {
+    return options.transport == Transport::kDc ? options.send_depth
+                                               : std::min(options.send_depth, kFewWorks);
+}
 // Around the payload of the largest eager message: wide data, and the tail that rings have.
 inline constexpr std::size_t kHeaderRoom = sizeof(Header) + 8 + sizeof(RingTail);
 // RTS with all its segments must fit, whatever eager_bytes is.

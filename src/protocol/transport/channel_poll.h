@@ -49,7 +49,11 @@ template <class User>
         }
         if (++found == most || (user.has_enough() && !is_crowded())) break;
     }
-    if (others) cq.publish();
+    if (others) {
+        cq.publish();
+        if (!growing_.empty()) [[unlikely]]
+            look_at_growing();
+    }
     return found;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
-// The QP of each connection of a channel.
+// The send queue of each connection of a channel.
 #include <algorithm>
-#include <bit>
 #include <cerrno>
+#include <memory>
 #include <string>
 
 #include "heddle/detail/assert.h"
@@ -17,11 +17,11 @@ namespace heddle::protocol {
 // With as much inline data as the options want, or as the device can: libmlx5 answers EINVAL where
 // an entry would be longer than the device's longest (mlx5_calc_sq_size). nullptr and errno: there
 // is none.
-verbs::QueuePair Channel::make_send_queue() {
+verbs::QueuePair Channel::make_send_queue(std::uint32_t depth) {
     const std::uint32_t prefix = prefix_bytes(options_);
     for (;; asked_inline_ /= 2) {
         ibv_qp_cap capabilities{};
-        capabilities.max_send_wr = options_.send_depth;
+        capabilities.max_send_wr = depth;
         // Header, data, a ring's tail; what is in front of them.
         capabilities.max_send_sge = prefix == 0 ? 3 : 4;
         capabilities.max_inline_data = asked_inline_;
@@ -38,30 +38,44 @@ verbs::QueuePair Channel::make_send_queue() {
     }
 }
 
-void Channel::make_qp(Connection& connection, const EndpointAddress& from) {
-    connection.sent_mask_ = std::min(std::bit_ceil(options_.send_depth), kFewWorks) - 1;
-    connection.sent_ = std::make_unique<Connection::Record[]>(connection.sent_mask_ + 1);
-    if (options_.transport == Transport::kDc) {
-        make_dc(connection);
-        return;
+// The QP is in INIT. Throws VerbsError.
+Connection::Queue Channel::make_queue(const EndpointAddress& from, const EndpointAddress& to,
+                                      std::uint32_t depth) {
+    Connection::Queue queue;
+    queue.depth = depth;
+    queue.request = std::make_unique<ConnectionRequest>();
+    queue.request->from = from;
+    queue.request->to = to;
+    queue.request->argument = this;
+    queue.request->changed = [](void* channel) { static_cast<Channel*>(channel)->note_change(); };
+    if (initiators_) {
+        queue.request->qp = initiators_->first().qp();
+        return queue;
     }
-    connection.qp_ = make_send_queue();
-    if (!connection.qp_)
+    queue.qp = make_send_queue(depth);
+    if (!queue.qp)
         throw VerbsError("a queue pair for endpoint " + std::to_string(from.endpoint), errno,
                          verbs::memlock_hint(errno,
                                              "the device has no more, or FI_HEDDLE_SEND_DEPTH is "
                                              "more than it can"));
-    if (const int error = verbs::to_init_of_sender(connection.qp_.get(), resources_->shared->port))
+    if (const int error = verbs::to_init_of_sender(queue.qp.get(), resources_->shared->port))
         throw VerbsError("taking a queue pair to INIT", error);
-    connection.request_.qp = connection.qp_.get();
-    if (direct_cq_) {
-        connection.direct_.emplace(connection.qp_.get(), false, limits_.max_inline,
-                                   resources_->register_shared(), options_.send_depth);
-        connection.direct_->count_ids_from(std::uint64_t{connection.index_} << 32);
-        direct_cq_->add(*connection.direct_);
-    } else {
-        connection.verbs_.emplace(connection.qp_.get(), 1);
+    queue.request->qp = queue.qp.get();
+    return queue;
+}
+
+// The connection's WRs go to that queue from now on. Nothing is under way. Throws VerbsError.
+void Channel::post_by(Connection& connection, const Connection::Queue& queue) {
+    if (connection.dc_) return;
+    ibv_qp* const qp = queue.qp.get();
+    if (!direct_cq_) {
+        connection.verbs_.emplace(qp, 1);
+        return;
     }
+    connection.direct_.emplace(qp, false, limits_.max_inline, resources_->register_shared(),
+                               queue.depth);
+    connection.direct_->count_ids_from(std::uint64_t{connection.index_} << 32, connection.posted_);
+    direct_cq_->add(*connection.direct_);
 }
 
 }  // namespace heddle::protocol

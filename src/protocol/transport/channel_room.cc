@@ -11,12 +11,12 @@
 
 namespace heddle::protocol {
 
-// True: the send queue, `depth` WRs deep, and the ring that remembers its WRs take one more. The
-// ring grows up to the depth.
-bool Connection::has_place(std::uint32_t depth) noexcept {
+// True: the send queue and the ring that remembers its WRs take one more. The ring grows up to the
+// queue's depth.
+bool Connection::has_place() noexcept {
     const std::uint32_t outstanding = posted_ - done_;
     HEDDLE_DEBUG_ASSERT(outstanding <= sent_mask_ + 1, "each outstanding WR has a record");
-    if (outstanding >= depth) return false;
+    if (outstanding >= queue_.depth) return false;
     if (outstanding > sent_mask_) {
         const std::uint32_t mask = 2 * sent_mask_ + 1;
         std::unique_ptr<Record[]> larger(new (std::nothrow) Record[mask + std::size_t{1}]);
@@ -37,9 +37,14 @@ bool Channel::find_room(Connection& connection) noexcept {
     // connections have unsignaled WRs than there are reserved entries, so that one had to wait for
     // its own.
     if (cq_room_ <= kReservedEntries) take_back_room();
-    if (cq_room_ <= kReservedEntries || !connection.has_place(options_.send_depth)) return false;
+    if (!take_deeper(connection)) return false;
+    if (cq_room_ <= kReservedEntries) return false;
+    if (!connection.has_place()) {
+        grow(connection);
+        return false;
+    }
     if (connection.dc_ && !take_initiator(connection)) return false;
-    const std::uint32_t places = std::min(options_.send_depth, connection.sent_mask_ + 1) -
+    const std::uint32_t places = std::min(connection.queue_.depth, connection.sent_mask_ + 1) -
                                  (connection.posted_ - connection.done_);
     const std::uint32_t taken = std::min(places, 1 + (cq_room_ - kReservedEntries) / 8);
     HEDDLE_DEBUG_ASSERT(taken != 0 && taken <= cq_room_ - kReservedEntries);
@@ -62,7 +67,7 @@ void Channel::take_back_room() noexcept {
     if (is_room_taken_back_) return;
     is_room_taken_back_ = true;
     for (const auto& connection : connections_) {
-        HEDDLE_ASSERT(connection->room_until_ - connection->posted_ <= options_.send_depth,
+        HEDDLE_ASSERT(connection->room_until_ - connection->posted_ <= connection->queue_.depth,
                       "a connection has posted more than it had room for");
         give_back_room(*connection);
     }
@@ -77,13 +82,13 @@ void Channel::take_back_room() noexcept {
 // behind them does. It must not need the peer, which may have left since it got the last message: a
 // packet to it would be sent again and again. False: there is no room for it now.
 bool Channel::signal_behind(Connection& connection) noexcept {
-    if (cq_room_ == 0 || !connection.has_place(options_.send_depth)) return false;
+    if (cq_room_ == 0 || !connection.has_place()) return false;
     give_back_room(connection);
     connection.room_until_ = connection.posted_ + 1;  // the last that there is room for is signaled
     --cq_room_;
     post::WorkRequest work;
     work.opcode = post::Opcode::kNop;
-    work.remote_srq = connection.request_.to.srqn;
+    work.remote_srq = connection.to().srqn;
     return post(connection, work, {.what = WrContext::kOwn}) == post::Posted::kOk;
 }
 

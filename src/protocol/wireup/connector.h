@@ -34,7 +34,8 @@ namespace heddle::protocol {
 struct ConnectionRequest {
     enum State : int { kConnecting, kConnected, kFailed };
     ibv_qp* qp = nullptr;
-    EndpointAddress from;  // the initiator: endpoint, context and process
+    bool is_spare = false;  // nobody need read that it has failed: there is another
+    EndpointAddress from;   // the initiator: endpoint, context and process
     EndpointAddress to;
     std::atomic<State> state{kConnecting};    // by the connector's thread, release
     int error = 0;                            // errno, before kFailed is stored

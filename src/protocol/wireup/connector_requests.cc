@@ -152,7 +152,7 @@ void ConnectorRequests::end(const Asked& asked, int error, Clock::time_point now
                   "a request ends once");
     HEDDLE_ASSERT(error >= 0, "an errno is positive");
     ended.push_back({&request, request.changed, request.argument, error, asked.datagram.to,
-                     now - asked.started, asked.times_sent});
+                     now - asked.started, asked.times_sent, request.is_spare});
     request.error = error;
     request.state.store(error == 0 ? ConnectionRequest::kConnected : ConnectionRequest::kFailed,
                         std::memory_order_release);

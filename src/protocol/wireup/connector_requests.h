@@ -39,6 +39,7 @@ public:
         EndpointAddress to;
         Clock::duration waited;
         unsigned times_sent;
+        bool is_spare;
     };
     // What is sent where.
     struct Outgoing {

@@ -265,7 +265,7 @@ void Connector::Service::tell(std::unique_lock<std::mutex>& lock) {
     const std::vector<ConnectorRequests::Ended> ended = ended_;
     lock.unlock();
     for (const ConnectorRequests::Ended& e : ended) {
-        if (e.error != 0 && e.error != ECANCELED) complain(e);
+        if (e.error != 0 && e.error != ECANCELED && !e.is_spare) complain(e);
         if (e.changed != nullptr) e.changed(e.argument);
     }
     lock.lock();
