@@ -152,7 +152,9 @@ INSTANTIATE_TEST_SUITE_P(By, Growth,
 TEST_P(Growth, FollowsTheFirstBurst) {
     send(1);
     receive();
-    EXPECT_EQ(most_under_way(), kFewWorks);
+    // Fewer if the deep one is there so soon that nothing more is posted.
+    EXPECT_LE(most_under_way(), kFewWorks);
+    EXPECT_EQ(sender.depth_to(to), kFewWorks);
     receive();
     EXPECT_GT(most_under_way(), kDepth - kReceives);
     EXPECT_LE(under_way(), kDepth);
@@ -193,7 +195,7 @@ TEST(GrowthOfAQueue, EndsWithThePeer) {
         const iovec bytes{const_cast<std::uint64_t*>(&number), sizeof number};
         for (unsigned i = 0; i < kMessages; ++i)
             ASSERT_EQ(sender.send(to, bytes, kReported), 0);
-        EXPECT_EQ(most_under_way_of(sender), kFewWorks);
+        EXPECT_LE(most_under_way_of(sender), kFewWorks);
         dying.kill(SIGKILL);
         dying.wait();
         unsigned ended = 0, lost = 0;
