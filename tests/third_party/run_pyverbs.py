@@ -128,11 +128,10 @@ def download(suite):
 # The tests draw sizes at random, and not each of these can be used: test_dm_write fails with one in
 # some thousands. These are the same in each run.
 SEEDED = """
-import random, runpy, sys
+import os, random, runpy, sys
 random.seed(5)
 del sys.argv[0]
-sys.path.insert(0, "")
-runpy.run_path(sys.argv[0], run_name="__main__")
+runpy.run_path(os.path.abspath(sys.argv[0]), run_name="__main__")
 """
 
 
