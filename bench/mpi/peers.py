@@ -67,7 +67,8 @@ def main():
     parser.add_argument("--mpi", choices=("mpich", "openmpi"), action="append")
     parser.add_argument("--rounds", type=int, default=7, help="runs (default 7), of 9 turns each")
     parser.add_argument("--heddle", metavar="VARIABLE=VALUE", action="append", default=[],
-                        help="for heddle's side, such as FI_HEDDLE_RINGS=8")
+                        help="for heddle's side, such as FI_HEDDLE_RINGS=8; FI_PROVIDER_PATH=FOLDER: that of "
+                             "another build")
     parser.add_argument("--against", choices=("ucx", "heddle"), default="ucx",
                         help="heddle: beside itself without --heddle (default: ucx)")
     options = parser.parse_args()

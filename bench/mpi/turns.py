@@ -75,7 +75,7 @@ class Job:
 
     def __init__(self, name, argv, environment, folder, ranks=RANKS):
         self.name = name
-        self.turns = folder / name
+        self.turns = folder / name.replace("/", "-")
         self.go, self.done = [], []
         for rank in range(ranks):
             for ends, what in ((self.go, "go"), (self.done, "done")):
