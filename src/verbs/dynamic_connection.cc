@@ -16,6 +16,15 @@ constexpr const char* kWhatToDo =
 
 }  // namespace
 
+bool has_dynamic_connection(ibv_context* context) noexcept {
+    HEDDLE_ASSERT(context != nullptr);
+    const ProtectionDomain pd(ibv_alloc_pd(context));
+    const CompletionQueue cq(ibv_create_cq(context, 1, nullptr, nullptr, 0));
+    ibv_qp_cap least{};
+    least.max_send_wr = least.max_send_sge = 1;
+    return pd && cq && create_initiator(pd.get(), cq.get(), least) != nullptr;
+}
+
 QueuePair create_initiator(ibv_pd* pd, ibv_cq* cq, ibv_qp_cap& capabilities) noexcept {
     HEDDLE_ASSERT(pd != nullptr && cq != nullptr);
     ibv_qp_init_attr_ex attributes{};

@@ -13,6 +13,9 @@
 
 namespace heddle::verbs {
 
+// Whether the device has DC, which it says by making an initiator only.
+bool has_dynamic_connection(ibv_context* context) noexcept;
+
 // Returns an initiator in RESET whose send queue has at least what `capabilities` says, which then
 // says what it has. nullptr: errno says why; without DC mostly EOPNOTSUPP or EINVAL.
 QueuePair create_initiator(ibv_pd* pd, ibv_cq* cq, ibv_qp_cap& capabilities) noexcept;

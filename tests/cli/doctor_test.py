@@ -201,6 +201,19 @@ class Doctor(FabricCase):
         report = self.examine("--libfabric", "/nowhere/libfabric.so")
         self.assert_only_problem(report, "libfabric", "/nowhere/libfabric.so", "--libfabric")
 
+    def test_transport_that_is_not_there(self):
+        for transport in ("xrc", "dc"):
+            self.environment["SOFTHCA_FABRIC"] = self.fabric[:50] + transport
+            wanted = {"FI_HEDDLE_TRANSPORT": transport}
+            report = self.examine(softhca=("--device", f"no-{transport}"), env=wanted)
+            self.assert_only_problem(report, "transport", f"has no {transport.upper()}", "=auto uses")
+            self.environment["SOFTHCA_FABRIC"] += "-all"
+            report = self.examine(env=wanted)
+            self.assertEqual(self.found(report, "ok")["transport"]["seen"], transport.upper())
+            self.assertEqual(report["problems"], 0, report)
+        report = self.examine(env={"FI_HEDDLE_TRANSPORT": "dc", "FI_HEDDLE_POST": "direct"})
+        self.assert_only_problem(report, "transport", "does not post by DC", "FI_HEDDLE_POST=auto")
+
     def test_job_is_too_large_for_the_device(self):
         report = self.examine("-n", "4096", "--threads", "64")
         self.assert_only_problem(report, "limits", "262144 CQs of", "fewer ranks a host")

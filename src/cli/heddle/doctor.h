@@ -61,7 +61,8 @@ private:
     void check_address();
     void check_mtu();
     void check_fork();
-    // doctor_limits.cc: the size of the job.
+    // doctor_limits.cc: the size of the job, and by what its messages go.
+    void check_transport();
     void check_memlock();
     void check_limits();
     // doctor_provider.cc: what libfabric makes of it.

@@ -116,6 +116,7 @@ Checkup::Checkup(const DoctorRequest& request) : request_(request) {
         check_port();
         check_address();
         check_mtu();
+        check_transport();
         check_memlock();
         check_limits();
     }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // The checks of `heddle doctor` that depend on the size of the job: locked memory, and the objects
-// of the device.
+// of the device. These depend on the transport.
 #include <sys/resource.h>
 
 #include "cli/heddle/doctor.h"
 #include "heddle/detail/assert.h"
+#include "verbs/dynamic_connection.h"
 #include "verbs/memlock.h"
 
 namespace heddle::cli {
@@ -12,6 +13,32 @@ namespace heddle::cli {
 std::string times_text(std::uint64_t count, const char* what) {
     HEDDLE_ASSERT(what != nullptr);
     return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+void Checkup::check_transport() {
+    const protocol::Transport wanted = options_.protocol.transport;
+    const auto refused = [&](const std::string& seen, const char* remedy) {
+        problem("transport", seen, remedy);
+        is_usable_ = false;  // no endpoint opens
+    };
+    switch (wanted) {
+        case protocol::Transport::kAuto:
+            return ok("transport", device_.xrc ? "XRC" : "RC, as the device has no XRC");
+        case protocol::Transport::kRc:
+            return ok("transport", "RC");
+        case protocol::Transport::kXrc:
+            if (device_.xrc) return ok("transport", "XRC");
+            return refused("FI_HEDDLE_TRANSPORT is xrc, and " + device_.name + " has no XRC",
+                           "FI_HEDDLE_TRANSPORT=auto uses RC there");
+        case protocol::Transport::kDc:
+            if (!verbs::has_dynamic_connection(context_.get()))
+                return refused("FI_HEDDLE_TRANSPORT is dc, and " + device_.name + " has no DC",
+                               "FI_HEDDLE_TRANSPORT=auto uses XRC or RC there");
+            if (options_.protocol.post == protocol::PostPath::kDirect)
+                return refused("FI_HEDDLE_POST is direct, which does not post by DC",
+                               "FI_HEDDLE_POST=auto, or FI_HEDDLE_TRANSPORT=auto");
+            return ok("transport", "DC");
+    }
 }
 
 // A rank pins receive buffers and queues for each of its endpoints, and what it sends or receives

@@ -12,9 +12,12 @@
 #include "heddle/category.h"
 #include "heddle/detail/assert.h"
 #include "heddle/device.h"
+#include "heddle/error.h"
 #include "heddle/locality.h"
 #include "memory/address_monitor.h"
+#include "verbs/dynamic_connection.h"
 #include "verbs/local_port.h"
+#include "verbs/open_device.h"
 
 namespace heddle::cli {
 namespace {
@@ -113,6 +116,14 @@ std::vector<Device> all_devices() {
     return all;
 }
 
+bool has_dc(const DeviceInfo& device) {
+    try {
+        return verbs::has_dynamic_connection(verbs::open_device(device.name).context.get());
+    } catch (const VerbsError&) {  // it has gone
+        return false;
+    }
+}
+
 Json to_json(const Device& device, const Locality& place) {
     const DeviceInfo& d = device.first();
     Json ports = Json::array();
@@ -142,6 +153,7 @@ Json to_json(const Device& device, const Locality& place) {
             {"max_mrs", d.max_mrs},
             {"max_sge", d.max_sge},
             {"xrc", d.xrc},
+            {"dc", has_dc(d)},
             {"atomics", d.atomics},
             {"paths", d.mlx5 ? Json{"verbs", "direct"} : Json{"verbs"}},
             {"thread_domains", d.thread_domains},
@@ -177,6 +189,7 @@ void print(const Device& device, const Locality& place) {
                        " SRQs, " + std::to_string(d.max_mrs) + " MRs, " +
                        std::to_string(d.max_sge) + " pieces a request");
     line("transports", std::string("RC, UD") + (d.xrc ? ", XRC" : ", no XRC") +
+                           (has_dc(d) ? ", DC" : ", no DC") +
                            (d.atomics ? ", atomics" : ", no atomics"));
     line("paths", d.mlx5 ? "verbs, direct" : "verbs");
     const std::string why_not = memory::AddressMonitor::why_not();
