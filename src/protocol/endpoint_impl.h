@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <optional>
+#include <unordered_map>
 
 #include "protocol/core/core.h"
 #include "protocol/core/liveness.h"
@@ -181,7 +182,7 @@ private:
     void tick();
     void tick_while_asleep();
     void close();
-    bool reaches_lost_peers_only(const Connection& connection) const;
+    std::unordered_map<const Connection*, bool> connections_of_peers() const;
     struct Unfetched {
         std::size_t messages = 0;
         const Peer* peer = nullptr;  // of one of them

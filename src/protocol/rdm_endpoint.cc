@@ -20,7 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kDrainFor = std::chrono::seconds(5);
 // While an endpoint is closed, it looks so often for peers that have left.
-constexpr auto kLookForLeavers = std::chrono::milliseconds(10);
+constexpr auto kLookForFailed = std::chrono::milliseconds(10);
 // Messages between two looks at 16 bits of a sequence number: few enough that these suffice.
 constexpr std::uint64_t kCountAgain = 8192;
 constexpr auto kCreditLook = std::chrono::microseconds(200);
@@ -76,14 +76,17 @@ void EndpointImpl::close() {
     delivery_.refuse_all();
     const auto start = Clock::now();
     auto look_at = start;
-    bool looks = false;
+    std::unordered_map<const Connection*, bool> reaches_somebody;
     const auto is_lost = [&](const Connection& connection) {
-        return looks && reaches_lost_peers_only(connection);
+        const auto known = reaches_somebody.find(&connection);
+        return known != reaches_somebody.end() && !known->second;
     };
     for (;;) {
         progress(~0u);
-        looks = Clock::now() >= look_at;
-        if (looks) look_at = Clock::now() + kLookForLeavers;
+        if (Clock::now() >= look_at) {
+            look_at = Clock::now() + kLookForFailed;
+            reaches_somebody = connections_of_peers();
+        }
         bool waiting = false;
         for (const auto& peer : peers)
             waiting = waiting || (peer->failed == 0 && !peer->waiting.empty());
@@ -101,16 +104,17 @@ void EndpointImpl::close() {
     }
 }
 
-// A peer that has closed its endpoint acknowledges nothing. What is on its way to it, as a probe of
-// before, is of no use to anybody, and with a device that repeats it for long it ends late.
-bool EndpointImpl::reaches_lost_peers_only(const Connection& connection) const {
-    bool reaches_one = false;
-    for (const auto& peer : peers) {
-        if (peer->connection != &connection) continue;
-        if (peer->failed == 0 && !connector.has_left(peer->name, name)) return false;
-        reaches_one = true;
-    }
-    return reaches_one;
+// Whether each of them still reaches somebody. What is on its way to peers that have failed or
+// left, as a probe of before, is of no use, and with a device that repeats it for long it ends
+// late.
+std::unordered_map<const Connection*, bool> EndpointImpl::connections_of_peers() const {
+    std::unordered_map<const Connection*, bool> reaches_somebody;
+    for (const auto& peer : peers)
+        if (peer->connection != nullptr) {
+            bool& reaches = reaches_somebody[peer->connection];
+            reaches = reaches || peer->failed == 0;
+        }
+    return reaches_somebody;
 }
 
 // Messages of which the application thinks that they are sent, and their receivers have not got.

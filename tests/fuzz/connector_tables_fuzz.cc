@@ -150,6 +150,13 @@ private:
         name.context = static_cast<std::uint16_t>(input_.below(2));
         return name;
     }
+    // Whoever has a target there, and has not left, gets a BYE.
+    void remove(const EndpointAddress& endpoint) {
+        targets_.remove(endpoint, [&](const Datagram& bye, const EndpointAddress& to) {
+            if (bye.kind != DatagramKind::kBye || to.process == self().process)
+                fail("a BYE is for a peer");
+        });
+    }
     std::uint64_t id() {
         if (!sent_.empty() && input_.one_in(2)) return sent_[input_.below(256) % sent_.size()].id;
         return input_.below(6);
@@ -200,9 +207,11 @@ private:
             case 3: {
                 Datagram bye;
                 bye.kind = DatagramKind::kBye;
-                bye.id = input_.below(6);
+                bye.id = input_.one_in(2) ? input_.below(6) : id();
                 bye.from = peer();
-                targets_.bye(bye, now_);
+                for (const Datagram& each : sent_)
+                    if (each.id == bye.id && input_.below(4) != 0) bye.from = each.to;
+                if (!requests_.bye(bye)) targets_.bye(bye, now_);
                 break;
             }
             case 4: {
@@ -214,12 +223,12 @@ private:
                 endpoint.xrcd = endpoint.name.xrc() ? &xrcd : nullptr;
                 endpoint.dc_target = endpoint.name.dc() ? kDcTarget : 0;
                 endpoint.keep_targets = endpoint.name.rc();
-                targets_.remove(endpoint.name);
+                remove(endpoint.name);
                 targets_.add(endpoint);
                 break;
             }
             case 5:
-                targets_.remove(local());
+                remove(local());
                 break;
             case 6:
                 targets_.drop(peer().process, 2 + input_.below(4), now_);

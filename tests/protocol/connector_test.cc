@@ -98,6 +98,28 @@ TEST_P(Transports, ConnectBothWaysAtOnce) {
     }
 }
 
+// The side that was asked says so when its end goes: nobody waits for it then.
+TEST_P(Transports, LearnThatAPeerHasLeft) {
+    Peer a(xrc()), b(xrc());
+    b.add();
+    const auto first = a.connect(b.name(0)), other = a.connect(b.name(1));
+    ASSERT_TRUE(a.wait(*first));
+    ASSERT_TRUE(a.wait(*other));
+    const auto has_left = [](const Peer::Channel& channel) {
+        return channel.request.peer_has_left.load();
+    };
+    b.connector->remove(b.name(1));
+    // By XRC both end in one context, of which an endpoint is left.
+    if (!xrc()) EXPECT_TRUE(a.soon([&](const Connector::Counts&) { return has_left(*other); }));
+    const auto later = a.connect(b.name(0));
+    ASSERT_TRUE(a.wait(*later));
+    EXPECT_FALSE(has_left(*first));
+    EXPECT_EQ(has_left(*other), !xrc());
+    b.connector->remove(b.name(0));
+    for (const auto* channel : {&first, &other, &later})
+        EXPECT_TRUE(a.soon([&](const Connector::Counts&) { return has_left(**channel); }));
+}
+
 TEST_P(Transports, ConnectToThemselves) {
     Peer a(xrc());
     a.post_receive();

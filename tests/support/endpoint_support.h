@@ -9,6 +9,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "protocol/endpoint_impl.h"
@@ -25,7 +26,8 @@ inline Options impatient(Options options) {
 
 // An endpoint, with what libfabric's side of the provider has of it.
 struct End {
-    explicit End(const Options& options) : domain(std::make_shared<Domain>(impatient(options))) {
+    explicit End(const Options& options) : End(std::make_shared<Domain>(impatient(options))) {}
+    explicit End(std::shared_ptr<Domain> of) : domain(std::move(of)) {
         Bindings bindings;
         bindings.transmit = &transmit;
         bindings.receive = &receive;

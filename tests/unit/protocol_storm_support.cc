@@ -122,7 +122,7 @@ Storm::Clock::duration Storm::take(Process& process, const Datagram& datagram) {
             process.outstanding.erase(datagram.id);
             break;
         case DatagramKind::kBye:
-            process.targets.bye(datagram, now_);
+            if (!process.requests.bye(datagram)) process.targets.bye(datagram, now_);
             break;
     }
     count_ends(process);

@@ -50,7 +50,7 @@ bool Liveness::is_reply_owed() const noexcept {
 void Liveness::look_after(Peer& peer) {
     // What waits for the peer may wait for it to say something: nothing need be under way.
     if (peer.failed != 0 || peer.connection == nullptr || !peer.connection->ready()) return;
-    if (core_.connector.has_left(peer.name, core_.name)) {
+    if (peer.connection->peer_has_left() || core_.connector.has_left(peer.name, core_.name)) {
         // What had come before has been read by the next time.
         if (std::exchange(peer.has_left, true)) core_.fail_peer(peer, ECONNRESET);
         return;

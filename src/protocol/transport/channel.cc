@@ -368,7 +368,9 @@ void Channel::fail(Connection& connection, int error) {
 bool Channel::drained(const std::function<bool(const Connection&)>& is_lost) {
     bool all = true;
     for (const auto& connection : connections_) {
-        if (connection->idle() || !connection->ready() || is_lost(*connection)) continue;
+        if (connection->idle() || !connection->ready() || connection->peer_has_left() ||
+            is_lost(*connection))
+            continue;
         all = false;
         if (connection->unsignaled() != 0) signal_behind(*connection);
     }

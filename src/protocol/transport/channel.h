@@ -73,6 +73,11 @@ public:
     std::uint32_t packet_bytes() const noexcept { return queue_.request->packet_bytes; }
     // host_number() of the peer, once ready(); 0: it shares no memory.
     std::uint64_t host() const noexcept { return queue_.request->host; }
+    // The peer's end is no more: it has told so. What is under way to it may end late, or with an
+    // error.
+    bool peer_has_left() const noexcept {
+        return queue_.request->peer_has_left.load(std::memory_order_acquire);
+    }
     bool idle() const noexcept { return posted_ == done_; }
     // So many WRs can be under way at once.
     std::uint32_t depth() const noexcept { return queue_.depth; }
@@ -198,8 +203,9 @@ public:
     // libmlx5 asks for that, and hardware does it for SRQs of RC QPs, but not of XRC.
     template <class Take>
     bool take_next_inlined(const Take& take);
-    // Until everything that was posted is done, or nothing more can come of it; false: still not.
-    // A connection with outstanding WRs is not waited for if is_lost(connection).
+    // Until everything that was posted is done, or nothing more can come of it, as of what is under
+    // way to a peer that has left; false: still not. A connection is not waited for, either, if
+    // is_lost(connection).
     bool drained(const std::function<bool(const Connection&)>& is_lost);
     // Reports nothing to `user` any more.
     void forget(ChannelUser& user) noexcept;

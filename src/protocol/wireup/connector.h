@@ -42,6 +42,9 @@ struct ConnectionRequest {
     std::uint32_t packet_bytes = 0;           // the path MTU, before kConnected is stored
     std::uint64_t host = 0;                   // the peer's Options::host, the same
     std::uint32_t dc_target = 0, ticket = 0;  // by DC, the same
+    // After kConnected: the peer has said that its end is no more. By the connector's thread; what
+    // the peer did before that was done.
+    std::atomic<bool> peer_has_left{false};
     // Called by the connector's thread after `state` has changed, so that sleepers look again. It
     // may call the connector. The request may be gone by then: `argument` is valid until cancel()
     // or disconnect() has returned, or else as long as the connector.

@@ -100,7 +100,7 @@ void ConnectorRequests::give_turns() {
     }
 }
 
-ConnectorRequests::Outgoing ConnectorRequests::bye(const Asked& asked) const {
+ConnectorRequests::Outgoing ConnectorRequests::farewell(const Asked& asked) const {
     Outgoing out;
     out.datagram.kind = DatagramKind::kBye;
     out.datagram.id = asked.datagram.id;
@@ -116,14 +116,14 @@ std::optional<ConnectorRequests::Outgoing> ConnectorRequests::stop(
     const auto asked = asked_.find(id->second);
     HEDDLE_ASSERT(asked != asked_.end() && asked->second.request == &request,
                   "both tables know the request");
-    const Outgoing out = bye(asked->second);
+    const Outgoing out = farewell(asked->second);
     stop_timer(asked->second);
     leave_turns(asked->second);
-    const bool heard_of = asked->second.times_sent != 0;
+    const bool is_known_there = asked->second.times_sent != 0 && !asked->second.peer_has_left;
     asked_.erase(asked);
     ids_.erase(id);
     give_turns();
-    if (!heard_of) return {};
+    if (!is_known_there) return {};
     return out;
 }
 
@@ -135,12 +135,29 @@ void ConnectorRequests::abandon(const ConnectionRequest& request, Clock::time_po
                   "a request that was abandoned has no owner");
     Asked& asked = known->second;
     if (asked.state != Asked::kConnected) return;
+    if (asked.peer_has_left) {
+        ids_.erase(id);
+        asked_.erase(known);
+        return;
+    }
     asked.request = nullptr;
     asked.state = Asked::kAbandoned;
     asked.pause = first_pause_;
     asked.give_up = now + kFarewells;
     set_timer(asked, now);
     ids_.erase(id);
+}
+
+bool ConnectorRequests::bye(const Datagram& bye) noexcept {
+    const auto known = asked_.find(bye.id);
+    if (known == asked_.end() || known->second.state != Asked::kConnected ||
+        known->second.datagram.to.process != bye.from.process)
+        return false;
+    Asked& asked = known->second;
+    HEDDLE_ASSERT(asked.request != nullptr, "a connection has an owner until it is abandoned");
+    asked.peer_has_left = true;
+    asked.request->peer_has_left.store(true, std::memory_order_release);
+    return true;
 }
 
 // Everything is done with the request once its state is stored: its owner may free it then.
@@ -211,7 +228,7 @@ std::optional<ConnectorRequests::Outgoing> ConnectorRequests::answered(const Dat
     if (error == 0) {
         asked.state = Asked::kConnected;
     } else {
-        if (reply.error == 0) out = bye(asked);
+        if (reply.error == 0) out = farewell(asked);
         ids_.erase(asked.request);
         asked_.erase(at);
     }
@@ -222,7 +239,7 @@ std::optional<ConnectorRequests::Outgoing> ConnectorRequests::answered(const Dat
 ConnectorRequests::Outgoing ConnectorRequests::send(Asked& asked, Clock::time_point now) {
     if (asked.times_sent == 0) asked.give_up = now + patience_;
     Outgoing out = asked.state == Asked::kAbandoned
-                       ? bye(asked)
+                       ? farewell(asked)
                        : Outgoing{asked.datagram, asked.datagram.to, asked.times_sent != 0};
     ++asked.times_sent;
     if (asked.tries != 0) --asked.tries;
@@ -247,7 +264,7 @@ std::vector<ConnectorRequests::Outgoing> ConnectorRequests::due(Clock::time_poin
         const bool has_obstacle =
             !is_abandoned && obstacle_to(self_, asked.datagram.to) != Obstacle::kNone;
         if (has_obstacle || (asked.times_sent != 0 && now >= asked.give_up)) {
-            if (!has_obstacle) out.push_back(bye(asked));
+            if (!has_obstacle) out.push_back(farewell(asked));
             if (!is_abandoned) {
                 end(asked, has_obstacle ? EHOSTUNREACH : ETIMEDOUT, now, ended);
                 ids_.erase(asked.request);
@@ -280,7 +297,7 @@ std::vector<ConnectorRequests::Outgoing> ConnectorRequests::stop_all(Clock::time
                                                                      std::vector<Ended>& ended) {
     std::vector<Outgoing> out;
     for (const auto& [id, asked] : asked_) {
-        if (asked.times_sent != 0) out.push_back(bye(asked));
+        if (asked.times_sent != 0 && !asked.peer_has_left) out.push_back(farewell(asked));
         if (asked.state <= Asked::kHasTurn) end(asked, ECANCELED, now, ended);
     }
     asked_.clear();

@@ -60,6 +60,9 @@ public:
     // A reply nobody waits for is answered by a BYE: its target would be there for ever.
     std::optional<Outgoing> answered(const Datagram& reply, Clock::time_point now,
                                      std::vector<Ended>& ended);
+    // A BYE of the side that was asked: the target of a connection has gone. False: it is none of
+    // these.
+    bool bye(const Datagram& bye) noexcept;
     // What is due. Those that had no answer for too long have failed.
     std::vector<Outgoing> due(Clock::time_point now, std::vector<Ended>& ended);
     std::optional<Clock::time_point> next() const;
@@ -71,10 +74,11 @@ public:
 private:
     using Timers = std::multimap<Clock::time_point, std::uint64_t>;
     struct Asked {
-        ConnectionRequest* request = nullptr;  // never looked into once it is connected
+        ConnectionRequest* request = nullptr;
         Datagram datagram;
         // kAbandoned: by its owner, and `request` is nullptr.
         enum State : std::uint8_t { kWaits, kHasTurn, kConnected, kAbandoned } state = kWaits;
+        bool peer_has_left = false;  // a BYE would end nothing there
         unsigned times_sent = 0;
         unsigned tries = 0;     // so often may it be sent before it gives its turn up
         std::size_t place = 0;  // in its queue(), for kWaits
@@ -83,7 +87,7 @@ private:
         Timers::iterator timer;  // or end()
     };
     using Table = std::unordered_map<std::uint64_t, Asked>;
-    Outgoing bye(const Asked& asked) const;
+    Outgoing farewell(const Asked& asked) const;
     void set_timer(Asked& asked, Clock::time_point at);
     void stop_timer(Asked& asked) noexcept;
     std::vector<std::uint64_t>& queue(const Asked& asked) noexcept {

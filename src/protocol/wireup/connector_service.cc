@@ -151,7 +151,8 @@ void Connector::Service::remove(const EndpointAddress& endpoint) {
     const auto known = std::find_if(
         all.begin(), all.end(), [&](const LocalEndpoint& each) { return each.name == endpoint; });
     ibv_context* const context = known != all.end() ? known->context : nullptr;
-    targets_.remove(endpoint);
+    targets_.remove(endpoint,
+                    [this](const Datagram& bye, const EndpointAddress& to) { send(bye, to); });
     if (context != nullptr && !is_watched(context))
         ::epoll_ctl(async_fds_, EPOLL_CTL_DEL, context->async_fd, nullptr);
 }
@@ -253,7 +254,7 @@ void Connector::Service::arrived(const ConnectorPort::Arrival& arrival) {
                 send(*bye);
             return;
         case DatagramKind::kBye:
-            targets_.bye(*datagram, ConnectorTargets::Clock::now());
+            if (!requests_.bye(*datagram)) targets_.bye(*datagram, ConnectorTargets::Clock::now());
             return;
     }
 }

@@ -72,7 +72,21 @@ void ConnectorTargets::add(const LocalEndpoint& endpoint) {
     endpoints_.push_back(endpoint);
 }
 
-void ConnectorTargets::remove(const EndpointAddress& endpoint) noexcept {
+// Those that have said BYE, or are lost, do not ask.
+void ConnectorTargets::say_bye(const Target& target, const Tell& tell) noexcept {
+    {
+        const std::shared_lock lock(askers_mutex_);
+        const auto asker = askers_.find(target.number());
+        if (asker == askers_.end() || asker->second.left || asker->second.dropped) return;
+    }
+    Datagram bye;
+    bye.kind = DatagramKind::kBye;
+    bye.id = target.request.id;
+    bye.from = self_;
+    tell(bye, target.request.from);
+}
+
+void ConnectorTargets::remove(const EndpointAddress& endpoint, const Tell& tell) noexcept {
     std::erase_if(endpoints_, [&](const LocalEndpoint& e) { return e.name == endpoint; });
     const bool context_stays = std::any_of(
         endpoints_.begin(), endpoints_.end(),
@@ -82,8 +96,14 @@ void ConnectorTargets::remove(const EndpointAddress& endpoint) noexcept {
         return endpoint.xrc() ? to.xrc() && to.context == endpoint.context && !context_stays
                               : to == endpoint;
     };
-    for (auto target = targets_.begin(); target != targets_.end();)
-        target = goes(target->second) ? destroy(target) : std::next(target);
+    for (auto target = targets_.begin(); target != targets_.end();) {
+        if (!goes(target->second)) {
+            ++target;
+            continue;
+        }
+        say_bye(target->second, tell);
+        target = destroy(target);
+    }
     destroy_retired([&](const Retired& retired) { return goes(retired.target); });
     // A Drain that no endpoint has any more is not waited for: its queues are about to go.
     const auto is_gone = [this](const Retired::Wait& wait) {

@@ -17,6 +17,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <random>
 #include <shared_mutex>
@@ -41,7 +42,9 @@ public:
     ConnectorTargets& operator=(const ConnectorTargets&) = delete;
 
     void add(const LocalEndpoint& endpoint);
-    void remove(const EndpointAddress& endpoint) noexcept;
+    // Calls tell(bye, to) for each target that goes and whose asker has not said BYE.
+    using Tell = std::function<void(const Datagram& bye, const EndpointAddress& to)>;
+    void remove(const EndpointAddress& endpoint, const Tell& tell) noexcept;
     // The reply to a request that parse() let pass.
     Datagram answer(const Datagram& request, Clock::time_point now) noexcept;
     void bye(const Datagram& bye, Clock::time_point now) noexcept;
@@ -99,6 +102,7 @@ private:
         std::vector<Wait> waits;
     };
 
+    void say_bye(const Target& target, const Tell& tell) noexcept;
     Datagram refusal(const Datagram& request, int error) const noexcept;
     Datagram reply(const Target& target) const noexcept;
     void make_ticket(const LocalEndpoint& endpoint, const Datagram& request, Target& target);
