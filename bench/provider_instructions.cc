@@ -169,6 +169,24 @@ public:
         fi_freeinfo(hints_);
     }
 
+    // More than the first entries of a send queue, which is full then.
+    void burst() {
+        constexpr int kBurst = 64;
+        constexpr std::uint64_t kTag = 2;
+        for (int i = 0; i < kBurst; ++i)
+            must(fi_trecv(b_.ep, got_.data(), got_.size(), nullptr, FI_ADDR_UNSPEC, kTag, 0,
+                          nullptr),
+                 "fi_trecv");
+        for (int i = 0; i < kBurst; ++i)
+            while (fi_tinject(a_.ep, data_.data(), 8, to_b_, kTag) == -FI_EAGAIN) {
+            }
+        fi_cq_tagged_entry entry;
+        for (int got = 0; got < kBurst;) {
+            if (read(false, entry) == 1) ++got;
+            fi_cq_read(a_.sent, nullptr, 0);
+        }
+    }
+
     void message(int number) {
         const bool counts = number != 0;
         const bool is_early = counts && what_.part.starts_with("early_");
@@ -232,11 +250,13 @@ private:
 
 void run(const Messages& what) {
     Run run(what);
-    // The send queue is full once, and then there is a deeper one soon.
-    constexpr int kUntilItIsFull = 100;
-    for (int i = 0; i < kUntilItIsFull; ++i)
+    run.message(0);
+    run.burst();
+    // A deeper send queue is connected meanwhile, by threads that need their turns.
+    for (int i = 0; i < 10; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
         run.message(0);
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
     for (int i = 0; i <= what.count; ++i)
         run.message(i);
 }
