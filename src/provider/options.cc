@@ -229,8 +229,7 @@ constexpr OptionDeclaration kTable[] = {
      [](Text text, Options& o) { return number(text, 0, 1ULL << 30, o.protocol.receive_bytes); }},
     {"send_depth", FI_PARAM_SIZE_T, "128", "16 to 8192",
      "Entries of a connection's work queue. It begins with 32, and has all of them soon after "
-     "these "
-     "were full.",
+     "these were full.",
      [](Text text, Options& o) { return number(text, 16, 8192, o.protocol.send_depth); }},
     {"rings", FI_PARAM_SIZE_T, "0", "0 to 1024",
      "Peers of an endpoint whose eager messages are written by RDMA into a ring of 128 "

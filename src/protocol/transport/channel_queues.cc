@@ -28,9 +28,9 @@ verbs::QueuePair Channel::make_send_queue(std::uint32_t depth) {
         verbs::QueuePair qp = objects_.make_send_queue(capabilities);
         if (!qp && errno == EINVAL && asked_inline_ != 0) continue;
         if (!qp) return qp;
-        const std::uint32_t most = std::max(capabilities.max_inline_data, prefix) - prefix;
-        HEDDLE_ASSERT(limits_.max_inline == 0 || most <= limits_.max_inline,
-                      "what fits a new QP fits those before it");
+        std::size_t most = std::max(capabilities.max_inline_data, prefix) - prefix;
+        // What fits a new QP fits those before it. A driver may give a deeper one more.
+        if (limits_.max_inline != 0) most = std::min(most, limits_.max_inline);
         limits_.max_inline = most;
         limits_.inline_end =
             most < kHeaderRoom ? 0 : std::min(options_.inline_bytes, most - kHeaderRoom) + 1;
