@@ -16,16 +16,14 @@ protected:
     Dc() { setenv("FI_HEDDLE_TRANSPORT", "dc", 1); }
 };
 
-// Endpoints that each have a message's worth of memory, and read what has come.
-struct Crowd {
-    Crowd(World& world, std::size_t count) {
-        for (std::size_t i = 0; i < count; ++i) {
-            members.push_back(std::make_unique<Station>(world));
-            members.back()->enable();
-        }
+std::vector<std::unique_ptr<Station>> stations(World& world, std::size_t count) {
+    std::vector<std::unique_ptr<Station>> all;
+    while (all.size() < count) {
+        all.push_back(std::make_unique<Station>(world));
+        all.back()->enable();
     }
-    std::vector<std::unique_ptr<Station>> members;
-};
+    return all;
+}
 
 // There are three times as many peers as initiators, and each has more under way than fits a send
 // queue: connections take turns, wait for their turn, and give it up.
@@ -39,9 +37,9 @@ TEST_F(Dc, ManyPeersShareAFewQueuePairs) {
         Station sender(world);
         sender.enable();
         World other;
-        Crowd crowd(other, kPeers);
+        const auto crowd = stations(other, kPeers);
         std::vector<fi_addr_t> to;
-        for (const auto& member : crowd.members)
+        for (const auto& member : crowd)
             to.push_back(sender.add(*member));
         std::vector<std::uint64_t> next_of(kPeers, 0), room(kPeers);
         std::vector<std::byte> large(kLong, std::byte{7}), into(kLong);
@@ -62,7 +60,7 @@ TEST_F(Dc, ManyPeersShareAFewQueuePairs) {
             }
             if (round % kLongEach == 0) {
                 const std::size_t peer = order.front();
-                Station& member = *crowd.members[peer];
+                Station& member = *crowd[peer];
                 ASSERT_EQ(fi_trecv(member.ep.get(), into.data(), kLong, nullptr, FI_ADDR_UNSPEC, 2,
                                    0, nullptr),
                           0);
@@ -79,7 +77,7 @@ TEST_F(Dc, ManyPeersShareAFewQueuePairs) {
             }
             if (round % 8 != 7) continue;  // some are left to wait
             for (std::size_t peer = 0; peer < kPeers; ++peer) {
-                Station& member = *crowd.members[peer];
+                Station& member = *crowd[peer];
                 for (; next_of[peer] <= round; ++next_of[peer], ++received) {
                     ASSERT_EQ(fi_trecv(member.ep.get(), &room[peer], sizeof room[peer], nullptr,
                                        FI_ADDR_UNSPEC, 1, 0, nullptr),
@@ -102,8 +100,7 @@ int dc_receiver(Board& board) {
     World world;
     Station station(world);
     station.enable();
-    std::memcpy(board.name, station.name, kNameBytes);
-    board.named = true;
+    put_name(board, station);
     std::uint64_t value = 0;
     fi_cq_tagged_entry entry;
     fi_trecv(station.ep.get(), &value, sizeof value, nullptr, FI_ADDR_UNSPEC, 1, 0, nullptr);
@@ -193,8 +190,8 @@ int other_transport(Board& board) {
     World world;
     Station station(world);
     station.enable();
-    std::memcpy(board.name, station.name, kNameBytes);
-    board.named = board.arrived = true;
+    put_name(board, station);
+    board.arrived = true;
     while (true)
         pause();
 }

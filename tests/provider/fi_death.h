@@ -65,6 +65,12 @@ protected:
     Board* const board;
 };
 
+// The other process may send to that endpoint.
+inline void put_name(Board& board, const Station& station) {
+    std::memcpy(board.name, station.name, kNameBytes);
+    board.named = true;
+}
+
 // Waits until the other process has written its name to the board. Returns its address, or
 // FI_ADDR_NOTAVAIL if it does not.
 inline fi_addr_t address_on(Board& board, Station& station) {

@@ -24,8 +24,7 @@ int receiver(Board& board) {
     World world;
     Station station(world);
     station.enable();
-    std::memcpy(board.name, station.name, kNameBytes);
-    board.named = true;
+    put_name(board, station);
     const bool found = wait_for([&] { return has_come(station); });
     board.arrived = found;
     while (found)
@@ -137,8 +136,7 @@ int full_receiver(Board& board) {
     World world;
     Station station(world);
     station.enable();
-    std::memcpy(board.name, station.name, kNameBytes);
-    board.named = true;
+    put_name(board, station);
     while (wait_for([&] { return board.arrived.load(); }))
         pause();
     return 1;
@@ -251,8 +249,7 @@ int listener(Board& board) {
     World world;
     Station station(world, kAsleep ? FI_WAIT_FD : FI_WAIT_NONE);
     station.enable();
-    std::memcpy(board.name, station.name, kNameBytes);
-    board.named = true;
+    put_name(board, station);
     fi_addr_t from = FI_ADDR_NOTAVAIL;
     if (!wait_for([&] { return board.other_named.load(); }) ||
         fi_av_insert(station.av.get(), board.other, 1, &from, 0, nullptr) != 1)

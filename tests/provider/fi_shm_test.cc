@@ -276,8 +276,7 @@ int counting_receiver(Board& board) {
         const std::uint64_t target[2] = {reinterpret_cast<std::uintptr_t>(window.data()),
                                          fi_mr_key(region.get())};
         std::memcpy(board.other, target, sizeof target);
-        std::memcpy(board.name, station.name, kNameBytes);
-        board.named = true;
+        put_name(board, station);
         // The messages by the order of the receives that took them: of which sender, which.
         std::vector<std::array<std::uint64_t, 2>> taken;
         struct Posted {

@@ -34,8 +34,7 @@ int tuple_receiver(Board& board) {
     World world;
     Station station(world);
     station.enable();
-    std::memcpy(board.name, station.name, kNameBytes);
-    board.named = true;
+    put_name(board, station);
     if (!wait_for([] { return names->named.load(); })) return 1;
     fi_addr_t from = FI_ADDR_NOTAVAIL;
     fi_av_insert(station.av.get(), names->sender, 1, &from, 0, nullptr);
