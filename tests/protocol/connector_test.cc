@@ -110,7 +110,9 @@ TEST_P(Transports, LearnThatAPeerHasLeft) {
     };
     b.connector->remove(b.name(1));
     // By XRC both end in one context, of which an endpoint is left.
-    if (!xrc()) EXPECT_TRUE(a.soon([&](const Connector::Counts&) { return has_left(*other); }));
+    if (!xrc()) {
+        EXPECT_TRUE(a.soon([&](const Connector::Counts&) { return has_left(*other); }));
+    }
     const auto later = a.connect(b.name(0));
     ASSERT_TRUE(a.wait(*later));
     EXPECT_FALSE(has_left(*first));
