@@ -145,7 +145,7 @@ class Bench:
         heddle = self.suite.options.softhca.resolve().parent / "heddle"
         found = guest.run(command({}, heddle, "info"), self.scaled(60))
         check(found)
-        for wanted in (r"^rxe0$", "not mlx5", "port 1 active", "RC, UD, no XRC, no DC", "no thread domains"):
+        for wanted in (r"^rxe0$", "not mlx5", r"port 1 +RoCE, active", "RC, UD, no XRC, no DC", "no thread domains"):
             if not re.search(wanted, found.text, re.M):
                 raise Failure(f"no {wanted!r} in it\n{found.describe()}")
 
