@@ -19,7 +19,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kDrainFor = std::chrono::seconds(5);
-// While an endpoint is closed, it looks so often for peers that have left.
+// While an endpoint is closed, it looks so often for peers that have failed.
 constexpr auto kLookForFailed = std::chrono::milliseconds(10);
 // Messages between two looks at 16 bits of a sequence number: few enough that these suffice.
 constexpr std::uint64_t kCountAgain = 8192;
@@ -78,15 +78,15 @@ void EndpointImpl::close() {
     auto look_at = start;
     std::unordered_map<const Connection*, bool> reaches_somebody;
     const auto is_lost = [&](const Connection& connection) {
+        if (Clock::now() >= look_at) {
+            look_at = Clock::now() + kLookForFailed;
+            reaches_somebody = connections_of_peers();
+        }
         const auto known = reaches_somebody.find(&connection);
         return known != reaches_somebody.end() && !known->second;
     };
     for (;;) {
         progress(~0u);
-        if (Clock::now() >= look_at) {
-            look_at = Clock::now() + kLookForFailed;
-            reaches_somebody = connections_of_peers();
-        }
         bool waiting = false;
         for (const auto& peer : peers)
             waiting = waiting || (peer->failed == 0 && !peer->waiting.empty());
@@ -104,9 +104,8 @@ void EndpointImpl::close() {
     }
 }
 
-// Whether each of them still reaches somebody. What is on its way to peers that have failed or
-// left, as a probe of before, is of no use, and with a device that repeats it for long it ends
-// late.
+// Whether each of them still reaches somebody. What is on its way to peers that have failed, as a
+// probe of before, is of no use, and with a device that repeats it for long it ends late.
 std::unordered_map<const Connection*, bool> EndpointImpl::connections_of_peers() const {
     std::unordered_map<const Connection*, bool> reaches_somebody;
     for (const auto& peer : peers)

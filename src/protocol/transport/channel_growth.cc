@@ -4,22 +4,18 @@
 // once it is, nothing more is posted to the short one, and when all that was posted has ended, the
 // deep one takes its place. What a peer has acknowledged stays before what is sent later, so the
 // order of messages remains, whatever the QP. Between the two the peer has two targets.
-#include <algorithm>
 #include <exception>
 #include <utility>
 
-#include "heddle/detail/assert.h"
 #include "protocol/transport/channel.h"
-#include "protocol/transport/channel_limits.h"
 
 namespace heddle::protocol {
 
 // The connection's queue is full. If there can be no deeper one, it keeps what it has.
 void Channel::grow(Connection& connection) noexcept {
+    if (!connection.may_grow_ || connection.queue_.depth == options_.send_depth) return;
+    connection.may_grow_ = false;  // it is asked for once
     Connection::Queue& deeper = connection.deeper_;
-    if (!connection.may_grow_ || deeper.request || connection.queue_.depth == options_.send_depth)
-        return;
-    connection.may_grow_ = false;
     try {
         growing_.reserve(growing_.size() + 1);
         const ConnectionRequest& known = *connection.queue_.request;
@@ -33,7 +29,7 @@ void Channel::grow(Connection& connection) noexcept {
     growing_.push_back(&connection);
 }
 
-// False: a deeper queue is there, and has to wait until the WRs of the other have ended.
+// False: a deeper queue is connected, and has to wait until the WRs of the other have ended.
 bool Channel::take_deeper(Connection& connection) noexcept {
     Connection::Queue& deeper = connection.deeper_;
     if (!deeper.request ||
@@ -66,14 +62,14 @@ void Channel::drop_deeper(Connection& connection) noexcept {
 
 // When the state of one has changed, or WRs have ended: there may be none behind them.
 void Channel::look_at_growing() noexcept {
+    // From the end: each may go from the list.
     for (std::size_t i = growing_.size(); i-- > 0;) {
-        if (i >= growing_.size()) continue;
         Connection& connection = *growing_[i];
         const auto state = connection.deeper_.request->state.load(std::memory_order_acquire);
-        if (state == ConnectionRequest::kConnected)
-            take_deeper(connection);
-        else if (state == ConnectionRequest::kFailed)
+        if (state == ConnectionRequest::kFailed)
             drop_deeper(connection);
+        else
+            take_deeper(connection);
     }
 }
 

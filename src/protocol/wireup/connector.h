@@ -130,9 +130,9 @@ public:
     // target stays while another endpoint of its context is there.
     void remove(const EndpointAddress& endpoint);
 
-    // The request stays alive until it is no longer kConnecting, or cancel() has returned. cancel()
-    // and disconnect() wait for a `changed` that is being called (not within it), so they are
-    // called with no lock held that it takes.
+    // The request stays alive until it has failed, or cancel(), disconnect() or abandon() has
+    // returned. cancel() and disconnect() wait for a `changed` that is being called (not within
+    // it), so they are called with no lock held that it takes.
     void connect(ConnectionRequest& request);
     void cancel(ConnectionRequest& request);
     // The QP is about to be destroyed: the peer can do away with its target (best effort).

@@ -35,6 +35,7 @@ ConnectorRequests::ConnectorRequests(const EndpointAddress& self,
 void ConnectorRequests::start(ConnectionRequest& request, Clock::time_point now) {
     HEDDLE_ASSERT(request.state.load(std::memory_order_relaxed) == ConnectionRequest::kConnecting);
     HEDDLE_ASSERT(request.qp != nullptr && !ids_.contains(&request));
+    request.peer_has_left.store(false, std::memory_order_relaxed);
     Asked asked;
     asked.request = &request;
     Datagram& d = asked.datagram;
@@ -100,13 +101,14 @@ void ConnectorRequests::give_turns() {
     }
 }
 
+// The peer may have one: it has heard of the request, and not said that it is gone.
+bool ConnectorRequests::has_target(const Asked& asked) noexcept {
+    return asked.times_sent != 0 && (asked.request == nullptr ||
+                                     !asked.request->peer_has_left.load(std::memory_order_relaxed));
+}
+
 ConnectorRequests::Outgoing ConnectorRequests::farewell(const Asked& asked) const {
-    Outgoing out;
-    out.datagram.kind = DatagramKind::kBye;
-    out.datagram.id = asked.datagram.id;
-    out.datagram.from = self_;
-    out.to = asked.datagram.to;
-    return out;
+    return {bye_of(asked.datagram.id, self_), asked.datagram.to};
 }
 
 std::optional<ConnectorRequests::Outgoing> ConnectorRequests::stop(
@@ -119,7 +121,7 @@ std::optional<ConnectorRequests::Outgoing> ConnectorRequests::stop(
     const Outgoing out = farewell(asked->second);
     stop_timer(asked->second);
     leave_turns(asked->second);
-    const bool is_known_there = asked->second.times_sent != 0 && !asked->second.peer_has_left;
+    const bool is_known_there = has_target(asked->second);
     asked_.erase(asked);
     ids_.erase(id);
     give_turns();
@@ -135,7 +137,7 @@ void ConnectorRequests::abandon(const ConnectionRequest& request, Clock::time_po
                   "a request that was abandoned has no owner");
     Asked& asked = known->second;
     if (asked.state != Asked::kConnected) return;
-    if (asked.peer_has_left) {
+    if (!has_target(asked)) {
         ids_.erase(id);
         asked_.erase(known);
         return;
@@ -155,7 +157,6 @@ bool ConnectorRequests::bye(const Datagram& bye) noexcept {
         return false;
     Asked& asked = known->second;
     HEDDLE_ASSERT(asked.request != nullptr, "a connection has an owner until it is abandoned");
-    asked.peer_has_left = true;
     asked.request->peer_has_left.store(true, std::memory_order_release);
     return true;
 }
@@ -205,12 +206,7 @@ std::optional<ConnectorRequests::Outgoing> ConnectorRequests::answered(const Dat
     const auto at = asked_.find(reply.id);
     if (at == asked_.end()) {
         if (reply.error != 0) return {};
-        Outgoing out;
-        out.datagram.kind = DatagramKind::kBye;
-        out.datagram.id = reply.id;
-        out.datagram.from = self_;
-        out.to = reply.from;
-        return out;
+        return Outgoing{bye_of(reply.id, self_), reply.from};
     }
     Asked& asked = at->second;
     // From another process at that QP number only a refusal counts: the one that was asked is gone.
@@ -297,7 +293,7 @@ std::vector<ConnectorRequests::Outgoing> ConnectorRequests::stop_all(Clock::time
                                                                      std::vector<Ended>& ended) {
     std::vector<Outgoing> out;
     for (const auto& [id, asked] : asked_) {
-        if (asked.times_sent != 0 && !asked.peer_has_left) out.push_back(farewell(asked));
+        if (has_target(asked)) out.push_back(farewell(asked));
         if (asked.state <= Asked::kHasTurn) end(asked, ECANCELED, now, ended);
     }
     asked_.clear();

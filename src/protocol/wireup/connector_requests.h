@@ -74,11 +74,10 @@ public:
 private:
     using Timers = std::multimap<Clock::time_point, std::uint64_t>;
     struct Asked {
-        ConnectionRequest* request = nullptr;
+        ConnectionRequest* request = nullptr;  // alive until its owner stops or abandons it
         Datagram datagram;
         // kAbandoned: by its owner, and `request` is nullptr.
         enum State : std::uint8_t { kWaits, kHasTurn, kConnected, kAbandoned } state = kWaits;
-        bool peer_has_left = false;  // a BYE would end nothing there
         unsigned times_sent = 0;
         unsigned tries = 0;     // so often may it be sent before it gives its turn up
         std::size_t place = 0;  // in its queue(), for kWaits
@@ -87,6 +86,7 @@ private:
         Timers::iterator timer;  // or end()
     };
     using Table = std::unordered_map<std::uint64_t, Asked>;
+    static bool has_target(const Asked& asked) noexcept;
     Outgoing farewell(const Asked& asked) const;
     void set_timer(Asked& asked, Clock::time_point at);
     void stop_timer(Asked& asked) noexcept;

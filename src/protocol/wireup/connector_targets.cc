@@ -79,11 +79,7 @@ void ConnectorTargets::say_bye(const Target& target, const Tell& tell) noexcept 
         const auto asker = askers_.find(target.number());
         if (asker == askers_.end() || asker->second.left || asker->second.dropped) return;
     }
-    Datagram bye;
-    bye.kind = DatagramKind::kBye;
-    bye.id = target.request.id;
-    bye.from = self_;
-    tell(bye, target.request.from);
+    tell(bye_of(target.request.id, self_), target.request.from);
 }
 
 void ConnectorTargets::remove(const EndpointAddress& endpoint, const Tell& tell) noexcept {

@@ -84,6 +84,14 @@ bool is_of(const DatagramSource& source, const EndpointAddress& name) noexcept {
                       source.grh.begin() + kSourceIpv4);
 }
 
+Datagram bye_of(std::uint64_t id, const EndpointAddress& from) noexcept {
+    Datagram bye;
+    bye.kind = DatagramKind::kBye;
+    bye.id = id;
+    bye.from = from;
+    return bye;
+}
+
 void write(const Datagram& datagram, std::span<std::byte, kDatagramBytes> to) noexcept {
     Wire wire;
     wire.kind = static_cast<std::uint8_t>(datagram.kind);

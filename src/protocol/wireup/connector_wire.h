@@ -37,6 +37,9 @@ struct Datagram {
     bool operator==(const Datagram&) const = default;
 };
 
+// The BYE for the connection with that id.
+Datagram bye_of(std::uint64_t id, const EndpointAddress& from) noexcept;
+
 // A datagram of any kind has this length, so that it can be checked before all else.
 inline constexpr std::size_t kDatagramBytes = 128;
 
