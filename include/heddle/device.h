@@ -36,18 +36,21 @@ struct DeviceInfo {
     bool port_active = false;            ///< it is active
     std::array<std::uint8_t, 16> gid{};  ///< its GID that is used; zero: unknown
     bool roce_v1 = false;                ///< that GID is of RoCE v1
-    std::uint16_t lid = 0;               ///< 0 on Ethernet
-    std::uint32_t mtu = 0;               ///< bytes of a packet's payload; 0: unknown
-    std::uint64_t speed = 0;             ///< bits per second; 0: unknown
-    std::uint32_t max_qps = 0;           ///< queue pairs
-    std::uint32_t max_qp_depth = 0;      ///< work requests in a queue
-    std::uint32_t max_cqs = 0;           ///< completion queues
-    std::uint32_t max_mrs = 0;           ///< memory regions
-    std::uint32_t max_pds = 0;           ///< protection domains
-    std::uint32_t max_srqs = 0;          ///< shared receive queues
-    std::uint32_t max_sge = 0;           ///< scatter/gather entries of a work request
-    bool xrc = false;                    ///< it has extended reliable connections
-    bool atomics = false;                ///< it has compare-and-swap and fetch-and-add
+    /// The IP network of an Ethernet port's GID: "10.7.0.0/24", "fe80::/64". Empty: unknown, or one
+    /// or two addresses, which lead elsewhere by routers.
+    std::string network;
+    std::uint16_t lid = 0;           ///< 0 on Ethernet
+    std::uint32_t mtu = 0;           ///< bytes of a packet's payload; 0: unknown
+    std::uint64_t speed = 0;         ///< bits per second; 0: unknown
+    std::uint32_t max_qps = 0;       ///< queue pairs
+    std::uint32_t max_qp_depth = 0;  ///< work requests in a queue
+    std::uint32_t max_cqs = 0;       ///< completion queues
+    std::uint32_t max_mrs = 0;       ///< memory regions
+    std::uint32_t max_pds = 0;       ///< protection domains
+    std::uint32_t max_srqs = 0;      ///< shared receive queues
+    std::uint32_t max_sge = 0;       ///< scatter/gather entries of a work request
+    bool xrc = false;                ///< it has extended reliable connections
+    bool atomics = false;            ///< it has compare-and-swap and fetch-and-add
     /// It reads and writes memory that is not pinned (on-demand paging), with all operations of RC,
     /// and of XRC where it has XRC.
     bool on_demand_paging = false;

@@ -18,7 +18,6 @@
 #include "provider/info.h"
 #include "provider/limits.h"
 #include "provider/mr.h"
-#include "provider/nearest.h"
 #include "provider/parameters.h"
 #include "provider/poll.h"
 #include "provider/stats.h"

@@ -9,8 +9,8 @@
 #include "provider/domain.h"
 #include "provider/eq.h"
 #include "provider/guarded.h"
-#include "provider/info.h"
 #include "provider/unsupported.h"
+#include "verbs/port_choice.h"
 
 namespace heddle::provider {
 namespace {
@@ -73,7 +73,8 @@ fi_ops_fabric fabric_ops = {
 
 int open_fabric(fi_fabric_attr* attributes, fid_fabric** out, void* context) noexcept {
     return guarded("fi_fabric", [&] {
-        if (attributes->name != nullptr && !is_fabric_name(attributes->name)) return -FI_ENODATA;
+        if (attributes->name != nullptr && !verbs::is_fabric_name(attributes->name))
+            return -FI_ENODATA;
         auto fabric = std::make_unique<Fabric>();
         describe(fabric->fid, FI_CLASS_FABRIC, context, fabric_fid_ops);
         fabric->ops = &fabric_ops;

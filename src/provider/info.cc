@@ -4,9 +4,8 @@
 
 #include <rdma/fi_errno.h>
 
-#include <algorithm>
-#include <array>
-#include <cstdio>
+#include <cstddef>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -14,35 +13,31 @@
 #include "heddle/error.h"
 #include "provider/guarded.h"
 #include "provider/host.h"
-#include "provider/nearest.h"
 #include "provider/offer.h"
 #include "provider/parameters.h"
 #include "verbs/device_name.h"
+#include "verbs/port_choice.h"
 
 namespace heddle::provider {
 namespace {
 
-constexpr const char* kInfiniband = "InfiniBand";
-constexpr const char* kRoce = "RoCE";
-constexpr const char* kRoceV1 = "RoCEv1";
-
 // libfabric sets this flag for its layers (rxm, rxd), which would build RDM endpoints on ours.
 constexpr std::uint64_t kForLayers = std::uint64_t{1} << 59;
 
-// Returns why a device cannot be used; nullptr: it is usable.
-const char* unusable(const DeviceInfo& device) noexcept {
-    if (device.transport != kInfiniband && device.transport != kRoce)
-        return "its transport is neither InfiniBand nor RoCE";
-    if (!device.port_active) return "its port is not active";
-    if (device.max_srqs == 0) return "it has no shared receive queues";
-    if (device.max_qps == 0) return "it has no queue pairs";
-    return nullptr;
+// Whether the user or the program says which ports it means.
+bool names_ports(const fi_info* hints) noexcept {
+    if (!options().protocol.device.empty()) return true;
+    return hints != nullptr && ((hints->fabric_attr != nullptr && hints->fabric_attr->name) ||
+                                (hints->domain_attr != nullptr && hints->domain_attr->name) ||
+                                hints->src_addr != nullptr);
 }
 
+// MPI libraries spread the processes of a host over all that they are offered (MPICH by names, Open
+// MPI by fabrics), and ports of different networks cannot be relied on to reach each other.
 int offers(std::uint32_t version, std::uint64_t flags, const fi_info* hints, fi_info** out) {
-    Info first;
-    fi_info** last = nullptr;
+    std::vector<Info> found;
     std::string why;
+    const bool all_fabrics = names_ports(hints);
     for (const DeviceInfo& device : usable_ports()) {
         Info offer = full_offer(device, version);
         if (hints != nullptr && !match_hints(*offer, *hints, flags, version, why)) {
@@ -50,18 +45,21 @@ int offers(std::uint32_t version, std::uint64_t flags, const fi_info* hints, fi_
                 why.c_str());
             continue;
         }
-        if (last == nullptr) {
-            HEDDLE_ASSERT(first == nullptr && offer->next == nullptr);
-            first = std::move(offer);
-            last = &first->next;
-        } else {
-            *last = offer.release();
-            last = &(*last)->next;
+        const char* const fabric = offer->fabric_attr->name;
+        if (!found.empty() && !all_fabrics &&
+            std::string_view(fabric) != found.front()->fabric_attr->name) {
+            log(FI_LOG_INFO,
+                "%s is of another network, %s, than %s: FI_HEDDLE_DEVICE or hints may name it",
+                port_name(device).c_str(), fabric, found.front()->domain_attr->name);
+            continue;
         }
+        HEDDLE_ASSERT(offer->next == nullptr);
+        found.push_back(std::move(offer));
     }
-    HEDDLE_ASSERT((first == nullptr) == (last == nullptr));
-    if (first == nullptr) return -FI_ENODATA;
-    *out = first.release();
+    if (found.empty()) return -FI_ENODATA;
+    for (std::size_t k = found.size() - 1; k != 0; --k)
+        found[k - 1]->next = found[k].release();
+    *out = found.front().release();
     return 0;
 }
 
@@ -72,14 +70,14 @@ std::vector<DeviceInfo> usable_ports() {
     const verbs::DeviceChoice chosen(options().protocol.device);
     std::string reasons;
     for (DeviceInfo& each : device_ports()) {
-        const char* why = unusable(each);
+        const char* why = verbs::why_unusable(each);
         if (!chosen.allows(each.name, each.port)) why = "FI_HEDDLE_DEVICE does not name it";
         if (why == nullptr)
             usable.push_back(std::move(each));
         else
             reasons += (reasons.empty() ? "" : "; ") + port_name(each) + ": " + why;
     }
-    put_nearest_first(usable);
+    verbs::put_best_first(usable);
     if (usable.empty())
         log(FI_LOG_WARN, "nothing is offered: %s",
             reasons.empty() ? "this machine has no RDMA device" : reasons.c_str());
@@ -88,23 +86,15 @@ std::vector<DeviceInfo> usable_ports() {
     return usable;
 }
 
-std::string fabric_name(const DeviceInfo& device) {
-    if (device.ethernet) return device.roce_v1 ? kRoceV1 : kRoce;
-    constexpr std::size_t kPrefix = 8;
-    constexpr std::array<std::uint8_t, kPrefix> kDefault{0xfe, 0x80};
-    if (std::equal(kDefault.begin(), kDefault.end(), device.gid.begin())) return kInfiniband;
-    std::string name = std::string(kInfiniband) + "-";
-    for (std::size_t k = 0; k < kPrefix; ++k) {
-        char digits[3];
-        std::snprintf(digits, sizeof digits, "%02x", unsigned{device.gid[k]});
-        name += digits;
+std::vector<std::string> rails_beside(const DeviceInfo& own, const std::vector<DeviceInfo>& usable,
+                                      std::size_t most) {
+    std::vector<std::string> rails;
+    for (const DeviceInfo& each : usable) {
+        if (rails.size() == most) break;
+        const std::string name = port_name(each);
+        if (each.ethernet == own.ethernet && name != port_name(own)) rails.push_back(name);
     }
-    return name;
-}
-
-bool is_fabric_name(const char* name) noexcept {
-    const std::string_view text = name;
-    return text.starts_with(kInfiniband) || text == kRoce || text == kRoceV1;
+    return rails;
 }
 
 int get_info(std::uint32_t version, const char* node, const char* service, std::uint64_t flags,

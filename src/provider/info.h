@@ -4,6 +4,7 @@
 
 #include <rdma/fabric.h>
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,12 @@ namespace heddle::provider {
 int get_info(std::uint32_t version, const char* node, const char* service, std::uint64_t flags,
              const fi_info* hints, fi_info** info) noexcept;
 
-// The ports that the provider may use, the nearest first. Throws VerbsError.
+// The ports that the provider may use, the best first (verbs::put_best_first). Throws VerbsError.
 std::vector<DeviceInfo> usable_ports();
 
-// A fabric is named by what keeps its ports from others: the link layer, the version of RoCE, and
-// the prefix of an InfiniBand subnet that has one of its own ("InfiniBand-fec0000000000001").
-std::string fabric_name(const DeviceInfo& device);
-bool is_fabric_name(const char* name) noexcept;
+// The names of `most` other ports, of those that the provider may use (usable_ports()), over which
+// an endpoint at the port `own` may read as well: the best, with its link layer.
+std::vector<std::string> rails_beside(const DeviceInfo& own, const std::vector<DeviceInfo>& usable,
+                                      std::size_t most);
 
 }  // namespace heddle::provider

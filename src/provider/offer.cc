@@ -14,10 +14,10 @@
 #include "heddle/detail/assert.h"
 #include "protocol/common/endpoint_address.h"
 #include "provider/capabilities.h"
-#include "provider/info.h"
 #include "provider/limits.h"
 #include "provider/nic.h"
 #include "provider/parameters.h"
+#include "verbs/port_choice.h"
 
 namespace heddle::provider {
 namespace {
@@ -152,7 +152,7 @@ Info full_offer(const DeviceInfo& device, std::uint32_t version) {
     fill_endpoint(*(info->ep_attr = zeroed<fi_ep_attr>()));
     fill_domain(*(info->domain_attr = zeroed<fi_domain_attr>()), device, version);
     info->fabric_attr = zeroed<fi_fabric_attr>();
-    info->fabric_attr->name = copied(fabric_name(device));
+    info->fabric_attr->name = copied(verbs::fabric_name(device));
     info->fabric_attr->prov_version = FI_VERSION(HEDDLE_VERSION_MAJOR, HEDDLE_VERSION_MINOR);
     info->fabric_attr->api_version = version;
     info->nic = make_nic(device);

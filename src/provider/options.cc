@@ -89,8 +89,8 @@ constexpr OptionDeclaration kTable[] = {
     {"device", FI_PARAM_STRING, "",
      "names and patterns, such as mlx5_0, mlx5_1:2, mlx5_[01]:1,rxe*",
      "The devices to use, with a port or without; several with commas between them. They may "
-     "differ from host to host. If it is empty, the provider offers all devices with an "
-     "active port, the nearest first.",
+     "differ from host to host. If it is empty, the provider offers the active ports of one "
+     "network: of those with addresses, the one with the fastest port.",
      [](Text text, Options& o) {
          try {
              verbs::DeviceChoice(std::string(text));

@@ -20,6 +20,7 @@
 #include "heddle/error.h"
 #include "verbs/device_name.h"
 #include "verbs/handles.h"
+#include "verbs/ip_network.h"
 #include "verbs/local_port.h"
 #include "verbs/missing_device.h"
 #include "verbs/open_device.h"
@@ -90,6 +91,7 @@ void describe_port(ibv_device* device, ibv_context* context, std::uint8_t number
         const verbs::LocalPort used = verbs::local_port(context, number);
         info.gid = used.gid;
         info.roce_v1 = used.roce_v1;
+        if (info.ethernet) info.network = verbs::ip_network(used.gid);
     } catch (const VerbsError&) {  // the GID stays unknown
     }
 }

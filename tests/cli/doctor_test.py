@@ -133,6 +133,20 @@ class Doctor(FabricCase):
         report = self.examine(env={"FI_HEDDLE_DEVICE": "mlx5_7"})
         self.assert_only_problem(report, "device", "no device is named mlx5_7", "the devices are: mlx5_0")
 
+    def test_ports_of_another_network(self):
+        self.join("--port", "roce", "--devices", "2")
+        table = json.loads(self.softhca("port", "--json", command=SOFTHCA).stdout)
+        ipv4 = next(address for address in table[0]["addresses"] if ":" not in address)
+        self.port("gid", "remove", ipv4)
+        report = self.examine(softhca=("--port", "roce", "--devices", "2"))
+        self.assertEqual(report["device"], "mlx5_1")
+        note = self.found(report, "note")["networks"]
+        self.assertIn("no other network: mlx5_0 (RoCE-fe80::/64)", note["seen"])
+        self.assertIn("FI_HEDDLE_DEVICE", note["remedy"])
+        report = self.examine(softhca=("--port", "roce", "--devices", "2"), env={"FI_HEDDLE_DEVICE": "mlx5_0"})
+        self.assertEqual(report["device"], "mlx5_0")
+        self.assertNotIn("networks", self.found(report, "note"))
+
     def test_no_such_partition(self):
         report = self.examine(env={"FI_HEDDLE_PKEY": "0x8123"})
         self.assert_only_problem(report, "partition", "0x8123", "unset FI_HEDDLE_PKEY")

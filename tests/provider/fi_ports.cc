@@ -229,22 +229,42 @@ TEST_F(PortEvents, AGidThatMovesIsFoundForNewConnections) {
     wait_for_line("mlx5_0 has its GID ::ffff:" + address + " again");
 }
 
-// On Ethernet.
-TEST(Addresses, PortsWithoutOneComeLast) {
-    const World world(hints_of("mlx5_1"));  // keeps the fabric
-    const Info first = ask(hints_of("mlx5_0").get());
-    ASSERT_NE(first, nullptr);
-    constexpr std::size_t kIpv4 = 28;  // where it begins in a name: its GID is at 16
-    const auto* const bytes = static_cast<const std::uint8_t*>(first->src_addr) + kIpv4;
-    std::string address = std::to_string(bytes[0]);
-    for (int k = 1; k < 4; ++k)
-        address += "." + std::to_string(bytes[k]);
-    ASSERT_NO_FATAL_FAILURE(change_port("gid remove " + address));
-    for (const char* number : {"0", "1", "2", "3"}) {
-        const auto offers = offers_to(number);
-        ASSERT_EQ(offers.size(), 4u);
-        EXPECT_EQ(offers.back(), "mlx5_0") << "process " << number;
+// On Ethernet, where mlx5_0 loses the address of port 1.
+class Addresses : public testing::Test {
+protected:
+    void SetUp() override {
+        const Info first = ask(hints_of("mlx5_0").get());
+        ASSERT_NE(first, nullptr);
+        constexpr std::size_t kIpv4 = 28;  // where it begins in a name: its GID is at 16
+        const auto* const bytes = static_cast<const std::uint8_t*>(first->src_addr) + kIpv4;
+        std::string address = std::to_string(bytes[0]);
+        for (int k = 1; k < 4; ++k)
+            address += "." + std::to_string(bytes[k]);
+        ASSERT_NO_FATAL_FAILURE(change_port("gid remove " + address));
     }
+    const World world_{hints_of("mlx5_1")};  // keeps the fabric
+};
+
+// MPI libraries take any port that they are offered, by the number of the process.
+TEST_F(Addresses, PortsWithoutOneAreNotOffered) {
+    for (const char* number : {"0", "1", "2", "3"})
+        EXPECT_THAT(offers_to(number), UnorderedElementsAre("mlx5_0:2", "mlx5_1", "mlx5_1:2"))
+            << "process " << number;
+}
+
+TEST_F(Addresses, PortsWithoutOneCanBeNamed) {
+    const Info named = ask(hints_of("mlx5_0").get());
+    EXPECT_THAT(names_of(named), ElementsAre("mlx5_0"));
+    Info hints = usual_hints();
+    hints->fabric_attr->name = strdup(named->fabric_attr->name);
+    EXPECT_THAT(names_of(ask(hints.get())), ElementsAre("mlx5_0"));
+}
+
+// FI_HEDDLE_DEVICE=mlx5_*
+TEST_F(Addresses, PortsWithoutOneComeLastIfAllAreNamed) {
+    const auto offers = offers_to("1");
+    ASSERT_EQ(offers.size(), 4u);
+    EXPECT_EQ(offers.back(), "mlx5_0");
 }
 
 // FI_HEDDLE_DEVICE=mlx5_1:2,mlx5_[2-7]

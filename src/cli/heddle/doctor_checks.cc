@@ -17,6 +17,7 @@
 #include "verbs/local_port.h"
 #include "verbs/missing_device.h"
 #include "verbs/open_device.h"
+#include "verbs/port_choice.h"
 
 namespace heddle::cli {
 namespace {
@@ -230,9 +231,14 @@ void Checkup::check_device() {
         problem("device", error.what(), "check the permissions of /dev/infiniband and /sys");
         return;
     }
-    const auto active =
-        std::ranges::find_if(all, [](const DeviceInfo& each) { return each.port_active; });
-    device_ = active != all.end() ? *active : all.front();
+    // As the provider orders them; those that it cannot use come after all others.
+    const auto unusable = std::stable_partition(all.begin(), all.end(), [](const DeviceInfo& each) {
+        return verbs::why_unusable(each) == nullptr;
+    });
+    std::vector<DeviceInfo> usable(all.begin(), unusable);
+    verbs::put_best_first(usable);
+    std::ranges::copy(usable, all.begin());
+    device_ = all.front();
     facts_["device"] = port_name(device_);
     facts_["software"] = device_.software;
     facts_["transport"] = device_.transport;
@@ -259,6 +265,16 @@ void Checkup::check_device() {
            (all.size() > 1 ? "; of " + times_text(static_cast<std::uint32_t>(all.size()), "port") +
                                  ": " + names_of(all)
                            : ""));
+    std::string others;
+    for (const DeviceInfo& each : usable)
+        if (verbs::fabric_name(each) != verbs::fabric_name(device_))
+            others += (others.empty() ? "" : ", ") + port_name(each) + " (" +
+                      verbs::fabric_name(each) + ")";
+    if (!others.empty() && options_.protocol.device.empty())
+        note("networks",
+             "heddle uses " + port_name(device_) + " (" + verbs::fabric_name(device_) +
+                 ") and no other network: " + others,
+             "name the ports of the job's network in FI_HEDDLE_DEVICE if it is another");
 }
 
 void Checkup::check_port() {
@@ -303,8 +319,9 @@ void Checkup::check_address() {
     }
     facts_["gid_type"] = port.roce_v1 ? "RoCE v1" : "RoCE v2";
     const std::string address = gid_text(port.gid);
-    const std::string what = "entry " + std::to_string(port.gid_index) + ": " +
-                             (port.roce_v1 ? "RoCE v1, " : "RoCE v2, ") + address;
+    std::string what = "entry " + std::to_string(port.gid_index) + ": " +
+                       (port.roce_v1 ? "RoCE v1, " : "RoCE v2, ") + address;
+    if (!device_.network.empty()) what += ", network " + device_.network;
     if (port.roce_v1)
         note(
             "gid", what + ": routers do not forward it",

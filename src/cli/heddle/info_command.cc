@@ -18,6 +18,7 @@
 #include "verbs/dynamic_connection.h"
 #include "verbs/local_port.h"
 #include "verbs/open_device.h"
+#include "verbs/port_choice.h"
 
 namespace heddle::cli {
 namespace {
@@ -80,6 +81,7 @@ Json port_to_json(const DeviceInfo& port) {
             {"lid", port.lid},
             {"gid", verbs::gid_text(port.gid)},
             {"gid_type", gid_type(port)},
+            {"fabric", verbs::fabric_name(port)},
             {"mtu", port.mtu},
             {"speed_gbps", static_cast<double>(port.speed) / 1e9}};
 }
@@ -91,6 +93,7 @@ std::string port_text(const DeviceInfo& port) {
     if (!port.ethernet) text += ", LID " + std::to_string(port.lid);
     text += ", GID " + verbs::gid_text(port.gid);
     if (port.ethernet) text += std::string(" (") + gid_type(port) + ")";
+    if (!port.network.empty()) text += ", network " + port.network;
     char rest[64];
     std::snprintf(rest, sizeof rest, ", packets of %u bytes, %g Gb/s", port.mtu,
                   static_cast<double>(port.speed) / 1e9);
