@@ -48,6 +48,7 @@ EndpointImpl::EndpointImpl(std::shared_ptr<Domain> its_domain, const AddressVect
         receiver_.set_interceptor(&tuples->receiver);
         if (tuples->least_bytes() == 0) may_send_small = false;
     }
+    rendezvous_.set_copier(fragment_sender_);
     if (options.rings.peers == 0 && !tuples) look_who_talks_at_ = Rings::kNever;
     channel->users().attach(name.endpoint, *this);
     channel->use(connector);

@@ -178,7 +178,7 @@ template <bool kIsTagged, bool kHasData>
     const bool sleeps =
         ring.publish(sizeof(Header) + bytes, kHasData, static_cast<std::uint32_t>(data));
     peer.outgoing.count_sent();
-    ++counts.by_shm;
+    ++counts.shm.sent;
     if (wants_entry) {
         CompletionEntry& done = bindings.transmit->push();
         done.context = context;

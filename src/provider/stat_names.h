@@ -46,6 +46,7 @@ inline constexpr StatName kStatNames[] = {
     {"rma", "RMA operations"},
     {"rma_copied", "small RMA operations, copied"},
     {"rma_direct", "small RMA operations, not copied"},
+    {"unregistered", "operations and messages copied, as memory could not be registered"},
     {"atomics", "atomic operations"},
     {"reuse_uses", "uses of small buffers, looked up"},
     {"reuse_frequent", "uses of small registered buffers"},

@@ -72,10 +72,11 @@ void add(Sum& sum, const protocol::RdmEndpoint& endpoint) {
     to.gathered += more.gathered;
     to.rma_copied += more.rma_copied;
     to.rma_direct += more.rma_direct;
-    to.by_shm += more.by_shm;
-    to.from_shm += more.from_shm;
-    to.shm_peers += more.shm_peers;
-    to.read_by_process += more.read_by_process;
+    to.shm.sent += more.shm.sent;
+    to.shm.received += more.shm.received;
+    to.shm.peers += more.shm.peers;
+    to.shm.read += more.shm.read;
+    to.unregistered += more.unregistered;
     to.stripes.messages += more.stripes.messages;
     to.stripes.bytes += more.stripes.bytes;
     to.stripes.again += more.stripes.again;
@@ -151,14 +152,14 @@ std::string written(const Sum& sum, const Domain& domain, bool json, When when) 
         {"eager", c.eager},
         {"gathered", c.gathered},
         {"by_ring", c.by_ring},
-        {"by_shm", c.by_shm},
+        {"by_shm", c.shm.sent},
         {"rendezvous", c.rendezvous},
         {"received", c.received},
         {"from_rings", c.from_rings},
         {"rings", c.rings},
-        {"from_shm", c.from_shm},
-        {"shm_peers", c.shm_peers},
-        {"read_by_process", c.read_by_process},
+        {"from_shm", c.shm.received},
+        {"shm_peers", c.shm.peers},
+        {"read_by_process", c.shm.read},
         {"striped", c.stripes.messages},
         {"stripe_bytes", c.stripes.bytes},
         {"stripes_again", c.stripes.again},
@@ -167,6 +168,7 @@ std::string written(const Sum& sum, const Domain& domain, bool json, When when) 
         {"rma", c.rma},
         {"rma_copied", c.rma_copied},
         {"rma_direct", c.rma_direct},
+        {"unregistered", c.unregistered},
         {"atomics", c.atomics},
         {"reuse_uses", r.uses},
         {"reuse_frequent", r.frequent},

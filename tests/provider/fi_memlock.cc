@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // A process that may lock little memory (RLIMIT_MEMLOCK, without CAP_IPC_LOCK), on a software HCA
 // that refuses what the kernel would (SOFTHCA_MEMLOCK=enforce): what is sent arrives, as what is
-// kept registered makes room for what is needed; and where that cannot be, the error says why. Each
-// case in a process of its own (provider.memlock.*).
+// kept registered makes room for what is needed; what cannot be registered is copied; and where
+// that cannot be, the error says why. Each case in a process of its own (provider.memlock.*).
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <string_view>
 
 #include "tests/endpoint/device_stat.h"
 #include "tests/provider/fi_statistics.h"
@@ -58,10 +59,12 @@ protected:
         return statistics.read();
     }
     void send(std::byte* from, std::size_t bytes) {
-        ++sent_;
-        for (std::size_t i = 0; i < bytes; ++i)
-            from[i] = static_cast<std::byte>(i * 31 + sent_ * 7 + (i >> 8));
+        fill(from, bytes, ++sent_);
         transfer(*pair, from, received, bytes, kLarge, sent_);
+    }
+    static void fill(std::byte* to, std::size_t bytes, unsigned seed) {
+        for (std::size_t i = 0; i < bytes; ++i)
+            to[i] = static_cast<std::byte>(i * 31 + seed * 7 + (i >> 8));
     }
     // A message in steps: receive_into() posts the receive; sent() posts the send, and returns the
     // errno of its completion; received_whole() returns that of the receive.
@@ -165,25 +168,115 @@ TEST_P(Memlock, IsForTheProgramFirst) {
     EXPECT_GE(closed()["registration_evictions"], 2 + 60 - 24);
 }
 
-// What cannot be registered is an error to those who wait for it, and what follows is none.
-TEST_P(Memlock, IsNotEnoughForALargerMessage) {
+// What neither side can register. One line says so.
+TEST_P(Memlock, ALargerMessageIsCopied) {
     ASSERT_NO_FATAL_FAILURE(open(3 * 24));
-    constexpr std::size_t kTooMuch = 8 * kLarge, kTooMuchForBoth = 60 * kPage;
+    constexpr std::size_t kTooMuch = 8 * kLarge;
     std::byte* const from = map_some(kTooMuch);
     std::byte* const to = map_some(kTooMuch);
     testing::internal::CaptureStderr();
-    // For the sender: nothing of it arrives.
-    ASSERT_NO_FATAL_FAILURE(receive_into(to, kTooMuch));
-    EXPECT_EQ(sent(from, kTooMuch), FI_ENOMEM);
-    // For the receiver, with what the sender has.
-    EXPECT_EQ(sent(from, kTooMuchForBoth), FI_ENOMEM);
-    EXPECT_EQ(received_whole(), FI_ENOMEM);
+    for (unsigned round = 1; round <= 3; ++round) {
+        fill(from, kTooMuch, round);
+        ASSERT_NO_FATAL_FAILURE(receive_into(to, kTooMuch));
+        EXPECT_EQ(sent(from, kTooMuch), 0);
+        EXPECT_EQ(received_whole(), 0);
+        EXPECT_EQ(entry.len, kTooMuch);
+        EXPECT_EQ(std::memcmp(from, to, kTooMuch), 0) << "round " << round;
+    }
+    const std::string log = testing::internal::GetCapturedStderr();
+    const std::size_t line = log.find("cannot be registered");
+    EXPECT_NE(line, std::string::npos) << log;
+    EXPECT_EQ(log.find("cannot be registered", line + 1), std::string::npos) << log;
+    EXPECT_NE(log.find("RLIMIT_MEMLOCK"), std::string::npos) << log;
+    ASSERT_NO_FATAL_FAILURE(send(from, kLarge));
+    munmap(from, kTooMuch);
+    munmap(to, kTooMuch);
+    const auto counts = closed();
+    EXPECT_EQ(counts["unregistered"], 3);
+    EXPECT_EQ(counts["rendezvous"], 1) << "the message that fits";
+}
+
+// What the sender can register, and then the receiver cannot. By RPUT the sender would write there.
+TEST_P(Memlock, ALargerReceiveIsCopiedInto) {
+    ASSERT_NO_FATAL_FAILURE(open(3 * 24));
+    constexpr std::size_t kTooMuchForBoth = 60 * kPage;
+    std::byte* const from = map_some(kTooMuchForBoth);
+    std::byte* const to = map_some(kTooMuchForBoth);
+    const bool by_put = std::string_view(GetParam()) == "rput";
+    for (unsigned round = 1; round <= 3; ++round) {
+        fill(from, kTooMuchForBoth, round);
+        ASSERT_NO_FATAL_FAILURE(receive_into(to, kTooMuchForBoth));
+        EXPECT_EQ(sent(from, kTooMuchForBoth), by_put ? FI_ENOMEM : 0);
+        EXPECT_EQ(received_whole(), by_put ? FI_ENOMEM : 0);
+        EXPECT_EQ(std::memcmp(from, to, kTooMuchForBoth) == 0, !by_put);
+    }
+    munmap(from, kTooMuchForBoth);
+    munmap(to, kTooMuchForBoth);
+    std::byte* const large = map_some(kLarge);
+    for (int i = 0; i < 3; ++i)
+        ASSERT_NO_FATAL_FAILURE(send(large, kLarge));
+    munmap(large, kLarge);
+    EXPECT_EQ(closed()["unregistered"], by_put ? 0 : 3);
+}
+
+// The target is registered, which leaves too little for the other side.
+TEST_P(Memlock, RmaIsCopied) {
+    ASSERT_NO_FATAL_FAILURE(open(3 * 24));
+    constexpr std::size_t kTooMuchForBoth = 60 * kPage;
+    std::byte* const target = map_some(kTooMuchForBoth);
+    std::byte* const mine = map_some(kTooMuchForBoth);
+    auto mr = opened<fid_mr>("fi_mr_reg", [&](fid_mr** out) {
+        return fi_mr_reg(world->domain.get(), target, kTooMuchForBoth,
+                         FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, out, nullptr);
+    });
+    const auto at = reinterpret_cast<std::uint64_t>(target);
+    const std::uint64_t key = fi_mr_key(mr.get());
+    for (unsigned round = 1; round <= 3; ++round) {
+        fill(mine, kTooMuchForBoth, round);
+        ASSERT_EQ(insist(pair->a.transmit.get(),
+                         [&] {
+                             return fi_write(pair->a.ep.get(), mine, kTooMuchForBoth, nullptr,
+                                             pair->to_b, at, key, nullptr);
+                         }),
+                  0);
+        ASSERT_EQ(next(pair->a.transmit.get(), entry, pair->b.transmit.get()), 0);
+        ASSERT_EQ(std::memcmp(mine, target, kTooMuchForBoth), 0) << "round " << round;
+        fill(target, kTooMuchForBoth, round + 100);
+        ASSERT_EQ(insist(pair->a.transmit.get(),
+                         [&] {
+                             return fi_read(pair->a.ep.get(), mine + 1, kTooMuchForBoth - 1,
+                                            nullptr, pair->to_b, at, key, nullptr);
+                         }),
+                  0);
+        ASSERT_EQ(next(pair->a.transmit.get(), entry, pair->b.transmit.get()), 0);
+        ASSERT_EQ(std::memcmp(mine + 1, target, kTooMuchForBoth - 1), 0) << "round " << round;
+    }
+    munmap(mine, kTooMuchForBoth);
+    EXPECT_EQ(mr.close(), 0);
+    EXPECT_EQ(closed()["unregistered"], 6);
+    munmap(target, kTooMuchForBoth);
+}
+
+// Only its FIN says that it has met its receive. What follows the error is none.
+TEST_P(Memlock, IsNotEnoughForASynchronousMessage) {
+    ASSERT_NO_FATAL_FAILURE(open(3 * 24));
+    constexpr std::size_t kTooMuch = 8 * kLarge;
+    std::byte* const from = map_some(kTooMuch);
+    testing::internal::CaptureStderr();
+    const iovec buffer{from, kTooMuch};
+    const fi_msg_tagged message{&buffer, nullptr, 1, pair->to_b, 1, 0, nullptr, 0};
+    ASSERT_EQ(insist(pair->a.transmit.get(),
+                     [&] {
+                         return fi_tsendmsg(pair->a.ep.get(), &message,
+                                            FI_COMPLETION | FI_MATCH_COMPLETE);
+                     }),
+              0);
+    EXPECT_EQ(next(pair->a.transmit.get(), entry, pair->b.receive.get()), FI_ENOMEM);
     const std::string log = testing::internal::GetCapturedStderr();
     EXPECT_NE(log.find("RLIMIT_MEMLOCK"), std::string::npos) << log;
     for (int i = 0; i < 3; ++i)
         ASSERT_NO_FATAL_FAILURE(send(from, kLarge));
     munmap(from, kTooMuch);
-    munmap(to, kTooMuch);
 }
 
 // What the device pages on demand is not pinned.

@@ -139,7 +139,7 @@ TEST_F(ByProcess, AMessageIsReadByTheNextProgress) {
     EXPECT_EQ(core_.sent[0].kind, Kind::kFin);
     EXPECT_EQ(core_.sent[0].body<FinBody>().operation, 41u);
     EXPECT_EQ(core_.sent[0].body<FinBody>().status, 0u);
-    EXPECT_EQ(core_.counts.read_by_process, 1u);
+    EXPECT_EQ(core_.counts.shm.read, 1u);
 }
 
 TEST_F(ByProcess, AShortReceiveGetsAPart) {

@@ -106,7 +106,7 @@ TEST_F(LocalPeersTest, BothSidesOpenARing) {
     EXPECT_EQ(to_.other_ways, 1u);
     receiver_.local.on_begin(from_);
     EXPECT_TRUE(receiver_.local.has_ring_here(from_));
-    EXPECT_EQ(receiver_.core.counts.shm_peers, 1u);
+    EXPECT_EQ(receiver_.core.counts.shm.peers, 1u);
     sender_.local.on_connected(to_, host_number());
     EXPECT_EQ(sender_.core.sent.size(), 2u) << "one ring to a peer";
 }
@@ -186,7 +186,7 @@ TEST_F(LocalPeersTest, MessagesComeInTheirOrder) {
               (decltype(receiver_.endpoint.next){
                   {false, sizeof(Header)}, {true, sizeof(Header) + 200}, {false, sizeof(Header)}}));
     EXPECT_EQ(receiver_.endpoint.other, (std::vector<Kind>{Kind::kRts, Kind::kCredit}));
-    EXPECT_EQ(receiver_.core.counts.from_shm, 5u);
+    EXPECT_EQ(receiver_.core.counts.shm.received, 5u);
     EXPECT_EQ(receiver_.read(), 0u);
     EXPECT_EQ(errors(), 0u);
 }

@@ -51,9 +51,9 @@ protected:
         options.rendezvous = way;
         return options;
     }
-    void send() {
+    void send(std::uint64_t flags = 0) {
         SendRequest& request = requests_.take(peer_, rendezvous_);
-        request.flags = FI_TAGGED;
+        request.flags = FI_TAGGED | flags;
         request.tag = 7;
         request.bytes = text_.size();
         request.report.what = WrContext::kEntry | WrContext::kTagged;
@@ -196,6 +196,67 @@ TEST_F(RendezvousTest, MemoryOfAMessageCannotBeRegistered) {
     EXPECT_EQ(peer_.outgoing.sent, 0u);
 }
 
+// In copies, which another part of the endpoint sends.
+class CopiedMessages : public RendezvousTest, protected MessageCopier {
+protected:
+    CopiedMessages() {
+        rendezvous_.set_copier(*this);
+        fake_verbs::fail_registrations(ENOMEM);
+    }
+    bool may_copy(const Peer& peer, std::size_t) const noexcept override {
+        EXPECT_EQ(&peer, &peer_);
+        return may_copy_;
+    }
+    bool start(SendRequest& request) override {
+        ++starts_;
+        if (!has_room_) return false;
+        requests_.finish(request, 0, 0);
+        return true;
+    }
+    bool may_copy_ = true, has_room_ = true;
+    int starts_ = 0;
+};
+
+TEST_F(CopiedMessages, AreThoseWhoseMemoryExceedsTheLimit) {
+    send();
+    expect_sent(0);
+    EXPECT_EQ(starts_, 1);
+    EXPECT_TRUE(core_.sent.empty());
+    EXPECT_EQ(core_.counts.unregistered, 1u);
+    EXPECT_EQ(core_.counts.rendezvous, 0u);
+}
+
+TEST_F(CopiedMessages, WaitForRoomWithoutAnotherRegistration) {
+    has_room_ = false;
+    send();
+    fake_verbs::fail_registrations(0);
+    has_room_ = true;
+    core_.flush(peer_);
+    expect_sent(0);
+    EXPECT_EQ(starts_, 2);
+    EXPECT_EQ(core_.counts.unregistered, 1u);
+}
+
+TEST_F(CopiedMessages, AreNotForWhatMustMeetItsReceive) {
+    send(FI_MATCH_COMPLETE);
+    expect_sent(ENOMEM);
+    EXPECT_EQ(starts_, 0);
+}
+
+TEST_F(CopiedMessages, AreNotForMoreThanThePeerMayKeep) {
+    may_copy_ = false;
+    send();
+    expect_sent(ENOMEM);
+    EXPECT_EQ(starts_, 0);
+}
+
+TEST_F(CopiedMessages, AreNotForOtherErrors) {
+    fake_verbs::fail_registrations(EACCES);
+    send();
+    expect_sent(EACCES);
+    EXPECT_EQ(starts_, 0);
+}
+
 TEST_F(PutTest, TheReceiverAnswersAndTheSenderWrites) {
     send();
     const Message rts = core_.sent[0].message();
@@ -271,11 +332,29 @@ TEST_F(RendezvousTest, AReceiveWithoutRoomReadsNothing) {
     EXPECT_EQ(last_fin().operation, kOperation);
 }
 
-TEST_F(RendezvousTest, MemoryOfAReceiveCannotBeRegistered) {
+TEST_F(RendezvousTest, AReceiveThatExceedsTheLimitOfLockedMemoryIsCopied) {
     fake_verbs::fail_registrations(ENOMEM);
     fetch(false);
+    ASSERT_EQ(core_.transfers.size(), 1u);
+    EXPECT_FALSE(core_.transfers[0].bulk->local.is_registered());
+    EXPECT_EQ(core_.counts.unregistered, 1u);
+    core_.end_transfer();
+    expect_fetched(60, 0);
+}
+
+// The peer would write to it.
+TEST_F(RendezvousTest, AReceiveForAWriteMustBeRegistered) {
+    fake_verbs::fail_registrations(ENOMEM);
+    fetch(true);
     expect_fetched(0, ENOMEM);
     EXPECT_EQ(last_fin().status, static_cast<std::uint32_t>(ENOMEM));
+}
+
+TEST_F(RendezvousTest, MemoryOfAReceiveCannotBeRegistered) {
+    fake_verbs::fail_registrations(EACCES);
+    fetch(false);
+    expect_fetched(0, EACCES);
+    EXPECT_EQ(last_fin().status, static_cast<std::uint32_t>(EACCES));
     fake_verbs::fail_registrations(0);
     fetch(true);
     const std::uint64_t next = core_.sent.back().message().cts.receive;

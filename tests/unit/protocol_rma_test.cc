@@ -344,10 +344,28 @@ TEST_F(RmaTest, ThePeerFailsWithWorkAtTheDevice) {
 }
 
 TEST_F(RmaTest, MemoryCannotBeRegistered) {
-    fake_verbs::fail_registrations(ENOMEM);
+    fake_verbs::fail_registrations(EACCES);
     ASSERT_EQ(operate(kEager + 1, FI_WRITE), 0);
     EXPECT_TRUE(core_.transfers.empty());
-    expect_entry(FI_WRITE, ENOMEM);
+    expect_entry(FI_WRITE, EACCES);
+    EXPECT_EQ(core_.counts.unregistered, 0u);
+}
+
+TEST_F(RmaTest, WhatExceedsTheLimitOfLockedMemoryIsCopied) {
+    fake_verbs::fail_registrations(ENOMEM);
+    for (const auto direction : {FI_WRITE, FI_READ}) {
+        ASSERT_EQ(operate(kEager + 1, direction | FI_COMPLETION), 0);
+        ASSERT_EQ(core_.transfers.size(), 1u);
+        EXPECT_FALSE(core_.transfers[0].bulk->local.is_registered());
+        core_.end_transfer();
+        expect_entry(direction, 0);
+    }
+    EXPECT_EQ(core_.counts.unregistered, 2u);
+    fake_verbs::fail_registrations(0);
+    ASSERT_EQ(operate(kEager + 1, FI_WRITE | FI_COMPLETION), 0);
+    EXPECT_TRUE(core_.transfers[0].bulk->local.is_registered());
+    core_.end_transfer();
+    expect_entry(FI_WRITE, 0);
 }
 
 // What is under way when the endpoint closes ends without a report.

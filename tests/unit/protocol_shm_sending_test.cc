@@ -103,7 +103,7 @@ TEST_F(ShmSending, AMessageEndsOnceItIsCopied) {
     EXPECT_TRUE(core_.posted.empty()) << "the device has nothing to do";
     ASSERT_EQ(core_.transmitted.size(), 1u);
     EXPECT_EQ(core_.transmitted.front().context, this);
-    EXPECT_EQ(core_.counts.by_shm, 1u);
+    EXPECT_EQ(core_.counts.shm.sent, 1u);
     EXPECT_EQ(peer_.outgoing.sent, 1u);
     const Message message = next();
     EXPECT_EQ(message.header.kind, Kind::kEager);
@@ -131,7 +131,7 @@ TEST_F(ShmSending, AFullRingTakesNothing) {
         ++sent;
     EXPECT_EQ(sent, kSmallRing.slots);
     EXPECT_EQ(peer_.outgoing.sent, sent);
-    EXPECT_EQ(core_.counts.by_shm, sent);
+    EXPECT_EQ(core_.counts.shm.sent, sent);
     EXPECT_EQ(core_.transmitted.size(), sent);
     next();
     EXPECT_EQ(send(8), Result::kCopied);
@@ -161,7 +161,7 @@ TEST_F(ShmSending, LongMessagesGoInFragments) {
     send_fragments(kShmMost);
     EXPECT_TRUE(core_.posted.empty());
     ASSERT_EQ(core_.transmitted.size(), 1u);
-    EXPECT_EQ(core_.counts.by_shm, 1u);
+    EXPECT_EQ(core_.counts.shm.sent, 1u);
     EXPECT_EQ(peer_.outgoing.sent, 1u);
     std::string whole;
     for (std::size_t offset = 0; offset < kShmMost; offset += kShmEager) {

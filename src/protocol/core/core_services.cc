@@ -4,10 +4,13 @@
 
 #include <rdma/fi_errno.h>
 
+#include <atomic>
 #include <cerrno>
 #include <utility>
 
 #include "protocol/wire/message_writer.h"
+#include "protocol/wireup/connector_report.h"
+#include "verbs/memlock.h"
 
 namespace heddle::protocol {
 
@@ -32,6 +35,18 @@ void CoreServices::control_credit(Peer& peer, const CreditBody& credit) {
     std::vector<std::byte> bytes(sizeof header + sizeof credit);
     MessageWriter(bytes, header).add(credit);
     control_message_first(peer, std::move(bytes));
+}
+
+void CoreServices::note_unregistered(std::size_t bytes) {
+    ++counts.unregistered;
+    static std::atomic_flag said;
+    if (said.test_and_set(std::memory_order_relaxed)) return;
+    tell_user(
+        options.complain,
+        std::to_string(bytes) +
+            " bytes cannot be registered. They are copied instead, which is slower, and so is "
+            "all that follows and cannot be; " +
+            verbs::memlock_hint(ENOMEM, "register less at once"));
 }
 
 void CoreServices::protocol_error(Peer& peer) {

@@ -66,6 +66,9 @@ public:
     // LocalBuffers::use() with what the endpoint registers memory with.
     virtual bool use_memory(LocalBuffers& buffers, const iovec* iov, std::size_t count,
                             void* const* descriptors, std::size_t bytes, int access) noexcept = 0;
+    // Memory of so many bytes cannot be registered, and is copied: counts it, and tells the user
+    // once.
+    void note_unregistered(std::size_t bytes);
     // Bulk::begin() with the peer's connection, which must be ready. The caller then calls post().
     virtual void begin_bulk(Bulk& bulk, Peer& peer, post::Opcode opcode, const Bulk::Range& range,
                             Bulk::Done done, void* argument) noexcept = 0;

@@ -84,11 +84,16 @@ struct Bindings {
 struct StripeCounts {
     std::uint64_t messages = 0, bytes = 0, again = 0;  // again: stripes whose rail failed
 };
+// Messages by shared memory; peers that send so; messages read from a peer's process.
+struct ShmCounts {
+    std::uint64_t sent = 0, received = 0, peers = 0, read = 0;
+};
 struct EndpointCounts {
     std::uint64_t eager = 0, inlined = 0, rendezvous = 0, rma = 0, atomics = 0, received = 0,
                   unexpected = 0, unexpected_bytes_peak = 0, connections = 0, protocol_errors = 0,
                   by_ring = 0, from_rings = 0, rings = 0, gathered = 0, rma_copied = 0,
-                  rma_direct = 0, by_shm = 0, from_shm = 0, shm_peers = 0, read_by_process = 0;
+                  rma_direct = 0, unregistered = 0;
+    ShmCounts shm;
     StripeCounts stripes;
     // Eager messages that are not inline, by size: up to 2^i bytes, and more than half of that.
     static constexpr std::size_t kSizes = 21;

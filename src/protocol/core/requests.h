@@ -56,6 +56,16 @@ protected:
     ~RequestOwner() = default;
 };
 
+// Sends messages by copies: for those whose memory cannot be registered.
+class MessageCopier : public RequestOwner {
+public:
+    // So much may lie at that peer until a receive takes it.
+    virtual bool may_copy(const Peer& peer, std::size_t bytes) const noexcept = 0;
+
+protected:
+    ~MessageCopier() = default;
+};
+
 // What is new in each SendRequest.
 struct SendRequestFields {
     enum class Step : std::uint8_t {

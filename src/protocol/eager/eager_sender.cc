@@ -92,7 +92,7 @@ EagerSender::Result EagerSender::put_into_shm(Peer& peer, const EagerMessage& ou
                                           static_cast<std::uint32_t>(out.data));
     peer.outgoing.count_sequenced();
     flow_.count_sent(peer, out.bytes);
-    ++core_.counts.by_shm;
+    ++core_.counts.shm.sent;
     if (sleeps) [[unlikely]]
         core_.wake(peer);
     return Result::kCopied;

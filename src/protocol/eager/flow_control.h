@@ -33,6 +33,10 @@ public:
         return bytes > eager_bytes_ && bytes <= most_bytes_ &&
                unacked(peer) + bytes <= most_unacked_;
     }
+    // The same where there is no other way for it: up to half of what makes the peer give up.
+    bool may_send_unregistered(const Peer& peer, std::size_t bytes) const noexcept {
+        return unacked(peer) + bytes <= core_.options.unexpected_limit / 2;
+    }
     // Such a message was sent, or will be, in fragments.
     void count_sent(const Peer& peer, std::size_t bytes) {
         if (bytes > kFreeBytes) of(peer).unacked += bytes;

@@ -94,7 +94,7 @@ post::Posted FragmentSender::put_into_shm(const SendRequest& t, std::size_t byte
     [[maybe_unused]] const std::byte* const end = write(t, bytes, {at, whole});
     HEDDLE_DEBUG_ASSERT(end == at + whole, "a fragment has the length that was reserved");
     if (ring.publish(whole, false, 0)) core_.wake(*t.peer);
-    if (is_last) ++core_.counts.by_shm;
+    if (is_last) ++core_.counts.shm.sent;
     return post::Posted::kOk;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause
 // Messages that are longer than a receive buffer and yet not worth a rendezvous: the sender copies
 // them in fragments of the eager size, one SEND each. The receiver copies the first while the
-// sender copies the second. To a peer on the same host they are copied into shared memory. Threads:
-// the endpoint's.
+// sender copies the second. To a peer on the same host they are copied into shared memory. Longer
+// ones go so, too, if their memory cannot be registered. Threads: the endpoint's.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace heddle::protocol {
 
-class FragmentSender final : public RequestOwner {
+class FragmentSender final : public MessageCopier {
 public:
     // Keeps references to all arguments.
     FragmentSender(CoreServices& core, RequestPool& requests, FlowControl& flow) noexcept
@@ -26,6 +26,9 @@ public:
     // back; its end is reported when the last has left. False: the rest goes when it is called
     // again; no other sequenced message may go to that peer before.
     bool start(SendRequest& request) override;
+    bool may_copy(const Peer& peer, std::size_t bytes) const noexcept override {
+        return flow_.may_send_unregistered(peer, bytes);
+    }
 
 private:
     post::Posted post_next(SendRequest& request);

@@ -121,7 +121,7 @@ void LocalPeers::on_begin(Peer& peer) {
     if (its == nullptr || its->reader == nullptr || std::exchange(its->has_begun, true))
         return core_.protocol_error(peer);
     readers_.push_back(its->reader.get());
-    ++core_.counts.shm_peers;
+    ++core_.counts.shm.peers;
 }
 
 void LocalPeers::look_at_answers() {

@@ -175,7 +175,7 @@ template <class Take>
             (word_at(found.bytes.data()) ^ kTaggedStart) == reader.peer.incoming.expected;
         if (!is_next || !take(reader.peer, found)) return Next::kOther;
         reader.ring.pop();
-        ++core_.counts.from_shm;
+        ++core_.counts.shm.received;
         first_ = at + 1 < hot ? at + 1 : 0;
         return Next::kTaken;
     }
@@ -227,7 +227,7 @@ template <bool kMayStop, class User>
             break;
         }
     }
-    core_.counts.from_shm += taken;
+    core_.counts.shm.received += taken;
     return taken;
 }
 

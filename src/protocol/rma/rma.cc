@@ -5,6 +5,7 @@
 #include <rdma/fi_errno.h>
 
 #include <algorithm>
+#include <cerrno>
 
 #include "common/copy.h"
 #include "heddle/detail/assert.h"
@@ -133,8 +134,12 @@ bool Rma::start(SendRequest& t) {
     HEDDLE_ASSERT(t.step == SendRequest::Step::kMessage, "the WRs of a request are posted once");
     if (!core_.use_memory(t.bulk.local, t.iov.data(), t.iov_count, t.descriptors.data(), t.bytes,
                           t.report.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
-        requests_.finish(t, errno, 0);
-        return true;
+        if (errno != ENOMEM) {
+            requests_.finish(t, errno, 0);
+            return true;
+        }
+        core_.note_unregistered(t.bytes);
+        t.bulk.local.use_unregistered(t.iov.data(), t.iov_count, t.bytes);
     }
     t.step = SendRequest::Step::kBulk;
     if (!t.report.read) t.peer->has_writes = true;

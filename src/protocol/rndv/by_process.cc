@@ -35,7 +35,7 @@ void RendezvousProtocol::read_from_processes() {
             reading_.push_back(&fetched);
             continue;
         }
-        ++core_.counts.read_by_process;
+        ++core_.counts.shm.read;
         end(fetched, result.error == ESRCH ? ECONNRESET : result.error, 0);
     }
 }

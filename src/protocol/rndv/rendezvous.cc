@@ -55,11 +55,25 @@ bool RendezvousProtocol::prepare_memory(SendRequest& t) {
     return true;
 }
 
+// Only a FIN says that a message has met its receive, and only an RTS can come later than its turn.
+bool RendezvousProtocol::may_be_copied(const SendRequest& t) const noexcept {
+    return copier_ != nullptr && !(t.flags & FI_MATCH_COMPLETE) && !t.late.is_late &&
+           copier_->may_copy(*t.peer, t.bytes);
+}
+
+bool RendezvousProtocol::start_copied(SendRequest& t) {
+    core_.note_unregistered(t.bytes);
+    t.owner = copier_;  // no registration is tried again
+    return copier_->start(t);
+}
+
 bool RendezvousProtocol::start(SendRequest& t) {
     if (t.step != SendRequest::Step::kRts) {
         HEDDLE_ASSERT(t.step == SendRequest::Step::kMessage);
         if (!prepare_memory(t)) {
-            requests_.finish(t, errno, 0);
+            const int error = errno;
+            if (error == ENOMEM && may_be_copied(t)) return start_copied(t);
+            requests_.finish(t, error, 0);
             return true;
         }
         t.step = SendRequest::Step::kRts;
@@ -115,9 +129,13 @@ void RendezvousProtocol::fetch(Receive& receive, std::span<const iovec> buffers,
     } else if (!core_.use_memory(fetched.bulk.local, buffers.data(), buffers.size(), nullptr, taken,
                                  access)) {
         const int error = errno;
-        fetched_.give_back(fetched);
-        refuse(peer, message.operation, error);
-        return user_.on_fetched(receive, peer, message, 0, error, 0);
+        if (error != ENOMEM || message.by_put) {
+            fetched_.give_back(fetched);
+            refuse(peer, message.operation, error);
+            return user_.on_fetched(receive, peer, message, 0, error, 0);
+        }
+        core_.note_unregistered(taken);
+        fetched.bulk.local.use_unregistered(buffers.data(), buffers.size(), taken);
     }
     HEDDLE_ASSERT(segments.size() <= fetched.bulk.remote.size(), "parse() has counted them");
     fetched.rendezvous = this;

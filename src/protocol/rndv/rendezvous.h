@@ -106,6 +106,9 @@ public:
     // There are several rails. Kept.
     void set_stripes(StripeReader& stripes) noexcept { stripes_ = &stripes; }
 
+    // Sends messages whose memory cannot be registered. Kept; without one they fail.
+    void set_copier(MessageCopier& copier) noexcept { copier_ = &copier; }
+
     // A message out: registers its memory and posts the RTS.
     bool start(SendRequest& request) override;
     void fetch(Receive& receive, std::span<const iovec> buffers, std::size_t room, Peer& peer,
@@ -132,6 +135,8 @@ private:
     void on_part_read(FetchedMessage& fetched, int error, int device_error);
     void go_on(FetchedMessage& fetched);
     bool prepare_memory(SendRequest& request);
+    bool may_be_copied(const SendRequest& request) const noexcept;
+    bool start_copied(SendRequest& request);
     void end(FetchedMessage& fetched, int error, int device_error);
     void on_cts(Peer& peer, const Message& message);
     void on_fin(Peer& peer, const FinBody& fin);
@@ -141,6 +146,7 @@ private:
     RequestPool& requests_;
     RendezvousUser& user_;
     StripeReader* stripes_ = nullptr;
+    MessageCopier* copier_ = nullptr;
     SlotPool<FetchedMessage> fetched_;
     std::deque<FetchedMessage*> reading_;  // from other processes
 };

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <new>
 #include <utility>
 
+#include "common/copy.h"
 #include "heddle/detail/assert.h"
 #include "protocol/transport/process.h"
 
@@ -22,6 +24,7 @@ bool LocalBuffers::use(memory::RegistrationCache& cache, const iovec* from, std:
                        void* const* descriptors, std::size_t bytes, int access) noexcept {
     HEDDLE_ASSERT(sges == 0 || from != nullptr);
     release();
+    is_registered_ = true;
     cache_ = &cache;
     if (sges == 1 && bytes != 0 && (descriptors == nullptr || *descriptors == nullptr)) [[likely]] {
         HEDDLE_ASSERT(bytes <= from->iov_len, "the caller moves no more than its buffer has");
@@ -70,6 +73,7 @@ bool LocalBuffers::use(memory::RegistrationCache& cache, const iovec* from, std:
 void LocalBuffers::use_unregistered(const iovec* from, std::size_t sges,
                                     std::size_t bytes) noexcept {
     release();
+    is_registered_ = false;
     for (std::size_t i = 0; i < sges && bytes != 0; ++i) {
         HEDDLE_ASSERT(count < kMaxSegments, "messages and receives have no more buffers");
         if (from[i].iov_len == 0) continue;
@@ -135,24 +139,13 @@ bool Bulk::post() noexcept {
         }
         HEDDLE_ASSERT(local_at_ < local.count && remote_at_ < remote_count,
                       "both sides have memory for all bytes");
-        const iovec& here = local.iov[local_at_];
-        const Segment& there = remote[remote_at_];
-        const std::size_t bytes = std::min({here.iov_len - local_offset_,
-                                            static_cast<std::size_t>(there.bytes) - remote_offset_,
-                                            left_, channel_->limits().max_message});
-        ibv_sge sge{reinterpret_cast<std::uintptr_t>(here.iov_base) + local_offset_,
-                    static_cast<std::uint32_t>(bytes), local.local_keys[local_at_]};
-        post::WorkRequest work;
-        work.opcode = opcode_;
-        if (bytes != 0) work.sges = {&sge, 1};
-        work.remote_address = there.address + remote_offset_;
-        work.remote_key = there.key;
-        work.remote_srq = srqn_;
+        const std::size_t here = local.iov[local_at_].iov_len, there = remote[remote_at_].bytes;
+        const std::size_t most = local.is_registered() ? channel_->limits().max_message
+                                                       : channel_->send_buffers().bytes();
+        const std::size_t bytes =
+            std::min({here - local_offset_, there - remote_offset_, left_, most});
         if (bytes != 0) {
-            WrContext sent;
-            sent.user = user_;
-            sent.handler = this;
-            const post::Posted posted = channel_->post(*connection_, work, sent);
+            const post::Posted posted = post_part(bytes);
             if (posted == post::Posted::kFull) {
                 posting_ = false;
                 return false;
@@ -166,11 +159,11 @@ bool Bulk::post() noexcept {
         left_ -= bytes;
         local_offset_ += bytes;
         remote_offset_ += bytes;
-        if (local_offset_ == here.iov_len) {
+        if (local_offset_ == here) {
             ++local_at_;
             local_offset_ = 0;
         }
-        if (remote_offset_ == there.bytes) {
+        if (remote_offset_ == there) {
             ++remote_at_;
             remote_offset_ = 0;
         }
@@ -179,6 +172,67 @@ bool Bulk::post() noexcept {
     left_ = 0;
     finish_if_all_done();
     return true;
+}
+
+post::Posted Bulk::post_part(std::size_t bytes) noexcept {
+    ibv_sge sge{reinterpret_cast<std::uintptr_t>(local.iov[local_at_].iov_base) + local_offset_,
+                static_cast<std::uint32_t>(bytes), local.local_keys[local_at_]};
+    post::WorkRequest work;
+    work.opcode = opcode_;
+    work.sges = {&sge, 1};
+    work.remote_address = remote[remote_at_].address + remote_offset_;
+    work.remote_key = remote[remote_at_].key;
+    work.remote_srq = srqn_;
+    WrContext sent;
+    sent.user = user_;
+    sent.handler = this;
+    if (local.is_registered()) [[likely]]
+        return channel_->post(*connection_, work, sent);
+    if (const post::Posted copied = copy_part(sge, sent); copied != post::Posted::kOk)
+        return copied;
+    const post::Posted posted = channel_->post(*connection_, work, sent);
+    if (posted == post::Posted::kOk) return posted;
+    channel_->send_buffers().give_back(reinterpret_cast<const std::byte*>(sge.addr));
+    if (sent.handler != this) static_cast<CopiedPart*>(sent.handler)->buffer = nullptr;
+    return posted;
+}
+
+// Puts a buffer in the place of the program's memory. The channel gives it back after a write.
+post::Posted Bulk::copy_part(ibv_sge& sge, WrContext& sent) noexcept {
+    if (outstanding_ == kCopiedParts) return post::Posted::kFull;
+    memory::Pool& buffers = channel_->send_buffers();
+    HEDDLE_DEBUG_ASSERT(sge.length <= buffers.bytes(), "a part fits into a buffer");
+    auto* const user = reinterpret_cast<std::byte*>(sge.addr);
+    std::byte* buffer = nullptr;
+    if (opcode_ == post::Opcode::kRead) {
+        if (!copied_) copied_.reset(new (std::nothrow) CopiedParts);
+        if (!copied_) return post::Posted::kFull;
+        const auto free = std::ranges::find(*copied_, nullptr, &CopiedPart::buffer);
+        HEDDLE_ASSERT(free != copied_->end(), "no more are outstanding than there are parts");
+        buffer = buffers.take();
+        if (buffer == nullptr) return post::Posted::kFull;
+        free->bulk = this;
+        free->buffer = buffer;
+        free->to = user;
+        free->bytes = sge.length;
+        sent.handler = &*free;
+    } else {
+        buffer = buffers.take();
+        if (buffer == nullptr) return post::Posted::kFull;
+        common::copy_payload(buffer, user, sge.length);
+        sent.buffer = buffer;
+    }
+    sge.addr = reinterpret_cast<std::uintptr_t>(buffer);
+    sge.lkey = buffers.key();
+    return post::Posted::kOk;
+}
+
+void Bulk::CopiedPart::done(int error, int device_error) {
+    HEDDLE_ASSERT(buffer != nullptr, "a part completed twice");
+    if (error == 0) common::copy_payload(to, buffer, bytes);
+    bulk->channel_->send_buffers().give_back(buffer);
+    buffer = nullptr;
+    bulk->done(error, device_error);
 }
 
 void Bulk::done(int error, int device_error) {

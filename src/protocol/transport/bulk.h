@@ -2,13 +2,15 @@
 // Bytes between local memory and registered memory of a peer, by RDMA reads or writes: for an RMA
 // operation, and for a rendezvous. WRs are posted as there is room for them. The caller's function
 // is called once, when the last WR is done or all that were posted before an error are. The memory
-// stays registered until the caller releases it.
+// stays registered until the caller releases it. Local memory that is not registered is copied, in
+// parts, through the channel's send buffers.
 #pragma once
 
 #include <sys/uio.h>
 
 #include <array>
 #include <cstdint>
+#include <memory>
 
 #include "heddle/detail/assert.h"
 #include "memory/registration_cache.h"
@@ -32,8 +34,9 @@ public:
     // The same with the cache alone: nothing makes room if memory cannot be registered.
     bool use(memory::RegistrationCache& cache, const iovec* iov, std::size_t count,
              void* const* descriptors, std::size_t bytes, int access) noexcept;
-    // The same without keys: for what the processor moves.
+    // The same without keys: for what the processor moves or copies.
     void use_unregistered(const iovec* iov, std::size_t count, std::size_t bytes) noexcept;
+    bool is_registered() const noexcept { return is_registered_; }
     void release() noexcept;
 
     std::size_t count = 0;
@@ -41,6 +44,7 @@ public:
     std::array<std::uint32_t, kMaxSegments> local_keys{}, remote_keys{};
 
 private:
+    bool is_registered_ = true;
     memory::RegistrationCache* cache_ = nullptr;
     std::array<memory::RegistrationCache::Region*, kMaxSegments> registrations_{};
 };
@@ -80,6 +84,20 @@ public:
     void done(int error, int device_error) override;
 
 private:
+    // A part of a read into memory that is not registered, while the device fills a buffer for it.
+    struct CopiedPart final : CompletionHandler {
+        Bulk* bulk = nullptr;
+        std::byte* buffer = nullptr;  // nullptr: the part is free
+        std::byte* to = nullptr;
+        std::size_t bytes = 0;
+        void done(int error, int device_error) override;
+    };
+    // At once: more would keep buffers from messages.
+    static constexpr std::size_t kCopiedParts = 8;
+    using CopiedParts = std::array<CopiedPart, kCopiedParts>;
+
+    post::Posted post_part(std::size_t bytes) noexcept;
+    post::Posted copy_part(ibv_sge& sge, WrContext& sent) noexcept;
     void finish_if_all_done();
 
     Channel* channel_ = nullptr;
@@ -91,6 +109,7 @@ private:
     std::size_t local_at_ = 0, local_offset_ = 0, remote_at_ = 0, remote_offset_ = 0;
     std::uint32_t outstanding_ = 0;
     bool posting_ = false;
+    std::unique_ptr<CopiedParts> copied_;  // once a read needed them
     int error_ = 0, device_error_ = 0;
     Done done_ = nullptr;
     void* argument_ = nullptr;
