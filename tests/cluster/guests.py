@@ -205,7 +205,7 @@ class Cluster:
     killed alone.
     """
 
-    def __init__(self, hosts, *, kernel, initramfs, scratch, memory=768):
+    def __init__(self, hosts, *, kernel, initramfs, scratch, memory):
         self.guests = []
         self._scratch = Path(scratch)
         self._scratch.mkdir(parents=True, exist_ok=True)

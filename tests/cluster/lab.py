@@ -20,8 +20,10 @@ DEFAULT_NETWORK = network.Network()
 class Lab:
     """One cluster at a time. Raises Failure for whatever a guest does not do."""
 
-    def __init__(self, suite, kernel, busybox):
+    def __init__(self, suite, kernel, busybox, memory):
+        """memory: MiB of each guest."""
         self.suite = suite
+        self._memory = memory
         self._kernel = kernel
         self._scratch = suite.options.scratch
         self._initramfs = images.make_initramfs(kernel, busybox, self._scratch / "initramfs")
@@ -67,6 +69,7 @@ class Lab:
             kernel=self._kernel,
             initramfs=self._initramfs,
             scratch=self._scratch / "consoles",
+            memory=self._memory,
         )
         try:
             self._cluster.wait_ready(self.suite.scaled(BOOT_SECONDS))

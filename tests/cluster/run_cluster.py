@@ -57,6 +57,7 @@ FULL = (
 )
 MPIS = ("mpich", "openmpi-debian")
 MPI_SECONDS = 400
+MEMORY = 768  # MiB of a guest
 
 
 def main():
@@ -76,7 +77,8 @@ def main():
         if not list(options.provider_path.glob("*heddle-fi.so")):
             print(f"cluster: no libheddle-fi.so in {options.provider_path}; build it")
             return 2
-        bench.lab = Lab(suite, kernel, busybox)
+        memory = suites.MEMORY if options.suites else MEMORY
+        bench.lab = Lab(suite, kernel, busybox, memory)
     try:
         return suite.main()
     finally:

@@ -17,6 +17,7 @@ from run_mpi import PROGRAMS, SECONDS  # noqa: E402
 SLOWER = 6
 ARGUMENTS = {"pingpong": (1 << 20,), "threads": (2,), "tuples": (1000,)}
 FABTESTS_PORT = 47593
+MEMORY = 4096  # MiB of a guest: fabtests register a gigabyte, which rxe pins
 
 
 def add_options(parser):
