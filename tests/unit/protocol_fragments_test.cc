@@ -288,6 +288,15 @@ TEST_F(FragmentsTest, AMessageThatIsPutTogetherEndsWithItsPeer) {
     EXPECT_EQ(peer_.outstanding_replies, 0u);
 }
 
+TEST_F(FragmentsTest, TheRestOfAMessageDoesNotHideWhyItsPeerHasFailed) {
+    arrive(0, 300, 600);
+    core_.fail_peer(peer_, FI_ENOMEM);
+    fragments_.on_peer_failed(peer_, FI_ENOMEM);
+    arrive(300, 300, 600);
+    EXPECT_EQ(peer_.failed, FI_ENOMEM);
+    EXPECT_EQ(core_.refused.size(), 1u) << "the peer learns that nothing more is taken";
+}
+
 TEST_F(FragmentsTest, AFragmentInTheMiddleBeginsNothing) {
     post(room_, this);
     arrive(300, 300, 600);

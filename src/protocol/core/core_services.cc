@@ -51,7 +51,8 @@ void CoreServices::note_unregistered(std::size_t bytes) {
 
 void CoreServices::protocol_error(Peer& peer) {
     ++counts.protocol_errors;
-    refuse(peer, EPROTO);
+    // What comes of a peer that has failed may be the rest of a message, and no reason of its own.
+    refuse(peer, peer.failed != 0 ? peer.failed : EPROTO);
 }
 
 void CoreServices::entry(std::uint8_t what, bool read, void* context, std::uint64_t extra,
