@@ -73,7 +73,7 @@ void Checkup::check_memlock() {
         note("memlock",
              seen + of_need + ", " + std::to_string(with_peers >> 10) +
                  " KiB if it talks with all " + times_text(request_.ranks, "rank"),
-             "more lets buffers stay registered; " + remedy);
+             "more lets buffers stay registered, and what exceeds it is copied; " + remedy);
 }
 
 // Each thread of a rank has a CQ and an SRQ. Queue pairs come with the first message to a peer:

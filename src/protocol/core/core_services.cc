@@ -41,12 +41,12 @@ void CoreServices::note_unregistered(std::size_t bytes) {
     ++counts.unregistered;
     static std::atomic_flag said;
     if (said.test_and_set(std::memory_order_relaxed)) return;
-    tell_user(
-        options.complain,
-        std::to_string(bytes) +
-            " bytes cannot be registered. They are copied instead, which is slower, and so is "
-            "all that follows and cannot be; " +
-            verbs::memlock_hint(ENOMEM, "register less at once"));
+    const std::string hint = verbs::memlock_hint(ENOMEM);
+    tell_user(options.complain,
+              std::to_string(bytes) +
+                  " bytes cannot be registered, and are copied, which is slower; so is whatever "
+                  "cannot be from now on" +
+                  (hint.empty() ? "" : ". " + hint));
 }
 
 void CoreServices::protocol_error(Peer& peer) {
