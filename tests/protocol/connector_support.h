@@ -77,7 +77,7 @@ public:
         Owned<ibv_cq> cq;
         Owned<ibv_qp> qp;
         ConnectionRequest request;
-        ~Channel() { peer->connector->cancel(request); }
+        ~Channel() { peer->connector->disconnect(request); }
     };
 
     explicit Peer(bool xrc, const Connector::Options& options = {})

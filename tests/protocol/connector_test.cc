@@ -285,7 +285,7 @@ TEST_P(Transports, CancelWhatIsOnItsWay) {
     Peer a(xrc()), b(xrc(), deaf);
     auto channel = a.connect(b.name());
     ASSERT_TRUE(b.soon([](const auto& counts) { return counts.targets == 1; }));
-    a.connector->cancel(channel->request);
+    a.connector->disconnect(channel->request);
     EXPECT_EQ(channel->request.state.load(), ConnectionRequest::kConnecting);
     channel.reset();
     EXPECT_EQ(a.waiter.calls(), 0u);
@@ -295,7 +295,7 @@ TEST_P(Transports, CancelWhatIsOnItsWay) {
     for (int k = 0; k < 100; ++k) {
         auto one = a.connect(c.name());
         std::this_thread::sleep_for(std::chrono::microseconds(k * 7));
-        a.connector->cancel(one->request);
+        a.connector->disconnect(one->request);
     }
     EXPECT_TRUE(c.soon([](const auto& counts) { return counts.targets == 0; }));
     EXPECT_TRUE(a.wait(*a.connect(c.name())));
@@ -413,7 +413,7 @@ TEST_P(Transports, ServeManyThreads) {
                 mine.watch(one->request);
                 a.connector->connect(one->request);
                 if ((k + t) % 3 == 0)
-                    a.connector->cancel(one->request);
+                    a.connector->disconnect(one->request);
                 else
                     EXPECT_TRUE(mine.wait(one->request));
                 b.connector->asker(one->qp->qp_num + 1);

@@ -96,7 +96,6 @@ Channel::~Channel() {
     HEDDLE_ASSERT(connector_ != nullptr || connections_.empty());
     for (const auto& connection : connections_) {
         drop_deeper(*connection);
-        connector_->cancel(*connection->queue_.request);
         connector_->disconnect(*connection->queue_.request);
     }
 }

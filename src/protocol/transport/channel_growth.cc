@@ -54,7 +54,6 @@ bool Channel::take_deeper(Connection& connection) noexcept {
 
 void Channel::drop_deeper(Connection& connection) noexcept {
     if (!connection.deeper_.request) return;
-    connector_->cancel(*connection.deeper_.request);
     connector_->disconnect(*connection.deeper_.request);
     connection.deeper_ = {};
     std::erase(growing_, &connection);

@@ -86,10 +86,7 @@ DeviceBlockingQueue::DeviceBlockingQueue(TupleDevice& device, const EndpointAddr
 
 int DeviceBlockingQueue::to_start() noexcept { return verbs::to_init_of_sender(qp_.get(), port_); }
 
-DeviceBlockingQueue::~DeviceBlockingQueue() {
-    connector_.cancel(request_);
-    if (state_ == State::kReady) connector_.disconnect(request_);
-}
+DeviceBlockingQueue::~DeviceBlockingQueue() { connector_.disconnect(request_); }
 
 BlockingQueue::State DeviceBlockingQueue::state() noexcept {
     if (state_ != State::kConnecting) return state_;

@@ -20,7 +20,6 @@ const EndpointAddress& Connector::self() const noexcept { return service_->self(
 void Connector::add(const LocalEndpoint& endpoint) { service_->add(endpoint); }
 void Connector::remove(const EndpointAddress& endpoint) { service_->remove(endpoint); }
 void Connector::connect(ConnectionRequest& request) { service_->connect(request); }
-void Connector::cancel(ConnectionRequest& request) { service_->stop(request); }
 void Connector::disconnect(ConnectionRequest& request) { service_->stop(request); }
 void Connector::abandon(ConnectionRequest& request) { service_->abandon(request); }
 void Connector::refuse(const EndpointAddress& peer, const EndpointAddress& endpoint) {

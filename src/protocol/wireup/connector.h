@@ -46,8 +46,8 @@ struct ConnectionRequest {
     // the peer did before that was done.
     std::atomic<bool> peer_has_left{false};
     // Called by the connector's thread after `state` has changed, so that sleepers look again. It
-    // may call the connector. The request may be gone by then: `argument` is valid until cancel()
-    // or disconnect() has returned, or else as long as the connector.
+    // may call the connector. The request may be gone by then: `argument` is valid until
+    // disconnect() has returned, or else as long as the connector.
     void (*changed)(void* argument) = nullptr;
     void* argument = nullptr;
 };
@@ -130,12 +130,11 @@ public:
     // target stays while another endpoint of its context is there.
     void remove(const EndpointAddress& endpoint);
 
-    // The request stays alive until it has failed, or cancel(), disconnect() or abandon() has
-    // returned. cancel() and disconnect() wait for a `changed` that is being called (not within
-    // it), so they are called with no lock held that it takes.
+    // The request stays alive until it has failed, or disconnect() or abandon() has returned.
     void connect(ConnectionRequest& request);
-    void cancel(ConnectionRequest& request);
-    // The QP is about to be destroyed: the peer can do away with its target (best effort).
+    // The QP is about to be destroyed, connected or not: the peer can do away with its target (best
+    // effort). Waits for a `changed` that is being called (not within it), so it is called with no
+    // lock held that it takes.
     void disconnect(ConnectionRequest& request);
     // The QP of a connection that was made has failed. Says so to the peer, some times, as
     // datagrams get lost. The request is not looked into afterwards.
