@@ -84,6 +84,10 @@ class Recipes(Case):
             for option in re.findall(r"\bHEDDLE_[A-Z_]+|\bBUILD_TESTING\b", text):
                 self.assertRegex(lists, rf"(?m)^option\({option} ")
 
+    def test_easybuild_builds_by_ninja(self):
+        # CMakeMake takes a generator for its configuration alone, and then calls make.
+        self.assertIn("easyblock = 'CMakeNinja'\n", self.easybuild)
+
     @unittest.skipIf(SANITIZER, "a sanitizer's build is not for installing")
     def test_what_easybuild_expects_is_installed(self):
         prefix = self.path("prefix")

@@ -15,7 +15,7 @@ from run_mpi import PROGRAMS, SECONDS  # noqa: E402
 
 # Guests compute so much slower than their host, with one processor each.
 SLOWER = 6
-ARGUMENTS = {"pingpong": (1 << 20,), "threads": (2,), "tuples": (1000,)}
+ARGUMENTS = {"pingpong": (1 << 16,), "threads": (2,), "tuples": (1000,)}
 FABTESTS_PORT = 47593
 MEMORY = 4096  # MiB of a guest: fabtests register a gigabyte, which rxe pins
 
