@@ -14,8 +14,11 @@ from lab import check, command, wait_listening  # noqa: E402
 from run_mpi import PROGRAMS, SECONDS  # noqa: E402
 
 # Guests compute so much slower than their host, with one processor each.
-SLOWER = 6
-ARGUMENTS = {"pingpong": (1 << 16,), "threads": (2,), "tuples": (1000,)}
+SLOWER = 2
+# What is read in one go loses packets here when it is long, and rxe repeats it after a second. So
+# ping-pong is without its step of 600 messages of 1 MiB.
+PINGPONG = ("blocking", "nonblocking", "synchronous", "from_any", "both_ways", "unexpected")
+ARGUMENTS = {"pingpong": (1 << 16, *PINGPONG), "threads": (2,), "tuples": (100,)}
 FABTESTS_PORT = 47593
 MEMORY = 4096  # MiB of a guest: fabtests register a gigabyte, which rxe pins
 
