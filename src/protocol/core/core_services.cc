@@ -49,6 +49,14 @@ void CoreServices::note_unregistered(std::size_t bytes) {
                   (hint.empty() ? "" : ". " + hint));
 }
 
+bool copy_instead(CoreServices& core, LocalBuffers& buffers, const iovec* iov, std::size_t count,
+                  std::size_t bytes) {
+    if (errno != ENOMEM) return false;
+    core.note_unregistered(bytes);
+    buffers.use_unregistered(iov, count, bytes);
+    return true;
+}
+
 void CoreServices::protocol_error(Peer& peer) {
     ++counts.protocol_errors;
     // What comes of a peer that has failed may be the rest of a message, and no reason of its own.

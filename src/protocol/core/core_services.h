@@ -91,4 +91,9 @@ protected:
     ~CoreServices() = default;
 };
 
+// After CoreServices::use_memory() has failed: takes the buffers for what a Bulk copies, if the
+// reason is the limit of locked memory (ENOMEM). False: errno is as it was.
+bool copy_instead(CoreServices& core, LocalBuffers& buffers, const iovec* iov, std::size_t count,
+                  std::size_t bytes);
+
 }  // namespace heddle::protocol

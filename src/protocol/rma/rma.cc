@@ -133,13 +133,10 @@ post::Posted Rma::post_at_once(Peer& peer, const RmaArguments& a, std::uint8_t w
 bool Rma::start(SendRequest& t) {
     HEDDLE_ASSERT(t.step == SendRequest::Step::kMessage, "the WRs of a request are posted once");
     if (!core_.use_memory(t.bulk.local, t.iov.data(), t.iov_count, t.descriptors.data(), t.bytes,
-                          t.report.read ? IBV_ACCESS_LOCAL_WRITE : 0)) {
-        if (errno != ENOMEM) {
-            requests_.finish(t, errno, 0);
-            return true;
-        }
-        core_.note_unregistered(t.bytes);
-        t.bulk.local.use_unregistered(t.iov.data(), t.iov_count, t.bytes);
+                          t.report.read ? IBV_ACCESS_LOCAL_WRITE : 0) &&
+        !copy_instead(core_, t.bulk.local, t.iov.data(), t.iov_count, t.bytes)) {
+        requests_.finish(t, errno, 0);
+        return true;
     }
     t.step = SendRequest::Step::kBulk;
     if (!t.report.read) t.peer->has_writes = true;

@@ -127,15 +127,13 @@ void RendezvousProtocol::fetch(Receive& receive, std::span<const iovec> buffers,
     if (message.by_process) {
         fetched.bulk.local.use_unregistered(buffers.data(), buffers.size(), taken);
     } else if (!core_.use_memory(fetched.bulk.local, buffers.data(), buffers.size(), nullptr, taken,
-                                 access)) {
+                                 access) &&
+               (message.by_put ||
+                !copy_instead(core_, fetched.bulk.local, buffers.data(), buffers.size(), taken))) {
         const int error = errno;
-        if (error != ENOMEM || message.by_put) {
-            fetched_.give_back(fetched);
-            refuse(peer, message.operation, error);
-            return user_.on_fetched(receive, peer, message, 0, error, 0);
-        }
-        core_.note_unregistered(taken);
-        fetched.bulk.local.use_unregistered(buffers.data(), buffers.size(), taken);
+        fetched_.give_back(fetched);
+        refuse(peer, message.operation, error);
+        return user_.on_fetched(receive, peer, message, 0, error, 0);
     }
     HEDDLE_ASSERT(segments.size() <= fetched.bulk.remote.size(), "parse() has counted them");
     fetched.rendezvous = this;
