@@ -14,6 +14,7 @@
 #include "cli/heddle/doctor.h"
 #include "heddle/detail/assert.h"
 #include "heddle/error.h"
+#include "verbs/ip_network.h"
 #include "verbs/local_port.h"
 #include "verbs/missing_device.h"
 #include "verbs/open_device.h"
@@ -75,7 +76,7 @@ std::string gid_text(const std::array<std::uint8_t, 16>& gid) {
     if (std::equal(kMapped.begin(), kMapped.end(), gid.begin()))
         return "IPv4 " + std::to_string(gid[12]) + "." + std::to_string(gid[13]) + "." +
                std::to_string(gid[14]) + "." + std::to_string(gid[15]);
-    return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80 ? "link-local IPv6" : "IPv6";
+    return verbs::is_link_local(gid) ? "link-local IPv6" : "IPv6";
 }
 
 std::string names_of(const std::vector<DeviceInfo>& ports) {
@@ -329,7 +330,7 @@ void Checkup::check_address() {
                 ? "unset FI_HEDDLE_GID_INDEX: heddle then takes an entry of RoCE v2 if there is one"
                 : "give the interface an IPv4 address; heddle takes RoCE v2 where the table has "
                   "it. All hosts must agree");
-    else if (address == "link-local IPv6")
+    else if (verbs::is_link_local(port.gid))
         note("gid", what + ": it reaches no other subnet",
              "give the interface of this port an IPv4 address: ip addr add ADDRESS/PREFIX dev "
              "INTERFACE");
