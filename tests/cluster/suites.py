@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: BSD-2-Clause
-"""Whole suites between two hosts: every program of tests/mpi with all its steps, on 2 and 4 ranks, and
-libfabric's functional tests. They take an hour. Standard library only.
+"""Whole suites between two hosts: every program of tests/mpi with all its steps but one (PINGPONG), on 2
+and 4 ranks, and libfabric's functional tests. They take an hour. Standard library only.
 """
 
+import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "provider"))
 import fabtests  # noqa: E402
 import run_fabtests  # noqa: E402
+from harness import Skip  # noqa: E402
 from lab import check, command, wait_listening  # noqa: E402
 from run_mpi import PROGRAMS, SECONDS  # noqa: E402
 
@@ -34,20 +37,22 @@ def add_cases(case, bench, mpis):
             for ranks in (2, 4):
                 case(f"{key} {program} whole {ranks} ranks", mpi, bench, key, program, ranks)
     bench.suite.excluded = run_fabtests.exclusions()
-    prefix = build(bench.suite.options)
+    try:
+        prefix = build(bench.suite.options)
+    except (OSError, subprocess.SubprocessError, Skip) as reason:
+        return case("fabtests", skip, str(reason))
     for text in fabtests.test_lists(prefix)["functional_tests"]:
         case(text, fabtest, bench, prefix, text)
 
 
 def build(options):
     """Where libfabric and fabtests are; the folder of provider.fabtests.full."""
-    options.source, options.prefix = options.fabtests_source, None
-    scratch = options.scratch
-    try:
-        options.scratch = scratch.resolve().parent / "fabtests"
-        return fabtests.build(options)
-    finally:
-        options.scratch = scratch
+    folder = options.scratch.resolve().parent / "fabtests"
+    return fabtests.build(Namespace(source=options.fabtests_source, prefix=None, scratch=folder))
+
+
+def skip(reason):
+    raise Skip(reason)
 
 
 def mpi(bench, key, program, ranks):
