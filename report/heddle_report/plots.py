@@ -6,9 +6,13 @@ belong to, or hatched bars. Predicted values are crosses without a line, or bars
 
 import hashlib
 import io
+import os
 import re
 
-import matplotlib
+# Matrices are of 3 x 3 here, and OpenBLAS's threads spin while they wait for larger ones: half of the
+# processor time. It reads this when it is loaded.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+import matplotlib  # noqa: E402
 
 matplotlib.use("svg")
 from matplotlib import pyplot, ticker  # noqa: E402

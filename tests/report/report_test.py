@@ -198,14 +198,14 @@ class Reports(Case):
             self.assertLessEqual(used, set(re.findall(r"(--[\w-]+):", theme)))
 
     def test_what_is_there_is_not_run_again(self):
-        self.heddle("reproduce", "--only", "endpoints-3", "--out", self.path("run"))
+        self.heddle("reproduce", "--no-page", "--only", "endpoints-3", "--out", self.path("run"))
         first = self.calls()
-        again = self.heddle("reproduce", "--only", "endpoints-3", "--only", "tupleq-late", "--out",
-                            self.path("run"))
+        again = self.heddle("reproduce", "--no-page", "--only", "endpoints-3", "--only", "tupleq-late",
+                            "--out", self.path("run"))
         self.assertIn("1 of 2 experiments are in", again.stderr)
         self.assertEqual(len(self.calls()), len(first) + 1)
         # other repetitions are another measurement
-        self.heddle("reproduce", "--full", "--only", "endpoints-3", "--out", self.path("run"))
+        self.heddle("reproduce", "--no-page", "--full", "--only", "endpoints-3", "--out", self.path("run"))
         self.assertEqual(len(self.calls()), len(first) + 2)
 
     def test_interrupted_and_gone_on(self):
@@ -248,7 +248,7 @@ class Reports(Case):
         libexec = Path(self.path("tree", "libexec"))
         libexec.mkdir()
         os.rename(self.programs / "reuse_lookup", libexec / "reuse_lookup")
-        self.heddle("--libexec", libexec, "reproduce", "--only", "reuse-lookup", "--out",
+        self.heddle("--libexec", libexec, "reproduce", "--no-page", "--only", "reuse-lookup", "--out",
                     self.path("run"))
         experiment = next(each for each in all_experiments() if each.key == "reuse-lookup")
         self.assertEqual(load_outcome(self.path("run"), experiment).status, "done")
@@ -302,7 +302,7 @@ class Reports(Case):
         self.assertIn("github.com/sandialabs/SMB", said)
 
     def test_damaged_files(self):
-        self.heddle("reproduce", "--only", "tupleq", "--out", self.path("run"))
+        self.heddle("reproduce", "--no-page", "--only", "tupleq", "--out", self.path("run"))
         late = Path(self.path("run", "samples", "tupleq-late.jsonl"))
         lines = late.read_text(encoding="utf-8").splitlines()
         good = json.loads(lines[0])
