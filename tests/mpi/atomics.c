@@ -123,7 +123,7 @@ static void fetched_values(void) {
 
 // Every rank draws numbers from one counter at rank `home`: each once, and each rank's rise.
 static void counter(void) {
-    enum { kDraws = 200 };
+    enum { kDraws = 80 };
     for (int kind = 0; kind < kWindowKinds; ++kind)
         for (int narrow = 0; narrow < 2; ++narrow) {
             const int home = (kind + narrow) % g_ranks;
@@ -207,7 +207,7 @@ static void compare_and_swap(void) {
 
 // Read, add, write under an exclusive lock: no addition is lost.
 static void exclusive_lock(void) {
-    enum { kRounds = 100 };
+    enum { kRounds = 40 };
     for (int kind = 0; kind < kWindowKinds; ++kind) {
         struct window w = window_make((enum window_kind)kind, 8);
         memset(w.base, 0, 8);
