@@ -110,7 +110,7 @@ endif()
 # (GoogleTest, CLI11, nlohmann-json).
 function(heddle_compile_quickly target)
     if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
-        target_compile_options(${target} PRIVATE -O1 -g1)
+        target_compile_options(${target} PRIVATE -Og -g1)
     endif()
     if(HEDDLE_SANITIZE)
         target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
