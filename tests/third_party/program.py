@@ -106,7 +106,7 @@ class Program:
             return f"ended by {signal.Signals(-self.code).name}"
         return f"exit code {self.code}"
 
-    def describe(self, lines=25):
+    def describe(self, lines=60):
         text = self.output().rstrip().splitlines()
         shown = text[-lines:]
         if len(text) > lines:

@@ -11,7 +11,7 @@ import time
 from harness import Failure, Mode, Suite
 from program import describe
 from run_perftest import has_clock
-from run_rdmacm import lost_its_channel
+from run_rdmacm import lost_its_channel, run_perftest_by_cm, start_server
 
 BOTH = (Mode(devices="2", ports="2"), Mode(devices="2", ports="2", port="roce"))
 # Device and port of the server and of the client.
@@ -106,24 +106,18 @@ def run_ucx(suite, sides, mode):
 def run_by_address(suite, mode):
     """The client names an address; the server is on the device that has it."""
     suite.need("ib_send_bw")
-    port = suite.free_port()
-    server = suite.start(
-        ["ib_send_bw", "-R", "-d", "mlx5_1", "-i", "1", "-n", "200", "-p", port], mode=mode, title="server"
-    )
-    time.sleep(suite.scaled(1))  # it listens with rdma_cm, which no other process sees
-    client = suite.start(["ib_send_bw", "-R", "-n", "200", "-p", port, "10.77.0.3"], mode=mode, title="client")
-    both = [server, client]
-    suite.finish(both, 60)
-    suite.refuse_failures(both, 60)
-    if not re.search(r"Device\s*: mlx5_1", server.output()):
+    options = ["-R", "-n", "200"]
+    both = run_perftest_by_cm(suite, mode, ["ib_send_bw", *options, "-d", "mlx5_1", "-i", "1"],
+                               ["ib_send_bw", *options, "10.77.0.3"])
+    if not re.search(r"Device\s*: mlx5_1", both[0].output()):
         raise Failure(f"the server is not on mlx5_1\n{describe(both)}")
 
 
 def run_rping(suite, mode):
     suite.need("rping")
-    argv = ["rping", "-C", "5", "-V", "-p", suite.free_port()]
-    server = suite.start([*argv, "-s", "-a", "10.77.0.3"], mode=mode, title="server")
-    time.sleep(suite.scaled(1))
+    port = suite.free_port()
+    argv = ["rping", "-C", "5", "-V", "-p", port]
+    server = start_server(suite, mode, [*argv, "-s", "-a", "10.77.0.3"], port)
     client = suite.start([*argv, "-c", "-I", "10.77.0.2", "-a", "10.77.0.3"], mode=mode, title="client")
     suite.finish([server, client], 30)
     if client.code != 0 and not lost_its_channel(client):

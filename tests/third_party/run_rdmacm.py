@@ -286,9 +286,27 @@ def mckey(suite, mode, receiver_options, sender_options, addresses=("-m", "239.1
 
 def perftest(suite, mode, program, *options):
     suite.need(program)
-    port = suite.free_port()
-    argv = [program, "-R", "-d", DEVICE, "-p", port, "-F", "-n", 1000, *options]
-    pair(suite, mode, argv, [*argv, "127.0.0.1"], port, seconds=90)
+    argv = [program, "-R", "-d", DEVICE, "-F", "-n", 1000, *options]
+    refuse_errors(run_perftest_by_cm(suite, mode, argv, [*argv, "127.0.0.1"]))
+
+
+# perftest makes two connections, and its server listens for the second one after a message by the
+# first. If the client comes too soon, it tries again with what it has freed, and crashes: version
+# 4.5+0.17 does once in 300 runs on busy processors.
+PERFTEST_TOO_SOON = "RDMA_CM_EVENT_REJECTED; error: 8."  # IB_CM_REJ_INVALID_SERVICE_ID
+
+
+def run_perftest_by_cm(suite, mode, server, client):
+    """The two programs, which find each other by rdma_cm."""
+    for _ in range(5):
+        port = suite.free_port()
+        both = [start_server(suite, mode, [*server, "-p", port], port)]
+        both.append(suite.start([*client, "-p", port], mode=mode, title="client"))
+        suite.finish(both, 90)
+        if PERFTEST_TOO_SOON not in both[1].output():
+            break
+    suite.refuse_failures(both, 90)
+    return both
 
 
 if __name__ == "__main__":
