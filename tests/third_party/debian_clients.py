@@ -30,12 +30,13 @@ QPERF_TOO_SOON = "Event rejected"
 
 def qperf(suite, mode):
     """Its QPs are connected by LIDs, or with -cm 1 by rdma_cm. The first cannot go by Ethernet."""
+    by_lid = QPERF_BY_LID if suite.full else QPERF_BY_LID[1::2]
     if mode.port == "roce":
+        by_lid = ()
         refused_without_grh(suite, mode)
     port, server = qperf_server(suite, mode)
     client = ["qperf", "-lp", port, "127.0.0.1", "-t", 1]
-    by_lid = QPERF_BY_LID if suite.full else QPERF_BY_LID[1::2]
-    if mode.port != "roce":
+    if by_lid:
         require_figures(suite.run([*client, *by_lid], mode=mode, seconds=60), by_lid)
     for test in QPERF_BY_CM:
         for _ in range(10):
@@ -48,7 +49,7 @@ def qperf(suite, mode):
     suite.run([*client, "quit"], mode=mode)
     suite.finish([server], 10)
     suite.refuse_failures([server], 10)
-    return f"{len(QPERF_BY_CM) + (mode.port != 'roce') * len(by_lid)} tests"
+    return f"{len(QPERF_BY_CM) + len(by_lid)} tests"
 
 
 def qperf_server(suite, mode):
@@ -103,9 +104,7 @@ def fio(suite, mode):
 
 
 def run_rdmacm_pair(suite, mode, port, server, client, seconds=60):
-    both = [run_rdmacm.start_server(suite, mode, server, port)]
-    both.append(suite.start(client, mode=mode, title="client"))
-    suite.finish(both, seconds)
+    both = run_rdmacm.run_pair(suite, mode, server, client, port, seconds)
     suite.refuse_failures(both, seconds)
     return both
 

@@ -11,7 +11,7 @@ import time
 from harness import Failure, Mode, Suite
 from program import describe
 from run_perftest import has_clock
-from run_rdmacm import lost_its_channel, run_perftest_by_cm, start_server
+from run_rdmacm import lost_its_channel, run_pair, run_perftest_by_cm
 
 BOTH = (Mode(devices="2", ports="2"), Mode(devices="2", ports="2", port="roce"))
 # Device and port of the server and of the client.
@@ -117,9 +117,8 @@ def run_rping(suite, mode):
     suite.need("rping")
     port = suite.free_port()
     argv = ["rping", "-C", "5", "-V", "-p", port]
-    server = start_server(suite, mode, [*argv, "-s", "-a", "10.77.0.3"], port)
-    client = suite.start([*argv, "-c", "-I", "10.77.0.2", "-a", "10.77.0.3"], mode=mode, title="client")
-    suite.finish([server, client], 30)
+    server, client = run_pair(suite, mode, [*argv, "-s", "-a", "10.77.0.3"],
+                              [*argv, "-c", "-I", "10.77.0.2", "-a", "10.77.0.3"], port, 30)
     if client.code != 0 and not lost_its_channel(client):
         raise Failure(describe([server, client]))
 

@@ -300,9 +300,7 @@ def run_perftest_by_cm(suite, mode, server, client):
     """The two programs, which find each other by rdma_cm."""
     for _ in range(5):
         port = suite.free_port()
-        both = [start_server(suite, mode, [*server, "-p", port], port)]
-        both.append(suite.start([*client, "-p", port], mode=mode, title="client"))
-        suite.finish(both, 90)
+        both = run_pair(suite, mode, [*server, "-p", port], [*client, "-p", port], port, 90)
         if PERFTEST_TOO_SOON not in both[1].output():
             break
     suite.refuse_failures(both, 90)
