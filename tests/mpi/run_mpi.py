@@ -294,16 +294,16 @@ def run_on_two_fabrics(suite, key):
         for fabric in fabrics:  # of ranks that were ended by their launcher
             suite.run_plain([options.softhca, "clean", "--fabric", fabric], expect=None)
     if not ended:
-        raise Failure(f"the job hangs\n{job.describe(45)}\n{stacks}")
+        raise Failure(f"the job hangs\n{job.describe()}\n{stacks}")
     if job.code == 0:
-        raise Failure(f"the job ends as if its ranks had met\n{job.describe(45)}")
+        raise Failure(f"the job ends as if its ranks had met\n{job.describe()}")
     named = re.search(
         r"the peer at LID 1, GID (\S+), UD QP \d+ .*asked by mlx5_0, LID 1, "
         r"GID (\S+): .* on another fabric",
         job.output(),
     )
     if not named or named[1] == named[2]:
-        raise Failure(f"no line names the peer\n{job.describe(45)}")
+        raise Failure(f"no line names the peer\n{job.describe()}")
     return f"exit code {job.code}"
 
 
@@ -393,12 +393,12 @@ def run_job(suite, argv, environment, seconds, directory=None):
         jobs.end(job, marker)
     text = job.output()
     if not ended:
-        raise Failure(f"not done after {suite.scaled(seconds):g} s\n{job.describe(45)}\n{stacks}")
+        raise Failure(f"not done after {suite.scaled(seconds):g} s\n{job.describe()}\n{stacks}")
     if job.code != 0:
-        raise Failure(f"{job.state()}\n{job.describe(45)}")
+        raise Failure(f"{job.state()}\n{job.describe()}")
     suite.refuse_device_errors([job])
     if complaint := COMPLAINTS.search(text):
-        raise Failure(f"the library complains: {complaint[0].strip()}\n{job.describe(45)}")
+        raise Failure(f"the library complains: {complaint[0].strip()}\n{job.describe()}")
     return text
 
 

@@ -66,7 +66,7 @@ class Party:
             deadline = time.monotonic() + self.suite.scaled(SECONDS_TO_START)
             while "ready" not in guest.output() and guest.running():
                 if time.monotonic() > deadline:
-                    raise Failure(f"one does not start\n{guest.describe(30)}")
+                    raise Failure(f"one does not start\n{guest.describe()}")
                 time.sleep(0.01)
 
     def stop(self):
@@ -90,19 +90,19 @@ class Party:
         for guest in self.there:
             if not guest.running():
                 guest.reap()
-                raise Failure(f"one ended by itself: {guest.state()}\n{guest.describe(30)}")
+                raise Failure(f"one ended by itself: {guest.state()}\n{guest.describe()}")
         self.leaving = [each for each in self.leaving if not self.has_left(*each)]
 
     def has_left(self, guest, since):
         if guest.running():
             if time.monotonic() - since > self.suite.scaled(SECONDS_TO_END):
-                raise Failure(f"one does not end\n{guest.describe(30)}")
+                raise Failure(f"one does not end\n{guest.describe()}")
             return False
         guest.reap()
         # One that had not come as far as to catch the signal is ended by it, or was never begun.
         early = "ready" not in guest.output()
         if guest.code != 0 and not early:
-            raise Failure(f"one that was stopped ended badly: {guest.state()}\n{guest.describe(30)}")
+            raise Failure(f"one that was stopped ended badly: {guest.state()}\n{guest.describe()}")
         words = guest.output().split()
         if not early:
             self.sent += int(words[words.index("sent,") - 1])

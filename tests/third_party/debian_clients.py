@@ -74,7 +74,7 @@ def require_figures(program, tests):
     """Each test prints its name, then a rate or a latency."""
     for test in tests:
         if not re.search(rf"^{test}:\n +(bw|send_bw|latency|msg_rate) +=  *[\d.]+ ", program.output(), re.M):
-            raise Failure(f"no figure of {test}\n{program.describe(40)}")
+            raise Failure(f"no figure of {test}\n{program.describe()}")
 
 
 # fio
@@ -152,7 +152,7 @@ def iser_tests(suite, mode, disk, control):
         program = suite.run(["iscsi-test-cu", "-i", INITIATOR, "-d", "-t", group, url], mode=mode, seconds=60)
         found = re.search(r"asserts +(\d+) +(\d+) +\2 +0 ", program.output())
         if not found or int(found[2]) < 500:
-            raise Failure(f"{group} did not pass\n{program.describe(60)}")
+            raise Failure(f"{group} did not pass\n{program.describe()}")
         count += int(found[2])
     if not server.running():
         raise Failure(f"the target has ended\n{server.describe()}")
@@ -188,9 +188,9 @@ def udapl_tests(suite, mode, environment):
         mode=mode, environment=environment, seconds=90)
     for line in client.output().splitlines():
         if run_rdmacm.ERROR.search(line) or "bad" in line.lower():
-            raise Failure(f"the client reports: {line}\n{client.describe(40)}")
+            raise Failure(f"the client reports: {line}\n{client.describe()}")
     if not re.search(r"Total RDMA Write +: +[\d.]+ MB", client.output()):
-        raise Failure(f"the client did not come to its end\n{client.describe(40)}")
+        raise Failure(f"the client did not come to its end\n{client.describe()}")
     suite.run(["dapltest", "-T", "Q", "-D", "cma", "-s", ADDRESS], mode=mode, environment=environment)
     suite.finish([server], 15)
     suite.refuse_failures([server], 15)
@@ -331,5 +331,5 @@ def testpmd(suite, mode):
 def require_refusal(suite, program, text):
     suite.finish([program], 30)
     if program.timed_out or program.code == 0 or program.code < 0 or text not in program.output():
-        raise Failure(f"no clear refusal ({text})\n{program.describe(40)}")
+        raise Failure(f"no clear refusal ({text})\n{program.describe()}")
     return text

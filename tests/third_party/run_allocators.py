@@ -110,10 +110,10 @@ def run_mpi(suite, allocator, mode, name, rounds):
     job = suite.run(argv, mode=mode, environment=environment, seconds=150)
     text = job.output()
     if re.search(r"\b(ERROR|WARN|Abort)\b|Assertion", text):
-        raise Failure(f"the job reports an error\n{job.describe(40)}")
+        raise Failure(f"the job reports an error\n{job.describe()}")
     found = re.search(rf"^{name}: ([1-9]\d*) .* by {RANKS} ranks$", text, re.M)
     if not found:
-        raise Failure(f"no closing line\n{job.describe(40)}")
+        raise Failure(f"no closing line\n{job.describe()}")
     return found[0].partition(": ")[2]
 
 

@@ -63,10 +63,10 @@ def run_check(suite, transports, mode, ranks, rounds):
     job = suite.run(argv, mode=mode, environment=environment, seconds=150)
     text = job.output()
     if re.search(r"\b(ERROR|WARN|Abort)\b|Assertion", text):
-        raise Failure(f"the job reports an error\n{job.describe(40)}")
+        raise Failure(f"the job reports an error\n{job.describe()}")
     found = re.search(rf"^mpi_check: ([1-9]\d*) checks passed by {ranks} ranks$", text, re.M)
     if not found:
-        raise Failure(f"no line of passed checks\n{job.describe(40)}")
+        raise Failure(f"no line of passed checks\n{job.describe()}")
     return f"{found[1]} checks"
 
 

@@ -200,14 +200,14 @@ def check_rows(program, run):
     sizes = expected_sizes(run)
     seen = [int(row[0]) for row in rows]
     if (sizes is not None and seen != sizes) or not rows:
-        raise Failure(f"sizes: expected {sizes}, seen {seen}\n{program.describe(40)}")
+        raise Failure(f"sizes: expected {sizes}, seen {seen}\n{program.describe()}")
     for row in rows:
         if row[1] < run.iterations:
-            raise Failure(f"{row[1]:g} operations of {run.iterations}\n{program.describe(40)}")
+            raise Failure(f"{row[1]:g} operations of {run.iterations}\n{program.describe()}")
         # lat: bytes, count, min, max, typical, average ...; bw: bytes, count, peak, average, rate
         value = row[5] if run.figure == "lat" else row[3]
         if has_clock(program) and (not math.isfinite(value) or value <= 0):
-            raise Failure(f"no result for {row[0]:g} bytes\n{program.describe(40)}")
+            raise Failure(f"no result for {row[0]:g} bytes\n{program.describe()}")
     unit = "us" if run.figure == "lat" else "MB/s"
     return f"{value:g} {unit} at {seen[-1]} B"
 

@@ -213,7 +213,7 @@ def stream(suite, mode, program, options):
 def rows_of(client):
     rows = re.findall(r"^\w+( +\w+){4} +[\d.]+s +[\d.]+ +[\d.]+$", client.output(), re.M)
     if len(rows) < 8:
-        raise Failure(f"{len(rows)} rows\n{client.describe(60)}")
+        raise Failure(f"{len(rows)} rows\n{client.describe()}")
     return f"{len(rows)} rows"
 
 

@@ -153,7 +153,7 @@ def check_transports(suite, mode, offered):
     for transport in TRANSPORTS:
         if transport not in found:
             raise Failure(f"no {transport} on {DEVICE}:1, only {', '.join(found) or 'nothing'}\n"
-                          f"{program.describe(60)}")
+                          f"{program.describe()}")
         missing = CAPABILITIES[transport] - found[transport].keys()
         if missing:
             raise Failure(f"{transport} lacks {', '.join(sorted(missing))}\n{program.describe(80)}")
